@@ -2,11 +2,11 @@
 #![no_std]
 #![no_main]
 
-use hotmem_embedding::{Boot, Failed, kernel, println};
+use hotmem_embedding::{Boot, PrintedError, kernel, println};
 
 kernel!(main);
 
-fn main(boot: &Boot) -> Result<(), Failed> {
+fn main(boot: &Boot) -> Result<(), PrintedError> {
     for ram in boot.ram.iter().filter(|ram| !ram.is_empty()) {
         println!("RAM at {:#x}, {} KiB", ram.start, (ram.end - ram.start) >> 10);
     }

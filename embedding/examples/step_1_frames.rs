@@ -3,21 +3,21 @@
 #![no_main]
 
 use hotmem::{AllocRequest, AlwaysMapped, BootMap, BootRange, Frames, Hotplug, OneCpu};
-use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
+use hotmem_embedding::{BOOT_MAPPING_SIZE, Boot, PrintedError, direct_map, kernel, println};
 
 kernel!(main);
 
 /// The allocator. Any context may use it without a lock, interrupt handlers included.
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
-fn main(boot: &Boot) -> Result<(), Failed> {
+fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.ram.clone().map(BootRange::from);
     let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
     // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
     // only the image is in use, and the image is reserved.
     let _hotplug = unsafe {
-        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPED).try_into()?);
+        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPING_SIZE).try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, &map)?
     };
 
@@ -25,8 +25,8 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let huge_page = FRAMES.alloc(AllocRequest::order(9))?;
     println!("a page: {}, 2 MiB: {}", page.range(), huge_page.range());
     drop(huge_page);
-    // A page table entry can hold only a number, not an `Allocation`. So the kernel takes the frame
-    // as a raw range, and frees the frame itself.
+    // A page table entry can store only a number, not an `Allocation`. So the kernel converts the
+    // `Allocation` to a raw range, and frees the frame itself.
     let raw = page.into_raw();
     // SAFETY: the frame was allocated above, and nothing uses it any more.
     unsafe { FRAMES.free_raw(raw) }?;

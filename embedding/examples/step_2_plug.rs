@@ -5,7 +5,7 @@
 
 use hotmem::{AllocRequest, OnlineType, Progress, Shrink, State};
 use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Frames, Hotplug, NoHooks, OneCpu};
-use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
+use hotmem_embedding::{BOOT_MAPPING_SIZE, Boot, PrintedError, direct_map, kernel, println};
 use spin::Mutex;
 
 kernel!(main);
@@ -16,7 +16,7 @@ static HOTPLUG: Mutex<Option<Hotplug<'static, OneCpu>>> = Mutex::new(None);
 
 const MIB: u64 = 1 << 20;
 
-fn main(boot: &Boot) -> Result<(), Failed> {
+fn main(boot: &Boot) -> Result<(), PrintedError> {
     // The boot map must not contain memory that is added later.
     let end = 128 * MIB;
     let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
@@ -25,7 +25,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
     // only the image is in use, and the image is reserved.
     let hotplug = unsafe {
-        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPED).try_into()?);
+        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPING_SIZE).try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, &map)?
     };
     *HOTPLUG.lock() = Some(hotplug);
@@ -41,7 +41,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let page = FRAMES.alloc(AllocRequest::frames(1).movable())?;
     println!("a page in the plugged memory: {}", page.range());
     // SAFETY: this function has allocated the page.
-    unsafe { direct_map(page.start().phys_addr()).write_bytes(7, 4096) };
+    unsafe { direct_map(page.range().start().phys_addr()).write_bytes(7, 4096) };
 
     // While the page is in use, its 2 MiB are not removed, and `Blocker` names the page.
     println!("with a page in use: {}", shrink(hotplug, plugged)?);
@@ -58,7 +58,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
 fn shrink(
     hotplug: &mut Hotplug<'static, OneCpu>,
     range: hotmem::PfnRange,
-) -> Result<Removed, Failed> {
+) -> Result<Removed, PrintedError> {
     let mut shrink = Shrink::new(range);
     let mut removed = Removed { mib: 0, blocker: None };
     loop {
@@ -67,7 +67,7 @@ fn shrink(
                 removed.mib += removal.range().bytes().0 / MIB;
                 // Here a kernel tells its hypervisor that the memory is unused.
                 let committed = hotplug.commit_remove(removal);
-                committed.map_err(|_| "the removal belongs to another machine")?;
+                committed.map_err(|_| "the removal belongs to another instance")?;
             }
             Progress::Working => {}
             progress => {

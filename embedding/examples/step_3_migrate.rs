@@ -5,7 +5,7 @@
 
 use hotmem::{AllocRequest, Migration, OneCpu, OnlineType, PfnRange, Progress, Shrink};
 use hotmem::{Allocation, AlwaysMapped, BootMap, BootRange, Budget, Frames, Hooks, Hotplug};
-use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
+use hotmem_embedding::{BOOT_MAPPING_SIZE, Boot, PrintedError, direct_map, kernel, println};
 
 kernel!(main);
 
@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// The table of the kernel's pages. The kernel looks up a page in this table for each access.
 struct Pages {
     pages: [Option<Allocation<'static, OneCpu>>; 64],
-    moved: usize,
+    moved_pages: usize,
 }
 
 impl Hooks for Pages {
@@ -31,18 +31,19 @@ impl Hooks for Pages {
             let Ok(new) = FRAMES.alloc(AllocRequest::frames(1).movable()) else {
                 return Migration::Retry;
             };
-            let [from, to] = [&*page, &new].map(|page| direct_map(page.start().phys_addr()));
+            let [from, to] =
+                [&*page, &new].map(|page| direct_map(page.range().start().phys_addr()));
             // SAFETY: the kernel has allocated both pages, they differ, and no other code runs.
             unsafe { to.copy_from_nonoverlapping(from, 4096) };
             *page = new;
             moved += 1;
         }
-        self.moved += moved;
+        self.moved_pages += moved;
         if moved == 0 { Migration::Unmovable("not in the table") } else { Migration::Moved }
     }
 }
 
-fn main(boot: &Boot) -> Result<(), Failed> {
+fn main(boot: &Boot) -> Result<(), PrintedError> {
     let end = 128 * MIB;
     let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
     let reserved = [(0..MIB).into(), boot.image.clone().into()];
@@ -50,10 +51,10 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
     // only the image is in use, and the image is reserved.
     let mut hotplug = unsafe {
-        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPED).try_into()?);
+        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPING_SIZE).try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, &map)?
     };
-    let mut pages = Pages { pages: [const { None }; 64], moved: 0 };
+    let mut pages = Pages { pages: [const { None }; 64], moved_pages: 0 };
     let plugged = (128 * MIB..192 * MIB).try_into()?;
     hotplug.announce(plugged)?;
     hotplug.add(plugged)?;
@@ -62,7 +63,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     for (number, page) in (0_u8..).zip(&mut pages.pages) {
         let page = page.insert(FRAMES.alloc(AllocRequest::frames(1).movable())?);
         // SAFETY: the kernel has allocated the page.
-        unsafe { direct_map(page.start().phys_addr()).write_bytes(number, 4096) };
+        unsafe { direct_map(page.range().start().phys_addr()).write_bytes(number, 4096) };
     }
 
     let mut shrink = Shrink::new(plugged);
@@ -72,17 +73,17 @@ fn main(boot: &Boot) -> Result<(), Failed> {
         match shrink.poll(&mut hotplug, &mut pages, Budget { pageblocks: 2 }) {
             Progress::Ready(removal) => {
                 let committed = hotplug.commit_remove(removal);
-                committed.map_err(|_| "the removal belongs to another machine")?;
+                committed.map_err(|_| "the removal belongs to another instance")?;
             }
             Progress::Working => {}
             Progress::Pending(blocker) => return Err(blocker.into()),
             Progress::Idle => break,
         }
     }
-    println!("{plugged} was removed, {} pages were moved", pages.moved);
+    println!("{plugged} was removed, {} pages were moved", pages.moved_pages);
     for (number, page) in (0_u8..).zip(pages.pages.iter().flatten()) {
         // SAFETY: the kernel has allocated the page.
-        let byte = unsafe { direct_map(page.start().phys_addr()).read() };
+        let byte = unsafe { direct_map(page.range().start().phys_addr()).read() };
         if byte != number || plugged.covers(page.range()) {
             return Err("a page lost its contents, or was not moved".into());
         }

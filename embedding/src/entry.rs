@@ -26,7 +26,7 @@ global_asm!(
     .code32
     .globl pvh_start
 pvh_start:
-    movl $boot_root, %eax
+    movl $boot_l4_table, %eax
     movl %eax, %cr3
     movl %cr4, %eax
     orl $0x20, %eax                     # PAE
@@ -61,15 +61,15 @@ boot_gdt_pointer:
 
     .section .data.boot_tables, "aw"
     .balign 4096
-boot_root:
-    .quad boot_pointers + 0x63          # the identity map
+boot_l4_table:
+    .quad boot_l3_table + 0x63          # the identity map
     .fill 255, 8, 0
-    .quad boot_pointers + 0x63          # the direct map
+    .quad boot_l3_table + 0x63          # the direct map
     .fill 255, 8, 0
-boot_pointers:
-    .quad boot_directory + 0x63
+boot_l3_table:
+    .quad boot_l2_table + 0x63
     .fill 511, 8, 0
-boot_directory:                         # 1 GiB in pages of 2 MiB
+boot_l2_table:                         # 1 GiB in pages of 2 MiB
     .set page, 0
     .rept 512
     .quad page * 0x200000 + 0xe3

@@ -1,5 +1,5 @@
 //! An empty kernel that boots by PVH, reads the loader's memory map, prints to the serial port and
-//! ends. This kernel stands for the kernel that you already have. The programs in `examples/` add
+//! ends. It stands for the kernel that you already have. The programs in `examples/` add
 //! memory hotplug to it.
 //!
 //! The boot code maps the first GiB of physical memory twice: in an identity map and in the direct
@@ -13,7 +13,7 @@ use core::{arch::asm, fmt, ops::Range, panic::PanicInfo};
 use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory, PvhError, StartInfo};
 
 /// The size of the physical memory that the boot code maps. This memory begins at address 0.
-pub const BOOT_MAPPED: u64 = 1 << 30;
+pub const BOOT_MAPPING_SIZE: u64 = 1 << 30;
 /// The virtual address of physical address 0 in the direct map.
 pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
 /// The port of QEMU's `isa-debug-exit` device. Writing 0x10 ends QEMU with the exit status 33.
@@ -45,12 +45,12 @@ pub struct Boot {
 }
 
 /// An error that was printed. It ends the kernel.
-pub struct Failed;
+pub struct PrintedError;
 
-impl<E: fmt::Display> From<E> for Failed {
-    fn from(error: E) -> Failed {
+impl<E: fmt::Display> From<E> for PrintedError {
+    fn from(error: E) -> PrintedError {
         println!("error: {error}");
-        Failed
+        PrintedError
     }
 }
 
@@ -74,12 +74,12 @@ pub fn flush_tlb() {
 }
 
 /// Runs the kernel. [`kernel!`] calls this function.
-pub fn run(start_info: u64, main: fn(&Boot) -> Result<(), Failed>) -> ! {
-    let verdict = match Boot::read(start_info) {
+pub fn run(start_info: u64, main: fn(&Boot) -> Result<(), PrintedError>) -> ! {
+    let result = match Boot::read(start_info) {
         Ok(boot) => main(&boot),
         Err(error) => Err(error.into()),
     };
-    exit(if verdict.is_ok() { 0x10 } else { 0x11 })
+    exit(if result.is_ok() { 0x10 } else { 0x11 })
 }
 
 /// Prints a line. [`println!`] calls this function.
@@ -92,7 +92,7 @@ struct BootMapping;
 
 impl PhysicalMemory for BootMapping {
     fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]> {
-        let end = phys_addr.checked_add(len as u64).filter(|&end| end <= BOOT_MAPPED);
+        let end = phys_addr.checked_add(len as u64).filter(|&end| end <= BOOT_MAPPING_SIZE);
         // SAFETY: the range is mapped. It holds the loader's tables, which nothing changes.
         end.map(|_| unsafe { core::slice::from_raw_parts(direct_map(phys_addr), len) })
     }

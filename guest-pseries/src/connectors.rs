@@ -2,7 +2,7 @@
 
 use crate::rtas::{Firmware, Rtas};
 use crate::work_area::WorkArea;
-use hotmem_dlpar::{BUSY, Connectors, DrcIndex, MAX_LIST_LEN, Refused, Written};
+use hotmem_dlpar::{BUSY, Connectors, DrcIndex, MAX_LIST_LEN, PropertyValue, RefusedLmb};
 
 /// The status that stands for an invalid answer of the firmware: PAPR's hardware error.
 pub const INVALID_ANSWER: i32 = -1;
@@ -120,11 +120,11 @@ impl<F: Firmware> Connectors for RtasConnectors<F> {
     }
 
     /// Returns success without a call, because the firmware maintains the device tree.
-    fn update(&mut self, _: Written<'_>, _: Option<Written<'_>>) -> i32 {
+    fn update(&mut self, _: PropertyValue<'_>, _: Option<PropertyValue<'_>>) -> i32 {
         0
     }
 
-    fn refused(&mut self, _: &Refused) {
+    fn refused(&mut self, _: &RefusedLmb) {
         self.unchanged_lmbs += 1;
     }
 }

@@ -5,7 +5,7 @@
 //! no log makes the reader panic.
 
 use core::fmt;
-use hotmem_dlpar::{Change, DrcIndex, Request, Which};
+use hotmem_dlpar::{Change, DrcIndex, LmbSelection, Request};
 
 /// The size of the summary, with which each log begins.
 const SUMMARY_BYTES: usize = 8;
@@ -200,15 +200,15 @@ impl Hotplug {
     /// resource, or names the resource by the connector's name.
     #[must_use]
     pub fn request(&self) -> Option<Request> {
-        let which = match (self.resource, self.identifier) {
-            (Resource::Memory, Identifier::Index(index)) => Which::Index(index),
-            (Resource::Memory, Identifier::Count(count)) => Which::Count(count),
+        let selection = match (self.resource, self.identifier) {
+            (Resource::Memory, Identifier::Index(index)) => LmbSelection::Index(index),
+            (Resource::Memory, Identifier::Count(count)) => LmbSelection::Count(count),
             (Resource::Memory, Identifier::CountIndexed { count, first }) => {
-                Which::Range { first, count }
+                LmbSelection::Range { first, count }
             }
             _ => return None,
         };
-        Some(Request::new(self.change, which))
+        Some(Request::new(self.change, selection))
     }
 }
 

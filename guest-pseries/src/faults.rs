@@ -50,8 +50,8 @@ impl Fault {
     #[must_use]
     pub fn parse(text: &str) -> Option<Fault> {
         let (call, rest) = text.split_once(':')?;
-        let (which, answer) = rest.split_once(':')?;
-        let nth = which.strip_suffix('+');
+        let (number, answer) = rest.split_once(':')?;
+        let nth = number.strip_suffix('+');
         let call = match call {
             "sense" => FaultyCall::Connector(Call::Sense),
             "usable" => FaultyCall::Connector(Call::SetUsable),
@@ -69,7 +69,7 @@ impl Fault {
             (status, _) => Answer::Status(status.parse().ok()?),
         };
         let lasts = nth.is_some();
-        let nth = nth.unwrap_or(which).parse().ok().filter(|&nth| nth > 0)?;
+        let nth = nth.unwrap_or(number).parse().ok().filter(|&nth| nth > 0)?;
         Some(Fault { call, nth, lasts, answer })
     }
 }
@@ -80,12 +80,12 @@ pub struct FaultyFirmware<F> {
     firmware: F,
     tokens: Tokens,
     fault: Option<Fault>,
-    /// The number of calls of the fault's kind so far.
+    /// The number of calls of the fault's kind that were made.
     calls: u32,
 }
 
 impl<F> FaultyFirmware<F> {
-    /// Makes firmware with a fault. `tokens` are the tokens of the firmware's calls.
+    /// Returns firmware with a fault. `tokens` are the tokens of the firmware's calls.
     pub fn new(firmware: F, tokens: Tokens, fault: Option<Fault>) -> FaultyFirmware<F> {
         FaultyFirmware { firmware, tokens, fault, calls: 0 }
     }
@@ -143,7 +143,7 @@ impl<F: Firmware> Firmware for FaultyFirmware<F> {
     }
 }
 
-/// Corrupts QEMU's log of a hotplug event as `answer` says.
+/// Corrupts QEMU's log of a hotplug event in the way that `answer` selects.
 fn corrupt(log: &mut [u8], answer: Answer) {
     let (at, bytes): (usize, &[u8]) = match answer {
         Answer::Status(_) => return,

@@ -21,7 +21,7 @@ pub struct Options {
     /// The amount of memory to fill with patterns after each addition.
     pub touch: Bytes,
     /// The interval, in additions, at which a frame of the added memory is pinned. The frame is
-    /// unpinned once a removal was refused because of it. 0 pins no frames.
+    /// unpinned after a removal was refused because of it. If this is 0, no frames are pinned.
     pub pin: u32,
     /// The number of times that the kernel vetoes onlining.
     pub veto: u32,

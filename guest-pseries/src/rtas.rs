@@ -101,7 +101,7 @@ impl Tokens {
     }
 }
 
-/// Returns the command line in the node `/chosen`, or an empty one if there is none.
+/// Returns the command line in the node `/chosen`, or an empty line if the node has none.
 ///
 /// # Errors
 /// [`TokenError::Fdt`] if `blob` is not a device tree.

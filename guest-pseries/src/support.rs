@@ -14,7 +14,8 @@ const DYNAMIC_MEMORY: (usize, u8) = (2, 0x20);
 const FORM_1: (usize, u8) = (5, 0x80);
 const HOTPLUG_EVENTS: (usize, u8) = (6, 0x04);
 const DYNAMIC_MEMORY_V2: (usize, u8) = (22, 0x80);
-/// Radix page tables. This kernel does not use them, but QEMU negotiates faster with this bit.
+/// Radix page tables. This kernel does not use them. It sets the bit because QEMU negotiates faster
+/// with it.
 const RADIX: (usize, u8) = (24, 0x40);
 
 /// Returns the argument for a kernel that supports `version` of the property that lists LMBs. If

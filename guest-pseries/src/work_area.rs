@@ -1,5 +1,5 @@
 //! Reads the work area of `ibm,configure-connector` (PAPR 13.5.3.5), in which the firmware returns
-//! a connector's device tree node piece by piece.
+//! a connector's device tree node part by part.
 
 /// The work area, which is one frame. All its words are big-endian.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
-//! The reference kernel for page tables under Xen: a PV kernel, booted as dom0, that measures the
-//! cost of changing them and shows which bits are lost.
+//! The reference kernel for page tables under Xen. It is a PV kernel that boots as dom0. It
+//! measures the cost of changing page tables, and counts the Dirty flags that are lost.
 //!
-//! Built for `x86_64-unknown-none` it is an ELF image with Xen's notes: `qemu-system-x86_64
-//! -kernel xen -initrd 'hotmem-guest-xen mode=test'`. For other targets there is only a program
-//! that says so.
+//! Built for `x86_64-unknown-none`, the kernel is an ELF image with Xen's notes, which
+//! `qemu-system-x86_64 -kernel xen -initrd 'hotmem-guest-xen mode=test'` boots. Built for another
+//! target, it is a program that prints this advice.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]

@@ -1,6 +1,6 @@
 //! Reads the options of a run from the kernel command line.
 //!
-//! Keys that begin with `hotmem.` belong to this kernel. An unknown `hotmem.` key is an error,
+//! Keys that begin with `hotmem.` are options of this kernel. An unknown `hotmem.` key is an error,
 //! because otherwise a test with a misspelt key would pass without testing anything. All other
 //! words are ignored, because VMMs add words for other kernels.
 
@@ -19,9 +19,9 @@ pub use values::{
 /// The options of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// How much of the plugged memory to fill with patterns (`hotmem.touch`).
+    /// The amount of plugged memory to fill with patterns (`hotmem.touch`).
     pub touch: Touch,
-    /// How much memory of any kind to fill with patterns at the start (`hotmem.work`).
+    /// The amount of memory of any kind to fill with patterns (`hotmem.work`).
     pub work: Bytes,
     /// When the filling of `work` begins (`hotmem.work_at`).
     pub work_at: WorkAt,
@@ -36,7 +36,7 @@ pub struct Options {
     pub online: Online,
     /// How to treat memory that is plugged already when its device is found (`hotmem.leftover`).
     pub leftover: Leftover,
-    /// How often the kernel vetoes onlining or offlining before it agrees (`hotmem.vetoes`).
+    /// The number of times that the kernel vetoes onlining or offlining (`hotmem.vetoes`).
     pub vetoes: u32,
     /// Whether RAM has a descriptor of 64 bytes for each frame (`hotmem.descriptors=64`).
     pub descriptors: bool,
@@ -44,7 +44,7 @@ pub struct Options {
     pub exit: ExitWhen,
     /// The seed of the patterns (`hotmem.seed`).
     pub seed: u64,
-    /// What happens to touched frames when a shrink needs them (`hotmem.release`).
+    /// How touched frames are treated when their memory is unplugged (`hotmem.release`).
     pub release: Release,
     /// The value that free memory is filled with, at boot and when it is freed, if any
     /// (`hotmem.poison`).
@@ -60,8 +60,8 @@ pub struct Options {
     /// Whether one of the objects on the heap is pinned until it blocks an offlining
     /// (`hotmem.pin`).
     pub pin: bool,
-    /// The size of each of two ranges to which QEMU's device `edu` writes. One range is pinned at
-    /// once, the other later (`hotmem.dma`).
+    /// The size of each of two ranges to which QEMU's device `edu` writes. The first range is
+    /// pinned at the start, and the second later (`hotmem.dma`).
     pub dma: Bytes,
     /// The amount of mapped memory to which other CPUs write, at most [`MAX_WRITTEN`]
     /// (`hotmem.writers`).
@@ -70,14 +70,14 @@ pub struct Options {
     pub interrupts: Interrupts,
     /// How persistent memory is bound, if at all (`hotmem.nvdimm`).
     pub nvdimm: Option<Namespace>,
-    /// Where the descriptors of persistent memory lie (`hotmem.map`).
+    /// The memory that contains the descriptors of persistent memory (`hotmem.map`).
     pub map: DescriptorPlace,
     /// Whether the tails of compounds of persistent memory share a frame of descriptors
     /// (`hotmem.tails`).
     pub shared_tails: bool,
     /// The size of the compounds of persistent memory (`hotmem.align`).
     pub compound: Compound,
-    /// How often persistent memory is unbound and bound again (`hotmem.rebinds`).
+    /// The number of times that persistent memory is unbound and bound again (`hotmem.rebinds`).
     pub rebinds: u32,
     /// The number of seconds without progress after which the run is aborted (`hotmem.watchdog`).
     pub watchdog_seconds: u32,

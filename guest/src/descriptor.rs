@@ -75,7 +75,7 @@ impl Describe for Owner {
     type Words = [u64; 8];
     // The first tail holds the compound's order.
     const METADATA_TAILS: u64 = 1;
-    const READS_PAGEBLOCKS: bool = true;
+    const INITIALISES_PAGEBLOCKS: bool = true;
 
     fn words(&self, frame: &Frame) -> [u64; 8] {
         let counts = u64::from(UNMAPPED) | u64::from(frame.refcount) << 32;
@@ -98,7 +98,7 @@ impl Describe for Owner {
         }
     }
 
-    fn pageblock(&self, _: Pfn, slot: Option<&MaybeUninit<Page>>) {
+    fn init_pageblock(&self, _: Pfn, slot: Option<&MaybeUninit<Page>>) {
         if let Some(slot) = slot {
             // SAFETY: the caller has just written the slot, and any words are a valid `Page`.
             unsafe { slot.assume_init_ref() }.read_zone();

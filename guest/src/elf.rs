@@ -111,11 +111,11 @@ impl<'a> Image<'a> {
         for segment in self.segments_of_kind(NOTE) {
             let mut notes = self.file_bytes(segment).ok_or(ImageError::OutOfBounds)?;
             while !notes.is_empty() {
-                let (note, rest) = Note::split(notes).ok_or(ImageError::OutOfBounds)?;
+                let (note, remaining) = Note::split(notes).ok_or(ImageError::OutOfBounds)?;
                 if note.owner == b"Xen\0" && note.kind == PHYS32_ENTRY {
                     return u32_at(note.value, 0).ok_or(ImageError::OutOfBounds).map(Some);
                 }
-                notes = rest;
+                notes = remaining;
             }
         }
         Ok(None)
@@ -138,8 +138,8 @@ impl<'a> Note<'a> {
         let owner = notes.get(12..12usize.checked_add(owner_len)?)?;
         let value = notes.get(value_at..value_end)?;
         // The last note may lack padding.
-        let rest = notes.get(value_end.checked_next_multiple_of(4)?..).unwrap_or_default();
-        Some((Note { owner, kind, value }, rest))
+        let remaining = notes.get(value_end.checked_next_multiple_of(4)?..).unwrap_or_default();
+        Some((Note { owner, kind, value }, remaining))
     }
 }
 

@@ -130,7 +130,7 @@ pub enum Event<'a> {
         /// The reason.
         why: &'a dyn fmt::Display,
     },
-    /// The balloon's device was given up. All memory that it held is free again.
+    /// The driver no longer uses the balloon device. All memory of the balloon is free again.
     BalloonLost {
         /// The reason.
         why: &'a dyn fmt::Display,
@@ -158,7 +158,7 @@ pub enum Event<'a> {
         /// The time for freeing, in microseconds.
         us: u64,
     },
-    /// Touched frames still held their patterns.
+    /// Touched frames were checked, and their patterns are intact.
     Verified {
         /// The amount of memory.
         bytes: Bytes,
@@ -200,11 +200,11 @@ pub enum Event<'a> {
         device: usize,
         /// The number of frames with descriptors.
         frames: u64,
-        /// The amount of memory that holds these descriptors.
+        /// The size of the memory that contains these descriptors.
         map: Bytes,
         /// The amount of memory that shared tails save.
         saved: Bytes,
-        /// The number of bytes that were written to describe the frames.
+        /// The number of bytes of descriptors that were written.
         written: Bytes,
         /// The time for writing the descriptors, in microseconds.
         describe_us: u64,
@@ -261,7 +261,7 @@ pub enum Event<'a> {
         other: u64,
         /// The total size of the pinned ranges.
         pinned: Bytes,
-        /// The amount of memory that is not pinned and still holds the device's data.
+        /// The amount of memory that is not pinned and still has the device's data.
         left: Bytes,
     },
     /// All zones were scanned for frames in use.

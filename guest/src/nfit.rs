@@ -87,10 +87,10 @@ impl PersistentRanges {
         let mut found = PersistentRanges::NONE;
         let mut at = 0;
         while at < structures.len() {
-            let rest = &structures[at..];
-            let length = u16_at(rest, 2).map_or(rest.len(), usize::from);
+            let remaining = &structures[at..];
+            let length = u16_at(remaining, 2).map_or(remaining.len(), usize::from);
             let truncated = NfitError::Truncated { at, length };
-            let structure = rest.get(..length).ok_or(truncated)?;
+            let structure = remaining.get(..length).ok_or(truncated)?;
             let kind = u16_at(structure, 0).filter(|_| length >= HEADER_BYTES).ok_or(truncated)?;
             if kind == SPA_RANGE {
                 let fields = structure.first_chunk().ok_or(NfitError::TooShort { at, length })?;

@@ -82,8 +82,8 @@ impl OwnedFrames {
     #[must_use]
     pub fn first_run(&self, frames: PfnRange) -> Option<PfnRange> {
         let start = self.first_selected(frames, |word| word)?;
-        let (_, rest) = frames.split_at(start);
-        let end = self.first_selected(rest, |word| !word).unwrap_or(rest.end());
+        let (_, remaining) = frames.split_at(start);
+        let end = self.first_selected(remaining, |word| !word).unwrap_or(remaining.end());
         PfnRange::new(start, end)
     }
 
@@ -242,9 +242,12 @@ mod tests {
             assert_eq!(owned.len(), model.iter().filter(|&&set| set).count() as u64);
 
             let from = (state >> 40) % 600;
-            let rest = &model[to_usize(from)..];
-            let expected = rest.iter().position(|&set| set).map(|first| {
-                let len = rest[first..].iter().position(|&set| !set).unwrap_or(rest.len() - first);
+            let remaining = &model[to_usize(from)..];
+            let expected = remaining.iter().position(|&set| set).map(|first| {
+                let len = remaining[first..]
+                    .iter()
+                    .position(|&set| !set)
+                    .unwrap_or(remaining.len() - first);
                 range(base + from + first as u64, base + from + (first + len) as u64)
             });
             assert_eq!(owned.first_run(range(base + from, base + 600)), expected);

@@ -2,8 +2,8 @@
 //! check finds frames that were exchanged, overwritten or lost.
 //!
 //! Each cache line of the frame contains one word of the pattern. The word's value depends on the
-//! frame's number, the run's seed and the line. The word's place within the line differs from frame
-//! to frame.
+//! frame's number, the run's seed and the line. The position of the word within the line differs
+//! from frame to frame.
 
 use crate::frame_words::{FRAME_WORDS, FrameWords};
 use core::fmt;
@@ -28,10 +28,10 @@ pub struct Mismatch {
 /// Fills the frame with its pattern.
 ///
 /// # Safety
-/// The frame is mapped, and the caller owns it.
+/// The frame is mapped, and the caller owns the frame.
 pub unsafe fn write(memory: FrameWords, frame: Pfn, seed: u64) {
     for (index, word) in words(frame, seed) {
-        // SAFETY: as the caller says; `index` is below `FRAME_WORDS`.
+        // SAFETY: the caller owns the mapped frame, and `index` is below `FRAME_WORDS`.
         unsafe { memory.write(frame, index, word) }
     }
 }
@@ -62,7 +62,7 @@ pub unsafe fn check_copy(
     seed: u64,
 ) -> Result<(), Mismatch> {
     for (index, written) in words(original, seed) {
-        // SAFETY: as the caller says; `index` is below `FRAME_WORDS`.
+        // SAFETY: the caller owns the mapped frame, and `index` is below `FRAME_WORDS`.
         let found = unsafe { memory.read(frame, index) };
         if found != written {
             return Err(Mismatch { frame, offset: index * 8, written, found });

@@ -76,13 +76,13 @@ pub enum PvhError {
         /// The number of entries.
         entries: u32,
         /// The maximal number of entries.
-        room: usize,
+        max: usize,
     },
     /// The command line is longer than the buffer. Contains the buffer's length.
     CmdlineTooLong(usize),
     /// The buffer is too small for the tables of the next kernel. Contains the number of bytes that
     /// these tables need.
-    NotEnoughFree(usize),
+    BufferTooSmall(usize),
 }
 
 impl StartInfo {
@@ -117,15 +117,15 @@ impl StartInfo {
         (self.rsdp_addr != 0).then_some(self.rsdp_addr)
     }
 
-    /// Copies the memory map into `room` and returns it.
+    /// Copies the memory map into `buffer` and returns it.
     ///
     /// # Errors
-    /// [`PvhError::TooMany`] if the map does not fit in `room`, [`PvhError::OutOfReach`] if the map
-    /// is not accessible.
+    /// [`PvhError::TooMany`] if the map does not fit in `buffer`, [`PvhError::OutOfReach`] if the
+    /// map is not accessible.
     pub fn memory_map<'r>(
         &self,
         memory: &impl PhysicalMemory,
-        room: &'r mut [MemoryMapEntry],
+        buffer: &'r mut [MemoryMapEntry],
     ) -> Result<&'r [MemoryMapEntry], PvhError> {
         let table = Table {
             name: "memory map",
@@ -133,21 +133,21 @@ impl StartInfo {
             entries: self.memmap_entries,
             entry_bytes: MAP_ENTRY_BYTES,
         };
-        table.copy(memory, room, |raw| MemoryMapEntry {
+        table.copy(memory, buffer, |raw| MemoryMapEntry {
             addr: u64_at(raw, 0),
             size: u64_at(raw, 8),
             kind: u32_at(raw, 16),
         })
     }
 
-    /// Copies the list of modules (for example an initial RAM disk) into `room`, as RAM in use.
+    /// Copies the list of modules (for example an initial RAM disk) into `buffer`, as RAM in use.
     ///
     /// # Errors
     /// As for [`StartInfo::memory_map`].
     pub fn modules<'r>(
         &self,
         memory: &impl PhysicalMemory,
-        room: &'r mut [MemoryMapEntry],
+        buffer: &'r mut [MemoryMapEntry],
     ) -> Result<&'r [MemoryMapEntry], PvhError> {
         let table = Table {
             name: "module list",
@@ -155,35 +155,35 @@ impl StartInfo {
             entries: self.modules,
             entry_bytes: MODULE_BYTES,
         };
-        table.copy(memory, room, |raw| MemoryMapEntry {
+        table.copy(memory, buffer, |raw| MemoryMapEntry {
             addr: u64_at(raw, 0),
             size: u64_at(raw, 8),
             kind: MemoryMapEntry::RAM,
         })
     }
 
-    /// Copies the command line, without its final zero, into `room` and returns it.
+    /// Copies the command line, without its final zero, into `buffer` and returns it.
     ///
     /// # Errors
-    /// [`PvhError::CmdlineTooLong`] if the command line does not fit in `room`,
+    /// [`PvhError::CmdlineTooLong`] if the command line does not fit in `buffer`,
     /// [`PvhError::OutOfReach`] if it is not accessible.
     pub fn cmdline<'r>(
         &self,
         memory: &impl PhysicalMemory,
-        room: &'r mut [u8],
+        buffer: &'r mut [u8],
     ) -> Result<&'r [u8], PvhError> {
         if self.cmdline_addr == 0 {
             return Ok(&[]);
         }
-        for len in 0..room.len() {
+        for len in 0..buffer.len() {
             let phys_addr = self.cmdline_addr.wrapping_add(len as u64);
             let out_of_reach = PvhError::OutOfReach { table: "command line", phys_addr };
             match memory.bytes(phys_addr, 1).ok_or(out_of_reach)?[0] {
-                0 => return Ok(&room[..len]),
-                byte => room[len] = byte,
+                0 => return Ok(&buffer[..len]),
+                byte => buffer[len] = byte,
             }
         }
-        Err(PvhError::CmdlineTooLong(room.len()))
+        Err(PvhError::CmdlineTooLong(buffer.len()))
     }
 }
 
@@ -199,21 +199,21 @@ impl Table {
     fn copy<'r>(
         &self,
         memory: &impl PhysicalMemory,
-        room: &'r mut [MemoryMapEntry],
+        buffer: &'r mut [MemoryMapEntry],
         parse: impl Fn(&[u8]) -> MemoryMapEntry,
     ) -> Result<&'r [MemoryMapEntry], PvhError> {
         let Table { name: table, phys_addr, entries, entry_bytes } = *self;
-        let too_many = PvhError::TooMany { table, entries, room: room.len() };
-        let room = room.get_mut(..entries as usize).ok_or(too_many)?;
-        if room.is_empty() {
-            return Ok(room);
+        let too_many = PvhError::TooMany { table, entries, max: buffer.len() };
+        let buffer = buffer.get_mut(..entries as usize).ok_or(too_many)?;
+        if buffer.is_empty() {
+            return Ok(buffer);
         }
         let out_of_reach = PvhError::OutOfReach { table, phys_addr };
-        let raw = memory.bytes(phys_addr, room.len() * entry_bytes).ok_or(out_of_reach)?;
-        for (entry, raw) in room.iter_mut().zip(raw.chunks_exact(entry_bytes)) {
+        let raw = memory.bytes(phys_addr, buffer.len() * entry_bytes).ok_or(out_of_reach)?;
+        for (entry, raw) in buffer.iter_mut().zip(raw.chunks_exact(entry_bytes)) {
             *entry = parse(raw);
         }
-        Ok(room)
+        Ok(buffer)
     }
 }
 
@@ -235,13 +235,15 @@ impl fmt::Display for PvhError {
             PvhError::OutOfReach { table, phys_addr } => {
                 write!(f, "{table} at {phys_addr:#x} lies outside the boot mapping")
             }
-            PvhError::TooMany { table, entries, room } => {
-                write!(f, "{table} has {entries} entries, there is room for {room}")
+            PvhError::TooMany { table, entries, max } => {
+                write!(f, "{table} has {entries} entries, which is more than {max}")
             }
-            PvhError::CmdlineTooLong(room) => {
-                write!(f, "the command line is longer than {room} bytes")
+            PvhError::CmdlineTooLong(max) => {
+                write!(f, "the command line is longer than {max} bytes")
             }
-            PvhError::NotEnoughFree(len) => write!(f, "there is no room for tables of {len} bytes"),
+            PvhError::BufferTooSmall(len) => {
+                write!(f, "the tables of {len} bytes do not fit in the buffer")
+            }
         }
     }
 }

@@ -24,10 +24,10 @@ enum State {
 pub enum Action {
     /// No action.
     Nothing,
-    /// Examine the new device, and call [`Slot::mark_examined`] once it has answered.
+    /// Examine the new device, and call [`Slot::mark_examined`] after the device has answered.
     Examine,
-    /// Stop using the device, then write the value of [`Slot::power_off`]. The slot requires this
-    /// action until then.
+    /// Stop using the device, then write the value of [`Slot::power_off`]. [`Slot::step`] returns
+    /// this action until that value is written.
     Release,
     /// The device was removed without a request, so it must not be accessed any more.
     Forget,
@@ -48,8 +48,8 @@ const PRESENT: u32 = 1 << (STATUS + 6);
 const EVENTS: u32 = 0x011f << STATUS;
 
 impl Slot {
-    /// Returns the state of a slot at boot. `found` tells whether boot has found a device in the
-    /// slot; such a device is in use.
+    /// Returns the state of a slot at boot. If `found`, the kernel has found a device in the slot
+    /// at boot and uses it.
     #[must_use]
     pub const fn at_boot(register: u32, found: bool) -> Slot {
         let known = found && register & PRESENT != 0;
@@ -60,7 +60,7 @@ impl Slot {
     /// registers, if any.
     pub fn step(&mut self, register: u32) -> (Action, Option<u32>) {
         let present = register & PRESENT != 0;
-        let exchanged = !present || register & PRESENCE_CHANGED != 0;
+        let device_changed = !present || register & PRESENCE_CHANGED != 0;
         let acknowledged = (register & EVENTS != 0).then_some(register);
         match self.state {
             State::Empty if present => {
@@ -69,8 +69,8 @@ impl Slot {
                 (Action::Examine, Some(powered))
             }
             State::Empty => (Action::Nothing, acknowledged),
-            State::New if !exchanged => (Action::Examine, acknowledged),
-            _ if exchanged => {
+            State::New if !device_changed => (Action::Examine, acknowledged),
+            _ if device_changed => {
                 self.state = State::Empty;
                 (Action::Forget, acknowledged)
             }

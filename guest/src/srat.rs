@@ -22,11 +22,11 @@ const NON_VOLATILE: u32 = 1 << 2;
 /// Returns the ranges of RAM in the table's structures, which begin at offset 48. Ends at the first
 /// structure that does not fit in the table.
 pub fn memory_affinities(structures: &[u8]) -> impl Iterator<Item = MemoryAffinity> {
-    let mut rest = structures;
+    let mut remaining = structures;
     let each = core::iter::from_fn(move || {
-        let length = usize::from(*rest.get(1)?);
-        let structure = rest.get(..length).filter(|structure| structure.len() >= 2)?;
-        rest = &rest[length..];
+        let length = usize::from(*remaining.get(1)?);
+        let structure = remaining.get(..length).filter(|structure| structure.len() >= 2)?;
+        remaining = &remaining[length..];
         Some(structure)
     });
     each.filter_map(memory_affinity)

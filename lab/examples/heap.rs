@@ -1,9 +1,10 @@
-//! A heap on a machine that grows and shrinks, for a kernel that accesses frames through a direct
-//! map.
+//! A heap on a hosted machine whose memory is plugged and unplugged. A kernel that accesses frames
+//! through a direct map can have such a heap.
 //!
-//! It allocates pageblocks from the engine, and frees each with the last object in it, so that the
-//! memory can be unplugged. As long as objects are left, the shrink reports their frames as its
-//! blocker. (For a heap whose objects can be migrated, see `guest/src/kernel/heap.rs`.)
+//! The heap allocates pageblocks from the engine, and frees them when it has no object in them, so
+//! that their memory can be removed. While the memory has objects, the shrink returns their frames
+//! as its blocker. The objects of this heap cannot be migrated; `guest/src/kernel/heap.rs` has a
+//! heap whose objects can be migrated.
 //!
 //! `cargo run -p hotmem-lab --example heap`
 
@@ -30,33 +31,34 @@ struct Pageblocks<'m> {
     memory: NonNull<u8>,
 }
 
-// SAFETY: it does not use the heap itself. Memory that is claimed was just allocated, and is freed
-// only when the heap has no object in it.
+// SAFETY: the functions do not allocate from the heap. The heap gets only frames that were
+// allocated for it, and they are freed only when the heap has no object in them.
 unsafe impl Source for Pageblocks<'_> {
     const TRACK_HEAP_END: bool = true;
 
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
-        // The largest overhead of alignment and of the heap's metadata.
-        let own = talc::min_first_heap_size::<B>() + CHUNK_UNIT;
-        let bytes = layout.size().checked_add(layout.align() + own).ok_or(())?;
-        let want = AllocRequest::bytes(Bytes((bytes as u64).next_multiple_of(PAGEBLOCK_BYTES)));
-        let frames = talc.source.frames.alloc(want).map_err(|_| ())?.into_raw();
+        // The largest size of the heap's metadata in new memory.
+        let metadata = talc::min_first_heap_size::<B>() + CHUNK_UNIT;
+        let bytes = layout.size().checked_add(layout.align() + metadata).ok_or(())?;
+        let request = AllocRequest::bytes(Bytes((bytes as u64).next_multiple_of(PAGEBLOCK_BYTES)));
+        let frames = talc.source.frames.alloc(request).map_err(|_| ())?.into_raw();
         let offset = usize::try_from(frames.start().phys_addr()).map_err(|_| ())?;
         let len = usize::try_from(frames.bytes().0).map_err(|_| ())?;
-        // SAFETY: the frames are the heap's, and are at this offset in the machine's memory.
+        // SAFETY: the frames are allocated for the heap, and have this offset in the machine's
+        // memory.
         let claimed = unsafe { talc.claim(talc.source.memory.as_ptr().add(offset), len) };
         claimed.map(|_| ()).ok_or(())
     }
 
     unsafe fn resize(&mut self, free: *mut u8, end: *mut u8, is_empty: bool) -> *mut u8 {
-        let place = |address: *mut u8| (address.addr() - self.memory.addr().get()) as u64;
+        let offset = |address: *mut u8| (address.addr() - self.memory.addr().get()) as u64;
         // The heap's metadata is in the first memory that was claimed.
-        let first = Pfn::containing(place(free) - 1);
-        let range = first.zip(Pfn::containing(place(end)));
+        let first = Pfn::containing(offset(free) - 1);
+        let range = first.zip(Pfn::containing(offset(end)));
         match range.and_then(|(first, end)| PfnRange::new(first, end)) {
             Some(frames) if is_empty => {
-                // SAFETY: it was allocated by `acquire`, and the heap has no object in it.
-                unsafe { self.frames.free_raw(frames) }.expect("allocated");
+                // SAFETY: `acquire` allocated the frames, and the heap has no object in them.
+                unsafe { self.frames.free_raw(frames) }.expect("`acquire` allocated the frames");
                 free
             }
             _ => end,
@@ -79,33 +81,34 @@ impl Hooks for Kernel {
     }
 }
 
-/// Unplugs as much of the plugged memory as possible, and prints what blocks the removal of the
-/// rest.
+/// Removes as much of `range` as possible. Returns the blocker if memory remains.
 fn shrink(
     hotplug: &mut HostedHotplug<'_>,
     kernel: &mut Kernel,
-    room: PfnRange,
+    range: PfnRange,
 ) -> Result<Option<Blocker>> {
     let unit = PAGEBLOCK_FRAMES as u64;
-    let mut shrink = Shrink::new(ShrinkOptions { unit, ..room.into() });
+    let mut shrink = Shrink::new(ShrinkOptions { unit, ..range.into() });
     loop {
         match shrink.poll(hotplug, kernel, Budget::UNLIMITED) {
             Progress::Ready(removal) => {
-                hotplug.commit_remove(removal).expect("it is this machine's")
+                hotplug.commit_remove(removal).expect("the removal is of this instance")
             }
             Progress::Working => {}
-            over => return Ok(over.pending()),
+            last => return Ok(last.pending()),
         }
     }
 }
 
 fn main() -> Result<()> {
-    let machine = Hosted::builder().boot_memory(Bytes::mib(64)).room(Bytes::mib(512)).build()?;
+    let builder = Hosted::builder().boot_memory(Bytes::mib(64));
+    let machine = builder.hotplug_size(Bytes::mib(512)).build()?;
     let (mut hotplug, mut kernel) = (machine.boot()?, Kernel);
     let frames = machine.frames();
     let memory = machine.address_of(Pfn::ZERO).expect("the machine has a first frame");
     let heap: TalcCell<_> = TalcCell::new(Pageblocks { frames, memory });
-    // The first memory that is claimed is never freed, so it should be boot memory.
+    // The heap never frees its first memory. The machine has only boot memory now, so the first
+    // memory is boot memory.
     drop(VecIn::<u8, _>::with_capacity_in(1, &heap));
     let show = |when: &str| {
         let counts = frames.counts();
@@ -114,11 +117,11 @@ fn main() -> Result<()> {
     };
     show("booted");
 
-    let room = machine.room();
-    hotplug.announce(room)?;
-    hotplug.add(room)?;
-    hotplug.online(room, OnlineType::Kernel, &mut kernel)?;
-    show("grown");
+    let range = machine.hotplug_range();
+    hotplug.announce(range)?;
+    hotplug.add(range)?;
+    hotplug.online(range, OnlineType::Kernel, &mut kernel)?;
+    show("memory plugged");
 
     let mut objects = Vec::new();
     for number in 0..1000u32 {
@@ -130,28 +133,28 @@ fn main() -> Result<()> {
 
     // The older objects lie in boot memory.
     drop(objects.drain(..400));
-    let Some(blocker) = shrink(&mut hotplug, &mut kernel, room)? else {
+    let Some(blocker) = shrink(&mut hotplug, &mut kernel, range)? else {
         bail!("memory with live objects was removed");
     };
-    show("shrunk around them");
-    println!("in the way: {blocker}");
-    let intact = |(number, object): (u32, &VecIn<u32, _>)| object.iter().all(|&n| n == number);
-    if !(400..).zip(&objects).all(intact) {
+    show("memory removed");
+    println!("the blocker: {blocker}");
+    let is_intact = |(number, object): (u32, &VecIn<u32, _>)| object.iter().all(|&n| n == number);
+    if !(400..).zip(&objects).all(is_intact) {
         bail!("an object has changed");
     }
 
     objects.clear();
     show("without objects");
-    if let Some(blocker) = shrink(&mut hotplug, &mut kernel, room)? {
+    if let Some(blocker) = shrink(&mut hotplug, &mut kernel, range)? {
         bail!("memory without objects was not removed: {blocker}");
     }
-    show("shrunk");
+    show("all memory removed");
     // SAFETY: no other thread uses this machine.
     unsafe { frames.validate() }?;
     Ok(())
 }
 
 #[test]
-fn memory_is_removed_once_its_objects_are_freed() -> Result<()> {
+fn memory_is_removed_after_its_objects_are_freed() -> Result<()> {
     main()
 }

@@ -1,4 +1,5 @@
-//! The guests that can be booted, and how they bring plugged memory online.
+//! The guests of benches and of `hotmem vm`, the policies by which they bring plugged memory
+//! online, and the machines that boot them.
 
 use crate::{
     hosted::Hosted,
@@ -21,10 +22,10 @@ pub enum Guest {
     /// The reference guest
     #[default]
     Hotmem,
-    /// The reference guest with a descriptor of 64 bytes for each frame, as Linux has
+    /// The reference guest with a descriptor of 64 bytes for each frame, as in Linux
     #[value(name = "hotmem-64B")]
-    Hotmem64,
-    /// Debian's cloud kernel with its own virtio-mem driver
+    HotmemWithDescriptors,
+    /// Debian's cloud kernel with Linux's virtio-mem driver
     Linux,
 }
 
@@ -32,35 +33,34 @@ pub enum Guest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Policy {
-    /// Leave plugged memory offline
+    /// Plugged memory stays offline
     Offline,
-    /// Let the guest decide
+    /// The guest chooses the zone
     Online,
-    /// Bring it online for any allocation
+    /// Plugged memory is brought online for any allocation
     OnlineKernel,
-    /// Bring it online for movable allocations only
+    /// Plugged memory is brought online for movable allocations
     #[default]
     OnlineMovable,
 }
 
-/// Arguments for the machine on which guests boot.
+/// The command line's arguments of the machine on which guests boot.
 #[derive(Clone, clap::Args)]
 pub struct Machine {
     /// Memory at boot [default: 128M; 2G if Linux is among the guests]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     boot_memory: Option<Bytes>,
-    /// Let each instruction take a nanosecond of the guest's time: slow, but repeatable
+    /// Run each instruction in one nanosecond of the guest's time, which is slow but repeatable
     #[arg(long)]
     icount: bool,
     #[command(flatten)]
-    runner: Runner,
+    accel_and_image: AccelAndImage,
 }
 
-/// Arguments for the guest's image and the emulation.
+/// The command line's arguments of the accelerator and the guest's image.
 #[derive(Clone, clap::Args)]
-pub struct Runner {
-    /// What runs the guest's instructions [default: TCG; for benches KVM, if a guest boots under it
-    /// within a second]
+pub struct AccelAndImage {
+    /// The accelerator [default: TCG; for benches KVM, if a guest boots under KVM within a second]
     #[arg(long, value_enum)]
     accel: Option<Accel>,
     /// The reference guest's image [default: built from the workspace]
@@ -78,58 +78,62 @@ pub struct Guests {
 }
 
 impl Machine {
-    /// Finds the guests, into each of which memory of each of the `sizes` is to be plugged.
+    /// Finds the guests. `sizes` are the sizes of memory that are to be plugged into each guest.
     ///
     /// # Errors
-    /// A guest that is not there, and arguments that contradict each other.
+    /// A guest is not found, or arguments contradict each other.
     pub fn guests(&self, guests: &[Guest], sizes: &[Bytes]) -> Result<Guests> {
         let with_linux = guests.contains(&Guest::Linux);
         let default = if with_linux { Bytes::gib(2) } else { Bytes::mib(128) };
         let boot_memory = self.boot_memory.unwrap_or(default);
         for (&guest, &size) in guests.iter().flat_map(|g| sizes.iter().map(move |s| (g, s))) {
-            let least = guest.least_boot_memory(size)?;
-            if boot_memory < least {
-                let why = if guest.is_reference() && least > LEAST_BOOT_MEMORY {
-                    ", for page tables and the engine's words"
+            let min = guest.min_boot_memory(size)?;
+            if boot_memory < min {
+                let why = if guest.is_reference() && min > MIN_BOOT_MEMORY {
+                    ", for page tables and the engine's metadata"
                 } else {
                     ""
                 };
-                bail!("--boot-memory {boot_memory}: {guest} needs {least} to be given {size}{why}");
+                bail!("--boot-memory {boot_memory}: {guest} needs {min} to plug {size}{why}");
             }
             if guest == Guest::Linux && !size.0.is_multiple_of(linux::MEMORY_BLOCK.0) {
-                bail!("{size}: {guest} takes whole memory blocks of {}", linux::MEMORY_BLOCK);
+                bail!(
+                    "{size}: the size for {guest} must be whole memory blocks of {}",
+                    linux::MEMORY_BLOCK
+                );
             }
         }
-        if self.icount && self.runner.accel == Some(Accel::Kvm) {
+        if self.icount && self.accel_and_image.accel == Some(Accel::Kvm) {
             bail!("--icount: only TCG counts instructions");
         }
-        Ok(Guests { icount: self.icount, ..self.runner.guests(guests, boot_memory)? })
+        Ok(Guests { icount: self.icount, ..self.accel_and_image.guests(guests, boot_memory)? })
     }
 
-    /// Returns the memory at boot, or `default` if no argument names it.
+    /// Returns the boot memory, or `default` if the command line does not name it.
     #[must_use]
     pub fn boot_memory_or(&self, default: Bytes) -> Bytes {
         self.boot_memory.unwrap_or(default)
     }
 
-    /// Returns the reference guest's image if an argument names it.
+    /// Returns the path of the reference guest's image if the command line names it.
     #[must_use]
     pub fn image(&self) -> Option<&Path> {
-        self.runner.guest_image.as_deref()
+        self.accel_and_image.guest_image.as_deref()
     }
 
-    /// Returns whether instructions are counted. Then the host's clock measures nothing useful.
+    /// Returns whether an instruction takes a nanosecond of the guest's time. Times of the host's
+    /// clock are then not useful.
     #[must_use]
     pub fn counts_instructions(&self) -> bool {
         self.icount
     }
 }
 
-impl Runner {
-    /// Finds the guests. Each is started with `boot_memory`.
+impl AccelAndImage {
+    /// Finds the guests, whose machines have `boot_memory`.
     ///
     /// # Errors
-    /// A guest that is not there.
+    /// A guest is not found.
     pub fn guests(&self, guests: &[Guest], boot_memory: Bytes) -> Result<Guests> {
         let has_reference = guests.iter().any(|guest| guest.is_reference());
         let image = has_reference.then(|| image::find(self.guest_image.as_deref()));
@@ -145,17 +149,18 @@ impl Runner {
 }
 
 impl Guests {
-    /// Memory at boot.
+    /// Returns the boot memory of the machines.
     #[must_use]
     pub fn boot_memory(&self) -> Bytes {
         self.boot_memory
     }
 
-    /// Chooses KVM where it works, unless an argument names the accelerator or instructions are
-    /// counted. Returns the accelerator.
+    /// Chooses the accelerator and returns it. This is the accelerator that the command line names,
+    /// otherwise TCG for `--icount`, and otherwise KVM if KVM works.
     ///
     /// # Errors
-    /// The guest's image, with which KVM is tried, cannot be found or built.
+    /// The guest's image cannot be found or built. The image is needed to find out whether KVM
+    /// works.
     pub fn choose_accel(&mut self) -> Result<Accel> {
         let accel = match self.accel {
             Some(accel) => accel,
@@ -165,52 +170,56 @@ impl Guests {
         Ok(*self.accel.insert(accel))
     }
 
-    /// Returns the machine for one of the requested guests, into which up to `memory` can be
-    /// plugged.
+    /// Returns the machine of a guest that was found, into which up to `memory` can be plugged.
     ///
     /// # Errors
-    /// `guest` is not one of the requested guests.
+    /// `guest` is not one of the guests that were found, or Linux cannot keep `memory` offline.
     pub fn config(&self, guest: Guest, policy: Policy, memory: Bytes) -> Result<Config> {
         let is_offline = policy == Policy::Offline;
-        let is_two_blocks = memory.0.is_power_of_two() && memory <= Bytes::gib(128);
+        let can_stay_offline = memory.0.is_power_of_two() && memory <= Bytes::gib(128);
         let config = match (guest, &self.image, &self.linux) {
             (Guest::Hotmem, Some(image), _) => Config::new(image.clone(), memory),
-            (Guest::Hotmem64, Some(image), _) => {
-                Config::new(image.clone(), memory).with("descriptors", 64)
+            (Guest::HotmemWithDescriptors, Some(image), _) => {
+                Config::new(image.clone(), memory).with_guest_option("descriptors", 64)
             }
-            (Guest::Linux, _, Some(_)) if is_offline && !is_two_blocks => bail!(
-                "{memory}: of its virtio-mem device {guest} leaves powers of two up to 128 GiB \
-                 offline, nothing else"
+            (Guest::Linux, _, Some(_)) if is_offline && !can_stay_offline => bail!(
+                "{memory}: {guest} can keep the memory of its virtio-mem device offline only if the \
+                 size is a power of two up to 128 GiB"
             ),
             (Guest::Linux, _, Some(linux)) if is_offline => linux.config_offline(memory),
             (Guest::Linux, _, Some(linux)) => linux.config(memory),
-            _ => bail!("{guest} was not looked for"),
+            _ => bail!("{guest} is not among the guests of this run"),
         };
-        // Linux's memory blocks are aligned to their size, and lie above all boot memory.
-        let above = Bytes::gib(5) + self.boot_memory;
-        let aligned = Bytes(above.0.next_multiple_of((memory.0 / 2).max(1)));
+        // QEMU puts the part of boot memory that does not fit below 4 GiB at 4 GiB. Memory that can
+        // be plugged starts at the next multiple of 1 GiB, so at 5 GiB + boot memory at most. Linux
+        // then has two memory blocks of half the size, which start at multiples of their size.
+        let max_start_of_hotplug = Bytes::gib(5) + self.boot_memory;
+        let block_size = (memory.0 / 2).max(1);
+        let start = Bytes(max_start_of_hotplug.0.next_multiple_of(block_size));
         Ok(Config {
-            device_address: (is_offline && self.linux.is_some()).then_some(aligned),
+            device_address: (is_offline && self.linux.is_some()).then_some(start),
             boot_memory: self.boot_memory,
             accel: self.accel.unwrap_or_default(),
             icount: self.icount,
-            ..config.with("online", policy)
+            ..config.with_guest_option("online", policy)
         })
     }
 }
 
 impl Guest {
-    /// Returns whether it is the reference guest, with or without descriptors.
+    /// Returns whether this is the reference guest, with or without descriptors.
     #[must_use]
     pub const fn is_reference(self) -> bool {
-        matches!(self, Guest::Hotmem | Guest::Hotmem64)
+        matches!(self, Guest::Hotmem | Guest::HotmemWithDescriptors)
     }
 
-    /// Returns the least boot memory of a guest into which `memory` is plugged.
-    fn least_boot_memory(self, memory: Bytes) -> Result<Bytes> {
+    /// Returns the minimal boot memory of a guest into which `memory` is plugged.
+    fn min_boot_memory(self, memory: Bytes) -> Result<Bytes> {
         match self {
-            Guest::Hotmem | Guest::Hotmem64 => Ok(LEAST_BOOT_MEMORY.max(needed_for(memory)?)),
-            Guest::Linux => Ok(Linux::least_boot_memory(memory)),
+            Guest::Hotmem | Guest::HotmemWithDescriptors => {
+                Ok(MIN_BOOT_MEMORY.max(boot_memory_for(memory)?))
+            }
+            Guest::Linux => Ok(Linux::min_boot_memory(memory)),
         }
     }
 
@@ -218,9 +227,11 @@ impl Guest {
     ///
     /// # Errors
     /// [`crate::qemu::Error`]
-    pub fn ready(self, vm: &mut Vm) -> Result<()> {
+    pub fn wait_until_ready(self, vm: &mut Vm) -> Result<()> {
         let is_ready = |event: &Event| match (self, event) {
-            (Guest::Hotmem | Guest::Hotmem64, Event::Device { kind, .. }) => kind == "virtio-mem",
+            (Guest::Hotmem | Guest::HotmemWithDescriptors, Event::Device { kind, .. }) => {
+                kind == "virtio-mem"
+            }
             (Guest::Linux, Event::Boot { .. }) => true,
             _ => false,
         };
@@ -229,29 +240,32 @@ impl Guest {
     }
 }
 
-/// The boot memory of the reference guest.
-const LEAST_BOOT_MEMORY: Bytes = Bytes::mib(64);
+/// The minimal boot memory of the reference guest on QEMU's PC.
+const MIN_BOOT_MEMORY: Bytes = Bytes::mib(64);
 
-/// The memory that the guest's kernel needs for its image, its stacks, the engine's words for boot
-/// memory and the firmware: 2.3 MiB of 128 MiB.
-const KERNEL: Bytes = Bytes::mib(3);
+/// The memory for the guest's image, its stacks, the engine's metadata of boot memory, and the
+/// firmware. With 128 MiB of boot memory these need 2.3 MiB.
+const KERNEL_AND_FIRMWARE: Bytes = Bytes::mib(3);
 
 /// Returns the boot memory that the reference guest needs when `memory` is plugged into it, rounded
-/// to MiB: the engine's words, as measured on a hosted machine, page tables of the direct map, and
-/// the kernel's own memory.
-fn needed_for(memory: Bytes) -> Result<Bytes> {
+/// up to MiB. This is the sum of the engine's words, as measured on a hosted machine, the page
+/// tables of the direct map, and the kernel's own memory.
+fn boot_memory_for(memory: Bytes) -> Result<Bytes> {
     let gib = Bytes::gib(1).0;
-    let room = memory.0.checked_next_multiple_of(gib).map(Bytes);
-    let room = room.with_context(|| format!("{memory} are more than there are addresses"))?;
-    let machine = Hosted::builder().boot_memory(Bytes(gib)).room(room).build()?;
+    let size = memory.0.checked_next_multiple_of(gib).map(Bytes);
+    let size =
+        size.with_context(|| format!("{memory} have more bytes than there are addresses"))?;
+    let machine = Hosted::builder().boot_memory(Bytes(gib)).hotplug_size(size).build()?;
     let mut hotplug = machine.boot()?;
     let at_boot = machine.frames().metadata_reserved();
-    hotplug.announce(machine.room()).with_context(|| format!("a device of {memory}"))?;
-    // Abandoning the addition keeps its words.
-    drop(hotplug.prepare_add(machine.room()).with_context(|| format!("{memory} plugged"))?);
+    hotplug
+        .announce(machine.hotplug_range())
+        .with_context(|| format!("announcing a device of {memory}"))?;
+    // The engine keeps the words when the addition is abandoned.
+    drop(hotplug.prepare_add(machine.hotplug_range()).with_context(|| format!("adding {memory}"))?);
     let words = machine.frames().metadata_reserved().0 - at_boot.0;
-    let tables = tables_needed_at_first(machine.room()) * FRAME_SIZE;
-    Ok(Bytes((words + tables + KERNEL.0).next_multiple_of(Bytes::mib(1).0)))
+    let tables = tables_needed_at_first(machine.hotplug_range()) * FRAME_SIZE;
+    Ok(Bytes((words + tables + KERNEL_AND_FIRMWARE.0).next_multiple_of(Bytes::mib(1).0)))
 }
 
 impl fmt::Display for Guest {
@@ -266,7 +280,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Writes the value's name on the command line.
+/// Writes the name that `value` has on the command line.
 fn write_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(value.to_possible_value().as_ref().map_or("", |value| value.get_name()))
 }
@@ -276,9 +290,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn displayed_names_are_those_of_the_command_line() {
+    fn guests_and_policies_are_displayed_as_on_the_command_line() {
         assert_eq!(
-            [Guest::Hotmem, Guest::Hotmem64, Guest::Linux].map(|guest| guest.to_string()),
+            [Guest::Hotmem, Guest::HotmemWithDescriptors, Guest::Linux]
+                .map(|guest| guest.to_string()),
             ["hotmem", "hotmem-64B", "linux"]
         );
         let policies = Policy::value_variants().iter().map(ToString::to_string);

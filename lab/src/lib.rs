@@ -1,6 +1,7 @@
-//! The lab behind the `hotmem` command: real machines under QEMU, benches and tables.
+//! The library of the `hotmem` command: machines in this process and under QEMU, benches, and
+//! reports.
 
-// First, because all later modules use its macro.
+// `out` comes first, because later modules use its macro `say!`.
 #[macro_use]
 pub mod out;
 
@@ -25,12 +26,12 @@ pub mod table;
 pub mod vm;
 pub mod xen;
 
-/// The longest wait of a test for an event that must happen. Even on a slow and busy machine only a
-/// hang takes so long.
+/// The time limit of a test's wait for an event. It is so long that a test exceeds it only if the
+/// test hangs, even on a slow and busy host.
 #[cfg(test)]
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(300);
 
-/// The README's example, compiled and run.
+/// Compiles and runs the README's example as a doc test.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;

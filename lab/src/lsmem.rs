@@ -1,4 +1,4 @@
-//! `hotmem lsmem`: lists the memory of a hosted machine in lsmem's columns.
+//! `hotmem lsmem`, which lists the memory blocks of a hosted machine in the columns of lsmem.
 
 use crate::{hosted::Hosted, size, table::table};
 use anyhow::{Result, bail};
@@ -14,22 +14,22 @@ pub struct Args {
     /// Memory to boot with
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
     boot_memory: Bytes,
-    /// Memory that is plugged and online for any use
+    /// Memory that is plugged and online for any allocation
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
     online: Bytes,
-    /// Memory that is plugged above it and online for movable allocations
+    /// Memory above, which is plugged and online for movable allocations
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16G")]
     movable: Bytes,
-    /// Memory that is plugged above it and offline
+    /// Memory above, which is plugged and offline
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
     offline: Bytes,
-    /// Device memory above that
+    /// Device memory above
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
     device: Bytes,
-    /// The size of a block: 128M to 2G
+    /// The size of a memory block: 128M to 2G
     #[arg(long, value_name = "SIZE", value_parser = block_size, default_value = "128M")]
     block_size: Bytes,
-    /// Print a row for each block instead of one for each run of equal blocks
+    /// Print a row for each memory block instead of a row for each run of equal memory blocks
     #[arg(long)]
     all: bool,
 }
@@ -37,13 +37,13 @@ pub struct Args {
 fn block_size(text: &str) -> Result<Bytes, String> {
     let size = size::parse(text)?;
     let fits = size.0.is_power_of_two() && Bytes::mib(128) <= size && size <= Bytes::gib(2);
-    if fits { Ok(size) } else { Err("a block is a power of two from 128M to 2G".into()) }
+    if fits { Ok(size) } else { Err("a block size is a power of two from 128M to 2G".into()) }
 }
 
-/// Prints the machine's memory.
+/// Builds the machine and prints its memory blocks.
 ///
 /// # Errors
-/// The reason why the machine cannot be made.
+/// The machine cannot be built.
 pub fn run(args: &Args) -> Result<()> {
     let parts = [
         (args.online, Some(OnlineType::Kernel)),
@@ -51,18 +51,18 @@ pub fn run(args: &Args) -> Result<()> {
         (args.offline, Some(OnlineType::Offline)),
         (args.device, None),
     ];
-    let room = parts.iter().fold(Bytes::ZERO, |sum, part| sum + part.0);
-    let machine = Hosted::builder().boot_memory(args.boot_memory).room(room).build()?;
+    let size = parts.iter().fold(Bytes::ZERO, |sum, part| sum + part.0);
+    let machine = Hosted::builder().boot_memory(args.boot_memory).hotplug_size(size).build()?;
     let mut hotplug = machine.boot()?;
-    if room != Bytes::ZERO {
-        hotplug.announce(machine.room())?;
+    if size != Bytes::ZERO {
+        hotplug.announce(machine.hotplug_range())?;
     }
-    let mut rest = machine.room();
+    let mut unused = machine.hotplug_range();
     for (size, kind) in parts.into_iter().filter(|part| part.0 != Bytes::ZERO) {
-        let Some(end) = rest.start().checked_add(size.frames()) else {
-            bail!("{size} more cannot be addressed");
+        let Some(end) = unused.start().checked_add(size.frames()) else {
+            bail!("{size} would end beyond the largest physical address");
         };
-        let (part, above) = rest.split_at(end);
+        let (part, above) = unused.split_at(end);
         match kind {
             Some(kind) => {
                 hotplug.add(part)?;
@@ -70,39 +70,40 @@ pub fn run(args: &Args) -> Result<()> {
             }
             None => hotplug.add(AddRequest { device: true, ..part.into() })?,
         }
-        rest = above;
+        unused = above;
     }
     crate::out::write(format_args!("{}", Listing::of(&hotplug, args.block_size, args.all)))?;
     Ok(())
 }
 
-/// A machine's memory as lsmem shows it.
+/// The memory blocks of a machine, as lsmem shows them.
 pub struct Listing {
-    block: Bytes,
+    block_size: Bytes,
     rows: Vec<Row>,
 }
 
-/// A run of equal blocks.
+/// A run of memory blocks with the same values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Row {
     range: PfnRange,
     state: MemoryBlockState,
-    removable: bool,
+    is_removable: bool,
     node: u32,
     zone: Option<Zone>,
 }
 
 impl Listing {
-    /// Lists every block of the machine. Equal neighbours share a row unless `all` is set.
+    /// Lists all memory blocks of the machine. Adjacent blocks with the same values share a row
+    /// unless `all` is set.
     #[must_use]
     pub fn of<P: Platform, M: Mapping>(
         hotplug: &Hotplug<'_, P, M>,
-        block: Bytes,
+        block_size: Bytes,
         all: bool,
     ) -> Listing {
         let mut rows: Vec<Row> = Vec::new();
-        for found in hotplug.memory_blocks(block.frames()) {
-            let row = Row::of(hotplug, &found);
+        for block in hotplug.memory_blocks(block_size.frames()) {
+            let row = Row::of(&block);
             match rows.last_mut() {
                 Some(last) if !all && last.is_continued_by(&row) => {
                     let both = PfnRange::new(last.range.start(), row.range.end());
@@ -111,20 +112,20 @@ impl Listing {
                 _ => rows.push(row),
             }
         }
-        Listing { block, rows }
+        Listing { block_size, rows }
     }
 
-    fn total(&self, is: impl Fn(MemoryBlockState) -> bool) -> Bytes {
-        let rows = self.rows.iter().filter(|row| is(row.state));
+    fn total(&self, is_counted: impl Fn(MemoryBlockState) -> bool) -> Bytes {
+        let rows = self.rows.iter().filter(|row| is_counted(row.state));
         rows.fold(Bytes::ZERO, |sum, row| sum + row.range.bytes())
     }
 }
 
 impl Row {
-    fn of<P: Platform, M: Mapping>(hotplug: &Hotplug<'_, P, M>, block: &MemoryBlock) -> Row {
-        let MemoryBlock { range, node, state, zone, .. } = *block;
-        let removable = state != MemoryBlockState::Device && hotplug.removable(block).is_ok();
-        Row { range, state, removable, node: node.0, zone }
+    fn of(block: &MemoryBlock) -> Row {
+        let MemoryBlock { range, node, state, zone, blocker, .. } = *block;
+        let is_removable = state != MemoryBlockState::Device && blocker.is_none();
+        Row { range, state, is_removable, node: node.0, zone }
     }
 
     fn is_continued_by(&self, next: &Row) -> bool {
@@ -137,7 +138,7 @@ impl fmt::Display for Listing {
         let columns = ["RANGE", "SIZE", "STATE", "REMOVABLE", "BLOCK", "NODE", "ZONES"];
         let mut table = table(&columns, 1);
         for row in &self.rows {
-            let block = |frame: u64| frame / self.block.frames();
+            let block = |frame: u64| frame / self.block_size.frames();
             let first = block(row.range.start().number());
             let last = block(row.range.end().number() - 1);
             table.add_row([
@@ -151,7 +152,7 @@ impl fmt::Display for Listing {
                     MemoryBlockState::Device => "device",
                 }
                 .into(),
-                if row.removable { "yes" } else { "no" }.into(),
+                if row.is_removable { "yes" } else { "no" }.into(),
                 if first == last { first.to_string() } else { format!("{first}-{last}") },
                 row.node.to_string(),
                 match row.zone {
@@ -165,12 +166,12 @@ impl fmt::Display for Listing {
             ]);
         }
         writeln!(f, "{table}\n")?;
-        writeln!(f, "Memory block size:    {:>8}", size::short(self.block))?;
-        let mut total = |what: &str, is: fn(MemoryBlockState) -> bool| {
+        writeln!(f, "Memory block size:    {:>8}", size::short(self.block_size))?;
+        let mut total = |what: &str, is_counted: fn(MemoryBlockState) -> bool| {
             writeln!(
                 f,
                 "Total {what} memory:{:>w$}",
-                size::short(self.total(is)),
+                size::short(self.total(is_counted)),
                 w = 16 - what.len()
             )
         };
@@ -187,18 +188,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_neighbours_share_a_row_and_sums_are_right() {
-        let machine = Hosted::builder().room(Bytes::gib(2)).build().unwrap();
+    fn adjacent_equal_blocks_share_a_row_and_totals_are_correct() {
+        let machine = Hosted::builder().hotplug_size(Bytes::gib(2)).build().unwrap();
         let mut hotplug = machine.boot().unwrap();
-        let room = machine.room();
-        hotplug.announce(room).unwrap();
-        hotplug.add(room).unwrap();
-        let half = room.start().checked_add(Bytes::gib(1).frames()).unwrap();
-        hotplug.online(room.split_at(half).0, OnlineType::Movable, &mut NoHooks).unwrap();
+        let range = machine.hotplug_range();
+        hotplug.announce(range).unwrap();
+        hotplug.add(range).unwrap();
+        let half = range.start().checked_add(Bytes::gib(1).frames()).unwrap();
+        hotplug.online(range.split_at(half).0, OnlineType::Movable, &mut NoHooks).unwrap();
         let listing = Listing::of(&hotplug, Bytes::mib(128), false);
-        let rows: Vec<_> = listing.rows.iter().map(|r| (r.state, r.removable, r.zone)).collect();
+        let rows: Vec<_> = listing.rows.iter().map(|r| (r.state, r.is_removable, r.zone)).collect();
         let (online, offline) = (MemoryBlockState::Online, MemoryBlockState::Offline);
-        // Boot memory holds the words, so it stays.
+        // Boot memory cannot be removed, because the engine's words are in it.
         let boot = (online, false, Some(Zone::Kernel));
         assert_eq!(rows, [boot, (online, true, Some(Zone::Movable)), (offline, true, None)]);
         assert_eq!(listing.total(|state| state == online), Bytes::mib(128 + 1024));
@@ -206,10 +207,10 @@ mod tests {
         let text = listing.to_string();
         assert!(text.contains("32-39") && text.contains("40-47"), "{text}");
         assert_eq!(Listing::of(&hotplug, Bytes::mib(128), true).rows.len(), 1 + 16);
-        hotplug.ram_to_device(room.split_at(half).1).unwrap();
+        hotplug.ram_to_device(range.split_at(half).1).unwrap();
         let last = Listing::of(&hotplug, Bytes::mib(128), false).rows.pop().unwrap();
         assert_eq!(
-            (last.state, last.removable, last.zone),
+            (last.state, last.is_removable, last.zone),
             (MemoryBlockState::Device, false, None)
         );
     }

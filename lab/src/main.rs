@@ -13,10 +13,10 @@ use hotmem_lab::{
 };
 use std::process::ExitCode;
 
-/// The exit code that a shell shows for a tool that SIGPIPE ended.
+/// The exit code that a shell shows for a program that SIGPIPE ended.
 const CLOSED_PIPE: u8 = 141;
 
-/// Boot, watch and measure machines whose memory grows and shrinks.
+/// Boot machines, change their memory, and measure the cost.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
@@ -34,13 +34,13 @@ enum Command {
     Lsmem(lsmem::Args),
     /// Map and unmap another domain's memory under Xen
     Xen(xen::Args),
-    /// Ask a hosted pseries partition for memory, as drmgr does
+    /// Add memory to a hosted pseries partition or remove it, as drmgr does
     Drmgr(drmgr::Args),
-    /// Measure
+    /// Run a bench
     #[command(subcommand)]
     Bench(bench::Command),
     #[cfg(feature = "report")]
-    /// Measure everything beside its peers, and write a report with plots
+    /// Run all benches, and write a report with plots
     Report(report::Args),
 }
 

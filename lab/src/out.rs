@@ -1,4 +1,5 @@
-//! Writes to standard output, and distinguishes a closed pipe from errors such as a full disk.
+//! Writes to standard output. A closed pipe is distinguished from other errors, such as a full
+//! disk.
 
 use std::{
     fmt,
@@ -11,15 +12,15 @@ use std::{
 pub struct OutputError(#[from] io::Error);
 
 impl OutputError {
-    /// Returns whether the reader has closed the pipe. That is no failure of this program, and
-    /// nobody would read a message.
+    /// Returns whether the reader has closed the pipe. This is not a failure of the program, so the
+    /// program prints no message.
     #[must_use]
     pub fn is_closed_pipe(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
     }
 }
 
-/// Writes to standard output; `say!` writes a line.
+/// Writes to standard output. The macro `say!` writes a line.
 ///
 /// # Errors
 /// [`OutputError`].
@@ -27,7 +28,7 @@ pub fn write(text: fmt::Arguments<'_>) -> Result<(), OutputError> {
     Ok(io::stdout().lock().write_fmt(text)?)
 }
 
-/// Writes a line to standard error, and ignores errors.
+/// Writes a line to standard error. Errors are ignored.
 pub fn remark(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }

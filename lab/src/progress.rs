@@ -1,9 +1,9 @@
-//! Shows progress on a terminal, and nothing elsewhere.
+//! Shows progress on standard error, if it is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// Returns a spinner on standard error. Into a pipe or a file it draws nothing.
+/// Returns a spinner on standard error. If standard error is not a terminal, nothing is drawn.
 #[must_use]
 pub fn spinner() -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
@@ -11,7 +11,8 @@ pub fn spinner() -> ProgressBar {
     spinner
 }
 
-/// Returns a bar of `steps` steps on standard error. Into a pipe or a file it draws nothing.
+/// Returns a progress bar of `steps` steps on standard error. If standard error is not a terminal,
+/// nothing is drawn.
 #[must_use]
 pub fn bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}")

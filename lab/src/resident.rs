@@ -1,4 +1,4 @@
-//! Measures the resident memory of a process, over time.
+//! Measures the resident memory and the CPU time of a process.
 
 use crate::plot::Series;
 use anyhow::{Context, Result};
@@ -15,25 +15,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A sample of a process.
+/// The resident memory of a process at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     /// The time.
     pub at: Instant,
-    /// Its resident memory.
+    /// The resident memory.
     pub resident: Bytes,
 }
 
-/// A thread that samples a process periodically.
-pub struct Watch {
+/// A thread that samples the resident memory of a process periodically.
+pub struct Sampler {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Sample>>,
 }
 
-impl Watch {
-    /// Samples process `pid` from now on, at this interval.
+impl Sampler {
+    /// Starts a thread that samples process `pid` at this interval.
     #[must_use]
-    pub fn start(pid: u32, every: Duration) -> Watch {
+    pub fn start(pid: u32, interval: Duration) -> Sampler {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
@@ -41,11 +41,11 @@ impl Watch {
             while !stopped.load(Relaxed) {
                 let Some(resident) = resident(pid) else { break };
                 samples.push(Sample { at: Instant::now(), resident });
-                thread::sleep(every);
+                thread::sleep(interval);
             }
             samples
         });
-        Watch { stop, thread }
+        Sampler { stop, thread }
     }
 
     /// Stops sampling and returns the samples.
@@ -56,8 +56,8 @@ impl Watch {
     }
 }
 
-/// Returns the resident memory of a process, counting shared memory in full, or `None` if there is
-/// no such process.
+/// Returns the resident memory of a process, or `None` if there is no such process. Memory that is
+/// shared with other processes counts in full.
 #[must_use]
 pub fn resident(pid: u32) -> Option<Bytes> {
     field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
@@ -66,69 +66,70 @@ pub fn resident(pid: u32) -> Option<Bytes> {
 /// Returns the resident memory of this process.
 ///
 /// # Errors
-/// If the kernel does not report it.
+/// The kernel does not report it.
 pub fn resident_here() -> Result<Bytes> {
     resident(std::process::id()).context("no VmRSS in /proc/self/status")
 }
 
-/// Returns how much of the `length` bytes at `address` is committed, in memory or swapped out. What
-/// other threads allocate and free elsewhere does not affect it.
+/// Returns the size of the pages among the `length` bytes at `address` that are committed: present
+/// in memory or swapped out. Memory that other threads allocate or free at the same time does not
+/// count.
 ///
 /// # Errors
-/// If the kernel does not report it.
-pub fn held_at(address: NonNull<u8>, length: Bytes) -> Result<Bytes> {
-    /// The flags for present and swapped pages in an entry of pagemap (Linux,
+/// The kernel does not report it.
+pub fn committed_at(address: NonNull<u8>, length: Bytes) -> Result<Bytes> {
+    /// The flags of present pages and of swapped pages in an entry of pagemap (Linux,
     /// Documentation/admin-guide/mm/pagemap.rst).
-    const HELD: u64 = 1 << 63 | 1 << 62;
+    const COMMITTED: u64 = 1 << 63 | 1 << 62;
     let page = rustix::param::page_size() as u64;
     let pages = length.0.div_ceil(page);
     let mut pagemap = fs::File::open("/proc/self/pagemap").context("/proc/self/pagemap")?;
     pagemap.seek(SeekFrom::Start(address.addr().get() as u64 / page * 8))?;
     let mut entries = BufReader::with_capacity(1 << 16, pagemap.take(pages * 8));
-    let mut held = 0;
+    let mut committed = 0;
     let mut entry = [0; 8];
     for _ in 0..pages {
         entries.read_exact(&mut entry).context("/proc/self/pagemap")?;
-        held += u64::from(u64::from_ne_bytes(entry) & HELD != 0);
+        committed += u64::from(u64::from_ne_bytes(entry) & COMMITTED != 0);
     }
-    Ok(Bytes(held * page))
+    Ok(Bytes(committed * page))
 }
 
-/// Returns the resident memory of a process, counting its share of shared memory. This is slower
-/// than [`resident`], because the kernel walks every page.
+/// Returns the proportional set size of a process: of each page that several processes share, an
+/// equal part counts. This is slower than [`resident`], because the kernel walks all pages.
 #[must_use]
 pub fn proportional(pid: u32) -> Option<Bytes> {
     field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
 }
 
-/// Returns the CPU time that a process has used, to the nanosecond. The ticks of `/proc` are too
-/// long for an idle guest.
+/// Returns the CPU time that a process has used, in nanoseconds. The ticks of `/proc/PID/stat` are
+/// too coarse to measure an idle guest.
 #[must_use]
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let pid = nix::unistd::Pid::from_raw(pid.try_into().ok()?);
     Some(nix::time::clock_getcpuclockid(pid).ok()?.now().ok()?.into())
 }
 
-/// Returns the value of a field in kB in one of the kernel's files.
+/// Returns the value of a field in kB in the text of a file below `/proc`.
 fn field(text: &str, name: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
     kib.checked_mul(1024).map(Bytes)
 }
 
-/// Returns how long after `freed` the process reached its final size, within 2 % of the memory that
-/// it gave back. Returns `None` if it gave back next to nothing.
+/// Returns the time from `freed` until the process had returned 98 % of the memory that it returned
+/// to the host in all. Returns `None` if it returned at most a tenth of its memory.
 #[must_use]
-pub fn settled(samples: &[Sample], freed: Instant) -> Option<Duration> {
+pub fn time_to_return(samples: &[Sample], freed: Instant) -> Option<Duration> {
     let before = samples.iter().rev().find(|sample| sample.at <= freed)?.resident.0;
     let after: Vec<_> = samples.iter().filter(|sample| sample.at > freed).collect();
-    let left = after.last()?.resident.0;
-    let given = before.checked_sub(left).filter(|&given| given > before / 10)?;
-    let first = after.iter().find(|sample| sample.resident.0 <= left + given / 50)?;
+    let last = after.last()?.resident.0;
+    let returned = before.checked_sub(last).filter(|&returned| returned > before / 10)?;
+    let first = after.iter().find(|sample| sample.resident.0 <= last + returned / 50)?;
     Some(first.at - freed)
 }
 
-/// Converts samples to a line of a plot, in seconds since `start` and GiB.
+/// Converts samples to a line of a plot: the seconds since `start`, and the resident memory in GiB.
 #[must_use]
 pub fn series(samples: &[Sample], start: Instant) -> Series {
     let point = |sample: &Sample| {
@@ -145,43 +146,44 @@ mod tests {
 
     #[test]
     fn a_process_has_resident_memory_and_cpu_time() {
-        // Samples a child process: in this process, threads of other tests allocate memory between
-        // two samples.
+        // The samples are those of a child process, because in this process threads of other tests
+        // allocate memory between two samples.
         let mut idle = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let pid = idle.id();
-        // A process that is not loaded yet uses CPU time, too.
-        let held = || {
+        // The child has CPU time already before its program is loaded, so the loop waits for stable
+        // resident memory.
+        let memory = || {
             let (before, proportional) = (resident(pid)?, proportional(pid)?);
             Some((before, proportional)).filter(|_| resident(pid) == Some(before))
         };
         let started = Instant::now();
-        let held = std::iter::repeat_with(held)
+        let memory = std::iter::repeat_with(memory)
             .take_while(|_| started.elapsed() < PATIENCE)
-            .find_map(|held| held.filter(|(_, proportional)| *proportional > Bytes::ZERO));
+            .find_map(|memory| memory.filter(|(_, proportional)| *proportional > Bytes::ZERO));
         let used = cpu_time(pid);
         idle.kill().unwrap();
         idle.wait().unwrap();
-        let (resident, proportional) = held.unwrap();
+        let (resident, proportional) = memory.unwrap();
         assert!(resident.0 + (1 << 20) > proportional.0, "{resident} {proportional}");
         assert!(used.is_some());
         assert_eq!(super::resident(u32::MAX), None);
     }
 
     #[test]
-    fn touched_memory_is_resident() {
+    fn written_memory_is_committed() {
         let page = rustix::param::page_size();
-        let mut room = vec![0_u8; 64 * page];
-        let start = room.as_ptr().align_offset(page);
-        let room = &mut room[start..][..63 * page];
-        let address = NonNull::from(&mut room[0]);
-        let held = |pages: usize| held_at(address, Bytes((pages * page) as u64)).unwrap();
-        room.fill(1);
-        assert_eq!(held(63), Bytes(63 * page as u64));
-        assert_eq!(held(7), Bytes(7 * page as u64));
+        let mut buffer = vec![0_u8; 64 * page];
+        let start = buffer.as_ptr().align_offset(page);
+        let buffer = &mut buffer[start..][..63 * page];
+        let address = NonNull::from(&mut buffer[0]);
+        let committed = |pages: usize| committed_at(address, Bytes((pages * page) as u64)).unwrap();
+        buffer.fill(1);
+        assert_eq!(committed(63), Bytes(63 * page as u64));
+        assert_eq!(committed(7), Bytes(7 * page as u64));
     }
 
     #[test]
-    fn a_process_has_settled_when_it_has_returned_nearly_all() {
+    fn time_to_return_ends_at_98_percent_of_the_returned_memory() {
         let start = Instant::now();
         let sample =
             |ms, mib| Sample { at: start + Duration::from_millis(ms), resident: Bytes::mib(mib) };
@@ -194,20 +196,21 @@ mod tests {
             sample(500, 100),
         ];
         let freed = start + Duration::from_millis(150);
-        assert_eq!(settled(&samples, freed), Some(Duration::from_millis(250)));
-        assert_eq!(settled(&samples[..3], freed), None);
+        assert_eq!(time_to_return(&samples, freed), Some(Duration::from_millis(250)));
+        assert_eq!(time_to_return(&samples[..3], freed), None);
     }
 
     #[test]
-    fn a_watch_samples_repeatedly() {
-        // Wait longer each time, until the sampling thread was scheduled.
-        let long = (3..).map(|n| Duration::from_millis(1 << n)).take_while(|&long| long < PATIENCE);
-        let watched = long.map(|long| {
-            let watch = Watch::start(std::process::id(), Duration::from_millis(1));
-            thread::sleep(long);
-            watch.finish()
+    fn a_sampler_takes_several_samples() {
+        // Each attempt waits twice as long, because the sampling thread may not run at once.
+        let waits =
+            (3..).map(|n| Duration::from_millis(1 << n)).take_while(|&wait| wait < PATIENCE);
+        let attempts = waits.map(|wait| {
+            let sampler = Sampler::start(std::process::id(), Duration::from_millis(1));
+            thread::sleep(wait);
+            sampler.finish()
         });
-        let samples = watched.into_iter().find(|samples| samples.len() > 2).unwrap();
+        let samples = attempts.into_iter().find(|samples| samples.len() > 2).unwrap();
         assert!(samples.is_sorted_by_key(|sample| sample.at));
     }
 }

@@ -26,18 +26,18 @@ pub fn parse(text: &str) -> Result<Bytes, String> {
     number.checked_mul(1 << shift).map(Bytes).ok_or_else(too_large)
 }
 
-/// Returns a size with a one-letter unit and without a space, as on the command line and in names
-/// of cases: `64G`.
+/// Returns a size with a unit of one letter and without a space, such as `64G`. Command lines and
+/// the names of cases contain such sizes.
 #[must_use]
 pub fn short(size: Bytes) -> String {
     let text = size.to_string();
     text.strip_suffix("iB").or(text.strip_suffix('B')).unwrap_or(&text).to_owned()
 }
 
-/// Returns a size with one decimal in the largest unit that is not larger than the size: `60.2
-/// GiB`.
+/// Returns a size with one decimal in the largest unit that is not larger than the size, such as
+/// `60.2 GiB`.
 #[must_use]
-pub fn about(size: Bytes) -> String {
+pub fn approximate(size: Bytes) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let unit = units.into_iter().find(|&(shift, _)| size.0 >> shift != 0);
     let Some((shift, unit)) = unit else { return format!("{} B", size.0) };
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_parsed() {
+    fn a_size_is_parsed_with_and_without_a_unit() {
         assert_eq!(parse("64G"), Ok(Bytes::gib(64)));
         assert_eq!(parse("4t"), Ok(Bytes::tib(4)));
         assert_eq!(parse("128MiB"), Ok(Bytes::mib(128)));
@@ -60,18 +60,18 @@ mod tests {
     #[test]
     fn an_invalid_size_is_refused() {
         for text in ["", "G", "-1G", "1.5G", "64 G", "64X", "99999999999999999999", "17000000T"] {
-            assert!(parse(text).is_err(), "{text} was taken for a size");
+            assert!(parse(text).is_err(), "`{text}` was parsed as a size");
         }
     }
 
     #[test]
-    fn sizes_are_rounded_to_one_decimal() {
+    fn approximate_rounds_a_size_to_one_decimal() {
         let sizes = [Bytes(512), Bytes::mib(1536), Bytes::tib(4), Bytes(64_616_979_339)];
-        assert_eq!(sizes.map(about), ["512 B", "1.5 GiB", "4.0 TiB", "60.2 GiB"]);
+        assert_eq!(sizes.map(approximate), ["512 B", "1.5 GiB", "4.0 TiB", "60.2 GiB"]);
     }
 
     #[test]
-    fn short_sizes_can_be_parsed() {
+    fn parsing_the_short_form_returns_the_size() {
         for text in ["64G", "4T", "128M", "4097", "0"] {
             assert_eq!(short(parse(text).unwrap()), text);
         }

@@ -3,7 +3,8 @@
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use std::time::Duration;
 
-/// Returns a table whose first `text_columns` columns are text and whose others are figures.
+/// Returns a table. The first `text_columns` columns are aligned to the left, and the other
+/// columns, which contain numbers, to the right.
 #[must_use]
 pub fn table(header: &[&str], text_columns: usize) -> Table {
     let mut table = Table::new();
@@ -18,10 +19,15 @@ pub fn table(header: &[&str], text_columns: usize) -> Table {
     table
 }
 
-/// Returns a time with three significant figures in a readable unit: `1.35 ms`.
+/// Returns a time with three significant figures in s, ms, µs or ns, such as `1.35 ms`.
 #[must_use]
 pub fn time(time: Duration) -> String {
-    let seconds = time.as_secs_f64();
+    seconds(time.as_secs_f64())
+}
+
+/// Returns a time of `seconds` seconds, as [`time`] does, also if it is a fraction of a nanosecond.
+#[must_use]
+pub fn seconds(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s >= 1.0 => (s, "s"),
         s if s >= 1e-3 => (s * 1e3, "ms"),
@@ -31,8 +37,8 @@ pub fn time(time: Duration) -> String {
     format!("{} {unit}", figures(value))
 }
 
-/// Returns a number with three significant figures, or with all digits before the point if these
-/// are more.
+/// Returns a number with three significant figures. A number of 100 or more is rounded to an
+/// integer.
 #[must_use]
 pub fn figures(value: f64) -> String {
     let decimals = match value.abs() {
@@ -49,11 +55,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_three_figures() {
+    fn a_time_has_three_significant_figures() {
         assert_eq!(time(Duration::from_micros(1349)), "1.35 ms");
         assert_eq!(time(Duration::from_millis(12)), "12 ms");
         assert_eq!(time(Duration::from_nanos(464_400)), "464 µs");
         assert_eq!(time(Duration::from_nanos(7)), "7 ns");
         assert_eq!(time(Duration::from_secs(75)), "75 s");
+        assert_eq!(seconds(6.578e-9), "6.58 ns");
     }
 }

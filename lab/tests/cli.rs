@@ -1,23 +1,23 @@
-//! Tests of the `hotmem` command that start no machine: arguments, missing programs and missing
-//! files.
+//! Tests of `hotmem` commands that start no virtual machine: errors of arguments, missing programs
+//! and files, the output of benches, and reports.
 
 use std::process::{Command, Output, Stdio};
 
 fn hotmem(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hotmem"));
-    // With an empty `PATH` neither QEMU nor cargo is found.
+    // `PATH` is empty, so that neither QEMU nor cargo is found.
     command.args(args).env("PATH", "").output().unwrap()
 }
 
 fn error_message(args: &[&str]) -> String {
     let output = hotmem(args);
-    assert!(!output.status.success(), "{args:?} went well");
-    assert!(output.stdout.is_empty(), "{args:?}");
+    assert!(!output.status.success(), "{args:?} succeeded");
+    assert!(output.stdout.is_empty(), "{args:?} wrote to standard output");
     String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
-fn errors_of_arguments_name_the_argument() {
+fn the_error_of_an_invalid_argument_names_the_argument_or_the_limit() {
     let cases: [(&[&str], &str); 46] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
@@ -25,9 +25,9 @@ fn errors_of_arguments_name_the_argument() {
         (&["vm", "--plug", "3M"], "whole blocks"),
         (&["vm", "--plug", "64G", "--block-size", "3M"], "power of two"),
         (&["vm", "--plug", "64G", "--boot-memory", "1M"], "--boot-memory"),
-        (&["vm", "--plug", "32T"], "to be given 32TiB, for page tables and the engine's words"),
-        // At this size the kernel's own memory is too much.
-        (&["vm", "--plug", "23T"], "to be given 23TiB, for page tables and the engine's words"),
+        (&["vm", "--plug", "32T"], "to plug 32TiB, for page tables and the engine's metadata"),
+        // For 23 TiB, words and page tables alone would fit.
+        (&["vm", "--plug", "23T"], "to plug 23TiB, for page tables and the engine's metadata"),
         (&["bench", "vm", "--sizes", "1G,32T"], "for page tables"),
         (&["vm", "--plug", "1G", "--touch", "2G"], "--touch"),
         (&["vm", "--plug", "1G", "--accel", "magic"], "tcg"),
@@ -71,43 +71,42 @@ fn errors_of_arguments_name_the_argument() {
         (&["drmgr", "-c", "mem", "-a", "-q", "1", "--nodes", "0"], "there can be from 1 to 256"),
     ];
     for (args, word) in cases {
-        let said = error_message(args);
-        assert!(said.contains(word), "{args:?}: no `{word}` in\n{said}");
+        let message = error_message(args);
+        assert!(message.contains(word), "{args:?}: no `{word}` in\n{message}");
     }
 }
 
 #[test]
 fn the_error_of_a_missing_qemu_says_how_to_install_it() {
     let image = env!("CARGO_BIN_EXE_hotmem");
-    let said = error_message(&["vm", "--plug", "64G", "--guest-image", image]);
-    assert!(said.contains("qemu-system-x86"), "{said}");
+    let message = error_message(&["vm", "--plug", "64G", "--guest-image", image]);
+    assert!(message.contains("qemu-system-x86"), "{message}");
 }
 
 #[test]
 fn the_error_of_a_missing_image_has_its_path() {
-    let said = error_message(&["bench", "vm", "--guest-image", "/nowhere/guest"]);
-    assert!(said.contains("/nowhere/guest"), "{said}");
+    let message = error_message(&["bench", "vm", "--guest-image", "/nowhere/guest"]);
+    assert!(message.contains("/nowhere/guest"), "{message}");
 }
 
-/// `hotmem drmgr` on a small machine: LMBs that it adds are online, and a request for too many
-/// fails.
+/// LMBs that `hotmem drmgr` adds are online, and a request for too many LMBs fails.
 #[test]
-fn drmgr_adds_memory_and_fails_for_too_much() {
+fn drmgr_adds_lmbs_and_fails_for_too_many() {
     let machine = ["--lmbs", "100", "--lmb-size", "16M", "--nodes", "2"];
     let drmgr = |args: &[&str]| hotmem(&[&["drmgr", "-c", "mem"], args, &machine].concat());
     let output = drmgr(&["-a", "-s", "0x80000020", "-q", "40", "--debug"]);
     assert!(output.status.success());
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(said.matches("was hot-added").count(), 40, "{said}");
-    // Two nodes, so two ranges.
-    assert!(said.contains("40 LMBs (640MiB) were hot-added in 2 ranges"), "{said}");
-    assert!(said.contains("Movable"), "{said}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(stdout.matches("was hot-added").count(), 40, "{stdout}");
+    // The LMBs are on two nodes, so they form two ranges.
+    assert!(stdout.contains("40 LMBs (640MiB) were hot-added in 2 ranges"), "{stdout}");
+    assert!(stdout.contains("Movable"), "{stdout}");
     let output = drmgr(&["-r", "-q", "100"]);
     assert!(output.status.success());
     let output = drmgr(&["-a", "-q", "101"]);
     assert!(!output.status.success());
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("101 LMBs are requested and 100 are available"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("101 LMBs are requested and 100 are available"), "{stderr}");
 }
 
 /// Runs a bench and returns a function that finds the median of a case, subject and metric in its
@@ -126,7 +125,7 @@ fn medians(bench: &str, args: &[&str]) -> impl Fn(&str, &str, &str) -> Option<f6
     }
 }
 
-/// Checks the JSON output for scripts: cases, subjects, metrics and the growth with the size.
+/// Checks the JSON output: cases, subjects, metrics, and the growth with the size.
 #[test]
 fn bench_contiguity_measures_all_shapes_and_their_growth() {
     let sizes = ["--sizes", "1G,2G,4G", "--before-up-to", "2G", "--runs", "1"];
@@ -139,17 +138,21 @@ fn bench_contiguity_measures_all_shapes_and_their_growth() {
                 let has_before = of(&case, "before", "time").is_some();
                 assert_eq!(has_before, matches!(shape, "1G" | "2G"), "{case}");
             }
-            let (case, asks) = (format!("{policy}/{step}"), policy != "offline");
+            let (case, has_queries) = (format!("{policy}/{step}"), policy != "offline");
             let growth = |subject| of(&case, subject, "probes_growth_exponent");
             assert!(of(&case, "hotmem", "growth_exponent").unwrap().is_finite(), "{case}");
-            // The range allows for small sizes, in which a search that leaves a chunk of 8 GiB
-            // shows.
+            // The range is wide, because with these small sizes a search that crosses a boundary of
+            // 8 GiB, to the words of the next chunk, changes the exponent.
             let linear = 0.5..=1.05;
-            assert_eq!(growth("hotmem").is_some_and(|n| linear.contains(&n)), asks, "{case}");
-            assert_eq!(growth("before").is_some_and(|n| n > 1.8), asks, "{case}");
+            assert_eq!(
+                growth("hotmem").is_some_and(|n| linear.contains(&n)),
+                has_queries,
+                "{case}"
+            );
+            assert_eq!(growth("before").is_some_and(|n| n > 1.8), has_queries, "{case}");
             let probes = of(&format!("2G/{case}"), "hotmem", "probes");
-            // A block reads up to eleven words, and there are 16 blocks.
-            let words = if asks { 16.0..=176.0 } else { 0.0..=0.0 };
+            // There are 16 blocks, and a query for a block reads 1 to 11 words.
+            let words = if has_queries { 16.0..=176.0 } else { 0.0..=0.0 };
             assert!(probes.is_some_and(|n| words.contains(&n)), "{case}: {probes:?}");
         }
     }
@@ -171,7 +174,7 @@ fn bench_memmap_measures_hotmem_the_baseline_and_the_limit() {
     assert_eq!(of("devdax-2M-shared/rebind", "hotmem", "written"), Some(2.0));
 }
 
-/// Commands that write a table or lines, one for each function by which the code writes.
+/// Commands that write to standard output. Each writes by another function of the code.
 const PRINTING_COMMANDS: [&[&str]; 4] = [
     &["hosted", "--plug", "1G", "--touch", "16M"],
     &["lsmem"],
@@ -179,8 +182,8 @@ const PRINTING_COMMANDS: [&[&str]; 4] = [
     &["bench", "contiguity", "--sizes", "1G,2G", "--before-up-to", "1G", "--runs", "1"],
 ];
 
-/// Returns the exit code and the standard error of a command whose standard output is `stdout`.
-fn without_output(args: &[&str], stdout: impl Into<Stdio>) -> (Option<i32>, String) {
+/// Runs a command whose standard output is `stdout`. Returns its exit code and its standard error.
+fn run_with_stdout(args: &[&str], stdout: impl Into<Stdio>) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hotmem"));
     let output = command.args(args).env("PATH", "").stdout(stdout).stderr(Stdio::piped());
     let output = output.spawn().unwrap().wait_with_output().unwrap();
@@ -188,64 +191,66 @@ fn without_output(args: &[&str], stdout: impl Into<Stdio>) -> (Option<i32>, Stri
 }
 
 #[test]
-fn a_closed_pipe_ends_a_command_quietly() {
+fn a_command_with_a_closed_pipe_ends_without_a_message() {
     for args in PRINTING_COMMANDS {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        // A shell shows 141 for a tool that SIGPIPE ended.
-        assert_eq!(without_output(args, writer), (Some(141), String::new()), "{args:?}");
+        // A shell shows 141 for a program that SIGPIPE ended.
+        assert_eq!(run_with_stdout(args, writer), (Some(141), String::new()), "{args:?}");
     }
 }
 
 #[test]
-fn a_full_disk_is_an_error() {
+fn a_command_with_a_full_disk_reports_an_error() {
     for args in PRINTING_COMMANDS {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-        let (code, said) = without_output(args, full);
-        assert_eq!(code, Some(1), "{args:?}: {said}");
-        assert!(said.starts_with("hotmem: ") && said.contains("No space left"), "{args:?}: {said}");
+        let (code, stderr) = run_with_stdout(args, full);
+        assert_eq!(code, Some(1), "{args:?}: {stderr}");
+        assert!(
+            stderr.starts_with("hotmem: ") && stderr.contains("No space left"),
+            "{args:?}: {stderr}"
+        );
     }
 }
 
 #[test]
-fn the_documents_have_the_tables_of_the_records() {
+fn the_tables_in_docs_match_the_records() {
     let output = hotmem(&["report", "--docs", "check"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A small set is measured, interrupted, continued and compared.
 #[test]
-fn a_report_is_written_and_continues_where_it_was_interrupted() {
+fn a_report_is_written_and_an_interrupted_report_is_continued() {
     let out = std::env::temp_dir().join(format!("hotmem-report-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&out);
     let dir = out.to_str().unwrap();
     let report = |more: &[&str]| {
         let output = hotmem(&[&["report", "--out", dir][..], more].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{more:?}: {said}");
-        (String::from_utf8(output.stdout).unwrap(), said)
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{more:?}: {stderr}");
+        (String::from_utf8(output.stdout).unwrap(), stderr)
     };
     let tiny = ["--quick", "--only", "teardown-native"];
-    let (path, said) = report(&tiny);
+    let (path, stderr) = report(&tiny);
     assert!(path.ends_with("report.html\n"), "{path}");
-    assert!(said.contains("[1/1] teardown-native; about"), "{said}");
+    assert!(stderr.contains("[1/1] teardown-native; about"), "{stderr}");
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("cycles an entry"), "{page}");
 
     let (records, part) = (out.join("records.json"), out.join("records.part.json"));
     std::fs::rename(&records, &part).unwrap();
     let first = std::fs::read(&part).unwrap();
-    let (_, said) = report(&tiny);
-    assert!(said.contains("continuing after 1 steps") && !said.contains("[1/1]"), "{said}");
-    assert_eq!(std::fs::read(&records).unwrap(), first, "nothing was measured again");
+    let (_, stderr) = report(&tiny);
+    assert!(stderr.contains("continuing after 1 steps") && !stderr.contains("[1/1]"), "{stderr}");
+    assert_eq!(std::fs::read(&records).unwrap(), first, "records were measured again");
     assert!(!part.exists());
 
     let (compared, _) = report(&["--compare", records.to_str().unwrap()]);
     assert!(compared.contains("0 figures changed beyond the spread"), "{compared}");
 
-    // Records of another set or a damaged file are not used.
+    // A damaged file of records is not used, and all steps are measured again.
     std::fs::write(&part, "{").unwrap();
-    let (_, said) = report(&tiny);
-    assert!(said.contains("records.part.json: damaged") && said.contains("[1/1]"), "{said}");
+    let (_, stderr) = report(&tiny);
+    assert!(stderr.contains("records.part.json: damaged") && stderr.contains("[1/1]"), "{stderr}");
     std::fs::remove_dir_all(&out).unwrap();
 }

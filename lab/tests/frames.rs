@@ -1,9 +1,9 @@
-//! Tests of the instructions of an allocation, which valgrind counts. The count is the same in each
-//! run.
+//! Tests of the number of instructions of an allocation. valgrind counts them, and the number is
+//! the same in each run.
 
 use std::process::{Command, Stdio};
 
-/// Returns the instructions that the whole process takes for one case of `hotmem bench frames`.
+/// Returns the number of instructions of a process that runs one case of `hotmem bench frames`.
 fn instructions(access: &str, operations: u64) -> f64 {
     let case = ["bench", "frames-case", "--subject", "hotmem", "--size", "1G", "--order", "0"];
     let output = Command::new("valgrind")
@@ -14,22 +14,25 @@ fn instructions(access: &str, operations: u64) -> f64 {
         .args(["--operations", &operations.to_string()])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let count = said.lines().find_map(|line| line.split_once("Collected : ")).expect("a count");
+    let report = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{report}");
+    let count = report
+        .lines()
+        .find_map(|line| line.split_once("Collected : "))
+        .expect("valgrind's output has no count");
     count.1.trim().parse().unwrap()
 }
 
-/// Returns the instructions for allocating and freeing one frame: the difference of two runs, one
-/// of which makes twice as many operations.
+/// Returns the number of instructions for allocating and freeing one frame. This is the difference
+/// of two runs, of which one makes twice as many operations, for each additional operation.
 fn per_pair(access: &str) -> f64 {
     let operations = 1 << 12;
-    let more = instructions(access, 2 * operations) - instructions(access, operations);
-    more / operations as f64
+    let difference = instructions(access, 2 * operations) - instructions(access, operations);
+    difference / operations as f64
 }
 
 #[test]
-fn a_movable_frame_costs_the_same_however_many_cpus_there_are_without_movable_memory() {
+fn a_movable_frame_from_kernel_memory_takes_as_many_instructions_with_64_cpus_as_with_1() {
     let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     if !version.is_ok_and(|status| status.success()) {
         eprintln!("skipped: valgrind is not installed");
@@ -39,5 +42,5 @@ fn a_movable_frame_costs_the_same_however_many_cpus_there_are_without_movable_me
     println!("{one:.1} instructions with one CPU, {many:.1} with 64");
     assert!((one - many).abs() < 2.0, "{one:.1} with one CPU, {many:.1} with 64");
     let movable = per_pair("pair");
-    assert!(movable < one, "{movable:.1} where memory is movable, {one:.1} where none is");
+    assert!(movable < one, "{movable:.1} with movable memory, {one:.1} without");
 }

@@ -1,5 +1,4 @@
-//! Tests a descriptor map whose page tables the test writes itself, so that tails really share a
-//! frame.
+//! Tests a memmap whose pages the test maps, so that tails of several compounds are in one frame.
 #![cfg(target_os = "linux")]
 
 use hotmem::{Bytes, PfnRange, geometry::FRAME_SIZE};
@@ -46,7 +45,7 @@ impl Describe for Device {
     }
 }
 
-/// Reserved addresses for a map. Pages of a file stand for frames of the machine.
+/// Reserved addresses for a memmap. Pages of a file stand for frames of the machine.
 struct Map {
     reserved: *mut core::ffi::c_void,
     bytes: usize,
@@ -64,7 +63,7 @@ impl Map {
         Map { reserved, bytes, frames: fd }
     }
 
-    /// Maps one frame at an address within the reservation, as a page table would.
+    /// Maps a frame at an address within the reservation.
     fn set(&self, address: usize, frame: u64, access: ProtFlags) {
         let offset = address - self.reserved.addr();
         assert!(offset + 4096 <= self.bytes);
@@ -78,21 +77,21 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: this is the whole reservation, and all its borrowers have been dropped.
+        // SAFETY: `new` made this mapping, and the test uses no address in it after the drop.
         unsafe { munmap(self.reserved, self.bytes).unwrap() };
     }
 }
 
 #[test]
-fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
+fn head_address_is_correct_for_shared_tails_and_each_compound_has_one_frame() {
     let compound = Compound::MIB_2;
     let range = PfnRange::from_bytes(64 << 30, Bytes::mib(64)).unwrap();
     let memmap = Memmap::new(Kind::DeviceDax, compound, &Device).stores(Stores::best());
     let memmap = memmap.sharing_tails().unwrap();
     let layout = memmap.layout();
 
-    // Frame 0 of the file is the shared one. The map's address is chosen so that frame numbers and
-    // addresses have the same alignment.
+    // Frame 0 of the file has the shared tails. The memmap's address is chosen so that the
+    // descriptor of frame 0 has the alignment that the layout requires.
     let needed = layout.frames_needed(range);
     assert_eq!(needed, 32);
     let align = usize::try_from(layout.base_alignment().0).unwrap();
@@ -110,11 +109,11 @@ fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
                 map.set(address, own.next().unwrap(), ProtFlags::READ | ProtFlags::WRITE);
             }
             Backing::SharedTails => {
-                // The shared frame is mapped writable once, to be described.
+                // The first page with shared tails is mapped writable until they are written.
                 if shared_at.is_none() {
                     map.set(address, 0, ProtFlags::READ | ProtFlags::WRITE);
                     let tails = map.reserved.with_addr(address).cast();
-                    // SAFETY: the page was just mapped, and nothing else uses it.
+                    // SAFETY: the page was mapped above, and nothing else uses it.
                     memmap.describe_shared_tails(unsafe { slice::from_raw_parts_mut(tails, 64) });
                     shared_at = Some(address);
                 }
@@ -125,13 +124,13 @@ fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
     assert_eq!(own.next(), None);
 
     let first = NonNull::new(map.reserved.with_addr(start).cast::<Page>()).unwrap();
-    // SAFETY: the pages that are not shared are mapped and writable, and nothing else uses them.
+    // SAFETY: the pages without shared tails are mapped and writable, and nothing else uses them.
     let slots = unsafe { Slots::mapped(range, first, layout) }.unwrap();
     let written = memmap.describe(slots).unwrap();
     assert_eq!(written, Bytes(needed * FRAME_SIZE));
 
     let count = usize::try_from(range.frames()).unwrap();
-    // SAFETY: all of it is mapped and has been written, and any words make a `Page`.
+    // SAFETY: all pages are mapped and have been written, and any bytes are a valid `Page`.
     let pages: &[Page] = unsafe { slice::from_raw_parts(first.as_ptr(), count) };
     for (nth, page) in pages.iter().enumerate() {
         let pfn = range.start().checked_add(nth as u64).unwrap();
@@ -144,10 +143,14 @@ fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
         assert_eq!(page.unused, [0; 5]);
         assert_eq!(head.flags & HEAD, HEAD);
         let section = SECTION.get(head.flags);
-        assert_eq!(section, Some(pfn.align_down(1 << 15)), "{pfn:?} finds another's head");
+        assert_eq!(
+            section,
+            Some(pfn.align_down(1 << 15)),
+            "{pfn:?} has the head of another compound"
+        );
     }
-    // A page of the file that is never written takes no block, so there is one block for each
-    // compound, and the shared one.
-    let there = u64::try_from(fstat(&map.frames).unwrap().st_blocks).unwrap() * 512;
-    assert_eq!(there, (needed + 1) * FRAME_SIZE);
+    // Pages of the file that were not written have no memory. So the file has one page for each
+    // compound, and one for the shared tails.
+    let file_size = u64::try_from(fstat(&map.frames).unwrap().st_blocks).unwrap() * 512;
+    assert_eq!(file_size, (needed + 1) * FRAME_SIZE);
 }

@@ -1,5 +1,6 @@
-//! Tests of the reference kernel as dom0 of Xen: Xen behaves as the model of hotmem-testkit does,
-//! no dirty bit is lost, and the numbers of hypercalls and flushes are as documented.
+//! Tests of the reference kernel as dom0 of Xen. The kernel checks that Xen behaves as the model in
+//! hotmem-testkit. The tests check that no Dirty flag is lost, and that the numbers of hypercalls
+//! and flushes are the documented ones.
 
 use hotmem_lab::xen::{Clock, Machine, Outcome, Xpti};
 
@@ -22,41 +23,41 @@ fn check(outcome: &Outcome) {
         let figure = hotmem(case);
         assert_eq!((figure.hypercalls, figure.flushes), (PAGES / 512 + 1, 1), "{case}");
     }
-    // Each batch is unmapped by one hypercall and one flush.
+    // Each batch is unmapped by one hypercall, with one flush.
     for case in ["xen-foreign", "xen-migrate-unmap"] {
         let figure = hotmem(case);
         assert_eq!((figure.hypercalls, figure.flushes), (PAGES / 512 * 2, PAGES / 512), "{case}");
     }
     let (unhook, exit) = (hotmem("xen-unhook"), hotmem("xen-exit"));
     assert_eq!((unhook.hypercalls, unhook.flushes), (3, 1));
-    assert_eq!((exit.hypercalls, exit.flushes), (1, 0), "Xen flushes by itself");
+    assert_eq!((exit.hypercalls, exit.flushes), (1, 0), "Xen flushes without a request");
     for race in &outcome.races {
         assert!(race.subject != "hotmem" || race.lost == 0, "{race:?}");
     }
 }
 
-/// In Linux's order, table by table, there is one flush for each table. The subject that exchanges
-/// entries traps for each.
+/// The subject `linux-order` handles one table after another and needs a flush for each. The
+/// subject `before` exchanges each entry by an instruction that traps.
 #[test]
-fn nothing_traps_and_an_address_space_takes_two_flushes_however_many_its_tables() {
+fn hotmem_causes_no_traps_and_at_most_two_flushes_for_any_number_of_tables() {
     let interrupts = Machine::find(None).unwrap().interrupts(Xpti::On).unwrap();
     assert_eq!(interrupts.len(), 10);
-    for of in interrupts {
-        match of.subject.as_str() {
-            "before" => assert!(of.traps >= of.tables * 512, "{of:?}"),
-            _ => assert_eq!(of.traps, 0, "{of:?}"),
+    for operation in interrupts {
+        match operation.subject.as_str() {
+            "before" => assert!(operation.traps >= operation.tables * 512, "{operation:?}"),
+            _ => assert_eq!(operation.traps, 0, "{operation:?}"),
         }
-        match of.subject.as_str() {
-            "hotmem" => assert!(of.flushes <= 2, "{of:?}"),
-            "linux-order" => assert!(of.flushes >= of.tables, "{of:?}"),
+        match operation.subject.as_str() {
+            "hotmem" => assert!(operation.flushes <= 2, "{operation:?}"),
+            "linux-order" => assert!(operation.flushes >= operation.tables, "{operation:?}"),
             _ => {}
         }
     }
 }
 
-/// Instruction counts do not depend on the load of the host.
+/// The test compares numbers of instructions, which do not depend on the load of the host.
 #[test]
-fn batches_take_less_than_half_of_the_instructions_of_exchanges_that_trap() {
+fn hotmem_takes_less_than_half_of_the_instructions_of_exchanges_that_trap() {
     let machine = Machine::find(None).unwrap();
     let boot = |words: &str| machine.boot(Xpti::On, Clock::Instructions, words).unwrap().figures;
     let figures = boot(&format!("mode=bench pages={PAGES} batch=32"));
@@ -68,17 +69,19 @@ fn batches_take_less_than_half_of_the_instructions_of_exchanges_that_trap() {
     for case in ["xen-munmap", "xen-munmap-clean", "xen-protect", "xen-foreign"] {
         assert!(2.0 * each(case, "hotmem") < each(case, "before"), "{case}");
     }
-    // The cheapest of the three ways to unmap a range counts, including the cost of choosing it.
+    // Hotmem chooses one of three ways to unmap a range. With the cost of the choice, it must not
+    // take longer than the cheapest of the three ways.
     let figures = boot("mode=tables");
     let mut cases: Vec<_> = figures.iter().filter(|f| f.case.starts_with("xen-sparse")).collect();
     cases.sort_by_key(|figure| figure.case.clone());
-    for of in cases.chunk_by(|one, other| one.case == other.case) {
-        let least = |ours: bool| {
-            let all = of.iter().filter(|figure| (figure.subject == "hotmem") == ours);
+    for figures in cases.chunk_by(|one, other| one.case == other.case) {
+        let min = |is_hotmem: bool| {
+            let all = figures.iter().filter(|f| (f.subject == "hotmem") == is_hotmem);
             all.map(|figure| figure.cycles).min().unwrap()
         };
-        // The allowance is for reading a table to count its entries, and the directory once more.
-        assert!(least(true) < least(false) + 32 * 10_000, "{of:?}");
+        // The sum allows for the choice, which reads an L1 table to count its entries, and reads
+        // the L2 table a second time.
+        assert!(min(true) < min(false) + 32 * 10_000, "{figures:?}");
     }
 }
 

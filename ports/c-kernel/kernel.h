@@ -84,10 +84,10 @@ bool answered(struct queue *queue);
 uint32_t config32(struct device *device, unsigned at);
 uint8_t generation(struct device *device);
 
-/* vmem.c: drives the virtio-mem device. */
-bool start_vmem(void);
-void poll_vmem(struct hotmem_vmem_status *status);
-void explain_vmem(char *text, size_t size);
+/* virtio_mem.c: drives the virtio-mem device. */
+bool start_virtio_mem(void);
+void poll_virtio_mem(struct hotmem_virtio_mem_status *status);
+void explain_virtio_mem(char *text, size_t size);
 
 /* reporting.c: reports free memory if there is a virtio-balloon device. */
 void start_reporting(void);

@@ -9,8 +9,8 @@
    unplug is blocked by it. Otherwise the kernel frees the memory after the check. */
 #define FREED_MULTIPLE (64 * MIB)
 /* The size of an allocation. */
-#define PIECE (64 * MIB)
-#define PIECES 256
+#define ALLOCATION_SIZE (64 * MIB)
+#define MAX_ALLOCATIONS 256
 
 /* The beginning of PVH's start_info, and an entry of its memory map. */
 struct start_info {
@@ -26,8 +26,8 @@ struct memory {
 extern char image_start[], image_end[];
 
 struct hotmem machine;
-static uint64_t pieces[PIECES];
-static unsigned used_pieces;
+static uint64_t allocations[MAX_ALLOCATIONS];
+static unsigned allocation_count;
 
 static void boot(const struct start_info *info)
 {
@@ -52,15 +52,15 @@ static struct hotmem_counts current_counts(void)
     return counts;
 }
 
-/* Fails unless each word of the pieces holds its own number. */
+/* Fails unless each word of the allocations holds its own number. */
 static void check_contents(void)
 {
-    for (unsigned piece = 0; piece < used_pieces; piece++) {
-        const uint64_t *words = pointer(pieces[piece]);
+    for (unsigned number = 0; number < allocation_count; number++) {
+        const uint64_t *words = pointer(allocations[number]);
         uint64_t wrong = 0;
 
-        for (uint64_t at = 0; at < PIECE / 8; at++)
-            wrong |= words[at] ^ (pieces[piece] + at);
+        for (uint64_t at = 0; at < ALLOCATION_SIZE / 8; at++)
+            wrong |= words[at] ^ (allocations[number] + at);
         if (wrong)
             fail("memory lost its contents", HOTMEM_EIO);
     }
@@ -68,21 +68,22 @@ static void check_contents(void)
 
 static void free_all(void)
 {
-    while (used_pieces)
-        must(hotmem_free(&machine, pieces[--used_pieces], PIECE / FRAME), "free");
+    while (allocation_count)
+        must(hotmem_free(&machine, allocations[--allocation_count], ALLOCATION_SIZE / FRAME), "free");
 }
 
 /* Allocates all free memory, writes each word of it, and checks the contents. */
 static void use_memory(void)
 {
-    const struct hotmem_request want = { .frames = PIECE / FRAME };
+    const struct hotmem_request want = { .frames = ALLOCATION_SIZE / FRAME };
 
-    while (used_pieces < PIECES && !hotmem_alloc(&machine, &want, &pieces[used_pieces])) {
-        uint64_t *words = pointer(pieces[used_pieces]);
+    while (allocation_count < MAX_ALLOCATIONS
+           && !hotmem_alloc(&machine, &want, &allocations[allocation_count])) {
+        uint64_t *words = pointer(allocations[allocation_count]);
 
-        for (uint64_t at = 0; at < PIECE / 8; at++)
-            words[at] = pieces[used_pieces] + at;
-        used_pieces++;
+        for (uint64_t at = 0; at < ALLOCATION_SIZE / 8; at++)
+            words[at] = allocations[allocation_count] + at;
+        allocation_count++;
     }
     check_contents();
 }
@@ -90,28 +91,28 @@ static void use_memory(void)
 /* Plugs and unplugs memory until the host has no more requests. */
 static void run(void)
 {
-    struct hotmem_vmem_status status;
+    struct hotmem_virtio_mem_status status;
     uint64_t reached = 0, explained_size = END_SIZE, began, bytes;
 
     for (;;) {
         began = now();
         do {
-            poll_vmem(&status);
+            poll_virtio_mem(&status);
             if (status.requested == reached)
                 began = now();
             /* Print the event only once for each request. */
-            if (status.state == HOTMEM_VMEM_PENDING && status.requested != explained_size) {
+            if (status.state == HOTMEM_VIRTIO_MEM_PENDING && status.requested != explained_size) {
                 char why[80];
 
                 explained_size = status.requested;
-                explain_vmem(why, sizeof why);
+                explain_virtio_mem(why, sizeof why);
                 check_contents();
                 free_all();
                 print("{\"event\":\"pending\",\"target\":%u,\"plugged\":%u,\"why\":\"%s\"}\n",
                       status.requested, status.plugged, why);
             }
             poll_reporting();
-        } while (status.requested == reached || status.state != HOTMEM_VMEM_REACHED);
+        } while (status.requested == reached || status.state != HOTMEM_VIRTIO_MEM_REACHED);
         print("{\"event\":\"resized\",\"target\":%u,\"plugged\":%u,\"online\":%u,\"free\":%u,"
               "\"requests\":%u,\"us\":%u}\n", status.requested, status.plugged,
               current_counts().online * FRAME, current_counts().free * FRAME, status.requests,
@@ -120,7 +121,7 @@ static void run(void)
             return;
         if (status.requested > reached) {
             use_memory();
-            bytes = used_pieces * PIECE;
+            bytes = allocation_count * ALLOCATION_SIZE;
             if (status.requested % FREED_MULTIPLE == 0)
                 free_all();
             print("{\"event\":\"verified\",\"bytes\":%u}\n", bytes);
@@ -133,7 +134,7 @@ _Noreturn void kernel_main(uint32_t start_info)
 {
     start_clock();
     boot(pointer(start_info));
-    bool device = start_vmem();
+    bool device = start_virtio_mem();
 
     start_reporting();
     print("\n{\"event\":\"boot\",\"ms\":%u,\"boot_memory\":%u,\"cpus\":%u}\n", now() / 1000000,

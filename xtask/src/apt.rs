@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-/// Downloads packages by apt with these additional options, and unpacks them into a directory.
+/// Downloads packages by apt with additional `options`, and unpacks them into a directory.
 pub(crate) fn download(dir: &Path, options: &[String], names: &[&str]) {
     let packages = dir.join("packages");
     if fs::create_dir_all(&packages).is_err() {
@@ -30,7 +30,7 @@ pub(crate) fn files(dir: &Path) -> impl Iterator<Item = (PathBuf, String)> {
     files.map(|file| (file.path(), file.file_name().to_string_lossy().into_owned()))
 }
 
-/// Options that repeat failed downloads and wait for another apt-get that runs.
+/// Options with which apt-get repeats failed downloads and waits for another running apt-get.
 pub(crate) const APT_RETRIES: [&str; 4] =
     ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=300"];
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_left_out_of_the_printed_command() {
+    fn the_printed_command_has_no_options() {
         let args = [&APT_RETRIES[..], &["install", "-q", "-y", "qemu-system-x86"]].concat();
         assert_eq!(without_options(&args), "install qemu-system-x86");
     }

@@ -1,9 +1,8 @@
-//! Provides a second, newer QEMU: Debian's backport, unpacked below the build directory and not
-//! installed.
+//! Unpacks a second, newer QEMU below the build directory: Debian's backport.
 //!
-//! apt uses lists and a cache below the build directory, and a copy of the host's sources to which
-//! the backports are added. So no root is needed and the host is not changed. apt checks the
-//! archive's signature as always.
+//! apt reads package lists, a cache and a list of sources below the build directory. The list of
+//! sources is a copy of the host's list, to which the backports are added. So apt needs no root and
+//! does not change the host. apt checks the signature of the archive.
 
 use crate::{
     apt::{APT_RETRIES, apt_as_root, download, show},
@@ -18,9 +17,10 @@ use std::{
 
 const PACKAGE: &str = "qemu-system-x86";
 
-/// The message if [`qemu`] fails.
-pub(crate) const WANTED: &str = "machines under a second QEMU: Debian's backport of \
-     qemu-system-x86, unpacked below target/qemu10 (Debian 12 on amd64)";
+/// The message if [`install_qemu`] fails.
+pub(crate) const NEWER_QEMU_WANTED: &str = "machines under a newer QEMU: Debian's backport of \
+     qemu-system-x86 could not be downloaded to target/qemu10, or does not run; use Debian 12 on \
+     amd64 with access to the archive's backports, and run `cargo xtask setup` again";
 
 /// Returns the directory with the unpacked QEMU. Tests use it if the environment variable
 /// `HOTMEM_QEMU` names this directory.
@@ -28,8 +28,8 @@ pub(crate) fn dir() -> PathBuf {
     root().join("target/qemu10")
 }
 
-/// Unpacks the newer QEMU, unless that is done. Returns whether it runs.
-pub(crate) fn qemu() -> bool {
+/// Downloads and unpacks the newer QEMU, unless this was done before. Returns whether it runs.
+pub(crate) fn install_qemu() -> bool {
     let dir = dir();
     let libraries = format!("LD_LIBRARY_PATH={}/usr/lib/x86_64-linux-gnu", dir.display());
     let program = format!("{}/usr/bin/qemu-system-x86_64", dir.display());
@@ -44,7 +44,7 @@ pub(crate) fn qemu() -> bool {
     is_installed()
 }
 
-/// The source of packages.
+/// The source of the packages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The backports and the host's own distribution.
@@ -53,18 +53,18 @@ pub(crate) enum Source {
     Architecture(&'static str),
 }
 
-/// Runs apt with package lists of its own.
+/// An apt with separate package lists.
 pub(crate) struct Apt {
     dir: PathBuf,
-    from: Source,
-    /// The suite of the backports.
+    source: Source,
+    /// The name of the backports' suite.
     suite: String,
 }
 
 impl Apt {
-    /// Downloads the lists of the host's sources, and those of the backports if `from` asks for
-    /// them.
-    pub(crate) fn open(dir: &Path, from: Source) -> Option<Apt> {
+    /// Downloads the package lists of the host's sources, and of the backports if `source` is
+    /// [`Source::Backports`].
+    pub(crate) fn open(dir: &Path, source: Source) -> Option<Apt> {
         if !runs("apt-get", &["--version"]) {
             return None;
         }
@@ -74,14 +74,15 @@ impl Apt {
         if targets().is_empty() {
             apt_as_root(&["update", "-q"]);
         }
-        let backports = (from == Source::Backports).then_some(suite.as_str());
+        let backports = (source == Source::Backports).then_some(suite.as_str());
         let sources = sources(&targets(), codename, backports)?;
         fs::create_dir_all(dir.join("lists")).ok()?;
         fs::create_dir_all(dir.join("cache")).ok()?;
         fs::write(dir.join("sources.list"), sources).ok()?;
-        // No package of another architecture is installed.
+        // apt reads from this file which packages of another architecture are installed. The file
+        // is empty, because the host has none.
         fs::write(dir.join("status"), "").ok()?;
-        let apt = Apt { dir: dir.into(), from, suite };
+        let apt = Apt { dir: dir.into(), source, suite };
         let options = apt.options();
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         show("apt-get", &[&APT_RETRIES[..], &options, &["update", "-q"]].concat());
@@ -95,12 +96,12 @@ impl Apt {
             "Dir::Etc::sourceparts=/dev/null".into(),
             format!("Dir::State::lists={dir}/lists"),
             format!("Dir::Cache={dir}/cache"),
-            // No lock is needed, since nothing is installed.
+            // apt needs no lock, because it installs nothing.
             "Debug::NoLocking=1".into(),
-            // apt's own user may not write below the build directory.
+            // apt's own user may have no permission to write below the build directory.
             "APT::Sandbox::User=root".into(),
         ];
-        match self.from {
+        match self.source {
             Source::Backports => options.push(format!("APT::Default-Release={}", self.suite)),
             Source::Architecture(name) => options.extend([
                 format!("APT::Architecture={name}"),
@@ -111,8 +112,8 @@ impl Apt {
         options.into_iter().flat_map(|option| ["-o".into(), option]).collect()
     }
 
-    /// Returns the backported QEMU package and those of its dependencies that the host does not
-    /// have in the version needed. Returns `None` if there is no backport.
+    /// Returns the package of the backported QEMU, and its dependencies that the host does not have
+    /// in the needed version. Returns `None` if there is no backport.
     fn packages_to_install(&self) -> Option<Vec<String>> {
         let options = self.options();
         let run = |program: &str, args: &[&str]| {
@@ -135,8 +136,9 @@ fn targets() -> String {
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
-/// Returns the text of a sources list with these targets. If `backports` names a suite, the list
-/// has it from the distribution's server. Returns `None` if no target is the distribution itself.
+/// Returns the text of a list of sources with these targets. If `backports` names a suite, the list
+/// also has that suite on the distribution's server. Returns `None` if no target is the
+/// distribution itself.
 fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<String> {
     let mut lines = BTreeSet::new();
     let mut found = false;
@@ -146,7 +148,7 @@ fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<Str
         else {
             continue;
         };
-        // If a target does not have this field, apt prints the field's name.
+        // If a target has no key, apt prints the name of the field instead.
         let key = words.next().filter(|key| key.starts_with('/'));
         let key = key.map(|key| format!("[signed-by={key}] ")).unwrap_or_default();
         lines.insert(format!("deb {key}{uri} {release} main\n"));
@@ -170,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backports_have_the_server_of_the_distribution() {
+    fn backports_are_on_the_server_of_the_distribution() {
         let targets = "http://mirror/debian/ bookworm main $(SIGNED_BY)\n\
                        http://mirror/debian/ bookworm-updates main /usr/share/keyrings/key.gpg\n\
                        http://other/tools/ stable contrib $(SIGNED_BY)\n";
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn upgraded_packages_that_are_not_needed_are_left_out() {
+    fn only_needed_packages_are_installed() {
         let changes = "Reading package lists...\n\
                        Inst qemu-system-x86 [1:7.2] (1:10.0 Debian [amd64]) []\n\
                        Inst qemu-user [1:7.2] (1:10.0 Debian [amd64])\n\

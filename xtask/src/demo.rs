@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: shows a guest whose memory grows and shrinks.
+//! `cargo xtask demo`, which boots a guest, plugs memory into it and unplugs the memory.
 
 use crate::{progress, setup, step::root};
 use std::{
@@ -21,8 +21,8 @@ const GUEST: Demo = Demo {
     ],
     explanation: "\
 The plot shows the guest's resident memory on the host. 64 GiB were plugged into a guest of 128 MiB,
-which took almost no memory until the guest wrote to 1 GiB. The guest freed that, and the balloon
-returned it to the host. Then all 64 GiB were unplugged.",
+which took almost no memory of the host until the guest wrote to 1 GiB. The guest freed the 1 GiB, and
+its reports through the balloon device returned the memory to the host. Then all 64 GiB were unplugged.",
     builds: &[
         "build --profile demo -p hotmem-lab --bin hotmem --no-default-features",
         "build --release -p hotmem-guest --target x86_64-unknown-none",
@@ -32,17 +32,17 @@ returned it to the host. Then all 64 GiB were unplugged.",
 const HOSTED: Demo = Demo {
     args: &["hosted", "--plug", "64G", "--touch", "1G"],
     explanation: "\
-64 GiB were plugged into a machine of 128 MiB in this process, which used 1 GiB of it. Then all of it
-was unplugged, and memory still in use was moved.",
+64 GiB were plugged into a machine of 128 MiB in this process, and 1 GiB was written and checked. Then
+all 64 GiB were unplugged, and pages in use were migrated.",
     builds: &["build --profile demo -p hotmem-lab --bin hotmem --no-default-features"],
 };
 
-const NEXT: &str = "\
+const WHAT_TO_TRY_NEXT: &str = "\
 What to try next:
-  cargo run --profile demo -q --bin hotmem -- vm --plug 1T --unplug    any size, in a live view
+  cargo run --profile demo -q --bin hotmem -- vm --plug 1T --unplug    1 TiB, in a live view
   cargo run --profile demo -q --bin hotmem -- drmgr --help             LMBs of a pseries partition
   cargo xtask embed                          a small kernel that gets memory hotplug in five steps
-  cargo run --release -q --bin hotmem -- bench --help                  measure it";
+  cargo run --release -q --bin hotmem -- bench --help                  benches";
 
 struct Demo {
     args: &'static [&'static str],
@@ -50,7 +50,7 @@ struct Demo {
     builds: &'static [&'static str],
 }
 
-/// Installs what is missing, builds, runs the demo, and explains the output.
+/// Installs missing programs, builds and runs the demo, and explains the output.
 pub(crate) fn run() -> ExitCode {
     if !setup::target() {
         println!("cannot build {}", setup::TARGET_WANTED);
@@ -68,43 +68,45 @@ pub(crate) fn run() -> ExitCode {
     println!("== hotmem {}\n", demo.args.join(" "));
     let mut hotmem = Command::new("cargo");
     hotmem.args(["run", "--profile", "demo", "--quiet", "-p", "hotmem-lab", "--bin", "hotmem"]);
-    // These are the features that it was built with.
+    // The features are those of the build above.
     hotmem.args(["--no-default-features", "--"]).args(demo.args);
     match hotmem.current_dir(root()).status() {
         Ok(status) if status.success() => {
-            println!("\n{}\n\n{NEXT}", demo.explanation);
+            println!("\n{}\n\n{WHAT_TO_TRY_NEXT}", demo.explanation);
             ExitCode::SUCCESS
         }
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
-            println!("cargo does not run: {error}");
+            println!("cargo could not be started: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Runs the builds at the same time, because a single build does not always use all CPUs.
-fn build(wanted: &'static [&'static str]) -> bool {
+/// Runs the builds at the same time, because a single build does not always use all CPUs. Returns
+/// whether all builds succeeded.
+fn build(builds: &'static [&'static str]) -> bool {
     let cargo = |args: &str| {
         let mut cargo = Command::new("cargo");
         cargo.args(args.split(' ')).current_dir(root());
         cargo
     };
-    let Some((first, others)) = wanted.split_first() else { return true };
+    let Some((first, others)) = builds.split_first() else { return true };
     let others: Vec<_> = others
         .iter()
         .map(|args| thread::spawn(move || cargo(args).arg("--quiet").output()))
         .collect();
-    let mut done = progress::run("building the hotmem command and its guest", &mut cargo(first));
+    let mut is_built =
+        progress::run("building the hotmem command and its guest", &mut cargo(first));
     for other in others {
         match other.join() {
             Ok(Ok(output)) if output.status.success() => {}
             Ok(Ok(output)) => {
                 println!("{}", String::from_utf8_lossy(&output.stderr));
-                done = false;
+                is_built = false;
             }
-            _ => done = false,
+            _ => is_built = false,
         }
     }
-    done
+    is_built
 }

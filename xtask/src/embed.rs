@@ -1,4 +1,5 @@
-//! `cargo xtask embed`: builds and boots the kernels of docs/embedding.md, and prints their sizes.
+//! `cargo xtask embed`, which builds and boots the kernels of docs/embedding.md and prints their
+//! sizes.
 
 use crate::{
     setup,
@@ -41,14 +42,14 @@ pub(crate) fn run() -> ExitCode {
     steps.conclude()
 }
 
-/// Builds the kernels, and boots them where QEMU is installed.
+/// Builds the kernels, and boots them if QEMU is installed.
 pub(crate) fn check(steps: &mut Steps) {
     if !setup::target() {
         steps.missing(setup::TARGET_WANTED);
         return;
     }
     let build = Step::cargo("kernels of docs/embedding.md", BUILD);
-    steps.run(&build.about("builds each step of the page, and boots it"));
+    steps.run(&build.about("builds and boots the kernel of each step of the page"));
     if !setup::qemu() {
         steps.missing(setup::QEMU_WANTED);
         return;
@@ -83,18 +84,18 @@ fn boot(name: &str) -> io::Result<()> {
     qemu.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
     qemu.arg("-kernel").arg(root().join(IMAGES).join(name));
     let mut qemu = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    let mut sent = Ok(());
+    let mut commands = Ok(());
     let lines = qemu.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
     for line in lines.map_while(Result::ok) {
         println!("   {}", line.trim_end());
         if let Some(command) = line.trim_end().strip_prefix(PROMPT) {
-            sent = sent.and_then(|()| send_to_monitor(&monitor, command));
+            commands = commands.and_then(|()| send_to_monitor(&monitor, command));
         }
     }
     let status = qemu.wait()?;
-    // QEMU removes the socket itself, unless it was killed.
+    // QEMU leaves the socket behind only if it was killed.
     let _ = fs::remove_file(&monitor);
-    sent?;
+    commands?;
     if status.code() == Some(SUCCESS) {
         return Ok(());
     }
@@ -104,8 +105,8 @@ fn boot(name: &str) -> io::Result<()> {
 fn send_to_monitor(monitor: &Path, command: &str) -> io::Result<()> {
     let mut monitor = UnixStream::connect(monitor)?;
     writeln!(monitor, "{command}")?;
-    // The monitor prints a prompt before and after a command, so the second prompt shows that the
-    // command has been carried out.
+    // The monitor prints a prompt before and after a command, so the second prompt means that the
+    // command has ended.
     let mut prompts = BufReader::new(monitor).split(b')');
     prompts.by_ref().take(2).try_for_each(|prompt| prompt.map(|_| ()))
 }
@@ -141,9 +142,10 @@ pub(crate) fn sections(image: &[u8]) -> Option<[u64; 4]> {
         let at = usize::try_from(first + section * size).ok()?;
         let (kind, flags, bytes) = (number(at + 4, 4)?, number(at + 8, 8)?, number(at + 32, 8)?);
         const ZEROES: u64 = 8;
-        let (writable, loaded, executable) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-        let sum = match (executable, writable, kind) {
-            _ if !loaded => continue,
+        let (is_writable, is_loaded, is_executable) =
+            (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+        let sum = match (is_executable, is_writable, kind) {
+            _ if !is_loaded => continue,
             (true, ..) => 0,
             (_, false, _) => 1,
             (_, _, kind) if kind != ZEROES => 2,

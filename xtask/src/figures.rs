@@ -1,4 +1,4 @@
-//! `cargo xtask figures`: writes the tables of docs/benchmarks.md and README.md.
+//! `cargo xtask figures`, which writes the tables of docs/benchmarks.md and README.md.
 
 use crate::{ports, setup, step::root};
 use std::{
@@ -10,7 +10,7 @@ use std::{
 const MEASURED: &str = "target/report/records.json";
 const CHECKED_IN: &str = "docs/records.json";
 
-/// Writes the tables from the records that are checked in.
+/// Writes the tables from the records in docs/records.json.
 pub(crate) fn write() -> ExitCode {
     let status = Command::new("cargo")
         .args("run --quiet -p hotmem-lab --bin hotmem -- report --docs write".split(' '))
@@ -19,16 +19,19 @@ pub(crate) fn write() -> ExitCode {
     exit_code(status.is_ok_and(|status| status.success()))
 }
 
-/// Measures everything anew and writes the tables from the new records.
-pub(crate) fn take() -> ExitCode {
-    // The report names the programs that are still missing.
+/// Runs benches, and writes the tables from the new records: all benches, or those of `only`, a list
+/// of names with commas between them. The records of the others stay.
+pub(crate) fn measure(only: Option<&str>) -> ExitCode {
+    // Failures are ignored, because the report names the missing programs.
     let _ = setup::everything(ports::prepare);
     let _ = ports::build();
-    // Its output is not captured, because it shows progress on the terminal.
-    let status = Command::new("cargo")
-        .args("run --release --quiet -p hotmem-lab --bin hotmem -- report".split(' '))
-        .current_dir(root())
-        .status();
+    // The output of the report is not captured, because the report shows progress in the terminal.
+    let mut report = Command::new("cargo");
+    report.args("run --release --quiet -p hotmem-lab --bin hotmem -- report".split(' '));
+    if let Some(only) = only {
+        report.args(["--only", only, "--replace-in", CHECKED_IN]);
+    }
+    let status = report.current_dir(root()).status();
     if !status.is_ok_and(|status| status.success()) {
         return ExitCode::FAILURE;
     }
@@ -41,6 +44,6 @@ pub(crate) fn take() -> ExitCode {
     }
 }
 
-fn exit_code(is_good: bool) -> ExitCode {
-    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+fn exit_code(is_success: bool) -> ExitCode {
+    if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,12 +1,13 @@
-//! Counts the names of the engine that `examples/first_page.rs` uses: a newcomer must know these.
+//! Counts the names of the engine that `examples/first_page.rs` uses. A reader must learn these
+//! names to plug and unplug memory.
 
 use crate::step::{Steps, root};
 use std::{collections::BTreeSet, fs};
 
 const EXAMPLE: &str = "crates/hotmem/examples/first_page.rs";
-/// The limit for the names of the first `use`, which lead to the first plugged page.
+/// The limit for the names of the first `use`, which the example needs to plug and allocate a page.
 const MAX_TO_FIRST_PAGE: usize = 8;
-/// The limit for all names, including those that remove the memory again.
+/// The limit for all names, with those that the example needs to remove the memory.
 const MAX_IN_ALL: usize = 12;
 
 /// Fails if the example uses more names than allowed, or names an item of the engine without a
@@ -53,9 +54,9 @@ mod tests {
     fn imported_names_are_counted_and_other_uses_are_refused() {
         assert_eq!(problems("use hotmem::{A, B};\nuse hotmem::{C};\nuse std::fmt;"), [""; 0]);
         let first = "use hotmem::{A, B, C, D, E, F, G, H, I};";
-        assert_eq!(problems(first).len(), 1, "nine up to the first page");
+        assert_eq!(problems(first).len(), 1, "nine names in the first `use`");
         let both = "use hotmem::{A, B, C, D, E, F, G, H};\nuse hotmem::{I, J, K, L, M};";
-        assert_eq!(problems(both).len(), 1, "thirteen in all");
+        assert_eq!(problems(both).len(), 1, "thirteen names in all");
         for hidden in ["use hotmem::*;", "use hotmem::{A};\nhotmem::b();", "fn main() {}"] {
             assert!(!problems(hidden).is_empty(), "{hidden}");
         }

@@ -1,12 +1,12 @@
-//! `cargo xtask header`: generates `hotmem.h` from the crate `hotmem-c` by cbindgen. The lint fails
-//! if the file differs from what this task would write.
+//! `cargo xtask header`, which generates `hotmem.h` from the crate `hotmem-c` by cbindgen. `cargo
+//! xtask lint` fails if the file differs from the generated text.
 
 use crate::step::{Steps, root};
 use std::{fs, process::ExitCode};
 
 /// The sources of public items, in the order of the header.
 const SOURCES: [&str; 7] =
-    ["error", "hooks", "machine", "frames", "control", "vmem", "balloon/mod"];
+    ["error", "hooks", "machine", "frames", "control", "virtio_mem", "balloon/mod"];
 const TEMPLATE: &str = "crates/hotmem-c/cbindgen.toml";
 const HEADER: &str = "crates/hotmem-c/include/hotmem.h";
 
@@ -23,12 +23,12 @@ pub(crate) fn write() -> ExitCode {
     }
 }
 
-/// Fails if the header differs from the one generated from the sources.
+/// Fails if the header differs from the text that is generated from the sources.
 pub(crate) fn check(steps: &mut Steps) {
     let current = fs::read_to_string(root().join(HEADER)).unwrap_or_default();
     match generate() {
         Ok(generated) if generated == current => {}
-        Ok(_) => steps.fail(format!("{HEADER}: differs from its sources: cargo xtask header")),
+        Ok(_) => steps.fail(format!("{HEADER} differs from its sources: run cargo xtask header")),
         Err(error) => steps.fail(format!("{HEADER}: {error}")),
     }
 }

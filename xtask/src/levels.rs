@@ -1,9 +1,9 @@
-//! Prints tables that have lines for each optimisation level.
+//! Prints tables with lines for each optimisation level.
 
 use crate::step::Steps;
 use std::io;
 
-/// The levels for small and for fast code.
+/// The optimisation levels for small code and for fast code.
 const LEVELS: [&str; 2] = ["s", "3"];
 
 /// Prints a table: `head`, and the lines that `lines` returns for each level.

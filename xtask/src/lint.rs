@@ -1,11 +1,17 @@
-//! `cargo xtask lint`: formatting, clippy and documentation, with warnings as errors. It also
-//! refuses cycles of files, names of missing files, and more.
+//! `cargo xtask lint`, which checks formatting, clippy's lints and the documentation, with warnings
+//! as errors. It also fails for cycles of files, for names of missing files, and for the other
+//! conditions in [`run`].
 
 use crate::{
     api, cycles, first_page, header, named_tests, oldest, packages, paths, ports, setup,
     step::{HOST, Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
+
+/// The crates that kernels use, which must compile for all processors with 64-bit pointers.
+const ON_ALL_PROCESSORS: &str = "-p hotmem -p hotmem-addr -p hotmem-c -p hotmem-directmap \
+    -p hotmem-dlpar -p hotmem-heap -p hotmem-invariant -p hotmem-memmap -p hotmem-pgtable \
+    -p hotmem-port -p hotmem-stream -p hotmem-virtio";
 
 /// The sources of crates that must not use a heap.
 const WITHOUT_HEAP: [&str; 13] = [
@@ -40,7 +46,7 @@ pub(crate) fn run() -> ExitCode {
             steps.run(&Step::cargo(name, &clippy));
         };
         clippy("clippy", "--all-targets");
-        // `--all-targets` leaves out the tests that a plain `cargo test` does not build.
+        // `--all-targets` does not include the tests that a plain `cargo test` does not build.
         clippy(
             "clippy, tests under QEMU and of hotmem.h",
             "--test qemu --test xen --test pseries --test ports --test header",
@@ -73,7 +79,7 @@ pub(crate) fn run() -> ExitCode {
         steps.missing(setup::TARGET_WANTED);
     }
     if setup::pseries_target() {
-        // The release profile is used, because the program does not link with panics that unwind.
+        // The program links only in the release profile, in which panics abort.
         let guest = "clippy --quiet --release -p hotmem-guest-pseries \
                      --target powerpc64le-unknown-linux-gnu -- -D warnings";
         steps.run(&Step::cargo("clippy, pseries guest", guest));
@@ -90,6 +96,15 @@ pub(crate) fn run() -> ExitCode {
         steps.run(&Step::cargo("clippy, AArch64", streams));
     } else {
         steps.skip(setup::AARCH64_WANTED);
+    }
+    if setup::other_processors() {
+        for target in setup::OTHER_PROCESSORS {
+            let name = format!("check, {target}");
+            let crates = format!("check --quiet {ON_ALL_PROCESSORS} --target {target}");
+            steps.run(&Step::cargo(&name, &crates));
+        }
+    } else {
+        steps.skip(setup::OTHER_PROCESSORS_WANTED);
     }
     if setup::narrow() {
         let engine = "clippy --quiet -p hotmem -p hotmem-addr -p hotmem-directmap \

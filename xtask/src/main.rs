@@ -1,4 +1,4 @@
-//! Set-up, demo and tests of the workspace: `cargo xtask <task>`.
+//! `cargo xtask <task>`: set-up, demo, checks and tests of the workspace.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -30,19 +30,20 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <task>
 
-  setup   install what the other tasks need: lints, targets, QEMU, Xen, valgrind, Linux
-  demo    watch a guest of 128 MiB grow by 64 GiB and shrink again
-  lint    formatting, clippy and documentation, warnings as errors
+  setup   install the programs of the other tasks: lints, targets, QEMU, Xen, valgrind, Linux
+  demo    plug 64 GiB into a guest of 128 MiB and unplug them again
+  lint    check formatting, run clippy, build the documentation; warnings are errors
   api     write docs/api.txt, the list of the engine's public interface
   header  write crates/hotmem-c/include/hotmem.h, the C interface
   embed   build and boot the kernels of docs/embedding.md, and print their sizes
   ports   build and boot other kernels that use Hotmem: `ports arceos`,
           `ports ostd`, `ports c-kernel`; `ports build` builds all kernels
-  figures write the tables of figures from docs/records.json; `figures take` measures first
-  text    print how much of a kernel in C is Hotmem
-  pair    print the instructions of a frame allocated and freed, in C and in Rust
-  test    every test, on the host and under QEMU
-  deep    longer model checks, random tests and fuzzing";
+  figures write the tables of figures from docs/records.json; `figures take` runs the benches first,
+          `figures take NAME,…` only these, and keeps the records of the others
+  text    print the size that Hotmem adds to a kernel in C
+  pair    print the instructions for allocating and freeing a frame, in C and in Rust
+  test    run all tests, on the host and under QEMU
+  deep    run longer model checks, random tests and fuzzing";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Runs a task. Returns `None` if there is no such task, or if an argument is left over.
+/// Runs a task. Returns `None` if there is no such task, or if the task does not take an argument.
 fn run(args: &[&str]) -> Option<ExitCode> {
     Some(match args {
         ["--help" | "-h" | "help"] | [.., "--help" | "-h"] => {
@@ -69,7 +70,8 @@ fn run(args: &[&str]) -> Option<ExitCode> {
         ["ports", "build"] => ports::build(),
         ["ports", port] => ports::run(port)?,
         ["figures"] => figures::write(),
-        ["figures", "take"] => figures::take(),
+        ["figures", "take"] => figures::measure(None),
+        ["figures", "take", only] => figures::measure(Some(only)),
         ["text"] => text::run(),
         ["pair"] => pair::run(),
         ["test"] => test::run(),
@@ -83,12 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_task_and_an_argument_left_over_are_refused() {
+    fn an_unknown_task_and_an_unknown_argument_are_refused() {
         for args in [&[][..], &["no"], &["setup", "now"], &["ports"], &["ports", "no"]] {
             assert!(run(args).is_none(), "{args:?}");
         }
-        let more = ["ports", "arceos", "again"];
-        assert!(run(&more).is_none());
+        let too_many = ["ports", "arceos", "again"];
+        assert!(run(&too_many).is_none());
     }
 
     #[test]

@@ -42,11 +42,11 @@ mod tests {
     fn missing_tests_and_mutants_are_found() {
         let existing = "`xtask/src/named_tests.rs::missing_tests_and_mutants_are_found`";
         let file = "`xtask/src/nowhere.rs::missing_tests_and_mutants_are_found`";
-        let test = "`xtask/src/named_tests.rs::nothing_like_it`, `Frames::alloc`";
+        let test = "`xtask/src/named_tests.rs::no_such_test`, `Frames::alloc`";
         let mutants = "`mutant: isolation of any block state`, `mutant: isolation of any`";
         assert_eq!(missing(mutants, root()), ["mutant: isolation of any"]);
         assert_eq!(missing(existing, root()), [""; 0]);
         assert_eq!(missing(file, root()), [file.trim_matches('`')]);
-        assert_eq!(missing(test, root()), ["xtask/src/named_tests.rs::nothing_like_it"]);
+        assert_eq!(missing(test, root()), ["xtask/src/named_tests.rs::no_such_test"]);
     }
 }

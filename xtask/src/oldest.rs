@@ -9,17 +9,17 @@ use std::{collections::BTreeMap, fs};
 /// Crates below `crates/` that are not published.
 const NOT_PUBLISHED: [&str; 2] = ["hotmem-c", "hotmem-testkit"];
 
-/// Adds a step for each Rust version that some crate declares.
+/// Runs a step for each Rust version that a published crate declares.
 pub(crate) fn check(steps: &mut Steps) {
     for (version, crates) in declared() {
         let toolchain = format!("+{version}.0");
-        if installed(&toolchain) {
+        if install(&toolchain) {
             let names: String = crates.iter().map(|name| format!(" -p {name}")).collect();
             let check = format!("{toolchain} check --quiet --target-dir target/oldest{names}");
             steps.run(&Step::cargo(&format!("the oldest Rust, {version}"), &check));
         } else {
-            let install = format!("rustup toolchain install {version}.0 --profile minimal");
-            steps.skip(format!("the oldest Rust, {version}: {install}"));
+            let command = format!("rustup toolchain install {version}.0 --profile minimal");
+            steps.skip(format!("the oldest Rust, {version}: {command}"));
         }
     }
 }
@@ -53,7 +53,8 @@ fn rust_version(manifest: &str) -> Option<&str> {
     line.split('"').nth(1)
 }
 
-fn installed(toolchain: &str) -> bool {
+/// Installs a toolchain, unless it is installed. Returns whether it is installed now.
+fn install(toolchain: &str) -> bool {
     let is_installed = || runs("cargo", &[toolchain, "--version"]);
     is_installed() || {
         let version = toolchain.trim_start_matches('+');

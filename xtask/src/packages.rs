@@ -12,7 +12,8 @@ const MAX_EXAMPLE_LINES: usize = 20;
 /// Crates whose README another crate compiles, each with the file that includes the README.
 const INCLUDED_ELSEWHERE: [(&str, &str); 1] = [("hotmem", "crates/hotmem-testkit/src/lib.rs")];
 
-/// Makes the package of each published crate as for a registry. Fails if a required part is missing.
+/// Makes the package of each published crate, as for a registry. Fails if a required part is
+/// missing.
 pub(crate) fn check(steps: &mut Steps) {
     let names = oldest::published();
     let list: String = names.iter().map(|name| format!(" -p {name}")).collect();
@@ -50,7 +51,7 @@ fn problems(name: &str, dir: &Path) -> Vec<String> {
     for example in examples {
         let stem = example.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if !manifest.contains(&format!("[[example]]\nname = \"{stem}\"\ntest = true\n")) {
-            problems.push(format!("Cargo.toml does not say that the example {stem} is tested"));
+            problems.push(format!("Cargo.toml does not have `test = true` for the example {stem}"));
         }
     }
     problems
@@ -62,7 +63,7 @@ fn readme_problems(readme: &str) -> Vec<String> {
     match example.map(|example| example.lines().count()) {
         None => problems.push("README.md has no example".to_owned()),
         Some(lines) if lines > MAX_EXAMPLE_LINES => {
-            problems.push(format!("README.md: an example of {lines} lines, but at most {MAX_EXAMPLE_LINES} are allowed"));
+            problems.push(format!("README.md: the example has {lines} lines, but at most {MAX_EXAMPLE_LINES} are allowed"));
         }
         Some(_) => {}
     }
@@ -76,7 +77,7 @@ fn readme_problems(readme: &str) -> Vec<String> {
 
 fn manifest_problems(manifest: &str) -> Vec<String> {
     let mut problems = Vec::new();
-    let wanted = [
+    let required = [
         "description = ",
         "keywords = ",
         "categories = ",
@@ -84,11 +85,12 @@ fn manifest_problems(manifest: &str) -> Vec<String> {
         "repository.workspace = true",
         "[package.metadata.docs.rs]\nall-features = true",
     ];
-    let missing = wanted.iter().filter(|wanted| !manifest.contains(*wanted));
+    let missing = required.iter().filter(|required| !manifest.contains(*required));
     problems.extend(missing.map(|missing| format!("Cargo.toml has no `{missing}`")));
-    // An exact version of a crate whose types are in the interface forces that version on all users.
+    // An exact version of a crate whose types are in the interface forces that version on all
+    // users.
     let exact = manifest.lines().filter(|line| line.contains("\"="));
-    problems.extend(exact.map(|line| format!("Cargo.toml asks for an exact version: {line}")));
+    problems.extend(exact.map(|line| format!("Cargo.toml requires an exact version: {line}")));
     problems
 }
 

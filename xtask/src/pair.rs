@@ -1,5 +1,5 @@
-//! `cargo xtask pair`: prints how many instructions an allocation and a free of one frame take by the
-//! C interface and by the Rust interface.
+//! `cargo xtask pair`, which prints the number of instructions for allocating and freeing one frame
+//! by the C interface, without and with a function for CPU numbers, and by the Rust interface.
 
 use crate::{
     levels, setup,
@@ -13,7 +13,8 @@ const PROGRAM: &str = "target/pair/pair";
 const LINK: &str = "-std=c11 -O2 -Wall -Wextra -Werror -fno-pic -static -no-pie \
     -Icrates/hotmem-c/include ports/c-kernel/pair/pair.c \
     target/pair/x86_64-unknown-none/release/libhotmem_pair.a -o target/pair/pair";
-/// The number of pairs by which the two compared runs differ.
+/// The number of pairs of an allocation and a free in the shorter of two compared runs. The other
+/// run makes twice as many.
 const PAIRS: u64 = 10_000;
 
 /// Builds the program at both optimisation levels and prints the table.
@@ -26,14 +27,16 @@ pub(crate) fn run() -> ExitCode {
     } else if !setup::valgrind() {
         steps.missing(setup::VALGRIND_WANTED);
     } else {
-        let head =
-            format!("{:32}{:>8}{:>8}{:>8}", "instructions, alloc and free", "C", "Rust", "ratio");
+        let head = format!(
+            "{:32}{:>8}{:>12}{:>8}{:>8}",
+            "instructions, alloc and free", "C", "C with cpu", "Rust", "C/Rust"
+        );
         levels::print_table(&mut steps, &head, instructions_line);
     }
     steps.conclude()
 }
 
-/// Builds the program at this level. Returns the table's line for it.
+/// Builds the program at an optimisation level. Returns its line of the table.
 fn instructions_line(steps: &mut Steps, level: &str) -> io::Result<String> {
     let name = format!("the library, opt-level {level}");
     let library = Step::cargo(&name, LIBRARY);
@@ -44,21 +47,22 @@ fn instructions_line(steps: &mut Steps, level: &str) -> io::Result<String> {
         let (fewer, more) = (instructions(interface, PAIRS)?, instructions(interface, 2 * PAIRS)?);
         Ok((more - fewer) / PAIRS as f64)
     };
-    let (name, c, rust) = (format!("opt-level {level}"), pair("c")?, pair("rust")?);
-    Ok(format!("{name:32}{c:>8.0}{rust:>8.0}{:>8.2}\n", c / rust))
+    let name = format!("opt-level {level}");
+    let (c, c_with_cpu, rust) = (pair("c")?, pair("ccpu")?, pair("rust")?);
+    Ok(format!("{name:32}{c:>8.0}{c_with_cpu:>12.0}{rust:>8.0}{:>8.2}\n", c / rust))
 }
 
-/// Runs the program under valgrind's callgrind. Returns the number of instructions executed.
+/// Runs the program under valgrind's callgrind. Returns the number of executed instructions.
 fn instructions(interface: &str, pairs: u64) -> io::Result<f64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(root().join(PROGRAM))
         .args([interface, &pairs.to_string()])
         .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let count = said.lines().find_map(|line| line.split_once("Collected : "));
+    let report = String::from_utf8_lossy(&output.stderr);
+    let count = report.lines().find_map(|line| line.split_once("Collected : "));
     match count.and_then(|(_, count)| count.trim().parse::<f64>().ok()) {
         Some(count) if output.status.success() => Ok(count),
-        _ => Err(io::Error::other(format!("{}: {said}", output.status))),
+        _ => Err(io::Error::other(format!("{}: {report}", output.status))),
     }
 }

@@ -1,10 +1,10 @@
-//! Finds names of missing files, and broken links, in comments and documents.
+//! Finds names of missing files and broken links in comments and documents.
 
 use crate::step::{Steps, root};
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// A quoted text is the name of a file if it begins with one of these.
-const BEGINNINGS: [&str; 10] = [
+/// A text in backticks is the name of a file if it begins with one of these prefixes.
+const PREFIXES: [&str; 10] = [
     "src/",
     "tests/",
     "examples/",
@@ -32,9 +32,9 @@ fn problems() -> Vec<String> {
         let text = fs::read_to_string(root().join(file)).unwrap_or_default();
         let missing = file_names(&text).into_iter().filter(|name| !exists(name));
         problems.extend(missing.map(|name| format!("{file}: there is no `{name}`")));
-        let here = root().join(file).parent().map(Path::to_owned).unwrap_or_default();
+        let directory = root().join(file).parent().map(Path::to_owned).unwrap_or_default();
         let links = if file.ends_with(".md") { link_targets(&text) } else { BTreeSet::new() };
-        let missing = links.into_iter().filter(|link| !here.join(link).exists());
+        let missing = links.into_iter().filter(|link| !directory.join(link).exists());
         problems
             .extend(missing.map(|link| format!("{file}: links to {link}, which does not exist")));
     }
@@ -66,7 +66,7 @@ fn file_names(text: &str) -> BTreeSet<&str> {
     // Every second part is between two backticks.
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     quoted
-        .filter(|name| BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)))
+        .filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
         .filter(|name| name.chars().all(|c| c.is_alphanumeric() || "/_-.".contains(c)))
         .collect()
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask ports`: builds other kernels with Hotmem as their frame allocator, and boots them.
+//! `cargo xtask ports`, which builds and boots the ports: other kernels with Hotmem as their frame
+//! allocator.
 
 mod arceos;
 mod c_kernel;
@@ -14,7 +15,7 @@ const PORTS: [Port; 3] = [arceos::PORT, ostd::PORT, c_kernel::PORT];
 /// Installs the toolchains that build the ports.
 pub(crate) fn prepare(steps: &mut Steps) {
     for port in &PORTS {
-        port.is_prepared(steps);
+        port.prepare(steps);
     }
 }
 
@@ -31,7 +32,7 @@ pub(crate) fn run(name: &str) -> Option<ExitCode> {
 pub(crate) fn build() -> ExitCode {
     let mut steps = Steps::default();
     for port in &PORTS {
-        if port.is_prepared(&mut steps) {
+        if port.prepare(&mut steps) {
             port.build(&mut steps, port.images);
         }
     }
@@ -48,10 +49,10 @@ pub(crate) fn check_all(steps: &mut Steps) {
     PORTS.iter().for_each(|port| port.check(steps, port.images, port.all_tests));
 }
 
-/// Runs formatting checks and clippy on Hotmem's own code in the ports.
+/// Checks the formatting of Hotmem's own code in the ports, and runs clippy on it.
 pub(crate) fn lint(steps: &mut Steps) {
     for port in &PORTS {
-        if port.is_prepared(steps) {
+        if port.prepare(steps) {
             (port.lint)(steps);
         }
     }
@@ -63,7 +64,7 @@ mod tests {
     use crate::step::root;
     use std::fs;
 
-    /// A filter that matches no test would pass without running anything.
+    /// If a filter matched no test, the step would run no test and succeed.
     #[test]
     fn the_first_tests_of_each_port_exist() {
         let tests = root().join("lab/tests/ports");

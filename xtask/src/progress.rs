@@ -24,12 +24,12 @@ pub(crate) fn run(what: &str, command: &mut Command) -> bool {
             let line = format!("== {what}: {seconds} s  {}", last.trim());
             // The escape codes move the cursor to the beginning of the line and clear it.
             print!("\r\x1b[K{}", line.chars().take(WIDTH).collect::<String>());
-            // The command goes on even if its progress cannot be shown.
+            // If the progress cannot be shown, the command continues.
             let _ = io::stdout().flush();
         }
     };
     show("");
-    let (outcome, output) = watch(command, show);
+    let (outcome, output) = run_and_show(command, show);
     if is_terminal {
         print!("\r\x1b[K");
     }
@@ -42,15 +42,16 @@ pub(crate) fn run(what: &str, command: &mut Command) -> bool {
     outcome.is_ok_and(|succeeded| succeeded)
 }
 
-/// Runs the command. Returns whether it succeeded, and its output.
-fn watch(command: &mut Command, show: impl Fn(&str)) -> (io::Result<bool>, String) {
+/// Runs the command, and calls `show` with each line of its output. Returns whether the command
+/// succeeded, and the output.
+fn run_and_show(command: &mut Command, show: impl Fn(&str)) -> (io::Result<bool>, String) {
     let mut output = String::new();
     let mut run_to_end = || {
         let (reader, writer) = io::pipe()?;
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn()?;
-        // `command` still has the writing end of the pipe, and reading ends only when it is
-        // closed.
+        // `command` still has the writing end of the pipe. Replace it, because the reader sees the
+        // end only when all writing ends are closed.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         for line in BufReader::new(reader).split(b'\n') {
             let line = line?;
@@ -74,7 +75,8 @@ mod tests {
         let lines = RefCell::new(Vec::new());
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo one; echo two >&2; printf three; exit 3"]);
-        let (outcome, output) = watch(&mut shell, |line| lines.borrow_mut().push(line.to_owned()));
+        let (outcome, output) =
+            run_and_show(&mut shell, |line| lines.borrow_mut().push(line.to_owned()));
         assert!(!outcome.unwrap());
         assert_eq!(output, "one\ntwo\nthree\n");
         assert_eq!(lines.into_inner(), ["one", "two", "three"]);

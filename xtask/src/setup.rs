@@ -1,5 +1,5 @@
-//! Installs the programs and targets that the tasks need beyond cargo. Prints what is missing where
-//! it cannot install.
+//! Installs the programs and targets that the tasks need in addition to cargo. Prints those that it
+//! cannot install.
 
 use crate::{
     apt::{apt_as_root, download, files, show},
@@ -17,11 +17,14 @@ const QEMU_PACKAGE: &str = "qemu-system-x86";
 const AARCH64: &str = "aarch64-unknown-linux-musl";
 const NARROW: &str = "i686-unknown-linux-musl";
 const WITHOUT_ATOMICS: &str = "thumbv7m-none-eabi";
+/// The targets of kernels for other processors than the x86.
+pub(crate) const OTHER_PROCESSORS: [&str; 2] =
+    ["aarch64-unknown-none", "riscv64gc-unknown-none-elf"];
 const PSERIES_TARGET: &str = "powerpc64le-unknown-linux-gnu";
 const PSERIES: &str = "qemu-system-ppc64";
 const PSERIES_PACKAGE: &str = "qemu-system-ppc";
 
-/// Installs the programs for all tasks. `prepare_ports` installs those for the ports.
+/// Installs the programs for all tasks. `prepare_ports` installs the programs for the ports.
 pub(crate) fn everything(prepare_ports: impl FnOnce(&mut Steps)) -> ExitCode {
     let mut steps = Steps::default();
     if !target() {
@@ -36,8 +39,8 @@ pub(crate) fn everything(prepare_ports: impl FnOnce(&mut Steps)) -> ExitCode {
     if !cc() {
         steps.missing(CC_WANTED);
     }
-    if !backport::qemu() {
-        steps.skip(backport::WANTED);
+    if !backport::install_qemu() {
+        steps.skip(backport::NEWER_QEMU_WANTED);
     }
     if !pseries() {
         steps.skip(PSERIES_WANTED);
@@ -54,6 +57,9 @@ pub(crate) fn everything(prepare_ports: impl FnOnce(&mut Steps)) -> ExitCode {
     prepare_ports(&mut steps);
     if !narrow() {
         steps.skip(NARROW_WANTED);
+    }
+    if !other_processors() {
+        steps.skip(OTHER_PROCESSORS_WANTED);
     }
     if !without_atomics() {
         steps.skip(WITHOUT_ATOMICS_WANTED);
@@ -80,8 +86,8 @@ pub(crate) const TARGET_WANTED: &str = "the guest: rustup target add x86_64-unkn
 pub(crate) const QEMU_WANTED: &str =
     "machines under QEMU: install qemu-system-x86_64 (Debian: apt-get install qemu-system-x86)";
 
-/// Installs the target that the guest is built for, unless it is installed. Like all such functions
-/// here, returns whether it is installed now.
+/// Installs the guest's target, unless it is installed. Returns whether it is installed now, as do
+/// all functions of this file that install a program.
 pub(crate) fn target() -> bool {
     add_target(TARGET)
 }
@@ -90,7 +96,7 @@ pub(crate) fn target() -> bool {
 pub(crate) const TOOLCHAIN_OPTIONS: &str = "--profile minimal --component rustfmt --component clippy --component rust-src \
      --target x86_64-unknown-none";
 
-/// Installs a version of Rust with its source and the target that kernels are built for.
+/// Installs a version of Rust with its source and the target of kernels.
 pub(crate) fn toolchain(version: &str) -> bool {
     let toolchain = format!("+{version}");
     let args = [&toolchain, "--print", "target-libdir", "--target", TARGET];
@@ -110,7 +116,7 @@ fn add_target(target: &str) -> bool {
     if has_target(target) {
         return true;
     }
-    // The target is added explicitly, because rustup's automatic installation may be disabled.
+    // rustup's automatic installation of targets may be disabled, so the target is added here.
     show("rustup", &["target", "add", target]);
     has_target(target)
 }
@@ -121,7 +127,8 @@ fn has_source(toolchain: &str) -> bool {
     Path::new(String::from_utf8_lossy(&sysroot).trim()).join("lib/rustlib/src/rust").exists()
 }
 
-/// Returns whether the compiler has a target: its core library is installed.
+/// Returns whether the compiler has a target, which means that the target's core library is
+/// installed.
 fn has_target(target: &str) -> bool {
     has_core(&["--print", "target-libdir", "--target", target])
 }
@@ -139,7 +146,7 @@ fn has_core(args: &[&str]) -> bool {
 pub(crate) const CC_WANTED: &str =
     "the C interface: install a C and a C++ compiler (Debian: apt-get install gcc g++)";
 
-/// Returns whether there is a C and a C++ compiler. They are never installed.
+/// Returns whether there is a C and a C++ compiler. This program does not install them.
 pub(crate) fn cc() -> bool {
     runs("cc", &["--version"]) && runs("c++", &["--version"])
 }
@@ -148,15 +155,15 @@ pub(crate) fn cc() -> bool {
 pub(crate) const AARCH64_WANTED: &str = "AArch64: rustup target add aarch64-unknown-linux-musl, \
      and install qemu-aarch64 (Debian: apt-get install qemu-user)";
 
-/// Installs the target for AArch64 programs, and QEMU's user mode, which runs them. No other linker
-/// than the compiler's own is needed.
+/// Installs the target for AArch64 programs, and QEMU's user mode, which runs them. The linker is
+/// that of the Rust compiler.
 pub(crate) fn aarch64() -> bool {
     add_target(AARCH64) && program("qemu-aarch64", "qemu-user")
 }
 
 /// The message if [`valgrind`] fails.
 pub(crate) const VALGRIND_WANTED: &str =
-    "instructions counted by tests and benches: apt-get install valgrind";
+    "tests and benches that count instructions: apt-get install valgrind";
 
 /// Installs valgrind, which counts instructions.
 pub(crate) fn valgrind() -> bool {
@@ -167,8 +174,8 @@ pub(crate) fn valgrind() -> bool {
 pub(crate) const MIRI_WANTED: &str =
     "Miri: rustup toolchain install nightly --component miri --component rust-src";
 
-/// Installs Miri, the interpreter that detects undefined behaviour. rustup offers it for nightly
-/// compilers only.
+/// Installs Miri, the interpreter that detects undefined behaviour. rustup has Miri only for
+/// nightly compilers.
 pub(crate) fn miri() -> bool {
     let is_installed = || runs("cargo", &["+nightly", "miri", "--version"]);
     is_installed() || {
@@ -190,6 +197,15 @@ pub(crate) const NARROW_WANTED: &str =
 /// Installs a target with 32-bit pointers whose programs the host can run.
 pub(crate) fn narrow() -> bool {
     cfg!(target_arch = "x86_64") && add_target(NARROW)
+}
+
+/// The message if [`other_processors`] fails.
+pub(crate) const OTHER_PROCESSORS_WANTED: &str = "kernels of other processors: rustup target add \
+     aarch64-unknown-none riscv64gc-unknown-none-elf";
+
+/// Installs the targets of kernels for AArch64 and RISC-V.
+pub(crate) fn other_processors() -> bool {
+    OTHER_PROCESSORS.into_iter().all(add_target)
 }
 
 /// The message if [`without_atomics`] fails.
@@ -229,8 +245,7 @@ pub(crate) fn pseries() -> bool {
 pub(crate) const PSERIES_TARGET_WANTED: &str =
     "the pseries guest: rustup target add powerpc64le-unknown-linux-gnu";
 
-/// Installs the target that the pseries guest is built for. No other linker than the compiler's own
-/// is needed.
+/// Installs the target of the pseries guest. The linker is that of the Rust compiler.
 pub(crate) fn pseries_target() -> bool {
     add_target(PSERIES_TARGET)
 }
@@ -268,11 +283,11 @@ pub(crate) fn xen() -> bool {
 }
 
 /// The message if [`linux`] fails.
-const LINUX_WANTED: &str = "Linux, which benches compare with: \
+const LINUX_WANTED: &str = "Linux, the peer in benches: \
      apt-get install linux-image-cloud-amd64 busybox-static (Debian on amd64)";
 
-/// Unpacks the Linux that benches boot. Nothing is installed, so that no root is needed and the host
-/// does not change.
+/// Unpacks the Linux that benches boot. The packages are not installed, so no root is needed and
+/// the host is not changed.
 fn linux() -> bool {
     let dir = root().join("target/linux");
     let is_installed = || {
@@ -288,11 +303,11 @@ fn linux() -> bool {
 }
 
 /// The message if [`pseries_linux`] fails.
-const PSERIES_LINUX_WANTED: &str = "Linux for pseries, which a bench compares with: Debian's \
+const PSERIES_LINUX_WANTED: &str = "Linux for pseries, the peer in a bench: Debian's \
      linux-image-powerpc64le and busybox-static for ppc64el, unpacked below target/linux-ppc64el";
 
-/// Unpacks the Linux that a bench boots on the pseries machine, as [`linux`] does. It uses separate
-/// package lists, so that the host need not be configured for the architecture.
+/// Unpacks the Linux that a bench boots on the pseries machine, as [`linux`] does. apt reads
+/// separate package lists, so the host need not be configured for the architecture.
 fn pseries_linux() -> bool {
     let dir = root().join("target/linux-ppc64el");
     let is_installed = || {
@@ -340,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_package_behind_a_metapackage_is_found() {
+    fn the_dependency_of_a_metapackage_is_found() {
         let depends = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
         let kernel = dependency(depends, "linux-image-");
         assert_eq!(kernel.as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));

@@ -1,11 +1,12 @@
-//! Runs commands one after another, each with a time budget, and adds up the test results that they
-//! print.
+//! Runs commands one after another, each with a time limit, and adds up the test results in their
+//! output.
 
-use crate::times::{Times, human};
+use crate::times::{Times, rounded};
 use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Command, ExitCode, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -28,8 +29,8 @@ pub(crate) fn tests(program: &str, only: &str) -> String {
 #[derive(Default)]
 pub(crate) struct Steps {
     timed: Option<Timed>,
-    /// The steps that ran, and the seconds that each took.
-    took: Vec<(String, f64)>,
+    /// The steps that were run, each with its time in seconds.
+    times: Vec<(String, f64)>,
     passed: u64,
     failed: u64,
     /// Tests that are marked `#[ignore]`.
@@ -39,37 +40,37 @@ pub(crate) struct Steps {
     skipped: Vec<String>,
 }
 
-/// A task that prints how long it and its steps usually take.
+/// A task that prints the usual time of the task and of its steps.
 struct Timed {
     task: &'static str,
     start: Instant,
     times: Times,
 }
 
-/// A command, its environment and its time budget.
+/// A command, its environment and its time limit.
 pub(crate) struct Step<'a> {
     name: &'a str,
     about: &'a str,
     program: &'a str,
     args: Vec<&'a str>,
     env: Vec<(&'a str, String)>,
-    budget: Duration,
+    time_limit: Duration,
 }
 
 impl<'a> Step<'a> {
-    /// Makes a step that runs cargo; `args` are separated by spaces.
+    /// Returns a step that runs cargo. `args` are separated by spaces.
     pub(crate) fn cargo(name: &'a str, args: &'a str) -> Step<'a> {
-        let budget = Duration::from_secs(1500);
+        let time_limit = Duration::from_secs(1500);
         let args = args.split_whitespace().collect();
-        Step { name, about: "", program: "cargo", args, env: Vec::new(), budget }
+        Step { name, about: "", program: "cargo", args, env: Vec::new(), time_limit }
     }
 
-    /// Makes a step that runs another program; `args` are separated by spaces.
+    /// Returns a step that runs another program. `args` are separated by spaces.
     pub(crate) fn program(name: &'a str, program: &'a str, args: &'a str) -> Step<'a> {
         Step { program, args: args.split_whitespace().collect(), ..Step::cargo(name, "") }
     }
 
-    /// Sets the line that explains what the step does.
+    /// Sets the line that explains the step.
     pub(crate) fn about(self, about: &'a str) -> Step<'a> {
         Step { about, ..self }
     }
@@ -80,15 +81,15 @@ impl<'a> Step<'a> {
         self
     }
 
-    /// Sets the time budget in seconds; the default is 1500.
+    /// Sets the time limit in seconds; the default is 1500.
     pub(crate) fn seconds(self, seconds: u64) -> Step<'a> {
-        Step { budget: Duration::from_secs(seconds), ..self }
+        Step { time_limit: Duration::from_secs(seconds), ..self }
     }
 
     /// Returns the command. If coreutils and util-linux are installed, the command and its children
-    /// are ended when the budget is used up or when this program ends.
+    /// are ended when the time limit is over or when this program ends.
     fn command(&self) -> Command {
-        let seconds = self.budget.as_secs().to_string();
+        let seconds = self.time_limit.as_secs().to_string();
         let limit = ["setpriv", "--pdeathsig", "TERM", "timeout", "--kill-after=10", &seconds];
         let mut words = if can_limit_time() { limit.to_vec() } else { Vec::new() };
         words.push(self.program);
@@ -113,15 +114,15 @@ pub(crate) fn runs(program: &str, args: &[&str]) -> bool {
 }
 
 impl Steps {
-    /// Makes the results of a task that prints how long it and its steps usually take.
+    /// Returns empty results of a task that prints the usual time of the task and of its steps.
     pub(crate) fn timed(task: &'static str) -> Steps {
-        let times = Times::at(root().join("target/xtask-times"));
+        let times = Times::read(root().join("target/xtask-times"));
         println!("== {task}{}", usually(&times, task));
         let timed = Timed { task, start: Instant::now(), times };
         Steps { timed: Some(timed), ..Steps::default() }
     }
 
-    /// Prints what the step does, and how long it usually takes on this machine.
+    /// Prints the step's name, its explanation and its usual time on this machine.
     fn announce(&self, step: &Step<'_>) {
         let usual = self.timed.as_ref().map(|timed| usually(&timed.times, step.name));
         println!("\n== {}{}", step.name, usual.unwrap_or_default());
@@ -135,8 +136,42 @@ impl Steps {
         self.announce(step);
         let start = Instant::now();
         let outcome = self.stream(&mut step.command(), &mut std::io::stdout());
-        let seconds = start.elapsed().as_secs_f64();
-        self.took.push((step.name.to_owned(), seconds));
+        self.record(step, start.elapsed(), outcome);
+    }
+
+    /// Runs steps at the same time. Shows the output of each step after all have ended. For steps
+    /// of which each uses one CPU; cargo must have compiled what they run, because cargo compiles
+    /// for one of them at a time.
+    pub(crate) fn run_together(&mut self, steps: &[Step<'_>]) {
+        steps.iter().for_each(|step| self.announce(step));
+        let start = Instant::now();
+        let run = |step: &Step<'_>| {
+            let mut command = step.command();
+            let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output();
+            (output.map_err(|error| error.to_string()), start.elapsed())
+        };
+        let ended: Vec<_> = thread::scope(|scope| {
+            let running: Vec<_> = steps.iter().map(|step| scope.spawn(move || run(step))).collect();
+            running.into_iter().map(|running| running.join()).collect()
+        });
+        for (step, ended) in steps.iter().zip(ended) {
+            let (output, time) =
+                ended.unwrap_or_else(|_| (Err("its thread panicked".to_owned()), start.elapsed()));
+            println!("\n== {}, output", step.name);
+            let outcome = output.and_then(|output| {
+                print!("{}", String::from_utf8_lossy(&output.stderr));
+                let mut text = output.stdout.as_slice();
+                self.show(&mut text, &mut std::io::stdout())?;
+                if output.status.success() { Ok(()) } else { Err(output.status.to_string()) }
+            });
+            self.record(step, time, outcome);
+        }
+    }
+
+    /// Records the time and the outcome of a step that has ended.
+    fn record(&mut self, step: &Step<'_>, time: Duration, outcome: Result<(), String>) {
+        let seconds = time.as_secs_f64();
+        self.times.push((step.name.to_owned(), seconds));
         match outcome {
             Ok(()) => {
                 println!("== {}: {seconds:.0} s", step.name);
@@ -144,8 +179,8 @@ impl Steps {
                     timed.times.record(step.name, seconds);
                 }
             }
-            Err(why) if start.elapsed() >= step.budget => {
-                self.fail(format!("{}: not done after {seconds:.0} s ({why})", step.name));
+            Err(why) if time >= step.time_limit => {
+                self.fail(format!("{}: not ended after {seconds:.0} s ({why})", step.name));
             }
             Err(why) => self.fail(format!("{}: {why}", step.name)),
         }
@@ -160,9 +195,12 @@ impl Steps {
                 self.fail(format!("{}: it did not fail", step.name));
             }
             Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                if !said.contains(message) {
-                    self.fail(format!("{}: it did not print `{message}`, but\n{said}", step.name));
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                if !stderr.contains(message) {
+                    self.fail(format!(
+                        "{}: it did not print `{message}`, but\n{stderr}",
+                        step.name
+                    ));
                 }
             }
         }
@@ -171,17 +209,25 @@ impl Steps {
     /// Shows the output line by line and adds up the test results in it.
     fn stream(&mut self, command: &mut Command, out: &mut impl Write) -> Result<(), String> {
         let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
-        for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+        if let Some(output) = child.stdout.take() {
+            self.show(BufReader::new(output), out)?;
+        }
+        let status = child.wait().map_err(|e| e.to_string())?;
+        if status.success() { Ok(()) } else { Err(status.to_string()) }
+    }
+
+    /// Shows lines of output and adds up the test results in them.
+    fn show(&mut self, output: impl BufRead, out: &mut impl Write) -> Result<(), String> {
+        for line in output.lines() {
             let line = line.map_err(|e| e.to_string())?;
             let [passed, failed, ignored] = test_result(&line).unwrap_or_default();
             self.passed += passed;
             self.failed += failed;
             self.ignored += ignored;
-            // The tests go on even if their output cannot be shown.
+            // If the output cannot be shown, the tests continue.
             let _ = writeln!(out, "{line}");
         }
-        let status = child.wait().map_err(|e| e.to_string())?;
-        if status.success() { Ok(()) } else { Err(status.to_string()) }
+        Ok(())
     }
 
     /// Records a step or a check that failed.
@@ -209,7 +255,7 @@ impl Steps {
         if let Some(Timed { task, start, mut times }) = self.timed.take() {
             let seconds = start.elapsed().as_secs_f64();
             times.record(task, seconds);
-            println!("\n== {task}: {}", human(seconds));
+            println!("\n== {task}: {}", rounded(seconds));
         }
         println!("\n{}{}{}", self.seconds(), self.names(), self.counts());
         self.exit_code()
@@ -221,11 +267,12 @@ impl Steps {
         self.exit_code()
     }
 
-    /// Returns the seconds of each step that took at least one, one on each line, the longest first.
+    /// Returns the seconds of each step that took at least one, one on each line, the longest
+    /// first.
     fn seconds(&self) -> String {
-        let mut took: Vec<_> = self.took.iter().filter(|(_, seconds)| *seconds >= 1.0).collect();
-        took.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        took.iter().map(|(name, seconds)| format!("{seconds:5.0} s  {name}\n")).collect()
+        let mut times: Vec<_> = self.times.iter().filter(|(_, seconds)| *seconds >= 1.0).collect();
+        times.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        times.iter().map(|(name, seconds)| format!("{seconds:5.0} s  {name}\n")).collect()
     }
 
     /// Returns the names of failed, missing and skipped steps, one on each line.
@@ -240,8 +287,8 @@ impl Steps {
             + &lines("skipped", &mut self.skipped.iter().chain(ignored))
     }
 
-    /// Returns a text with the number of tests that passed and failed, and the number of steps and tests
-    /// that were skipped, if any.
+    /// Returns a text with the number of tests that passed and failed, and the number of steps and
+    /// tests that were skipped, if any.
     fn counts(&self) -> String {
         let skipped = match self.skipped.len() as u64 + self.ignored {
             0 => String::new(),
@@ -251,14 +298,14 @@ impl Steps {
     }
 
     fn exit_code(&self) -> ExitCode {
-        let good = self.failures.is_empty() && self.missing.is_empty() && self.failed == 0;
-        if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        let is_success = self.failures.is_empty() && self.missing.is_empty() && self.failed == 0;
+        if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
-/// Returns a text that says how long a step or task usually takes.
+/// Returns a text with the usual time of a step or task.
 fn usually(times: &Times, what: &str) -> String {
-    let usual = times.median(what).map(|seconds| format!(": usually {}", human(seconds)));
+    let usual = times.median(what).map(|seconds| format!(": usually {}", rounded(seconds)));
     usual.unwrap_or_else(|| ": no earlier run on this machine".to_owned())
 }
 
@@ -301,9 +348,9 @@ mod tests {
 
     #[test]
     fn the_longest_steps_come_first() {
-        let took = [("short", 0.4), ("long", 12.0), ("longer", 345.2)];
-        let took = took.map(|(name, seconds)| (name.to_owned(), seconds)).to_vec();
-        let steps = Steps { took, ..Steps::default() };
+        let times = [("short", 0.4), ("long", 12.0), ("longer", 345.2)];
+        let times = times.map(|(name, seconds)| (name.to_owned(), seconds)).to_vec();
+        let steps = Steps { times, ..Steps::default() };
         assert_eq!(steps.seconds(), "  345 s  longer\n   12 s  long\n");
     }
 
@@ -326,14 +373,36 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_must_fail_fails_for_the_reason_given() {
+    fn a_step_that_must_fail_must_print_the_message() {
         let shell = |line| Step { program: "sh", args: vec!["-c", line], ..Step::cargo("sh", "") };
         let mut steps = Steps::default();
         steps.must_fail(&shell("echo too narrow >&2; false"), "too narrow");
         assert!(steps.failures.is_empty());
-        steps.must_fail(&shell("echo no room >&2; false"), "too narrow");
+        steps.must_fail(&shell("echo too wide >&2; false"), "too narrow");
         steps.must_fail(&shell("echo too narrow >&2"), "too narrow");
         assert_eq!(steps.failures.len(), 2);
+    }
+
+    #[test]
+    fn steps_run_at_the_same_time_and_their_results_add_up() {
+        let dir = std::env::temp_dir().join(format!("hotmem-steps-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        // Each step waits for the file of the other step.
+        let line = |mine, other| {
+            format!(
+                "cd {}; touch {mine}; while ! test -e {other}; do sleep 0.01; done; \
+                 echo 'test result: ok. 2 passed; 1 failed; 0 ignored'; test {mine} = first",
+                dir.display()
+            )
+        };
+        let lines = [line("first", "second"), line("second", "first")];
+        let shell = |line| Step { program: "sh", args: vec!["-c", line], ..Step::cargo("sh", "") };
+        let both = lines.each_ref().map(|line| shell(line).seconds(60));
+        let mut steps = Steps::default();
+        steps.run_together(&both);
+        std::fs::remove_dir_all(dir).unwrap();
+        assert_eq!((steps.passed, steps.failed, steps.times.len()), (4, 2, 2));
+        assert_eq!(steps.failures.len(), 1);
     }
 
     #[test]
@@ -343,12 +412,12 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_ended_after_its_budget() {
+    fn a_step_is_ended_after_its_time_limit() {
         let mut steps = Steps::default();
         let mut step = Step::cargo("sleep", "60").seconds(1);
         step.program = "sleep";
         steps.run(&step);
-        // Where the time cannot be limited, the step succeeds.
+        // If the host cannot limit the time of a command, the step succeeds.
         assert_eq!(steps.failures.len(), usize::from(can_limit_time()));
     }
 }

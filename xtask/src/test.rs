@@ -14,7 +14,14 @@ const LOOM: &str = "--cfg loom";
 const COUNTED: &str = "--cfg hotmem_atomics=\"counted\"";
 const SMALL: &str = "--cfg hotmem_geometry=\"small\" --cfg hotmem_stores=\"ordinary\"";
 
-/// Runs every test that a change must pass.
+/// The tests that Miri runs: those of the engine, and those of the crates that use it.
+const MIRI: [&str; 2] = [
+    "-p hotmem --lib",
+    "-p hotmem-addr -p hotmem-heap -p hotmem-memmap -p hotmem-port -p hotmem-stream --lib \
+     --test identity",
+];
+
+/// Runs all tests that a change must pass.
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::timed("cargo xtask test");
     // Without valgrind, tests that count instructions are skipped.
@@ -42,10 +49,12 @@ pub(crate) fn run() -> ExitCode {
     steps.conclude_tests()
 }
 
-/// Runs longer model checks and random tests, and fuzzing. Tests run longer if `HOTMEM_DEEP` is set.
+/// Runs longer model checks and random tests, and fuzzing. `HOTMEM_DEEP` is set, with which tests
+/// run longer.
 pub(crate) fn run_deep() -> ExitCode {
     let mut steps = Steps::timed("cargo xtask deep");
-    // `.cargo/config.toml` sets a fixed seed. A new seed in each run makes other random tests.
+    // `.cargo/config.toml` sets a fixed seed. Here each run has another seed, so that random tests
+    // make other choices.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     println!("PROPTEST_RNG_SEED={seed}");
     let deep: &dyn Fn(Step<'_>) -> Step<'_> = &|step| {
@@ -58,7 +67,7 @@ pub(crate) fn run_deep() -> ExitCode {
     if setup::target() {
         guest(&mut steps, "guest under QEMU, deep", deep);
         if setup::qemu() {
-            on_backport(&mut steps, "guest under a second QEMU, deep", ALL, deep);
+            on_backport(&mut steps, "guest under a second QEMU, deep", ALL_TESTS, deep);
         }
     } else {
         steps.missing(setup::TARGET_WANTED);
@@ -68,6 +77,7 @@ pub(crate) fn run_deep() -> ExitCode {
     aarch64(&mut steps, "engine on AArch64", "-p hotmem -p hotmem-memmap --lib");
     small(&mut steps, "small machines, deep", deep);
     loom(&mut steps, "model checks, deep", deep);
+    stress_under_miri(&mut steps);
     fuzz(&mut steps);
     steps.conclude_tests()
 }
@@ -85,13 +95,14 @@ fn header(steps: &mut Steps) {
     }
 }
 
-/// Runs the tests that use device trees of QEMU's pseries machine, and boots the guest there.
-fn pseries(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'_>) {
+/// Runs the tests of QEMU's pseries machine, which read its device trees and boot the guest.
+/// `adapt` changes the step.
+fn pseries(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
     if !setup::pseries() {
         steps.skip(setup::PSERIES_WANTED);
         return;
     }
-    let mut only = "";
+    let mut filter = "";
     if setup::pseries_target() {
         let guest =
             "build --release -p hotmem-guest-pseries --target powerpc64le-unknown-linux-gnu";
@@ -99,16 +110,16 @@ fn pseries(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Ste
         steps.run(&guest.about("builds the reference kernel for pseries"));
     } else {
         steps.skip(setup::PSERIES_TARGET_WANTED);
-        only = "--skip guest::";
+        filter = "--skip guest::";
     }
-    let tests = tests("pseries", only);
+    let tests = tests("pseries", filter);
     let step = Step::cargo(name, &tests);
-    steps.run(&more(
+    steps.run(&adapt(
         step.about("boots QEMU's pseries machine, and adds and removes LMBs of its firmware"),
     ));
 }
 
-/// Builds tests for AArch64 and runs them by QEMU's user mode.
+/// Builds tests for AArch64 and runs them in QEMU's user mode.
 fn aarch64(steps: &mut Steps, name: &str, which: &str) {
     if setup::aarch64() {
         let tests = format!("test {which} --no-fail-fast --target aarch64-unknown-linux-musl");
@@ -120,8 +131,8 @@ fn aarch64(steps: &mut Steps, name: &str, which: &str) {
     }
 }
 
-/// Tests the engine and the drivers with 32-bit pointers: conversions of numbers, and sizes and
-/// addresses that must be refused.
+/// Tests the engine and the drivers on a target with 32-bit pointers, where they must refuse sizes
+/// and addresses that do not fit.
 fn narrow(steps: &mut Steps) {
     if setup::narrow() {
         let mut run = |name: &str, tests: &str| {
@@ -134,7 +145,7 @@ fn narrow(steps: &mut Steps) {
             "test -p hotmem -p hotmem-addr -p hotmem-memmap --no-fail-fast --lib --test narrow",
         );
         run("page tables on 32 bits", "test -p hotmem-pgtable --no-fail-fast --lib --tests");
-        // The other tests are left out, because they have devices above 4 GiB.
+        // Other tests of the drivers are not run, because they have devices above 4 GiB.
         run(
             "drivers on 32 bits",
             "test -p hotmem-virtio -p hotmem-dlpar --no-fail-fast --lib --test mem --test balloon \
@@ -155,10 +166,10 @@ fn bare_metal(steps: &mut Steps) {
                   -p hotmem-virtio -p hotmem-xen --features hotmem-dlpar/fdt,hotmem-dlpar/log \
                   --target x86_64-unknown-none";
     let engine = Step::cargo("engine and drivers without an operating system", engine);
-    steps.run(&engine.about("builds them for a machine without std"));
+    steps.run(&engine.about("builds the crates for a target without the standard library"));
     guest(steps, "guest under QEMU", |step| step);
     if setup::qemu() {
-        on_backport(steps, "guest under a second QEMU", FEW, |step| step);
+        on_backport(steps, "guest under a second QEMU", VERSION_TESTS, |step| step);
         if setup::xen() {
             let xen = tests("xen", "--test-threads 1");
             let xen = Step::cargo("guest under Xen", &xen);
@@ -170,13 +181,13 @@ fn bare_metal(steps: &mut Steps) {
 }
 
 /// Builds the guest and runs its tests.
-fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'_>) {
+fn guest(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
     let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
     steps.run(&Step::cargo("guest", guest).about("builds the reference kernel"));
     if setup::qemu() {
         let tests = tests("qemu", "--skip newer::");
         let step = Step::cargo(name, &tests);
-        steps.run(&more(
+        steps.run(&adapt(
             step.about("boots the reference kernel on QEMU's virtio-mem, DIMMs, NVDIMMs"),
         ));
     } else {
@@ -185,37 +196,37 @@ fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<
 }
 
 /// The filter for all tests of the guest.
-const ALL: &str = "";
+const ALL_TESTS: &str = "";
 /// The filter for the tests that depend most on the version of QEMU.
-const FEW: &str = "newer:: boot:: interrupts:: hot_add:: live_migration::";
+const VERSION_TESTS: &str = "newer:: boot:: interrupts:: hot_add:: live_migration::";
 
-/// Runs tests of the guest, which is already built, on a QEMU that is newer than the installed one.
+/// Runs tests of the guest on a QEMU that is newer than the installed one. The guest must be built.
 fn on_backport(
     steps: &mut Steps,
     name: &'static str,
-    only: &str,
-    more: impl Fn(Step<'_>) -> Step<'_>,
+    filter: &str,
+    adapt: impl Fn(Step<'_>) -> Step<'_>,
 ) {
-    if backport::qemu() {
-        let tests = tests("qemu", only);
+    if backport::install_qemu() {
+        let tests = tests("qemu", filter);
         let step = Step::cargo(name, &tests)
-            .about("the same on a newer QEMU, which behaves differently in parts");
-        steps.run(&more(step.env("HOTMEM_QEMU", backport::dir().display().to_string())));
+            .about("boots the reference kernel on a newer QEMU, whose devices differ in parts");
+        steps.run(&adapt(step.env("HOTMEM_QEMU", backport::dir().display().to_string())));
     } else {
-        steps.skip(backport::WANTED);
+        steps.skip(backport::NEWER_QEMU_WANTED);
     }
 }
 
 /// Runs the engine's tests with a small geometry, in which tests can try all states. Also runs the
-/// tests of `hotmem-stream` built with ordinary stores.
-fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'_>) {
+/// tests of `hotmem-stream` with ordinary stores.
+fn small(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
     let tests = Step::cargo(
         name,
         "test -p hotmem -p hotmem-stream --release --no-fail-fast --lib --tests \
          --target-dir target/small",
     );
-    let tests = tests.about("the engine on machines so small that tests try every state");
-    steps.run(&more(tests.env("RUSTFLAGS", SMALL)));
+    let tests = tests.about("tests the engine on machines so small that tests try every state");
+    steps.run(&adapt(tests.env("RUSTFLAGS", SMALL)));
 }
 
 /// Counts cache line transfers between simulated CPUs.
@@ -229,25 +240,43 @@ fn transfers(steps: &mut Steps) {
 }
 
 /// Runs the model checks, in which loom tries every interleaving of lock-free operations.
-fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'_>) {
+fn loom(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
     let tests = "test -p hotmem -p hotmem-pgtable --release --no-fail-fast --lib \
                  --target-dir target/loom loom_tests";
     let tests = Step::cargo(name, tests)
         .about("runs loom, which tries every interleaving of lock-free steps");
-    steps.run(&more(tests.env("RUSTFLAGS", LOOM)));
+    steps.run(&adapt(tests.env("RUSTFLAGS", LOOM)));
 }
 
-/// Runs the engine's tests under Miri.
+/// Runs the engine's tests under Miri, which uses one CPU for each program: those of `hotmem`, and at
+/// the same time those of the other crates.
 fn miri(steps: &mut Steps) {
-    if setup::miri() {
-        let tests = "+nightly miri test -p hotmem -p hotmem-addr -p hotmem-heap -p hotmem-memmap \
-                     -p hotmem-port -p hotmem-stream --lib --test identity --target-dir target/miri";
-        let step = Step::cargo("Miri", tests);
-        steps.run(&step.about(
-            "runs the engine's unit tests in an interpreter that detects undefined behaviour",
-        ));
-    } else {
+    if !setup::miri() {
         steps.skip(setup::MIRI_WANTED);
+        return;
+    }
+    let about = "runs the engine's unit tests in an interpreter that detects undefined behaviour";
+    let names = ["Miri, engine", "Miri, other crates"];
+    let tests = MIRI.map(|which| format!("+nightly miri test {which} --target-dir target/miri"));
+    for (name, tests) in names.iter().zip(&tests) {
+        let build = format!("{tests} --no-run");
+        steps.run(&Step::cargo(&format!("{name}, build"), &build));
+    }
+    let run = |at: usize| Step::cargo(names[at], &tests[at]).about(about);
+    steps.run_together(&[run(0), run(1)]);
+}
+
+/// Runs the stress test under Miri, whose loads return older values where the orderings permit it.
+fn stress_under_miri(steps: &mut Steps) {
+    if setup::miri() {
+        let tests =
+            "+nightly miri test -p hotmem --test stress --target-dir target/miri-small no_frame";
+        let step = Step::cargo("stress under Miri", tests).env("RUSTFLAGS", SMALL).seconds(3600);
+        // With its records of each reference to the simulated memory, Miri did not end within ten
+        // minutes. The unit tests run with these records.
+        steps.run(&step.env("MIRIFLAGS", "-Zmiri-disable-stacked-borrows"));
+    } else {
+        steps.missing(setup::MIRI_WANTED);
     }
 }
 

@@ -1,5 +1,5 @@
-//! `cargo xtask text`: prints how much Hotmem adds to a kernel's image. It compares images that
-//! differ only in the parts of Hotmem that they contain.
+//! `cargo xtask text`, which prints the size that Hotmem adds to a kernel's image. It compares
+//! images that differ only in their parts of Hotmem.
 
 use crate::{
     embed, levels, setup,
@@ -27,14 +27,14 @@ pub(crate) fn run() -> ExitCode {
     } else {
         let head = format!(
             "{:32}{:>10}{:>12}{:>18}",
-            "KiB beside an image without it", "text", "constants", "data that changes"
+            "KiB more than without Hotmem", "text", "constants", "data that changes"
         );
         levels::print_table(&mut steps, &head, size_lines);
     }
     steps.conclude()
 }
 
-/// Builds the images at this level. Returns the table's lines for them.
+/// Builds the images at an optimisation level. Returns their lines of the table.
 fn size_lines(steps: &mut Steps, level: &str) -> io::Result<String> {
     fs::create_dir_all(root().join(IMAGES))?;
     let library = Step::cargo("libhotmem.a", LIBRARY).env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level);

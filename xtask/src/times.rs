@@ -1,4 +1,4 @@
-//! Records in a file below `target/` how long the last runs of each step took on this machine.
+//! Records the times of the last runs of each step on this machine, in a file below `target/`.
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +16,8 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Reads the times from this file. A missing file counts as empty.
-    pub(crate) fn at(path: PathBuf) -> Times {
+    /// Reads the times from the file at `path`. A missing file counts as empty.
+    pub(crate) fn read(path: PathBuf) -> Times {
         let steps = parse(&fs::read_to_string(&path).unwrap_or_default());
         Times { path, steps }
     }
@@ -39,7 +39,7 @@ impl Times {
             format!("{step}\t{}\n", seconds.trim_start())
         };
         let lines: String = self.steps.iter().map(line).collect();
-        // If this fails, the next run does not know the time, which does no harm.
+        // If the file cannot be written, the next run prints no usual time.
         let _ = fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")));
         let _ = fs::write(&self.path, lines);
     }
@@ -54,8 +54,8 @@ fn parse(text: &str) -> BTreeMap<String, Vec<f64>> {
     text.lines().filter_map(line).collect()
 }
 
-/// Formats a time for people, such as `45 s` or `3 min`.
-pub(crate) fn human(seconds: f64) -> String {
+/// Formats a time in seconds or minutes, such as `45 s` or `3 min`.
+pub(crate) fn rounded(seconds: f64) -> String {
     if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 
@@ -66,21 +66,21 @@ mod tests {
     #[test]
     fn the_median_of_the_last_runs_is_returned() {
         let path = std::env::temp_dir().join(format!("hotmem-times-{}", std::process::id()));
-        let mut times = Times::at(path.clone());
+        let mut times = Times::read(path.clone());
         assert_eq!(times.median("Miri"), None);
         for seconds in [900.0, 800.0, 10.0, 12.0, 11.0, 300.0] {
             times.record("Miri", seconds);
         }
         times.record("guest", 3.0);
-        let read = Times::at(path.clone());
+        let recorded = Times::read(path.clone());
         fs::remove_file(path).unwrap();
-        assert_eq!((read.median("Miri"), read.median("guest")), (Some(12.0), Some(3.0)));
-        assert_eq!(read.steps["Miri"].len(), RUNS);
+        assert_eq!((recorded.median("Miri"), recorded.median("guest")), (Some(12.0), Some(3.0)));
+        assert_eq!(recorded.steps["Miri"].len(), RUNS);
     }
 
     #[test]
     fn an_unreadable_file_counts_as_missing() {
         assert_eq!(parse("no tab\nempty\t\nwords\tno number\n"), BTreeMap::new());
-        assert_eq!((human(99.4), human(150.1)), ("99 s".to_owned(), "3 min".to_owned()));
+        assert_eq!((rounded(99.4), rounded(150.1)), ("99 s".to_owned(), "3 min".to_owned()));
     }
 }

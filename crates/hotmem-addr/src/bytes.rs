@@ -12,12 +12,6 @@ impl Bytes {
     /// No bytes.
     pub const ZERO: Bytes = Bytes(0);
 
-    /// Returns `n` KiB, or the largest possible number of bytes if `n` KiB exceed it.
-    #[must_use]
-    pub const fn kib(n: u64) -> Bytes {
-        Bytes(n.saturating_mul(1 << 10))
-    }
-
     /// Returns `n` MiB, or the largest possible number of bytes if `n` MiB exceed it.
     #[must_use]
     pub const fn mib(n: u64) -> Bytes {
@@ -93,7 +87,7 @@ mod tests {
 
     #[test]
     fn constructors_saturate() {
-        for unit in [Bytes::kib, Bytes::mib, Bytes::gib, Bytes::tib] {
+        for unit in [Bytes::mib, Bytes::gib, Bytes::tib] {
             assert_eq!(unit(u64::MAX), Bytes(u64::MAX));
         }
     }

@@ -1,7 +1,7 @@
 //! Defines the type of ranges of frames.
 
 use crate::bytes::Bytes;
-use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES};
+use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, PFN_LIMIT, PHYS_ADDR_BITS};
 use crate::pfn::Pfn;
 use core::fmt;
 use core::ops::Range;
@@ -161,22 +161,6 @@ impl PfnRange {
         if start.0 < end.0 { PfnRange { start, end } } else { PfnRange { start, end: start } }
     }
 
-    /// Returns the smallest range that contains all frames of both ranges. If one range is empty,
-    /// returns the other.
-    #[must_use]
-    #[inline]
-    pub const fn hull(self, other: PfnRange) -> PfnRange {
-        if self.is_empty() {
-            return other;
-        }
-        if other.is_empty() {
-            return self;
-        }
-        let start = if self.start.0 < other.start.0 { self.start } else { other.start };
-        let end = if self.end.0 > other.end.0 { self.end } else { other.end };
-        PfnRange { start, end }
-    }
-
     /// Returns the part of the range below `pfn`, and the part from `pfn` on.
     #[must_use]
     #[inline]
@@ -204,7 +188,7 @@ impl PfnRange {
     /// Returns the smallest range that contains this range, and starts and ends at a multiple of
     /// `frames`, a power of two.
     #[must_use]
-    #[inline]
+    #[inline(never)]
     pub const fn align_outward(self, frames: u64) -> PfnRange {
         PfnRange { start: self.start.align_down(frames), end: self.end.align_up(frames) }
     }
@@ -225,16 +209,13 @@ impl PfnRange {
         let frames = if is_usable { frames } else { PFN_LIMIT };
         let outer = self.align_outward(frames);
         let count = if self.is_empty() { 0 } else { outer.frames() / frames };
-        (0..count).map(move |i| {
-            let start = Pfn(outer.start.0 + i * frames);
-            self.intersection(PfnRange { start, end: Pfn(start.0 + frames) })
-        })
+        (0..count).map(move |i| self.chunk(Pfn(outer.start.0 + i * frames), frames))
     }
 
-    /// Splits the range at section boundaries (128 MiB), and yields the parts in ascending order.
-    #[inline]
-    pub fn sections(self) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
-        self.chunks(SECTION_FRAMES as u64)
+    /// Returns the part of the range in the `frames` frames from `start` on.
+    #[inline(never)]
+    fn chunk(self, start: Pfn, frames: u64) -> PfnRange {
+        self.intersection(PfnRange { start, end: Pfn(start.0 + frames) })
     }
 }
 
@@ -321,15 +302,6 @@ mod tests {
         assert_eq!(range(1, 513).align_outward(512), range(0, 1024));
         assert_eq!(a.split_at(Pfn(5)), (range(10, 10), a));
         assert_eq!(a.split_at(Pfn(12)), (range(10, 12), range(12, 20)));
-    }
-
-    #[test]
-    fn a_hull_contains_both_ranges_and_the_frames_between_them() {
-        assert_eq!(range(4, 6).hull(range(9, 12)), range(4, 12));
-        assert_eq!(range(9, 12).hull(range(4, 6)), range(4, 12));
-        assert_eq!(range(4, 12).hull(range(5, 6)), range(4, 12));
-        assert_eq!(range(4, 6).hull(range(1, 1)), range(4, 6));
-        assert_eq!(PfnRange::EMPTY.hull(range(4, 6)), range(4, 6));
     }
 
     #[test]

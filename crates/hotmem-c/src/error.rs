@@ -1,45 +1,45 @@
-//! The codes that calls return.
+//! The codes that functions return.
 //!
-//! 0 is success, and a negative number is an error. The numbers are those of Linux. A failed call
-//! has changed nothing, unless its documentation says otherwise.
+//! 0 is success, and a negative number is an error. The numbers are those of Linux.
 
 use ::hotmem::report::ReporterError;
 use ::hotmem::{
     AddError, AddrError, AllocError, AnnounceError, BootError, RangeError, RangeErrorKind,
 };
 
-/// Such memory does not exist: it was not announced, is not present, or is not allocated.
+/// The memory was not announced, is not present, or is not allocated.
 pub const HOTMEM_ENOENT: i32 = -2;
 /// The driver has stopped, because its device cannot be trusted.
 pub const HOTMEM_EIO: i32 = -5;
 /// The memory is not online memory of this machine.
 pub const HOTMEM_ENXIO: i32 = -6;
-/// Another CPU is in the middle of an allocation or a free of this memory: try again.
+/// Another CPU is in the middle of an allocation or a free of this memory. A later try may succeed.
 pub const HOTMEM_EAGAIN: i32 = -11;
-/// There is no such memory, or none for metadata and page tables.
+/// No suitable memory is free, or no memory is free for metadata or page tables.
 pub const HOTMEM_ENOMEM: i32 = -12;
-/// A hook refused.
+/// A hook refused the request.
 pub const HOTMEM_EACCES: i32 = -13;
-/// A pointer is null that must not be.
+/// A required pointer is NULL.
 pub const HOTMEM_EFAULT: i32 = -14;
-/// The memory is in use, or held by another request; or the control path was entered twice.
+/// The memory is in use or is isolated by another request, or another call of the control path is in
+/// progress.
 pub const HOTMEM_EBUSY: i32 = -16;
-/// The memory is announced, present or online already, or another part of it is.
+/// Some or all of the memory is announced, present or online already.
 pub const HOTMEM_EEXIST: i32 = -17;
-/// An argument is wrong: a size, an alignment, a flag, or a struct that was not set up.
+/// A size, an alignment or a flag is invalid, or a struct was not initialised.
 pub const HOTMEM_EINVAL: i32 = -22;
-/// There is no space for another range of boot memory.
+/// A table of the engine has no space for another entry, such as a boot range or a NUMA node.
 pub const HOTMEM_ENOSPC: i32 = -28;
-/// A range wraps, or lies beyond the physical limit or the reach of the kernel's mapping.
+/// A range wraps, or lies beyond the highest physical address or beyond `hotmem_config.mappable_end`.
 pub const HOTMEM_ERANGE: i32 = -34;
-/// This can be done only once, and was done before.
+/// The function can succeed only one time, and has succeeded before.
 pub const HOTMEM_EALREADY: i32 = -114;
 
 /// An error of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Error(pub(crate) i32);
 
-/// Returns the code of a result: 0, or the error's.
+/// Returns 0 if the result is `Ok`, and the code of the error otherwise.
 pub(crate) fn code(result: Result<(), Error>) -> i32 {
     match result {
         Ok(()) => 0,
@@ -135,7 +135,7 @@ impl From<RangeError> for Error {
     }
 }
 
-/// Returns the code for memory that cannot leave: it is busy as long as it is there.
+/// Returns the code for a range that cannot be withdrawn. Present memory makes the range busy.
 pub(crate) fn not_gone(error: RangeError) -> Error {
     use RangeErrorKind as Kind;
     match error.kind {

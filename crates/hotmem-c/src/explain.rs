@@ -15,7 +15,7 @@ impl<'a> Buffer<'a> {
 
     /// Writes as much of the text as fits. Returns the number of bytes written.
     pub(crate) fn print(mut self, text: impl Display) -> usize {
-        // Ignore the error: it only says that the text was cut off.
+        // Ignore the error, which occurs if the text is cut off.
         let _ = write!(self, "{text}");
         self.len
     }
@@ -23,22 +23,22 @@ impl<'a> Buffer<'a> {
 
 impl Write for Buffer<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let rest = self.bytes.get_mut(self.len..).unwrap_or_default();
-        let len = text.len().min(rest.len());
-        rest[..len].copy_from_slice(&text.as_bytes()[..len]);
+        let remaining = self.bytes.get_mut(self.len..).unwrap_or_default();
+        let len = text.len().min(remaining.len());
+        remaining[..len].copy_from_slice(&text.as_bytes()[..len]);
         self.len += len;
         if len == text.len() { Ok(()) } else { Err(fmt::Error) }
     }
 }
 
-/// Writes the text and a terminating NUL to the `size` bytes at `buffer`. A text that does not fit
-/// is cut off.
+/// Writes the text and a terminating NUL to the `size` bytes at `buffer`. Cuts off a text that does
+/// not fit.
 ///
 /// # Safety
 /// `buffer` is null, or `size` bytes can be written there.
 pub(crate) unsafe fn explain(buffer: *mut u8, size: usize, text: impl Display) {
     let (false, Some(text_size)) = (buffer.is_null(), size.checked_sub(1)) else { return };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         buffer.write_bytes(0, size);
         let bytes = core::slice::from_raw_parts_mut(buffer, text_size);

@@ -1,39 +1,49 @@
 //! Allocates and frees frames.
+//!
+//! `hotmem_alloc_frame_unchecked` and `hotmem_free_frame_unchecked` contain the engine's fast path,
+//! and make only tail calls, so that they save no registers. If the kernel has a function for CPU
+//! numbers, another function contains the fast path, because the call of the kernel's function needs
+//! saved registers. The header has `hotmem_alloc_frame` and `hotmem_free_frame` as inline functions
+//! too, which check the pointer, so that the compiler can make this check if the pointer is constant.
 
 use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, code};
-use crate::machine::{hotmem, machine};
+use crate::machine::{Booted, Machine, OtherMark, aligned_machine, hotmem, machine};
 use ::hotmem::geometry::FRAME_SIZE;
-use ::hotmem::{AllocError, AllocRequest, Frames, NodeChoice, NodeId, Pfn, PfnRange, Platform};
-use core::hint::spin_loop;
+use ::hotmem::{
+    AllocError, AllocRequest, FastFree, FastPath, Frames, NodeChoice, NodeId, Pfn, PfnRange,
+    Platform,
+};
+use core::hint::{black_box, spin_loop};
 
-/// Movable memory is preferred. The kernel promises to migrate the frames.
+/// Prefer the movable zone. The kernel can migrate the frames.
 pub const HOTMEM_MOVABLE: u32 = 1;
-/// The frames start exactly at `at`.
+/// The allocation starts exactly at `at`.
 pub const HOTMEM_AT: u32 = 2;
-/// The frames are near `node`, if there are such frames, instead of near the CPU.
+/// Prefer frames on `node` to frames on the node of the CPU.
 pub const HOTMEM_NEAR: u32 = 4;
-/// The frames are on `node`.
+/// All frames are on `node`.
 pub const HOTMEM_ONLY: u32 = 8;
-/// The frames are on another node than `node`, if there are such: for `hotmem_hooks.migrate`.
+/// Prefer frames on other nodes than `node`: for allocations by `hotmem_hooks.migrate`.
 pub const HOTMEM_AVOIDING: u32 = 16;
 
-/// A request for frames. Zero is the default of every field but `frames`.
+/// A request for frames. The default of every field except `frames` is zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct hotmem_request {
     /// The number of contiguous frames (4 KiB).
     pub frames: u64,
-    /// The alignment of the start in frames, a power of two. 0 stands for 1.
+    /// The alignment of the start in frames, a power of two. 0 means 1.
     pub align: u64,
     /// The lowest physical address of the start.
     pub min: u64,
-    /// The highest physical address of the end. 0: there is no bound.
+    /// The highest physical address of the end. 0 means no bound.
     pub max: u64,
-    /// The physical address of the start, with HOTMEM_AT.
+    /// With HOTMEM_AT: the physical address of the start.
     pub at: u64,
-    /// HOTMEM_MOVABLE and others, or 0.
+    /// A combination of HOTMEM_MOVABLE, HOTMEM_AT and one of HOTMEM_NEAR, HOTMEM_ONLY and
+    /// HOTMEM_AVOIDING, or 0.
     pub flags: u32,
-    /// The NUMA node, with HOTMEM_NEAR, HOTMEM_ONLY or HOTMEM_AVOIDING.
+    /// With HOTMEM_NEAR, HOTMEM_ONLY or HOTMEM_AVOIDING: the NUMA node.
     pub node: u32,
 }
 
@@ -41,69 +51,104 @@ pub struct hotmem_request {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct hotmem_counts {
-    /// Announced.
+    /// Frames of announced ranges, plugged or not.
     pub announced: u64,
-    /// Added, whether online or not.
+    /// Frames that were added, online or offline.
     pub present: u64,
-    /// Given to the allocator.
+    /// Frames that are given to the allocator.
     pub online: u64,
-    /// Online for movable allocations only.
+    /// Frames that are online for movable allocations only.
     pub movable: u64,
-    /// Free: could be allocated now.
+    /// Frames that are free, so that they can be allocated.
     pub free: u64,
-    /// Free, and given to the host until they are used again.
+    /// Free frames whose RAM the host has taken until they are allocated again.
     pub reported: u64,
-    /// Isolated.
+    /// Frames that are isolated, so that they cannot be allocated.
     pub isolated: u64,
-    /// Allocated.
+    /// Frames that are allocated.
     pub used: u64,
 }
 
 /// The number of times that an allocation is tried again while it fails with [`AllocError::Busy`].
 const TRIES: u32 = 64;
-/// The request for one frame for any purpose.
+/// The request for one frame of kernel memory.
 const ONE: AllocRequest = AllocRequest::frames(1);
 
-/// Allocates one frame for any purpose, and returns its physical address, which is not negative, or
-/// an error. The contents are undefined. Context: any; never waits.
+/// Allocates one frame as kernel memory. Returns its physical address, which is not negative, or an
+/// error. The contents are undefined. Context: any. Never waits.
 ///
 /// # Errors
-/// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_EAGAIN: memory was changing hands for long.
+/// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_EAGAIN: at each of several tries, other CPUs
+/// were in the middle of allocations and frees.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_alloc_frame(h: *mut hotmem) -> i64 {
-    // SAFETY: by the caller's promise.
-    let frames = match unsafe { machine(h) }.and_then(|machine| machine.frames()) {
-        Ok(frames) => frames,
-        Err(Error(code)) => return i64::from(code),
-    };
-    match frames.alloc(ONE) {
-        Ok(frame) => frame.into_raw().start().phys_addr().cast_signed(),
-        Err(error) => retry_one(frames, error),
+    // SAFETY: the caller guarantees it.
+    match unsafe { machine(h) } {
+        // SAFETY: `machine` has checked the pointer.
+        Ok(_) => unsafe { hotmem_alloc_frame_unchecked(h) },
+        Err(Error(code)) => code.into(),
     }
 }
 
-/// Tries an allocation of one frame again after `error`, if that may succeed.
+/// Does the same as `hotmem_alloc_frame`, which calls it, but does not check whether `h` is NULL or
+/// not aligned.
+///
+/// # Errors
+/// As for `hotmem_alloc_frame`.
+///
+/// # Safety
+/// `h` is a `struct hotmem`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_alloc_frame_unchecked(h: *mut hotmem) -> i64 {
+    // SAFETY: the caller guarantees it.
+    let machine = unsafe { aligned_machine(h) };
+    match machine.on_cpu_zero() {
+        Ok(machine) => alloc_frame_on(machine, 0),
+        Err(mark) => alloc_frame_otherwise(machine, mark),
+    }
+}
+
+#[inline(never)]
+fn alloc_frame_otherwise(machine: &'static Machine, mark: OtherMark) -> i64 {
+    match machine.with_cpu_numbers(mark) {
+        Ok(machine) => alloc_frame_on(machine, machine.frames().platform().cpu()),
+        Err(Error(code)) => code.into(),
+    }
+}
+
+/// Allocates one frame on the CPU with this number.
+#[inline(always)]
+fn alloc_frame_on(machine: Booted, cpu: usize) -> i64 {
+    match machine.frames().alloc_frame_fast(cpu) {
+        Some(number) => (number * FRAME_SIZE).cast_signed(),
+        None => alloc_frame_slowly(machine),
+    }
+}
+
 #[cold]
 #[inline(never)]
-fn retry_one<P: Platform>(frames: &Frames<P>, error: AllocError) -> i64 {
-    match retry(frames, ONE, error) {
+fn alloc_frame_slowly(machine: Booted) -> i64 {
+    match retry(machine.frames(), ONE, AllocError::Busy) {
         Ok(frame) => frame.phys_addr().cast_signed(),
         Err(Error(code)) => i64::from(code),
     }
 }
 
-/// Allocates what `request` describes, or one frame for any purpose if it is NULL, and stores the
-/// physical address. The contents are undefined. Context: any; never waits.
+/// Allocates the frames that `request` describes, or one frame of kernel memory if `request` is
+/// NULL. Stores the physical address of the first frame in `paddr`. The contents are undefined.
+/// Context: any. Never waits.
 ///
 /// # Errors
-/// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EBUSY: `at` is not free;
-/// HOTMEM_EAGAIN: other CPUs were in the middle of allocations and frees at each of several tries.
+/// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EBUSY: with HOTMEM_AT, a
+/// frame is not free. HOTMEM_EAGAIN: at each of several tries, other CPUs were in the middle of
+/// allocations and frees.
 ///
 /// # Safety
-/// `h` is NULL or a `struct hotmem`; `request` is NULL or a request; `paddr` is NULL or can be written.
+/// `h` is NULL or a `struct hotmem`. `request` is NULL or a request. `paddr` is NULL or can be
+/// written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_alloc(
     h: *mut hotmem,
@@ -111,7 +156,7 @@ pub unsafe extern "C" fn hotmem_alloc(
     paddr: *mut u64,
 ) -> i32 {
     let allocate = || {
-        // SAFETY: by the caller's promise. The same holds for all pointers below.
+        // SAFETY: the caller guarantees it. The same holds for all pointers below.
         let frames = unsafe { machine(h) }?.frames()?;
         if paddr.is_null() {
             return Err(Error(HOTMEM_EFAULT));
@@ -176,7 +221,7 @@ impl hotmem_request {
     }
 }
 
-/// Frees one frame, as `hotmem_free` does. Context: any; never waits.
+/// Frees one frame, as `hotmem_free` does. Context: any. Never waits.
 ///
 /// # Errors
 /// As for `hotmem_free`.
@@ -185,62 +230,149 @@ impl hotmem_request {
 /// As for `hotmem_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_free_frame(h: *mut hotmem, paddr: u64) -> i32 {
-    // SAFETY: by the caller's promise.
-    unsafe { free(h, paddr, 1) }
+    // SAFETY: the caller guarantees it.
+    match unsafe { machine(h) } {
+        // SAFETY: `machine` has checked the pointer, and the caller guarantees the rest.
+        Ok(_) => unsafe { hotmem_free_frame_unchecked(h, paddr) },
+        Err(Error(code)) => code,
+    }
 }
 
-/// Frees frames: all or a part of one allocation or of several, or boot memory that was reserved.
-/// Context: any; never waits.
+/// Does the same as `hotmem_free_frame`, which calls it, but does not check whether `h` is NULL or
+/// not aligned.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_ENOENT: a frame is not allocated;
-/// HOTMEM_ENXIO: a frame is not online memory of this machine.
+/// As for `hotmem_free`.
 ///
 /// # Safety
-/// `h` is NULL or a `struct hotmem`. Each frame that is allocated is the caller's, and nobody uses
-/// it any more.
+/// `h` is a `struct hotmem`. The caller owns the frame if it is allocated, and no code uses it any
+/// more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hotmem_free(h: *mut hotmem, paddr: u64, frames: u64) -> i32 {
-    // SAFETY: by the caller's promise.
-    unsafe { free(h, paddr, frames) }
+pub unsafe extern "C" fn hotmem_free_frame_unchecked(h: *mut hotmem, paddr: u64) -> i32 {
+    // SAFETY: the caller guarantees it.
+    let machine = unsafe { aligned_machine(h) };
+    match machine.on_cpu_zero() {
+        Ok(machine) => match frame_at(paddr) {
+            // SAFETY: the caller guarantees it.
+            Ok(frame) => unsafe { free_frame_on(machine, frame, 0) },
+            Err(rotated) => bad_address(rotated),
+        },
+        // SAFETY: the caller guarantees it.
+        Err(mark) => unsafe { free_frame_otherwise(machine, paddr, mark) },
+    }
 }
 
-/// Frees frames for [`hotmem_free`] and [`hotmem_free_frame`]. It is inlined, so that the number of
-/// frames is a constant in the second.
+/// # Safety
+/// As for [`hotmem_free`].
+#[inline(never)]
+unsafe fn free_frame_otherwise(machine: &'static Machine, paddr: u64, mark: OtherMark) -> i32 {
+    let machine = match machine.with_cpu_numbers(mark) {
+        Ok(machine) => machine,
+        Err(Error(code)) => return code,
+    };
+    match frame_at(paddr) {
+        Ok(frame) => {
+            let cpu = machine.frames().platform().cpu();
+            // SAFETY: the caller guarantees it.
+            unsafe { free_frame_on(machine, frame, cpu) }
+        }
+        Err(rotated) => bad_address(rotated),
+    }
+}
+
+/// Frees one frame on the CPU with this number.
 ///
 /// # Safety
 /// As for [`hotmem_free`].
 #[inline(always)]
-unsafe fn free(h: *mut hotmem, paddr: u64, frames: u64) -> i32 {
-    // SAFETY: by the caller's promise.
-    let machine = match unsafe { machine(h) }.and_then(|machine| machine.frames()) {
-        Ok(frames) => frames,
-        Err(Error(code)) => return code,
-    };
-    // The rotation moves the low bits of an unaligned address to the top, so its number lies beyond
-    // all frames, and `filter` removes it.
-    let start = Pfn::new(paddr.rotate_right(FRAME_SIZE.ilog2())).filter(|&at| at < Pfn::LIMIT);
-    let Some(range) = start.and_then(|start| PfnRange::with_len(start, frames)) else {
-        return if paddr.is_multiple_of(FRAME_SIZE) { HOTMEM_ERANGE } else { HOTMEM_EINVAL };
-    };
-    // SAFETY: by the caller's promise.
-    match unsafe { machine.free_raw(range) } {
+unsafe fn free_frame_on(machine: Booted, frame: Pfn, cpu: usize) -> i32 {
+    // SAFETY: the caller guarantees it.
+    match unsafe { machine.frames().free_frame_fast(frame, cpu) } {
+        FastFree::Complete => 0,
+        FastFree::Incomplete => complete_free(machine, frame),
+        // SAFETY: the caller guarantees it.
+        FastFree::Nothing => unsafe { free(machine, frame, 1) },
+    }
+}
+
+/// Completes a free, and returns 0. The compiler must not see that the result is constant: then it
+/// makes a tail call.
+#[inline(never)]
+fn complete_free(machine: Booted, frame: Pfn) -> i32 {
+    machine.frames().complete_free(frame);
+    black_box(0)
+}
+
+/// Frees frames. They may be all or a part of one or more allocations, or reserved boot memory.
+/// Context: any. Never waits.
+///
+/// # Errors
+/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_ENOENT: a frame is not allocated.
+/// HOTMEM_ENXIO: a frame is not online memory of this machine.
+///
+/// # Safety
+/// `h` is NULL or a `struct hotmem`. The caller owns each of the frames that is allocated, and no
+/// code uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_free(h: *mut hotmem, paddr: u64, frames: u64) -> i32 {
+    // SAFETY: the caller guarantees it.
+    match unsafe { machine(h) }.and_then(Machine::booted) {
+        Ok(machine) => match frame_at(paddr) {
+            // SAFETY: the caller guarantees it.
+            Ok(start) => unsafe { free(machine, start, frames) },
+            Err(rotated) => bad_address(rotated),
+        },
+        Err(Error(code)) => code,
+    }
+}
+
+/// Frees frames for [`hotmem_free`] and [`hotmem_free_frame`].
+///
+/// # Safety
+/// As for [`hotmem_free`].
+#[inline(never)]
+unsafe fn free(machine: Booted, start: Pfn, frames: u64) -> i32 {
+    let Some(range) = PfnRange::with_len(start, frames) else { return HOTMEM_ERANGE };
+    // SAFETY: the caller guarantees it.
+    match unsafe { machine.frames().free_raw(range) } {
         Ok(()) => 0,
         Err(error) => Error::from(error).0,
     }
 }
 
-/// Counts the frames of the machine. Context: any. Cost: proportional to the memory that was added.
+/// Returns the frame that starts at `paddr`. If no frame can start there, returns `paddr` rotated,
+/// for [`bad_address`].
+#[inline(always)]
+fn frame_at(paddr: u64) -> Result<Pfn, u64> {
+    // The rotation moves the low bits of an unaligned address to the top, so its number lies beyond
+    // all frames.
+    let rotated = paddr.rotate_right(FRAME_SIZE.ilog2());
+    if rotated >> Pfn::LIMIT.number().ilog2() != 0 {
+        return Err(rotated);
+    }
+    Pfn::new(rotated).ok_or(rotated)
+}
+
+/// Returns the code for an address at which no frame can start.
+#[cold]
+#[inline(never)]
+fn bad_address(rotated: u64) -> i32 {
+    let paddr = rotated.rotate_left(FRAME_SIZE.ilog2());
+    if paddr.is_multiple_of(FRAME_SIZE) { HOTMEM_ERANGE } else { HOTMEM_EINVAL }
+}
+
+/// Counts the frames of the machine in each state. Context: any. Cost: proportional to the memory
+/// that was added.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL.
 ///
 /// # Safety
-/// `h` is NULL or a `struct hotmem`; `counts` is NULL or can be written.
+/// `h` is NULL or a `struct hotmem`. `counts` is NULL or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_get_counts(h: *mut hotmem, counts: *mut hotmem_counts) -> i32 {
     let count = || {
-        // SAFETY: by the caller's promise. The same holds below.
+        // SAFETY: the caller guarantees it. The same holds below.
         let all = unsafe { machine(h) }?.frames()?.counts();
         if counts.is_null() {
             return Err(Error(HOTMEM_EFAULT));
@@ -253,7 +385,7 @@ pub unsafe extern "C" fn hotmem_get_counts(h: *mut hotmem, counts: *mut hotmem_c
             free: all.free,
             reported: all.reported,
             isolated: all.isolated,
-            used: all.used(),
+            used: all.used,
         };
         // SAFETY: see above.
         unsafe { counts.write(result) };

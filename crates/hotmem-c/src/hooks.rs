@@ -4,44 +4,49 @@ use ::hotmem::{Hooks, Migration, Pfn, PfnRange, Veto, Zone};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 
-/// `migrate` has moved and freed some or all of the frames.
+/// `migrate` has migrated and freed some or all of the frames.
 pub const HOTMEM_MIGRATE_MOVED: i32 = 0;
 /// The owner has freed the frames.
 pub const HOTMEM_MIGRATE_FREED: i32 = 1;
-/// The frames cannot be moved now; a later try may succeed.
+/// The frames cannot be migrated now. A later try may succeed.
 pub const HOTMEM_MIGRATE_RETRY: i32 = 2;
-/// The frames can never be moved.
+/// The frames cannot be migrated.
 pub const HOTMEM_MIGRATE_UNMOVABLE: i32 = 3;
 
-/// `hotmem_take_table` has no frame left.
+/// The result of `hotmem_take_table` if no frame is left.
 pub const HOTMEM_NONE: u64 = u64::MAX;
 
-/// The kernel's functions. NULL stands for the default, which is given with each. All get `ctx`,
-/// and all ranges are in bytes.
+/// The kernel's functions. NULL means the default behaviour, which the comment of each function
+/// describes. Each function gets `ctx`. Ranges are given by their physical address and their length
+/// in bytes.
 ///
-/// `cpu`, `node` and `wake_reporter` are called in any context. The others are called by the calls
-/// of the control path, in their context and under the caller's lock: they may allocate and free
-/// frames, but a call of the control path returns HOTMEM_EBUSY.
+/// The engine calls `cpu`, `node` and `wake_reporter` in any context. It calls the other functions
+/// from calls of the control path, in the context of these calls and under the caller's lock. These
+/// functions may allocate and free frames. If they call the control path, the call returns
+/// HOTMEM_EBUSY.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct hotmem_hooks {
-    /// Passed to each function.
+    /// The value that is passed to each function.
     pub ctx: *mut c_void,
 
-    /// Returns the number of the CPU that runs the caller: a hint, which may be wrong. Default: 0.
+    /// Returns the number of the CPU that runs the caller. The number is a hint and may be wrong.
+    /// Default: 0.
     pub cpu: Option<unsafe extern "C" fn(ctx: *mut c_void) -> u32>,
-    /// Returns the NUMA node that is nearest to the caller: a hint as well. Default: 0.
+    /// Returns the NUMA node that is nearest to the caller. The node is a hint and may be wrong.
+    /// Default: 0.
     pub node: Option<unsafe extern "C" fn(ctx: *mut c_void) -> u32>,
-    /// Called when memory waits to be reported: the kernel must call `hotmem_balloon_step` soon.
-    /// This function may only set a flag or wake a thread. Default: nothing.
+    /// Called when memory can be reported, so that the kernel calls `hotmem_balloon_step` soon. This
+    /// function may only set a flag or wake a thread. Default: does nothing.
     pub wake_reporter: Option<unsafe extern "C" fn(ctx: *mut c_void)>,
 
-    /// Returns how many frames for page tables (and descriptors) mapping the range needs at most.
-    /// Default: 0.
+    /// Returns the maximal number of frames that `map` takes for page tables and descriptors of the
+    /// range. Default: 0.
     pub tables_needed: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> u64>,
     /// Maps the range in the direct map, readable and writable. Takes frames for page tables by
-    /// `hotmem_take_table(tables)`, at most as many as `tables_needed` has returned. Cannot fail.
-    /// `tables` is valid during the call. Default: the range is mapped already.
+    /// `hotmem_take_table(tables)`, at most the number that `tables_needed` has returned. Cannot
+    /// fail. `tables` is valid during the call. Default: does nothing, because the direct map
+    /// already maps the range.
     pub map: Option<
         unsafe extern "C" fn(
             ctx: *mut c_void,
@@ -50,13 +55,14 @@ pub struct hotmem_hooks {
             tables: *mut hotmem_tables<'_, '_>,
         ),
     >,
-    /// Unmaps the range and flushes it from every TLB. Keeps the page tables. Default: nothing.
+    /// Unmaps the range and flushes it from all TLBs. Keeps the page tables. Default: does nothing.
     pub unmap: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Maps the range again, by the page tables that `unmap` has kept, because the device did not
-    /// take the memory. Default: nothing.
+    /// Maps the range again by the page tables that `unmap` has kept, because the device did not
+    /// unplug the memory. Default: does nothing.
     pub remap: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Passes the page tables that mapped only the range to `hotmem_free_table(tables)`, because the
-    /// range was removed. `tables` is valid during the call. Default: the kernel keeps them.
+    /// Called after the range was removed. Frees the page tables that mapped only this range, by
+    /// `hotmem_free_table(tables)`. `tables` is valid during the call. Default: keeps the page
+    /// tables.
     pub release_tables: Option<
         unsafe extern "C" fn(
             ctx: *mut c_void,
@@ -66,25 +72,27 @@ pub struct hotmem_hooks {
         ),
     >,
 
-    /// Returns 0 if the range may go online, or anything else to refuse. Default: 0.
+    /// Returns 0 if the range may go online, and another number to refuse. Default: 0.
     pub going_online:
         Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64, movable: bool) -> i32>,
-    /// Called when a range stays offline although `going_online` has agreed. Default: nothing.
+    /// Called if a range stays offline although `going_online` has returned 0. Default: does
+    /// nothing.
     pub online_cancelled: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Called when the range is online. Default: nothing.
+    /// Called after the range went online. Default: does nothing.
     pub onlined: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Returns 0 if the range, which is isolated, may go offline, or anything else to refuse.
+    /// Returns 0 if the range, which is isolated, may go offline, and another number to refuse.
     /// Default: 0.
     pub going_offline: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> i32>,
-    /// Called when a range stays online although `going_offline` has agreed. Default: nothing.
-    pub offline_cancelled: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Called when the range is offline. Default: nothing.
-    pub offlined: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Frees memory in the range that the kernel can do without. It must not allocate. Default:
+    /// Called if a range stays online although `going_offline` has returned 0. Default: does
     /// nothing.
+    pub offline_cancelled: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
+    /// Called after the range went offline. Default: does nothing.
+    pub offlined: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
+    /// Frees memory in the range whose contents the kernel does not need, such as caches. Must not
+    /// allocate. Default: does nothing.
     pub discard: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Moves the contents of the range, which is allocated, to other frames and frees the range.
-    /// Returns one of HOTMEM_MIGRATE_*. Default: HOTMEM_MIGRATE_UNMOVABLE.
+    /// Migrates the contents of the range, which is allocated, to other frames, and frees the range.
+    /// Returns one of HOTMEM_MIGRATE_*. Default: returns HOTMEM_MIGRATE_UNMOVABLE.
     pub migrate: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> i32>,
 }
 
@@ -93,34 +101,34 @@ unsafe impl Send for hotmem_hooks {}
 // SAFETY: the kernel has promised that its functions can be called with `ctx` on every CPU.
 unsafe impl Sync for hotmem_hooks {}
 
-/// Frames for page tables, lent to `hotmem_hooks.map`.
+/// The frames for page tables that `hotmem_hooks.map` can take.
 #[allow(missing_debug_implementations, reason = "a closure")]
 pub struct hotmem_tables<'a, 'f>(pub(crate) &'a mut (dyn FnMut() -> Option<Pfn> + 'f));
 
-/// Takes frames of page tables back from `hotmem_hooks.release_tables`.
+/// The argument by which `hotmem_hooks.release_tables` frees page tables.
 #[allow(missing_debug_implementations, reason = "a closure")]
 pub struct hotmem_released<'a, 'f>(pub(crate) &'a mut (dyn FnMut(Pfn) + 'f));
 
-/// Takes a frame for a page table, with undefined contents. Returns its physical address, or
-/// HOTMEM_NONE if there is none left.
+/// Takes a frame for a page table. Its contents are undefined. Returns its physical address, or
+/// HOTMEM_NONE if no frame is left.
 ///
 /// # Safety
-/// `tables` is null, or the argument of the call of `map` that is running.
+/// `tables` is NULL, or the argument of the call of `hotmem_hooks.map` that is in progress.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_take_table(tables: *mut hotmem_tables<'_, '_>) -> u64 {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees it.
     let Some(tables) = (unsafe { tables.as_mut() }) else { return HOTMEM_NONE };
     (tables.0)().map_or(HOTMEM_NONE, Pfn::phys_addr)
 }
 
-/// Frees the frame of a page table, which came from `hotmem_take_table` or was allocated.
+/// Frees the frame of a page table. The frame was taken by `hotmem_take_table` or was allocated.
 ///
 /// # Safety
-/// `tables` is null, or the argument of the call of `release_tables` that is running. Nobody uses
-/// the frame any more.
+/// `tables` is NULL, or the argument of the call of `hotmem_hooks.release_tables` that is in
+/// progress. No code uses the frame any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_free_table(tables: *mut hotmem_released<'_, '_>, paddr: u64) {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees it.
     if let Some(tables) = unsafe { tables.as_mut() }
         && let Some(frame) = Pfn::containing(paddr)
     {
@@ -135,7 +143,7 @@ impl Default for hotmem_hooks {
 }
 
 impl hotmem_hooks {
-    /// Hooks without functions: the engine uses the default of each.
+    /// Hooks without functions, so that the engine uses the default of each.
     pub(crate) const NONE: hotmem_hooks = hotmem_hooks {
         ctx: null_mut(),
         cpu: None,
@@ -156,7 +164,7 @@ impl hotmem_hooks {
         migrate: None,
     };
 
-    /// Calls a function that is notified of a range.
+    /// Calls a function with a range, if the kernel has set the function.
     pub(crate) fn notify(
         &self,
         function: Option<unsafe extern "C" fn(*mut c_void, u64, u64)>,

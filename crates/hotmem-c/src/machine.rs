@@ -5,7 +5,7 @@ use crate::error::{
 };
 use crate::hooks::hotmem_hooks;
 use crate::platform::{CMapping, CPlatform};
-use crate::slot::{ExclusiveRef, Slot};
+use crate::slot::{ExclusiveRef, MARK_A, MARK_B, Slot};
 use ::hotmem::{BootMap, Frames, Hotplug, Pfn, PfnRange};
 use core::ffi::c_void;
 use hotmem_port::BootRanges;
@@ -14,42 +14,43 @@ use hotmem_port::BootRanges;
 pub const HOTMEM_SIZE: usize = 21 * 1024;
 /// The alignment of `struct hotmem` in bytes.
 pub const HOTMEM_ALIGN: usize = 128;
-/// The largest number of ranges of RAM, and likewise of reserved memory, after ranges that touch
-/// are merged.
+/// The maximal number of ranges of RAM, and also of reserved ranges, after adjacent ranges are
+/// merged.
 pub const HOTMEM_BOOT_RANGES: usize = 32;
 
-/// RAM that may be used.
+/// A range of RAM.
 pub const HOTMEM_RAM: u32 = 1;
-/// Memory that is in use, such as the kernel's image, or that must not be used. Where it overlaps
-/// with RAM, the memory is reserved. `hotmem_free` frees it later.
+/// A reserved range: memory that is in use, such as the kernel's image, or that must not be used.
+/// RAM in this range is not given to the allocator until `hotmem_free` frees it.
 pub const HOTMEM_RESERVED: u32 = 2;
 
-/// A machine. It begins as zeroes, is neither moved nor copied, and lives as long as the kernel.
+/// A machine. The kernel fills the struct with zeroes at first, never moves or copies it, and never
+/// frees it.
 #[repr(C, align(128))]
 #[allow(missing_debug_implementations, reason = "opaque bytes")]
 pub struct hotmem {
     opaque: [u8; HOTMEM_SIZE],
 }
 
-/// What the kernel may choose before boot. Zeroes are the defaults.
+/// The configuration of a machine before boot. Zeroes are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct hotmem_config {
-    /// The kernel's functions, which are copied, or NULL for the defaults of all.
+    /// The kernel's functions, which the call copies. NULL means the default of each function.
     pub hooks: *const hotmem_hooks,
-    /// The end of the memory that can ever be mapped, a physical address. 0: there is no limit.
-    pub reach: u64,
-    /// The end of the memory that every device can address, 4 GiB on a PC: allocations without a
-    /// bound use it last. 0: there is no such memory.
+    /// The physical address of the end of the memory that the kernel can map. 0 means no limit.
+    pub mappable_end: u64,
+    /// The physical address of the end of low memory, which all devices can address: 4 GiB on a PC.
+    /// Allocations without a bound use low memory last. 0 means that there is no low memory.
     pub low_end: u64,
-    /// The number of CPUs; `cpu` returns smaller numbers. 0 stands for 8.
+    /// The number of CPUs. `hotmem_hooks.cpu` returns smaller numbers. 0 means 8.
     pub cpus: u32,
 }
 
 /// The contents of a `struct hotmem`.
 #[repr(C)]
 pub(crate) struct Machine {
-    /// The frames, which all callers use without a lock.
+    /// The allocator, which all callers use without a lock.
     frames: Slot<Frames<CPlatform>>,
     /// The state that the caller's lock protects.
     control: Slot<Control>,
@@ -59,10 +60,15 @@ const _: () = assert!(size_of::<Machine>() <= HOTMEM_SIZE);
 const _: () = assert!(align_of::<Machine>() <= HOTMEM_ALIGN);
 const _: () = assert!(align_of::<hotmem>() == HOTMEM_ALIGN);
 
-/// Frames of a machine without memory. It is a constant, so that boot copies it directly into the
-/// caller's memory, and not through the kernel's small stack.
+/// The allocator of a machine without memory. This is a constant, so that boot copies it directly
+/// into the caller's memory, and not to the kernel's stack first, which may be small.
 #[allow(clippy::declare_interior_mutable_const, reason = "each machine gets a copy")]
 const WITHOUT_MEMORY: Frames<CPlatform> = Frames::new(CPlatform::new());
+
+/// The mark of the allocator if the kernel has no function for CPU numbers.
+const WITHOUT_CPU_NUMBERS: u64 = MARK_A;
+/// The mark of the allocator if the kernel has a function for CPU numbers.
+const WITH_CPU_NUMBERS: u64 = MARK_B;
 
 #[allow(clippy::large_enum_variant, reason = "there is one in a machine")]
 enum Control {
@@ -70,14 +76,14 @@ enum Control {
     Running(Running),
 }
 
-/// The configuration and the memory that the caller has given before boot.
+/// The configuration and the ranges that the caller has set before boot.
 struct Booting {
     ram: BootRanges<HOTMEM_BOOT_RANGES>,
     reserved: BootRanges<HOTMEM_BOOT_RANGES>,
     hooks: hotmem_hooks,
-    reach: PfnRange,
+    mappable_range: PfnRange,
     low_end: Pfn,
-    /// 0 stands for the engine's default.
+    /// 0 means the engine's default.
     cpus: u32,
 }
 
@@ -86,6 +92,14 @@ pub(crate) struct Running {
     pub(crate) hotplug: Hotplug<'static, CPlatform, CMapping>,
     pub(crate) hooks: hotmem_hooks,
 }
+
+/// A machine that has booted.
+#[derive(Clone, Copy)]
+pub(crate) struct Booted(&'static Machine);
+
+/// Says that a machine has not booted, or that its kernel has a function for CPU numbers.
+#[derive(Clone, Copy)]
+pub(crate) struct OtherMark(u64);
 
 /// Exclusive access to the control path, until this value is dropped.
 pub(crate) struct ControlAccess(ExclusiveRef<'static, Control>);
@@ -102,17 +116,48 @@ pub(crate) unsafe fn machine(h: *const hotmem) -> Result<&'static Machine, Error
     if !h.is_aligned() {
         return Err(Error(HOTMEM_EINVAL));
     }
+    // SAFETY: the caller has promised that `h` points to a `struct hotmem`, and it is aligned.
+    Ok(unsafe { aligned_machine(h) })
+}
+
+/// Returns the machine, without a check.
+///
+/// # Safety
+/// `h` is a `struct hotmem`: it is aligned and not null.
+#[inline(always)]
+pub(crate) unsafe fn aligned_machine(h: *const hotmem) -> &'static Machine {
     // SAFETY: the caller has promised that `h` points to a `struct hotmem`, which has the size and
     // the alignment of `Machine`. Its zeroes are empty slots.
-    Ok(unsafe { &*h.cast::<Machine>() })
+    unsafe { &*h.cast::<Machine>() }
 }
 
 impl Machine {
     /// Returns the frames, if the machine has booted.
     #[inline]
     pub(crate) fn frames(&'static self) -> Result<&'static Frames<CPlatform>, Error> {
-        // SAFETY: `frames` is private to this file, which never calls `take` on it.
-        unsafe { self.frames.get() }
+        self.booted().map(Booted::frames)
+    }
+
+    /// Returns the machine, if it has booted.
+    #[inline]
+    pub(crate) fn booted(&'static self) -> Result<Booted, Error> {
+        if self.frames.is_written() { Ok(Booted(self)) } else { Err(Error(HOTMEM_EINVAL)) }
+    }
+
+    /// Returns the machine, if it has booted, and the kernel has no function for CPU numbers, so that
+    /// all are 0. This is one check, for the fast paths.
+    #[inline(always)]
+    pub(crate) fn on_cpu_zero(&'static self) -> Result<Booted, OtherMark> {
+        match self.frames.mark() {
+            WITHOUT_CPU_NUMBERS => Ok(Booted(self)),
+            mark => Err(OtherMark(mark)),
+        }
+    }
+
+    /// Returns the machine, if it has booted, and the kernel has a function for CPU numbers.
+    #[inline(always)]
+    pub(crate) fn with_cpu_numbers(&'static self, mark: OtherMark) -> Result<Booted, Error> {
+        if mark.0 == WITH_CPU_NUMBERS { Ok(Booted(self)) } else { Err(Error(HOTMEM_EINVAL)) }
     }
 
     /// Enters the control path of a machine that has booted.
@@ -128,6 +173,16 @@ impl Machine {
             Ok(()) | Err(Error(HOTMEM_EALREADY)) => self.control.take(),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl Booted {
+    /// Returns the machine's frames.
+    #[inline]
+    pub(crate) fn frames(self) -> &'static Frames<CPlatform> {
+        // SAFETY: `booted` has checked that `frames` is written. It is private to this file, which
+        // never calls `take` on it.
+        unsafe { self.0.frames.get_written() }
     }
 }
 
@@ -147,7 +202,7 @@ impl Default for Booting {
             ram: BootRanges::new(),
             reserved: BootRanges::new(),
             hooks: hotmem_hooks::NONE,
-            reach: PfnRange::ALL,
+            mappable_range: PfnRange::ALL,
             low_end: Pfn::ZERO,
             cpus: 0,
         }
@@ -163,18 +218,19 @@ impl Control {
     }
 }
 
-/// Sets the hooks and the limits of a machine, before boot.
+/// Sets the configuration of a machine before boot.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EALREADY: it has booted.
+/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EALREADY: the machine has booted.
 ///
 /// # Safety
-/// `h` is NULL or a `struct hotmem` that was zeroes at first. `config` is NULL or a configuration.
-/// The hooks can be called with their `ctx` as long as the machine lives, and keep their promises.
+/// `h` is NULL or a `struct hotmem` that was filled with zeroes at first. `config` is NULL or a
+/// configuration. The hooks can be called with their `ctx` at any later time, and do what their
+/// comments describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_configure(h: *mut hotmem, config: *const hotmem_config) -> i32 {
     let configure = || {
-        // SAFETY: by the caller's promise. The same holds for all pointers below.
+        // SAFETY: the caller guarantees it. The same holds for all pointers below.
         let machine = unsafe { machine(h) }?;
         // SAFETY: see above.
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?;
@@ -184,8 +240,9 @@ pub unsafe extern "C" fn hotmem_configure(h: *mut hotmem, config: *const hotmem_
             0 => Ok(default),
             _ => Pfn::containing(paddr).ok_or(Error(HOTMEM_ERANGE)),
         };
-        let (reach, low_end) = (end(config.reach, Pfn::LIMIT)?, end(config.low_end, Pfn::ZERO)?);
-        booting.reach = PfnRange::ALL.split_at(reach).0;
+        let (mappable_end, low_end) =
+            (end(config.mappable_end, Pfn::LIMIT)?, end(config.low_end, Pfn::ZERO)?);
+        booting.mappable_range = PfnRange::ALL.split_at(mappable_end).0;
         booting.low_end = low_end;
         booting.cpus = config.cpus;
         // SAFETY: see above.
@@ -195,19 +252,19 @@ pub unsafe extern "C" fn hotmem_configure(h: *mut hotmem, config: *const hotmem_
     code(configure())
 }
 
-/// Names a range of boot memory: `kind` is HOTMEM_RAM or HOTMEM_RESERVED. Ranges need not be
-/// aligned or sorted and may overlap; an empty one is ignored.
+/// Adds a range of boot memory before boot. `kind` is HOTMEM_RAM or HOTMEM_RESERVED. Ranges need
+/// not be aligned or sorted, and may overlap. An empty range is ignored.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_ERANGE: the range wraps; HOTMEM_ENOSPC: there are
-/// HOTMEM_BOOT_RANGES already; HOTMEM_EALREADY: the machine has booted.
+/// HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ERANGE: the range wraps. HOTMEM_ENOSPC: there are
+/// HOTMEM_BOOT_RANGES ranges of this kind already. HOTMEM_EALREADY: the machine has booted.
 ///
 /// # Safety
-/// `h` is NULL or a `struct hotmem` that was zeroes at first.
+/// `h` is NULL or a `struct hotmem` that was filled with zeroes at first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_boot_add(h: *mut hotmem, paddr: u64, len: u64, kind: u32) -> i32 {
     let add = || {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees it.
         let machine = unsafe { machine(h) }?;
         let mut control = machine.booting()?;
         let booting = control.booting()?;
@@ -222,19 +279,19 @@ pub unsafe extern "C" fn hotmem_boot_add(h: *mut hotmem, paddr: u64, len: u64, k
     code(add())
 }
 
-/// Starts the machine with the memory that was named. `direct_map` is where physical address 0 is
-/// mapped, or would be: virtual address = `direct_map` + physical address. Memory below
-/// `mapped_below` is mapped there already; 0 stands for all memory. The caller maps the rest before
-/// anything is allocated.
+/// Boots the machine with the ranges that `hotmem_boot_add` has added. `direct_map` is the virtual
+/// address of physical address 0 in the direct map: a virtual address is `direct_map` plus the
+/// physical address. The direct map already maps all RAM below the physical address `mapped_below`;
+/// 0 means all RAM. The caller maps the other RAM before the first allocation.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_ENOMEM: no RAM, or none for the engine's metadata;
-/// HOTMEM_ERANGE: RAM lies beyond the limits; HOTMEM_EALREADY: the machine has booted. After an
-/// error more memory can be named, and boot tried again.
+/// HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ENOMEM: there is no RAM, or not enough RAM for the engine's
+/// metadata. HOTMEM_ERANGE: RAM lies beyond the limits. HOTMEM_EALREADY: the machine has booted.
+/// After an error the caller can add more ranges and call this function again.
 ///
 /// # Safety
-/// `h` is NULL or a `struct hotmem` that was zeroes at first. The ranges that were named are
-/// correct: all RAM is mapped as described, and nobody uses RAM that is not reserved.
+/// `h` is NULL or a `struct hotmem` that was filled with zeroes at first. The ranges are correct: all
+/// RAM is mapped as described, and no code uses RAM that is not reserved.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_boot(
     h: *mut hotmem,
@@ -242,10 +299,10 @@ pub unsafe extern "C" fn hotmem_boot(
     mapped_below: u64,
 ) -> i32 {
     let boot = || {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees it.
         let machine = unsafe { machine(h) }?;
         let mut control = machine.booting()?;
-        let Booting { ram, reserved, hooks, reach, low_end, cpus } = control.booting()?;
+        let Booting { ram, reserved, hooks, mappable_range, low_end, cpus } = control.booting()?;
         let (hooks, base) = (*hooks, direct_map.cast::<u8>());
         if base.addr() % 4096 != 0 {
             return Err(Error(HOTMEM_EINVAL));
@@ -261,11 +318,12 @@ pub unsafe extern "C" fn hotmem_boot(
             ..BootMap::of_ram(ram.as_slice())
         };
         let map = if *cpus == 0 { map } else { BootMap { cpus: *cpus, ..map } };
-        let mapping = CMapping { base, reach: *reach, hooks };
+        let mapping = CMapping { base, mappable_range: *mappable_range, hooks };
+        let mark = if hooks.cpu.is_none() { WITHOUT_CPU_NUMBERS } else { WITH_CPU_NUMBERS };
         // SAFETY: the caller has promised what `bootstrap` requires: the ranges are correct and
         // mapped. If `bootstrap` fails, nothing refers to the frames any more, as `start` requires.
         let hotplug = unsafe {
-            machine.frames.start(WITHOUT_MEMORY, |frames| {
+            machine.frames.start(WITHOUT_MEMORY, mark, |frames| {
                 frames.platform().set(hooks);
                 Ok(Hotplug::bootstrap(frames, mapping, &map)?)
             })

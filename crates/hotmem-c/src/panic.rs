@@ -5,8 +5,8 @@ use core::ffi::c_char;
 use core::panic::PanicInfo;
 
 unsafe extern "C" {
-    /// The kernel's function that is called when the engine panics. A panic means that the engine
-    /// has a bug. The text has `len` bytes, and no terminating NUL.
+    /// The kernel's function that is called when the engine panics, which happens only if the engine
+    /// has a bug. The text has `len` bytes and no terminating NUL.
     fn hotmem_panic(text: *const c_char, len: usize);
 }
 

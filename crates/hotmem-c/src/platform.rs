@@ -3,12 +3,16 @@
 use crate::hooks::{hotmem_hooks, hotmem_released, hotmem_tables};
 use ::hotmem::{Mapping, NodeId, Pfn, PfnRange, Platform};
 use core::cell::UnsafeCell;
+use core::ffi::c_void;
+
+/// A kernel's function that returns the number of the CPU.
+pub(crate) type CpuNumber = unsafe extern "C" fn(*mut c_void) -> u32;
 
 /// A platform that calls the kernel's functions.
 #[derive(Debug)]
 pub(crate) struct CPlatform(UnsafeCell<hotmem_hooks>);
 
-// SAFETY: `set` writes the cell once, before other threads can have the machine.
+// SAFETY: `set` writes the cell one time, before other threads can access the machine.
 unsafe impl Sync for CPlatform {}
 
 impl CPlatform {
@@ -20,10 +24,23 @@ impl CPlatform {
     /// Sets the kernel's functions.
     ///
     /// # Safety
-    /// Nobody uses the machine yet.
+    /// No code uses the machine yet.
     pub(crate) unsafe fn set(&self, hooks: hotmem_hooks) {
-        // SAFETY: the caller has promised that nobody uses the machine, so nobody reads the cell.
+        // SAFETY: the caller guarantees that no code uses the machine, so no code reads the cell.
         unsafe { *self.0.get() = hooks };
+    }
+
+    /// Returns the kernel's function for CPU numbers. If there is none, every CPU has number 0.
+    #[inline]
+    pub(crate) fn cpu_number(&self) -> Option<CpuNumber> {
+        self.hooks().cpu
+    }
+
+    /// Calls the kernel's function for CPU numbers.
+    #[inline]
+    pub(crate) fn call(&self, cpu_number: CpuNumber) -> usize {
+        // SAFETY: the kernel has promised that its functions can be called with `ctx`.
+        unsafe { cpu_number(self.hooks().ctx) as usize }
     }
 
     #[inline]
@@ -37,12 +54,7 @@ impl CPlatform {
 impl Platform for CPlatform {
     #[inline]
     fn cpu(&self) -> usize {
-        let hooks = self.hooks();
-        match hooks.cpu {
-            // SAFETY: the kernel has promised that its functions can be called with `ctx`.
-            Some(cpu) => unsafe { cpu(hooks.ctx) as usize },
-            None => 0,
-        }
+        self.cpu_number().map_or(0, |cpu_number| self.call(cpu_number))
     }
 
     fn node(&self) -> NodeId {
@@ -64,19 +76,19 @@ impl Platform for CPlatform {
 #[derive(Debug)]
 pub(crate) struct CMapping {
     pub(crate) base: *mut u8,
-    pub(crate) reach: PfnRange,
+    pub(crate) mappable_range: PfnRange,
     pub(crate) hooks: hotmem_hooks,
 }
 
-// SAFETY: the caller of `hotmem_boot` has promised that memory is mapped as `Mapping` requires, and
-// the caller of `hotmem_configure` that the hooks map and unmap as they are told.
+// SAFETY: the caller of `hotmem_boot` has promised that memory is mapped as `Mapping` requires. The
+// caller of `hotmem_configure` has promised that the hooks map and unmap memory as described.
 unsafe impl Mapping for CMapping {
     fn base(&self) -> *mut u8 {
         self.base
     }
 
-    fn reach(&self) -> PfnRange {
-        self.reach
+    fn mappable_range(&self) -> PfnRange {
+        self.mappable_range
     }
 
     fn tables_needed(&self, range: PfnRange) -> u64 {

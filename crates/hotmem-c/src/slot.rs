@@ -6,17 +6,24 @@ use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// An object of type `T` in the caller's memory. The memory was zero at first. The object is never
-/// moved or dropped.
+/// An object of type `T` in the caller's memory. The caller filled the memory with zeroes at first.
+/// The object is never moved or dropped.
 #[repr(C)]
 pub(crate) struct Slot<T> {
-    /// 0 until `value` is written, and [`Slot::expected_seal`] afterwards. The seal depends on the
-    /// slot's address, so a copy of a slot is refused, and other memory very probably too.
+    /// 0 until `value` is written. After that, the sum of the seal and the slot's address is the
+    /// mark. The seal depends on the slot's address, so that a copy of a slot is refused. Other
+    /// memory very probably has no valid seal and is refused too.
     seal: AtomicU64,
     /// 1 while a caller has exclusive access to the object or writes it, otherwise 0.
     taken: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,
 }
+
+/// The two marks of an object. The code that writes a slot chooses one, so that a reader that checks
+/// the seal learns one fact about the object as well. They are numbers and not an `enum`, because the
+/// compiler would make a value of the `enum` before it branches.
+pub(crate) const MARK_A: u64 = 0;
+pub(crate) const MARK_B: u64 = 1;
 
 /// Exclusive access to the object of a slot, until this value is dropped.
 pub(crate) struct ExclusiveRef<'a, T> {
@@ -29,7 +36,7 @@ struct Hold<'a>(&'a AtomicU32);
 
 impl<'a> Hold<'a> {
     fn new(taken: &'a AtomicU32) -> Result<Hold<'a>, Error> {
-        // Acquire pairs with the Release in the drop of the last holder.
+        // Acquire pairs with Release in `drop` of the previous hold.
         if taken.swap(1, Ordering::Acquire) == 0 {
             Ok(Hold(taken))
         } else {
@@ -45,18 +52,29 @@ impl Drop for Hold<'_> {
 }
 
 impl<T> Slot<T> {
-    /// Returns the seal of a written slot at this address: the negated address, which needs no
-    /// constant and does not look like a pointer.
-    #[inline]
-    fn expected_seal(&self) -> u64 {
-        ((&raw const *self).addr() as u64).wrapping_neg()
+    /// Writes the seal of a slot that has an object.
+    fn seal(&self, mark: u64) {
+        let seal = mark.wrapping_sub((&raw const *self).addr() as u64);
+        // Release pairs with the Acquire in `is_written` and `mark`.
+        self.seal.store(seal, Ordering::Release);
+    }
+
+    /// Returns the sum of a seal and the slot's address. If the seal is valid, this is a mark.
+    #[inline(always)]
+    fn mark_in(&self, seal: u64) -> u64 {
+        seal.wrapping_add((&raw const *self).addr() as u64)
+    }
+
+    #[inline(always)]
+    fn is_valid(&self, seal: u64) -> bool {
+        self.mark_in(seal) <= MARK_B
     }
 
     /// Returns the slot at `pointer`.
     ///
     /// # Safety
-    /// The pointer is null, not aligned, or points to memory of a slot's size. That memory was zero
-    /// at first, only this module has accessed it since, and it is never freed.
+    /// The pointer is null, not aligned, or points to memory of a slot's size. This memory was filled
+    /// with zeroes at first, only this module has accessed it after that, and it is never freed.
     #[inline]
     pub(crate) unsafe fn at(pointer: *const Slot<T>) -> Result<&'static Slot<T>, Error> {
         if pointer.is_null() {
@@ -76,13 +94,12 @@ impl<T> Slot<T> {
         let value = make()?;
         // SAFETY: `_hold` gives this call the only access to `value`, and the slot is empty.
         unsafe { (*self.value.get()).write(value) };
-        // Release pairs with the Acquire in `is_written`.
-        self.seal.store(self.expected_seal(), Ordering::Release);
+        self.seal(MARK_A);
         Ok(())
     }
 
-    /// Writes an object to an empty slot and passes it to `start`. If `start` fails, the slot stays
-    /// empty.
+    /// Writes an object to an empty slot, passes it to `start`, and marks it. If `start` fails, the
+    /// slot stays empty.
     ///
     /// # Safety
     /// If `start` fails, nothing refers to the object any more.
@@ -90,13 +107,13 @@ impl<T> Slot<T> {
     pub(crate) unsafe fn start<R>(
         &'static self,
         value: T,
+        mark: u64,
         start: impl FnOnce(&'static T) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let _hold = self.hold_empty()?;
         // SAFETY: `_hold` gives this call the only access to `value`, and the slot is empty.
         let started = start(unsafe { (*self.value.get()).write(value) })?;
-        // Release pairs with the Acquire in `is_written`.
-        self.seal.store(self.expected_seal(), Ordering::Release);
+        self.seal(mark);
         Ok(started)
     }
 
@@ -104,11 +121,12 @@ impl<T> Slot<T> {
     fn hold_empty(&self) -> Result<Hold<'_>, Error> {
         let is_empty = || match self.seal.load(Ordering::Acquire) {
             0 => Ok(()),
-            seal if seal == self.expected_seal() => Err(Error(HOTMEM_EALREADY)),
+            seal if self.is_valid(seal) => Err(Error(HOTMEM_EALREADY)),
             _ => Err(Error(HOTMEM_EINVAL)),
         };
-        // Check before `taken` is changed, so that memory that is no slot is not written to. Check
-        // again afterwards, because another caller may have written the object in between.
+        // Check before the change of `taken`, so that memory that is not a slot is not written.
+        // Check again after the change, because another caller may have written the object between
+        // the first check and the change.
         is_empty()?;
         let hold = Hold::new(&self.taken)?;
         is_empty().map(|()| hold)
@@ -117,27 +135,32 @@ impl<T> Slot<T> {
     /// Returns whether the slot has an object.
     #[inline]
     pub(crate) fn is_written(&self) -> bool {
-        self.seal.load(Ordering::Acquire) == self.expected_seal()
+        self.is_valid(self.seal.load(Ordering::Acquire))
+    }
+
+    /// Returns the mark of the object, or another number than the two marks if the slot has no
+    /// object.
+    #[inline(always)]
+    pub(crate) fn mark(&self) -> u64 {
+        self.mark_in(self.seal.load(Ordering::Acquire))
     }
 
     /// Returns a shared reference to the object.
     ///
     /// # Safety
-    /// Nobody ever [takes](Self::take) the object.
+    /// [`is_written`](Self::is_written) has returned true, or [`mark`](Self::mark) has returned a
+    /// mark. No code ever calls [`take`](Self::take) for this slot.
     #[inline]
-    pub(crate) unsafe fn get(&self) -> Result<&T, Error> {
-        if !self.is_written() {
-            return Err(Error(HOTMEM_EINVAL));
-        }
-        // SAFETY: the object was written, and nobody changes it, because nobody takes it.
-        Ok(unsafe { (*self.value.get()).assume_init_ref() })
+    pub(crate) unsafe fn get_written(&self) -> &T {
+        // SAFETY: the object was written. No code calls `take`, so no code changes the object.
+        unsafe { (*self.value.get()).assume_init_ref() }
     }
 
     /// Takes exclusive access to the object.
     ///
     /// # Errors
-    /// HOTMEM_EINVAL: the slot has no object. HOTMEM_EBUSY: another call has access to it, because
-    /// its caller does not hold the lock, or because this call comes from a hook.
+    /// HOTMEM_EINVAL: the slot has no object. HOTMEM_EBUSY: another call has access to the object,
+    /// because a caller does not hold the lock, or because a hook has made this call.
     pub(crate) fn take(&self) -> Result<ExclusiveRef<'_, T>, Error> {
         if !self.is_written() {
             return Err(Error(HOTMEM_EINVAL));

@@ -1,5 +1,5 @@
 //! Checks that the header compiles without warnings as C and as C++, and that each size, offset and
-//! constant equals that of the Rust side.
+//! constant in C equals that in Rust.
 
 use hotmem_c::*;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Compiles a text that includes the header, as C11 and as C++17.
+/// Compiles a text as C11 and as C++17. The text includes the header.
 fn compile(text: &str) {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     for (compiler, language, standard) in [("cc", "c", "c11"), ("c++", "c++", "c++17")] {
@@ -34,10 +34,10 @@ const BEGINNING: &str = r#"#include "hotmem.h"
 "#;
 
 /// Adds checks of the size, the alignment and the offsets of a struct to the text.
-macro_rules! layout {
+macro_rules! check_struct {
     ($text:ident, $name:ident { $($field:ident),* }) => {
         // If a field of the struct is not listed, this pattern does not compile.
-        let _ = |whole: $name| { let $name { $($field: _),* } = whole; };
+        let _ = |value: $name| { let $name { $($field: _),* } = value; };
         let (name, size, align) =
             (stringify!($name), size_of::<$name>(), align_of::<$name>());
         writeln!($text, "CHECK(sizeof(struct {name}) == {size});").unwrap();
@@ -51,8 +51,9 @@ macro_rules! layout {
     };
 }
 
-/// Adds checks of the size and the alignment of an object in the caller's memory to the text.
-macro_rules! object {
+/// Adds checks of the size and the alignment of an opaque struct: the caller provides its memory,
+/// and does not know its fields.
+macro_rules! check_opaque {
     ($text:ident, $name:ident, $bytes:ident) => {
         let (name, size, align) = (stringify!($name), size_of::<$name>(), align_of::<$name>());
         writeln!(
@@ -66,26 +67,26 @@ macro_rules! object {
     };
 }
 
-macro_rules! constants {
+macro_rules! check_constants {
     ($text:ident, $($name:ident)*) => {
         $(writeln!($text, "CHECK({} == {});", stringify!($name), $name).unwrap();)*
     };
 }
 
 #[test]
-fn sizes_and_offsets_are_the_same_on_both_sides() {
+fn sizes_offsets_and_constants_are_equal_in_c_and_rust() {
     let mut text = BEGINNING.to_owned();
-    object!(text, hotmem, HOTMEM_SIZE);
-    object!(text, hotmem_vmem, HOTMEM_VMEM_SIZE);
-    object!(text, hotmem_balloon, HOTMEM_BALLOON_SIZE);
-    layout!(text, hotmem_config { hooks, reach, low_end, cpus });
-    layout!(text, hotmem_request { frames, align, min, max, at, flags, node });
-    layout!(
+    check_opaque!(text, hotmem, HOTMEM_SIZE);
+    check_opaque!(text, hotmem_virtio_mem, HOTMEM_VIRTIO_MEM_SIZE);
+    check_opaque!(text, hotmem_balloon, HOTMEM_BALLOON_SIZE);
+    check_struct!(text, hotmem_config { hooks, mappable_end, low_end, cpus });
+    check_struct!(text, hotmem_request { frames, align, min, max, at, flags, node });
+    check_struct!(
         text,
         hotmem_counts { announced, present, online, movable, free, reported, isolated, used }
     );
-    layout!(text, hotmem_removal { removed, paddr, len, why, reserved });
-    layout!(
+    check_struct!(text, hotmem_removal { removed, paddr, len, why, reserved });
+    check_struct!(
         text,
         hotmem_hooks {
             ctx,
@@ -107,9 +108,9 @@ fn sizes_and_offsets_are_the_same_on_both_sides() {
             migrate
         }
     );
-    layout!(
+    check_struct!(
         text,
-        hotmem_vmem_config {
+        hotmem_virtio_mem_config {
             block_size,
             node_id,
             padding,
@@ -120,32 +121,59 @@ fn sizes_and_offsets_are_the_same_on_both_sides() {
             requested_size
         }
     );
-    layout!(text, hotmem_vmem_request { until_ns, bytes });
-    layout!(text, hotmem_vmem_status { state, reserved, requested, plugged, requests });
-    layout!(text, hotmem_range { paddr, len });
-    layout!(
+    check_struct!(text, hotmem_virtio_mem_request { until_ns, bytes });
+    check_struct!(text, hotmem_virtio_mem_status { state, reserved, requested, plugged, requests });
+    check_struct!(text, hotmem_range { paddr, len });
+    check_struct!(
         text,
-        hotmem_balloon_options { floor, patience_ns, flags, poison, report_ranges, reserved }
+        hotmem_balloon_options {
+            min_free_frames,
+            answer_timeout_ns,
+            flags,
+            poison,
+            max_report_ranges,
+            reserved
+        }
     );
-    layout!(text, hotmem_balloon_config { num_pages, free_page_hint_cmd_id, generation });
-    layout!(text, hotmem_balloon_message { until_ns, queue, value, len, count, bytes, ranges });
-    layout!(text, hotmem_balloon_status { state, reserved, held, target, reports, reported });
-    constants!(text, HOTMEM_SIZE HOTMEM_ALIGN HOTMEM_ENOMEM HOTMEM_EALREADY
-        HOTMEM_VMEM_FEATURES HOTMEM_BALLOON_FEATURES HOTMEM_QUEUE_NONE HOTMEM_QUEUE_REPORTS);
+    check_struct!(text, hotmem_balloon_config { num_pages, free_page_hint_cmd_id, generation });
+    check_struct!(
+        text,
+        hotmem_balloon_message { until_ns, queue, value, len, count, bytes, ranges }
+    );
+    check_struct!(
+        text,
+        hotmem_balloon_status { state, reserved, inflated, target, reports, reported }
+    );
+    check_constants!(text, HOTMEM_SIZE HOTMEM_ALIGN HOTMEM_ENOMEM HOTMEM_EALREADY
+        HOTMEM_VIRTIO_MEM_FEATURES HOTMEM_BALLOON_FEATURES HOTMEM_QUEUE_NONE HOTMEM_QUEUE_REPORTS);
     assert_eq!(HOTMEM_NONE, u64::MAX);
     text.push_str("CHECK(HOTMEM_NONE == UINT64_MAX);\n");
     compile(&text);
 }
 
 #[test]
-fn a_wrong_offset_does_not_compile() {
+fn a_failed_check_does_not_compile() {
     let text = format!("{BEGINNING}CHECK(sizeof(struct hotmem_request) != 0);\n");
     compile(&text);
-    let wrong = text.replace("!= 0", "== 0");
-    assert!(std::panic::catch_unwind(|| compile(&wrong)).is_err());
+    let failing = text.replace("!= 0", "== 0");
+    assert!(std::panic::catch_unwind(|| compile(&failing)).is_err());
 }
 
 #[test]
-fn a_kernel_in_c_or_cpp_can_call_everything() {
+fn c_and_cpp_can_call_all_functions() {
     compile(include_str!("header/calls.c"));
+}
+
+#[test]
+fn inline_functions_check_the_pointer() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/header/inline.c");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    for level in ["-O2", "-Os"] {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("inline{level}"));
+        let mut compiler = Command::new("cc");
+        compiler.args([level, "-std=c11", "-Wall", "-Wextra", "-Werror", "-I"]).arg(&include);
+        compiler.arg(&source).arg("-o").arg(&program);
+        assert!(compiler.status().expect("the compiler is installed").success(), "{level}");
+        assert_eq!(Command::new(program).status().unwrap().code(), Some(0), "{level}");
+    }
 }

@@ -25,16 +25,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let memory = PfnRange::from_bytes(4 << 30, Bytes::gib(2))?;
     println!("mapping {memory} needs {} frames", map.tables_needed(memory));
     map.map(memory, Caching::WriteBack, || free.next())?;
-    let left = free.clone().count();
+    let free_frames = free.clone().count();
 
-    // Unmapping 2 MiB in the middle splits the 1 GiB page, into a table that was in reserve.
+    // Unmapping 2 MiB in the middle splits the 1 GiB page. Its table was taken by `map` in advance.
     let (below, rest) = memory.split_at(memory.start().checked_add(512 * 100).ok_or("too high")?);
     let (unmapped, above) = rest.split_at(rest.start().checked_add(512).ok_or("too high")?);
     map.unmap(unmapped)?;
     println!("unmapped {unmapped}, flushed {} times", flushes.get());
     assert!(map.is_mapped(below.start()) && map.is_mapped(above.start()));
     assert!(!map.is_mapped(unmapped.start()));
-    assert_eq!(free.count(), left, "unmapping took a frame");
+    assert_eq!(free.count(), free_frames, "unmapping takes a frame");
 
     // After all memory is unmapped, `release_tables` frees the tables, which map nothing.
     map.unmap(memory)?;

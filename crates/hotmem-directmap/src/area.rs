@@ -35,7 +35,7 @@ pub enum AreaError {
 }
 
 /// The size of each half of the address space, in bytes.
-const HALF_BYTES: u64 = Level::L4.table_bytes().0 / 2;
+const HALF_BYTES: u64 = Level::L4.table_span().0 / 2;
 
 impl Area {
     /// Returns the area of `bytes` from `base` on.
@@ -43,10 +43,10 @@ impl Area {
     /// # Errors
     /// [`AreaError`]
     pub const fn new(base: u64, bytes: Bytes) -> Result<Area, AreaError> {
-        if !base.is_multiple_of(Level::L4.entry_bytes().0) {
+        if !base.is_multiple_of(Level::L4.entry_span().0) {
             return Err(AreaError::Unaligned { base });
         }
-        if bytes.0 == 0 || !bytes.0.is_multiple_of(Level::L2.entry_bytes().0) {
+        if bytes.0 == 0 || !bytes.0.is_multiple_of(Level::L2.entry_span().0) {
             return Err(AreaError::Size { bytes });
         }
         let Some(last) = base.checked_add(bytes.0 - 1) else {
@@ -113,7 +113,7 @@ mod tests {
         for base in [1 << 38, upper + (1 << 30)] {
             assert_eq!(Area::new(base, all), Err(AreaError::Unaligned { base }));
         }
-        for bytes in [Bytes::ZERO, Bytes::kib(4), Bytes(u64::MAX)] {
+        for bytes in [Bytes::ZERO, Bytes(4 << 10), Bytes(u64::MAX)] {
             assert_eq!(Area::new(upper, bytes), Err(AreaError::Size { bytes }));
         }
         for base in [1 << 47, upper - (1 << 39)] {

@@ -31,7 +31,7 @@ impl Arena {
     }
 
     /// Returns the numbers of all frames that were requested, including numbers beyond the arena.
-    pub(crate) fn taken(&self) -> Vec<u64> {
+    pub(crate) fn used_frames(&self) -> Vec<u64> {
         (2..self.next.get()).collect()
     }
 

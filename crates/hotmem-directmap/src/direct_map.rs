@@ -16,25 +16,25 @@ use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 use hotmem_pgtable::{
-    Batch, Covered, ENTRIES, Entry, EntryAddr, Flags, Flush, Flusher, Kind, Level, Native,
-    NativeFault, PageTables, Run, Slot, Space, Split, Stopped, Tables, Unmap, VirtRange, Why,
-    entry_at, slot_at, slot_from,
+    Batch, CoveredTables, ENTRIES, Entry, EntryAddr, Flags, Flush, Flusher, Kind, Level,
+    LocatedEntry, Native, NativeFault, PageTables, Run, Space, Split, StopReason, Stopped, Tables,
+    Unmap, VirtRange, entry_at, find_entry, find_entry_from,
 };
 
 /// The number of frames of a 2 MiB page.
-const LARGE_FRAMES: u64 = Level::L2.entry_bytes().frames();
+const LARGE_FRAMES: u64 = Level::L2.entry_span().frames();
 /// The number of frames of a 1 GiB page.
-const HUGE_FRAMES: u64 = Level::L3.entry_bytes().frames();
+const HUGE_FRAMES: u64 = Level::L3.entry_span().frames();
 /// The number of frames below one root entry.
-const ROOT_ENTRY_FRAMES: u64 = Level::L4.entry_bytes().frames();
+const ROOT_ENTRY_FRAMES: u64 = Level::L4.entry_span().frames();
 
-const GIB: u64 = Level::L3.entry_bytes().0;
+const GIB: u64 = Level::L3.entry_span().0;
 const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
 
 /// The flags of every page. Accessed and Dirty are set from the start, so that the processor never
 /// has to set them.
 const PAGE_FLAGS: Flags =
-    Flags::PRESENT.union(Flags::WRITABLE).union(Flags::USED).union(Flags::LARGE);
+    Flags::PRESENT.union(Flags::WRITABLE).union(Flags::ACCESSED_DIRTY).union(Flags::LARGE);
 /// The entry of a 1 GiB page that was unmapped and whose table is still in reserve.
 const RESERVED: Entry = Entry::from_bits(1 << 9);
 
@@ -89,8 +89,8 @@ enum Gigabyte {
 /// naturally aligned blocks of 512 GiB that `range` touches.
 #[must_use]
 pub fn tables_needed_at_first(range: PfnRange) -> u64 {
-    let needed = |part: PfnRange| 1 + part.align_outward(HUGE_FRAMES).frames() / HUGE_FRAMES;
-    range.chunks(ROOT_ENTRY_FRAMES).map(needed).sum()
+    let frames_for = |part: PfnRange| 1 + part.align_outward(HUGE_FRAMES).frames() / HUGE_FRAMES;
+    range.chunks(ROOT_ENTRY_FRAMES).map(frames_for).sum()
 }
 
 impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
@@ -108,14 +108,14 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     #[must_use]
     pub fn tables_needed(&self, range: PfnRange) -> u64 {
         let range = range.align_outward(LARGE_FRAMES);
-        let needed = |part: PfnRange| {
-            if self.slot(part.start(), Level::L3).is_none() {
+        let frames_for = |part: PfnRange| {
+            if self.located(part.start(), Level::L3).is_none() {
                 return tables_needed_at_first(part);
             }
-            let missing = |part: &PfnRange| self.gigabyte(part.start()) == Gigabyte::Unmapped;
-            part.chunks(HUGE_FRAMES).filter(missing).count() as u64
+            let is_missing = |part: &PfnRange| self.gigabyte(part.start()) == Gigabyte::Unmapped;
+            part.chunks(HUGE_FRAMES).filter(is_missing).count() as u64
         };
-        range.chunks(ROOT_ENTRY_FRAMES).map(needed).sum()
+        range.chunks(ROOT_ENTRY_FRAMES).map(frames_for).sum()
     }
 
     /// Maps the 2 MiB pages that `range` touches and that are not mapped yet. Takes frames for
@@ -135,14 +135,14 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         }
         let (mut batch, mut written) = (Batch::new(), Bytes::ZERO);
         for part in range.chunks(HUGE_FRAMES).filter(|part| !part.is_empty()) {
-            let whole = self.huge_pages && part.frames() == HUGE_FRAMES;
+            let is_whole = self.huge_pages && part.frames() == HUGE_FRAMES;
             let state = self.gigabyte(part.start());
             if let Gigabyte::Reserved(at) = state {
                 self.set(at, Entry::EMPTY);
             }
             let batch = &mut batch;
             written = written
-                + match (state, whole) {
+                + match (state, is_whole) {
                     (Gigabyte::Page, _) => Bytes::ZERO,
                     (Gigabyte::Unmapped, true) => {
                         let spare = table_frame().ok_or(DirectMapError::NoTableFrame(part))?;
@@ -176,28 +176,28 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         let DirectMap { tables, space, flush, reserve, .. } = self;
         // A 1 GiB page is split without a moment in which it is not present, because its other
         // parts are in use and may hold these page tables.
-        let mmu = Native::new(*tables, *flush).splitting(Split::InPlace);
+        let mmu = Native::new(*tables, *flush).with_split(Split::InPlace);
         let (tables, space) = (*tables, *space);
         let mark_reserved = |run: Run| {
             let (start, last) = (run.virt.start(), run.virt.last());
             let count = if run.level == Level::L3 { (last - start) / GIB + 1 } else { 0 };
             for page in (0..count).map(|number| start + number * GIB) {
-                if let Ok(slot) = slot_at(&Native::new(tables, |_: Flush| {}), space, page) {
-                    store(tables, slot.at, RESERVED);
+                if let Ok(located) = find_entry(&Native::new(tables, |_: Flush| {}), space, page) {
+                    store(tables, located.at, RESERVED);
                 }
             }
         };
-        let how = Unmap { tables: Covered::Keep, ignore_used: true, dying: false };
+        let options = Unmap { tables: CoveredTables::Keep, ignore_used: true, dying: false };
         let mut kernel = Kernel { new_table: || reserve.pop(), unmapped: mark_reserved };
-        PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, how, &mut kernel)
+        PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, options, &mut kernel)
     }
 
     /// Returns whether the frame is mapped.
     #[must_use]
     pub fn is_mapped(&self, pfn: Pfn) -> bool {
-        let slot = |address| slot_at(&self.mmu(), self.space, address).ok();
-        let slot = self.area.address(pfn.phys_addr()).and_then(slot);
-        slot.is_some_and(|slot| slot.kind() == Kind::Page)
+        let located = |address| find_entry(&self.mmu(), self.space, address).ok();
+        let located = self.area.address(pfn.phys_addr()).and_then(located);
+        located.is_some_and(|located| located.kind() == Kind::Page)
     }
 
     /// Unlinks the tables of `range` that map nothing any more, flushes the TLBs of all CPUs, and
@@ -205,25 +205,26 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     pub fn release_tables(&mut self, range: PfnRange, mut free: impl FnMut(Pfn)) {
         let mut released = SpareTables::new(self.tables);
         for part in range.align_outward(LARGE_FRAMES).chunks(ROOT_ENTRY_FRAMES) {
-            let Some(first) = self.slot(part.start(), Level::L3) else { continue };
+            let Some(first) = self.located(part.start(), Level::L3) else { continue };
             for part in part.chunks(HUGE_FRAMES) {
-                let Some(slot) = self.slot(part.start(), Level::L3) else { continue };
-                let below = match slot.kind() {
+                let Some(located) = self.located(part.start(), Level::L3) else { continue };
+                let below = match located.kind() {
                     // If only a part of the 1 GiB is removed, the table stays in reserve, because
                     // mapping that part again needs a table.
-                    _ if slot.entry == RESERVED && part.frames() == HUGE_FRAMES => {
+                    _ if located.entry == RESERVED && part.frames() == HUGE_FRAMES => {
                         self.reserve.pop()
                     }
                     Kind::Table(table) if self.is_empty(table) => Some(table),
                     _ => None,
                 };
                 if let Some(below) = below {
-                    self.set(slot.at, Entry::EMPTY);
+                    self.set(located.at, Entry::EMPTY);
                     released.push(below);
                 }
             }
             let table = first.at.table();
-            if let Some(above) = self.slot(part.start(), Level::L4).filter(|_| self.is_empty(table))
+            if let Some(above) =
+                self.located(part.start(), Level::L4).filter(|_| self.is_empty(table))
             {
                 self.set(above.at, Entry::EMPTY);
                 released.push(table);
@@ -252,21 +253,23 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             Caching::Uncached => Flags::WRITE_THROUGH | Flags::CACHE_DISABLE,
         };
         let mut kernel = Kernel { new_table, unmapped: |_| {} };
-        let (mut rest, mut written) = (part, Bytes::ZERO);
-        while let Some(virt) = self.virt(rest) {
-            let entry = Entry::new(rest.start(), PAGE_FLAGS | caching);
+        let (mut remaining, mut written) = (part, Bytes::ZERO);
+        while let Some(virt) = self.virt(remaining) {
+            let entry = Entry::new(remaining.start(), PAGE_FLAGS | caching);
             let mut tables = PageTables::new(self.mmu(), self.space, batch);
             match tables.map(Run { virt, entry, level }, &mut kernel) {
                 Ok(bytes) => return Ok(written + bytes),
                 // Skip a page that is mapped already, because it also belongs to another range.
-                Err(Stopped { at, why: Why::Occupied(entry), .. }) if entry.is_present() => {
+                Err(Stopped { address: at, reason: StopReason::Occupied(entry), .. })
+                    if entry.is_present() =>
+                {
                     let frames = Bytes(at - virt.start()).frames();
-                    written = written + Bytes(frames / level.entry_bytes().frames() * ENTRY_BYTES);
-                    let next = frames + level.entry_bytes().frames();
-                    let next = rest.start().checked_add(next).unwrap_or(Pfn::LIMIT);
-                    rest = rest.split_at(next).1;
+                    written = written + Bytes(frames / level.entry_span().frames() * ENTRY_BYTES);
+                    let next = frames + level.entry_span().frames();
+                    let next = remaining.start().checked_add(next).unwrap_or(Pfn::LIMIT);
+                    remaining = remaining.split_at(next).1;
                 }
-                Err(Stopped { why: Why::NoTableFrame(_), .. }) => {
+                Err(Stopped { reason: StopReason::NoTableFrame(_), .. }) => {
                     return Err(DirectMapError::NoTableFrame(part));
                 }
                 Err(stopped) => return Err(DirectMapError::Tables(stopped)),
@@ -277,9 +280,9 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
 
     /// Returns the state of the 1 GiB that contains `frame`.
     fn gigabyte(&self, frame: Pfn) -> Gigabyte {
-        let Some(slot) = self.slot(frame, Level::L3) else { return Gigabyte::Unmapped };
-        match slot.kind() {
-            _ if slot.entry == RESERVED => Gigabyte::Reserved(slot.at),
+        let Some(located) = self.located(frame, Level::L3) else { return Gigabyte::Unmapped };
+        match located.kind() {
+            _ if located.entry == RESERVED => Gigabyte::Reserved(located.at),
             Kind::Empty => Gigabyte::Unmapped,
             Kind::Page => Gigabyte::Page,
             _ => Gigabyte::Table,
@@ -287,10 +290,10 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     }
 
     /// Returns the entry for `frame` on a level, or `None` if no table on that level covers `frame`.
-    fn slot(&self, frame: Pfn, level: Level) -> Option<Slot> {
+    fn located(&self, frame: Pfn, level: Level) -> Option<LocatedEntry> {
         let address = self.area.address(frame.phys_addr())?;
-        let slot = slot_from(&self.mmu(), self.space, address, level).ok()?;
-        (slot.level == level).then_some(slot)
+        let located = find_entry_from(&self.mmu(), self.space, address, level).ok()?;
+        (located.level == level).then_some(located)
     }
 
     fn is_empty(&self, table: Pfn) -> bool {

@@ -57,7 +57,7 @@ mod window;
 
 pub use area::{Area, AreaError};
 pub use descriptor_map::{
-    Access, DescriptorLayout, DescriptorMap, DescriptorMapError, DescriptorSize,
+    Access, BadDescriptorSize, DescriptorLayout, DescriptorMap, DescriptorMapError,
 };
 pub use direct_map::{Caching, DirectMap, DirectMapError, tables_needed_at_first};
 pub use window::{PAGE_BYTES, UNUSED, Window, WindowError};

@@ -58,7 +58,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         };
         let pages = self.layout().pages_of(range);
         let upper = tables(&pages, PAGES_PER_L2_TABLE) + tables(&pages, PAGES_PER_L3_TABLE);
-        upper + range.sections().map(lower).sum::<u64>()
+        upper + range.chunks(SECTION_FRAMES as u64).map(lower).sum::<u64>()
     }
 
     /// Maps the descriptors of `range`, which consists of whole pageblocks. Descriptors that are
@@ -72,7 +72,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         range: PfnRange,
         mut frame: impl FnMut() -> Option<Pfn>,
     ) -> Result<(), DescriptorMapError> {
-        for part in range.sections() {
+        for part in range.chunks(SECTION_FRAMES as u64) {
             let pages = self.layout().pages_of(part);
             if let Some(own_frames) = self.layout().own_descriptor_frames(part) {
                 self.map(pages.start, own_frames, &mut frame)?;
@@ -81,7 +81,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
                     if self.frame(page).is_some() {
                         continue;
                     }
-                    let backing = frame().ok_or(DescriptorMapError::NoTable(page))?;
+                    let backing = frame().ok_or(DescriptorMapError::NoFrame(page))?;
                     let mapping = [(page, backing, Access::Write)];
                     self.map_each(mapping.into_iter(), &mut frame)?;
                 }
@@ -115,9 +115,9 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         let free = RefCell::new(free);
         let pages = self.pages_with(range);
         let free_others = |frames: PfnRange, _| {
-            let others = frames.chunks(1).map(PfnRange::start);
-            let others = others.filter(|&frame| !range.contains(frame));
-            others.for_each(|frame| (free.borrow_mut())(frame));
+            let outside = frames.chunks(1).map(PfnRange::start);
+            let outside = outside.filter(|&frame| !range.contains(frame));
+            outside.for_each(|frame| (free.borrow_mut())(frame));
         };
         self.unmap(pages, flush, free_others, |table| (free.borrow_mut())(table));
     }

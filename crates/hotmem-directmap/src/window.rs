@@ -11,12 +11,13 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, Change, Covered, Entry, Flags, Flusher, Kind, Level, Mmu, MoveError, Moving, Native,
-    NativeFault, PageTables, Run, Slot, Space, Stopped, Tables, Unmap, VirtRange, slot_at,
+    Batch, Change, CoveredTables, Entry, Flags, Flusher, Kind, Level, LocatedEntry, Mmu, MoveError,
+    Moving, Native, NativeFault, PageTables, Run, Space, Stopped, Tables, Unmap, VirtRange,
+    find_entry,
 };
 
 /// The number of bytes in a page.
-pub const PAGE_BYTES: u64 = Level::L1.entry_bytes().0;
+pub const PAGE_BYTES: u64 = Level::L1.entry_span().0;
 
 /// The flags to map a page with that was not accessed yet. The processor sets Accessed and Dirty
 /// when the page is accessed.
@@ -94,12 +95,12 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     /// Unmaps pages, flushes the TLBs, and passes each run of unmapped pages to `unmapped`. After
     /// this call no TLB maps the frames, so the caller may use them for something else.
     pub fn unmap(&mut self, pages: Range<u64>, unmapped: impl FnMut(Run)) {
-        let how = Unmap { tables: Covered::Keep, ignore_used: true, dying: false };
+        let options = Unmap { tables: CoveredTables::Keep, ignore_used: true, dying: false };
         if let Some(range) = self.range(pages) {
             let mut kernel = Kernel { new_table: || None, unmapped };
             // Unmapping fails only if it must split a large page, and the window's tables hold
             // 4 KiB pages only.
-            let _ = self.page_tables().unmap_range(range, how, &mut kernel);
+            let _ = self.page_tables().unmap_range(range, options, &mut kernel);
         }
     }
 
@@ -123,46 +124,46 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     /// Returns the frame that a page maps, or `None` if the page is not mapped.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<Pfn> {
-        let slot = self.slot(page)?;
-        slot.entry.frame(slot.level)
+        let located = self.located(page)?;
+        located.entry.frame(located.level)
     }
 
     /// Returns whether the page was written since the last call, and clears its Accessed and Dirty
     /// bits. The caller must then flush the page from the TLBs, because a processor with the old
     /// entry in its TLB does not set Dirty again.
     pub fn take_dirty(&mut self, page: u64) -> bool {
-        let Some(slot) = self.slot(page) else { return false };
-        let Some(table) = self.tables.table(slot.at.table()) else { return false };
+        let Some(located) = self.located(page) else { return false };
+        let Some(table) = self.tables.table(located.at.table()) else { return false };
         // Relaxed: the result depends on this word alone, and the caller's flush orders later
         // accesses to the page.
-        let before = table[slot.at.index()].fetch_and(!Flags::USED.bits(), Relaxed);
+        let before = table[located.at.index()].fetch_and(!Flags::ACCESSED_DIRTY.bits(), Relaxed);
         Entry::from_bits(before).flags().contains(Flags::DIRTY)
     }
 
     /// Returns whether the page's frame must not be replaced.
     #[must_use]
     pub fn is_pinned(&self, page: u64) -> bool {
-        self.slot(page).is_some_and(|slot| slot.entry.flags().contains(PINNED))
+        self.located(page).is_some_and(|located| located.entry.flags().contains(PINNED))
     }
 
     /// Sets whether the page's frame must not be replaced. Does nothing if the page is not mapped.
     pub fn pin(&mut self, page: u64, pinned: bool) {
         let none = Flags::empty();
         let (set, clear) = if pinned { (PINNED, none) } else { (none, PINNED) };
-        if let (Some(slot), Ok(change)) = (self.slot(page), Change::new(set, clear)) {
+        if let (Some(located), Ok(change)) = (self.located(page), Change::new(set, clear)) {
             // Processors ignore `PINNED`, so no TLB needs a flush.
             self.batch.clear();
-            self.batch.push(slot);
+            self.batch.push(located);
             let _ = Native::new(self.tables, self.flush).protect(&self.batch, change);
         }
     }
 
     /// Returns the page's entry, or `None` if the page is not mapped.
-    fn slot(&self, page: u64) -> Option<Slot> {
+    fn located(&self, page: u64) -> Option<LocatedEntry> {
         let mmu = Native::new(self.tables, self.flush);
         let address =
             Some(page).filter(|&page| page < self.pages()).map(|page| self.address(page))?;
-        slot_at(&mmu, self.space, address).ok().filter(|slot| slot.kind() == Kind::Page)
+        find_entry(&mmu, self.space, address).ok().filter(|located| located.kind() == Kind::Page)
     }
 
     fn range(&self, pages: Range<u64>) -> Option<VirtRange> {
@@ -192,10 +193,10 @@ impl core::error::Error for WindowError {}
 mod tests {
     use super::*;
     use crate::arena::{Arena, pfn};
-    use hotmem_pgtable::{Flush, Why};
+    use hotmem_pgtable::{Flush, StopReason};
 
     const BASE: u64 = 0xffff_f000_0000_0000;
-    const USED: Flags = UNUSED.union(Flags::USED);
+    const USED: Flags = UNUSED.union(Flags::ACCESSED_DIRTY);
 
     type ArenaWindow<'a> = Window<&'a Arena, fn(Flush)>;
 
@@ -218,7 +219,7 @@ mod tests {
         }
         // One L3 table serves all pages. Pages 0, 512 * 512 and `all - 1` need an L2 and an L1
         // table each. Pages 512 and 512 * 512 - 1 need one more L1 table each.
-        assert_eq!(arena.taken().len(), 1 + 3 * 2 + 2);
+        assert_eq!(arena.used_frames().len(), 1 + 3 * 2 + 2);
         for (frame, &page) in (1000..).zip(&pages) {
             assert_eq!(window.frame(page), Some(pfn(frame)), "page {page}");
         }
@@ -268,8 +269,9 @@ mod tests {
     fn a_page_is_not_mapped_if_a_table_cannot_be_allocated() {
         let arena = Arena::new(12);
         let mut window = window(&arena);
-        let why = Why::NoTableFrame(Entry::EMPTY);
-        let refused = Err(WindowError::Tables(Stopped { at: BASE + 0x3000, why, flushed: true }));
+        let reason = StopReason::NoTableFrame(Entry::EMPTY);
+        let refused =
+            Err(WindowError::Tables(Stopped { address: BASE + 0x3000, reason, flushed: true }));
         assert_eq!(window.map(3, pfn(100), UNUSED, || None), refused);
         let mut one_table = [arena.frame(), None].into_iter();
         assert_eq!(window.map(3, pfn(100), UNUSED, || one_table.next().flatten()), refused);

@@ -3,10 +3,11 @@
 use hotmem::{AlwaysMapped, BootMap, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
 use hotmem_dlpar::hypervisor::{Connector, Hypervisor};
 use hotmem_dlpar::{
-    Dlpar, DrcIndex, DynamicMemory, Group, LmbSize, LookupArrays, Machine, Needs, Next, Numa,
-    Request, Run, Storage, Table, Version, Which,
+    Dlpar, DrcIndex, DynamicMemory, Group, LmbSelection, LmbSize, LookupArrays, Machine, Needs,
+    Numa, Request, Run, Storage, Table, Version,
 };
 use std::alloc::{Layout, alloc_zeroed};
+use std::ops::ControlFlow;
 
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
@@ -46,11 +47,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut connectors, mut tree) = (Connector::of(&table).collect::<Vec<_>>(), [0; 256]);
     let mut hypervisor = Hypervisor::new(&mut connectors, 0, &mut tree);
     let mut dlpar = Dlpar::new(table, &hotplug);
-    let third_and_fourth = Which::Range { first: DrcIndex(0x8000_000a), count: 2 };
+    let third_and_fourth = LmbSelection::Range { first: DrcIndex(0x8000_000a), count: 2 };
     for request in [Request::add(third_and_fourth), Request::remove(third_and_fourth)] {
         let hooks = &mut NoHooks;
         let mut machine = Machine { hotplug: &mut hotplug, hooks, connectors: &mut hypervisor };
-        let keep_going = |_| Next::GoOn;
+        let keep_going = |_| ControlFlow::Continue(());
         let summary = dlpar.carry_out(request, &mut machine, Budget::UNLIMITED, keep_going)?;
         let present = FRAMES.counts().present << 12;
         println!("{request}: {} LMBs, the partition has {} MiB", summary.lmbs, present / MIB);

@@ -23,15 +23,15 @@ pub enum Call {
     SetUnusable,
 }
 
-/// Errors of connectors.
+/// An error of a connector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectorError {
     /// The connector.
     pub connector: DrcIndex,
     /// The call that failed.
     pub call: Call,
-    /// The cause.
-    pub what: ConnectorFailure,
+    /// The platform's answer.
+    pub failure: ConnectorFailure,
     /// Whether undoing the earlier calls failed too, so that the connector is in neither of its two
     /// stable states. A later request for its LMB continues from there.
     pub stuck: bool,
@@ -62,7 +62,7 @@ impl fmt::Display for ConnectorError {
             Call::SetUnusable => "set unusable",
         };
         write!(f, "connector {}: {call}: ", self.connector)?;
-        match self.what {
+        match self.failure {
             ConnectorFailure::Failed(BUSY) => f.write_str("busy for too long")?,
             ConnectorFailure::Failed(status) => write!(f, "status {status}")?,
             ConnectorFailure::State(state) => write!(f, "in state {state}")?,

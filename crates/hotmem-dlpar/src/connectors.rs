@@ -1,8 +1,8 @@
 //! Defines the calls that the hypervisor must provide for connectors (PAPR 13.5.3).
 
 use crate::property::DrcIndex;
-use crate::request::Refused;
-use crate::write::Written;
+use crate::request::RefusedLmb;
+use crate::write::PropertyValue;
 
 /// The hypervisor's side of dynamic memory: one method for each RTAS call.
 ///
@@ -38,11 +38,11 @@ pub trait Connectors {
     /// Writes the new properties to the device tree. This is the last step of a request. If it
     /// fails, the request is undone. `arrays` is `Some` if connectors have reported lists that the
     /// device tree does not contain.
-    fn update(&mut self, memory: Written<'_>, arrays: Option<Written<'_>>) -> i32;
+    fn update(&mut self, memory: PropertyValue<'_>, arrays: Option<PropertyValue<'_>>) -> i32;
 
     /// Receives an LMB that a request has skipped, could not restore or has lost, and the reason.
     /// The request's summary contains only the numbers of such LMBs.
-    fn refused(&mut self, refused: &Refused) {
+    fn refused(&mut self, refused: &RefusedLmb) {
         let _ = refused;
     }
 }

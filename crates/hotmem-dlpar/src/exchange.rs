@@ -204,13 +204,13 @@ impl Exchange {
         self.fail(ConnectorFailure::List(len))
     }
 
-    fn error(&self, what: ConnectorFailure) -> ConnectorError {
-        ConnectorError { connector: self.connector, call: self.call, what, stuck: false }
+    fn error(&self, failure: ConnectorFailure) -> ConnectorError {
+        ConnectorError { connector: self.connector, call: self.call, failure, stuck: false }
     }
 
     /// Records a failure, and starts to undo the earlier calls. Returns the error if no call is
     /// left to undo.
-    fn fail(&mut self, what: ConnectorFailure) -> Option<ConnectorError> {
+    fn fail(&mut self, failure: ConnectorFailure) -> Option<ConnectorError> {
         if let Some(first) = self.failed {
             let stuck = ConnectorError { stuck: true, ..first };
             if self.call == Call::Isolate {
@@ -221,7 +221,7 @@ impl Exchange {
             }
             return Some(stuck);
         }
-        let error = self.error(what);
+        let error = self.error(failure);
         self.call = match self.call {
             // Nothing has been changed yet.
             Call::Sense | Call::SetUsable | Call::Isolate => return Some(error),

@@ -5,7 +5,7 @@ use crate::connector_error::Call;
 use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::property::DrcIndex;
 use crate::table::Table;
-use crate::write::Written;
+use crate::write::PropertyValue;
 use core::fmt;
 
 /// The status "hardware error". QEMU returns it when memory is isolated that the host has not asked
@@ -191,8 +191,8 @@ impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
     }
 
     fn find(&mut self, index: DrcIndex) -> Option<&mut Connector> {
-        let is_it = |at: &usize| self.connectors.get(*at).is_some_and(|c| c.index == index);
-        let near = [self.hint, self.hint + 1].into_iter().find(is_it);
+        let is_match = |at: &usize| self.connectors.get(*at).is_some_and(|c| c.index == index);
+        let near = [self.hint, self.hint + 1].into_iter().find(is_match);
         let at = near.or_else(|| {
             self.connectors.binary_search_by_key(&index, |connector| connector.index).ok()
         })?;
@@ -313,7 +313,7 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
         (0, (len > 0).then_some(len))
     }
 
-    fn update(&mut self, memory: Written<'_>, _: Option<Written<'_>>) -> i32 {
+    fn update(&mut self, memory: PropertyValue<'_>, _: Option<PropertyValue<'_>>) -> i32 {
         if let Answer::Status(status) = self.ask(HypervisorRequest::Update) {
             return status;
         }

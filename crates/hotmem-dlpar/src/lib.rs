@@ -44,13 +44,13 @@ pub use property::{
     LmbSet, LmbSize, Property, PropertyError, Version,
 };
 pub use request::{
-    Between, Change, Dlpar, Error, Failure, FinalState, Machine, Next, Progress, Refused, Request,
-    Summary, Wait, Which,
+    Change, Dlpar, Error, Failure, FinalState, LmbSelection, Machine, PollState, Progress,
+    RefusedLmb, Request, Summary, Wait,
 };
 pub use table::{Group, Lmb, Needs, Run, Storage, Table, TableError};
 #[cfg(feature = "fdt")]
 pub use tree::{Tree, TreeError};
-pub use write::Written;
+pub use write::PropertyValue;
 
 /// The example in the README, compiled and run.
 #[cfg(doctest)]

@@ -60,15 +60,15 @@ impl<'a> Tree<'a> {
         let root = Devicetree::from_slice(blob)?.root_node()?;
         let node = child(&root, MEMORY)?.ok_or(TreeError::NoDynamicMemory)?;
         let get = |property: Property| value(&node, property.name());
-        let missing = TreeError::Missing;
-        let size = get(Property::LmbSize)?.ok_or(missing(Property::LmbSize))?;
+        let missing_property = TreeError::Missing;
+        let size = get(Property::LmbSize)?.ok_or(missing_property(Property::LmbSize))?;
         let size = LmbSize::parse(size)?;
         let versions = (get(Property::DynamicMemory)?, get(Property::DynamicMemoryV2)?);
         let (version, cells) = match versions {
             (Some(cells), None) => (Version::V1, cells),
             (None, Some(cells)) => (Version::V2, cells),
             (Some(_), Some(_)) => return Err(TreeError::BothVersions),
-            (None, None) => return Err(missing(Property::DynamicMemory)),
+            (None, None) => return Err(missing_property(Property::DynamicMemory)),
         };
         let memory = DynamicMemory::parse(version, cells, size)?;
         let arrays = match get(Property::LookupArrays)? {
@@ -96,14 +96,17 @@ impl<'a> Tree<'a> {
                 continue;
             }
             let reg = value(&node, "reg")?.ok_or(TreeError::MemoryReg)?;
-            let (ranges, rest) = reg.as_chunks::<16>();
-            if ranges.is_empty() || !rest.is_empty() {
+            let (ranges, remaining) = reg.as_chunks::<16>();
+            if ranges.is_empty() || !remaining.is_empty() {
                 return Err(TreeError::MemoryReg);
             }
-            let own = self.node_of(&node)?;
+            let numa_node = self.node_of(&node)?;
             for range in ranges {
                 let [address, size] = halves(range);
-                f(PfnRange::from_bytes(address, Bytes(size)).map_err(TreeError::Memory)?, own);
+                f(
+                    PfnRange::from_bytes(address, Bytes(size)).map_err(TreeError::Memory)?,
+                    numa_node,
+                );
             }
         }
         Ok(())
@@ -114,10 +117,10 @@ impl<'a> Tree<'a> {
         let Some(list) = value(memory, "ibm,associativity")? else {
             return Ok(self.numa.node(None));
         };
-        let (cells, rest) = list.as_chunks();
+        let (cells, remaining) = list.as_chunks();
         let mut cells = cells.iter().map(|&cell| u32::from_be_bytes(cell));
         let len = cells.next().and_then(|len| usize::try_from(len).ok());
-        if !rest.is_empty() || len != Some(cells.len()) {
+        if !remaining.is_empty() || len != Some(cells.len()) {
             return Err(TreeError::Associativity);
         }
         let mut row = [0; MAX_LIST_LEN];

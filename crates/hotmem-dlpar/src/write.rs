@@ -4,9 +4,10 @@ use crate::associativity::NO_ROW;
 use crate::property::{FLAG_ASSIGNED, LmbSet, Property, Version};
 use crate::table::Table;
 
-/// The new value of a property, which can be copied out. LMBs are in the order of their addresses.
+/// The new value of a property of the device tree. [`copy_to`](PropertyValue::copy_to) copies its
+/// bytes. LMBs are in the order of their addresses.
 #[derive(Clone, Copy, Debug)]
-pub struct Written<'t> {
+pub struct PropertyValue<'t> {
     table: &'t Table<'t>,
     arrays: bool,
     assigning: bool,
@@ -16,20 +17,20 @@ impl Table<'_> {
     /// Returns the new value of the property from which the table was made: `ibm,dynamic-memory` or
     /// `ibm,dynamic-memory-v2`.
     #[must_use]
-    pub fn dynamic_memory(&self) -> Written<'_> {
-        Written { table: self, arrays: false, assigning: true }
+    pub fn dynamic_memory(&self) -> PropertyValue<'_> {
+        PropertyValue { table: self, arrays: false, assigning: true }
     }
 
     /// Returns the value that the property will have when the open request is done. The LMBs that
     /// the request has taken will be assigned if `assigning`, and not assigned otherwise.
-    pub(crate) fn dynamic_memory_after(&self, assigning: bool) -> Written<'_> {
-        Written { table: self, arrays: false, assigning }
+    pub(crate) fn dynamic_memory_after(&self, assigning: bool) -> PropertyValue<'_> {
+        PropertyValue { table: self, arrays: false, assigning }
     }
 
     /// Returns the value of `ibm,associativity-lookup-arrays`.
     #[must_use]
-    pub fn lookup_arrays(&self) -> Written<'_> {
-        Written { table: self, arrays: true, assigning: true }
+    pub fn lookup_arrays(&self) -> PropertyValue<'_> {
+        PropertyValue { table: self, arrays: true, assigning: true }
     }
 
     /// Calls `f` for each set of neighbouring LMBs with equal fields. LMBs that the open request
@@ -52,7 +53,7 @@ impl Table<'_> {
                 };
                 let (aa_index, flags) = at(bit);
                 // Compare the fields of 64 LMBs at once, which takes a few vector instructions.
-                let whole = bit == 0
+                let is_whole = bit == 0
                     && run.end() - position >= u64::BITS
                     && (assigned == 0 || assigned == u64::MAX)
                     && group.taken == 0
@@ -61,7 +62,7 @@ impl Table<'_> {
                 let nth = position - run.first;
                 let step = if run.set.has_connectors() { nth } else { 0 };
                 let next = LmbSet {
-                    lmbs: if whole { u64::BITS } else { 1 },
+                    lmbs: if is_whole { u64::BITS } else { 1 },
                     address: run.set.address + u64::from(nth) * self.lmb_size.bytes().0,
                     drc_index: run.set.drc_index + step,
                     reserved: run.set.reserved,
@@ -85,7 +86,7 @@ impl Table<'_> {
     }
 }
 
-impl Written<'_> {
+impl PropertyValue<'_> {
     /// Returns the property to which the value belongs.
     #[must_use]
     pub fn property(&self) -> Property {

@@ -1,6 +1,7 @@
-//! Tests of reading, refusing and writing properties.
+//! Tests that valid properties are read and written back unchanged, and that invalid properties are
+//! refused.
 
-#![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
+#![allow(clippy::cast_possible_truncation, reason = "the tests truncate only values that fit")]
 
 mod common;
 
@@ -12,17 +13,17 @@ use proptest::prelude::*;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Makes a table from either version of the property and checks all look-ups.
+/// Makes a table from a property of this version, and checks all look-ups in the table.
 fn check(entries: &[Entry], version: Version, lmb: u64, nodes: &[u32], numa: Numa) {
     let value = match version {
         Version::V1 => v1(entries),
         Version::V2 => v2(entries, lmb),
     };
-    let memory = DynamicMemory::parse(version, &value, size(lmb)).expect("a good property");
+    let memory = DynamicMemory::parse(version, &value, size(lmb)).expect("the property is valid");
     let lists = arrays(nodes);
-    let lists = LookupArrays::parse(&lists).expect("good lists");
-    let mut kept = TableStorage::of(&memory, &lists);
-    let table = Table::new(&memory, &lists, numa, kept.storage()).expect("a good table");
+    let lists = LookupArrays::parse(&lists).expect("the lists are valid");
+    let mut buffers = TableStorage::of(&memory, &lists);
+    let table = Table::new(&memory, &lists, numa, buffers.storage()).expect("the table is valid");
     assert_eq!(table.len() as usize, entries.len());
     assert_eq!(bytes(table.dynamic_memory()), value);
     assert_eq!(bytes(table.lookup_arrays()), arrays(nodes));
@@ -52,16 +53,16 @@ fn check(entries: &[Entry], version: Version, lmb: u64, nodes: &[u32], numa: Num
     }
     let assigned = entries.iter().filter(|entry| entry.flags & FLAG_ASSIGNED != 0).count();
     assert_eq!(table.assigned_count() as usize, assigned);
-    let check_removable = |e: &&Entry| e.flags & (FLAG_RESERVED | FLAG_DRC_INVALID) == 0;
-    let naive = entries.iter().filter(check_removable).filter(|e| e.flags & FLAG_ASSIGNED != 0);
+    let has_connector = |e: &&Entry| e.flags & (FLAG_RESERVED | FLAG_DRC_INVALID) == 0;
+    let naive = entries.iter().filter(has_connector).filter(|e| e.flags & FLAG_ASSIGNED != 0);
     let runs = table.assigned().flat_map(|(range, node)| {
         range.chunks(lmb / 4096).map(move |chunk| (chunk.start().phys_addr(), node))
     });
     assert!(runs.eq(naive.map(|e| (e.address, naive_node(e, nodes, numa)))));
 }
 
-/// Computes the node by the rules of Linux's `of_drconf_to_nid_single`, with the default node if it
-/// finds none.
+/// Returns the node of an LMB by the rules of Linux's `of_drconf_to_nid_single`, or the default node
+/// if these rules find no node.
 fn naive_node(entry: &Entry, nodes: &[u32], numa: Numa) -> NodeId {
     let Some(index) = numa.primary_domain else { return numa.default_node };
     if index > 4 || entry.flags & FLAG_AI_INVALID != 0 || entry.aa_index as usize >= nodes.len() {
@@ -85,7 +86,7 @@ fn entries() -> impl Strategy<Value = (u64, Vec<Entry>)> {
         1 => Just(FLAG_ASSIGNED | FLAG_AI_INVALID | 0x100),
     ];
     let aa_index = prop_oneof![4 => 0..3_u32, 1 => Just(u32::MAX)];
-    // Runs of equal LMBs: their number, their distance from the last run, and their fields.
+    // A run of LMBs: their number, the distance from the previous run, and their fields.
     let run = (1..90_u32, 0..3_u64, 0..3_u32, aa_index, flags);
     let sizes = prop_oneof![Just(16 * MIB), Just(256 * MIB), Just(2 * MIB)];
     (sizes, prop::collection::vec(run, 0..12)).prop_map(|(lmb, runs)| {
@@ -95,11 +96,11 @@ fn entries() -> impl Strategy<Value = (u64, Vec<Entry>)> {
             address += gap * lmb;
             index += skip;
             for _ in 0..lmbs {
-                let none = flags & FLAG_DRC_INVALID != 0;
-                let own = if none { 0 } else { index };
-                entries.push(Entry { address, index: own, reserved: 0, aa_index, flags });
+                let has_connector = flags & FLAG_DRC_INVALID == 0;
+                let drc_index = if has_connector { index } else { 0 };
+                entries.push(Entry { address, index: drc_index, reserved: 0, aa_index, flags });
                 address += lmb;
-                index += u32::from(!none);
+                index += u32::from(has_connector);
             }
         }
         (lmb, entries)
@@ -110,7 +111,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn both_versions_agree_and_are_written_back_unchanged(
+    fn properties_of_both_versions_are_read_and_written_back_unchanged(
         (lmb, entries) in entries(),
         nodes in prop::collection::vec(prop_oneof![0..40_u32, Just(0xffff), any::<u32>()], 0..4),
         primary_domain in prop::option::of(prop_oneof![Just(4), 1..6_u32]),
@@ -139,8 +140,8 @@ proptest! {
         for version in [Version::V1, Version::V2] {
             let Ok(memory) = DynamicMemory::parse(version, &value, size) else { continue };
             if memory.lmbs() < 10_000 {
-                let mut kept = TableStorage::of(&memory, &lists);
-                let table = Table::new(&memory, &lists, Numa::OFF, kept.storage());
+                let mut buffers = TableStorage::of(&memory, &lists);
+                let table = Table::new(&memory, &lists, Numa::OFF, buffers.storage());
                 if let Ok(table) = table {
                     let again = bytes(table.dynamic_memory());
                     prop_assert!(DynamicMemory::parse(version, &again, size).is_ok());
@@ -149,9 +150,8 @@ proptest! {
         }
     }
 
-    /// The order in which a property lists LMBs does not matter.
     #[test]
-    fn order_does_not_matter((lmb, entries) in entries(), seed in any::<u64>()) {
+    fn lmbs_in_any_order_are_read_and_written_by_address((lmb, entries) in entries(), seed in any::<u64>()) {
         let mut shuffled = entries.clone();
         let mut state = seed | 1;
         for last in (1..shuffled.len()).rev() {
@@ -164,8 +164,8 @@ proptest! {
             (Version::V2, v2(&shuffled, lmb)),
         ] {
             let memory = DynamicMemory::parse(version, &value, size(lmb)).expect("the value is valid");
-            let mut kept = TableStorage::of(&memory, &none);
-            let table = Table::new(&memory, &none, Numa::OFF, kept.storage()).expect("the value is valid");
+            let mut buffers = TableStorage::of(&memory, &none);
+            let table = Table::new(&memory, &none, Numa::OFF, buffers.storage()).expect("the value is valid");
             let sorted = if version == Version::V1 { v1(&entries) } else { v2(&entries, lmb) };
             prop_assert_eq!(bytes(table.dynamic_memory()), sorted);
         }
@@ -177,7 +177,7 @@ fn entry(address: u64, index: u32) -> Entry {
 }
 
 #[test]
-fn the_reserved_word_is_written_back() {
+fn the_reserved_word_is_written_back_unchanged() {
     let mut entries = [entry(0, 1), entry(256 * MIB, 2), entry(512 * MIB, 3)];
     entries[1].reserved = 0xdead;
     check(&entries, Version::V1, 256 * MIB, &[0], Numa::OFF);
@@ -190,15 +190,15 @@ fn refused(value: &[u8], version: Version, lmb: u64) -> PropertyError {
         Ok(memory) => memory,
     };
     let none = LookupArrays::default();
-    let mut kept = TableStorage::of(&memory, &none);
-    match Table::new(&memory, &none, Numa::OFF, kept.storage()) {
+    let mut buffers = TableStorage::of(&memory, &none);
+    match Table::new(&memory, &none, Numa::OFF, buffers.storage()) {
         Err(TableError::Property(error)) => error,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn malformed_properties_are_refused_with_the_reason() {
+fn malformed_properties_are_refused_with_an_error() {
     use PropertyError::*;
     let big = 256 * MIB;
     let property = Property::DynamicMemory;
@@ -241,7 +241,7 @@ fn malformed_properties_are_refused_with_the_reason() {
 }
 
 #[test]
-fn malformed_sizes_and_arrays_are_refused_with_the_reason() {
+fn malformed_sizes_and_arrays_are_refused_with_an_error() {
     for bad in [0, 1, 3 * MIB, MIB, 48 * MIB, 1 << 52, 1 << 63, u64::MAX] {
         let value = cells(&[(bad >> 32) as u32, bad as u32]);
         assert_eq!(LmbSize::parse(&value), Err(PropertyError::LmbSize(bad)));
@@ -256,7 +256,7 @@ fn malformed_sizes_and_arrays_are_refused_with_the_reason() {
     let property = Property::LookupArrays;
     let good = arrays(&[0, 1]);
     for len in 0..good.len() {
-        let error = LookupArrays::parse(&good[..len]).expect_err("too short");
+        let error = LookupArrays::parse(&good[..len]).expect_err("the value is too short");
         assert!(matches!(error, PropertyError::Truncated { property: p, .. } if p == property));
     }
     let longer = [&good[..], &[0]].concat();
@@ -307,8 +307,9 @@ fn a_set_of_a_million_lmbs_is_read() {
     let memory =
         DynamicMemory::parse(Version::V2, &value, size(256 * MIB)).expect("the value is valid");
     let none = LookupArrays::default();
-    let mut kept = TableStorage::of(&memory, &none);
-    let table = Table::new(&memory, &none, Numa::OFF, kept.storage()).expect("the value is valid");
+    let mut buffers = TableStorage::of(&memory, &none);
+    let table =
+        Table::new(&memory, &none, Numa::OFF, buffers.storage()).expect("the value is valid");
     assert_eq!((table.len(), table.assigned_count()), (1_000_000, 1_000_000));
     assert_eq!(bytes(table.dynamic_memory()), value);
     let last =

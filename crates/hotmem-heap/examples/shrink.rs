@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let layout = Layout::new::<[u64; 100]>();
     let objects: Vec<_> = (0..200_000).map_while(|_| heap.alloc(layout)).collect();
-    println!("{} objects, {} MiB in use", objects.len(), frames.counts().used() >> 8);
+    println!("{} objects, {} MiB in use", objects.len(), frames.counts().used >> 8);
     for object in objects {
         // SAFETY: the object was allocated above with this layout.
         unsafe { heap.free(object, layout) };
@@ -30,9 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut shrink = Shrink::new(plugged);
     while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
     {
-        hotplug.commit_remove(removal).map_err(|_| "the removal belongs to another machine")?;
+        hotplug.commit_remove(removal).map_err(|_| "the removal is one of another instance")?;
     }
-    println!("{} MiB of memory are left", frames.counts().present >> 8);
+    println!("{} MiB of memory are present", frames.counts().present >> 8);
     if frames.counts().present == SECTION {
         Ok(())
     } else {

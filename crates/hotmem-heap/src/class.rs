@@ -2,9 +2,9 @@
 
 use core::alloc::Layout;
 
-/// The class of all objects of one size: an index of [`CLASSES`].
+/// The size class of all objects of one size: an index of [`CLASSES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Class(u8);
+pub(crate) struct SizeClass(u8);
 
 /// The bytes of an object and the frames of a slab, for each class. An object is aligned to the
 /// largest power of two that divides its size. The sizes of large objects are not powers of two:
@@ -55,27 +55,27 @@ const SMALLEST_CLASS: [u8; LARGEST / UNIT + 1] = {
     smallest
 };
 
-impl Class {
+impl SizeClass {
     /// Returns the smallest class whose objects fit a layout, or `None` if no class fits.
     #[inline]
-    pub(crate) fn of(layout: Layout) -> Option<Class> {
+    pub(crate) fn of(layout: Layout) -> Option<SizeClass> {
         let units = layout.size().div_ceil(UNIT);
-        let class = Class(*SMALLEST_CLASS.get(units)?);
+        let class = SizeClass(*SMALLEST_CLASS.get(units)?);
         if layout.align() <= UNIT { Some(class) } else { class.with_alignment(layout.align()) }
     }
 
     /// Returns the smallest class from this one on whose objects have this alignment.
-    fn with_alignment(self, align: usize) -> Option<Class> {
+    fn with_alignment(self, align: usize) -> Option<SizeClass> {
         (self.0..)
-            .map(Class)
+            .map(SizeClass)
             .take_while(|class| class.index() < COUNT)
             .find(|class| class.size() % align == 0)
     }
 
     /// Iterates over all classes.
     #[allow(clippy::cast_possible_truncation, reason = "`COUNT` fits")]
-    pub(crate) fn all() -> impl Iterator<Item = Class> {
-        (0..COUNT as u8).map(Class)
+    pub(crate) fn all() -> impl Iterator<Item = SizeClass> {
+        (0..COUNT as u8).map(SizeClass)
     }
 
     pub(crate) const fn index(self) -> usize {
@@ -112,12 +112,12 @@ mod tests {
     fn a_layout_gets_the_smallest_class_that_fits() {
         for size in (0..=5000).step_by(if cfg!(miri) { 97 } else { 1 }) {
             for align in (0..14).map(|shift| 1 << shift) {
-                let class = Class::of(Layout::from_size_align(size, align).unwrap());
+                let class = SizeClass::of(Layout::from_size_align(size, align).unwrap());
                 let fits =
-                    |class: &Class| class.size() >= size && class.size().is_multiple_of(align);
-                let expected = Class::all().find(fits);
+                    |class: &SizeClass| class.size() >= size && class.size().is_multiple_of(align);
+                let expected = SizeClass::all().find(fits);
                 if align <= UNIT {
-                    let by_size_only = Class::all().find(|class| class.size() >= size);
+                    let by_size_only = SizeClass::all().find(|class| class.size() >= size);
                     assert_eq!((class, expected), (by_size_only, by_size_only));
                 }
                 assert_eq!(class, expected, "{size} bytes aligned to {align}");
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn objects_are_aligned_and_fill_seven_eighths_of_a_slab() {
-        for class in Class::all() {
+        for class in SizeClass::all() {
             let align = 1 << class.size().trailing_zeros();
             let first = class.first_offset(64);
             assert_eq!(first % align, 0);

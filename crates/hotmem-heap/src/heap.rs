@@ -1,13 +1,13 @@
 //! Implements the heap, and Rust's allocator traits for it.
 
-use crate::class::Class;
+use crate::class::SizeClass;
 use crate::shard::Shard;
 use crate::slab::Slab;
 use core::alloc::{GlobalAlloc, Layout};
 use core::fmt;
 use core::ptr::{NonNull, null_mut};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{AllocRequest, Bytes, Frames, Known, PfnRange, Platform};
+use hotmem::{AllocRequest, Bytes, Frames, OrViolation, PfnRange, Platform};
 use hotmem_port::{AllocOrNone, LinearMap};
 use lock_api::{Mutex, RawMutex};
 
@@ -63,7 +63,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     /// Cost: for up to 3 KiB, taking the lock, and making a slab if the CPU's slabs have no free
     /// object. For more than 3 KiB, the cost of [`Frames::alloc`].
     pub fn alloc(&self, layout: Layout) -> Option<NonNull<u8>> {
-        match Class::of(layout) {
+        match SizeClass::of(layout) {
             Some(class) => self.alloc_small(class),
             None => self.alloc_frames(layout),
         }
@@ -76,7 +76,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     /// # Safety
     /// The memory was allocated from this heap with this layout, and is not used any more.
     pub unsafe fn free(&self, memory: NonNull<u8>, layout: Layout) {
-        let Some(class) = Class::of(layout) else {
+        let Some(class) = SizeClass::of(layout) else {
             // SAFETY: by the caller's promise. An allocation of this size consists of whole frames.
             return unsafe { self.free_frames(self.frames_of(memory, layout.size())) };
         };
@@ -112,7 +112,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         size: usize,
     ) -> Option<NonNull<u8>> {
         let new = Layout::from_size_align(size, layout.align()).ok()?;
-        match (Class::of(layout), Class::of(new)) {
+        match (SizeClass::of(layout), SizeClass::of(new)) {
             (Some(old), Some(new)) if old == new => return Some(memory),
             // SAFETY: by the caller's promise.
             (None, None) if unsafe { self.resize_frames(memory, layout.size(), size) } => {
@@ -141,7 +141,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     pub fn trim(&self) -> Bytes {
         let mut frames = 0;
         for LockedShard(shard) in &self.shards {
-            for class in Class::all() {
+            for class in SizeClass::all() {
                 let empty = shard.lock().take_empty(class);
                 if let Some(empty) = empty {
                     frames += class.frames() as u64;
@@ -167,12 +167,12 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         let leaving = leaving.align_outward(PAGEBLOCK_FRAMES as u64);
         let addresses = self.map.pointer(leaving.start())..self.map.pointer(leaving.end());
         for LockedShard(shard) in &self.shards {
-            Class::all().for_each(|class| shard.lock().set_aside(class, &addresses));
+            SizeClass::all().for_each(|class| shard.lock().set_aside(class, &addresses));
         }
     }
 
     #[inline]
-    fn alloc_small(&self, class: Class) -> Option<NonNull<u8>> {
+    fn alloc_small(&self, class: SizeClass) -> Option<NonNull<u8>> {
         let number = self.frames.platform().cpu() % SHARDS;
         let mut shard = self.shards[number].0.lock();
         if let Some(object) = shard.alloc(class) {
@@ -189,7 +189,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
 
     #[cold]
     #[allow(clippy::cast_possible_truncation, reason = "`new` allows at most 65536 shards")]
-    fn make_slab(&self, class: Class, shard: usize) -> Option<NonNull<Slab>> {
+    fn make_slab(&self, class: SizeClass, shard: usize) -> Option<NonNull<Slab>> {
         let frames = class.frames() as u64;
         let frames =
             self.frames.alloc_or_none(AllocRequest::frames(frames).aligned(frames))?.into_raw();
@@ -226,10 +226,10 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     unsafe fn resize_frames(&self, memory: NonNull<u8>, old: usize, size: usize) -> bool {
         let (old, new) = (self.frames_of(memory, old), self.frames_of(memory, size));
         if new.frames() <= old.frames() {
-            let rest = old.split_at(new.end()).1;
-            if !rest.is_empty() {
+            let remaining = old.split_at(new.end()).1;
+            if !remaining.is_empty() {
                 // SAFETY: by the caller's promise.
-                unsafe { self.free_frames(rest) };
+                unsafe { self.free_frames(remaining) };
             }
             return true;
         }
@@ -241,7 +241,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     fn frames_of(&self, memory: NonNull<u8>, bytes: usize) -> PfnRange {
         // The frames exist, because the memory was allocated.
         let frames = self.map.frames(memory.as_ptr(), bytes.max(1));
-        frames.known().unwrap_or(PfnRange::EMPTY)
+        frames.or_violation().unwrap_or(PfnRange::EMPTY)
     }
 
     /// Frees frames. The engine refuses the frames only if they are free already, so only if a
@@ -251,7 +251,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     /// The heap owns the frames, and nothing uses them any more.
     unsafe fn free_frames(&self, frames: PfnRange) {
         // SAFETY: by the caller's promise.
-        let _ = unsafe { self.frames.free_raw(frames) }.known();
+        let _ = unsafe { self.frames.free_raw(frames) }.or_violation();
     }
 }
 

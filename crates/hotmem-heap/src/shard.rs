@@ -1,6 +1,6 @@
 //! Keeps lists of the slabs that one CPU allocates from.
 
-use crate::class::{COUNT, Class};
+use crate::class::{COUNT, SizeClass};
 use crate::slab::Slab;
 use core::ops::Range;
 use core::ptr::{NonNull, null_mut};
@@ -24,7 +24,7 @@ impl Shard {
 
     /// Allocates an object, or returns `None` if no slab to allocate from has a free object.
     #[inline]
-    pub(crate) fn alloc(&mut self, class: Class) -> Option<NonNull<u8>> {
+    pub(crate) fn alloc(&mut self, class: SizeClass) -> Option<NonNull<u8>> {
         let slab = NonNull::new(self.first[class.index()])?;
         // SAFETY: slabs in the list belong to this shard and have free objects.
         unsafe {
@@ -75,7 +75,7 @@ impl Shard {
     }
 
     /// Removes an empty slab from this shard and returns it, or returns `None` if no slab is empty.
-    pub(crate) fn take_empty(&mut self, class: Class) -> Option<NonNull<Slab>> {
+    pub(crate) fn take_empty(&mut self, class: SizeClass) -> Option<NonNull<Slab>> {
         let mut next = NonNull::new(self.first[class.index()]);
         while let Some(slab) = next {
             // SAFETY: slabs in the list belong to this shard.
@@ -91,7 +91,7 @@ impl Shard {
     }
 
     /// Sets aside the slabs that begin within `addresses` and are neither full nor empty.
-    pub(crate) fn set_aside(&mut self, class: Class, addresses: &Range<*mut u8>) {
+    pub(crate) fn set_aside(&mut self, class: SizeClass, addresses: &Range<*mut u8>) {
         let mut next = NonNull::new(self.first[class.index()]);
         while let Some(slab) = next {
             // SAFETY: slabs in the list belong to this shard.
@@ -106,7 +106,7 @@ impl Shard {
 
     /// Makes a slab that is set aside available for allocations again. Returns false if no slab is
     /// set aside.
-    pub(crate) fn take_back_aside(&mut self, class: Class) -> bool {
+    pub(crate) fn take_back_aside(&mut self, class: SizeClass) -> bool {
         let slab = NonNull::new(self.first_aside[class.index()]);
         // SAFETY: slabs in the list belong to this shard.
         slab.map(|slab| unsafe { self.move_slab(slab, false) }).is_some()
@@ -125,7 +125,7 @@ impl Shard {
         }
     }
 
-    fn list(&mut self, class: Class, aside: bool) -> &mut *mut Slab {
+    fn list(&mut self, class: SizeClass, aside: bool) -> &mut *mut Slab {
         let lists = if aside { &mut self.first_aside } else { &mut self.first };
         &mut lists[class.index()]
     }
@@ -175,7 +175,7 @@ mod tests {
     use std::vec::Vec;
 
     /// Allocates a slab, which `drop_slab` frees.
-    fn new_slab(class: Class) -> NonNull<Slab> {
+    fn new_slab(class: SizeClass) -> NonNull<Slab> {
         // SAFETY: the layout of a slab has a size above 0. The memory of the slab was just allocated
         // with that layout, so it has the size and alignment of a slab.
         unsafe { Slab::make(NonNull::new(alloc(layout(class))).unwrap(), class, 0) }
@@ -189,11 +189,11 @@ mod tests {
         }
     }
 
-    fn layout(class: Class) -> Layout {
+    fn layout(class: SizeClass) -> Layout {
         Layout::from_size_align(class.slab_bytes(), class.slab_bytes()).unwrap()
     }
 
-    fn slab_of(object: NonNull<u8>, class: Class) -> NonNull<Slab> {
+    fn slab_of(object: NonNull<u8>, class: SizeClass) -> NonNull<Slab> {
         let slab = object.as_ptr().map_addr(|address| address & !(class.slab_bytes() - 1));
         NonNull::new(slab).unwrap().cast()
     }
@@ -201,7 +201,7 @@ mod tests {
     /// A shard, with objects of one class, and the number of its slabs.
     struct TestShard {
         shard: Shard,
-        class: Class,
+        class: SizeClass,
         slabs: usize,
     }
 
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn objects_do_not_overlap_and_all_empty_slabs_but_one_are_removed() {
-        for class in Class::all().step_by(if cfg!(miri) { 8 } else { 1 }) {
+        for class in SizeClass::all().step_by(if cfg!(miri) { 8 } else { 1 }) {
             let mut world = TestShard { shard: Shard::new(), class, slabs: 0 };
             let count = class.slab_bytes() / class.size() * 2 + 1;
             let numbers = (0..251).cycle().take(count);

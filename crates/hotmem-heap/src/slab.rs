@@ -1,6 +1,6 @@
 //! Allocates and frees the objects of a slab: objects of one size in a few frames, after a header.
 
-use crate::class::Class;
+use crate::class::SizeClass;
 use core::ptr::{NonNull, null_mut};
 
 /// The header at the start of a slab. Code that does not hold the lock of the slab's shard reads only
@@ -20,7 +20,7 @@ pub(crate) struct Slab {
     /// The number of the shard that the slab belongs to.
     pub(crate) shard: u16,
     /// The class of the slab's objects.
-    pub(crate) class: Class,
+    pub(crate) class: SizeClass,
     /// Whether the slab is set aside, so that no object is allocated from it.
     pub(crate) aside: bool,
 }
@@ -38,7 +38,7 @@ impl Slab {
     ///
     /// # Safety
     /// The caller owns `memory`, which has the size and alignment of a slab of this class.
-    pub(crate) unsafe fn make(memory: NonNull<u8>, class: Class, shard: u16) -> NonNull<Slab> {
+    pub(crate) unsafe fn make(memory: NonNull<u8>, class: SizeClass, shard: u16) -> NonNull<Slab> {
         let slab = memory.cast();
         let (next, before) = (null_mut(), null_mut());
         let (freed, fresh) = (null_mut(), class.first_offset(HEADER_BYTES));
@@ -57,25 +57,25 @@ impl Slab {
     #[inline]
     pub(crate) unsafe fn alloc(slab: NonNull<Slab>) -> Option<NonNull<u8>> {
         // SAFETY: by the caller's promise. The header does not overlap with objects.
-        let this = unsafe { &mut *slab.as_ptr() };
-        let object = match NonNull::new(this.freed) {
+        let header = unsafe { &mut *slab.as_ptr() };
+        let object = match NonNull::new(header.freed) {
             Some(object) => {
                 // SAFETY: a freed object belongs to the slab, and `free` has written its first
                 // bytes.
-                this.freed = unsafe { object.read() }.next;
+                header.freed = unsafe { object.read() }.next;
                 object.cast()
             }
             None => {
-                let at = this.fresh;
-                if at + this.class.size() > this.class.slab_bytes() {
+                let at = header.fresh;
+                if at + header.class.size() > header.class.slab_bytes() {
                     return None;
                 }
-                this.fresh += this.class.size();
+                header.fresh += header.class.size();
                 // SAFETY: the object from offset `at` on ends within the slab.
                 unsafe { slab.cast::<u8>().add(at) }
             }
         };
-        this.used += 1;
+        header.used += 1;
         Some(object)
     }
 
@@ -86,13 +86,13 @@ impl Slab {
     #[inline]
     pub(crate) unsafe fn free(slab: NonNull<Slab>, object: NonNull<u8>) {
         // SAFETY: by the caller's promise. The header does not overlap with objects.
-        let this = unsafe { &mut *slab.as_ptr() };
+        let header = unsafe { &mut *slab.as_ptr() };
         let object = object.cast::<FreedObject>();
         // SAFETY: the object has no user any more, and every object has the size and alignment of a
         // `FreedObject`.
-        unsafe { object.write(FreedObject { next: this.freed }) };
-        this.freed = object.as_ptr();
-        this.used -= 1;
+        unsafe { object.write(FreedObject { next: header.freed }) };
+        header.freed = object.as_ptr();
+        header.used -= 1;
     }
 
     /// Returns whether all objects are allocated.

@@ -1,6 +1,6 @@
 //! Tests the heap against a record of its allocations, from one thread and from several.
 
-use hotmem::{Blocker, Bytes, Frames, Hooks, Migration, PfnRange, Platform, Why};
+use hotmem::{Blocker, BlockerKind, Bytes, Frames, Hooks, Migration, PfnRange, Platform};
 use hotmem_heap::Heap;
 use hotmem_port::LinearMap;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Validated as _, boot, range};
@@ -137,7 +137,7 @@ proptest! {
     })]
 
     #[test]
-    fn objects_keep_their_contents_and_freeing_all_frees_all_frames(
+    fn objects_keep_their_contents_and_the_heap_frees_all_frames_at_the_end(
         steps in proptest::collection::vec(step(), 1..300)
     ) {
         with_heap(|heap, _| {
@@ -169,7 +169,7 @@ proptest! {
 
 /// Threads send their allocations to other threads, which free them.
 #[test]
-fn any_cpu_frees_objects_that_another_cpu_has_allocated() {
+fn a_cpu_can_free_objects_that_another_cpu_has_allocated() {
     let (threads, rounds) = if cfg!(miri) { (3, 60) } else { (4, 20_000) };
     with_heap(|heap, _| {
         let (senders, receivers): (Vec<_>, Vec<_>) =
@@ -197,9 +197,8 @@ fn any_cpu_frees_objects_that_another_cpu_has_allocated() {
     });
 }
 
-/// With one shard, all threads allocate from the same slabs.
 #[test]
-fn cpus_without_a_number_share_slabs() {
+fn all_cpus_share_the_slabs_of_one_shard() {
     let rounds = if cfg!(miri) { 100 } else { 100_000 };
     let memory = Memory::new(SIZE);
     let frames = Frames::new(Threads);
@@ -257,7 +256,7 @@ fn an_object_of_size_zero_has_any_alignment() {
 }
 
 #[test]
-fn a_heap_without_memory_returns_none() {
+fn an_allocation_without_free_memory_returns_none() {
     with_heap(|heap, frames| {
         // Allocates nearly all frames at once, and then objects until no memory is free.
         let frame = Layout::from_size_align(4096, 8).unwrap();
@@ -284,7 +283,7 @@ fn replace_all(heap: &Heap<'_, Threads, Lock>, objects: &mut [Object]) {
     }
 }
 
-/// Allocates seven objects of each of five sizes.
+/// Allocates seven objects of each of the five sizes.
 fn objects_of_all_sizes(heap: &Heap<'_, Threads, Lock>) -> Vec<Object> {
     let sizes = [24, 100, 500, 3000, 9000].into_iter().flat_map(|size| [size; 7]);
     let layouts = sizes.map(|size| Layout::from_size_align(size, 8).unwrap());
@@ -296,19 +295,20 @@ fn memory_is_vacated_while_objects_are_allocated_and_freed() {
     with_heap(|mut heap, frames| {
         let mut objects = objects_of_all_sizes(heap);
         let blocks = (0..SIZE / PAGEBLOCK).map(|number| range(number * PAGEBLOCK, PAGEBLOCK));
-        let mut emptied = 0;
+        let mut vacated = 0;
         for isolation in blocks.flat_map(|block| frames.isolate(block)) {
-            if let Some(Blocker { range: used, why: Why::Allocated }) = isolation.in_use() {
+            if let Some(Blocker { range: used, kind: BlockerKind::Allocated }) = isolation.in_use()
+            {
                 assert_eq!(heap.migrate(used), Migration::Unmovable("objects on the heap"));
                 replace_all(heap, &mut objects);
                 let blocker = isolation.in_use();
-                let is_moved = blocker.is_none_or(|blocker| blocker.why == Why::Metadata);
+                let is_moved = blocker.is_none_or(|blocker| blocker.kind == BlockerKind::Metadata);
                 assert!(is_moved, "{blocker:?}");
-                emptied += 1;
+                vacated += 1;
             }
             isolation.release();
         }
-        assert!(emptied >= 2, "single frames and runs lie in different pageblocks");
+        assert!(vacated >= 2, "single frames and runs do not lie in different pageblocks");
         objects.into_iter().for_each(|object| object.free(heap));
     });
 }

@@ -1,23 +1,24 @@
 //! Violates an invariant. Without debug assertions the violation is counted, with its location.
 
-use hotmem_invariant::{Known, first_violation, violated_invariants};
+use hotmem_invariant::{OrViolation, Violations, violated_invariants};
 
 /// Returns the last frame number. The caller promises that `frames` is not empty.
 fn last(frames: &[u64]) -> u64 {
     // If the promise is broken, frame 0 does the least harm.
-    frames.last().known().copied().unwrap_or(0)
+    frames.last().or_violation().copied().unwrap_or(0)
 }
 
 fn main() {
     assert_eq!(last(&[7, 8, 9]), 9);
-    println!("violations: {}", violated_invariants());
+    println!("violations: {}", violated_invariants().count);
     if cfg!(debug_assertions) {
         println!("with debug assertions the next call would panic: run the example with --release");
         return;
     }
     assert_eq!(last(&[]), 0);
-    let place = first_violation().expect("a violation was counted");
-    println!("violations: {}, first at {}:{}", violated_invariants(), place.file(), place.line());
+    let Violations { count, first } = violated_invariants();
+    let place = first.expect("a violation was counted");
+    println!("violations: {count}, first at {}:{}", place.file(), place.line());
 }
 
 #[test]

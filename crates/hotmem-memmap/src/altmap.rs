@@ -16,7 +16,7 @@ pub struct Altmap {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AltmapError {
     /// The reserved frames and the map leave no whole compound for data.
-    NotEnoughFree {
+    DeviceTooSmall {
         /// The frames of the device.
         device: PfnRange,
         /// The number of frames that the map needs.
@@ -38,7 +38,7 @@ impl Altmap {
         let align = layout.compound().frames().max(PAGEBLOCK_FRAMES as u64);
         // Reserve a map for the whole device, which is at least as large as the map of the data.
         let map_frames = layout.frames_needed(device);
-        let too_small = AltmapError::NotEnoughFree { device, map_frames };
+        let too_small = AltmapError::DeviceTooSmall { device, map_frames };
         let start = device.start().checked_add(reserved).ok_or(too_small)?;
         let map = PfnRange::with_len(start, map_frames).ok_or(too_small)?;
         let data = PfnRange::new(map.end(), device.end()).ok_or(too_small)?.align_inward(align);
@@ -61,7 +61,7 @@ impl Altmap {
 
 impl fmt::Display for AltmapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AltmapError::NotEnoughFree { device, map_frames } = self;
+        let AltmapError::DeviceTooSmall { device, map_frames } = self;
         write!(f, "{device} has no room for data behind {map_frames} frames of descriptors")
     }
 }

@@ -20,20 +20,22 @@ pub trait Describe {
     type Words: Words;
 
     /// The number of frames in a run, a power of two. A run begins at each multiple of this number.
-    /// The step from one descriptor to the next must be constant only within a run.
-    const RUN: u64 = SECTION_FRAMES as u64;
+    /// Within a run, each word of a descriptor should differ from that of the descriptor before by
+    /// the same amount, its *step*: see [`words`](Self::words).
+    const RUN_FRAMES: u64 = SECTION_FRAMES as u64;
     /// How many of the first tails of a compound hold data of the compound, and so differ from the
     /// other tails.
     const METADATA_TAILS: u64 = 0;
-    /// Whether [`pageblock`](Self::pageblock) is called.
-    const READS_PAGEBLOCKS: bool = false;
+    /// Whether [`init_pageblock`](Self::init_pageblock) must be called.
+    const INITIALISES_PAGEBLOCKS: bool = false;
 
     /// Returns the words of the descriptor of a frame.
     ///
-    /// From one frame to the next in the same role and compound, each word should grow by a constant
-    /// step, which is often 0. The step may change at multiples of [`RUN`](Self::RUN) frames and
-    /// after the [`METADATA_TAILS`](Self::METADATA_TAILS). If the last descriptor of a run does not
-    /// follow the step, the descriptors of the run are written one by one. If only descriptors in the
+    /// From one frame to the next in the same role and compound, each word should grow by a
+    /// constant step, which is often 0. The step may change at multiples of
+    /// [`RUN_FRAMES`](Self::RUN_FRAMES) frames and after the
+    /// [`METADATA_TAILS`](Self::METADATA_TAILS). If the last descriptor of a run does not follow
+    /// the step, the descriptors of the run are written one by one. If only descriptors in the
     /// middle of a run do not follow the step, they are written wrongly.
     fn words(&self, frame: &Frame) -> Self::Words;
 
@@ -50,13 +52,14 @@ pub trait Describe {
         words.write(slot);
     }
 
-    /// Initialises the kernel's own data of a pageblock. Called for each pageblock whose first frame
-    /// `pfn` is described, in ascending order, if [`READS_PAGEBLOCKS`](Self::READS_PAGEBLOCKS) is true.
+    /// Initialises the kernel's own data of a pageblock. Called for each pageblock whose first
+    /// frame `pfn` is described, in ascending order, if
+    /// [`INITIALISES_PAGEBLOCKS`](Self::INITIALISES_PAGEBLOCKS) is true.
     ///
     /// The descriptor in `slot` has been written by ordinary stores and may be read at once. `slot` is
     /// `None` if the frame is a [shared tail](crate::Memmap::sharing_tails) of a compound that is
     /// larger than a pageblock, because the slot of such a tail need not be mapped yet.
-    fn pageblock(&self, pfn: Pfn, slot: Option<&MaybeUninit<Self::Descriptor>>) {
+    fn init_pageblock(&self, pfn: Pfn, slot: Option<&MaybeUninit<Self::Descriptor>>) {
         let _ = (pfn, slot);
     }
 }
@@ -108,7 +111,7 @@ pub struct SectionField {
 }
 
 impl SectionField {
-    /// The number of bits in the field, which hold the number of any section.
+    /// The number of bits in the field. They suffice for the number of any section.
     pub const BITS: u32 = (PFN_LIMIT / SECTION_FRAMES as u64).ilog2() + 1;
 
     const MASK: u64 = (1 << SectionField::BITS) - 1;

@@ -60,7 +60,7 @@ use hotmem_addr::{Bytes, PfnRange};
 /// let first = NonNull::from(map.as_mut_slice()).cast();
 /// // SAFETY: the pages with `Backing::Own` are mapped from `first` on, and nothing else uses them.
 /// let slots = unsafe { Slots::mapped(range, first, layout) }?;
-/// assert_eq!(memmap.describe(slots)?, Bytes::kib(16));
+/// assert_eq!(memmap.describe(slots)?, Bytes(16 << 10));
 /// # assert_eq!((own, shared), (4, 28));
 /// # // SAFETY: the head at 512 and all of `tails` have been written.
 /// # unsafe { assert_eq!((map[512].assume_init()[0], tails[63].assume_init()[0]), (1, 0)) };
@@ -97,7 +97,7 @@ pub enum ShareError {
     /// The descriptors of a compound fill at most one frame, which holds the head.
     NothingToShare(Compound),
     /// The frame size is not a multiple of this descriptor size.
-    DescriptorSize(usize),
+    BadDescriptorSize(usize),
     /// The tails with data of the compound do not fit in the head's frame.
     MetadataTails(u64),
 }
@@ -117,7 +117,7 @@ impl MapLayout {
     ) -> Result<MapLayout, ShareError> {
         let layout = MapLayout { shares_tails: true, ..MapLayout::unshared::<D>(compound) };
         if !layout.descriptor_bytes.is_power_of_two() || layout.descriptor_bytes > FRAME_SIZE {
-            return Err(ShareError::DescriptorSize(size_of::<D>()));
+            return Err(ShareError::BadDescriptorSize(size_of::<D>()));
         }
         if layout.compound_bytes() <= FRAME_SIZE {
             return Err(ShareError::NothingToShare(compound));
@@ -212,7 +212,7 @@ impl fmt::Display for ShareError {
             ShareError::NothingToShare(compound) => {
                 write!(f, "the descriptors of a {compound:?} fill no more than one frame")
             }
-            ShareError::DescriptorSize(bytes) => {
+            ShareError::BadDescriptorSize(bytes) => {
                 write!(f, "the frame size is not a multiple of descriptors of {bytes} bytes")
             }
             ShareError::MetadataTails(tails) => {

@@ -54,7 +54,7 @@
 //! let device = Device { id: 7 };
 //! let memmap = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &device);
 //! let written = memmap.describe(Slots::of(range, &mut map)?)?;
-//! assert_eq!(written, Bytes::kib(64));
+//! assert_eq!(written, Bytes(64 << 10));
 //! // SAFETY: every slot of the range has been written, and any words are a valid `Page`.
 //! let (head, tail) = unsafe { (map[512].assume_init_ref(), map[513].assume_init_ref()) };
 //! assert_eq!((head.refcount, head.compound), (1, 9));

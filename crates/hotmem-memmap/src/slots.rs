@@ -100,12 +100,12 @@ impl<'m, D> Slots<'m, D> {
     /// fewer compound pages.
     pub fn parts(self, parts: u64, compound: Compound) -> impl Iterator<Item = Slots<'m, D>> {
         let part_frames = self.range.frames().div_ceil(parts.max(1));
-        let mut rest = Some(self);
+        let mut remaining = Some(self);
         core::iter::from_fn(move || {
-            let slots = rest.take().filter(|slots| !slots.range.is_empty())?;
+            let slots = remaining.take().filter(|slots| !slots.range.is_empty())?;
             let end = slots.range.start().checked_add(part_frames).unwrap_or(Pfn::LIMIT);
             let (part, after_part) = slots.split_at(end.align_up(compound.frames()));
-            rest = Some(after_part);
+            remaining = Some(after_part);
             Some(part)
         })
     }
@@ -130,11 +130,11 @@ impl<'m, D> Slots<'m, D> {
     /// many slots were skipped.
     pub(crate) fn skip(&mut self, frames: u64) -> usize {
         let end = self.range.start().checked_add(frames).unwrap_or(Pfn::LIMIT);
-        let (skipped, rest) = self.range.split_at(end);
+        let (skipped, remaining) = self.range.split_at(end);
         let frames = index(skipped.frames());
         // SAFETY: the result is at most the end of the slots, because `skipped` lies within `range`.
         self.base = unsafe { self.base.add(frames) };
-        self.range = rest;
+        self.range = remaining;
         frames
     }
 }

@@ -39,13 +39,13 @@ pub enum DescribeError {
 
 impl<'a, B: Describe> Memmap<'a, B> {
     /// Makes a `Memmap` for memory of this kind, with pages of the size `compound` and descriptors as
-    /// `definition` defines them. The stores are [`Stores::GENERAL`] unless
+    /// `definition` defines them. The stores are [`Stores::GENERAL_REGISTERS`] unless
     /// [`stores`](Self::stores) changes them.
     #[must_use]
     pub const fn new(kind: Kind, compound: Compound, definition: &'a B) -> Self {
-        const { assert!(B::RUN.is_power_of_two(), "`RUN` must be a power of two") };
+        const { assert!(B::RUN_FRAMES.is_power_of_two(), "`RUN_FRAMES` must be a power of two") };
         let layout = MapLayout::unshared::<B::Descriptor>(compound);
-        Memmap { kind, layout, stores: Stores::GENERAL, definition }
+        Memmap { kind, layout, stores: Stores::GENERAL_REGISTERS, definition }
     }
 
     /// Chooses the store instructions. Where vector registers may be used, choose [`Stores::best`] or
@@ -148,11 +148,11 @@ impl<'a, B: Describe> Memmap<'a, B> {
             self.write_frames(plain_tails, slots, stream, tail);
         }
         slots.skip(unwritten.frames());
-        if B::READS_PAGEBLOCKS {
+        if B::INITIALISES_PAGEBLOCKS {
             // Call `pageblock` also for pageblocks whose first frame has a shared descriptor.
             for block in unwritten.chunks(PAGEBLOCK_FRAMES as u64).filter(|b| starts_pageblock(*b))
             {
-                self.definition.pageblock(block.start(), None);
+                self.definition.init_pageblock(block.start(), None);
             }
         }
     }
@@ -167,21 +167,22 @@ impl<'a, B: Describe> Memmap<'a, B> {
         stream: Option<&Stream<'m>>,
         role: impl Fn(Pfn) -> Role + Copy,
     ) {
-        for run in pfns.chunks(B::RUN) {
-            if !B::READS_PAGEBLOCKS {
+        for run in pfns.chunks(B::RUN_FRAMES) {
+            if !B::INITIALISES_PAGEBLOCKS {
                 self.write_run(run, slots.take(run.frames()), stream, role);
                 continue;
             }
             for block in run.chunks(PAGEBLOCK_FRAMES as u64) {
-                let (first, rest) = split(block, u64::from(starts_pageblock(block)));
+                let (first, remaining) = split(block, u64::from(starts_pageblock(block)));
                 for slot in slots.take(first.frames()) {
                     if let Some(stream) = stream {
-                        stream.expect_stores(slots.address_after(PAGEBLOCK_FRAMES as u64 - 1));
+                        stream
+                            .prefetch_for_stores(slots.address_after(PAGEBLOCK_FRAMES as u64 - 1));
                     }
                     self.write_frame(first.start(), slot, stream.is_none(), role);
-                    self.definition.pageblock(first.start(), Some(slot));
+                    self.definition.init_pageblock(first.start(), Some(slot));
                 }
-                self.write_run(rest, slots.take(rest.frames()), stream, role);
+                self.write_run(remaining, slots.take(remaining.frames()), stream, role);
             }
         }
     }

@@ -1,15 +1,16 @@
-//! Maps and unmaps pages. Shows what the kernel is told about unmapped pages, and how often TLBs are
-//! flushed.
+//! Maps and unmaps pages. Prints the unmapped pages that the kernel receives, and the number of
+//! TLB flushes.
 
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     AtomicU64, Batch, Entry, Flags, Flush, Level, Native, Owner, PageTables, Run, Space, Table,
-    Tables, Unmap, VirtRange, slot_at,
+    Tables, Unmap, VirtRange, find_entry,
 };
 use std::sync::atomic::Ordering;
 use std::{array, cell::Cell};
 
-/// Frames 0 to 7, which can be tables. A kernel accesses its frames through its direct map.
+/// Frames 0 to 7, each of which can be a page table. The frames of a kernel are accessed through its
+/// direct map instead.
 struct Ram(Vec<Table>);
 
 impl Tables for &Ram {
@@ -55,11 +56,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tables.map(Run { virt, entry, level: Level::L1 }, &mut kernel)?;
     println!("mapped: {virt:?} by {} tables", 7 - kernel.free.len());
 
-    // If a program writes to the last page, the processor sets Accessed and Dirty.
-    let slot = slot_at(tables.mmu(), space, virt.last())?;
+    // When a program writes to a page, the processor sets Accessed and Dirty in the page's entry.
+    // There is no program here, so set both flags of the last page.
+    let slot = find_entry(tables.mmu(), space, virt.last())?;
     let ram = &ram;
     let table = ram.table(slot.at.table()).ok_or("no such table")?;
-    table[slot.at.index()].fetch_or(Flags::USED.bits(), Ordering::Relaxed);
+    table[slot.at.index()].fetch_or(Flags::ACCESSED_DIRTY.bits(), Ordering::Relaxed);
 
     tables.unmap_range(virt, Unmap::default(), &mut kernel)?;
     println!("flushed {} times, {} tables are free", flushes.get(), kernel.free.len());

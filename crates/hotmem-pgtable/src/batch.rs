@@ -1,4 +1,4 @@
-//! Defines batches: lists of entries that a machine changes together.
+//! Defines batches: lists of entries that an `Mmu` changes in one step.
 
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE_ENTRIES, Level};
 use crate::space::Space;
@@ -11,7 +11,7 @@ const CAPACITY: usize = if cfg!(loom) { 4 } else { 512 };
 
 /// An entry that is to be changed, with the value that was read from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slot {
+pub struct LocatedEntry {
     /// The lowest virtual address that the entry maps.
     pub virt: u64,
     /// The entry's physical address.
@@ -22,9 +22,9 @@ pub struct Slot {
     pub level: Level,
 }
 
-/// Consecutive slots of one table. `E` is a slice of their entries.
+/// Consecutive entries of one table. `E` is a slice of their values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slots<E> {
+pub struct LocatedEntries<E> {
     /// The lowest virtual address that the first entry maps.
     pub virt: u64,
     /// The first entry's physical address.
@@ -36,17 +36,28 @@ pub struct Slots<E> {
     pub level: Level,
 }
 
-/// A list of entries, in the order in which they were added, that a machine changes together. A
+/// A list of entries, in the order in which they were added, that an `Mmu` changes in one step. A
 /// batch takes 20 KiB, so a kernel should not keep it on a stack.
 #[derive(Clone)]
 pub struct Batch {
     entries: [Entry; CAPACITY],
     len: usize,
-    /// The runs of consecutive entries. The `entries` of a run is the index in the batch that
-    /// follows its last entry.
-    runs: [Slots<usize>; CAPACITY],
+    runs: [EntryRun; CAPACITY],
     runs_len: usize,
     roots: Roots,
+}
+
+/// Consecutive entries of one table in a batch.
+#[derive(Clone, Copy)]
+struct EntryRun {
+    /// The lowest virtual address that the first entry maps.
+    virt: u64,
+    /// The first entry's physical address.
+    at: EntryAddr,
+    /// The index in the batch after the last entry.
+    end: usize,
+    /// The level of the table that holds the entries.
+    level: Level,
 }
 
 /// The kernel's and the user's root of the address space that a batch belongs to, if the space has
@@ -64,64 +75,83 @@ impl Roots {
     }
 }
 
-impl Slot {
+impl LocatedEntry {
     /// Returns the kind of the entry.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.entry.kind(self.level)
     }
 
-    pub(crate) fn as_slots(&self) -> Slots<&[Entry]> {
-        let Slot { virt, at, level, .. } = *self;
-        Slots { virt, at, level, entries: core::slice::from_ref(&self.entry) }
+    pub(crate) fn as_entries(&self) -> LocatedEntries<&[Entry]> {
+        let LocatedEntry { virt, at, level, .. } = *self;
+        LocatedEntries { virt, at, level, entries: core::slice::from_ref(&self.entry) }
     }
 }
 
-impl<E> Slots<E> {
-    /// Returns the slot that is `number` slots after the first one, with the value `entry`.
+/// Returns the entry that is `number` entries after a first entry of the same table. The first
+/// entry is at `at`, and maps `virt`. The returned entry has the value `entry`.
+#[inline]
+fn entry_after(
+    virt: u64,
+    at: EntryAddr,
+    level: Level,
+    number: usize,
+    entry: Entry,
+) -> LocatedEntry {
+    let (after, bytes) = (number as u64, level.entry_span().0);
+    LocatedEntry { virt: virt.wrapping_add(after * bytes), at: at.after(after), entry, level }
+}
+
+impl EntryRun {
+    /// Returns the entry that is `number` entries after the first one, with the value `entry`.
     #[inline]
-    fn slot(&self, number: usize, entry: Entry) -> Slot {
-        let (after, bytes) = (number as u64, self.level.entry_bytes().0);
-        let virt = self.virt.wrapping_add(after * bytes);
-        Slot { virt, at: self.at.after(after), entry, level: self.level }
+    fn nth_entry(&self, number: usize, entry: Entry) -> LocatedEntry {
+        entry_after(self.virt, self.at, self.level, number, entry)
     }
 
-    fn with_entries<T>(&self, entries: T) -> Slots<T> {
-        Slots { virt: self.virt, at: self.at, level: self.level, entries }
+    fn with_entries<E>(&self, entries: E) -> LocatedEntries<E> {
+        LocatedEntries { virt: self.virt, at: self.at, level: self.level, entries }
     }
 }
 
-impl<'e> Slots<&'e [Entry]> {
-    /// Returns the virtual address after the last one that the slots map.
+impl<'e> LocatedEntries<&'e [Entry]> {
+    /// Returns the entry that is `number` entries after the first one, with the value `entry`.
+    #[inline]
+    fn nth_entry(&self, number: usize, entry: Entry) -> LocatedEntry {
+        entry_after(self.virt, self.at, self.level, number, entry)
+    }
+
+    /// Returns the virtual address after the last one that the entries map.
     pub(crate) fn end(&self) -> u64 {
-        self.slot(self.entries.len(), Entry::EMPTY).virt
+        self.nth_entry(self.entries.len(), Entry::EMPTY).virt
     }
 
-    /// Iterates over the slots one by one.
-    pub fn each(self) -> impl Iterator<Item = Slot> + 'e {
-        self.entries.iter().enumerate().map(move |(number, &entry)| self.slot(number, entry))
+    /// Iterates over the entries one by one.
+    pub fn each(self) -> impl Iterator<Item = LocatedEntry> + 'e {
+        self.entries.iter().enumerate().map(move |(number, &entry)| self.nth_entry(number, entry))
     }
 
-    /// Returns whether these slots begin at `next`, the slot after one of the same table.
+    /// Returns whether these entries can be appended to a run. `next` is the entry after the last
+    /// one of the run. If its index is 0, the run ends with its table, and nothing can be appended.
     #[inline]
-    fn begin_at(&self, next: Slot) -> bool {
+    fn continue_run_at(&self, next: LocatedEntry) -> bool {
         let same_table = next.at.index() != 0;
         (self.at, self.virt, self.level) == (next.at, next.virt, next.level) && same_table
     }
 
-    /// Returns the slots whose numbers are in `range`, or no slots if `range` passes the last slot.
+    /// Returns the entries whose numbers are in `range`, or none if `range` passes the last entry.
     #[must_use]
-    pub fn part(self, range: Range<usize>) -> Slots<&'e [Entry]> {
-        let Slot { virt, at, level, .. } = self.slot(range.start, Entry::EMPTY);
-        Slots { virt, at, level, entries: self.entries.get(range).unwrap_or_default() }
+    pub fn part(self, range: Range<usize>) -> LocatedEntries<&'e [Entry]> {
+        let LocatedEntry { virt, at, level, .. } = self.nth_entry(range.start, Entry::EMPTY);
+        LocatedEntries { virt, at, level, entries: self.entries.get(range).unwrap_or_default() }
     }
 
-    /// Iterates over the maximal runs of slots for whose entries `is_wanted` returns true.
+    /// Iterates over the maximal runs of entries for which `is_wanted` returns true.
     #[inline]
     pub(crate) fn runs_where(
         self,
         is_wanted: impl Fn(Entry) -> bool,
-    ) -> impl Iterator<Item = Slots<&'e [Entry]>> {
+    ) -> impl Iterator<Item = LocatedEntries<&'e [Entry]>> {
         let mut next = 0;
         iter::from_fn(move || {
             let remaining = self.entries.get(next..)?;
@@ -140,13 +170,13 @@ impl Batch {
     #[must_use]
     pub const fn new() -> Batch {
         let at = EntryAddr::new(Pfn::ZERO, 0);
-        let no_run = Slots { virt: 0, at, entries: 0, level: Level::L1 };
+        let no_run = EntryRun { virt: 0, at, end: 0, level: Level::L1 };
         let runs = [no_run; CAPACITY];
         let entries = [Entry::EMPTY; CAPACITY];
         Batch { entries, len: 0, runs, runs_len: 0, roots: Roots(None) }
     }
 
-    /// Empties the batch, and makes it one of `space`.
+    /// Empties the batch, and assigns it to `space`.
     pub(crate) fn begin(&mut self, space: Space) {
         self.clear();
         self.roots = Roots(space.user_root.map(|user| (space.root, user)));
@@ -176,20 +206,20 @@ impl Batch {
         self.len == 0
     }
 
-    /// Iterates over the batch in runs of consecutive slots.
-    pub fn slots(&self) -> impl Iterator<Item = Slots<&[Entry]>> {
+    /// Iterates over the batch in runs of consecutive entries.
+    pub fn entry_runs(&self) -> impl Iterator<Item = LocatedEntries<&[Entry]>> {
         let mut start = 0;
         self.runs.iter().take(self.runs_len).map(move |run| {
-            let range = core::mem::replace(&mut start, run.entries)..run.entries;
+            let range = core::mem::replace(&mut start, run.end)..run.end;
             run.with_entries(self.entries.get(range).unwrap_or_default())
         })
     }
 
-    /// Iterates over the batch in runs of consecutive slots, whose entries can be changed.
-    pub fn slots_mut(&mut self) -> impl Iterator<Item = Slots<&mut [Entry]>> {
+    /// Iterates over the batch in runs of consecutive entries, whose entries can be changed.
+    pub fn entry_runs_mut(&mut self) -> impl Iterator<Item = LocatedEntries<&mut [Entry]>> {
         let (mut start, mut entries) = (0, self.entries.as_mut_slice());
         self.runs.iter().take(self.runs_len).map_while(move |run| {
-            let count = run.entries - core::mem::replace(&mut start, run.entries);
+            let count = run.end - core::mem::replace(&mut start, run.end);
             let (run_entries, remaining) =
                 core::mem::take(&mut entries).split_at_mut_checked(count)?;
             entries = remaining;
@@ -197,32 +227,32 @@ impl Batch {
         })
     }
 
-    /// Returns slot `number` of the batch.
+    /// Returns entry number `number` of the batch.
     #[must_use]
-    pub fn get(&self, number: usize) -> Option<Slot> {
+    pub fn get(&self, number: usize) -> Option<LocatedEntry> {
         let entry = *self.entries.get(..self.len)?.get(number)?;
         let runs = self.runs.get(..self.runs_len)?;
-        let index = runs.partition_point(|run| run.entries <= number);
-        let start = index.checked_sub(1).map_or(0, |before| runs[before].entries);
-        Some(runs.get(index)?.slot(number - start, entry))
+        let index = runs.partition_point(|run| run.end <= number);
+        let start = index.checked_sub(1).map_or(0, |before| runs[before].end);
+        Some(runs.get(index)?.nth_entry(number - start, entry))
     }
 
-    /// Returns the virtual address of slot `number`. If `number` is the number of slots, returns
-    /// the address after the last slot.
+    /// Returns the virtual address that entry `number` maps. If `number` is the number of entries,
+    /// returns the address after the last entry.
     pub(crate) fn address_of(&self, number: usize) -> Option<u64> {
-        let end = || self.slots().last().map(|slots| slots.end());
-        self.get(number).map(|slot| slot.virt).or_else(end)
+        let end = || self.entry_runs().last().map(|located| located.end());
+        self.get(number).map(|located| located.virt).or_else(end)
     }
 
     /// Shortens the batch to its first `len` entries. A shorter batch stays as it is.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
         let runs = self.runs.get_mut(..self.runs_len).unwrap_or_default();
-        self.runs_len = runs.partition_point(|run| run.entries < self.len);
+        self.runs_len = runs.partition_point(|run| run.end < self.len);
         if self.len > 0
             && let Some(last) = runs.get_mut(self.runs_len)
         {
-            last.entries = self.len;
+            last.end = self.len;
             self.runs_len += 1;
         }
     }
@@ -241,43 +271,44 @@ impl Batch {
         self.len == CAPACITY
     }
 
-    /// Adds a slot. Returns false, and changes nothing, if the batch is full.
-    pub fn push(&mut self, slot: Slot) -> bool {
-        self.extend(slot.as_slots()) == 1
+    /// Adds an entry. Returns false, and changes nothing, if the batch is full.
+    pub fn push(&mut self, located: LocatedEntry) -> bool {
+        self.extend(located.as_entries()) == 1
     }
 
-    /// Adds the slots, the first ones first, until the batch is full. Returns how many it has
+    /// Adds the entries, the first ones first, until the batch is full. Returns how many it has
     /// added.
     #[inline]
-    pub(crate) fn extend(&mut self, slots: Slots<&[Entry]>) -> usize {
+    pub(crate) fn extend(&mut self, located: LocatedEntries<&[Entry]>) -> usize {
         let free_entries = self.entries.get_mut(self.len..).unwrap_or_default();
-        let count = free_entries.len().min(slots.entries.len());
+        let count = free_entries.len().min(located.entries.len());
         if count == 0 {
             return 0;
         }
-        // Copy a whole cache line of entries, as a walk of dense tables yields it, without a call
-        // or a loop.
-        match (free_entries.first_chunk_mut::<LINE_ENTRIES>(), slots.entries.try_into()) {
+        // A walk of dense tables yields whole cache lines of entries. Copy them without a call or a
+        // loop.
+        match (free_entries.first_chunk_mut::<LINE_ENTRIES>(), located.entries.try_into()) {
             (Some(free_line), Ok::<&[_; LINE_ENTRIES], _>(line)) => *free_line = *line,
             _ => free_entries
                 .iter_mut()
-                .zip(slots.entries)
+                .zip(located.entries)
                 .for_each(|(free_entry, entry)| *free_entry = *entry),
         }
         let continues_last_run = match self.runs.get(..self.runs_len).unwrap_or_default() {
             [.., before, last] => {
-                slots.begin_at(last.slot(self.len - before.entries, Entry::EMPTY))
+                located.continue_run_at(last.nth_entry(self.len - before.end, Entry::EMPTY))
             }
-            [last] => slots.begin_at(last.slot(self.len, Entry::EMPTY)),
+            [last] => located.continue_run_at(last.nth_entry(self.len, Entry::EMPTY)),
             [] => false,
         };
         if !continues_last_run && let Some(free_run) = self.runs.get_mut(self.runs_len) {
-            *free_run = slots.with_entries(0);
+            let LocatedEntries { virt, at, level, .. } = located;
+            *free_run = EntryRun { virt, at, end: 0, level };
             self.runs_len += 1;
         }
         self.len += count;
         if let [.., last] = self.runs.get_mut(..self.runs_len).unwrap_or_default() {
-            last.entries = self.len;
+            last.end = self.len;
         }
         count
     }
@@ -285,7 +316,7 @@ impl Batch {
 
 impl core::fmt::Debug for Batch {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_list().entries(self.slots()).finish()
+        f.debug_list().entries(self.entry_runs()).finish()
     }
 }
 
@@ -300,35 +331,38 @@ mod tests {
     use super::*;
     use crate::entry::Flags;
 
-    fn slot(table: u64, index: usize, virt: u64) -> Slot {
+    fn located(table: u64, index: usize, virt: u64) -> LocatedEntry {
         let at = EntryAddr::new(Pfn::new(table).unwrap(), index);
         let entry = Entry::from_bits(virt | Flags::PRESENT.bits());
-        Slot { virt, at, entry, level: Level::L1 }
+        LocatedEntry { virt, at, entry, level: Level::L1 }
     }
 
     #[test]
-    fn slots_of_a_table_that_follow_each_other_are_together() {
+    fn consecutive_entries_of_a_table_form_one_run() {
         let mut batch = Batch::new();
-        // The next table lies in the next frame, but its slots do not continue those of the first
+        // The next table lies in the next frame, but its entries do not continue those of the first
         // table.
-        let slots = [
-            slot(7, 510, 0x1fe000),
-            slot(7, 511, 0x1ff000),
-            slot(8, 0, 0x200000),
-            slot(8, 2, 0x202000),
-            slot(8, 3, 0x40203000),
+        let located = [
+            located(7, 510, 0x1fe000),
+            located(7, 511, 0x1ff000),
+            located(8, 0, 0x200000),
+            located(8, 2, 0x202000),
+            located(8, 3, 0x40203000),
         ];
-        for slot in &slots {
-            assert!(batch.push(*slot));
+        for located in &located {
+            assert!(batch.push(*located));
         }
         assert_eq!(
-            batch.slots().map(|slots| slots.entries.len()).collect::<Vec<_>>(),
+            batch.entry_runs().map(|located| located.entries.len()).collect::<Vec<_>>(),
             [2, 1, 1, 1]
         );
-        assert_eq!(batch.slots().flat_map(Slots::each).collect::<Vec<_>>(), slots);
+        assert_eq!(batch.entry_runs().flat_map(LocatedEntries::each).collect::<Vec<_>>(), located);
         for len in (0..=5).rev() {
             batch.truncate(len);
-            assert_eq!(batch.slots().flat_map(Slots::each).collect::<Vec<_>>(), slots[..len]);
+            assert_eq!(
+                batch.entry_runs().flat_map(LocatedEntries::each).collect::<Vec<_>>(),
+                located[..len]
+            );
             assert_eq!((batch.len(), batch.get(len), batch.is_empty()), (len, None, len == 0));
         }
     }
@@ -338,22 +372,23 @@ mod tests {
         let mut batch = Batch::new();
         let at = EntryAddr::new(Pfn::new(7).unwrap(), 0);
         let entries = [Entry::from_bits(1); 300];
-        let slots = Slots { virt: 0, at, level: Level::L1, entries: entries.as_slice() };
-        assert_eq!([300, 212, 0], [(); 3].map(|()| batch.extend(slots)));
+        let located = LocatedEntries { virt: 0, at, level: Level::L1, entries: entries.as_slice() };
+        assert_eq!([300, 212, 0], [(); 3].map(|()| batch.extend(located)));
         assert!(batch.is_full());
-        assert_eq!(batch.slots().count(), 2, "the same twice");
+        assert_eq!(batch.entry_runs().count(), 2, "located that are added twice are two runs");
     }
 
     #[test]
     fn parts_are_maximal_runs() {
         let entries = [0, 1, 1, 0, 0, 1].map(Entry::from_bits);
         let at = EntryAddr::new(Pfn::new(7).unwrap(), 8);
-        let slots = Slots { virt: 0x8000, at, level: Level::L1, entries: entries.as_slice() };
-        let parts: Vec<_> = slots.runs_where(|entry| !entry.is_empty()).collect();
+        let located =
+            LocatedEntries { virt: 0x8000, at, level: Level::L1, entries: entries.as_slice() };
+        let parts: Vec<_> = located.runs_where(|entry| !entry.is_empty()).collect();
         let part = |number: usize, count| {
             let at = EntryAddr::new(Pfn::new(7).unwrap(), 8 + number);
             let virt = 0x8000 + 0x1000 * number as u64;
-            Slots { virt, at, level: Level::L1, entries: &entries[number..number + count] }
+            LocatedEntries { virt, at, level: Level::L1, entries: &entries[number..number + count] }
         };
         assert_eq!(parts, [part(1, 2), part(5, 1)]);
     }

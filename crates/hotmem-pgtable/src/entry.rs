@@ -1,7 +1,7 @@
 //! Defines an entry of a page table: see Intel SDM volume 3, 4.5, and AMD APM volume 2, 5.3.
 
 use hotmem_addr::{Bytes, Pfn};
-use hotmem_invariant::Known;
+use hotmem_invariant::OrViolation;
 
 /// The number of address bits that select an entry of one table. There are fewer under loom, whose
 /// machines are small.
@@ -106,21 +106,21 @@ impl Level {
     /// Returns the number of bytes that one entry of this level spans: 4 KiB, 2 MiB, 1 GiB and so
     /// on.
     #[must_use]
-    pub const fn entry_bytes(self) -> Bytes {
+    pub const fn entry_span(self) -> Bytes {
         Bytes(1 << (PAGE_SHIFT + INDEX_BITS * (self as u32 - 1)))
     }
 
     /// Returns the index of the entry for an offset into the root's span, in a table of this level.
     pub(crate) fn index(self, offset: u64) -> usize {
         // The remainder is below `ENTRIES`; the quotient may not fit in 32 bits.
-        let index = offset / self.entry_bytes().0 % ENTRIES as u64;
-        usize::try_from(index).known().unwrap_or_default()
+        let index = offset / self.entry_span().0 % ENTRIES as u64;
+        usize::try_from(index).or_violation().unwrap_or_default()
     }
 
     /// Returns the number of bytes that a table of this level spans.
     #[must_use]
-    pub const fn table_bytes(self) -> Bytes {
-        Bytes(self.entry_bytes().0 << INDEX_BITS)
+    pub const fn table_span(self) -> Bytes {
+        Bytes(self.entry_span().0 << INDEX_BITS)
     }
 }
 
@@ -157,7 +157,7 @@ impl Entry {
     #[must_use]
     pub fn frame(self, level: Level) -> Option<Pfn> {
         let size = if self.kind(level) == Kind::Page { level } else { Level::L1 };
-        let address = self.0 & ADDRESS & !(size.entry_bytes().0 - 1);
+        let address = self.0 & ADDRESS & !(size.entry_span().0 - 1);
         self.is_present().then(|| Pfn::containing(address)).flatten()
     }
 
@@ -170,14 +170,14 @@ impl Entry {
     /// Returns whether no bit except Accessed and Dirty is set.
     #[must_use]
     pub const fn is_empty(self) -> bool {
-        self.0 & !Flags::USED.bits() == 0
+        self.0 & !Flags::ACCESSED_DIRTY.bits() == 0
     }
 
     /// Returns whether no processor will set Accessed or Dirty in the entry, because the entry is
     /// not present or has both bits already.
     #[must_use]
     pub const fn is_settled(self) -> bool {
-        !self.is_present() || self.flags().contains(Flags::USED)
+        !self.is_present() || self.flags().contains(Flags::ACCESSED_DIRTY)
     }
 
     /// Returns the kind of this entry in a table of this level.
@@ -212,7 +212,7 @@ impl Entry {
     /// on. Returns `None` if no page of this level can begin at `frame`.
     #[must_use]
     pub const fn moved_to(self, frame: Pfn, level: Level) -> Option<Entry> {
-        let within = level.entry_bytes().0 - 1;
+        let within = level.entry_span().0 - 1;
         let address = frame.phys_addr();
         let kept_bits = self.0 & (!ADDRESS | LARGE_PAT & within);
         if address & within == 0 { Some(Entry(kept_bits | address)) } else { None }
@@ -222,7 +222,7 @@ impl Entry {
     /// `level` is the level of the large page.
     pub(crate) fn part(self, level: Level, index: usize) -> Option<Entry> {
         let below = level.below()?;
-        let offset = index as u64 * below.entry_bytes().0;
+        let offset = index as u64 * below.entry_span().0;
         let address = self.frame(level)?.phys_addr() + offset;
         let mut bits = self.flags().bits() & !Flags::LARGE.bits() | address;
         bits |= match (below, self.0 & LARGE_PAT != 0) {
@@ -235,7 +235,7 @@ impl Entry {
 
 impl Flags {
     /// The flags that the processor sets: Accessed and Dirty.
-    pub const USED: Flags = Flags::ACCESSED.union(Flags::DIRTY);
+    pub const ACCESSED_DIRTY: Flags = Flags::ACCESSED.union(Flags::DIRTY);
 }
 
 impl EntryAddr {
@@ -329,7 +329,7 @@ mod tests {
     fn a_level_spans_512_entries_of_the_level_below() {
         assert_eq!(Level::L1.below(), None);
         assert_eq!(Level::L5.below(), Some(Level::L4));
-        assert_eq!(Level::L2.entry_bytes(), Bytes::mib(2));
-        assert_eq!(Level::L4.table_bytes(), Bytes::tib(256));
+        assert_eq!(Level::L2.entry_span(), Bytes::mib(2));
+        assert_eq!(Level::L4.table_span(), Bytes::tib(256));
     }
 }

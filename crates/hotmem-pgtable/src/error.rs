@@ -8,24 +8,24 @@ use hotmem_addr::Pfn;
 /// The error of an operation that stopped before the end of its range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stopped<F> {
-    /// The address at which the operation stopped. The part of the range below this address is done
-    /// and reported. From this address on, nothing was changed, except that a large page around
-    /// this address may have been split. If only the flush failed, this is the end of the range,
-    /// modulo 2^64.
-    pub at: u64,
+    /// The address at which the operation stopped. Below this address, the operation is complete,
+    /// and [`Owner::unmapped`](crate::Owner::unmapped) has received the pages. From this address on,
+    /// nothing was changed, except that a large page around this address may have been split. If
+    /// only the flush failed, this address is the end of the range, modulo 2^64.
+    pub address: u64,
     /// The reason why the operation stopped.
-    pub why: Why<F>,
-    /// Whether the completed part was flushed from all TLBs. If not, the reported frames must not
-    /// be reused yet.
+    pub reason: StopReason<F>,
+    /// Whether the completed part was flushed from all TLBs. If not, the frames that
+    /// [`Owner`](crate::Owner) has received must not be reused yet.
     pub flushed: bool,
 }
 
 /// The reason why an operation stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why<F> {
-    /// The range is not canonical in an address space with so many levels.
+pub enum StopReason<F> {
+    /// The range is not canonical for the number of levels of the address space.
     NotCanonical(VirtRange),
-    /// An entry points to a frame in which the kernel has no table.
+    /// An entry points to a frame that the kernel does not use as a page table.
     NotATable {
         /// The frame.
         frame: Pfn,
@@ -58,39 +58,43 @@ pub enum Why<F> {
 }
 
 impl<F> Stopped<F> {
-    pub(crate) fn new(at: u64, why: Why<F>) -> Stopped<F> {
-        Stopped { at, why, flushed: true }
+    pub(crate) fn new(address: u64, reason: StopReason<F>) -> Stopped<F> {
+        Stopped { address, reason, flushed: true }
     }
 }
 
 impl<F: fmt::Display> fmt::Display for Stopped<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "stopped at {:#x}: {}", self.at, self.why)?;
+        write!(f, "stopped at {:#x}: {}", self.address, self.reason)?;
         if self.flushed { Ok(()) } else { f.write_str(", not flushed") }
     }
 }
 
-impl<F: fmt::Display> fmt::Display for Why<F> {
+impl<F: fmt::Display> fmt::Display for StopReason<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::NotCanonical(range) => write!(f, "{range:?} is not canonical"),
-            Why::NotATable { frame, level } => {
+            StopReason::NotCanonical(range) => write!(f, "{range:?} is not canonical"),
+            StopReason::NotATable { frame, level } => {
                 write!(f, "the frame at {frame} is not an {level:?} table of this kernel")
             }
-            Why::Malformed(entry) => {
+            StopReason::Malformed(entry) => {
                 write!(f, "{entry:?} is a large page on a level that has no pages")
             }
-            Why::RootsDiffer { kernel, user } => {
+            StopReason::RootsDiffer { kernel, user } => {
                 write!(f, "the kernel's root has {kernel:?} and the user's {user:?}")
             }
-            Why::WithinSoftwareEntry(entry) => write!(
+            StopReason::WithinSoftwareEntry(entry) => write!(
                 f,
                 "the range ends within the span of {entry:?}, which holds data of the kernel"
             ),
-            Why::NoTableFrame(entry) => write!(f, "no frame for a table in place of {entry:?}"),
-            Why::Occupied(entry) => write!(f, "{entry:?} is in use already"),
-            Why::NotAPage(entry) => write!(f, "{entry:?} is not a page of the expected level"),
-            Why::Mmu(fault) => write!(f, "the machine refused: {fault}"),
+            StopReason::NoTableFrame(entry) => {
+                write!(f, "no frame for a table in place of {entry:?}")
+            }
+            StopReason::Occupied(entry) => write!(f, "{entry:?} is in use already"),
+            StopReason::NotAPage(entry) => {
+                write!(f, "{entry:?} is not a page of the expected level")
+            }
+            StopReason::Mmu(fault) => write!(f, "the MMU refused: {fault}"),
         }
     }
 }

@@ -11,9 +11,9 @@
 //! parts are skipped by the cache line or, above L1, by the table.
 //!
 //! - [`PageTables`]: [`unmap_range`](PageTables::unmap_range), [`protect`](PageTables::protect),
-//!   [`teardown`](PageTables::teardown) on every machine; [`map`](PageTables::map) and
+//!   [`teardown`](PageTables::teardown) with every MMU; [`map`](PageTables::map) and
 //!   [`move_pages`](PageTables::move_pages) only on [`Native`];
-//! - [`Mmu`]: the machine, which changes entries in batches; [`Native`] is a processor without a
+//! - [`Mmu`]: the MMU, which changes entries in batches; [`Native`] is a processor without a
 //!   hypervisor's help;
 //! - [`Owner`]: the kernel's record of pages, which receives unmapped pages and freed tables.
 //!
@@ -45,9 +45,9 @@ mod unmap;
 mod walk;
 mod well_formed;
 
-pub use batch::{Batch, Slot, Slots};
+pub use batch::{Batch, LocatedEntries, LocatedEntry};
 pub use entry::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level};
-pub use error::{Stopped, Why};
+pub use error::{StopReason, Stopped};
 pub use mmu::{BatchError, Change, Flush, Forbidden, Mmu, Table, entry_at};
 pub use moving::{MoveError, Moving};
 pub use native::{Flusher, Native, NativeFault, Split, Tables};
@@ -57,8 +57,8 @@ pub use range::{VirtRange, VirtRangeError};
 pub use run::Run;
 pub use space::Space;
 pub use sync::AtomicU64;
-pub use unmap::{Covered, Unmap};
-pub use walk::{NoTable, each_table, slot_at, slot_from};
+pub use unmap::{CoveredTables, Unmap};
+pub use walk::{NoTable, each_table, find_entry, find_entry_from};
 
 /// The example in the README, compiled and run.
 #[cfg(doctest)]

@@ -67,7 +67,7 @@ fn race_splitting(
         // The flush waits for the end of the current walk. Later walks read the changed tables.
         let mut flush = |_: Flush| machine.flush();
         let flush: &mut dyn FnMut(Flush) = &mut flush;
-        let native = Native::new(&*machine, flush).splitting(split);
+        let native = Native::new(&*machine, flush).with_split(split);
         let mut tables = PageTables::new(native, space, &mut batch);
         operation(&mut tables, &mut seen);
         let after = machine.write();
@@ -137,7 +137,7 @@ fn a_dirty_page_stays_dirty_when_it_is_protected() {
         },
         |machine, _, _, after| {
             let entry = Entry::from_bits(machine.tables[1][0].load(Relaxed));
-            assert_eq!((entry.flags().contains(Flags::USED), after), (true, false));
+            assert_eq!((entry.flags().contains(Flags::ACCESSED_DIRTY), after), (true, false));
         },
     );
 }
@@ -255,8 +255,8 @@ fn race_move(
         assert_eq!(entry.frame(Level::L1), Some(pfn(10)));
         assert_eq!(entry.flags().contains(Flags::DIRTY), wrote);
         assert!(machine.write());
-        let found = machine.page(pfn(10)).load(loom::sync::atomic::Ordering::Relaxed);
-        assert_eq!(found, u64::from(wrote) + 1);
+        let written = machine.page(pfn(10)).load(loom::sync::atomic::Ordering::Relaxed);
+        assert_eq!(written, u64::from(wrote) + 1);
     });
 }
 

@@ -1,12 +1,12 @@
-//! Maps runs of pages at unused addresses. [`Owner::unmapped`] reports such runs.
+//! Maps runs of pages at unused addresses. [`Owner::unmapped`] receives such runs.
 
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, Level};
-use crate::error::{Stopped, Why};
+use crate::error::{StopReason, Stopped};
 use crate::mmu::{Mmu, Table, entry_at};
 use crate::native::{Flusher, Native, NativeFault, Tables};
 use crate::owner::Owner;
 use crate::page_tables::PageTables;
-use crate::range::{Span, address_at};
+use crate::range::{OffsetRange, address_at};
 use crate::run::Run;
 use crate::sync::Ordering;
 use crate::well_formed::check_roots;
@@ -24,16 +24,16 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     ///
     /// # Errors
     /// [`Stopped`] if an address is in use, or a table cannot be made. All pages below
-    /// [`Stopped::at`] are mapped, and no table is leaked.
+    /// [`Stopped::address`] are mapped, and no table is leaked.
     pub fn map(&mut self, run: Run, owner: &mut impl Owner) -> Result<Bytes, Stopped<NativeFault>> {
-        let Span { mut start, end } = self.span(run.virt)?;
-        let page = run.level.entry_bytes().0;
+        let OffsetRange { mut start, end } = self.span(run.virt)?;
+        let page = run.level.entry_span().0;
         let sound = run.frames().and_then(|frames| run.entry.moved_to(frames.start(), run.level));
-        let aligned = (start | end).is_multiple_of(page) && run.level < self.space.levels;
+        let aligned = (start | end).is_multiple_of(page) && run.level < self.space.root_level;
         if run.entry.kind(run.level) != Kind::Page || sound != Some(run.entry) || !aligned {
-            return Err(Stopped::new(run.virt.start(), Why::NotAPage(run.entry)));
+            return Err(Stopped::new(run.virt.start(), StopReason::NotAPage(run.entry)));
         }
-        check_roots(&self.mmu, self.space, Span { start, end })?;
+        check_roots(&self.mmu, self.space, OffsetRange { start, end })?;
         let (mut entry, mut written) = (run.entry, 0);
         while start < end {
             let table = self.table_over(start, run.level, &mut written, owner)?;
@@ -41,10 +41,10 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
                 if start == end {
                     break;
                 }
-                let found = Entry::from_bits(word.load(Ordering::Relaxed));
-                if !found.is_empty() {
-                    let at = address_at(start, self.space.levels);
-                    return Err(Stopped::new(at, Why::Occupied(found)));
+                let old_entry = Entry::from_bits(word.load(Ordering::Relaxed));
+                if !old_entry.is_empty() {
+                    let at = address_at(start, self.space.root_level);
+                    return Err(Stopped::new(at, StopReason::Occupied(old_entry)));
                 }
                 // Release: a processor that finds the page also sees what was written to its frame
                 // before.
@@ -66,10 +66,11 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         written: &mut u64,
         owner: &mut impl Owner,
     ) -> Result<&Table, Stopped<NativeFault>> {
-        let stopped = |why| Stopped::new(address_at(offset, self.space.levels), why);
-        let table_in =
-            |frame, level| self.mmu.table(frame).ok_or(stopped(Why::NotATable { frame, level }));
-        let mut table_level = self.space.levels;
+        let stopped = |reason| Stopped::new(address_at(offset, self.space.root_level), reason);
+        let table_in = |frame, level| {
+            self.mmu.table(frame).ok_or(stopped(StopReason::NotATable { frame, level }))
+        };
+        let mut table_level = self.space.root_level;
         let mut frame = self.space.root;
         let mut table = table_in(frame, table_level)?;
         while let Some(below) = table_level.below().filter(|_| table_level > level) {
@@ -82,7 +83,8 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
                     let copy =
                         copy.map(|copy| Ok(&table_in(copy.table(), table_level)?[copy.index()]));
                     let copy = copy.transpose()?;
-                    let frame = owner.new_table().ok_or(stopped(Why::NoTableFrame(entry)))?;
+                    let frame =
+                        owner.new_table().ok_or(stopped(StopReason::NoTableFrame(entry)))?;
                     let new = table_in(frame, below).inspect_err(|_| owner.free_table(frame))?;
                     new.iter().for_each(|word| word.store(0, Ordering::Relaxed));
                     // Release pairs with the dependent reads of the page walk, which so finds the
@@ -94,7 +96,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
                     *written += (1 + ENTRIES as u64) * ENTRY_BYTES;
                     (frame, new)
                 }
-                _ => return Err(stopped(Why::Occupied(entry))),
+                _ => return Err(stopped(StopReason::Occupied(entry))),
             };
             table_level = below;
         }

@@ -1,6 +1,6 @@
-//! Defines the interface to a machine, which changes page tables in batches.
+//! Defines the interface to an MMU, which changes page tables in batches.
 
-use crate::batch::{Batch, Slot};
+use crate::batch::{Batch, LocatedEntry};
 use crate::entry::{ENTRIES, Entry, Flags, LINE_ENTRIES};
 use crate::range::VirtRange;
 use crate::space::Space;
@@ -11,7 +11,7 @@ use hotmem_addr::Pfn;
 /// A page table as the kernel accesses it.
 pub type Table = [AtomicU64; ENTRIES];
 
-/// A machine that changes page tables in batches.
+/// An MMU, real or virtual, that changes page tables in batches.
 ///
 /// The caller of an operation holds the lock that guards the entries of a range: no other CPU adds,
 /// changes or removes these entries meanwhile. Processors continue to use the entries, and to set
@@ -25,7 +25,7 @@ pub type Table = [AtomicU64; ENTRIES];
 /// In an address space with two roots ([`Space::user_root`]), an entry of the kernel's root may
 /// have a [copy](Batch::user_copy) in the user's root. An implementation clears both or neither.
 pub trait Mmu {
-    /// The reason why the machine refuses a change.
+    /// The reason why the MMU refuses a change.
     type Fault: Copy + fmt::Debug;
 
     /// Returns the table in this frame, or `None` if the kernel has no table there.
@@ -36,14 +36,14 @@ pub trait Mmu {
     /// values of entries that are not present stay as they are in the batch.
     ///
     /// # Errors
-    /// [`BatchError`] if the machine refused an entry.
+    /// [`BatchError`] if the MMU refused an entry.
     fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<Self::Fault>>;
 
     /// Clears the entries of the batch. Their final Accessed and Dirty bits may be lost, as for
     /// anonymous memory.
     ///
     /// # Errors
-    /// [`BatchError`] if the machine refused an entry.
+    /// [`BatchError`] if the MMU refused an entry.
     fn clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<Self::Fault>> {
         self.get_and_clear(batch)
     }
@@ -52,7 +52,7 @@ pub trait Mmu {
     /// the address space any more.
     ///
     /// # Errors
-    /// [`BatchError`] if the machine refused an entry.
+    /// [`BatchError`] if the MMU refused an entry.
     fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), BatchError<Self::Fault>> {
         self.get_and_clear(batch)
     }
@@ -60,7 +60,7 @@ pub trait Mmu {
     /// Changes the flags of the batch's pages. No Accessed or Dirty bit is lost.
     ///
     /// # Errors
-    /// [`BatchError`] if the machine refused an entry.
+    /// [`BatchError`] if the MMU refused an entry.
     fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<Self::Fault>>;
 
     /// Replaces a large page by `table`, which then maps the same frames by smaller pages. No
@@ -69,21 +69,21 @@ pub trait Mmu {
     /// changed. [`Split`](crate::Split) says what processors find meanwhile.
     ///
     /// # Errors
-    /// The machine's fault. Nothing is changed.
-    fn split(&mut self, slot: &Slot, table: Pfn) -> Result<(), Self::Fault>;
+    /// The MMU's fault. Nothing is changed.
+    fn split(&mut self, located: &LocatedEntry, table: Pfn) -> Result<(), Self::Fault>;
 
     /// Returns when no TLB caches the cleared or changed entries, and no page walk is in a table
     /// that was unhooked. Page walks include those that the kernel itself makes without a lock.
     ///
     /// # Errors
-    /// The machine's fault. TLBs may still cache any of the entries.
+    /// The MMU's fault. TLBs may still cache any of the entries.
     fn flush(&mut self, flush: Flush) -> Result<(), Self::Fault>;
 
     /// Turns the tables that the entries of the batch pointed to, and all tables below them, into
     /// ordinary memory. The entries were cleared and flushed before.
     ///
     /// # Errors
-    /// The machine's fault. Some of the tables are not ordinary memory yet.
+    /// The MMU's fault. Some of the tables are not ordinary memory yet.
     fn reclaim(&mut self, batch: &Batch) -> Result<(), Self::Fault> {
         let _ = batch;
         Ok(())
@@ -94,7 +94,7 @@ pub trait Mmu {
     /// contents.
     ///
     /// # Errors
-    /// The machine's fault. Some of the tables are not ordinary memory yet, and the call can be
+    /// The MMU's fault. Some of the tables are not ordinary memory yet, and the call can be
     /// repeated.
     fn retire(&mut self, space: Space) -> Result<(), Self::Fault>;
 
@@ -111,8 +111,8 @@ pub trait Mmu {
 pub struct BatchError<F> {
     /// The number of entries that were changed: the first ones of the batch, and possibly all.
     pub done: usize,
-    /// The reason why the next entry was not changed. If all entries were changed, what failed
-    /// after that.
+    /// The reason why the next entry was not changed. If all entries were changed, the reason why a
+    /// later step failed.
     pub fault: F,
 }
 
@@ -138,7 +138,7 @@ pub struct Change {
 pub struct Forbidden(pub Flags);
 
 impl Change {
-    const FORBIDDEN: Flags = Flags::PRESENT.union(Flags::LARGE).union(Flags::USED);
+    const FORBIDDEN: Flags = Flags::PRESENT.union(Flags::LARGE).union(Flags::ACCESSED_DIRTY);
 
     /// Creates a change. A flag that is in both arguments is set.
     ///
@@ -149,9 +149,9 @@ impl Change {
         if forbidden.is_empty() { Ok(Change { set, clear }) } else { Err(Forbidden(forbidden)) }
     }
 
-    /// Returns what the entry is after the change.
+    /// Returns the entry with the change applied.
     #[must_use]
-    pub fn of(self, entry: Entry) -> Entry {
+    pub fn apply(self, entry: Entry) -> Entry {
         Entry::from_bits(entry.bits() & !self.clear.bits() | self.set.bits())
     }
 }

@@ -7,15 +7,15 @@
 //! accesses the page meanwhile faults. The fault handler waits for the lock that the caller holds
 //! (see [`Mmu`]), and then finds the page present.
 
-use crate::batch::{Batch, Slot, Slots};
+use crate::batch::{Batch, LocatedEntries, LocatedEntry};
 use crate::entry::Kind;
-use crate::error::{Stopped, Why};
+use crate::error::{StopReason, Stopped};
 use crate::mmu::{Flush, Mmu, entry_at};
 use crate::native::{Flusher, Native, NativeFault, Tables};
 use crate::page_tables::PageTables;
 use crate::range::VirtRange;
 use crate::sync::Ordering;
-use crate::walk::slot_at;
+use crate::walk::find_entry;
 use core::fmt;
 use hotmem_addr::{Bytes, Pfn};
 
@@ -35,7 +35,7 @@ pub enum MoveError {
     /// them. These pages are not present; all others are.
     Hidden {
         /// The first of the pages that are not present, with its new entry.
-        first: Slot,
+        first: LocatedEntry,
         /// The number of pages that are not present.
         pages: usize,
     },
@@ -59,7 +59,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         copy: impl FnOnce(&mut Moving<'_, T, F>) -> R,
     ) -> Result<R, MoveError> {
         self.gather(pages).map_err(MoveError::Refused)?;
-        let at = self.batch.get(0).map_or(0, |slot| slot.virt);
+        let at = self.batch.get(0).map_or(0, |located| located.virt);
         let cleared = self.mmu.get_and_clear(self.batch);
         self.batch.truncate(cleared.map_or_else(|halted| halted.done, |()| usize::MAX));
         let flushed = self.flush_gathered();
@@ -67,7 +67,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         let copied =
             cleared.map_err(|halted| halted.fault).and(flushed).map(|()| copy(&mut moving));
         moving.make_present()?;
-        copied.map_err(|fault| MoveError::Refused(Stopped::new(at, Why::Mmu(fault))))
+        copied.map_err(|fault| MoveError::Refused(Stopped::new(at, StopReason::Mmu(fault))))
     }
 
     fn gather(&mut self, pages: impl IntoIterator<Item = u64>) -> Result<(), Stopped<NativeFault>> {
@@ -75,17 +75,17 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
             if self.batch.is_full() {
                 break;
             }
-            let slot = slot_at(&self.mmu, self.space, page)?;
-            if slot.kind() != Kind::Page {
-                return Err(Stopped::new(page, Why::NotAPage(slot.entry)));
+            let located = find_entry(&self.mmu, self.space, page)?;
+            if located.kind() != Kind::Page {
+                return Err(Stopped::new(page, StopReason::NotAPage(located.entry)));
             }
-            self.batch.push(slot);
+            self.batch.push(located);
         }
         Ok(())
     }
 
     fn flush_gathered(&mut self) -> Result<(), NativeFault> {
-        let pages = || self.batch.slots().flat_map(Slots::each).map(page_range);
+        let pages = || self.batch.entry_runs().flat_map(LocatedEntries::each).map(page_range);
         let mut flush = |range| self.mmu.flush(Flush { range, tables: false });
         match covering_range(pages) {
             Some(range) => flush(range),
@@ -110,7 +110,7 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
     /// Returns page `index`, with its final Accessed and Dirty bits. The pages are in the order in
     /// which the caller named them.
     #[must_use]
-    pub fn page(&self, index: usize) -> Option<Slot> {
+    pub fn page(&self, index: usize) -> Option<LocatedEntry> {
         self.batch.get(index)
     }
 
@@ -118,7 +118,8 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
     /// page keeps its flags, Accessed and Dirty included. Returns `false`, and changes nothing, if
     /// no such page is being moved, or if a page of this size cannot begin at `frame`.
     pub fn place(&mut self, index: usize, frame: Pfn) -> bool {
-        let moved = self.page(index).and_then(|slot| slot.entry.moved_to(frame, slot.level));
+        let moved =
+            self.page(index).and_then(|located| located.entry.moved_to(frame, located.level));
         let Some((entry, moved)) = self.batch.entry_mut(index).zip(moved) else { return false };
         *entry = moved;
         true
@@ -127,21 +128,21 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
     /// Makes all pages present again, and empties the batch.
     fn make_present(&mut self) -> Result<(), MoveError> {
         let mut absent = None;
-        for slots in self.batch.slots() {
-            let Some(table) = self.mmu.table(slots.at.table()) else {
-                for slot in slots.each() {
-                    let (first, pages) = absent.unwrap_or((slot, 0));
+        for located in self.batch.entry_runs() {
+            let Some(table) = self.mmu.table(located.at.table()) else {
+                for located in located.each() {
+                    let (first, pages) = absent.unwrap_or((located, 0));
                     absent = Some((first, pages + 1));
                 }
                 continue;
             };
-            for slot in slots.each() {
+            for located in located.each() {
                 // A page that was named twice is present already, so keep its entry.
-                if !entry_at(table, slot.at.index()).is_empty() {
+                if !entry_at(table, located.at.index()).is_empty() {
                     continue;
                 }
                 // Release: a processor that finds the page also sees the copy.
-                table[slot.at.index()].store(slot.entry.bits(), Ordering::Release);
+                table[located.at.index()].store(located.entry.bits(), Ordering::Release);
             }
         }
         self.batch.clear();
@@ -172,8 +173,8 @@ impl fmt::Display for MoveError {
 
 impl core::error::Error for MoveError {}
 
-fn page_range(slot: Slot) -> VirtRange {
-    VirtRange::around(slot.virt, slot.level.entry_bytes())
+fn page_range(located: LocatedEntry) -> VirtRange {
+    VirtRange::around(located.virt, located.level.entry_span())
 }
 
 /// Returns the smallest range that covers all pages, or `None` if that range is the whole address

@@ -1,6 +1,6 @@
 //! Changes the page tables of a processor without a hypervisor, by atomic exchanges.
 
-use crate::batch::{Batch, Slot};
+use crate::batch::{Batch, LocatedEntry};
 use crate::entry::{ENTRIES, Entry, EntryAddr, Flags};
 use crate::mmu::{BatchError, Change, Flush, Mmu, Table};
 use crate::range::VirtRange;
@@ -8,7 +8,7 @@ use crate::space::Space;
 use crate::sync::{AtomicU64, Ordering, fence};
 use core::fmt;
 use hotmem_addr::{Bytes, Pfn};
-use hotmem_invariant::Known;
+use hotmem_invariant::OrViolation;
 
 /// Gives access to the kernel's page tables.
 pub trait Tables {
@@ -29,7 +29,7 @@ impl<F: FnMut(Flush)> Flusher for F {
     }
 }
 
-/// The machine that changes the page tables of a processor without a hypervisor's help.
+/// The MMU of a processor without a hypervisor's help.
 ///
 /// An entry in which a processor may still set Accessed or Dirty is changed by an atomic exchange.
 /// If both bits are set, no bit can be lost, and a plain store is enough: processors set the bits
@@ -77,7 +77,7 @@ pub enum NativeFault {
 }
 
 impl<T: Tables, F: Flusher> Native<T, F> {
-    /// Creates the machine. `tables` gives access to the page tables, and `flusher` flushes the
+    /// Creates the MMU. `tables` gives access to the page tables, and `flusher` flushes the
     /// TLBs. Large pages are split [`ClearFirst`](Split::ClearFirst).
     pub const fn new(tables: T, flusher: F) -> Self {
         Native { tables, flusher, split: Split::ClearFirst }
@@ -85,7 +85,7 @@ impl<T: Tables, F: Flusher> Native<T, F> {
 
     /// Sets how large pages are split.
     #[must_use]
-    pub fn splitting(self, split: Split) -> Self {
+    pub fn with_split(self, split: Split) -> Self {
         Native { split, ..self }
     }
 
@@ -102,15 +102,15 @@ impl<T: Tables, F: Flusher> Native<T, F> {
         clear: impl Fn(&AtomicU64, Entry) -> Entry,
     ) -> Result<(), BatchError<NativeFault>> {
         let (mut done, roots) = (0, batch.roots());
-        for slots in batch.slots_mut() {
-            let words = self.words(slots.at).map_err(|fault| BatchError { done, fault })?;
-            if let Some(at) = roots.user_copy(slots.at) {
+        for located in batch.entry_runs_mut() {
+            let words = self.words(located.at).map_err(|fault| BatchError { done, fault })?;
+            if let Some(at) = roots.user_copy(located.at) {
                 let copies = self.words(at).map_err(|fault| BatchError { done, fault })?;
-                let copies = copies.iter().take(slots.entries.len());
+                let copies = copies.iter().take(located.entries.len());
                 copies.for_each(|copy| copy.store(0, Ordering::Relaxed));
             }
-            done += slots.entries.len();
-            for (word, entry) in words.iter().zip(slots.entries) {
+            done += located.entries.len();
+            for (word, entry) in words.iter().zip(located.entries) {
                 *entry = clear(word, *entry);
             }
         }
@@ -157,30 +157,30 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
 
     fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<NativeFault>> {
         let mut done = 0;
-        for slots in batch.slots() {
-            let words = self.words(slots.at).map_err(|fault| BatchError { done, fault })?;
-            done += slots.entries.len();
-            for (word, entry) in words.iter().zip(slots.entries) {
+        for located in batch.entry_runs() {
+            let words = self.words(located.at).map_err(|fault| BatchError { done, fault })?;
+            done += located.entries.len();
+            for (word, entry) in words.iter().zip(located.entries) {
                 if entry.is_settled() {
-                    word.store(change.of(*entry).bits(), Ordering::Relaxed);
+                    word.store(change.apply(*entry).bits(), Ordering::Relaxed);
                     continue;
                 }
-                let changed = |bits| Some(change.of(Entry::from_bits(bits)).bits());
+                let changed = |bits| Some(change.apply(Entry::from_bits(bits)).bits());
                 // The update succeeds, because `changed` always returns `Some`.
-                word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).known();
+                word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).or_violation();
             }
         }
         Ok(())
     }
 
-    fn split(&mut self, slot: &Slot, table: Pfn) -> Result<(), NativeFault> {
+    fn split(&mut self, located: &LocatedEntry, table: Pfn) -> Result<(), NativeFault> {
         let Native { tables, flusher, split } = self;
-        let is_large = slot.entry.flags().contains(Flags::LARGE);
-        let first = slot.entry.part(slot.level, 0).filter(|_| is_large);
-        let first = first.ok_or(NativeFault::NotLarge(slot.entry))?;
+        let is_large = located.entry.flags().contains(Flags::LARGE);
+        let first = located.entry.part(located.level, 0).filter(|_| is_large);
+        let first = first.ok_or(NativeFault::NotLarge(located.entry))?;
         let table_in = |frame| tables.table(frame).ok_or(NativeFault::NotATable(frame));
-        let (parts, word) = (table_in(table)?, &table_in(slot.at.table())?[slot.at.index()]);
-        let bytes = slot.level.entry_bytes();
+        let (parts, word) = (table_in(table)?, &table_in(located.at.table())?[located.at.index()]);
+        let bytes = located.level.entry_span();
         let part_bytes = bytes.0 / ENTRIES as u64;
         let fill = |used: Flags| {
             let mut bits = first.with(used).bits();
@@ -189,9 +189,9 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
                 bits = bits.wrapping_add(part_bytes);
             }
         };
-        let flush = Flush { range: VirtRange::around(slot.virt, bytes), tables: false };
+        let flush = Flush { range: VirtRange::around(located.virt, bytes), tables: false };
         let link = Entry::link(table).bits();
-        let used_flags = |before| Entry::from_bits(before).flags() & Flags::USED;
+        let used_flags = |before| Entry::from_bits(before).flags() & Flags::ACCESSED_DIRTY;
         match split {
             Split::ClearFirst => {
                 let before = word.swap(0, Ordering::Relaxed);
@@ -222,7 +222,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
     }
 
     fn retire(&mut self, space: Space) -> Result<(), NativeFault> {
-        let half = Bytes(space.levels.table_bytes().0 / 2);
+        let half = Bytes(space.root_level.table_span().0 / 2);
         self.flush(Flush { range: VirtRange::around(0, half), tables: true })
     }
 }

@@ -5,7 +5,7 @@ use hotmem_addr::Pfn;
 
 /// The kernel's record of pages and of the frames of tables.
 pub trait Owner {
-    /// Reports unmapped pages, with their final Accessed and Dirty bits. Runs are reported in the
+    /// Receives unmapped pages, with their final Accessed and Dirty bits. Runs arrive in the
     /// order of addresses. The frames may be reused only after the operation has returned, because
     /// TLBs may cache the pages until then.
     fn unmapped(&mut self, run: Run);
@@ -14,7 +14,7 @@ pub trait Owner {
     /// undefined contents, and no TLB or page walk uses it.
     fn free_table(&mut self, table: Pfn);
 
-    /// Reports a table that is no longer used, but that the machine failed to turn into ordinary
+    /// Receives a table that is no longer used, but that the MMU failed to turn into ordinary
     /// memory. The table must not be used for something else.
     fn stuck_table(&mut self, table: Pfn) {
         let _ = table;

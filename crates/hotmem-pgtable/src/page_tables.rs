@@ -1,12 +1,12 @@
 //! Defines the type that has the operations on the page tables of an address space.
 
 use crate::batch::Batch;
-use crate::error::{Stopped, Why};
+use crate::error::{StopReason, Stopped};
 use crate::mmu::Mmu;
-use crate::range::{Span, VirtRange};
+use crate::range::{OffsetRange, VirtRange};
 use crate::space::Space;
 
-/// The page tables of one address space, with the machine that changes them.
+/// The page tables of one address space, with the MMU that changes them.
 pub struct PageTables<'b, M> {
     pub(crate) mmu: M,
     pub(crate) space: Space,
@@ -21,18 +21,18 @@ impl<'b, M: Mmu> PageTables<'b, M> {
         PageTables { mmu, space, batch }
     }
 
-    /// Returns the machine.
+    /// Returns the MMU.
     pub fn mmu(&mut self) -> &mut M {
         &mut self.mmu
     }
 
-    /// Returns the machine. The page tables stay as they are.
+    /// Returns the MMU. The page tables stay as they are.
     pub fn into_mmu(self) -> M {
         self.mmu
     }
 
-    pub(crate) fn span(&self, range: VirtRange) -> Result<Span, Stopped<M::Fault>> {
-        let refused = Stopped::new(range.start(), Why::NotCanonical(range));
-        Span::of(range, self.space.levels).ok_or(refused)
+    pub(crate) fn span(&self, range: VirtRange) -> Result<OffsetRange, Stopped<M::Fault>> {
+        let refused = Stopped::new(range.start(), StopReason::NotCanonical(range));
+        OffsetRange::of(range, self.space.root_level).ok_or(refused)
     }
 }

@@ -1,15 +1,15 @@
 //! Changes the flags of a range's pages.
 
-use crate::batch::{Batch, Slot, Slots};
+use crate::batch::{Batch, LocatedEntries, LocatedEntry};
 use crate::entry::{Entry, Kind};
-use crate::error::{Stopped, Why};
+use crate::error::{StopReason, Stopped};
 use crate::mmu::{Change, Flush, Mmu};
 use crate::owner::Owner;
 use crate::page_tables::PageTables;
 use crate::range::VirtRange;
 use crate::split::split;
 use crate::walk::{Next, Visit, walk};
-use hotmem_invariant::Known;
+use hotmem_invariant::OrViolation;
 
 impl<M: Mmu> PageTables<'_, M> {
     /// Changes the flags of all pages in `range`. No Accessed or Dirty bit is lost, and entries
@@ -19,7 +19,7 @@ impl<M: Mmu> PageTables<'_, M> {
     ///
     /// # Errors
     /// [`Stopped`] if the range is not canonical, a table or entry is malformed, a large page
-    /// cannot be split, or the machine refuses.
+    /// cannot be split, or the MMU refuses.
     pub fn protect(
         &mut self,
         range: VirtRange,
@@ -38,7 +38,7 @@ impl<M: Mmu> PageTables<'_, M> {
             (Ok(()), Ok(())) => Ok(()),
             (Ok(()), Err(fault)) => {
                 let at = range.last().wrapping_add(1);
-                Err(Stopped { at, why: Why::Mmu(fault), flushed: false })
+                Err(Stopped { address: at, reason: StopReason::Mmu(fault), flushed: false })
             }
             (Err(stopped), flushed) => Err(Stopped { flushed: flushed.is_ok(), ..stopped }),
         }
@@ -63,8 +63,8 @@ impl<F: Copy, O: Owner> Protect<'_, F, O> {
             Ok(()) => self.batch.len(),
             Err(halted) => {
                 // `address_of` returns `Some`, because the batch is not empty.
-                let at = self.batch.address_of(halted.done).known().unwrap_or_default();
-                self.stopped = Some(Stopped::new(at, Why::Mmu(halted.fault)));
+                let at = self.batch.address_of(halted.done).or_violation().unwrap_or_default();
+                self.stopped = Some(Stopped::new(at, StopReason::Mmu(halted.fault)));
                 halted.done
             }
         };
@@ -77,34 +77,41 @@ impl<M: Mmu, O: Owner> Visit<M> for Protect<'_, M::Fault, O> {
     fn visit_lowest(
         &mut self,
         mmu: &mut M,
-        slots: Slots<&[Entry]>,
+        located: LocatedEntries<&[Entry]>,
     ) -> Result<(), Stopped<M::Fault>> {
         let change = self.change;
-        for mut slots in slots.runs_where(|entry| entry.is_present() && change.of(entry) != entry) {
+        for mut located in
+            located.runs_where(|entry| entry.is_present() && change.apply(entry) != entry)
+        {
             loop {
-                let added = self.batch.extend(slots);
+                let added = self.batch.extend(located);
                 if self.batch.is_full() {
                     self.commit(mmu);
                     self.stopped.map_or(Ok(()), Err)?;
                 }
-                if added == slots.entries.len() {
+                if added == located.entries.len() {
                     break;
                 }
-                slots = slots.part(added..slots.entries.len());
+                located = located.part(added..located.entries.len());
             }
         }
         Ok(())
     }
 
-    fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>> {
-        match slot.kind() {
+    fn visit(
+        &mut self,
+        mmu: &mut M,
+        located: LocatedEntry,
+        covered: bool,
+    ) -> Result<Next, Stopped<M::Fault>> {
+        match located.kind() {
             Kind::Empty | Kind::Software | Kind::Malformed => Ok(Next::Continue),
             Kind::Table(table) => Ok(Next::Descend(table)),
             Kind::Page if covered => {
-                self.visit_lowest(mmu, slot.as_slots())?;
+                self.visit_lowest(mmu, located.as_entries())?;
                 Ok(Next::Continue)
             }
-            Kind::Page => Ok(Next::Descend(split(mmu, &slot, self.owner)?)),
+            Kind::Page => Ok(Next::Descend(split(mmu, &located, self.owner)?)),
         }
     }
 }

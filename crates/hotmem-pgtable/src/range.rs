@@ -68,10 +68,9 @@ impl VirtRange {
         VirtRange { start, bytes: len.0 }
     }
 
-    /// Returns the range of the page that contains `address`. `page` is the size of the page, a
-    /// power of two.
-    pub(crate) const fn around(address: u64, page: Bytes) -> VirtRange {
-        VirtRange { start: address & !(page.0 - 1), bytes: page.0 }
+    /// Returns the range of the page that contains `address`. `page_size` is a power of two.
+    pub(crate) const fn around(address: u64, page_size: Bytes) -> VirtRange {
+        VirtRange { start: address & !(page_size.0 - 1), bytes: page_size.0 }
     }
 
     /// Returns the address of the first byte.
@@ -102,38 +101,42 @@ impl VirtRange {
     }
 }
 
-/// A part of the span of a root, as offsets into the span. An offset is an address without its sign
-/// extension, so that the end of the span can be represented.
+/// A range of virtual addresses without their sign extension. An address space of four levels has
+/// offsets from 0 to 2^48, one of five levels to 2^57. So the end of the highest range can be
+/// represented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
+pub(crate) struct OffsetRange {
     pub(crate) start: u64,
     pub(crate) end: u64,
 }
 
-impl Span {
-    /// Returns the offsets of a range, or `None` if the range is not canonical below a root of this
-    /// level.
-    pub(crate) fn of(range: VirtRange, root: Level) -> Option<Span> {
-        let whole = root.table_bytes().0;
-        let canonical = |address| address_at(address & (whole - 1), root) == address;
-        let same_half = (range.start ^ range.last()) < whole / 2;
-        let span = Span { start: range.start & (whole - 1), end: (range.last() & (whole - 1)) + 1 };
+impl OffsetRange {
+    /// Returns the offsets of a range, or `None` if some addresses of the range are not canonical
+    /// in an address space whose root has this level.
+    pub(crate) fn of(range: VirtRange, root_level: Level) -> Option<OffsetRange> {
+        let space_size = root_level.table_span().0;
+        let canonical = |address| address_at(address & (space_size - 1), root_level) == address;
+        let same_half = (range.start ^ range.last()) < space_size / 2;
+        let span = OffsetRange {
+            start: range.start & (space_size - 1),
+            end: (range.last() & (space_size - 1)) + 1,
+        };
         (canonical(range.start) && canonical(range.last()) && same_half).then_some(span)
     }
 
-    pub(crate) fn intersection(self, other: Span) -> Span {
-        Span { start: self.start.max(other.start), end: self.end.min(other.end) }
+    pub(crate) fn intersection(self, other: OffsetRange) -> OffsetRange {
+        OffsetRange { start: self.start.max(other.start), end: self.end.min(other.end) }
     }
 
-    pub(crate) fn covers(self, other: Span) -> bool {
+    pub(crate) fn covers(self, other: OffsetRange) -> bool {
         self.start <= other.start && other.end <= self.end
     }
 }
 
-/// Returns the address at an offset into the span of a root of this level.
-pub(crate) const fn address_at(offset: u64, root: Level) -> u64 {
-    let whole = root.table_bytes().0;
-    if offset & (whole / 2) != 0 { offset | !(whole - 1) } else { offset }
+/// Returns the virtual address with this offset: extends the sign of the offset.
+pub(crate) const fn address_at(offset: u64, root_level: Level) -> u64 {
+    let space_size = root_level.table_span().0;
+    if offset & (space_size / 2) != 0 { offset | !(space_size - 1) } else { offset }
 }
 
 impl fmt::Debug for VirtRange {
@@ -182,16 +185,16 @@ mod tests {
     #[test]
     fn the_roots_level_decides_which_addresses_are_canonical() {
         let top = range(0u64.wrapping_sub(1 << 47), 1 << 47);
-        let span = Span { start: 1 << 47, end: 1 << 48 };
-        assert_eq!(Span::of(top, Level::L4), Some(span));
+        let span = OffsetRange { start: 1 << 47, end: 1 << 48 };
+        assert_eq!(OffsetRange::of(top, Level::L4), Some(span));
         assert_eq!(address_at(span.start, Level::L4), top.start());
         let beyond = range(1 << 47, 0x1000);
-        assert_eq!(Span::of(beyond, Level::L4), None);
-        assert!(Span::of(beyond, Level::L5).is_some());
-        assert_eq!(Span::of(range((1 << 47) - 0x1000, 0x2000), Level::L4), None);
+        assert_eq!(OffsetRange::of(beyond, Level::L4), None);
+        assert!(OffsetRange::of(beyond, Level::L5).is_some());
+        assert_eq!(OffsetRange::of(range((1 << 47) - 0x1000, 0x2000), Level::L4), None);
         let around = range((1 << 47) - 0x1000, 0u64.wrapping_sub(1 << 48) + 0x2000);
         assert_eq!(
-            Span::of(around, Level::L4),
+            OffsetRange::of(around, Level::L4),
             None,
             "both ends are canonical, but the addresses between them are not"
         );

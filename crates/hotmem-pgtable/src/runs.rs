@@ -1,13 +1,13 @@
-//! Joins unmapped pages into runs, and reports the runs to the owner.
+//! Joins unmapped pages into runs, and passes the runs to the owner.
 
-use crate::batch::Slots;
+use crate::batch::LocatedEntries;
 use crate::entry::{Entry, LINE_ENTRIES, Level};
 use crate::owner::Owner;
 use crate::range::VirtRange;
 use crate::run::Run;
 use hotmem_addr::Bytes;
 
-/// The run that is being joined. Slots must be added in the order of addresses.
+/// The run that is being joined. LocatedEntries must be added in the order of addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct Runs {
     /// The start of the run. If the run has no bytes, no run is being joined.
@@ -25,9 +25,9 @@ impl Default for Runs {
 
 impl Runs {
     #[inline]
-    pub(crate) fn add(&mut self, slots: Slots<&[Entry]>, owner: &mut impl Owner) {
-        let Slots { mut virt, level, entries, .. } = slots;
-        let page = level.entry_bytes().0;
+    pub(crate) fn add(&mut self, located: LocatedEntries<&[Entry]>, owner: &mut impl Owner) {
+        let LocatedEntries { mut virt, level, entries, .. } = located;
+        let page = level.entry_span().0;
         for line in entries.chunks(LINE_ENTRIES) {
             if self.goes_on(virt, level) && self.go_on_as(line, page) {
                 self.bytes += page * line.len() as u64;
@@ -64,7 +64,7 @@ impl Runs {
         if !self.goes_on(virt, level) {
             self.finish(owner);
         }
-        let (page, mut run) = (level.entry_bytes().0, *self);
+        let (page, mut run) = (level.entry_span().0, *self);
         for &entry in line {
             let next = run.entry.bits().wrapping_add(run.bytes);
             if run.bytes != 0 && next == entry.bits() && entry.is_present() {
@@ -94,9 +94,9 @@ mod tests {
     use crate::entry::{EntryAddr, Flags};
     use hotmem_addr::Pfn;
 
-    struct Reported(Vec<Run>);
+    struct Received(Vec<Run>);
 
-    impl Owner for Reported {
+    impl Owner for Received {
         fn unmapped(&mut self, run: Run) {
             self.0.push(run);
         }
@@ -117,27 +117,27 @@ mod tests {
         entries[51] = Entry::from_bits(0x106a);
         let expected = vec![(0, 13), (13, 17), (30, 10), (40, 10), (50, 1), (51, 1), (52, 5)];
         for cut in [57, 1, 7, 8, 9, 16] {
-            let (mut runs, mut reported) = (Runs::default(), Reported(Vec::new()));
+            let (mut runs, mut received) = (Runs::default(), Received(Vec::new()));
             for (number, entries) in (0..).step_by(cut).zip(entries.chunks(cut)) {
                 let at = EntryAddr::new(Pfn::ZERO, 0);
                 runs.add(
-                    Slots { virt: number << 12, at, level: Level::L1, entries },
-                    &mut reported,
+                    LocatedEntries { virt: number << 12, at, level: Level::L1, entries },
+                    &mut received,
                 );
             }
-            runs.finish(&mut reported);
+            runs.finish(&mut received);
             let pages = |run: &Run| (run.virt.start() >> 12, run.virt.bytes().frames());
-            assert_eq!(reported.0.iter().map(pages).collect::<Vec<_>>(), expected, "cut at {cut}");
-            let dirty: Vec<_> = reported.0.iter().map(Run::is_dirty).collect();
+            assert_eq!(received.0.iter().map(pages).collect::<Vec<_>>(), expected, "cut at {cut}");
+            let dirty: Vec<_> = received.0.iter().map(Run::is_dirty).collect();
             assert_eq!(dirty.iter().position(|&dirty| dirty), Some(1));
         }
         // Pages whose addresses are not consecutive are two runs.
-        let (mut runs, mut reported) = (Runs::default(), Reported(Vec::new()));
+        let (mut runs, mut received) = (Runs::default(), Received(Vec::new()));
         for (virt, entries) in [(0, &entries[..9]), (0xa000, &entries[9..13])] {
             let at = EntryAddr::new(Pfn::ZERO, 0);
-            runs.add(Slots { virt, at, level: Level::L1, entries }, &mut reported);
+            runs.add(LocatedEntries { virt, at, level: Level::L1, entries }, &mut received);
         }
-        runs.finish(&mut reported);
-        assert_eq!(reported.0.len(), 2);
+        runs.finish(&mut received);
+        assert_eq!(received.0.len(), 2);
     }
 }

@@ -13,14 +13,14 @@ pub struct Space {
     /// entries of its lower half equal those of `root`, and so point to the same tables.
     pub user_root: Option<Pfn>,
     /// The root's level: [`Level::L4`] or [`Level::L5`].
-    pub levels: Level,
+    pub root_level: Level,
 }
 
 impl Space {
     /// Creates an address space with one root, of this level.
     #[must_use]
-    pub const fn new(root: Pfn, levels: Level) -> Space {
-        Space { root, user_root: None, levels }
+    pub const fn new(root: Pfn, root_level: Level) -> Space {
+        Space { root, user_root: None, root_level }
     }
 
     /// Returns the same address space with `root` as its user's root.

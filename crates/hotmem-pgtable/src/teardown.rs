@@ -4,11 +4,11 @@
 //! flushes does not depend on the number of tables; if tables were torn down one by one, each would
 //! cost a flush.
 
-use crate::error::{Stopped, Why};
+use crate::error::{StopReason, Stopped};
 use crate::mmu::Mmu;
 use crate::owner::Owner;
 use crate::page_tables::PageTables;
-use crate::range::{Span, address_at};
+use crate::range::{OffsetRange, address_at};
 use crate::runs::Runs;
 use crate::unmap::UnhookedTables;
 use crate::walk::walk;
@@ -22,12 +22,14 @@ impl<M: Mmu> PageTables<'_, M> {
     /// tables. Cost: the tables are read twice.
     ///
     /// # Errors
-    /// [`Stopped`] at a malformed entry; nothing is changed then. [`Stopped`] at 0 if the machine
-    /// refused; nothing is reported and no table is freed then, and the teardown can be repeated.
+    /// [`Stopped`] at a malformed entry; nothing is changed then. [`Stopped`] at 0 if the MMU
+    /// refused; the owner receives nothing, and no table is freed then, and the teardown can be
+    /// repeated.
     pub fn teardown(mut self, owner: &mut impl Owner) -> Result<(), Stopped<M::Fault>> {
         let space = self.space;
-        let lower_half = Span { start: 0, end: space.levels.table_bytes().0 / 2 };
-        let refused = |fault| Stopped { at: 0, why: Why::Mmu(fault), flushed: false };
+        let lower_half = OffsetRange { start: 0, end: space.root_level.table_span().0 / 2 };
+        let refused =
+            |fault| Stopped { address: 0, reason: StopReason::Mmu(fault), flushed: false };
         check_roots(&self.mmu, space, lower_half)?;
         check(&mut self.mmu, space, lower_half)?;
         self.mmu.retire(space).map_err(refused)?;
@@ -37,7 +39,7 @@ impl<M: Mmu> PageTables<'_, M> {
         walked?;
         unhooked.owner.free_table(space.root);
         space.user_root.into_iter().for_each(|root| unhooked.owner.free_table(root));
-        debug_assert_eq!(address_at(lower_half.end - 1, space.levels), lower_half.end - 1);
+        debug_assert_eq!(address_at(lower_half.end - 1, space.root_level), lower_half.end - 1);
         Ok(())
     }
 }

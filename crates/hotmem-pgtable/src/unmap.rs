@@ -4,9 +4,9 @@
 //! takes one entry of the batch, the one that points to it: the table is unhooked by clearing that
 //! entry, and read after the flush, as ordinary memory.
 
-use crate::batch::{Batch, Slot, Slots};
+use crate::batch::{Batch, LocatedEntries, LocatedEntry};
 use crate::entry::{Entry, Kind, Level};
-use crate::error::{Stopped, Why};
+use crate::error::{StopReason, Stopped};
 use crate::mmu::{Flush, Mmu};
 use crate::owner::Owner;
 use crate::page_tables::PageTables;
@@ -17,13 +17,13 @@ use crate::split::split;
 use crate::walk::{Next, TableSpan, Visit, walk, walk_table};
 use crate::well_formed::{check_roots, is_well_formed, unhooking_pays};
 use hotmem_addr::Pfn;
-use hotmem_invariant::Known;
+use hotmem_invariant::OrViolation;
 
 /// Options of [`unmap_range`](PageTables::unmap_range).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unmap {
     /// What happens to tables that the range covers wholly.
-    pub tables: Covered,
+    pub tables: CoveredTables,
     /// Whether the final Accessed and Dirty bits may be lost, as for anonymous memory.
     pub ignore_used: bool,
     /// Whether no processor uses the address space any more, so that plain stores may clear
@@ -34,7 +34,7 @@ pub struct Unmap {
 /// What happens to tables that a range covers wholly. If tables may be unhooked, the lock of the
 /// range is not enough: the caller must also ensure that no other CPU is about to fill them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Covered {
+pub enum CoveredTables {
     /// Unhook the tables at the highest possible level, and free them. The tables must belong only
     /// to this address space.
     #[default]
@@ -48,7 +48,7 @@ pub enum Covered {
 }
 
 impl<M: Mmu> PageTables<'_, M> {
-    /// Unmaps `range`, and reports the pages that were mapped to the owner, in runs. If a large
+    /// Unmaps `range`, and passes the pages that were mapped to the owner, in runs. If a large
     /// page is only partly in the range, splits it, with a table from the owner and a flush.
     /// Flushes once at the end, and once for each batch of 512 entries that unhooks tables; the
     /// tables are freed after that flush.
@@ -60,7 +60,7 @@ impl<M: Mmu> PageTables<'_, M> {
     ///
     /// # Errors
     /// [`Stopped`] if the range is not canonical, a table or entry is malformed, the range ends
-    /// within an entry with data of the kernel, a large page cannot be split, or the machine
+    /// within an entry with data of the kernel, a large page cannot be split, or the MMU
     /// refuses.
     pub fn unmap_range(
         &mut self,
@@ -90,7 +90,7 @@ impl<M: Mmu> PageTables<'_, M> {
         match unmapper.flush(&mut self.mmu, false) {
             Ok(()) => done,
             Err(fault) => {
-                let after = Stopped::new(range.last().wrapping_add(1), Why::Mmu(fault));
+                let after = Stopped::new(range.last().wrapping_add(1), StopReason::Mmu(fault));
                 Err(Stopped { flushed: false, ..done.err().unwrap_or(after) })
             }
         }
@@ -114,51 +114,58 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
     fn visit_lowest(
         &mut self,
         mmu: &mut M,
-        mut slots: Slots<&[Entry]>,
+        mut located: LocatedEntries<&[Entry]>,
     ) -> Result<(), Stopped<M::Fault>> {
         loop {
-            let added = self.batch.extend(slots);
+            let added = self.batch.extend(located);
             if self.batch.is_full() {
                 self.commit(mmu)?;
             }
-            if added == slots.entries.len() {
+            if added == located.entries.len() {
                 return Ok(());
             }
-            slots = slots.part(added..slots.entries.len());
+            located = located.part(added..located.entries.len());
         }
     }
 
-    fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>> {
-        let refused = |why| Err(Stopped::new(slot.virt, why));
-        match slot.kind() {
+    fn visit(
+        &mut self,
+        mmu: &mut M,
+        located: LocatedEntry,
+        covered: bool,
+    ) -> Result<Next, Stopped<M::Fault>> {
+        let refused = |reason| Err(Stopped::new(located.virt, reason));
+        match located.kind() {
             Kind::Empty => return Ok(Next::Continue),
-            Kind::Malformed => return refused(Why::Malformed(slot.entry)),
-            Kind::Software if !covered => return refused(Why::WithinSoftwareEntry(slot.entry)),
-            Kind::Page if !covered => return Ok(Next::Descend(split(mmu, &slot, self.owner)?)),
+            Kind::Malformed => return refused(StopReason::Malformed(located.entry)),
+            Kind::Software if !covered => {
+                return refused(StopReason::WithinSoftwareEntry(located.entry));
+            }
+            Kind::Page if !covered => return Ok(Next::Descend(split(mmu, &located, self.owner)?)),
             // If the tables below are malformed, the walk into them reports the error.
-            Kind::Table(table) if !(covered && self.is_unhooked(mmu, slot)) => {
+            Kind::Table(table) if !(covered && self.is_unhooked(mmu, located)) => {
                 return Ok(Next::Descend(table));
             }
             Kind::Table(_) => self.unhooking = true,
             Kind::Software | Kind::Page => {}
         }
-        self.visit_lowest(mmu, slot.as_slots())?;
+        self.visit_lowest(mmu, located.as_entries())?;
         Ok(Next::Continue)
     }
 }
 
 impl<O: Owner> Unmapper<'_, O> {
     /// Returns whether a wholly covered table is to be unhooked, with all tables below it.
-    fn is_unhooked<M: Mmu>(&self, mmu: &mut M, slot: Slot) -> bool {
+    fn is_unhooked<M: Mmu>(&self, mmu: &mut M, located: LocatedEntry) -> bool {
         match self.options.tables {
-            Covered::Free => is_well_formed(mmu, slot, self.space),
-            Covered::Keep => false,
-            Covered::Cheapest => unhooking_pays(mmu, slot, self.space),
+            CoveredTables::Free => is_well_formed(mmu, located, self.space),
+            CoveredTables::Keep => false,
+            CoveredTables::Cheapest => unhooking_pays(mmu, located, self.space),
         }
     }
 
-    /// Clears the entries of the batch, and reports what they mapped. Does nothing if the batch is
-    /// empty.
+    /// Clears the entries of the batch, and passes to the owner what they mapped. Does nothing if
+    /// the batch is empty.
     fn commit<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
         let cleared = match self.options {
             _ if self.batch.is_empty() => return Ok(()),
@@ -168,19 +175,20 @@ impl<O: Owner> Unmapper<'_, O> {
         };
         let stopped = cleared.err().map(|halted| {
             // `address_of` returns `Some`, because the batch is not empty.
-            let at = self.batch.address_of(halted.done).known().unwrap_or(self.range.start());
+            let at =
+                self.batch.address_of(halted.done).or_violation().unwrap_or(self.range.start());
             self.batch.truncate(halted.done);
-            Stopped::new(at, Why::Mmu(halted.fault))
+            Stopped::new(at, StopReason::Mmu(halted.fault))
         });
         self.unflushed |= !self.batch.is_empty();
-        let reported = self.report(mmu);
+        let passed = self.pass_to_owner(mmu);
         self.batch.clear();
-        // An error of `report` takes precedence, because its address is lower.
-        reported.and(stopped.map_or(Ok(()), Err))
+        // An error of `pass_to_owner` takes precedence, because its address is lower.
+        passed.and(stopped.map_or(Ok(()), Err))
     }
 
-    /// Reports the cleared entries of the batch to the owner.
-    fn report<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
+    /// Passes what the cleared entries of the batch mapped to the owner.
+    fn pass_to_owner<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
         let (mut fault, mut flushed) = (None, true);
         if core::mem::take(&mut self.unhooking) && !self.batch.is_empty() {
             let flush = self.flush(mmu, true);
@@ -188,26 +196,28 @@ impl<O: Owner> Unmapper<'_, O> {
             fault = flush.and_then(|()| mmu.reclaim(self.batch)).err();
         }
         let (space, mut result, mut end) = (self.space, Ok(()), 0);
-        for slots in self.batch.slots() {
-            if slots.level == Level::L1 {
-                self.runs.add(slots, self.owner);
+        for located in self.batch.entry_runs() {
+            if located.level == Level::L1 {
+                self.runs.add(located, self.owner);
             } else {
-                for slot in slots.each() {
-                    let Some(place) = TableSpan::below(slot, space) else {
-                        self.runs.add(slot.as_slots(), self.owner);
+                for located in located.each() {
+                    let Some(table_span) = TableSpan::below(located, space) else {
+                        self.runs.add(located.as_entries(), self.owner);
                         continue;
                     };
                     let runs = core::mem::take(&mut self.runs);
                     let mut unhooked =
                         UnhookedTables { owner: self.owner, runs, may_free: fault.is_none() };
-                    result = result.and(unhooked.report_and_free(mmu, place));
+                    result = result.and(unhooked.pass_and_free(mmu, table_span));
                     self.runs = unhooked.runs;
                 }
             }
-            end = slots.end();
+            end = located.end();
         }
         match fault {
-            Some(fault) => result.and(Err(Stopped { at: end, why: Why::Mmu(fault), flushed })),
+            Some(fault) => {
+                result.and(Err(Stopped { address: end, reason: StopReason::Mmu(fault), flushed }))
+            }
             None => result,
         }
     }
@@ -228,31 +238,40 @@ pub(crate) struct UnhookedTables<'a, O> {
 }
 
 impl<O: Owner> UnhookedTables<'_, O> {
-    pub(crate) fn report_and_free<M: Mmu>(
+    pub(crate) fn pass_and_free<M: Mmu>(
         &mut self,
         mmu: &mut M,
-        place: TableSpan,
+        table_span: TableSpan,
     ) -> Result<(), Stopped<M::Fault>> {
-        walk_table(mmu, self, place, place.span)?;
-        Visit::<M>::leave(self, place.table);
+        walk_table(mmu, self, table_span, table_span.span)?;
+        Visit::<M>::leave(self, table_span.table);
         Ok(())
     }
 }
 
 impl<M: Mmu, O: Owner> Visit<M> for UnhookedTables<'_, O> {
     #[inline]
-    fn visit_lowest(&mut self, _: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
-        self.runs.add(slots, self.owner);
+    fn visit_lowest(
+        &mut self,
+        _: &mut M,
+        located: LocatedEntries<&[Entry]>,
+    ) -> Result<(), Stopped<M::Fault>> {
+        self.runs.add(located, self.owner);
         Ok(())
     }
 
-    fn visit(&mut self, _: &mut M, slot: Slot, _: bool) -> Result<Next, Stopped<M::Fault>> {
-        match slot.kind() {
+    fn visit(
+        &mut self,
+        _: &mut M,
+        located: LocatedEntry,
+        _: bool,
+    ) -> Result<Next, Stopped<M::Fault>> {
+        match located.kind() {
             Kind::Table(table) => return Ok(Next::Descend(table)),
             Kind::Malformed => {
-                return Err(Stopped::new(slot.virt, Why::Malformed(slot.entry)));
+                return Err(Stopped::new(located.virt, StopReason::Malformed(located.entry)));
             }
-            _ => self.runs.add(slot.as_slots(), self.owner),
+            _ => self.runs.add(located.as_entries(), self.owner),
         }
         Ok(Next::Continue)
     }

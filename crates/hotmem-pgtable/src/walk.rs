@@ -1,11 +1,11 @@
 //! Walks page tables from the root down, in the order of addresses. A cache line without entries in
 //! use is skipped as a whole.
 
-use crate::batch::{Slot, Slots};
+use crate::batch::{LocatedEntries, LocatedEntry};
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE_ENTRIES, Level};
-use crate::error::{Stopped, Why};
+use crate::error::{StopReason, Stopped};
 use crate::mmu::{Mmu, entry_at, occupied, occupied_line};
-use crate::range::{Span, VirtRange, address_at};
+use crate::range::{OffsetRange, VirtRange, address_at};
 use crate::space::Space;
 use hotmem_addr::Pfn;
 
@@ -15,11 +15,16 @@ pub(crate) trait Visit<M: Mmu> {
     fn visit_lowest(
         &mut self,
         mmu: &mut M,
-        slots: Slots<&[Entry]>,
+        located: LocatedEntries<&[Entry]>,
     ) -> Result<(), Stopped<M::Fault>>;
 
     /// Visits an entry above L1. `covered` says whether the walk covers the entry's whole span.
-    fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>>;
+    fn visit(
+        &mut self,
+        mmu: &mut M,
+        located: LocatedEntry,
+        covered: bool,
+    ) -> Result<Next, Stopped<M::Fault>>;
 
     /// Leaves a table below the root, after all its entries were visited.
     fn leave(&mut self, table: Pfn) {
@@ -40,13 +45,13 @@ pub(crate) fn walk<M: Mmu>(
     mmu: &mut M,
     visitor: &mut impl Visit<M>,
     space: Space,
-    span: Span,
+    span: OffsetRange,
 ) -> Result<(), Stopped<M::Fault>> {
-    let whole = Span { start: 0, end: space.levels.table_bytes().0 };
+    let full_range = OffsetRange { start: 0, end: space.root_level.table_span().0 };
     walk_table(
         mmu,
         visitor,
-        TableSpan { table: space.root, level: space.levels, span: whole, space },
+        TableSpan { table: space.root, level: space.root_level, span: full_range, space },
         span,
     )
 }
@@ -56,24 +61,24 @@ pub(crate) fn walk<M: Mmu>(
 pub(crate) struct TableSpan {
     pub(crate) table: Pfn,
     pub(crate) level: Level,
-    pub(crate) span: Span,
+    pub(crate) span: OffsetRange,
     pub(crate) space: Space,
 }
 
 impl TableSpan {
     /// Returns the table that an entry points to, or `None` if the entry does not point to a table.
-    pub(crate) fn below(slot: Slot, space: Space) -> Option<TableSpan> {
-        let (Kind::Table(table), Some(level)) = (slot.kind(), slot.level.below()) else {
+    pub(crate) fn below(located: LocatedEntry, space: Space) -> Option<TableSpan> {
+        let (Kind::Table(table), Some(level)) = (located.kind(), located.level.below()) else {
             return None;
         };
-        let bytes = slot.level.entry_bytes().0;
-        let start = slot.virt & (space.levels.table_bytes().0 - 1) & !(bytes - 1);
-        Some(TableSpan { table, level, span: Span { start, end: start + bytes }, space })
+        let bytes = located.level.entry_span().0;
+        let start = located.virt & (space.root_level.table_span().0 - 1) & !(bytes - 1);
+        Some(TableSpan { table, level, span: OffsetRange { start, end: start + bytes }, space })
     }
 
     /// Returns the indices of the first and of the last entry in `span`.
-    fn indices(self, span: Span) -> (usize, usize) {
-        let bytes = self.level.entry_bytes().0;
+    fn indices(self, span: OffsetRange) -> (usize, usize) {
+        let bytes = self.level.entry_span().0;
         let index = |offset| {
             usize::try_from((offset - self.span.start) / bytes).map_or(ENTRIES - 1, |i: usize| i)
         };
@@ -86,19 +91,19 @@ pub(crate) fn walk_table<M: Mmu>(
     mmu: &mut M,
     visitor: &mut impl Visit<M>,
     place: TableSpan,
-    span: Span,
+    span: OffsetRange,
 ) -> Result<(), Stopped<M::Fault>> {
     let TableSpan { table, level, space, .. } = place;
-    let no_table = Why::NotATable { frame: table, level };
-    let missing = Stopped::new(address_at(span.start, space.levels), no_table);
+    let no_table = StopReason::NotATable { frame: table, level };
+    let not_a_table = Stopped::new(address_at(span.start, space.root_level), no_table);
     let (first, last) = place.indices(span);
     let Some(below_level) = level.below() else {
-        return walk_lowest(mmu, visitor, place, first, last).ok_or(missing)?;
+        return walk_lowest(mmu, visitor, place, first, last).ok_or(not_a_table)?;
     };
-    let bytes = level.entry_bytes().0;
+    let bytes = level.entry_span().0;
     let mut next = first / LINE_ENTRIES;
     while let Some((line, entries)) =
-        occupied_line(mmu.table(table).ok_or(missing)?, next, last / LINE_ENTRIES)
+        occupied_line(mmu.table(table).ok_or(not_a_table)?, next, last / LINE_ENTRIES)
     {
         next = line + 1;
         let number = line * LINE_ENTRIES;
@@ -107,15 +112,16 @@ pub(crate) fn walk_table<M: Mmu>(
                 continue;
             }
             let start = place.span.start + index as u64 * bytes;
-            let whole = Span { start, end: start + bytes };
-            let lowest = address_at(start.max(span.start), space.levels);
-            let slot = Slot { virt: lowest, at: EntryAddr::new(table, index), entry, level };
-            let Next::Descend(table) = visitor.visit(mmu, slot, span.covers(whole))? else {
+            let full_range = OffsetRange { start, end: start + bytes };
+            let lowest = address_at(start.max(span.start), space.root_level);
+            let located =
+                LocatedEntry { virt: lowest, at: EntryAddr::new(table, index), entry, level };
+            let Next::Descend(table) = visitor.visit(mmu, located, span.covers(full_range))? else {
                 continue;
             };
             let level = below_level;
-            let below = TableSpan { table, level, span: whole, space };
-            walk_table(mmu, visitor, below, span.intersection(whole))?;
+            let below = TableSpan { table, level, span: full_range, space };
+            walk_table(mmu, visitor, below, span.intersection(full_range))?;
             visitor.leave(table);
         }
     }
@@ -139,9 +145,9 @@ fn walk_lowest<M: Mmu>(
     while let Some((number, count)) = occupied(mmu.table(table)?, next, last, &mut entries) {
         next = number + count;
         let virt =
-            address_at(table_span.start + number as u64 * level.entry_bytes().0, space.levels);
+            address_at(table_span.start + number as u64 * level.entry_span().0, space.root_level);
         let (at, entries) = (EntryAddr::new(table, number), entries.get(..count)?);
-        let visited = visitor.visit_lowest(mmu, Slots { virt, at, level, entries });
+        let visited = visitor.visit_lowest(mmu, LocatedEntries { virt, at, level, entries });
         if visited.is_err() {
             return Some(visited);
         }
@@ -155,33 +161,44 @@ fn walk_lowest<M: Mmu>(
 /// # Errors
 /// [`Stopped`] if the address is not canonical, or if the walk reaches a frame in which the kernel
 /// has no table.
-pub fn slot_at<M: Mmu>(mmu: &M, space: Space, address: u64) -> Result<Slot, Stopped<M::Fault>> {
-    slot_from(mmu, space, address, Level::L1)
+pub fn find_entry<M: Mmu>(
+    mmu: &M,
+    space: Space,
+    address: u64,
+) -> Result<LocatedEntry, Stopped<M::Fault>> {
+    find_entry_from(mmu, space, address, Level::L1)
 }
 
 /// Returns the last entry on the page walk for `address` that lies on level `lowest` or above.
 ///
 /// # Errors
-/// The same as for [`slot_at`].
-pub fn slot_from<M: Mmu>(
+/// The same as for [`find_entry`].
+pub fn find_entry_from<M: Mmu>(
     mmu: &M,
     space: Space,
     address: u64,
     lowest: Level,
-) -> Result<Slot, Stopped<M::Fault>> {
+) -> Result<LocatedEntry, Stopped<M::Fault>> {
     let page = VirtRange::page(address);
-    let refused = |why| Stopped::new(page.start(), why);
-    let offset = Span::of(page, space.levels).ok_or(refused(Why::NotCanonical(page)))?.start;
-    let (mut table, mut level) = (space.root, space.levels);
+    let refused = |reason| Stopped::new(page.start(), reason);
+    let offset = OffsetRange::of(page, space.root_level)
+        .ok_or(refused(StopReason::NotCanonical(page)))?
+        .start;
+    let (mut table, mut level) = (space.root, space.root_level);
     loop {
         let at = EntryAddr::new(table, level.index(offset));
-        let no_table = refused(Why::NotATable { frame: table, level });
+        let no_table = refused(StopReason::NotATable { frame: table, level });
         let entry = entry_at(mmu.table(table).ok_or(no_table)?, at.index());
         match (entry.kind(level), level.below()) {
             (Kind::Table(below), Some(lower)) if lower >= lowest => (table, level) = (below, lower),
             _ => {
-                let start = offset & !(level.entry_bytes().0 - 1);
-                return Ok(Slot { virt: address_at(start, space.levels), at, entry, level });
+                let start = offset & !(level.entry_span().0 - 1);
+                return Ok(LocatedEntry {
+                    virt: address_at(start, space.root_level),
+                    at,
+                    entry,
+                    level,
+                });
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Checks that tables are well-formed before they are unhooked, so that reading them after that
 //! cannot fail.
 
-use crate::batch::{Slot, Slots};
+use crate::batch::{LocatedEntries, LocatedEntry};
 use crate::entry::{Entry, Kind, Level};
-use crate::error::{Stopped, Why};
+use crate::error::{StopReason, Stopped};
 use crate::mmu::{Mmu, entry_at};
-use crate::range::{Span, address_at};
+use crate::range::{OffsetRange, address_at};
 use crate::space::Space;
 use crate::walk::{Next, TableSpan, Visit, walk, walk_table};
 use hotmem_addr::Pfn;
@@ -15,26 +15,26 @@ use hotmem_addr::Pfn;
 pub(crate) fn check<M: Mmu>(
     mmu: &mut M,
     space: Space,
-    span: Span,
+    span: OffsetRange,
 ) -> Result<(), Stopped<M::Fault>> {
     walk(mmu, &mut WellFormed, space, span)
 }
 
 /// Returns whether the tables below an entry are well-formed.
-pub(crate) fn is_well_formed<M: Mmu>(mmu: &mut M, slot: Slot, space: Space) -> bool {
-    walk_below(mmu, &mut WellFormed, slot, space).is_ok()
+pub(crate) fn is_well_formed<M: Mmu>(mmu: &mut M, located: LocatedEntry, space: Space) -> bool {
+    walk_below(mmu, &mut WellFormed, located, space).is_ok()
 }
 
-/// Returns whether the tables below an entry are well-formed, and it costs less to unhook all of
-/// them together than to unhook or clear each L1 table by itself.
-pub(crate) fn unhooking_pays<M: Mmu>(mmu: &mut M, slot: Slot, space: Space) -> bool {
+/// Returns whether all tables below an entry should be unhooked together: they are well-formed, and
+/// this costs less than to unhook or clear each L1 table by itself.
+pub(crate) fn unhooking_pays<M: Mmu>(mmu: &mut M, located: LocatedEntry, space: Space) -> bool {
     let Some(min_entries) = mmu.min_entries_to_unhook(1) else {
-        return is_well_formed(mmu, slot, space);
+        return is_well_formed(mmu, located, space);
     };
     let mut count = Count { min_entries, tables: 0, entries: 0, table_entries: 0, saved_clears: 0 };
-    let is_well_formed = walk_below(mmu, &mut count, slot, space).is_ok();
-    let min_together = mmu.min_entries_to_unhook(count.tables).unwrap_or(0);
-    is_well_formed && count.entries >= min_together + count.saved_clears
+    let is_well_formed = walk_below(mmu, &mut count, located, space).is_ok();
+    let min_entries_together = mmu.min_entries_to_unhook(count.tables).unwrap_or(0);
+    is_well_formed && count.entries >= min_entries_together + count.saved_clears
 }
 
 /// Checks that the entries of the two roots in `span` are of the same kind and point to the same
@@ -42,23 +42,23 @@ pub(crate) fn unhooking_pays<M: Mmu>(mmu: &mut M, slot: Slot, space: Space) -> b
 pub(crate) fn check_roots<M: Mmu>(
     mmu: &M,
     space: Space,
-    span: Span,
+    span: OffsetRange,
 ) -> Result<(), Stopped<M::Fault>> {
-    let Space { root, user_root: Some(user_root), levels } = space else { return Ok(()) };
-    let bytes = levels.entry_bytes().0;
-    let shared = span.intersection(Span { start: 0, end: levels.table_bytes().0 / 2 });
+    let Space { root, user_root: Some(user_root), root_level } = space else { return Ok(()) };
+    let bytes = root_level.entry_span().0;
+    let shared = span.intersection(OffsetRange { start: 0, end: root_level.table_span().0 / 2 });
     let table = |frame| {
-        let missing = Why::NotATable { frame, level: levels };
-        mmu.table(frame).ok_or(Stopped::new(address_at(span.start, levels), missing))
+        let not_a_table = StopReason::NotATable { frame, level: root_level };
+        mmu.table(frame).ok_or(Stopped::new(address_at(span.start, root_level), not_a_table))
     };
-    let (kernels, users) = (table(root)?, table(user_root)?);
+    let (kernel_table, user_table) = (table(root)?, table(user_root)?);
     let mut start = shared.start;
     while start < shared.end {
-        let number = levels.index(start);
-        let (kernel, user) = (entry_at(kernels, number), entry_at(users, number));
-        if kernel != user && kernel.kind(levels) != user.kind(levels) {
-            let differ = Why::RootsDiffer { kernel, user };
-            return Err(Stopped::new(address_at(start, levels), differ));
+        let number = root_level.index(start);
+        let (kernel, user) = (entry_at(kernel_table, number), entry_at(user_table, number));
+        if kernel != user && kernel.kind(root_level) != user.kind(root_level) {
+            let differ = StopReason::RootsDiffer { kernel, user };
+            return Err(Stopped::new(address_at(start, root_level), differ));
         }
         start = (start | (bytes - 1)) + 1;
     }
@@ -69,10 +69,10 @@ pub(crate) fn check_roots<M: Mmu>(
 fn walk_below<M: Mmu>(
     mmu: &mut M,
     visitor: &mut impl Visit<M>,
-    slot: Slot,
+    located: LocatedEntry,
     space: Space,
 ) -> Result<(), Stopped<M::Fault>> {
-    match (visitor.visit(mmu, slot, true)?, TableSpan::below(slot, space)) {
+    match (visitor.visit(mmu, located, true)?, TableSpan::below(located, space)) {
         (Next::Descend(_), Some(place)) => walk_table(mmu, visitor, place, place.span),
         _ => Ok(()),
     }
@@ -81,31 +81,40 @@ fn walk_below<M: Mmu>(
 /// Checks that all entries above L1 are well-formed.
 struct WellFormed;
 
-/// Checks tables as [`WellFormed`] does, and counts the tables below an entry and their entries in
-/// use.
+/// Checks the tables below an entry as [`WellFormed`] does. Counts these tables and their entries
+/// in use.
 struct Count {
-    /// The number of entries in use from which on it costs less to unhook a single L1 table than to
-    /// clear its entries.
+    /// If an L1 table has at least this number of entries in use, it costs less to unhook the table
+    /// by itself than to clear its entries.
     min_entries: u64,
     tables: u64,
     entries: u64,
     /// The number of entries in use of the L1 table that is being walked.
     table_entries: u64,
-    /// The number of clears that are saved_clears if each L1 table with enough entries is unhooked
-    /// by itself.
+    /// How many fewer entries are cleared if each L1 table with more than `min_entries` entries in
+    /// use is unhooked by itself.
     saved_clears: u64,
 }
 
 impl<M: Mmu> Visit<M> for Count {
-    fn visit_lowest(&mut self, _: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
-        let entries = slots.entries.len() as u64;
+    fn visit_lowest(
+        &mut self,
+        _: &mut M,
+        located: LocatedEntries<&[Entry]>,
+    ) -> Result<(), Stopped<M::Fault>> {
+        let entries = located.entries.len() as u64;
         (self.entries, self.table_entries) = (self.entries + entries, self.table_entries + entries);
         Ok(())
     }
 
-    fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>> {
-        let next = WellFormed.visit(mmu, slot, covered)?;
-        match slot.kind() {
+    fn visit(
+        &mut self,
+        mmu: &mut M,
+        located: LocatedEntry,
+        covered: bool,
+    ) -> Result<Next, Stopped<M::Fault>> {
+        let next = WellFormed.visit(mmu, located, covered)?;
+        match located.kind() {
             Kind::Table(table) => {
                 self.tables += 1;
                 Ok(Next::Descend(table))
@@ -124,16 +133,25 @@ impl<M: Mmu> Visit<M> for Count {
 }
 
 impl<M: Mmu> Visit<M> for WellFormed {
-    fn visit_lowest(&mut self, _: &mut M, _: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
+    fn visit_lowest(
+        &mut self,
+        _: &mut M,
+        _: LocatedEntries<&[Entry]>,
+    ) -> Result<(), Stopped<M::Fault>> {
         Ok(())
     }
 
-    fn visit(&mut self, mmu: &mut M, slot: Slot, _: bool) -> Result<Next, Stopped<M::Fault>> {
-        let refused = |why| Err(Stopped::new(slot.virt, why));
-        match (slot.kind(), slot.level.below()) {
-            (Kind::Malformed, _) => refused(Why::Malformed(slot.entry)),
+    fn visit(
+        &mut self,
+        mmu: &mut M,
+        located: LocatedEntry,
+        _: bool,
+    ) -> Result<Next, Stopped<M::Fault>> {
+        let refused = |reason| Err(Stopped::new(located.virt, reason));
+        match (located.kind(), located.level.below()) {
+            (Kind::Malformed, _) => refused(StopReason::Malformed(located.entry)),
             (Kind::Table(frame), Some(level)) if mmu.table(frame).is_none() => {
-                refused(Why::NotATable { frame, level })
+                refused(StopReason::NotATable { frame, level })
             }
             // Any contents of an L1 table are well-formed.
             (Kind::Table(frame), Some(level)) if level > Level::L1 => Ok(Next::Descend(frame)),

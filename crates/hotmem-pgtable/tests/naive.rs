@@ -4,11 +4,11 @@
 
 mod common;
 
-use common::{Arena, Naive, Notes, Piece, join_pieces};
+use common::{Arena, MappedRange, Naive, RecordingOwner, join_adjacent};
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, Change, Covered, Entry, Flags, Kind, Level, PageTables, Run, Space, Stopped, Unmap,
-    VirtRange, Why, slot_at,
+    Batch, Change, CoveredTables, Entry, Flags, Kind, Level, PageTables, Run, Space, StopReason,
+    Stopped, Unmap, VirtRange, find_entry,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -23,10 +23,10 @@ enum Step {
 
 /// Yields addresses within a table, at the edges of each level, and at both ends of the address
 /// space.
-fn virt(levels: Level) -> impl Strategy<Value = u64> {
+fn virt(root_level: Level) -> impl Strategy<Value = u64> {
     let top = 0u64.wrapping_sub(2 << 30);
     let bases = vec![0, (2 << 20) - 0x8000, (1 << 30) - (4 << 20), (512 << 30) - (2 << 30), top];
-    let extra = (levels == Level::L5).then_some((256 << 40) - (1 << 30));
+    let extra = (root_level == Level::L5).then_some((256 << 40) - (1 << 30));
     let bases: Vec<u64> = bases.into_iter().chain(extra).collect();
     let offset = prop_oneof![
         3 => (0u64..24).prop_map(|page| page << 12),
@@ -50,16 +50,16 @@ fn flags() -> impl Strategy<Value = Flags> {
         .prop_map(|flags| flags.into_iter().collect())
 }
 
-fn map(levels: Level) -> impl Strategy<Value = Step> {
+fn map(root_level: Level) -> impl Strategy<Value = Step> {
     let level = prop_oneof![6 => Just(Level::L1), 2 => Just(Level::L2), 1 => Just(Level::L3)];
     let pages = prop_oneof![2 => Just(1), 1 => 1u64..4, 1 => 1u64..1300];
-    let what = (level, 0u64..64, flags(), 0..8, pages);
-    (virt(levels), what).prop_map(|(virt, (level, frame, flags, note, pages))| {
-        let bytes = level.entry_bytes().0;
+    let mapping = (level, 0u64..64, flags(), 0..8, pages);
+    (virt(root_level), mapping).prop_map(|(virt, (level, frame, flags, kind, pages))| {
+        let bytes = level.entry_span().0;
         let virt = virt & !(bytes - 1);
         let frame = Pfn::containing(((virt & 0xff_ffff_f000) + frame * bytes) & !(bytes - 1));
         let large = if level == Level::L1 { Flags::empty() } else { Flags::LARGE };
-        let entry = match note {
+        let entry = match kind {
             // The entry is not present, and holds data of the kernel.
             0 => Entry::from_bits(0xabc_d000 | 0x62),
             _ => Entry::new(frame.unwrap(), Flags::PRESENT | flags | large),
@@ -68,7 +68,7 @@ fn map(levels: Level) -> impl Strategy<Value = Step> {
     })
 }
 
-fn step(levels: Level) -> impl Strategy<Value = Step> {
+fn step(root_level: Level) -> impl Strategy<Value = Step> {
     let bytes = || {
         prop_oneof![
             (1u64..40).prop_map(|pages| pages << 12),
@@ -79,24 +79,28 @@ fn step(levels: Level) -> impl Strategy<Value = Step> {
         ]
     };
     let range = || {
-        (virt(levels), bytes()).prop_map(move |(start, bytes)| {
-            let half = levels.table_bytes().0 / 2;
-            let left = if start < 1 << 63 { half - start } else { 0u64.wrapping_sub(start) };
-            (start, bytes.min(left))
+        (virt(root_level), bytes()).prop_map(move |(start, bytes)| {
+            let half = root_level.table_span().0 / 2;
+            let max = if start < 1 << 63 { half - start } else { 0u64.wrapping_sub(start) };
+            (start, bytes.min(max))
         })
     };
-    let tables = prop::sample::select(vec![Covered::Free, Covered::Keep, Covered::Cheapest]);
+    let tables = prop::sample::select(vec![
+        CoveredTables::Free,
+        CoveredTables::Keep,
+        CoveredTables::Cheapest,
+    ]);
     let options = (tables, any::<bool>(), any::<bool>())
         .prop_map(|(tables, ignore_used, dying)| Unmap { tables, ignore_used, dying });
     let pages = prop::collection::vec(
-        (virt(levels), (0u64..1 << 30).prop_filter_map("frames", Pfn::new)),
+        (virt(root_level), (0u64..1 << 30).prop_filter_map("frames", Pfn::new)),
         1..600,
     )
     .prop_map(|pages| Step::Move { pages });
-    let change =
-        (flags(), flags()).prop_map(|(set, clear)| (set - Flags::USED, clear - Flags::USED));
+    let change = (flags(), flags())
+        .prop_map(|(set, clear)| (set - Flags::ACCESSED_DIRTY, clear - Flags::ACCESSED_DIRTY));
     prop_oneof![
-        8 => map(levels),
+        8 => map(root_level),
         1 => pages,
         2 => (range(), options).prop_map(|((start, bytes), options)| {
             Step::Unmap { start, bytes, options }
@@ -108,8 +112,9 @@ fn step(levels: Level) -> impl Strategy<Value = Step> {
 }
 
 fn steps() -> impl Strategy<Value = (Level, Vec<Step>)> {
-    prop_oneof![Just(Level::L4), Just(Level::L5)]
-        .prop_flat_map(|levels| (Just(levels), prop::collection::vec(step(levels), 1..80)))
+    prop_oneof![Just(Level::L4), Just(Level::L5)].prop_flat_map(|root_level| {
+        (Just(root_level), prop::collection::vec(step(root_level), 1..80))
+    })
 }
 
 proptest! {
@@ -119,68 +124,68 @@ proptest! {
         200
     }))]
     #[test]
-    fn page_tables_behave_like_a_map_without_tables((levels, steps) in steps(), two_roots in any::<bool>()) {
+    fn page_tables_behave_like_a_map_without_tables((root_level, steps) in steps(), two_roots in any::<bool>()) {
         let arena = Arena::new(400);
-        let space = Space::new(arena.table().unwrap(), levels);
+        let space = Space::new(arena.table().unwrap(), root_level);
         let user_root = two_roots.then(|| arena.table().unwrap());
         let space = Space { user_root, ..space };
         let mut naive = Naive::default();
         let mut batch = Box::new(Batch::new());
         for step in steps {
             arena.flushes.borrow_mut().clear();
-            let mut notes = Notes::new(&arena);
+            let mut owner = RecordingOwner::new(&arena);
             let mut tables = PageTables::new(arena.native(), space, &mut batch);
             match step {
                 Step::Map { virt, level, entry, .. } if !entry.is_present() => {
                     if arena.put_entry(space, virt, level, entry) {
-                        naive.insert(Piece::new(virt, level, entry));
+                        naive.insert(MappedRange::new(virt, level, entry));
                     }
                 }
                 Step::Map { virt, level, entry, pages } => {
-                    let bytes = level.entry_bytes().0;
+                    let bytes = level.entry_span().0;
                     let pages = pages.min((0u64.wrapping_sub(virt) >> 1).max(bytes) / bytes);
                     let range = VirtRange::new(virt, Bytes(bytes * pages)).unwrap();
-                    let mapped = tables.map(Run { virt: range, entry, level }, &mut notes);
+                    let mapped = tables.map(Run { virt: range, entry, level }, &mut owner);
                     let done = match mapped {
                         Ok(written) => {
                             prop_assert!(written.0 >= 8 * pages);
                             bytes * pages
                         }
-                        Err(Stopped { at, why, flushed }) => {
-                            prop_assert!(matches!(why, Why::Occupied(_)) && flushed, "{why:?}");
-                            // A page of 4 KiB is refused only where something is mapped; a large
-                            // page also where an empty table is.
+                        Err(Stopped { address: at, reason, flushed }) => {
+                            prop_assert!(matches!(reason, StopReason::Occupied(_)) && flushed, "{reason:?}");
+                            // A page of 4 KiB is refused only if the address is mapped. A large page
+                            // is also refused if an empty table exists for the address.
                             prop_assert!(level != Level::L1 || naive.is_mapped(at));
                             at - virt
                         }
                     };
                     prop_assert!(done == 0 || !naive.overlaps(virt, done));
                     if done > 0 {
-                        naive.insert(Piece { bytes: done, ..Piece::new(virt, level, entry) });
+                        naive.insert(MappedRange { bytes: done, ..MappedRange::new(virt, level, entry) });
                     }
                     prop_assert!(arena.flushes.borrow().is_empty());
                 }
                 Step::Move { pages } => {
                     let native = arena.native();
                     let mut seen = BTreeSet::new();
-                    let slots: Vec<_> = pages
+                    let located: Vec<_> = pages
                         .into_iter()
-                        .filter_map(|(virt, to)| Some((slot_at(&native, space, virt).ok()?, to)))
-                        .filter(|(slot, _)| slot.kind() == Kind::Page && seen.insert(slot.virt))
-                        .map(|(slot, to)| (slot, to.align_down(slot.level.entry_bytes().frames())))
+                        .filter_map(|(virt, to)| Some((find_entry(&native, space, virt).ok()?, to)))
+                        .filter(|(located, _)| located.kind() == Kind::Page && seen.insert(located.virt))
+                        .map(|(located, to)| (located, to.align_down(located.level.entry_span().frames())))
                         .collect();
-                    let pages = slots.iter().map(|(slot, _)| slot.virt + 8);
+                    let pages = located.iter().map(|(located, _)| located.virt + 8);
                     let moved = tables.move_pages(pages, |moving| {
                         let moved = moving.len();
-                        prop_assert_eq!(moved, slots.len().min(512));
-                        for (index, (slot, to)) in slots.iter().enumerate().take(moved) {
-                            prop_assert_eq!(moving.page(index), Some(*slot));
-                            let hidden = slot_at(&native, space, slot.virt).unwrap();
+                        prop_assert_eq!(moved, located.len().min(512));
+                        for (index, (located, to)) in located.iter().enumerate().take(moved) {
+                            prop_assert_eq!(moving.page(index), Some(*located));
+                            let hidden = find_entry(&native, space, located.virt).unwrap();
                             prop_assert_eq!(hidden.kind(), Kind::Empty);
-                            // Every third page is not placed, and stays where it is.
+                            // Every third page gets no new frame, and keeps its frame.
                             if index % 3 != 0 {
                                 prop_assert!(moving.place(index, *to));
-                                naive.relocate(slot.virt, slot.level, *to);
+                                naive.relocate(located.virt, located.level, *to);
                             }
                         }
                         prop_assert!(!moving.place(moved, Pfn::ZERO));
@@ -188,53 +193,53 @@ proptest! {
                     });
                     let moved = moved.unwrap()?;
                     let flushes = arena.flushes.borrow().len();
-                    // If the pages span the whole address space, which is not a range, they are
-                    // flushed one by one.
-                    let everything = slots.iter().any(|(slot, _)| slot.virt == 0);
-                    prop_assert!(flushes == moved.min(1) || everything && flushes == moved);
+                    // If the pages span the whole address space, which cannot be a range, the pages
+                    // are flushed one by one.
+                    let has_first_page = located.iter().any(|(located, _)| located.virt == 0);
+                    prop_assert!(flushes == moved.min(1) || has_first_page && flushes == moved);
                 }
                 Step::Unmap { start, bytes, options } => {
                     let range = VirtRange::new(start, Bytes(bytes)).unwrap();
                     let mut after = naive.clone();
                     let owned = arena.owned();
-                    let unmapped = tables.unmap_range(range, options, &mut notes);
+                    let unmapped = tables.unmap_range(range, options, &mut owner);
                     let flushes = arena.flushes.borrow().len();
                     // Each large page that is split takes one more flush.
-                    let max_flushes = 2 + notes.entries() / 512 + notes.requested_tables;
+                    let max_flushes = 2 + owner.entries() / 512 + owner.requested_tables;
                     prop_assert!(flushes <= max_flushes, "{flushes} flushes");
-                    if let Some(told) = after.unmap(start, range.last()) {
+                    if let Some(removed) = after.unmap(start, range.last()) {
                         prop_assert_eq!(unmapped, Ok(()));
-                        prop_assert_eq!(join_pieces(&notes.pieces()), join_pieces(&told));
-                        prop_assert_eq!(flushes == 0, told.is_empty() && arena.owned() == owned);
+                        prop_assert_eq!(join_adjacent(&owner.mappings()), join_adjacent(&removed));
+                        prop_assert_eq!(flushes == 0, removed.is_empty() && arena.owned() == owned);
                         naive = after;
                     } else {
                         // The range starts or ends within an entry with data of the kernel. The
                         // operation has done the part below the address at which it stopped.
                         let stopped = unmapped.unwrap_err();
-                        let below = range.split_at(stopped.at).0;
-                        let told = below.map(|below| naive.unmap(below.start(), below.last()));
-                        let told = told.flatten().unwrap_or_default();
-                        prop_assert_eq!(join_pieces(&notes.pieces()), join_pieces(&told));
+                        let below = range.split_at(stopped.address).0;
+                        let removed = below.map(|below| naive.unmap(below.start(), below.last()));
+                        let removed = removed.flatten().unwrap_or_default();
+                        prop_assert_eq!(join_adjacent(&owner.mappings()), join_adjacent(&removed));
                     }
                 }
                 Step::Protect { start, bytes, set, clear } => {
                     let range = VirtRange::new(start, Bytes(bytes)).unwrap();
                     let change = Change::new(set, clear).unwrap();
-                    tables.protect(range, change, &mut notes).unwrap();
+                    tables.protect(range, change, &mut owner).unwrap();
                     naive.protect(start, range.last(), set, clear);
-                    prop_assert!(arena.flushes.borrow().len() <= 1 + notes.requested_tables);
+                    prop_assert!(arena.flushes.borrow().len() <= 1 + owner.requested_tables);
                 }
             }
-            prop_assert_eq!(join_pieces(&arena.pieces(space)), join_pieces(&naive.0));
+            prop_assert_eq!(join_adjacent(&arena.mappings(space)), join_adjacent(&naive.0));
             prop_assert!(arena.is_shared(space));
         }
         let lower = naive.unmap(0, (1 << 56) - 1);
-        let mut notes = Notes::new(&arena);
+        let mut owner = RecordingOwner::new(&arena);
         arena.flushes.borrow_mut().clear();
         let roots = 1 + usize::from(two_roots);
-        PageTables::new(arena.native(), space, &mut batch).teardown(&mut notes).unwrap();
-        prop_assert!(notes.freed_tables >= roots);
+        PageTables::new(arena.native(), space, &mut batch).teardown(&mut owner).unwrap();
+        prop_assert!(owner.freed_tables >= roots);
         prop_assert_eq!(arena.flushes.borrow().len(), 1);
-        prop_assert_eq!(join_pieces(&notes.pieces()), join_pieces(&lower.unwrap()));
+        prop_assert_eq!(join_adjacent(&owner.mappings()), join_adjacent(&lower.unwrap()));
     }
 }

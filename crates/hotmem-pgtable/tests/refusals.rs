@@ -1,15 +1,15 @@
-//! Checks operations that cannot complete. They report where they stopped; the part of the range
-//! below that address is done and reported, the other part is unchanged, and no table is leaked or
-//! freed too early.
+//! Checks operations that cannot complete. Each returns the address at which it stopped. The part
+//! of the range below this address is done, and the owner has received its pages. The other part is
+//! unchanged. No table is leaked or freed too early.
 #![cfg(not(loom))]
 
 mod common;
 
-use common::{Arena, Notes, join_pieces, link};
+use common::{Arena, RecordingOwner, join_adjacent, link};
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, BatchError, Change, Covered, Entry, Flags, Flush, Level, Mmu, MoveError, PageTables,
-    Run, Slot, Space, Stopped, Table, Unmap, VirtRange, Why, slot_at,
+    Batch, BatchError, Change, CoveredTables, Entry, Flags, Flush, Level, LocatedEntry, Mmu,
+    MoveError, PageTables, Run, Space, StopReason, Stopped, Table, Unmap, VirtRange, find_entry,
 };
 
 const PAGE: u64 = 4096;
@@ -36,23 +36,23 @@ fn mapped(arena: &Arena, pages: u64) -> Space {
     space
 }
 
-const KEEP: Unmap = Unmap { tables: Covered::Keep, ignore_used: false, dying: false };
+const KEEP: Unmap = Unmap { tables: CoveredTables::Keep, ignore_used: false, dying: false };
 
 #[test]
 fn a_range_that_is_not_canonical_is_refused() {
     let arena = Arena::new(8);
     let space = mapped(&arena, 1);
     let mut batch = Batch::new();
-    let mut notes = Notes::new(&arena);
+    let mut owner = RecordingOwner::new(&arena);
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
     for around in [range(1 << 47, PAGE), range((1 << 47) - PAGE, 2 * PAGE), range(0, 1 << 63)] {
-        let why = Why::NotCanonical(around);
-        let refused = Err(Stopped { at: around.start(), why, flushed: true });
-        assert_eq!(tables.unmap_range(around, Unmap::default(), &mut notes), refused);
+        let reason = StopReason::NotCanonical(around);
+        let refused = Err(Stopped { address: around.start(), reason, flushed: true });
+        assert_eq!(tables.unmap_range(around, Unmap::default(), &mut owner), refused);
         let change = Change::new(Flags::GLOBAL, Flags::empty()).unwrap();
-        assert_eq!(tables.protect(around, change, &mut notes), refused);
+        assert_eq!(tables.protect(around, change, &mut owner), refused);
     }
-    assert!(notes.runs.is_empty() && arena.flushes.borrow().is_empty());
+    assert!(owner.runs.is_empty() && arena.flushes.borrow().is_empty());
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn flags_that_a_change_cannot_have_are_refused() {
     }
     assert!(
         Change::new(Flags::from_bits_retain(1 << 20), Flags::empty()).is_err(),
-        "an address bit is not a flag"
+        "an address bit is accepted as a flag"
     );
 }
 
@@ -77,7 +77,7 @@ fn an_entry_that_points_to_no_table_stops_the_unmapping_at_its_address() {
         let arena = Arena::new(8);
         let space = mapped(&arena, 512);
         let table = pfn(0x777_7777);
-        let at = level.table_bytes().0;
+        let at = level.table_span().0;
         arena.put_entry(
             space,
             at,
@@ -86,25 +86,25 @@ fn an_entry_that_points_to_no_table_stops_the_unmapping_at_its_address() {
         );
         arena.put_entry(space, at + (1 << 40), Level::L1, page(7));
         let mut batch = Batch::new();
-        let mut notes = Notes::new(&arena);
+        let mut owner = RecordingOwner::new(&arena);
         let mut tables = PageTables::new(arena.native(), space, &mut batch);
-        let refused = tables.unmap_range(range(0, 1 << 46), options, &mut notes);
-        let why = Why::NotATable { frame: table, level };
-        assert_eq!(refused, Err(Stopped { at, why, flushed: true }));
-        assert_eq!(notes.reported_bytes(), Bytes(512 * PAGE));
-        assert_eq!(notes.freed_tables, freed);
+        let refused = tables.unmap_range(range(0, 1 << 46), options, &mut owner);
+        let reason = StopReason::NotATable { frame: table, level };
+        assert_eq!(refused, Err(Stopped { address: at, reason, flushed: true }));
+        assert_eq!(owner.unmapped_bytes(), Bytes(512 * PAGE));
+        assert_eq!(owner.freed_tables, freed);
         assert_eq!(arena.flushes.borrow().len(), 1);
         let link = arena.put_entry(space, at + (1 << 40), Level::L1, page(7));
-        assert!(!link, "the page at the higher address is still mapped");
+        assert!(!link, "the page at the higher address is not mapped any more");
     }
 }
 
 #[test]
 fn an_address_space_with_a_malformed_entry_is_not_torn_down() {
     let malformed = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
-    let missing = |level| Why::NotATable { frame: pfn(0x777_7777), level };
-    for (entry, at, level, why) in [
-        (malformed, 512 << 30, Level::L4, Why::Malformed(malformed)),
+    let missing = |level| StopReason::NotATable { frame: pfn(0x777_7777), level };
+    for (entry, at, level, reason) in [
+        (malformed, 512 << 30, Level::L4, StopReason::Malformed(malformed)),
         (link(pfn(0x777_7777)), LARGE, Level::L2, missing(Level::L1)),
         (link(pfn(0x777_7777)), 512 << 30, Level::L4, missing(Level::L3)),
     ] {
@@ -112,12 +112,12 @@ fn an_address_space_with_a_malformed_entry_is_not_torn_down() {
         let space = mapped(&arena, 2);
         assert!(arena.put_entry(space, at, level, entry));
         let mut batch = Batch::new();
-        let mut notes = Notes::new(&arena);
-        let torn_down = PageTables::new(arena.native(), space, &mut batch).teardown(&mut notes);
-        assert_eq!(torn_down, Err(Stopped { at, why, flushed: true }));
-        assert_eq!((notes.reported_bytes(), notes.freed_tables), (Bytes::ZERO, 0));
+        let mut owner = RecordingOwner::new(&arena);
+        let torn_down = PageTables::new(arena.native(), space, &mut batch).teardown(&mut owner);
+        assert_eq!(torn_down, Err(Stopped { address: at, reason, flushed: true }));
+        assert_eq!((owner.unmapped_bytes(), owner.freed_tables), (Bytes::ZERO, 0));
         assert!(arena.flushes.borrow().is_empty());
-        assert!(!arena.put_entry(space, PAGE, Level::L1, page(1)), "all pages are still mapped");
+        assert!(!arena.put_entry(space, PAGE, Level::L1, page(1)), "a page is not mapped any more");
     }
 }
 
@@ -128,11 +128,11 @@ fn a_large_page_on_a_level_without_pages_is_refused() {
     let entry = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
     arena.put_entry(space, 512 << 30, Level::L4, entry);
     let mut batch = Batch::new();
-    let mut notes = Notes::new(&arena);
+    let mut owner = RecordingOwner::new(&arena);
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
-    let stopped = tables.unmap_range(range(0, 1 << 46), KEEP, &mut notes).unwrap_err();
-    assert_eq!((stopped.at, stopped.why), (512 << 30, Why::Malformed(entry)));
-    assert_eq!(notes.reported_bytes(), Bytes(PAGE));
+    let stopped = tables.unmap_range(range(0, 1 << 46), KEEP, &mut owner).unwrap_err();
+    assert_eq!((stopped.address, stopped.reason), (512 << 30, StopReason::Malformed(entry)));
+    assert_eq!(owner.unmapped_bytes(), Bytes(PAGE));
 }
 
 #[test]
@@ -145,27 +145,27 @@ fn a_table_with_a_large_page_on_a_level_without_pages_is_not_unhooked() {
     arena.put_entry(space, malformed, Level::L4, entry);
     arena.put_entry(space, above, Level::L1, page(1));
     let mut batch = Batch::new();
-    let mut notes = Notes::new(&arena);
+    let mut owner = RecordingOwner::new(&arena);
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
-    let refused = tables.unmap_range(range(0, 1 << 48), Unmap::default(), &mut notes);
-    let why = Why::Malformed(entry);
-    assert_eq!(refused, Err(Stopped { at: malformed, why, flushed: true }));
-    assert_eq!((notes.reported_bytes(), notes.freed_tables), (Bytes(PAGE), 3));
-    assert!(!arena.put_entry(space, above, Level::L1, page(1)), "the page above is still mapped");
+    let refused = tables.unmap_range(range(0, 1 << 48), Unmap::default(), &mut owner);
+    let reason = StopReason::Malformed(entry);
+    assert_eq!(refused, Err(Stopped { address: malformed, reason, flushed: true }));
+    assert_eq!((owner.unmapped_bytes(), owner.freed_tables), (Bytes(PAGE), 3));
+    assert!(!arena.put_entry(space, above, Level::L1, page(1)), "the page above is not mapped");
 }
 
 #[test]
-fn pages_that_cannot_be_mapped_are_refused_and_leak_no_table() {
+fn a_refused_mapping_leaks_no_table() {
     let arena = Arena::new(4);
     let space = mapped(&arena, 1);
     let owned = arena.owned();
     let mut batch = Batch::new();
-    let mut notes = Notes::new(&arena);
+    let mut owner = RecordingOwner::new(&arena);
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
     let large = Entry::new(pfn(0x400), Flags::PRESENT | Flags::LARGE);
     let mut refused = |virt, bytes, level, entry| {
         let run = Run { virt: range(virt, bytes), entry, level };
-        tables.map(run, &mut notes).map_err(|stopped| (stopped.at, stopped.why))
+        tables.map(run, &mut owner).map_err(|stopped| (stopped.address, stopped.reason))
     };
     for (virt, bytes, level, entry) in [
         (LARGE + PAGE, LARGE, Level::L2, large),
@@ -176,22 +176,22 @@ fn pages_that_cannot_be_mapped_are_refused_and_leak_no_table() {
         (0, PAGE, Level::L1, Entry::from_bits(0x7000)),
         (0, PAGE, Level::L1, Entry::new(Pfn::LIMIT, Flags::empty())),
     ] {
-        assert_eq!(refused(virt, bytes, level, entry), Err((virt, Why::NotAPage(entry))));
+        assert_eq!(refused(virt, bytes, level, entry), Err((virt, StopReason::NotAPage(entry))));
     }
     let beyond = range(1 << 47, PAGE);
     let canonical = refused(beyond.start(), PAGE, Level::L1, page(1));
-    assert_eq!(canonical, Err((beyond.start(), Why::NotCanonical(beyond))));
-    assert_eq!(refused(0, LARGE, Level::L1, page(1)), Err((0, Why::Occupied(page(0)))));
-    assert!(matches!(refused(0, LARGE, Level::L2, large), Err((0, Why::Occupied(_)))));
+    assert_eq!(canonical, Err((beyond.start(), StopReason::NotCanonical(beyond))));
+    assert_eq!(refused(0, LARGE, Level::L1, page(1)), Err((0, StopReason::Occupied(page(0)))));
+    assert!(matches!(refused(0, LARGE, Level::L2, large), Err((0, StopReason::Occupied(_)))));
     // All frames of the arena are in use, so no frame is left for the L1 table of the second 2 MiB.
     let at = PAGE * 512;
     assert_eq!(
         refused(at - PAGE, 2 * PAGE, Level::L1, page(2)),
-        Err((at, Why::NoTableFrame(Entry::EMPTY)))
+        Err((at, StopReason::NoTableFrame(Entry::EMPTY)))
     );
-    assert_eq!(notes.reported_bytes(), Bytes::ZERO);
-    assert_eq!((arena.owned(), arena.pieces(space).len()), (owned, 2));
-    // An owner that provides a frame in which the kernel has no table gets the frame back.
+    assert_eq!(owner.unmapped_bytes(), Bytes::ZERO);
+    assert_eq!((arena.owned(), arena.mappings(space).len()), (owned, 2));
+    // If the owner provides a frame in which the kernel has no table, the owner gets the frame back.
     struct Foreign(usize);
     impl hotmem_pgtable::Owner for Foreign {
         fn unmapped(&mut self, _: Run) {}
@@ -206,8 +206,8 @@ fn pages_that_cannot_be_mapped_are_refused_and_leak_no_table() {
     let mut owner = Foreign(0);
     let run = Run { virt: range(at, PAGE), entry: page(3), level: Level::L1 };
     let stopped = tables.map(run, &mut owner).unwrap_err();
-    let why = Why::NotATable { frame: pfn(0x777), level: Level::L1 };
-    assert_eq!((stopped, owner.0), (Stopped { at, why, flushed: true }, 1));
+    let reason = StopReason::NotATable { frame: pfn(0x777), level: Level::L1 };
+    assert_eq!((stopped, owner.0), (Stopped { address: at, reason, flushed: true }, 1));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn moving_an_address_without_a_page_moves_nothing() {
     let arena = Arena::new(8);
     let space = mapped(&arena, 4);
     arena.put_entry(space, 5 * PAGE, Level::L1, Entry::from_bits(0xabc_d062));
-    let before = arena.pieces(space);
+    let before = arena.mappings(space);
     let mut batch = Batch::new();
     let mut refused = |pages: &[u64]| {
         let tables = PageTables::new(arena.native(), space, &mut batch);
@@ -231,31 +231,32 @@ fn moving_an_address_without_a_page_moves_nothing() {
         (5 * PAGE, Entry::from_bits(0xabc_d062)),
         (1 << 40, Entry::EMPTY),
     ] {
-        let why = Why::NotAPage(entry);
-        assert_eq!(refused(&[0, PAGE, address]), Stopped { at: address, why, flushed: true });
+        let reason = StopReason::NotAPage(entry);
+        assert_eq!(refused(&[0, PAGE, address]), Stopped { address, reason, flushed: true });
     }
     let beyond = refused(&[0, 1 << 47]);
-    assert_eq!(beyond.why, Why::NotCanonical(range(1 << 47, PAGE)));
+    assert_eq!(beyond.reason, StopReason::NotCanonical(range(1 << 47, PAGE)));
     assert!(arena.flushes.borrow().is_empty());
-    // A page that is named twice is moved once, and a page that is not placed keeps its frame.
+    // A page that is requested twice is moved one time, and a page without a new frame keeps its
+    // frame.
     let tables = PageTables::new(arena.native(), space, &mut batch);
     let pages = [PAGE, 3 * PAGE, 3 * PAGE + 1];
     assert_eq!(tables.move_pages(pages, |moving| moving.place(1, pfn(0x5000))), Ok(true));
     let mut after = before;
     after[3].bits = Entry::new(pfn(0x5000), page(3).flags()).bits();
-    assert_eq!(arena.pieces(space), after);
+    assert_eq!(arena.mappings(space), after);
     let flush = Flush { range: range(PAGE, 3 * PAGE), tables: false };
     assert_eq!(*arena.flushes.borrow(), [flush]);
 }
 
 #[test]
-fn pages_whose_table_is_gone_after_a_move_are_reported() {
+fn pages_whose_table_was_freed_during_a_move_are_reported() {
     let arena = Arena::new(8);
     let space = mapped(&arena, 2);
     for (at, number) in [(LARGE, 7), (LARGE + PAGE, 8)] {
         assert!(arena.put_entry(space, at, Level::L1, page(number)));
     }
-    let table = slot_at(&arena.native(), space, LARGE).unwrap();
+    let table = find_entry(&arena.native(), space, LARGE).unwrap();
     let mut batch = Batch::new();
     let tables = PageTables::new(arena.native(), space, &mut batch);
     let moved = tables.move_pages([PAGE, LARGE, LARGE + PAGE], |moving| {
@@ -263,11 +264,11 @@ fn pages_whose_table_is_gone_after_a_move_are_reported() {
         arena.free(table.at.table());
     });
     let entry = Entry::new(pfn(0x5000), page(7).flags());
-    assert_eq!(moved, Err(MoveError::Hidden { first: Slot { entry, ..table }, pages: 2 }));
+    assert_eq!(moved, Err(MoveError::Hidden { first: LocatedEntry { entry, ..table }, pages: 2 }));
     assert_eq!(
-        slot_at(&arena.native(), space, PAGE).unwrap().entry,
+        find_entry(&arena.native(), space, PAGE).unwrap().entry,
         page(1),
-        "the page whose table exists is present again"
+        "the page whose table exists is not present again"
     );
 }
 
@@ -277,21 +278,21 @@ fn a_split_without_a_frame_is_refused() {
     let space = mapped(&arena, 1);
     let large = Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE);
     assert!(arena.put_entry(space, LARGE, Level::L2, large));
-    let before = arena.pieces(space);
+    let before = arena.mappings(space);
     let mut batch = Batch::new();
-    let mut notes = Notes::new(&arena);
+    let mut owner = RecordingOwner::new(&arena);
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
-    let stopped = tables.unmap_range(range(0, LARGE + PAGE), KEEP, &mut notes).unwrap_err();
-    assert_eq!((stopped.at, stopped.why), (LARGE, Why::NoTableFrame(large)));
-    assert_eq!(arena.pieces(space), before[1..]);
+    let stopped = tables.unmap_range(range(0, LARGE + PAGE), KEEP, &mut owner).unwrap_err();
+    assert_eq!((stopped.address, stopped.reason), (LARGE, StopReason::NoTableFrame(large)));
+    assert_eq!(arena.mappings(space), before[1..]);
     let change = Change::new(Flags::WRITABLE, Flags::empty()).unwrap();
-    let stopped = tables.protect(range(0, LARGE + PAGE), change, &mut notes).unwrap_err();
-    assert_eq!((stopped.at, stopped.why), (LARGE, Why::NoTableFrame(large)));
-    assert_eq!(arena.pieces(space), before[1..]);
+    let stopped = tables.protect(range(0, LARGE + PAGE), change, &mut owner).unwrap_err();
+    assert_eq!((stopped.address, stopped.reason), (LARGE, StopReason::NoTableFrame(large)));
+    assert_eq!(arena.mappings(space), before[1..]);
 }
 
-/// A machine that refuses all entries after the first `entries`, all splits and retires, and, if
-/// the flags say so, flushes or reclaims.
+/// An MMU that refuses to change more than the first `entries` entries, and refuses all splits and
+/// retires. If the flags are set, it also refuses flushes or reclaims.
 struct Failing<M> {
     mmu: M,
     entries: usize,
@@ -300,15 +301,15 @@ struct Failing<M> {
 }
 
 impl<M> Failing<M> {
-    /// Returns the part of the batch that the machine changes, and an error if that is not the
+    /// Returns the part of the batch that the MMU changes, and an error if the part is not the
     /// whole batch.
     fn change_first(&mut self, batch: &Batch) -> (Batch, Result<(), BatchError<&'static str>>) {
         let mut first = batch.clone();
         first.truncate(self.entries);
         let done = first.len();
         self.entries -= done;
-        let halted = BatchError { done, fault: "refused" };
-        (first, if done < batch.len() { Err(halted) } else { Ok(()) })
+        let refused = BatchError { done, fault: "refused" };
+        (first, if done < batch.len() { Err(refused) } else { Ok(()) })
     }
 }
 
@@ -322,8 +323,8 @@ impl<M: Mmu> Mmu for Failing<M> {
     fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<&'static str>> {
         let (mut first, result) = self.change_first(batch);
         self.mmu.get_and_clear(&mut first).map_err(|_| BatchError { done: 0, fault: "native" })?;
-        let done = first.slots().flat_map(|slots| slots.entries);
-        for (entry, done) in batch.slots_mut().flat_map(|slots| slots.entries).zip(done) {
+        let done = first.entry_runs().flat_map(|located| located.entries);
+        for (entry, done) in batch.entry_runs_mut().flat_map(|located| located.entries).zip(done) {
             *entry = *done;
         }
         result
@@ -335,7 +336,7 @@ impl<M: Mmu> Mmu for Failing<M> {
         result
     }
 
-    fn split(&mut self, _: &Slot, _: Pfn) -> Result<(), &'static str> {
+    fn split(&mut self, _: &LocatedEntry, _: Pfn) -> Result<(), &'static str> {
         Err("no large pages")
     }
 
@@ -356,15 +357,15 @@ impl<M: Mmu> Mmu for Failing<M> {
 }
 
 #[test]
-fn a_batch_that_stops_in_the_middle_reports_its_first_part() {
+fn an_unmapping_whose_batch_stops_in_the_middle_reports_its_first_part() {
     // The range has two pages of the first table, two whole tables, and a page of the next one.
-    for (tables, slots) in [(Covered::Free, 0..5), (Covered::Keep, 0..1027)] {
-        for refused_after in slots.step_by(if tables == Covered::Free { 1 } else { 114 }) {
+    for (tables, located) in [(CoveredTables::Free, 0..5), (CoveredTables::Keep, 0..1027)] {
+        for refused_after in located.step_by(if tables == CoveredTables::Free { 1 } else { 114 }) {
             let arena = Arena::new(16);
             let space = mapped(&arena, 4 * 512);
-            let all = arena.pieces(space);
+            let all = arena.mappings(space);
             let mut batch = Batch::new();
-            let mut notes = Notes::new(&arena);
+            let mut owner = RecordingOwner::new(&arena);
             let mmu = Failing {
                 mmu: arena.native(),
                 entries: refused_after,
@@ -374,20 +375,21 @@ fn a_batch_that_stops_in_the_middle_reports_its_first_part() {
             let range = range(510 * PAGE, (2 + 2 * 512 + 1) * PAGE);
             let options = Unmap { tables, ..Unmap::default() };
             let stopped = PageTables::new(mmu, space, &mut batch)
-                .unmap_range(range, options, &mut notes)
+                .unmap_range(range, options, &mut owner)
                 .unwrap_err();
-            assert_eq!((stopped.why, stopped.flushed), (Why::Mmu("refused"), true));
+            assert_eq!((stopped.reason, stopped.flushed), (StopReason::Mmu("refused"), true));
             let pages = match tables {
-                Covered::Keep => refused_after as u64,
+                CoveredTables::Keep => refused_after as u64,
                 _ => [0, 1, 2, 2 + 512, 2 + 1024][refused_after],
             };
-            assert_eq!(stopped.at, (510 + pages) * PAGE);
+            assert_eq!(stopped.address, (510 + pages) * PAGE);
             let from = 510..510 + usize::try_from(pages).unwrap();
-            assert_eq!(join_pieces(&notes.pieces()), join_pieces(&all[from.clone()]));
-            let left = [&all[..from.start], &all[from.end..]].concat();
-            assert_eq!(arena.pieces(space), left);
-            let whole = if tables == Covered::Keep { 0 } else { refused_after.saturating_sub(2) };
-            assert_eq!(notes.freed_tables, whole);
+            assert_eq!(join_adjacent(&owner.mappings()), join_adjacent(&all[from.clone()]));
+            let remaining = [&all[..from.start], &all[from.end..]].concat();
+            assert_eq!(arena.mappings(space), remaining);
+            let freed =
+                if tables == CoveredTables::Keep { 0 } else { refused_after.saturating_sub(2) };
+            assert_eq!(owner.freed_tables, freed);
             assert_eq!(arena.flushes.borrow().is_empty(), pages == 0);
         }
     }
@@ -399,7 +401,7 @@ fn tables_that_are_not_reclaimed_are_reported_and_not_freed() {
         let arena = Arena::new(16);
         let space = mapped(&arena, 3 * 512);
         let mut batch = Batch::new();
-        let mut notes = Notes::new(&arena);
+        let mut owner = RecordingOwner::new(&arena);
         let mmu = Failing {
             mmu: arena.native(),
             entries: 99,
@@ -407,15 +409,15 @@ fn tables_that_are_not_reclaimed_are_reported_and_not_freed() {
             refuses_reclaim: reclaim,
         };
         let stopped = PageTables::new(mmu, space, &mut batch)
-            .unmap_range(range(0, 2 * 512 * PAGE), Unmap::default(), &mut notes)
+            .unmap_range(range(0, 2 * 512 * PAGE), Unmap::default(), &mut owner)
             .unwrap_err();
-        let why = Why::Mmu(if flush { "not flushed" } else { "not reclaimed" });
-        assert_eq!(stopped, Stopped { at: 2 * 512 * PAGE, why, flushed: !flush });
-        assert_eq!((notes.freed_tables, notes.stuck_tables.len()), (0, 2));
+        let reason = StopReason::Mmu(if flush { "not flushed" } else { "not reclaimed" });
+        assert_eq!(stopped, Stopped { address: 2 * 512 * PAGE, reason, flushed: !flush });
+        assert_eq!((owner.freed_tables, owner.stuck_tables.len()), (0, 2));
         assert_eq!(
-            notes.reported_bytes(),
+            owner.unmapped_bytes(),
             Bytes(2 * 512 * PAGE),
-            "the pages of the tables are reported"
+            "the owner does not receive the pages of the tables"
         );
     }
 }
@@ -424,48 +426,57 @@ fn tables_that_are_not_reclaimed_are_reported_and_not_freed() {
 fn a_refused_teardown_changes_nothing() {
     let arena = Arena::new(16);
     let space = mapped(&arena, 600);
-    let before = arena.pieces(space);
+    let before = arena.mappings(space);
     let mut batch = Batch::new();
-    let mut notes = Notes::new(&arena);
+    let mut owner = RecordingOwner::new(&arena);
     let mmu =
         Failing { mmu: arena.native(), entries: 0, refuses_flush: false, refuses_reclaim: false };
-    let stopped = PageTables::new(mmu, space, &mut batch).teardown(&mut notes).unwrap_err();
-    assert_eq!(stopped, Stopped { at: 0, why: Why::Mmu("not retired"), flushed: false });
-    assert!(notes.runs.is_empty() && notes.freed_tables == 0);
-    assert_eq!(arena.pieces(space), before);
+    let stopped = PageTables::new(mmu, space, &mut batch).teardown(&mut owner).unwrap_err();
+    assert_eq!(
+        stopped,
+        Stopped { address: 0, reason: StopReason::Mmu("not retired"), flushed: false }
+    );
+    assert!(owner.runs.is_empty() && owner.freed_tables == 0);
+    assert_eq!(arena.mappings(space), before);
 }
 
 #[test]
-fn a_refused_split_frees_its_frame() {
+fn the_table_of_a_refused_split_is_freed() {
     let arena = Arena::new(16);
     let space = mapped(&arena, 1);
     arena.put_entry(space, LARGE, Level::L2, Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE));
     let owned = arena.owned();
     let mut batch = Batch::new();
-    let mut notes = Notes::new(&arena);
+    let mut owner = RecordingOwner::new(&arena);
     let mmu =
         Failing { mmu: arena.native(), entries: 9, refuses_flush: false, refuses_reclaim: false };
     let stopped = PageTables::new(mmu, space, &mut batch)
-        .unmap_range(range(0, LARGE + PAGE), KEEP, &mut notes)
+        .unmap_range(range(0, LARGE + PAGE), KEEP, &mut owner)
         .unwrap_err();
-    assert_eq!((stopped.at, stopped.why), (LARGE, Why::Mmu("no large pages")));
-    assert_eq!((arena.owned(), notes.reported_bytes()), (owned, Bytes(PAGE)));
+    assert_eq!((stopped.address, stopped.reason), (LARGE, StopReason::Mmu("no large pages")));
+    assert_eq!((arena.owned(), owner.unmapped_bytes()), (owned, Bytes(PAGE)));
 }
 
 #[test]
-fn a_protect_that_stops_in_the_middle_changes_its_first_part() {
+fn a_protection_whose_batch_stops_in_the_middle_changes_its_first_part() {
     let arena = Arena::new(16);
     let space = mapped(&arena, 1024);
     let mut batch = Batch::new();
-    let mut notes = Notes::new(&arena);
+    let mut owner = RecordingOwner::new(&arena);
     let mmu =
         Failing { mmu: arena.native(), entries: 700, refuses_flush: false, refuses_reclaim: false };
     let change = Change::new(Flags::empty(), Flags::WRITABLE).unwrap();
     let stopped = PageTables::new(mmu, space, &mut batch)
-        .protect(range(0, 1024 * PAGE), change, &mut notes)
+        .protect(range(0, 1024 * PAGE), change, &mut owner)
         .unwrap_err();
-    assert_eq!(stopped, Stopped { at: 700 * PAGE, why: Why::Mmu("refused"), flushed: true });
-    let writable = |piece: &common::Piece| piece.bits & 2 != 0;
-    assert_eq!(arena.pieces(space).iter().filter(|piece| writable(piece)).count(), 1024 - 700);
+    assert_eq!(
+        stopped,
+        Stopped { address: 700 * PAGE, reason: StopReason::Mmu("refused"), flushed: true }
+    );
+    let writable = |mapping: &common::MappedRange| mapping.bits & 2 != 0;
+    assert_eq!(
+        arena.mappings(space).iter().filter(|mapping| writable(mapping)).count(),
+        1024 - 700
+    );
     assert_eq!(arena.flushes.borrow().len(), 1);
 }

@@ -4,10 +4,11 @@
 
 mod common;
 
-use common::{Arena, Notes, link};
+use common::{Arena, RecordingOwner, link};
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, Covered, Entry, Flags, Level, PageTables, Run, Space, Stopped, Unmap, VirtRange, Why,
+    Batch, CoveredTables, Entry, Flags, Level, PageTables, Run, Space, StopReason, Stopped, Unmap,
+    VirtRange,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -36,18 +37,18 @@ fn a_table_that_is_unhooked_at_the_root_is_cleared_in_both_roots() {
         assert!(arena.put_entry(space, number * ROOT_ENTRY, Level::L1, page(number)));
     }
     assert!(arena.is_shared(space));
-    let (mut batch, mut notes) = (Batch::new(), Notes::new(&arena));
+    let (mut batch, mut owner) = (Batch::new(), RecordingOwner::new(&arena));
     PageTables::new(arena.native(), space, &mut batch)
-        .unmap_range(range(0, 2 * ROOT_ENTRY), Unmap::default(), &mut notes)
+        .unmap_range(range(0, 2 * ROOT_ENTRY), Unmap::default(), &mut owner)
         .unwrap();
-    assert_eq!((notes.reported_bytes(), notes.freed_tables), (Bytes(2 * PAGE), 6));
+    assert_eq!((owner.unmapped_bytes(), owner.freed_tables), (Bytes(2 * PAGE), 6));
     let user = arena.words(space.user_root.unwrap());
     assert_eq!([0, 1].map(|index| user[index].load(Relaxed)), [0, 0]);
     assert_ne!(user[2].load(Relaxed), 0);
     assert!(arena.is_shared(space));
-    // The teardown frees the remaining tables: both roots and three tables.
-    PageTables::new(arena.native(), space, &mut batch).teardown(&mut notes).unwrap();
-    assert_eq!((notes.reported_bytes(), arena.owned()), (Bytes(3 * PAGE), 0));
+    // The teardown frees the remaining tables: the two roots and three tables below them.
+    PageTables::new(arena.native(), space, &mut batch).teardown(&mut owner).unwrap();
+    assert_eq!((owner.unmapped_bytes(), arena.owned()), (Bytes(3 * PAGE), 0));
 }
 
 #[test]
@@ -55,45 +56,45 @@ fn pages_are_mapped_in_both_roots() {
     let arena = Arena::new(32);
     let space = space(&arena);
     let upper = 0u64.wrapping_sub(1 << 47);
-    let (mut batch, mut notes) = (Batch::new(), Notes::new(&arena));
+    let (mut batch, mut owner) = (Batch::new(), RecordingOwner::new(&arena));
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
     for start in [0, ROOT_ENTRY - PAGE, upper] {
         let run = Run { virt: range(start, 2 * PAGE), entry: page(0), level: Level::L1 };
-        tables.map(run, &mut notes).unwrap();
+        tables.map(run, &mut owner).unwrap();
     }
     assert!(
         arena.is_shared(space),
         "the lower half is in both roots, the upper half only in the kernel's"
     );
-    let cheapest = Unmap { tables: Covered::Cheapest, ..Unmap::default() };
-    tables.unmap_range(range(upper, 1 << 46), cheapest, &mut notes).unwrap();
+    let cheapest = Unmap { tables: CoveredTables::Cheapest, ..Unmap::default() };
+    tables.unmap_range(range(upper, 1 << 46), cheapest, &mut owner).unwrap();
     assert!(arena.is_shared(space));
 }
 
 #[test]
-fn roots_that_differ_are_refused_and_left_as_they_are() {
+fn operations_on_roots_that_differ_are_refused_and_change_nothing() {
     let arena = Arena::new(32);
     let space = space(&arena);
     assert!(arena.put_entry(space, ROOT_ENTRY, Level::L1, page(0)));
     let user_root = space.user_root.unwrap();
     let (kernel, user) = (Entry::EMPTY, link(Pfn::new(7).unwrap()));
     arena.words(user_root)[3].store(user.bits(), Relaxed);
-    let refused = |space: Space, why| {
-        let (mut batch, mut notes) = (Batch::new(), Notes::new(&arena));
-        let refused = Err(Stopped { at: 3 * ROOT_ENTRY, why, flushed: true });
+    let refused = |space: Space, reason| {
+        let (mut batch, mut owner) = (Batch::new(), RecordingOwner::new(&arena));
+        let refused = Err(Stopped { address: 3 * ROOT_ENTRY, reason, flushed: true });
         let range = range(3 * ROOT_ENTRY, PAGE);
         let mut tables = PageTables::new(arena.native(), space, &mut batch);
-        assert_eq!(tables.unmap_range(range, Unmap::default(), &mut notes), refused);
+        assert_eq!(tables.unmap_range(range, Unmap::default(), &mut owner), refused);
         let run = Run { virt: range, entry: page(1), level: Level::L1 };
-        assert_eq!(tables.map(run, &mut notes).map(|_| ()), refused);
-        assert_eq!((notes.requested_tables, arena.flushes.borrow().len()), (0, 0));
-        tables.teardown(&mut notes)
+        assert_eq!(tables.map(run, &mut owner).map(|_| ()), refused);
+        assert_eq!((owner.requested_tables, arena.flushes.borrow().len()), (0, 0));
+        tables.teardown(&mut owner)
     };
-    let differ = Why::RootsDiffer { kernel, user };
+    let differ = StopReason::RootsDiffer { kernel, user };
     let torn_down = refused(space, differ);
-    assert_eq!(torn_down, Err(Stopped { at: 3 * ROOT_ENTRY, why: differ, flushed: true }));
+    assert_eq!(torn_down, Err(Stopped { address: 3 * ROOT_ENTRY, reason: differ, flushed: true }));
     let missing = Pfn::new(0x777).unwrap();
-    let why = Why::NotATable { frame: missing, level: Level::L4 };
-    let torn_down = refused(space.with_user_root(missing), why);
-    assert_eq!(torn_down, Err(Stopped { at: 0, why, flushed: true }));
+    let reason = StopReason::NotATable { frame: missing, level: Level::L4 };
+    let torn_down = refused(space.with_user_root(missing), reason);
+    assert_eq!(torn_down, Err(Stopped { address: 0, reason, flushed: true }));
 }

@@ -1,14 +1,14 @@
-//! Checks splits of large pages: no TLB may cache translations of both page sizes for one address
-//! that differ (SDM volume 3, 4.10.2.3).
+//! Checks splits of large pages. If TLBs cache translations of both page sizes for one address, these
+//! translations must not differ (SDM volume 3, 4.10.2.3).
 #![cfg(not(loom))]
 
 mod common;
 
-use common::{Arena, Notes};
+use common::{Arena, RecordingOwner};
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, Change, Covered, Entry, Flags, Flush, Kind, Level, Native, PageTables, Space, Split,
-    Unmap, VirtRange, slot_at, slot_from,
+    Batch, Change, CoveredTables, Entry, Flags, Flush, Kind, Level, Native, PageTables, Space,
+    Split, Unmap, VirtRange, find_entry, find_entry_from,
 };
 use std::{cell::RefCell, sync::atomic::Ordering::Relaxed};
 
@@ -28,35 +28,38 @@ fn large(level: Level) -> Entry {
     })
 }
 
-/// Maps a large page at `address`, runs `operation`, and looks at the tables at each flush that
-/// covers the address. Returns, for each of these flushes, the kind of the entry for the address at
-/// `level` and the entry that maps the address; and the kind of the entry at `level` after the
-/// operation.
+/// Maps a large page at `address`, runs `operation`, and reads the tables at each flush that covers
+/// the address. Returns two entries for each of these flushes: the kind of the entry for the address
+/// at `level`, and the entry that maps the address. Also returns the kind of the entry at `level`
+/// after the operation.
 fn at_each_flush(
     split: Split,
     level: Level,
     address: u64,
-    operation: impl FnOnce(&mut PageTables<'_, Native<&Arena, &mut dyn FnMut(Flush)>>, &mut Notes<'_>),
+    operation: impl FnOnce(
+        &mut PageTables<'_, Native<&Arena, &mut dyn FnMut(Flush)>>,
+        &mut RecordingOwner<'_>,
+    ),
 ) -> (Vec<(Kind, Entry)>, Kind) {
     let arena = Arena::new(16);
     let space = Space::new(arena.table().unwrap(), Level::L4);
     assert!(arena.put_entry(space, address, level, large(level)));
     let seen = RefCell::new(Vec::new());
-    let entry = || slot_from(&arena.native(), space, address, level).unwrap().kind();
+    let entry = || find_entry_from(&arena.native(), space, address, level).unwrap().kind();
     let mut flush = |flush: Flush| {
         if flush.range.start() <= address && address <= flush.range.last() {
-            let page = slot_at(&arena.native(), space, address).unwrap().entry;
+            let page = find_entry(&arena.native(), space, address).unwrap().entry;
             seen.borrow_mut().push((entry(), page));
         }
     };
     let flush: &mut dyn FnMut(Flush) = &mut flush;
-    let native = Native::new(&arena, flush).splitting(split);
-    let (mut batch, mut notes) = (Batch::new(), Notes::new(&arena));
-    operation(&mut PageTables::new(native, space, &mut batch), &mut notes);
+    let native = Native::new(&arena, flush).with_split(split);
+    let (mut batch, mut owner) = (Batch::new(), RecordingOwner::new(&arena));
+    operation(&mut PageTables::new(native, space, &mut batch), &mut owner);
     (seen.into_inner(), entry())
 }
 
-const UNMAP: Unmap = Unmap { tables: Covered::Keep, ignore_used: false, dying: false };
+const UNMAP: Unmap = Unmap { tables: CoveredTables::Keep, ignore_used: false, dying: false };
 
 /// Returns ranges that start or end within a large page, each with the level and the address of the
 /// page.
@@ -76,11 +79,11 @@ fn change() -> Change {
 #[test]
 fn a_large_page_is_cleared_and_flushed_before_it_becomes_a_table() {
     for (level, address, part) in parts() {
-        let unmap = at_each_flush(Split::ClearFirst, level, address, |tables, notes| {
-            tables.unmap_range(part, UNMAP, notes).unwrap();
+        let unmap = at_each_flush(Split::ClearFirst, level, address, |tables, owner| {
+            tables.unmap_range(part, UNMAP, owner).unwrap();
         });
-        let protect = at_each_flush(Split::ClearFirst, level, address, |tables, notes| {
-            tables.protect(part, change(), notes).unwrap();
+        let protect = at_each_flush(Split::ClearFirst, level, address, |tables, owner| {
+            tables.protect(part, change(), owner).unwrap();
         });
         for (at_flushes, after) in [unmap, protect] {
             let first = at_flushes.first().map(|(kind, _)| *kind);
@@ -93,35 +96,35 @@ fn a_large_page_is_cleared_and_flushed_before_it_becomes_a_table() {
 #[test]
 fn a_large_page_that_is_split_in_place_is_flushed_before_any_part_of_it_changes() {
     for (level, address, part) in parts() {
-        let unmap = at_each_flush(Split::InPlace, level, address, |tables, notes| {
-            tables.unmap_range(part, UNMAP, notes).unwrap();
+        let unmap = at_each_flush(Split::InPlace, level, address, |tables, owner| {
+            tables.unmap_range(part, UNMAP, owner).unwrap();
         });
-        let protect = at_each_flush(Split::InPlace, level, address, |tables, notes| {
-            tables.protect(part, change(), notes).unwrap();
+        let protect = at_each_flush(Split::InPlace, level, address, |tables, owner| {
+            tables.protect(part, change(), owner).unwrap();
         });
         for (at_flushes, _) in [unmap, protect] {
             let (kind, page) = at_flushes[0];
             assert!(matches!(kind, Kind::Table(_)), "{part:?}: {kind:?}");
             let (flags, before) = (page.flags(), large(level).flags());
             assert_eq!(flags - Flags::LARGE, before - Flags::LARGE, "{part:?}");
-            assert!(at_flushes.len() > 1, "the changed entries are flushed too");
+            assert!(at_flushes.len() > 1, "the changed entries are not flushed");
         }
     }
 }
 
 #[test]
-fn bits_that_are_set_before_the_page_is_cleared_are_in_all_parts() {
+fn bits_that_a_processor_sets_before_the_page_is_cleared_are_in_all_parts() {
     for split in [Split::ClearFirst, Split::InPlace] {
         let arena = Arena::new(16);
         let space = Space::new(arena.table().unwrap(), Level::L4);
-        let clean = Entry::from_bits(large(Level::L2).bits() & !Flags::USED.bits());
+        let clean = Entry::from_bits(large(Level::L2).bits() & !Flags::ACCESSED_DIRTY.bits());
         assert!(arena.put_entry(space, LARGE, Level::L2, clean));
-        let slot = slot_at(&arena.native(), space, LARGE).unwrap();
-        // A processor sets Dirty after the slot was read.
-        arena.words(slot.at.table())[slot.at.index()].fetch_or(Flags::DIRTY.bits(), Relaxed);
+        let located = find_entry(&arena.native(), space, LARGE).unwrap();
+        // A processor sets Dirty after the entry was read.
+        arena.words(located.at.table())[located.at.index()].fetch_or(Flags::DIRTY.bits(), Relaxed);
         let table = arena.table().unwrap();
         use hotmem_pgtable::Mmu;
-        arena.native().splitting(split).split(&slot, table).unwrap();
+        arena.native().with_split(split).split(&located, table).unwrap();
         for (number, word) in (0..).zip(arena.words(table)) {
             let expected = clean.bits() & !Flags::LARGE.bits() | Flags::DIRTY.bits();
             assert_eq!(word.load(Relaxed), expected + number * PAGE, "{split:?}");

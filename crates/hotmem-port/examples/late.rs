@@ -1,7 +1,7 @@
 //! Boots a kernel that registers its memory range by range and numbers its CPUs after boot.
 
 use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, PfnRange, Platform};
-use hotmem_port::{AllocOrNone, BootRanges, LatePlatform, LinearMap};
+use hotmem_port::{AllocOrNone, BootRanges, ConfigurablePlatform, LinearMap};
 use hotmem_testkit::Memory;
 use std::error::Error;
 
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let memory = Memory::new(16384);
     let linear = LinearMap::new(memory.start());
-    let frames = Frames::new(LatePlatform::new());
+    let frames = Frames::new(ConfigurablePlatform::new());
     // SAFETY: the memory of the test is mapped at this base, and nothing else uses it.
     let mapping = unsafe { AlwaysMapped::new(linear.base(), PfnRange::ALL) };
     let map = BootMap::of_ram(ram.as_slice());
@@ -25,12 +25,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     frames.platform().set_cpu(|| 1);
     println!("this is CPU {}", frames.platform().cpu());
     let page = frames.alloc_or_none(AllocRequest::frames(1)).ok_or("no memory")?;
-    let address = linear.pointer(page.start());
+    let address = linear.pointer(page.range().start());
     println!("{} is mapped at offset {:#x}", page.range(), address.addr() - linear.base().addr());
     Ok(())
 }
 
 #[test]
-fn a_late_platform_boots() -> Result<(), Box<dyn Error>> {
+fn a_configurable_platform_boots() -> Result<(), Box<dyn Error>> {
     main()
 }

@@ -64,7 +64,7 @@ impl<const N: usize> BootRanges<N> {
         Ok(())
     }
 
-    /// Returns the parts of these ranges that lie in none of `others`. A kernel that knows its RAM
+    /// Returns the parts of these ranges that lie in none of `excluded`. A kernel that knows its RAM
     /// and its free memory so gets its reserved memory.
     ///
     /// ```
@@ -82,14 +82,14 @@ impl<const N: usize> BootRanges<N> {
     /// [`TooManyRanges`] if there are more than `N` parts.
     pub fn without<const M: usize>(
         &self,
-        others: &BootRanges<M>,
+        excluded: &BootRanges<M>,
     ) -> Result<BootRanges<N>, TooManyRanges> {
         let mut parts = BootRanges::new();
         for &range in self.as_slice() {
-            // Each iteration adds the gap before the next range of `others`, and skips that range.
+            // Each iteration adds the gap before the next range of `excluded`, and skips that range.
             let (mut from, last) = (range.start, end(range));
             while from < last {
-                let next = others.as_slice().iter().filter(|&&other| end(other) > from);
+                let next = excluded.as_slice().iter().filter(|&&other| end(other) > from);
                 let next = next.min_by_key(|other| other.start);
                 let gap = next.map_or(last, |other| other.start.clamp(from, last));
                 parts.add(from..gap)?;

@@ -4,7 +4,7 @@ use crate::magazine::Magazine;
 use crate::nested::{Nested, step};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
-use hotmem::{AllocError, AllocRequest, Frames, Known, Pfn, Platform};
+use hotmem::{AllocError, AllocRequest, Frames, OrViolation, Pfn, Platform};
 
 /// A [`Magazine`] for one CPU that may be used from any context: interrupts stay enabled, and the
 /// handlers of interrupts and NMIs may use it. Only preemption must be off. Most pairs of alloc and
@@ -13,9 +13,9 @@ use hotmem::{AllocError, AllocRequest, Frames, Known, Pfn, Platform};
 /// A kernel has one magazine for each CPU, beside its other data of that CPU. A call that interrupts
 /// another call on the same magazine uses [`Frames`] directly. No call waits.
 ///
-/// Frames in a magazine count as allocated: they prevent the removal of their memory, and a poisoned
-/// frame goes out of use only when it leaves the magazine. So a kernel [drains](Self::drain) its
-/// magazines when the engine calls
+/// Frames in a magazine count as allocated: they prevent the removal of their memory, and a
+/// poisoned frame is quarantined only when it leaves the magazine. So a kernel
+/// [drains](Self::drain) its magazines when the engine calls
 /// [`Platform::drain_magazines`](hotmem::Platform::drain_magazines). Only its own CPU can drain a
 /// magazine. To drain the magazines of other CPUs, the kernel sends these CPUs an interrupt whose
 /// handler calls `drain`. If frames stay in the magazine of another CPU, a removal of their memory
@@ -162,7 +162,7 @@ impl<'f, P: Platform, const N: usize> CpuMagazine<'f, P, N> {
         let free = |magazine: &mut Magazine<'f, P, N>| unsafe { magazine.free(frame) };
         if !is_kept && self.magazine.with(free).is_none() {
             // SAFETY: by the promise of the caller of `free`, which owns the frame.
-            unsafe { self.frames.free_many(&[frame]) }.known();
+            unsafe { self.frames.free_many(&[frame]) }.or_violation();
             return;
         }
         if self.is_drain_due() {

@@ -1,8 +1,8 @@
 //! Implements a mapping that first uses the boot code's linear map, and later calls the kernel's own
 //! code to map memory.
 
-use crate::lent::LentFrames;
 use crate::linear::LinearMap;
+use crate::table_frames::TableFrames;
 use core::fmt;
 use hotmem::{Frames, Mapping, Pfn, PfnRange, Platform, Veto};
 use lock_api::{Mutex, RawMutex};
@@ -30,22 +30,26 @@ pub struct Mapper {
 /// A reference to a `LateMapping` is a [`Mapping`].
 pub struct LateMapping<'f, P, L> {
     map: LinearMap,
-    reach: PfnRange,
+    mappable_range: PfnRange,
     mapper: Mutex<L, Option<Mapper>>,
-    tables: Mutex<L, LentFrames<'f, P>>,
+    tables: Mutex<L, TableFrames<'f, P>>,
 }
 
 impl<'f, P: Platform, L: RawMutex> LateMapping<'f, P, L> {
     /// Makes a mapping of the memory that boot code has mapped.
     ///
     /// # Safety
-    /// As long as the machine's [`Frames`] live, nothing else uses the bytes of `reach` that are boot
+    /// As long as the machine's [`Frames`] live, nothing else uses the bytes of `mappable_range` that are boot
     /// memory or announced. Until [`set_mapper`](Self::set_mapper) is called, these bytes are readable
     /// and writable in `map`.
     #[must_use]
-    pub const unsafe fn new(frames: &'f Frames<P>, map: LinearMap, reach: PfnRange) -> Self {
-        let tables = Mutex::new(LentFrames::new(frames, map));
-        LateMapping { map, reach, mapper: Mutex::new(None), tables }
+    pub const unsafe fn new(
+        frames: &'f Frames<P>,
+        map: LinearMap,
+        mappable_range: PfnRange,
+    ) -> Self {
+        let tables = Mutex::new(TableFrames::new(frames, map));
+        LateMapping { map, mappable_range, mapper: Mutex::new(None), tables }
     }
 
     /// Sets the mapper for memory that is added from now on.
@@ -76,8 +80,8 @@ unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
         self.map.base()
     }
 
-    fn reach(&self) -> PfnRange {
-        self.reach
+    fn mappable_range(&self) -> PfnRange {
+        self.mappable_range
     }
 
     fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
@@ -90,9 +94,9 @@ unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         if let Some(mapper) = self.mapper() {
-            // SAFETY: `take` returns frames that the engine has allocated from this machine for page
-            // tables.
-            unsafe { self.tables.lock().fill(take) };
+            // SAFETY: `take` returns frames that the engine has allocated from this instance for
+            // page tables.
+            unsafe { self.tables.lock().add_frames(take) };
             // Release the lock of `tables` before this call, because the mapper calls `take_table`.
             (mapper.map)(range);
             self.tables.lock().free_rest();
@@ -115,6 +119,8 @@ unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
 
 impl<P, L> fmt::Debug for LateMapping<'_, P, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LateMapping").field("reach", &self.reach).finish_non_exhaustive()
+        f.debug_struct("LateMapping")
+            .field("mappable_range", &self.mappable_range)
+            .finish_non_exhaustive()
     }
 }

@@ -7,9 +7,9 @@
 //! |---|---|
 //! | registers boot memory range by range, before it allocates | [`BootRanges`] |
 //! | uses addresses instead of frame numbers | [`LinearMap`] |
-//! | numbers its CPUs only after the allocator is in use | [`LatePlatform`] |
+//! | numbers its CPUs only after the allocator is in use | [`ConfigurablePlatform`] |
 //! | has no error for "try again": an allocation returns memory or `None` | [`AllocOrNone`] |
-//! | maps memory by its own code, which allocates page tables itself | [`LateMapping`], [`LentFrames`] |
+//! | maps memory by its own code, which allocates page tables itself | [`LateMapping`], [`TableFrames`] |
 //! | takes locks in interrupt handlers | [`IrqLock`] |
 //! | allocates single frames with preemption and interrupts off | [`Magazine`] |
 //! | allocates single frames with only preemption off | [`CpuMagazine`] |
@@ -20,26 +20,26 @@
 #![no_std]
 
 mod boot_ranges;
+mod configurable_platform;
 mod cpu_magazine;
 mod irq_lock;
 mod late_mapping;
-mod late_platform;
-mod lent;
 mod linear;
 mod magazine;
 mod nested;
 pub mod notify;
 mod retry;
 mod reverse_map;
+mod table_frames;
 
 pub use boot_ranges::{BootRanges, TooManyRanges};
+pub use configurable_platform::ConfigurablePlatform;
 pub use cpu_magazine::CpuMagazine;
 pub use irq_lock::{Interrupts, IrqLock};
 pub use late_mapping::{LateMapping, Mapper};
-pub use late_platform::LatePlatform;
-pub use lent::LentFrames;
 pub use linear::LinearMap;
 pub use lock_api;
 pub use magazine::Magazine;
 pub use retry::AllocOrNone;
-pub use reverse_map::{Owner, ReverseMap};
+pub use reverse_map::{FrameOwner, ReverseMap};
+pub use table_frames::TableFrames;

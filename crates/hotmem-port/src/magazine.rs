@@ -2,7 +2,7 @@
 //! operations.
 
 use core::fmt;
-use hotmem::{AllocError, AllocRequest, Frames, Known, Pfn, Platform};
+use hotmem::{AllocError, AllocRequest, Frames, OrViolation, Pfn, Platform};
 
 /// A cache of up to `N` single frames. The kernel ensures that one caller at a time uses a magazine:
 /// for example, it has one magazine for each CPU and uses it with preemption and interrupts off, or it
@@ -111,14 +111,14 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     fn refill(&mut self) -> Result<Pfn, AllocError> {
         self.len = self.frames.alloc_many(self.request, &mut self.held[..Self::HALF])?;
         // `alloc_many` allocates at least one frame if it succeeds.
-        self.take().known().ok_or(AllocError::OutOfMemory)
+        self.take().or_violation().ok_or(AllocError::OutOfMemory)
     }
 
     /// Frees half of the frames of a full magazine, and then puts a frame of the caller into it.
     #[cold]
     fn free_half_and_keep(&mut self, frame: Pfn) {
         self.free_all_but(Self::HALF);
-        self.keep(frame).then_some(()).known();
+        self.keep(frame).then_some(()).or_violation();
     }
 
     /// Frees all frames of the magazine except the `keep` frames that were put into it last.
@@ -128,7 +128,7 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
         // Sort the frames, because `free_many` frees neighbours together.
         self.held[..count].sort_unstable();
         // SAFETY: by the contract of `free`, the magazine owns these frames, and nothing uses them.
-        unsafe { self.frames.free_many(&self.held[..count]) }.known();
+        unsafe { self.frames.free_many(&self.held[..count]) }.or_violation();
         self.held.copy_within(count..self.len, 0);
         self.len -= count;
     }

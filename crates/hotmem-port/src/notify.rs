@@ -20,21 +20,21 @@ pub enum Change {
 
 /// A part of a kernel that is notified of changes and can veto them.
 pub trait Listener {
-    /// Decides whether `change`, which is about to happen, may happen.
+    /// Decides whether `change` may happen.
     ///
     /// # Errors
-    /// A veto prevents the change.
+    /// A [`Veto`], which prevents the change.
     fn going(&mut self, change: Change) -> Result<(), Veto> {
         let _ = change;
         Ok(())
     }
 
-    /// Tells the listener that `change`, to which it agreed, does not happen.
+    /// Handles the cancellation of `change`, to which the listener has agreed.
     fn cancelled(&mut self, change: Change) {
         let _ = change;
     }
 
-    /// Tells the listener that `change` has happened.
+    /// Handles the completion of `change`.
     fn done(&mut self, change: Change) {
         let _ = change;
     }
@@ -67,34 +67,35 @@ impl<'a, const N: usize> Chain<'a, N> {
     /// [`ChainFull`] if the chain has `N` listeners already.
     pub fn add(&mut self, priority: i32, listener: &'a mut dyn Listener) -> Result<(), ChainFull> {
         let used = self.listeners.iter().flatten().count();
-        let place = self.listeners.iter().flatten().filter(|e| e.priority >= priority).count();
+        let position = self.listeners.iter().flatten().filter(|e| e.priority >= priority).count();
         *self.listeners.get_mut(used).ok_or(ChainFull)? = Some(Entry { priority, listener });
-        self.listeners[place..=used].rotate_right(1);
+        self.listeners[position..=used].rotate_right(1);
         Ok(())
     }
 
-    /// Asks every listener to agree to `change`.
+    /// Calls [`Listener::going`] of every listener, the highest priority first.
     ///
     /// # Errors
-    /// The first veto. Then the listeners that have agreed are told that the change is cancelled.
-    pub fn ask(&mut self, change: Change) -> Result<(), Veto> {
-        for asked in 0..N {
-            let Some(entry) = &mut self.listeners[asked] else { break };
+    /// The first veto. Before this function returns the veto, it calls [`Listener::cancelled`] of
+    /// the listeners that have agreed.
+    pub fn notify_going(&mut self, change: Change) -> Result<(), Veto> {
+        for index in 0..N {
+            let Some(entry) = &mut self.listeners[index] else { break };
             if let Err(veto) = entry.listener.going(change) {
-                cancel(&mut self.listeners[..asked], change);
+                cancel(&mut self.listeners[..index], change);
                 return Err(veto);
             }
         }
         Ok(())
     }
 
-    /// Tells every listener that `change`, to which all agreed, does not happen.
-    pub fn cancel(&mut self, change: Change) {
+    /// Calls [`Listener::cancelled`] of every listener, after all have agreed to `change`.
+    pub fn notify_cancelled(&mut self, change: Change) {
         cancel(&mut self.listeners, change);
     }
 
-    /// Tells every listener that `change` has happened.
-    pub fn done(&mut self, change: Change) {
+    /// Calls [`Listener::done`] of every listener.
+    pub fn notify_done(&mut self, change: Change) {
         for entry in self.listeners.iter_mut().flatten() {
             entry.listener.done(change);
         }
@@ -170,7 +171,7 @@ mod tests {
         chain.add(5, &mut a).unwrap();
         chain.add(0, &mut b).unwrap();
         chain.add(-1, &mut d).unwrap();
-        assert_eq!(chain.ask(CHANGE), Err(Veto("busy")));
+        assert_eq!(chain.notify_going(CHANGE), Err(Veto("busy")));
         let expected_calls = [
             ("a", "going"),
             ("b", "going"),
@@ -193,9 +194,9 @@ mod tests {
         chain.add(0, &mut a).unwrap();
         chain.add(0, &mut b).unwrap();
         assert_eq!(chain.add(0, &mut more), Err(ChainFull));
-        chain.ask(CHANGE).unwrap();
-        chain.done(CHANGE);
-        chain.cancel(CHANGE);
+        chain.notify_going(CHANGE).unwrap();
+        chain.notify_done(CHANGE);
+        chain.notify_cancelled(CHANGE);
         let names =
             |call| log.borrow().iter().filter(|l| l.1 == call).map(|l| l.0).collect::<Vec<_>>();
         assert_eq!(names("going"), vec!["a", "b"]);

@@ -1,13 +1,13 @@
 //! Records the owner of each frame in one 64-bit word, for kernels that have no reverse map.
 //!
 //! [`Hooks::migrate`](hotmem::Hooks::migrate) gets frames whose contents must move, and the kernel
-//! must find the owners of these frames. A kernel that has no other way to do so records an owner in
-//! a [`ReverseMap`] for every frame that it allocates as movable. The owner is a number that leads to
-//! the reference that must change, such as a virtual page number.
+//! must find the owners of these frames. A kernel without another way to find them records the owner
+//! of every movable frame in a [`ReverseMap`] when it allocates the frame. The owner is a number that
+//! leads to the reference that must change, such as a virtual page number.
 //!
 //! The words lie in tables of one frame each, with levels as in page tables. The map allocates a
-//! table when it is first needed: one for each 2 MiB in which a frame has an owner (0.2 %), and one
-//! above it for each 1 GiB. If boot memory has a free frame, the map uses that frame, because boot
+//! table when it is first needed: one for each 2 MiB in which a frame has an owner, and one above it
+//! for each 1 GiB. So the tables take 0.2 % of the memory whose frames have owners. If boot memory has a free frame, the map uses that frame, because boot
 //! memory is never removed. So the map itself does not prevent a removal as long as boot memory has
 //! free frames.
 
@@ -16,30 +16,30 @@ use core::fmt;
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering};
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
-use hotmem::{AllocError, AllocRequest, BadRequest, Frames, Known, Pfn, PfnRange, Platform};
+use hotmem::{AllocError, AllocRequest, BadRequest, Frames, OrViolation, Pfn, PfnRange, Platform};
 
 /// The owner of a frame: a number that the kernel chooses. It is never 0, because the word of a frame
 /// without an owner is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Owner(pub NonZeroU64);
+pub struct FrameOwner(pub NonZeroU64);
 
 /// The map from a machine's frames to their owners.
 ///
 /// ```
 /// # use hotmem::{AlwaysMapped, BootMap, BootRange, Bytes, Frames, Hooks, Hotplug, Migration};
 /// # use hotmem::{OneCpu, PfnRange, AllocRequest};
-/// # use hotmem_port::{LinearMap, Owner, ReverseMap};
+/// # use hotmem_port::{LinearMap, FrameOwner, ReverseMap};
 /// # use std::num::NonZeroU64;
 /// # static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 /// struct Kernel {
 ///     reverse_map: ReverseMap<'static, OneCpu>,
 /// }
 ///
-/// # impl Kernel { fn moves(&self, _: Owner, _: PfnRange) {} }
+/// # impl Kernel { fn moves(&self, _: FrameOwner, _: PfnRange) {} }
 /// impl Hooks for Kernel {
 ///     fn migrate(&mut self, used: PfnRange) -> Migration {
 ///         for (part, owner) in self.reverse_map.runs(used) {
-///             let Some(owner) = owner else { return Migration::Unmovable("nobody's") };
+///             let Some(owner) = owner else { return Migration::Unmovable("no owner") };
 ///             self.moves(owner, part);
 ///         }
 ///         Migration::Moved
@@ -57,22 +57,23 @@ pub struct Owner(pub NonZeroU64);
 /// // SAFETY: all memory of the machine is mapped at `base`.
 /// let reverse_map = unsafe { ReverseMap::new(&FRAMES, LinearMap::new(base)) };
 /// let page = FRAMES.alloc(AllocRequest::frames(1).movable())?;
-/// let owner = Owner(NonZeroU64::new(0x7f00_1234).ok_or("nobody")?);
+/// let owner = FrameOwner(NonZeroU64::new(0x7f00_1234).ok_or("0")?);
 /// reverse_map.set(page.range(), owner)?;
-/// assert_eq!(reverse_map.of(page.start()), Some(owner));
+/// assert_eq!(reverse_map.owner(page.range().start()), Some(owner));
 /// # Kernel { reverse_map }.migrate(page.range());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ReverseMap<'f, P: Platform> {
     frames: &'f Frames<P>,
-    map: LinearMap,
+    linear_map: LinearMap,
     root: [AtomicU64; ROOT_ENTRIES],
 }
 
-/// The number of words in a frame. This many bits of a frame number index one level of tables.
+/// The number of words in a table.
 const WORDS: usize = 1 << WORDS_SHIFT;
+/// The number of bits of a frame number that index a table of one level.
 const WORDS_SHIFT: u32 = 9;
-/// The number of levels of frames below the root.
+/// The number of levels of tables below the root.
 const LEVELS: u32 = 4;
 /// The number of entries of the root, which the highest bits of a frame number index.
 const ROOT_ENTRIES: usize = ((PFN_LIMIT - 1) >> (LEVELS * WORDS_SHIFT)) as usize + 1;
@@ -82,8 +83,8 @@ const NO_TABLE: u64 = 0;
 
 const _: () = assert!((WORDS * size_of::<AtomicU64>()) as u64 == FRAME_SIZE);
 
-/// A table fills a frame. Its words are owners on level 0, and entries that lead to tables of the
-/// level below on the other levels.
+/// A table fills a frame. On level 0, each word of the table is the owner of a frame. On the other
+/// levels, each word is an entry that leads to a table of the next lower level.
 type Table = [AtomicU64; WORDS];
 
 /// Returns the index of the word for `pfn` in a table of `level`, or in the root for level `LEVELS`.
@@ -97,10 +98,10 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     /// Creates a map in which no frame has an owner.
     ///
     /// # Safety
-    /// `map` maps all kernel memory of the machine as long as that memory is allocated.
+    /// `linear_map` maps all kernel memory of the machine as long as that memory is allocated.
     #[must_use]
-    pub const unsafe fn new(frames: &'f Frames<P>, map: LinearMap) -> ReverseMap<'f, P> {
-        ReverseMap { frames, map, root: [const { AtomicU64::new(NO_TABLE) }; ROOT_ENTRIES] }
+    pub const unsafe fn new(frames: &'f Frames<P>, linear_map: LinearMap) -> ReverseMap<'f, P> {
+        ReverseMap { frames, linear_map, root: [const { AtomicU64::new(NO_TABLE) }; ROOT_ENTRIES] }
     }
 
     /// Makes `owner` the owner of all of `range`. The code that allocated `range` calls this.
@@ -111,7 +112,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     /// # Errors
     /// [`AllocError`] if no memory is free for a table, or if `range` ends beyond the highest possible
     /// frame. Then no frame of `range` has an owner.
-    pub fn set(&self, range: PfnRange, owner: Owner) -> Result<(), AllocError> {
+    pub fn set(&self, range: PfnRange, owner: FrameOwner) -> Result<(), AllocError> {
         for part in range.chunks(WORDS as u64) {
             match self.make_table(part.start()) {
                 Ok(table) => write(table, part, owner.0.get()),
@@ -139,24 +140,25 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     ///
     /// Context: any. Cost: five loads.
     #[must_use]
-    pub fn of(&self, frame: Pfn) -> Option<Owner> {
+    pub fn owner(&self, frame: Pfn) -> Option<FrameOwner> {
         // Acquire pairs with Release in `write`: a reader that loads an owner sees everything that
         // happened before `set` stored that owner.
-        NonZeroU64::new(self.table(frame)?[index(frame, 0)].load(Ordering::Acquire)).map(Owner)
+        NonZeroU64::new(self.table(frame)?[index(frame, 0)].load(Ordering::Acquire)).map(FrameOwner)
     }
 
     /// Iterates over `range` as runs of frames that have the same owner, or none.
-    pub fn runs(&self, range: PfnRange) -> impl Iterator<Item = (PfnRange, Option<Owner>)> {
-        let mut rest = range;
+    pub fn runs(&self, range: PfnRange) -> impl Iterator<Item = (PfnRange, Option<FrameOwner>)> {
+        let mut remaining = range;
         core::iter::from_fn(move || {
-            if rest.is_empty() {
+            if remaining.is_empty() {
                 return None;
             }
-            let owner = self.of(rest.start());
-            let mut frames = rest.chunks(1);
-            let next_run = frames.find(|frame| self.of(frame.start()) != owner);
-            let (run, after_run) = rest.split_at(next_run.map_or(rest.end(), PfnRange::start));
-            rest = after_run;
+            let owner = self.owner(remaining.start());
+            let mut frames = remaining.chunks(1);
+            let next_run = frames.find(|frame| self.owner(frame.start()) != owner);
+            let (run, after_run) =
+                remaining.split_at(next_run.map_or(remaining.end(), PfnRange::start));
+            remaining = after_run;
             Some((run, owner))
         })
     }
@@ -166,28 +168,28 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     ///
     /// Context: any in which the kernel has exclusive access to the map. Cost: proportional to the
     /// number of tables for `range`.
-    pub fn forget(&mut self, range: PfnRange) {
-        for (entry, covers) in
+    pub fn free_tables(&mut self, range: PfnRange) {
+        for (entry, covered) in
             self.root.iter().zip(PfnRange::ALL.chunks(1 << (LEVELS * WORDS_SHIFT)))
         {
-            self.forget_below(entry, LEVELS - 1, covers, range);
+            self.free_tables_below(entry, LEVELS - 1, covered, range);
         }
     }
 
     /// Clears the owners of `range` in the table of `level` to which `entry` leads, and in the tables
-    /// below it. Frees each of these tables that is then empty. The table covers the frames `covers`.
-    fn forget_below(&self, entry: &AtomicU64, level: u32, covers: PfnRange, range: PfnRange) {
-        let part = covers.intersection(range);
+    /// below it. Frees each of these tables that is then empty. The table has the owners of `covered`.
+    fn free_tables_below(&self, entry: &AtomicU64, level: u32, covered: PfnRange, range: PfnRange) {
+        let part = covered.intersection(range);
         let Some(frame) = table_frame(entry).filter(|_| !part.is_empty()) else { return };
         let table = self.table_in(frame);
         if level == 0 {
             write(table, part, 0);
         } else {
-            for (entry, covers) in table.iter().zip(covers.chunks(1 << (level * WORDS_SHIFT))) {
-                self.forget_below(entry, level - 1, covers, range);
+            for (entry, covered) in table.iter().zip(covered.chunks(1 << (level * WORDS_SHIFT))) {
+                self.free_tables_below(entry, level - 1, covered, range);
             }
         }
-        // Relaxed suffices for this load and the store, because `forget` and `drop` have `&mut self`.
+        // Relaxed suffices for this load and the store, because `free_tables` and `drop` have `&mut self`.
         if table.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
             entry.store(NO_TABLE, Ordering::Relaxed);
             self.free(frame);
@@ -228,36 +230,38 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         let new_entry = new.number() + 1;
         match entry.compare_exchange(NO_TABLE, new_entry, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Ok(self.table_in(new)),
-            Err(theirs) => match theirs.checked_sub(1).and_then(Pfn::new).known() {
-                Some(theirs) => {
-                    self.free(new);
-                    Ok(self.table_in(theirs))
+            Err(other_entry) => {
+                match other_entry.checked_sub(1).and_then(Pfn::new).or_violation() {
+                    Some(other) => {
+                        self.free(new);
+                        Ok(self.table_in(other))
+                    }
+                    None => Err(AllocError::Busy),
                 }
-                None => Err(AllocError::Busy),
-            },
+            }
         }
     }
 
-    /// Returns the table in a frame that was allocated for one.
+    /// Returns the table that fills `frame`, which `make_table_at` has allocated.
     fn table_in(&self, frame: Pfn) -> &Table {
-        // SAFETY: `make_table_at` allocated the frame from kernel memory, which is mapped by the
-        // promise to `new`. Nothing else owns the frame. It is read and written by atomics alone, and
+        // SAFETY: `make_table_at` allocated the frame from kernel memory. The caller of `new` has
+        // promised that kernel memory is mapped. Nothing else owns the frame. It is read and written by atomics alone, and
         // any bytes are a valid table. The frame is freed only by `make_table_at` before another CPU
         // can find it, or with `&mut self`, so no reference to the table exists when it is freed.
-        unsafe { &*self.map.pointer(frame).cast() }
+        unsafe { &*self.linear_map.pointer(frame).cast() }
     }
 
     fn free(&self, table: Pfn) {
-        if let Some(frame) = PfnRange::with_len(table, 1).known() {
+        if let Some(frame) = PfnRange::with_len(table, 1).or_violation() {
             // SAFETY: `make_table_at` allocated the frame, and no reference to its table exists.
-            unsafe { self.frames.free_raw_filled(frame) }.known();
+            unsafe { self.frames.fill_and_free_raw(frame) }.or_violation();
         }
     }
 }
 
 impl<P: Platform> Drop for ReverseMap<'_, P> {
     fn drop(&mut self) {
-        self.forget(PfnRange::ALL);
+        self.free_tables(PfnRange::ALL);
     }
 }
 
@@ -274,7 +278,7 @@ fn table_frame(entry: &AtomicU64) -> Option<Pfn> {
 }
 
 /// Writes `owner` to the words of `part`, which are all in `table`. Release pairs with Acquire in
-/// `ReverseMap::of`.
+/// `ReverseMap::owner`.
 fn write(table: &Table, part: PfnRange, owner: u64) {
     let first = index(part.start(), 0);
     for word in table.iter().skip(first).take(usize::try_from(part.frames()).unwrap_or(WORDS)) {

@@ -115,7 +115,7 @@ fn a_removal_succeeds_after_the_magazines_of_all_cpus_are_drained() {
         else {
             panic!("the frame in the magazine of CPU 0 does not block the offlining")
         };
-        assert!(matches!(blocker.why, Why::Unmovable(_)), "{blocker:?}");
+        assert!(matches!(blocker.kind, BlockerKind::Unmovable(_)), "{blocker:?}");
         let done = offline.poll(hotplug, &mut DrainAllCpus(kernel), Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(hotplugged));
         hotplug.remove(hotplugged).unwrap();
@@ -123,12 +123,12 @@ fn a_removal_succeeds_after_the_magazines_of_all_cpus_are_drained() {
 }
 
 #[test]
-fn a_poisoned_frame_of_a_magazine_is_out_of_use() {
+fn a_poisoned_frame_of_a_magazine_is_quarantined() {
     with_machine(ONE, |frames, hotplug| {
         let kernel = frames.platform();
         let page = kernel.magazine().alloc().unwrap();
         kernel.free(page);
-        assert_eq!(hotplug.poison(page), Ok(Poisoned::Out));
+        assert_eq!(hotplug.poison(page), Ok(Poisoned::Quarantined));
         assert_ne!(kernel.magazine().alloc(), Ok(page));
         assert!(kernel.magazine().drain());
         // A poisoned frame that is allocated stays in use, because no magazine has it.

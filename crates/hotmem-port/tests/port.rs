@@ -4,7 +4,9 @@ use hotmem::{
     AllocError, AllocRequest, BootMap, BootRange, Bytes, Frames, OneCpu, Pfn, PfnRange, RangeError,
     RangeErrorKind,
 };
-use hotmem_port::{AllocOrNone, BootRanges, LatePlatform, LentFrames, LinearMap, TooManyRanges};
+use hotmem_port::{
+    AllocOrNone, BootRanges, ConfigurablePlatform, LinearMap, TableFrames, TooManyRanges,
+};
 use hotmem_testkit::{Memory, SECTION, Validated as _, boot, range, start};
 use proptest::prelude::*;
 
@@ -77,11 +79,12 @@ fn ranges_of_boot_memory_are_added_one_by_one() {
     let mut ram = BootRanges::<4>::new();
     ram.add(0x1000..0x9_f000).unwrap();
     ram.add(0x10_0000..0x20_0000).unwrap();
-    // The kernel's image lies before the next range, which is aligned to frames only.
+    // The kernel's image ends where the next range starts: at a multiple of 4 KiB that is no multiple
+    // of 2 MiB.
     ram.add(0x26_4000..0x7fe_0000).unwrap();
     assert!(!ram.is_empty());
     let memory = Memory::new(SECTION);
-    let frames = Frames::new(LatePlatform::new());
+    let frames = Frames::new(ConfigurablePlatform::new());
     let map = BootMap::of_ram(ram.as_slice());
     let _hotplug = start(&frames, memory.direct_map(), &map).unwrap();
     let added_frames = 0x9e + 0x100 + (0x7fe0 - 0x264);
@@ -111,7 +114,7 @@ fn a_range_that_wraps_is_cut_off_at_the_last_address() {
 #[test]
 fn an_allocation_returns_memory_or_none() {
     let memory = Memory::new(SECTION);
-    let frames = Frames::new(LatePlatform::new());
+    let frames = Frames::new(ConfigurablePlatform::new());
     let _hotplug = boot(&frames, &memory, SECTION);
     let page = frames.alloc_or_none(AllocRequest::frames(1)).unwrap();
     assert_eq!(page.range().frames(), 1);
@@ -120,26 +123,26 @@ fn an_allocation_returns_memory_or_none() {
     drop(page);
 }
 
-/// The test takes seven of 20 lent frames, and the other frames are freed.
+/// Seven of 20 frames become page tables. The other 13 are freed.
 #[test]
-fn lent_frames_that_are_not_used_are_freed() {
+fn table_frames_that_are_not_used_are_freed() {
     let memory = Memory::new(SECTION);
-    let frames = Frames::new(LatePlatform::new());
+    let frames = Frames::new(ConfigurablePlatform::new());
     let _hotplug = boot(&frames, &memory, SECTION);
-    // Divide a pageblock, because the engine then allocates a frame for bitmaps, and keeps it.
+    // Divide a pageblock first, because the engine then allocates a frame for bitmaps.
     drop(frames.alloc(AllocRequest::frames(20)).unwrap());
     let free = frames.counts().free;
     let map = LinearMap::new(memory.start());
-    let mut lent = LentFrames::new(&frames, map);
-    let mut frames_to_lend =
+    let mut table_frames = TableFrames::new(&frames, map);
+    let mut frames_for_tables =
         frames.alloc(AllocRequest::frames(20)).unwrap().into_raw().chunks(1).map(PfnRange::start);
     // SAFETY: the frames were allocated above, are mapped by `map`, and nothing else uses them.
-    unsafe { lent.fill(&mut || frames_to_lend.next()) };
-    let mut tables: Vec<Pfn> = (0..7).map(|_| lent.take().unwrap()).collect();
+    unsafe { table_frames.add_frames(&mut || frames_for_tables.next()) };
+    let mut tables: Vec<Pfn> = (0..7).map(|_| table_frames.take().unwrap()).collect();
     tables.sort_unstable();
     tables.dedup();
     assert_eq!(tables.len(), 7);
-    assert_eq!((lent.free_rest(), lent.take()), (13, None));
+    assert_eq!((table_frames.free_rest(), table_frames.take()), (13, None));
     assert_eq!(frames.counts().free, free - 7);
     for table in tables {
         // SAFETY: `take` has returned the frame, and nothing uses it.
@@ -160,11 +163,11 @@ fn a_linear_map_converts_addresses_to_frames() {
 }
 
 #[test]
-fn a_late_platform_calls_its_functions_after_they_are_set() {
+fn a_configurable_platform_calls_its_functions_after_they_are_set() {
     use hotmem::Platform;
     use std::sync::atomic::{AtomicUsize, Ordering};
     static WOKEN: AtomicUsize = AtomicUsize::new(0);
-    let platform = LatePlatform::new();
+    let platform = ConfigurablePlatform::new();
     platform.wake_reporter();
     assert_eq!((platform.cpu(), WOKEN.load(Ordering::Relaxed)), (0, 0));
     platform.set_cpu(|| 5);
@@ -185,17 +188,17 @@ mod late_mapping {
     use std::sync::Mutex;
 
     type Lock = spin::mutex::SpinMutex<()>;
-    type Kernel = LateMapping<'static, LatePlatform, Lock>;
+    type Kernel = LateMapping<'static, ConfigurablePlatform, Lock>;
 
     static KERNEL: Mutex<Option<&'static Kernel>> = Mutex::new(None);
     static MAPPED: Mutex<Vec<PfnRange>> = Mutex::new(Vec::new());
     static TABLES: Mutex<Vec<Pfn>> = Mutex::new(Vec::new());
 
-    const LAST_PAGEBLOCK: Veto = Veto("the last pageblock cannot be mapped");
+    const LAST_PAGEBLOCK_VETO: Veto = Veto("the last pageblock cannot be mapped");
 
     fn can_map(range: PfnRange) -> Result<(), Veto> {
         let last = PfnRange::with_len(Pfn::new(SECTION - PAGEBLOCK).unwrap(), PAGEBLOCK).unwrap();
-        if range.intersection(last).is_empty() { Ok(()) } else { Err(LAST_PAGEBLOCK) }
+        if range.intersection(last).is_empty() { Ok(()) } else { Err(LAST_PAGEBLOCK_VETO) }
     }
 
     fn map(range: PfnRange) {
@@ -212,9 +215,9 @@ mod late_mapping {
     }
 
     #[test]
-    fn a_mapper_takes_its_tables_from_the_lent_frames() {
+    fn a_mapper_takes_its_tables_from_the_table_frames() {
         let memory = Box::leak(Box::new(Memory::new(SECTION)));
-        let frames = Box::leak(Box::new(Frames::new(LatePlatform::new())));
+        let frames = Box::leak(Box::new(Frames::new(ConfigurablePlatform::new())));
         // SAFETY: all of `memory` is mapped from the start and never dropped, and nothing else uses it.
         let kernel =
             unsafe { Kernel::new(frames, LinearMap::new(memory.start()), range(0, SECTION)) };
@@ -228,7 +231,8 @@ mod late_mapping {
         let later = range(half, half);
         hotplug.announce(later).unwrap();
 
-        // Memory that boot code has mapped needs no tables.
+        // Before the mapper is set, memory is added without it and takes no frames for page tables,
+        // because boot code has mapped the memory.
         let (first, rest) = later.split_at(range(half + PAGEBLOCK, 1).start());
         let free = frames.counts().free;
         hotplug.add(first).unwrap();
@@ -243,7 +247,7 @@ mod late_mapping {
             hotplug.add(last),
             Err(AddError::Range(RangeError {
                 range: last,
-                kind: RangeErrorKind::Vetoed(LAST_PAGEBLOCK)
+                kind: RangeErrorKind::Vetoed(LAST_PAGEBLOCK_VETO)
             }))
         );
         assert_eq!(*MAPPED.lock().unwrap(), []);
@@ -261,7 +265,7 @@ mod late_mapping {
 }
 
 #[test]
-fn a_lock_disables_interrupts_while_it_is_held() {
+fn an_irq_lock_disables_interrupts_while_it_is_locked() {
     use hotmem_port::lock_api::Mutex;
     use hotmem_port::{Interrupts, IrqLock};
     use std::cell::Cell;
@@ -308,13 +312,13 @@ fn a_frame_that_cannot_be_freed_violates_an_invariant() {
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, SECTION);
     let frame = frames.alloc(AllocRequest::frames(1)).unwrap().into_raw();
-    let mut lent = LentFrames::new(&frames, LinearMap::new(memory.start()));
+    let mut table_frames = TableFrames::new(&frames, LinearMap::new(memory.start()));
     let mut first = Some(frame.start());
     // SAFETY: the frame was allocated, and nothing else uses it.
-    unsafe { lent.fill(&mut || first.take()) };
+    unsafe { table_frames.add_frames(&mut || first.take()) };
     // SAFETY: the frame was allocated above. Freeing it breaks the promise to `fill`, on purpose.
     unsafe { frames.free_raw(frame) }.unwrap();
-    let before = hotmem::violated_invariants();
-    assert_eq!(lent.free_rest(), 0);
-    assert_eq!(hotmem::violated_invariants(), before + 1);
+    let before = hotmem::violated_invariants().count;
+    assert_eq!(table_frames.free_rest(), 0);
+    assert_eq!(hotmem::violated_invariants().count, before + 1);
 }

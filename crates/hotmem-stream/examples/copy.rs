@@ -5,7 +5,7 @@ use std::time::Instant;
 
 fn main() {
     let source = vec![7; 32 << 20];
-    for stores in [Stores::ORDINARY, Stores::GENERAL, Stores::best()] {
+    for stores in [Stores::ORDINARY, Stores::GENERAL_REGISTERS, Stores::best()] {
         let mut copy = vec![0; source.len()];
         let destination = &mut copy[..];
         let start = Instant::now();

@@ -1,17 +1,17 @@
 //! AArch64: `stnp`, which stores a pair of words with a hint that they will not be read soon.
 //!
-//! The hint does not change the order: these stores are ordered like ordinary ones (Arm ARM,
-//! C3.2.4; its exception is for loads). So there is nothing to drain: a Release store publishes
-//! them.
+//! The hint does not change the order of these stores: they are ordered like ordinary stores (Arm
+//! ARM, C3.2.4, which has an exception for loads only). So the drain does nothing, and a Release
+//! store publishes the data.
 
 use crate::{ordinary, stores::Kind};
 use core::{arch::asm, mem::MaybeUninit};
 
-pub(crate) const GENERAL: Kind = Kind::Stnp;
+pub(crate) const GENERAL_REGISTERS: Kind = Kind::Stnp;
 pub(crate) const ALL: &[Kind] = &[Kind::Ordinary, Kind::Stnp];
 
 pub(crate) const fn widest() -> Kind {
-    GENERAL
+    GENERAL_REGISTERS
 }
 
 #[inline(always)]
@@ -21,8 +21,8 @@ pub(crate) fn copy(kind: Kind, dst: &mut [MaybeUninit<u8>], src: &[u8]) {
         return ordinary::copy(dst, src);
     }
     let words = len / 8;
-    // SAFETY: `words` words may be read at `from` and written at `to`, which is aligned to words;
-    // pairs end before an odd last one.
+    // SAFETY: `words` words may be read at `from` and written at `to`, which is aligned to words.
+    // If `words` is odd, the pairs end before the last word.
     unsafe {
         for pair in (0..words / 2).map(|pair| pair * 2) {
             let (first, second) = (from.add(pair), from.add(pair + 1));
@@ -53,7 +53,7 @@ pub(crate) fn fill<const WORDS: usize>(
             unsafe { store_pair(to.add(n * 2), first, second) };
         }
         if let [last] = *last {
-            // SAFETY: the last word lies within the slot, too.
+            // SAFETY: the last word lies within the slot.
             unsafe { to.add(WORDS - 1).write(last) };
         }
         record = ordinary::next(&record, step, 1);
@@ -76,9 +76,9 @@ unsafe fn store_pair(to: *mut u64, first: u64, second: u64) {
 #[inline(always)]
 pub(crate) fn drain(_: Kind) {}
 
-/// Fetches a line for writing.
+/// Prefetches a cache line for a store.
 #[inline(always)]
-pub(crate) fn expect_stores(kind: Kind, at: *const u8) {
+pub(crate) fn prefetch_for_stores(kind: Kind, at: *const u8) {
     if kind != Kind::Ordinary {
         // SAFETY: a prefetch has no architectural effect, whatever the address.
         unsafe {

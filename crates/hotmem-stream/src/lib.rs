@@ -1,10 +1,10 @@
-//! Write-once copies and fills that bypass the caches.
+//! Copies and fills memory by stores that bypass the caches.
 //!
-//! Memory that is written once and read much later need not pass through the caches: a
-//! *non-temporal* store neither reads the line that it replaces nor drives another one out. But
-//! such stores are weakly ordered, so they must be *drained* before the data are published. The
-//! interface enforces this: [`stream`] opens a stream for a closure, destinations are borrowed for
-//! longer than the closure runs, and the drain happens when the closure has returned.
+//! Memory that is read much later than it is written need not pass through the caches. A
+//! *non-temporal* store does not read the cache line that it overwrites, and evicts no other line.
+//! But such stores are weakly ordered, so they must be *drained* before the data are published. The
+//! interface enforces the drain: [`stream`] opens a stream for a closure and drains it after the
+//! closure has returned. The destinations stay borrowed until then.
 //!
 //! ```
 //! use core::mem::MaybeUninit;
@@ -16,17 +16,17 @@
 //! let (header_out, records_out) = (&mut header, &mut records);
 //! stream(Stores::best(), move |stream| {
 //!     stream.copy(header_out, &[1; 64]);
-//!     // The same record a thousand times, its second word further by 64 each time.
+//!     // Write 1000 records. The second word of a record exceeds that of the previous one by 64.
 //!     stream.fill(records_out, &first, &step);
 //! });
 //! assert_eq!(header, [1; 64]);
-//! // SAFETY: all of them have been written.
+//! // SAFETY: `fill` has initialised all records.
 //! assert_eq!(unsafe { records[10].assume_init() }, [7, 0x1000 + 640, 0, 0, 0, 0, 0, 1]);
 //! ```
 //!
-//! All [`Stores`] write the same bytes; only the time differs. The crate is `no_std` and uses no
-//! heap; each call costs one branch on an enum. With `--cfg hotmem_stores="ordinary"` all stores
-//! are ordinary ones, for tools that trace them.
+//! All kinds of [`Stores`] write the same bytes. They differ only in time. The crate is `no_std` and
+//! uses no heap. Each call costs one branch on an enum. With `--cfg hotmem_stores="ordinary"` all
+//! stores are ordinary stores, so that tools can trace them.
 #![no_std]
 
 #[cfg_attr(

@@ -1,4 +1,4 @@
-//! Ordinary stores. All other stores must leave the same bytes.
+//! Ordinary stores. All other kinds of stores must write the same bytes.
 
 use core::{array, mem::MaybeUninit};
 

@@ -3,11 +3,11 @@
 use crate::{ordinary, stores::Kind};
 use core::mem::MaybeUninit;
 
-pub(crate) const GENERAL: Kind = Kind::Ordinary;
+pub(crate) const GENERAL_REGISTERS: Kind = Kind::Ordinary;
 pub(crate) const ALL: &[Kind] = &[Kind::Ordinary];
 
 pub(crate) const fn widest() -> Kind {
-    GENERAL
+    GENERAL_REGISTERS
 }
 
 #[inline(always)]
@@ -29,4 +29,4 @@ pub(crate) fn fill<const WORDS: usize>(
 pub(crate) fn drain(_: Kind) {}
 
 #[inline(always)]
-pub(crate) fn expect_stores(_: Kind, _: *const u8) {}
+pub(crate) fn prefetch_for_stores(_: Kind, _: *const u8) {}

@@ -3,14 +3,15 @@
 use crate::arch;
 use core::fmt;
 
-/// The store instructions of a stream. A program chooses them once at start and passes the value
-/// along. The compiler resolves a constant.
+/// The kind of store instructions of a stream. A program chooses the kind at start, because some
+/// functions that choose it execute CPUID. If the value is a constant, the compiler removes the
+/// branches on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stores(Kind);
 
 /// The kinds of stores, from the plainest to the widest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(dead_code, reason = "each architecture has some of them")]
+#[allow(dead_code, reason = "each architecture has only some of these kinds")]
 pub(crate) enum Kind {
     Ordinary,
     Stnp,
@@ -20,34 +21,35 @@ pub(crate) enum Kind {
 }
 
 impl Stores {
-    /// Ordinary stores, through the caches: the portable form.
+    /// Ordinary stores, which write through the caches. All architectures have them.
     pub const ORDINARY: Stores = Stores(Kind::Ordinary);
 
-    /// Stores that bypass the caches and use general registers only, so that they may be used
-    /// anywhere, also in a kernel: `movnti` on x86-64, `stnp` on AArch64, ordinary stores
-    /// elsewhere.
-    pub const GENERAL: Stores = Stores(arch::GENERAL);
+    /// Stores that bypass the caches and use only general registers, so that any code may use them,
+    /// including a kernel: `movnti` on x86-64, `stnp` on AArch64, ordinary stores on other
+    /// architectures.
+    pub const GENERAL_REGISTERS: Stores = Stores(arch::GENERAL_REGISTERS);
 
-    /// Returns the best stores that are always safe: vector stores if the target lets the compiler
-    /// use vector registers, as in user space, otherwise [`Stores::GENERAL`].
+    /// Returns the widest stores that need no `unsafe`: vector stores if the target lets the
+    /// compiler use vector registers, as in user space, and [`Stores::GENERAL_REGISTERS`]
+    /// otherwise.
     #[must_use]
     pub fn best() -> Stores {
         if cfg!(target_feature = "sse2") {
-            // SAFETY: the compiler itself uses vector registers wherever it likes, so the running
-            // code owns them. `vector` checks that the system has enabled them.
+            // SAFETY: the compiler may use vector registers anywhere, so this code may change them.
+            // `vector` checks that the system has enabled them.
             unsafe { Stores::vector() }
         } else {
-            Stores::GENERAL
+            Stores::GENERAL_REGISTERS
         }
     }
 
     /// Returns the widest stores that the processor has and the system has enabled: AVX-512, AVX2
-    /// or [`Stores::GENERAL`]. It executes CPUID, which is slow under a hypervisor, so call it
-    /// once.
+    /// or [`Stores::GENERAL_REGISTERS`]. This function executes CPUID, which is slow under a
+    /// hypervisor, so a program should call it only at start.
     ///
     /// # Safety
-    /// Wherever the value is used, the code must be allowed to change vector registers: always in
-    /// user space, in a kernel only between saving and restoring them.
+    /// All code that uses the value must be allowed to change vector registers. In user space all
+    /// code is. In a kernel, only code between saving and restoring these registers is.
     #[must_use]
     pub unsafe fn vector() -> Stores {
         Stores(arch::widest())
@@ -63,7 +65,7 @@ impl Stores {
         arch::ALL.iter().copied().filter(move |&kind| kind <= widest).map(Stores)
     }
 
-    /// Returns its name: `ordinary`, `stnp`, `movnti`, `avx2` or `avx512`.
+    /// Returns the name of the kind: `ordinary`, `stnp`, `movnti`, `avx2` or `avx512`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.0 {

@@ -3,8 +3,8 @@
 use crate::{Stores, arch};
 use core::{fmt, marker::PhantomData, mem::MaybeUninit, slice};
 
-/// An open stream of stores. Its destinations stay borrowed until the stream has been drained, so
-/// they cannot be read before:
+/// An open stream of stores. Its destinations stay borrowed until the stream is drained, so code
+/// cannot read them before the drain:
 ///
 /// ```compile_fail,E0502
 /// # use hotmem_stream::{Stores, stream};
@@ -26,9 +26,9 @@ use core::{fmt, marker::PhantomData, mem::MaybeUninit, slice};
 /// });
 /// ```
 ///
-/// A stream cannot move to another thread, because the drain waits for the stores of one CPU. (When
-/// a kernel moves a thread to another CPU in the middle of a stream, the locked instructions of the
-/// context switch drain it.)
+/// A stream cannot move to another thread, because the drain waits for the stores of one CPU only.
+/// If a kernel moves the thread to another CPU in the middle of a stream, the locked instructions of
+/// the context switch drain the stream.
 ///
 /// ```compile_fail,E0277
 /// # use hotmem_stream::{Stores, stream};
@@ -40,14 +40,14 @@ use core::{fmt, marker::PhantomData, mem::MaybeUninit, slice};
 /// ```
 pub struct Stream<'env> {
     stores: Stores,
-    /// Invariant in `'env`, so that no destination can be borrowed for less than the whole stream.
+    /// Makes the type invariant in `'env`, so that a destination is borrowed until the drain.
     destinations: PhantomData<fn(&'env ()) -> &'env ()>,
     /// Makes the stream neither `Send` nor `Sync`.
     thread: PhantomData<*mut ()>,
 }
 
-/// Opens a stream, runs `body`, and drains. When this returns or unwinds, all stores are ordered
-/// before the caller's next ones, like ordinary stores.
+/// Opens a stream, runs `body`, and drains the stream. After this function has returned or unwound,
+/// all stores of the stream are ordered before the caller's later stores, like ordinary stores.
 ///
 /// Cost: one store fence, which waits for the outstanding stores to reach memory.
 #[inline(always)]
@@ -59,7 +59,7 @@ pub fn stream<'env, R>(stores: Stores, body: impl FnOnce(&Stream<'env>) -> R) ->
     result
 }
 
-/// Drains when it is dropped. Only [`stream`] makes one, so it is always dropped.
+/// Drains the stream when it is dropped. Only [`stream`] makes this value, so it is always dropped.
 struct Drain(Stores);
 
 impl Drop for Drain {
@@ -70,17 +70,17 @@ impl Drop for Drain {
 }
 
 impl<'env> Stream<'env> {
-    /// Returns the instructions that it writes with.
+    /// Returns the kind of the stream's stores.
     #[must_use]
     pub const fn stores(&self) -> Stores {
         self.stores
     }
 
-    /// Copies `src` to `dst`, in the order of addresses, without reading `dst` into the caches. A
-    /// constant length compiles to a few inline instructions.
+    /// Copies `src` to `dst`, in the order of addresses, without reading `dst` into the caches. If
+    /// the length is a constant, the copy compiles to a few inline instructions.
     ///
-    /// Ordinary stores copy to destinations that are not aligned to 8 bytes, and lengths that are
-    /// not a multiple of 8.
+    /// If `dst` is not aligned to 8 bytes, or the length is not a multiple of 8, the copy uses
+    /// ordinary stores.
     ///
     /// # Panics
     /// Panics if the lengths differ, as `copy_from_slice` does.
@@ -92,7 +92,8 @@ impl<'env> Stream<'env> {
         self.copy_uninit(dst, src);
     }
 
-    /// [`copy`](Self::copy) to memory that may be uninitialised, and initialises all of it.
+    /// Copies like [`copy`](Self::copy), to memory that may be uninitialised. Initialises all of
+    /// `dst`.
     ///
     /// # Panics
     /// Panics if the lengths differ.
@@ -103,8 +104,7 @@ impl<'env> Stream<'env> {
     }
 
     /// Writes records of whole words, in the order of addresses. Record `i` has the words
-    /// `first[w] + i × step[w]`, modulo 2^64. A zero in `step` repeats a word of the template; any
-    /// other value changes it from record to record. Initialises all of `dst`.
+    /// `first[w] + i × step[w]`, modulo 2^64. Initialises all of `dst`.
     ///
     /// Records of 64 bytes that are aligned to 64 are written at memory speed.
     #[inline(always)]
@@ -117,12 +117,11 @@ impl<'env> Stream<'env> {
         arch::fill(self.stores.kind(), dst, first, step);
     }
 
-    /// Prefetches the cache line of `slot`, which ordinary stores are about to write in the middle
-    /// of the stream. Without the prefetch those stores would wait for memory, and the stream would
-    /// wait for them.
+    /// Prefetches the cache line of `slot` for ordinary stores in the middle of the stream. Without
+    /// the prefetch these stores would wait for memory, and the stream would wait for these stores.
     #[inline(always)]
-    pub fn expect_stores<T>(&self, slot: *const T) {
-        arch::expect_stores(self.stores.kind(), slot.cast());
+    pub fn prefetch_for_stores<T>(&self, slot: *const T) {
+        arch::prefetch_for_stores(self.stores.kind(), slot.cast());
     }
 }
 

@@ -1,5 +1,5 @@
-//! All store instructions write the same bytes and none around them.
-#![allow(clippy::cast_possible_truncation, reason = "patterns of bytes")]
+//! Tests that all kinds of stores write the same bytes, and that no bytes around them change.
+#![allow(clippy::cast_possible_truncation, reason = "the tests truncate numbers to bytes")]
 
 use hotmem_stream::{Stores, stream};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use std::sync::atomic::{
 const GUARD: usize = 128;
 const BUFFER_BYTES: usize = 4096;
 
-fn all() -> impl Iterator<Item = Stores> + Clone {
+fn all_stores() -> impl Iterator<Item = Stores> + Clone {
     // SAFETY: user space may change vector registers.
     unsafe { Stores::all() }
 }
@@ -38,53 +38,57 @@ impl Buffer {
     }
 }
 
-/// Returns the buffer after a stream has copied `src` to byte `at` of it.
-fn copied(stores: Stores, at: usize, src: &[u8]) -> Box<Buffer> {
-    let mut room = Buffer::new();
-    let dst = &mut room.0[at..at + src.len()];
+/// Returns the buffer after a stream has buffer_after_copy `src` to byte `at` of it.
+fn buffer_after_copy(stores: Stores, at: usize, src: &[u8]) -> Box<Buffer> {
+    let mut buffer = Buffer::new();
+    let dst = &mut buffer.0[at..at + src.len()];
     stream(stores, move |stream| stream.copy(dst, src));
-    room
+    buffer
 }
 
 #[test]
-fn copies_of_every_short_length_to_every_alignment() {
-    let (lengths, places) = if cfg!(miri) { (63..66, 9) } else { (0..200, 64) };
+fn copy_writes_the_same_bytes_for_short_lengths_and_all_alignments() {
+    let (lengths, alignments) = if cfg!(miri) { (63..66, 9) } else { (0..200, 64) };
     let source: Vec<u8> = (0..400).map(|i| (i * 13 + 1) as u8).collect();
     for len in lengths {
-        for at in GUARD..GUARD + places {
-            // Sources at all places within a word.
+        for at in GUARD..GUARD + alignments {
+            // The source begins at each byte of a word.
             let src = &source[at % 9..][..len];
             let mut expected = Buffer::new();
             expected.0[at..at + len].copy_from_slice(src);
-            for stores in all() {
-                assert!(copied(stores, at, src) == expected, "{stores:?}: {len} bytes at {at}");
+            for stores in all_stores() {
+                assert!(
+                    buffer_after_copy(stores, at, src) == expected,
+                    "{stores:?}: {len} bytes at {at}"
+                );
             }
         }
     }
 }
 
 /// Returns the buffer after a stream has filled records from word `at` on.
-fn filled<const WORDS: usize>(
+fn buffer_after_fill<const WORDS: usize>(
     stores: Stores,
     at: usize,
     count: usize,
     first: &[u64; WORDS],
     step: &[u64; WORDS],
 ) -> Box<Buffer> {
-    let mut room = Buffer::new();
-    let start = room.0[at * 8..].as_mut_ptr();
+    let mut buffer = Buffer::new();
+    let start = buffer.0[at * 8..].as_mut_ptr();
     assert!(at * 8 + count * WORDS * 8 <= BUFFER_BYTES && start.cast::<u64>().is_aligned());
     // SAFETY: `count` records of `WORDS` words lie within the buffer, aligned to words.
     let dst =
         unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<[u64; WORDS]>>(), count) };
     stream(stores, move |stream| stream.fill(dst, first, step));
-    room
+    buffer
 }
 
-fn fills_agree<const WORDS: usize>(at: usize, count: usize, words: &[(u64, u64)]) {
+/// Checks that all kinds of stores fill records as the definition of `fill` says.
+fn check_fill<const WORDS: usize>(at: usize, count: usize, words: &[(u64, u64)]) {
     let first: [u64; WORDS] = std::array::from_fn(|i| words[i].0);
     let step: [u64; WORDS] = std::array::from_fn(|i| words[i].1);
-    let count = (BUFFER_BYTES / 8 - at).checked_div(WORDS).map_or(count, |room| count.min(room));
+    let count = (BUFFER_BYTES / 8 - at).checked_div(WORDS).map_or(count, |max| count.min(max));
     let mut expected = Buffer::new();
     for record in 0..count {
         for word in 0..WORDS {
@@ -93,9 +97,9 @@ fn fills_agree<const WORDS: usize>(at: usize, count: usize, words: &[(u64, u64)]
             expected.0[start..start + 8].copy_from_slice(&value.to_ne_bytes());
         }
     }
-    for stores in all() {
-        let seen = filled(stores, at, count, &first, &step);
-        assert!(seen == expected, "{stores:?}: {count} records of {WORDS} words at word {at}");
+    for stores in all_stores() {
+        let found = buffer_after_fill(stores, at, count, &first, &step);
+        assert!(found == expected, "{stores:?}: {count} records of {WORDS} words at word {at}");
     }
 }
 
@@ -108,54 +112,54 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn copies_of_any_length_to_any_alignment(
+    fn copy_writes_the_same_bytes_for_any_length_and_alignment(
         at in 0..2 * GUARD,
         src in prop::collection::vec(any::<u8>(), 0..BUFFER_BYTES - 2 * GUARD),
     ) {
         let mut expected = Buffer::new();
         expected.0[at..at + src.len()].copy_from_slice(&src);
-        for stores in all() {
-            prop_assert!(copied(stores, at, &src) == expected, "{:?}", stores);
+        for stores in all_stores() {
+            prop_assert!(buffer_after_copy(stores, at, &src) == expected, "{:?}", stores);
         }
     }
 
     #[test]
-    fn fills_of_any_size_and_place(
+    fn fill_writes_the_same_records_for_any_size_and_alignment(
         at in 0..40_usize,
         count in 0..60_usize,
         words in prop::collection::vec((any::<u64>(), prop_oneof![Just(0), any::<u64>()]), 24),
     ) {
-        fills_agree::<0>(at, count, &words);
-        fills_agree::<1>(at, count, &words);
-        fills_agree::<2>(at, count, &words);
-        fills_agree::<3>(at, count, &words);
-        fills_agree::<4>(at, count, &words);
-        fills_agree::<7>(at, count, &words);
-        fills_agree::<8>(at, count, &words);
-        fills_agree::<9>(at, count, &words);
-        fills_agree::<16>(at, count, &words);
-        fills_agree::<24>(at, count, &words);
+        check_fill::<0>(at, count, &words);
+        check_fill::<1>(at, count, &words);
+        check_fill::<2>(at, count, &words);
+        check_fill::<3>(at, count, &words);
+        check_fill::<4>(at, count, &words);
+        check_fill::<7>(at, count, &words);
+        check_fill::<8>(at, count, &words);
+        check_fill::<9>(at, count, &words);
+        check_fill::<16>(at, count, &words);
+        check_fill::<24>(at, count, &words);
     }
 }
 
 #[test]
-fn fills_with_templates_that_only_repeat() {
+fn fill_repeats_the_first_record_if_step_is_zero() {
     let words: Vec<_> = (0..24).map(|i| (i * 0x0101, 0)).collect();
     for at in if cfg!(miri) { 7..9 } else { 0..16 } {
-        fills_agree::<4>(at, 33, &words);
-        fills_agree::<8>(at, 33, &words);
-        fills_agree::<16>(at, 17, &words);
+        check_fill::<4>(at, 33, &words);
+        check_fill::<8>(at, 33, &words);
+        check_fill::<16>(at, 17, &words);
     }
 }
 
 #[test]
-fn fills_with_templates_in_which_one_word_changes() {
-    for patched in if cfg!(miri) { 3..5 } else { 0..24 } {
-        let words: Vec<_> = (0..24).map(|i| (i * 0x0101, u64::from(i == patched) * 7)).collect();
+fn fill_changes_one_word_if_one_word_of_step_is_not_zero() {
+    for changing in if cfg!(miri) { 3..5 } else { 0..24 } {
+        let words: Vec<_> = (0..24).map(|i| (i * 0x0101, u64::from(i == changing) * 7)).collect();
         for at in [0, 1, 8] {
-            fills_agree::<4>(at, 33, &words);
-            fills_agree::<8>(at, 33, &words);
-            fills_agree::<24>(at, 17, &words);
+            check_fill::<4>(at, 33, &words);
+            check_fill::<8>(at, 33, &words);
+            check_fill::<24>(at, 17, &words);
         }
     }
 }
@@ -193,17 +197,18 @@ impl Handover {
     }
 }
 
-/// A word does not fill a line. Without the drain it would stay in the CPU's buffer for a while,
-/// and later stores would become visible before it.
+/// The stored word does not fill a cache line. Without the drain, the word would stay in the CPU's
+/// buffer for a while, and later stores would become visible before the word.
 #[test]
 fn a_drained_word_is_visible_before_later_stores() {
     let turns = 1..=if cfg!(miri) { 10 } else { 2000 };
-    for stores in all() {
-        let told = Handover { word: Line(0.into()), written: Line(0.into()), read: Line(0.into()) };
+    for stores in all_stores() {
+        let handover =
+            Handover { word: Line(0.into()), written: Line(0.into()), read: Line(0.into()) };
         let stale = std::thread::scope(|scope| {
             let reader =
-                scope.spawn(|| turns.clone().filter(|&turn| told.read(turn) != turn).count());
-            turns.clone().for_each(|turn| told.write(turn, stores));
+                scope.spawn(|| turns.clone().filter(|&turn| handover.read(turn) != turn).count());
+            turns.clone().for_each(|turn| handover.write(turn, stores));
             reader.join().unwrap()
         });
         assert_eq!(stale, 0, "{stores:?}");
@@ -211,10 +216,10 @@ fn a_drained_word_is_visible_before_later_stores() {
 }
 
 fn await_turn(counter: &AtomicU64, turn: u64) {
-    let mut waited = 0_u32;
+    let mut spins = 0_u32;
     while counter.load(Acquire) < turn {
-        waited += 1;
-        if waited.is_multiple_of(1000) {
+        spins += 1;
+        if spins.is_multiple_of(1000) {
             std::thread::yield_now();
         }
         std::hint::spin_loop();
@@ -222,8 +227,8 @@ fn await_turn(counter: &AtomicU64, turn: u64) {
 }
 
 #[test]
-fn a_body_that_panics_is_drained_too() {
-    for stores in all() {
+fn a_stream_whose_body_panics_is_drained() {
+    for stores in all_stores() {
         let mut bytes = [0_u8; 64];
         let dst = &mut bytes;
         let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -239,14 +244,14 @@ fn a_body_that_panics_is_drained_too() {
 
 #[test]
 #[should_panic(expected = "differ in length")]
-fn lengths_that_differ_are_refused() {
+fn copy_panics_if_the_lengths_differ() {
     let dst = &mut [0; 8];
     stream(Stores::best(), move |stream| stream.copy(dst, &[0; 16]));
 }
 
 #[test]
-fn all_stores_are_listed_from_plainest_to_widest() {
-    let names: Vec<_> = all().map(Stores::name).collect();
+fn stores_are_listed_from_ordinary_to_widest() {
+    let names: Vec<_> = all_stores().map(Stores::name).collect();
     let known: &[_] = if cfg!(target_arch = "aarch64") {
         &["ordinary", "stnp"]
     } else {
@@ -254,6 +259,6 @@ fn all_stores_are_listed_from_plainest_to_widest() {
     };
     assert!(known.starts_with(&names), "{names:?}");
     assert!(!cfg!(target_arch = "aarch64") || cfg!(miri) || names.len() == 2, "{names:?}");
-    assert_eq!(all().last(), Some(Stores::best()));
-    assert!(all().any(|stores| stores == Stores::GENERAL));
+    assert_eq!(all_stores().last(), Some(Stores::best()));
+    assert!(all_stores().any(|stores| stores == Stores::GENERAL_REGISTERS));
 }

@@ -20,7 +20,7 @@ impl Cpus {
 
     /// Returns how often the engine has woken the reporter from the calling thread.
     #[must_use]
-    pub fn rings() -> u64 {
+    pub fn wakeups() -> u64 {
         WAKEUPS.get()
     }
 }

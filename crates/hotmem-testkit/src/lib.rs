@@ -9,13 +9,13 @@
 //! | `machine.rs` | boots a machine in this memory, plugs memory, divides a pageblock |
 //! | `raw.rs` | the unsafe operations of a machine, made safe for tests |
 //! | `snapshot.rs` | snapshots of the state of a machine, for comparison |
-//! | `link.rs` | a mapping that forwards to a kernel of the test |
+//! | `forwarding.rs` | a mapping that forwards to a kernel of the test |
 //! | `env.rs` | numbers in environment variables |
 #![cfg(not(loom))]
 
 mod cpus;
 mod env;
-pub mod link;
+pub mod forwarding;
 mod machine;
 mod memory;
 mod ranges;
@@ -23,10 +23,10 @@ mod raw;
 mod snapshot;
 
 pub use cpus::Cpus;
-pub use env::env;
+pub use env::env_number;
 pub use machine::{boot, divide_a_pageblock, make_words, plug, region_range, start};
 pub use memory::Memory;
-pub use ranges::{PAGEBLOCK, REMOTE, SECTION, WORD, numbers, pfn, range};
+pub use ranges::{BITMAP_WORD_FRAMES, PAGEBLOCK, REMOTE, SECTION, numbers, pfn, range};
 pub use raw::{Raw, RawReserved, Validated};
 pub use snapshot::Snapshot;
 

@@ -9,7 +9,7 @@ pub const SECTION: u64 = geometry::SECTION_FRAMES as u64;
 /// The number of a frame far above all memory of the tests.
 pub const REMOTE: u64 = geometry::PFN_LIMIT / 4;
 /// The number of frames in one word of a frame bitmap.
-pub const WORD: u64 = geometry::BITMAP_WORD_BITS as u64;
+pub const BITMAP_WORD_FRAMES: u64 = geometry::BITMAP_WORD_BITS as u64;
 
 /// Returns `frames` frames from frame number `start`.
 ///

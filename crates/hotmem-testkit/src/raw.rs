@@ -1,8 +1,8 @@
 //! Wraps the unsafe operations of a machine in safe methods for tests.
 
 use hotmem::{
-    AddError, AllocError, AllocRequest, Allocation, Counts, Fault, Frames, Hooks, Hotplug, Mapping,
-    OnlineType, PfnRange, Platform, RangeError,
+    AddError, AllocError, AllocRequest, Allocation, Counts, Frames, Hooks, Hotplug, Inconsistency,
+    Mapping, OnlineType, PfnRange, Platform, RangeError,
 };
 
 /// Methods that allocate and free raw ranges, for tests that record owners themselves or that test
@@ -21,8 +21,8 @@ pub trait Raw {
     /// Fills a raw range with the promised contents and frees it.
     ///
     /// # Errors
-    /// As [`Frames::free_raw_filled`].
-    fn free_range_filled(&self, range: PfnRange) -> Result<(), RangeError>;
+    /// As [`Frames::fill_and_free_raw`].
+    fn fill_and_free_range(&self, range: PfnRange) -> Result<(), RangeError>;
 }
 
 impl<P: Platform> Raw for Frames<P> {
@@ -35,9 +35,9 @@ impl<P: Platform> Raw for Frames<P> {
         unsafe { self.free_raw(range) }
     }
 
-    fn free_range_filled(&self, range: PfnRange) -> Result<(), RangeError> {
+    fn fill_and_free_range(&self, range: PfnRange) -> Result<(), RangeError> {
         // SAFETY: a test frees a range that it allocated, or one that must be refused.
-        unsafe { self.free_raw_filled(range) }
+        unsafe { self.fill_and_free_raw(range) }
     }
 }
 
@@ -93,12 +93,12 @@ pub trait Validated {
     /// uses the machine.
     ///
     /// # Errors
-    /// The first [`Fault`].
-    fn validated(&self) -> Result<Counts, Fault>;
+    /// The first [`Inconsistency`].
+    fn validated(&self) -> Result<Counts, Inconsistency>;
 }
 
 impl<P: Platform> Validated for Frames<P> {
-    fn validated(&self) -> Result<Counts, Fault> {
+    fn validated(&self) -> Result<Counts, Inconsistency> {
         // SAFETY: tests call this when no other call is in progress.
         unsafe { self.validate() }
     }

@@ -28,7 +28,7 @@ impl Snapshot {
     /// Returns the snapshot without the record of which free pageblocks are divided: an allocation
     /// that is freed at once may leave one divided.
     #[must_use]
-    pub fn whatever_is_split(mut self) -> Self {
+    pub fn ignoring_divisions(mut self) -> Self {
         self.blocks.iter_mut().for_each(|(_, counts)| counts.free_whole = 0);
         self
     }

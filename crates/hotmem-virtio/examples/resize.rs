@@ -1,4 +1,4 @@
-//! Steps the driver of a virtio-mem device that requests 16 MiB and then none.
+//! Steps the driver of a virtio-mem device whose requested size is 16 MiB and then 0.
 //!
 //! A few lines simulate the device. A kernel would put the same requests on a virtqueue.
 
@@ -14,7 +14,7 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 const MIB: u64 = 1 << 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // 32 MiB of boot memory, and 64 MiB above it that the device can plug.
+    // The machine has 32 MiB of boot memory. The device can plug 64 MiB above it.
     let layout = Layout::from_size_align(96 << 20, 4096)?;
     let ram = [(0..32 * MIB).into()];
     // SAFETY: the layout is not empty; all of it is mapped, and nothing else uses it.
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut response = None;
         loop {
             let mut hooks = NoHooks;
-            let mut lent = memory.with(&mut hotplug, &mut hooks).map_err(|_| "not this one")?;
+            let mut lent = memory.bind(&mut hotplug, &mut hooks).map_err(|_| "not this one")?;
             let bytes: Option<[u8; Response::SIZE]> = response.take();
             let bytes = bytes.as_ref().map(|bytes| &bytes[..]);
             match driver.step(Duration::ZERO, &device, bytes, &mut lent) {

@@ -15,11 +15,11 @@ const FIRST_WAIT: Duration = Duration::from_millis(1);
 const MAX_DOUBLINGS: u32 = 12;
 
 impl Backoff {
-    /// The number of consecutive failures that are not reported: about 60 ms of waiting.
-    pub(crate) const PATIENCE: u32 = 6;
+    /// The number of consecutive failures that are not reported. Their waits take about 60 ms.
+    pub(crate) const MAX_UNREPORTED_FAILURES: u32 = 6;
 
     /// Records a failure, which doubles the wait.
-    pub(crate) fn failed(&mut self, now: Duration) {
+    pub(crate) fn start_wait(&mut self, now: Duration) {
         self.failures = self.failures.saturating_add(1);
         self.since = Some(now);
     }
@@ -29,10 +29,10 @@ impl Backoff {
         *self = Backoff::default();
     }
 
-    /// Returns whether more than [`PATIENCE`](Self::PATIENCE) consecutive failures have occurred,
+    /// Returns whether more than [`MAX_UNREPORTED_FAILURES`](Self::MAX_UNREPORTED_FAILURES) consecutive failures have occurred,
     /// so that they should be reported.
-    pub(crate) fn is_out_of_patience(&self) -> bool {
-        self.failures > Self::PATIENCE
+    pub(crate) fn must_be_reported(&self) -> bool {
+        self.failures > Self::MAX_UNREPORTED_FAILURES
     }
 
     /// Returns the end of the wait, or `None` if the wait is over.
@@ -68,8 +68,8 @@ mod tests {
         assert_eq!(backoff.wait_end(now), None);
         let mut last = Duration::ZERO;
         for failure in 1..40 {
-            backoff.failed(now);
-            assert_eq!(backoff.is_out_of_patience(), failure > Backoff::PATIENCE);
+            backoff.start_wait(now);
+            assert_eq!(backoff.must_be_reported(), failure > Backoff::MAX_UNREPORTED_FAILURES);
             let until = backoff.wait_end(now).unwrap();
             let wait = until - now;
             assert_eq!(wait, (last * 2).clamp(MS, MS * 4096));
@@ -78,17 +78,17 @@ mod tests {
             (last, now) = (wait, until);
         }
         backoff.reset();
-        backoff.failed(now);
+        backoff.start_wait(now);
         assert_eq!(backoff.wait_end(now), Some(now + MS));
     }
 
     #[test]
     fn a_clock_that_jumps_shortens_waits_or_restarts_them_but_never_prolongs_them() {
         let mut backoff = Backoff::default();
-        backoff.failed(MS * 1000);
+        backoff.start_wait(MS * 1000);
         assert_eq!(backoff.wait_end(MS * 10), Some(MS * 11));
         assert_eq!(backoff.wait_end(MS * 10_000), None);
-        backoff.failed(Duration::MAX);
+        backoff.start_wait(Duration::MAX);
         assert_eq!(backoff.wait_end(Duration::MAX), None);
     }
 }

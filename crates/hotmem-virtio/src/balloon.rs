@@ -1,10 +1,10 @@
 //! Contains the driver of virtio-balloon (device 5), by which the guest gives memory to the host.
 //!
-//! The device has four independent functions. The *balloon* holds as much memory as the host
+//! The device offers four independent services. The *balloon* holds as much memory as the host
 //! requests. *Reports* name free memory, which the host may take until the guest uses it again.
 //! *Hints* name free memory that a migration need not copy. *Statistics* describe the guest's
-//! memory. Each function is a small state machine with at most one request on its queue; [`Driver`]
-//! steps them in turn. Section numbers in this module's comments are those of the virtio 1.3
+//! memory. Each service is a small state machine with at most one request on its queue; [`Driver`]
+//! steps them one after another. Section numbers in this module's comments are those of the virtio 1.3
 //! specification.
 
 #![expect(clippy::large_enum_variant, reason = "a report's ranges are passed on, never stored")]
@@ -19,15 +19,15 @@ mod hints;
 mod inflation;
 mod memory;
 mod message;
-mod pieces;
+mod next_action;
 mod queues;
+mod range_set;
 mod reports;
 #[cfg(feature = "virtio-drivers")]
 mod start;
 mod statistics;
 mod statistics_sender;
 mod status;
-mod turn;
 
 pub use config::RawConfig;
 #[cfg(feature = "virtio-drivers")]
@@ -35,11 +35,11 @@ pub use device::{Device, Progress};
 pub use driver::{Action, Driver, Step};
 pub use engine::EngineMemory;
 pub use features::{Features, Poison};
-pub use memory::{Memory, Obstacle, WantedBack};
+pub use memory::{DeflateRequest, Memory, Obstacle, Reason};
 pub use message::{Message, Ranges};
 pub use queues::{Numbering, Queue, QueueMissing, Queues};
 #[cfg(feature = "virtio-drivers")]
-pub use start::{InitError, Wanted};
+pub use start::{BalloonOptions, InitError};
 pub use statistics::{MemoryStatistics, Statistic};
 pub use status::{Counters, Failure, Pending, Status};
 

@@ -61,13 +61,13 @@ impl DmaMemory {
     /// Returns the first `len` bytes and the rest, or `None` if the memory is smaller.
     #[must_use]
     pub fn split_at(self, len: usize) -> Option<(DmaMemory, DmaMemory)> {
-        let rest = self.len.checked_sub(len)?;
+        let remaining = self.len.checked_sub(len)?;
         let device_addr = self.device_addr.checked_add(len as u64)?;
         let first = DmaMemory { len, ..self };
         // SAFETY: `len` is at most `self.len`, so the pointer stays within the memory or at its
         // end.
         let start = unsafe { self.start.add(len) };
-        Some((first, DmaMemory { start, device_addr, len: rest }))
+        Some((first, DmaMemory { start, device_addr, len: remaining }))
     }
 
     /// Returns a pointer to `len` bytes at `offset`.

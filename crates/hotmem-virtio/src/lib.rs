@@ -20,6 +20,8 @@ pub mod dma;
 #[cfg(feature = "virtio-drivers")]
 #[forbid(unsafe_code)]
 mod handshake;
+#[forbid(unsafe_code)]
+mod hull;
 pub mod mem;
 #[cfg(feature = "virtio-drivers")]
 pub mod pci;

@@ -6,22 +6,21 @@
 //! reached. It sends one request at a time, as large as the protocol allows. Section numbers in
 //! this module's comments are those of the virtio 1.3 specification.
 
+mod answer;
 mod config;
 mod config_error;
 #[cfg(feature = "virtio-drivers")]
 mod device;
 mod driver;
-mod emptying;
 mod features;
 mod hotplug;
 #[cfg(feature = "virtio-drivers")]
 mod hotplug_device;
 mod leftover;
 mod memory;
-mod reasons;
+mod reason;
 mod request;
 mod resize;
-mod settle;
 mod start;
 mod status;
 mod sync;
@@ -38,6 +37,7 @@ pub use hotplug::{AnotherMachine, HotplugMemory};
 pub use hotplug_device::HotplugDevice;
 pub use leftover::Leftover;
 pub use memory::{Memory, Obstacle, Run, Unplug};
+pub use reason::Reason;
 pub use request::{BlockState, Request, RequestKind, Response, ResponseError};
 pub use status::{Failure, Pending, Statistics, Status};
 

@@ -101,7 +101,7 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
     /// rest of the memory, or `None` if `memory` is smaller or not aligned to 16 bytes.
     #[must_use]
     pub fn new(memory: DmaMemory) -> Option<(SplitQueue<SIZE>, DmaMemory)> {
-        let (memory, rest) = memory.split_at(Self::BYTES)?;
+        let (memory, remaining) = memory.split_at(Self::BYTES)?;
         if !memory.is_aligned(ALIGN) {
             return None;
         }
@@ -118,7 +118,7 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
             flags: 0,
         };
         queue.reset(SIZE);
-        Some((queue, rest))
+        Some((queue, remaining))
     }
 
     /// Empties the queue, and limits its number of descriptors to `device_allows`, rounded down to

@@ -8,8 +8,8 @@ use hotmem_pgtable::{
     Unmap, VirtRange,
 };
 use hotmem_xen::{
-    BatchRefused, Config, DomId, Grants, HypercallBuffer, Hypervisor, MachineTables, MmuExtOp,
-    MmuUpdate, XenPv,
+    BatchRefused, Config, DomId, GrantDetection, HypercallBuffer, Hypervisor, MachineTables,
+    MmuExtOp, MmuUpdate, XenPv,
 };
 use std::sync::atomic::Ordering::Relaxed;
 use std::{array, cell::Cell};
@@ -27,7 +27,7 @@ impl Tables for &Ram {
 }
 
 impl MachineTables for &Ram {
-    fn window(&self, _: Pfn) -> Option<(EntryAddr, Entry)> {
+    fn direct_map_entry(&self, _: Pfn) -> Option<(EntryAddr, Entry)> {
         // This example frees no table, so no table has to become writable.
         None
     }
@@ -43,7 +43,7 @@ impl Hypervisor for &Ram {
             let at = EntryAddr::from_phys_addr(entry);
             let table = self.table(at.table()).expect("the entry lies in a table of the guest");
             // `PreserveAd` with value 0 clears everything but Accessed and Dirty.
-            table[at.index()].fetch_and(Flags::USED.bits(), Relaxed);
+            table[at.index()].fetch_and(Flags::ACCESSED_DIRTY.bits(), Relaxed);
         }
         Ok(())
     }
@@ -62,10 +62,10 @@ impl Hypervisor for &Ram {
     }
 }
 
-/// Counts the pages that were written.
-struct Written(u64);
+/// An owner that counts the pages that were written.
+struct WrittenPages(u64);
 
-impl Owner for Written {
+impl Owner for WrittenPages {
     fn unmapped(&mut self, run: Run) {
         self.0 += if run.is_dirty() { run.virt.bytes().frames() } else { 0 };
     }
@@ -76,24 +76,24 @@ impl Owner for Written {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let table = |_| array::from_fn(|_| AtomicU64::new(0));
     let ram = Ram { tables: array::from_fn(table), hypercalls: Cell::new(0) };
-    let frame = |number| Pfn::new(number).expect("a small number");
+    let frame = |number| Pfn::new(number).expect("the number is below the limit");
     for number in 0..3 {
         let link = Entry::link(frame(number as u64 + 1));
         ram.tables[number][0].store(link.bits(), Relaxed);
     }
-    // The table maps 512 pages, every fourth of which was written to.
+    // The L1 table maps 512 pages. Every fourth page was written.
     for (page, entry) in ram.tables[3].iter().enumerate() {
-        let dirty = if page % 4 == 0 { Flags::USED } else { Flags::ACCESSED };
+        let dirty = if page % 4 == 0 { Flags::ACCESSED_DIRTY } else { Flags::ACCESSED };
         let mapped = Entry::new(frame(0x1000 + page as u64), Flags::PRESENT | dirty);
         entry.store(mapped.bits(), Relaxed);
     }
 
     let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
-    let config = Config { batch: 32, ..Config::new(Grants::vouched_absent()) };
+    let config = Config { batch: 32, ..Config::new(GrantDetection::assume_absent()) };
     let xen = XenPv::new(&ram, &ram, config, &mut buffer);
     let mut tables = PageTables::new(xen, Space::new(frame(0), Level::L4), &mut batch);
-    let mut written = Written(0);
-    let keep = Unmap { tables: hotmem_pgtable::Covered::Keep, ..Unmap::default() };
+    let mut written = WrittenPages(0);
+    let keep = Unmap { tables: hotmem_pgtable::CoveredTables::Keep, ..Unmap::default() };
     tables.unmap_range(VirtRange::new(0, Bytes::mib(2))?, keep, &mut written)?;
     println!("{} of 512 pages were written; {} hypercalls", written.0, ram.hypercalls.get());
     assert_eq!((written.0, ram.hypercalls.get()), (128, 512 / 32 + 1));

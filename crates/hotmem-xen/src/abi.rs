@@ -35,7 +35,8 @@ pub struct Errno(pub u16);
 pub enum Command {
     /// `MMU_NORMAL_PT_UPDATE`: replaces the entry by the value.
     Normal = 0,
-    /// `MMU_PT_UPDATE_PRESERVE_AD`: replaces the entry but keeps Accessed and Dirty, atomically.
+    /// `MMU_PT_UPDATE_PRESERVE_AD`: atomically replaces all bits of the entry except Accessed and
+    /// Dirty.
     PreserveAd = 2,
 }
 
@@ -110,7 +111,7 @@ impl MmuExtOp {
         Some(MmuExtOp { cmd, arg1: table.number(), arg2: 0 })
     }
 
-    /// `MMUEXT_UNPIN_TABLE`: ends the effect of [`pin`](Self::pin).
+    /// `MMUEXT_UNPIN_TABLE`: unpins a table that was [pinned](Self::pin).
     #[must_use]
     pub const fn unpin(table: Pfn) -> MmuExtOp {
         MmuExtOp { cmd: 4, arg1: table.number(), arg2: 0 }
@@ -154,9 +155,10 @@ impl MmuExtOp {
 }
 
 impl Errno {
-    /// Not permitted: the frame belongs to another domain.
+    /// Operation not permitted. Xen returns it if the frame belongs to another domain.
     pub const EPERM: Errno = Errno(1);
-    /// The frame is in use as another type, for example as a table that must not become writable.
+    /// Busy. Xen returns it if the frame is used as another type, for example as a table, which
+    /// must not be mapped writable.
     pub const EBUSY: Errno = Errno(16);
     /// Invalid argument.
     pub const EINVAL: Errno = Errno(22);
@@ -164,7 +166,7 @@ impl Errno {
     /// Returns the value of a hypercall's result.
     ///
     /// # Errors
-    /// The error, if the result is negative.
+    /// The error number, if the result is negative.
     pub fn of(result: i64) -> Result<u64, Errno> {
         match u64::try_from(result) {
             Ok(value) => Ok(value),

@@ -2,7 +2,7 @@
 
 use crate::abi::{DomId, Errno, number};
 #[cfg(target_arch = "x86_64")]
-use crate::syscall::Syscall;
+use crate::syscall_hypervisor::SyscallHypervisor;
 use hotmem_addr::Pfn;
 
 /// `XEN_DOMCTL_INTERFACE_VERSION` of Xen 4.17. The structures of this file have its layout.
@@ -43,17 +43,17 @@ impl Domctl {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Syscall {
+impl SyscallHypervisor {
     /// Creates a PV domain of at most `max_kib` KiB. The domain never runs, because it has no CPU
     /// state.
     ///
     /// # Errors
     /// The error that Xen returned.
     pub fn create_domain(&mut self, max_kib: u64) -> Result<DomId, Errno> {
-        // Domain 0 lets Xen choose the number. `words` holds a `struct xen_domctl_createdomain`:
-        // ssidref, four words of the handle, flags, iommu_opts, max_vcpus, max_evtchn_port,
-        // max_grant_frames and max_maptrack_frames (-1 is Xen's default), grant_opts. All other
-        // words are 0.
+        // The number 0 in the field `domain` makes Xen choose the number of the new domain. `words`
+        // holds a `struct xen_domctl_createdomain`: ssidref, four words of the handle, flags,
+        // iommu_opts, max_vcpus, max_evtchn_port, max_grant_frames and max_maptrack_frames (-1 is
+        // Xen's default), grant_opts. All other words are 0.
         let mut create = Domctl::new(CREATE, DomId(0));
         create.words[7] = 1;
         create.words[8] = 1023;
@@ -71,15 +71,15 @@ impl Syscall {
         match self.domctl(&mut max_mem) {
             Ok(()) => Ok(domain),
             Err(errno) => {
-                // Ignore an error of this call, because the caller must learn the first one.
+                // Ignore an error of this call, because the caller gets the first error.
                 let _ = self.destroy_domain(domain);
                 Err(errno)
             }
         }
     }
 
-    /// Populates the domain at the frame numbers in `frames`, and writes the machine frame numbers
-    /// there. Returns how many it populated.
+    /// Gives the domain memory at the guest frame numbers in `frames`, and replaces each of them by
+    /// the machine frame number. Returns the number of frames that Xen populated.
     ///
     /// # Errors
     /// The error that Xen returned.
@@ -97,7 +97,8 @@ impl Syscall {
         unsafe { self.call(number::MEMORY_OP, [XENMEM_POPULATE_PHYSMAP, pointer, 0, 0, 0]) }
     }
 
-    /// Destroys the domain. Its frames are freed when no other domain maps them any more.
+    /// Destroys the domain. Xen frees a frame of the domain when no other domain maps the frame any
+    /// more.
     ///
     /// # Errors
     /// The error that Xen returned.

@@ -7,24 +7,24 @@ use hotmem_pgtable::{Entry, EntryAddr, NoTable};
 
 /// The purpose of a hypercall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Call {
-    /// To change entries.
+pub enum HypercallPurpose {
+    /// Changes entries.
     MmuUpdate,
-    /// To unpin tables.
+    /// Unpins tables.
     Unpin,
-    /// To flush TLBs.
+    /// Flushes TLBs.
     Flush,
-    /// To map tables writable.
+    /// Maps tables writable.
     Remap,
 }
 
 /// The reason why page tables were not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Xen refused.
+    /// Xen refused a hypercall.
     Refused {
         /// The purpose of the hypercall.
-        call: Call,
+        purpose: HypercallPurpose,
         /// Xen's error.
         errno: Errno,
     },
@@ -35,13 +35,13 @@ pub enum Fault {
         /// The entry.
         entry: Entry,
     },
-    /// Xen cleared this entry of the user's root, then refused to clear the entry of the kernel's
-    /// root, and then refused to restore the first. In user mode, accesses to the pages of this
-    /// entry fault, although the kernel has mapped them.
+    /// Xen cleared this entry of the user's root, then refused to clear the same entry of the
+    /// kernel's root, and then refused to restore the user's entry. In user mode, accesses to the
+    /// pages of this entry fault, although the kernel has mapped them.
     LostFromUserRoot(EntryAddr),
     /// The entry is a large page, which PV guests cannot have.
     LargePage(Entry),
-    /// The kernel does not map this table, so it cannot be read.
+    /// The kernel does not map this table, so the table cannot be read.
     NotMapped(Pfn),
 }
 
@@ -54,7 +54,7 @@ impl From<NoTable> for Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Refused { call, errno } => write!(f, "Xen refused {call:?}: {errno}"),
+            Fault::Refused { purpose, errno } => write!(f, "Xen refused {purpose:?}: {errno}"),
             Fault::GrantMapped { at, entry } => write!(f, "{at:?} maps a grant: {entry:?}"),
             Fault::LostFromUserRoot(at) => {
                 write!(f, "Xen cleared the user root's {at:?} and not the kernel's")

@@ -17,7 +17,8 @@ pub trait Hypervisor {
     /// [`BatchRefused`] at the first operation that Xen refuses.
     fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), BatchRefused>;
 
-    /// Makes both calls in one `HYPERVISOR_multicall`. The second is made even if the first stops.
+    /// Calls `mmuext_op` and then `mmu_update` in one `HYPERVISOR_multicall`. Xen makes the second
+    /// call even if it refuses an operation of the first.
     fn mmuext_op_then_update(
         &mut self,
         ops: &[MmuExtOp],
@@ -25,12 +26,12 @@ pub trait Hypervisor {
     ) -> (Result<(), BatchRefused>, Result<(), BatchRefused>);
 }
 
-/// The error of a batch of which Xen refused an entry.
+/// The error of a batch in which Xen refused an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchRefused {
-    /// The number of entries, from the first, that are done.
+    /// The number of entries that are done, counted from the first.
     pub done: usize,
-    /// The error of the next entry.
+    /// The error of the entry that Xen refused.
     pub errno: Errno,
 }
 

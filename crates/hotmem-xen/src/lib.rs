@@ -1,24 +1,25 @@
 //! Changes the page tables of a Xen PV guest in batches of hypercalls.
 //!
-//! A PV guest can only read its page tables, because Xen checks every change. If its kernel clears
-//! an entry with an ordinary exchange, the instruction traps and Xen emulates it, which takes tens
-//! of thousands of cycles. [`XenPv`] is the [`Mmu`](hotmem_pgtable::Mmu) that changes entries by
-//! batches of hypercalls:
+//! A PV guest maps its page tables read-only, because Xen checks every change. If its kernel clears
+//! an entry by an ordinary exchange, the instruction traps and Xen emulates it, which takes tens of
+//! thousands of cycles. [`XenPv`] is an [`Mmu`](hotmem_pgtable::Mmu) that changes entries by batches
+//! of hypercalls:
 //!
-//! - To clear an entry whose Accessed and Dirty bits matter, it uses `MMU_PT_UPDATE_PRESERVE_AD`
-//!   with value 0, which clears all other bits by a compare-exchange. Then it reads the two bits.
-//!   Together this is an atomic get-and-clear. Every Xen since 2008 supports it, for 512 entries in
-//!   a hypercall.
-//! - It unhooks whole tables, which then are ordinary memory.
+//! - To clear an entry whose Accessed and Dirty bits are needed, it uses
+//!   `MMU_PT_UPDATE_PRESERVE_AD` with value 0, which clears all other bits by a compare-exchange.
+//!   Then it reads the two bits. The two steps together are an atomic get-and-clear,
+//!   because the processor sets no bits of an entry that is not present. Every Xen since 2008 supports
+//!   this command, for up to 512 entries in a hypercall.
+//! - It unhooks whole tables, which then become ordinary memory.
 //! - To tear down an address space, it unpins all tables, then maps all of them writable, and then
-//!   reads them.
+//!   reads their entries as ordinary memory.
 //!
-//! Address spaces of 64-bit guests have two roots, see [`Space::user_root`]. The kernel pins both;
-//! this crate changes both, and a teardown turns both into ordinary memory.
+//! Address spaces of 64-bit guests have two roots (see [`Space::user_root`]), and the kernel pins
+//! both. This crate changes both roots, and a teardown turns both into ordinary memory.
 //!
 //! This crate does not map or move pages: `PageTables::map` and `PageTables::move_pages` are for
-//! [`Native`] tables, and do not compile for [`XenPv`]. A PV kernel maps pages by its own calls of
-//! `mmu_update`, because these must name the domain that owns the frames.
+//! [`Native`] tables only, and do not compile for [`XenPv`]. A PV kernel maps pages by its own calls
+//! of `mmu_update`, because these calls must name the domain that owns the frames.
 //!
 //! ```compile_fail,E0599
 //! # use hotmem_pgtable::{Owner, PageTables, Run};
@@ -43,7 +44,7 @@
 //! [`Space::user_root`]: hotmem_pgtable::Space::user_root
 //! [`Native`]: hotmem_pgtable::Native
 //!
-//! [`Hypervisor`] declares the hypercalls with the types of Xen's public headers; [`Syscall`] makes
+//! [`Hypervisor`] declares the hypercalls with the types of Xen's public headers; [`SyscallHypervisor`] makes
 //! them.
 #![no_std]
 
@@ -57,16 +58,16 @@ mod fault;
 mod hypervisor;
 mod mmu;
 #[cfg(target_arch = "x86_64")]
-mod syscall;
+mod syscall_hypervisor;
 pub mod vectors;
 
 pub use abi::{Command, DomId, Errno, MmuExtOp, MmuUpdate, Multicall, features};
-pub use config::{Config, Grants};
-pub use fault::{Call, Fault};
+pub use config::{Config, GrantDetection};
+pub use fault::{Fault, HypercallPurpose};
 pub use hypervisor::{BatchRefused, Hypervisor};
 pub use mmu::{HypercallBuffer, MachineTables, XenPv};
 #[cfg(target_arch = "x86_64")]
-pub use syscall::Syscall;
+pub use syscall_hypervisor::SyscallHypervisor;
 
 /// The example in the README, compiled and run.
 #[cfg(doctest)]

@@ -1,5 +1,5 @@
-//! Defines test vectors: updates of one entry, and their effects. The tests check them with the
-//! model of Xen, and the guest with the real Xen.
+//! Defines test vectors: updates of one entry, and their effects. The tests check the vectors with
+//! the model of Xen. The guest checks them with Xen itself.
 
 use crate::abi::{Command, Errno, MmuUpdate};
 use crate::hypervisor::BatchRefused;
@@ -14,11 +14,12 @@ pub struct Vector {
     pub before: Flags,
     /// The command.
     pub command: Command,
-    /// The flags of the new entry, with `frame`.
+    /// The flags of the new entry.
     pub value: Flags,
     /// The frame that the new entry points to.
     pub frame: Frame,
-    /// The flags afterwards, or the error with which Xen refuses and leaves the entry unchanged.
+    /// The flags of the entry after the update. If Xen refuses the update and so leaves the entry
+    /// unchanged, the error.
     pub after: Result<Flags, Errno>,
 }
 
@@ -39,7 +40,7 @@ const P: Flags = Flags::PRESENT;
 const PU: Flags = P.union(Flags::USER);
 const PUW: Flags = PU.union(Flags::WRITABLE);
 const A: Flags = Flags::ACCESSED;
-const AD: Flags = Flags::USED;
+const AD: Flags = Flags::ACCESSED_DIRTY;
 const NONE: Flags = Flags::empty();
 use Command::{Normal, PreserveAd};
 
@@ -52,8 +53,8 @@ pub const VECTORS: [Vector; 21] = [
     case(PUW.union(AD), PreserveAd, NONE, Frame::None, Ok(AD)),
     case(PU.union(AD), PreserveAd, NONE, Frame::None, Ok(AD)),
     case(NONE, PreserveAd, NONE, Frame::None, Ok(NONE)),
-    // An entry that has only Accessed and Dirty is empty: it can be mapped over, and a normal
-    // update does not keep the bits.
+    // An entry with only Accessed and Dirty is empty: an update may store a page in it, and a normal
+    // update does not keep the two bits.
     case(AD, Normal, PUW, Frame::Same, Ok(PUW)),
     case(AD, Normal, NONE, Frame::None, Ok(NONE)),
     case(AD, PreserveAd, NONE, Frame::None, Ok(AD)),
@@ -69,7 +70,7 @@ pub const VECTORS: [Vector; 21] = [
     case(PU, PreserveAd, PUW, Frame::Same, Ok(PUW)),
     case(PUW.union(AD), Normal, PU, Frame::Same, Ok(PU)),
     case(PUW.union(AD), Normal, PU.union(AD), Frame::Same, Ok(PU.union(AD))),
-    // If the frame changes, the preserved bits stay in the entry, although they belonged to the old
+    // The two bits stay in the entry even if the frame changes, although they are those of the old
     // page.
     case(PUW.union(AD), PreserveAd, PUW, Frame::Other, Ok(PUW.union(AD))),
     case(PUW.union(AD), Normal, PUW, Frame::Other, Ok(PUW)),
@@ -90,8 +91,8 @@ const fn case(
     Vector { before, command, value, frame, after }
 }
 
-/// Returns a batch of three updates of empty entries. Xen makes the first and refuses the second,
-/// so it does not make the third.
+/// Returns a batch of three updates of empty entries. Xen makes the first update and refuses the
+/// second, so it does not make the third.
 #[must_use]
 pub fn refused_second(at: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
     let [first, second, third] = at;
@@ -103,8 +104,8 @@ pub fn refused_second(at: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
     ]
 }
 
-/// The result of [`refused_second`].
-pub const AFTER_FIRST: BatchRefused = BatchRefused { done: 1, errno: Errno::EBUSY };
+/// The result of the batch of [`refused_second`].
+pub const REFUSED_AT_SECOND: BatchRefused = BatchRefused { done: 1, errno: Errno::EBUSY };
 
 /// The result of an update of a table that another domain owns.
 pub const NOT_OWNED: BatchRefused = BatchRefused { done: 0, errno: Errno::EINVAL };
@@ -115,9 +116,9 @@ pub const NOT_PINNED: BatchRefused = BatchRefused { done: 0, errno: Errno::EINVA
 /// The frames that a run of the vectors uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames {
-    /// Ordinary memory that only the run itself maps writable.
+    /// Ordinary memory that only the entry under test maps writable.
     pub same: Pfn,
-    /// Another frame of that kind.
+    /// Another frame of ordinary memory that only the entry under test maps writable.
     pub other: Pfn,
     /// A table.
     pub table: Pfn,

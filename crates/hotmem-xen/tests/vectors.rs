@@ -1,20 +1,22 @@
-//! Runs the test vectors with the model of Xen.
+//! Tests that the model of Xen agrees with the test vectors.
 
 mod common;
 
 use common::Xen;
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, Flags, Level};
-use hotmem_xen::vectors::{AFTER_FIRST, Frames, NOT_OWNED, NOT_PINNED, VECTORS, refused_second};
+use hotmem_xen::vectors::{
+    Frames, NOT_OWNED, NOT_PINNED, REFUSED_AT_SECOND, VECTORS, refused_second,
+};
 use hotmem_xen::{BatchRefused, Command, MmuExtOp, MmuUpdate};
 
 #[test]
-fn the_model_agrees_with_the_vectors() {
+fn the_model_of_xen_agrees_with_the_test_vectors() {
     let xen = Xen::new(64);
-    let [same, other] = [xen.frame(), xen.frame()];
+    let [same, other] = [xen.take_frame(), xen.take_frame()];
     let table = xen.new_table();
     for frame in [same, other] {
-        xen.set_window(frame, false);
+        xen.set_writable(frame, false);
     }
     let frames = Frames { same, other, table };
     use hotmem_xen::Hypervisor;
@@ -23,9 +25,9 @@ fn the_model_agrees_with_the_vectors() {
     for vector in VECTORS {
         xen.updates(&[MmuUpdate::new(at, Command::Normal, Entry::EMPTY)]).unwrap();
         xen.updates(&[MmuUpdate::new(at, Command::Normal, vector.before(frames))]).unwrap();
-        let done = xen.updates(&[vector.update(at, frames)]);
+        let result = xen.updates(&[vector.update(at, frames)]);
         let refused = vector.after.err().map(|errno| BatchRefused { done: 0, errno });
-        assert_eq!(done.err(), refused, "{vector:?}");
+        assert_eq!(result.err(), refused, "{vector:?}");
         assert_eq!(xen.entry(at), vector.after(frames), "{vector:?}");
     }
     let foreign = MmuUpdate::new(EntryAddr::new(Pfn::ZERO, 3), Command::PreserveAd, Entry::EMPTY);
@@ -34,7 +36,7 @@ fn the_model_agrees_with_the_vectors() {
     assert_eq!((&xen).mmuext_op(&[MmuExtOp::unpin(not_pinned)]), Err(NOT_PINNED));
     let at = [8, 9, 10].map(|index| EntryAddr::new(table, index));
     let batch = refused_second(at, frames);
-    assert_eq!(xen.updates(&batch), Err(AFTER_FIRST));
+    assert_eq!(xen.updates(&batch), Err(REFUSED_AT_SECOND));
     assert_eq!(at.map(|at| xen.entry(at)), [batch[0].value(), Entry::EMPTY, Entry::EMPTY]);
 }
 
@@ -42,7 +44,7 @@ fn the_model_agrees_with_the_vectors() {
 #[should_panic(expected = "L1 terminal fault")]
 fn a_frame_number_left_in_an_entry_crashes_the_domain() {
     let xen = Xen::new(64);
-    let frame = xen.frame();
+    let frame = xen.take_frame();
     let space = xen.new_space();
     xen.put(space, 0, Entry::new(frame, Flags::PRESENT), false);
     let at = xen.find(space, 0).unwrap();

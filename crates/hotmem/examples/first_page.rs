@@ -1,7 +1,7 @@
-//! Shows the way from an empty kernel to the first page of plugged memory, and back.
+//! Boots an engine, plugs memory, allocates a page of it, and unplugs the memory.
 //!
-//! In a kernel, the firmware's map describes boot memory, and a device plugs more. Here both are parts
-//! of 64 MiB of this process's memory.
+//! In a kernel, the firmware's map describes boot memory, and a device plugs more memory. In this
+//! example, both are parts of 64 MiB of this process's memory.
 
 use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
 // For removing the memory:
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         println!("removed: {}", removal.range());
         // Here the driver unplugs the memory, and the device acknowledges.
-        hotplug.commit_remove(removal).expect("the removal is of this machine");
+        hotplug.commit_remove(removal).expect("the removal is of this instance");
     }
     Ok(())
 }
@@ -60,5 +60,5 @@ fn main() -> Result<(), Box<dyn Error>> {
 #[test]
 fn memory_is_plugged_allocated_and_removed() {
     main().unwrap();
-    assert_eq!(FRAMES.counts().online << 12, 32 * MIB, "boot memory stays");
+    assert_eq!(FRAMES.counts().online << 12, 32 * MIB, "boot memory was removed");
 }

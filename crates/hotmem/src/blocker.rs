@@ -10,12 +10,12 @@ pub struct Blocker {
     /// The frames that prevent the operation, or the range that was refused.
     pub range: PfnRange,
     /// The reason.
-    pub why: Why,
+    pub kind: BlockerKind,
 }
 
 /// The reason why memory cannot be reported, taken offline or removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum BlockerKind {
     /// These frames, a run within one pageblock, are allocated.
     Allocated,
     /// The frames are [pinned](crate::Hotplug::pin), so that the host must not take their RAM.
@@ -35,56 +35,59 @@ pub enum Why {
     Reporting,
     /// The kernel refused, for this reason.
     Veto(&'static str),
-    /// There is not enough free memory elsewhere for the allocated frames of this memory and for
-    /// the [floor](crate::Settings::floor).
+    /// There is not enough free memory elsewhere: the allocated frames of this memory would have to
+    /// move there, and [`min_free_frames`](crate::Settings::min_free_frames) must stay free.
     ///
     /// The request has already called [`Hooks::discard`](crate::Hooks::discard).
     NotEnoughFree {
         /// The number of frames that would have to move.
         live: u64,
-        /// The number of frames that are free elsewhere, above the floor.
+        /// The number of frames that are free elsewhere, above
+        /// [`min_free_frames`](crate::Settings::min_free_frames).
         free: u64,
     },
     /// The memory is not online, so it cannot be isolated.
     NotOnline,
-    /// The request began on another machine, and only that machine can continue it. The failed call
-    /// changed nothing.
+    /// The request began on another instance, and only that instance can continue it. The failed
+    /// call changed nothing.
     Foreign,
 }
 
-impl Why {
+impl BlockerKind {
     /// Returns a blocker that gives this reason for `range`.
     pub(crate) const fn at(self, range: PfnRange) -> Blocker {
-        Blocker { range, why: self }
+        Blocker { range, kind: self }
     }
 }
 
 impl Blocker {
     pub(crate) fn from_isolate(error: RangeError) -> Blocker {
-        let why = match error.kind {
-            RangeErrorKind::Busy => Why::Busy,
-            RangeErrorKind::Isolated => Why::HeldByAnother,
-            RangeErrorKind::Reporting => Why::Reporting,
-            _ => Why::NotOnline,
+        let kind = match error.kind {
+            RangeErrorKind::Busy => BlockerKind::Busy,
+            RangeErrorKind::Isolated => BlockerKind::HeldByAnother,
+            RangeErrorKind::Reporting => BlockerKind::Reporting,
+            _ => BlockerKind::NotOnline,
         };
-        Blocker { range: error.range, why }
+        Blocker { range: error.range, kind }
     }
 
     /// Returns whether the same request may succeed later without an action of the caller. Returns
     /// true for a veto, because the kernel may agree next time.
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
-        match self.why {
-            Why::Allocated
-            | Why::Retry
-            | Why::Busy
-            | Why::HeldByAnother
-            | Why::Reporting
-            | Why::Veto(_)
-            | Why::NotEnoughFree { .. } => true,
-            Why::Pinned | Why::Unmovable(_) | Why::Metadata | Why::NotOnline | Why::Foreign => {
-                false
-            }
+        match self.kind {
+            BlockerKind::Allocated
+            | BlockerKind::Retry
+            | BlockerKind::Busy
+            | BlockerKind::HeldByAnother
+            | BlockerKind::Reporting
+            | BlockerKind::Veto(_)
+            | BlockerKind::NotEnoughFree { .. } => true,
+            BlockerKind::Pinned
+            | BlockerKind::Unmovable(_)
+            | BlockerKind::Metadata
+            | BlockerKind::NotOnline
+            | BlockerKind::Foreign => false,
         }
     }
 }
@@ -92,23 +95,23 @@ impl Blocker {
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.range)?;
-        match self.why {
-            Why::Allocated => f.write_str("allocated"),
-            Why::Pinned => f.write_str("pinned"),
-            Why::Unmovable(why) => write!(f, "cannot be moved ({why})"),
-            Why::Retry => f.write_str("could not be moved now"),
-            Why::Metadata => {
+        match self.kind {
+            BlockerKind::Allocated => f.write_str("allocated"),
+            BlockerKind::Pinned => f.write_str("pinned"),
+            BlockerKind::Unmovable(why) => write!(f, "cannot be moved ({why})"),
+            BlockerKind::Retry => f.write_str("could not be moved now"),
+            BlockerKind::Metadata => {
                 f.write_str("metadata, or descriptors of memory that is not to be removed")
             }
-            Why::Busy => f.write_str("being allocated or freed"),
-            Why::HeldByAnother => f.write_str("isolated by another token"),
-            Why::Reporting => f.write_str("out for reporting"),
-            Why::Veto(why) => write!(f, "refused by the kernel ({why})"),
-            Why::NotEnoughFree { live, free } => {
+            BlockerKind::Busy => f.write_str("being allocated or freed"),
+            BlockerKind::HeldByAnother => f.write_str("isolated by another token"),
+            BlockerKind::Reporting => f.write_str("out for reporting"),
+            BlockerKind::Veto(why) => write!(f, "refused by the kernel ({why})"),
+            BlockerKind::NotEnoughFree { live, free } => {
                 write!(f, "{live} frames would have to move, and only {free} are free elsewhere")
             }
-            Why::NotOnline => f.write_str("not online"),
-            Why::Foreign => f.write_str("begun on another machine"),
+            BlockerKind::NotOnline => f.write_str("not online"),
+            BlockerKind::Foreign => f.write_str("begun on another instance"),
         }
     }
 }

@@ -22,8 +22,8 @@
 //! No sequence of safe calls makes the engine hand out its own metadata, hand one frame to two
 //! owners, or touch memory that is not mapped.
 //!
-//! One process can hold many machines. A *token* is a value that stands for a step in progress,
-//! such as a [`Removal`]. A machine refuses a token that another machine made, and returns it as
+//! One process can hold many instances. A *token* is a value that stands for a step in progress,
+//! such as a [`Removal`]. An instance refuses a token that another instance made, and returns it as
 //! the error. The documentation of each token says what happens to its memory if the token is
 //! dropped: the step is undone, or the memory stays held and counted.
 //!
@@ -67,14 +67,15 @@
 //! let mut shrink = Shrink::new(plugged);
 //! while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
 //!     // Here the kernel offers `removal.range()` to the device, which acknowledges.
-//!     hotplug.commit_remove(removal).expect("the removal is of this machine");
+//!     hotplug.commit_remove(removal).expect("the removal is of this instance");
 //! }
 //! assert_eq!(hotplug.state_at(plugged.start(), plugged.end()), (plugged, State::Absent));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! The source: `words/` has the core (the words, the block states, the claim, the search),
-//! `frames/` allocates, `isolate/` takes memory out of use, and `hotplug/` is the control path.
+//! `frames/` allocates, `isolate/` keeps memory from being allocated, and `hotplug/` is the control
+//! path.
 #![no_std]
 #![allow(
     clippy::result_large_err,
@@ -100,12 +101,13 @@ mod frames;
 pub mod geometry;
 mod hooks;
 mod hotplug;
+mod invariant;
 mod isolate;
-mod known;
 #[cfg(all(loom, test))]
 mod loom_tests;
 mod mapping;
 mod origin;
+mod outlined;
 mod platform;
 mod progress;
 mod range_error;
@@ -115,10 +117,10 @@ mod token;
 mod words;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
-pub use blocker::{Blocker, Why};
+pub use blocker::{Blocker, BlockerKind};
 pub use frames::{
-    AllocError, AllocRequest, Allocation, BadRequest, Contents, Counts, Fault, Frames, MAX_PINS,
-    MAX_POISONED, Metadata, NodeChoice, Poisoned,
+    AllocError, AllocRequest, Allocation, BadRequest, Contents, Counts, FastFree, FastPath, Frames,
+    Inconsistency, MAX_PINS, MAX_POISONED, Metadata, NodeChoice, Poisoned,
 };
 pub use hooks::{Hooks, Migration, NoHooks};
 pub use hotplug::{
@@ -128,10 +130,9 @@ pub use hotplug::{
 };
 #[cfg(not(loom))]
 pub use hotplug::{BootError, BootMap, BootRange, FallbackError};
+pub use invariant::{OrViolation, Violations, violated_invariants};
 pub use isolate::Isolation;
-pub use known::{Known, first_violation, violated_invariants};
 pub use mapping::{AlwaysMapped, Mapping};
-pub use origin::MachineId;
 pub use platform::{OneCpu, Platform};
 pub use progress::Progress;
 pub use range_error::{RangeError, RangeErrorKind, Veto};

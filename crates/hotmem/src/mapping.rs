@@ -15,16 +15,16 @@ use crate::range_error::{RangeErrorKind, Veto};
 /// caller. The engine has no locks, so the methods may use the frame allocator.
 ///
 /// # Safety
-/// The implementation promises, for as long as the [`Frames`](crate::Frames) of the machine live:
-/// - [`base`](Self::base), a multiple of 4096, and [`reach`](Self::reach) never change.
+/// The implementation promises, for as long as the [`Frames`](crate::Frames) of the instance exist:
+/// - [`base`](Self::base), a multiple of 4096, and [`mappable_range`](Self::mappable_range) never change.
 /// - From the return of [`map`](Self::map) or [`remap`](Self::remap) to the call of
 ///   [`unmap`](Self::unmap), each byte of the range is memory, readable and writable at `base` +
 ///   its physical address, and is used only by the engine and by the owners to whom the engine
-///   hands it out. The engine maps only ranges that lie within `reach` and were announced. The
+///   hands it out. The engine maps only ranges that lie within `mappable_range` and were announced. The
 ///   implementation promises that a device has put memory into these ranges. Boot memory is mapped
 ///   from the start, and never unmapped.
 /// - Dropping the mapping unmaps nothing.
-/// - Frames that `take` yields are used only for page tables and descriptors of this machine. A
+/// - Frames that `take` yields are used only for page tables and descriptors of this instance. A
 ///   frame that the mapping passes to `free` is one of these, or one that the kernel allocated
 ///   itself. Nobody uses that frame any more, and the mapping passes it only once. The engine
 ///   refuses a frame that is not allocated: see [`frame_refused`](Self::frame_refused).
@@ -102,7 +102,7 @@ pub unsafe trait Mapping {
 
     /// Returns the frames that can ever be mapped. Boot and [`announce`](crate::Hotplug::announce)
     /// refuse other memory.
-    fn reach(&self) -> PfnRange {
+    fn mappable_range(&self) -> PfnRange {
         PfnRange::ALL
     }
 
@@ -212,7 +212,7 @@ pub unsafe trait Mapping {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AlwaysMapped {
     base: *mut u8,
-    reach: PfnRange,
+    mappable_range: PfnRange,
 }
 
 // SAFETY: `AlwaysMapped` uses `base` only as an address; each access through it states why it is
@@ -224,15 +224,15 @@ unsafe impl Sync for AlwaysMapped {}
 
 impl AlwaysMapped {
     /// Returns the mapping of memory whose physical address 0 is mapped at `base`, or would be
-    /// mapped if it is not RAM. The engine refuses memory outside `reach`.
+    /// mapped if it is not RAM. The engine refuses memory outside `mappable_range`.
     ///
     /// # Safety
-    /// `base` is a multiple of 4096. For as long as the machine's [`Frames`](crate::Frames) live,
-    /// each byte of `reach` that is boot memory or announced is memory, is readable and writable at
-    /// `base` + its physical address, and is used by nobody else.
+    /// `base` is a multiple of 4096. For as long as the instance's [`Frames`](crate::Frames) live,
+    /// each byte of `mappable_range` that is boot memory or announced is memory, is readable and
+    /// writable at `base` + its physical address, and is used by nobody else.
     #[must_use]
-    pub const unsafe fn new(base: *mut u8, reach: PfnRange) -> AlwaysMapped {
-        AlwaysMapped { base, reach }
+    pub const unsafe fn new(base: *mut u8, mappable_range: PfnRange) -> AlwaysMapped {
+        AlwaysMapped { base, mappable_range }
     }
 }
 
@@ -242,8 +242,8 @@ unsafe impl Mapping for AlwaysMapped {
         self.base
     }
 
-    fn reach(&self) -> PfnRange {
-        self.reach
+    fn mappable_range(&self) -> PfnRange {
+        self.mappable_range
     }
 }
 
@@ -254,8 +254,8 @@ unsafe impl<M: Mapping + ?Sized> Mapping for &mut M {
         (**self).base()
     }
 
-    fn reach(&self) -> PfnRange {
-        (**self).reach()
+    fn mappable_range(&self) -> PfnRange {
+        (**self).mappable_range()
     }
 
     fn can_map(&self, range: PfnRange) -> Result<(), Veto> {

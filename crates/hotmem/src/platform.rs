@@ -6,8 +6,8 @@ use crate::geometry::{FRAME_SHIFT, PHYS_ADDR_BITS};
 use crate::words::NodeId;
 
 /// The callbacks of the frame allocator into the kernel: which CPU and node the caller runs on, and
-/// what to do about missing or reportable memory. Each machine has its own value of this type, so
-/// one process can have many machines.
+/// what to do about missing or reportable memory. Each instance has its own value of this type, so
+/// one process can have many instances.
 pub trait Platform {
     /// Returns the number of the CPU that runs the caller. The number is **only a hint**: two CPUs
     /// may return the same one, and a thread may move to another CPU right after the call. A wrong

@@ -22,7 +22,7 @@ pub enum RangeErrorKind {
     /// The range is empty, or does not consist of whole pageblocks (2 MiB).
     Unaligned,
     /// The range ends above the memory that pointers of this target can address (4 GiB if they have
-    /// 32 bits), or is not within the [reach](crate::Mapping::reach) of the kernel's mapping.
+    /// 32 bits), or is not within the [mappable range](crate::Mapping::mappable_range).
     Unreachable,
     /// The range is announced already.
     Announced,
@@ -68,7 +68,7 @@ pub enum RangeErrorKind {
     /// The range was not reserved at boot, or it was freed before by
     /// [`Hotplug::free_reserved`](crate::Hotplug::free_reserved).
     NotReserved,
-    /// The range is not online memory of this machine.
+    /// The range is not online memory of this instance.
     Foreign,
     /// The engine has recorded this number of ranges already, which is
     /// [`MAX_PINS`](crate::MAX_PINS) or [`MAX_POISONED`](crate::MAX_POISONED).
@@ -128,7 +128,7 @@ impl fmt::Display for RangeError {
             RangeErrorKind::Lent => "was lent to the host",
             RangeErrorKind::NotAllocated => "is not allocated",
             RangeErrorKind::NotReserved => "is not memory that boot reserved, or was freed before",
-            RangeErrorKind::Foreign => "is not online memory of this machine",
+            RangeErrorKind::Foreign => "is not online memory of this instance",
             RangeErrorKind::TooMany(most) => {
                 return write!(f, "cannot be recorded: {most} are recorded already");
             }

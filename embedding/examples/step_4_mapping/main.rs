@@ -7,7 +7,7 @@ mod mapping;
 
 use hotmem::{AllocRequest, Progress, Shrink};
 use hotmem::{BootMap, BootRange, Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
-use hotmem_embedding::{Boot, Failed, direct_map, kernel, println};
+use hotmem_embedding::{Boot, PrintedError, direct_map, kernel, println};
 use mapping::KernelMapping;
 
 kernel!(main);
@@ -16,7 +16,7 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
 const GIB: u64 = 1 << 30;
 
-fn main(boot: &Boot) -> Result<(), Failed> {
+fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.ram.clone().map(BootRange::from);
     let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
@@ -24,13 +24,13 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     // SAFETY: the boot code has mapped all RAM of the boot map. Of this RAM only the image is in
     // use, and the image is reserved.
     let mut hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }?;
-    let before = used_frames();
+    let used_before = used_frames();
 
     // A kernel reads this range from ACPI's tables.
     let dimm = (4 * GIB..5 * GIB).try_into()?;
     hotplug.announce(dimm)?;
     hotplug.add(dimm)?;
-    println!("frames for page tables: {}", used_frames() - before);
+    println!("frames for page tables: {}", used_frames() - used_before);
     hotplug.online(dimm, OnlineType::Movable, &mut NoHooks)?;
 
     let gib = FRAMES.alloc(AllocRequest::frames(dimm.frames()).movable())?;
@@ -38,21 +38,21 @@ fn main(boot: &Boot) -> Result<(), Failed> {
         // SAFETY: this function has allocated the memory.
         unsafe { direct_map(page.start().phys_addr()).cast::<u64>().write(page.start().number()) };
     }
-    println!("1 GiB in one piece: {}", gib.range());
+    println!("1 GiB in one run: {}", gib.range());
     drop(gib);
 
     let mut shrink = Shrink::new(dimm);
     while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
     {
         let committed = hotplug.commit_remove(removal);
-        committed.map_err(|_| "the removal belongs to another machine")?;
+        committed.map_err(|_| "the removal belongs to another instance")?;
     }
     println!("memory: {} KiB of words", FRAMES.metadata_reserved().0 >> 10);
-    if used_frames() != before { Err("page tables were not freed".into()) } else { Ok(()) }
+    if used_frames() != used_before { Err("page tables were not freed".into()) } else { Ok(()) }
 }
 
 /// Returns the number of frames in use, without those of the engine's words. The engine keeps the
 /// words of removed memory for memory that is added at the same place later.
 fn used_frames() -> u64 {
-    FRAMES.counts().used() - FRAMES.metadata_reserved().frames()
+    FRAMES.counts().used - FRAMES.metadata_reserved().frames()
 }

@@ -56,7 +56,7 @@ unsafe impl Mapping for KernelMapping {
         direct_map(0)
     }
 
-    fn reach(&self) -> PfnRange {
+    fn mappable_range(&self) -> PfnRange {
         PfnRange::with_len(Pfn::ZERO, REACH.frames()).unwrap_or(PfnRange::EMPTY)
     }
 

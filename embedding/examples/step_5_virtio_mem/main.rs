@@ -10,7 +10,7 @@ mod pci;
 use core::{arch::x86_64::_rdtsc, ptr::NonNull, time::Duration};
 use hotmem::{AllocRequest, OnlineType};
 use hotmem::{BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
-use hotmem_embedding::{Boot, Failed, direct_map, kernel, println};
+use hotmem_embedding::{Boot, PrintedError, direct_map, kernel, println};
 use hotmem_virtio::dma::DmaMemory;
 use hotmem_virtio::mem::{Device, HotplugMemory, Progress, Status};
 use mapping::KernelMapping;
@@ -20,7 +20,7 @@ kernel!(main);
 
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
-fn main(boot: &Boot) -> Result<(), Failed> {
+fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.ram.clone().map(BootRange::from);
     let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
@@ -35,24 +35,24 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     // Put memory online as movable. A call of `poll` takes at most 128 MiB offline.
     let mut memory = HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 64 });
 
-    let mut reached = Bytes::ZERO;
+    let mut reached_size = Bytes::ZERO;
     loop {
         // A kernel calls `poll` when the device interrupts, and at the time in `Progress::Pending`.
         let mut hooks = NoHooks;
         let mut engine_memory = memory
-            .with(&mut hotplug, &mut hooks)
-            .map_err(|_| "the memory belongs to another machine")?;
+            .bind(&mut hotplug, &mut hooks)
+            .map_err(|_| "the memory belongs to another instance")?;
         let progress = device.poll(now(), 1000, &mut engine_memory);
         if let Progress::Ready(failure) = progress {
             return Err(failure.into());
         }
         let plugged = device.driver().plugged();
-        if device.driver().status() != Status::Reached || plugged == reached {
+        if device.driver().status() != Status::Reached || plugged == reached_size {
             continue;
         }
         let added = (FRAMES.counts().present - boot_memory) >> 8;
         println!("the device has {plugged} plugged, the kernel {added} MiB more than at boot");
-        reached = plugged;
+        reached_size = plugged;
         if plugged == Bytes::ZERO {
             println!("memory: {} KiB of words", FRAMES.metadata_reserved().0 >> 10);
             return Ok(());
@@ -60,7 +60,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
         let gib = FRAMES.alloc(AllocRequest::bytes(Bytes::gib(1)).movable())?;
         println!("an allocation of 1 GiB: {}", gib.range());
         // SAFETY: this function has allocated the memory.
-        unsafe { direct_map(gib.start().phys_addr()).write_bytes(1, 4096) };
+        unsafe { direct_map(gib.range().start().phys_addr()).write_bytes(1, 4096) };
         drop(gib);
         // `cargo xtask embed` types this into QEMU's monitor.
         println!("(qemu) qom-set /machine/peripheral/vmem0 requested-size 0");
@@ -68,7 +68,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
 }
 
 /// Allocates memory that the device and the driver share as long as the kernel runs.
-fn queue_memory() -> Result<DmaMemory, Failed> {
+fn queue_memory() -> Result<DmaMemory, PrintedError> {
     let len = Device::<PciTransport>::MEMORY_SIZE;
     let frames = FRAMES.alloc(AllocRequest::bytes(Bytes(len as u64)))?.into_raw();
     let phys_addr = frames.start().phys_addr();

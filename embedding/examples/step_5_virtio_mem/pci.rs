@@ -4,7 +4,7 @@ use crate::mapping::KernelMapping;
 use core::arch::asm;
 use core::ptr::NonNull;
 use hotmem::{AllocRequest, Bytes, Hotplug, OneCpu, PfnRange};
-use hotmem_embedding::{Failed, direct_map};
+use hotmem_embedding::{PrintedError, direct_map};
 use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::bus::{
     Cam, Command, ConfigurationAccess, DeviceFunction, PciRoot,
@@ -17,10 +17,10 @@ use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 pub fn find(
     kind: DeviceType,
     hotplug: &mut Hotplug<'static, OneCpu, KernelMapping>,
-) -> Result<PciTransport, Failed> {
+) -> Result<PciTransport, PrintedError> {
     let mut root = PciRoot::new(Ports);
-    let wanted = |(_, info): &(DeviceFunction, _)| virtio_device_type(info) == Some(kind);
-    let (function, _) = root.enumerate_bus(0).find(wanted).ok_or("no such device on bus 0")?;
+    let is_of_kind = |(_, info): &(DeviceFunction, _)| virtio_device_type(info) == Some(kind);
+    let (function, _) = root.enumerate_bus(0).find(is_of_kind).ok_or("no such device on bus 0")?;
     let bars = root.bars(function).map_err(|_| "a BAR is invalid")?;
     for (start, size) in bars.iter().flatten().filter_map(|bar| bar.memory_address_size()) {
         let range = PfnRange::from_bytes(start, Bytes(size.next_multiple_of(4096)))?;

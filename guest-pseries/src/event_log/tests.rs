@@ -41,22 +41,22 @@ fn a_log_of_qemu_is_read() {
     assert_eq!(parse_changed(|_| ()), Ok(Event::Hotplug(hotplug)));
     // Bytes after the log are ignored.
     assert_eq!(parse_changed(|log| log.extend([0xff; 100])), Ok(Event::Hotplug(hotplug)));
-    let which = Which::Range { first: DrcIndex(0x8000_0004), count: 4 };
-    assert_eq!(hotplug.request(), Some(Request::add(which)));
+    let selection = LmbSelection::Range { first: DrcIndex(0x8000_0004), count: 4 };
+    assert_eq!(hotplug.request(), Some(Request::add(selection)));
     let remove = |log: &mut Vec<u8>| log[105] = 2;
     let Ok(Event::Hotplug(hotplug)) = parse_changed(remove) else { panic!() };
-    assert_eq!(hotplug.request(), Some(Request::remove(which)));
+    assert_eq!(hotplug.request(), Some(Request::remove(selection)));
 }
 
 #[test]
 fn each_way_to_name_lmbs_becomes_a_request() {
-    for (kind, which) in [
-        (2, Which::Index(DrcIndex(4))),
-        (3, Which::Count(4)),
-        (4, Which::Range { first: DrcIndex(0x8000_0004), count: 4 }),
+    for (kind, selection) in [
+        (2, LmbSelection::Index(DrcIndex(4))),
+        (3, LmbSelection::Count(4)),
+        (4, LmbSelection::Range { first: DrcIndex(0x8000_0004), count: 4 }),
     ] {
         let Ok(Event::Hotplug(hotplug)) = parse_changed(|log| log[106] = kind) else { panic!() };
-        assert_eq!(hotplug.request(), Some(Request::add(which)));
+        assert_eq!(hotplug.request(), Some(Request::add(selection)));
     }
     let Ok(Event::Hotplug(named)) = parse_changed(|log| log[106] = 1) else { panic!() };
     assert_eq!((named.identifier, named.request()), (Identifier::Name, None));

@@ -1,6 +1,6 @@
 use super::*;
 use crate::event_log::{Event, LogError};
-use hotmem_dlpar::{Request, Which};
+use hotmem_dlpar::{LmbSelection, Request};
 
 const TOKENS: Tokens = Tokens {
     set_indicator: 1,
@@ -12,32 +12,34 @@ const TOKENS: Tokens = Tokens {
 
 /// Firmware that succeeds and counts its calls.
 #[derive(Default)]
-struct Good(u32);
+struct WorkingFirmware {
+    calls: u32,
+}
 
-impl Firmware for Good {
+impl Firmware for WorkingFirmware {
     fn call(&mut self, _: u32, _: &[u32], results: &mut [u32]) {
-        self.0 += 1;
+        self.calls += 1;
         results.fill(0);
     }
 
     fn configure_connector(&mut self, _: u32, _: &mut WorkArea) -> i32 {
-        self.0 += 1;
+        self.calls += 1;
         0
     }
 
     fn check_exception(&mut self, _: u32, _: [u32; 4], log: &mut [u8]) -> i32 {
-        self.0 += 1;
+        self.calls += 1;
         let qemu_log = crate::event_log::tests::qemu_log();
         log[..qemu_log.len()].copy_from_slice(&qemu_log);
         0
     }
 }
 
-fn faulty(fault: &str) -> FaultyFirmware<Good> {
-    FaultyFirmware::new(Good::default(), TOKENS, Some(Fault::parse(fault).unwrap()))
+fn faulty(fault: &str) -> FaultyFirmware<WorkingFirmware> {
+    FaultyFirmware::new(WorkingFirmware::default(), TOKENS, Some(Fault::parse(fault).unwrap()))
 }
 
-fn status(firmware: &mut FaultyFirmware<Good>, token: u32, args: &[u32]) -> i32 {
+fn status(firmware: &mut FaultyFirmware<WorkingFirmware>, token: u32, args: &[u32]) -> i32 {
     let mut results = [7];
     firmware.call(token, args, &mut results);
     results[0].cast_signed()
@@ -54,13 +56,13 @@ fn one_call_gets_the_wrong_answer_and_is_not_carried_out() {
     ] {
         let mut firmware = faulty(&format!("{call}:2:-3"));
         let statuses = [(); 3].map(|()| status(&mut firmware, token, args));
-        assert_eq!((statuses, firmware.firmware.0), ([0, -3, 0], 2), "{call}");
+        assert_eq!((statuses, firmware.firmware.calls), ([0, -3, 0], 2), "{call}");
         // A call for another indicator gets the right answer.
         assert_eq!(status(&mut firmware, 1, &[9002, 8, 0]), 0);
     }
     let mut firmware = faulty("configure:1:-2");
     let statuses = [(); 2].map(|()| firmware.configure_connector(3, &mut WorkArea::new()));
-    assert_eq!((statuses, firmware.firmware.0), ([-2, 0], 1));
+    assert_eq!((statuses, firmware.firmware.calls), ([-2, 0], 1));
 }
 
 #[test]
@@ -84,8 +86,8 @@ fn event_logs_are_corrupted() {
     assert!(matches!(event("event:2:short"), ([0, 0], Err(LogError::Section { at: 72, len: 24 }))));
     assert_eq!(event("event:2:version"), ([0, 0], Err(LogError::Version(5))));
     let ([0, 0], Ok(Event::Hotplug(foreign))) = event("event:2:foreign") else { panic!() };
-    let which = Which::Range { first: FOREIGN, count: 4 };
-    assert_eq!(foreign.request(), Some(Request::add(which)));
+    let selection = LmbSelection::Range { first: FOREIGN, count: 4 };
+    assert_eq!(foreign.request(), Some(Request::add(selection)));
     assert_eq!(event("event:1:-1").0, [-1, 0]);
 }
 

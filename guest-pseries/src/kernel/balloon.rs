@@ -11,8 +11,8 @@ use hotmem::{Bytes, OneCpu, Pfn, PfnRange};
 use hotmem_guest::to_usize;
 use hotmem_guest_pseries::pci::{Bridge, ConfigTokens};
 use hotmem_virtio::balloon::{
-    Counters, Device, Driver, EngineMemory, Failure, Features, InitError, Poison, Progress, Queue,
-    Status, Wanted,
+    BalloonOptions, Counters, Device, Driver, EngineMemory, Failure, Features, InitError, Poison,
+    Progress, Queue, Status,
 };
 use hotmem_virtio::dma::DmaMemory;
 use virtio_drivers::transport::pci::bus::PciRoot;
@@ -20,7 +20,7 @@ use virtio_drivers::transport::pci::{PciTransport, VirtioPciError, virtio_device
 use virtio_drivers::transport::{DeviceType, pci::bus::DeviceFunction};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// The kernel's memory that the balloon holds, in at most 128 pieces.
+/// The kernel's memory that the balloon holds, in at most 128 ranges.
 pub(super) type BalloonMemory = EngineMemory<'static, OneCpu, 128>;
 
 /// The amount of memory that the kernel keeps, whatever the host requests.
@@ -78,9 +78,12 @@ impl Balloon {
         // SAFETY: the frames are allocated and never freed. The driver does not negotiate an IOMMU,
         // so the device uses physical addresses.
         let shared = unsafe { DmaMemory::new(pointer, phys_addr, to_usize(queues.bytes().0)) };
-        let wanted =
-            Wanted { features: Features::all(), poison: Poison::None, patience: Driver::PATIENCE };
-        let mut device = Device::new(transport, shared, wanted).map_err(BalloonError::Init)?;
+        let options = BalloonOptions {
+            features: Features::all(),
+            poison: Poison::None,
+            answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT,
+        };
+        let mut device = Device::new(transport, shared, options).map_err(BalloonError::Init)?;
         Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
         let mut memory = EngineMemory::new(&FRAMES, KEPT_FREE.frames());
         // An idle kernel does not need its free memory, so all of it may be reported.
@@ -108,7 +111,8 @@ impl Balloon {
         let driver = self.device.driver();
         if matches!(driver.status(), Status::Settled) && driver.target() != self.target {
             self.target = driver.target();
-            let [target, held] = [driver.target(), driver.held()].map(|frames| Bytes(frames << 12));
+            let [target, held] =
+                [driver.target(), driver.inflated_frames()].map(|frames| Bytes(frames << 12));
             say(&Event::Inflated { target, held });
         }
         let now = *driver.counters();

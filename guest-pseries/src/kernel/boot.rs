@@ -44,7 +44,8 @@ enum DescriptionError {
 }
 
 /// Negotiates with the firmware and reads the device tree. The device tree contains the command
-/// line. If the command line changes what the kernel supports, negotiates and reads a second time.
+/// line. If the command line changes the options that the kernel negotiates, negotiates and reads a
+/// second time.
 pub(super) fn negotiate() -> Machine {
     let defaults = Options::default();
     let blob = negotiate_options(&defaults);
@@ -56,10 +57,10 @@ pub(super) fn negotiate() -> Machine {
     } else {
         negotiate_options(&options)
     };
-    must("the device tree", describe(blob, options))
+    must("the device tree", parse_machine(blob, options))
 }
 
-fn describe(blob: &'static [u64], options: Options) -> Result<Machine, DescriptionError> {
+fn parse_machine(blob: &'static [u64], options: Options) -> Result<Machine, DescriptionError> {
     let tokens = Tokens::of(blob)?;
     firmware::remember_power_off(tokens.power_off);
     let tree = Tree::parse(blob)?;

@@ -1,6 +1,6 @@
-//! Handles exceptions. This kernel expects none, so the first exception ends the run, with its
-//! number and address in the report. Without handlers the processor would execute arbitrary bytes
-//! at the exception's vector.
+//! Handles exceptions. This kernel causes no exceptions on purpose, so the first exception ends the
+//! run, and the report has its number and address. Without handlers the processor would execute
+//! arbitrary bytes at the exception's vector.
 
 use super::exit::give_up;
 

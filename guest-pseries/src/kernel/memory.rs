@@ -24,8 +24,8 @@ pub(super) fn start(machine: &Machine) -> Hotplug<'static, OneCpu> {
     const NONE: (BootRange, NodeId) = (EMPTY, NodeId::ZERO);
     let mut ram = [EMPTY; super::boot::MAX_BOOT_RANGES];
     let mut nodes = [NONE; super::boot::MAX_BOOT_RANGES];
-    for ((ram, place), (piece, node)) in ram.iter_mut().zip(&mut nodes).zip(machine.memory) {
-        *ram = BootRange { start: piece.start().phys_addr(), len: piece.bytes() };
+    for ((ram, place), (range, node)) in ram.iter_mut().zip(&mut nodes).zip(machine.memory) {
+        *ram = BootRange { start: range.start().phys_addr(), len: range.bytes() };
         *place = (*ram, node);
     }
     let end = (&raw const __image_end) as u64;
@@ -74,7 +74,7 @@ pub(super) fn alloc_contiguous(frames: u64) -> Option<PfnRange> {
 pub(super) fn free(frames: PfnRange) {
     // SAFETY: the functions above have allocated the frames, and the callers do not use them any
     // more.
-    if let Err(error) = unsafe { FRAMES.free_raw_filled(frames) } {
+    if let Err(error) = unsafe { FRAMES.fill_and_free_raw(frames) } {
         give_up(format_args!("the engine refused to take frames back: {error}"));
     }
 }
@@ -90,7 +90,7 @@ pub(super) fn online_and_free() -> (Bytes, Bytes) {
 pub(super) fn validate() -> Result<(), impl fmt::Display> {
     // SAFETY: there is one CPU, and no interrupt handler that allocates.
     match unsafe { FRAMES.validate() } {
-        Ok(_) if hotmem::violated_invariants() == 0 => Ok(()),
+        Ok(_) if hotmem::violated_invariants().count == 0 => Ok(()),
         Ok(_) => Err(Fault(None)),
         Err(fault) => Err(Fault(Some(Debug(fault)))),
     }
@@ -100,7 +100,7 @@ struct Fault<T>(Option<T>);
 
 impl<T: fmt::Display> fmt::Display for Fault<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.0, hotmem::first_violation()) {
+        match (&self.0, hotmem::violated_invariants().first) {
             (Some(fault), _) => fault.fmt(f),
             (None, Some(place)) => write!(f, "an invariant does not hold at {place}"),
             (None, None) => f.write_str("an invariant does not hold"),

@@ -1,20 +1,20 @@
-//! Defines the memory functions that compiled code calls. The target takes them from a C library,
-//! which this kernel does not have.
+//! Defines the memory functions, such as `memcpy`, that compiled code calls. On this target the
+//! compiler expects that a C library defines them, and this kernel has no C library.
 
 type Word = u64;
-const WORD: usize = size_of::<Word>();
+const WORD_SIZE: usize = size_of::<Word>();
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, value: i32, len: usize) -> *mut u8 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as C has it")]
     let byte = value as u8;
-    let word = Word::from_ne_bytes([byte; WORD]);
+    let word = Word::from_ne_bytes([byte; WORD_SIZE]);
     let mut at = 0;
     // SAFETY: the caller guarantees that `to` has `len` bytes.
     unsafe {
-        while at + WORD <= len {
+        while at + WORD_SIZE <= len {
             to.add(at).cast::<Word>().write_unaligned(word);
-            at += WORD;
+            at += WORD_SIZE;
         }
         while at < len {
             to.add(at).write(byte);
@@ -29,10 +29,10 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8
     let mut at = 0;
     // SAFETY: the caller guarantees that `to` and `from` have `len` bytes.
     unsafe {
-        while at + WORD <= len {
+        while at + WORD_SIZE <= len {
             let word = from.add(at).cast::<Word>().read_unaligned();
             to.add(at).cast::<Word>().write_unaligned(word);
-            at += WORD;
+            at += WORD_SIZE;
         }
         while at < len {
             to.add(at).write(from.add(at).read());

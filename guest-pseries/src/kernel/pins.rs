@@ -1,4 +1,4 @@
-//! Pins frames of added memory, so that a removal of that memory fails once.
+//! Pins frames of added memory, so that the first removal of the memory fails.
 
 use super::memory;
 use hotmem::PfnRange;
@@ -14,8 +14,8 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Makes the state without pins. Each `interval`th addition will have a pinned frame; none will
-    /// if `interval` is 0.
+    /// Returns the state without pins. A frame of each `interval`th addition will be pinned. If
+    /// `interval` is 0, no frame will be pinned.
     pub(super) fn new(interval: u32) -> Pins {
         Pins { pins: [(PfnRange::EMPTY, PfnRange::EMPTY); MAX_PINS], interval, additions: 0 }
     }

@@ -3,7 +3,7 @@
 use super::console::Console;
 use core::fmt::{self, Write};
 use hotmem::Bytes;
-use hotmem_dlpar::{Change, Request, Wait, Which};
+use hotmem_dlpar::{Change, LmbSelection, Request, Wait};
 
 /// An event. Sizes are in bytes.
 pub(super) enum Event<'a> {
@@ -67,7 +67,7 @@ pub(super) enum Outcome<'a> {
     /// The request failed.
     Refused {
         why: &'a dyn fmt::Display,
-        /// What the request waited for when the kernel cancelled it.
+        /// The condition for which the request waited when the kernel cancelled it.
         cancelled_for: Option<Wait>,
         unrestored: u32,
         lost: u32,
@@ -87,10 +87,10 @@ impl fmt::Display for RequestFields {
             Change::Add => "add",
             Change::Remove => "remove",
         };
-        let (by, first, count) = match self.0.which() {
-            Which::Count(count) => ("count", 0, count),
-            Which::Index(index) => ("index", index.0, 1),
-            Which::Range { first, count } => ("count-indexed", first.0, count),
+        let (by, first, count) = match self.0.selection() {
+            LmbSelection::Count(count) => ("count", 0, count),
+            LmbSelection::Index(index) => ("index", index.0, 1),
+            LmbSelection::Range { first, count } => ("count-indexed", first.0, count),
         };
         write!(f, r#""change":"{change}","by":"{by}","first":{first},"count":{count}"#)
     }
@@ -107,7 +107,7 @@ impl fmt::Display for CancelledFor {
             }
             Some(Wait::Update { .. }) => f.write_str(": the platform was busy for too long"),
             Some(Wait::Memory(blocker)) => write!(f, ": {blocker}"),
-            Some(Wait::OtherMachine) => f.write_str(": it waited for another machine"),
+            Some(Wait::OtherInstance) => f.write_str(": it waited for another instance"),
         }
     }
 }

@@ -13,8 +13,8 @@ use super::time::{ns_since, pause, ticks};
 use super::workload::Workload;
 use hotmem::{Budget, Bytes, Hotplug, NodeId, OneCpu, PfnRange, geometry::PAGEBLOCK_FRAMES};
 use hotmem_dlpar::{
-    Change, Dlpar, DrcIndex, Error, Failure, Group, Progress, Request, Run, Storage, Summary,
-    Table, Wait, Which,
+    Change, Dlpar, DrcIndex, Error, Failure, Group, LmbSelection, Progress, Request, Run, Storage,
+    Summary, Table, Wait,
 };
 use hotmem_guest::report::Report;
 use hotmem_guest_pseries::connectors::RtasConnectors;
@@ -47,9 +47,10 @@ struct Session {
     balloon: Option<Balloon>,
     report: Report<Console>,
     waiting: [Option<Waiting>; MAX_WAITING],
-    /// The time at which the open request began to wait; `None` if it does not wait.
+    /// The time at which the open request began to wait, or `None` if it does not wait.
     waits_since: Option<u64>,
-    /// What the open request waited for when it was cancelled; `None` if it was not cancelled.
+    /// The condition for which the open request waited when it was cancelled, or `None` if it was
+    /// not cancelled.
     cancelled_for: Option<Wait>,
     /// The status of the last poll for events, if the poll failed.
     poll_error: Option<i32>,
@@ -64,7 +65,7 @@ struct Waiting {
     since: u64,
 }
 
-/// Runs until as many requests have ended as the command line says.
+/// Runs until the number of ended requests is that of the command line.
 pub(super) fn run(machine: Machine) -> ! {
     let mut session = Session::start(&machine);
     session.say_ready(&machine);
@@ -149,7 +150,7 @@ impl Session {
 
     fn say_ready(&self, machine: &Machine) {
         let boot_memory =
-            machine.memory.iter().fold(Bytes::ZERO, |sum, (piece, _)| sum + piece.bytes());
+            machine.memory.iter().fold(Bytes::ZERO, |sum, (range, _)| sum + range.bytes());
         let table = self.dlpar.table();
         say(&Event::Ready {
             boot_memory,
@@ -173,7 +174,7 @@ impl Session {
             Ok(false) => return false,
             Ok(true) => self.poll_error = None,
             Err(status) => {
-                // Report the same status only once, because the poll is repeated soon.
+                // The same status in the next polls is not reported again.
                 if self.poll_error.replace(status) != Some(status) {
                     let why = format_args!("check-exception: status {status}");
                     say(&Event::Garbled { why: &why });
@@ -206,7 +207,7 @@ impl Session {
         }
     }
 
-    /// Continues the open request. Returns its result once it has ended.
+    /// Continues the open request. Returns its result if it has ended.
     fn continue_request(&mut self) -> Option<Result<Summary, Failure>> {
         let Session { dlpar, hotplug, kernel, connectors, options, .. } = self;
         let pageblocks = dlpar.table().lmb_size().frames() / PAGEBLOCK_FRAMES as u64;
@@ -253,11 +254,11 @@ impl Session {
     }
 
     /// Ends a request that cannot begin. If the host has requested the removal of specific LMBs of
-    /// this partition, tells the host that they stay.
+    /// this partition, refuses the request in the firmware.
     fn report_refused_request(&mut self, waiting: Waiting, error: Error) {
-        let first = match waiting.request.which() {
-            Which::Index(first) | Which::Range { first, .. } => Some(first),
-            Which::Count(_) => None,
+        let first = match waiting.request.selection() {
+            LmbSelection::Index(first) | LmbSelection::Range { first, .. } => Some(first),
+            LmbSelection::Count(_) => None,
         };
         let first = first.filter(|&first| self.dlpar.table().by_index(first).is_some());
         if let (Change::Remove, Some(first)) = (waiting.request.change(), first) {
@@ -300,8 +301,8 @@ impl Session {
         }
     }
 
-    /// Checks and frees the workload's memory. Then touches as much memory as the command line
-    /// says, preferably memory of `added`.
+    /// Checks and frees the workload's memory. Then touches the amount of memory that the command
+    /// line names, preferably in `added`.
     fn touch(&mut self, added: PfnRange) {
         if self.options.touch == Bytes::ZERO {
             return;
@@ -324,10 +325,10 @@ impl Session {
     /// Returns the frames of the LMBs that a request names. Returns an empty range if the request
     /// gives only a number of LMBs.
     fn frames_of(&self, request: Request) -> PfnRange {
-        let (first, count) = match request.which() {
-            Which::Index(first) => (first, 1),
-            Which::Range { first, count } => (first, count),
-            Which::Count(_) => return PfnRange::EMPTY,
+        let (first, count) = match request.selection() {
+            LmbSelection::Index(first) => (first, 1),
+            LmbSelection::Range { first, count } => (first, count),
+            LmbSelection::Count(_) => return PfnRange::EMPTY,
         };
         let table = self.dlpar.table();
         let last = first.0.checked_add(count.saturating_sub(1)).map(DrcIndex);

@@ -18,7 +18,7 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// Makes a workload that owns nothing.
+    /// Returns a workload that owns no memory.
     pub(super) fn new() -> Workload {
         // SAFETY: the set's nodes are frames that `add_owned` allocates. They are accessible and
         // never freed, and nothing else uses them.
@@ -55,14 +55,14 @@ impl Workload {
     /// memory.
     pub(super) fn verify_and_free(&mut self) -> Bytes {
         let before = self.owned.len();
-        let mut rest = PfnRange::new(Pfn::ZERO, Pfn::LIMIT).unwrap_or(PfnRange::EMPTY);
-        while let Some(run) = self.owned.first_run(rest) {
+        let mut remaining = PfnRange::new(Pfn::ZERO, Pfn::LIMIT).unwrap_or(PfnRange::EMPTY);
+        while let Some(run) = self.owned.first_run(remaining) {
             verify(run);
             self.owned.remove(run);
             // No allocation crosses a boundary of pageblocks, so free each pageblock's frames by
             // themselves.
             run.chunks(PAGEBLOCK_FRAMES as u64).for_each(memory::free);
-            rest = rest.split_at(run.end()).1;
+            remaining = remaining.split_at(run.end()).1;
         }
         Bytes((before - self.owned.len()) << 12)
     }

@@ -4,7 +4,9 @@ use super::console::Console;
 use super::space::Kernel;
 use hotmem_guest::report::Report;
 use hotmem_pgtable::{Entry, EntryAddr, Flags};
-use hotmem_xen::vectors::{AFTER_FIRST, Frames, NOT_OWNED, NOT_PINNED, VECTORS, refused_second};
+use hotmem_xen::vectors::{
+    Frames, NOT_OWNED, NOT_PINNED, REFUSED_AT_SECOND, VECTORS, refused_second,
+};
 use hotmem_xen::{BatchRefused, Command, DomId, Hypervisor, MmuExtOp, MmuUpdate};
 
 /// The flags that Xen itself sets in entries.
@@ -42,7 +44,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
         let batch = refused_second(at, frames);
         let done = kernel.xen.mmu_update(&batch, DomId::SELF);
         let after = at.map(|at| plain(kernel.entry(at)));
-        if done == Err(AFTER_FIRST) && after == [plain(batch[0].value()), 0, 0] {
+        if done == Err(REFUSED_AT_SECOND) && after == [plain(batch[0].value()), 0, 0] {
             report.ok("a batch stops at the update that is refused, and reports it");
         } else {
             report.not_ok(format_args!("a batch with a refused update: {done:?}, {after:x?}"));

@@ -3,7 +3,7 @@
 use super::console::Console;
 use super::figures::Figure;
 use super::hypercall::cycles;
-use super::space::{BASE, CONFIG, Kernel, Told};
+use super::space::{BASE, CONFIG, Kernel, UnmappedCounts};
 use super::subject::{EXITS, SUBJECTS, Subject, protect, unmap};
 use core::fmt::Write;
 use hotmem_guest::report::Report;
@@ -54,18 +54,19 @@ pub(crate) fn drop_tables(kernel: &mut Kernel, space: Space, config: Config) {
     assert!(kernel.entry(at).is_empty(), "the root still has the tables");
 }
 
-/// Measures an operation, prints its cost, and returns what was reported to the owner.
+/// Measures an operation, prints its cost, and returns the frames and flags that were passed to
+/// the owner.
 pub(crate) fn measure(
     kernel: &mut Kernel,
     figure: Figure<'_>,
     operation: impl FnOnce(&mut Kernel),
-) -> Told {
-    kernel.pool.told = Told::default();
+) -> UnmappedCounts {
+    kernel.pool.unmapped_counts = UnmappedCounts::default();
     say(&cost(kernel, figure, operation));
-    kernel.pool.told
+    kernel.pool.unmapped_counts
 }
 
-/// Runs an operation and returns what it cost.
+/// Runs an operation and returns its cost.
 pub(crate) fn cost<'a>(
     kernel: &mut Kernel,
     figure: Figure<'a>,
@@ -95,7 +96,7 @@ pub(crate) fn run(
     runs: u64,
 ) {
     let figure = |case, subject: Subject| Figure::of(case, subject.name(), batch, pages);
-    let expected = Told { pages: pages as u64, dirty: pages as u64 / 2 };
+    let expected = UnmappedCounts { pages: pages as u64, dirty: pages as u64 / 2 };
     let mut wrong = 0;
     for _ in 0..runs {
         let space = kernel.build(false, false, pages, entry);
@@ -106,19 +107,20 @@ pub(crate) fn run(
             let sound = kernel.entries(space, 0..pages).enumerate().all(|(page, at)| {
                 let is = kernel.entry(at).flags();
                 let was = entry(kernel, page).flags() - Flags::WRITABLE;
-                is & (Flags::USED | Flags::WRITABLE) == was & (Flags::USED | Flags::WRITABLE)
+                is & (Flags::ACCESSED_DIRTY | Flags::WRITABLE)
+                    == was & (Flags::ACCESSED_DIRTY | Flags::WRITABLE)
             });
             wrong += u32::from(!sound);
             refill(kernel, space, pages, entry);
-            let told = measure(kernel, figure("xen-munmap", subject), |kernel| {
+            let unmapped_counts = measure(kernel, figure("xen-munmap", subject), |kernel| {
                 unmap(kernel, subject, space, 0..pages, batch, Unmap::default());
             });
-            wrong += u32::from(told != expected);
+            wrong += u32::from(unmapped_counts != expected);
             refill(kernel, space, pages, clean);
-            let told = measure(kernel, figure("xen-munmap-clean", subject), |kernel| {
+            let unmapped_counts = measure(kernel, figure("xen-munmap-clean", subject), |kernel| {
                 unmap(kernel, subject, space, 0..pages, batch, Unmap::default());
             });
-            wrong += u32::from(told != Told { dirty: 0, ..expected });
+            wrong += u32::from(unmapped_counts != UnmappedCounts { dirty: 0, ..expected });
             refill(kernel, space, pages, entry);
         }
         drop_tables(kernel, space, CONFIG);
@@ -128,24 +130,24 @@ pub(crate) fn run(
 
 /// Runs the cases of whole tables and whole address spaces.
 pub(crate) fn run_exit(kernel: &mut Kernel, report: &mut Report<Console>, pages: usize, runs: u64) {
-    let expected = Told { pages: pages as u64, dirty: pages as u64 / 2 };
+    let expected = UnmappedCounts { pages: pages as u64, dirty: pages as u64 / 2 };
     let mut wrong = 0;
     for _ in 0..runs {
         let space = kernel.build(false, false, pages, entry);
         let figure = Figure::of("xen-unhook", "hotmem", 512, pages);
-        let told = measure(kernel, figure, |kernel| drop_tables(kernel, space, CONFIG));
-        wrong += u32::from(told != expected);
+        let unmapped_counts = measure(kernel, figure, |kernel| drop_tables(kernel, space, CONFIG));
+        wrong += u32::from(unmapped_counts != expected);
         for exit in EXITS {
             let before = kernel.pool.left();
             let space = kernel.build(true, true, pages, entry);
             let figure = Figure::of("xen-exit", exit.name(), 512, pages);
-            let told = measure(kernel, figure, |kernel| exit.run(kernel, space));
-            wrong += u32::from((told, kernel.pool.left()) != (expected, before));
+            let unmapped_counts = measure(kernel, figure, |kernel| exit.run(kernel, space));
+            wrong += u32::from((unmapped_counts, kernel.pool.left()) != (expected, before));
             // All pages have equal flags, so that they form one run.
             let space = kernel.build(true, true, pages, clean);
             let figure = Figure::of("xen-exit-alike", exit.name(), 512, pages);
-            let told = measure(kernel, figure, |kernel| exit.run(kernel, space));
-            wrong += u32::from(told != Told { dirty: 0, ..expected });
+            let unmapped_counts = measure(kernel, figure, |kernel| exit.run(kernel, space));
+            wrong += u32::from(unmapped_counts != UnmappedCounts { dirty: 0, ..expected });
         }
     }
     verdict(report, "tables unhooked, address spaces ended", wrong);
@@ -153,8 +155,8 @@ pub(crate) fn run_exit(kernel: &mut Kernel, report: &mut Report<Console>, pages:
 
 fn verdict(report: &mut Report<Console>, what: &str, wrong: u32) {
     if wrong == 0 {
-        report.ok(format_args!("{what}: all reported with the right bits"));
+        report.ok(format_args!("{what}: all received with the right bits"));
     } else {
-        report.not_ok(format_args!("{what}: {wrong} runs reported wrong pages or bits"));
+        report.not_ok(format_args!("{what}: {wrong} runs with wrong pages or bits"));
     }
 }

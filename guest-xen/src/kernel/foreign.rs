@@ -4,7 +4,7 @@
 use super::case::{cost, drop_tables, say};
 use super::console::Console;
 use super::figures::Figure;
-use super::space::{Kernel, Told};
+use super::space::{Kernel, UnmappedCounts};
 use super::subject::{SUBJECTS, Subject, unmap};
 use core::ops::Range;
 use hotmem_addr::Pfn;
@@ -31,13 +31,13 @@ pub(crate) fn run(
     for (number, frame) in frames.iter_mut().enumerate() {
         *frame = Pfn::new(number as u64).unwrap_or_default();
     }
-    let got = super::stop::must("populate_physmap", kernel.xen.populate(domain, frames));
+    let populated = super::stop::must("populate_physmap", kernel.xen.populate(domain, frames));
     let memory = Foreign { domain, space, frames, batch };
-    let mut wrong = u32::from(got != pages as u64);
+    let mut wrong = u32::from(populated != pages as u64);
     for _ in 0..runs {
         for subject in SUBJECTS {
             let figure = |case| Figure::of(case, subject.name(), batch, pages);
-            kernel.pool.told = Told::default();
+            kernel.pool.unmapped_counts = UnmappedCounts::default();
             let (mut map, mut unmap) = (figure("xen-map-foreign"), figure("xen-foreign"));
             for pages in memory.batches() {
                 map = map.and(cost(kernel, figure(""), |kernel| memory.map(kernel, pages)));
@@ -47,8 +47,8 @@ pub(crate) fn run(
                     memory.unmap(kernel, subject, pages);
                 }));
             }
-            wrong += u32::from(kernel.pool.told.pages != pages as u64);
-            kernel.pool.told = Told::default();
+            wrong += u32::from(kernel.pool.unmapped_counts.pages != pages as u64);
+            kernel.pool.unmapped_counts = UnmappedCounts::default();
             let mut parts =
                 ["xen-migrate-map", "xen-migrate-read", "xen-migrate-unmap"].map(figure);
             for pages in memory.batches() {
@@ -61,7 +61,7 @@ pub(crate) fn run(
                     })),
                 ];
             }
-            wrong += u32::from(kernel.pool.told.pages != pages as u64);
+            wrong += u32::from(kernel.pool.unmapped_counts.pages != pages as u64);
             [map, unmap].iter().chain(&parts).for_each(say);
         }
     }

@@ -1,6 +1,6 @@
 //! Makes hypercalls, and reads the TSC.
 
-use hotmem_xen::{Errno, Syscall};
+use hotmem_xen::{Errno, SyscallHypervisor};
 
 /// Makes any hypercall.
 ///
@@ -8,7 +8,7 @@ use hotmem_xen::{Errno, Syscall};
 /// The arguments must satisfy the requirements of the hypercall.
 pub(crate) unsafe fn hypercall(number: u64, args: [u64; 5]) -> Result<u64, Errno> {
     // SAFETY: only Xen starts this kernel.
-    let mut xen = unsafe { Syscall::new() };
+    let mut xen = unsafe { SyscallHypervisor::new() };
     // SAFETY: the caller guarantees it.
     unsafe { xen.call(number, args) }
 }

@@ -29,7 +29,7 @@ const TLB_FLUSH: u64 = 1;
 /// `struct multicall_entry`
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-struct Call {
+struct MulticallEntry {
     op: u64,
     result: i64,
     args: [u64; 6],
@@ -37,7 +37,7 @@ struct Call {
 
 /// `struct mc_buffer`
 struct Buffer {
-    calls: [Call; CALLS],
+    calls: [MulticallEntry; CALLS],
     len: usize,
     ops: [MmuExtOp; OPS],
     ops_len: usize,
@@ -47,7 +47,7 @@ struct Buffer {
 impl Buffer {
     fn new() -> Buffer {
         let ops = [MmuExtOp::NONE; OPS];
-        Buffer { calls: [Call::default(); CALLS], len: 0, ops, ops_len: 0, flushes: 0 }
+        Buffer { calls: [MulticallEntry::default(); CALLS], len: 0, ops, ops_len: 0, flushes: 0 }
     }
 
     /// `__xen_mc_entry`
@@ -55,7 +55,7 @@ impl Buffer {
         if self.len == CALLS {
             self.send(kernel);
         }
-        self.calls[self.len] = Call { op, result: 0, args };
+        self.calls[self.len] = MulticallEntry { op, result: 0, args };
         self.len += 1;
     }
 
@@ -80,7 +80,8 @@ impl Buffer {
 
     /// Maps a table writable.
     fn remap(&mut self, kernel: &mut Kernel, table: Pfn, flags: u64) {
-        let Some((virt, (_, entry))) = kernel.memory.virt(table).zip(kernel.memory.window(table))
+        let Some((virt, (_, entry))) =
+            kernel.memory.virt(table).zip(kernel.memory.direct_map_entry(table))
         else {
             super::stop::give_up("a table is not mapped")
         };
@@ -126,7 +127,7 @@ pub(crate) fn exit(kernel: &mut Kernel, space: Space) {
         for word in words {
             let entry = Entry::from_bits(word.load(Relaxed));
             word.store(0, Relaxed);
-            kernel.pool.tell(virt, entry);
+            kernel.pool.add_page(virt, entry);
             virt += 4096;
         }
     });
@@ -155,5 +156,5 @@ fn each_table(kernel: &mut Kernel, space: Space, mut each: impl FnMut(&mut Kerne
             }
         }
     }
-    below(kernel, space.root, space.levels, ENTRIES / 2, &mut each);
+    below(kernel, space.root, space.root_level, ENTRIES / 2, &mut each);
 }

@@ -1,5 +1,6 @@
-//! Runs operations between marks in QEMU's log, so that the host can count what the guest cannot:
-//! page faults that Xen handles, and interrupts by which Xen makes the other CPU flush.
+//! Runs operations between marks in QEMU's log. The bench on the host reads the log. Between two
+//! marks it counts the page faults that Xen handles, and the interrupts that Xen sends to make the
+//! other CPU flush its TLB. The guest sees neither.
 
 use super::case::{drop_tables, entry, refill};
 use super::console::Console;
@@ -11,22 +12,22 @@ use core::fmt::Write;
 use hotmem_guest::report::Report;
 use hotmem_pgtable::Unmap;
 
-/// An address where nothing is mapped. Page faults from here on are the marks in QEMU's log of
+/// An unmapped address. A page fault at this address or above is a mark in QEMU's log of
 /// interrupts.
-const MARKS: u64 = 0x5_0000_0000;
+const MARKS_START: u64 = 0x5_0000_0000;
 const BATCH: usize = 512;
 
 /// Changes and tears down page tables between marks.
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
-    let mut next = MARKS;
+    let mut next = MARKS_START;
     let pages = 8 * 512;
     let space = kernel.build(false, false, pages, entry);
     for subject in SUBJECTS {
-        between(&mut next, "xen-protect", subject.name(), pages, || {
+        run_between_marks(&mut next, "xen-protect", subject.name(), pages, || {
             protect(kernel, subject, space, pages, BATCH);
         });
         refill(kernel, space, pages, entry);
-        between(&mut next, "xen-munmap", subject.name(), pages, || {
+        run_between_marks(&mut next, "xen-munmap", subject.name(), pages, || {
             unmap(kernel, subject, space, 0..pages, BATCH, Unmap::default());
         });
         refill(kernel, space, pages, entry);
@@ -35,14 +36,16 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
     for pages in [8 * 512, 32 * 512] {
         for exit in EXITS {
             let space = kernel.build(true, true, pages, entry);
-            between(&mut next, "xen-exit", exit.name(), pages, || exit.run(kernel, space));
+            run_between_marks(&mut next, "xen-exit", exit.name(), pages, || {
+                exit.run(kernel, space)
+            });
         }
     }
     report.ok("page tables changed between marks");
 }
 
 /// Runs an operation between two marks, and reports it.
-fn between(
+fn run_between_marks(
     next: &mut u64,
     case: &'static str,
     subject: &'static str,

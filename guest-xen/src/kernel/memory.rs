@@ -99,11 +99,11 @@ impl Memory {
         self.words(at.table()).map_or(Entry::EMPTY, |words| entry_at(words, at.index()))
     }
 
-    /// Returns the L1 table of an address, or frame 0 if there is none.
+    /// Returns the L1 table of an address, or frame 0 if the address has no L1 table.
     pub(crate) fn lowest(&self, space: Space, virt: u64) -> Pfn {
-        let (mut table, mut level) = (space.root, space.levels);
+        let (mut table, mut level) = (space.root, space.root_level);
         while let Some(below) = level.below() {
-            let index = to_usize(virt / level.entry_bytes().0) % ENTRIES;
+            let index = to_usize(virt / level.entry_span().0) % ENTRIES;
             let entry = self.words(table).map_or(Entry::EMPTY, |words| entry_at(words, index));
             table = entry.frame(Level::L1).unwrap_or(Pfn::ZERO);
             level = below;
@@ -119,11 +119,11 @@ impl Tables for Memory {
 }
 
 impl MachineTables for Memory {
-    fn window(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
+    fn direct_map_entry(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
         let virt = self.virt(frame)?;
         let (mut table, mut level) = (self.root, Level::L4);
         loop {
-            let index = to_usize(virt / level.entry_bytes().0) % ENTRIES;
+            let index = to_usize(virt / level.entry_span().0) % ENTRIES;
             let entry = entry_at(self.words(table)?, index);
             let Some(below) = level.below() else {
                 return Some((EntryAddr::new(table, index), entry));

@@ -17,10 +17,11 @@ const VCPU_OP: u64 = 24;
 const INITIALISE: u64 = 0;
 const UP: u64 = 1;
 const OTHER: u64 = 1;
-/// `VGCF_in_kernel`. Not `VGCF_online`: `VCPUOP_up` would find nothing to do.
+/// `VGCF_in_kernel`. `VGCF_online` is not set, because `VCPUOP_up` would not start a CPU that is
+/// online already.
 const IN_KERNEL: u64 = 1 << 2;
 
-/// Pages that are written to, at most.
+/// The largest number of pages that are written to.
 pub(crate) const PAGES: usize = 16 << 10;
 
 /// `struct vcpu_guest_context`

@@ -4,7 +4,7 @@ use super::case::{drop_tables, refill};
 use super::console::Console;
 use super::figures::Race;
 use super::other;
-use super::space::{Kernel, Told};
+use super::space::{Kernel, UnmappedCounts};
 use super::subject::{Subject, unmap};
 use core::fmt::Write;
 use hotmem_guest::report::Report;
@@ -21,15 +21,16 @@ const PAGES: usize = 512;
 const WRITES_A_ROUND: u64 = 250;
 const WRITES_A_FLUSH: u64 = 5;
 
-/// Returns the entry of a page; every second page was read before.
+/// Returns the entry of a page. Every second entry has the Accessed flag.
 fn entry(kernel: &Kernel, number: usize) -> Entry {
     let page = Entry::new(kernel.page(number), Flags::PRESENT | Flags::USER | Flags::WRITABLE);
     if number.is_multiple_of(2) { page.with(Flags::ACCESSED) } else { page }
 }
 
-/// Races until the other CPU has written `enough` times while pages were unmapped. Hotmem must not
-/// lose a Dirty bit. Reading entries first must lose some; otherwise the race proves nothing. If it
-/// has lost none, the most likely batch size is continued up to a hundred times as long.
+/// Races until the other CPU has written `enough` times while pages were unmapped. Hotmem must lose
+/// no Dirty flag. The subject that reads entries before it clears them must lose some flags,
+/// because the race proves nothing otherwise. While it has lost no flag, the batch size with which
+/// a loss is most likely is raced up to a hundred times as long.
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64) {
     let space = kernel.build(false, false, PAGES, |_, _| Entry::EMPTY);
     let mut lost_by_reading = 0;
@@ -44,7 +45,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64
                 || (proves_nothing(lost) && rounds < 100 * most_rounds)
             {
                 refill(kernel, space, PAGES, entry);
-                kernel.pool.told = Told::default();
+                kernel.pool.unmapped_counts = UnmappedCounts::default();
                 other::begin(super::space::BASE, PAGES);
                 let before = other::writes();
                 while other::writes() == before {
@@ -57,8 +58,8 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64
                 let dirty = &kernel.pool.dirty[..PAGES];
                 let unseen = |(page, dirty): (usize, &bool)| !dirty && other::wrote(page);
                 lost += dirty.iter().enumerate().filter(|&page| unseen(page)).count() as u64;
-                // A page that is not reported counts as lost too.
-                lost += (PAGES as u64).abs_diff(kernel.pool.told.pages);
+                // A page that the owner does not receive counts as lost too.
+                lost += (PAGES as u64).abs_diff(kernel.pool.unmapped_counts.pages);
                 rounds += 1;
             }
             let race = Race { subject: subject.name(), batch, rounds, writes, lost };

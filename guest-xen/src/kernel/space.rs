@@ -12,15 +12,15 @@ use hotmem_pgtable::{
     VirtRange, entry_at,
 };
 use hotmem_xen::{
-    Command, Config, DomId, Grants, HypercallBuffer, Hypervisor, MachineTables, MmuExtOp,
-    MmuUpdate, Syscall, XenPv,
+    Command, Config, DomId, GrantDetection, HypercallBuffer, Hypervisor, MachineTables, MmuExtOp,
+    MmuUpdate, SyscallHypervisor, XenPv,
 };
 
 /// The address of the pages: the start of the third root entry.
 pub(crate) const BASE: u64 = 2 << 39;
 /// This kernel maps no grants.
-pub(crate) const CONFIG: Config = Config::new(Grants::vouched_absent());
-const PAGE_BYTES: Bytes = Bytes::kib(4);
+pub(crate) const CONFIG: Config = Config::new(GrantDetection::assume_absent());
+const PAGE_BYTES: Bytes = Bytes(4 << 10);
 
 /// The number of frames for tables; the others are mapped as pages.
 const TABLES: usize = FRAMES - super::other::PAGES;
@@ -37,20 +37,20 @@ pub(crate) struct Kernel {
     pub(crate) read: [Entry; ENTRIES],
 }
 
-/// Frames for tables, and the record of reported pages.
+/// Frames for tables, and the record of unmapped pages.
 pub(crate) struct Pool {
     free: [Pfn; TABLES],
     left: usize,
-    pub(crate) told: Told,
-    /// Whether each page was reported dirty.
+    pub(crate) unmapped_counts: UnmappedCounts,
+    /// Whether each page was unmapped dirty.
     pub(crate) dirty: [bool; super::other::PAGES],
-    /// The current run of pages that are reported one by one.
+    /// The current run of pages that are added one by one.
     run: Option<Run>,
 }
 
-/// A summary of the reported pages.
+/// The counts of unmapped pages.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Told {
+pub(crate) struct UnmappedCounts {
     pub(crate) pages: u64,
     pub(crate) dirty: u64,
 }
@@ -59,17 +59,17 @@ static mut KERNEL: core::mem::MaybeUninit<Kernel> = core::mem::MaybeUninit::unin
 
 impl Kernel {
     /// # Safety
-    /// Called once.
+    /// This is called only one time.
     pub(crate) unsafe fn new(memory: Memory) -> &'static mut Kernel {
         let kernel = (&raw mut KERNEL).cast::<Kernel>();
-        // SAFETY: nothing else uses the static, because the caller guarantees that this is called
-        // once. It is written field by field, because it is too large for the stack.
+        // SAFETY: nothing else uses the static, because the caller guarantees that this is the
+        // only call. The static is written field by field, because it is too large for the stack.
         unsafe {
             (&raw mut (*kernel).memory).write(memory);
-            (&raw mut (*kernel).xen).write(Timed::new(Syscall::new()));
+            (&raw mut (*kernel).xen).write(Timed::new(SyscallHypervisor::new()));
             (&raw mut (*kernel).pool.free).write([Pfn::ZERO; TABLES]);
             (&raw mut (*kernel).pool.left).write(0);
-            (&raw mut (*kernel).pool.told).write(Told::default());
+            (&raw mut (*kernel).pool.unmapped_counts).write(UnmappedCounts::default());
             (&raw mut (*kernel).pool.run).write(None);
             (&raw mut (*kernel).pool.dirty).write([false; super::other::PAGES]);
             (&raw mut (*kernel).batch).write(Batch::new());
@@ -138,8 +138,8 @@ impl Kernel {
     }
 
     /// Makes a frame read-only, as a table must be, or writable.
-    pub(crate) fn set_window(&mut self, frame: Pfn, writable: bool) {
-        let Some((at, entry)) = self.memory.window(frame) else {
+    pub(crate) fn set_writable(&mut self, frame: Pfn, writable: bool) {
+        let Some((at, entry)) = self.memory.direct_map_entry(frame) else {
             super::stop::give_up("a frame that is not mapped")
         };
         let bits = entry.bits() & !Flags::WRITABLE.bits();
@@ -173,15 +173,15 @@ impl Kernel {
             for index in 0..ENTRIES.min(pages - first) {
                 self.write(table, index, entry(self, first + index));
             }
-            self.set_window(table, false);
+            self.set_writable(table, false);
             if pins_l1 {
                 self.pin(Level::L1, table);
             }
             self.write(directory, first / ENTRIES, link(table));
         }
         self.write(pointers, 0, link(directory));
-        self.set_window(directory, false);
-        self.set_window(pointers, false);
+        self.set_writable(directory, false);
+        self.set_writable(pointers, false);
         let index = to_usize(BASE >> 39);
         let root = if own_root { self.table() } else { self.memory.root };
         if own_root {
@@ -191,7 +191,7 @@ impl Kernel {
             let user_root = self.table();
             for root in [root, user_root] {
                 self.write(root, index, link(pointers));
-                self.set_window(root, false);
+                self.set_writable(root, false);
                 self.pin(Level::L4, root);
             }
             return Space::new(root, Level::L4).with_user_root(user_root);
@@ -201,7 +201,7 @@ impl Kernel {
         Space::new(root, Level::L4)
     }
 
-    /// Returns the addresses of the entries of these pages. Looks each table up once.
+    /// Returns the addresses of the entries of these pages. Looks up each table one time.
     pub(crate) fn entries(
         &self,
         space: Space,
@@ -259,8 +259,8 @@ impl Pool {
         self.free.get(self.left).copied()
     }
 
-    /// Reports a single unmapped page, and joins pages into runs.
-    pub(crate) fn tell(&mut self, virt: u64, entry: Entry) {
+    /// Adds a single unmapped page, and joins pages into runs.
+    pub(crate) fn add_page(&mut self, virt: u64, entry: Entry) {
         if let Some(run) = &mut self.run
             && run.virt.last() + 1 == virt
             && run.entry.bits() + run.virt.bytes().0 == entry.bits()
@@ -274,7 +274,7 @@ impl Pool {
         self.run = virt.map(|virt| Run { virt, entry, level: Level::L1 });
     }
 
-    /// Ends the reports of single pages.
+    /// Passes on the last run of single pages.
     pub(crate) fn finish(&mut self) {
         if let Some(run) = self.run.take() {
             self.unmapped(run);
@@ -285,8 +285,8 @@ impl Pool {
 impl Owner for Pool {
     fn unmapped(&mut self, run: Run) {
         let pages = run.virt.bytes().frames();
-        self.told.pages += pages;
-        self.told.dirty += if run.is_dirty() { pages } else { 0 };
+        self.unmapped_counts.pages += pages;
+        self.unmapped_counts.dirty += if run.is_dirty() { pages } else { 0 };
         let first = to_usize(run.virt.start().wrapping_sub(BASE) / PAGE_BYTES.0);
         let last = first.saturating_add(to_usize(pages));
         if let Some(dirty) = self.dirty.get_mut(first..last) {

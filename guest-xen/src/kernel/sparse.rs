@@ -4,10 +4,10 @@
 use super::case::{drop_tables, entry, measure};
 use super::console::Console;
 use super::figures::Figure;
-use super::space::{BASE, CONFIG, Kernel, Told};
+use super::space::{BASE, CONFIG, Kernel, UnmappedCounts};
 use hotmem_addr::Bytes;
 use hotmem_guest::report::Report;
-use hotmem_pgtable::{Covered, ENTRIES, Entry, Unmap, VirtRange};
+use hotmem_pgtable::{CoveredTables, ENTRIES, Entry, Unmap, VirtRange};
 use hotmem_xen::Config;
 
 /// The number of L1 tables of the range.
@@ -37,29 +37,30 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, runs: u64) 
         let (entries, dirty) = (pages.clone().count(), pages.filter(|page| page % 2 == 0).count());
         for _ in 0..runs {
             for (subject, tables, range) in [
-                ("tables kept", Covered::Keep, directory_too),
-                ("tables freed", Covered::Free, tables_alone),
-                ("directory freed", Covered::Free, directory_too),
-                ("hotmem", Covered::Cheapest, directory_too),
+                ("tables kept", CoveredTables::Keep, directory_too),
+                ("tables freed", CoveredTables::Free, tables_alone),
+                ("directory freed", CoveredTables::Free, directory_too),
+                ("hotmem", CoveredTables::Cheapest, directory_too),
             ] {
                 let each = |kernel: &Kernel, page| {
                     if is_mapped(page) { entry(kernel, page) } else { Entry::EMPTY }
                 };
                 let space = kernel.build(false, true, TABLES * ENTRIES, each);
-                let told = measure(kernel, Figure::of(case, subject, 512, entries), |kernel| {
-                    let (mut page_tables, pool) = kernel.tables(space, config);
-                    let how = Unmap { tables, ..Unmap::default() };
-                    super::stop::must("unmap_range", page_tables.unmap_range(range, how, pool));
-                });
-                let expected = Told { pages: entries as u64, dirty: dirty as u64 };
-                wrong += u32::from(told != expected);
+                let unmapped_counts =
+                    measure(kernel, Figure::of(case, subject, 512, entries), |kernel| {
+                        let (mut page_tables, pool) = kernel.tables(space, config);
+                        let how = Unmap { tables, ..Unmap::default() };
+                        super::stop::must("unmap_range", page_tables.unmap_range(range, how, pool));
+                    });
+                let expected = UnmappedCounts { pages: entries as u64, dirty: dirty as u64 };
+                wrong += u32::from(unmapped_counts != expected);
                 drop_tables(kernel, space, config);
             }
         }
     }
     if wrong == 0 {
-        report.ok("sparse tables unmapped, all pages reported");
+        report.ok("sparse tables unmapped, all pages received");
     } else {
-        report.not_ok(format_args!("{wrong} sparse ranges reported wrong pages"));
+        report.not_ok(format_args!("{wrong} sparse ranges unmapped wrong pages"));
     }
 }

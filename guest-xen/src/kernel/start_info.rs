@@ -19,7 +19,7 @@ pub(crate) struct StartInfo {
 }
 
 impl StartInfo {
-    /// Returns the command line, as far as it is text.
+    /// Returns the command line, or an empty line if it is not UTF-8.
     pub(crate) fn command_line(&self) -> &str {
         let len = self.cmd_line.iter().position(|&byte| byte == 0).unwrap_or(self.cmd_line.len());
         core::str::from_utf8(&self.cmd_line[..len]).unwrap_or_default()

@@ -6,14 +6,14 @@ use super::stop::must;
 use core::arch::asm;
 use core::ops::Range;
 use hotmem_addr::Bytes;
-use hotmem_pgtable::{Change, Covered, Entry, EntryAddr, Flags, Space, Unmap, VirtRange};
+use hotmem_pgtable::{Change, CoveredTables, Entry, EntryAddr, Flags, Space, Unmap, VirtRange};
 use hotmem_xen::{Command, Config, DomId, MmuExtOp, MmuUpdate};
 
 /// A way to change entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// An exchange of each entry, which traps and is emulated.
-    Before,
+    TrappingExchange,
     /// Read first, then cleared by batches of plain updates: not atomic.
     ReadThenClear,
     /// By hotmem-pgtable and hotmem-xen.
@@ -21,12 +21,12 @@ pub(crate) enum Subject {
 }
 
 pub(crate) const SUBJECTS: [Subject; 3] =
-    [Subject::Before, Subject::ReadThenClear, Subject::Hotmem];
+    [Subject::TrappingExchange, Subject::ReadThenClear, Subject::Hotmem];
 
 impl Subject {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Subject::Before => "before",
+            Subject::TrappingExchange => "before",
             Subject::ReadThenClear => "read-then-clear",
             Subject::Hotmem => "hotmem",
         }
@@ -81,10 +81,10 @@ pub(crate) fn unmap(
     how: Unmap,
 ) {
     match subject {
-        Subject::Before => {
+        Subject::TrappingExchange => {
             for (page, at) in pages.clone().zip(kernel.entries(space, pages)) {
                 let entry = exchange(kernel, at, Entry::EMPTY);
-                kernel.pool.tell(BASE + page as u64 * 4096, entry);
+                kernel.pool.add_page(BASE + page as u64 * 4096, entry);
             }
             kernel.pool.finish();
             kernel.ext(MmuExtOp::flush_all());
@@ -99,7 +99,7 @@ pub(crate) fn unmap(
         Subject::Hotmem => {
             let config = Config { batch, cpus: 2, ..CONFIG };
             let (mut tables, pool) = kernel.tables(space, config);
-            let how = Unmap { tables: Covered::Keep, ..how };
+            let how = Unmap { tables: CoveredTables::Keep, ..how };
             must("unmap_range", tables.unmap_range(range(pages), how, pool));
         }
     }
@@ -115,7 +115,7 @@ fn clear_after_reading(kernel: &mut Kernel, space: Space, first: usize, count: u
     let updates = kernel.entries(space, pages).map(clear);
     kernel.update(updates, DomId::SELF, count);
     for (index, &entry) in kernel.read[..count].iter().enumerate() {
-        kernel.pool.tell(BASE + (first + index) as u64 * 4096, entry);
+        kernel.pool.add_page(BASE + (first + index) as u64 * 4096, entry);
     }
 }
 
@@ -129,9 +129,9 @@ pub(crate) fn protect(
 ) {
     let change = must("a change", Change::new(Flags::empty(), Flags::WRITABLE));
     match subject {
-        Subject::Before => {
+        Subject::TrappingExchange => {
             for at in kernel.entries(space, 0..pages) {
-                let new = change.of(kernel.entry(at));
+                let new = change.apply(kernel.entry(at));
                 exchange(kernel, at, new);
             }
             kernel.ext(MmuExtOp::flush_all());
@@ -139,7 +139,7 @@ pub(crate) fn protect(
         Subject::ReadThenClear => {
             let updates = kernel
                 .read(space, 0..pages)
-                .map(|(at, entry)| MmuUpdate::new(at, Command::Normal, change.of(entry)));
+                .map(|(at, entry)| MmuUpdate::new(at, Command::Normal, change.apply(entry)));
             kernel.update(updates, DomId::SELF, batch);
             kernel.ext(MmuExtOp::flush_all());
         }

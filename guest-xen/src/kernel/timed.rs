@@ -2,17 +2,17 @@
 
 use super::hypercall::cycles;
 use core::ops::{Deref, DerefMut};
-use hotmem_xen::{BatchRefused, DomId, Errno, Hypervisor, MmuExtOp, MmuUpdate, Syscall};
+use hotmem_xen::{BatchRefused, DomId, Errno, Hypervisor, MmuExtOp, MmuUpdate, SyscallHypervisor};
 
 /// Hypercalls whose cycles are counted.
 pub(crate) struct Timed {
-    xen: Syscall,
+    xen: SyscallHypervisor,
     cycles: u64,
     flushes: u64,
 }
 
 impl Timed {
-    pub(crate) fn new(xen: Syscall) -> Timed {
+    pub(crate) fn new(xen: SyscallHypervisor) -> Timed {
         Timed { xen, cycles: 0, flushes: 0 }
     }
 
@@ -41,7 +41,7 @@ impl Timed {
         self.time(|xen| unsafe { xen.call(number, args) })
     }
 
-    fn time<R>(&mut self, call: impl FnOnce(&mut Syscall) -> R) -> R {
+    fn time<R>(&mut self, call: impl FnOnce(&mut SyscallHypervisor) -> R) -> R {
         let start = cycles();
         let result = call(&mut self.xen);
         self.cycles += cycles() - start;
@@ -50,15 +50,15 @@ impl Timed {
 }
 
 impl Deref for Timed {
-    type Target = Syscall;
+    type Target = SyscallHypervisor;
 
-    fn deref(&self) -> &Syscall {
+    fn deref(&self) -> &SyscallHypervisor {
         &self.xen
     }
 }
 
 impl DerefMut for Timed {
-    fn deref_mut(&mut self) -> &mut Syscall {
+    fn deref_mut(&mut self) -> &mut SyscallHypervisor {
         &mut self.xen
     }
 }

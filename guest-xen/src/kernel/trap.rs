@@ -51,8 +51,8 @@ pub(crate) unsafe fn store(address: u64, value: u64) -> bool {
 }
 
 // Xen pushes rcx and r11 above the processor's own frame (error code, rip, cs, rflags, rsp, ss),
-// with the privilege level taken out of cs; `iretq` wants the one that a PV kernel has. Any other
-// page fault is a fault of the kernel's.
+// and clears the privilege level in cs. `iretq` needs the privilege level of a PV kernel there. Any
+// other page fault is an error of the kernel.
 global_asm!(
     r#"
     .section .text.trap, "ax"

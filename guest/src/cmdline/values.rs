@@ -2,12 +2,12 @@
 
 use hotmem::Bytes;
 
-/// How much plugged memory to touch.
+/// The amount of plugged memory to touch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Touch {
     /// At most this much in total.
     UpTo(Bytes),
-    /// All that can be allocated.
+    /// All memory that can be allocated.
     All,
 }
 
@@ -18,20 +18,21 @@ pub struct Faults {
     pub set: Bytes,
     /// The number of times that a CPU allocates and frees the set in a burst.
     pub rounds: u32,
-    /// The number of bursts that are measured. One more burst comes before them.
+    /// The number of bursts that are measured. Before them, each CPU makes one burst that is not
+    /// measured.
     pub bursts: u32,
     /// The time between two bursts of a CPU, in milliseconds.
     pub rest_ms: u32,
 }
 
-/// What happens to touched frames when a shrink needs them.
+/// How touched frames are treated when their memory is unplugged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Release {
     /// They are migrated (`off`).
     Never,
     /// They are checked and freed (`on`).
     Checked,
-    /// They are freed as they are (`unchecked`).
+    /// They are freed without a check (`unchecked`).
     Unchecked,
 }
 
@@ -49,7 +50,7 @@ pub enum WorkAt {
 /// How plugged memory is put online. The names are those of Linux's memory blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Online {
-    /// Present, but not given to the allocator.
+    /// The memory stays offline.
     Offline,
     /// Online as the engine's policy decides.
     Online,
@@ -91,12 +92,12 @@ pub enum Namespace {
     SystemRam,
 }
 
-/// Where descriptors of persistent memory lie.
+/// The memory that contains the descriptors of persistent memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DescriptorPlace {
-    /// On the device itself.
+    /// The device itself.
     Device,
-    /// In ordinary memory.
+    /// RAM.
     Memory,
 }
 
@@ -107,10 +108,10 @@ pub enum ExitWhen {
     Boot,
     /// After this many resizes have reached their target.
     Resizes(u32),
-    /// Once this much is plugged and requested.
+    /// When this size is requested and plugged.
     Size(Bytes),
     /// When persistent memory has been bound as often as requested.
     Nvdimm,
-    /// Never: whoever started the machine ends it.
+    /// Never. The program that started the machine ends it.
     Never,
 }

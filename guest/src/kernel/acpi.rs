@@ -15,7 +15,7 @@ use hotmem_directmap::Caching;
 use hotmem_guest::nfit::{NfitError, PersistentRanges};
 use hotmem_guest::srat::memory_affinities;
 
-/// What the kernel reads from the ACPI tables.
+/// The values that the kernel reads from the ACPI tables.
 pub(crate) struct Firmware {
     /// Enabled processors.
     pub(crate) cpus: Cpus,
@@ -23,7 +23,7 @@ pub(crate) struct Firmware {
     pub(crate) ecam: Option<EcamArea>,
     /// The I/O port of the status register of general-purpose events, if the FADT names one.
     pub(crate) gpe_port: Option<u16>,
-    /// The nodes of boot memory. Memory that no table mentions belongs to node 0.
+    /// The nodes of boot memory. Memory that no table mentions is on node 0.
     pub(crate) nodes: MemoryNodes,
     /// The total size of all hot-pluggable ranges.
     pub(crate) hot_pluggable: Bytes,

@@ -1,10 +1,10 @@
-//! Drives QEMU's registers for PCI hot-plug by ACPI, which QEMU's PCs use unless they are
-//! configured for PCI Express hot-plug.
+//! Drives QEMU's registers of ACPI hotplug for PCI. QEMU's PCs use ACPI hotplug by default; the
+//! alternative is native PCI Express hotplug.
 //!
 //! QEMU's AML handles general-purpose event 1 by these registers (QEMU,
 //! docs/specs/acpi_pci_hotplug.rst). This kernel has no AML interpreter, so it accesses the
-//! registers itself. QEMU numbers buses in its own way in these registers; the kernel learns which
-//! port has which number when a device appears.
+//! registers itself. QEMU's bus numbers in these registers are not PCI bus numbers. The kernel
+//! finds the number of a port when a device appears in the port.
 
 use super::pci::{Buses, MAX_PORTS};
 use x86_64::instructions::port::Port;
@@ -62,8 +62,9 @@ impl AcpiHotplug {
         Some(AcpiHotplug { gpe_port: gpe_port?, has_pending_removal: false, ports })
     }
 
-    /// Returns the changes since the last call, and repeats removals that were put off by
-    /// [`try_again`](Self::try_again). Costs one read of a port if there are none.
+    /// Returns the changes since the last call, and the removals that
+    /// [`try_again`](Self::try_again) has postponed. If there are none, the call reads only one I/O
+    /// port.
     pub(crate) fn changes(&mut self) -> impl Iterator<Item = Change> + use<> {
         let mut gpe_port = Port::<u8>::new(self.gpe_port);
         // SAFETY: reading the status has no effect.
@@ -80,8 +81,8 @@ impl AcpiHotplug {
         })
     }
 
-    /// Returns the ports that have a device now and had none before. If there is exactly one such
-    /// port, records `bus` as its bus number.
+    /// Returns the ports that have a device now and had no device before. If there is exactly one
+    /// such port, records `bus` as its bus number.
     pub(crate) fn find_new_ports(&mut self, bus: u32, buses: &Buses) -> [bool; MAX_PORTS] {
         let mut new = [false; MAX_PORTS];
         for (number, (port, new)) in self.ports.iter_mut().zip(&mut new).enumerate() {

@@ -49,7 +49,7 @@ pub(crate) struct Target {
     /// The reason for a delay that was reported last.
     pub(crate) pending: Option<Pending>,
     /// The driver's count of postponed operations that [`Attached::take_failed_removal`] read last.
-    pub(crate) seen_put_off: u64,
+    pub(crate) seen_postponed: u64,
 }
 
 impl Attached {
@@ -71,7 +71,7 @@ impl Attached {
             interrupted: false,
             reached: is_at_target,
             pending: None,
-            seen_put_off: 0,
+            seen_postponed: 0,
         };
         let memory = HotplugMemory::new(online, BUDGET);
         Attached { device, memory, target, port, interrupt, zone: None, queue }
@@ -89,8 +89,8 @@ impl Attached {
     /// Returns whether the driver waits for memory that it failed to remove, and has failed again
     /// since the last call.
     pub(crate) fn take_failed_removal(&mut self) -> bool {
-        let put_off = self.driver().statistics().put_off;
-        let is_new = core::mem::replace(&mut self.target.seen_put_off, put_off) != put_off;
+        let postponed = self.driver().statistics().postponed;
+        let is_new = core::mem::replace(&mut self.target.seen_postponed, postponed) != postponed;
         is_new && matches!(self.driver().status(), Status::Pending(Pending::Memory(_)))
     }
 
@@ -112,7 +112,8 @@ impl Attached {
     pub(crate) fn set_target(&mut self, since_us: u64, plugged: Bytes, requests: u64) {
         let size = self.driver().config().requested();
         if size != self.target.size {
-            let (interrupted, seen_put_off) = (self.interrupt.is_pending, self.target.seen_put_off);
+            let (interrupted, seen_postponed) =
+                (self.interrupt.is_pending, self.target.seen_postponed);
             let (reached, pending) = (false, None);
             self.target = Target {
                 size,
@@ -122,7 +123,7 @@ impl Attached {
                 interrupted,
                 reached,
                 pending,
-                seen_put_off,
+                seen_postponed,
             };
         }
         self.interrupt.is_pending = false;
@@ -176,6 +177,6 @@ impl Attached {
         drop(self.device);
         // SAFETY: `self.queue` was allocated when the device was started. Dropping the device has
         // reset it, so it does not access the frames any more, and freeing them cannot fail.
-        let _ = unsafe { FRAMES.free_raw_filled(self.queue) };
+        let _ = unsafe { FRAMES.fill_and_free_raw(self.queue) };
     }
 }

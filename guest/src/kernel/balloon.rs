@@ -14,12 +14,12 @@ use hotmem::{Bytes, PfnRange};
 use hotmem_guest::cmdline::Options;
 use hotmem_guest::event::Event;
 use hotmem_virtio::balloon::{
-    Counters, Device, Driver, EngineMemory, Failure, Features, Memory, Pending, Poison, Progress,
-    Queue, Status, Wanted,
+    BalloonOptions, Counters, Device, Driver, EngineMemory, Failure, Features, Memory, Pending,
+    Poison, Progress, Queue, Status,
 };
 use virtio_drivers::transport::DeviceType;
 
-/// The kernel's memory that is in the balloon, in at most 128 pieces.
+/// The kernel's memory that is in the balloon, in at most 128 ranges.
 pub(crate) type BalloonMemory = EngineMemory<'static, ThisCpu, 128>;
 
 /// The device, and the state that was last reported to the host program.
@@ -57,15 +57,18 @@ impl Balloon {
         let mut features = Features::all();
         features.set(Features::PAGE_REPORTING, options.reports);
         let poison = options.poison.map_or(Poison::None, Poison::Filled);
-        let wanted = Wanted { features, poison, patience: Driver::PATIENCE };
-        let mut device = Device::new(transport, shared, wanted).map_err(DeviceError::Balloon)?;
+        let balloon_options =
+            BalloonOptions { features, poison, answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT };
+        let mut device =
+            Device::new(transport, shared, balloon_options).map_err(DeviceError::Balloon)?;
         if wiring == Wiring::Polled {
             Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
         }
         let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
         // An idle kernel does not need its free memory, so all of it may be reported.
         let rate = options.report_rate;
-        let settings = Settings { keep_free: Bytes::ZERO, rate, ..Settings::default() };
+        let settings =
+            Settings { keep_free: Bytes::ZERO, max_per_second: rate, ..Settings::default() };
         memory
             .report(device.driver().features(), poison, settings)
             .map_err(DeviceError::Reporter)?;
@@ -116,7 +119,7 @@ impl Balloon {
         let hinted = memory.hinted_frames();
         memory.need(frames);
         let may_deflate = self.driver().features().contains(Features::DEFLATE_ON_OOM);
-        let will_return = may_deflate && frames > 0 && memory.held() > 0;
+        let will_return = may_deflate && frames > 0 && memory.inflated_frames() > 0;
         if !will_return {
             memory.need(0);
         }
@@ -126,7 +129,7 @@ impl Balloon {
     /// Returns an event if the balloon's state has changed since the last call. Reported memory is
     /// summed up until the driver is `idle`.
     pub(crate) fn next_event(&mut self, idle: bool) -> Option<Event<'_>> {
-        let (target, held) = (self.driver().target(), self.driver().held());
+        let (target, held) = (self.driver().target(), self.driver().inflated_frames());
         if target != self.target {
             (self.target, self.reached) = (target, false);
         }
@@ -172,7 +175,7 @@ impl Balloon {
 
 /// Returns whether the balloon is returning memory because the kernel has run out of it.
 pub(crate) fn is_returning_memory(memory: &BalloonMemory) -> bool {
-    memory.wanted_back().needed > 0 && memory.held() > 0
+    memory.deflate_request().needed > 0 && memory.inflated_frames() > 0
 }
 
 fn bytes_of(frames: u64) -> Bytes {

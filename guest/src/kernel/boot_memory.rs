@@ -15,7 +15,8 @@ pub(crate) const MAX_ENTRIES: usize = 128;
 /// The maximal number of modules.
 pub(crate) const MAX_MODULES: usize = 16;
 
-/// The number of page tables kept to map the ACPI tables, which may lie far from all RAM.
+/// The number of page tables that are reserved to map the ACPI tables, whose addresses may be far
+/// from those of RAM.
 const ACPI_PAGE_TABLES: u64 = 8;
 
 /// The first MiB, which holds firmware data and the loader's tables.

@@ -20,8 +20,8 @@ use hotmem::{AllocRequest, Pfn, PfnRange, Platform};
 use hotmem_guest::pattern;
 use hotmem_guest::to_usize;
 
-/// The maximal number of pieces that a CPU holds, and their sizes in frames.
-const MAX_PIECES: u64 = 16;
+/// The maximal number of allocations that a CPU holds, and their sizes in frames.
+const MAX_HELD: u64 = 16;
 const SIZES: [u64; 8] = [1, 1, 2, 3, 8, 17, 64, 512];
 
 /// Whether the other CPUs must not allocate frames. The CPU that boots sets the flag before it
@@ -44,7 +44,7 @@ pub(crate) fn run(cpu: usize) -> ! {
     let seed = pattern::mix(cpu as u64);
     let mut random = seed;
     let mut writer = Writer::new(cpu);
-    let mut held = [PfnRange::EMPTY; to_usize(MAX_PIECES)];
+    let mut held = [PfnRange::EMPTY; to_usize(MAX_HELD)];
     loop {
         quiesce::answer(cpu, || {
             held.iter_mut().for_each(|frames| {
@@ -57,7 +57,7 @@ pub(crate) fn run(cpu: usize) -> ! {
             continue;
         }
         random = pattern::mix(random);
-        let frames = &mut held[to_usize(random % MAX_PIECES)];
+        let frames = &mut held[to_usize(random % MAX_HELD)];
         if frames.is_empty() {
             *frames = allocate_filled(
                 AllocRequest::frames(SIZES[to_usize(random >> 32 & 7)]).movable(),
@@ -120,7 +120,7 @@ pub(crate) fn check_and_free(frames: PfnRange, seed: u64) {
     }
     let freed = in_engine(|| {
         // SAFETY: `allocate_filled` has allocated the frames, and nothing refers to them any more.
-        unsafe { FRAMES.free_raw_filled(frames) }
+        unsafe { FRAMES.fill_and_free_raw(frames) }
     });
     if let Err(error) = freed {
         give_up(format_args!("the engine refused to take frames back: {error}"));

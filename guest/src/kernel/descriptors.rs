@@ -21,11 +21,11 @@ use hotmem_memmap::{Compound, Kind, MapLayout, Memmap, Slots};
 
 /// The kind of memory in the descriptors of unused frames.
 const KIND: Kind = Kind::Generic;
-/// The number of frames (8 GiB) whose descriptors are written before the watchdog is told of
-/// progress.
+/// The number of frames (8 GiB) whose descriptors are written between two reports of progress to
+/// the watchdog.
 const FRAMES_AT_ONCE: u64 = 64 * SECTION_FRAMES as u64;
 
-/// A frame with a wrong descriptor.
+/// A frame with an incorrect descriptor.
 pub(crate) struct WrongDescriptor(Pfn);
 
 /// Which descriptors to check.
@@ -65,7 +65,7 @@ impl Engine {
         let mut checked = 0;
         let mut from = Pfn::ZERO;
         while let Some(run) = next_run(&self.hotplug, from) {
-            for part in run.sections() {
+            for part in run.chunks(SECTION_FRAMES as u64) {
                 let (first, last) = (part.start().number(), part.end().number() - 1);
                 let sampled = [first, first + mix(first) % part.frames(), last];
                 let (every, sampled) = match extent {
@@ -101,13 +101,14 @@ impl Engine {
         for node in self.hotplug.nodes() {
             for zone in Zone::ALL {
                 self.hotplug.online_runs(node, zone, |run| {
-                    let mut rest = run;
-                    while !rest.is_empty() {
-                        let (part, state) = self.hotplug.state_at(rest.start(), rest.end());
+                    let mut remaining = run;
+                    while !remaining.is_empty() {
+                        let (part, state) =
+                            self.hotplug.state_at(remaining.start(), remaining.end());
                         if !is_ram(state) {
                             check(part);
                         }
-                        rest = rest.split_at(part.end()).1;
+                        remaining = remaining.split_at(part.end()).1;
                     }
                 });
             }
@@ -168,13 +169,13 @@ fn next_run(
     from: Pfn,
 ) -> Option<PfnRange> {
     let first = |region: PfnRange| {
-        let mut rest = region.split_at(from).1;
-        while !rest.is_empty() {
-            let (run, state) = hotplug.state_at(rest.start(), rest.end());
+        let mut remaining = region.split_at(from).1;
+        while !remaining.is_empty() {
+            let (run, state) = hotplug.state_at(remaining.start(), remaining.end());
             if is_ram(state) {
                 return Some(run);
             }
-            rest = rest.split_at(run.end()).1;
+            remaining = remaining.split_at(run.end()).1;
         }
         None
     };
@@ -187,19 +188,20 @@ fn next_hole(
     from: Pfn,
 ) -> Option<PfnRange> {
     let first = |within: PfnRange, wanted: fn(State) -> bool| {
-        let mut rest = within;
-        while !rest.is_empty() {
-            let (run, state) = hotplug.state_at(rest.start(), rest.end());
+        let mut remaining = within;
+        while !remaining.is_empty() {
+            let (run, state) = hotplug.state_at(remaining.start(), remaining.end());
             if wanted(state) {
                 return Some(run);
             }
-            rest = rest.split_at(run.end()).1;
+            remaining = remaining.split_at(run.end()).1;
         }
         None
     };
     let holes = hotplug.regions().filter_map(|(_, region)| {
         let all = region.align_outward(SECTION_FRAMES as u64);
-        let mut sections = all.sections().filter(|&section| first(section, is_ram).is_some());
+        let mut sections =
+            all.chunks(SECTION_FRAMES as u64).filter(|&section| first(section, is_ram).is_some());
         sections.find_map(|section| first(section.split_at(from).1, |state| !is_ram(state)))
     });
     holes.min_by_key(|hole| hole.start())

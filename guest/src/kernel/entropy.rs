@@ -1,4 +1,4 @@
-//! Drives virtio-rng, the simplest virtio device, and asks it once for some bytes.
+//! Drives virtio-rng, the simplest virtio device, and makes one request for random bytes.
 //!
 //! The driver tests transports and interrupts that QEMU's virtio-mem does not support: MMIO and
 //! MSI-X.
@@ -17,7 +17,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 const QUEUE: u16 = 0;
 const QUEUE_SIZE: u32 = 2;
 type Queue = SplitQueue<{ QUEUE_SIZE as usize }>;
-/// The number of bytes to ask for.
+/// The number of requested bytes.
 const ANSWER_BYTES: Bytes = Bytes(64);
 const VERSION_1: u64 = 1 << 32;
 /// The time after which the queue is read even if the device has not interrupted.
@@ -89,7 +89,7 @@ impl Entropy {
         self.interrupted = true;
     }
 
-    /// Returns an event once the device has answered.
+    /// Returns an event if the device has answered.
     pub(crate) fn answer(&mut self, now_us: u64) -> Result<Option<Event<'static>>, DeviceError> {
         let us = now_us.saturating_sub(self.since_us);
         let is_polled = self.wiring == Wiring::Polled;
@@ -114,7 +114,7 @@ impl Entropy {
         // SAFETY: `self.frames` were allocated when the device was started. Dropping the transport
         // has reset the device, so it does not access the frames any more, and freeing them cannot
         // fail.
-        let _ = unsafe { FRAMES.free_raw_filled(self.frames) };
+        let _ = unsafe { FRAMES.fill_and_free_raw(self.frames) };
     }
 }
 

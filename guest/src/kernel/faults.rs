@@ -1,10 +1,11 @@
-//! Runs the workload of will-it-scale's `page_fault1`: in bursts with rests between them, every CPU
-//! but the boot CPU allocates and clears the frames of a working set, and then frees them.
+//! Runs the workload of will-it-scale's `page_fault1` on all CPUs except the boot CPU. In a burst,
+//! a CPU allocates and clears the frames of a working set, and then frees them. Between bursts it
+//! rests.
 //!
 //! During a rest the working set stays free long enough to be reported to the host, so in the next
-//! burst the host must fault its memory in again. Each CPU measures its bursts. The boot CPU
-//! starts the bursts. At the end it sends an event that says how much memory was reported and then
-//! allocated again.
+//! burst the host must fault its memory in again. Each CPU measures its bursts. The boot CPU starts
+//! the bursts. At the end it sends an event with the amount of memory that was reported, and the
+//! amount that was allocated again.
 
 use super::clock::Clock;
 use super::fatal::give_up;
@@ -40,7 +41,7 @@ struct Plan {
 /// The state of a CPU.
 struct Cpu {
     /// The number of bursts that the CPU should have done. Only the CPU that boots writes it.
-    asked: AtomicU32,
+    requested: AtomicU32,
     /// The number of bursts that the CPU has done. The CPU stores it after `us`.
     done: AtomicU32,
     /// The total time of all bursts except the first, in microseconds.
@@ -59,7 +60,7 @@ pub(crate) struct Bursts {
 }
 
 /// Writes to all free memory, so that the host backs all of it. Also sets the plan, which the other
-/// CPUs follow once they start. `nodes` is the number of nodes.
+/// CPUs follow when they start. `nodes` is the number of nodes.
 pub(crate) fn begin(faults: Faults, nodes: u32, clock: Clock) {
     PLAN.call_once(|| Plan { faults, nodes, clock });
     let mut held: Option<PfnRange> = None;
@@ -132,13 +133,14 @@ fn round(frames: u64, node: NodeId, list_frames: PfnRange) {
 }
 
 fn free_frames(frames: PfnRange) {
-    // SAFETY: the callers pass frames that this file has allocated, and pass them once.
-    unsafe { FRAMES.free_raw_filled(frames) }.unwrap_or_else(|error| give_up(error));
+    // SAFETY: this file has allocated the frames, and each caller passes frames that no other call
+    // frees.
+    unsafe { FRAMES.fill_and_free_raw(frames) }.unwrap_or_else(|error| give_up(error));
 }
 
 impl Cpu {
     const fn new() -> Cpu {
-        Cpu { asked: AtomicU32::new(0), done: AtomicU32::new(0), us: AtomicU64::new(0) }
+        Cpu { requested: AtomicU32::new(0), done: AtomicU32::new(0), us: AtomicU64::new(0) }
     }
 
     /// Halts until a burst is requested. Returns the burst's number.
@@ -147,30 +149,30 @@ impl Cpu {
             interrupts::disable();
             // Relaxed: the request carries no data, because the plan was written before the CPU
             // started.
-            let asked = self.asked.load(Relaxed);
-            if asked != self.done.load(Relaxed) {
+            let requested = self.requested.load(Relaxed);
+            if requested != self.done.load(Relaxed) {
                 interrupts::enable();
-                return asked;
+                return requested;
             }
-            // The CPU that boots stores `asked` before it sends the interrupt. Interrupts are
-            // disabled until the halt, so an interrupt that comes in between ends the halt.
+            // The boot CPU stores `requested` before it sends the interrupt. Interrupts are
+            // disabled until the halt, so an interrupt after the load above ends the halt.
             interrupts::enable_and_hlt();
         }
     }
 
     fn is_at_rest(&self) -> bool {
         // Acquire pairs with the Release in `run`.
-        self.done.load(Acquire) == self.asked.load(Relaxed)
+        self.done.load(Acquire) == self.requested.load(Relaxed)
     }
 }
 
 impl Bursts {
-    /// Makes the state before the first burst.
+    /// Returns the state before the first burst.
     pub(crate) fn new(faults: Faults) -> Self {
         Bursts { faults, next_start_us: [None; MAX_CPUS], before: None, is_over: false }
     }
 
-    /// Starts the bursts that are due. Returns an event with the results once all bursts are done.
+    /// Starts the bursts that are due. Returns an event with the results after the last burst.
     /// `statistics` are those of the reporter.
     pub(crate) fn step(&mut self, now_us: u64, statistics: Statistics) -> Option<Event<'static>> {
         let count = other_cpus();
@@ -184,19 +186,19 @@ impl Bursts {
             if !cpu.is_at_rest() {
                 continue;
             }
-            // Relaxed: only this CPU writes `asked`.
-            let asked = cpu.asked.load(Relaxed);
+            // Relaxed: only this CPU writes `requested`.
+            let requested = cpu.requested.load(Relaxed);
             // The second bursts of the CPUs start at different times, so that the memory that one
             // CPU has freed is reported while another CPU runs its burst.
-            let delay_us = if asked == 1 { rest_us * index as u64 / count as u64 } else { 0 };
-            let start_us = *next_start_us.get_or_insert(if asked == 0 {
+            let delay_us = if requested == 1 { rest_us * index as u64 / count as u64 } else { 0 };
+            let start_us = *next_start_us.get_or_insert(if requested == 0 {
                 0
             } else {
                 now_us + rest_us + delay_us
             });
-            if start_us <= now_us && asked <= self.faults.bursts {
+            if start_us <= now_us && requested <= self.faults.bursts {
                 (*next_start_us, interrupts) = (None, true);
-                cpu.asked.store(asked + 1, Relaxed);
+                cpu.requested.store(requested + 1, Relaxed);
             }
         }
         if interrupts {
@@ -226,7 +228,7 @@ impl Bursts {
     /// Records `statistics` when all CPUs have done their first burst. Returns whether the next
     /// burst may start: no CPU starts its second burst until all have done their first.
     fn record_first_bursts(&mut self, cpus: &[Cpu], statistics: Statistics) -> bool {
-        let is_first = |cpu: &Cpu| cpu.asked.load(Relaxed) == 1;
+        let is_first = |cpu: &Cpu| cpu.requested.load(Relaxed) == 1;
         if self.before.is_some() || !cpus.iter().all(is_first) {
             return true;
         }

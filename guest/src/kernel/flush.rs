@@ -8,7 +8,7 @@ use x86_64::instructions::tlb;
 /// The request to the other CPUs to flush their TLBs.
 static FLUSH: Signal = Signal::new();
 
-/// Flushes the TLBs of all CPUs, by interrupting the others.
+/// Flushes the TLBs of all CPUs. Interrupts the other CPUs, so that each flushes its own TLB.
 pub(crate) fn flush_all() {
     tlb::flush_all();
     if other_cpus() > 0 {
@@ -18,7 +18,7 @@ pub(crate) fn flush_all() {
     }
 }
 
-/// Flushes the TLB of the calling CPU, if another CPU has asked for that.
+/// Flushes the TLB of the calling CPU, if another CPU has requested this.
 pub(crate) fn answer_flush(cpu: usize) {
     FLUSH.answer(cpu, tlb::flush_all);
 }

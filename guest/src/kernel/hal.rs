@@ -30,7 +30,7 @@ unsafe impl Hal for KernelHal {
         let frames = Pfn::containing(phys_addr)
             .and_then(|first| PfnRange::with_len(first, pages as u64))
             // SAFETY: the caller guarantees that the frames are those of a `dma_alloc`.
-            .and_then(|frames| unsafe { FRAMES.free_raw_filled(frames) }.ok());
+            .and_then(|frames| unsafe { FRAMES.fill_and_free_raw(frames) }.ok());
         if frames.is_some() { 0 } else { -1 }
     }
 

@@ -25,7 +25,7 @@ use talc::source::Source;
 static HEAP: TalcLock<spin::Mutex<()>, Pages> = TalcLock::new(Pages::unmapped());
 
 /// The start of the window, at the start of the last 16 TiB of the address space. The second half
-/// of these 16 TiB belongs to the kernel's image.
+/// of these 16 TiB contains the kernel's image.
 const BASE: u64 = 0xffff_f000_0000_0000;
 /// The minimal number of pages by which the heap grows or shrinks.
 const GROWTH_PAGES: u64 = 64;
@@ -36,7 +36,7 @@ const GROWTH_BYTES: u64 = GROWTH_PAGES * PAGE_BYTES;
 struct Pages {
     memory: Option<Mapped>,
     mapped: u64,
-    /// The heap's end, once it has memory.
+    /// The heap's end, or `None` if the heap has no memory.
     end: Option<NonNull<u8>>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct HeapUse {
 /// Opens the heap. Before that, allocations fail. The heap's page tables lie below `tables_below`.
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
     // Accessed and Dirty are set in advance, so that no access has to set them.
-    let flags = UNUSED | Flags::USED;
+    let flags = UNUSED | Flags::ACCESSED_DIRTY;
     HEAP.lock().source.memory = Some(Mapped::new(space, BASE, flags, tables_below));
 }
 
@@ -65,8 +65,8 @@ pub(crate) fn usage() -> HeapUse {
     HeapUse { mapped: Bytes(mapped * PAGE_BYTES), moved }
 }
 
-/// Pins or unpins the frame at the start of `object`, as a driver does whose device knows the
-/// frame's address.
+/// Pins or unpins the frame at the start of `object`. A driver pins a frame while a device accesses
+/// it.
 pub(crate) fn pin(object: *const u8, pinned: bool) {
     if let Some(memory) = &mut HEAP.lock().source.memory {
         let window = memory.window();
@@ -87,7 +87,7 @@ impl Pages {
         Pages { memory: None, mapped: 0, end: None }
     }
 
-    /// Maps `pages` more pages. If there are not enough frames, changes nothing and returns `None`.
+    /// Maps `pages` more pages. If there are not enough frames, maps no page and returns `None`.
     fn grow(&mut self, pages: u64) -> Option<()> {
         let wanted = self.mapped..self.mapped.checked_add(pages)?;
         let memory = self.memory.as_mut()?;

@@ -1,5 +1,5 @@
-//! Implements what the engine needs of the kernel: the direct map, and the migration of the
-//! kernel's frames.
+//! Implements the engine's traits [`Mapping`] and [`Hooks`] for this kernel: the direct map, and
+//! the migration of the kernel's frames.
 
 use super::balloon::BalloonMemory;
 use super::fatal::give_up;
@@ -10,7 +10,7 @@ use super::moving_pages;
 use super::quiesce;
 use super::signal::other_cpus;
 use super::workload::Workload;
-use hotmem::geometry::PAGEBLOCK_FRAMES;
+use hotmem::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::{Bytes, Hooks, Mapping, Migration, Pfn, PfnRange, Veto, Zone};
 use hotmem_directmap::Caching;
 use hotmem_guest::descriptor::Owner;
@@ -25,7 +25,7 @@ pub(crate) struct KernelMapping {
     pub(crate) described: bool,
 }
 
-/// The kernel's vetoes and migrations when memory goes online or offline.
+/// The kernel's vetoes and migrations when memory is brought online or taken offline.
 pub(crate) struct KernelHooks {
     pub(crate) workload: Workload,
     /// The memory of the balloon device, if there is one.
@@ -66,7 +66,7 @@ unsafe impl Mapping for KernelMapping {
         // `take_frame` returns `tables_needed` frames, and regions beyond the direct map were
         // refused, so `map` cannot fail.
         let mapped = mapped.unwrap_or_else(|error| give_up(error));
-        let words = Bytes(range.sections().count() as u64 * ONLINE_BYTES);
+        let words = Bytes(range.chunks(SECTION_FRAMES as u64).count() as u64 * ONLINE_BYTES);
         self.written = self.written + mapped + words;
     }
 

@@ -16,7 +16,7 @@ const END_OF_INTERRUPT: usize = 0xb0;
 /// Spurious-interrupt vector register: bit 8 switches the APIC on.
 const SPURIOUS: usize = 0xf0;
 const COMMAND: usize = 0x300;
-/// The destination of a command, unless the registers are MSRs.
+/// The destination of a command. It is not used if the registers are MSRs.
 const DESTINATION: usize = 0x310;
 /// The input that the 8259s are wired to.
 const LINT0: usize = 0x350;
@@ -35,7 +35,7 @@ const INTERRUPT_OTHERS: u32 = 0xc_4000;
 /// A bit of the command register that is set until the command is delivered.
 const PENDING: u32 = 1 << 12;
 
-/// The access to the calling CPU's local APIC, once [`LocalApic::open`] has found it.
+/// The access to the calling CPU's local APIC. [`LocalApic::open`] sets it.
 static LOCAL: Once<LocalApic> = Once::new();
 
 /// The destination of messages to a CPU.

@@ -15,7 +15,7 @@ use hotmem_directmap::{PAGE_BYTES, Window};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::{frame_words, to_usize};
 use hotmem_pgtable::{Flags, Level, MoveError};
-use hotmem_port::{LinearMap, Owner, ReverseMap};
+use hotmem_port::{FrameOwner, LinearMap, ReverseMap};
 
 /// The reverse map. The owner of a frame is the address of the page that maps the frame.
 static REVERSE_MAP: ReverseMap<'static, ThisCpu> =
@@ -167,7 +167,7 @@ pub(crate) fn request_elsewhere(from: Pfn) -> AllocRequest {
 /// Allocates a frame, and records the page at `address` as the frame's owner.
 fn allocate_frame_for(request: AllocRequest, address: u64) -> Option<Pfn> {
     let frame = alloc_frames(request).ok()?;
-    if REVERSE_MAP.set(frame, Owner(NonZeroU64::new(address)?)).is_err() {
+    if REVERSE_MAP.set(frame, FrameOwner(NonZeroU64::new(address)?)).is_err() {
         free_frame(frame.start());
         return None;
     }
@@ -179,7 +179,7 @@ fn free_frame(frame: Pfn) {
         REVERSE_MAP.clear(frame);
         // SAFETY: `allocate_frame_for` has allocated the frame, no page maps the frame any more,
         // and the frame is freed once, so freeing cannot fail.
-        let _ = unsafe { FRAMES.free_raw_filled(frame) };
+        let _ = unsafe { FRAMES.fill_and_free_raw(frame) };
     }
 }
 

@@ -169,9 +169,9 @@ impl AddressSpace {
         let early_frames = &mut self.early_frames;
         let mapped = self.direct_map.map(range, caching, || {
             let frame = early_frames.start();
-            let (taken, rest) = early_frames.split_at(frame.checked_add(1)?);
-            *early_frames = rest;
-            if taken.is_empty() {
+            let (allocated, remaining) = early_frames.split_at(frame.checked_add(1)?);
+            *early_frames = remaining;
+            if allocated.is_empty() {
                 Some(alloc_frames(AllocRequest::frames(1)).ok()?.start())
             } else {
                 Some(frame)

@@ -86,15 +86,15 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
 
     let loader = BootMapping;
     let info = must("start_info", StartInfo::read(&loader, start_info));
-    let mut room = [0; 4096];
-    let cmdline = must("command line", info.cmdline(&loader, &mut room));
+    let mut buffer = [0; 4096];
+    let cmdline = must("command line", info.cmdline(&loader, &mut buffer));
     let (cmdline, next) = cmdline::split(cmdline);
     let options = must("command line", Options::parse(cmdline));
     must("timer", start_ticking(TICKS, &options));
-    let mut room = [MemoryMapEntry::default(); MAX_ENTRIES];
-    let entries = must("memory map", info.memory_map(&loader, &mut room));
-    let mut room = [MemoryMapEntry::default(); MAX_MODULES];
-    let modules = must("modules", info.modules(&loader, &mut room));
+    let mut buffer = [MemoryMapEntry::default(); MAX_ENTRIES];
+    let entries = must("memory map", info.memory_map(&loader, &mut buffer));
+    let mut buffer = [MemoryMapEntry::default(); MAX_MODULES];
+    let modules = must("modules", info.modules(&loader, &mut buffer));
     let map = LoaderMap { entries, modules };
     let (mut space, table_frames) = must("memory", map.map());
     let next = next.map(|cmdline| {
@@ -112,7 +112,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let (workload, vetoes) = (Workload::new(&options), options.vetoes);
     let hooks = KernelHooks { workload, balloon: None, vetoes, last_online: None };
     let mut engine = Engine { hotplug, hooks };
-    engine.hotplug.settings.floor = KEPT_FREE.frames();
+    engine.hotplug.settings.min_free_frames = KEPT_FREE.frames();
     let space = engine.space();
     let registers = |phys_addr, len| space.map_bytes(phys_addr, len, Caching::Uncached);
     let apic = must("local APIC", LocalApic::open(registers));

@@ -94,8 +94,8 @@ impl Writer {
             // mapped again. Only this CPU writes to the word.
             unsafe { pointer.write_volatile(pointer.read_volatile().wrapping_add(1)) }
             let count = &counts[to_usize(page)];
-            // Release pairs with the Acquire in `write_count` and `stop`: whoever reads this count
-            // sees the write.
+            // Release pairs with the Acquire in `write_count` and `stop`, so that a CPU that reads
+            // this count sees the write.
             count.store(count.load(Relaxed).wrapping_add(1), Release);
         }
     }
@@ -207,7 +207,7 @@ pub(crate) fn check_dirty_bits() -> Event<'static> {
 /// the number of writes.
 pub(crate) fn stop() -> u64 {
     let pages = PAGE_COUNT.swap(0, Relaxed);
-    // When all CPUs have answered, none is in the middle of a write.
+    // A CPU that has answered is not in the middle of a write.
     quiesce::release_all();
     let mut memory = MEMORY.lock();
     let mut writes = 0;

@@ -2,8 +2,8 @@
 //! state.
 //!
 //! The loader passes the next kernel's image as the first module. The next kernel's command line is
-//! what follows ` -- ` in this kernel's command line. The next kernel gets the same memory map and
-//! modules as this one.
+//! the text after ` -- ` in this kernel's command line. The next kernel gets the same memory map
+//! and modules as this kernel.
 
 use super::boot_memory::LoaderMap;
 use super::memory::{AddressSpace, frames_touched_by, virt};
@@ -16,8 +16,8 @@ use hotmem_guest::elf::{Image, ImageError, Segment};
 use hotmem_guest::pvh::{Handover, PvhError};
 use hotmem_guest::to_usize;
 
-/// The address of the tables that this kernel passes to the next, in memory that both kernels keep
-/// out of use. The list of parts to copy comes first.
+/// The address of the tables that this kernel passes to the next kernel, in memory that both
+/// kernels do not use otherwise. The list of parts to copy is at the start.
 const TABLES: u64 = 0x9000;
 const TABLES_END: u64 = 0x1_0000;
 const MAX_PARTS: usize = 16;
@@ -81,10 +81,10 @@ impl NextKernel {
         }
         // SAFETY: the memory from `START_INFO` to `TABLES_END` is RAM that this kernel keeps out of
         // use.
-        let room = unsafe {
+        let buffer = unsafe {
             core::slice::from_raw_parts_mut(virt(START_INFO), to_usize(TABLES_END - START_INFO))
         };
-        handover.write(START_INFO, room).map_err(NextKernelError::Tables)?;
+        handover.write(START_INFO, buffer).map_err(NextKernelError::Tables)?;
         Ok(NextKernel { entry: image.entry(), parts })
     }
 

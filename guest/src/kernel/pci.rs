@@ -1,7 +1,8 @@
 //! Finds devices on PCI buses, and handles hot-plug slots.
 //!
 //! Firmware for PCs assigns numbers to buses, windows to bridges and addresses to BARs. Minimal
-//! firmware for virtual machines does not, so this code assigns what is missing.
+//! firmware for virtual machines does not, so this code assigns missing numbers, windows and
+//! addresses.
 //!
 //! | file | contents |
 //! |---|---|
@@ -24,8 +25,8 @@ use virtio_drivers::transport::pci::bus::{
     Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, HeaderType, PciError, PciRoot,
 };
 
-/// The addresses that are assigned to BARs to which firmware has assigned none. They lie below the
-/// I/O APIC, and are neither RAM nor firmware on any PC.
+/// The addresses for BARs to which firmware has assigned no address. They are below the I/O APIC,
+/// and are neither RAM nor firmware on any PC.
 const SPARE_WINDOW: core::ops::Range<u32> = 0xfe00_0000..0xfec0_0000;
 /// The granularity of a bridge's memory window.
 const BRIDGE_STEP: u32 = 1 << 20;

@@ -87,19 +87,19 @@ impl Pinned {
     pub(crate) fn check(&mut self, clock: &Clock) -> Result<(), PinnedError> {
         let (written, new) = self.ranges[..self.pinned_count].split_at(self.written_count);
         for frame in frames_of(written) {
-            let taken = alloc(AllocRequest::frames(1).at(frame))?;
+            let allocated = alloc(AllocRequest::frames(1).at(frame))?;
             if !holds_device_data(frame) {
                 return Err(PinnedError::DataLost(frame));
             }
-            free(taken);
+            free(allocated);
         }
         for frame in frames_of(written).take(1).chain(frames_of(new)) {
-            let taken = alloc(AllocRequest::frames(1).at(frame))?;
+            let allocated = alloc(AllocRequest::frames(1).at(frame))?;
             if written.iter().any(|range| range.contains(frame)) {
                 self.edu.read(frame, clock)?;
             }
             write(&self.edu, frame, clock)?;
-            free(taken);
+            free(allocated);
         }
         self.written_count = self.pinned_count;
         Ok(())
@@ -112,9 +112,9 @@ impl Pinned {
         let mut left = 0;
         for frame in frames_of(unpinned) {
             match alloc(AllocRequest::frames(1).at(frame)) {
-                Ok(taken) => {
+                Ok(allocated) => {
                     left += u64::from(holds_device_data(frame));
-                    free(taken);
+                    free(allocated);
                 }
                 // The frame is in the balloon or is being reported.
                 Err(PinnedError::Alloc(AllocError::NotFree(_))) => {}
@@ -172,7 +172,7 @@ fn alloc(request: AllocRequest) -> Result<PfnRange, PinnedError> {
 
 fn free(frames: PfnRange) {
     // SAFETY: `alloc` has allocated the frames, and they are freed once, so freeing cannot fail.
-    let _ = unsafe { FRAMES.free_raw_filled(frames) };
+    let _ = unsafe { FRAMES.fill_and_free_raw(frames) };
 }
 
 fn data_word(index: u64) -> u64 {

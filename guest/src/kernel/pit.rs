@@ -45,7 +45,7 @@ pub(crate) fn has_countdown() -> bool {
     read(GATE) != u8::MAX
 }
 
-/// Makes channel 2 count down from [`u16::MAX`] once.
+/// Starts a countdown of channel 2 from [`u16::MAX`].
 pub(crate) fn start_countdown() {
     write(GATE, (read(GATE) & !2) | 1);
     write(COMMAND, 0xb0);
@@ -53,8 +53,8 @@ pub(crate) fn start_countdown() {
     write(CHANNEL_2, 0xff);
 }
 
-/// Returns the number of counts since channel 2 was started, or `None` once the countdown has
-/// finished.
+/// Returns the number of counts since channel 2 was started, or `None` if the countdown has
+/// ended.
 pub(crate) fn counts_elapsed() -> Option<u32> {
     write(COMMAND, 0x80);
     let count = u16::from_le_bytes([read(CHANNEL_2), read(CHANNEL_2)]);

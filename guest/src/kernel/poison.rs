@@ -5,8 +5,8 @@ use super::memory::{FRAME_WORDS, FRAMES};
 use hotmem::{Contents, Pfn, PfnRange};
 use hotmem_guest::frame_words;
 
-/// Checks that `frames`, which were just allocated, hold the value of free memory. Does nothing if
-/// the kernel does not fill free memory.
+/// Checks that `frames`, which were just allocated, contain the value of free memory. Does nothing
+/// if the kernel does not fill free memory.
 pub(crate) fn check(frames: PfnRange) {
     let Contents::Filled(word) = FRAMES.contents() else { return };
     let word = u64::from(word) << 32 | u64::from(word);

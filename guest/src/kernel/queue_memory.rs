@@ -7,7 +7,7 @@ use hotmem::{AllocRequest, Bytes, PfnRange};
 use hotmem_guest::to_usize;
 use hotmem_virtio::dma::DmaMemory;
 
-/// Allocates memory to share with a device. Its frames may be freed once the device was reset.
+/// Allocates memory to share with a device. Its frames may be freed after the device was reset.
 pub(crate) fn queue_memory(bytes: usize) -> Result<(DmaMemory, PfnRange), DeviceError> {
     let frames =
         alloc_frames(AllocRequest::bytes(Bytes(bytes as u64))).map_err(DeviceError::Queue)?;

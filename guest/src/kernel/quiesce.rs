@@ -9,12 +9,12 @@ static PASS: Signal = Signal::new();
 
 /// Waits until each other CPU has finished its current step of work.
 pub(crate) fn pass() {
-    PASS.ask();
+    PASS.request();
 }
 
 /// Waits until all other CPUs have freed all frames that they hold.
 pub(crate) fn release_all() {
-    RELEASE.ask();
+    RELEASE.request();
 }
 
 /// Answers both requests. CPU `cpu` calls this between two steps of its work. `release` frees all

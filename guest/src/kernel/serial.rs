@@ -29,8 +29,8 @@ impl Serial {
     /// Sets the port up: 8 data bits, no parity, 1 stop bit, FIFOs on, no interrupts. Does not set
     /// the speed, because virtual ports have none.
     pub(crate) fn open() -> Self {
-        // SAFETY: the ports are the serial port's registers on every PC. If the machine has no
-        // serial port, they do not exist.
+        // SAFETY: on every PC, only the first serial port has registers at these port addresses. On
+        // a machine without a serial port, a write there has no effect.
         unsafe {
             Port::new(INTERRUPTS).write(0u8);
             Port::new(LINE_CONTROL).write(EIGHT_BITS);

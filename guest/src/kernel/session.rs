@@ -73,7 +73,8 @@ pub(crate) struct Session<'a> {
     next: Option<NextKernel>,
 }
 
-/// The parameters of a run: where to find devices, and what the boot has prepared.
+/// The parameters of a run: addresses for finding devices, and values that the boot code has
+/// prepared.
 pub(crate) struct SessionParameters<'a> {
     /// The memory-mapped configuration space of PCI.
     pub(crate) ecam: Option<EcamArea>,

@@ -6,42 +6,45 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// A request to all other CPUs. It is asked in numbered rounds; each CPU answers by storing the
-/// round.
+/// A request to all other CPUs. Each use of the request is a numbered round. A CPU answers a round
+/// by storing its number.
 pub(crate) struct Signal {
-    asked: AtomicU32,
+    /// The number of the latest round.
+    round: AtomicU32,
+    /// The number of the round that each CPU answered last.
     answered: [AtomicU32; MAX_CPUS],
 }
 
-/// The number of other CPUs that run. Only the CPU that boots writes it.
+/// The number of other CPUs that run. Only the boot CPU writes it.
 static OTHER_CPUS: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns how many other CPUs run.
+/// Returns the number of other CPUs that run.
 pub(crate) fn other_cpus() -> usize {
     OTHER_CPUS.load(Relaxed)
 }
 
-/// Sets how many other CPUs run. Only the CPU that boots calls this.
+/// Sets the number of other CPUs that run. Only the boot CPU calls this.
 pub(crate) fn set_other_cpus(count: usize) {
     OTHER_CPUS.store(count, Relaxed);
 }
 
 impl Signal {
     pub(crate) const fn new() -> Self {
-        Signal { asked: AtomicU32::new(0), answered: [const { AtomicU32::new(0) }; MAX_CPUS] }
+        Signal { round: AtomicU32::new(0), answered: [const { AtomicU32::new(0) }; MAX_CPUS] }
     }
 
-    /// Asks all other CPUs, and waits until all have answered. Only the CPU that boots asks.
-    pub(crate) fn ask(&self) {
+    /// Begins a round, and waits until all other CPUs have answered it. Only the boot CPU calls
+    /// this.
+    pub(crate) fn request(&self) {
         self.wait(self.begin());
     }
 
-    /// Asks all other CPUs, without waiting. Returns the round to [wait](Self::wait) for.
+    /// Begins a round. Returns its number, for [`wait`](Self::wait).
     pub(crate) fn begin(&self) -> u32 {
-        let round = self.asked.load(Relaxed).wrapping_add(1);
+        let round = self.round.load(Relaxed).wrapping_add(1);
         // Release pairs with the Acquire in `answer`: a CPU that reads the round sees all writes
         // before it.
-        self.asked.store(round, Release);
+        self.round.store(round, Release);
         round
     }
 
@@ -55,10 +58,10 @@ impl Signal {
         }
     }
 
-    /// If the request was asked and CPU `cpu` has not answered it, calls `act` and answers.
+    /// If a round has begun that CPU `cpu` has not answered, calls `act` and answers the round.
     pub(crate) fn answer(&self, cpu: usize, act: impl FnOnce()) {
         // Acquire pairs with the Release in `begin`.
-        let round = self.asked.load(Acquire);
+        let round = self.round.load(Acquire);
         let answered = &self.answered[cpu];
         if answered.load(Relaxed) != round {
             act();

@@ -1,6 +1,6 @@
-//! Handles exceptions and interrupts. An exception ends the run, unless it is a fault on a page
-//! that becomes present again. An interrupt only sets a flag, or flushes a CPU's TLB. NMIs allocate
-//! and free memory, if `hotmem.nmis` is on.
+//! Handles exceptions and interrupts. An exception ends the run, except a fault on a page that is
+//! being migrated: the handler waits until the page is mapped again. An interrupt only sets a flag,
+//! or flushes a CPU's TLB. If `hotmem.nmis` is on, NMIs allocate and free memory.
 
 use super::fatal::give_up;
 use super::flush::answer_flush;
@@ -110,7 +110,7 @@ pub(crate) fn answer_lines(acknowledge_devices: impl FnOnce() -> bool) {
     }
 }
 
-/// Halts until a device interrupts or the timer ticks, unless an interrupt is pending.
+/// Halts until a device interrupts or the timer ticks. Does not halt if an interrupt is pending.
 pub(crate) fn wait_for_interrupt() {
     interrupts::disable();
     let memory_was_freed = wakeup::take_memory_freed();

@@ -2,13 +2,13 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether memory that may be reported was freed. Any CPU sets the flag, and the CPU that boots
+/// Whether memory that may be reported was freed. Any CPU sets the flag, and the boot CPU
 /// clears it. `Relaxed` is enough, because the reporter reads only the engine's words, which have
 /// orderings of their own.
 static MEMORY_FREED: AtomicBool = AtomicBool::new(false);
 
-/// Makes the next [`wait_for_interrupt`](super::trap::wait_for_interrupt) of the CPU that boots
-/// return at once. If that CPU is halted already, it wakes at the next timer tick.
+/// Makes the next [`wait_for_interrupt`](super::trap::wait_for_interrupt) of the boot CPU return
+/// without halting. If the boot CPU is halted already, it wakes at the next timer tick.
 pub(crate) fn wake_reporter() {
     MEMORY_FREED.store(true, Relaxed);
 }

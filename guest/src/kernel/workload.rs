@@ -30,29 +30,30 @@ pub(crate) struct Workload {
     regions: [PfnRange; MAX_DEVICES + 1],
     /// The number of frames that the workload may own at present.
     limit: u64,
-    /// The number of frames that the workload may own once memory was plugged (`hotmem.touch`).
+    /// The number of frames that the workload may own after memory was plugged (`hotmem.touch`).
     touch_limit: u64,
     seed: u64,
     release: Release,
     verified: u64,
-    /// How the workload allocates next; `None` if it has all memory that it needs or can get.
+    /// The strategy of the next allocation, or `None` if the workload has all memory that it needs
+    /// or can get.
     strategy: Option<Strategy>,
 }
 
 #[derive(Clone, Copy)]
 enum Strategy {
-    /// Anywhere, in pieces of one of [`SIZES`].
+    /// Anywhere, in runs of one of [`SIZES`].
     Anywhere(usize),
-    /// In devices' memory at or above this frame, pageblock by pageblock in ascending order. For
-    /// devices' memory that the allocator does not choose by itself.
+    /// In devices' memory at or above this frame, pageblock by pageblock in ascending order. This
+    /// strategy uses devices' memory that `Anywhere` has not allocated.
     Upwards(Pfn),
     /// In devices' memory below this frame, pageblock by pageblock in descending order: a random
-    /// piece of each pageblock, which a shrink must migrate.
+    /// run of each pageblock, which a shrink must migrate.
     Downwards(Pfn),
 }
 
 impl Workload {
-    /// Makes a workload that owns nothing.
+    /// Returns a workload that owns no memory.
     pub(crate) fn new(options: &Options) -> Self {
         let touch_limit = match options.touch {
             Touch::UpTo(bytes) => bytes.frames(),
@@ -164,11 +165,11 @@ impl Workload {
     /// Frees all memory that the workload owns. Returns the amount.
     pub(crate) fn free_all(&mut self) -> Bytes {
         let old_len = self.owned.len();
-        let mut rest = PfnRange::new(Pfn::ZERO, self.end()).unwrap_or(PfnRange::EMPTY);
-        while let Some(run) = self.owned.first_run(rest) {
+        let mut remaining = PfnRange::new(Pfn::ZERO, self.end()).unwrap_or(PfnRange::EMPTY);
+        while let Some(run) = self.owned.first_run(remaining) {
             self.owned.remove(run);
             run.chunks(PAGEBLOCK_FRAMES as u64).for_each(free_frames);
-            rest = rest.split_at(run.end()).1;
+            remaining = remaining.split_at(run.end()).1;
         }
         WATCHDOG.progress();
         Bytes((old_len - self.owned.len()) * FRAME_SIZE)
@@ -190,7 +191,7 @@ impl Workload {
         Some(if moved == 0 { Migration::Retry } else { Migration::Moved })
     }
 
-    /// Frees the workload's memory in the pageblock `within`, unless `hotmem.release` is off.
+    /// Frees the workload's memory in the pageblock `within`, if `hotmem.release` is not `off`.
     pub(crate) fn discard(&mut self, within: PfnRange) {
         if self.release != Release::Never {
             while self.migrate(within).is_some() {}
@@ -311,7 +312,7 @@ impl Workload {
     }
 }
 
-/// Returns a random piece of a pageblock: its first frame and its length.
+/// Returns a random run of a pageblock: its first frame and its length.
 fn scatter(block: Pfn, seed: u64) -> (Pfn, u64) {
     let all = PAGEBLOCK_FRAMES as u64;
     let random = pattern::mix(block.number() ^ seed);
@@ -328,7 +329,7 @@ fn each_frame(frames: PfnRange) -> impl Iterator<Item = Pfn> {
 fn free_frames(frames: PfnRange) {
     // SAFETY: the workload has allocated the frames, and has removed them from its set or never
     // added them.
-    unsafe { FRAMES.free_raw_filled(frames) }.unwrap_or_else(|error| give_up_refused(error));
+    unsafe { FRAMES.fill_and_free_raw(frames) }.unwrap_or_else(|error| give_up_refused(error));
 }
 
 fn give_up_refused(error: impl fmt::Display) -> ! {

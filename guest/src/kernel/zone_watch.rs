@@ -22,7 +22,7 @@ impl ZoneWatch {
         let part = match engine.state_at(range.start(), range.end()).1 {
             State::OnlineMovable => ZonePart::Movable,
             State::Online if range.start() < low_end => ZonePart::Low,
-            State::Online => ZonePart::Kernel,
+            State::Online => ZonePart::Normal,
             _ => return None,
         };
         let node = engine.frames().node_of(range.start())?;
@@ -62,7 +62,7 @@ impl ZoneWatch {
 const fn name(part: ZonePart) -> &'static str {
     match part {
         ZonePart::Low => "low",
-        ZonePart::Kernel => "kernel",
+        ZonePart::Normal => "kernel",
         ZonePart::Movable => "movable",
     }
 }

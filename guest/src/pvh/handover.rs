@@ -17,11 +17,11 @@ pub struct Handover<'a> {
 
 impl Handover<'_> {
     /// Writes `start_info` and all tables that it points to. `phys_addr` is the physical address of
-    /// `room`.
+    /// `buffer`.
     ///
     /// # Errors
-    /// [`PvhError::NotEnoughFree`] if `room` is too small.
-    pub fn write(&self, phys_addr: u64, room: &mut [u8]) -> Result<(), PvhError> {
+    /// [`PvhError::BufferTooSmall`] if `buffer` is too small.
+    pub fn write(&self, phys_addr: u64, buffer: &mut [u8]) -> Result<(), PvhError> {
         let [map_len, modules_len] =
             [(self.memory_map, MAP_ENTRY_BYTES), (self.modules, MODULE_BYTES)]
                 .map(|(entries, size)| entries.len() * size);
@@ -30,12 +30,12 @@ impl Handover<'_> {
         let modules_at = map_at + map_len;
         let cmdline_at = modules_at + modules_len;
         let len = cmdline_at + self.cmdline.len() + 1;
-        let room = room.get_mut(..len).ok_or(PvhError::NotEnoughFree(len))?;
-        room.fill(0);
-        let mut put = |at: usize, bytes: &[u8]| room[at..at + bytes.len()].copy_from_slice(bytes);
+        let buffer = buffer.get_mut(..len).ok_or(PvhError::BufferTooSmall(len))?;
+        buffer.fill(0);
+        let mut put = |at: usize, bytes: &[u8]| buffer[at..at + bytes.len()].copy_from_slice(bytes);
         let count = |entries: &[MemoryMapEntry]| {
             u32::try_from(entries.len())
-                .map_err(|_| PvhError::NotEnoughFree(len))
+                .map_err(|_| PvhError::BufferTooSmall(len))
                 .map(u32::to_le_bytes)
         };
         put(0, &MAGIC.to_le_bytes());

@@ -44,8 +44,8 @@ fn the_tables_of_a_loader_are_read() {
     let memory = sample();
     let info = StartInfo::read(&memory, BASE).unwrap();
     assert_eq!(info.rsdp_addr(), Some(0xe0000));
-    let mut room = [MemoryMapEntry::default(); 4];
-    let map = info.memory_map(&memory, &mut room).unwrap();
+    let mut buffer = [MemoryMapEntry::default(); 4];
+    let map = info.memory_map(&memory, &mut buffer).unwrap();
     assert_eq!(
         map,
         [
@@ -53,10 +53,10 @@ fn the_tables_of_a_loader_are_read() {
             MemoryMapEntry { addr: 0x10_0000, size: 0x3f0_0000, kind: 2 },
         ]
     );
-    let modules = info.modules(&memory, &mut room).unwrap();
+    let modules = info.modules(&memory, &mut buffer).unwrap();
     assert_eq!(modules, [MemoryMapEntry { addr: 0x200_0000, size: 0x1234, kind: 1 }]);
-    let mut room = [0; 64];
-    assert_eq!(info.cmdline(&memory, &mut room), Ok(&b"hotmem.exit=boot"[..]));
+    let mut buffer = [0; 64];
+    assert_eq!(info.cmdline(&memory, &mut buffer), Ok(&b"hotmem.exit=boot"[..]));
 }
 
 #[test]
@@ -72,14 +72,14 @@ fn tables_for_the_next_kernel_are_read_back_unchanged() {
     handover.write(BASE, &mut memory.1).unwrap();
     let info = StartInfo::read(&memory, BASE).unwrap();
     assert_eq!(info.rsdp_addr(), handover.rsdp_addr);
-    let mut room = [MemoryMapEntry::default(); 4];
-    let map = info.memory_map(&memory, &mut room).unwrap();
+    let mut buffer = [MemoryMapEntry::default(); 4];
+    let map = info.memory_map(&memory, &mut buffer).unwrap();
     assert_eq!(map, handover.memory_map);
-    assert_eq!(info.modules(&memory, &mut room).unwrap(), handover.modules);
+    assert_eq!(info.modules(&memory, &mut buffer).unwrap(), handover.modules);
     assert_eq!(info.cmdline(&memory, &mut [0; 64]), Ok(handover.cmdline));
     let len = 56 + 2 * 24 + 32 + 17;
     let too_small = handover.write(BASE, &mut memory.1[..len - 1]);
-    assert_eq!(too_small, Err(PvhError::NotEnoughFree(len)));
+    assert_eq!(too_small, Err(PvhError::BufferTooSmall(len)));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn structures_without_the_magic_or_a_map_are_refused() {
 fn tables_that_do_not_fit_or_are_inaccessible_are_refused() {
     let mut memory = sample();
     let info = StartInfo::read(&memory, BASE).unwrap();
-    let too_many = PvhError::TooMany { table: "memory map", entries: 2, room: 1 };
+    let too_many = PvhError::TooMany { table: "memory map", entries: 2, max: 1 };
     assert_eq!(info.memory_map(&memory, &mut [MemoryMapEntry::default()]), Err(too_many));
     assert_eq!(info.cmdline(&memory, &mut [0; 16]), Err(PvhError::CmdlineTooLong(16)));
     memory.1[48..52].copy_from_slice(&u32::MAX.to_le_bytes());

@@ -1,12 +1,14 @@
-//! Makes a table from arbitrary bytes, and compares what the reader returns with a naive reader.
+//! Makes a table from arbitrary bytes, and compares the ranges that the reader returns with those
+//! of a naive reader.
 
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::nfit::{MAX_RANGES, NfitError, PersistentRanges};
 
 const PERSISTENT: [u8; 16] = *b"\x79\xd3\xf0\x66\xf3\xb4\x74\x40\xac\x43\x0d\x33\x18\xb7\x8c\xdb";
 
-/// Runs a script. The lowest bit of the first byte says whether the bytes from the fourth on are
-/// the table itself (0) or are turned into a table (1). The second and the third byte give the RAM.
+/// Runs a script. If the lowest bit of the first byte is 0, the bytes from the fourth on are the
+/// table. If the bit is 1, a valid table is made from these bytes. The second and the third byte
+/// describe the RAM.
 pub(crate) fn run(script: &[u8]) {
     let Some((&[mode, from, to], rest)) = script.split_first_chunk() else { return };
     let ram = PfnRange::from_bytes(u64::from(from) << 30, Bytes(u64::from(to) << 28)).unwrap();

@@ -18,12 +18,16 @@ const SUBJECTS: [(&str, u64); 3] =
     [("hotmem-64B", DESCRIPTOR.0), (LINUX, DESCRIPTOR.0), ("hotmem", 0)];
 
 /// Prints the `metric` of each case for each guest, and the ratio to that of the first Hotmem
-/// guest. If a guest reached the time limit, the metric `left` is printed too: the memory that was
+/// guest. If a guest reached the time limit, `left_metric` is printed too: the memory that was
 /// still to be changed.
-pub(super) fn print(records: &[Record], metric: Metric, left: Metric) -> Result<(), OutputError> {
+pub(super) fn print(
+    records: &[Record],
+    metric: Metric,
+    left_metric: Metric,
+) -> Result<(), OutputError> {
     let header = ["case", "guest", "written per frame", metric.0, "min", "max", "× hotmem", "left"];
     let mut table = table(&header, 2);
-    for row in rows(records, metric, left) {
+    for row in rows(records, metric, left_metric) {
         table.add_row(row);
     }
     say!("{table}\n{NOTE}")?;
@@ -31,31 +35,39 @@ pub(super) fn print(records: &[Record], metric: Metric, left: Metric) -> Result<
 }
 
 /// Returns the table's rows: the cases that several guests have run, in the order of the records.
-fn rows(records: &[Record], metric: Metric, left: Metric) -> Vec<[String; 8]> {
+fn rows(records: &[Record], metric: Metric, left_metric: Metric) -> Vec<[String; 8]> {
     let mut rows = Vec::new();
-    let mut seen = Vec::new();
-    for case in records.iter().filter(|record| record.is(metric)).map(|record| &record.case) {
-        if seen.contains(&case) {
+    let mut printed_cases = Vec::new();
+    for case in records.iter().filter(|record| record.has_metric(metric)).map(|record| &record.case)
+    {
+        if printed_cases.contains(&case) {
             continue;
         }
-        seen.push(case);
+        printed_cases.push(case);
         let in_case = || records.iter().filter(|record| record.case == *case);
-        let figures_of =
-            |who| in_case().filter(move |record| record.is(metric) && record.who() == who);
-        let guests =
-            SUBJECTS.iter().flat_map(|&(who, bytes)| figures_of(who).map(move |r| (r, bytes)));
+        let figures_of = |subject| {
+            in_case()
+                .filter(move |record| record.has_metric(metric) && record.subject_name() == subject)
+        };
+        let guests = SUBJECTS
+            .iter()
+            .flat_map(|&(subject, bytes)| figures_of(subject).map(move |r| (r, bytes)));
         let guests: Vec<_> = guests.collect();
-        let ours = guests.iter().find(|(record, _)| record.who() != LINUX);
+        let ours = guests.iter().find(|(record, _)| record.subject_name() != LINUX);
         let Some((ours, _)) = ours.filter(|_| guests.len() > 1) else { continue };
         rows.extend(guests.iter().map(|(record, written)| {
-            let prefix = if record.is_done() { "" } else { "> " };
+            let prefix = if record.is_measured() { "" } else { "> " };
             let ratio = figures(record.median / ours.median);
             let left = in_case()
-                .find(|r| !record.is_done() && r.is(left) && r.who() == record.who())
+                .find(|r| {
+                    !record.is_measured()
+                        && r.has_metric(left_metric)
+                        && r.subject_name() == record.subject_name()
+                })
                 .map_or(String::new(), |left| left.show(left.median));
             [
                 case.clone(),
-                record.who().into(),
+                record.subject_name().into(),
                 format!("{written} B"),
                 record.show(record.median),
                 record.show(record.min),
@@ -75,7 +87,7 @@ mod tests {
     #[test]
     fn guests_that_do_the_same_work_come_first() {
         let mut sample = Sample::new("vm");
-        let (time, left) = (("time", "s"), ("left", "MiB"));
+        let (time, left_metric) = (("time", "s"), ("left", "MiB"));
         sample.add("16G/plug", "hotmem", time, 0.002);
         sample.add("16G/plug", "hotmem", ("requests", "count"), 1.0);
         sample.add("16G/plug", "linux", time, 2.0);
@@ -83,8 +95,8 @@ mod tests {
         sample.add("16G/plug", "linux", time, 4.0);
         sample.add("16G/plug", "hotmem-64B", time, 0.2);
         sample.add("16G/unplug", "hotmem", time, 0.001);
-        sample.add_not_done("16G/unplug", "linux", time, 60.0);
-        sample.add("16G/unplug", "linux", left, 2.0);
+        sample.add_stopped("16G/unplug", "linux", time, 60.0);
+        sample.add("16G/unplug", "linux", left_metric, 2.0);
         sample.add("512G/plug", "hotmem", time, 0.003);
         let expected = [
             ["16G/plug", "hotmem-64B", "64 B", "200 ms", "200 ms", "200 ms", "1", ""],
@@ -93,7 +105,7 @@ mod tests {
             ["16G/unplug", "linux", "64 B", "> 60 s", "> 60 s", "> 60 s", "> 60000", "2 MiB"],
             ["16G/unplug", "hotmem", "0 B", "1 ms", "1 ms", "1 ms", "1", ""],
         ];
-        assert_eq!(rows(&sample.records(), time, left), expected);
-        assert_eq!(rows(&sample.records(), ("instructions", "count"), left), [[""; 8]; 0]);
+        assert_eq!(rows(&sample.records(), time, left_metric), expected);
+        assert_eq!(rows(&sample.records(), ("instructions", "count"), left_metric), [[""; 8]; 0]);
     }
 }

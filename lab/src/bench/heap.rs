@@ -28,11 +28,11 @@ pub struct Args {
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "16,64,200,1024",
           value_parser = clap::value_parser!(u32).range(8..=2048))]
     sizes: Vec<u32>,
-    /// The numbers of CPUs that run at the same time
+    /// The numbers of threads to measure with
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2",
           value_parser = clap::value_parser!(u16).range(1..=16))]
     threads: Vec<u16>,
-    /// Runs for each median
+    /// The number of runs for each median
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Where to write the figures as JSON
@@ -44,7 +44,7 @@ pub struct Args {
 const TIME_PER_OP: Metric = ("time_per_op", "ns");
 /// The memory of each heap.
 const MEMORY: Bytes = Bytes::mib(256);
-/// The number of objects alive at one time in bulk traffic.
+/// The number of objects that a thread holds at one time when it allocates many.
 const BULK: usize = 2000;
 /// The number of objects that each thread allocates and frees in a run.
 const OPERATIONS: usize = 200_000;
@@ -54,7 +54,7 @@ type Talc = TalcLock<Lock, Manual>;
 
 /// The order in which objects are freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Access {
+enum FreeOrder {
     /// Each object is freed before the next is allocated.
     Pair,
     /// Many objects are freed in the order in which they were allocated.
@@ -63,23 +63,23 @@ enum Access {
     Random,
 }
 
-impl Access {
-    const ALL: [Access; 3] = [Access::Pair, Access::Bulk, Access::Random];
+impl FreeOrder {
+    const ALL: [FreeOrder; 3] = [FreeOrder::Pair, FreeOrder::Bulk, FreeOrder::Random];
 
     fn name(self) -> &'static str {
         match self {
-            Access::Pair => "pair",
-            Access::Bulk => "bulk",
-            Access::Random => "random",
+            FreeOrder::Pair => "pair",
+            FreeOrder::Bulk => "bulk",
+            FreeOrder::Random => "random",
         }
     }
 
     /// Returns the indices of the objects in the order in which they are freed.
-    fn order(self) -> Vec<usize> {
+    fn indices(self) -> Vec<usize> {
         match self {
-            Access::Pair => vec![0],
-            Access::Bulk => (0..BULK).collect(),
-            Access::Random => {
+            FreeOrder::Pair => vec![0],
+            FreeOrder::Bulk => (0..BULK).collect(),
+            FreeOrder::Random => {
                 let mut order: Vec<_> = (0..BULK).collect();
                 fastrand::Rng::with_seed(7).shuffle(&mut order);
                 order
@@ -107,17 +107,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let subjects: [(&str, &(dyn GlobalAlloc + Sync)); 3] =
         [("hotmem", &hotmem), ("talc", &talc), ("buddy_system_allocator", &buddy)];
     let mut sample = Sample::new("heap");
-    let cases = args.sizes.len() * args.threads.len() * Access::ALL.len();
+    let cases = args.sizes.len() * args.threads.len() * FreeOrder::ALL.len();
     let progress = progress::bar(cases as u64 * u64::from(args.runs));
     for _ in 0..args.runs {
         for &size in &args.sizes {
             for &threads in &args.threads {
-                for access in Access::ALL {
+                for free_order in FreeOrder::ALL {
                     let plural = if threads == 1 { "" } else { "s" };
-                    let case = format!("{size}B/{threads}thread{plural}/{}", access.name());
+                    let case = format!("{size}B/{threads}thread{plural}/{}", free_order.name());
                     for (name, heap) in subjects {
                         let layout = Layout::from_size_align(usize::try_from(size)?, 8)?;
-                        let time = measure(heap, layout, threads, access)
+                        let time = measure(heap, layout, threads, free_order)
                             .with_context(|| format!("{name}, {case}"))?;
                         sample.add(&case, name, TIME_PER_OP, time);
                     }
@@ -138,9 +138,9 @@ fn measure(
     heap: &(dyn GlobalAlloc + Sync),
     layout: Layout,
     threads: u16,
-    access: Access,
+    free_order: FreeOrder,
 ) -> Result<f64> {
-    let order = access.order();
+    let order = free_order.indices();
     let rounds = OPERATIONS / order.len();
     let work = || {
         let mut objects = vec![None; order.len()];
@@ -200,10 +200,10 @@ mod tests {
 
     #[test]
     fn each_object_is_freed_once() {
-        for access in Access::ALL {
-            let mut order = access.order();
+        for free_order in FreeOrder::ALL {
+            let mut order = free_order.indices();
             order.sort_unstable();
-            assert!(order.iter().copied().eq(0..order.len()), "{access:?}");
+            assert!(order.iter().copied().eq(0..order.len()), "{free_order:?}");
         }
     }
 }

@@ -104,10 +104,10 @@ struct Bound {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    if args.guests.contains(&Guest::Hotmem64) {
+    if args.guests.contains(&Guest::HotmemWithDescriptors) {
         bail!(
             "--guests {} is not a guest of this bench: all guests describe persistent memory",
-            Guest::Hotmem64
+            Guest::HotmemWithDescriptors
         );
     }
     let hotmem = args.guests.contains(&Guest::Hotmem);
@@ -169,13 +169,16 @@ impl Bench<'_> {
     fn measure(&mut self, config: Config, case: Case, by: Measure, guest: Guest) -> Result<()> {
         let counting = by == Measure::Instructions;
         let rebinds = if counting { self.args.counted_rebinds } else { self.args.rebinds };
-        let config =
-            case.keys().into_iter().fold(config, |config, (key, value)| config.with(key, value));
+        let config = case
+            .keys()
+            .into_iter()
+            .fold(config, |config, (key, value)| config.with_guest_option(key, value));
         // Keep the guest running after its work, so that nothing else runs during the last bind.
-        let config = config.with("rebinds", rebinds).with("exit", "nvdimm");
+        let config =
+            config.with_guest_option("rebinds", rebinds).with_guest_option("exit", "nvdimm");
         let descriptors = Bytes(self.args.size.frames() * DESCRIPTOR.0);
         let accel = if counting { Accel::Tcg } else { self.accel };
-        self.sample.ran_on(accel.into());
+        self.sample.set_executor(accel.into());
         let config = Config {
             boot_memory: BOOT_MEMORY,
             nvdimms: vec![self.args.size],
@@ -238,7 +241,9 @@ fn print_sides(records: &[record::Record], args: &Args) -> Result<(), OutputErro
     for case in &args.cases {
         for metric in [TIME, BIND_TIME, INSTRUCTIONS, BIND_INSTRUCTIONS] {
             let figure_of = |guest: &str| {
-                records.iter().find(|r| r.case == case.name() && r.is(metric) && r.who() == guest)
+                records.iter().find(|r| {
+                    r.case == case.name() && r.has_metric(metric) && r.subject_name() == guest
+                })
             };
             if let (Some(hotmem), Some(linux)) = (figure_of("hotmem"), figure_of("linux")) {
                 table.add_row([

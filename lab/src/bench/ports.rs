@@ -99,7 +99,7 @@ pub(super) fn unbuilt() -> Vec<String> {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let mut sample = Sample::new("ports");
-    sample.ran_on(Accel::Tcg.into());
+    sample.set_executor(Accel::Tcg.into());
     let mut bench = Bench { args, sample, progress: progress::spinner() };
     for &port in &args.kernels {
         if port.unbuilt().is_none() {
@@ -146,14 +146,14 @@ impl Bench<'_> {
                 self.progress.set_message(format!("{port}, {size_name}, run {run}"));
                 host::ensure_available(kernel.config(size).host_memory())?;
                 let done = kernel.plug_and_unplug(size)?;
-                if done.used < size || done.left > Bytes::ZERO {
+                if done.used < size || done.still_plugged > Bytes::ZERO {
                     bail!(
                         "the guest used {} of {size_name}, and {} are still plugged at the end",
                         done.used,
-                        done.left
+                        done.still_plugged
                     );
                 }
-                for (what, resize) in [("plug", &done.grown), ("unplug", &done.shrunk)] {
+                for (what, resize) in [("plug", &done.plug), ("unplug", &done.unplug)] {
                     let case = format!("{port}/{size_name}/{what}");
                     self.sample.add(&case, "hotmem", TIME, resize.recognised.as_secs_f64());
                 }
@@ -189,7 +189,7 @@ impl Bench<'_> {
     fn report_free(&mut self, port: Port) -> Result<()> {
         self.progress.set_message(format!("{port}, reporting"));
         let held = port.kernel().report_free(REPORTED)?;
-        for (what, bytes) in [("in-use", held.in_use), ("free", held.free)] {
+        for (what, bytes) in [("in-use", held.max), ("free", held.after_report)] {
             let case = format!("{port}/{}/{what}", size::short(REPORTED));
             self.sample.add(&case, "hotmem", HELD, mib(bytes));
         }

@@ -1,4 +1,4 @@
-//! Collects the figures of all benches in one form, prints them, and writes them as JSON.
+//! Collects the results of all benches in one form, prints them, and writes them as JSON.
 
 use crate::out::OutputError;
 use crate::qemu::Accel;
@@ -26,43 +26,45 @@ pub enum RanOn {
     Kvm,
 }
 
-/// One figure: a metric of a subject in a case, over several runs.
+/// The result of one measurement: the values that several runs of a bench have measured of one
+/// quantity. [`subject`](Self::subject) is what was measured, and [`case`](Self::case) the
+/// conditions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// The bench: `vm`.
+    /// The name of the bench, such as `vm`.
     pub bench: Cow<'static, str>,
-    /// The case, from general to specific: `64G/online_movable/plug`.
+    /// The conditions, from general to specific, such as `64G/online_movable/plug`.
     pub case: String,
-    /// The subject: `hotmem` or a peer; `linux (not done)` if the values are a limit that was
-    /// reached before the end.
+    /// What was measured: `hotmem`, or a peer such as `linux`. The suffix ` (not done)` means that
+    /// the runs were stopped at a limit, and that the values are this limit.
     pub subject: String,
     /// What executed the measured instructions.
     pub ran_on: RanOn,
-    /// The metric's name: `time`.
+    /// The measured quantity, such as `time`.
     pub metric: Cow<'static, str>,
-    /// The metric's unit: `s`.
+    /// The unit of the values, such as `s`.
     pub unit: Cow<'static, str>,
-    /// The median of the runs.
+    /// The median of the values.
     pub median: f64,
-    /// The smallest of the runs.
+    /// The smallest value.
     pub min: f64,
-    /// The largest of the runs.
+    /// The largest value.
     pub max: f64,
     /// The number of runs.
     pub runs: usize,
 }
 
 impl Record {
-    /// Returns whether the record is a figure of the given metric.
+    /// Returns whether the record has this metric and unit.
     #[must_use]
-    pub fn is(&self, (metric, unit): Metric) -> bool {
+    pub fn has_metric(&self, (metric, unit): Metric) -> bool {
         self.metric == metric && self.unit == unit
     }
 
     /// Returns whether both records have the same bench, case, subject, metric, unit and executor.
     #[must_use]
-    pub fn is_same(&self, other: &Record) -> bool {
+    pub fn has_same_key(&self, other: &Record) -> bool {
         let key = |r: &Record| {
             (r.bench.clone(), r.case.clone(), r.subject.clone(), r.metric.clone(), r.unit.clone())
         };
@@ -71,15 +73,15 @@ impl Record {
 
     /// Returns the subject without the suffix that marks stopped runs.
     #[must_use]
-    pub fn who(&self) -> &str {
+    pub fn subject_name(&self) -> &str {
         self.subject.strip_suffix(STOPPED_SUFFIX).unwrap_or(&self.subject)
     }
 
     /// Returns whether the values were measured. If not, they are the limit at which the runs were
     /// stopped.
     #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.who() == self.subject
+    pub fn is_measured(&self) -> bool {
+        self.subject_name() == self.subject
     }
 
     /// Formats a value of this metric with its unit. If the runs were stopped, `> ` precedes it.
@@ -90,7 +92,7 @@ impl Record {
             "count" => figures(value),
             unit => format!("{} {unit}", figures(value)),
         };
-        if self.is_done() { value } else { format!("> {value}") }
+        if self.is_measured() { value } else { format!("> {value}") }
     }
 }
 
@@ -131,20 +133,20 @@ struct Key {
 }
 
 impl Sample {
-    /// Makes a sample without runs. Runs count as executed by this process until [`Sample::ran_on`]
-    /// is called.
+    /// Makes a sample without runs. Runs count as executed by this process until
+    /// [`Sample::set_executor`] is called.
     #[must_use]
     pub fn new(bench: &'static str) -> Sample {
         Sample { bench, ran_on: RanOn::Process, order: Vec::new(), values: BTreeMap::new() }
     }
 
     /// Sets what executes the runs that are added after this call.
-    pub fn ran_on(&mut self, ran_on: RanOn) {
+    pub fn set_executor(&mut self, ran_on: RanOn) {
         self.ran_on = ran_on;
     }
 
     /// Adds a run that was stopped at `limit`.
-    pub fn add_not_done(&mut self, case: &str, subject: &str, metric: Metric, limit: f64) {
+    pub fn add_stopped(&mut self, case: &str, subject: &str, metric: Metric, limit: f64) {
         self.add(case, &format!("{subject}{STOPPED_SUFFIX}"), metric, limit);
     }
 
@@ -231,19 +233,20 @@ mod tests {
         }
         sample.add("64G/plug", "hotmem", ("time", "s"), 4.0);
         let records = sample.records();
-        let seen: Vec<_> =
+        let summaries: Vec<_> =
             records.iter().map(|r| (r.case.as_str(), r.median, r.min, r.max, r.runs)).collect();
-        assert_eq!(seen, [("64G/plug", 2.5, 1.0, 4.0, 4), ("16G/plug", 1.0, 1.0, 1.0, 3)]);
+        assert_eq!(summaries, [("64G/plug", 2.5, 1.0, 4.0, 4), ("16G/plug", 1.0, 1.0, 1.0, 3)]);
     }
 
     #[test]
     fn runs_that_reached_a_limit_are_separate_figures() {
         let mut sample = Sample::new("vm");
         sample.add("64G/unplug", "linux", ("time", "s"), 55.0);
-        sample.add_not_done("64G/unplug", "linux", ("time", "s"), 60.0);
+        sample.add_stopped("64G/unplug", "linux", ("time", "s"), 60.0);
         let records = sample.records();
-        let seen: Vec<_> = records.iter().map(|r| (r.subject.as_str(), r.who(), r.runs)).collect();
-        assert_eq!(seen, [("linux", "linux", 1), ("linux (not done)", "linux", 1)]);
+        let summaries: Vec<_> =
+            records.iter().map(|r| (r.subject.as_str(), r.subject_name(), r.runs)).collect();
+        assert_eq!(summaries, [("linux", "linux", 1), ("linux (not done)", "linux", 1)]);
         let shown: Vec<_> = records.iter().map(|record| record.show(record.median)).collect();
         assert_eq!(shown, ["55 s", "> 60 s"]);
     }
@@ -263,18 +266,18 @@ mod tests {
             ]
         );
         assert_eq!(record["ran_on"], "process");
-        let back: Vec<Record> = serde_json::from_value(json).unwrap();
-        assert_eq!(back, sample.records());
+        let parsed: Vec<Record> = serde_json::from_value(json).unwrap();
+        assert_eq!(parsed, sample.records());
     }
 
     #[test]
     fn guests_under_tcg_and_under_kvm_are_separate_figures() {
         let mut sample = Sample::new("vm");
         for (ran_on, value) in [(RanOn::Tcg, 2.0), (RanOn::Kvm, 1.0)] {
-            sample.ran_on(ran_on);
+            sample.set_executor(ran_on);
             sample.add("64G/plug", "hotmem", ("time", "s"), value);
         }
-        let seen: Vec<_> = sample.records().iter().map(|r| (r.ran_on, r.median)).collect();
-        assert_eq!(seen, [(RanOn::Tcg, 2.0), (RanOn::Kvm, 1.0)]);
+        let summaries: Vec<_> = sample.records().iter().map(|r| (r.ran_on, r.median)).collect();
+        assert_eq!(summaries, [(RanOn::Tcg, 2.0), (RanOn::Kvm, 1.0)]);
     }
 }

@@ -6,14 +6,14 @@ pub(super) enum Subject {
     /// The engine.
     Hotmem,
     /// The baseline: the same work with an earlier algorithm in the measured part.
-    Before,
+    Baseline,
 }
 
 impl Subject {
     pub(super) fn name(self) -> &'static str {
         match self {
             Subject::Hotmem => "hotmem",
-            Subject::Before => "before",
+            Subject::Baseline => "before",
         }
     }
 }

@@ -10,16 +10,17 @@ use hotmem_dlpar::{
 use std::num::NonZeroU32;
 use thiserror::Error;
 
-/// The largest partition for whose memory addresses are reserved. A larger one has metadata only.
-const MOST_BACKED: Bytes = Bytes::tib(64);
-/// In a machine that [`Description::new`] describes, the first LMB begins at a multiple of this.
-const LMBS_AT: u64 = Bytes::gib(4).0;
+/// The largest partition for whose memory addresses are reserved. A larger partition has only
+/// metadata, and its memory cannot be accessed.
+const MAX_BACKED: Bytes = Bytes::tib(64);
+/// The alignment of the first LMB of a partition that [`Description::new`] describes.
+const FIRST_LMB_ALIGN: u64 = Bytes::gib(4).0;
 /// The DRC index of the first LMB.
 const FIRST_CONNECTOR: u32 = 0x8000_0000;
-/// The limit of LMBs. Real machines have fewer.
-const MOST_LMBS: u32 = 1 << 24;
+/// The largest number of LMBs of a partition. Real partitions have fewer.
+const MAX_LMBS: u32 = 1 << 24;
 
-/// The description of a partition, as properties of a device tree.
+/// The description of a partition by properties of a device tree.
 #[derive(Clone, Debug)]
 pub struct Description {
     version: Version,
@@ -29,27 +30,27 @@ pub struct Description {
     numa: Numa,
     boot_memory: Bytes,
     end: Bytes,
-    /// The number of nodes, if only connectors name the nodes of LMBs.
-    nodes_of_connectors: Option<NonZeroU32>,
+    /// The number of nodes, if the nodes of LMBs are known only from connectors.
+    connector_nodes: Option<NonZeroU32>,
 }
 
-/// The reason why a partition could not be made.
+/// The reason why a partition could not be built or started.
 #[derive(Debug, Error)]
 pub enum DescriptionError {
-    /// The device tree does not describe one.
+    /// The device tree does not describe a partition.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// A property is wrong.
+    /// A property is invalid.
     #[error(transparent)]
     Property(#[from] PropertyError),
     /// Properties contradict each other.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// There is no memory at address 0 to boot with.
-    #[error("the device tree has no memory at address 0 to boot with")]
+    /// There is no boot memory at address 0.
+    #[error("the device tree has no boot memory at address 0")]
     NoBootMemory,
     /// There are more LMBs than the limit.
-    #[error("{0} LMBs are more than the {MOST_LMBS} that this machine can have")]
+    #[error("{0} LMBs are more than the {MAX_LMBS} that a partition can have")]
     TooManyLmbs(u32),
     /// The number of nodes is zero, or exceeds the engine's limit.
     #[error("{0} nodes: there can be from 1 to {max}", max = hotmem::MAX_NODES)]
@@ -57,10 +58,10 @@ pub enum DescriptionError {
     /// The host cannot provide the machine's memory.
     #[error(transparent)]
     Hosted(#[from] HostedError),
-    /// The engine does not start.
-    #[error("the engine does not start: {0:?}")]
+    /// The engine cannot be started.
+    #[error("the engine cannot be started: {0:?}")]
     Boot(hotmem::BootError),
-    /// There is no memory for the words of the LMBs that can be added.
+    /// There is no memory for the engine's words of the LMBs.
     #[error(transparent)]
     Announce(#[from] hotmem::AnnounceError),
     /// Memory that is assigned at the start cannot be brought online.
@@ -69,12 +70,12 @@ pub enum DescriptionError {
 }
 
 impl Description {
-    /// Reads a flattened device tree.
+    /// Reads the description from a flattened device tree.
     ///
     /// # Errors
     /// [`DescriptionError`].
-    pub fn of_tree(blob: &[u8]) -> Result<Description, DescriptionError> {
-        // The parser takes the cells as big-endian words.
+    pub fn from_tree(blob: &[u8]) -> Result<Description, DescriptionError> {
+        // The parser reads words of 64 bits, whose bytes are in the order of the blob.
         let words: Vec<u64> = blob
             .chunks(8)
             .map(|bytes| {
@@ -84,12 +85,12 @@ impl Description {
             })
             .collect();
         let tree = Tree::parse(&words)?;
-        // The contiguous memory from address 0 on is the boot memory of the hosted machine.
-        let mut pieces = Vec::new();
-        tree.boot_memory(|piece, _| pieces.push(piece))?;
-        pieces.sort_unstable_by_key(|piece| piece.start());
-        let end = pieces.iter().fold(Pfn::ZERO, |end, piece| {
-            if piece.start() <= end { end.max(piece.end()) } else { end }
+        // The boot memory of the hosted machine is the contiguous boot memory from address 0 on.
+        let mut regions = Vec::new();
+        tree.boot_memory(|region, _| regions.push(region))?;
+        regions.sort_unstable_by_key(|region| region.start());
+        let end = regions.iter().fold(Pfn::ZERO, |end, region| {
+            if region.start() <= end { end.max(region.end()) } else { end }
         });
         let boot_memory = Bytes(end.phys_addr());
         if boot_memory == Bytes::ZERO {
@@ -98,21 +99,21 @@ impl Description {
         let size = tree.memory.lmb_size().bytes().0;
         let last = tree.memory.sets().map(|set| set.address + u64::from(set.lmbs) * size).max();
         let (memory, lists) = (tree.memory, tree.arrays.value());
-        let none = [0; 8];
+        let no_arrays = [0; 8];
         Ok(Description {
             version: memory.version(),
             lmb_size: memory.lmb_size(),
             memory: memory.value().to_vec(),
-            arrays: if lists.is_empty() { &none } else { lists }.to_vec(),
+            arrays: if lists.is_empty() { &no_arrays } else { lists }.to_vec(),
             numa: tree.numa,
             boot_memory,
             end: Bytes(last.unwrap_or(0)).max(boot_memory),
-            nodes_of_connectors: None,
+            connector_nodes: None,
         })
     }
 
-    /// Describes a partition of this many LMBs, in `nodes` equal parts. The first `assigned` LMBs
-    /// are assigned from the start.
+    /// Describes a partition of `lmbs` LMBs, which are divided equally among `nodes` nodes. The
+    /// first `assigned` LMBs are assigned at the start.
     ///
     /// # Errors
     /// [`DescriptionError`].
@@ -124,19 +125,19 @@ impl Description {
         assigned: u32,
     ) -> Result<Description, DescriptionError> {
         let lmb_size = LmbSize::new(lmb_size)?;
-        if lmbs > MOST_LMBS {
+        if lmbs > MAX_LMBS {
             return Err(DescriptionError::TooManyLmbs(lmbs));
         }
         if nodes == 0 || u64::from(nodes) > hotmem::MAX_NODES as u64 {
             return Err(DescriptionError::Nodes(nodes));
         }
         let size = lmb_size.bytes().0;
-        // Twice the size of the engine's words, plus some memory for everything else.
+        // Boot memory has twice the size of the engine's words, and at least 1 GiB more.
         let words = u64::from(lmbs) * (size >> 27).max(1) * 2 * 193;
         let boot_memory = Bytes(words.next_multiple_of(1 << 28) + Bytes::gib(1).0);
-        let first = boot_memory.0.next_multiple_of(LMBS_AT);
+        let first = boot_memory.0.next_multiple_of(FIRST_LMB_ALIGN);
         let of_node = lmbs.div_ceil(nodes).max(1);
-        // As in version 2, a new set begins where the node or the state changes.
+        // A set is a run of LMBs with the same node and state, as in version 2 of the property.
         let mut sets = Vec::new();
         let mut at = 0;
         while at < lmbs {
@@ -155,8 +156,8 @@ impl Description {
         };
         cell(&mut memory, entries);
         for (at, count, node, flags) in sets {
-            let alone = if version == Version::V1 { count } else { 1 };
-            for nth in at..at + alone {
+            let entries = if version == Version::V1 { count } else { 1 };
+            for nth in at..at + entries {
                 if version == Version::V2 {
                     cell(&mut memory, count);
                 }
@@ -173,7 +174,7 @@ impl Description {
         let arrays = [nodes, 4].into_iter().chain(lists).flat_map(u32::to_be_bytes).collect();
         let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
         let end = Bytes(first + u64::from(lmbs) * size);
-        let nodes_of_connectors = None;
+        let connector_nodes = None;
         Ok(Description {
             version,
             lmb_size,
@@ -182,51 +183,53 @@ impl Description {
             numa,
             boot_memory,
             end,
-            nodes_of_connectors,
+            connector_nodes,
         })
     }
 
-    /// Removes the nodes from the property, so that only connectors name them: LMB `n` is on node
-    /// `n % nodes`.
+    /// Removes the nodes from the property, so that the nodes are known only from connectors. LMB
+    /// `n` is on node `n % nodes`.
     #[must_use]
-    pub fn told_by_connectors(mut self, nodes: NonZeroU32) -> Description {
+    pub fn with_nodes_of_connectors(mut self, nodes: NonZeroU32) -> Description {
         let entries = self.memory.get_mut(4..).unwrap_or_default();
-        // Both versions have entries of 24 bytes, with the index of the list at 16.
+        // Entries of both versions have 24 bytes, of which bytes 16 to 19 are the index of the
+        // associativity list.
         for entry in entries.chunks_exact_mut(24) {
             entry[16..20].fill(0xff);
         }
-        self.nodes_of_connectors = Some(nodes);
+        self.connector_nodes = Some(nodes);
         self
     }
 
-    /// Returns the machine without its LMBs.
+    /// Builds the hosted machine, whose hotplug range contains the LMBs.
     fn hosted(&self) -> Result<Hosted, HostedError> {
-        let room_at = self.boot_memory.0.next_multiple_of(LMBS_AT);
-        let room = Bytes(self.end.0.saturating_sub(room_at).next_multiple_of(1 << 21));
-        let builder = Hosted::builder().boot_memory(self.boot_memory).room(room);
+        let start = self.boot_memory.0.next_multiple_of(FIRST_LMB_ALIGN);
+        let size = Bytes(self.end.0.saturating_sub(start).next_multiple_of(1 << 21));
+        let builder = Hosted::builder().boot_memory(self.boot_memory).hotplug_size(size);
         if self.is_backed() {
             return builder.build();
         }
-        // SAFETY: LMBs come online movable, and nothing allocates movable memory there: a partition
-        // offers only the engine and its requests, and its mapping returns no memory to the host.
+        // SAFETY: LMBs are brought online for movable allocations, and nothing makes such
+        // allocations, because the users of a partition only make requests for LMBs. The machine's
+        // mapping does not return unmapped memory to the host.
         unsafe { builder.unbacked() }.build()
     }
 
     fn is_backed(&self) -> bool {
-        self.end <= MOST_BACKED
+        self.end <= MAX_BACKED
     }
 
     fn parse(&self) -> Result<(DynamicMemory<'_>, LookupArrays<'_>), DescriptionError> {
         let memory = DynamicMemory::parse(self.version, &self.memory, self.lmb_size)?;
-        if memory.lmbs() > MOST_LMBS {
+        if memory.lmbs() > MAX_LMBS {
             return Err(DescriptionError::TooManyLmbs(memory.lmbs()));
         }
         Ok((memory, LookupArrays::parse(&self.arrays)?))
     }
 }
 
-/// The memory that a partition borrows.
-pub struct Parts {
+/// The memory that a [`Partition`] borrows.
+pub struct PartitionStorage {
     description: Description,
     groups: Vec<Group>,
     runs: Vec<Run>,
@@ -237,9 +240,9 @@ pub struct Parts {
     hosted: Hosted,
 }
 
-/// A running partition, as its kernel sees it.
+/// A running partition, with the parts of its kernel that handle requests.
 pub struct Partition<'p> {
-    /// All LMBs and the current request.
+    /// The LMBs and the current request.
     pub dlpar: Dlpar<'p, 'p, Threads>,
     /// The engine.
     pub hotplug: HostedHotplug<'p>,
@@ -248,19 +251,20 @@ pub struct Partition<'p> {
     hooks: NoHooks,
 }
 
-impl Parts {
+impl PartitionStorage {
     /// Allocates the memory for a partition.
     ///
     /// # Errors
     /// [`DescriptionError`].
-    pub fn new(description: Description) -> Result<Parts, DescriptionError> {
+    pub fn new(description: Description) -> Result<PartitionStorage, DescriptionError> {
         let (memory, lists) = description.parse()?;
         let needs = Needs::of(&memory, &lists);
         let lmbs = usize::try_from(memory.lmbs()).unwrap_or(0);
-        // A longer list does not fit in a connector's answer, so connectors add no such lists.
+        // A list of more than `MAX_LIST_LEN` cells does not fit in a connector's answer, so
+        // connectors add lists only if lists are not longer.
         let columns = usize::try_from(lists.columns()).ok().filter(|&len| len <= MAX_LIST_LEN);
         let new_rows = columns.unwrap_or(0) * hotmem::MAX_NODES;
-        Ok(Parts {
+        Ok(PartitionStorage {
             groups: vec![Group::EMPTY; needs.groups],
             runs: vec![Run::EMPTY; needs.runs],
             by_index: vec![0; needs.runs],
@@ -272,17 +276,26 @@ impl Parts {
         })
     }
 
-    /// Starts the partition: announces all LMBs, and puts the assigned ones online.
+    /// Starts the partition: announces all LMBs, and brings the assigned LMBs online.
     ///
     /// # Errors
     /// [`DescriptionError`].
     pub fn start(&mut self, online: OnlineType) -> Result<Partition<'_>, DescriptionError> {
-        let Parts { description, groups, runs, by_index, arrays, connectors, tree, hosted } = self;
+        let PartitionStorage {
+            description,
+            groups,
+            runs,
+            by_index,
+            arrays,
+            connectors,
+            tree,
+            hosted,
+        } = self;
         let (memory, lists) = description.parse()?;
         let storage = Storage { groups, runs, by_index, arrays };
         let table = Table::new(&memory, &lists, description.numa, storage)?;
         *connectors = Connector::of(&table).collect();
-        if let Some(nodes) = description.nodes_of_connectors {
+        if let Some(nodes) = description.connector_nodes {
             for (nth, connector) in (0..).zip(connectors.iter_mut()) {
                 connector.node = nth % nodes;
             }
@@ -297,14 +310,14 @@ impl Parts {
 }
 
 impl<'p> Partition<'p> {
-    /// Returns all LMBs.
+    /// Returns the table of all LMBs.
     #[must_use]
     pub fn table(&self) -> &Table<'p> {
         self.dlpar.table()
     }
 
-    /// Returns the LMBs, and the machine for their requests.
-    #[allow(clippy::type_complexity, reason = "the two are used together")]
+    /// Returns the LMBs, and the machine that their requests need.
+    #[allow(clippy::type_complexity, reason = "a caller needs both values at the same time")]
     pub fn machine(
         &mut self,
     ) -> (&mut Dlpar<'p, 'p, Threads>, Machine<'_, 'p, Threads, HostMemory<'p>, Hypervisor<'p>>)
@@ -318,13 +331,13 @@ impl<'p> Partition<'p> {
 mod tests {
     use super::*;
 
-    /// A property with zero lists of the maximal length.
+    /// The property names the maximal length of a list, and has no lists.
     #[test]
-    fn lists_of_any_length_take_no_memory_where_there_are_none() {
-        let mut described =
-            Description::new(Version::V2, 8, Bytes::mib(256), 1, 0).expect("a small machine");
-        described.arrays = [0, u32::MAX].into_iter().flat_map(u32::to_be_bytes).collect();
-        let mut parts = Parts::new(described).expect("a small machine");
+    fn a_property_without_lists_needs_no_memory_for_any_list_length() {
+        let mut description = Description::new(Version::V2, 8, Bytes::mib(256), 1, 0)
+            .expect("the description is valid");
+        description.arrays = [0, u32::MAX].into_iter().flat_map(u32::to_be_bytes).collect();
+        let mut parts = PartitionStorage::new(description).expect("the description is valid");
         assert!(parts.arrays.is_empty());
         assert!(parts.start(OnlineType::Movable).is_ok());
     }

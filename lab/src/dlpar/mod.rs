@@ -1,7 +1,7 @@
-//! pseries partitions on the hosted machine. A device tree or arguments describe the LMBs, and the
+//! pseries partitions on hosted machines. A device tree or arguments describe the LMBs. The
 //! hypervisor is simulated.
 
 pub mod drmgr;
 mod machine;
 
-pub use machine::{Description, DescriptionError, Partition, Parts};
+pub use machine::{Description, DescriptionError, Partition, PartitionStorage};

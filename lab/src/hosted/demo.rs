@@ -1,4 +1,4 @@
-//! `hotmem hosted`: the demo on a machine in this process, for hosts without QEMU.
+//! `hotmem hosted`, which changes the memory of a machine in this process, without QEMU.
 
 use super::{Hosted, HostedError, Threads};
 use crate::{
@@ -24,11 +24,11 @@ pub struct Args {
     /// The size to plug
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64G")]
     plug: Bytes,
-    /// The size to use, of which each frame is written and checked
+    /// The size to allocate, of which each frame is written and checked
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
     touch: Bytes,
-    /// The size to keep in use at virtual addresses, whose pages are migrated when memory is
-    /// unplugged
+    /// The size to map at virtual addresses. These pages stay mapped and are migrated when memory
+    /// is unplugged
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16M")]
     keep: Bytes,
 }
@@ -36,32 +36,33 @@ pub struct Args {
 impl Args {
     fn check(&self) -> Result<()> {
         if self.plug == Bytes::ZERO || !self.plug.0.is_multiple_of(PAGEBLOCK.0) {
-            bail!("--plug {}: plugs whole pageblocks of {PAGEBLOCK}", self.plug);
+            bail!("--plug {}: the size must be whole pageblocks of {PAGEBLOCK}", self.plug);
         }
         if self.touch > self.plug {
-            bail!("--touch {}: more than the {} that are plugged", self.touch, self.plug);
+            bail!("--touch {}: this is more than the {} that are plugged", self.touch, self.plug);
         }
         Ok(())
     }
 }
 
-/// Plugs memory into a machine in this process, uses some of it, and unplugs all of it.
+/// Plugs memory into a machine in this process, allocates, writes and checks some of it, and
+/// unplugs all of it.
 ///
 /// # Errors
 /// The first error.
 pub fn run(args: &Args) -> Result<()> {
     args.check()?;
-    say!("a hosted machine: the engine in this process; no guest, no device, a simulated MMU")?;
+    say!("the engine runs in this process: there is no guest and no device, the MMU is simulated")?;
     let machine = build(args)?;
     let mut hotplug = machine.boot()?;
     let mut hooks = machine.hooks();
     let mut steps = Vec::new();
-    let room = machine.room();
+    let range = machine.hotplug_range();
 
     let start = Instant::now();
-    hotplug.announce(room)?;
-    hotplug.add(room)?;
-    hotplug.online(room, OnlineType::Movable, &mut hooks)?;
+    hotplug.announce(range)?;
+    hotplug.add(range)?;
+    hotplug.online(range, OnlineType::Movable, &mut hooks)?;
     steps.push(("plug", args.plug, start.elapsed()));
     crate::out::write(format_args!("{}", Listing::of(&hotplug, Bytes::mib(128), false)))?;
 
@@ -83,25 +84,28 @@ pub fn run(args: &Args) -> Result<()> {
     steps.push(("map, write", args.keep, start.elapsed()));
 
     let start = Instant::now();
-    let mut shrink = Shrink::new(room);
+    let mut shrink = Shrink::new(range);
     loop {
         match shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
             Progress::Ready(removal) => {
-                hotplug.commit_remove(removal).expect("it is this machine's")
+                hotplug.commit_remove(removal).expect("the removal is of this instance")
             }
             Progress::Working => {}
             Progress::Idle => break,
-            Progress::Pending(blocker) => bail!("{} frames stay: {blocker}", shrink.left()),
+            Progress::Pending(blocker) => {
+                bail!("{} frames cannot be removed: {blocker}", shrink.frames_left())
+            }
         }
     }
     steps.push(("unplug", args.plug, start.elapsed()));
     for (address, value) in pages() {
         if space.read(address) != Some(value) || !space.take_dirty(address) {
-            bail!("the page at {address:#x} is not as it was before it was moved");
+            bail!("the migration of the page at {address:#x} changed the page or its dirty bit");
         }
     }
     // SAFETY: no other thread uses this machine.
-    let counts = unsafe { machine.frames().validate() }.context("the engine contradicts itself")?;
+    let counts =
+        unsafe { machine.frames().validate() }.context("the engine's metadata are inconsistent")?;
     if counts.present != machine.boot_memory().frames() {
         bail!("{} frames are present at the end", counts.present);
     }
@@ -111,15 +115,16 @@ pub fn run(args: &Args) -> Result<()> {
         table.add_row([step.into(), size::short(memory), time(took)]);
     }
     say!("{table}")?;
-    say!("{} of it moved while in use, by the simulated MMU", size::short(space.moved()))?;
+    say!("{} of mapped pages were migrated by the simulated MMU", size::short(space.migrated()))?;
     Ok(())
 }
 
 fn build(args: &Args) -> Result<Hosted, HostedError> {
-    Hosted::builder().boot_memory(args.boot_memory).room(args.plug).build()
+    Hosted::builder().boot_memory(args.boot_memory).hotplug_size(args.plug).build()
 }
 
-/// Allocates `bytes` in pieces of many lengths and writes each frame's number and its complement.
+/// Allocates `bytes` in ranges of different lengths. Writes the number of each frame to its first
+/// word, and the complement of the number to its last word.
 fn allocate_and_write(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'_, Threads>>> {
     let mut used = Vec::new();
     let mut left = bytes.frames();
@@ -127,35 +132,35 @@ fn allocate_and_write(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'
         if left == 0 {
             return Ok(used);
         }
-        let range = machine.frames().alloc(AllocRequest::frames(length.min(left)).movable())?;
-        left -= range.range().frames();
-        for_each_word(machine, range.range(), |at, value| {
-            // SAFETY: the frame is ours until it is freed, and `at` lies in it.
-            unsafe { at.write_volatile(value) };
+        let allocation =
+            machine.frames().alloc(AllocRequest::frames(length.min(left)).movable())?;
+        left -= allocation.range().frames();
+        for_each_word(machine, allocation.range(), |word, value| {
+            // SAFETY: `allocation` owns the frame that contains `word`.
+            unsafe { word.write_volatile(value) };
             true
         });
-        used.push(range);
+        used.push(allocation);
     }
     Ok(used)
 }
 
-/// Checks every frame and frees it.
+/// Checks the words of every frame, and frees the frames.
 fn check_and_free(machine: &Hosted, used: Vec<Allocation<'_, Threads>>) -> Result<()> {
-    for range in used {
-        let whole = for_each_word(machine, range.range(), |at, value| {
+    for allocation in used {
+        let is_intact = for_each_word(machine, allocation.range(), |word, value| {
             // SAFETY: as in `allocate_and_write`.
-            unsafe { at.read_volatile() == value }
+            unsafe { word.read_volatile() == value }
         });
-        if !whole {
-            bail!("{} does not hold what was written", range.range());
+        if !is_intact {
+            bail!("a word of {} has changed since it was written", allocation.range());
         }
-        drop(range);
     }
     Ok(())
 }
 
-/// Calls `f` with the first and the last word of each frame and their expected values, until it
-/// returns `false`.
+/// Calls `f` with the first and the last word of each frame and their expected values, until `f`
+/// returns `false`. Returns whether no call returned `false`.
 fn for_each_word(
     machine: &Hosted,
     range: PfnRange,
@@ -165,7 +170,7 @@ fn for_each_word(
         let number = frame.start().number();
         machine.address_of(frame.start()).is_some_and(|address| {
             let last = usize::try_from(FRAME_SIZE).unwrap_or(0) - size_of::<u64>();
-            let word = |at: usize| address.as_ptr().wrapping_add(at).cast::<u64>();
+            let word = |offset: usize| address.as_ptr().wrapping_add(offset).cast::<u64>();
             f(word(0), number) && f(word(last), !number)
         })
     })
@@ -177,7 +182,7 @@ mod tests {
     use hotmem::NoHooks;
 
     #[test]
-    fn the_demo_runs_and_unplugs_all() {
+    fn the_demo_unplugs_all_memory() {
         run(&Args {
             boot_memory: Bytes::mib(64),
             plug: Bytes::gib(4),
@@ -188,14 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_word_is_reported() {
-        let machine = Hosted::builder().room(Bytes::mib(128)).build().unwrap();
+    fn a_changed_word_is_an_error() {
+        let machine = Hosted::builder().hotplug_size(Bytes::mib(128)).build().unwrap();
         let mut hotplug = machine.boot().unwrap();
-        hotplug.announce(machine.room()).unwrap();
-        hotplug.add(machine.room()).unwrap();
-        hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
+        let range = machine.hotplug_range();
+        hotplug.announce(range).unwrap();
+        hotplug.add(range).unwrap();
+        hotplug.online(range, OnlineType::Movable, &mut NoHooks).unwrap();
         let used = allocate_and_write(&machine, Bytes::mib(4)).unwrap();
-        let word = machine.address_of(used[1].start()).unwrap().as_ptr().cast::<u64>();
+        let word = machine.address_of(used[1].range().start()).unwrap().as_ptr().cast::<u64>();
         // SAFETY: `used` owns the frame.
         unsafe { word.write_volatile(0xbad) };
         assert!(check_and_free(&machine, used).is_err());

@@ -1,13 +1,16 @@
-//! The hosted machine's simulated MMU. Page tables are arrays in this process. Each read or write
-//! by a virtual address walks them and sets Accessed and Dirty, as a processor does.
+//! The simulated MMU of a hosted machine. Its page tables are arrays in this process. Each access
+//! by a virtual address walks the tables and sets the Accessed and Dirty flags of the entry, as a
+//! processor does.
 //!
-//! A thread holds a lock during an access, and a flush takes the same lock, so a flush waits for
-//! accesses. An access to a page that is being moved waits for the move, as in a page fault.
+//! An access holds `accessing` for reading, and a TLB flush takes `accessing` for writing. So a
+//! flush waits until the accesses that began before it have ended. An access to a page that is
+//! being migrated finds no entry, which is a page fault. The thread then waits for the lock of
+//! `mapped`, which the migration holds.
 
 use hotmem::{Bytes, Pfn};
 use hotmem_pgtable::{
-    AtomicU64, Batch, ENTRIES, EntryAddr, Flush, Kind, Level, Native, Slot, Space, Table, Tables,
-    slot_at,
+    AtomicU64, Batch, ENTRIES, EntryAddr, Flush, Kind, Level, LocatedEntry, Native, Space, Table,
+    Tables, find_entry,
 };
 use std::{
     collections::HashMap,
@@ -17,46 +20,50 @@ use std::{
     },
 };
 
-pub(super) const PAGE: u64 = Level::L1.entry_bytes().0;
-/// The number of page tables, with the root: enough for 8 GiB of contiguous pages.
+pub(super) const PAGE: u64 = Level::L1.entry_span().0;
+/// The number of page tables, with the root. They suffice to map 8 GiB of contiguous pages.
 pub(super) const TABLES: usize = 5000;
 pub(super) const SPACE: Space = Space::new(Pfn::ZERO, Level::L4);
 
 /// A machine's MMU, with one address space.
 pub(super) struct Mmu {
     pub(super) tables: Arrays,
-    /// A thread holds it for reading during an access.
+    /// Held for reading during an access, and taken for writing by a flush.
     pub(super) accessing: RwLock<()>,
-    /// Guards the entries. A thread whose access faults locks it, and so waits for a move of the
-    /// page.
+    /// Locked while entries are changed. A thread with a page fault takes this lock to wait for a
+    /// migration of the page.
     mapped: Mutex<Mapped>,
 }
 
-/// Page tables. Their frame numbers are indices of the arrays, and not frames of the machine.
+/// Page tables. The frame number of a table is its index in `tables`, and not a frame of the
+/// machine.
 pub(super) struct Arrays {
-    all: Vec<OnceLock<Box<Table>>>,
+    tables: Vec<OnceLock<Box<Table>>>,
     used: AtomicUsize,
 }
 
 /// The mapped pages.
 pub(super) struct Mapped {
-    /// The address of the page that each frame belongs to.
-    pub(super) owners: HashMap<Pfn, u64>,
+    /// The reverse map: the virtual address of the page in each frame.
+    pub(super) addresses: HashMap<Pfn, u64>,
     pub(super) batch: Box<Batch>,
-    pub(super) moved: Bytes,
+    /// The size of all pages that were migrated.
+    pub(super) migrated: Bytes,
 }
 
 impl Mmu {
     pub(super) fn new() -> Mmu {
-        let all = (0..TABLES).map(|_| OnceLock::new()).collect();
-        let tables = Arrays { all, used: AtomicUsize::new(0) };
-        tables.take();
-        let mapped = Mapped { owners: HashMap::new(), batch: Box::default(), moved: Bytes::ZERO };
+        let tables = (0..TABLES).map(|_| OnceLock::new()).collect();
+        let tables = Arrays { tables, used: AtomicUsize::new(0) };
+        // The root, which is table 0.
+        tables.allocate();
+        let mapped =
+            Mapped { addresses: HashMap::new(), batch: Box::default(), migrated: Bytes::ZERO };
         Mmu { tables, accessing: RwLock::new(()), mapped: Mutex::new(mapped) }
     }
 
     pub(super) fn native(&self) -> Native<&Arrays, impl FnMut(Flush) + '_> {
-        // Waits for all accesses that have begun.
+        // A flush waits until all accesses that have begun have ended.
         Native::new(&self.tables, |_| {
             drop(self.accessing.write().unwrap_or_else(PoisonError::into_inner));
         })
@@ -66,8 +73,10 @@ impl Mmu {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn slot(&self, address: u64) -> Option<Slot> {
-        slot_at(&self.native(), SPACE, address).ok().filter(|slot| slot.kind() == Kind::Page)
+    pub(super) fn located_entry(&self, address: u64) -> Option<LocatedEntry> {
+        find_entry(&self.native(), SPACE, address)
+            .ok()
+            .filter(|located| located.kind() == Kind::Page)
     }
 
     pub(super) fn word(&self, at: EntryAddr) -> Option<&AtomicU64> {
@@ -76,14 +85,15 @@ impl Mmu {
 }
 
 impl Arrays {
-    pub(super) fn take(&self) -> Option<Pfn> {
+    /// Returns an empty table, or `None` if all tables are used.
+    pub(super) fn allocate(&self) -> Option<Pfn> {
         let number = self.used.fetch_add(1, Relaxed);
-        self.all.get(number)?.get_or_init(|| Box::new([const { AtomicU64::new(0) }; ENTRIES]));
+        self.tables.get(number)?.get_or_init(|| Box::new([const { AtomicU64::new(0) }; ENTRIES]));
         Pfn::new(number as u64)
     }
 
     fn get(&self, frame: Pfn) -> Option<&Table> {
-        self.all.get(usize::try_from(frame.number()).ok()?)?.get().map(Box::as_ref)
+        self.tables.get(usize::try_from(frame.number()).ok()?)?.get().map(Box::as_ref)
     }
 }
 

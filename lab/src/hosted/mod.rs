@@ -1,39 +1,42 @@
-//! The hosted machine: the engine, unmodified, on memory reserved in this process.
+//! A machine in this process, on which the unmodified engine runs.
 //!
-//! Physical addresses are offsets into one reservation of address space, of which the host commits
-//! only the pages that are touched. So a machine of 64 TiB fits into a laptop. Boot memory lies at
-//! the bottom, and the *room* above it is where memory may be plugged. Its MMU is simulated.
+//! The process reserves one range of addresses for the machine's memory, and a physical address is
+//! an offset into that range. The host commits a page when the page is first accessed, so a laptop
+//! can run a machine of 64 TiB. Boot memory starts at physical address 0. The *hotplug range*, in
+//! which memory may be plugged, lies above it. The machine's MMU is simulated.
 //!
 //! ```
 //! use hotmem::{Budget, Bytes, OnlineType, Progress, Shrink, AllocRequest};
 //! use hotmem_lab::hosted::Hosted;
 //!
-//! // A machine of 128 MiB with room for 64 GiB more.
-//! let machine = Hosted::builder().boot_memory(Bytes::mib(128)).room(Bytes::gib(64)).build()?;
+//! // A machine of 128 MiB, into which 64 GiB can be plugged.
+//! let builder = Hosted::builder().boot_memory(Bytes::mib(128));
+//! let machine = builder.hotplug_size(Bytes::gib(64)).build()?;
 //! let mut hotplug = machine.boot()?;
 //! let mut hooks = machine.hooks();
 //!
-//! // All of the room is plugged.
-//! let room = machine.room();
-//! hotplug.announce(room)?;
-//! hotplug.add(room)?;
-//! hotplug.online(room, OnlineType::Movable, &mut hooks)?;
+//! // The 64 GiB are plugged.
+//! let range = machine.hotplug_range();
+//! hotplug.announce(range)?;
+//! hotplug.add(range)?;
+//! hotplug.online(range, OnlineType::Movable, &mut hooks)?;
 //!
-//! // Some of it is used.
+//! // A huge page is allocated and freed.
 //! let huge_page = machine.frames().alloc(AllocRequest::order(9).movable())?;
-//! assert!(room.covers(huge_page.range()));
+//! assert!(range.covers(huge_page.range()));
 //! drop(huge_page);
 //!
-//! // All of it is unplugged again, in one piece.
-//! let mut shrink = Shrink::new(room);
+//! // The 64 GiB are unplugged.
+//! let mut shrink = Shrink::new(range);
 //! while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
-//!     hotplug.commit_remove(removal).expect("it is this machine's");
+//!     hotplug.commit_remove(removal).expect("the removal is of this instance");
 //! }
 //! assert_eq!(machine.frames().counts().present, machine.boot_memory().frames());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod address_space;
+mod cpu_number;
 pub mod demo;
 mod error;
 mod mmu;
@@ -60,39 +63,41 @@ use std::{
 };
 use waker::Waker;
 
-/// The room for plugged memory starts at a multiple of this, as on machines with a 4 GiB hole.
-const ROOM_ALIGN: Bytes = Bytes::gib(4);
+/// The alignment of the start of the hotplug range. A PC's hotplugged memory also starts above a
+/// hole that ends at 4 GiB.
+const HOTPLUG_ALIGN: Bytes = Bytes::gib(4);
 
 /// A machine in this process.
 pub struct Hosted {
-    // Declared before `memory`, so that it is dropped first.
+    // `frames` is declared before `memory`, so that it is dropped before `memory`.
     frames: Frames<Threads>,
     mmu: OnceLock<Mmu>,
     memory: Reservation,
-    backed: bool,
+    /// Whether `memory` covers the hotplug range.
+    is_backed: bool,
     boot_memory: PfnRange,
     low_end: Pfn,
-    room: PfnRange,
+    hotplug_range: PfnRange,
 }
 
 /// The configuration of a [`Hosted`] machine.
 #[derive(Clone, Copy, Debug)]
-#[must_use = "nothing is reserved before it is built"]
+#[must_use = "`build` reserves the memory"]
 pub struct Builder {
     boot_memory: Bytes,
     low_end: Pfn,
-    room: Bytes,
-    backed: bool,
+    hotplug_size: Bytes,
+    is_backed: bool,
 }
 
-/// The number of threads that each have a CPU number of their own.
+/// The number of CPUs of a machine.
 const CPUS: u32 = 256;
 
 impl Hosted {
-    /// Returns the default configuration: 128 MiB of boot memory, and no room for more.
+    /// Returns the default configuration: 128 MiB of boot memory, and an empty hotplug range.
     pub const fn builder() -> Builder {
-        let boot_memory = Bytes::mib(128);
-        Builder { boot_memory, low_end: Pfn::ZERO, room: Bytes::ZERO, backed: true }
+        let (boot_memory, hotplug_size) = (Bytes::mib(128), Bytes::ZERO);
+        Builder { boot_memory, low_end: Pfn::ZERO, hotplug_size, is_backed: true }
     }
 
     /// Brings the boot memory online. A second call fails with
@@ -101,11 +106,11 @@ impl Hosted {
     /// # Errors
     /// [`BootError`].
     pub fn boot(&self) -> Result<HostedHotplug<'_>, BootError> {
-        self.boot_with(self.backed)
+        self.boot_with(self.is_backed)
     }
 
-    /// Boots like [`boot`](Self::boot), but never returns unmapped memory to the host, for benches
-    /// that measure the engine alone.
+    /// Boots like [`boot`](Self::boot), but does not return unmapped memory to the host. Benches
+    /// call this to measure the engine without the host's system calls.
     ///
     /// # Errors
     /// [`BootError`].
@@ -113,12 +118,12 @@ impl Hosted {
         self.boot_with(false)
     }
 
-    fn boot_with(&self, gives_back: bool) -> Result<HostedHotplug<'_>, BootError> {
+    fn boot_with(&self, returns_memory: bool) -> Result<HostedHotplug<'_>, BootError> {
         let ram = [BootRange { start: 0, len: self.boot_memory.bytes() }];
         let mapped_below = self.boot_memory.end();
         let low_end = self.low_end;
         let map = BootMap { mapped_below, low_end, cpus: CPUS, ..BootMap::of_ram(&ram) };
-        let mapping = HostMemory { machine: self, gives_back };
+        let mapping = HostMemory { machine: self, returns_memory };
         // SAFETY: all of boot memory is readable and writable. It is accessed only through
         // `frames`, by this module, and by unsafe code that uses pointers from `address_of`.
         unsafe { Hotplug::bootstrap(&self.frames, mapping, &map) }
@@ -140,21 +145,24 @@ impl Hosted {
         &self.frames.platform().waker
     }
 
-    /// Returns the range in which memory may be plugged. The caller announces all or a part of it.
+    /// Returns the range in which memory may be plugged. The caller announces the range or parts of
+    /// it.
     #[must_use]
-    pub fn room(&self) -> PfnRange {
-        self.room
+    pub fn hotplug_range(&self) -> PfnRange {
+        self.hotplug_range
     }
 
-    /// Returns the memory of an unused part of the room to the host.
-    pub(crate) fn give_back(&self, range: PfnRange) {
-        let range = range.intersection(self.room);
-        // If the host refuses, as it does for locked memory, the pages stay committed, which only
-        // costs memory.
+    /// Returns the memory of the part of `range` that lies in the hotplug range to the host. The
+    /// caller ensures that nothing uses this memory.
+    pub(crate) fn return_to_host(&self, range: PfnRange) {
+        let range = range.intersection(self.hotplug_range);
+        // The host refuses, for example, if the pages are locked. The pages then stay committed,
+        // and no other harm is done.
         let _ = self.memory.discard(range.start().phys_addr(), range.bytes());
     }
 
-    /// Returns the address of a frame. A caller may access it only while it owns the frame.
+    /// Returns the address of a frame. The caller may access the frame only while the caller owns
+    /// it.
     #[must_use]
     pub fn address_of(&self, frame: Pfn) -> Option<NonNull<u8>> {
         self.memory.at(frame.phys_addr())
@@ -172,44 +180,48 @@ impl Builder {
         Builder { low_end, ..self }
     }
 
-    /// Sets the size of the room for plugged memory. It costs nothing until memory is plugged and
-    /// touched.
-    pub const fn room(self, room: Bytes) -> Builder {
-        Builder { room, ..self }
+    /// Sets the size of the hotplug range. The host commits memory of it only when plugged memory
+    /// is accessed.
+    pub const fn hotplug_size(self, hotplug_size: Bytes) -> Builder {
+        Builder { hotplug_size, ..self }
     }
 
-    /// Reserves no addresses for the room.
+    /// Reserves no addresses for the hotplug range.
     ///
     /// # Safety
-    /// Plugged memory is never accessed. So that the engine does not access it either, boot memory
-    /// must always have a free frame in a divided pageblock for the frame bitmaps of each section.
+    /// Plugged memory must never be accessed. The engine accesses plugged memory if it writes the
+    /// frame bitmaps of a section there. Therefore boot memory must always have a free frame in a
+    /// divided pageblock for the frame bitmaps of each section.
     pub(crate) const unsafe fn unbacked(self) -> Builder {
-        Builder { backed: false, ..self }
+        Builder { is_backed: false, ..self }
     }
 
-    /// Reserves the addresses.
+    /// Reserves the addresses of the machine's memory.
     ///
     /// # Errors
     /// [`HostedError`].
     pub fn build(self) -> Result<Hosted, HostedError> {
-        let too_large = HostedError::TooLarge(self.boot_memory, self.room);
-        let room_at = self.boot_memory.0.checked_next_multiple_of(ROOM_ALIGN.0).ok_or(too_large)?;
+        let Builder { boot_memory, low_end, hotplug_size, is_backed } = self;
+        let too_large = HostedError::TooLarge(boot_memory, hotplug_size);
+        let hotplug_start =
+            boot_memory.0.checked_next_multiple_of(HOTPLUG_ALIGN.0).ok_or(too_large)?;
         let range = |start, len| PfnRange::from_bytes(start, len).map_err(|_| too_large);
-        for size in [self.boot_memory, self.room] {
+        for size in [boot_memory, hotplug_size] {
             if !size.0.is_multiple_of(Bytes::mib(2).0) {
                 return Err(HostedError::Unaligned(size));
             }
         }
-        let (boot_memory, room) = (range(0, self.boot_memory)?, range(room_at, self.room)?);
-        let end = if self.backed { room.end() } else { boot_memory.end() };
+        let (boot_memory, hotplug_range) =
+            (range(0, boot_memory)?, range(hotplug_start, hotplug_size)?);
+        let end = if is_backed { hotplug_range.end() } else { boot_memory.end() };
         let memory = Reservation::new(Bytes(end.phys_addr()))?;
-        let frames = Frames::new(Threads::default());
-        let Builder { backed, low_end, .. } = self;
-        Ok(Hosted { frames, mmu: OnceLock::new(), memory, backed, boot_memory, low_end, room })
+        let (frames, mmu) = (Frames::new(Threads::default()), OnceLock::new());
+        Ok(Hosted { frames, mmu, memory, is_backed, boot_memory, low_end, hotplug_range })
     }
 }
 
-/// A platform whose CPUs are threads. A thread gets its CPU number at its first allocation.
+/// A platform whose CPUs are threads. The first call of [`cpu`](Platform::cpu) by a thread assigns
+/// a CPU number to the thread.
 #[derive(Debug, Default)]
 pub struct Threads {
     waker: Waker,
@@ -217,34 +229,39 @@ pub struct Threads {
 
 thread_local! {
     static NODE: Cell<NodeId> = const { Cell::new(NodeId::ZERO) };
-    /// The thread's CPU number, from 1 on; 0 until it has one.
-    static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Threads {
-    /// Lets the calling thread belong to `node` from now on. A new thread belongs to node 0.
+    /// Assigns the calling thread to `node`. A new thread is on node 0.
     pub fn run_on(node: NodeId) {
         NODE.set(node);
     }
 
-    /// Lets the calling thread be CPU `cpu` from now on. One thread can be several CPUs in turn,
-    /// and two threads may be the same CPU.
+    /// Makes the calling thread run as CPU `cpu`. One thread can run as several CPUs in turn, and
+    /// two threads may run as the same CPU.
     pub fn run_as(cpu: usize) {
-        NUMBER.set(cpu + 1);
+        cpu_number::set(cpu);
     }
+}
+
+/// Assigns a CPU number to the calling thread, and returns the number.
+#[cold]
+fn assign_cpu() -> usize {
+    static NEXT_CPU: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed, because the numbers order no other memory accesses: each thread only needs another
+    // number.
+    let cpu = NEXT_CPU.fetch_add(1, Ordering::Relaxed);
+    cpu_number::set(cpu);
+    cpu
 }
 
 impl Platform for Threads {
     #[inline]
     fn cpu(&self) -> usize {
-        static LAST: AtomicUsize = AtomicUsize::new(0);
-        NUMBER.with(|number| {
-            if number.get() == 0 {
-                // Relaxed: the numbers only need to differ.
-                number.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
-            }
-            number.get() - 1
-        })
+        match cpu_number::get() {
+            usize::MAX => assign_cpu(),
+            cpu => cpu,
+        }
     }
 
     #[inline]
@@ -260,30 +277,31 @@ impl Platform for Threads {
 /// The control path of a hosted machine.
 pub type HostedHotplug<'m> = Hotplug<'m, Threads, HostMemory<'m>>;
 
-/// The mapping of a hosted machine: all memory is always mapped. The host commits a page when it is
-/// touched, and gets it back when the machine unmaps it.
+/// The mapping of a hosted machine. All memory is always mapped. The host commits a page when the
+/// page is first accessed. When the engine unmaps memory, its pages are returned to the host.
 #[derive(Clone, Copy)]
 pub struct HostMemory<'m> {
     machine: &'m Hosted,
-    gives_back: bool,
+    returns_memory: bool,
 }
 
-// SAFETY: frame 0 is the first byte of the reservation, which covers boot memory and room
-// (`Builder::unbacked` answers for a reservation without the room), is readable and writable, and
-// lives as long as `frames`. Memory that was returned to the host reads as zeros.
+// SAFETY: frame 0 starts at the first byte of the reservation. The reservation is readable and
+// writable, and exists as long as `frames`. It covers boot memory and the hotplug range, except
+// after `Builder::unbacked`, whose caller ensures that the hotplug range is not accessed. Memory
+// that was returned to the host reads as zeros.
 unsafe impl Mapping for HostMemory<'_> {
     fn base(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.machine.memory.address())
     }
 
-    fn reach(&self) -> PfnRange {
-        let (boot, room) = (self.machine.boot_memory, self.machine.room);
-        PfnRange::new(boot.start(), boot.end().max(room.end())).unwrap_or(boot)
+    fn mappable_range(&self) -> PfnRange {
+        let (boot, hotplug) = (self.machine.boot_memory, self.machine.hotplug_range);
+        PfnRange::new(boot.start(), boot.end().max(hotplug.end())).unwrap_or(boot)
     }
 
     unsafe fn unmap(&mut self, range: PfnRange) {
-        if self.gives_back {
-            self.machine.give_back(range);
+        if self.returns_memory {
+            self.machine.return_to_host(range);
         }
     }
 }

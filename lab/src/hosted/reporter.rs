@@ -1,4 +1,4 @@
-//! Free page reporting on the hosted machine: returns free memory to the host by `madvise`.
+//! Free page reporting on a hosted machine. Free memory is returned to the host by `madvise`.
 
 use super::waker::locked;
 use super::{Hosted, Threads};
@@ -16,27 +16,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The reporter of a hosted machine, behind a lock: one thread [`run`](Self::run)s it, while others
-/// may query and control it.
+/// The reporter of a hosted machine. One thread calls [`run`](Self::run), while other threads may
+/// query and control the reporter.
 pub struct HostReporter<'m> {
     machine: &'m Hosted,
     reporter: Mutex<Reporter<'m, Threads>>,
     started: Instant,
     stop: AtomicBool,
-    /// Whether the thread that runs it is idle, and the threads that wait for that.
+    /// Whether the thread in [`run`](Self::run) is idle, and the condition on which other threads
+    /// wait until it is.
     idle: (Mutex<bool>, Condvar),
 }
 
-/// A running reporter, which is stopped when this is dropped.
+/// A running reporter. Dropping this value stops the reporter.
 pub struct Running<'a, 'm>(&'a HostReporter<'m>);
 
 impl Hosted {
-    /// Returns a reporter for this machine. It reports nothing until it [runs](HostReporter::run).
+    /// Returns a reporter of this instance. The reporter reports nothing before
+    /// [`run`](HostReporter::run) or [`settle`](HostReporter::settle) is called.
     ///
     /// # Errors
     /// [`ReporterError`].
     pub fn reporter(&self, settings: Settings) -> Result<HostReporter<'_>, ReporterError> {
-        // Discarded memory is filled with zeros.
+        // After `madvise`, memory reads as zeros.
         let reporter = Reporter::new(self.frames(), settings, Contents::Filled(0))?;
         Ok(HostReporter {
             machine: self,
@@ -47,21 +49,23 @@ impl Hosted {
         })
     }
 
-    /// Returns the memory of a batch to the host. It is free and isolated, so nothing uses it.
+    /// Returns the memory of a batch to the host. Nothing uses this memory, because it is free and
+    /// isolated.
     fn discard(&self, batch: &Batch) -> Result<(), Errno> {
-        merged(batch.ranges())
+        merge_adjacent(batch.ranges())
             .try_for_each(|range| self.memory.discard(range.start().phys_addr(), range.bytes()))
     }
 }
 
-/// Merges neighbours of a batch, which lists the highest range first.
-fn merged(ranges: &[PfnRange]) -> impl Iterator<Item = PfnRange> {
+/// Merges adjacent ranges. `ranges` is in descending order, as in a [`Batch`].
+fn merge_adjacent(ranges: &[PfnRange]) -> impl Iterator<Item = PfnRange> {
     let runs = ranges.chunk_by(|above, below| below.end() == above.start());
     runs.filter_map(|run| PfnRange::new(run.last()?.start(), run.first()?.end()))
 }
 
 impl<'m> HostReporter<'m> {
-    /// Reports, and sleeps while there is nothing to report, until it is [`stop`](Self::stop)ped.
+    /// Reports free memory, and sleeps while there is nothing to report. Returns after
+    /// [`stop`](Self::stop) was called.
     pub fn run(&self) {
         self.machine.waker().set(Some(thread::current()));
         while !self.stop.load(Ordering::Acquire) {
@@ -78,14 +82,15 @@ impl<'m> HostReporter<'m> {
         self.machine.waker().set(None);
     }
 
-    /// Starts a thread that runs it until the returned value is dropped.
-    #[must_use = "dropped, it stops the reporter"]
+    /// Starts a thread that calls [`run`](Self::run). Dropping the returned value stops the
+    /// reporter.
+    #[must_use = "dropping the value stops the reporter"]
     pub fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Running<'scope, 'm> {
         scope.spawn(|| self.run());
         Running(self)
     }
 
-    /// Waits until the thread that runs it has nothing to do.
+    /// Waits until the thread in [`run`](Self::run) has nothing to report.
     pub fn wait_until_idle(&self) {
         let idle = locked(&self.idle.0);
         let waited = self.idle.1.wait_while(idle, |idle| !*idle);
@@ -97,18 +102,18 @@ impl<'m> HostReporter<'m> {
         self.idle.1.notify_all();
     }
 
-    /// Reports until no free memory is left that can be reported now.
+    /// Reports free memory on the calling thread, until nothing more can be reported now.
     pub fn settle(&self) {
         while matches!(self.step(), Wait::No) {}
     }
 
-    /// Ends [`run`](Self::run).
+    /// Makes [`run`](Self::run) return.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.machine.waker().wake();
     }
 
-    /// Switches it on or off.
+    /// Switches reporting on or off.
     pub fn set_on(&self, on: bool) {
         locked(&self.reporter).set_on(on);
         self.machine.waker().wake();
@@ -127,11 +132,11 @@ impl<'m> HostReporter<'m> {
     fn step(&self) -> Wait {
         let step = locked(&self.reporter).step(self.now());
         match step {
-            // The lock is not held while the host works.
+            // The reporter is not locked during the host's system calls.
             Step::Ready(Ok(batch)) => {
                 let discarded = self.machine.discard(&batch);
                 let mut reporter = locked(&self.reporter);
-                // The batch belongs to this reporter, so neither call can fail.
+                // Both calls fail only for another reporter's batch.
                 let _ = match discarded {
                     Ok(()) => reporter.reported(batch),
                     Err(_) => reporter.failed(batch, self.now()),
@@ -140,7 +145,8 @@ impl<'m> HostReporter<'m> {
             }
             Step::Working => Wait::No,
             Step::Pending(at) => Wait::Until(at),
-            // If the call does not return, the batch stays out for good.
+            // `Unanswered` means that another thread's `madvise` has not returned for
+            // `Settings::answer_timeout`. There is no device to reset, so this thread waits.
             Step::Ready(Err(Unanswered)) | Step::Idle => Wait::Woken,
         }
     }
@@ -152,10 +158,13 @@ impl Drop for Running<'_, '_> {
     }
 }
 
-/// What to do before the next step.
+/// How long the thread waits before the next step.
 enum Wait {
+    /// It does not wait.
     No,
+    /// Until this time, or until it is woken.
     Until(Duration),
+    /// Until it is woken.
     Woken,
 }
 
@@ -174,13 +183,16 @@ mod tests {
         [start, start.wrapping_add(last)]
     }
 
-    fn machine_with(room: Bytes) -> Hosted {
-        let machine = Hosted::builder().boot_memory(Bytes::mib(32)).room(room).build().unwrap();
+    /// Returns a machine into which `size` is plugged.
+    fn machine_with(size: Bytes) -> Hosted {
+        let builder = Hosted::builder().boot_memory(Bytes::mib(32));
+        let machine = builder.hotplug_size(size).build().unwrap();
+        let range = machine.hotplug_range();
         {
             let mut hotplug = machine.boot().unwrap();
-            hotplug.announce(machine.room()).unwrap();
-            hotplug.add(machine.room()).unwrap();
-            hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
+            hotplug.announce(range).unwrap();
+            hotplug.add(range).unwrap();
+            hotplug.online(range, OnlineType::Movable, &mut NoHooks).unwrap();
         }
         machine
     }
@@ -191,9 +203,9 @@ mod tests {
         let frames = machine.frames();
         let kept = frames.alloc(AllocRequest::frames(1).movable()).unwrap();
         let freed = frames.alloc(AllocRequest::frames(512).movable()).unwrap();
-        let (freed_start, kept_frame) = (freed.start(), kept.range());
+        let (freed_start, kept_frame) = (freed.range().start(), kept.range());
         let freed_first = freed.range().chunks(1).next().unwrap();
-        // SAFETY: all of them are allocated.
+        // SAFETY: `kept` and `freed` own the frames.
         unsafe {
             words(&machine, kept_frame).iter().for_each(|word| word.write_volatile(7));
             words(&machine, freed_first)[0].write_volatile(7);
@@ -203,7 +215,7 @@ mod tests {
         reporter.settle();
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
         let again = frames.alloc(AllocRequest::frames(512).movable().at(freed_start)).unwrap();
-        // SAFETY: both are allocated.
+        // SAFETY: `kept` and `again` own the frames.
         unsafe {
             assert_eq!(words(&machine, kept_frame)[1].read_volatile(), 7);
             assert_eq!(words(&machine, freed_first)[0].read_volatile(), 0);
@@ -212,26 +224,27 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_merged() {
+    fn adjacent_ranges_of_a_batch_are_merged() {
         let range = |start: u64, end: u64| PfnRange::try_from(start << 21..end << 21).unwrap();
         let batch = [range(8, 9), range(6, 8), range(3, 5), range(2, 3), range(12, 14)];
-        let found: Vec<_> = merged(&batch).collect();
+        let found: Vec<_> = merge_adjacent(&batch).collect();
         assert_eq!(found, [range(6, 9), range(2, 5), range(12, 14)]);
-        assert_eq!(merged(&[]).next(), None);
+        assert_eq!(merge_adjacent(&[]).next(), None);
     }
 
-    /// Threads write a pattern to their memory and check it, while free memory is reported as soon
-    /// as it is free.
+    /// Threads write a tag to each frame that they allocate, and check the tag before they free the
+    /// frame. Meanwhile the reporter reports memory as soon as it is free.
     #[test]
-    fn no_live_frame_is_discarded() {
+    fn the_reporter_discards_no_allocated_frame() {
         let machine = machine_with(Bytes::mib(64));
-        let eager = Settings { longest: Bytes::mib(4), ..Settings::EAGER };
+        let eager = Settings { max_range_size: Bytes::mib(4), ..Settings::EAGER };
         let reporter = machine.reporter(eager).unwrap();
         thread::scope(|scope| {
             let _running = reporter.start(scope);
             let machine = &machine;
             let started = Instant::now();
-            // The reporter's thread may not be scheduled before the others have ended.
+            // On a busy host the reporter's thread may not run before the workers have ended. Then
+            // more workers are started.
             while reporter.statistics().refaulted == 0 {
                 assert!(started.elapsed() < PATIENCE, "{:?}", reporter.statistics());
                 let workers: Vec<_> =
@@ -240,31 +253,33 @@ mod tests {
                 reporter.wait_until_idle();
             }
         });
-        // SAFETY: all threads of the scope have ended.
+        // SAFETY: all threads of the scope have ended, so no thread uses the machine.
         let counts = unsafe { machine.frames().validate() }.unwrap();
         assert_eq!(counts.reporting, 0);
     }
 
+    /// Allocates and frees ranges at random, and checks that their words do not change meanwhile.
     fn churn(machine: &Hosted, seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut held: Vec<(Allocation<'_, Threads>, u64)> = Vec::new();
+        let mut allocations: Vec<(Allocation<'_, Threads>, u64)> = Vec::new();
         for tag in 1..3000 {
             let frames = [1, 1, 3, 64, 512, 700][rng.usize(..6)];
-            if held.len() < 24
-                && let Ok(range) = machine.frames().alloc(AllocRequest::frames(frames).movable())
+            let request = AllocRequest::frames(frames).movable();
+            if allocations.len() < 24
+                && let Ok(allocation) = machine.frames().alloc(request)
             {
-                for word in range.range().chunks(1).flat_map(|frame| words(machine, frame)) {
-                    // SAFETY: this thread owns the frame until it frees it.
+                for word in allocation.range().chunks(1).flat_map(|frame| words(machine, frame)) {
+                    // SAFETY: `allocation` owns the frame.
                     unsafe { word.write_volatile(seed << 32 | tag) };
                 }
-                held.push((range, seed << 32 | tag));
-            } else if !held.is_empty() {
-                let (range, tag) = held.swap_remove(rng.usize(..held.len()));
-                for word in range.range().chunks(1).flat_map(|frame| words(machine, frame)) {
+                allocations.push((allocation, seed << 32 | tag));
+            } else if !allocations.is_empty() {
+                let nth = rng.usize(..allocations.len());
+                let (allocation, tag) = allocations.swap_remove(nth);
+                for word in allocation.range().chunks(1).flat_map(|frame| words(machine, frame)) {
                     // SAFETY: as above.
-                    assert_eq!(unsafe { word.read_volatile() }, tag, "{range:?}");
+                    assert_eq!(unsafe { word.read_volatile() }, tag, "{allocation:?}");
                 }
-                drop(range);
             }
         }
     }

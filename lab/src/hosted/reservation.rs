@@ -1,4 +1,5 @@
-//! Address space that the host commits page by page, as it is touched.
+//! Reserves addresses of this process for the memory of a hosted machine. The host allocates a page
+//! when the process first accesses it.
 
 use super::error::HostedError;
 use hotmem::Bytes;
@@ -14,13 +15,14 @@ pub(super) struct Reservation {
     len: usize,
 }
 
-// SAFETY: the value is an address and a length, and its memory is accessed only by unsafe code
-// through raw pointers.
+// SAFETY: the value is an address and a length. Only unsafe code accesses the memory, through raw
+// pointers.
 unsafe impl Send for Reservation {}
-// SAFETY: the same.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
+    /// Reserves `size` bytes of addresses, without committing memory.
     pub(super) fn new(size: Bytes) -> Result<Reservation, HostedError> {
         let refused = |errno| HostedError::NotReserved(size, errno);
         let len = usize::try_from(size.0).map_err(|_| refused(Errno::NOMEM))?;
@@ -38,28 +40,29 @@ impl Reservation {
         self.start.addr().get()
     }
 
-    /// Returns the byte at this offset.
+    /// Returns the address of the byte at this offset, or `None` if the offset lies outside.
     pub(super) fn at(&self, offset: u64) -> Option<NonNull<u8>> {
         let offset = usize::try_from(offset).ok().filter(|&offset| offset < self.len)?;
         // SAFETY: the offset lies within the reservation.
         Some(unsafe { self.start.add(offset) })
     }
 
-    /// Returns the memory of these bytes to the host. They read as zero afterwards. The caller
-    /// ensures that nothing uses them.
+    /// Gives the memory of the `len` bytes that start at `offset` back to the host. The bytes read
+    /// as zero afterwards. The caller ensures that nothing uses them.
     pub(super) fn discard(&self, offset: u64, len: Bytes) -> Result<(), Errno> {
         let Some(start) = self.at(offset) else { return Ok(()) };
-        let most = self.address() + self.len - start.addr().get();
-        let len = usize::try_from(len.0).map_or(most, |len| len.min(most));
-        // SAFETY: the bytes lie within the reservation, and nothing uses them.
+        let max_len = self.address() + self.len - start.addr().get();
+        let len = usize::try_from(len.0).map_or(max_len, |len| len.min(max_len));
+        // SAFETY: the bytes lie within the reservation, and the caller ensures that nothing uses
+        // them.
         unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`. Unsafe code that got addresses in it may use
-        // them only while the reservation exists.
+        // SAFETY: `new` made this mapping. Unsafe code may use addresses in it only while the
+        // reservation exists.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

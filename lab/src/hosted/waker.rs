@@ -5,7 +5,7 @@ use std::{
     thread::Thread,
 };
 
-/// The thread to wake when an idle reporter has work.
+/// The thread to wake when there is memory to report.
 #[derive(Debug, Default)]
 pub(super) struct Waker(Mutex<Option<Thread>>);
 
@@ -21,7 +21,7 @@ impl Waker {
     }
 }
 
-/// Returns a lock whose other holders do not panic.
+/// Locks a mutex, and ignores poisoning.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -21,8 +21,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The directories that are searched for the packages: the directory where `cargo xtask setup` unpacks
-/// them, and the root, where they are installed.
+/// The directories that are searched for the packages: the directory where `cargo xtask setup`
+/// unpacks them, and the root, where they are installed.
 const ROOTS: [&str; 2] = [concat!(env!("CARGO_MANIFEST_DIR"), "/../target/linux"), "/"];
 
 /// The script of the first process of a guest with a virtio-mem device.
@@ -66,32 +66,32 @@ impl Linux {
         Err(Error::NotInstalled)
     }
 
-    /// Returns the configuration of a machine that boots this Linux and whose device can plug `memory`. It
-    /// is usable only while `self` exists.
+    /// Returns the configuration of a machine that boots this Linux and whose device can plug
+    /// `memory`. It is usable only while `self` exists.
     #[must_use]
     pub fn config(&self, memory: Bytes) -> Config {
         let fd = self.initramfs.as_raw_fd();
         // QEMU opens the file by this name, and does not inherit it.
         let initrd = PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()));
-        let config = Config::new(self.kernel.clone(), memory).with("plug", memory.0);
+        let config = Config::new(self.kernel.clone(), memory).with_guest_option("plug", memory.0);
         let append = ["console=ttyS0", "quiet"].map(str::to_owned).into_iter().chain(config.append);
         Config { append: append.collect(), initrd: Some(initrd), ..config }
     }
 
-    /// Returns a configuration as [`config`](Self::config) does, but for a guest that leaves plugged memory
-    /// offline.
+    /// Returns a configuration as [`config`](Self::config) does, but for a guest that leaves
+    /// plugged memory offline.
     ///
     /// Linux's driver adds at most 1 GiB, or two of its memory blocks, before that is put online.
     /// So its memory blocks are half of `memory`, which must be a power of two up to 128 GiB.
     #[must_use]
     pub fn config_offline(&self, memory: Bytes) -> Config {
-        self.config(memory).with("block", memory.0 / 2)
+        self.config(memory).with_guest_option("block", memory.0 / 2)
     }
 
-    /// Returns the smallest boot memory with which `memory` can be plugged. It must have room for the
-    /// descriptors of all plugged frames.
+    /// Returns the smallest boot memory with which `memory` can be plugged. It must have room for
+    /// the descriptors of all plugged frames.
     #[must_use]
-    pub fn least_boot_memory(memory: Bytes) -> Bytes {
+    pub fn min_boot_memory(memory: Bytes) -> Bytes {
         Bytes::mib(256) + Bytes(memory.frames() * DESCRIPTOR.0)
     }
 }
@@ -218,6 +218,6 @@ mod tests {
         assert_eq!(fs::read(config.initrd.unwrap()).unwrap(), b"070701");
         let offline = linux.config_offline(Bytes::gib(16));
         assert_eq!(offline.append.last().unwrap(), "hotmem.block=8589934592");
-        assert_eq!(Linux::least_boot_memory(Bytes::gib(64)), Bytes::mib(1280));
+        assert_eq!(Linux::min_boot_memory(Bytes::gib(64)), Bytes::mib(1280));
     }
 }

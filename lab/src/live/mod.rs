@@ -1,11 +1,12 @@
-//! A view of a guest's memory in the terminal, while it changes.
+//! The live view of `hotmem vm`, which draws a guest's memory in the terminal while the memory
+//! changes.
 
 mod state;
 mod view;
 
 use self::state::State;
 use crate::{
-    qemu::{Seen, Vm},
+    qemu::{Observation, Vm},
     resident::resident,
 };
 use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend};
@@ -19,10 +20,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time between two frames of the drawing.
-const EVERY: Duration = Duration::from_millis(100);
+/// The time between two drawings.
+const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A thread that draws until this is dropped.
+/// A thread that draws the view. Dropping this value stops the thread.
 pub struct Live {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -37,8 +38,8 @@ struct Shared {
 }
 
 impl Live {
-    /// Starts to draw the memory of `vm`. Returns `None` if standard error is no terminal, or one
-    /// that does not report its cursor's position.
+    /// Starts to draw the memory of `vm`. Returns `None` if standard input or standard error is not
+    /// a terminal, or if the terminal does not report the position of its cursor.
     #[must_use]
     pub fn start(vm: &mut Vm) -> Option<Live> {
         if !io::stderr().is_terminal() || !io::stdin().is_terminal() {
@@ -53,10 +54,10 @@ impl Live {
             started: vm.started(),
             pid: vm.pid(),
         });
-        let seer = Arc::clone(&shared);
-        vm.watch(move |seen: Seen<'_>| {
-            let mut state = seer.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.see(seer.started.elapsed(), &seen);
+        let observer = Arc::clone(&shared);
+        vm.watch(move |observation: Observation<'_>| {
+            let mut state = observer.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.record(observer.started.elapsed(), &observation);
         });
         let drawer = Arc::clone(&shared);
         let thread = thread::spawn(move || drawer.draw(terminal));
@@ -65,8 +66,8 @@ impl Live {
 
     /// Sets the name of the current step.
     pub fn step(&self, step: &str) {
-        let mut named = self.shared.step.lock().unwrap_or_else(PoisonError::into_inner);
-        step.clone_into(&mut named);
+        let mut name = self.shared.step.lock().unwrap_or_else(PoisonError::into_inner);
+        step.clone_into(&mut name);
     }
 }
 
@@ -81,13 +82,14 @@ impl Drop for Live {
 }
 
 impl Shared {
-    /// Draws at regular intervals and leaves the last drawing. It stops if the terminal fails.
+    /// Draws at regular intervals until [`Live`] is dropped or the terminal fails. The last drawing
+    /// stays in the terminal.
     fn draw(&self, mut terminal: Terminal<CrosstermBackend<Stderr>>) {
         loop {
             let is_last = self.stop.load(Relaxed);
             let state = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                // After the process has ended, its last figure stays.
+                // After QEMU has ended, the last size stays in the state.
                 if let Some(resident) = resident(self.pid) {
                     state.resident = resident;
                 }
@@ -99,7 +101,7 @@ impl Shared {
             if is_last || drawn.is_err() {
                 return;
             }
-            thread::sleep(EVERY);
+            thread::sleep(DRAW_INTERVAL);
         }
     }
 }

@@ -1,99 +1,104 @@
-//! The current state of a guest's memory, as far as events have reported it.
+//! The state of a guest's memory, from the guest's events and the device's answers.
 
 use crate::{
-    qemu::{Event, Seen},
-    size::about,
+    qemu::{Event, Observation},
+    size::approximate,
 };
 use hotmem::Bytes;
 use std::{collections::VecDeque, time::Duration};
 
-/// The number of events that are kept.
-const KEPT: usize = 50;
+/// The largest number of events in a state.
+const MAX_EVENTS: usize = 50;
 
 /// The memory of a guest, and the latest events.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct State {
-    /// The memory at boot.
-    pub(super) boot: Bytes,
+    /// The boot memory.
+    pub(super) boot_memory: Bytes,
     /// The size that the host last requested of the device.
     pub(super) requested: Bytes,
-    /// The size that the device last reported as plugged.
+    /// The size that the device has plugged.
     pub(super) plugged: Bytes,
-    /// The memory that the guest has online, boot memory included.
+    /// The guest's online memory, with the boot memory.
     pub(super) online: Bytes,
-    /// The part of it that is in use.
+    /// The guest's allocated memory.
     pub(super) used: Bytes,
-    /// The guest's memory that the host has committed.
+    /// The resident memory of QEMU.
     pub(super) resident: Bytes,
-    /// The events, each with the time since QEMU's start, the latest first.
+    /// Descriptions of the latest events, each with the time since QEMU's start. The first is the
+    /// latest.
     pub(super) events: VecDeque<(Duration, String)>,
 }
 
 impl State {
     /// Records an observation of the machine.
-    pub(super) fn see(&mut self, at: Duration, seen: &Seen<'_>) {
-        let line = match *seen {
-            Seen::Requested(target) => {
+    pub(super) fn record(&mut self, at: Duration, observation: &Observation<'_>) {
+        let line = match *observation {
+            Observation::Requested(target) => {
                 self.requested = target;
-                Some(format!("the device is asked for {}", about(target)))
+                Some(format!("the host requests {} of the device", approximate(target)))
             }
-            Seen::Plugged(size) => {
+            Observation::Plugged(size) => {
                 self.plugged = size;
                 None
             }
-            Seen::Event(event) => self.event(event),
-            Seen::Failed(point) => Some(format!("not ok: {point}")),
+            Observation::Event(event) => self.record_event(event),
+            Observation::Failed(point) => Some(format!("not ok: {point}")),
         };
         if let Some(line) = line {
             self.events.push_front((at, line));
-            self.events.truncate(KEPT);
+            self.events.truncate(MAX_EVENTS);
         }
     }
 
-    /// Returns a description of the event, or `None` if it does not concern memory.
-    fn event(&mut self, event: &Event) -> Option<String> {
+    /// Records an event. Returns its description, or `None` if the event is not about memory.
+    fn record_event(&mut self, event: &Event) -> Option<String> {
         Some(match *event {
             Event::Boot { boot_memory, cpus, .. } => {
-                self.boot = Bytes(boot_memory);
-                self.online = self.boot;
-                format!("boots with {} and CPUs: {cpus}", about(self.boot))
+                self.boot_memory = Bytes(boot_memory);
+                self.online = self.boot_memory;
+                format!("has booted with {}, CPUs: {cpus}", approximate(self.boot_memory))
             }
             Event::Device { ref kind, region_size, .. } => {
-                format!("{kind} device of up to {}", about(Bytes(region_size)))
+                format!("{kind} device of up to {}", approximate(Bytes(region_size)))
             }
             Event::Resized { target, plugged, online, free, requests, us, .. } => {
                 self.plugged = Bytes(plugged);
                 self.online = Bytes(online);
                 self.used = Bytes(online.saturating_sub(free));
                 let took = crate::table::time(Duration::from_micros(us));
-                format!("has {} after {took}, requests: {requests}", about(Bytes(target)))
+                format!("has {} after {took}, requests: {requests}", approximate(Bytes(target)))
             }
             Event::Pending { target, plugged, ref why, .. } => {
                 self.plugged = Bytes(plugged);
-                format!("cannot reach {} for now: {why}", about(Bytes(target)))
+                format!("cannot reach {} for now: {why}", approximate(Bytes(target)))
             }
             Event::Touched { bytes, .. } => {
                 self.used = self.used + Bytes(bytes);
-                format!("has written to {}", about(Bytes(bytes)))
+                format!("has written to {}", approximate(Bytes(bytes)))
             }
             Event::Freed { bytes, .. } => {
                 self.used = Bytes(self.used.0.saturating_sub(bytes));
-                format!("has freed {}", about(Bytes(bytes)))
+                format!("has freed {}", approximate(Bytes(bytes)))
             }
-            Event::Verified { bytes } => format!("read {} again, unchanged", about(Bytes(bytes))),
+            Event::Verified { bytes } => format!("has checked {}", approximate(Bytes(bytes))),
             Event::Reported { bytes, requests, .. } => {
-                format!("has reported {}, requests: {requests}", about(Bytes(bytes)))
+                format!("has reported {}, requests: {requests}", approximate(Bytes(bytes)))
             }
-            Event::Inflated { held, .. } => format!("its balloon holds {}", about(Bytes(held))),
-            Event::Removed { device, .. } => format!("let device {device} go"),
+            Event::Inflated { held, .. } => format!("its balloon has {}", approximate(Bytes(held))),
+            Event::Removed { device, .. } => format!("has released device {device}"),
             _ => return None,
         })
     }
 
-    /// Returns the largest of all sizes, which is the right end of the bars.
-    pub(super) fn most(&self) -> Bytes {
-        let sizes =
-            [self.boot + self.requested, self.boot + self.plugged, self.online, self.resident];
+    /// Returns the largest of all sizes. A bar of this size has the full width.
+    pub(super) fn largest_size(&self) -> Bytes {
+        let sizes = [
+            self.boot_memory + self.requested,
+            self.boot_memory + self.plugged,
+            self.online,
+            self.resident,
+        ];
         sizes.into_iter().max().unwrap_or_default().max(Bytes(1))
     }
 }
@@ -109,23 +114,26 @@ mod tests {
     }
 
     #[test]
-    fn sizes_follow_requests_and_events() {
+    fn sizes_and_descriptions_follow_requests_and_events() {
         let mut state = State::default();
         let at = Duration::from_millis(70);
         let boot = event(r#"{"event":"boot","ms":3,"boot_memory":134217728,"cpus":1}"#);
-        state.see(at, &Seen::Event(&boot));
-        state.see(at, &Seen::Requested(Bytes::gib(1)));
-        state.see(at, &Seen::Plugged(Bytes::mib(512)));
+        state.record(at, &Observation::Event(&boot));
+        state.record(at, &Observation::Requested(Bytes::gib(1)));
+        state.record(at, &Observation::Plugged(Bytes::mib(512)));
         assert_eq!((state.online, state.plugged), (Bytes::mib(128), Bytes::mib(512)));
-        assert_eq!(state.most(), Bytes::gib(1) + Bytes::mib(128));
+        assert_eq!(state.largest_size(), Bytes::gib(1) + Bytes::mib(128));
         let online = Bytes::mib(1152).0;
         let free = Bytes::mib(1140).0;
         let resized = format!(
             r#"{{"event":"resized","target":1073741824,"plugged":1073741824,"online":{online},"free":{free},"requests":1,"us":464}}"#
         );
-        state.see(at, &Seen::Event(&event(&resized)));
+        state.record(at, &Observation::Event(&event(&resized)));
         assert_eq!((state.plugged, state.used), (Bytes::gib(1), Bytes::mib(12)));
-        state.see(at, &Seen::Event(&event(r#"{"event":"touched","bytes":1048576,"us":1}"#)));
+        state.record(
+            at,
+            &Observation::Event(&event(r#"{"event":"touched","bytes":1048576,"us":1}"#)),
+        );
         assert_eq!(state.used, Bytes::mib(13));
         let lines: Vec<_> = state.events.iter().map(|(_, line)| line.as_str()).collect();
         assert_eq!(
@@ -133,18 +141,18 @@ mod tests {
             [
                 "has written to 1.0 MiB",
                 "has 1.0 GiB after 464 µs, requests: 1",
-                "the device is asked for 1.0 GiB",
-                "boots with 128.0 MiB and CPUs: 1"
+                "the host requests 1.0 GiB of the device",
+                "has booted with 128.0 MiB, CPUs: 1"
             ]
         );
     }
 
     #[test]
-    fn old_events_are_dropped() {
+    fn a_state_has_a_limited_number_of_events() {
         let mut state = State::default();
-        for _ in 0..2 * KEPT {
-            state.see(Duration::ZERO, &Seen::Failed("2"));
+        for _ in 0..2 * MAX_EVENTS {
+            state.record(Duration::ZERO, &Observation::Failed("2"));
         }
-        assert_eq!(state.events.len(), KEPT);
+        assert_eq!(state.events.len(), MAX_EVENTS);
     }
 }

@@ -1,7 +1,7 @@
-//! Draws the state of a guest's memory: a bar for each size, and the latest events.
+//! Draws the state of a guest's memory: a bar for each size, and the latest events below the bars.
 
 use super::state::State;
-use crate::size::about;
+use crate::size::approximate;
 use hotmem::Bytes;
 use ratatui::{
     Frame,
@@ -12,25 +12,27 @@ use ratatui::{
 };
 use std::time::Duration;
 
-/// The number of lines: a bar for each of five sizes, and events below them.
+/// The number of lines of the view: the title, a line for each bar, the events, and an empty line.
 pub(super) const HEIGHT: u16 = 12;
+/// The number of bars, one for each size.
 const BARS: u16 = 5;
 
-/// Draws `state` as it is `now`.
+/// Draws `state`. `now` is the time since QEMU's start.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, step: &str, now: Duration) {
-    let [title, bars, events, rest] = Layout::vertical([
+    let [title, bars, events, last_line] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(BARS),
         Constraint::Min(0),
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    let heading = format!("guest of {}, {:.1} s: {step}", about(state.boot), now.as_secs_f64());
+    let heading =
+        format!("guest of {}, {:.1} s: {step}", approximate(state.boot_memory), now.as_secs_f64());
     frame.render_widget(Paragraph::new(heading), title);
-    let most = state.most();
+    let largest_size = state.largest_size();
     let sizes = [
-        ("requested", state.boot + state.requested, Color::DarkGray),
-        ("plugged", state.boot + state.plugged, Color::Blue),
+        ("requested", state.boot_memory + state.requested, Color::DarkGray),
+        ("plugged", state.boot_memory + state.plugged, Color::Blue),
         ("online", state.online, Color::Cyan),
         ("used", state.used, Color::Yellow),
         ("on the host", state.resident, Color::Magenta),
@@ -43,8 +45,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, step: &str, now: Durati
         let gauge = Gauge::default()
             .gauge_style(Style::default().fg(colour))
             .use_unicode(true)
-            .label(about(size))
-            .ratio(share(size, most));
+            .label(approximate(size))
+            .ratio(share(size, largest_size));
         frame.render_widget(gauge, bar);
     }
     let shown = state.events.iter().take(events.height.into()).map(|(at, line)| {
@@ -52,23 +54,23 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, step: &str, now: Durati
         Line::from(vec![Span::styled(time, Style::default().fg(Color::DarkGray)), line.into()])
     });
     frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), events);
-    // Setting its position shows the cursor, so that it stays visible if the program is
-    // interrupted.
-    frame.set_cursor_position((rest.x, rest.y));
+    // Setting the position makes the cursor visible, so that the terminal has a visible cursor if
+    // the program is interrupted.
+    frame.set_cursor_position((last_line.x, last_line.y));
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the length of a bar")]
-fn share(size: Bytes, most: Bytes) -> f64 {
-    (size.0 as f64 / most.0.max(1) as f64).clamp(0.0, 1.0)
+fn share(size: Bytes, largest_size: Bytes) -> f64 {
+    (size.0 as f64 / largest_size.0.max(1) as f64).clamp(0.0, 1.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qemu::Seen;
+    use crate::qemu::Observation;
     use ratatui::{Terminal, backend::TestBackend};
 
-    fn drawn(state: &State, width: u16, height: u16) -> String {
+    fn draw_to_text(state: &State, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let now = Duration::from_millis(1500);
         terminal.draw(|frame| draw(frame, state, "plug 1GiB", now)).unwrap();
@@ -76,19 +78,19 @@ mod tests {
     }
 
     #[test]
-    fn all_sizes_and_the_latest_events_are_shown() {
-        let mut state = State { boot: Bytes::mib(128), ..State::default() };
-        state.see(Duration::from_millis(250), &Seen::Requested(Bytes::gib(1)));
-        state.see(Duration::from_millis(260), &Seen::Plugged(Bytes::gib(1)));
+    fn the_view_has_all_sizes_and_the_latest_events() {
+        let mut state = State { boot_memory: Bytes::mib(128), ..State::default() };
+        state.record(Duration::from_millis(250), &Observation::Requested(Bytes::gib(1)));
+        state.record(Duration::from_millis(260), &Observation::Plugged(Bytes::gib(1)));
         state.resident = Bytes::mib(64);
-        let text = drawn(&state, 70, HEIGHT);
+        let text = draw_to_text(&state, 70, HEIGHT);
         for part in [
             "guest of 128.0 MiB, 1.5 s: plug 1GiB",
             "requested",
             "1.1 GiB",
             "on the host",
             "64.0 MiB",
-            "0.250 s  the device is asked for 1.0 GiB",
+            "0.250 s  the host requests 1.0 GiB of the device",
             "█",
         ] {
             assert!(text.contains(part), "no `{part}` in\n{text}");
@@ -96,9 +98,9 @@ mod tests {
     }
 
     #[test]
-    fn drawing_to_a_small_terminal_works() {
+    fn drawing_to_a_small_terminal_does_not_panic() {
         for (width, height) in [(1, 1), (12, 3), (200, 4)] {
-            drawn(&State::default(), width, height);
+            draw_to_text(&State::default(), width, height);
         }
         assert_eq!(share(Bytes(3), Bytes::ZERO), 1.0);
     }

@@ -3,23 +3,23 @@
 use super::Kernel;
 use hotmem::Bytes;
 
-/// ArceOS. Its boot code maps memory.
+/// ArceOS without its paging: the page tables of its boot code stay in use.
 pub const ARCEOS: Kernel = Kernel {
     name: "ArceOS",
     port: "arceos",
-    image: "a/x86_64-unknown-none/release/hotmem-arceos",
+    image: "boot-tables/x86_64-unknown-none/release/hotmem-arceos",
     boot_memory: Bytes::mib(128),
     cpus: 1,
 };
 
-/// ArceOS that maps memory itself, and has threads and interrupts.
+/// ArceOS with its own page tables, threads and interrupts.
 pub const ARCEOS_PAGING: Kernel = Kernel {
     name: "ArceOS with page tables",
-    image: "b/x86_64-unknown-none/release/hotmem-arceos",
+    image: "paging/x86_64-unknown-none/release/hotmem-arceos",
     ..ARCEOS
 };
 
-/// [`ARCEOS_PAGING`] with four CPUs, of which three allocate and free continuously.
+/// [`ARCEOS_PAGING`] with four CPUs. Three of them allocate and free all the time.
 pub const ARCEOS_SMP: Kernel = Kernel {
     name: "ArceOS with four CPUs",
     image: "smp/x86_64-unknown-none/release/hotmem-arceos",
@@ -27,14 +27,15 @@ pub const ARCEOS_SMP: Kernel = Kernel {
     ..ARCEOS
 };
 
-/// ArceOS with its own allocator.
-pub const ARCEOS_ALONE: Kernel = Kernel {
+/// ArceOS without Hotmem, with its own allocator.
+pub const ARCEOS_STOCK: Kernel = Kernel {
     name: "ArceOS as it is",
     image: "stock/x86_64-unknown-none/release/hotmem-arceos-stock",
     ..ARCEOS
 };
 
-/// OSTD. It has 16 MiB of metadata for each GiB up to the end of the device's region.
+/// OSTD with Hotmem. OSTD's own metadata take 16 MiB for each GiB of addresses up to the end of the
+/// device's region.
 pub const OSTD: Kernel = Kernel {
     name: "OSTD",
     port: "ostd",
@@ -43,23 +44,23 @@ pub const OSTD: Kernel = Kernel {
     cpus: 1,
 };
 
-/// A kernel that measures OSTD with Hotmem.
+/// A kernel that measures OSTD's segments with Hotmem as the allocator.
 pub const OSTD_HOTMEM: Kernel =
     Kernel { image: "ostd/x86_64-unknown-none/release/hotmem", boot_memory: Bytes::gib(3), ..OSTD };
 
-/// A kernel that measures OSTD with its own allocator, which caches blocks of one to four frames
-/// for each CPU.
+/// A kernel that measures OSTD's segments with OSDK's allocator, which caches blocks of one to four
+/// frames for each CPU.
 pub const OSTD_OSDK: Kernel =
     Kernel { image: "ostd/x86_64-unknown-none/release/osdk", ..OSTD_HOTMEM };
 
 /// OSTD's own tests of frames, page tables, DMA memory and address spaces.
-pub const OSTD_ITSELF: Kernel = Kernel {
+pub const OSTD_KTEST: Kernel = Kernel {
     image: "ostd-ktest/x86_64-unknown-none/release/hotmem-ostd-ktest",
     boot_memory: Bytes::gib(3),
     ..OSTD
 };
 
-/// A freestanding kernel in C.
+/// The freestanding kernel in C.
 pub const C_KERNEL: Kernel = Kernel {
     name: "the kernel in C",
     port: "c-kernel",

@@ -1,99 +1,105 @@
-//! Measurements of a kernel while its host changes its memory.
+//! Measures a port's kernel while the host changes its memory.
 
 use super::Kernel;
 use crate::{
     qemu::{Balloon, Config, Event, Resize, Vm},
-    resident::{Watch, cpu_time, resident},
+    resident::{Sampler, cpu_time, resident},
 };
 use anyhow::{Context, Result, ensure};
 use hotmem::Bytes;
 use std::{thread::sleep, time::Duration};
 
-/// A kernel's use of memory that was plugged and unplugged.
+/// The results of plugging memory, using it, and unplugging it.
 #[derive(Debug)]
-pub struct Used {
-    /// The memory that the kernel found at boot.
+pub struct PlugCycle {
+    /// The boot memory that the kernel has reported.
     pub boot_memory: Bytes,
     /// The plug.
-    pub grown: Resize,
-    /// The memory that the kernel wrote and read after the plug.
+    pub plug: Resize,
+    /// The size of the memory that the kernel wrote and checked after the plug.
     pub used: Bytes,
     /// The unplug.
-    pub shrunk: Resize,
-    /// The memory that the device still has plugged after the unplug.
-    pub left: Bytes,
+    pub unplug: Resize,
+    /// The size that the device still has plugged after the unplug.
+    pub still_plugged: Bytes,
 }
 
-/// The memory that the host has committed for a guest that reports its free memory.
+/// The memory that the host has committed for a guest with free page reporting.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
-    /// The maximum, while the memory was in use.
-    pub in_use: Bytes,
-    /// The memory that the guest reported.
+pub struct CommittedMemory {
+    /// The largest committed size, while the guest used its memory.
+    pub max: Bytes,
+    /// The size that the guest reported.
     pub reported: Bytes,
-    /// The committed memory after the report.
-    pub free: Bytes,
-    /// The guest's online memory after the device has unplugged all.
-    pub online: Bytes,
+    /// The committed size after the report.
+    pub after_report: Bytes,
+    /// The size of the guest's online memory after the device has unplugged all its memory.
+    pub online_after_unplug: Bytes,
 }
 
-/// The measurements that a kernel makes of its own allocator.
+/// The instructions that a kernel's allocator takes for segments (OSTD: ranges of frames).
 #[derive(Debug)]
 pub struct Segments {
-    /// The memory that is free after boot.
+    /// The size of the memory that is free after boot.
     pub free: Bytes,
-    /// The name of a segment, such as `4 frames`, and the instructions to allocate and free it.
+    /// The name of each segment, such as `4 frames`, and the number of instructions to allocate and
+    /// free it.
     pub instructions: Vec<(String, u64)>,
 }
 
 impl Kernel {
-    /// Plugs memory, waits until the guest has used all of it, and unplugs it.
+    /// Plugs `memory`, waits until the guest has written and checked it, and unplugs it.
     ///
     /// # Errors
-    /// The machine or the guest failed.
-    pub fn plug_and_unplug(&self, memory: Bytes) -> Result<Used> {
+    /// The machine or the guest fails.
+    pub fn plug_and_unplug(&self, memory: Bytes) -> Result<PlugCycle> {
         let mut vm = Vm::start(&self.config(memory))?;
-        let (boot_memory, _) = vm.wait("boot", found_at_boot)?;
-        let grown = vm.resize(memory)?;
+        let (boot_memory, _) = vm.wait("boot", booted_with)?;
+        let plug = vm.resize(memory)?;
         let (used, _) = vm.wait("the use of the memory", verified)?;
-        let shrunk = vm.resize(Bytes::ZERO)?;
-        let left = vm.device_size()?;
+        let unplug = vm.resize(Bytes::ZERO)?;
+        let still_plugged = vm.device_size()?;
         end(vm)?;
-        Ok(Used { boot_memory, grown, used, shrunk, left })
+        Ok(PlugCycle { boot_memory, plug, used, unplug, still_plugged })
     }
 
-    /// Measures the time from the host's request to the first allocation in the plugged memory,
-    /// `times` times. Between requests the CPU must halt.
+    /// Measures the time from the host's request to the first allocation in the plugged memory, in
+    /// `runs` runs. Before each request, the guest must have nothing to do and halt its CPU.
     ///
     /// # Errors
-    /// The machine or the guest failed.
-    pub fn first_allocations(&self, times: usize) -> Result<Vec<Duration>> {
+    /// The machine or the guest fails.
+    pub fn first_allocations(&self, runs: usize) -> Result<Vec<Duration>> {
         let memory = Bytes::gib(1);
         let mut vm = Vm::start(&self.config(memory))?;
-        vm.wait("boot", found_at_boot)?;
+        vm.wait("boot", booted_with)?;
         let mut measured = Vec::new();
-        for _ in 0..times {
-            ensure!(halts(vm.pid())?, "{} does not halt while it has nothing to do", self.name);
-            let asked = vm.started().elapsed();
+        for _ in 0..runs {
+            ensure!(
+                halts(vm.pid())?,
+                "{} does not halt its CPU while it has nothing to do",
+                self.name
+            );
+            let requested = vm.started().elapsed();
             vm.request(memory)?;
             let touched = |event: &Event| matches!(event, Event::Touched { .. }).then_some(());
             let ((), at) = vm.wait("the first allocation", touched)?;
             vm.wait("the use of all", verified)?;
             vm.resize(Bytes::ZERO)?;
-            measured.push(at - asked);
+            measured.push(at - requested);
         }
         end(vm)?;
         Ok(measured)
     }
 
-    /// Boots a kernel that measures its allocator, on a machine where an instruction takes a
-    /// nanosecond, and returns the given number of its figures.
+    /// Boots a kernel that measures its allocator, and returns as many of its figures as `figures`.
+    /// An instruction takes a nanosecond of the guest's time, so that the kernel's clock counts
+    /// instructions.
     ///
     /// # Errors
-    /// The machine or the guest failed.
+    /// The machine or the guest fails.
     pub fn measure_segments(&self, figures: usize) -> Result<Segments> {
         let mut vm = Vm::start(&Config { icount: true, ..self.config(Bytes::ZERO) })?;
-        let (free, _) = vm.wait("boot", found_at_boot)?;
+        let (free, _) = vm.wait("boot", booted_with)?;
         let measured = |event: &Event| match event {
             Event::Measured { what, value } => Some((what.clone(), *value)),
             _ => None,
@@ -104,15 +110,15 @@ impl Kernel {
         Ok(Segments { free, instructions })
     }
 
-    /// Lets the guest use memory, free it and report it to the host.
+    /// Plugs `memory`, waits until the guest has used, freed and reported memory, and unplugs it.
     ///
     /// # Errors
-    /// The machine or the guest failed.
-    pub fn report_free(&self, memory: Bytes) -> Result<Held> {
+    /// The machine or the guest fails.
+    pub fn report_free(&self, memory: Bytes) -> Result<CommittedMemory> {
         let config = Config { balloon: Balloon::Reports, ..self.config(memory) };
         let mut vm = Vm::start(&config)?;
-        let watch = Watch::start(vm.pid(), Duration::from_millis(5));
-        vm.wait("boot", found_at_boot)?;
+        let sampler = Sampler::start(vm.pid(), Duration::from_millis(5));
+        vm.wait("boot", booted_with)?;
         vm.resize(memory)?;
         vm.wait("the use", verified)?;
         let reported = |event: &Event| match event {
@@ -120,26 +126,26 @@ impl Kernel {
             _ => None,
         };
         let (reported, _) = vm.wait("reports of what was used", reported)?;
-        let free = resident(vm.pid()).context("QEMU has ended")?;
-        let in_use = watch.finish().iter().map(|sample| sample.resident).max();
-        let in_use = in_use.context("QEMU's memory was never seen")?;
-        // Reported memory can be used again, and can be unplugged.
-        let online = vm.resize(Bytes::ZERO)?.online;
+        let after_report = resident(vm.pid()).context("QEMU has ended")?;
+        let max = sampler.finish().iter().map(|sample| sample.resident).max();
+        let max = max.context("the sampler has no sample of QEMU's memory")?;
+        // Reported memory can be unplugged, too.
+        let online_after_unplug = vm.resize(Bytes::ZERO)?.online;
         end(vm)?;
-        Ok(Held { in_use, reported, free, online })
+        Ok(CommittedMemory { max, reported, after_report, online_after_unplug })
     }
 }
 
-/// Returns the memory that a guest found at boot, or the memory that was free then, if the event
-/// reports one of them.
-pub fn found_at_boot(event: &Event) -> Option<Bytes> {
+/// Returns the boot memory that the event reports, or `None` if it is another event. A kernel that
+/// measures segments reports its free memory after boot instead.
+pub fn booted_with(event: &Event) -> Option<Bytes> {
     match event {
         Event::Boot { boot_memory, .. } => Some(Bytes(*boot_memory)),
         _ => None,
     }
 }
 
-/// Returns how much memory a guest has written and read, if the event reports it.
+/// Returns the size of the memory that the guest has written and checked, if the event reports it.
 pub fn verified(event: &Event) -> Option<Bytes> {
     match event {
         Event::Verified { bytes } => Some(Bytes(*bytes)),
@@ -147,8 +153,8 @@ pub fn verified(event: &Event) -> Option<Bytes> {
     }
 }
 
-/// Returns whether QEMU soon uses less than a tenth of a CPU for a while, as it does when its guest
-/// halts.
+/// Returns whether QEMU uses less than a tenth of a CPU in one of the next 20 periods of 500 ms, as
+/// it does while its guest halts.
 fn halts(qemu: u32) -> Result<bool> {
     let period = Duration::from_millis(500);
     for _ in 0..20 {
@@ -161,10 +167,10 @@ fn halts(qemu: u32) -> Result<bool> {
     Ok(false)
 }
 
-/// Tells the guest that there are no more requests, and waits until it ends and reports success.
+/// Makes the last request, after which the guest ends, and waits for the guest's verdict.
 ///
 /// # Errors
-/// The machine or the guest failed.
+/// The machine or the guest fails.
 pub fn end(mut vm: Vm) -> Result<()> {
     vm.request(Bytes::mib(2))?;
     vm.finish()?;

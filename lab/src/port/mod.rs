@@ -1,20 +1,20 @@
-//! Runs other kernels, with Hotmem as their frame allocator, under QEMU. `cargo xtask ports` builds
-//! them.
+//! Boots the kernels of the ports under QEMU. In a port, Hotmem is the frame allocator of another
+//! kernel. `cargo xtask ports` builds them.
 
 mod kernels;
 mod measure;
 
 pub use kernels::{
-    ARCEOS, ARCEOS_ALONE, ARCEOS_PAGING, ARCEOS_SMP, C_KERNEL, OSTD, OSTD_HOTMEM, OSTD_ITSELF,
+    ARCEOS, ARCEOS_PAGING, ARCEOS_SMP, ARCEOS_STOCK, C_KERNEL, OSTD, OSTD_HOTMEM, OSTD_KTEST,
     OSTD_OSDK,
 };
-pub use measure::{Held, Segments, Used, end, found_at_boot, verified};
+pub use measure::{CommittedMemory, PlugCycle, Segments, booted_with, end, verified};
 
 use crate::qemu::Config;
 use hotmem::Bytes;
 use std::{path::PathBuf, time::Duration};
 
-/// The longest wait for an event of such a kernel.
+/// The time limit of a wait for an event of such a kernel.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A kernel that `cargo xtask ports` builds.
@@ -22,28 +22,27 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub struct Kernel {
     /// Its name in messages.
     pub name: &'static str,
-    /// The port that it belongs to: `cargo xtask ports PORT` builds it.
+    /// The name of its port: `cargo xtask ports PORT` builds the kernel.
     pub port: &'static str,
-    /// Its image, below `target/ports`.
+    /// The path of its image, relative to `target/ports`.
     pub image: &'static str,
-    /// The memory that it boots with.
+    /// Its boot memory.
     pub boot_memory: Bytes,
-    /// The CPUs that it boots with.
+    /// The number of its CPUs.
     pub cpus: u32,
 }
 
 impl Kernel {
-    /// Returns where its image lies once it is built.
+    /// Returns the path of the image, which exists after the kernel was built.
     #[must_use]
     pub fn image(&self) -> PathBuf {
         PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/ports")).join(self.image)
     }
 
-    /// Returns the machine that it boots on, with a device of this much memory.
+    /// Returns a machine that boots the kernel, with a virtio-mem device of `device_memory`.
     #[must_use]
     pub fn config(&self, device_memory: Bytes) -> Config {
-        let config = Config::new(self.image(), device_memory).touching(device_memory);
-        let (boot_memory, cpus) = (self.boot_memory, self.cpus);
-        Config { boot_memory, cpus, patience: PATIENCE, ..config }
+        let config = Config::new(self.image(), device_memory).with_touched_memory(device_memory);
+        Config { boot_memory: self.boot_memory, cpus: self.cpus, patience: PATIENCE, ..config }
     }
 }

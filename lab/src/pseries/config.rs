@@ -6,42 +6,45 @@ use std::{path::PathBuf, process::Command, time::Duration};
 
 pub(super) const PROGRAM: &str = "qemu-system-ppc64";
 
-/// Switches off the features that the emulated processor lacks, and selects QEMU's small built-in
-/// firmware, which starts a kernel at once.
+/// The machine type and its options. Features that the emulated processor lacks are switched off.
+/// The firmware is QEMU's small VOF, which starts a kernel without delay.
 const MACHINE: &str = "pseries,x-vof=on,cap-cfpc=broken,cap-sbbc=broken,cap-ibs=broken,\
      cap-ccf-assist=off";
 
 /// The largest number of DIMMs of a machine.
 pub const SLOTS: u32 = 32;
 
-/// A pseries machine.
+/// The configuration of a pseries machine.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The kernel's image.
     pub kernel: PathBuf,
-    /// The kernel's initial file system, if it has one.
+    /// The kernel's initial file system, if there is one.
     pub initrd: Option<PathBuf>,
-    /// The kernel's command line, word by word.
+    /// The words of the kernel's command line.
     pub append: Vec<String>,
-    /// Memory at boot, in equal parts if there are nodes.
+    /// Boot memory, which is divided equally among the nodes.
     pub boot_memory: Bytes,
-    /// The maximum memory.
+    /// QEMU's `maxmem`: the largest sum of boot memory and DIMMs.
     pub max_memory: Bytes,
-    /// The number of NUMA nodes; 0 and 1 both mean a single one.
+    /// The number of NUMA nodes. Both 0 and 1 mean one node.
     pub nodes: u32,
-    /// DIMMs that are plugged from the start.
+    /// DIMMs that are plugged at the start.
     pub dimms: Vec<Dimm>,
-    /// Further arguments.
+    /// Further arguments of QEMU.
     pub more: Vec<String>,
-    /// One instruction takes one nanosecond of the guest's time. Waiting takes time, too.
+    /// Whether one instruction takes one nanosecond of the guest's time. The guest's time also
+    /// passes while the guest waits.
     pub icount: bool,
-    /// As `icount`, and [`Vm::instructions`](super::Vm::instructions) counts instructions without
-    /// the time in which the guest waits. Only for guests that wait for interrupts: one that polls
-    /// makes hardly any progress.
-    pub record: bool,
-    /// Whether the machine waits for [`Vm::go_on`](super::Vm::go_on) before its first instruction.
+    /// Whether QEMU records the run, so that [`Vm::instructions`](super::Vm::instructions) can
+    /// return the number of executed instructions. One instruction takes one nanosecond of the
+    /// guest's time, as with `icount`. A guest that polls instead of waiting for interrupts makes
+    /// hardly any progress.
+    pub recorded: bool,
+    /// Whether the machine waits for [`Vm::start_cpus`](super::Vm::start_cpus) before its first
+    /// instruction.
     pub stopped: bool,
-    /// The time to wait for an event before the guest counts as hung.
+    /// The time limit of a wait for an event. After it, the guest counts as hung.
     pub patience: Duration,
 }
 
@@ -54,19 +57,19 @@ pub struct Dimm {
     pub size: Bytes,
     /// Its node.
     pub node: u32,
-    /// Its address, a multiple of 256 MiB, which QEMU does not check; `None` for the lowest free
-    /// address.
+    /// Its address, which must be a multiple of 256 MiB (QEMU does not check this), or `None` for
+    /// the lowest free address.
     pub address: Option<u64>,
 }
 
 impl Dimm {
-    /// Returns a DIMM of node 0 at the lowest free address.
+    /// Returns a DIMM on node 0 at the lowest free address.
     #[must_use]
     pub fn new(id: impl Into<String>, size: Bytes) -> Dimm {
         Dimm { id: id.into(), size, node: 0, address: None }
     }
 
-    /// Returns QEMU's options for its memory backend and its device.
+    /// Returns the values of QEMU's options for the DIMM's memory backend and for its device.
     pub(super) fn options(&self) -> [String; 2] {
         let Dimm { id, size, node, address } = self;
         let address = address.map(|address| format!(",addr={address}")).unwrap_or_default();
@@ -78,7 +81,7 @@ impl Dimm {
 }
 
 impl Config {
-    /// Returns a machine with 1 GiB of boot memory, which can grow to `max_memory`.
+    /// Returns a machine with 1 GiB of boot memory and without DIMMs.
     #[must_use]
     pub fn new(kernel: PathBuf, max_memory: Bytes) -> Config {
         Config {
@@ -91,7 +94,7 @@ impl Config {
             dimms: Vec::new(),
             more: Vec::new(),
             icount: false,
-            record: false,
+            recorded: false,
             stopped: false,
             patience: Duration::from_secs(120),
         }
@@ -99,13 +102,14 @@ impl Config {
 
     /// Adds the key `hotmem.KEY` to the guest's command line.
     #[must_use]
-    pub fn with(mut self, key: &str, value: impl std::fmt::Display) -> Config {
+    pub fn with_guest_option(mut self, key: &str, value: impl std::fmt::Display) -> Config {
         self.append.push(format!("hotmem.{key}={value}"));
         self
     }
 
-    /// Returns QEMU with all its arguments. Its standard input is the monitor and must be a socket;
-    /// its standard output is the guest's console and must be a pipe.
+    /// Returns QEMU's command with all arguments. The caller must set its standard input, which is
+    /// QEMU's monitor, to a socket, and its standard output, which is the guest's console, to a
+    /// pipe.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(PROGRAM);
@@ -115,14 +119,14 @@ impl Config {
         pair("-machine", MACHINE.into());
         pair("-accel", "tcg,thread=single".into());
         pair("-cpu", "power9".into());
-        if self.record {
+        if self.recorded {
             // The recording is never replayed.
             pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
         } else if self.icount {
             pair("-icount", "shift=0,sleep=on".into());
         }
-        let (boot, most) = (self.boot_memory.0, self.max_memory.0);
-        pair("-m", format!("{boot}B,slots={SLOTS},maxmem={most}B"));
+        let (boot, max) = (self.boot_memory.0, self.max_memory.0);
+        pair("-m", format!("{boot}B,slots={SLOTS},maxmem={max}B"));
         if self.nodes > 1 {
             for node in 0..self.nodes {
                 let size = boot / u64::from(self.nodes);
@@ -132,8 +136,8 @@ impl Config {
             }
         }
         for dimm in &self.dimms {
-            let [behind, device] = dimm.options();
-            pair("-object", behind);
+            let [backend, device] = dimm.options();
+            pair("-object", backend);
             pair("-device", device);
         }
         command.args(&self.more);
@@ -151,8 +155,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_has_every_setting_of_the_config() {
-        let config = Config::new("guest".into(), Bytes::gib(33)).with("pin", 2);
+    fn the_command_line_has_memory_node_dimm_and_append_settings() {
+        let config = Config::new("guest".into(), Bytes::gib(33)).with_guest_option("pin", 2);
         let dimm = Dimm { node: 1, address: Some(1 << 32), ..Dimm::new("a", Bytes::mib(256)) };
         let config = Config { nodes: 2, dimms: vec![dimm], stopped: true, ..config };
         let command = config.command();

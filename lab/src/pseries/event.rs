@@ -1,4 +1,4 @@
-//! The guest's events.
+//! The events that the pseries guest prints on its console.
 
 use serde::Deserialize;
 
@@ -6,103 +6,103 @@ use serde::Deserialize;
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event {
-    /// The kernel runs and takes events.
+    /// The kernel has booted and handles events.
     Ready {
-        /// Boot memory, without the LMBs that can be removed.
+        /// The boot memory that is not in the table's LMBs.
         boot_memory: u64,
-        /// LMBs in the table.
+        /// The number of LMBs in the table.
         lmbs: u32,
         /// The size of an LMB.
         lmb_size: u64,
-        /// LMBs that are assigned and can be removed.
+        /// The number of the table's LMBs that are assigned.
         assigned: u64,
-        /// Memory that is online.
+        /// The online memory.
         online: u64,
     },
-    /// The host has sent a request.
+    /// The guest has received a request from the host.
     Asked {
         /// `add` or `remove`.
         change: String,
         /// `count`, `index` or `count-indexed`.
         by: String,
-        /// The first connector; 0 by count.
+        /// The DRC index of the first LMB, or 0 for a request by count.
         first: u32,
         /// The number of LMBs.
         count: u32,
     },
     /// A request has ended.
-    Done(Done),
-    /// An event could not be understood.
+    Done(RequestEnd),
+    /// An event log from the firmware could not be parsed.
     Garbled {
         /// The reason.
         why: String,
     },
-    /// An event was not about memory.
+    /// An event log from the firmware was not about memory.
     Ignored,
-    /// The guest filled memory with patterns.
+    /// The guest has filled memory with patterns.
     Touched {
         /// The size.
         bytes: u64,
-        /// The time that it took, in nanoseconds.
+        /// The time of filling it, in nanoseconds.
         ns: u64,
     },
-    /// Patterns were checked and were intact.
+    /// The guest has read memory again, and all patterns were intact.
     Verified {
-        /// Their size.
+        /// The size.
         bytes: u64,
     },
-    /// Free memory was reported to the host.
+    /// The guest has reported free memory to the host.
     Reported {
         /// The size.
         bytes: u64,
-        /// The number of requests that reported it.
+        /// The number of requests to the balloon device.
         requests: u64,
     },
-    /// An event of a newer guest.
+    /// An event that this version cannot parse.
     #[serde(other)]
     Unknown,
 }
 
 /// The end of a request.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-pub struct Done {
+pub struct RequestEnd {
     /// `add` or `remove`.
     pub change: String,
     /// `count`, `index` or `count-indexed`.
     pub by: String,
-    /// The first connector; 0 by count.
+    /// The DRC index of the first LMB, or 0 for a request by count.
     pub first: u32,
     /// The number of LMBs that the host requested.
     pub count: u32,
-    /// The number of LMBs that were added or removed; 0 if the request was refused.
+    /// The number of LMBs that were added or removed, or 0 if the request failed.
     #[serde(default)]
     pub lmbs: u32,
-    /// The number of contiguous ranges that they form.
+    /// The number of contiguous ranges of these LMBs.
     #[serde(default)]
     pub ranges: u32,
-    /// LMBs that a request by count skipped.
+    /// The number of LMBs that a request by count skipped.
     #[serde(default)]
     pub skipped: u32,
-    /// LMBs on another node than their own.
+    /// The number of LMBs that were added to another node than their own.
     #[serde(default)]
     pub misplaced: u32,
-    /// The reason of a refusal.
+    /// The reason of a failure.
     pub why: Option<String>,
-    /// LMBs that a refused request did not restore.
+    /// The number of LMBs that a failed request did not restore.
     #[serde(default)]
     pub unrestored: u32,
-    /// LMBs that a refused request has lost.
+    /// The number of LMBs that a failed request has lost.
     #[serde(default)]
     pub lost: u32,
-    /// The guest's time since the event, in nanoseconds.
+    /// The time in the guest from the firmware's event to the end of the request, in nanoseconds.
     pub ns: u64,
-    /// LMBs that are assigned and can be removed.
+    /// The number of the table's LMBs that are assigned.
     pub assigned: u64,
-    /// Memory that is online.
+    /// The online memory.
     pub online: u64,
-    /// Memory that is free.
+    /// The free memory.
     pub free: u64,
-    /// The online memory of each of the first nodes.
+    /// The online memory of each node, from node 0 on.
     pub nodes: Vec<u64>,
 }
 
@@ -111,13 +111,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_of_carried_out_and_refused_requests_are_parsed() {
+    fn ends_of_successful_and_failed_requests_are_parsed() {
         let line = r#"{"event":"done","change":"add","by":"count","first":0,"count":2,"lmbs":2,"ranges":1,"skipped":4,"misplaced":0,"ns":22,"assigned":4,"online":5,"free":6,"nodes":[5,0]}"#;
-        let Event::Done(done) = serde_json::from_str(line).unwrap() else { panic!() };
-        assert_eq!((done.lmbs, done.skipped, done.why, &done.nodes[..]), (2, 4, None, &[5, 0][..]));
+        let Event::Done(end) = serde_json::from_str(line).unwrap() else { panic!() };
+        assert_eq!((end.lmbs, end.skipped, end.why, &end.nodes[..]), (2, 4, None, &[5, 0][..]));
         let line = r#"{"event":"done","change":"remove","by":"count-indexed","first":7,"count":2,"why":"pinned","unrestored":1,"lost":0,"ns":22,"assigned":4,"online":5,"free":6,"nodes":[]}"#;
-        let Event::Done(done) = serde_json::from_str(line).unwrap() else { panic!() };
-        assert_eq!((done.lmbs, done.unrestored, done.why.as_deref()), (0, 1, Some("pinned")));
+        let Event::Done(end) = serde_json::from_str(line).unwrap() else { panic!() };
+        assert_eq!((end.lmbs, end.unrestored, end.why.as_deref()), (0, 1, Some("pinned")));
         let new = serde_json::from_str::<Event>(r#"{"event":"tomorrow"}"#).unwrap();
         assert_eq!(new, Event::Unknown);
     }

@@ -1,5 +1,5 @@
-//! Runs Linux on the pseries machine, for comparison. Debian's kernel adds and removes LMBs by
-//! itself when it receives an event.
+//! Boots Debian's Linux on the pseries machine as a peer of the reference guest. This kernel adds
+//! and removes LMBs when it receives an event, without a program in user mode.
 
 use super::{Config, Vm};
 use crate::linux::{cpio::Archive, in_memory};
@@ -15,8 +15,8 @@ use std::{
 /// The directory into which `cargo xtask setup` unpacks the packages.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/linux-ppc64el");
 
-/// The first process: brings added memory online for movable allocations, and prints the kernel's
-/// messages.
+/// The first process of Linux. It makes the kernel bring added memory online for movable
+/// allocations, and prints the kernel's messages.
 const INIT: &str = "\
 #!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -27,14 +27,14 @@ exec /bin/busybox cat /proc/kmsg
 ";
 
 /// The kernel's messages about a request.
-pub struct Said {
-    /// The time from the first message to the last.
+pub struct KernelLog {
+    /// The time from the first message to the last message.
     pub seconds: f64,
-    /// All messages.
-    pub log: Vec<String>,
+    /// The messages.
+    pub lines: Vec<String>,
 }
 
-/// A Linux that is ready to boot.
+/// The images of a Linux that can be booted.
 pub struct LinuxGuest {
     kernel: PathBuf,
     /// An anonymous file, which is removed when it is closed.
@@ -42,11 +42,11 @@ pub struct LinuxGuest {
 }
 
 impl LinuxGuest {
-    /// Finds the packages and makes an initramfs from them. Returns `None` if they are not
-    /// installed.
+    /// Finds the unpacked packages and makes an initramfs from them. Returns `None` if the packages
+    /// are not unpacked.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// A file of the packages cannot be read.
     pub fn find() -> Result<Option<LinuxGuest>> {
         let root = Path::new(ROOT);
         let kernels = fs::read_dir(root.join("boot")).into_iter().flatten().flatten();
@@ -67,15 +67,16 @@ impl LinuxGuest {
         Ok(Some(LinuxGuest { kernel, initramfs }))
     }
 
-    /// Returns a machine with 2 GiB and at most `max_memory` that boots it. It can be started for
-    /// as long as `self` exists.
+    /// Returns a machine with 2 GiB of boot memory that boots Linux. The machine can be started
+    /// only while `self` exists.
     #[must_use]
     pub fn config(&self, max_memory: Bytes) -> Config {
         let config = Config::new(self.kernel.clone(), max_memory);
-        // QEMU opens the file by this path, and does not inherit it.
+        // QEMU opens the anonymous file by this path, because it does not inherit the descriptor.
         let fd = self.initramfs.as_raw_fd();
         let initrd = PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()));
-        // Messages are read by the first process, not written to the console by the kernel.
+        // With `loglevel=1` the kernel writes no messages to the console, so that only the first
+        // process prints them.
         let append = ["console=hvc0", "loglevel=1", "printk.time=1"].map(str::to_owned).into();
         Config { initrd: Some(initrd), append, boot_memory: Bytes::gib(2), ..config }
     }
@@ -83,7 +84,7 @@ impl LinuxGuest {
     /// Starts the machine and waits until its first process runs.
     ///
     /// # Errors
-    /// [`crate::qemu::Error`], also if that takes longer than the machine's patience.
+    /// [`crate::qemu::Error`]. The time limit is the machine's patience.
     pub fn boot(&self, config: &Config) -> Result<Vm> {
         let mut vm = Vm::start(config)?;
         let ready = |line: &str| line.contains("LINUX-READY").then_some(());
@@ -91,24 +92,30 @@ impl LinuxGuest {
         Ok(vm)
     }
 
-    /// Waits until the kernel has reported `what` ("hot-added") for `lmbs` LMBs.
+    /// Waits until the kernel has printed `what` ("hot-added" or "hot-removed") for `lmbs` LMBs.
     ///
     /// # Errors
-    /// It does not report that within the limit.
-    pub fn wait_for(&self, vm: &mut Vm, what: &str, lmbs: u32, limit: Duration) -> Result<Said> {
-        let (mut first, mut seen, mut log) = (None, 0, Vec::new());
+    /// The kernel has not printed these messages within the limit.
+    pub fn wait_for(
+        &self,
+        vm: &mut Vm,
+        what: &str,
+        lmbs: u32,
+        limit: Duration,
+    ) -> Result<KernelLog> {
+        let (mut first, mut count, mut lines) = (None, 0, Vec::new());
         let took = vm.wait_for_line(&format!("{lmbs} LMBs {what}"), limit, |line| {
-            let (at, said) = message(line)?;
-            if said.contains("Attempting to hot-") {
-                (first, log) = (Some(at), Vec::new());
+            let (at, text) = message(line)?;
+            if text.contains("Attempting to hot-") {
+                (first, lines) = (Some(at), Vec::new());
             }
-            log.push(format!("[{at:.6}] {said}"));
-            seen += u32::from(said.ends_with(&format!("was {what}")));
-            (seen == lmbs).then(|| first.map(|first| at - first))
+            lines.push(format!("[{at:.6}] {text}"));
+            count += u32::from(text.ends_with(&format!("was {what}")));
+            (count == lmbs).then(|| first.map(|first| at - first))
         });
         match took?.0 {
-            Some(seconds) => Ok(Said { seconds, log }),
-            None => bail!("Linux has not said when it began"),
+            Some(seconds) => Ok(KernelLog { seconds, lines }),
+            None => bail!("Linux has printed no message at the start of the request"),
         }
     }
 }
@@ -126,8 +133,8 @@ mod tests {
     #[test]
     fn the_time_and_the_text_of_a_message_are_parsed() {
         let line = "<6>[   12.345678] pseries-hotplug-mem: Memory at 40000000 was hot-added\r";
-        let said = "pseries-hotplug-mem: Memory at 40000000 was hot-added";
-        assert_eq!(message(line), Some((12.345_678, said)));
+        let text = "pseries-hotplug-mem: Memory at 40000000 was hot-added";
+        assert_eq!(message(line), Some((12.345_678, text)));
         assert_eq!(message("LINUX-READY"), None);
         assert_eq!(message("[x] y"), None);
     }

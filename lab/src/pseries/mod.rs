@@ -1,7 +1,7 @@
-//! QEMU's pseries machine with the guest of [`hotmem-guest-pseries`], controlled from this process:
-//! QEMU's monitor adds and removes DIMMs, and the guest prints an event for each change.
+//! QEMU's pseries machine with the guest of [`hotmem-guest-pseries`] or Linux. QEMU's monitor adds
+//! and removes DIMMs. The reference guest prints an event for each request.
 //!
-//! [`Config`] describes a machine, [`Vm`] is a running one, and [`watch`] is `hotmem vm --arch
+//! [`Config`] describes a machine, [`Vm`] is a running machine, and [`watch`] is `hotmem vm --arch
 //! pseries`.
 //!
 //! [`hotmem-guest-pseries`]: https://github.com/hotmem/hotmem/tree/main/guest-pseries
@@ -14,7 +14,7 @@ mod vm;
 pub mod watch;
 
 pub use config::{Config, Dimm, SLOTS};
-pub use event::{Done, Event};
+pub use event::{Event, RequestEnd};
 pub use linux::LinuxGuest;
-pub use monitor::{HostEvent, Plugged};
+pub use monitor::{HostEvent, PluggedDimm};
 pub use vm::{Removal, Vm};

@@ -1,7 +1,7 @@
-//! QEMU's monitor: adds and removes DIMMs, and receives QEMU's events about them.
+//! QEMU's monitor, which adds and removes DIMMs and sends events about them.
 //!
-//! It parses messages itself, because the library that the other machines use knows the events of a
-//! single version of QEMU, and fails at any other event.
+//! The other machines use the library `qapi`. That library has the events of one version of QEMU,
+//! and fails at an event that is not among them. Therefore this module parses messages itself.
 
 use super::Dimm;
 use crate::qemu::Error;
@@ -14,18 +14,18 @@ use std::{
     time::Duration,
 };
 
-/// An event of QEMU.
+/// An event of QEMU about a DIMM. The value is the DIMM's name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HostEvent {
-    /// A DIMM was removed.
+    /// The DIMM was removed.
     Deleted(String),
-    /// The guest refused to release a DIMM.
+    /// The guest refused to release the DIMM.
     Refused(String),
 }
 
 /// A plugged DIMM.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Plugged {
+pub struct PluggedDimm {
     /// Its name.
     pub id: String,
     /// Its address.
@@ -36,7 +36,7 @@ pub struct Plugged {
     pub node: u32,
 }
 
-/// A message from QEMU.
+/// A message from QEMU: an event, an error, or the answer to a command.
 #[derive(Deserialize)]
 struct Message {
     event: Option<String>,
@@ -60,7 +60,7 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Negotiates with QEMU. No answer may take longer than `patience`.
+    /// Connects to QEMU's monitor. Each answer must arrive within `patience`.
     pub(super) fn new(socket: UnixStream, patience: Duration) -> Result<Monitor, Error> {
         socket.set_read_timeout(Some(patience)).map_err(Error::Monitor)?;
         let reader = BufReader::new(socket.try_clone().map_err(Error::Monitor)?);
@@ -72,8 +72,8 @@ impl Monitor {
 
     /// Adds a DIMM.
     pub(super) fn add(&mut self, dimm: &Dimm) -> Result<(), Error> {
-        let [behind, device] = dimm.options();
-        self.line(&format!("object_add {behind}"))?;
+        let [backend, device] = dimm.options();
+        self.line(&format!("object_add {backend}"))?;
         let added = self.line(&format!("device_add {device}"));
         if added.is_err() {
             self.line(&format!("object_del mem-{}", dimm.id))?;
@@ -81,33 +81,33 @@ impl Monitor {
         added
     }
 
-    /// Asks the guest to release a DIMM.
-    pub(super) fn ask_back(&mut self, id: &str) -> Result<(), Error> {
+    /// Requests of the guest to release a DIMM.
+    pub(super) fn request_removal(&mut self, id: &str) -> Result<(), Error> {
         self.line(&format!("device_del {id}"))
     }
 
-    /// Removes the memory backend of a DIMM that was removed.
-    pub(super) fn forget(&mut self, id: &str) -> Result<(), Error> {
+    /// Deletes the memory backend of a DIMM that was removed.
+    pub(super) fn delete_backend(&mut self, id: &str) -> Result<(), Error> {
         self.line(&format!("object_del mem-{id}"))
     }
 
-    /// Starts the CPUs of a machine that was created stopped.
-    pub(super) fn go_on(&mut self) -> Result<(), Error> {
+    /// Starts the CPUs of a machine whose configuration is `stopped`.
+    pub(super) fn start_cpus(&mut self) -> Result<(), Error> {
         self.execute("cont", &json!({})).map(drop)
     }
 
-    /// Returns the DIMMs that the machine has, by address.
-    pub(super) fn dimms(&mut self) -> Result<Vec<Plugged>, Error> {
+    /// Returns the machine's DIMMs, in the order of their addresses.
+    pub(super) fn dimms(&mut self) -> Result<Vec<PluggedDimm>, Error> {
         const NAME: &str = "query-memory-devices";
         let all = self.execute(NAME, &json!({}))?;
         let no_dimm = |what: &Value| Error::Refused {
             command: NAME.into(),
-            reason: format!("it answers {what}, which is not a list of DIMMs"),
+            reason: format!("the answer {what} is not a list of DIMMs"),
         };
         let mut dimms = Vec::new();
         for device in all.as_array().ok_or_else(|| no_dimm(&all))? {
             if device["type"] == "dimm" {
-                dimms.push(Plugged::of(&device["data"]).ok_or_else(|| no_dimm(device))?);
+                dimms.push(PluggedDimm::of(&device["data"]).ok_or_else(|| no_dimm(device))?);
             }
         }
         dimms.sort_by_key(|dimm| dimm.address);
@@ -118,21 +118,22 @@ impl Monitor {
     pub(super) fn instructions(&mut self) -> Result<u64, Error> {
         const NAME: &str = "query-replay";
         let answer = self.execute(NAME, &json!({}))?;
-        // Without recording, QEMU reports 0.
+        // QEMU reports the number only while it records.
         let count = answer["icount"].as_u64().filter(|_| answer["mode"] == "record");
         count.ok_or_else(|| Error::Refused {
             command: NAME.into(),
-            reason: format!("it answers {answer}: no instructions are counted"),
+            reason: format!("the answer {answer} has no number of instructions"),
         })
     }
 
-    /// Returns the events that QEMU has sent since the last call.
+    /// Returns the events about DIMMs that QEMU has sent since the last call.
     pub(super) fn events(&mut self) -> Result<Vec<HostEvent>, Error> {
         self.execute("query-status", &json!({}))?;
         Ok(std::mem::take(&mut self.events))
     }
 
-    /// Executes a command line in QEMU's human monitor, which must print nothing.
+    /// Executes a command line in QEMU's human monitor. It is an error if the monitor prints
+    /// anything.
     pub(super) fn line(&mut self, line: &str) -> Result<(), Error> {
         let answer = self.execute("human-monitor-command", &json!({ "command-line": line }))?;
         let reason = answer.as_str().unwrap_or_default();
@@ -143,10 +144,11 @@ impl Monitor {
         Err(Error::Refused { command: line.into(), reason: reason.into() })
     }
 
-    /// Executes a command and returns the answer. Events that arrive before it are kept.
+    /// Executes a command and returns the answer. Events that arrive before the answer are stored
+    /// in `events`.
     fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, Error> {
         let message = json!({ "execute": command, "arguments": arguments });
-        // The message is written at once, because QEMU wakes for each write.
+        // The message is sent by one write, because QEMU wakes for each write.
         let sent = self.writer.write_all(format!("{message}\n").as_bytes());
         sent.map_err(Error::Monitor)?;
         loop {
@@ -171,7 +173,7 @@ impl Monitor {
 }
 
 impl HostEvent {
-    /// Returns the event of this name, or `None` if it is not about DIMMs.
+    /// Returns the event with the name `event`, or `None` if it is not about DIMMs.
     fn of(event: &str, data: &Value) -> Option<HostEvent> {
         let device = data["device"].as_str()?.to_owned();
         match event {
@@ -182,9 +184,9 @@ impl HostEvent {
     }
 }
 
-impl Plugged {
-    fn of(data: &Value) -> Option<Plugged> {
-        Some(Plugged {
+impl PluggedDimm {
+    fn of(data: &Value) -> Option<PluggedDimm> {
+        Some(PluggedDimm {
             id: data["id"].as_str()?.into(),
             address: data["addr"].as_u64()?,
             size: Bytes(data["size"].as_u64()?),
@@ -199,7 +201,8 @@ mod tests {
     use crate::PATIENCE;
     use std::thread;
 
-    /// Returns a monitor whose QEMU sends these messages, the first of them as its greeting.
+    /// Returns a monitor of a simulated QEMU that sends these messages. The first is the greeting,
+    /// and each further one answers a command.
     fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         thread::spawn(move || {
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn events_and_answers_are_distinguished() {
+    fn events_before_an_answer_are_kept_and_refusals_are_errors() {
         let mut monitor = monitor(&[
             r#"{"QMP": {"version": {}, "capabilities": []}}"#,
             r#"{"return": {}}"#,
@@ -232,24 +235,24 @@ mod tests {
             r#"{"return": "Error: no\r\n"}"#,
         ])
         .unwrap();
-        let dimm = Plugged { id: "a".into(), address: 1, size: Bytes(2), node: 3 };
+        let dimm = PluggedDimm { id: "a".into(), address: 1, size: Bytes(2), node: 3 };
         assert_eq!(monitor.dimms().unwrap(), [dimm]);
         assert_eq!(monitor.events().unwrap(), [HostEvent::Refused("a".into())]);
         assert_eq!(monitor.instructions().unwrap(), 70273);
         assert!(matches!(monitor.instructions(), Err(Error::Refused { .. })));
-        let error = monitor.ask_back("b").unwrap_err();
+        let error = monitor.request_removal("b").unwrap_err();
         assert!(error.to_string().contains("no such device"), "{error}");
-        let error = monitor.ask_back("b").unwrap_err();
+        let error = monitor.request_removal("b").unwrap_err();
         assert!(error.to_string().contains("Error: no"), "{error}");
         assert!(matches!(monitor.dimms(), Err(Error::Monitor(_))));
     }
 
     #[test]
-    fn an_invalid_message_is_an_error() {
+    fn an_invalid_message_and_a_closed_monitor_are_errors() {
         assert!(matches!(monitor(&["hello"]), Err(Error::Garbled { .. })));
         assert!(matches!(monitor(&[]), Err(Error::Monitor(_))));
-        let mut odd =
+        let mut monitor =
             monitor(&["{}", "{}", r#"{"return": [{"type": "dimm", "data": 1}]}"#]).unwrap();
-        assert!(matches!(odd.dimms(), Err(Error::Refused { .. })));
+        assert!(matches!(monitor.dimms(), Err(Error::Refused { .. })));
     }
 }

@@ -1,7 +1,7 @@
 //! A running pseries machine.
 
 use super::monitor::Monitor;
-use super::{Config, Dimm, Done, Event, HostEvent, Plugged};
+use super::{Config, Dimm, Event, HostEvent, PluggedDimm, RequestEnd};
 use crate::qemu::{
     Error, Report, host,
     raw::{Console, NoLine, Qemu},
@@ -14,10 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The memory of QEMU and the guest's engine, in addition to the memory that the guest touches.
+/// The memory that QEMU uses in addition to the guest's boot memory.
 const OVERHEAD: Bytes = Bytes::mib(256);
 
-/// A running machine, which is killed when this is dropped.
+/// A running machine. Dropping this value kills it.
 pub struct Vm {
     qemu: Qemu,
     monitor: Monitor,
@@ -27,20 +27,20 @@ pub struct Vm {
     failed_point: Option<String>,
 }
 
-/// The end of a request to remove a DIMM.
+/// The result of a request to remove a DIMM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Removal {
-    /// The guest's report.
-    pub done: Done,
-    /// QEMU's event: the DIMM was removed, or the guest refused.
+    /// The guest's report of the end of the request.
+    pub end: RequestEnd,
+    /// QEMU's event.
     pub host: HostEvent,
 }
 
 impl Vm {
-    /// Starts the machine. It is killed when the calling thread ends, if it has not ended before.
+    /// Starts the machine. QEMU is killed when the calling thread ends.
     ///
     /// # Errors
-    /// [`Error`]: no QEMU, too little memory on the host, or QEMU's own complaint.
+    /// [`Error`]: there is no QEMU, the host has too little memory, or QEMU reports an error.
     pub fn start(config: &Config) -> Result<Vm, Error> {
         host::ensure_available(config.boot_memory + OVERHEAD)?;
         let (monitor, qemu_monitor) = UnixStream::pair().map_err(Error::Start)?;
@@ -53,7 +53,7 @@ impl Vm {
         let patience = config.patience;
         match Monitor::new(monitor, patience) {
             Ok(monitor) => Ok(Vm { qemu, monitor, console, started, patience, failed_point: None }),
-            Err(error) => Err(qemu.explain("its monitor answered", &console).unwrap_or(error)),
+            Err(error) => Err(qemu.exit_error("its monitor answered", &console).unwrap_or(error)),
         }
     }
 
@@ -69,59 +69,61 @@ impl Vm {
         self.qemu.pid()
     }
 
-    /// Starts the CPUs of a machine that was created stopped.
+    /// Starts the CPUs of a machine whose configuration is [`stopped`](Config::stopped).
     ///
     /// # Errors
-    /// If QEMU does not answer.
-    pub fn go_on(&mut self) -> Result<(), Error> {
-        self.monitor.go_on()
+    /// QEMU does not answer.
+    pub fn start_cpus(&mut self) -> Result<(), Error> {
+        self.monitor.start_cpus()
     }
 
     /// Adds a DIMM without waiting for the guest.
     ///
     /// # Errors
-    /// QEMU's refusal.
+    /// QEMU refuses the command.
     pub fn add(&mut self, dimm: &Dimm) -> Result<(), Error> {
         self.monitor.add(dimm)
     }
 
-    /// Asks the guest to release a DIMM, without waiting for it.
+    /// Requests of the guest to release a DIMM, without waiting for the guest.
     ///
     /// # Errors
-    /// QEMU's refusal.
-    pub fn ask_back(&mut self, id: &str) -> Result<(), Error> {
-        self.monitor.ask_back(id)
+    /// QEMU refuses the command.
+    pub fn request_removal(&mut self, id: &str) -> Result<(), Error> {
+        self.monitor.request_removal(id)
     }
 
     /// Adds a DIMM and waits until the guest has added its memory.
     ///
     /// # Errors
-    /// QEMU's refusal, or a guest that hangs or gives up.
-    pub fn plug(&mut self, dimm: &Dimm) -> Result<Done, Error> {
+    /// QEMU refuses the command, or the guest hangs or gives up.
+    pub fn plug(&mut self, dimm: &Dimm) -> Result<RequestEnd, Error> {
         self.add(dimm)?;
-        self.done(&format!("end of the addition of {}", dimm.id))
+        self.request_end(&format!("end of the addition of {}", dimm.id))
     }
 
-    /// Asks the guest to release a DIMM, and waits until both the guest and QEMU have reported the
-    /// end.
+    /// Requests of the guest to release a DIMM, and waits until the guest and QEMU have reported
+    /// the end of the request.
     ///
     /// # Errors
     /// As for [`plug`](Self::plug).
     pub fn unplug(&mut self, id: &str) -> Result<Removal, Error> {
-        // QEMU 7.2 reports a refusal of the guest twice.
+        // QEMU 7.2 reports each refusal of the guest twice. Drop reports of an earlier request.
         self.monitor.events()?;
-        self.ask_back(id)?;
+        self.request_removal(id)?;
         let what = format!("end of the removal of {id}");
-        let done = self.done(&what)?;
+        let end = self.request_end(&what)?;
         let deadline = Instant::now() + self.patience;
         loop {
             for host in self.monitor.events()? {
                 match &host {
-                    HostEvent::Deleted(device) if device == id => self.monitor.forget(id)?,
+                    HostEvent::Deleted(device) if device == id => {
+                        self.monitor.delete_backend(id)?
+                    }
                     HostEvent::Refused(device) if device == id => {}
                     HostEvent::Deleted(_) | HostEvent::Refused(_) => continue,
                 }
-                return Ok(Removal { done, host });
+                return Ok(Removal { end, host });
             }
             if Instant::now() > deadline {
                 return Err(self.hang(&format!("{what} in QEMU")));
@@ -130,19 +132,19 @@ impl Vm {
         }
     }
 
-    /// Returns the DIMMs that QEMU says the machine has, by address.
+    /// Returns the machine's DIMMs, as QEMU lists them, in the order of their addresses.
     ///
     /// # Errors
-    /// If QEMU does not answer.
-    pub fn dimms(&mut self) -> Result<Vec<Plugged>, Error> {
+    /// QEMU does not answer.
+    pub fn dimms(&mut self) -> Result<Vec<PluggedDimm>, Error> {
         self.monitor.dimms()
     }
 
-    /// Returns the number of instructions that the guest has executed since QEMU's start. Unlike
-    /// the guest's own clock, it does not advance while the guest waits for an interrupt.
+    /// Returns the number of instructions that the guest has executed since QEMU's start. The
+    /// number does not grow while the guest waits for an interrupt.
     ///
     /// # Errors
-    /// If the machine does not count them ([`Config::record`]).
+    /// [`Error::Refused`] if the machine is not [`recorded`](Config::recorded).
     pub fn instructions(&mut self) -> Result<u64, Error> {
         self.monitor.instructions()
     }
@@ -150,7 +152,7 @@ impl Vm {
     /// Executes a command line in QEMU's human monitor.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the monitor prints anything.
+    /// [`Error::Refused`] with the monitor's output, if the monitor prints anything.
     pub fn monitor_line(&mut self, line: &str) -> Result<(), Error> {
         self.monitor.line(line)
     }
@@ -158,24 +160,24 @@ impl Vm {
     /// Waits for the end of the guest's current request.
     ///
     /// # Errors
-    /// A guest that hangs or gives up.
-    pub fn done(&mut self, what: &str) -> Result<Done, Error> {
-        let done = self.wait(what, |event| match event {
-            Event::Done(done) => Some(done.clone()),
+    /// The guest hangs or gives up.
+    pub fn request_end(&mut self, what: &str) -> Result<RequestEnd, Error> {
+        let end = self.wait(what, |event| match event {
+            Event::Done(end) => Some(end.clone()),
             _ => None,
         });
-        Ok(done?.0)
+        Ok(end?.0)
     }
 
-    /// Waits for the first event for which `wanted` returns a value; `what` names it. Returns the
-    /// value, and the time from QEMU's start to the event.
+    /// Waits for the first event for which `select` returns a value. Returns the value, and the
+    /// time from QEMU's start to the event. Errors name the event `what`.
     ///
     /// # Errors
     /// [`Error`]: the guest ended, gave up, hangs or printed a malformed event.
     pub fn wait<T>(
         &mut self,
         what: &str,
-        mut wanted: impl FnMut(&Event) -> Option<T>,
+        mut select: impl FnMut(&Event) -> Option<T>,
     ) -> Result<(T, Duration), Error> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -183,17 +185,17 @@ impl Vm {
             if line.starts_with('{') {
                 let event = serde_json::from_str(&line)
                     .map_err(|source| Error::Garbled { line: line.clone(), source })?;
-                if let Some(answer) = wanted(&event) {
-                    return Ok((answer, at - self.started));
+                if let Some(value) = select(&event) {
+                    return Ok((value, at - self.started));
                 }
             } else {
-                self.note(&line)?;
+                self.handle_line(&line)?;
             }
         }
     }
 
-    /// Waits for the first line of the console for which `wanted` returns a value. It is for
-    /// kernels that do not print our events.
+    /// Waits for the first line of the console for which `select` returns a value. Callers that
+    /// boot a kernel without events, such as Linux, use this.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -201,13 +203,13 @@ impl Vm {
         &mut self,
         what: &str,
         limit: Duration,
-        mut wanted: impl FnMut(&str) -> Option<T>,
+        mut select: impl FnMut(&str) -> Option<T>,
     ) -> Result<(T, Duration), Error> {
         let deadline = Instant::now() + limit;
         loop {
             let (at, line) = self.line(what, deadline)?;
-            if let Some(answer) = wanted(&line) {
-                return Ok((answer, at - self.started));
+            if let Some(value) = select(&line) {
+                return Ok((value, at - self.started));
             }
         }
     }
@@ -215,12 +217,12 @@ impl Vm {
     /// Waits for the guest's verdict and for QEMU's exit.
     ///
     /// # Errors
-    /// [`Error`], unless the verdict is PASS.
+    /// [`Error`] if the verdict is not PASS.
     pub fn finish(mut self) -> Result<(), Error> {
         let deadline = Instant::now() + self.patience;
         loop {
             let (_, line) = self.line("verdict", deadline)?;
-            if !line.starts_with('{') && self.note(&line)? {
+            if !line.starts_with('{') && self.handle_line(&line)? {
                 break;
             }
         }
@@ -232,7 +234,7 @@ impl Vm {
     }
 
     /// Handles a line that is not an event. Returns whether it is the verdict PASS.
-    fn note(&mut self, line: &str) -> Result<bool, Error> {
+    fn handle_line(&mut self, line: &str) -> Result<bool, Error> {
         let report = Report::parse(line);
         match report.map_err(|source| Error::Garbled { line: line.into(), source })? {
             Report::BailOut(why) => Err(Error::BailOut(why)),
@@ -246,18 +248,19 @@ impl Vm {
         }
     }
 
+    /// Returns the next line, and waits for it until `deadline`. Errors name the event `what`.
     fn line(&mut self, what: &str, deadline: Instant) -> Result<(Instant, String), Error> {
         match self.console.next(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => Ok(line),
             Err(NoLine::Timeout) => Err(self.hang(what)),
             Err(NoLine::Closed) => {
-                let ended = self.qemu.explain("the end of what was waited for", &self.console);
+                let ended = self.qemu.exit_error("the event that was waited for", &self.console);
                 Err(ended.unwrap_or_else(|| self.hang("end after its console closed")))
             }
         }
     }
 
     fn hang(&self, what: &str) -> Error {
-        Error::Hang { what: what.into(), after: self.patience, said: self.console.tail() }
+        Error::Hang { what: what.into(), after: self.patience, output: self.console.tail() }
     }
 }

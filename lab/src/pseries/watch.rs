@@ -1,8 +1,8 @@
-//! `hotmem vm --arch pseries`: adds and removes DIMMs, and measures each step.
+//! `hotmem vm --arch pseries`, which adds and removes DIMMs and measures the time of each step.
 
 use super::{Config, Dimm, Event, HostEvent, Vm, config::SLOTS};
 use crate::qemu::{Error, Resize, image};
-use crate::vm::rows::{Row, Took};
+use crate::vm::rows::{Row, StepTime};
 use anyhow::{Result, bail};
 use hotmem::Bytes;
 use std::{
@@ -10,40 +10,40 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The size of an LMB, which is the same in all versions of QEMU.
+/// The size of an LMB in all versions of QEMU.
 pub const LMB: Bytes = Bytes::mib(256);
-/// The size of a DIMM, unless there are too few slots.
-const DIMM: Bytes = Bytes::gib(4);
+/// The minimal size of a DIMM, except of the last one.
+const MIN_DIMM: Bytes = Bytes::gib(4);
 
 /// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The guest's image; built from the workspace if not given.
+    /// The path of the guest's image. If this is `None`, the image is built from the workspace.
     pub image: Option<PathBuf>,
-    /// Memory at boot.
+    /// The boot memory.
     pub boot_memory: Bytes,
-    /// Memory that is added.
+    /// The size of the memory to plug.
     pub plug: Bytes,
-    /// The size that the guest fills with patterns after each DIMM.
+    /// The size that the guest fills with patterns in all, divided equally among the DIMMs.
     pub touch: Option<Bytes>,
-    /// The online type of added memory, as on the guest's command line.
+    /// The online type of plugged memory, as on the guest's command line.
     pub online: &'static str,
-    /// The number of steps: alternately additions and removals.
+    /// The number of steps. The first step plugs the memory, the second unplugs it, and so on.
     pub steps: u32,
-    /// Whether instructions are counted.
+    /// Whether an instruction takes a nanosecond of the guest's time.
     pub icount: bool,
 }
 
 impl Plan {
-    /// Returns the DIMMs. They have 4 GiB, or more if there are too few slots; the last one holds
-    /// the rest.
+    /// Returns the DIMMs to plug. Each has 4 GiB, or more if there are too few slots for DIMMs of
+    /// 4 GiB. The last DIMM has the remaining memory.
     fn dimms(&self) -> Vec<Dimm> {
-        let least = Bytes(self.plug.0.div_ceil(u64::from(SLOTS)).next_multiple_of(LMB.0));
-        let each = least.max(DIMM);
+        let by_slots = Bytes(self.plug.0.div_ceil(u64::from(SLOTS)).next_multiple_of(LMB.0));
+        let dimm_size = by_slots.max(MIN_DIMM);
         let mut left = self.plug;
         let mut dimms = Vec::new();
         while left != Bytes::ZERO {
-            let size = left.min(each);
+            let size = left.min(dimm_size);
             dimms.push(Dimm::new(format!("dimm{}", dimms.len()), size));
             left = Bytes(left.0 - size.0);
         }
@@ -51,27 +51,27 @@ impl Plan {
     }
 }
 
-/// Boots the guest and changes its memory. Returns the time until the guest was ready, and a row
-/// for each step.
+/// Boots the guest and changes its memory. Calls `step_begins` at the start of each step. Returns
+/// the time until the guest was ready, and the rows of all steps.
 ///
 /// # Errors
-/// [`Error`], and if the plan's memory is not a multiple of an LMB.
+/// [`Error`], or the size to plug is not a multiple of an LMB.
 pub fn run(plan: &Plan, mut step_begins: impl FnMut(&str)) -> Result<(Duration, Vec<Row>)> {
     if plan.plug == Bytes::ZERO || !plan.plug.0.is_multiple_of(LMB.0) {
-        bail!("--plug {}: plugs whole LMBs of {LMB}", plan.plug);
+        bail!("--plug {}: the size must be whole LMBs of {LMB}", plan.plug);
     }
     let dimms = plan.dimms();
-    // Each step has an event for each DIMM.
+    // The guest ends after as many events as there are DIMMs in all steps.
     let events = dimms.len() * plan.steps as usize;
     let kernel = image::find_pseries(plan.image.as_deref())?;
     let config = Config::new(kernel, plan.boot_memory + plan.plug + Bytes::gib(1))
-        .with("exit", events)
-        .with("online", plan.online);
+        .with_guest_option("exit", events)
+        .with_guest_option("online", plan.online);
     let config = Config { boot_memory: plan.boot_memory, icount: plan.icount, ..config };
     let config = match plan.touch {
         Some(touch) => {
-            let each = touch.0 / dimms.len() as u64;
-            config.with("touch", each)
+            let for_each_dimm = touch.0 / dimms.len() as u64;
+            config.with_guest_option("touch", for_each_dimm)
         }
         None => config,
     };
@@ -81,14 +81,14 @@ pub fn run(plan: &Plan, mut step_begins: impl FnMut(&str)) -> Result<(Duration, 
     let mut rows = Vec::new();
     for (nth, step) in (0..plan.steps).zip(["plug", "unplug", "plug again"]) {
         step_begins(&format!("{step} {}", plan.plug));
-        let took = if nth % 2 == 0 {
+        let times = if nth % 2 == 0 {
             add(&mut vm, &dimms, plan.touch.is_some())?
         } else {
             remove(&mut vm, &dimms)?
         };
-        rows.push(Row { step, memory: plan.plug, took: Took::Resize(took.resize) });
-        if let Some((bytes, time)) = took.touched {
-            rows.push(Row { step: "touch", memory: bytes, took: Took::InGuest(time) });
+        rows.push(Row { step, memory: plan.plug, time: StepTime::Resize(times.resize) });
+        if let Some((bytes, time)) = times.touched {
+            rows.push(Row { step: "touch", memory: bytes, time: StepTime::InGuest(time) });
         }
     }
     vm.finish()?;
@@ -97,32 +97,34 @@ pub fn run(plan: &Plan, mut step_begins: impl FnMut(&str)) -> Result<(Duration, 
 
 struct Step {
     resize: Resize,
+    /// The size that the guest filled with patterns, and the time.
     touched: Option<(Bytes, Duration)>,
 }
 
-fn add(vm: &mut Vm, dimms: &[Dimm], touched: bool) -> Result<Step, Error> {
+/// Adds the DIMMs. If `touches`, waits after each of them until the guest has filled memory.
+fn add(vm: &mut Vm, dimms: &[Dimm], touches: bool) -> Result<Step, Error> {
     let mut sum = Sum::default();
-    let mut all = (Bytes::ZERO, Duration::ZERO);
+    let mut touched = (Bytes::ZERO, Duration::ZERO);
     for dimm in dimms {
         let start = Instant::now();
         vm.add(dimm)?;
         let device_done = start.elapsed();
-        let done = vm.done(&format!("end of the addition of {}", dimm.id))?;
-        if let Some(why) = done.why {
+        let end = vm.request_end(&format!("end of the addition of {}", dimm.id))?;
+        if let Some(why) = end.why {
             return Err(Error::Failed(Some(format!("{} was not added: {why}", dimm.id))));
         }
-        sum.count(device_done, start.elapsed(), done.ns, done.online);
-        if touched {
+        sum.add_dimm(device_done, start.elapsed(), end.ns, end.online);
+        if touches {
             let (bytes, time) = vm
                 .wait("end of the touching", |event| match *event {
                     Event::Touched { bytes, ns } => Some((Bytes(bytes), Duration::from_nanos(ns))),
                     _ => None,
                 })?
                 .0;
-            all = (all.0 + bytes, all.1 + time);
+            touched = (touched.0 + bytes, touched.1 + time);
         }
     }
-    Ok(Step { resize: sum.resize(), touched: touched.then_some(all) })
+    Ok(Step { resize: sum.resize(), touched: touches.then_some(touched) })
 }
 
 fn remove(vm: &mut Vm, dimms: &[Dimm]) -> Result<Step, Error> {
@@ -132,15 +134,15 @@ fn remove(vm: &mut Vm, dimms: &[Dimm]) -> Result<Step, Error> {
         let removal = vm.unplug(&dimm.id)?;
         let took = start.elapsed();
         if let HostEvent::Refused(id) = removal.host {
-            let why = removal.done.why.unwrap_or_default();
+            let why = removal.end.why.unwrap_or_default();
             return Err(Error::Failed(Some(format!("{id} was not removed: {why}"))));
         }
-        sum.count(took, took, removal.done.ns, removal.done.online);
+        sum.add_dimm(took, took, removal.end.ns, removal.end.online);
     }
     Ok(Step { resize: sum.resize(), touched: None })
 }
 
-/// DIMMs one after another.
+/// The sum of the times of all DIMMs in a step.
 #[derive(Default)]
 struct Sum {
     device_done: Duration,
@@ -151,7 +153,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn count(&mut self, device_done: Duration, recognised: Duration, ns: u64, online: u64) {
+    fn add_dimm(&mut self, device_done: Duration, recognised: Duration, ns: u64, online: u64) {
         self.device_done += device_done;
         self.recognised += recognised;
         self.in_guest += Duration::from_nanos(ns);
@@ -179,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_divided_among_the_slots() {
+    fn a_size_is_divided_among_at_most_32_dimms() {
         let sizes = |plug| {
             let plan = Plan {
                 image: None,

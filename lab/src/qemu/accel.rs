@@ -1,15 +1,15 @@
-//! Chooses what runs the guests of benches: KVM where it works, TCG elsewhere.
+//! Chooses the accelerator for the guests of benches: KVM if it works, and TCG otherwise.
 
 use super::{Accel, Config, Error, Vm, image};
 use hotmem::Bytes;
 use std::{fs::OpenOptions, path::Path, sync::OnceLock, time::Duration};
 
-/// Within this time a guest under KVM says its first line, or KVM counts as not working: TCG takes
-/// 0.2 s. KVM inside a virtual machine whose own hypervisor emulates it takes longer.
+/// The time limit for the first line of a guest under KVM. A guest under TCG takes 0.2 s. KVM takes
+/// longer than this limit inside a virtual machine whose hypervisor emulates KVM's instructions.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Returns KVM if the reference guest boots under it within a second, and TCG otherwise. A process
-/// finds that out once.
+/// Returns KVM if the reference guest prints its first line under KVM within a second, and TCG
+/// otherwise. Only the first call in a process tries KVM.
 ///
 /// # Errors
 /// The guest's image cannot be found or built.
@@ -18,14 +18,14 @@ pub fn best(guest_image: Option<&Path>) -> Result<Accel, Error> {
     if let Some(&found) = FOUND.get() {
         return Ok(found);
     }
-    let is_there = OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
-    let found = if !is_there {
+    let is_usable = OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
+    let found = if !is_usable {
         Accel::Tcg
     } else if boots_under_kvm(&image::find(guest_image)?) {
         Accel::Kvm
     } else {
         crate::out::remark(format_args!(
-            "/dev/kvm is there, but no guest boots under it within {} s: TCG is taken",
+            "/dev/kvm exists, but the guest does not boot under KVM within {} s: TCG is used",
             LIMIT.as_secs()
         ));
         Accel::Tcg

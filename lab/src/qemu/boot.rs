@@ -1,4 +1,4 @@
-//! Arguments that the command lines of all machines have in common.
+//! QEMU's arguments that are the same for all machines.
 
 use std::{path::Path, process::Command};
 
@@ -7,12 +7,12 @@ use std::{path::Path, process::Command};
 pub(crate) struct Boot<'a> {
     pub(crate) kernel: &'a Path,
     pub(crate) initrd: Option<&'a Path>,
-    /// The kernel's command line, word by word.
+    /// The words of the kernel's command line.
     pub(crate) append: &'a [String],
 }
 
 impl Boot<'_> {
-    /// Adds the options, and disables default devices.
+    /// Adds the options to a command, and disables QEMU's default devices.
     pub(crate) fn add_to(&self, command: &mut Command) {
         command.arg("-kernel").arg(self.kernel);
         if let Some(initrd) = self.initrd {
@@ -26,7 +26,8 @@ impl Boot<'_> {
             "-mon",
             "chardev=monitor,mode=control",
         ]);
-        // A pipe buffers 65536 single-byte writes, a socket only about 270 before it drops some.
+        // The console is a pipe, because a pipe buffers 65536 single-byte writes. A socket drops
+        // bytes after about 270 of them.
         command.args([
             "-chardev",
             "file,id=console,path=/dev/stdout",

@@ -1,16 +1,16 @@
-//! The configuration of a machine, and QEMU's command line for it.
+//! The configuration of a virtual machine, and QEMU's command line.
 
 use super::boot::Boot;
 use super::emulator::Emulator;
 use hotmem::Bytes;
 use std::{fs::File, ops::Add, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
-/// Returns the virtio-mem device `vmem{n}`, as its QOM path.
+/// Returns the QOM path of virtio-mem device `n`.
 pub(super) fn device_path(n: usize) -> String {
     format!("/machine/peripheral/vmem{n}")
 }
 
-/// What runs the guest's instructions.
+/// The accelerator, which executes the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum Accel {
     /// TCG: works everywhere
@@ -26,8 +26,8 @@ pub enum Transport {
     /// PCI Express, with a root port for each device.
     #[default]
     Pci,
-    /// Virtio-mmio, as on the machine `microvm`. QEMU lets devices plug and unplug there, but does
-    /// not map their memory, so the guest must not use it.
+    /// Virtio-mmio, as on the machine `microvm`. Devices can plug and unplug there, but QEMU does
+    /// not map their memory, so the guest must not access it.
     Mmio,
 }
 
@@ -37,12 +37,12 @@ pub enum Balloon {
     /// There is no balloon device.
     #[default]
     None,
-    /// It grows and shrinks.
+    /// The balloon can be inflated and deflated.
     Plain,
-    /// It grows, shrinks and takes reports of free memory.
+    /// The balloon can be inflated and deflated, and the device has free page reporting.
     Reports,
-    /// It grows, shrinks, and takes reports and hints. The guest may deflate it when memory runs
-    /// out.
+    /// The balloon can be inflated and deflated, and the device has free page reporting and free
+    /// page hints. The guest may deflate the balloon when no memory is free.
     Everything,
 }
 
@@ -59,79 +59,83 @@ impl Balloon {
     }
 }
 
-/// A machine with virtio-mem devices, which boots a kernel by PVH.
+/// The configuration of a machine with virtio-mem devices, which boots a kernel by PVH.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The QEMU that runs it.
+    /// The QEMU that runs the machine.
     pub emulator: Emulator,
     /// QEMU's machine type, with its options.
     pub machine: &'static str,
     /// The kernel's image.
     pub kernel: PathBuf,
-    /// The kernel's initial file system, if it has one.
+    /// The kernel's initial file system, if there is one.
     pub initrd: Option<PathBuf>,
-    /// The kernel's command line, key by key.
+    /// The words of the kernel's command line.
     pub append: Vec<String>,
     /// Memory at boot.
     pub boot_memory: Bytes,
-    /// The boot memory of each NUMA node; if this is not empty, the sum is all boot memory. The
+    /// The boot memory of each NUMA node. If this is not empty, the sum must be `boot_memory`. All
     /// CPUs are on node 0.
     pub nodes: Vec<Bytes>,
-    /// The largest size that the device can plug. If it is zero, there is no device.
+    /// The largest size that the first virtio-mem device can plug. If this is zero, there is no
+    /// such device.
     pub device_memory: Bytes,
-    /// The device's node.
+    /// The first device's node.
     pub device_node: Option<u16>,
-    /// The address of the device's region; by default QEMU chooses it.
+    /// The address of the first device's region. If this is `None`, QEMU chooses the address.
     pub device_address: Option<Bytes>,
-    /// Further such devices: the largest size that each can plug, and its node.
+    /// Further virtio-mem devices: the largest size that each can plug, and its node.
     pub more_devices: Vec<(Bytes, u16)>,
-    /// The sizes of NVDIMMs. [`Config::touched`] includes the part of them that the guest writes
-    /// to.
+    /// The sizes of NVDIMMs. [`Config::touched`] includes the bytes of NVDIMMs to which the guest
+    /// writes.
     pub nvdimms: Vec<Bytes>,
     /// Additional ACPI tables: the signature of each, and a file with its contents after the
     /// header.
     pub acpi_tables: Vec<(&'static str, PathBuf)>,
-    /// Names and contents of files that QEMU passes to the kernel by its fw_cfg device, for kernels
-    /// that do not keep their command line.
+    /// Names and contents of files in QEMU's fw_cfg device. A kernel that cannot read its command
+    /// line can read such a file instead.
     pub firmware_files: Vec<(&'static str, String)>,
-    /// The bus of these devices.
+    /// The bus of the virtio-mem devices.
     pub transport: Transport,
     /// The balloon device, if there is one.
     pub balloon: Balloon,
-    /// The file into which QEMU's `migrate` wrote the state of an equal machine. This machine
-    /// continues from it.
+    /// The file into which QEMU's command `migrate` wrote the state of a machine with the same
+    /// configuration. The new machine starts from this state.
     pub incoming: Option<PathBuf>,
-    /// The control group in which QEMU starts, as its file `cgroup.procs`, open for writing.
+    /// The file `cgroup.procs` of the control group in which QEMU runs, open for writing.
     pub group: Option<Arc<File>>,
-    /// Devices of other kinds, as QEMU's option `-device` has them.
+    /// Devices of other kinds, as values of QEMU's option `-device`.
     pub other_devices: Vec<&'static str>,
-    /// The number of free root ports, named `spare0` and so on, for devices that are added while
-    /// the machine runs. They use native PCI Express hotplug, whereas QEMU's default is ACPI.
+    /// The number of empty root ports, `spare0` and so on, for devices that are added while the
+    /// machine runs. If there are any, all ports use native PCI Express hotplug. QEMU's default is
+    /// ACPI hotplug.
     pub empty_ports: usize,
-    /// The largest address space for memory, if it is not the size that the devices need.
+    /// QEMU's `maxmem`. If this is `None`, it is computed from the devices.
     pub max_memory: Option<Bytes>,
-    /// The requested size before the guest runs.
+    /// The requested size of each virtio-mem device at the start of the machine.
     pub requested: Bytes,
-    /// The device's block size.
+    /// The block size of the virtio-mem devices.
     pub block_size: Bytes,
-    /// What runs the guest's instructions.
+    /// The accelerator.
     pub accel: Accel,
-    /// QEMU's CPU model with its options; by default all that the accelerator supports.
+    /// QEMU's CPU model with its options. If this is `None`, the CPU has all features that the
+    /// accelerator supports.
     pub cpu: Option<&'static str>,
-    /// One instruction takes one nanosecond of the guest's time (TCG only).
+    /// Whether one instruction takes one nanosecond of the guest's time (TCG only).
     pub icount: bool,
-    /// As `icount`, and [`Vm::instructions`](super::Vm::instructions) counts instructions without
-    /// the time in which the guest waits (TCG only).
+    /// Whether QEMU records the run, so that [`Vm::instructions`](super::Vm::instructions) can
+    /// return the number of executed instructions (TCG only). One instruction takes one nanosecond
+    /// of the guest's time, as with `icount`.
     pub recorded: bool,
     /// The number of CPUs.
     pub cpus: u32,
-    /// Whether TCG runs all CPUs on one thread, in turn (TCG only). With a thread for each CPU, a
-    /// migration may miss the last writes to a page: TCG of QEMU 7.2 and 10.0 loses them.
+    /// Whether TCG runs all CPUs in turn on one thread (TCG only). TCG of QEMU 7.2 and 10.0 with a
+    /// thread for each CPU may lose the last writes to a page in a live migration.
     pub single_thread: bool,
-    /// The largest part of the plugged memory to which the guest writes. The host must have that
-    /// much memory.
+    /// The largest amount of plugged memory to which the guest writes. The host must have as much
+    /// memory available.
     pub touched: Bytes,
-    /// The time to wait for an event before the guest counts as hung.
+    /// The time limit of a wait for an event. After it, the guest counts as hung.
     pub patience: Duration,
 }
 
@@ -171,23 +175,24 @@ impl Config {
             cpus: 1,
             single_thread: false,
             touched: Bytes::ZERO,
-            // Longer than the guest's own watchdog (60 s), which reports the operation that hangs.
+            // This is longer than the guest's own watchdog (60 s), which names the operation that
+            // hangs.
             patience: Duration::from_secs(75),
         }
     }
 
     /// Makes the guest write to up to `size` of its plugged memory.
     #[must_use]
-    pub fn touching(mut self, size: Bytes) -> Config {
+    pub fn with_touched_memory(mut self, size: Bytes) -> Config {
         self.touched = size;
-        // About 1.5 s for each GiB on an idle machine.
+        // On an idle host the guest takes about 1.5 s for each GiB.
         self.patience += Duration::from_secs(size.0 >> 30) * 10;
-        self.with("touch", size.0)
+        self.with_guest_option("touch", size.0)
     }
 
     /// Adds the key `hotmem.KEY` to the guest's command line.
     #[must_use]
-    pub fn with(mut self, key: &str, value: impl std::fmt::Display) -> Config {
+    pub fn with_guest_option(mut self, key: &str, value: impl std::fmt::Display) -> Config {
         self.append.push(format!("hotmem.{key}={value}"));
         self
     }
@@ -195,7 +200,7 @@ impl Config {
     /// Returns the memory that the host must have available.
     #[must_use]
     pub fn host_memory(&self) -> Bytes {
-        // QEMU itself: 49 MiB and 0.094 MiB for each GiB of the backend, measured.
+        // QEMU itself was measured to use 49 MiB, and 0.094 MiB for each GiB of device memory.
         let qemu = Bytes(Bytes::mib(49).0 + self.all_device_memory().0 / 10_000);
         self.boot_memory + self.touched + qemu
     }
@@ -205,18 +210,19 @@ impl Config {
         more.chain(self.nvdimms.iter().copied()).fold(self.device_memory, Add::add)
     }
 
-    /// Returns QEMU with all its arguments. Its standard input is the monitor and must be a socket;
-    /// its standard output is the guest's serial console and must be a pipe.
+    /// Returns QEMU's command with all arguments. The caller must set its standard input, which is
+    /// QEMU's monitor, to a socket, and its standard output, which is the guest's serial console,
+    /// to a pipe.
     #[must_use]
     pub fn command(&self) -> Command {
-        // A device's region starts at a multiple of 1 GiB above the boot memory, so the address
-        // space must be larger than the sum of both.
-        let room = self.device_address.unwrap_or(Bytes::gib(16));
-        let needed = self.boot_memory + self.all_device_memory() + room;
-        let max_memory = self.max_memory.unwrap_or(needed);
+        // A device's region starts at a multiple of 1 GiB or at `device_address`, so `maxmem` must
+        // be larger than the sum of boot memory and device memory.
+        let gap = self.device_address.unwrap_or(Bytes::gib(16));
+        let default = self.boot_memory + self.all_device_memory() + gap;
+        let max_memory = self.max_memory.unwrap_or(default);
         let (accel, cpu) = match self.accel {
-            // `max` alone has 40 physical address bits: less than 1 TiB can be plugged. With `erms`
-            // Linux clears memory by `rep stosb`, which TCG runs four times slower.
+            // `max` alone has 40 physical address bits, with which less than 1 TiB can be plugged.
+            // With `erms` Linux clears memory by `rep stosb`, which is four times slower under TCG.
             Accel::Tcg if self.icount || self.recorded || self.single_thread => {
                 ("tcg,thread=single", "max,phys-bits=46,-erms")
             }
@@ -232,7 +238,8 @@ impl Config {
         pair("-accel", accel.into());
         pair("-cpu", self.cpu.unwrap_or(cpu).into());
         if self.recorded {
-            // Only in this mode does QEMU report the number of executed instructions.
+            // QEMU reports the number of executed instructions only while it records. The recording
+            // is never replayed.
             pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
         } else if self.icount {
             pair("-icount", "shift=0,sleep=on".into());
@@ -263,8 +270,8 @@ impl Config {
                     pair("-device", root_port(&format!("port{n}"), slots.next()));
                     format!("virtio-mem-pci,bus=port{n}")
                 }
-                // QEMU does not choose these addresses: they lie far from all RAM and from each
-                // other.
+                // QEMU does not choose an address for a device on this bus. These addresses overlap
+                // neither RAM nor each other.
                 Transport::Mmio => format!("virtio-mem,memaddr={}", (n + 1) << 40),
             };
             let node = node.map(|node| format!(",node={node}")).unwrap_or_default();
@@ -290,7 +297,7 @@ impl Config {
             pair("-fw_cfg", format!("name={name},string={contents}"));
         }
         if self.transport == Transport::Mmio {
-            // QEMU's default is the legacy interface of devices before virtio 1.0.
+            // By default QEMU's virtio-mmio devices have the interface from before virtio 1.0.
             pair("-global", "virtio-mmio.force-legacy=false".into());
         }
         if self.balloon == Balloon::Everything {
@@ -326,9 +333,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_has_every_setting_of_the_config() {
-        let config = Config::new("guest".into(), Bytes::gib(64)).touching(Bytes::gib(1));
-        let command = config.with("exit", "resizes:3").command();
+    fn the_command_line_has_memory_append_and_device_settings() {
+        let config = Config::new("guest".into(), Bytes::gib(64)).with_touched_memory(Bytes::gib(1));
+        let command = config.with_guest_option("exit", "resizes:3").command();
         let line: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
         let line = line.join(" ");
         for part in [
@@ -342,20 +349,20 @@ mod tests {
     }
 
     #[test]
-    fn a_device_lies_at_the_configured_address_within_the_address_space() {
+    fn maxmem_includes_a_device_at_the_configured_address() {
         let address = Some(Bytes::gib(32));
         let config =
             Config { device_address: address, ..Config::new("guest".into(), Bytes::gib(64)) };
         let line: Vec<_> =
             config.command().get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         let line = line.join(" ");
-        let most = Bytes::gib(96) + config.boot_memory;
+        let max_memory = Bytes::gib(96) + config.boot_memory;
         assert!(line.contains("requested-size=0B,memaddr=34359738368"), "{line}");
-        assert!(line.contains(&format!("maxmem={}B", most.0)), "{line}");
+        assert!(line.contains(&format!("maxmem={}B", max_memory.0)), "{line}");
     }
 
     #[test]
-    fn instructions_are_counted_by_a_single_thread() {
+    fn icount_runs_all_cpus_on_one_thread() {
         let config = Config::new("vmlinuz".into(), Bytes::gib(64));
         let command = Config { icount: true, initrd: Some("cpio".into()), ..config }.command();
         let line: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();

@@ -9,20 +9,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The number of lines that an error quotes.
+/// The number of lines that [`Console::tail`] returns.
 const TAIL_LINES: usize = 12;
 
-/// A source of lines, each stamped with the time at which its end arrived.
+/// The lines of a console. Each has the time at which the end of the line arrived.
 pub(crate) struct Console {
     lines: Receiver<(Instant, String)>,
     tail: VecDeque<String>,
 }
 
-/// The reason why there is no line.
+/// The reason why [`Console::next`] returns no line.
 pub(crate) enum NoLine {
     /// No line arrived in time.
     Timeout,
-    /// The other end is closed, so no more lines arrive.
+    /// The source has ended, so no more lines arrive.
     Closed,
 }
 
@@ -45,8 +45,8 @@ impl Console {
         Console { lines, tail: VecDeque::new() }
     }
 
-    /// Returns the next line if it arrives within `patience`. If that is zero, the line must have
-    /// arrived already.
+    /// Returns the next line if it arrives within `patience`. If `patience` is zero, only a line
+    /// that has already arrived is returned.
     pub(crate) fn next(&mut self, patience: Duration) -> Result<(Instant, String), NoLine> {
         let (at, line) = self.lines.recv_timeout(patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => NoLine::Timeout,
@@ -71,7 +71,7 @@ mod tests {
     use crate::PATIENCE;
 
     #[test]
-    fn lines_are_returned_until_the_end() {
+    fn all_lines_of_the_source_are_returned() {
         let mut console = Console::new(&b"one\r\ntwo\nunfini"[..]);
         let mut seen = Vec::new();
         let end = loop {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_has_a_limited_number_of_lines() {
+    fn the_tail_has_the_last_12_lines() {
         let text: String = (0..100).map(|n| format!("{n}\n")).collect();
         let mut console = Console::new(std::io::Cursor::new(text));
         while console.next(PATIENCE).is_ok() {}

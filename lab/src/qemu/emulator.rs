@@ -1,5 +1,5 @@
-//! Chooses the QEMU that runs a machine: the installed one, or one that was unpacked without being
-//! installed.
+//! Chooses the QEMU that runs a machine: the installed QEMU, or a QEMU that was unpacked into a
+//! directory.
 
 use std::{
     env,
@@ -10,8 +10,7 @@ use std::{
 
 /// QEMU's program.
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
-/// The environment variable with the directory of an [`Emulator::Unpacked`], for machines whose
-/// configuration names no QEMU.
+/// The environment variable that names the directory of an [`Emulator::Unpacked`].
 const VARIABLE: &str = "HOTMEM_QEMU";
 /// The directory into which `cargo xtask setup` unpacks Debian's backport of a newer QEMU.
 const BACKPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/qemu10");
@@ -19,34 +18,34 @@ const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 /// The directories in which Debian's packages keep firmware and option ROMs.
 const FIRMWARE: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"];
 
-/// An executable QEMU.
+/// An installation of QEMU.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Emulator {
     /// The installed QEMU.
     #[default]
     Installed,
-    /// A QEMU whose Debian packages were unpacked below this directory. Dependencies that are
-    /// missing there are taken from the installed system.
+    /// A QEMU whose Debian packages were unpacked into this directory. Libraries and firmware that
+    /// are missing there are loaded from the installed system.
     Unpacked(PathBuf),
 }
 
 impl Emulator {
-    /// Returns the QEMU below the directory that the environment variable `HOTMEM_QEMU` names, or
-    /// the installed one if it is not set.
+    /// Returns the QEMU in the directory that the environment variable `HOTMEM_QEMU` names, or the
+    /// installed QEMU if the variable is not set.
     #[must_use]
     pub fn from_env() -> Emulator {
         let dir = env::var_os(VARIABLE).filter(|dir| !dir.is_empty());
         dir.map_or(Emulator::Installed, |dir| Emulator::Unpacked(dir.into()))
     }
 
-    /// Returns the backport that `cargo xtask setup` unpacks, if it is there.
+    /// Returns the backport if `cargo xtask setup` has unpacked it.
     #[must_use]
     pub fn backport() -> Option<Emulator> {
         let dir = Path::new(BACKPORT);
         dir.join("usr/bin").join(PROGRAM).is_file().then(|| Emulator::Unpacked(dir.into()))
     }
 
-    /// Returns a command that runs the program with the search paths of its files.
+    /// Returns a command that runs QEMU and has the search paths of its libraries and firmware.
     pub(super) fn command(&self) -> Command {
         let Emulator::Unpacked(dir) = self else { return Command::new(PROGRAM) };
         let mut command = Command::new(dir.join("usr/bin").join(PROGRAM));
@@ -60,7 +59,7 @@ impl Emulator {
     }
 }
 
-/// Returns a search path that begins with `first`.
+/// Returns the search path of `first` and then the directories in `rest`.
 fn search_path(first: &Path, rest: Option<impl AsRef<OsStr>>) -> std::ffi::OsString {
     let mut path = first.as_os_str().to_owned();
     if let Some(rest) = rest {
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unpacked_qemu_finds_its_own_firmware_first() {
+    fn an_unpacked_qemu_searches_its_own_directories_first() {
         let command = Emulator::Unpacked("/unpacked".into()).command();
         assert_eq!(command.get_program(), "/unpacked/usr/bin/qemu-system-x86_64");
         let args: Vec<_> = command.get_args().collect();

@@ -3,17 +3,18 @@
 use super::Error;
 use hotmem::Bytes;
 
-/// Returns the memory that the host has available without swapping, or `None` if it does not report
-/// that.
+/// Returns the memory that the host has available without swapping, or `None` if the host does not
+/// report it.
 #[must_use]
 pub fn available_memory() -> Option<Bytes> {
     parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Checks that `need` is available. A host that does not report its available memory passes.
+/// Checks that the host has `need` available. The check passes if the host does not report its
+/// available memory.
 ///
 /// # Errors
-/// [`Error::HostMemory`] if there is less.
+/// [`Error::HostMemory`] if less is available.
 pub fn ensure_available(need: Bytes) -> Result<(), Error> {
     match available_memory() {
         Some(available) if available < need => Err(Error::HostMemory { need, available }),
@@ -40,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn a_need_beyond_the_available_memory_is_refused() {
+    fn more_than_the_available_memory_is_refused() {
         assert!(available_memory().is_none_or(|have| have > Bytes::ZERO));
         if available_memory().is_some() {
             assert!(matches!(ensure_available(Bytes(u64::MAX)), Err(Error::HostMemory { .. })));

@@ -1,4 +1,4 @@
-//! Finds the guest's image at a given path, or builds it from this workspace.
+//! Finds a guest's image at a path, or builds the image from this workspace.
 
 use super::Error;
 use serde::Deserialize;
@@ -13,46 +13,47 @@ const TARGET: &str = "x86_64-unknown-none";
 const PSERIES_PACKAGE: &str = "hotmem-guest-pseries";
 const PSERIES_TARGET: &str = "powerpc64le-unknown-linux-gnu";
 
-/// Returns the image at `given`, or else this workspace's guest, built if it is absent or out of
-/// date.
+/// Returns the reference guest's image: `path`, or if that is `None`, the image that cargo builds
+/// from this workspace.
 ///
 /// # Errors
 /// [`Error::NoImage`] or [`Error::Build`].
-pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
-    find_package(PACKAGE, TARGET, given)
+pub fn find(path: Option<&Path>) -> Result<PathBuf, Error> {
+    find_package(PACKAGE, TARGET, path)
 }
 
-/// Returns the same for the guest that Xen starts.
+/// Returns the image of the guest that Xen starts, as [`find`] does.
 ///
 /// # Errors
 /// As for [`find`].
-pub fn find_xen(given: Option<&Path>) -> Result<PathBuf, Error> {
-    find_package(XEN_PACKAGE, TARGET, given)
+pub fn find_xen(path: Option<&Path>) -> Result<PathBuf, Error> {
+    find_package(XEN_PACKAGE, TARGET, path)
 }
 
-/// Returns the same for the guest of QEMU's pseries machine.
+/// Returns the image of the guest of QEMU's pseries machine, as [`find`] does.
 ///
 /// # Errors
 /// As for [`find`].
-pub fn find_pseries(given: Option<&Path>) -> Result<PathBuf, Error> {
-    find_package(PSERIES_PACKAGE, PSERIES_TARGET, given)
+pub fn find_pseries(path: Option<&Path>) -> Result<PathBuf, Error> {
+    find_package(PSERIES_PACKAGE, PSERIES_TARGET, path)
 }
 
-fn find_package(package: &str, target: &str, given: Option<&Path>) -> Result<PathBuf, Error> {
-    match given {
+fn find_package(package: &str, target: &str, path: Option<&Path>) -> Result<PathBuf, Error> {
+    match path {
         Some(path) if path.is_file() => Ok(path.to_owned()),
         Some(path) => Err(Error::NoImage(path.to_owned())),
         None => build(package, target, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))),
     }
 }
 
-/// The fields of cargo's messages that are used here.
+/// A message of cargo, with the fields that `executable` reads.
 #[derive(Deserialize)]
 struct Message {
     reason: String,
     target: Option<Target>,
     executable: Option<PathBuf>,
     #[serde(default)]
+    /// Whether the artifact was up to date before this build.
     fresh: bool,
 }
 
@@ -61,7 +62,7 @@ struct Target {
     name: String,
 }
 
-/// Calls cargo, which rebuilds what is out of date, and returns the image's path.
+/// Calls cargo, which builds the image if it is out of date, and returns the image's path.
 fn build(package: &str, target: &str, workspace: &Path) -> Result<PathBuf, Error> {
     let output = Command::new("cargo")
         .args(["build", "--quiet", "--release", "--package", package, "--target", target])
@@ -69,16 +70,16 @@ fn build(package: &str, target: &str, workspace: &Path) -> Result<PathBuf, Error
         .current_dir(workspace)
         .stderr(Stdio::inherit())
         .output()
-        .map_err(|error| Error::Build(format!("cargo does not run: {error}")))?;
+        .map_err(|error| Error::Build(format!("cargo could not be started: {error}")))?;
     if !output.status.success() {
         return Err(Error::Build(format!(
-            "cargo ended with {} (`cargo xtask setup` installs what it needs)",
+            "cargo ended with {} (`cargo xtask setup` installs the missing programs and targets)",
             output.status
         )));
     }
     let image = executable(package, &String::from_utf8_lossy(&output.stdout))
-        .ok_or_else(|| Error::Build("cargo names no executable".into()))?;
-    if !image.fresh {
+        .ok_or_else(|| Error::Build("cargo's messages name no executable".into()))?;
+    if !image.is_fresh {
         crate::out::remark(format_args!("built the guest image {}", image.path.display()));
     }
     Ok(image.path)
@@ -86,7 +87,7 @@ fn build(package: &str, target: &str, workspace: &Path) -> Result<PathBuf, Error
 
 struct Executable {
     path: PathBuf,
-    fresh: bool,
+    is_fresh: bool,
 }
 
 fn executable(package: &str, messages: &str) -> Option<Executable> {
@@ -95,7 +96,7 @@ fn executable(package: &str, messages: &str) -> Option<Executable> {
         .filter_map(|line| serde_json::from_str::<Message>(line).ok())
         .filter(|message| message.reason == "compiler-artifact")
         .filter(|message| message.target.as_ref().is_some_and(|target| target.name == package))
-        .find_map(|message| Some(Executable { path: message.executable?, fresh: message.fresh }))
+        .find_map(|message| Some(Executable { path: message.executable?, is_fresh: message.fresh }))
 }
 
 #[cfg(test)]
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_executable_of_the_guests_package_is_chosen() {
+    fn the_executable_of_the_guests_package_is_returned() {
         let messages = concat!(
             r#"{"reason":"compiler-artifact","target":{"name":"hotmem"},"executable":null,"fresh":true}"#,
             "\n",
@@ -112,12 +113,12 @@ mod tests {
             r#"{"reason":"build-finished","success":true}"#,
         );
         let image = executable(PACKAGE, messages).unwrap();
-        assert_eq!((image.path, image.fresh), (PathBuf::from("/t/guest"), false));
+        assert_eq!((image.path, image.is_fresh), (PathBuf::from("/t/guest"), false));
         assert!(executable(PACKAGE, r#"{"reason":"build-finished","success":true}"#).is_none());
     }
 
     #[test]
-    fn a_missing_image_is_an_error_with_its_path() {
+    fn the_error_of_a_missing_image_has_its_path() {
         let error = find(Some(Path::new("/nowhere/guest"))).unwrap_err();
         assert!(error.to_string().contains("/nowhere/guest"));
     }

@@ -1,8 +1,8 @@
 //! A virtual machine under QEMU with virtio-mem devices, controlled from this process.
 //!
-//! [`Config`] describes a machine, and [`Vm`] is a running one. QEMU's monitor is its standard
-//! input (a socket) and the guest's serial console its standard output (a pipe): there is no file
-//! to clean up, and QEMU is killed when the `Vm` is dropped or this process dies.
+//! [`Config`] describes a machine, and [`Vm`] is a running machine. QEMU's standard input is its
+//! monitor (a socket), and its standard output is the guest's serial console (a pipe), so no files
+//! have to be deleted afterwards. QEMU is killed when the `Vm` is dropped or this process ends.
 
 pub mod accel;
 mod boot;
@@ -22,9 +22,9 @@ pub use emulator::Emulator;
 pub use error::Error;
 pub(crate) use process::die_with_parent;
 pub use report::{Event, Report, Zone, ZoneName};
-pub use vm::{Resize, Seen, Vm};
+pub use vm::{Observation, Resize, Vm};
 
-/// Parts that other kinds of machines use, too.
+/// Parts that machines of other architectures use, too.
 pub(crate) mod raw {
     pub(crate) use super::boot::Boot;
     pub(crate) use super::console::{Console, NoLine};

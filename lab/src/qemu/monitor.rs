@@ -11,12 +11,13 @@ use std::{
 
 /// A connection to QEMU's monitor, ready for commands.
 pub(super) struct Monitor {
-    // Buffered: the library writes a command token by token, and QEMU wakes for each write.
+    // The writer is buffered, because the library writes each token of a command by itself, and
+    // QEMU wakes for each write.
     qmp: Qmp<Stream<BufReader<UnixStream>, BufWriter<UnixStream>>>,
 }
 
 impl Monitor {
-    /// Negotiates with QEMU. Each answer must arrive within `patience`.
+    /// Connects to QEMU's monitor. Each answer must arrive within `patience`.
     pub(super) fn new(socket: UnixStream, patience: Duration) -> Result<Monitor, Error> {
         let open = || -> io::Result<_> {
             socket.set_read_timeout(Some(patience))?;
@@ -31,7 +32,7 @@ impl Monitor {
         Ok(Monitor { qmp })
     }
 
-    /// Requests of a device to plug `target` in all.
+    /// Sets the requested size of a device to `target`.
     pub(super) fn request(&mut self, device: usize, target: Bytes) -> Result<(), Error> {
         let path = device_path(device);
         let name = format!("qom-set {path} requested-size {target}");
@@ -47,7 +48,7 @@ impl Monitor {
         let size: Any = self.execute(&qmp::qom_get { path, property: "size".into() }, &name)?;
         size.as_u64().map(Bytes).ok_or_else(|| Error::Refused {
             command: name,
-            reason: format!("it answers {size}, which is not a size"),
+            reason: format!("the answer {size} is not a size"),
         })
     }
 
@@ -55,11 +56,11 @@ impl Monitor {
     pub(super) fn instructions(&mut self) -> Result<u64, Error> {
         const NAME: &str = "query-replay";
         let answer = self.execute(&qmp::query_replay {}, NAME)?;
-        // Without recording, QEMU reports 0.
+        // QEMU reports the number only while it records.
         let count = u64::try_from(answer.icount).ok();
         count.filter(|_| answer.mode == qmp::ReplayMode::record).ok_or_else(|| Error::Refused {
             command: NAME.into(),
-            reason: "no instructions are counted".into(),
+            reason: "QEMU does not count instructions".into(),
         })
     }
 
@@ -69,6 +70,7 @@ impl Monitor {
         self.execute(&command, line)
     }
 
+    /// Executes a command and drops all events that arrived before the answer.
     fn execute<C: Command>(&mut self, command: &C, name: &str) -> Result<C::Ok, Error> {
         let answer = self.qmp.execute(command).map_err(|error| failed(name, error));
         self.qmp.events().for_each(drop);
@@ -96,8 +98,9 @@ mod tests {
 
     const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": ["oob"]}}"#;
 
-    /// Returns a socket whose other end sends these answers, the first of them as the greeting.
-    fn fake(answers: &'static [&'static str]) -> UnixStream {
+    /// Returns a socket whose other end sends these answers. The first is the greeting, and each
+    /// further one answers a command.
+    fn simulated_qemu(answers: &'static [&'static str]) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         thread::spawn(move || {
             let mut commands = BufReader::new(theirs.try_clone().unwrap()).lines();
@@ -113,7 +116,7 @@ mod tests {
     }
 
     fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
-        Monitor::new(fake(answers), PATIENCE)
+        Monitor::new(simulated_qemu(answers), PATIENCE)
     }
 
     #[test]
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_has_the_reason_that_qemu_gave() {
+    fn a_refusal_has_the_reason_from_qemu() {
         let error = r#"{"error": {"class": "GenericError", "desc": "has to be multiples"}}"#;
         let answers: &'static [&'static str] =
             Box::leak(Box::new([GREETING, r#"{"return": {}}"#, error]));
@@ -137,18 +140,18 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_a_closed_monitor_are_errors() {
+    fn a_monitor_that_sends_nothing_or_is_closed_is_an_error() {
         let (silent, _open) = UnixStream::pair().unwrap();
-        let silence = Monitor::new(silent, Duration::from_millis(10)).map(|_| ());
-        assert!(matches!(silence, Err(Error::Monitor(why)) if why.kind() == ErrorKind::WouldBlock));
+        let timeout = Monitor::new(silent, Duration::from_millis(10)).map(|_| ());
+        assert!(matches!(timeout, Err(Error::Monitor(why)) if why.kind() == ErrorKind::WouldBlock));
         let closed = &[GREETING, r#"{"return": {}}"#];
         assert!(matches!(monitor(closed).unwrap().size(0), Err(Error::Monitor(_))));
         assert!(matches!(monitor(&[]), Err(Error::Monitor(_))));
     }
 
     #[test]
-    fn an_answer_that_is_no_size_is_an_error() {
-        let odd = &[GREETING, r#"{"return": {}}"#, r#"{"return": "much"}"#];
-        assert!(matches!(monitor(odd).unwrap().size(0), Err(Error::Refused { .. })));
+    fn an_answer_that_is_not_a_size_is_an_error() {
+        let answers = &[GREETING, r#"{"return": {}}"#, r#"{"return": "much"}"#];
+        assert!(matches!(monitor(answers).unwrap().size(0), Err(Error::Refused { .. })));
     }
 }

@@ -12,14 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time limit for QEMU to exit after it has closed its console, and to pass on the guest's last
-/// output. On a busy host it takes some seconds.
-pub(super) const LAST_WORDS: Duration = Duration::from_secs(60);
+/// The time limit for QEMU to write the guest's last output and to exit. On a busy host this takes
+/// some seconds.
+pub(super) const EXIT_LIMIT: Duration = Duration::from_secs(60);
 
-/// QEMU's process and its error output. It is killed when this is dropped.
+/// QEMU's process and its standard error. Dropping this value kills the process.
 pub(crate) struct Qemu {
     child: Child,
-    complaints: Option<Console>,
+    standard_error: Option<Console>,
 }
 
 impl Qemu {
@@ -37,18 +37,19 @@ impl Qemu {
         // The command holds copies of QEMU's ends of the socket and the pipes. They would stay open
         // after QEMU's exit.
         drop(command);
-        let complaints = child.stderr.take().map(Console::new);
-        Ok(Qemu { child, complaints })
+        let standard_error = child.stderr.take().map(Console::new);
+        Ok(Qemu { child, standard_error })
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns its exit status, or `None` if it does not end in time.
+    /// Waits until QEMU ends, and returns its exit status. Returns `None` if QEMU does not end
+    /// within [`EXIT_LIMIT`].
     pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         let started = Instant::now();
-        while started.elapsed() < LAST_WORDS {
+        while started.elapsed() < EXIT_LIMIT {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Some(status);
             }
@@ -57,15 +58,16 @@ impl Qemu {
         None
     }
 
-    /// Returns an error if QEMU has ended or is about to end, and `None` if it keeps running.
-    pub(crate) fn explain(&mut self, what: &str, console: &Console) -> Option<Error> {
+    /// Returns the error that QEMU ended before `what`, or `None` if QEMU does not end within
+    /// [`EXIT_LIMIT`].
+    pub(crate) fn exit_error(&mut self, what: &str, console: &Console) -> Option<Error> {
         let status = self.exit_status()?;
-        let Tail(mut said) = console.tail();
-        if let Some(complaints) = &mut self.complaints {
-            while complaints.next(LAST_WORDS).is_ok() {}
-            said.extend(complaints.tail().0);
+        let Tail(mut output) = console.tail();
+        if let Some(standard_error) = &mut self.standard_error {
+            while standard_error.next(EXIT_LIMIT).is_ok() {}
+            output.extend(standard_error.tail().0);
         }
-        Some(Error::Ended { what: what.into(), status, said: Tail(said) })
+        Some(Error::Ended { what: what.into(), status, output: Tail(output) })
     }
 }
 
@@ -77,20 +79,21 @@ impl Drop for Qemu {
     }
 }
 
-/// Makes the child join a control group before it runs QEMU, so that all its memory is counted
-/// there.
+/// Makes the child join a control group before the child runs QEMU, so that the group counts all
+/// memory of QEMU.
 fn start_in(command: &mut Command, group: Arc<File>) {
     let in_child = move || {
-        // `0` stands for the writing process itself.
+        // `0` means the process that writes it.
         rustix::io::write(&*group, b"0")?;
         Ok(())
     };
-    // SAFETY: as in `die_with_parent`, this makes one system call and does not allocate.
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes one
+    // system call and allocates nothing.
     unsafe { command.pre_exec(in_child) };
 }
 
-/// Makes the kernel kill the child when the thread that starts it ends for any reason. A release
-/// build aborts when it panics, and SIGKILL cannot be handled.
+/// Makes the kernel kill the child when the thread that starts the child ends, also if this process
+/// is killed or aborts, so that no destructor runs.
 pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     let in_child = move || {
@@ -98,7 +101,7 @@ pub(crate) fn die_with_parent(command: &mut Command) {
         // The parent may have ended before the call above.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
-    // SAFETY: between fork and exec only async-signal-safe work is allowed: these are two system
-    // calls, and nothing allocates.
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes two
+    // system calls and allocates nothing.
     unsafe { command.pre_exec(in_child) };
 }

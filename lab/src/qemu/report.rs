@@ -13,20 +13,21 @@ pub enum Report {
     Passed(String),
     /// A test point that failed, with its number and description.
     NotOk(String),
-    /// The guest gave up, for this reason.
+    /// The guest ended its tests early, for this reason.
     BailOut(String),
-    /// The last line, which says whether all test points passed.
+    /// The last line: whether all test points passed.
     Verdict(bool),
-    /// Anything else, such as TAP's version and plan.
+    /// Any other line, such as TAP's version and plan.
     Other,
 }
 
-/// An event in the guest. All memory is in bytes, all times in microseconds unless named `ms`.
+/// An event in the guest. Sizes of memory are in bytes. Times are in microseconds, except those
+/// named `ms`, which are in milliseconds.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Event {
-    /// The guest runs with its boot memory.
+    /// The guest has brought its boot memory online.
     #[allow(missing_docs)]
     Boot {
         ms: u64,
@@ -53,7 +54,8 @@ pub enum Event {
         #[serde(default)]
         interrupts: String,
     },
-    /// The device's target is reached, and the guest uses the memory or has given it up.
+    /// The device has its target plugged, and the guest has brought the memory online or removed
+    /// it.
     #[allow(missing_docs)]
     Resized {
         target: u64,
@@ -84,7 +86,7 @@ pub enum Event {
         #[serde(default)]
         node: u16,
     },
-    /// A device was released.
+    /// The guest has released a device.
     #[allow(missing_docs)]
     Removed { device: usize, node: u16 },
     /// An entropy device has answered a request for random bytes.
@@ -94,52 +96,52 @@ pub enum Event {
     /// boot.
     #[allow(missing_docs)]
     Heap { objects: u64, mapped: u64, moved: u64 },
-    /// Writes of the guest's other CPUs to mapped pages since boot, the number of these pages, and
-    /// the bytes of them that were migrated; then the pages that were written to since the last
-    /// such event.
+    /// Other CPUs write to mapped pages. `writes` is the number of writes since boot, `pages` the
+    /// number of these pages, and `moved` the bytes of pages that were migrated. `dirty` pages were
+    /// written to since the last such event, and `clean` pages were not.
     #[allow(missing_docs)]
     Written { pages: u64, writes: u64, moved: u64, dirty: u64, clean: u64 },
-    /// A balloon was found, with these feature bits, and its queue for reports.
+    /// A balloon device was found. `reports_queue` is the number of its queue for reports.
     #[allow(missing_docs)]
     Balloon { transport: String, interrupts: String, features: u64, reports_queue: Option<u16> },
-    /// The balloon has the size that the host wants.
+    /// The balloon has the size that the host requested.
     #[allow(missing_docs)]
     Inflated { target: u64, held: u64 },
-    /// The driver gave up the balloon device, and all memory of the balloon is free again.
+    /// The driver no longer uses the balloon device, and has freed all memory of the balloon.
     #[allow(missing_docs)]
     #[serde(rename = "balloon_lost")]
     BalloonLost { why: String },
-    /// The balloon cannot reach the size that the host wants for now.
+    /// The balloon cannot reach the size that the host requested for now.
     #[allow(missing_docs)]
     #[serde(rename = "inflation_pending")]
     InflationPending { target: u64, held: u64, why: String },
-    /// All free memory has been reported to the host. The fields count what was reported since the
-    /// last such event.
+    /// The guest has reported all free memory to the host. The fields count reports and hints since
+    /// the last such event.
     #[allow(missing_docs)]
     Reported { bytes: u64, requests: u64, hinted: u64 },
-    /// The touched memory was checked and freed. `us` is the time to free it.
+    /// The guest has checked the memory that it filled, and has freed it in `us`.
     #[allow(missing_docs)]
     Freed { bytes: u64, us: u64 },
-    /// The guest filled memory, with a different pattern in each frame.
+    /// The guest has filled memory with a different pattern in each frame.
     #[allow(missing_docs)]
     Touched { bytes: u64, us: u64 },
-    /// Other CPUs allocated, cleared and freed this many frames in bursts. `us` is the total
-    /// duration of the bursts; `reported` and `refaulted` are the bytes that were reported and used
-    /// again.
+    /// Other CPUs have allocated, cleared and freed this many frames in bursts. `us` is the total
+    /// duration of the bursts. `reported` bytes were reported to the host, and `refaulted` bytes
+    /// were allocated again after they had been reported.
     #[allow(missing_docs)]
     Faulted { cpus: u32, frames: u64, us: u64, reported: u64, refaulted: u64 },
-    /// A kernel of a port has measured something.
+    /// A kernel of a port has measured a value.
     #[allow(missing_docs)]
     Measured { what: String, value: u64 },
-    /// The patterns were found intact, before the memory was given back.
+    /// The guest has read this much memory again, and all patterns were intact.
     #[allow(missing_docs)]
     Verified { bytes: u64 },
     /// Persistent memory was found.
     #[allow(missing_docs)]
     Nvdimm { device: usize, addr: u64, size: u64 },
-    /// Persistent memory was bound: `map` bytes hold the descriptors of this many frames, `saved`
-    /// more would be needed if no tails were shared. `us` is the total time, `describe_us` the time
-    /// for writing descriptors.
+    /// Persistent memory was bound. The descriptors of its `frames` are in `map` bytes. If
+    /// compounds shared no descriptors of tails, `saved` more bytes would be needed. `written`
+    /// bytes of descriptors were written in `describe_us`, and the total time is `us`.
     #[allow(missing_docs)]
     Bound {
         device: usize,
@@ -150,7 +152,7 @@ pub enum Event {
         describe_us: u64,
         us: u64,
     },
-    /// The guest has checked this many descriptors and frames of data, and all were correct.
+    /// The guest has checked this many descriptors and frames of data, and all are correct.
     #[allow(missing_docs)]
     Checked { device: usize, descriptors: u64, data: u64 },
     /// Persistent memory was converted to RAM (`system_ram`) or back to device memory (`device`).
@@ -159,44 +161,44 @@ pub enum Event {
     /// Persistent memory was unbound.
     #[allow(missing_docs)]
     Unbound { device: usize, us: u64 },
-    /// `pinned` bytes are pinned for a device, and the data that the device wrote there were
-    /// checked. `addr` and `other` are the addresses of the pinned and of the other range; `left`
-    /// bytes of the unpinned memory still hold the device's data.
+    /// `pinned` bytes at `addr` are pinned for a device. The guest has checked the data that the
+    /// device wrote there. The range at `other` is not pinned, and `left` bytes of it still have
+    /// the device's data.
     #[allow(missing_docs)]
     Pinned { addr: u64, other: u64, pinned: u64, left: u64 },
-    /// All of the guest's zones were scanned: `used` bytes are in use, in this many pageblocks and
-    /// this many runs. A contiguous zone has one run.
+    /// The guest has scanned its zones. `used` bytes are allocated. The zones have this many
+    /// pageblocks in this many contiguous runs, so a contiguous zone has one run.
     #[allow(missing_docs)]
     Scanned { runs: u64, blocks: u64, used: u64, us: u64 },
-    /// The guest starts another kernel without resetting the machine, while `plugged` bytes are
+    /// The guest starts the next kernel without a reset of the machine, while `plugged` bytes are
     /// plugged.
     #[allow(missing_docs)]
     #[serde(rename = "hand_over")]
     HandOver { plugged: u64 },
-    /// The bytes that were written to describe new memory since the last such event.
+    /// The bytes of metadata of new memory that were written since the last such event.
     #[allow(missing_docs)]
     Metadata { written: u64 },
-    /// An event of a newer guest.
+    /// An event that this version cannot parse.
     #[serde(other)]
     Unknown,
 }
 
-/// The zone that a device's memory is in, in bytes, and how often the guest asked whether it is
-/// contiguous.
+/// The zone of a device's memory, in bytes, and the number of times that the guest queried whether
+/// the zone is contiguous.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub struct Zone {
     /// Its name.
     pub name: ZoneName,
-    /// The size from its first to its last online pageblock.
+    /// The size from the zone's first to its last online pageblock.
     pub spanned: u64,
-    /// The online part of that.
+    /// The size of the zone's online pageblocks.
     pub online: u64,
-    /// The size of its holes that have descriptors.
+    /// The size of the zone's holes that have descriptors.
     pub described_holes: u64,
-    /// The number of times that the guest asked whether the zone is contiguous since the device's
-    /// target changed: once after each request.
+    /// The number of queries since the device's target changed. The guest makes one query after
+    /// each request to the device.
     pub asked: u64,
-    /// The number of times that it was.
+    /// The number of queries to which the answer was yes.
     pub contiguous: u64,
 }
 
@@ -204,9 +206,9 @@ pub struct Zone {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ZoneName {
-    /// Any allocation. Every device can address the memory.
+    /// Any allocation, in low memory.
     Low,
-    /// Anything.
+    /// Any allocation.
     Kernel,
     /// Movable allocations.
     Movable,
@@ -224,10 +226,10 @@ impl fmt::Display for Zone {
 }
 
 impl Report {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// The line begins like an event, but cannot be parsed.
+    /// The line begins like an event, and cannot be parsed.
     pub fn parse(line: &str) -> Result<Report, serde_json::Error> {
         let line = line.trim_end();
         if line.starts_with('{') {

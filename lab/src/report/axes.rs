@@ -5,7 +5,7 @@ use plotters::{
     coord::combinators::{LogCoord, WithKeyPoints},
     prelude::{BindKeyPoints, IntoLogRange},
 };
-use std::{ops::Range, time::Duration};
+use std::ops::Range;
 
 pub(super) type LogAxis = WithKeyPoints<LogCoord<f64>>;
 
@@ -54,8 +54,8 @@ pub(super) fn extent(values: impl Iterator<Item = (f64, f64)>) -> Option<Range<f
 /// Returns the label of a value.
 pub(super) fn value_label(unit: &str, value: f64) -> String {
     match unit {
-        "s" => table::time(Duration::try_from_secs_f64(value).unwrap_or_default()),
-        "ns" => table::time(Duration::try_from_secs_f64(value * 1e-9).unwrap_or_default()),
+        "s" => table::seconds(value),
+        "ns" => table::seconds(value * 1e-9),
         "MiB" => bytes(value * f64::from(1 << 20)),
         _ if value >= 1e6 => format!("{} million", table::figures(value / 1e6)),
         _ => table::figures(value),

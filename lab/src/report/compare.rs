@@ -2,7 +2,7 @@
 //! both measurements.
 
 use super::{
-    by_hand::ByHand,
+    external_figures::ExternalFigures,
     file::Records,
     rows::{EQUAL, Lookup, spread},
     sections::SECTIONS,
@@ -23,11 +23,15 @@ enum Change {
 }
 
 /// Prints the figures that changed, and the number of those that did not.
-pub(super) fn print(old: &Records, new: &Records, by_hand: &ByHand) -> Result<()> {
+pub(super) fn print(
+    old: &Records,
+    new: &Records,
+    external_figures: &ExternalFigures,
+) -> Result<()> {
     let mut changed = table(&["case", "subject", "metric", "", "was", "is", "now / then"], 4);
     let (mut within, mut unknown, mut new_cases) = (0, 0, 0);
     for is in new.all() {
-        let Some(was) = old.all().find(|was| was.is_same(is)) else {
+        let Some(was) = old.all().find(|was| was.has_same_key(is)) else {
             new_cases += 1;
             continue;
         };
@@ -56,7 +60,7 @@ pub(super) fn print(old: &Records, new: &Records, by_hand: &ByHand) -> Result<()
          {new_cases} have no old record",
         changed.row_count()
     )?;
-    let (all, outside) = ratios(old, new, by_hand);
+    let (all, outside) = ratios(old, new, external_figures);
     for line in &outside {
         say!("ratio outside its old spread: {line}")?;
     }
@@ -70,9 +74,13 @@ pub(super) fn print(old: &Records, new: &Records, by_hand: &ByHand) -> Result<()
 
 /// Returns the number of ratios that both reports have, and a line for each ratio that is outside its
 /// old spread.
-fn ratios(old: &Records, new: &Records, by_hand: &ByHand) -> (usize, Vec<String>) {
-    let by_hand_step = by_hand.as_step();
-    let (old, new) = (Lookup::new(old, &by_hand_step), Lookup::new(new, &by_hand_step));
+fn ratios(
+    old: &Records,
+    new: &Records,
+    external_figures: &ExternalFigures,
+) -> (usize, Vec<String>) {
+    let external_step = external_figures.as_step();
+    let (old, new) = (Lookup::new(old, &external_step), Lookup::new(new, &external_step));
     let (mut all, mut outside) = (0, Vec::new());
     for section in SECTIONS {
         let was = old.rows(section);
@@ -172,13 +180,13 @@ mod tests {
             all.steps[0].step = "vm".into();
             all
         };
-        let by_hand = ByHand::llfree().unwrap();
+        let external_figures = ExternalFigures::llfree().unwrap();
         let old = measured(&[1.0, 2.0, 3.0]);
-        assert_eq!(ratios(&old, &measured(&[2.9]), &by_hand), (1, vec![]));
-        let (all, outside) = ratios(&old, &measured(&[9.0]), &by_hand);
+        assert_eq!(ratios(&old, &measured(&[2.9]), &external_figures), (1, vec![]));
+        let (all, outside) = ratios(&old, &measured(&[9.0]), &external_figures);
         assert_eq!((all, outside.len()), (1, 1));
         assert!(outside[0].contains("Linux: 20 (10 to 30) then, 90 now"), "{outside:?}");
-        print(&old, &measured(&[9.0]), &by_hand).unwrap();
+        print(&old, &measured(&[9.0]), &external_figures).unwrap();
         assert_eq!(median(old.all().next().unwrap()), "100 ms");
     }
 }

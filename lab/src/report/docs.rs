@@ -4,7 +4,7 @@
 //! the one that the records give.
 
 use super::{
-    by_hand::ByHand,
+    external_figures::ExternalFigures,
     file::{Records, write_whole},
     rows::{FoundRow, Lookup, median, spread},
     sections::SECTIONS,
@@ -32,8 +32,8 @@ pub(super) enum Docs {
 impl Docs {
     pub(super) fn run(self, root: &Path) -> Result<()> {
         let records = Records::read(&root.join(RECORDS))?;
-        let by_hand = ByHand::llfree()?;
-        for (name, tables) in tables(&records, &by_hand) {
+        let external_figures = ExternalFigures::llfree()?;
+        for (name, tables) in tables(&records, &external_figures) {
             let path = root.join(name);
             let old = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
             let new = with_tables(&old, &tables).with_context(|| name.to_owned())?;
@@ -65,21 +65,29 @@ pub(super) fn root() -> PathBuf {
 type Table = (String, String);
 
 /// Returns the tables of each document.
-fn tables(records: &Records, by_hand: &ByHand) -> [(&'static str, Vec<Table>); 2] {
-    let by_hand_step = by_hand.as_step();
-    let lookup = Lookup::new(records, &by_hand_step);
+fn tables(
+    records: &Records,
+    external_figures: &ExternalFigures,
+) -> [(&'static str, Vec<Table>); 2] {
+    let external_step = external_figures.as_step();
+    let lookup = Lookup::new(records, &external_step);
     let rows = SECTIONS.iter().map(|section| (section, lookup.rows(section)));
     let rows: Vec<_> = rows.filter(|(_, rows)| !rows.is_empty()).collect();
     let machine = &records.machine;
-    let taken = format!(
+    let mut taken = format!(
         "Taken on {} on {}; {}.\n",
-        records.date.split(' ').next().unwrap_or_default(),
+        day(&records.date),
         machine.hardware(),
         machine.programs()
     );
+    for run in &records.later {
+        let steps = run.steps.join(", ");
+        taken +=
+            &format!("Measured again on {}, on a machine like this: {steps}.\n", day(&run.date));
+    }
     let sections = rows.iter().map(|(section, rows)| {
         let mut text = format!("## {}\n\n{}\n\n", section.title, wrapped(section.differs));
-        text += "| what | hotmem | beside it | ratio | command |\n|---|---|---|---|---|\n";
+        text += "| what | hotmem | compared with | ratio | command |\n|---|---|---|---|---|\n";
         text.extend(rows.iter().map(row_of_benchmarks));
         text + "\n"
     });
@@ -90,7 +98,7 @@ fn tables(records: &Records, by_hand: &ByHand) -> [(&'static str, Vec<Table>); 2
         .collect();
     let benchmarks = sections.collect::<String>();
     let headlines = rows.iter().flat_map(|(_, rows)| rows).filter(|row| row.is_headline);
-    let mut headline = "| what | hotmem | beside it |\n|---|---|---|\n".to_owned();
+    let mut headline = "| what | hotmem | compared with |\n|---|---|---|\n".to_owned();
     headline.extend(headlines.map(row_of_readme));
     [
         (
@@ -104,18 +112,23 @@ fn tables(records: &Records, by_hand: &ByHand) -> [(&'static str, Vec<Table>); 2
     ]
 }
 
+/// Returns the day of a time such as `2026-11-23 12:00 UTC`.
+fn day(time: &str) -> &str {
+    time.split(' ').next().unwrap_or_default()
+}
+
 fn row_of_benchmarks(row: &FoundRow<'_>) -> String {
     let peers: Vec<_> =
-        row.peers.iter().map(|peer| format!("{} {}", peer.name, spread(peer.record))).collect();
-    let limit = row.limit.as_ref().map(|(limit, _)| format!("limit {}", median(limit)));
-    let beside: Vec<_> = peers.into_iter().chain(limit).collect();
+        row.peers.iter().map(|peer| format!("{}: {}", peer.name, spread(peer.record))).collect();
+    let limit = row.limit.as_ref().map(|(limit, _)| format!("limit: {}", median(limit)));
+    let compared: Vec<_> = peers.into_iter().chain(limit).collect();
     let ratios = row.peers.iter().filter_map(|peer| peer.ratio).map(|ratio| ratio.to_string());
     let ratios: Vec<_> = ratios.collect();
     format!(
         "| {} | {} | {} | {} | `{}` |\n",
         row.what,
         spread(row.ours),
-        beside.join("; "),
+        compared.join("; "),
         ratios.join("; "),
         row.command.trim_start_matches("bench ")
     )
@@ -123,7 +136,7 @@ fn row_of_benchmarks(row: &FoundRow<'_>) -> String {
 
 fn row_of_readme(row: &FoundRow<'_>) -> String {
     let peers: Vec<_> =
-        row.peers.iter().map(|peer| format!("{} {}", peer.name, spread(peer.record))).collect();
+        row.peers.iter().map(|peer| format!("{}: {}", peer.name, spread(peer.record))).collect();
     format!("| {} | {} | {} |\n", row.what, spread(row.ours), peers.join("; "))
 }
 
@@ -200,11 +213,11 @@ mod tests {
         Docs::Check.run(&scratch.0).unwrap();
         let readme = fs::read_to_string(scratch.0.join(README)).unwrap();
         let what = "64G plugged into a guest, 64 bytes written for each frame";
-        let row = format!("| {what} | 187 ms | Linux 4.73 s |\n");
+        let row = format!("| {what} | 187 ms | Linux: 4.73 s |\n");
         assert!(readme.contains(&row) && readme.ends_with("more\n"), "{readme}");
         assert!(!readme.contains("16G") && !readme.contains("old"), "{readme}");
         let benchmarks = fs::read_to_string(scratch.0.join(BENCHMARKS)).unwrap();
-        let row = "| 187 ms | Linux 4.73 s | 25.3 | `vm --sizes 1G` |\n";
+        let row = "| 187 ms | Linux: 4.73 s | 25.3 | `vm --sizes 1G` |\n";
         assert!(benchmarks.contains(row) && benchmarks.contains("text"), "{benchmarks}");
     }
 

@@ -7,6 +7,7 @@ use super::machine::Machine;
 use crate::bench::record::Record;
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
@@ -28,7 +29,10 @@ pub(super) struct Records {
     pub(super) set: String,
     /// The time when the run began, such as `2026-11-23 12:00 UTC`.
     pub(super) date: String,
-    pub(super) steps: Vec<Done>,
+    /// Later runs, which measured some of the steps again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) later: Vec<LaterRun>,
+    pub(super) steps: Vec<BenchRun>,
     /// The subjects that could not be measured.
     pub(super) missing: Vec<Missing>,
 }
@@ -36,7 +40,7 @@ pub(super) struct Records {
 /// A bench that was run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Done {
+pub(super) struct BenchRun {
     pub(super) step: String,
     /// The command line after `hotmem`.
     pub(super) command: String,
@@ -45,6 +49,19 @@ pub(super) struct Done {
     /// The total time of all visits.
     pub(super) seconds: f64,
     pub(super) records: Vec<Record>,
+}
+
+/// A run that measured some steps of an earlier run again, on a machine like that of the earlier
+/// run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LaterRun {
+    /// The time when the run began.
+    pub(super) date: String,
+    /// A number that identifies the build of its executable.
+    pub(super) build: String,
+    /// The steps that it measured.
+    pub(super) steps: Vec<String>,
 }
 
 /// A subject that could not be measured.
@@ -122,27 +139,28 @@ impl Records {
 
     /// Returns the file's text.
     pub(super) fn text(&self) -> String {
-        let steps = self.steps.iter().map(|done| {
-            let records: Vec<_> = done.records.iter().map(|r| format!("    {}", json(r))).collect();
+        let steps = self.steps.iter().map(|bench_run| {
+            let records: Vec<_> = bench_run.records.iter().map(|r| format!("    {}", json(r))).collect();
             format!(
                 "  {{\"step\":{},\"command\":{},\"visits\":{},\"seconds\":{},\"records\":[\n{}\n  ]}}",
-                json(&done.step),
-                json(&done.command),
-                json(&done.visits),
-                json(&done.seconds),
+                json(&bench_run.step),
+                json(&bench_run.command),
+                json(&bench_run.visits),
+                json(&bench_run.seconds),
                 records.join(",\n")
             )
         });
         let steps: Vec<_> = steps.collect();
         format!(
             "{{\"format\":{FORMAT},\n\"checksum\":{},\n\"records\":{{\n\"version\":{},\n\"build\":{},\n\
-             \"machine\":{},\n\"set\":{},\n\"date\":{},\n\"steps\":[\n{}\n],\n\"missing\":{}\n}}}}\n",
+             \"machine\":{},\n\"set\":{},\n\"date\":{},\n\"later\":{},\n\"steps\":[\n{}\n],\n\"missing\":{}\n}}}}\n",
             json(&self.checksum()),
             json(&self.version),
             json(&self.build),
             json(&self.machine),
             json(&self.set),
             json(&self.date),
+            json(&self.later),
             steps.join(",\n"),
             json(&self.missing)
         )
@@ -152,9 +170,23 @@ impl Records {
         format!("{:016x}", fnv(json(self).as_bytes()))
     }
 
+    /// Removes the records of `steps`, which the run `new` will measure again.
+    pub(super) fn replace(&mut self, steps: &BTreeSet<&str>, new: &Records) {
+        let is_replaced = |name: &String| steps.contains(&&**name);
+        self.steps.retain(|bench_run| !is_replaced(&bench_run.step));
+        self.missing.retain(|missing| !is_replaced(&missing.step));
+        self.later.iter_mut().for_each(|run| run.steps.retain(|step| !is_replaced(step)));
+        self.later.retain(|run| !run.steps.is_empty());
+        self.later.push(LaterRun {
+            date: new.date.clone(),
+            build: new.build.clone(),
+            steps: steps.iter().map(|&step| step.to_owned()).collect(),
+        });
+    }
+
     /// Returns all records of all benches.
     pub(super) fn all(&self) -> impl Iterator<Item = &Record> {
-        self.steps.iter().flat_map(|done| &done.records)
+        self.steps.iter().flat_map(|bench_run| &bench_run.records)
     }
 }
 
@@ -187,15 +219,15 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-impl Done {
+impl BenchRun {
     /// Adds the measurements of a later visit. The median of a figure of several visits is the
     /// mean of their medians, weighted by their runs; its least and its greatest value are those of
     /// all runs.
-    pub(super) fn add(&mut self, later: Done) {
+    pub(super) fn add(&mut self, later: BenchRun) {
         self.visits += later.visits;
         self.seconds += later.seconds;
         for record in later.records {
-            match self.records.iter_mut().find(|known| known.is_same(&record)) {
+            match self.records.iter_mut().find(|known| known.has_same_key(&record)) {
                 Some(known) => merge(known, &record),
                 None => self.records.push(record),
             }
@@ -228,7 +260,7 @@ pub(super) mod tests {
 
     pub(in super::super) fn records(values: &[(&str, &str, f64)]) -> Records {
         let mut sample = Sample::new("vm");
-        sample.ran_on(RanOn::Tcg);
+        sample.set_executor(RanOn::Tcg);
         for &(case, subject, value) in values {
             sample.add(case, subject, ("time", "s"), value);
         }
@@ -237,10 +269,11 @@ pub(super) mod tests {
         Records {
             version: "0.1.0".into(),
             build: "1".into(),
-            machine: Machine::here(),
+            machine: Machine::of_this_host(),
             set: "standard".into(),
             date: "2026-11-23 12:00".into(),
-            steps: vec![Done { step: "vm".into(), command, visits: 1, seconds: 1.5, records }],
+            later: vec![],
+            steps: vec![BenchRun { step: "vm".into(), command, visits: 1, seconds: 1.5, records }],
             missing: vec![],
         }
     }
@@ -264,13 +297,33 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn records_name_the_run_that_measured_a_step_last() {
+        let mut all = records(&[("a", "x", 1.0)]);
+        let other = BenchRun { step: "frames".into(), ..all.steps[0].clone() };
+        let why = "QEMU is missing".to_owned();
+        all.missing.push(Missing { step: "vm".into(), subject: "linux".into(), why });
+        all.steps.push(other.clone());
+        let run = |date: &str| Records { date: date.into(), ..records(&[]) };
+        all.replace(&["vm"].into(), &run("2026-11-24 12:00"));
+        assert_eq!((&all.steps, &all.missing), (&vec![other], &vec![]));
+        all.replace(&["vm", "frames"].into(), &run("2026-11-25 12:00"));
+        assert!(all.steps.is_empty());
+        let [later] = &all.later[..] else { panic!("{:?}", all.later) };
+        assert_eq!((&*later.date, later.steps.join(",")), ("2026-11-25 12:00", "frames,vm".into()));
+        let scratch = Scratch::new("later");
+        let path = scratch.0.join("records.json");
+        all.write(&path).unwrap();
+        assert_eq!(Records::read(&path).unwrap(), all);
+    }
+
+    #[test]
     fn records_are_read_as_they_were_written() {
         let scratch = Scratch::new("round");
         let path = scratch.0.join("records.json");
         let written = records(&[("1G/plug", "hotmem", 0.1 + 0.2), ("1G/plug", "linux", 1.0 / 3.0)]);
         written.write(&path).unwrap();
         assert_eq!(Records::read(&path).unwrap(), written);
-        assert_eq!(Records::read_from(&path, &Machine::here()).unwrap(), written);
+        assert_eq!(Records::read_from(&path, &Machine::of_this_host()).unwrap(), written);
         assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1, "nothing is left beside it");
         let first = written.all().next().unwrap();
         assert_eq!((first.median, first.ran_on), (0.3, RanOn::Tcg));
@@ -279,10 +332,11 @@ pub(super) mod tests {
     #[test]
     fn the_runs_of_two_visits_are_in_one_record() {
         let visit = |values: &[(&str, &str, f64)]| records(values).steps.remove(0);
-        let mut done = visit(&[("a", "hotmem", 1.0), ("a", "hotmem", 3.0), ("a", "linux", 5.0)]);
-        done.add(visit(&[("a", "hotmem", 8.0), ("b", "hotmem", 4.0)]));
-        assert_eq!((done.visits, done.seconds), (2, 3.0));
-        let figures: Vec<_> = done
+        let mut bench_run =
+            visit(&[("a", "hotmem", 1.0), ("a", "hotmem", 3.0), ("a", "linux", 5.0)]);
+        bench_run.add(visit(&[("a", "hotmem", 8.0), ("b", "hotmem", 4.0)]));
+        assert_eq!((bench_run.visits, bench_run.seconds), (2, 3.0));
+        let figures: Vec<_> = bench_run
             .records
             .iter()
             .map(|r| (&*r.case, &*r.subject, [r.min, r.median, r.max], r.runs))
@@ -327,9 +381,9 @@ pub(super) mod tests {
         let error = Records::read(&path).unwrap_err().to_string();
         assert!(error.contains("records of format 3"), "{error}");
 
-        let machine = Machine { cpu: "Z80".into(), ..Machine::here() };
+        let machine = Machine { cpu: "Z80".into(), ..Machine::of_this_host() };
         Records { machine, ..ours }.write(&path).unwrap();
-        let error = Records::read_from(&path, &Machine::here()).unwrap_err().to_string();
+        let error = Records::read_from(&path, &Machine::of_this_host()).unwrap_err().to_string();
         assert!(error.contains("another machine") && error.contains("Z80"), "{error}");
     }
 }

@@ -1,8 +1,8 @@
 //! Writes the report as one page, without scripts and without external files.
 
 use super::{
-    by_hand::ByHand,
-    file::{Done, Records},
+    external_figures::ExternalFigures,
+    file::{BenchRun, Records},
     plot::{self, Series},
     rows::{FoundRow, Lookup, median, spread},
     sections::{Plot, SECTIONS, Section},
@@ -18,9 +18,9 @@ const STYLE: &str = include_str!("style.css");
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub(super) fn page(records: &Records, by_hand: &ByHand) -> Result<String> {
-    let by_hand_step = by_hand.as_step();
-    let lookup = Lookup::new(records, &by_hand_step);
+pub(super) fn page(records: &Records, external_figures: &ExternalFigures) -> Result<String> {
+    let external_step = external_figures.as_step();
+    let lookup = Lookup::new(records, &external_step);
     let sections: Vec<_> = SECTIONS
         .iter()
         .map(|section| (section, lookup.rows(section)))
@@ -28,7 +28,7 @@ pub(super) fn page(records: &Records, by_hand: &ByHand) -> Result<String> {
         .collect();
     let bodies = sections
         .iter()
-        .map(|(section, rows)| section_markup(section, rows, records, by_hand, &lookup));
+        .map(|(section, rows)| section_markup(section, rows, records, external_figures, &lookup));
     let bodies = bodies.collect::<Result<Vec<_>>>()?;
     let machine = &records.machine;
     let page = html! {
@@ -53,6 +53,9 @@ pub(super) fn page(records: &Records, by_hand: &ByHand) -> Result<String> {
                         dt { "programs" } dd { "hotmem " (records.version) "; " (machine.programs()) }
                         dt { "guests ran by" } dd { (ran_by(records)) }
                         dt { "taken" } dd { (records.date) ", set: " (records.set) }
+                        @for run in &records.later {
+                            dt { "taken again" } dd { (run.date) ": " (run.steps.join(", ")) }
+                        }
                         dt { "again" } dd { code { "hotmem report" @if records.set.starts_with("quick") { " --quick" } } }
                     }
                     p {
@@ -114,14 +117,15 @@ fn section_markup<'a>(
     section: &'a Section,
     rows: &[FoundRow<'_>],
     records: &Records,
-    by_hand: &ByHand,
+    external_figures: &ExternalFigures,
     lookup: &Lookup<'a>,
 ) -> Result<Markup> {
-    let is_beside = |row: &FoundRow<'_>| row.peers.iter().any(|peer| peer.name == by_hand.subject);
-    let shows_by_hand = rows.iter().any(is_beside);
+    let is_beside =
+        |row: &FoundRow<'_>| row.peers.iter().any(|peer| peer.name == external_figures.subject);
+    let shows_external = rows.iter().any(is_beside);
     let plots = section.plots.iter().map(|plot| figure(plot, lookup));
     let plots = plots.collect::<Result<Vec<_>>>()?;
-    let steps = records.steps.iter().filter(|done| section.steps.contains(&&*done.step));
+    let steps = records.steps.iter().filter(|bench_run| section.steps.contains(&&*bench_run.step));
     let not_measured: Vec<_> =
         records.missing.iter().filter(|missing| section.steps.contains(&&*missing.step)).collect();
     Ok(html! {
@@ -136,20 +140,20 @@ fn section_markup<'a>(
             }
             p { b { "What differs. " } (section.differs) }
             p { b { "Never run on hardware. " } (section.hardware) }
-            @if shows_by_hand {
+            @if shows_external {
                 p {
-                    b { (by_hand.subject) " was measured by hand" } " on " (by_hand.date) ", "
-                    (by_hand.version) ", on " (by_hand.machine) ". " (by_hand.differs)
+                    b { (external_figures.subject) " was measured by hand" } " on " (external_figures.date) ", "
+                    (external_figures.version) ", on " (external_figures.machine) ". " (external_figures.differs)
                 }
-                ul class="commands" { @for command in &by_hand.commands { li { code { (command) } } } }
+                ul class="commands" { @for command in &external_figures.commands { li { code { (command) } } } }
             }
             details open {
                 summary { "How it was measured" }
                 ul class="commands" {
-                    @for done in steps {
+                    @for bench_run in steps {
                         li {
-                            code { "hotmem " (done.command) }
-                            " " span class="note" { (ran_on(done)) ", " @if done.visits > 1 { (done.visits) " times, " } (done.seconds) " s" }
+                            code { "hotmem " (bench_run.command) }
+                            " " span class="note" { (ran_on(bench_run)) ", " @if bench_run.visits > 1 { (bench_run.visits) " times, " } (bench_run.seconds) " s" }
                         }
                     }
                 }
@@ -159,8 +163,8 @@ fn section_markup<'a>(
 }
 
 /// Returns what executed a step's subjects.
-fn ran_on(done: &Done) -> String {
-    let kinds: BTreeSet<_> = done.records.iter().map(|record| record.ran_on).collect();
+fn ran_on(bench_run: &BenchRun) -> String {
+    let kinds: BTreeSet<_> = bench_run.records.iter().map(|record| record.ran_on).collect();
     let name = |kind: &RanOn| match kind {
         RanOn::Process => "in a process".to_owned(),
         guest => format!("guests under {guest}"),
@@ -174,7 +178,7 @@ fn table(rows: &[FoundRow<'_>]) -> Markup {
         table {
             thead {
                 tr {
-                    th { "what" } th { "hotmem" } th { "beside it" } th { "ratio" }
+                    th { "what" } th { "hotmem" } th { "compared with" } th { "ratio" }
                     @if has_limit { th { "limit" } }
                 }
             }
@@ -183,7 +187,7 @@ fn table(rows: &[FoundRow<'_>]) -> Markup {
                     tr {
                         th scope="row" { (row.what) }
                         td data-label="hotmem" title={ (row.ours.runs) " runs" } { (spread(row.ours)) }
-                        td data-label="beside it" {
+                        td data-label="compared with" {
                             @for peer in &row.peers {
                                 div { (peer.name) " " b { (spread(peer.record)) } }
                             }
@@ -264,7 +268,7 @@ mod tests {
             subject: "linux".into(),
             why: why.into(),
         });
-        page(&all, &ByHand::llfree().unwrap()).unwrap()
+        page(&all, &ExternalFigures::llfree().unwrap()).unwrap()
     }
 
     #[test]

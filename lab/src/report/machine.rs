@@ -23,7 +23,7 @@ pub(super) struct Machine {
 
 impl Machine {
     /// Describes this machine.
-    pub(super) fn here() -> Machine {
+    pub(super) fn of_this_host() -> Machine {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -99,9 +99,13 @@ mod tests {
 
     #[test]
     fn machines_with_different_kernels_are_alike() {
-        let here = Machine::here();
-        assert!(here.is_like(&Machine { kernel: "7.0".into(), qemu: None, ..here.clone() }));
-        assert!(!here.is_like(&Machine { cpus: here.cpus + 1, ..here.clone() }));
-        assert!(here.hardware().contains(&here.cpu));
+        let this_host = Machine::of_this_host();
+        assert!(this_host.is_like(&Machine {
+            kernel: "7.0".into(),
+            qemu: None,
+            ..this_host.clone()
+        }));
+        assert!(!this_host.is_like(&Machine { cpus: this_host.cpus + 1, ..this_host.clone() }));
+        assert!(this_host.hardware().contains(&this_host.cpu));
     }
 }

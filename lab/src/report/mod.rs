@@ -2,9 +2,9 @@
 //! file of records.
 
 mod axes;
-mod by_hand;
 mod compare;
 mod docs;
+mod external_figures;
 mod file;
 mod html;
 mod machine;
@@ -15,8 +15,8 @@ mod run;
 mod sections;
 
 use self::{
-    by_hand::ByHand,
     docs::Docs,
+    external_figures::ExternalFigures,
     file::{Records, fnv, write_whole},
     machine::Machine,
     plan::{STEPS, Step},
@@ -40,6 +40,9 @@ pub struct Args {
     /// Measure and show only these sections or benches
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
+    /// Keep the other figures of these records of this machine, and measure those of `--only` again
+    #[arg(long, value_name = "FILE", requires = "only")]
+    replace_in: Option<PathBuf>,
     /// The directory for report.html and records.json. An interrupted run continues from its
     /// records there
     #[arg(long, value_name = "DIR", default_value = "target/report")]
@@ -67,19 +70,19 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(docs) = args.docs {
         return docs.run(&docs::root());
     }
-    let by_hand = ByHand::llfree()?;
+    let external_figures = ExternalFigures::llfree()?;
     if let Some(old) = &args.compare {
-        let here = Machine::here();
-        let old = Records::read_from(old, &here)?;
+        let this_host = Machine::of_this_host();
+        let old = Records::read_from(old, &this_host)?;
         let new = args.from.clone().unwrap_or_else(|| args.out.join(COMPLETE));
-        return compare::print(&old, &Records::read_from(&new, &here)?, &by_hand);
+        return compare::print(&old, &Records::read_from(&new, &this_host)?, &external_figures);
     }
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let records = match &args.from {
         Some(from) => Records::read(from)?,
         None => args.measure()?,
     };
-    let page = html::page(&records, &by_hand)?;
+    let page = html::page(&records, &external_figures)?;
     let path = args.out.join("report.html");
     write_whole(&path, page.as_bytes()).with_context(|| path.display().to_string())?;
     say!("{}", path.display())?;
@@ -104,23 +107,42 @@ impl Args {
         let path = self.out.join(PART);
         let new = Records {
             version: env!("CARGO_PKG_VERSION").into(),
-            build: build()?,
-            machine: Machine::here(),
-            set: self.set(),
+            build: executable_id()?,
+            machine: Machine::of_this_host(),
+            set: self.set_name(),
             date: utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()),
+            later: Vec::new(),
             steps: Vec::new(),
             missing: Vec::new(),
         };
-        let mut records = if path.exists() { resume(&path, new) } else { new };
+        let mut records = match &self.replace_in {
+            Some(file) => {
+                let mut records = Records::read_from(file, &new.machine)?;
+                if records.set != self.whole_set_name() {
+                    bail!("{}: records of the set `{}`", file.display(), records.set);
+                }
+                // A step that is visited two times is in the plan two times.
+                let steps: BTreeSet<_> = plan.iter().map(|planned| planned.step).collect();
+                records.replace(&steps, &new);
+                records
+            }
+            None if path.exists() => resume(&path, new),
+            None => new,
+        };
         let mut file = PartFile::new(path);
         run::run(&plan, &mut records, &mut file)?;
         file.finish(&records, &self.out.join(COMPLETE))?;
         Ok(records)
     }
 
-    /// Returns the name of the set.
-    fn set(&self) -> String {
-        let set = if self.quick { "quick" } else { "standard" };
+    /// Returns the name of the set of benches without `--only`.
+    fn whole_set_name(&self) -> &'static str {
+        if self.quick { "quick" } else { "standard" }
+    }
+
+    /// Returns the name of the set of benches that the arguments select.
+    fn set_name(&self) -> String {
+        let set = self.whole_set_name();
         if self.only.is_empty() { set.into() } else { format!("{set}: {}", self.only.join(",")) }
     }
 }
@@ -149,7 +171,7 @@ fn resume(path: &std::path::Path, new: Records) -> Records {
 }
 
 /// Returns a number that identifies this executable.
-fn build() -> Result<String> {
+fn executable_id() -> Result<String> {
     let program = std::env::current_exe().context("the path of this program")?;
     let bytes = fs::read(&program).with_context(|| program.display().to_string())?;
     Ok(format!("{:016x}", fnv(&bytes)))

@@ -1,6 +1,6 @@
 //! The standard and the quick set of benches.
 
-use super::file::{Done, Missing};
+use super::file::{BenchRun, Missing};
 use crate::{
     bench,
     linux::{Drivers, Linux},
@@ -189,9 +189,9 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// Returns whether `done` includes this visit.
-    pub(super) fn is_in(&self, done: &Done) -> bool {
-        done.visits >= self.visit
+    /// Returns whether `bench_run` includes this visit.
+    pub(super) fn is_in(&self, bench_run: &BenchRun) -> bool {
+        bench_run.visits >= self.visit
     }
 }
 

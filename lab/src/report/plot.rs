@@ -70,7 +70,7 @@ pub(super) fn series<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Vec<Series<'a>>
         };
         // A logarithmic axis has no position for zero.
         points.retain(|(at, record)| {
-            record.is_done()
+            record.is_measured()
                 && (!plot.log || record.min > 0.0)
                 && (*at > 0.0 || !plot.is_log_in_x())
         });
@@ -314,14 +314,14 @@ fn for_the_page(svg: &str, title: &str) -> String {
 mod tests {
     use super::{
         super::{
-            file::{Done, tests::records},
+            file::{BenchRun, tests::records},
             sections::SECTIONS,
         },
         *,
     };
 
-    fn empty_step() -> Done {
-        Done {
+    fn empty_step() -> BenchRun {
+        BenchRun {
             step: "by hand".into(),
             command: String::new(),
             visits: 1,

@@ -1,14 +1,13 @@
 //! Finds the records of a row and computes their ratios.
 
 use super::{
-    file::{Done, Records},
+    file::{BenchRun, Records},
     sections::{Row, Section},
 };
 use crate::{
     bench::record::Record,
-    table::{figures, time},
+    table::{figures, seconds},
 };
-use std::time::Duration;
 
 /// Figures whose relative difference is less than this count as equal.
 pub(super) const EQUAL: f64 = 0.02;
@@ -16,7 +15,7 @@ pub(super) const EQUAL: f64 = 0.02;
 /// The records of a report: those that a command measured, and those of peers that were measured by
 /// hand.
 pub(super) struct Lookup<'a> {
-    steps: Vec<&'a Done>,
+    steps: Vec<&'a BenchRun>,
 }
 
 /// A row of a table, with its figures.
@@ -52,9 +51,9 @@ pub(super) struct Ratio {
 }
 
 impl<'a> Lookup<'a> {
-    /// Makes a lookup. `by_hand` has figures that no command of this project measures.
-    pub(super) fn new(records: &'a Records, by_hand: &'a Done) -> Lookup<'a> {
-        Lookup { steps: records.steps.iter().chain([by_hand]).collect() }
+    /// Makes a lookup. `external_figures` has figures that no command of this project measures.
+    pub(super) fn new(records: &'a Records, external_figures: &'a BenchRun) -> Lookup<'a> {
+        Lookup { steps: records.steps.iter().chain([external_figures]).collect() }
     }
 
     /// Returns the rows of a section for which there are figures.
@@ -64,11 +63,13 @@ impl<'a> Lookup<'a> {
 
     fn rows_of_pattern<'s: 'a>(&self, row: &'s Row) -> Vec<FoundRow<'a>> {
         let mut found: Vec<FoundRow<'a>> = Vec::new();
-        for &done in self.steps.iter().filter(|done| row.step.is_empty() || row.step == done.step) {
-            for ours in &done.records {
+        for &bench_run in
+            self.steps.iter().filter(|bench_run| row.step.is_empty() || row.step == bench_run.step)
+        {
+            for ours in &bench_run.records {
                 let is_of_row = ours.bench == row.bench && ours.metric == row.metric;
                 if !is_of_row
-                    || ours.who() != row.ours
+                    || ours.subject_name() != row.ours
                     || found.iter().any(|f| f.ours.case == ours.case)
                 {
                     continue;
@@ -77,10 +78,10 @@ impl<'a> Lookup<'a> {
                 found.push(FoundRow {
                     what: row.what.replace("{}", &readable(&wildcard_text)),
                     ours,
-                    command: &done.command,
-                    peers: self.peers(row, done, ours),
+                    command: &bench_run.command,
+                    peers: self.peers(row, bench_run, ours),
                     limit: self
-                        .figure_of(done, ours, row.limit)
+                        .figure_of(bench_run, ours, row.limit)
                         .and_then(|limit| Some((limit, Ratio::of(ours, limit)?))),
                     is_headline: row.headline == wildcard_text.replace("-simulated", ""),
                 });
@@ -89,9 +90,14 @@ impl<'a> Lookup<'a> {
         found
     }
 
-    fn peers<'s: 'a>(&self, row: &'s Row, done: &'a Done, ours: &'a Record) -> Vec<Peer<'a>> {
+    fn peers<'s: 'a>(
+        &self,
+        row: &'s Row,
+        bench_run: &'a BenchRun,
+        ours: &'a Record,
+    ) -> Vec<Peer<'a>> {
         let peer = |&(name, subject): &(&'a str, &'static str)| {
-            let record = self.figure_of(done, ours, subject)?;
+            let record = self.figure_of(bench_run, ours, subject)?;
             let (above, below) = if row.more_is_better { (ours, record) } else { (record, ours) };
             let ratio = if row.is_extreme { None } else { Ratio::of(above, below) };
             Some(Peer { name, record, ratio })
@@ -102,16 +108,21 @@ impl<'a> Lookup<'a> {
     /// Returns the figure of another subject for the same case and metric, from the same step if that
     /// step has one. If the subject reached its time limit in some runs, returns the figure of those
     /// runs.
-    fn figure_of(&self, done: &'a Done, ours: &Record, subject: &str) -> Option<&'a Record> {
-        let by_hand = self.steps.last().copied();
-        let of = |done: &'a Done| {
-            let same = done.records.iter().filter(|record| {
+    fn figure_of(
+        &self,
+        bench_run: &'a BenchRun,
+        ours: &Record,
+        subject: &str,
+    ) -> Option<&'a Record> {
+        let external_figures = self.steps.last().copied();
+        let of = |bench_run: &'a BenchRun| {
+            let same = bench_run.records.iter().filter(|record| {
                 let keys = |r: &Record| (r.bench.clone(), r.metric.clone(), r.case.clone());
-                record.who() == subject && keys(record) == keys(ours)
+                record.subject_name() == subject && keys(record) == keys(ours)
             });
-            same.min_by_key(|record| record.is_done())
+            same.min_by_key(|record| record.is_measured())
         };
-        of(done).or_else(|| by_hand.and_then(of))
+        of(bench_run).or_else(|| external_figures.and_then(of))
     }
 
     /// Returns the records of one subject that match a pattern, each with the text that the
@@ -123,9 +134,10 @@ impl<'a> Lookup<'a> {
         pattern: &str,
     ) -> Vec<(String, &'a Record)> {
         let mut found: Vec<(String, &Record)> = Vec::new();
-        for record in self.steps.iter().flat_map(|done| &done.records) {
-            let is_wanted =
-                record.bench == bench && record.metric == metric && record.who() == subject;
+        for record in self.steps.iter().flat_map(|bench_run| &bench_run.records) {
+            let is_wanted = record.bench == bench
+                && record.metric == metric
+                && record.subject_name() == subject;
             if is_wanted
                 && let Some(wildcard_text) = wildcard_text(pattern, &record.case)
                 && found.iter().all(|(_, seen)| seen.case != record.case)
@@ -172,11 +184,11 @@ impl Ratio {
     /// Returns the quotient, or `None` if the divisor is zero.
     pub(super) fn of(above: &Record, below: &Record) -> Option<Ratio> {
         let is_positive = below.min > 0.0 && above.min >= 0.0;
-        (is_positive && below.is_done()).then(|| Ratio {
+        (is_positive && below.is_measured()).then(|| Ratio {
             median: above.median / below.median,
             low: above.min / below.max,
             high: above.max / below.min,
-            is_more: !above.is_done(),
+            is_more: !above.is_measured(),
         })
     }
 
@@ -203,7 +215,7 @@ impl std::fmt::Display for Ratio {
 /// Returns the median of a record, with its least and greatest value.
 pub(super) fn spread(record: &Record) -> String {
     let Record { median, min, max, .. } = *record;
-    if !record.is_done() {
+    if !record.is_measured() {
         return record.show(median);
     }
     let [median, min, max] = [median, min, max].map(|value| value_and_unit(record, value));
@@ -219,7 +231,7 @@ pub(super) fn spread(record: &Record) -> String {
 
 /// Returns the median alone.
 pub(super) fn median(record: &Record) -> String {
-    if record.is_done() {
+    if record.is_measured() {
         return join(&value_and_unit(record, record.median));
     }
     record.show(record.median)
@@ -232,8 +244,8 @@ fn value_and_unit(record: &Record, value: f64) -> (String, String) {
         None => (text, String::new()),
     };
     match &*record.unit {
-        "s" => split(time(Duration::try_from_secs_f64(value).unwrap_or_default())),
-        "ns" => split(time(Duration::try_from_secs_f64(value * 1e-9).unwrap_or_default())),
+        "s" => split(seconds(value)),
+        "ns" => split(seconds(value * 1e-9)),
         unit if value >= 1e6 => {
             let rest = match unit {
                 "count" | "instructions" => String::new(),
@@ -258,8 +270,8 @@ mod tests {
         *,
     };
 
-    fn none() -> Done {
-        Done {
+    fn none() -> BenchRun {
+        BenchRun {
             step: "by hand".into(),
             command: String::new(),
             visits: 1,
@@ -338,6 +350,7 @@ mod tests {
             median(&record)
         };
         assert_eq!(show("ns", 874.2), "874 ns");
+        assert_eq!(show("ns", 6.578), "6.58 ns");
         assert_eq!(show("count", 537_000_000.0), "537 million");
         assert_eq!(show("ops/s", 2_400_000.0), "2.40 million ops/s");
         assert_eq!(show("MiB", 33.0), "33 MiB");

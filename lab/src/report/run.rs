@@ -5,7 +5,7 @@
 //! to memory that it shares with this process, which keeps them until the file can be written.
 
 use super::{
-    file::{Done, Missing, Records, rounded},
+    file::{BenchRun, Missing, Records, rounded},
     plan::Planned,
 };
 use crate::{bench::record::Record, out, progress};
@@ -31,7 +31,7 @@ pub(super) fn run(plan: &[Planned], records: &mut Records, file: &mut PartFile) 
     let mut left = RemainingTime::new(plan, records);
     let bar = progress::spinner();
     for (nth, planned) in plan.iter().enumerate() {
-        let known = records.steps.iter().position(|done| done.step == planned.step);
+        let known = records.steps.iter().position(|bench_run| bench_run.step == planned.step);
         match known {
             Some(known) if planned.is_in(&records.steps[known]) => continue,
             Some(_) => {}
@@ -48,10 +48,10 @@ pub(super) fn run(plan: &[Planned], records: &mut Records, file: &mut PartFile) 
         left.show(&bar, &title);
         let outcome = run_bench(&program, &planned.command, || left.tick(&bar, &title, start));
         let seconds = start.elapsed().as_secs_f64();
-        left.done(planned, start.elapsed());
+        left.mark_done(planned, start.elapsed());
         let failure = match outcome {
             Ok(Measured { records: measured, failed }) => {
-                let done = Done {
+                let bench_run = BenchRun {
                     step: planned.step.into(),
                     command: planned.command.clone(),
                     visits: 1,
@@ -59,8 +59,8 @@ pub(super) fn run(plan: &[Planned], records: &mut Records, file: &mut PartFile) 
                     records: measured.into_iter().map(rounded).collect(),
                 };
                 match known {
-                    Some(known) => records.steps[known].add(done),
-                    None => records.steps.push(done),
+                    Some(known) => records.steps[known].add(bench_run),
+                    None => records.steps.push(bench_run),
                 }
                 failed.map(|why| ("a part", why))
             }
@@ -123,8 +123,8 @@ struct Measured {
     failed: Option<String>,
 }
 
-/// Runs a bench in a process of its own and returns its records. If the bench failed in part, there is
-/// at least one record.
+/// Runs a bench in a process of its own and returns its records. If the bench failed in part, there
+/// is at least one record.
 fn run_bench(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Measured> {
     // The flag `CLOEXEC` is not set, so that the bench can open the file by its number.
     let memory = memfd_create("hotmem-records", MemfdFlags::empty()).context("memory")?;
@@ -165,8 +165,8 @@ fn run_bench(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Me
 struct RemainingTime {
     /// The seconds that the remaining steps take on the machine of the plan.
     planned: f64,
-    /// The seconds that the finished steps take on the machine of the plan, and those that they took
-    /// on this machine.
+    /// The seconds that the finished steps take on the machine of the plan, and those that they
+    /// took on this machine.
     past: (f64, f64),
     /// The seconds that the terminal shows for the running step.
     shown: u64,
@@ -175,7 +175,8 @@ struct RemainingTime {
 
 impl RemainingTime {
     fn new(plan: &[Planned], records: &Records) -> RemainingTime {
-        let is_done = |step: &str| records.steps.iter().find(|done| done.step == step);
+        let bench_run_of =
+            |step: &str| records.steps.iter().find(|bench_run| bench_run.step == step);
         let mut left = RemainingTime {
             planned: 0.0,
             past: (0.0, 0.0),
@@ -183,8 +184,10 @@ impl RemainingTime {
             on_terminal: std::io::stderr().is_terminal(),
         };
         for planned in plan.iter().filter(|planned| !planned.command.is_empty()) {
-            match is_done(planned.step).filter(|done| planned.is_in(done)) {
-                Some(done) => left.count(planned, done.seconds / f64::from(done.visits)),
+            match bench_run_of(planned.step).filter(|bench_run| planned.is_in(bench_run)) {
+                Some(bench_run) => {
+                    left.count(planned, bench_run.seconds / f64::from(bench_run.visits))
+                }
                 None => left.planned += f64::from(planned.seconds),
             }
         }
@@ -196,7 +199,7 @@ impl RemainingTime {
         self.past.1 += seconds;
     }
 
-    fn done(&mut self, planned: &Planned, took: Duration) {
+    fn mark_done(&mut self, planned: &Planned, took: Duration) {
         self.planned -= f64::from(planned.seconds);
         self.count(planned, took.as_secs_f64());
     }
@@ -245,7 +248,7 @@ mod tests {
         let plan = [planned("vm", "bench vm", 60), planned("heap", "bench heap", 120)];
         let mut left = RemainingTime::new(&plan, &Records { steps: vec![], ..records(&[]) });
         assert_eq!((left.seconds(0.0), left.seconds(30.0)), (180.0, 150.0));
-        left.done(&plan[0], Duration::from_secs(180));
+        left.mark_done(&plan[0], Duration::from_secs(180));
         assert_eq!(left.seconds(0.0), 240.0);
         assert_eq!([minutes(40.2), minutes(240.0)], ["40 s", "4 min"]);
         // Steps from before an interruption count.

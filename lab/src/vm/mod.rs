@@ -1,4 +1,4 @@
-//! `hotmem vm`: boots one guest and shows how its memory changes.
+//! `hotmem vm`, which boots a guest, changes its memory, and prints the time of each step.
 
 pub mod rows;
 
@@ -8,18 +8,18 @@ use crate::{
     guest::{Guest, Guests, Machine, Policy},
     plot, progress, pseries,
     qemu::{Balloon, Config, Event, Vm},
-    resident::{self, Watch},
+    resident::{self, Sampler},
     size,
     table::time,
 };
 use anyhow::{Result, bail};
 use hotmem::Bytes;
 use indicatif::ProgressBar;
-use rows::{Row, Took};
+use rows::{Row, StepTime};
 use std::{path::PathBuf, thread, time::Duration};
 
-/// The time between two reads of the guest's resident memory.
-const LOOK: Duration = Duration::from_millis(20);
+/// The time between two samples of the guest's resident memory.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A type of machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -43,20 +43,20 @@ pub struct Args {
     /// Memory to plug while the guest runs
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     plug: Bytes,
-    /// How plugged memory is brought online
+    /// The policy by which plugged memory is brought online
     #[arg(long, value_enum, default_value_t)]
     policy: Policy,
-    /// Memory that the guest writes to, and reads again before it frees it
+    /// Memory that the guest allocates and writes to, and checks before it frees the memory
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     touch: Option<Bytes>,
     /// Unplug the memory at the end
     #[arg(long)]
     unplug: bool,
-    /// Unplug the memory and plug it a second time
+    /// Unplug the memory at the end, and plug it a second time
     #[arg(long)]
     replug: bool,
-    /// Give the guest a balloon to which it reports free memory, let it free what it wrote to, and
-    /// plot its resident memory on the host
+    /// Add a balloon device with free page reporting, make the guest free the memory that it wrote
+    /// to, and plot the guest's resident memory on the host
     #[arg(long)]
     balloon: bool,
     /// The file to which the plot is written as SVG
@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// Show no live view of the memory in a terminal
+    /// Show no live view of the memory in the terminal
     #[arg(long)]
     plain: bool,
     #[command(flatten)]
@@ -90,18 +90,18 @@ pub fn run(args: &Args) -> Result<()> {
     let guests = progress.suspend(|| args.machine.guests(&[args.guest], &[args.plug]))?;
     progress.set_message("booting");
     let mut vm = Vm::start(&args.config(&guests)?)?;
-    let shown = Shown::start(args.plain, progress, &mut vm);
+    let display = Display::start(args.plain, progress, &mut vm);
     let first_line = vm.first_line()?;
-    args.guest.ready(&mut vm)?;
-    let watch = args.balloon.then(|| Watch::start(vm.pid(), LOOK));
-    let rows = args.change_memory(&mut vm, &shown)?;
+    args.guest.wait_until_ready(&mut vm)?;
+    let sampler = args.balloon.then(|| Sampler::start(vm.pid(), SAMPLE_INTERVAL));
+    let rows = args.change_memory(&mut vm, &display)?;
     let started = vm.started();
-    let samples = watch.map(Watch::finish);
+    let samples = sampler.map(Sampler::finish);
     let metadata = match args.guest {
-        Guest::Hotmem | Guest::Hotmem64 => Some(args.leave(vm)?),
+        Guest::Hotmem | Guest::HotmemWithDescriptors => Some(args.end(vm)?),
         Guest::Linux => None,
     };
-    shown.finish();
+    display.finish();
 
     let boot_memory = guests.boot_memory();
     say!("guest of {boot_memory}, first line {} after QEMU's start", time(first_line))?;
@@ -111,9 +111,12 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if let Some(Some(written)) = metadata {
         let plugs = rows.iter().filter(|row| row.step.starts_with("plug"));
-        let grown: u64 = plugs.map(|row| row.memory.0).sum();
-        let percent = written.0 as f64 / grown as f64 * 100.0;
-        say!("metadata written: {}, {percent:.6} % of what was plugged", size::about(written))?;
+        let plugged: u64 = plugs.map(|row| row.memory.0).sum();
+        let percent = written.0 as f64 / plugged as f64 * 100.0;
+        say!(
+            "metadata written: {}, {percent:.6} % of what was plugged",
+            size::approximate(written)
+        )?;
     }
     if args.machine.counts_instructions() {
         say!("in the guest, 1 ns is one instruction")?;
@@ -125,42 +128,42 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// The display of the run's progress.
-enum Shown {
-    /// A view of the memory.
+enum Display {
+    /// The live view of the memory.
     #[cfg(feature = "live")]
     Live(Live),
-    /// A spinner with the current step, in a terminal; otherwise nothing.
+    /// A spinner with the name of the current step, which is drawn only in a terminal.
     Plain(ProgressBar),
 }
 
-impl Shown {
+impl Display {
     #[cfg_attr(not(feature = "live"), expect(unused_variables, reason = "there is no view"))]
-    fn start(plain: bool, progress: ProgressBar, vm: &mut Vm) -> Shown {
+    fn start(plain: bool, progress: ProgressBar, vm: &mut Vm) -> Display {
         #[cfg(feature = "live")]
         if !plain {
-            // The view and the spinner draw in the same lines.
+            // The view draws in the spinner's line, so the spinner must end first.
             progress.finish_and_clear();
             return match Live::start(vm) {
-                Some(live) => Shown::Live(live),
-                None => Shown::Plain(progress::spinner()),
+                Some(live) => Display::Live(live),
+                None => Display::Plain(progress::spinner()),
             };
         }
-        Shown::Plain(progress)
+        Display::Plain(progress)
     }
 
     fn set_message(&self, step: impl Into<String>) {
         match self {
             #[cfg(feature = "live")]
-            Shown::Live(live) => live.step(&step.into()),
-            Shown::Plain(progress) => progress.set_message(step.into()),
+            Display::Live(live) => live.step(&step.into()),
+            Display::Plain(progress) => progress.set_message(step.into()),
         }
     }
 
     fn finish(self) {
         match self {
             #[cfg(feature = "live")]
-            Shown::Live(_) => {}
-            Shown::Plain(progress) => progress.finish_and_clear(),
+            Display::Live(_) => {}
+            Display::Plain(progress) => progress.finish_and_clear(),
         }
     }
 }
@@ -168,13 +171,13 @@ impl Shown {
 impl Args {
     fn run_pseries(&self) -> Result<()> {
         if self.guest != Guest::Hotmem {
-            bail!("--guest {}: on pseries the reference guest boots", self.guest);
+            bail!("--guest {}: on pseries only the reference guest can be booted", self.guest);
         }
         if self.balloon {
-            bail!("--balloon: not on pseries");
+            bail!("--balloon: the pseries machine has no balloon device");
         }
         if self.touch.is_some_and(|touch| touch > self.plug) {
-            bail!("--touch: more than the {} that are plugged", self.plug);
+            bail!("--touch: this is more than the {} that are plugged", self.plug);
         }
         let online = match self.policy {
             Policy::Offline => "offline",
@@ -206,16 +209,16 @@ impl Args {
 
     fn check(&self) -> Result<()> {
         if !self.block_size.0.is_power_of_two() {
-            bail!("--block-size {}: a block size is a power of two", self.block_size);
+            bail!("--block-size {}: the block size must be a power of two", self.block_size);
         }
         if self.plug == Bytes::ZERO || !self.plug.0.is_multiple_of(self.block_size.0) {
-            bail!("--plug {}: plugs whole blocks of {}", self.plug, self.block_size);
+            bail!("--plug {}: the size must be whole blocks of {}", self.plug, self.block_size);
         }
         if self.balloon && (self.guest == Guest::Linux || self.touched().is_none()) {
-            bail!("--balloon: shows what the reference guest gives back of what it --touch'es");
+            bail!("--balloon: this needs the reference guest and --touch");
         }
         if self.touch.is_some_and(|touch| touch > self.plug) {
-            bail!("--touch: more than the {} that are plugged", self.plug);
+            bail!("--touch: this is more than the {} that are plugged", self.plug);
         }
         Ok(())
     }
@@ -223,64 +226,65 @@ impl Args {
     fn config(&self, guests: &Guests) -> Result<Config> {
         let mut config = guests.config(self.guest, self.policy, self.plug)?;
         if self.guest.is_reference() {
-            config = config.with("exit", format!("resizes:{}", self.resizes() + 1));
+            config = config.with_guest_option("exit", format!("resizes:{}", self.resizes() + 1));
         }
         if let Some(size) = self.touched() {
-            config = config.touching(size);
+            config = config.with_touched_memory(size);
         }
         if self.balloon {
-            config = Config { balloon: Balloon::Reports, ..config.with("hold", "off") };
+            config =
+                Config { balloon: Balloon::Reports, ..config.with_guest_option("hold", "off") };
         }
         Ok(Config { block_size: self.block_size, ..config })
     }
 
-    /// Returns the size of the memory that the guest is to write to, if any.
+    /// Returns the size of the memory that the guest writes to, or `None` if it is zero.
     fn touched(&self) -> Option<Bytes> {
         self.touch.filter(|&size| size > Bytes::ZERO)
     }
 
-    /// Returns the number of changes of the guest's memory before [`Args::leave`].
+    /// Returns the number of steps that change the guest's memory, before [`Args::end`].
     fn resizes(&self) -> u32 {
         if self.replug { 3 } else { 1 + u32::from(self.unplug) }
     }
 
-    fn change_memory(&self, vm: &mut Vm, progress: &Shown) -> Result<Vec<Row>> {
+    fn change_memory(&self, vm: &mut Vm, progress: &Display) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         let steps = [("plug", self.plug), ("unplug", Bytes::ZERO), ("plug again", self.plug)];
         for &(step, target) in steps.iter().take(self.resizes() as usize) {
             progress.set_message(format!("{step} {}", self.plug));
             let done = match self.guest {
-                Guest::Hotmem | Guest::Hotmem64 => Some(vm.resize(target)?),
+                Guest::Hotmem | Guest::HotmemWithDescriptors => Some(vm.resize(target)?),
                 Guest::Linux => vm.resize_within(target, Duration::from_secs(self.limit.into()))?,
             };
             let Some(resize) = done else {
-                let took = Took::NotDone(vm.device_size()?);
-                rows.push(Row { step, memory: self.plug, took });
+                let time = StepTime::NotDone(vm.device_size()?);
+                rows.push(Row { step, memory: self.plug, time });
                 break;
             };
-            rows.push(Row { step, memory: self.plug, took: Took::Resize(resize) });
+            rows.push(Row { step, memory: self.plug, time: StepTime::Resize(resize) });
             if target != Bytes::ZERO && self.touched().is_some() {
-                progress.set_message("the guest writes to its new memory");
+                progress.set_message("the guest writes to the plugged memory");
                 let (row, _) = vm.wait("end of the touching", |event| match *event {
                     Event::Touched { bytes, us } => Some(Row {
                         step: "touch",
                         memory: Bytes(bytes),
-                        took: Took::InGuest(Duration::from_micros(us)),
+                        time: StepTime::InGuest(Duration::from_micros(us)),
                     }),
                     _ => None,
                 })?;
                 rows.push(row);
                 if self.balloon {
-                    progress.set_message("the guest frees it, and the host has it back");
-                    rows.push(self.give_back(vm)?);
+                    progress.set_message("the guest frees and reports the memory");
+                    rows.push(self.report_free_memory(vm)?);
                 }
             }
         }
         Ok(rows)
     }
 
-    /// Waits until the guest has freed what it wrote to, and has reported all of it.
-    fn give_back(&self, vm: &mut Vm) -> Result<Row> {
+    /// Waits until the guest has freed and reported the memory that it wrote to.
+    fn report_free_memory(&self, vm: &mut Vm) -> Result<Row> {
         let (memory, freed) = vm.wait("end of the guest's work", |event| match *event {
             Event::Freed { bytes, .. } => Some(Bytes(bytes)),
             _ => None,
@@ -288,13 +292,14 @@ impl Args {
         let ((), reported) = vm.wait("end of the reports", |event| {
             matches!(event, Event::Reported { .. }).then_some(())
         })?;
-        // The last second of the plot shows the final state.
+        // Take samples for a second more, so that the plot shows the final state.
         thread::sleep(Duration::from_secs(1));
-        let took = Took::InGuest(reported.saturating_sub(freed));
-        Ok(Row { step: "give back", memory, took })
+        let time = StepTime::InGuest(reported.saturating_sub(freed));
+        Ok(Row { step: "give back", memory, time })
     }
 
-    /// Plots the guest's resident memory on the host, in the terminal and as SVG.
+    /// Plots the guest's resident memory on the host in the terminal, and as SVG if a file was
+    /// named.
     fn plot(&self, series: &plot::Series) -> Result<()> {
         say!("resident on the host, GiB")?;
         crate::out::write(format_args!("{}", plot::text(series, "GiB")))?;
@@ -303,9 +308,10 @@ impl Args {
             .map_or(Ok(()), |path| plot::svg(series, "resident on the host", "GiB", path))
     }
 
-    /// Changes the memory a last time. The guest ends by itself after that, so that QEMU does not
-    /// end while a step is timed. Returns how much metadata the guest wrote, if it reports that.
-    fn leave(&self, mut vm: Vm) -> Result<Option<Bytes>> {
+    /// Makes one more change of the memory, after which the guest ends. Without this extra change,
+    /// the guest would end while the last step is still measured. Returns the size of the metadata
+    /// that the guest has written, if the guest has reported it.
+    fn end(&self, mut vm: Vm) -> Result<Option<Bytes>> {
         let plugged = vm.device_size()?;
         vm.request(if plugged == Bytes::ZERO { self.block_size } else { Bytes::ZERO })?;
         Ok(vm.finish()?)

@@ -1,4 +1,4 @@
-//! Boots Xen under QEMU, with the guest as its dom0.
+//! Boots Xen under QEMU, with the guest as dom0, and parses the guest's output.
 
 use super::xpti::Xpti;
 use crate::qemu::{die_with_parent, host, image};
@@ -18,11 +18,11 @@ const QEMU: &str = "qemu-system-x86_64";
 /// The memory of the machine.
 const MEMORY: Bytes = Bytes::gib(1);
 const DOM0_MEMORY: Bytes = Bytes::mib(512);
-/// The time limit between two lines of the guest. A race takes a second, but some minutes if it has
-/// less than two CPUs of the host.
+/// The time limit between two lines of the guest. A race takes a second on two CPUs of the host,
+/// and some minutes on fewer.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// The files that a boot needs.
+/// The images of Xen and of the guest.
 pub struct Machine {
     xen: PathBuf,
     guest: PathBuf,
@@ -31,64 +31,66 @@ pub struct Machine {
 /// The unit of the guest's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Clock {
-    /// Cycles. CPUs run in parallel, and the result depends on the load of the host.
+    /// Cycles. The CPUs run in parallel, and the result depends on the load of the host.
     Cycles,
-    /// Instructions of all CPUs, which run in turn. The result is the same each time.
+    /// Instructions of all CPUs. The CPUs run in turn, and the result is the same in each run.
     Instructions,
 }
 
-/// The cost of a case for a subject.
+/// The cost of a case for a subject, as the guest measured it.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Figure {
-    /// `xen-munmap` and so on.
+    /// The case, such as `xen-munmap`.
     pub case: String,
-    /// `before`, `read-then-clear`, `linux-order` or `hotmem`.
+    /// The subject: `before`, `read-then-clear`, `linux-order` or `hotmem`.
     pub subject: String,
-    /// The number of entries in a hypercall, if there are several.
+    /// The number of entries in a hypercall.
     pub batch: u64,
     /// The total number of entries.
     pub entries: u64,
-    /// The count of the clock.
+    /// The time, in units of the clock.
     pub cycles: u64,
-    /// The part that was spent in hypercalls, without instructions that trapped.
+    /// The part of `cycles` that was spent in hypercalls. Instructions that trapped do not count.
     pub in_xen: u64,
     /// The number of hypercalls.
     pub hypercalls: u64,
-    /// The number of requested flushes.
+    /// The number of TLB flushes that the guest requested.
     pub flushes: u64,
 }
 
-/// Dirty bits that were collected while another CPU set them.
+/// The result of a race, in which a CPU unmaps pages and collects their Dirty flags, while another
+/// CPU writes to these pages.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Race {
-    /// `read-then-clear` or `hotmem`.
+    /// The subject: `read-then-clear` or `hotmem`.
     pub subject: String,
-    /// Entries in a hypercall.
+    /// The number of entries in a hypercall.
     pub batch: u64,
-    /// How often all pages were unmapped.
+    /// The number of times that all pages were unmapped.
     pub rounds: u64,
-    /// The writes of the other CPU.
+    /// The number of writes by the other CPU.
     pub writes: u64,
-    /// Pages that were written to but not reported dirty.
+    /// The number of pages that were written to and were not reported as dirty.
     pub lost: u64,
 }
 
-/// The interrupts of an operation, which QEMU's log counts because the guest cannot.
+/// The page faults and interrupts of an operation. They are counted in QEMU's log, because the
+/// guest cannot count them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interrupts {
-    /// `xen-munmap` and so on.
+    /// The case, such as `xen-munmap`.
     pub case: String,
-    /// `before`, `read-then-clear` or `hotmem`.
+    /// The subject: `before`, `read-then-clear` or `hotmem`.
     pub subject: String,
-    /// The number of L1 tables, all of them full.
+    /// The number of L1 tables. All their entries are present.
     pub tables: u64,
-    /// Page faults of the guest, after which Xen emulated an instruction.
+    /// The number of page faults of the guest, in each of which Xen emulated an instruction.
     pub traps: u64,
-    /// Flush interrupts to the other CPU.
+    /// The number of flush interrupts to the other CPU.
     pub flushes: u64,
 }
 
-/// The results of a guest that has passed.
+/// The results of a guest whose verdict is PASS.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     /// The figures, in the order of the measurements.
@@ -109,9 +111,9 @@ struct Marked {
     tables: u64,
 }
 
-/// The counts from QEMU's log between two marks.
+/// The numbers of page faults and flush interrupts in QEMU's log between two marks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Logged {
+struct LogCounts {
     traps: u64,
     flushes: u64,
 }
@@ -125,10 +127,10 @@ enum Event {
 }
 
 impl Machine {
-    /// Finds Xen, which `cargo xtask setup` unpacks, and the guest.
+    /// Finds the images of Xen and of the guest.
     ///
     /// # Errors
-    /// A part is missing.
+    /// An image is missing.
     pub fn find(guest: Option<&Path>) -> Result<Machine> {
         let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/xen/boot"));
         let files = dir.read_dir().into_iter().flatten().flatten().map(|file| file.path());
@@ -137,23 +139,24 @@ impl Machine {
             name.starts_with("xen-") && name.ends_with("-amd64")
         };
         let xen = files.filter(is_xen).max();
-        let xen = xen.context("no Xen in target/xen: `cargo xtask setup` unpacks Debian's")?;
+        let xen =
+            xen.context("no Xen in target/xen: `cargo xtask setup` unpacks Debian's package")?;
         Ok(Machine { xen, guest: image::find_xen(guest)? })
     }
 
-    /// Boots the guest with this command line, and waits for its verdict.
+    /// Boots the guest with the command line `words`, and waits for the guest's verdict.
     ///
     /// # Errors
-    /// A guest that fails, gives up, or is silent for too long.
+    /// The guest fails, gives up, or prints nothing for too long.
     pub fn boot(&self, xpti: Xpti, clock: Clock, words: &str) -> Result<Outcome> {
         let mut command = self.command(xpti, clock, words)?;
         command.stderr(Stdio::null());
-        let outcome = watch(start(command)?);
+        let outcome = read_outcome(start(command)?);
         outcome.with_context(|| format!("{xpti}, {words}"))
     }
 
-    /// Boots the guest, which changes and tears down page tables, and counts its page faults and
-    /// Xen's flush interrupts to the other CPU.
+    /// Boots the guest, which changes and tears down page tables. Counts the guest's page faults
+    /// and Xen's flush interrupts to the other CPU.
     ///
     /// # Errors
     /// As for [`boot`](Self::boot).
@@ -162,29 +165,34 @@ impl Machine {
         // QEMU's log goes to standard error.
         command.args(["-d", "int"]).stderr(Stdio::piped());
         let mut qemu = start(command)?;
-        let log = qemu.0.stderr.take().context("QEMU's log")?;
-        let counted =
-            thread::spawn(move || count(BufReader::new(log).split(b'\n').map_while(Result::ok)));
-        let marked = watch(qemu).context("counting interrupts")?.marked;
-        let between = counted.join().ok().context("reading QEMU's log")?;
-        // Between the first mark and the second, the third and the fourth, and so on.
-        let logged: Vec<Logged> = between.into_iter().skip(1).step_by(2).collect();
-        ensure!(logged.len() == marked.len(), "marks in QEMU's log: {logged:?} for {marked:?}");
-        let interrupts = |(Marked { case, subject, tables }, Logged { traps, flushes })| {
+        let log = qemu.0.stderr.take().context("QEMU's log is not a pipe")?;
+        let counts = thread::spawn(move || {
+            count_between_marks(BufReader::new(log).split(b'\n').map_while(Result::ok))
+        });
+        let marked = read_outcome(qemu).context("counting interrupts")?.marked;
+        let counts = counts.join().ok().context("reading QEMU's log")?;
+        // An operation lies between the first and the second mark, the next one between the third
+        // and the fourth, and so on.
+        let counts: Vec<LogCounts> = counts.into_iter().skip(1).step_by(2).collect();
+        ensure!(
+            counts.len() == marked.len(),
+            "QEMU's log has {counts:?} between marks, and the guest reports {marked:?}"
+        );
+        let interrupts = |(Marked { case, subject, tables }, LogCounts { traps, flushes })| {
             Interrupts { case, subject, tables, traps, flushes }
         };
-        Ok(marked.into_iter().zip(logged).map(interrupts).collect())
+        Ok(marked.into_iter().zip(counts).map(interrupts).collect())
     }
 
     fn command(&self, xpti: Xpti, clock: Clock, words: &str) -> Result<Command> {
-        // The name is relative to its directory, because QEMU splits `-initrd` at spaces and
-        // commas.
+        // QEMU splits the value of `-initrd` at spaces and commas. QEMU runs in the image's
+        // directory, so that only the name of the image must not contain them.
         let name = self.guest.file_name().unwrap_or_default().to_string_lossy();
-        ensure!(!name.contains([' ', ',']), "no space or comma may be in the image's name: {name}");
+        ensure!(!name.contains([' ', ',']), "the image's name contains a space or a comma: {name}");
         let directory = self.guest.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let isolated = if xpti == Xpti::On { "dom0" } else { "no" };
+        let xpti = if xpti == Xpti::On { "dom0" } else { "no" };
         let xen = format!(
-            "console=com1 com1=115200 dom0_mem={}M xpti={isolated} loglvl=error guest_loglvl=none",
+            "console=com1 com1=115200 dom0_mem={}M xpti={xpti} loglvl=error guest_loglvl=none",
             DOM0_MEMORY.0 >> 20
         );
         let mut command = Command::new(QEMU);
@@ -206,22 +214,23 @@ impl Machine {
     }
 }
 
-fn start(mut command: Command) -> Result<Killed> {
+fn start(mut command: Command) -> Result<Qemu> {
     host::ensure_available(MEMORY)?;
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     die_with_parent(&mut command);
-    Ok(Killed(command.spawn().with_context(|| format!("{QEMU} does not run"))?))
+    Ok(Qemu(command.spawn().with_context(|| format!("{QEMU} could not be started"))?))
 }
 
-/// Counts page faults and Xen's flush interrupts (`INVALIDATE_TLB_VECTOR`) before, between and
-/// after the guest's marks, which are page faults at unmapped addresses.
-fn count(log: impl Iterator<Item = Vec<u8>>) -> Vec<Logged> {
-    let mut counts = vec![Logged::default()];
+/// Counts page faults and Xen's flush interrupts (`INVALIDATE_TLB_VECTOR`) before the first mark,
+/// between each mark and the next, and after the last mark. A mark is a page fault of the guest at
+/// an unmapped address.
+fn count_between_marks(log: impl Iterator<Item = Vec<u8>>) -> Vec<LogCounts> {
+    let mut counts = vec![LogCounts::default()];
     for line in log {
         let line = String::from_utf8_lossy(&line);
         let is_fault = line.contains("v=0e");
         if is_fault && line.contains("CR2=00000005") {
-            counts.push(Logged::default());
+            counts.push(LogCounts::default());
         } else if let Some(count) = counts.last_mut() {
             count.traps += u64::from(is_fault);
             count.flushes += u64::from(line.starts_with("Servicing hardware INT=0xfd"));
@@ -230,20 +239,20 @@ fn count(log: impl Iterator<Item = Vec<u8>>) -> Vec<Logged> {
     counts
 }
 
-/// QEMU's process, which is killed when this is dropped.
-struct Killed(Child);
+/// QEMU's process. Dropping this value kills it.
+struct Qemu(Child);
 
-impl Drop for Killed {
+impl Drop for Qemu {
     fn drop(&mut self) {
-        // This fails if QEMU has already ended by itself.
+        // Both calls fail only if QEMU has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Reads the guest's output up to its verdict.
-fn watch(mut qemu: Killed) -> Result<Outcome> {
-    let stdout = qemu.0.stdout.take().context("QEMU's output")?;
+/// Reads the guest's output until its verdict.
+fn read_outcome(mut qemu: Qemu) -> Result<Outcome> {
+    let stdout = qemu.0.stdout.take().context("QEMU's output is not a pipe")?;
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
@@ -254,14 +263,18 @@ fn watch(mut qemu: Killed) -> Result<Outcome> {
     });
     let mut outcome = Outcome::default();
     let (mut tail, mut failed) = (Vec::new(), Vec::new());
-    let mut heard = Instant::now();
+    let mut last_line = Instant::now();
     loop {
-        let line = match lines.recv_timeout(PATIENCE.saturating_sub(heard.elapsed())) {
+        let line = match lines.recv_timeout(PATIENCE.saturating_sub(last_line.elapsed())) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => bail!("silent for {PATIENCE:?} after: {tail:?}"),
-            Err(RecvTimeoutError::Disconnected) => bail!("ended without a verdict: {tail:?}"),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the guest printed nothing for {PATIENCE:?} after: {tail:?}")
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("QEMU ended without the guest's verdict: {tail:?}")
+            }
         };
-        heard = Instant::now();
+        last_line = Instant::now();
         let line = line.trim();
         if let Some(point) = line.strip_prefix("ok ") {
             outcome.points.push(point.into());
@@ -269,7 +282,7 @@ fn watch(mut qemu: Killed) -> Result<Outcome> {
             failed.push(line.to_owned());
         } else if line.starts_with('{') {
             let event = serde_json::from_str(line);
-            match event.with_context(|| format!("what the guest said: {line}"))? {
+            match event.with_context(|| format!("the guest's event cannot be parsed: {line}"))? {
                 Event::Figure(figure) => outcome.figures.push(figure),
                 Event::Race(race) => outcome.races.push(race),
                 Event::Marked(marked) => outcome.marked.push(marked),
@@ -288,17 +301,17 @@ impl Figure {
     /// Returns the cycles or instructions for each entry.
     #[must_use]
     pub fn per_entry(&self) -> f64 {
-        self.each(self.cycles)
+        self.per_entry_of(self.cycles)
     }
 
     /// Returns the cycles or instructions for each entry that were spent in hypercalls.
     #[must_use]
     pub fn per_entry_in_xen(&self) -> f64 {
-        self.each(self.in_xen)
+        self.per_entry_of(self.in_xen)
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "for people")]
-    fn each(&self, count: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "the result is printed")]
+    fn per_entry_of(&self, count: u64) -> f64 {
         count as f64 / self.entries.max(1) as f64
     }
 }
@@ -320,20 +333,20 @@ mod tests {
     }
 
     #[test]
-    fn counts_between_marks_are_separate() {
+    fn page_faults_and_flushes_are_counted_for_each_mark() {
         let flush = "Servicing hardware INT=0xfd";
         let mark = "  96: v=0e e=0006 i=0 cpl=3 IP=e033:80 pc=80 SP=e02b:84 CR2=0000000500000000";
         let registers = "CR0=80050033 CR2=0000000500000000 CR3=000000003fd60000 CR4=00140660";
         let other = "Servicing hardware INT=0xfa";
         let trap = "  97: v=0e e=0007 i=0 cpl=3 IP=e033:80 pc=80 SP=e02b:84 CR2=ffffffff80123000";
         let log = [flush, mark, flush, registers, trap, other, flush, mark, registers];
-        let counts = count(log.into_iter().map(|line| line.as_bytes().to_vec()));
+        let counts = count_between_marks(log.into_iter().map(|line| line.as_bytes().to_vec()));
         let counts: Vec<_> = counts.iter().map(|count| (count.traps, count.flushes)).collect();
         assert_eq!(counts, [(0, 1), (1, 2), (0, 0)]);
     }
 
     #[test]
-    fn names_that_qemu_would_split_are_refused() {
+    fn an_image_name_with_a_space_or_comma_is_refused() {
         let machine = Machine { xen: "xen".into(), guest: "my guest".into() };
         assert!(machine.command(Xpti::On, Clock::Cycles, "mode=test").is_err());
         let machine = Machine { xen: "xen".into(), guest: "/my, our/guest".into() };

@@ -1,5 +1,6 @@
-//! `hotmem xen`: boots the reference kernel as dom0 of Xen, which maps and unmaps another domain's
-//! memory, as the program `xfm_scale` of Edwin Torok's RFC does (xen-devel, February 2026).
+//! `hotmem xen`, which boots Xen with a reference kernel as its dom0. The kernel maps and unmaps
+//! another domain's memory, as the program `xfm_scale` of Edwin Torok's RFC does (xen-devel,
+//! February 2026).
 
 mod machine;
 mod xpti;
@@ -15,22 +16,22 @@ use anyhow::{Result, bail};
 use hotmem::{Bytes, geometry::FRAME_SIZE};
 use std::path::PathBuf;
 
-/// The largest size that the guest maps.
-pub const MOST: Bytes = Bytes::mib(64);
+/// The largest size that the guest can map.
+pub const MAX_SIZE: Bytes = Bytes::mib(64);
 
 /// Arguments of `hotmem xen`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Whether Xen isolates its page tables
+    /// Whether Xen's page-table isolation (XPTI) is on
     #[arg(long, value_enum, default_value = "on")]
     xpti: Xpti,
-    /// The pages that one hypercall maps or unmaps
+    /// The number of pages that a hypercall maps or unmaps
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=512))]
     batch: u16,
-    /// The other domain's memory, at most 64M
+    /// The size of the other domain's memory, at most 64M
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
     size: Bytes,
-    /// The number of times that all of it is mapped and unmapped
+    /// The number of times that the memory is mapped and unmapped
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// The guest's image [default: built from the workspace]
@@ -38,13 +39,13 @@ pub struct Args {
     guest_image: Option<PathBuf>,
 }
 
-/// Boots Xen, lets the guest map and unmap, and prints the cost.
+/// Boots Xen, in which the guest maps and unmaps memory, and prints the cost.
 ///
 /// # Errors
 /// Xen is not installed, or the guest fails.
 pub fn run(args: &Args) -> Result<()> {
-    if args.size > MOST || args.size < Bytes::mib(2) {
-        bail!("--size {}: the guest maps 2MiB to {MOST}", args.size);
+    if args.size > MAX_SIZE || args.size < Bytes::mib(2) {
+        bail!("--size {}: the guest can map 2MiB to {MAX_SIZE}", args.size);
     }
     let machine = Machine::find(args.guest_image.as_deref())?;
     let progress = progress::spinner();

@@ -1,14 +1,14 @@
-//! The setting of Xen's page-table isolation (XPTI).
+//! Xen's page-table isolation (XPTI).
 
 use std::fmt;
 
-/// Whether Xen hides its page tables from its guests' user mode (a mitigation of Meltdown), which
-/// costs a switch of page tables for each trap and hypercall.
+/// Whether Xen unmaps its own memory while a guest's user mode runs, as a mitigation of Meltdown.
+/// With XPTI, Xen switches page tables in each trap and hypercall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Xpti {
-    /// Isolated, as on processors that need it
+    /// With XPTI, as on processors that have Meltdown
     On,
-    /// Not isolated, as on processors that do not
+    /// Without XPTI, as on processors that do not have Meltdown
     Off,
 }
 

@@ -1,5 +1,4 @@
-//! Tests of ArceOS with Hotmem as its only frame allocator, and of unchanged ArceOS to compare
-//! with.
+//! Tests of ArceOS with Hotmem as its only frame allocator, and of unmodified ArceOS as the peer.
 
 use crate::kernel::TestedKernel;
 use hotmem::Bytes;
@@ -9,22 +8,22 @@ use std::time::Duration;
 pub(crate) const PLAIN: TestedKernel = TestedKernel(port::ARCEOS);
 const PAGING: TestedKernel = TestedKernel(port::ARCEOS_PAGING);
 const SMP: TestedKernel = TestedKernel(port::ARCEOS_SMP);
-const STOCK: TestedKernel = TestedKernel(port::ARCEOS_ALONE);
+const STOCK: TestedKernel = TestedKernel(port::ARCEOS_STOCK);
 
 #[test]
-fn memory_is_mapped_by_the_boot_code() {
-    PLAIN.grows_and_shrinks(Bytes::gib(4));
+fn memory_that_the_boot_code_maps_is_plugged_used_and_unplugged() {
+    PLAIN.plugs_and_unplugs(Bytes::gib(4));
 }
 
 #[test]
-fn memory_is_mapped_by_arceos_itself() {
-    PAGING.grows_and_shrinks(Bytes::gib(4));
+fn memory_that_arceos_maps_is_plugged_used_and_unplugged() {
+    PAGING.plugs_and_unplugs(Bytes::gib(4));
 }
 
-/// Boots with memory maps that ArceOS's own allocator does not support: its bitmap covers 256 MiB,
-/// and it manages one range.
+/// ArceOS's own allocator does not support these memory maps, because its bitmap covers 256 MiB and
+/// it manages one range.
 #[test]
-fn boots_with_memory_that_arceos_alone_does_not_boot_with() {
+fn arceos_boots_with_boot_memory_that_its_own_allocator_does_not_support() {
     STOCK.boot(false).unwrap();
     for boot_memory in [Bytes::gib(1), Bytes::gib(6)] {
         let stock =
@@ -39,7 +38,7 @@ fn boots_with_memory_that_arceos_alone_does_not_boot_with() {
 
 #[test]
 fn memory_is_plugged_and_unplugged_while_other_cpus_allocate() {
-    SMP.changes_while_cpus_allocate();
+    SMP.resizes_while_cpus_allocate();
 }
 
 #[test]
@@ -52,15 +51,15 @@ fn memory_in_use_is_not_unplugged_until_it_is_freed() {
     PAGING.keeps_memory_in_use();
 }
 
-/// No object is moved: what leaves are the pageblocks without an object that stays in use.
+/// Objects are not migrated, so only pageblocks without objects in use are unplugged.
 #[test]
-fn memory_leaves_after_a_mixed_load() {
-    let percent = PAGING.leaves_after_mixed_load(Bytes::gib(2));
+fn most_memory_is_unplugged_after_a_mixed_load() {
+    let percent = PAGING.unplugged_after_mixed_load(Bytes::gib(2), true);
     assert!(percent >= 70, "{percent} %");
 }
 
 #[test]
-fn devices_interrupt_and_plugged_memory_is_used_soon() {
+fn plugged_memory_is_used_within_20_ms_of_the_request() {
     let median = PAGING.first_allocation();
     assert!(median <= Duration::from_millis(20), "{median:?}");
 }
@@ -68,9 +67,9 @@ fn devices_interrupt_and_plugged_memory_is_used_soon() {
 const PLUG: [Bytes; 2] = [Bytes::ZERO, Bytes::mib(512)];
 const UNPLUG: [Bytes; 2] = [Bytes::mib(512), Bytes::ZERO];
 
-/// Of 512 MiB, 32 MiB are plugged by each request.
+/// Each request of the driver plugs 32 MiB of the 512 MiB.
 #[test]
-fn a_device_that_refuses_is_asked_again() {
+fn requests_that_the_device_refuses_are_made_again() {
     for (faults, why) in [
         ("nack=1:9", "the device answers NACK"),
         ("busy=1:9", "the device answers BUSY"),
@@ -86,22 +85,26 @@ fn a_device_that_refuses_is_asked_again() {
 }
 
 #[test]
-fn a_device_with_an_invalid_answer_is_started_again() {
+fn a_device_with_an_invalid_answer_is_reset() {
     for kernel in [PLAIN, PAGING] {
         let (why, plugged) = kernel.recovers_from("garbage=2:1", PLUG);
         assert_eq!(plugged, Bytes::mib(64));
-        assert_eq!(why, "response: unknown response type 16962");
+        assert_eq!(why, "response: the response type 16962 is unknown");
     }
 }
 
 #[test]
-fn hooks_that_refuse_are_asked_again() {
-    let stuck = |faults, sizes| PAGING.recovers_from(faults, sizes);
-    let vetoed = |plugged| ("the host asks for a veto".to_owned(), plugged);
-    assert_eq!(stuck("online=1:9", PLUG), vetoed(Bytes::mib(64)));
-    // Each of its 256 pageblocks is refused in each of the first seven tries.
-    assert_eq!(stuck("offline=0:1900", UNPLUG), vetoed(Bytes::mib(512)));
-    // A failed mapping of 32 MiB is tried again in smaller parts, so that there are five sizes.
-    let unmapped = ("mapped to something else".to_owned(), Bytes::mib(64));
-    assert_eq!(stuck("map=2:45", PLUG), unmapped);
+fn hooks_that_refuse_are_called_again() {
+    let check = |faults, sizes, why: &str, plugged| {
+        let (stuck, still_plugged) = PAGING.recovers_from(faults, sizes);
+        assert!(stuck.contains(why), "{faults}: {stuck}");
+        assert_eq!(still_plugged, plugged, "{faults}");
+    };
+    let veto = "refused by the kernel (the host asks for a veto)";
+    check("online=1:9", PLUG, veto, Bytes::mib(64));
+    // The hook refuses each of the 256 pageblocks in each of the first seven tries.
+    check("offline=0:1900", UNPLUG, veto, Bytes::mib(512));
+    // After a failed mapping of 32 MiB, smaller parts are tried, so that mappings of five sizes
+    // fail.
+    check("map=2:45", PLUG, "mapped to something else", Bytes::mib(64));
 }

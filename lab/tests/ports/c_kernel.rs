@@ -1,4 +1,4 @@
-//! Tests of a kernel in C.
+//! Tests of the kernel in C with Hotmem as its only frame allocator.
 
 use crate::kernel::TestedKernel;
 use hotmem::Bytes;
@@ -7,12 +7,12 @@ use hotmem_lab::port;
 const KERNEL: TestedKernel = TestedKernel(port::C_KERNEL);
 
 #[test]
-fn memory_grows_and_shrinks_by_4_gib() {
-    KERNEL.grows_and_shrinks(Bytes::gib(4));
+fn memory_of_4_gib_is_plugged_used_and_unplugged() {
+    KERNEL.plugs_and_unplugs(Bytes::gib(4));
 }
 
 #[test]
-fn a_device_that_is_busy_is_asked_again() {
+fn requests_to_a_busy_device_are_made_again() {
     KERNEL.recovers_from_a_busy_device();
 }
 

@@ -1,23 +1,23 @@
-//! Tests of other kernels that use Hotmem. `cargo xtask ports` builds the kernels and runs these
-//! tests.
+//! Tests of the ports: other kernels with Hotmem as their frame allocator. `cargo xtask ports`
+//! builds the kernels and runs the tests.
 
 mod arceos;
 mod c_kernel;
 mod kernel;
 mod ostd;
 
-/// The tests of each port that `cargo xtask test` runs.
+/// The tests that `cargo xtask test` runs, one for each port.
 mod first {
     use crate::{arceos, ostd};
     use hotmem::Bytes;
 
     #[test]
-    fn arceos_grows_and_shrinks() {
-        arceos::PLAIN.grows_and_shrinks(Bytes::gib(1));
+    fn arceos_plugs_uses_and_unplugs_memory() {
+        arceos::PLAIN.plugs_and_unplugs(Bytes::gib(1));
     }
 
     #[test]
-    fn ostd_grows_and_shrinks() {
-        ostd::OSTD.grows_and_shrinks(Bytes::gib(1));
+    fn ostd_plugs_uses_and_unplugs_memory() {
+        ostd::OSTD.plugs_and_unplugs(Bytes::gib(1));
     }
 }

@@ -1,9 +1,10 @@
-//! Device trees of QEMU's pseries machine.
+//! Reads device trees of QEMU's pseries machine.
 //!
-//! The machine starts with a tree that lacks the property with the LMBs. QEMU adds the property
-//! when the client negotiates its support (`ibm,client-architecture-support`, PAPR B.6.2.3). The
-//! client here is a firmware of nine instructions. It negotiates by the hypercall that QEMU's own
-//! firmware uses, and QEMU's monitor reads the answer from the machine's memory.
+//! The machine starts with a device tree without the property that describes the LMBs. QEMU adds
+//! the property when the client negotiates its support (`ibm,client-architecture-support`, PAPR
+//! B.6.2.3). The client of these tests is a firmware of nine instructions. It negotiates by the
+//! hypercall that QEMU's own firmware makes. The test then reads the hypercall's answer from the
+//! machine's memory by QEMU's monitor.
 
 use hotmem_dlpar::Version;
 use qapi::{Command, Qmp, Stream, qmp};
@@ -18,35 +19,37 @@ use std::{
 };
 
 const QEMU: &str = "qemu-system-ppc64";
-/// The longest that the test waits for anything. Only a hang takes so long, even on a slow and busy
-/// machine.
+/// The time limit of each wait. It is so long that only a hang exceeds it, even on a slow and busy
+/// host.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The address of the first instruction.
 const ENTRY: usize = 0x100;
 /// The address of the client's support vectors.
 const SUPPORT: usize = 0x400;
-/// The address to which it writes the hypercall's return value.
-const RETURNED: usize = 0x800;
+/// The address to which the firmware writes the hypercall's return value.
+const RETURN_VALUE: usize = 0x800;
+/// The bytes at this address before the hypercall has returned.
 const NOT_RETURNED: [u8; 8] = [0xaa; 8];
-/// The address and the size of the buffer for the answer: a version word and the tree.
+/// The address of the buffer for the hypercall's answer, which is a word of version and the tree.
 const ANSWER: u64 = 0x100_0000;
-const ROOM: usize = 0x20_0000;
+/// The size of this buffer.
+const ANSWER_SIZE: usize = 0x20_0000;
 
 const CODE: [u32; 9] = [
     0x3c60_0000, // lis  r3, 0
     0x6063_f002, // ori  r3, r3, 0xf002    KVMPPC_H_CAS
     0x3880_0400, // li   r4, SUPPORT
     0x3ca0_0100, // lis  r5, ANSWER >> 16
-    0x3cc0_0020, // lis  r6, ROOM >> 16
+    0x3cc0_0020, // lis  r6, ANSWER_SIZE >> 16
     0x4400_0022, // sc   1
-    0x38e0_0800, // li   r7, RETURNED
+    0x38e0_0800, // li   r7, RETURN_VALUE
     0xf867_0000, // std  r3, 0(r7)
     0x4800_0000, // b    .
 ];
 
-/// Returns the device tree that the machine with these arguments gives a client that supports this
-/// version of the property.
+/// Returns the device tree of a machine with the arguments `args`, for a client that supports
+/// `version` of the property.
 pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
     let dir = Directory::new();
     let firmware = dir.0.join("firmware");
@@ -54,22 +57,23 @@ pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
     let mut qemu = Qemu::start(&firmware, args);
     let start = Instant::now();
     loop {
-        let returned = qemu.memory(RETURNED as u64, NOT_RETURNED.len(), &dir.0.join("returned"));
+        let returned =
+            qemu.memory(RETURN_VALUE as u64, NOT_RETURNED.len(), &dir.0.join("returned"));
         if returned != NOT_RETURNED {
-            assert_eq!(returned, [0; 8], "the hypercall fails");
+            assert_eq!(returned, [0; 8], "the hypercall failed");
             break;
         }
         assert!(start.elapsed() < PATIENCE, "the firmware hangs");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let answer = qemu.memory(ANSWER, ROOM, &dir.0.join("answer"));
+    let answer = qemu.memory(ANSWER, ANSWER_SIZE, &dir.0.join("answer"));
     let tree = &answer[4..];
     let len = u32::from_be_bytes(tree[4..8].try_into().unwrap());
     tree[..usize::try_from(len).unwrap()].to_vec()
 }
 
 fn image(version: Version) -> Vec<u8> {
-    let mut image = vec![0; RETURNED];
+    let mut image = vec![0; RETURN_VALUE];
     let code: Vec<u8> = CODE.into_iter().flat_map(u32::to_be_bytes).collect();
     image[ENTRY..ENTRY + code.len()].copy_from_slice(&code);
     let support = support(version);
@@ -78,8 +82,8 @@ fn image(version: Version) -> Vec<u8> {
     image
 }
 
-/// Returns a list of processors, ended by its first entry, and six option vectors, each after its
-/// length less one.
+/// Returns the client's support vectors: a list of processors, which its first entry ends, and six
+/// option vectors. A byte with the vector's length minus 1 precedes each vector.
 fn support(version: Version) -> Vec<u8> {
     // PAPR counts the bytes of a vector from 1.
     let mut fifth = [0_u8; 24];
@@ -89,17 +93,17 @@ fn support(version: Version) -> Vec<u8> {
         fifth[22 - 1] |= 0x80;
     }
     let vectors: [&[u8]; 6] = [&[0, 0x80], &[0; 4], &[0; 4], &[0; 2], &fifth, &[0; 4]];
-    let less_one = |len: usize| u8::try_from(len - 1).unwrap();
+    let minus_one = |len: usize| u8::try_from(len - 1).unwrap();
     let mut support = [0, 0, 0, u32::MAX].map(u32::to_be_bytes).concat();
-    support.push(less_one(vectors.len()));
+    support.push(minus_one(vectors.len()));
     for vector in vectors {
-        support.push(less_one(vector.len()));
+        support.push(minus_one(vector.len()));
         support.extend(vector);
     }
     support
 }
 
-/// A running QEMU, which is killed on drop.
+/// A running QEMU. Dropping this value kills it.
 struct Qemu {
     child: Child,
     qmp: Qmp<Stream<BufReader<UnixStream>, BufWriter<UnixStream>>>,
@@ -107,14 +111,17 @@ struct Qemu {
 
 impl Qemu {
     fn start(firmware: &Path, args: &[&str]) -> Qemu {
-        let (monitor, theirs) = UnixStream::pair().unwrap();
+        let (monitor, qemu_monitor) = UnixStream::pair().unwrap();
         monitor.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut command = process::Command::new(QEMU);
         command.args(["-nodefaults", "-display", "none", "-accel", "tcg", "-qmp", "stdio"]);
         command.args(["-M", "pseries,cap-ccf-assist=off", "-bios"]).arg(firmware).args(args);
-        command.stdin(OwnedFd::from(theirs.try_clone().unwrap())).stdout(OwnedFd::from(theirs));
+        command
+            .stdin(OwnedFd::from(qemu_monitor.try_clone().unwrap()))
+            .stdout(OwnedFd::from(qemu_monitor));
         let child = command.stderr(Stdio::null()).spawn().expect(QEMU);
-        // The command holds QEMU's end of the socket, which would stay open after QEMU has ended.
+        // The command owns QEMU's end of the socket. Drop it, so that the socket is closed when
+        // QEMU ends.
         drop(command);
         let reader = BufReader::new(monitor.try_clone().unwrap());
         let mut qemu = Qemu { child, qmp: Qmp::new(Stream::new(reader, BufWriter::new(monitor))) };
@@ -122,7 +129,7 @@ impl Qemu {
         qemu
     }
 
-    /// Reads the machine's memory. QEMU writes it to `file`.
+    /// Returns the machine's memory at `address`, which QEMU writes to `file`.
     fn memory(&mut self, address: u64, len: usize, file: &Path) -> Vec<u8> {
         let filename = file.to_str().unwrap().to_owned();
         self.execute(&qmp::pmemsave { val: address, size: len as u64, filename });
@@ -138,19 +145,19 @@ impl Qemu {
 
 impl Drop for Qemu {
     fn drop(&mut self) {
-        // An error means that it has already ended.
+        // Both calls fail only if QEMU has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A new temporary directory, which is removed on drop.
+/// A new temporary directory. Dropping this value removes it.
 struct Directory(PathBuf);
 
 impl Directory {
     fn new() -> Directory {
         static NTH: AtomicU32 = AtomicU32::new(0);
-        // Ordering: the number publishes no other memory.
+        // Relaxed, because the number orders no other memory accesses.
         let nth = NTH.fetch_add(1, Ordering::Relaxed);
         let dir = format!("pseries-{}-{nth}", process::id());
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(dir);

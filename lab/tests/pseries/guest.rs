@@ -1,29 +1,32 @@
-//! Tests of the guest on QEMU's pseries machine: they add and remove DIMMs whose memory is in use,
-//! and check that the guest, the device tree's connectors and QEMU agree.
+//! Tests of the guest on QEMU's pseries machine. They add and remove DIMMs whose memory the guest
+//! uses, and check that the guest and QEMU report the same memory on each node.
 
 mod faults;
 
 use fastrand::Rng;
 use hotmem::Bytes;
 use hotmem_lab::{
-    pseries::{Config, Dimm, Done, Event, HostEvent, SLOTS, Vm},
+    pseries::{Config, Dimm, Event, HostEvent, RequestEnd, SLOTS, Vm},
     qemu::image,
     resident::resident,
 };
 use std::env;
 
 const LMB: Bytes = Bytes::mib(256);
-/// The reason that the guest gives for memory with a pinned frame.
+/// The guest's reason for a refusal of memory with a pinned frame.
 const PINNED: &str = "pinned by the kernel";
 
-/// Returns a machine whose guest uses 8 MiB of each DIMM and ends after this many requests.
+/// Returns a machine whose guest fills 8 MiB with patterns after each added DIMM, and ends after
+/// `requests` requests.
 fn config(max_memory: Bytes, requests: u32) -> Config {
     let kernel = image::find_pseries(None).unwrap();
-    Config::new(kernel, max_memory).with("touch", Bytes::mib(8).0).with("exit", requests)
+    Config::new(kernel, max_memory)
+        .with_guest_option("touch", Bytes::mib(8).0)
+        .with_guest_option("exit", requests)
 }
 
-/// Waits for the guest to start. Returns how many removable LMBs are assigned then.
-fn ready(vm: &mut Vm) -> u64 {
+/// Waits until the guest has booted. Returns the number of its removable LMBs that are assigned.
+fn wait_until_ready(vm: &mut Vm) -> u64 {
     let ready = vm.wait("kernel", |event| match *event {
         Event::Ready { assigned, lmb_size, .. } => Some((assigned, lmb_size)),
         _ => None,
@@ -33,170 +36,173 @@ fn ready(vm: &mut Vm) -> u64 {
     assigned
 }
 
-/// Checks that the guest's memory on each node is what QEMU reports.
-fn agree(vm: &mut Vm, done: &Done, config: &Config) {
+/// Checks that the guest's memory on each node equals the memory that QEMU reports.
+fn check_memory(vm: &mut Vm, end: &RequestEnd, config: &Config) {
     let dimms = vm.dimms().unwrap();
     let nodes = config.nodes.max(1);
     let at_boot = config.boot_memory.0 / u64::from(nodes);
-    let plugged = |node: u32| -> u64 {
+    let plugged_on = |node: u32| -> u64 {
         dimms.iter().filter(|dimm| dimm.node == node).map(|dimm| dimm.size.0).sum()
     };
-    let all: u64 = dimms.iter().map(|dimm| dimm.size.0).sum();
-    assert_eq!(done.assigned * LMB.0, all, "{done:?}");
-    assert_eq!(done.online, config.boot_memory.0 + all, "{done:?}");
+    let plugged_in_all: u64 = dimms.iter().map(|dimm| dimm.size.0).sum();
+    assert_eq!(end.assigned * LMB.0, plugged_in_all, "{end:?}");
+    assert_eq!(end.online, config.boot_memory.0 + plugged_in_all, "{end:?}");
     for node in 0..nodes {
-        assert_eq!(done.nodes[node as usize], at_boot + plugged(node), "node {node}: {done:?}");
+        assert_eq!(end.nodes[node as usize], at_boot + plugged_on(node), "node {node}: {end:?}");
     }
 }
 
-fn added(vm: &mut Vm, dimm: &Dimm, config: &Config) -> Done {
-    let done = vm.plug(dimm).unwrap();
-    assert_eq!((done.change.as_str(), &done.why), ("add", &None));
-    assert_eq!(u64::from(done.lmbs), dimm.size.0 / LMB.0);
-    assert_eq!(done.misplaced, 0);
-    agree(vm, &done, config);
-    done
+/// Adds a DIMM, and checks the guest's report and its memory.
+fn add(vm: &mut Vm, dimm: &Dimm, config: &Config) -> RequestEnd {
+    let end = vm.plug(dimm).unwrap();
+    assert_eq!((end.change.as_str(), &end.why), ("add", &None));
+    assert_eq!(u64::from(end.lmbs), dimm.size.0 / LMB.0);
+    assert_eq!(end.misplaced, 0);
+    check_memory(vm, &end, config);
+    end
 }
 
-fn removed(vm: &mut Vm, dimm: &Dimm, config: &Config) {
+/// Removes a DIMM, and checks the guest's report and its memory.
+fn remove(vm: &mut Vm, dimm: &Dimm, config: &Config) {
     let removal = vm.unplug(&dimm.id).unwrap();
-    assert_eq!(removal.host, HostEvent::Deleted(dimm.id.clone()), "{:?}", removal.done);
-    assert_eq!(u64::from(removal.done.lmbs), dimm.size.0 / LMB.0);
-    agree(vm, &removal.done, config);
+    assert_eq!(removal.host, HostEvent::Deleted(dimm.id.clone()), "{:?}", removal.end);
+    assert_eq!(u64::from(removal.end.lmbs), dimm.size.0 / LMB.0);
+    check_memory(vm, &removal.end, config);
 }
 
-/// Requests a DIMM that the guest refuses to release, and checks the guest's reason and QEMU's
-/// state.
-fn refused(vm: &mut Vm, dimm: &Dimm, config: &Config, because: &str) {
+/// Requests the removal of a DIMM that the guest refuses to release. Checks that the guest's reason
+/// contains `because` and that its memory is unchanged.
+fn remove_refused(vm: &mut Vm, dimm: &Dimm, config: &Config, because: &str) {
     let removal = vm.unplug(&dimm.id).unwrap();
-    assert_eq!(removal.host, HostEvent::Refused(dimm.id.clone()), "{:?}", removal.done);
-    let why = removal.done.why.as_deref().unwrap_or_default();
+    assert_eq!(removal.host, HostEvent::Refused(dimm.id.clone()), "{:?}", removal.end);
+    let why = removal.end.why.as_deref().unwrap_or_default();
     assert!(why.contains(because), "{why}");
-    assert_eq!((removal.done.unrestored, removal.done.lost), (0, 0));
-    agree(vm, &removal.done, config);
+    assert_eq!((removal.end.unrestored, removal.end.lost), (0, 0));
+    check_memory(vm, &removal.end, config);
 }
 
 #[test]
-fn dimms_are_added_used_refused_and_removed() {
-    let config = config(Bytes::gib(17), 7).with("pin", 2);
+fn dimms_are_added_and_removed_unless_a_frame_is_pinned() {
+    let config = config(Bytes::gib(17), 7).with_guest_option("pin", 2);
     let config = Config { nodes: 2, ..config };
     let mut vm = Vm::start(&config).unwrap();
-    assert_eq!(ready(&mut vm), 0);
+    assert_eq!(wait_until_ready(&mut vm), 0);
     let first = Dimm { node: 1, ..Dimm::new("first", Bytes::gib(1)) };
     let second = Dimm::new("second", Bytes::mib(512));
-    let done = added(&mut vm, &first, &config);
-    assert_eq!((done.by.as_str(), done.first, done.count), ("count-indexed", 0x8000_0004, 4));
-    added(&mut vm, &second, &config);
-    removed(&mut vm, &first, &config);
-    // The guest pins a frame of each second DIMM until it has refused one request.
-    refused(&mut vm, &second, &config, PINNED);
-    removed(&mut vm, &second, &config);
-    // The slot and the addresses can be used again.
-    added(&mut vm, &first, &config);
-    removed(&mut vm, &first, &config);
+    let end = add(&mut vm, &first, &config);
+    assert_eq!((end.by.as_str(), end.first, end.count), ("count-indexed", 0x8000_0004, 4));
+    add(&mut vm, &second, &config);
+    remove(&mut vm, &first, &config);
+    // The guest pins a frame of each second DIMM. After the first refusal it unpins the frame.
+    remove_refused(&mut vm, &second, &config, PINNED);
+    remove(&mut vm, &second, &config);
+    // The slot and the addresses of the first DIMM can be used again.
+    add(&mut vm, &first, &config);
+    remove(&mut vm, &first, &config);
     vm.finish().unwrap();
 }
 
-/// The kernel refuses a DIMM. QEMU does not take the DIMM's connectors back by itself, but the DIMM
-/// can be removed, and added again.
+/// The kernel refuses a DIMM. The guest cannot release the DIMM's connectors, but the host can
+/// remove the DIMM and add it again.
 #[test]
 fn a_dimm_that_the_kernel_refuses_can_be_removed_and_added_again() {
-    let config = config(Bytes::gib(9), 4).with("at_once", 1).with("veto", 1);
+    let config =
+        config(Bytes::gib(9), 4).with_guest_option("at_once", 1).with_guest_option("veto", 1);
     let mut vm = Vm::start(&config).unwrap();
-    ready(&mut vm);
+    wait_until_ready(&mut vm);
     let dimm = Dimm::new("dimm", Bytes::mib(512));
-    let done = vm.plug(&dimm).unwrap();
-    let why = done.why.as_deref().unwrap_or_default();
-    assert!(why.contains("asks for a veto"), "{done:?}");
-    assert_eq!((done.assigned, done.online, done.unrestored), (0, config.boot_memory.0, 2));
-    removed(&mut vm, &dimm, &config);
-    added(&mut vm, &dimm, &config);
-    removed(&mut vm, &dimm, &config);
+    let end = vm.plug(&dimm).unwrap();
+    let why = end.why.as_deref().unwrap_or_default();
+    assert!(why.contains("asks for a veto"), "{end:?}");
+    assert_eq!((end.assigned, end.online, end.unrestored), (0, config.boot_memory.0, 2));
+    remove(&mut vm, &dimm, &config);
+    add(&mut vm, &dimm, &config);
+    remove(&mut vm, &dimm, &config);
     vm.finish().unwrap();
 }
 
 #[test]
 fn requests_by_count_skip_lmbs_without_memory() {
-    let config = config(Bytes::gib(9), 2).with("events", "off");
+    let config = config(Bytes::gib(9), 2).with_guest_option("events", "off");
     let mut vm = Vm::start(&config).unwrap();
-    ready(&mut vm);
+    wait_until_ready(&mut vm);
     let far = Dimm { address: Some(Bytes::gib(4).0), ..Dimm::new("far", Bytes::mib(512)) };
-    let done = added(&mut vm, &far, &config);
-    // The LMBs from 1 to 4 GiB are skipped.
-    assert_eq!((done.by.as_str(), done.count, done.skipped), ("count", 2, 12));
-    let done = added(&mut vm, &Dimm::new("near", LMB), &config);
-    assert_eq!((done.by.as_str(), done.count, done.skipped), ("count", 1, 0));
+    let end = add(&mut vm, &far, &config);
+    // The request skips the LMBs from 1 to 4 GiB, which have no memory.
+    assert_eq!((end.by.as_str(), end.count, end.skipped), ("count", 2, 12));
+    let end = add(&mut vm, &Dimm::new("near", LMB), &config);
+    assert_eq!((end.by.as_str(), end.count, end.skipped), ("count", 1, 0));
     vm.finish().unwrap();
 }
 
 #[test]
 fn a_single_lmb_is_added_by_index_in_a_tree_of_version_1() {
-    let config = config(Bytes::gib(9), 2).with("by_index", "on").with("version", 1);
+    let config = config(Bytes::gib(9), 2)
+        .with_guest_option("by_index", "on")
+        .with_guest_option("version", 1);
     let mut vm = Vm::start(&config).unwrap();
-    ready(&mut vm);
+    wait_until_ready(&mut vm);
     let dimm = Dimm::new("dimm", LMB);
-    let done = added(&mut vm, &dimm, &config);
-    assert_eq!((done.by.as_str(), done.first), ("index", 0x8000_0004));
-    removed(&mut vm, &dimm, &config);
+    let end = add(&mut vm, &dimm, &config);
+    assert_eq!((end.by.as_str(), end.first), ("index", 0x8000_0004));
+    remove(&mut vm, &dimm, &config);
     vm.finish().unwrap();
 }
 
-/// DIMMs that are plugged before the negotiation are assigned at boot, without an event, and can be
-/// removed.
+/// DIMMs that are plugged before the kernel negotiates with the firmware are assigned at boot, and
+/// there is no event about them.
 #[test]
-fn dimms_from_before_the_negotiation_can_be_removed() {
+fn dimms_plugged_before_the_negotiation_can_be_removed() {
     let config = config(Bytes::gib(9), 3);
     let cold = Dimm::new("cold", Bytes::mib(512));
     let config = Config { stopped: true, dimms: vec![cold.clone()], ..config };
     let mut vm = Vm::start(&config).unwrap();
     let early = Dimm::new("early", LMB);
     vm.add(&early).unwrap();
-    vm.go_on().unwrap();
-    assert_eq!(ready(&mut vm), 3);
-    added(&mut vm, &Dimm::new("late", LMB), &config);
-    removed(&mut vm, &early, &config);
-    removed(&mut vm, &cold, &config);
+    vm.start_cpus().unwrap();
+    assert_eq!(wait_until_ready(&mut vm), 3);
+    add(&mut vm, &Dimm::new("late", LMB), &config);
+    remove(&mut vm, &early, &config);
+    remove(&mut vm, &cold, &config);
     vm.finish().unwrap();
 }
 
-/// Events that arrive during a request are handled after it.
 #[test]
 fn events_during_a_request_are_handled_after_it() {
     const DIMMS: u32 = 6;
-    let config = config(Bytes::gib(17), 2 * DIMMS).with("at_once", 1);
+    let config = config(Bytes::gib(17), 2 * DIMMS).with_guest_option("at_once", 1);
     let mut vm = Vm::start(&config).unwrap();
-    ready(&mut vm);
+    wait_until_ready(&mut vm);
     let dimms: Vec<_> =
         (0..DIMMS).map(|nth| Dimm::new(format!("dimm{nth}"), Bytes::gib(1))).collect();
     dimms.iter().for_each(|dimm| vm.add(dimm).unwrap());
     let mut last = None;
     for _ in &dimms {
-        let done = vm.done("end of an addition").unwrap();
-        assert_eq!((done.lmbs, &done.why), (4, &None));
-        last = Some(done);
+        let end = vm.request_end("end of an addition").unwrap();
+        assert_eq!((end.lmbs, &end.why), (4, &None));
+        last = Some(end);
     }
-    agree(&mut vm, &last.unwrap(), &config);
-    dimms.iter().for_each(|dimm| vm.ask_back(&dimm.id).unwrap());
+    check_memory(&mut vm, &last.unwrap(), &config);
+    dimms.iter().for_each(|dimm| vm.request_removal(&dimm.id).unwrap());
     for _ in &dimms {
-        let done = vm.done("end of a removal").unwrap();
-        assert_eq!((done.lmbs, &done.why), (4, &None));
+        let end = vm.request_end("end of a removal").unwrap();
+        assert_eq!((end.lmbs, &end.why), (4, &None));
     }
     vm.finish().unwrap();
 }
 
-/// The guest reports its free memory to a balloon on PCI, and the host gets back what the guest
-/// frees.
+/// Memory that the guest reports or frees is returned to the host.
 #[test]
-fn free_memory_is_reported() {
+fn the_guest_reports_its_free_memory_to_a_balloon_device() {
     const TOUCHED: Bytes = Bytes::mib(128);
-    let config = config(Bytes::gib(5), 4).with("touch", TOUCHED.0);
+    let config = config(Bytes::gib(5), 4).with_guest_option("touch", TOUCHED.0);
     let balloon = ["-device", "virtio-balloon-pci,id=balloon0,free-page-reporting=on"];
     let config = Config { more: balloon.map(str::to_owned).into(), ..config };
     let mut vm = Vm::start(&config).unwrap();
-    ready(&mut vm);
-    // A slow guest reports in several parts. In the end it has reported 1 GiB less what the kernel
-    // uses.
-    let reported = |vm: &mut Vm| {
+    wait_until_ready(&mut vm);
+    // A slow guest reports in several parts. The sum is at least 1 GiB less the 32 MiB that the
+    // kernel may use.
+    let resident_after_reports = |vm: &mut Vm| {
         let mut left = (Bytes::gib(1).0 - Bytes::mib(32).0).cast_signed();
         while left > 0 {
             let report = vm.wait("end of the reports", |event| match *event {
@@ -207,20 +213,20 @@ fn free_memory_is_reported() {
         }
         resident(vm.pid()).expect("QEMU runs")
     };
-    reported(&mut vm);
+    resident_after_reports(&mut vm);
     let [first, second] = ["first", "second"].map(|id| Dimm::new(id, Bytes::gib(1)));
     vm.plug(&first).unwrap();
-    // All of the DIMM is reported, except the part that was touched.
+    // The guest reports the memory of the DIMM, except the part that it fills with patterns.
     let touched = vm.wait("patterns", |event| matches!(event, Event::Touched { .. }).then_some(()));
     touched.unwrap();
     let with_first = resident(vm.pid()).expect("QEMU runs");
-    // The guest frees what it touched of the first DIMM and touches as much of the second.
+    // The guest frees the filled part of the first DIMM and fills as much memory of the second.
     vm.plug(&second).unwrap();
-    let with_second = reported(&mut vm);
-    let grown = with_second.0.saturating_sub(with_first.0);
-    assert!(grown < TOUCHED.0 / 2, "{with_first} and then {with_second}");
+    let with_second = resident_after_reports(&mut vm);
+    let increase = with_second.0.saturating_sub(with_first.0);
+    assert!(increase < TOUCHED.0 / 2, "{with_first} and then {with_second}");
     for dimm in [&first, &second] {
-        removed(&mut vm, dimm, &config);
+        remove(&mut vm, dimm, &config);
     }
     vm.finish().unwrap();
 }
@@ -228,33 +234,33 @@ fn free_memory_is_reported() {
 /// A step of a random test.
 enum Step {
     Add(Dimm),
-    /// The guest refuses to release it, because a frame is pinned.
+    /// The guest refuses to release the DIMM, because a frame is pinned.
     Refuse(Dimm),
     Remove(Dimm),
 }
 
-/// Returns random steps that add and remove this many DIMMs of random sizes. The guest pins a frame
-/// of each third DIMM and refuses the first request for that DIMM. With one node QEMU chooses the
-/// addresses; with two each node has 32 GiB for DIMMs.
+/// Returns random steps that add and remove `dimms` DIMMs of random sizes. The guest pins a frame
+/// of each third DIMM and refuses the first request for its removal. If there is one node, QEMU
+/// chooses the addresses. If there are two nodes, each node has 32 GiB of addresses for DIMMs.
 fn random_steps(dimms: usize, nodes: u32, random: &mut Rng) -> Vec<Step> {
     let mut steps = Vec::new();
-    let mut here: Vec<(Dimm, bool)> = Vec::new();
+    let mut plugged: Vec<(Dimm, bool)> = Vec::new();
     let mut additions = 0;
-    while additions < dimms || !here.is_empty() {
+    while additions < dimms || !plugged.is_empty() {
         let size = Bytes(LMB.0 << random.u32(..5));
         let node = random.u32(..nodes);
-        let used: u64 = here.iter().map(|(dimm, _)| dimm.size.0).sum();
-        let fits = here.len() < SLOTS as usize && used <= Bytes::gib(28).0;
-        let address = (nodes > 1).then(|| place(&here, node, size));
+        let used: u64 = plugged.iter().map(|(dimm, _)| dimm.size.0).sum();
+        let fits = plugged.len() < SLOTS as usize && used <= Bytes::gib(28).0;
+        let address = (nodes > 1).then(|| lowest_free_address(&plugged, node, size));
         let may_add = additions < dimms && fits && address != Some(None);
-        if may_add && (here.is_empty() || random.u8(..5) < 3) {
+        if may_add && (plugged.is_empty() || random.u8(..5) < 3) {
             additions += 1;
             let id = format!("dimm{additions}");
             let dimm = Dimm { id, size, node, address: address.flatten() };
             steps.push(Step::Add(dimm.clone()));
-            here.push((dimm, additions % 3 == 0));
-        } else if !here.is_empty() {
-            let (dimm, pinned) = here.swap_remove(random.usize(..here.len()));
+            plugged.push((dimm, additions % 3 == 0));
+        } else if !plugged.is_empty() {
+            let (dimm, pinned) = plugged.swap_remove(random.usize(..plugged.len()));
             if pinned {
                 steps.push(Step::Refuse(dimm.clone()));
             }
@@ -264,67 +270,67 @@ fn random_steps(dimms: usize, nodes: u32, random: &mut Rng) -> Vec<Step> {
     steps
 }
 
-/// Returns the lowest place for a DIMM in its node's 32 GiB.
-fn place(here: &[(Dimm, bool)], node: u32, size: Bytes) -> Option<u64> {
+/// Returns the lowest free address for a DIMM in the 32 GiB of its node.
+fn lowest_free_address(plugged: &[(Dimm, bool)], node: u32, size: Bytes) -> Option<u64> {
     let start = Bytes::gib(1).0 + u64::from(node) * Bytes::gib(32).0;
-    let ends = (start..start + Bytes::gib(32).0 - size.0).step_by(usize::try_from(LMB.0).unwrap());
-    let is_free = |&at: &u64| {
-        here.iter().all(|(dimm, _)| {
-            let its = dimm.address.unwrap();
-            its + dimm.size.0 <= at || at + size.0 <= its
+    let addresses =
+        (start..start + Bytes::gib(32).0 - size.0).step_by(usize::try_from(LMB.0).unwrap());
+    let is_free = |&address: &u64| {
+        plugged.iter().all(|(dimm, _)| {
+            let other = dimm.address.unwrap();
+            other + dimm.size.0 <= address || address + size.0 <= other
         })
     };
-    ends.into_iter().find(is_free)
+    addresses.into_iter().find(is_free)
 }
 
-/// Adds and removes 100 DIMMs with `HOTMEM_DEEP`, otherwise 3.
+/// Adds and removes 100 DIMMs if the environment variable `HOTMEM_DEEP` is set, and otherwise 3.
 fn add_and_remove_randomly(nodes: u32) {
     let dimms = if env::var_os("HOTMEM_DEEP").is_some() { 100 } else { 3 };
     let seed = env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok());
     let steps = random_steps(dimms, nodes, &mut Rng::with_seed(seed.unwrap_or(1)));
     let requests = u32::try_from(steps.len()).unwrap();
-    let config = Config { nodes, ..config(Bytes::gib(65), requests).with("pin", 3) };
+    let config = Config { nodes, ..config(Bytes::gib(65), requests).with_guest_option("pin", 3) };
     let mut vm = Vm::start(&config).unwrap();
-    ready(&mut vm);
+    wait_until_ready(&mut vm);
     for step in &steps {
         match step {
-            Step::Add(dimm) => drop(added(&mut vm, dimm, &config)),
-            Step::Refuse(dimm) => refused(&mut vm, dimm, &config, PINNED),
-            Step::Remove(dimm) => removed(&mut vm, dimm, &config),
+            Step::Add(dimm) => drop(add(&mut vm, dimm, &config)),
+            Step::Refuse(dimm) => remove_refused(&mut vm, dimm, &config, PINNED),
+            Step::Remove(dimm) => remove(&mut vm, dimm, &config),
         }
     }
-    // The guest checks its patterns and the engine a last time.
+    // At its end the guest checks its patterns and the engine's metadata.
     vm.finish().unwrap();
 }
 
 #[test]
-fn random_dimms_of_one_node() {
+fn random_dimms_of_one_node_are_added_and_removed() {
     add_and_remove_randomly(1);
 }
 
 #[test]
-fn random_dimms_of_two_nodes() {
+fn random_dimms_of_two_nodes_are_added_and_removed() {
     add_and_remove_randomly(2);
 }
 
-/// A DIMM is added to its own node, even between DIMMs of another node.
 #[test]
-fn a_dimm_between_those_of_another_node_is_on_its_own_node() {
+fn a_dimm_between_dimms_of_another_node_is_added_to_its_own_node() {
     let config = config(Bytes::gib(9), 4);
     let config = Config { nodes: 2, ..config };
     let mut vm = Vm::start(&config).unwrap();
-    ready(&mut vm);
+    wait_until_ready(&mut vm);
     let at = |id: &str, gib: u64, node| Dimm {
         node,
         address: Some(Bytes::gib(gib).0),
         ..Dimm::new(id, Bytes::gib(1))
     };
-    added(&mut vm, &at("below", 1, 0), &config);
-    added(&mut vm, &at("above", 3, 0), &config);
+    add(&mut vm, &at("below", 1, 0), &config);
+    add(&mut vm, &at("above", 3, 0), &config);
     let between = at("between", 2, 1);
-    let done = vm.plug(&between).unwrap();
-    assert_eq!((done.lmbs, done.misplaced, &done.why), (4, 0, &None));
-    assert_eq!(done.nodes[..2], [Bytes::mib(2560).0, Bytes::mib(1536).0]);
-    removed(&mut vm, &between, &config);
+    let end = vm.plug(&between).unwrap();
+    assert_eq!((end.lmbs, end.misplaced, &end.why), (4, 0, &None));
+    assert_eq!(end.nodes[..2], [Bytes::mib(2560).0, Bytes::mib(1536).0]);
+    remove(&mut vm, &between, &config);
     vm.finish().unwrap();
 }

@@ -1,32 +1,33 @@
-//! Tests on QEMU's pseries machine. Some read the machine's device tree into a hosted partition and
-//! add and remove its memory; others run the guest.
+//! Tests on QEMU's pseries machine. The tests in this file read the machine's device tree into a
+//! hosted partition, and add and remove the partition's memory. The tests in `guest` run the guest.
 
 mod firmware;
 mod guest;
 
 use hotmem::{Budget, Bytes, MemoryBlockState, OnlineType};
 use hotmem_dlpar::{
-    Change, DynamicMemory, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED, LmbSet, LmbSize,
-    Progress, Request, Tree, Version, Which,
+    Change, DynamicMemory, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED, LmbSelection, LmbSet,
+    LmbSize, Progress, Request, Tree, Version,
 };
-use hotmem_lab::dlpar::{Description, Partition, Parts};
+use hotmem_lab::dlpar::{Description, Partition, PartitionStorage};
 use std::ops::Range;
 
 const LMB: Bytes = Bytes::mib(256);
 
-/// A machine, and what its device tree must describe.
+/// The arguments of a machine, and the LMBs that its device tree must describe.
 struct Shape {
     args: &'static [&'static str],
-    /// The number of all LMBs.
+    /// The number of LMBs in the property.
     lmbs: u32,
-    /// The number of LMBs that are never added or removed: boot memory up to a whole GiB.
-    fixed: u32,
-    /// Positions of the LMBs that are assigned at boot and can be removed, and their node.
+    /// The number of LMBs that are never added or removed. These contain boot memory, rounded up to
+    /// whole GiB.
+    reserved: u32,
+    /// Ranges of LMBs that are assigned at boot and can be removed, and the node of each range.
     assigned: &'static [(Range<u64>, u32)],
 }
 
 const SHAPES: [Shape; 4] = [
-    Shape { args: &["-m", "1G,slots=4,maxmem=4G"], lmbs: 16, fixed: 4, assigned: &[] },
+    Shape { args: &["-m", "1G,slots=4,maxmem=4G"], lmbs: 16, reserved: 4, assigned: &[] },
     Shape {
         args: &[
             "-m",
@@ -43,7 +44,7 @@ const SHAPES: [Shape; 4] = [
             "node,nodeid=1,memdev=b,cpus=1",
         ],
         lmbs: 132,
-        fixed: 4,
+        reserved: 4,
         assigned: &[],
     },
     Shape {
@@ -56,7 +57,7 @@ const SHAPES: [Shape; 4] = [
             "pc-dimm,memdev=a",
         ],
         lmbs: 34,
-        fixed: 4,
+        reserved: 4,
         assigned: &[(4..8, 0)],
     },
     Shape {
@@ -87,28 +88,28 @@ const SHAPES: [Shape; 4] = [
             "pc-dimm,memdev=e,node=1,addr=0x100000000",
         ],
         lmbs: 64,
-        fixed: 4,
+        reserved: 4,
         assigned: &[(4..6, 1), (6..7, 0), (16..19, 1)],
     },
 ];
 
 #[test]
-fn one_node_is_described() {
+fn lmbs_of_one_node_are_read_added_and_removed() {
     check(&SHAPES[0]);
 }
 
 #[test]
-fn two_nodes_are_described() {
+fn lmbs_of_two_nodes_are_read_added_and_removed() {
     check(&SHAPES[1]);
 }
 
 #[test]
-fn memory_that_is_assigned_at_boot_can_be_removed() {
+fn lmbs_that_are_assigned_at_boot_can_be_removed() {
     check(&SHAPES[2]);
 }
 
 #[test]
-fn memory_of_two_nodes_that_is_assigned_at_boot_can_be_removed() {
+fn lmbs_of_two_nodes_that_are_assigned_at_boot_can_be_removed() {
     check(&SHAPES[3]);
 }
 
@@ -120,7 +121,7 @@ fn check(shape: &Shape) {
 
 fn check_version(shape: &Shape, version: Version) {
     let blob = firmware::device_tree(version, shape.args);
-    let description = Description::of_tree(&blob).unwrap();
+    let description = Description::from_tree(&blob).unwrap();
     let words = words(&blob);
     let tree = Tree::parse(&words).unwrap();
     assert_eq!(tree.memory.version(), version);
@@ -128,47 +129,51 @@ fn check_version(shape: &Shape, version: Version) {
     assert_eq!(tree.memory.lmbs(), shape.lmbs);
     assert!(tree.numa.primary_domain.is_some());
 
-    let mut parts = Parts::new(description).unwrap();
-    let mut partition = parts.start(OnlineType::Movable).unwrap();
-    let fixed = FLAG_RESERVED | FLAG_DRC_INVALID;
+    let mut storage = PartitionStorage::new(description).unwrap();
+    let mut partition = storage.start(OnlineType::Movable).unwrap();
+    let reserved_flags = FLAG_RESERVED | FLAG_DRC_INVALID;
     for (nth, lmb) in (0..).zip(partition.table().lmbs()) {
         assert_eq!(lmb.range.start().phys_addr(), nth * LMB.0);
-        let stays = nth < u64::from(shape.fixed);
-        assert_eq!(lmb.flags & fixed, if stays { fixed } else { 0 }, "LMB {nth}");
+        let is_reserved = nth < u64::from(shape.reserved);
+        let expected = if is_reserved { reserved_flags } else { 0 };
+        assert_eq!(lmb.flags & reserved_flags, expected, "LMB {nth}");
     }
-    let at_boot: Vec<_> = shape.assigned.iter().cloned().flat_map(each).collect();
+    let at_boot: Vec<_> = shape.assigned.iter().cloned().flat_map(with_node).collect();
     assert_eq!(assigned(&partition), at_boot);
-    let as_read = sets(version, tree.memory.value());
-    assert_eq!(sets(version, &written(&partition)), as_read);
+    let sets_of_tree = sets(version, tree.memory.value());
+    assert_eq!(sets(version, &written(&partition)), sets_of_tree);
 
     let before: Vec<_> = partition.table().lmbs().collect();
-    let that_can_go = shape.lmbs - shape.fixed;
-    let absent = that_can_go - u32::try_from(at_boot.len()).unwrap();
+    let removable = shape.lmbs - shape.reserved;
+    let absent = removable - u32::try_from(at_boot.len()).unwrap();
     change(&mut partition, Change::Add, absent);
-    let all: Vec<u64> = (shape.fixed.into()..shape.lmbs.into()).collect();
-    assert_eq!(assigned(&partition).into_iter().map(|(nth, _)| nth).collect::<Vec<_>>(), all);
+    let all_removable: Vec<u64> = (shape.reserved.into()..shape.lmbs.into()).collect();
+    assert_eq!(
+        assigned(&partition).into_iter().map(|(nth, _)| nth).collect::<Vec<_>>(),
+        all_removable
+    );
     assert_eq!(partition.hypervisor.property(), written(&partition));
 
-    change(&mut partition, Change::Remove, that_can_go);
+    change(&mut partition, Change::Remove, removable);
     assert_eq!(assigned(&partition), []);
     assert_eq!(partition.hypervisor.property(), written(&partition));
-    // All other fields are unchanged.
-    for (was, lmb) in before.into_iter().zip(partition.table().lmbs()) {
-        let flags = if lmb.drc_index.is_some() { was.flags & !FLAG_ASSIGNED } else { was.flags };
-        assert_eq!((lmb.drc_index, lmb.flags, lmb.node), (was.drc_index, flags, was.node));
+    // All fields except the flag are unchanged.
+    for (old, lmb) in before.into_iter().zip(partition.table().lmbs()) {
+        let flags = if lmb.drc_index.is_some() { old.flags & !FLAG_ASSIGNED } else { old.flags };
+        assert_eq!((lmb.drc_index, lmb.flags, lmb.node), (old.drc_index, flags, old.node));
     }
 
-    let too_many = poll(&mut partition, Change::Add, that_can_go + 1);
-    assert!(matches!(too_many, Progress::Ready(Err(_))), "{too_many:?}");
+    let result = carry_out(&mut partition, Change::Add, removable + 1);
+    assert!(matches!(result, Progress::Ready(Err(_))), "{result:?}");
     assert_eq!(assigned(&partition), []);
 }
 
-fn each((lmbs, node): (Range<u64>, u32)) -> impl Iterator<Item = (u64, u32)> {
+fn with_node((lmbs, node): (Range<u64>, u32)) -> impl Iterator<Item = (u64, u32)> {
     lmbs.map(move |nth| (nth, node))
 }
 
-/// Returns the removable LMBs that are assigned, each with its node, and checks that the engine has
-/// them online on that node.
+/// Returns the removable LMBs that are assigned, each with its node. Checks that exactly these LMBs
+/// are online, on these nodes.
 fn assigned(partition: &Partition<'_>) -> Vec<(u64, u32)> {
     let mut assigned = Vec::new();
     for (nth, lmb) in (0..).zip(partition.table().lmbs()) {
@@ -176,9 +181,9 @@ fn assigned(partition: &Partition<'_>) -> Vec<(u64, u32)> {
             .hotplug
             .memory_blocks(LMB.frames())
             .find(|block| block.range == lmb.range && block.state == MemoryBlockState::Online);
-        let has = lmb.flags & FLAG_ASSIGNED != 0 && lmb.flags & FLAG_RESERVED == 0;
-        if has {
-            let node = online.expect("it is online").node.0;
+        let is_assigned = lmb.flags & FLAG_ASSIGNED != 0 && lmb.flags & FLAG_RESERVED == 0;
+        if is_assigned {
+            let node = online.expect("an assigned LMB is offline").node.0;
             assert_eq!(node, lmb.node.0, "LMB {nth}");
             assigned.push((nth, node));
         } else if lmb.flags & FLAG_RESERVED == 0 {
@@ -191,7 +196,7 @@ fn assigned(partition: &Partition<'_>) -> Vec<(u64, u32)> {
 }
 
 fn change(partition: &mut Partition<'_>, change: Change, lmbs: u32) {
-    match poll(partition, change, lmbs) {
+    match carry_out(partition, change, lmbs) {
         Progress::Ready(Ok(summary)) => {
             assert_eq!((summary.lmbs, summary.skipped, summary.misplaced), (lmbs, 0, 0));
         }
@@ -199,8 +204,8 @@ fn change(partition: &mut Partition<'_>, change: Change, lmbs: u32) {
     }
 }
 
-fn poll(partition: &mut Partition<'_>, change: Change, lmbs: u32) -> Progress {
-    let request = Request::new(change, Which::Count(lmbs)).online_as(OnlineType::Movable);
+fn carry_out(partition: &mut Partition<'_>, change: Change, lmbs: u32) -> Progress {
+    let request = Request::new(change, LmbSelection::Count(lmbs)).online_as(OnlineType::Movable);
     let (dlpar, mut machine) = partition.machine();
     if let Err(error) = dlpar.begin(request) {
         return Progress::Ready(Err(error.into()));
@@ -213,7 +218,7 @@ fn poll(partition: &mut Partition<'_>, change: Change, lmbs: u32) -> Progress {
     }
 }
 
-/// Returns the property as the partition would write it back.
+/// Returns the property that the partition's table writes.
 fn written(partition: &Partition<'_>) -> Vec<u8> {
     let property = partition.table().dynamic_memory();
     let mut value = vec![0; property.len()];
@@ -226,7 +231,7 @@ fn sets(version: Version, property: &[u8]) -> Vec<LmbSet> {
     DynamicMemory::parse(version, property, size).unwrap().sets().collect()
 }
 
-/// Copies a tree to words, which are aligned.
+/// Copies a device tree to words, because the parser needs aligned words.
 fn words(blob: &[u8]) -> Vec<u64> {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];

@@ -1,20 +1,20 @@
-//! Tests that wrong options are reported, by the guest or by QEMU.
+//! Tests that the guest or QEMU reports invalid options.
 
 use crate::support::{config, start};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Vm};
 
-/// Starts a machine that must fail to start, and returns the error.
-fn refused(config: &Config) -> Error {
+/// Starts a machine that must fail, and returns the error.
+fn error_of(config: &Config) -> Error {
     let end =
-        Vm::start(config).and_then(|mut vm| vm.wait("event that never comes", |_| None::<()>));
+        Vm::start(config).and_then(|mut vm| vm.wait("event that does not occur", |_| None::<()>));
     end.unwrap_err()
 }
 
 #[test]
-fn a_misspelt_key_fails_the_guest() {
+fn an_invalid_key_or_value_fails_the_guest_and_is_named() {
     for (key, value) in [("tuch", "1G"), ("touch", "much"), ("exit", "now"), ("watchdog", "0")] {
-        match refused(&config(Bytes::gib(1)).with(key, value)) {
+        match error_of(&config(Bytes::gib(1)).with_guest_option(key, value)) {
             Error::BailOut(why) => assert!(why.contains(key), "{why}"),
             Error::Failed(Some(point)) => assert!(point.contains(key), "{point}"),
             other => panic!("{other}"),
@@ -23,18 +23,18 @@ fn a_misspelt_key_fails_the_guest() {
 }
 
 #[test]
-fn qemus_error_message_is_passed_on() {
+fn the_error_has_the_message_of_qemu() {
     let no_kernel = Config { kernel: "/nowhere/kernel".into(), ..config(Bytes::gib(1)) };
-    let complaint = refused(&no_kernel).to_string();
-    assert!(complaint.contains("/nowhere/kernel"), "{complaint}");
+    let message = error_of(&no_kernel).to_string();
+    assert!(message.contains("/nowhere/kernel"), "{message}");
 
-    let odd_block = Config { block_size: Bytes::mib(3), ..config(Bytes::gib(1)) };
-    let complaint = refused(&odd_block).to_string();
-    assert!(complaint.contains("block-size"), "{complaint}");
+    let invalid_block = Config { block_size: Bytes::mib(3), ..config(Bytes::gib(1)) };
+    let message = error_of(&invalid_block).to_string();
+    assert!(message.contains("block-size"), "{message}");
 }
 
 #[test]
-fn a_target_that_is_no_multiple_of_the_block_is_refused_by_qemu() {
+fn qemu_refuses_a_target_that_is_not_a_multiple_of_the_block_size() {
     let mut vm = start(&config(Bytes::gib(1)));
     let refusal = vm.request(Bytes(4096)).unwrap_err();
     assert!(matches!(refusal, Error::Refused { .. }), "{refusal}");
@@ -42,8 +42,8 @@ fn a_target_that_is_no_multiple_of_the_block_is_refused_by_qemu() {
 }
 
 #[test]
-fn a_guests_reason_for_giving_up_is_reported_even_if_the_monitor_fails_first() {
-    let mut vm = Vm::start(&config(Bytes::gib(1)).with("tuch", "1G")).unwrap();
+fn the_error_has_the_guests_reason_even_if_the_monitor_fails_first() {
+    let mut vm = Vm::start(&config(Bytes::gib(1)).with_guest_option("tuch", "1G")).unwrap();
     let end = loop {
         if let Err(end) = vm.device_size() {
             break end;
@@ -53,10 +53,10 @@ fn a_guests_reason_for_giving_up_is_reported_even_if_the_monitor_fails_first() {
 }
 
 #[test]
-fn a_request_to_an_ended_machine_fails_at_the_next_call() {
+fn the_call_after_a_request_to_an_ended_machine_fails() {
     let mut vm = Vm::start(&config(Bytes::gib(1))).unwrap();
-    // QEMU may end before it answers.
-    let _ = vm.ask_monitor("quit");
+    // QEMU may end before it answers the command.
+    let _ = vm.query_monitor("quit");
     while vm.device_size().is_ok() {}
     vm.request(Bytes::gib(1)).unwrap();
     let end = vm.finish().unwrap_err();

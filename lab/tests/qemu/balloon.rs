@@ -1,4 +1,4 @@
-//! Tests of the balloon device: free-page reporting, inflating and deflating.
+//! Tests of the balloon device: free page reporting, inflation, deflation and statistics.
 
 use crate::support::{config, wait_for};
 use hotmem::Bytes;
@@ -15,7 +15,7 @@ pub(crate) fn freed(event: &Event) -> Option<u64> {
     }
 }
 
-fn reported(event: &Event) -> Option<u64> {
+pub(crate) fn reported(event: &Event) -> Option<u64> {
     match *event {
         Event::Reported { bytes, .. } => Some(bytes),
         _ => None,
@@ -41,7 +41,7 @@ pub(crate) fn touched(event: &Event) -> Option<u64> {
     }
 }
 
-/// Returns the balloon's target and its size.
+/// Returns the target and the size of the balloon.
 fn inflated(event: &Event) -> Option<(u64, u64)> {
     match *event {
         Event::Inflated { target, held } => Some((target, held)),
@@ -49,53 +49,55 @@ fn inflated(event: &Event) -> Option<(u64, u64)> {
     }
 }
 
-/// Waits until the guest reports that this reason keeps the balloon below its target. Other
-/// reasons, such as a slow host, are skipped.
-fn wait_until_kept_from_inflating(vm: &mut Vm, reason: &str) {
-    let kept = |event: &Event| match event {
+/// Waits until the guest reports that the balloon cannot reach its target for `reason`. Reports of
+/// other reasons, such as a slow host, are skipped.
+fn wait_for_inflation_pending(vm: &mut Vm, reason: &str) {
+    let has_reason = |event: &Event| match event {
         Event::InflationPending { why, .. } => (why == reason).then_some(()),
         _ => None,
     };
-    vm.wait(reason, kept).unwrap();
+    vm.wait(reason, has_reason).unwrap();
 }
 
-/// Returns the memory that the balloon leaves to the guest, in MiB, as QEMU reports it.
-fn left_by_balloon(vm: &mut Vm) -> u64 {
-    let says = vm.ask_monitor("info balloon").unwrap();
-    let left = says.trim().strip_prefix("balloon: actual=").and_then(|left| left.parse().ok());
-    left.unwrap_or_else(|| panic!("{says}"))
+/// Returns the size of the guest's memory outside the balloon, in MiB, as QEMU reports it.
+fn guest_mib(vm: &mut Vm) -> u64 {
+    let output = vm.query_monitor("info balloon").unwrap();
+    let mib = output.trim().strip_prefix("balloon: actual=").and_then(|mib| mib.parse().ok());
+    mib.unwrap_or_else(|| panic!("{output}"))
 }
 
-/// Waits until the resident memory of the guest's QEMU is less than this.
-pub(crate) fn shrinks_to(vm: &Vm, most: Bytes) {
-    let holds_less = || resident::proportional(vm.pid()).expect("QEMU runs") < most;
-    wait_for(&format!("less than {most} held"), || holds_less().then_some(()));
+/// Waits until the resident memory of QEMU is less than `limit`.
+pub(crate) fn wait_until_resident_below(vm: &Vm, limit: Bytes) {
+    let is_below = || resident::proportional(vm.pid()).expect("QEMU has ended") < limit;
+    wait_for(&format!("less than {limit} resident"), || is_below().then_some(()));
 }
 
 #[test]
 fn freed_memory_is_reported_without_a_request() {
-    let config = config(Bytes::ZERO).with("work", "256M").with("hold", "off");
+    let config =
+        config(Bytes::ZERO).with_guest_option("work", "256M").with_guest_option("hold", "off");
     let boot_memory = Bytes::mib(512);
     let balloon = Balloon::Reports;
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
-    // QEMU offers statistics, and hints are off here. The numbers of the queues have no gaps.
+    // QEMU's device has a queue for statistics and none for hints. Queues are numbered without
+    // gaps.
     assert_eq!(vm.wait("balloon", reports_queue).unwrap().0, Some(3));
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(256).0);
     vm.wait("reports", reported).unwrap();
-    shrinks_to(&vm, Bytes::mib(150));
+    wait_until_resident_below(&vm, Bytes::mib(150));
 }
 
 #[test]
-fn the_balloon_reports_total_and_free_memory() {
+fn the_statistics_have_total_and_free_memory() {
     let (boot_memory, balloon) = (Bytes::mib(256), Balloon::Plain);
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config(Bytes::ZERO) }).unwrap();
     vm.wait("balloon", reports_queue).unwrap();
     let path = "/machine/peripheral/balloon0";
     vm.monitor_line(&format!("qom-set {path} guest-stats-polling-interval 1")).unwrap();
     let (total, free) = wait_for("statistics", || {
-        let says = vm.ask_monitor(&format!("qom-get {path} guest-stats")).unwrap();
+        let output = vm.query_monitor(&format!("qom-get {path} guest-stats")).unwrap();
         let value = |name: &str| -> Option<u64> {
-            let (_, rest) = says.split_once(&format!("\"{name}\": "))?;
+            let (_, rest) = output.split_once(&format!("\"{name}\": "))?;
             rest.split([',', '}', '\r', '\n']).next()?.trim().parse().ok()
         };
         // QEMU shows a value with all bits set until the guest has sent the statistic.
@@ -107,18 +109,21 @@ fn the_balloon_reports_total_and_free_memory() {
 }
 
 #[test]
-fn memory_in_use_by_another_cpu_is_never_reported() {
-    // The other CPU's frames hold patterns, which a wrong report would destroy.
+fn memory_in_use_by_another_cpu_is_not_reported() {
+    // The other CPU's frames have patterns, which the report of a used frame would destroy.
     let config = Config { cpus: 2, ..config(Bytes::gib(1)) };
-    let config = config.touching(Bytes::mib(256)).with("hold", "off").with("churn", "on");
-    let config = config.with("exit", "resizes:7");
+    let config = config
+        .with_touched_memory(Bytes::mib(256))
+        .with_guest_option("hold", "off")
+        .with_guest_option("churn", "on");
+    let config = config.with_guest_option("exit", "resizes:7");
     let balloon = Balloon::Reports;
     let mut vm = Vm::start(&Config { balloon, ..config }).unwrap();
     vm.wait("balloon", reports_queue).unwrap();
     for _ in 0..3 {
         vm.resize(Bytes::gib(1)).unwrap();
         assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(256).0);
-        shrinks_to(&vm, Bytes::mib(220));
+        wait_until_resident_below(&vm, Bytes::mib(220));
         vm.resize(Bytes::mib(512)).unwrap();
     }
     vm.request(Bytes::ZERO).unwrap();
@@ -126,24 +131,29 @@ fn memory_in_use_by_another_cpu_is_never_reported() {
 }
 
 #[test]
-fn memory_stays_filled_and_qemu_discards_only_zeros() {
+fn reported_memory_stays_filled_and_is_discarded_only_if_filled_with_zeros() {
     for (poison, discards) in [(0, true), (0xaaaa_aaaa_u32, false)] {
-        let config = config(Bytes::ZERO).with("poison", poison).with("churn", "on");
-        let config = config.with("work", "100M").with("work_at", "inflated").with("hold", "off");
+        let config = config(Bytes::ZERO)
+            .with_guest_option("poison", poison)
+            .with_guest_option("churn", "on");
+        let config = config
+            .with_guest_option("work", "100M")
+            .with_guest_option("work_at", "inflated")
+            .with_guest_option("hold", "off");
         let (boot_memory, balloon) = (Bytes::mib(256), Balloon::Reports);
         let mut vm = Vm::start(&Config { cpus: 2, boot_memory, balloon, ..config }).unwrap();
         let ((), _) = vm.wait("poison", has_poison).unwrap();
         vm.wait("reports", reported).unwrap();
         if discards {
-            shrinks_to(&vm, Bytes::mib(120));
+            wait_until_resident_below(&vm, Bytes::mib(120));
         } else {
-            // QEMU took the reports and discarded nothing.
+            // QEMU acknowledged the reports and discarded nothing.
             assert!(resident::proportional(vm.pid()).unwrap() > Bytes::mib(250));
         }
-        // The guest fills frames that leave the balloon before it allocates them.
-        for left in [200, 256] {
-            vm.monitor_line(&format!("balloon {left}")).unwrap();
-            let taken = Bytes::mib(256 - left).0;
+        // The guest fills frames from the balloon before it allocates them.
+        for mib in [200, 256] {
+            vm.monitor_line(&format!("balloon {mib}")).unwrap();
+            let taken = Bytes::mib(256 - mib).0;
             assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
         }
         assert_eq!(vm.wait("work", freed).unwrap().0, Bytes::mib(100).0);
@@ -152,10 +162,11 @@ fn memory_stays_filled_and_qemu_discards_only_zeros() {
 
 #[test]
 fn without_reports_no_memory_is_returned_to_the_host() {
-    // The device does not offer reporting, or the guest does not use it.
+    // Either the device has no free page reporting, or the guest does not use it.
     for (balloon, reports) in [(Balloon::Plain, "on"), (Balloon::Reports, "off")] {
-        let config = config(Bytes::ZERO).with("work", "256M").with("hold", "off");
-        let config = config.with("reports", reports);
+        let config =
+            config(Bytes::ZERO).with_guest_option("work", "256M").with_guest_option("hold", "off");
+        let config = config.with_guest_option("reports", reports);
         let boot_memory = Bytes::mib(512);
         let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
         vm.wait("end of the work", freed).unwrap();
@@ -165,21 +176,21 @@ fn without_reports_no_memory_is_returned_to_the_host() {
 }
 
 #[test]
-fn plugged_memory_is_reported_and_unplugged_during_a_report() {
+fn plugged_memory_is_reported_and_unplugged_while_it_is_reported() {
     let size = Bytes::gib(4);
-    let config = config(size).touching(Bytes::mib(512)).with("hold", "off");
-    let config = config.with("exit", "resizes:6");
+    let config = config(size).with_touched_memory(Bytes::mib(512)).with_guest_option("hold", "off");
+    let config = config.with_guest_option("exit", "resizes:6");
     let balloon = Balloon::Reports;
     let mut vm = Vm::start(&Config { balloon, ..config }).unwrap();
     let device = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
     vm.wait("device", device).unwrap();
-    // The first time, nothing is unplugged during a report.
+    // First, memory is unplugged after all reports.
     vm.resize(size).unwrap();
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(512).0);
     vm.wait("reports", reported).unwrap();
-    shrinks_to(&vm, Bytes::mib(250));
+    wait_until_resident_below(&vm, Bytes::mib(250));
     vm.resize(Bytes::ZERO).unwrap();
-    // Then memory is unplugged shortly before and shortly after it is reported.
+    // Then memory is unplugged shortly before, and shortly after, the guest starts to report it.
     for pause in [100, 480] {
         vm.resize(size).unwrap();
         vm.wait("end of the work", freed).unwrap();
@@ -193,22 +204,22 @@ fn plugged_memory_is_reported_and_unplugged_during_a_report() {
 }
 
 #[test]
-fn the_balloon_grows_and_shrinks_and_keeps_the_guests_free_memory() {
-    let config = config(Bytes::gib(1)).with("exit", "size:2M");
+fn the_balloon_inflates_and_deflates_and_leaves_a_minimum_of_free_memory() {
+    let config = config(Bytes::gib(1)).with_guest_option("exit", "size:2M");
     let (boot_memory, balloon) = (Bytes::gib(1), Balloon::Everything);
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
     assert_eq!(vm.wait("balloon", reports_queue).unwrap().0, Some(4));
-    // This is more than the guest can spare. The argument of QEMU's command is what is left to the
-    // guest.
+    // The argument of QEMU's command is the size of the guest's memory outside the balloon. The
+    // guest needs more than 1 MiB.
     vm.monitor_line("balloon 1").unwrap();
-    wait_until_kept_from_inflating(&mut vm, "the guest keeps its floor of free memory");
-    for left in [512, 300, 1000, 1024, 300] {
-        vm.monitor_line(&format!("balloon {left}")).unwrap();
-        let taken = Bytes::mib(1024 - left).0;
+    wait_for_inflation_pending(&mut vm, "the guest has no free memory above its minimum");
+    for mib in [512, 300, 1000, 1024, 300] {
+        vm.monitor_line(&format!("balloon {mib}")).unwrap();
+        let taken = Bytes::mib(1024 - mib).0;
         assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
-        assert_eq!(left_by_balloon(&mut vm), left);
+        assert_eq!(guest_mib(&mut vm), mib);
     }
-    // Memory of the device that is in the balloon can still be unplugged.
+    // Memory of the virtio-mem device can be unplugged while it is in the balloon.
     vm.resize(Bytes::gib(1)).unwrap();
     vm.monitor_line("balloon 1024").unwrap();
     vm.wait("balloon", inflated).unwrap();
@@ -219,11 +230,13 @@ fn the_balloon_grows_and_shrinks_and_keeps_the_guests_free_memory() {
     vm.finish().unwrap();
 }
 
-/// Returns a guest of 512 MiB that a balloon leaves 128 MiB, and that then needs 300 MiB for work.
-/// `hold` says whether it keeps them at the end.
+/// Returns a guest of 512 MiB. The balloon takes 384 MiB, and then the guest needs 300 MiB for its
+/// work. If `hold` is `on`, the guest does not free this memory.
 fn short_of_memory(balloon: Balloon, hold: &str) -> Vm {
-    let config = config(Bytes::ZERO).with("work", "300M").with("work_at", "inflated");
-    let config = config.with("hold", hold).with("interrupts", "poll");
+    let config = config(Bytes::ZERO)
+        .with_guest_option("work", "300M")
+        .with_guest_option("work_at", "inflated");
+    let config = config.with_guest_option("hold", hold).with_guest_option("interrupts", "poll");
     let boot_memory = Bytes::mib(512);
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
     vm.monitor_line("balloon 128").unwrap();
@@ -233,26 +246,26 @@ fn short_of_memory(balloon: Balloon, hold: &str) -> Vm {
 }
 
 #[test]
-fn a_guest_that_runs_out_deflates_the_balloon_by_what_it_needs() {
+fn a_guest_without_free_memory_deflates_the_balloon_by_the_needed_size() {
     for hold in ["on", "off"] {
-        takes_back_what_it_needs(hold);
+        deflate_by_needed_size(hold);
     }
 }
 
-fn takes_back_what_it_needs(hold: &str) {
+fn deflate_by_needed_size(hold: &str) {
     let mut vm = short_of_memory(Balloon::Everything, hold);
-    wait_until_kept_from_inflating(&mut vm, "the guest needs the memory");
+    wait_for_inflation_pending(&mut vm, "the guest needs the memory");
     assert_eq!(vm.wait("work", touched).unwrap().0, Bytes::mib(300).0);
     if hold == "on" {
-        let left = left_by_balloon(&mut vm);
-        assert!((300..350).contains(&left), "{left} MiB");
+        let mib = guest_mib(&mut vm);
+        assert!((300..350).contains(&mib), "{mib} MiB");
         return;
     }
     // The balloon inflates again when the guest has freed the memory.
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(300).0);
     let taken = Bytes::mib(384).0;
     assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
-    assert_eq!(left_by_balloon(&mut vm), 128);
+    assert_eq!(guest_mib(&mut vm), 128);
 }
 
 #[test]
@@ -260,5 +273,5 @@ fn a_guest_that_may_not_deflate_the_balloon_uses_the_remaining_memory() {
     let mut vm = short_of_memory(Balloon::Reports, "off");
     let (bytes, _) = vm.wait("work", touched).unwrap();
     assert!((Bytes::mib(100).0..Bytes::mib(128).0).contains(&bytes), "{bytes}");
-    assert_eq!(left_by_balloon(&mut vm), 128);
+    assert_eq!(guest_mib(&mut vm), 128);
 }

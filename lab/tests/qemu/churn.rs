@@ -6,28 +6,34 @@ use hotmem_lab::qemu::Config;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 #[test]
-fn no_frame_is_lost_or_shared_by_four_cpus() {
+fn four_cpus_lose_and_share_no_frame_while_memory_is_resized() {
     let (block, blocks) = (Bytes::mib(2), 1024);
     let config = Config { cpus: 4, ..config(Bytes(block.0 * blocks)) };
-    let config = config.touching(Bytes::mib(32)).with("churn", "on").with("heap", "2M");
-    let config = config.with("exit", "size:2M");
+    let config = config
+        .with_touched_memory(Bytes::mib(32))
+        .with_guest_option("churn", "on")
+        .with_guest_option("heap", "2M");
+    let config = config.with_guest_option("exit", "size:2M");
     let mut vm = start(&config);
     let mut random = SmallRng::seed_from_u64(0x4370_7573);
     let resizes = if std::env::var_os("HOTMEM_DEEP").is_some() { 1000 } else { 60 };
     for _ in 0..resizes {
         vm.resize_checked(Bytes(block.0 * random.random_range(2..=blocks)));
     }
-    // A lost frame would keep its block from being unplugged.
+    // All memory can be unplugged only if no frame is lost.
     vm.resize_checked(Bytes::ZERO);
     vm.finish(block);
 }
 
 #[test]
-fn nmis_allocate_and_free_in_the_middle_of_allocations_and_frees() {
+fn nmis_allocate_and_free_while_they_interrupt_allocations_and_frees() {
     let (block, blocks) = (Bytes::mib(2), 512);
     let config = Config { cpus: 4, ..config(Bytes(block.0 * blocks)) };
-    let config = config.touching(Bytes::mib(32)).with("churn", "on").with("nmis", "on");
-    let mut vm = start(&config.with("exit", "size:2M"));
+    let config = config
+        .with_touched_memory(Bytes::mib(32))
+        .with_guest_option("churn", "on")
+        .with_guest_option("nmis", "on");
+    let mut vm = start(&config.with_guest_option("exit", "size:2M"));
     let mut random = SmallRng::seed_from_u64(0x004e_4d49);
     let resizes = if std::env::var_os("HOTMEM_DEEP").is_some() { 300 } else { 12 };
     for _ in 0..resizes {

@@ -1,4 +1,4 @@
-//! Tests of the `hotmem` commands that start machines.
+//! Tests of the `hotmem` commands that start virtual machines.
 
 use crate::support::wait_for;
 use std::{
@@ -17,7 +17,7 @@ fn stdout(output: &Output) -> String {
 }
 
 #[test]
-fn vm_prints_its_table_and_nothing_else_into_a_pipe() {
+fn vm_prints_only_its_table_to_a_pipe() {
     let args = ["vm", "--plug", "4G", "--touch", "64M", "--unplug", "--replug"];
     hotmem_lab::qemu::image::find(None).unwrap();
     let output = hotmem(&args).output().unwrap();
@@ -45,11 +45,11 @@ fn vm_plots_the_guests_resident_memory() {
         assert!(stdout.contains(word), "no `{word}` in\n{stdout}");
     }
     let refused = hotmem(&["vm", "--plug", "1G", "--balloon"]).output().unwrap();
-    assert!(!refused.status.success(), "there is nothing to give back");
+    assert!(!refused.status.success(), "--balloon without --touch succeeded");
 }
 
 #[test]
-fn memory_that_is_faulted_in_again_was_reported_before() {
+fn bench_reporting_counts_reported_and_refaulted_memory() {
     let file = std::env::temp_dir().join(format!("hotmem-faults-{}.json", std::process::id()));
     let mut bench = hotmem(&["bench", "reporting", "--cases", "page_fault", "--no-instructions"]);
     let bench = bench.args(["--machines", "guest", "--boots", "1", "--threads", "3"]);
@@ -63,26 +63,26 @@ fn memory_that_is_faulted_in_again_was_reported_before() {
         let found = records.iter().find(|r| r["subject"] == subject && r["metric"] == metric);
         found.unwrap_or_else(|| panic!("no {metric} of {subject}"))["median"].as_f64().unwrap()
     };
-    // Three threads use 128 MiB each.
+    // Three threads use 128 MiB each, which is 384 MiB.
     assert!(of("hotmem", "refaulted") > 384.0 && of("hotmem", "reported") > 384.0, "{text}");
     assert_eq!(of("hotmem-no-reports", "reported"), 0.0);
     assert!(of("hotmem", "rate") > 0.0 && of("hotmem-no-reports", "rate") > 0.0);
 }
 
 #[test]
-fn packing_measures_the_resident_memory_of_guests() {
-    // The limits, in seconds, for a guest to give its memory back. The first is enough on most
+fn bench_packing_measures_the_resident_memory_of_guests() {
+    // The time limits, in seconds, for a guest to report its memory. The first suffices on most
     // hosts.
-    let enough = ["2", "10", "60", "60"].into_iter().any(|limit| {
+    let has_returned = ["2", "10", "60", "60"].into_iter().any(|limit| {
         let residual = residuals(limit);
         assert!(residual("hotmem-no-reports") > 128.0);
         residual("hotmem") < 100.0
     });
-    assert!(enough, "a guest keeps what it freed");
+    assert!(has_returned, "the host still has memory that a guest has freed");
 }
 
-/// Returns the resident memory of the guests, by subject, in MiB, when it no longer shrinks or at
-/// the limit.
+/// Runs the bench with a time limit. Returns a function from a subject to the resident memory of
+/// its guests in MiB, after it has stopped shrinking or at the limit.
 fn residuals(limit: &str) -> impl Fn(&str) -> f64 {
     let file = std::env::temp_dir().join(format!("hotmem-packing-{}.json", std::process::id()));
     let sizes = ["--host", "800M", "--guest", "384M", "--touch", "128M..160M"];
@@ -94,13 +94,14 @@ fn residuals(limit: &str) -> impl Fn(&str) -> f64 {
     std::fs::remove_file(&file).unwrap();
     let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
     move |subject| {
-        let is_it = |r: &&serde_json::Value| r["subject"] == subject && r["metric"] == "residual";
-        records.iter().find(is_it).unwrap()["median"].as_f64().unwrap()
+        let is_searched =
+            |r: &&serde_json::Value| r["subject"] == subject && r["metric"] == "residual";
+        records.iter().find(is_searched).unwrap()["median"].as_f64().unwrap()
     }
 }
 
 #[test]
-fn bench_writes_its_records() {
+fn bench_vm_writes_its_records() {
     let file = std::env::temp_dir().join(format!("hotmem-bench-{}.json", std::process::id()));
     let mut bench = hotmem(&["bench", "vm", "--sizes", "1G,2G", "--runs", "1", "--touch", "16M"]);
     let output = bench.arg("--json").arg(&file).output().unwrap();
@@ -128,7 +129,7 @@ fn bench_writes_its_records() {
 #[test]
 fn no_qemu_outlives_the_command() {
     hotmem_lab::qemu::image::find(None).unwrap();
-    // This takes long enough for the test to find QEMU running.
+    // The command runs long enough that the test finds its QEMU.
     let mut command = hotmem(&["vm", "--plug", "8G", "--touch", "4G"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -152,21 +153,22 @@ fn bench_nvdimm_counts_instructions_and_times() {
     std::fs::remove_file(&file).unwrap();
     let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
     let of = |case: &str, metric: &str| {
-        let is_it = |r: &&serde_json::Value| r["case"] == case && r["metric"] == metric;
-        records.iter().find(is_it).unwrap()["median"].as_f64().unwrap()
+        let is_searched = |r: &&serde_json::Value| r["case"] == case && r["metric"] == metric;
+        records.iter().find(is_searched).unwrap()["median"].as_f64().unwrap()
     };
-    for (case, most, written) in [
+    for (case, max, written) in [
         ("fsdax/rebind", 18.0, 64.0),
         ("devdax-2M/rebind", 20.0, 64.0),
         ("devdax-2M-shared/rebind", 4.0, 8.0),
     ] {
         assert!(of(case, "time") > 0.0);
         let instructions = of(case, "instructions_per_frame");
-        assert!(instructions > 0.5 && instructions <= most, "{case}: {instructions}");
+        assert!(instructions > 0.5 && instructions <= max, "{case}: {instructions}");
         assert_eq!(of(case, "written_per_frame"), written, "{case}");
     }
 }
 
+/// Returns the process of QEMU that the command has started.
 fn qemu_of(command: &Child) -> Option<u32> {
     let pid = command.id();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;

@@ -5,16 +5,16 @@ use hotmem::Bytes;
 use hotmem_lab::qemu::Config;
 
 #[test]
-fn two_devices_on_nodes_without_cpus_or_boot_memory() {
-    // All of a section (128 MiB) is on one node.
+fn two_devices_are_resized_on_nodes_without_cpus_or_boot_memory() {
+    // A section has 128 MiB and is on one node.
     let (half, size) = (Bytes::mib(128), Bytes::gib(16));
-    // Node 1 has memory and no CPU, node 2 has neither.
+    // Node 1 has boot memory and no CPU. Node 2 has neither.
     let config = Config {
         boot_memory: half + half,
         nodes: vec![half, half, Bytes::ZERO],
         device_node: Some(1),
         more_devices: vec![(size, 2)],
-        ..config(size).touching(Bytes::mib(32)).with("exit", "size:4G")
+        ..config(size).with_touched_memory(Bytes::mib(32)).with_guest_option("exit", "size:4G")
     };
     let mut vm = start(&config);
     let steps = [
@@ -39,13 +39,13 @@ fn two_devices_on_nodes_without_cpus_or_boot_memory() {
 }
 
 #[test]
-fn three_devices_resize_at_the_same_time() {
+fn three_devices_are_resized_at_the_same_time() {
     let size = Bytes::gib(64);
     let config = Config {
         nodes: vec![Bytes::mib(128), Bytes::ZERO],
         device_node: Some(0),
         more_devices: vec![(size, 1), (size, 0)],
-        ..config(size).touching(Bytes::mib(64)).with("exit", "size:3G")
+        ..config(size).with_touched_memory(Bytes::mib(64)).with_guest_option("exit", "size:3G")
     };
     let mut vm = start(&config);
     for target in [size, Bytes::gib(2), Bytes::gib(33), Bytes::ZERO] {

@@ -1,10 +1,11 @@
-//! Tests of the guest's heap on memory that is unplugged. The guest fails if an object has changed.
+//! Tests in which memory with objects of the guest's heap is unplugged. The guest fails if an
+//! object has changed.
 
 use crate::support::{Machine, config, start};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event};
 
-/// The guest's heap, as its event describes it.
+/// The state of the guest's heap.
 #[derive(Clone, Copy, Debug)]
 struct Heap {
     objects: u64,
@@ -12,6 +13,7 @@ struct Heap {
     moved: Bytes,
 }
 
+/// Waits for the guest's next report of its heap.
 fn heap(vm: &mut Machine) -> Heap {
     let heap = |event: &Event| match *event {
         Event::Heap { objects, mapped, moved } => {
@@ -19,72 +21,80 @@ fn heap(vm: &mut Machine) -> Heap {
         }
         _ => None,
     };
-    vm.wait("word of the heap", heap).unwrap().0
+    vm.wait("report of the heap", heap).unwrap().0
 }
 
-/// Waits until the guest reports that this reason keeps memory from being unplugged. Other reasons,
-/// such as a slow host, are skipped.
-fn wait_until_kept(vm: &mut Machine, reason: &str) {
-    let kept = |event: &Event| match event {
+/// Waits until the guest reports that it cannot reach its target for `reason`. Reports of other
+/// reasons, such as a slow host, are skipped.
+fn wait_for_pending(vm: &mut Machine, reason: &str) {
+    let has_reason = |event: &Event| match event {
         Event::Pending { why, .. } => why.contains(reason).then_some(()),
         _ => None,
     };
-    vm.wait(reason, kept).unwrap();
+    vm.wait(reason, has_reason).unwrap();
 }
 
 #[test]
 fn memory_with_live_objects_is_unplugged() {
     let size = Bytes::gib(4);
-    let mut vm = start(&config(size).with("heap", "32M").with("exit", "resizes:5"));
+    let mut vm = start(
+        &config(size).with_guest_option("heap", "32M").with_guest_option("exit", "resizes:5"),
+    );
     let mut moved = Bytes::ZERO;
     for _ in 0..2 {
         vm.resize_checked(size);
-        let grown = heap(&mut vm);
-        assert!(grown.objects == 8192 && grown.mapped >= Bytes::mib(32), "{grown:?}");
+        let before = heap(&mut vm);
+        assert!(before.objects == 8192 && before.mapped >= Bytes::mib(32), "{before:?}");
         vm.resize_checked(Bytes::ZERO);
-        let shrunk = heap(&mut vm);
-        assert_eq!((shrunk.objects, shrunk.mapped), (grown.objects, grown.mapped));
-        // The first time the whole heap lay in the unplugged memory. Later it lies in boot memory,
-        // and stays there.
-        let first = moved == Bytes::ZERO;
-        assert!(!first || shrunk.moved > Bytes::mib(31), "{shrunk:?}");
-        moved = shrunk.moved;
+        let after = heap(&mut vm);
+        assert_eq!((after.objects, after.mapped), (before.objects, before.mapped));
+        // At the first unplug all pages of the heap are in the unplugged memory. They are migrated
+        // to boot memory and stay there.
+        let is_first = moved == Bytes::ZERO;
+        assert!(!is_first || after.moved > Bytes::mib(31), "{after:?}");
+        moved = after.moved;
     }
     vm.finish(size);
 }
 
 #[test]
-fn objects_that_find_no_free_memory_are_reported_and_freed() {
+fn a_lack_of_memory_for_migrated_objects_is_reported_and_ends_when_objects_are_freed() {
     let config = Config { boot_memory: Bytes::mib(64), ..config(Bytes::gib(1)) };
-    let mut vm = start(&config.with("heap", "96M").with("exit", "resizes:3"));
+    let mut vm =
+        start(&config.with_guest_option("heap", "96M").with_guest_option("exit", "resizes:3"));
     vm.resize(Bytes::gib(1)).unwrap();
-    let grown = heap(&mut vm);
-    assert!(grown.mapped >= Bytes::mib(95), "{grown:?}");
+    let before = heap(&mut vm);
+    assert!(before.mapped >= Bytes::mib(95), "{before:?}");
     vm.request(Bytes::ZERO).unwrap();
-    wait_until_kept(&mut vm, "free elsewhere");
+    wait_for_pending(&mut vm, "free elsewhere");
     // The guest frees half of the objects.
     let freed = heap(&mut vm);
-    assert_eq!(freed.objects, grown.objects / 2);
-    assert!(freed.mapped.0 < grown.mapped.0 * 6 / 10, "{freed:?} of {grown:?}");
-    vm.wait("end of the shrink", |event| matches!(event, Event::Resized { .. }).then_some(()))
+    assert_eq!(freed.objects, before.objects / 2);
+    assert!(freed.mapped.0 < before.mapped.0 * 6 / 10, "{freed:?} of {before:?}");
+    vm.wait("end of the unplug", |event| matches!(event, Event::Resized { .. }).then_some(()))
         .unwrap();
     assert_eq!(vm.device_size().unwrap(), Bytes::ZERO);
     vm.finish(Bytes::gib(1));
 }
 
 #[test]
-fn an_object_that_cannot_be_moved_is_reported() {
+fn a_pinned_page_of_an_object_is_reported_and_unplugged_after_it_is_unpinned() {
     let size = Bytes::gib(1);
-    let mut vm = start(&config(size).with("heap", "16M").with("pin", "on").with("exit", "size:2M"));
+    let mut vm = start(
+        &config(size)
+            .with_guest_option("heap", "16M")
+            .with_guest_option("pin", "on")
+            .with_guest_option("exit", "size:2M"),
+    );
     vm.resize_checked(size);
-    let grown = heap(&mut vm);
+    let before = heap(&mut vm);
     vm.request(Bytes::ZERO).unwrap();
-    wait_until_kept(&mut vm, "a page pinned by the kernel");
-    // The guest unpinned the page then and freed no object.
-    assert_eq!(heap(&mut vm).objects, grown.objects);
-    vm.wait("end of the shrink", |event| matches!(event, Event::Resized { .. }).then_some(()))
+    wait_for_pending(&mut vm, "a page pinned by the kernel");
+    // After its report, the guest unpins the page. It frees no object.
+    assert_eq!(heap(&mut vm).objects, before.objects);
+    vm.wait("end of the unplug", |event| matches!(event, Event::Resized { .. }).then_some(()))
         .unwrap();
-    assert_eq!(heap(&mut vm).objects, grown.objects);
+    assert_eq!(heap(&mut vm).objects, before.objects);
     assert_eq!(vm.device_size().unwrap(), Bytes::ZERO);
     vm.finish(Bytes::mib(2));
 }

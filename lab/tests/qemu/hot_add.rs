@@ -1,12 +1,12 @@
-//! Tests of devices that are hot-plugged and unplugged while the machine runs.
+//! Tests of native PCI Express hotplug: devices are added and removed while the machine runs.
 
 use crate::support::{config, wait_for};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Event, Vm};
 use std::{thread, time::Duration};
 
-/// Returns a machine with two empty root ports and room for as much memory as in the report in
-/// which Linux's zones were last measured (linux-mm, March 2026).
+/// Returns a machine with two empty root ports. Its `maxmem` is that of the machine on which a
+/// report to linux-mm (March 2026) measured Linux's zones.
 pub(crate) fn with_ports() -> Config {
     Config {
         boot_memory: Bytes::gib(2),
@@ -16,6 +16,7 @@ pub(crate) fn with_ports() -> Config {
     }
 }
 
+/// Starts the machine and waits until the guest has booted.
 pub(crate) fn boot(config: &Config) -> Vm {
     let mut vm = Vm::start(config).unwrap();
     let boot = |event: &Event| matches!(event, Event::Boot { .. }).then_some(());
@@ -23,13 +24,14 @@ pub(crate) fn boot(config: &Config) -> Vm {
     vm
 }
 
-/// Adds the device `vmem{n}` with this much shared memory, as in that report. Returns the guest's
-/// number of the device and its size.
+/// Adds the device `vmem{n}` with shared memory of `size`, as in the report. Returns the guest's
+/// number of the device, and the device's size.
 pub(crate) fn add(vm: &mut Vm, n: usize, size: &str) -> (usize, Bytes) {
     add_with(vm, n, &format!("{size},share=on"), "")
 }
 
-/// Adds a device as [`add`] does, with these options of the memory and of the device.
+/// Adds a device as [`add`] does. `memory` is the size and further options of the memory backend,
+/// and `options` are further options of the device.
 pub(crate) fn add_with(vm: &mut Vm, n: usize, memory: &str, options: &str) -> (usize, Bytes) {
     let backend = format!("memory-backend-ram,id=hotmem{n},size={memory},reserve=off");
     vm.monitor_line(&format!("object_add {backend}")).unwrap();
@@ -42,8 +44,8 @@ pub(crate) fn add_with(vm: &mut Vm, n: usize, memory: &str, options: &str) -> (u
     vm.wait("device", added).unwrap().0
 }
 
-/// Repeats a monitor command until QEMU refuses it for this reason.
-pub(crate) fn until_refused(vm: &mut Vm, line: &str, reason: &str) {
+/// Repeats a monitor command until QEMU refuses it for `reason`.
+pub(crate) fn repeat_until_refused(vm: &mut Vm, line: &str, reason: &str) {
     wait_for(reason, || {
         let answer = vm.monitor_line(line);
         matches!(answer, Err(error) if error.to_string().contains(reason)).then_some(())
@@ -52,7 +54,8 @@ pub(crate) fn until_refused(vm: &mut Vm, line: &str, reason: &str) {
 
 #[test]
 fn devices_are_added_while_the_machine_runs() {
-    let config = with_ports().touching(Bytes::mib(32)).with("exit", "size:1G");
+    let config =
+        with_ports().with_touched_memory(Bytes::mib(32)).with_guest_option("exit", "size:1G");
     let mut vm = boot(&config);
     let size = Bytes::gib(512);
     assert_eq!(add(&mut vm, 0, "512G"), (0, size));
@@ -67,26 +70,26 @@ fn devices_are_added_while_the_machine_runs() {
     vm.finish().unwrap();
 }
 
-/// Removes the device `vmem{n}`, and waits until the device and its memory are gone.
-pub(crate) fn take_away(vm: &mut Vm, n: usize) {
+/// Removes the device `vmem{n}` and its memory backend.
+pub(crate) fn remove_device(vm: &mut Vm, n: usize) {
     vm.monitor_line(&format!("device_del vmem{n}")).unwrap();
     let removed = |event: &Event| matches!(event, Event::Removed { device, .. } if *device == n);
     vm.wait("removal", |event| removed(event).then_some(())).unwrap();
-    until_refused(vm, &format!("device_del vmem{n}"), "not found");
+    repeat_until_refused(vm, &format!("device_del vmem{n}"), "not found");
     vm.monitor_line(&format!("object_del hotmem{n}")).unwrap();
 }
 
 #[test]
 fn a_device_that_qemu_refuses_to_remove_stays_in_use() {
-    let mut vm = boot(&with_ports().with("exit", "size:4G"));
+    let mut vm = boot(&with_ports().with_guest_option("exit", "size:4G"));
     let size = Bytes::gib(8);
     assert_eq!(add(&mut vm, 0, "8G"), (0, size));
     vm.resize(size).unwrap();
-    if vm.ask_monitor("info version").unwrap().starts_with("7.") {
+    if vm.query_monitor("info version").unwrap().starts_with("7.") {
         vm.resize(Bytes::ZERO).unwrap();
     }
-    // QEMU before 8.2 refuses to unplug any virtio-mem device, and later versions one that has
-    // memory plugged.
+    // QEMU before 8.2 refuses to remove any virtio-mem device. Later versions refuse to remove a
+    // device that has memory plugged.
     let refused = vm.monitor_line("device_del vmem0").unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
     vm.request(Bytes::gib(4)).unwrap();
@@ -94,15 +97,15 @@ fn a_device_that_qemu_refuses_to_remove_stays_in_use() {
 }
 
 #[test]
-fn a_slot_releases_a_device_on_request() {
-    let mut vm = boot(&with_ports().with("exit", "size:4G"));
+fn the_guest_releases_a_device_on_request() {
+    let mut vm = boot(&with_ports().with_guest_option("exit", "size:4G"));
     for _ in 0..3 {
-        // The guest has no driver for it.
+        // The guest has no driver for a balloon device that is added later.
         vm.monitor_line("device_add virtio-balloon-pci,id=other,bus=spare1").unwrap();
-        // The slot must be powered before the request; otherwise QEMU removes the device without
-        // asking the guest.
+        // Wait until the guest has powered the slot. QEMU removes a device in an unpowered slot
+        // without a request to the guest.
         thread::sleep(Duration::from_millis(300));
-        until_refused(&mut vm, "device_del other", "not found");
+        repeat_until_refused(&mut vm, "device_del other", "not found");
     }
     assert_eq!(add(&mut vm, 1, "8G"), (0, Bytes::gib(8)));
     vm.request_of(1, Bytes::gib(4)).unwrap();

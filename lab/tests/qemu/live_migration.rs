@@ -1,6 +1,6 @@
-//! Tests of live migration, here to a file: the free memory of the guest is not sent.
+//! Tests of live migration to a file. QEMU does not send the guest's free memory.
 
-use crate::balloon::{freed, reports_queue, shrinks_to, touched};
+use crate::balloon::{freed, reports_queue, touched, wait_until_resident_below};
 use crate::support::{config, wait_for};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Balloon, Config, Event, Vm};
@@ -19,82 +19,89 @@ fn reported_or_hinted(event: &Event) -> Option<u64> {
 }
 
 #[test]
-fn a_machine_continues_from_a_file_that_lacks_its_reported_memory() {
-    // The guest checks after the migration that the memory in use by its other CPU is unchanged.
-    let config = to_be_migrated("160M", Balloon::Reports).with("churn", "on");
-    let config = Config { cpus: 2, ..config.with("report_rate", "64M") };
+fn a_migrated_machine_continues_without_its_reported_memory() {
+    // After the migration, the guest checks that the memory of its other CPU is unchanged.
+    let config = config_of_source("160M", Balloon::Reports).with_guest_option("churn", "on");
+    let config = Config { cpus: 2, ..config.with_guest_option("report_rate", "64M") };
     let mut source = Vm::start(&config).unwrap();
     source.wait("end of the work", freed).unwrap();
-    let held = resident::proportional(source.pid()).expect("QEMU runs");
-    shrinks_to(&source, Bytes(held.0 - Bytes::mib(32).0));
-    // The CPUs are stopped, so that no write during the migration is lost: see
-    // `Config::single_thread`.
+    let before = resident::proportional(source.pid()).expect("QEMU has ended");
+    wait_until_resident_below(&source, Bytes(before.0 - Bytes::mib(32).0));
+    // The CPUs are stopped, because TCG may lose writes during a migration
+    // (`Config::single_thread`).
     source.monitor_line("stop").unwrap();
-    let file = Migrated::begin(&mut source);
+    let file = MigrationFile::begin(&mut source);
     wait_until_migrated(&mut source);
-    let (some, not_all) = (Bytes::mib(32).0, Bytes::mib(150).0);
-    assert!((some..not_all).contains(&file.len()), "{} bytes", file.len());
+    let (min, max) = (Bytes::mib(32).0, Bytes::mib(150).0);
+    assert!((min..max).contains(&file.len()), "{} bytes", file.len());
     let incoming = Some(file.0.clone());
     let mut destination = Vm::start(&Config { incoming, ..config }).unwrap();
     wait_until_migrated(&mut destination);
     for mut vm in [destination, source] {
         vm.monitor_line("cont").unwrap();
-        // The guest reports the rest of its free memory on the new host.
-        shrinks_to(&vm, Bytes::mib(150));
-        goes_on(vm);
+        // The guest continues to report its free memory.
+        wait_until_resident_below(&vm, Bytes::mib(150));
+        resize_and_end(vm);
     }
 }
 
 #[test]
-fn a_migration_with_hints_sends_no_free_memory_and_loses_no_used_memory() {
-    // Hints cover the free memory that has not been reported before. QEMU handles hints on a thread
-    // of its own, on which it can send messages but must not raise interrupt lines.
+fn a_migration_with_hints_sends_used_memory_and_no_free_memory() {
+    // The guest hints the free memory that it has not reported before. QEMU handles hints on a
+    // separate thread. On this thread, QEMU can send MSI-X messages, but must not raise interrupt
+    // lines.
     for (interrupts, reports) in [("msix", "off"), ("msix", "on"), ("intx", "off"), ("poll", "off")]
     {
-        let config = to_be_migrated("300M", Balloon::Everything).with("interrupts", interrupts);
-        let mut vm = Vm::start(&config.with("reports", reports)).unwrap();
+        let config = config_of_source("300M", Balloon::Everything)
+            .with_guest_option("interrupts", interrupts);
+        let mut vm = Vm::start(&config.with_guest_option("reports", reports)).unwrap();
         vm.wait("end of the work", freed).unwrap();
         let file = begin_slowly(&mut vm);
         wait_until_hinted(&mut vm);
         end_migration(&mut vm);
         assert!((1..Bytes::mib(16).0).contains(&file.len()), "{} bytes", file.len());
-        goes_on(vm);
+        resize_and_end(vm);
     }
 }
 
 #[test]
 fn a_guest_that_runs_out_of_memory_during_a_migration_uses_hinted_memory() {
-    let config = to_be_migrated("300M", Balloon::Everything).with("work_at", "hinted");
-    let mut vm = Vm::start(&config.with("reports", "off")).unwrap();
+    let config =
+        config_of_source("300M", Balloon::Everything).with_guest_option("work_at", "hinted");
+    let mut vm = Vm::start(&config.with_guest_option("reports", "off")).unwrap();
     vm.wait("balloon", reports_queue).unwrap();
     let _file = begin_slowly(&mut vm);
-    // The guest begins to work when most of its memory has been hinted, and needs some of it.
+    // The guest starts to work when it has hinted most of its memory, so the work needs hinted
+    // memory.
     assert_eq!(vm.wait("work", touched).unwrap().0, Bytes::mib(300).0);
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(300).0);
     end_migration(&mut vm);
-    goes_on(vm);
+    resize_and_end(vm);
 }
 
-/// Returns a guest of 512 MiB that writes to some of its memory and frees it.
-fn to_be_migrated(work: &str, balloon: Balloon) -> Config {
-    let config = config(Bytes::gib(1)).touching(Bytes::mib(64)).with("work", work);
-    let config = config.with("hold", "off").with("exit", "resizes:2");
+/// Returns a machine with 512 MiB of boot memory, whose guest writes to some of its memory and
+/// frees it.
+fn config_of_source(work: &str, balloon: Balloon) -> Config {
+    let config =
+        config(Bytes::gib(1)).with_touched_memory(Bytes::mib(64)).with_guest_option("work", work);
+    let config = config.with_guest_option("hold", "off").with_guest_option("exit", "resizes:2");
     Config { boot_memory: Bytes::mib(512), balloon, ..config }
 }
 
-/// Begins a migration to a file, so slowly that it does not end by itself.
-fn begin_slowly(vm: &mut Vm) -> Migrated {
+/// Begins a migration to a file, with so little bandwidth that the migration does not end before
+/// the bandwidth is raised.
+fn begin_slowly(vm: &mut Vm) -> MigrationFile {
     vm.monitor_line("migrate_set_parameter max-bandwidth 16k").unwrap();
     vm.monitor_line("migrate_set_parameter downtime-limit 1").unwrap();
-    Migrated::begin(vm)
+    MigrationFile::begin(vm)
 }
 
 /// Waits until most of the memory has been reported or hinted as free.
 fn wait_until_hinted(vm: &mut Vm) {
     let mut left = Bytes::mib(400).0;
     while left > 0 {
-        let (gone, _) = vm.wait("reports and hints", reported_or_hinted).unwrap();
-        left = left.saturating_sub(gone);
+        let (size, _) = vm.wait("reports and hints", reported_or_hinted).unwrap();
+        left = left.saturating_sub(size);
     }
 }
 
@@ -105,33 +112,33 @@ fn end_migration(vm: &mut Vm) {
     vm.monitor_line("cont").unwrap();
 }
 
-/// Checks that the guest goes on after the migration.
-fn goes_on(mut vm: Vm) {
+/// Checks that the guest handles resizes after the migration, and ends it.
+fn resize_and_end(mut vm: Vm) {
     vm.resize(Bytes::gib(1)).unwrap();
     vm.wait("end of the work", freed).unwrap();
     vm.request(Bytes::ZERO).unwrap();
     vm.finish().unwrap();
 }
 
-/// Waits for the end of the migration, on either side.
+/// Waits until a machine has sent its state, or has received it.
 pub(crate) fn wait_until_migrated(vm: &mut Vm) {
     wait_for("end of the migration", || {
-        let says = vm.ask_monitor("info migrate").unwrap();
-        assert!(!says.contains("status: failed"), "{says}");
-        says.contains("Migration status: completed").then_some(())
+        let output = vm.query_monitor("info migrate").unwrap();
+        assert!(!output.contains("status: failed"), "{output}");
+        output.contains("Migration status: completed").then_some(())
     });
 }
 
-/// A file to which a machine is migrated.
-pub(crate) struct Migrated(pub(crate) PathBuf);
+/// The file to which a machine is migrated. Dropping this value removes the file.
+pub(crate) struct MigrationFile(pub(crate) PathBuf);
 
-impl Migrated {
-    /// Begins the migration.
-    pub(crate) fn begin(vm: &mut Vm) -> Migrated {
+impl MigrationFile {
+    /// Begins a migration to a new file.
+    pub(crate) fn begin(vm: &mut Vm) -> MigrationFile {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
         let name = format!("hotmem-migration-{}-{number}", std::process::id());
-        let file = Migrated(std::env::temp_dir().join(name));
+        let file = MigrationFile(std::env::temp_dir().join(name));
         let line = format!("migrate -d \"exec:cat > '{}'\"", file.0.display());
         vm.monitor_line(&line).unwrap();
         file
@@ -142,7 +149,7 @@ impl Migrated {
     }
 }
 
-impl Drop for Migrated {
+impl Drop for MigrationFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }

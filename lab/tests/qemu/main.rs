@@ -1,4 +1,4 @@
-//! The reference guest on real QEMU. `cargo xtask test` runs these, with QEMU set up.
+//! Tests of the reference guest under QEMU. `cargo xtask test` installs QEMU and runs them.
 
 mod acpi_hot_add;
 mod bad_input;

@@ -1,4 +1,4 @@
-//! Tests of virtio over MMIO, on QEMU's `microvm`.
+//! Tests of virtio devices on MMIO, on QEMU's machine `microvm`.
 
 use crate::support::config;
 use hotmem::Bytes;
@@ -10,9 +10,9 @@ fn microvm(device_memory: Bytes) -> Config {
 }
 
 #[test]
-fn virtio_mem_plugs_and_unplugs_over_mmio() {
-    // QEMU does not back this memory with RAM here, so the guest must not access it.
-    let mut vm = Vm::start(&microvm(Bytes::gib(64)).with("exit", "size:2M")).unwrap();
+fn a_virtio_mem_device_on_mmio_plugs_and_unplugs() {
+    // QEMU does not map the memory of a virtio-mem device on MMIO, so the guest must not access it.
+    let mut vm = Vm::start(&microvm(Bytes::gib(64)).with_guest_option("exit", "size:2M")).unwrap();
     let device = |event: &Event| match event {
         Event::Device { transport, interrupts, .. } => {
             Some((transport.clone(), interrupts.clone()))
@@ -26,24 +26,24 @@ fn virtio_mem_plugs_and_unplugs_over_mmio() {
         let target = Bytes::gib(gib);
         let resize = vm.resize(target).unwrap();
         assert_eq!(vm.device_size().unwrap(), target);
-        let beside = resize.online - target;
-        assert_eq!(*online.get_or_insert(beside), beside, "{target}");
+        let boot_memory = resize.online - target;
+        assert_eq!(*online.get_or_insert(boot_memory), boot_memory, "{target}");
         resize.interrupted
     };
     let interrupted = [64, 0, 3, 64, 1].map(&mut interrupts).contains(&true);
-    // The guest may find a request by itself just before the interrupt, so several resizes are
-    // tried.
+    // The guest may find a request by polling just before the interrupt, so the test makes more
+    // resizes until an interrupt announces a request.
     assert!(interrupted || (2..64).any(interrupts));
     vm.request(Bytes::mib(2)).unwrap();
     vm.finish().unwrap();
 }
 
 #[test]
-fn several_devices_interrupt_by_lines_of_their_own() {
+fn several_devices_have_separate_interrupt_lines() {
     let config = Config {
         other_devices: vec!["virtio-rng-device", "virtio-balloon-device"],
         more_devices: vec![(Bytes::gib(4), 0)],
-        ..microvm(Bytes::gib(4)).with("exit", "size:3G")
+        ..microvm(Bytes::gib(4)).with_guest_option("exit", "size:3G")
     };
     let mut vm = Vm::start(&config).unwrap();
     let answer = |event: &Event| match event {
@@ -62,7 +62,7 @@ fn several_devices_interrupt_by_lines_of_their_own() {
 }
 
 #[test]
-fn a_device_that_is_older_than_virtio_1_is_refused() {
+fn a_device_with_the_legacy_interface_is_refused() {
     let config = Config {
         transport: Transport::Pci,
         other_devices: vec!["virtio-rng-device"],
@@ -74,8 +74,8 @@ fn a_device_that_is_older_than_virtio_1_is_refused() {
 }
 
 #[test]
-fn a_balloon_inflates_and_deflates_over_mmio() {
-    let config = microvm(Bytes::gib(1)).with("exit", "size:2M");
+fn a_balloon_device_on_mmio_inflates_and_deflates() {
+    let config = microvm(Bytes::gib(1)).with_guest_option("exit", "size:2M");
     let balloon = "virtio-balloon-device,id=balloon0";
     let mut vm = Vm::start(&Config { other_devices: vec![balloon], ..config }).unwrap();
     let found = |event: &Event| match event {
@@ -86,14 +86,14 @@ fn a_balloon_inflates_and_deflates_over_mmio() {
     };
     let (found, _) = vm.wait("balloon", found).unwrap();
     assert_eq!(found, ("mmio".to_owned(), "intx".to_owned()));
-    for left in [64, 128, 96] {
-        vm.monitor_line(&format!("balloon {left}")).unwrap();
-        let held = Bytes::mib(128 - left);
+    for guest_mib in [64, 128, 96] {
+        vm.monitor_line(&format!("balloon {guest_mib}")).unwrap();
+        let size = Bytes::mib(128 - guest_mib);
         let inflated = |event: &Event| match *event {
             Event::Inflated { held, .. } => Some(Bytes(held)),
             _ => None,
         };
-        assert_eq!(vm.wait("balloon's size", inflated).unwrap().0, held);
+        assert_eq!(vm.wait("balloon's size", inflated).unwrap().0, size);
     }
     vm.request(Bytes::mib(2)).unwrap();
     vm.finish().unwrap();

@@ -1,5 +1,5 @@
-//! Tests of a kernel that another kernel starts without a reset of the machine (as by kexec):
-//! memory is already plugged when it boots.
+//! Tests of a kernel that another kernel starts without a reset of the machine, as kexec does.
+//! Memory is already plugged when the second kernel boots.
 
 use crate::support::config;
 use hotmem::Bytes;
@@ -11,18 +11,19 @@ use hotmem_lab::{
 const SIZE: Bytes = Bytes::gib(1);
 const PLUGGED: Bytes = Bytes::mib(512);
 
-/// Returns a machine whose guest starts its own image as the next kernel after a resize.
-fn twice(first: impl Fn(Config) -> Config, then: impl Fn(Config) -> Config) -> Config {
-    let mut config = first(config(SIZE).with("exit", "resizes:1"));
-    let second = then(crate::support::config(SIZE));
+/// Returns a machine whose guest starts its own image as the next kernel after a resize. `first`
+/// and `second` set the options of the two kernels.
+fn two_kernels(first: impl Fn(Config) -> Config, second: impl Fn(Config) -> Config) -> Config {
+    let mut config = first(config(SIZE).with_guest_option("exit", "resizes:1"));
+    let second = second(crate::support::config(SIZE));
     config.append.push("--".to_owned());
     config.append.extend(second.append);
     let touched = config.touched.max(second.touched);
     Config { initrd: Some(config.kernel.clone()), touched, ..config }
 }
 
-/// Plugs memory into the first kernel, and waits until the second has as much. Returns how many
-/// requests that took.
+/// Plugs memory into the first kernel, and waits until the second kernel has brought as much
+/// online. Returns the number of requests of the second kernel.
 fn plug_and_start_second_kernel(vm: &mut Vm) -> u64 {
     vm.resize(PLUGGED).unwrap();
     let handed_over = |event: &Event| match *event {
@@ -54,43 +55,48 @@ fn resize_and_end_second_kernel(mut vm: Vm) {
     vm.finish().unwrap();
 }
 
-/// The part of the plugged memory that the first kernel writes to.
+/// The size of plugged memory to which the first kernel writes.
 const WRITTEN: Bytes = Bytes::mib(256);
-/// QEMU and a guest that writes to no plugged memory hold less than this.
-const LITTLE: Bytes = Bytes::mib(160);
+/// The limit of QEMU's resident memory if the guest has written to no plugged memory.
+const RESIDENT_WITHOUT_WRITES: Bytes = Bytes::mib(160);
 
+/// Returns a machine whose first kernel writes to plugged memory. `leftover` is the second kernel's
+/// option for memory that is plugged when it boots.
 fn after_writing(leftover: &str) -> Config {
-    let first = |config: Config| config.touching(WRITTEN);
+    let first = |config: Config| config.with_touched_memory(WRITTEN);
     let second = |config: Config| {
-        config.touching(Bytes::mib(64)).with("exit", "size:2M").with("leftover", leftover)
+        config
+            .with_touched_memory(Bytes::mib(64))
+            .with_guest_option("exit", "size:2M")
+            .with_guest_option("leftover", leftover)
     };
-    twice(first, second)
+    two_kernels(first, second)
 }
 
 #[test]
-fn plugged_memory_is_adopted() {
+fn the_second_kernel_adopts_plugged_memory() {
     let mut vm = Vm::start(&after_writing("adopt")).unwrap();
     plug_and_start_second_kernel(&mut vm);
-    let held = resident::proportional(vm.pid()).expect("QEMU runs");
-    assert!(held >= WRITTEN, "{held}: it was plugged all the time");
+    let resident = resident::proportional(vm.pid()).expect("QEMU has ended");
+    assert!(resident >= WRITTEN, "{resident}: the memory was unplugged");
     resize_and_end_second_kernel(vm);
 }
 
 #[test]
-fn plugged_memory_is_unplugged_by_one_request() {
+fn the_second_kernel_unplugs_plugged_memory_by_one_request() {
     let mut vm = Vm::start(&after_writing("unplug")).unwrap();
-    // One request unplugs all, and one plugs what is requested.
+    // The first request unplugs all memory, and the second plugs the requested size.
     assert_eq!(plug_and_start_second_kernel(&mut vm), 2);
-    let held = resident::proportional(vm.pid()).expect("QEMU runs");
-    assert!(held < LITTLE, "{held}: the host has had what was plugged");
+    let resident = resident::proportional(vm.pid()).expect("QEMU has ended");
+    assert!(resident < RESIDENT_WITHOUT_WRITES, "{resident}: the memory was not unplugged");
     resize_and_end_second_kernel(vm);
 }
 
 #[test]
-fn an_invalid_kernel_is_not_started() {
+fn an_invalid_second_kernel_is_not_started() {
     let no_image = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for (initrd, reason) in [(None, "no module"), (Some(no_image.into()), "not a 64-bit ELF")] {
-        let config = Config { initrd, ..twice(|first| first, |second| second) };
+        let config = Config { initrd, ..two_kernels(|first| first, |second| second) };
         let end = Vm::start(&config).unwrap().wait("refusal", |_| None::<()>).unwrap_err();
         assert!(matches!(&end, Error::BailOut(why) if why.contains(reason)), "{end}");
     }

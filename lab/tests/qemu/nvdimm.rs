@@ -1,5 +1,5 @@
-//! Tests of persistent memory. The guest checks every descriptor and its data, and fails if
-//! anything is wrong.
+//! Tests of persistent memory. The guest checks all descriptors and some frames of data, and fails
+//! if one of them is incorrect.
 
 use crate::support::config;
 use hotmem::Bytes;
@@ -8,11 +8,11 @@ use std::fs;
 
 const SIZE: Bytes = Bytes::gib(1);
 const REBINDS: usize = 30;
-/// The frames for data of a device that holds its own descriptors of 64 bytes. Each pageblock of
-/// data needs eight frames of descriptors, so 502 or 503 of 512 pageblocks are left.
-const DATA: std::ops::RangeInclusive<u64> = 502 * 512..=503 * 512;
+/// The number of frames of data of a device whose descriptors of 64 bytes are on the device. The
+/// descriptors of a pageblock take eight frames, so 502 or 503 of 512 pageblocks are for data.
+const DATA_FRAMES: std::ops::RangeInclusive<u64> = 502 * 512..=503 * 512;
 
-/// The guest's figures for one bind.
+/// The guest's figures of a bind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Bound {
     frames: u64,
@@ -22,12 +22,13 @@ struct Bound {
 }
 
 fn nvdimm(keys: &[(&str, &str)]) -> Config {
-    let config = Config { nvdimms: vec![SIZE], ..config(Bytes::ZERO).with("exit", "nvdimm") };
-    keys.iter().fold(config, |config, (key, value)| config.with(key, value))
+    let config =
+        Config { nvdimms: vec![SIZE], ..config(Bytes::ZERO).with_guest_option("exit", "nvdimm") };
+    keys.iter().fold(config, |config, (key, value)| config.with_guest_option(key, value))
 }
 
-/// Runs a machine with one device until the guest ends. Returns the figures of its binds, which
-/// must all be equal, and the number of descriptors that it checked in the last.
+/// Runs a machine with one device until the guest ends. Returns the figures of the binds, which
+/// must be equal, and the number of descriptors that the guest has checked after the last bind.
 fn run(config: &Config, binds: usize) -> (Bound, u64) {
     let mut vm = Vm::start(config).unwrap();
     let found = |event: &Event| match *event {
@@ -35,8 +36,8 @@ fn run(config: &Config, binds: usize) -> (Bound, u64) {
         _ => None,
     };
     assert_eq!(vm.wait("persistent memory", found).unwrap().0, config.nvdimms[0].0);
-    let mut all = Vec::new();
-    let mut looked = 0;
+    let mut binds_seen = Vec::new();
+    let mut checked_descriptors = 0;
     for _ in 0..binds {
         let bound = |event: &Event| match *event {
             Event::Bound { frames, map, saved, written, .. } => {
@@ -44,78 +45,79 @@ fn run(config: &Config, binds: usize) -> (Bound, u64) {
             }
             _ => None,
         };
-        all.push(vm.wait("bind", bound).unwrap().0);
+        binds_seen.push(vm.wait("bind", bound).unwrap().0);
         let checked = |event: &Event| match *event {
             Event::Checked { descriptors, data, .. } => Some((descriptors, data)),
             _ => None,
         };
         let (descriptors, data) = vm.wait("check", checked).unwrap().0;
         assert!(data > 200, "{data}");
-        looked = descriptors;
+        checked_descriptors = descriptors;
     }
     vm.finish().unwrap();
-    assert!(all.iter().all(|bound| *bound == all[0]), "{all:?}");
-    (all[0], looked)
+    assert!(binds_seen.iter().all(|bound| *bound == binds_seen[0]), "{binds_seen:?}");
+    (binds_seen[0], checked_descriptors)
 }
 
-fn described_on_the_device_again_and_again(mode: &str) {
-    let (bound, looked) = run(&nvdimm(&[("nvdimm", mode)]), 1 + REBINDS);
-    assert!(DATA.contains(&bound.frames), "{bound:?}");
+fn check_descriptors_on_the_device(mode: &str) {
+    let (bound, checked) = run(&nvdimm(&[("nvdimm", mode)]), 1 + REBINDS);
+    assert!(DATA_FRAMES.contains(&bound.frames), "{bound:?}");
     assert_eq!((bound.map, bound.written, bound.saved), (bound.frames * 64, bound.frames * 64, 0));
-    assert_eq!(looked, bound.frames);
+    assert_eq!(checked, bound.frames);
 }
 
 #[test]
-fn single_frames_are_described_on_the_device_again_and_again() {
-    described_on_the_device_again_and_again("fsdax");
+fn each_bind_writes_descriptors_of_single_frames_to_the_device() {
+    check_descriptors_on_the_device("fsdax");
 }
 
 #[test]
-fn compounds_are_described_on_the_device_again_and_again() {
-    described_on_the_device_again_and_again("devdax");
+fn each_bind_writes_descriptors_of_compounds_to_the_device() {
+    check_descriptors_on_the_device("devdax");
 }
 
 #[test]
-fn compounds_of_a_gibibyte_are_described() {
+fn each_bind_writes_descriptors_of_compounds_of_1_gib() {
     let gib = Bytes::gib(1);
     let devdax = nvdimm(&[("nvdimm", "devdax"), ("align", "1G"), ("rebinds", "2")]);
-    let in_memory = devdax.clone().with("map", "mem");
-    let each = Bound { frames: gib.frames(), map: 16 << 20, saved: 0, written: 16 << 20 };
-    // The descriptors lie on the device and leave room for one of its two compounds.
-    let two = Config { nvdimms: vec![Bytes::gib(2)], ..devdax };
-    assert_eq!(run(&two, 3), (each, gib.frames()));
-    assert_eq!(run(&in_memory, 3), (each, gib.frames()));
-    let shared = Bound { map: 2 << 12, saved: (16 << 20) - (2 << 12), written: 1 << 12, ..each };
-    assert_eq!(run(&in_memory.with("tails", "shared"), 3), (shared, gib.frames()));
+    let in_ram = devdax.clone().with_guest_option("map", "mem");
+    let expected = Bound { frames: gib.frames(), map: 16 << 20, saved: 0, written: 16 << 20 };
+    // The device has 2 GiB. With the descriptors on the device, it has one compound of 1 GiB.
+    let on_device = Config { nvdimms: vec![Bytes::gib(2)], ..devdax };
+    assert_eq!(run(&on_device, 3), (expected, gib.frames()));
+    assert_eq!(run(&in_ram, 3), (expected, gib.frames()));
+    let shared =
+        Bound { map: 2 << 12, saved: (16 << 20) - (2 << 12), written: 1 << 12, ..expected };
+    assert_eq!(run(&in_ram.with_guest_option("tails", "shared"), 3), (shared, gib.frames()));
 }
 
 #[test]
-fn compounds_are_described_in_ordinary_memory() {
+fn each_bind_writes_descriptors_of_compounds_to_ram() {
     let keys = [("nvdimm", "devdax"), ("map", "mem"), ("rebinds", "2")];
-    let (bound, looked) = run(&nvdimm(&keys), 3);
+    let (bound, checked) = run(&nvdimm(&keys), 3);
     assert_eq!(bound, Bound { frames: SIZE.frames(), map: 16 << 20, saved: 0, written: 16 << 20 });
-    assert_eq!(looked, bound.frames);
+    assert_eq!(checked, bound.frames);
 }
 
 #[test]
-fn shared_tails_leave_one_frame_of_descriptors_in_eight() {
-    for (map, least) in [("dev", 510), ("mem", 512)] {
+fn descriptors_with_shared_tails_need_one_frame_for_each_compound() {
+    for (map, min) in [("dev", 510), ("mem", 512)] {
         let keys = [("nvdimm", "devdax"), ("tails", "shared"), ("map", map), ("rebinds", "2")];
-        let (bound, looked) = run(&nvdimm(&keys), 3);
+        let (bound, checked) = run(&nvdimm(&keys), 3);
         let compounds = bound.frames / 512;
-        assert!((least..=512).contains(&compounds), "{bound:?}");
-        // One more page is shared by all tails.
+        assert!((min..=512).contains(&compounds), "{bound:?}");
+        // One more frame has the descriptors that the tails of all compounds share.
         assert_eq!((bound.map, bound.written), ((compounds + 1) << 12, compounds << 12));
         assert_eq!(bound.saved, (compounds * 7 - 1) << 12);
-        assert_eq!(looked, bound.frames);
+        assert_eq!(checked, bound.frames);
     }
 }
 
 #[test]
-fn several_devices_with_parts_of_sections_are_bound_at_once() {
+fn several_devices_with_parts_of_sections_are_bound_at_the_same_time() {
     let sizes = [130, 66, 4].map(Bytes::mib);
-    // Each device loses a pageblock to its own descriptors, or none.
-    for (map, tails, without) in [("dev", "shared", 512), ("mem", "own", 0)] {
+    // `overhead` is the number of frames of descriptors on each device.
+    for (map, tails, overhead) in [("dev", "shared", 512), ("mem", "own", 0)] {
         let keys = [("nvdimm", "devdax"), ("map", map), ("tails", tails), ("rebinds", "2")];
         let mut vm = Vm::start(&Config { nvdimms: sizes.to_vec(), ..nvdimm(&keys) }).unwrap();
         let mut seen = Vec::new();
@@ -133,7 +135,7 @@ fn several_devices_with_parts_of_sections_are_bound_at_once() {
                     _ => None,
                 };
                 let bound = vm.wait("bind", bound).unwrap().0;
-                assert_eq!(bound, (device, size.frames() - without));
+                assert_eq!(bound, (device, size.frames() - overhead));
             }
             for &(device, size) in &seen {
                 let checked = |event: &Event| match *event {
@@ -142,7 +144,7 @@ fn several_devices_with_parts_of_sections_are_bound_at_once() {
                 };
                 let (number, data) = vm.wait("check", checked).unwrap().0;
                 assert_eq!(number, device);
-                assert!(data >= 256.min(size.frames() - without), "{data}");
+                assert!(data >= 256.min(size.frames() - overhead), "{data}");
             }
         }
         vm.finish().unwrap();
@@ -155,7 +157,8 @@ fn several_devices_with_parts_of_sections_are_bound_at_once() {
     }
 }
 
-/// Waits for a change of the device's mode. Returns how much memory is online and free then.
+/// Waits until the guest has changed the device's mode to `wanted`. Returns the online and the free
+/// memory.
 fn reconfigured(vm: &mut Vm, wanted: &str) -> (u64, u64) {
     let reconfigured = |event: &Event| match event {
         Event::Reconfigured { mode, online, free, .. } => Some((mode.clone(), (*online, *free))),
@@ -167,18 +170,21 @@ fn reconfigured(vm: &mut Vm, wanted: &str) -> (u64, u64) {
 }
 
 #[test]
-fn a_device_becomes_ram_and_a_device_again() {
+fn device_memory_becomes_ram_and_device_memory_again() {
     let touched = Bytes::mib(32);
-    // The guest frees its memory first, or moves it elsewhere; the memory is for any use; it has
-    // descriptors while it is RAM.
+    // Before the memory becomes device memory, the guest frees its frames or migrates them. The
+    // memory is movable or for any allocation. In the last case the guest has descriptors of RAM.
     for keys in [
         [("release", "on"), ("online", "online_movable")],
         [("release", "off"), ("online", "online_kernel")],
         [("release", "off"), ("online", "online")],
         [("release", "off"), ("descriptors", "64")],
     ] {
-        let config = nvdimm(&[("nvdimm", "system_ram"), ("rebinds", "2")]).with("touch", touched.0);
-        let config = keys.into_iter().fold(config, |config, (key, value)| config.with(key, value));
+        let config = nvdimm(&[("nvdimm", "system_ram"), ("rebinds", "2")])
+            .with_guest_option("touch", touched.0);
+        let config = keys
+            .into_iter()
+            .fold(config, |config, (key, value)| config.with_guest_option(key, value));
         let mut vm = Vm::start(&config).unwrap();
         for _ in 0..3 {
             let (online, free) = reconfigured(&mut vm, "system_ram");
@@ -196,7 +202,7 @@ fn a_device_becomes_ram_and_a_device_again() {
 }
 
 #[test]
-fn a_device_becomes_ram_that_stays_offline_and_a_device_again() {
+fn device_memory_becomes_offline_ram_and_device_memory_again() {
     let keys =
         [("nvdimm", "system_ram"), ("online", "offline"), ("touch", "32M"), ("rebinds", "2")];
     let mut vm = Vm::start(&nvdimm(&keys)).unwrap();
@@ -208,8 +214,8 @@ fn a_device_becomes_ram_that_stays_offline_and_a_device_again() {
 }
 
 #[test]
-fn memory_in_use_is_not_converted_back() {
-    // The guest uses more than fits into the rest of its memory.
+fn ram_in_use_does_not_become_device_memory() {
+    // The guest uses more memory than is free outside the device's memory.
     let keys = [("nvdimm", "system_ram"), ("release", "off"), ("touch", "256M")];
     let mut vm = Vm::start(&nvdimm(&keys)).unwrap();
     reconfigured(&mut vm, "system_ram");
@@ -220,36 +226,38 @@ fn memory_in_use_is_not_converted_back() {
     }
 }
 
-/// Returns the reason for which the guest fails.
-fn refused(config: &Config) -> String {
+/// Returns the reason why the guest refuses the bind.
+fn refusal(config: &Config) -> String {
     let end = Vm::start(config).and_then(|mut vm| {
         vm.wait("bind", |event| matches!(event, Event::Bound { .. }).then_some(()))
     });
     match end {
-        // Before it reports the reason, it has checked that nothing has changed.
+        // Before the guest reports the reason, it checks that nothing has changed. Otherwise the
+        // reason contains "partly bound".
         Err(Error::BailOut(why)) if !why.contains("partly bound") => why,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_binding_that_does_not_fit_is_refused() {
+fn an_invalid_bind_is_refused() {
     let fsdax = nvdimm(&[("nvdimm", "fsdax")]);
-    let why = refused(&Config { nvdimms: Vec::new(), ..fsdax.clone() });
+    let why = refusal(&Config { nvdimms: Vec::new(), ..fsdax.clone() });
     assert!(why.contains("no persistent memory"), "{why}");
-    let why = refused(&fsdax.clone().with("tails", "shared"));
+    let why = refusal(&fsdax.clone().with_guest_option("tails", "shared"));
     assert!(why.contains("no more than one frame"), "{why}");
     // The device is too small for its descriptors and a pageblock of data.
-    let why = refused(&Config { nvdimms: vec![Bytes::mib(2)], ..fsdax.clone() });
+    let why = refusal(&Config { nvdimms: vec![Bytes::mib(2)], ..fsdax.clone() });
     assert!(why.contains("no room for data"), "{why}");
     let devdax = nvdimm(&[("nvdimm", "devdax"), ("align", "1G")]);
-    let why = refused(&devdax);
+    let why = refusal(&devdax);
     assert!(why.contains("no room for data"), "{why}");
-    let small = Config { nvdimms: vec![Bytes::mib(512)], ..devdax.with("map", "mem") };
-    let why = refused(&small);
+    let small = Config { nvdimms: vec![Bytes::mib(512)], ..devdax.with_guest_option("map", "mem") };
+    let why = refusal(&small);
     assert!(why.contains("does not consist of whole pages"), "{why}");
-    // Descriptors of 8 GiB would take all of the machine's 128 MiB.
-    let why = refused(&Config { nvdimms: vec![Bytes::gib(8)], ..fsdax.with("map", "mem") });
+    // The descriptors of 8 GiB take 128 MiB, which is all memory of the machine.
+    let why =
+        refusal(&Config { nvdimms: vec![Bytes::gib(8)], ..fsdax.with_guest_option("map", "mem") });
     assert!(why.contains("no memory for descriptors"), "{why}");
 }
 
@@ -266,35 +274,36 @@ fn range(base: u64, len: u64) -> Vec<u8> {
 
 #[test]
 fn invalid_nfit_structures_are_refused_and_affect_no_other_device() {
-    let good = range(4 << 30, 1 << 30);
-    let torn = good[..40].to_vec();
-    let mut elsewhere = good.clone();
-    // Its proximity domain is valid, and no other range is in it.
-    (elsewhere[6], elsewhere[13]) = (2, 0xff);
-    let endless = [good.clone(), vec![1, 0, 0, 0]].concat();
+    let valid = range(4 << 30, 1 << 30);
+    let truncated = valid[..40].to_vec();
+    let mut on_other_node = valid.clone();
+    // The structure has a valid proximity domain, in which there is no other memory.
+    (on_other_node[6], on_other_node[13]) = (2, 0xff);
+    let empty = [valid.clone(), vec![1, 0, 0, 0]].concat();
     let file = std::env::temp_dir().join(format!("hotmem-nfit-{}", std::process::id()));
     let table = Config {
         acpi_tables: vec![("NFIT", file.clone())],
-        ..config(Bytes::ZERO).with("exit", "nvdimm")
+        ..config(Bytes::ZERO).with_guest_option("exit", "nvdimm")
     };
     for (structures, reason) in [
-        (torn, "no structure of 56 bytes"),
-        (endless, "no structure of 0 bytes"),
+        (truncated, "no structure of 56 bytes"),
+        (empty, "no structure of 0 bytes"),
         (range(0x10_0000, 1 << 30), "overlaps RAM"),
-        ([good.clone(), range(5 << 30, 1 << 30), good].concat(), "overlap"),
+        ([valid.clone(), range(5 << 30, 1 << 30), valid].concat(), "overlap"),
         (range(4 << 30, 0x800), "not whole frames"),
         (range(u64::MAX << 12, 1 << 30), "not whole frames"),
     ] {
-        // The table's reserved field comes first.
+        // The contents of the table begin with a reserved field of four bytes.
         fs::write(&file, [vec![0; 4], structures].concat()).unwrap();
-        let why = refused(&table.clone().with("nvdimm", "fsdax"));
+        let why = refusal(&table.clone().with_guest_option("nvdimm", "fsdax"));
         assert!(why.contains(reason), "{why}");
     }
-    fs::write(&file, [vec![0; 4], elsewhere].concat()).unwrap();
-    let mut vm = Vm::start(&table.clone().with("nvdimm", "fsdax")).unwrap();
-    // Any node is accepted. There is no memory at these addresses, which the guest finds later.
+    fs::write(&file, [vec![0; 4], on_other_node].concat()).unwrap();
+    let mut vm = Vm::start(&table.clone().with_guest_option("nvdimm", "fsdax")).unwrap();
+    // The guest accepts any node. There is no memory at these addresses, which the guest finds out
+    // only after the bind.
     vm.wait("bind", |event| matches!(event, Event::Bound { .. }).then_some(())).unwrap();
     drop(vm);
-    Vm::start(&table.with("exit", "boot")).unwrap().finish().unwrap();
+    Vm::start(&table.with_guest_option("exit", "boot")).unwrap().finish().unwrap();
     fs::remove_file(&file).unwrap();
 }

@@ -1,11 +1,12 @@
-//! Tests of virtio devices on PCI with positions and features that QEMU's defaults do not have.
+//! Tests of virtio devices on PCI behind a second root bus, and with features that are not QEMU's
+//! defaults.
 
 use crate::support::config;
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Vm};
 
 #[test]
-fn a_device_behind_another_root_answers_and_another_comes_there() {
+fn devices_work_behind_a_second_root_bus_and_are_added_there() {
     let config = Config {
         empty_ports: 1,
         other_devices: vec![
@@ -15,7 +16,7 @@ fn a_device_behind_another_root_answers_and_another_comes_there() {
             "pcie-root-port,id=spare10,bus=root1,slot=101,addr=0x1f",
             "virtio-rng-pci,bus=near",
         ],
-        ..config(Bytes::ZERO).with("exit", "size:2M")
+        ..config(Bytes::ZERO).with_guest_option("exit", "size:2M")
     };
     let mut vm = Vm::start(&config).unwrap();
     let answer = |event: &Event| match event {
@@ -34,9 +35,9 @@ fn a_device_behind_another_root_answers_and_another_comes_there() {
 }
 
 #[test]
-fn a_device_with_ports_or_without_messages_answers() {
+fn a_device_with_port_notifications_or_without_msix_answers() {
     for kind in ["virtio-rng-pci,modern-pio-notify=on", "virtio-rng-pci,vectors=0"] {
-        let config = config(Bytes::ZERO).with("exit", "size:0");
+        let config = config(Bytes::ZERO).with_guest_option("exit", "size:0");
         let mut vm = Vm::start(&Config { other_devices: vec![kind], ..config }).unwrap();
         let answer = |event: &Event| match *event {
             Event::Entropy { interrupted, bytes, .. } => Some((interrupted, bytes)),

@@ -11,34 +11,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest that a test waits for anything. Only a hang takes so long, even on a slow and busy
+/// The time limit of each wait. It is so long that only a hang exceeds it, even on a slow and busy
 /// host.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
-/// The guest's own limit, which is shorter because the guest can say what it waits for.
+/// The time limit of the guest's watchdog. It is shorter than [`PATIENCE`], because the watchdog
+/// names the operation that hangs.
 const WATCHDOG: Duration = Duration::from_secs(240);
 
-static IMAGE: LazyLock<PathBuf> = LazyLock::new(|| image::find(None).expect("the guest builds"));
+static IMAGE: LazyLock<PathBuf> =
+    LazyLock::new(|| image::find(None).expect("the guest could not be built"));
 
 /// A running machine.
 pub(crate) struct Machine {
     vm: Vm,
     boot_memory: Bytes,
-    /// The memory that is online without what is plugged.
-    online_at_boot: Option<Bytes>,
+    /// The online memory without the plugged memory, from the first resize on.
+    online_boot_memory: Option<Bytes>,
 }
 
-/// Returns a machine of 128 MiB with a device of this size.
+/// Returns a machine with 128 MiB of boot memory and a virtio-mem device of `device_memory`.
 pub(crate) fn config(device_memory: Bytes) -> Config {
-    let config = Config::new(IMAGE.clone(), device_memory).with("watchdog", WATCHDOG.as_secs());
+    let config =
+        Config::new(IMAGE.clone(), device_memory).with_guest_option("watchdog", WATCHDOG.as_secs());
     Config { patience: PATIENCE, ..config }
 }
 
-/// Calls `look` repeatedly until it returns a value, and fails after [`PATIENCE`].
+/// Calls `find` repeatedly until it returns a value. Panics after [`PATIENCE`].
 #[track_caller]
-pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = find() {
             return found;
         }
         assert!(started.elapsed() < PATIENCE, "no {what}");
@@ -48,11 +51,12 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
 
 /// Starts the machine and waits until the guest has initialised its device.
 pub(crate) fn start(config: &Config) -> Machine {
-    start_and_see(config).0
+    start_with_interrupts(config).0
 }
 
-/// Does the same as [`start`], and also returns how the device interrupts, as the guest says.
-pub(crate) fn start_and_see(config: &Config) -> (Machine, String) {
+/// Starts the machine as [`start`] does. Also returns the way in which the device interrupts:
+/// `msix`, `intx` or `poll`.
+pub(crate) fn start_with_interrupts(config: &Config) -> (Machine, String) {
     let mut vm = Vm::start(config).unwrap();
     let device = |event: &Event| match event {
         Event::Device { interrupts, .. } => Some(interrupts.clone()),
@@ -60,16 +64,16 @@ pub(crate) fn start_and_see(config: &Config) -> (Machine, String) {
     };
     let (interrupts, _) = vm.wait("device", device).unwrap();
     let boot_memory = config.boot_memory;
-    (Machine { vm, boot_memory, online_at_boot: None }, interrupts)
+    (Machine { vm, boot_memory, online_boot_memory: None }, interrupts)
 }
 
-/// Resizes a device of this many blocks of 2 MiB to random sizes from this seed. Now and then it
-/// does not wait for the end of the previous request.
+/// Resizes a device of `blocks` blocks of 2 MiB `times` times to random sizes. Before some of the
+/// resizes, another size is requested, and the next request does not wait for its end.
 pub(crate) fn random_resizes(seed: u64, times: u32, blocks: u64, config: impl Fn(Bytes) -> Config) {
     let block = Bytes::mib(2);
     let last = Bytes::mib(6);
-    let config = config(Bytes(block.0 * blocks)).with("seed", seed);
-    let mut vm = start(&config.with("exit", format!("size:{}", last.0)));
+    let config = config(Bytes(block.0 * blocks)).with_guest_option("seed", seed);
+    let mut vm = start(&config.with_guest_option("exit", format!("size:{}", last.0)));
     let mut random = SmallRng::seed_from_u64(seed);
     for _ in 0..times {
         let mut target = || loop {
@@ -78,9 +82,9 @@ pub(crate) fn random_resizes(seed: u64, times: u32, blocks: u64, config: impl Fn
                 return target;
             }
         };
-        let (hurried, awaited) = (target(), target());
-        if hurried.0.is_multiple_of(3) {
-            vm.request(hurried).unwrap();
+        let (replaced, awaited) = (target(), target());
+        if replaced.0.is_multiple_of(3) {
+            vm.request(replaced).unwrap();
         }
         vm.resize_checked(awaited);
     }
@@ -88,19 +92,21 @@ pub(crate) fn random_resizes(seed: u64, times: u32, blocks: u64, config: impl Fn
 }
 
 impl Machine {
-    /// Resizes, and checks what the device and the guest report.
+    /// Resizes the device to `target`, and checks the sizes that the device and the guest report.
     pub(crate) fn resize_checked(&mut self, target: Bytes) -> Resize {
         let resize = self.vm.resize(target).unwrap();
         assert_eq!(self.vm.device_size().unwrap(), target);
-        let beside = Bytes(resize.online.0.checked_sub(target.0).expect("all that is plugged"));
+        let online = resize.online.0.checked_sub(target.0);
+        let boot_memory = Bytes(online.expect("plugged memory is not online"));
         // The firmware reserves a part of the lowest MiB.
-        assert!(beside <= self.boot_memory && beside + Bytes::mib(1) > self.boot_memory);
-        assert_eq!(*self.online_at_boot.get_or_insert(beside), beside, "after {target}");
+        assert!(boot_memory <= self.boot_memory && boot_memory + Bytes::mib(1) > self.boot_memory);
+        let expected = *self.online_boot_memory.get_or_insert(boot_memory);
+        assert_eq!(boot_memory, expected, "after {target}");
         resize
     }
 
-    /// Makes a last request and waits until the guest ends and reports success. Returns how many
-    /// bytes the guest wrote to describe memory.
+    /// Makes the last request and waits for the guest's verdict PASS. Returns the size of the
+    /// metadata that the guest has written.
     pub(crate) fn finish(mut self, last: Bytes) -> Bytes {
         self.vm.request(last).unwrap();
         self.vm.finish().unwrap().unwrap_or_default()

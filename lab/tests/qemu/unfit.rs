@@ -1,13 +1,13 @@
-//! Tests of machines on which the guest cannot run: it gives a reason and ends at once.
+//! Tests of machines on which the guest cannot run. The guest reports the reason and ends.
 
 use crate::support::config;
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Event, Vm};
 
-/// Returns why the guest gave up on this machine.
+/// Returns the reason why the guest gave up on this machine.
 fn refusal(config: &Config) -> String {
     let end =
-        Vm::start(config).and_then(|mut vm| vm.wait("event that never comes", |_| None::<()>));
+        Vm::start(config).and_then(|mut vm| vm.wait("event that does not occur", |_| None::<()>));
     match end.unwrap_err() {
         Error::BailOut(why) => why,
         other => panic!("{other}"),
@@ -15,8 +15,8 @@ fn refusal(config: &Config) -> String {
 }
 
 #[test]
-fn a_cpu_without_a_64_bit_mode() {
-    // Both CPUs lack 64-bit mode, but only one has the CPUID leaf that says so.
+fn a_cpu_without_64_bit_mode_is_refused() {
+    // Neither CPU has 64-bit mode. Only one of them has the CPUID leaf that reports this.
     for cpu in ["pentium3", "qemu32"] {
         let why = refusal(&Config { cpu: Some(cpu), ..config(Bytes::ZERO) });
         assert_eq!(why, "boot: the CPU has no 64-bit mode", "{cpu}");
@@ -24,7 +24,7 @@ fn a_cpu_without_a_64_bit_mode() {
 }
 
 #[test]
-fn a_machine_without_interrupt_controllers_or_a_timer() {
+fn a_machine_without_an_interrupt_controller_or_a_timer_is_refused() {
     for (machine, what) in
         [("q35,pic=off", "8259"), ("q35,pit=off", "8254"), ("microvm,acpi=off,pic=off", "8259")]
     {
@@ -34,9 +34,9 @@ fn a_machine_without_interrupt_controllers_or_a_timer() {
 }
 
 #[test]
-fn the_least_64_bit_cpu_will_do() {
+fn the_guest_boots_on_a_64_bit_cpu_without_optional_features() {
     let cpu = Some("qemu64,-sse3,-cx16,-nx,-syscall");
-    let config = Config { cpu, ..config(Bytes::ZERO).with("exit", "boot") };
+    let config = Config { cpu, ..config(Bytes::ZERO).with_guest_option("exit", "boot") };
     let mut vm = Vm::start(&config).unwrap();
     let boot = |event: &Event| matches!(event, Event::Boot { .. }).then_some(());
     vm.wait("boot", boot).unwrap();

@@ -1,5 +1,5 @@
-//! Tests of a guest whose kernel refuses to bring memory online or to take it offline. The guest
-//! reports the refusal, tries again, and does not report a size that it has not reached.
+//! Tests of a guest whose kernel refuses to bring memory online. The guest reports the refusal,
+//! tries again, and reports the end of the resize only when the memory is online.
 
 use crate::support::{Machine, config, start};
 use hotmem::Bytes;
@@ -8,32 +8,33 @@ use hotmem_lab::qemu::Event;
 const SIZE: Bytes = Bytes::gib(1);
 const REASON: &str = "the command line asks for a veto";
 
-/// Waits for the report of a refusal. No resize may have ended before.
-fn refused(vm: &mut Machine) -> Bytes {
+/// Waits for the report of a refusal, and returns the plugged size. Panics if a resize ends before.
+fn wait_for_refusal(vm: &mut Machine) -> Bytes {
     let refused = |event: &Event| match event {
         Event::Pending { why, plugged, .. } if why.contains(REASON) => Some(Bytes(*plugged)),
-        Event::Resized { target, .. } => panic!("{target} reached"),
+        Event::Resized { target, .. } => panic!("the resize to {target} has ended"),
         _ => None,
     };
     vm.wait("refusal", refused).unwrap().0
 }
 
 #[test]
-fn a_refused_onlining_is_said_and_tried_again() {
-    // Ten refusals last longer than the driver's short delays.
-    let mut vm = start(&config(SIZE).with("vetoes", 10).with("exit", "size:2M"));
+fn a_refusal_to_online_memory_is_reported_and_onlining_is_tried_again() {
+    // Ten refusals take longer than the driver's short delays between tries.
+    let mut vm =
+        start(&config(SIZE).with_guest_option("vetoes", 10).with_guest_option("exit", "size:2M"));
     vm.request(SIZE).unwrap();
-    assert_eq!(refused(&mut vm), SIZE);
+    assert_eq!(wait_for_refusal(&mut vm), SIZE);
     vm.resize_checked(SIZE);
     vm.finish(Bytes::mib(2));
 }
 
 #[test]
-fn memory_that_stays_offline_after_a_veto_can_be_unplugged() {
-    let mut vm = start(&config(SIZE).with("vetoes", u32::MAX));
+fn memory_that_the_kernel_refuses_to_online_can_be_unplugged() {
+    let mut vm = start(&config(SIZE).with_guest_option("vetoes", u32::MAX));
     vm.request(SIZE).unwrap();
-    assert_eq!(refused(&mut vm), SIZE);
+    assert_eq!(wait_for_refusal(&mut vm), SIZE);
     vm.resize_checked(Bytes::ZERO);
     vm.request(Bytes::mib(512)).unwrap();
-    assert_eq!(refused(&mut vm), Bytes::mib(512));
+    assert_eq!(wait_for_refusal(&mut vm), Bytes::mib(512));
 }

@@ -1,8 +1,8 @@
-//! Tests whether the zone that grows is contiguous.
+//! Tests of zones: whether a zone is contiguous while memory is plugged and unplugged.
 //!
-//! The machine is the one on which a linux-mm patch by Yuan Liu (March 2026) measured how long
-//! Linux takes to update `zone->contiguous`: a PC with 2 GiB of boot memory and a virtio-mem device
-//! whose memory begins at 4 GiB.
+//! The machine is a PC with 2 GiB of boot memory and a virtio-mem device whose memory begins at 4
+//! GiB. On such a machine, a linux-mm patch by Yuan Liu (March 2026) measured the time that Linux
+//! takes to update `zone->contiguous`.
 
 use crate::support::{config, start};
 use hotmem::Bytes;
@@ -13,7 +13,7 @@ const BLOCK: Bytes = Bytes::mib(128);
 const BLOCKS: u64 = 8;
 
 fn machine(device_memory: Bytes, online: &str) -> Config {
-    let config = config(device_memory).with("online", online);
+    let config = config(device_memory).with_guest_option("online", online);
     Config { boot_memory: Bytes::gib(2), block_size: BLOCK, ..config }
 }
 
@@ -21,24 +21,26 @@ fn blocks(count: u64) -> Bytes {
     Bytes(BLOCK.0 * count)
 }
 
-/// Returns the zone after a resize by one block.
+/// Returns the zone after a resize by one block. Checks that the guest has queried one time whether
+/// the zone is contiguous, and that it is.
 fn zone_of(resize: &Resize) -> Zone {
     let zone =
-        resize.zone.unwrap_or_else(|| panic!("the event of the resize names no zone: {resize:?}"));
+        resize.zone.unwrap_or_else(|| panic!("the event of the resize has no zone: {resize:?}"));
     assert_eq!((zone.asked, zone.contiguous), (1, 1), "{zone:?}");
     zone
 }
 
 #[test]
-fn the_zone_that_grows_is_contiguous_after_each_block() {
+fn a_zone_is_contiguous_after_each_plugged_or_unplugged_block() {
     let cases = [
         ("online", ZoneName::Kernel),
         ("online_kernel", ZoneName::Kernel),
         ("online_movable", ZoneName::Movable),
     ];
     for (online, name) in cases {
-        let most = blocks(BLOCKS);
-        let config = machine(most, online).with("exit", format!("size:{}", blocks(1).0));
+        let max = blocks(BLOCKS);
+        let config =
+            machine(max, online).with_guest_option("exit", format!("size:{}", blocks(1).0));
         let mut vm = start(&config);
         let counts = (2..=BLOCKS).chain((3..BLOCKS).rev());
         for count in counts {
@@ -49,19 +51,20 @@ fn the_zone_that_grows_is_contiguous_after_each_block() {
         }
         // All memory is unplugged in one resize.
         vm.resize_checked(Bytes::ZERO);
-        assert_eq!(vm.resize_checked(most).zone.map(|zone| zone.spanned), Some(most.0));
+        assert_eq!(vm.resize_checked(max).zone.map(|zone| zone.spanned), Some(max.0));
         vm.finish(blocks(1));
     }
 }
 
-/// Of the boot memory, 960 MiB lie above 4 GiB. They end 64 MiB below the device's memory, in the
+/// 960 MiB of the boot memory are above 4 GiB. They end 64 MiB below the device's memory, in the
 /// middle of a section.
 #[test]
-fn a_zone_with_a_hole_is_contiguous_only_if_the_guest_describes_the_hole() {
+fn a_zone_with_a_hole_is_contiguous_only_if_the_hole_has_descriptors() {
     let boot_memory = Bytes(Bytes::gib(3).0 - Bytes::mib(64).0);
     for (described, holes) in [(true, Bytes::mib(64)), (false, Bytes::ZERO)] {
-        let config = machine(blocks(2), "online").with("exit", format!("size:{}", blocks(1).0));
-        let config = if described { config.with("descriptors", 64) } else { config };
+        let config =
+            machine(blocks(2), "online").with_guest_option("exit", format!("size:{}", blocks(1).0));
+        let config = if described { config.with_guest_option("descriptors", 64) } else { config };
         let mut vm = start(&Config { boot_memory, ..config });
         let zone = vm.resize_checked(blocks(2)).zone.unwrap();
         assert_eq!((zone.name, zone.described_holes), (ZoneName::Kernel, holes.0));
@@ -75,15 +78,15 @@ fn a_zone_with_a_hole_is_contiguous_only_if_the_guest_describes_the_hole() {
 
 #[test]
 fn memory_that_stays_offline_is_in_no_zone() {
-    let mut vm = start(&machine(blocks(2), "offline").with("exit", "resizes:3"));
+    let mut vm = start(&machine(blocks(2), "offline").with_guest_option("exit", "resizes:3"));
     assert_eq!(vm.resize(blocks(2)).unwrap().zone, None);
     assert_eq!(vm.resize(blocks(1)).unwrap().zone, None);
     vm.finish(Bytes::ZERO);
 }
 
 #[test]
-fn a_scan_reads_each_contiguous_zone_as_one_run() {
-    let config = machine(blocks(BLOCKS), "online").with("exit", "resizes:1");
+fn a_scan_finds_one_run_in_each_contiguous_zone() {
+    let config = machine(blocks(BLOCKS), "online").with_guest_option("exit", "resizes:1");
     let mut vm = Vm::start(&config).unwrap();
     let device = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
     vm.wait("device", device).unwrap();
@@ -93,7 +96,7 @@ fn a_scan_reads_each_contiguous_zone_as_one_run() {
         _ => None,
     };
     let ((runs, pageblocks), _) = vm.wait("scan", scanned).unwrap();
-    // One run is low memory, the other is the device's memory.
+    // One run is low memory, and the other run is the device's memory.
     assert_eq!((runs, pageblocks), (2, (2048 + 1024) / 2));
     vm.finish().unwrap();
 }

@@ -6,8 +6,10 @@ use axhal::time::monotonic_time;
 use axstd::println;
 use core::time::Duration;
 use hotmem::{Bytes, report::Settings};
-use hotmem_port::LatePlatform;
-use hotmem_virtio::balloon::{Device, Driver, EngineMemory, Features, Poison, Progress, Wanted};
+use hotmem_port::ConfigurablePlatform;
+use hotmem_virtio::balloon::{
+    BalloonOptions, Device, Driver, EngineMemory, Features, Poison, Progress,
+};
 use virtio_drivers::transport::DeviceType;
 
 /// The interval between two searches for free memory.
@@ -16,9 +18,9 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
 /// A virtio-balloon device that takes reports.
 pub struct Reporting {
     device: Device<Transport>,
-    /// The balloon's memory, which has the minimal number of pieces, because the host requests no
+    /// The balloon's memory, which has the minimal number of ranges, because the host requests no
     /// memory.
-    memory: EngineMemory<'static, LatePlatform, 2>,
+    memory: EngineMemory<'static, ConfigurablePlatform, 2>,
     printed: u64,
 }
 
@@ -28,8 +30,12 @@ impl Reporting {
         let transport = pci::find(DeviceType::MemoryBalloon)?;
         let queues = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
         let features = Features::PAGE_REPORTING | Features::VERSION_1;
-        let wanted = Wanted { features, poison: Poison::None, patience: Driver::PATIENCE };
-        let device = Device::new(transport, queues, wanted).ok()?;
+        let options = BalloonOptions {
+            features,
+            poison: Poison::None,
+            answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT,
+        };
+        let device = Device::new(transport, queues, options).ok()?;
         let mut memory = EngineMemory::new(&FRAMES, 0);
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
         memory.report(device.driver().features(), Poison::None, settings).ok()?;

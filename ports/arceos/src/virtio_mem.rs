@@ -4,19 +4,21 @@ use crate::{faults, pci};
 use axalloc::{HEAP, HOTPLUG};
 use axhal::time::monotonic_time;
 use hotmem::{Budget, Bytes, OnlineType};
-use hotmem_port::LatePlatform;
+use hotmem_port::ConfigurablePlatform;
 use hotmem_virtio::mem::{HotplugDevice, HotplugMemory, Progress};
 use virtio_drivers::transport::DeviceType;
 
 /// A virtio-mem device and its memory.
-pub type VirtioMem = HotplugDevice<'static, faults::FaultyDevice<pci::Transport>, LatePlatform>;
-type Memory = HotplugMemory<'static, LatePlatform>;
+pub type VirtioMem =
+    HotplugDevice<'static, faults::FaultyDevice<pci::Transport>, ConfigurablePlatform>;
+type Memory = HotplugMemory<'static, ConfigurablePlatform>;
 
 /// Returns the settings of the device's memory: it is put online for any allocation, 32 MiB are
 /// added at a time, and 128 MiB are taken offline at a time. Each of these steps takes some
 /// milliseconds.
 pub fn memory() -> Memory {
-    HotplugMemory::new(OnlineType::Kernel, Budget { pageblocks: 64 }).adding(Bytes::mib(32))
+    HotplugMemory::new(OnlineType::Kernel, Budget { pageblocks: 64 })
+        .with_max_addition(Bytes::mib(32))
 }
 
 /// Starts the device. Returns `None` if there is no device, or if it cannot be started.

@@ -1,6 +1,7 @@
 /* Allocates and frees a frame repeatedly, by the interface in C or in Rust. The first argument
-   names the interface, the second is the number of times: `pair c 1000`, `pair rust 1000`. `cargo
-   xtask pair` counts the instructions. */
+   names the interface, the second is the number of times: `pair c 1000`, `pair rust 1000`. `pair
+   ccpu 1000` does the same as `pair c 1000`, with a function for CPU numbers. `cargo xtask pair`
+   counts the instructions. */
 #include "hotmem.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +20,19 @@ void hotmem_panic(const char *text, size_t len)
     abort();
 }
 
-static int32_t c_pairs(void *memory, uint64_t len, uint64_t pairs)
+static uint32_t cpu(void *ctx)
 {
-    if (hotmem_boot_add(&machine, 0, len, HOTMEM_RAM) || hotmem_boot(&machine, memory, len))
+    (void)ctx;
+    return 0;
+}
+
+static int32_t c_pairs(void *memory, uint64_t len, uint64_t pairs, bool has_cpu_numbers)
+{
+    struct hotmem_hooks hooks = { .cpu = has_cpu_numbers ? cpu : NULL };
+    struct hotmem_config config = { .hooks = &hooks };
+
+    if (hotmem_configure(&machine, &config) || hotmem_boot_add(&machine, 0, len, HOTMEM_RAM)
+        || hotmem_boot(&machine, memory, len))
         return 1;
     for (uint64_t pair = 0; pair < pairs; pair++) {
         int64_t frame = hotmem_alloc_frame(&machine);
@@ -40,6 +51,7 @@ int main(int count, char **arguments)
         return 3;
     uint64_t pairs = strtoull(arguments[2], NULL, 10);
 
-    return strcmp(arguments[1], "c") ? rust_pairs(memory, MEMORY, pairs)
-                                     : c_pairs(memory, MEMORY, pairs);
+    if (!strcmp(arguments[1], "rust"))
+        return rust_pairs(memory, MEMORY, pairs);
+    return c_pairs(memory, MEMORY, pairs, !strcmp(arguments[1], "ccpu"));
 }

@@ -31,17 +31,17 @@ static int frames_and_hotplug(void)
 #endif
 
 #if HOTMEM_PARTS > 1
-static struct hotmem_vmem device;
-static struct hotmem_vmem_config device_config;
-static struct hotmem_vmem_request request;
-static struct hotmem_vmem_status status;
+static struct hotmem_virtio_mem device;
+static struct hotmem_virtio_mem_config device_config;
+static struct hotmem_virtio_mem_request request;
+static struct hotmem_virtio_mem_status status;
 static char text[80];
 
 static int virtio_mem(void)
 {
-    return hotmem_vmem_init(&device, &machine, &device_config, 0, 0, 0)
-        + hotmem_vmem_step(&device, 0, &device_config, NULL, 0, &request)
-        + hotmem_vmem_get_status(&device, &status) + hotmem_vmem_explain(&device, text, 80);
+    return hotmem_virtio_mem_init(&device, &machine, &device_config, 0, 0, 0)
+        + hotmem_virtio_mem_step(&device, 0, &device_config, NULL, 0, &request)
+        + hotmem_virtio_mem_get_status(&device, &status) + hotmem_virtio_mem_explain(&device, text, 80);
 }
 #endif
 

@@ -5,7 +5,9 @@ use crate::clock::now;
 use crate::pci::{self, Transport};
 use hotmem::{Bytes, report::Settings};
 use hotmem_ostd_allocator::{Cpus, FRAMES};
-use hotmem_virtio::balloon::{Device, Driver, EngineMemory, Features, Poison, Progress, Wanted};
+use hotmem_virtio::balloon::{
+    BalloonOptions, Device, Driver, EngineMemory, Features, Poison, Progress,
+};
 use ostd::prelude::println;
 use virtio_drivers::transport::DeviceType;
 
@@ -25,8 +27,12 @@ impl Reporting {
         let transport = pci::find(DeviceType::MemoryBalloon)?;
         let queues = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
         let features = Features::PAGE_REPORTING | Features::VERSION_1;
-        let wanted = Wanted { features, poison: Poison::None, patience: Driver::PATIENCE };
-        let device = Device::new(transport, queues, wanted).ok()?;
+        let options = BalloonOptions {
+            features,
+            poison: Poison::None,
+            answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT,
+        };
+        let device = Device::new(transport, queues, options).ok()?;
         let mut memory = EngineMemory::new(&FRAMES, 0);
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
         memory.report(device.driver().features(), Poison::None, settings).ok()?;
@@ -38,7 +44,7 @@ impl Reporting {
     pub fn poll(&mut self) {
         let progress = self.device.poll(now(), 64, &mut self.memory);
         let driver = self.device.driver();
-        let (held, target) = (driver.held(), driver.target());
+        let (held, target) = (driver.inflated_frames(), driver.target());
         if held == target && held != self.printed_size {
             let bytes = held << 12;
             println!(r#"{{"event":"inflated","target":{},"held":{}}}"#, bytes, bytes);

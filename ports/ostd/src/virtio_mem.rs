@@ -29,7 +29,7 @@ impl VirtioMem {
         let mut machine = HOTPLUG.lock();
         let machine = machine.as_mut().expect("OSTD's first allocation has started the engine");
         let mut hooks = NoHooks;
-        let mut memory = self.memory.with(machine, &mut hooks).expect("the kernel has one machine");
+        let mut memory = self.memory.bind(machine, &mut hooks).expect("the kernel has one machine");
         self.device.poll(now(), 64, &mut memory)
     }
 

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// The module path of a file in the crate: `["memory", "pages"]` for `memory/pages.rs`.
+/// The module path of a file in the crate, such as `["memory", "pages"]` for `memory/pages.rs`.
 type Module = Vec<String>;
 
 /// The files of a crate, each with the files that it uses.
@@ -58,7 +58,7 @@ impl Graph {
     }
 
     /// Returns the files that `module` uses.
-    pub(super) fn used_by(&self, module: &Module) -> impl Iterator<Item = &Module> {
+    pub(super) fn files_used_by(&self, module: &Module) -> impl Iterator<Item = &Module> {
         self.0.get(module).into_iter().flatten()
     }
 
@@ -66,7 +66,7 @@ impl Graph {
     fn reachable<'g>(&'g self, from: &'g Module) -> BTreeSet<&'g Module> {
         let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
         while let Some(module) = next.pop() {
-            next.extend(self.used_by(module).filter(|used| reached.insert(*used)));
+            next.extend(self.files_used_by(module).filter(|used| reached.insert(*used)));
         }
         reached
     }
@@ -81,19 +81,23 @@ fn resolve(
     depth: usize,
 ) -> Option<Module> {
     let mut module = from.clone();
-    let is_anchored =
+    let starts_with_keyword =
         ["crate", "super", "self"].iter().any(|word| path.first().is_some_and(|p| p == word));
     let is_child = |module: &Module, name: &String| {
         let child: Module = module.iter().chain([name]).cloned().collect();
         sources.contains_key(&child)
     };
-    if !is_anchored && !path.first().is_some_and(|first| is_child(from, first)) {
+    if !starts_with_keyword && !path.first().is_some_and(|first| is_child(from, first)) {
         // The path begins with a name that this file has imported, or with another crate.
         let (first, rest) = path.split_first()?;
         let imported =
             sources.get(from)?.names.get(first).filter(|_| depth < 16 && !rest.is_empty());
-        let whole: Vec<String> = imported?.iter().chain(rest).cloned().collect();
-        return if whole == path { None } else { resolve(sources, from, &whole, depth + 1) };
+        let full_path: Vec<String> = imported?.iter().chain(rest).cloned().collect();
+        return if full_path == path {
+            None
+        } else {
+            resolve(sources, from, &full_path, depth + 1)
+        };
     }
     for segment in path {
         match segment.as_str() {
@@ -102,7 +106,7 @@ fn resolve(
             "self" => {}
             _ if is_child(&module, segment) => module.push(segment.clone()),
             _ => {
-                // The name is re-exported from another file, or defined in this one.
+                // The name is re-exported from another file, or defined in this file.
                 let reexported = sources.get(&module).and_then(|source| source.names.get(segment));
                 let Some(target) = reexported.filter(|_| depth < 16) else { return Some(module) };
                 let is_progress = target.as_slice() != path || &module != from;

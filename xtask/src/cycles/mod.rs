@@ -1,9 +1,9 @@
-//! Finds files of a crate that use each other in a cycle. No file of a cycle can be read, tested
-//! or moved without the others.
+//! Finds files of a crate that use each other in a cycle. A file of a cycle cannot be read, tested
+//! or moved without the other files.
 //!
-//! A file uses the files that define the names in its paths. A file that only re-exports a name by
-//! `use` does not count. Calls of methods do
-//! not count, because an `impl` block may be in another file than its type.
+//! A file uses the files that define the names in its paths. If a name leads to a file that only
+//! re-exports it, the file with the definition counts. Calls of methods do not count, because an
+//! `impl` block may be in another file than its type.
 
 mod graph;
 mod source;
@@ -43,7 +43,7 @@ fn format_cycles(graph: &Graph, cycles: &[Vec<&Vec<String>>]) -> String {
     for cycle in cycles {
         for module in cycle {
             let used: Vec<String> =
-                graph.used_by(module).filter(|used| cycle.contains(used)).map(show).collect();
+                graph.files_used_by(module).filter(|used| cycle.contains(used)).map(show).collect();
             text += &format!("\n  {} uses {}", show(module), used.join(", "));
         }
     }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_uses_the_file_that_defines_a_name_and_not_one_that_re_exports_it() {
+    fn a_file_uses_the_file_that_defines_a_name_and_not_the_file_that_reexports_it() {
         let (a, b) = (("a", "use crate::B;"), ("b", "pub struct B;"));
         assert!(cycles(&[ROOT, a, b]).is_empty());
         assert_eq!(cycles(&[ROOT, a, ("b", "use crate::A; pub struct B;")]), [["a", "b"]]);

@@ -1,13 +1,13 @@
-//! Reads which paths a source file uses and which names it brings into scope.
+//! Reads the paths that a source file uses and the names that it brings into scope.
 
 use std::{collections::HashMap, iter::Peekable, str::Chars};
 
 /// The references of a file to other files. A path is the list of its segments.
 #[derive(Default, Debug)]
 pub(super) struct Source {
-    /// Paths that the file's own code depends on.
+    /// The paths that the file's code uses.
     pub(super) paths: Vec<Vec<String>>,
-    /// Names that `use` brings into scope, with their full paths.
+    /// The names that `use` brings into scope, with their full paths.
     pub(super) names: HashMap<String, Vec<String>>,
 }
 
@@ -22,9 +22,9 @@ enum Token<'t> {
 use Token::{Colons, Sign, Word};
 
 impl Source {
-    /// Reads a file's text. Ignores comments, strings and modules for tests.
+    /// Reads the text of a file. Comments, strings and modules of tests are ignored.
     ///
-    /// A `pub use` counts as a dependency only if the file itself uses the name.
+    /// A path of a `pub use` counts only if the file itself uses the name.
     pub(super) fn read(text: &str) -> Source {
         let text = without_comments_and_strings(text);
         let tokens = without_tests(&tokens(&text));
@@ -42,17 +42,17 @@ impl Source {
                     3
                 }
                 [Word("mod"), Word(_), Sign(';'), ..] => 3,
-                // The path in `pub(in path)` is no dependency.
+                // The path in `pub(in path)` does not count.
                 [Word("pub"), Sign('('), ..] => {
                     let len = length_to(rest, Sign(')'));
-                    source.imports(&rest[len..], true, modules.len(), &mut reexported) + len
+                    source.record_use(&rest[len..], true, modules.len(), &mut reexported) + len
                 }
                 [Word("pub"), ..] => {
-                    source.imports(&rest[1..], true, modules.len(), &mut reexported) + 1
+                    source.record_use(&rest[1..], true, modules.len(), &mut reexported) + 1
                 }
                 // `use<…>` lists the generic parameters that an opaque type captures.
                 [Word("use"), Sign('<'), ..] => 2,
-                [Word("use"), ..] => source.imports(rest, false, modules.len(), &mut reexported),
+                [Word("use"), ..] => source.record_use(rest, false, modules.len(), &mut reexported),
                 [Word(word), ..] => {
                     let (path, len) = path(rest);
                     used.push(*word);
@@ -84,12 +84,12 @@ impl Source {
         source
     }
 
-    /// Records the `use` that the tokens begin with, and returns its length in tokens. Returns 0 if
-    /// they begin with none.
-    fn imports(
+    /// Records the `use` at the start of the tokens, and returns its length in tokens. Returns 0 if
+    /// the tokens do not begin with `use`.
+    fn record_use(
         &mut self,
         tokens: &[Token<'_>],
-        public: bool,
+        is_public: bool,
         inline: usize,
         reexported: &mut Vec<Vec<String>>,
     ) -> usize {
@@ -99,7 +99,7 @@ impl Source {
         expand(&tree[..len.saturating_sub(1)], &[], &mut found);
         for (name, path) in found {
             let Some(path) = outside(path, inline) else { continue };
-            if public {
+            if is_public {
                 reexported.push(path.clone())
             } else {
                 self.paths.push(path.clone())
@@ -112,13 +112,14 @@ impl Source {
     }
 }
 
-/// Converts a path within this many inline modules to a path relative to the file; `None` if the
-/// path stays within the inline modules.
+/// Converts a path within `inline` nested inline modules to a path relative to the file. Returns
+/// `None` if the path does not lead out of the inline modules.
 fn outside(mut path: Vec<String>, inline: usize) -> Option<Vec<String>> {
     let ups = path.iter().take(inline).take_while(|segment| *segment == "super").count();
-    let anchored = path.first().is_some_and(|first| first == "crate" || first == "super");
+    let starts_with_keyword =
+        path.first().is_some_and(|first| first == "crate" || first == "super");
     path.drain(..ups);
-    ((inline == 0 || anchored) && !path.is_empty()).then_some(path)
+    ((inline == 0 || starts_with_keyword) && !path.is_empty()).then_some(path)
 }
 
 /// Collects all paths of a `use` tree, each with the name that it brings into scope.
@@ -165,7 +166,7 @@ fn expand(tree: &[Token<'_>], before: &[String], found: &mut Vec<(String, Vec<St
     }
 }
 
-/// Returns the path that the tokens begin with, and its length in tokens.
+/// Returns the path at the start of the tokens, and its length in tokens.
 fn path(tokens: &[Token<'_>]) -> (Vec<String>, usize) {
     let mut path = Vec::new();
     let mut at = 0;
@@ -184,7 +185,7 @@ fn length_to(tokens: &[Token<'_>], last: Token<'_>) -> usize {
     tokens.iter().position(|token| *token == last).map_or(tokens.len(), |index| index + 1)
 }
 
-/// Removes the tokens of inline modules that are built for tests only.
+/// Removes the tokens of inline modules that are built only for tests.
 fn without_tests<'t>(tokens: &[Token<'t>]) -> Vec<Token<'t>> {
     let mut kept = Vec::new();
     let (mut at, mut for_tests) = (0, false);
@@ -259,8 +260,8 @@ fn without_comments_and_strings(text: &str) -> String {
             ('/', Some('*')) => skip_comment(&mut chars),
             ('"', _) => skip_quoted(&mut chars, '"'),
             ('\'', _) => {
-                // Unlike a character, a lifetime has no second quote after one character or an
-                // escape.
+                // A character literal has a second quote after one character or an escape. A
+                // lifetime does not.
                 let mut ahead = chars.clone();
                 let is_escape = ahead.next() == Some('\\');
                 if is_escape || ahead.next() == Some('\'') {
@@ -310,7 +311,8 @@ fn skip_quoted(chars: &mut Peekable<Chars<'_>>, quote: char) {
     }
 }
 
-/// Skips a raw string, whose `r` has been read. Of a raw identifier, only the `#` is skipped.
+/// Skips a raw string, whose `r` has been read. If a raw identifier follows the `r`, only its `#`
+/// is skipped.
 fn skip_raw(chars: &mut Peekable<Chars<'_>>) {
     let mut marks = 0;
     while chars.next_if_eq(&'#').is_some() {

@@ -1,4 +1,5 @@
-//! The port to ArceOS. `RUSTC_BOOTSTRAP` is set because ArceOS's crates use unstable features.
+//! The port to ArceOS. The builds set `RUSTC_BOOTSTRAP`, because ArceOS's crates use unstable
+//! features.
 
 use super::port::{Image, Port, target};
 use crate::step::{Step, Steps, root};
@@ -19,14 +20,14 @@ const IMAGES: [Image; 4] = [
         name: "ArceOS",
         about: "builds ArceOS from its registry crates, with Hotmem as its frame allocator",
         build: "build --release --manifest-path ports/arceos/Cargo.toml \
-                --target x86_64-unknown-none --target-dir target/ports/a",
+                --target x86_64-unknown-none --target-dir target/ports/boot-tables",
         cpus: 1,
     },
     Image {
         name: "ArceOS with page tables",
-        about: "the same, where ArceOS maps memory itself, with threads and interrupts",
+        about: "the same, with page tables of ArceOS, threads and interrupts",
         build: "build --release --manifest-path ports/arceos/Cargo.toml \
-                --features paging --target x86_64-unknown-none --target-dir target/ports/b",
+                --features paging --target x86_64-unknown-none --target-dir target/ports/paging",
         cpus: 1,
     },
     Image {
@@ -38,7 +39,7 @@ const IMAGES: [Image; 4] = [
     },
     Image {
         name: "ArceOS without Hotmem",
-        about: "builds ArceOS with its own allocator, for comparison",
+        about: "builds unmodified ArceOS with its own allocator, as the peer",
         build: "build --release --manifest-path ports/arceos/stock/Cargo.toml \
                 --target x86_64-unknown-none --target-dir target/ports/stock",
         cpus: 1,
@@ -80,10 +81,10 @@ fn config(cpus: u32) -> io::Result<PathBuf> {
     if cpus == 1 {
         return Ok(path);
     }
-    let one = fs::read_to_string(path)?;
-    let several = one.replace(ONE_CPU, &format!("max-cpu-num = {cpus}"));
-    if several == one {
-        return Err(io::Error::other(format!("it does not contain `{ONE_CPU}`")));
+    let one_cpu = fs::read_to_string(path)?;
+    let several = one_cpu.replace(ONE_CPU, &format!("max-cpu-num = {cpus}"));
+    if several == one_cpu {
+        return Err(io::Error::other(format!("the file does not contain `{ONE_CPU}`")));
     }
     let path = root().join(format!("target/ports/cpus-{cpus}.toml"));
     fs::create_dir_all(root().join("target/ports"))?;
@@ -105,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn the_port_has_few_lines_of_code() {
-        for (files, most) in [
+    fn the_port_has_at_most_the_allowed_lines_of_code() {
+        for (files, max) in [
             (&["axalloc/src/lib.rs", "axalloc/src/machine.rs"][..], 130),
             (&["src/virtio_mem.rs", "src/pci.rs"], 60),
             (&["src/reporting.rs"], 60),
         ] {
             let lines = lines_of_code(files);
-            assert!(lines > 20 && lines <= most, "{files:?}: {lines} lines");
+            assert!(lines > 20 && lines <= max, "{files:?}: {lines} lines");
         }
     }
 }

@@ -10,11 +10,11 @@ use std::fs;
 pub(super) const PORT: Port = Port {
     name: "c-kernel",
     images: &IMAGES,
-    first_tests: "--nocapture c_kernel::memory_grows",
+    first_tests: "--nocapture c_kernel::memory_of_4_gib",
     all_tests: "--nocapture c_kernel",
     prepare,
     build,
-    // `-Werror` in the build makes warnings errors.
+    // The build itself refuses warnings, by `-Werror`.
     lint: |_| {},
 };
 
@@ -27,15 +27,16 @@ const IMAGES: [Image; 1] = [Image {
 
 const LIBRARY: &str = "build --release --manifest-path crates/hotmem-c/staticlib/Cargo.toml \
                        --target x86_64-unknown-none --target-dir target/c";
-/// The compiler's arguments. They exclude an operating system, the vector registers, which the
-/// kernel does not save, and calls of library functions such as `memset`.
+/// The compiler's arguments. The compiler must assume no operating system, must not use the vector
+/// registers, which the kernel does not save, and must not add calls of library functions such as
+/// `memset`.
 const KERNEL: &str = "-std=c11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-pic \
     -fno-stack-protector -fno-asynchronous-unwind-tables -fno-tree-loop-distribute-patterns \
     -fcf-protection=none -mno-red-zone -mgeneral-regs-only -Icrates/hotmem-c/include -nostdlib \
     -static -no-pie -Wl,-T,ports/c-kernel/link.ld -Wl,--gc-sections -Wl,--build-id=none \
     -Wl,-z,max-page-size=4096 -o target/ports/c/kernel ports/c-kernel/entry.S \
     ports/c-kernel/main.c ports/c-kernel/mapping.c ports/c-kernel/reporting.c \
-    ports/c-kernel/serial.c ports/c-kernel/time.c ports/c-kernel/virtio.c ports/c-kernel/vmem.c \
+    ports/c-kernel/serial.c ports/c-kernel/time.c ports/c-kernel/virtio.c ports/c-kernel/virtio_mem.c \
     target/c/x86_64-unknown-none/release/libhotmem.a";
 
 fn prepare() -> Result<(), Missing> {
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_has_few_lines_and_every_file_is_compiled() {
+    fn the_kernel_has_at_most_600_lines_and_every_file_is_compiled() {
         let files = root().join("ports/c-kernel").read_dir().unwrap().flatten();
         let mut lines = 0;
         for file in files.map(|file| file.path()) {

@@ -1,4 +1,5 @@
-//! The port to OSTD, whose crates use unstable features of a newer compiler than the workspace's.
+//! The port to OSTD. OSTD's crates use unstable features of a compiler that is newer than the
+//! workspace's.
 
 use super::port::{Image, Missing, Port};
 use crate::{
@@ -33,10 +34,10 @@ const IMAGES: [Image; 3] = [
                 --target x86_64-unknown-none --target-dir target/ports/ostd",
         cpus: 1,
     },
-    // Some of the tests expect a panic, so the core library is built with unwinding.
+    // Some of the tests expect a panic, so the core library is built with support for unwinding.
     Image {
         name: "OSTD's own tests",
-        about: "builds OSTD with the tests that its package carries",
+        about: "builds OSTD with the tests of its package",
         build: "+1.99.0 --config ports/ostd/ktest/config.toml \
                 build --release -Zbuild-std=core,alloc --manifest-path ports/ostd/Cargo.toml \
                 -p hotmem-ostd-ktest \

@@ -1,11 +1,11 @@
-//! Builds and tests a kernel that uses Hotmem, other than the reference kernel.
+//! Builds and tests a port, which is another kernel with Hotmem as its frame allocator.
 
 use crate::{
     setup,
     step::{Step, Steps, tests},
 };
 
-/// A kernel that uses Hotmem.
+/// A port.
 pub(super) struct Port {
     pub(super) name: &'static str,
     /// The images that are built. `cargo xtask test` builds only the first one.
@@ -14,13 +14,14 @@ pub(super) struct Port {
     pub(super) first_tests: &'static str,
     /// The arguments of the test program for all tests.
     pub(super) all_tests: &'static str,
-    /// Installs the toolchain that builds the port. Returns what is missing if that is impossible.
+    /// Installs the toolchain that builds the port. Returns the missing program if the toolchain
+    /// cannot be installed.
     pub(super) prepare: fn() -> Result<(), Missing>,
-    /// Returns the steps that build an image, the last of which makes the image itself. Fails with
-    /// the reason if there are none.
+    /// Returns the steps that build an image. The last step makes the image itself. Returns an
+    /// error if a file that the steps need cannot be written.
     pub(super) build: fn(&'static Image) -> Result<Vec<Step<'static>>, String>,
-    /// Runs formatting checks and clippy on Hotmem's own code in the port. `prepare` must have
-    /// succeeded.
+    /// Checks the formatting of Hotmem's own code in the port, and runs clippy on it. `prepare`
+    /// must have succeeded.
     pub(super) lint: fn(&mut Steps),
 }
 
@@ -33,17 +34,18 @@ pub(super) struct Image {
     pub(super) cpus: u32,
 }
 
-/// A program that a port needs and that is missing. Contains the message.
+/// A missing program that a port needs, with the message about it.
 pub(super) enum Missing {
-    /// The task must fail without it.
+    /// The task fails without this program.
     Required(&'static str),
-    /// The port is skipped without it, because not every machine can have it.
+    /// The port is skipped without this program, because some machines cannot have it.
     Optional(String),
 }
 
 impl Port {
-    /// Installs the port's toolchain. Returns whether it is installed, and records what is missing.
-    pub(super) fn is_prepared(&self, steps: &mut Steps) -> bool {
+    /// Installs the port's toolchain. Returns whether the toolchain is installed, and records in
+    /// `steps` if it is not.
+    pub(super) fn prepare(&self, steps: &mut Steps) -> bool {
         match (self.prepare)() {
             Ok(()) => true,
             Err(Missing::Required(what)) => {
@@ -59,7 +61,7 @@ impl Port {
 
     /// Builds these images and runs the tests that `only` selects.
     pub(super) fn check(&self, steps: &mut Steps, images: &'static [Image], only: &str) {
-        if !self.is_prepared(steps) {
+        if !self.prepare(steps) {
             return;
         }
         self.build(steps, images);
@@ -67,7 +69,7 @@ impl Port {
             let name = format!("{} under QEMU", images[0].name);
             let run = tests("ports", only);
             let run = Step::cargo(&name, &run);
-            steps.run(&run.about("boots it, and plugs and unplugs memory"));
+            steps.run(&run.about("boots the kernel, and plugs and unplugs memory"));
         } else {
             steps.missing(setup::QEMU_WANTED);
         }

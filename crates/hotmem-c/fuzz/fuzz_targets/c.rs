@@ -9,4 +9,4 @@ mod calls;
 #[path = "../../tests/c_api/machine.rs"]
 mod machine;
 
-libfuzzer_sys::fuzz_target!(|script: &[u8]| calls::play(script));
+libfuzzer_sys::fuzz_target!(|script: &[u8]| calls::run_script(script));

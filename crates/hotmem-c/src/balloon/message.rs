@@ -1,4 +1,4 @@
-//! Writes a driver's request into the buffers of a `struct hotmem_balloon_message`.
+//! Writes a request of the driver to a `struct hotmem_balloon_message`.
 
 use super::types::{
     HOTMEM_QUEUE_DEFLATE, HOTMEM_QUEUE_HINTS, HOTMEM_QUEUE_INFLATE, HOTMEM_QUEUE_REPORTS,

@@ -1,4 +1,4 @@
-//! A virtio-balloon device with free page reporting, without I/O.
+//! The driver of a virtio-balloon device with free page reporting. The kernel performs its I/O.
 //!
 //! | file | contents |
 //! |---|---|
@@ -27,7 +27,7 @@ use crate::hooks::{
 use crate::machine::{hotmem, machine};
 use crate::platform::CPlatform;
 use crate::slot::Slot;
-use crate::vmem::{
+use crate::virtio_mem::{
     HOTMEM_STEP_AGAIN, HOTMEM_STEP_IDLE, HOTMEM_STEP_SEND, HOTMEM_STEP_WAIT, nanoseconds,
 };
 use ::hotmem::report::Settings;
@@ -36,14 +36,14 @@ use core::time::Duration;
 use hotmem_virtio::balloon::{Action, Driver, EngineMemory, Features, Memory, Queue, Status, Step};
 use message::{queue_number, write};
 
-/// The largest number of contiguous ranges that the balloon's frames may form.
-const PIECES: usize = 64;
+/// The maximal number of contiguous ranges that the balloon's frames may form.
+const MAX_RANGES: usize = 64;
 
 struct Device {
     features: Features,
     options: hotmem_balloon_options,
     driver: Driver,
-    memory: EngineMemory<'static, CPlatform, PIECES>,
+    memory: EngineMemory<'static, CPlatform, MAX_RANGES>,
 }
 
 const _: () = assert!(size_of::<Slot<Device>>() <= HOTMEM_BALLOON_SIZE);
@@ -54,12 +54,12 @@ const _: () = assert!(align_of::<Slot<Device>>() <= align_of::<hotmem_balloon>()
 /// # Safety
 /// As for [`Slot::at`].
 unsafe fn device(b: *const hotmem_balloon) -> Result<&'static Slot<Device>, Error> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { Slot::at(b.cast()) }
 }
 
-/// Returns the features to accept of those that the device offers, given what the kernel does with
-/// freed memory. `options` may be NULL.
+/// Returns the features to negotiate, a subset of `offered`, the features that the device offers.
+/// They depend on HOTMEM_POISON in `options`. `options` may be NULL.
 ///
 /// # Safety
 /// `options` is NULL or options.
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn hotmem_balloon_accept(
     offered: u64,
     options: *const hotmem_balloon_options,
 ) -> u64 {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees it.
     let options = unsafe { options.as_ref() }.copied().unwrap_or_default();
     let offered = Features::from_bits_truncate(offered);
     Features::accepted(offered, Features::all(), options.poison()).bits()
@@ -78,12 +78,13 @@ pub unsafe extern "C" fn hotmem_balloon_accept(
 /// HOTMEM_BALLOON_FEATURES (`hotmem_balloon_accept`). `options` may be NULL.
 ///
 /// # Errors
-/// HOTMEM_EFAULT; HOTMEM_EINVAL, also if the host could destroy what the kernel relies on in free
-/// memory; HOTMEM_EALREADY: `b` has a driver already, or the machine has another reporter.
+/// HOTMEM_EFAULT. HOTMEM_EINVAL: an argument is invalid, or the host could overwrite the pattern that
+/// free memory must keep. HOTMEM_EALREADY: `b` has a driver already, or the machine has another
+/// reporter.
 ///
 /// # Safety
-/// `b` is NULL or a `struct hotmem_balloon` that was zeroes at first, `h` is NULL or a `struct
-/// hotmem`, `config` is NULL or a configuration, `options` is NULL or options.
+/// `b` is NULL or a `struct hotmem_balloon` that was filled with zeroes at first. `h` is NULL or a
+/// `struct hotmem`. `config` is NULL or a configuration. `options` is NULL or options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_balloon_init(
     b: *mut hotmem_balloon,
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn hotmem_balloon_init(
     options: *const hotmem_balloon_options,
 ) -> i32 {
     let init = || {
-        // SAFETY: by the caller's promise. The same holds for all pointers below.
+        // SAFETY: the caller guarantees it. The same holds for all pointers below.
         let (slot, frames) = unsafe { (device(b)?, machine(h)?.frames()?) };
         // SAFETY: see above.
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
@@ -106,7 +107,7 @@ pub unsafe extern "C" fn hotmem_balloon_init(
             } else {
                 Settings::default()
             };
-            let mut memory = EngineMemory::new(frames, options.floor);
+            let mut memory = EngineMemory::new(frames, options.min_free_frames);
             memory.report(features, options.poison(), settings)?;
             Ok(Device { features, options, driver: options.driver(features, &config), memory })
         })
@@ -114,19 +115,21 @@ pub unsafe extern "C" fn hotmem_balloon_init(
     code(init())
 }
 
-/// Continues with what the host requests. `used` is a queue on which the device has used its
-/// buffer, or HOTMEM_QUEUE_NONE. Returns one of HOTMEM_STEP_*, and fills `message` accordingly.
+/// Inflates or deflates the balloon towards the requested size, reports free memory, and sends
+/// statistics and hints. `used` is a queue on which the device has used its buffer, or
+/// HOTMEM_QUEUE_NONE. Returns one of HOTMEM_STEP_*, and fills `message` accordingly.
 ///
-/// Call it when the device interrupts, when `wake_reporter` was called, and at the time `until_ns`
-/// that it has returned. It allocates and frees frames, but does not enter the control path, so the
-/// caller may use another lock for it.
+/// Call this function when the device interrupts, after `hotmem_hooks.wake_reporter` was called, and
+/// at the time `until_ns` of the previous step. The function allocates and frees frames, but does
+/// not enter the control path, so the caller may use a separate lock for it.
 ///
 /// # Errors
 /// HOTMEM_EIO: the driver has stopped. HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY: nothing has
 /// changed.
 ///
 /// # Safety
-/// `b` is NULL or a `struct hotmem_balloon`; the other pointers are NULL or fit their types.
+/// `b` is NULL or a `struct hotmem_balloon`. `config` is NULL or a configuration. `message` is NULL
+/// or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_balloon_step(
     b: *mut hotmem_balloon,
@@ -136,7 +139,7 @@ pub unsafe extern "C" fn hotmem_balloon_step(
     message: *mut hotmem_balloon_message,
 ) -> i32 {
     let step = || {
-        // SAFETY: by the caller's promise. The same holds for all pointers below.
+        // SAFETY: the caller guarantees it. The same holds for all pointers below.
         let mut device = unsafe { device(b) }?.take()?;
         // SAFETY: see above.
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
@@ -175,34 +178,35 @@ pub unsafe extern "C" fn hotmem_balloon_step(
     step().unwrap_or_else(|Error(code)| code)
 }
 
-/// Takes back all memory that the device had, and starts the driver again. The device was reset and
-/// has negotiated the same features.
+/// Takes back all memory from the device, and starts the driver again. The device was reset and has
+/// negotiated the same features.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.
 ///
 /// # Safety
-/// `b` is NULL or a `struct hotmem_balloon` whose device was reset, so that it does not access
-/// memory any more; `config` is NULL or a configuration.
+/// `b` is NULL or a `struct hotmem_balloon` whose device was reset, so that the device accesses no
+/// memory of the balloon any more. `config` is NULL or a configuration.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_balloon_reset(
     b: *mut hotmem_balloon,
     config: *const hotmem_balloon_config,
 ) -> i32 {
     let reset = || {
-        // SAFETY: by the caller's promise. The same holds for all pointers below.
+        // SAFETY: the caller guarantees it. The same holds for all pointers below.
         let mut device = unsafe { device(b) }?.take()?;
         // SAFETY: see above.
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
         device.memory.device_reset();
-        device.driver = device.options.driver(device.features, &config).after(&device.driver);
+        device.driver =
+            device.options.driver(device.features, &config).with_counters_of(&device.driver);
         Ok(())
     };
     code(reset())
 }
 
-/// For `hotmem_hooks.migrate`: exchanges memory in the balloon for other memory. Returns what
-/// `migrate` is to return, one of HOTMEM_MIGRATE_*.
+/// Exchanges memory in the balloon for other memory. `hotmem_hooks.migrate` calls this function and
+/// returns its result, one of HOTMEM_MIGRATE_*.
 ///
 /// # Errors
 /// HOTMEM_ENOENT: the range is not in the balloon. HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE,
@@ -217,7 +221,7 @@ pub unsafe extern "C" fn hotmem_balloon_migrate(
     len: u64,
 ) -> i32 {
     let migrate = || {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees it.
         let mut device = unsafe { device(b) }?.take()?;
         match device.memory.migrate(range(paddr, len)?) {
             None => Err(Error(HOTMEM_ENOENT)),
@@ -230,9 +234,9 @@ pub unsafe extern "C" fn hotmem_balloon_migrate(
     migrate().unwrap_or_else(|Error(code)| code)
 }
 
-/// Requests `frames` frames back from the balloon, because the kernel runs out of memory; 0 ends
-/// the request. Call `hotmem_balloon_step`, then try the allocation again. The host must allow this
-/// (VIRTIO_BALLOON_F_DEFLATE_ON_OOM).
+/// Requests `frames` frames back from the balloon, because the kernel runs out of memory. 0 ends
+/// the request. After this call, call `hotmem_balloon_step`, and then try the allocation again. The
+/// request has an effect only if VIRTIO_BALLOON_F_DEFLATE_ON_OOM is negotiated.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.
@@ -242,27 +246,27 @@ pub unsafe extern "C" fn hotmem_balloon_migrate(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_balloon_need(b: *mut hotmem_balloon, frames: u64) -> i32 {
     let need = || {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { device(b) }?.take()?.memory.need(frames);
         Ok(())
     };
     code(need())
 }
 
-/// Writes the state of a balloon to `status`.
+/// Stores the state of a balloon in `status`.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.
 ///
 /// # Safety
-/// `b` is NULL or a `struct hotmem_balloon`; `status` is NULL or can be written.
+/// `b` is NULL or a `struct hotmem_balloon`. `status` is NULL or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_balloon_get_status(
     b: *mut hotmem_balloon,
     status: *mut hotmem_balloon_status,
 ) -> i32 {
     let get = || {
-        // SAFETY: by the caller's promise. The same holds below.
+        // SAFETY: the caller guarantees it. The same holds below.
         let device = unsafe { device(b) }?.take()?;
         let state = match device.driver.status() {
             Status::Settled => HOTMEM_BALLOON_SETTLED,
@@ -275,7 +279,7 @@ pub unsafe extern "C" fn hotmem_balloon_get_status(
         *unsafe { status.as_mut() }.ok_or(Error(HOTMEM_EFAULT))? = hotmem_balloon_status {
             state,
             reserved: 0,
-            held: device.driver.held(),
+            inflated: device.driver.inflated_frames(),
             target: device.driver.target(),
             reports: counters.reports,
             reported: counters.reported,

@@ -12,134 +12,136 @@ const _: () = assert!(HOTMEM_BALLOON_DEVICE_ID == hotmem_virtio::balloon::DEVICE
 pub const HOTMEM_BALLOON_FEATURES: u64 = 0x1_0000_003f;
 const _: () = assert!(HOTMEM_BALLOON_FEATURES == Features::all().bits());
 
-/// Write `value` to the configuration's `actual`, then step again.
+/// Write `value` to the field `actual` of the configuration space, and then call the step function
+/// again.
 pub const HOTMEM_STEP_SET_ACTUAL: i32 = 4;
-/// The device has not answered for too long: reset it, negotiate the same features, call
-/// `hotmem_balloon_reset`, and go on.
+/// The device has not answered for too long. Reset the device, negotiate the same features, call
+/// `hotmem_balloon_reset`, and then call the step function again.
 pub const HOTMEM_STEP_RESET: i32 = 5;
 
 /// No queue.
 pub const HOTMEM_QUEUE_NONE: i32 = -1;
-/// Inflate requests.
+/// The queue of inflate requests.
 pub const HOTMEM_QUEUE_INFLATE: i32 = 0;
-/// Deflate requests.
+/// The queue of deflate requests.
 pub const HOTMEM_QUEUE_DEFLATE: i32 = 1;
-/// Statistics, with VIRTIO_BALLOON_F_STATS_VQ.
+/// With VIRTIO_BALLOON_F_STATS_VQ: the queue of statistics.
 pub const HOTMEM_QUEUE_STATISTICS: i32 = 2;
-/// Free page hints, with VIRTIO_BALLOON_F_FREE_PAGE_HINT.
+/// With VIRTIO_BALLOON_F_FREE_PAGE_HINT: the queue of free page hints.
 pub const HOTMEM_QUEUE_HINTS: i32 = 3;
-/// Free page reports, with VIRTIO_BALLOON_F_PAGE_REPORTING.
+/// With VIRTIO_BALLOON_F_PAGE_REPORTING: the queue of free page reports.
 pub const HOTMEM_QUEUE_REPORTS: i32 = 4;
 
 /// The balloon has the size that the host requests.
 pub const HOTMEM_BALLOON_SETTLED: u32 = 0;
 /// The balloon is being inflated or deflated.
 pub const HOTMEM_BALLOON_RESIZING: u32 = 1;
-/// The size cannot be reached now.
+/// The balloon cannot reach the requested size now.
 pub const HOTMEM_BALLOON_PENDING: u32 = 2;
 /// The driver has stopped.
 pub const HOTMEM_BALLOON_FAILED: u32 = 3;
 
-/// Report as much as possible at once, and keep nothing back.
+/// Report all free pageblocks without a delay, and keep none of them unreported.
 pub const HOTMEM_REPORT_EAGERLY: u32 = 1;
-/// The kernel fills freed memory with `poison`, and relies on it.
+/// The kernel fills freed memory with the pattern `poison`, and requires that free memory keeps it.
 pub const HOTMEM_POISON: u32 = 2;
 
-/// The largest number of bytes that the device reads: 256 frame numbers.
+/// The maximal number of bytes in a buffer that the device reads: 256 frame numbers.
 pub const HOTMEM_BALLOON_BYTES: usize = 1024;
-/// The largest number of ranges in a report.
+/// The maximal number of ranges in a report.
 pub const HOTMEM_BALLOON_RANGES: usize = 32;
-const _: () = assert!(HOTMEM_BALLOON_BYTES == Message::MOST_BYTES);
-const _: () = assert!(HOTMEM_BALLOON_RANGES == Ranges::MOST);
+const _: () = assert!(HOTMEM_BALLOON_BYTES == Message::MAX_BYTES);
+const _: () = assert!(HOTMEM_BALLOON_RANGES == Ranges::MAX_LEN);
 
-/// The driver of a virtio-balloon device. It begins as zeroes, is neither moved nor copied, and
-/// lives as long as the machine.
+/// The driver of a virtio-balloon device. The kernel fills the struct with zeroes at first, never
+/// moves or copies it, and never frees it.
 #[repr(C, align(16))]
 #[allow(missing_debug_implementations, reason = "opaque bytes")]
 pub struct hotmem_balloon {
     opaque: [u8; HOTMEM_BALLOON_SIZE],
 }
 
-/// What the kernel chooses. Zeroes are the defaults.
+/// The kernel's options for a balloon. Zeroes are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct hotmem_balloon_options {
-    /// Frames that stay with the kernel, however much the host requests.
-    pub floor: u64,
-    /// The time that the device may take to answer. 0 stands for 10 seconds.
-    pub patience_ns: u64,
-    /// HOTMEM_REPORT_EAGERLY, HOTMEM_POISON.
+    /// The number of free frames that the balloon leaves to the kernel, even if the host requests a
+    /// larger balloon.
+    pub min_free_frames: u64,
+    /// The time that the device may take to answer. 0 means 10 seconds.
+    pub answer_timeout_ns: u64,
+    /// A combination of HOTMEM_REPORT_EAGERLY and HOTMEM_POISON, or 0.
     pub flags: u32,
     /// With HOTMEM_POISON: the 32-bit pattern that fills freed memory.
     pub poison: u32,
-    /// The maximum number of ranges in a report. The queue of reports must have a descriptor for
-    /// each. 0 stands for HOTMEM_BALLOON_RANGES.
-    pub report_ranges: u32,
+    /// The maximal number of ranges in a report. The queue of reports must have a descriptor for
+    /// each range. 0 means HOTMEM_BALLOON_RANGES.
+    pub max_report_ranges: u32,
     /// Reserved, 0.
     pub reserved: u32,
 }
 
-/// The device's configuration space, as far as the driver reads it, in the CPU's byte order. It is
-/// not trusted.
+/// The fields of the device's configuration space that the driver reads, in the CPU's byte order.
+/// The driver checks all values.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct hotmem_balloon_config {
-    /// Offset 0: the size of the balloon that the host requests, in frames.
+    /// The field at offset 0: the size of the balloon that the host requests, in frames.
     pub num_pages: u32,
-    /// Offset 8, with VIRTIO_BALLOON_F_FREE_PAGE_HINT; 0 otherwise.
+    /// With VIRTIO_BALLOON_F_FREE_PAGE_HINT: the field at offset 8. Otherwise 0.
     pub free_page_hint_cmd_id: u32,
-    /// The configuration generation, read before the others.
+    /// The configuration generation. Read it before the fields.
     pub generation: u32,
 }
 
-/// A range in bytes.
+/// A range of physical addresses.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct hotmem_range {
-    /// The physical address.
+    /// The physical address of the start.
     pub paddr: u64,
     /// The length in bytes.
     pub len: u64,
 }
 
-/// What the kernel must do after a step.
+/// The output of a step.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct hotmem_balloon_message {
     /// After HOTMEM_STEP_WAIT: the time of the next step.
     pub until_ns: u64,
-    /// After HOTMEM_STEP_SEND: the queue; after HOTMEM_STEP_RESET: the queue on which the device
-    /// has not answered.
+    /// After HOTMEM_STEP_SEND: the queue to use. After HOTMEM_STEP_RESET: the queue on which the
+    /// device has not answered.
     pub queue: i32,
-    /// After HOTMEM_STEP_SET_ACTUAL: the value.
+    /// After HOTMEM_STEP_SET_ACTUAL: the value to write.
     pub value: u32,
-    /// After HOTMEM_STEP_SEND: the length of the buffer that the device reads. Copy `bytes` into
-    /// the buffer, and do not change it until the device has used it. If `len` is 0, the buffers
-    /// are `ranges`.
+    /// After HOTMEM_STEP_SEND: the length of the buffer that the device reads. Copy this many bytes
+    /// of `bytes` to the buffer, and do not change the buffer until the device has used it. If `len`
+    /// is 0, the buffers are `ranges`.
     pub len: u32,
-    /// After HOTMEM_STEP_SEND: the number of ranges, each a buffer for the device to write.
+    /// After HOTMEM_STEP_SEND: the number of `ranges`. Each is a buffer that the device writes.
     pub count: u32,
-    /// The bytes of the buffer to read.
+    /// The bytes of the buffer that the device reads.
     pub bytes: [u8; HOTMEM_BALLOON_BYTES],
-    /// The buffers to write.
+    /// The buffers that the device writes.
     pub ranges: [hotmem_range; HOTMEM_BALLOON_RANGES],
 }
 
-/// The state of a balloon. Counters wrap.
+/// The state of a balloon. The counters wrap around.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct hotmem_balloon_status {
-    /// One of HOTMEM_BALLOON_SETTLED and so on.
+    /// One of HOTMEM_BALLOON_SETTLED to HOTMEM_BALLOON_FAILED.
     pub state: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// Frames in the balloon.
-    pub held: u64,
-    /// Frames that the host wants in it.
+    /// The number of frames in the balloon.
+    pub inflated: u64,
+    /// The number of frames that the host requests to be in the balloon.
     pub target: u64,
-    /// Reports that the device took.
+    /// The number of reports that the device has acknowledged.
     pub reports: u64,
-    /// Frames in these reports.
+    /// The number of frames in these reports.
     pub reported: u64,
 }
 
@@ -156,14 +158,16 @@ impl hotmem_balloon_options {
     }
 
     pub(super) fn driver(&self, features: Features, config: &RawConfig) -> Driver {
-        let patience = match self.patience_ns {
-            0 => Driver::PATIENCE,
+        let answer_timeout = match self.answer_timeout_ns {
+            0 => Driver::DEFAULT_ANSWER_TIMEOUT,
             nanoseconds => Duration::from_nanos(nanoseconds),
         };
-        let ranges = match self.report_ranges {
-            0 => Ranges::MOST,
+        let ranges = match self.max_report_ranges {
+            0 => Ranges::MAX_LEN,
             ranges => ranges as usize,
         };
-        Driver::new(features, config).with_patience(patience).with_report_ranges(ranges)
+        Driver::new(features, config)
+            .with_answer_timeout(answer_timeout)
+            .with_max_report_ranges(ranges)
     }
 }

@@ -1,4 +1,4 @@
-//! `libhotmem.a`: everything that `hotmem.h` declares, and nothing else.
+//! Builds `libhotmem.a`, which defines the functions that `hotmem.h` declares.
 #![no_std]
 
-pub use hotmem_c::*;
+use hotmem_c as _;

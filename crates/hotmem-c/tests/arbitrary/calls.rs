@@ -1,18 +1,18 @@
-//! Makes arbitrary calls of the C interface. The fuzz target runs this file, too.
+//! Makes arbitrary calls of the C interface. The fuzz target uses this file too.
 //!
-//! The calls keep only the promises under `# Safety`: pointers may be null or name another machine,
-//! numbers are arbitrary, hooks refuse and call back, devices give wrong answers. The test writes
-//! to each frame that it allocates, and checks that no frame has two owners.
+//! The calls satisfy only the conditions under `# Safety`: pointers may be null or point to another
+//! machine, numbers are arbitrary, hooks refuse and call the interface, and devices give wrong
+//! answers. The test writes to each frame that it allocates, and checks that no frame has two owners.
 
 use crate::machine::{BOOT_END, Heap, MEMORY_END, MIB, Machine};
 use hotmem_c::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
 /// Makes the calls that the bytes of `script` choose.
-pub(crate) fn play(script: &[u8]) {
+pub(crate) fn run_script(script: &[u8]) {
     let kernel = Box::new(RefCell::new(Kernel { answer: 0, h: null_mut() }));
     let hooks = hotmem_hooks {
         ctx: (&raw const *kernel).cast_mut().cast(),
@@ -21,23 +21,25 @@ pub(crate) fn play(script: &[u8]) {
         going_online: Some(going_online),
         going_offline: Some(going_offline),
         migrate: Some(migrate),
+        cpu: script.len().is_multiple_of(2).then_some(cpu),
         ..hotmem_hooks::default()
     };
+    CPU_CALLS.set(0);
     let mut world = World {
         script,
-        machine: Machine::fresh(),
-        other: Machine::fresh(),
-        vmem: Heap::zeroes::<hotmem_vmem>(),
+        machine: Machine::new(),
+        other: Machine::new(),
+        virtio_mem: Heap::zeroes::<hotmem_virtio_mem>(),
         balloon: Heap::zeroes::<hotmem_balloon>(),
         message: Heap::zeroes::<hotmem_balloon_message>(),
         owned: BTreeMap::new(),
         booted: false,
-        vmem_config: hotmem_vmem_config {
+        mem_config: hotmem_virtio_mem_config {
             block_size: 2 * MIB,
             addr: BOOT_END,
             region_size: MEMORY_END - BOOT_END,
             usable_region_size: MEMORY_END - BOOT_END,
-            ..hotmem_vmem_config::default()
+            ..hotmem_virtio_mem_config::default()
         },
         has_request: [false; 6],
         now: 0,
@@ -45,7 +47,7 @@ pub(crate) fn play(script: &[u8]) {
     kernel.borrow_mut().h = world.machine.as_ptr();
     // SAFETY: `hooks` and `kernel` live until the machine is used for the last time.
     unsafe {
-        let config = hotmem_config { hooks: &hooks, reach: MEMORY_END, low_end: 0, cpus: 5 };
+        let config = hotmem_config { hooks: &hooks, mappable_end: MEMORY_END, low_end: 0, cpus: 5 };
         assert_eq!(hotmem_configure(world.machine.as_ptr(), &config), 0);
     }
     if !world.rarely() {
@@ -61,15 +63,23 @@ pub(crate) fn play(script: &[u8]) {
     }
 }
 
-/// The kernel that the hooks are called with.
+/// The kernel to which `ctx` of the hooks points.
 struct Kernel {
-    /// A random byte that decides what the hooks answer.
+    /// A random byte that decides the results of the hooks.
     answer: u8,
     h: *mut hotmem,
 }
 
-/// Returns the byte that decides the answer of a hook. Before that, calls back into the machine if
-/// the byte says so.
+thread_local!(static CPU_CALLS: Cell<u32> = const { Cell::new(0) });
+
+/// Returns another CPU number at each call. Some of the numbers exceed those of the machine's CPUs.
+extern "C" fn cpu(_: *mut c_void) -> u32 {
+    CPU_CALLS.set(CPU_CALLS.get() + 1);
+    CPU_CALLS.get() % 11
+}
+
+/// Returns the byte that decides the result of a hook. If a bit of the byte is set, calls the machine
+/// before that.
 ///
 /// # Safety
 /// `ctx` is that of the test's `hotmem_hooks`.
@@ -109,7 +119,7 @@ unsafe extern "C" fn going_offline(ctx: *mut c_void, _: u64, _: u64) -> i32 {
 }
 
 unsafe extern "C" fn migrate(ctx: *mut c_void, _: u64, _: u64) -> i32 {
-    // SAFETY: `ctx` is that of the hooks. The hook moves no frame, whatever it answers.
+    // SAFETY: `ctx` is that of the hooks. The hook moves no frame, whatever it returns.
     i32::from(unsafe { answer(ctx) } % 5)
 }
 
@@ -118,14 +128,15 @@ struct World<'a> {
     machine: Machine,
     /// A machine that never boots.
     other: Machine,
-    vmem: Heap,
+    virtio_mem: Heap,
     balloon: Heap,
     message: Heap,
-    /// The number of frames of each allocation that the test owns, by physical address.
+    /// The allocations that the test owns: the number of frames by physical address.
     owned: BTreeMap<u64, u64>,
     booted: bool,
-    vmem_config: hotmem_vmem_config,
-    /// Whether each of the five queues of the balloon, and the virtio-mem device, has a request.
+    mem_config: hotmem_virtio_mem_config,
+    /// For each of the five queues of the balloon and for the virtio-mem device, whether a request is
+    /// outstanding.
     has_request: [bool; 6],
     now: u64,
 }
@@ -156,7 +167,7 @@ impl World<'_> {
         self.byte() >= 240
     }
 
-    /// Returns a range, mostly of pageblocks above boot memory.
+    /// Returns a range. In most cases it consists of pageblocks above boot memory.
     fn range(&mut self) -> (u64, u64) {
         if self.rarely() {
             return (self.value(), self.value());
@@ -165,7 +176,7 @@ impl World<'_> {
         (BOOT_END + start * 2 * MIB, (len + 1).min(28 - start) * 2 * MIB)
     }
 
-    /// Boots, and starts the devices.
+    /// Boots the machine and starts the devices.
     fn begin(&mut self) {
         let (h, features) = (self.machine.as_ptr(), HOTMEM_BALLOON_FEATURES & !16);
         let config = hotmem_balloon_config::default();
@@ -178,9 +189,9 @@ impl World<'_> {
             assert_eq!(hotmem_boot(h, self.memory().cast(), 0), 0);
             let devices = self.byte();
             if devices % 4 < 2 {
-                let d = self.vmem.pointer();
+                let d = self.virtio_mem.pointer();
                 let kind = u32::from(self.byte() % 4);
-                assert_eq!(hotmem_vmem_init(d, h, &self.vmem_config, 6, kind, 0), 0);
+                assert_eq!(hotmem_virtio_mem_init(d, h, &self.mem_config, 6, kind, 0), 0);
             } else {
                 assert_eq!(hotmem_announce(h, BOOT_END, MEMORY_END - BOOT_END, 0), 0);
             }
@@ -192,7 +203,7 @@ impl World<'_> {
         self.booted = true;
     }
 
-    /// Returns a pointer to the machine, or sometimes a null pointer or one to something else.
+    /// Returns a pointer to the machine, or in rare cases another pointer, which may be null.
     fn random_machine(&mut self) -> *mut hotmem {
         match self.byte() {
             0..3 => null_mut(),
@@ -202,7 +213,7 @@ impl World<'_> {
         }
     }
 
-    /// Checks that frames of an allocation still hold what the test has written.
+    /// Checks that the frames of an allocation have the contents that the test has written.
     fn check(&self, paddr: u64, frames: u64) {
         for frame in 0..frames {
             let at = self.frame(paddr + frame * 4096);
@@ -230,7 +241,7 @@ impl World<'_> {
                 2..6 => return self.alloc(h),
                 6 | 7 => return self.free(),
                 8 => {
-                    // The range is refused: it lies above all memory, or is empty.
+                    // The call must refuse the range, which lies above all memory or is empty.
                     let (paddr, frames) = (MEMORY_END + self.value() % MEMORY_END, self.value());
                     let paddr = paddr | u64::from(self.byte());
                     if frames == 1 {
@@ -248,7 +259,7 @@ impl World<'_> {
                     hotmem_announce(h, paddr, len, u32::from(self.byte() & 1))
                 }
                 10 => {
-                    // Only memory that exists can be announced, because `reach` limits it.
+                    // Only memory that exists can be announced, because `mappable_end` limits it.
                     let (paddr, len) = self.range();
                     hotmem_add(h, paddr, len)
                 }
@@ -268,7 +279,7 @@ impl World<'_> {
                     assert!(state < 0 || same <= len);
                     state
                 }
-                15 | 16 => self.step_vmem(h),
+                15 | 16 => self.step_virtio_mem(h),
                 17 | 18 => self.step_balloon(h),
                 _ => {
                     let mut counts = hotmem_counts::default();
@@ -285,7 +296,7 @@ impl World<'_> {
         }
     }
 
-    /// Adds boot memory, or boots.
+    /// Adds boot memory, or boots the machine.
     ///
     /// # Safety
     /// `h` is null, not aligned, or points to a machine.
@@ -321,30 +332,30 @@ impl World<'_> {
             1 => u64::from(self.byte()) * 8,
             few => u64::from(few),
         };
-        let mut want = hotmem_request { frames, ..hotmem_request::default() };
+        let mut request = hotmem_request { frames, ..hotmem_request::default() };
         if self.byte().is_multiple_of(4) {
-            want.align = 1 << (self.byte() % 12);
-            want.flags = u32::from(self.byte() % 40);
-            (want.min, want.max, want.at) = (self.value(), self.value(), self.value());
-            want.node = u32::from(self.byte());
+            request.align = 1 << (self.byte() % 12);
+            request.flags = u32::from(self.byte() % 40);
+            (request.min, request.max, request.at) = (self.value(), self.value(), self.value());
+            request.node = u32::from(self.byte());
         }
-        let want: *const hotmem_request = if self.byte() == 0 { null() } else { &want };
+        let request: *const hotmem_request = if self.byte() == 0 { null() } else { &request };
         let mut paddr = 0;
-        // SAFETY: `h` is null, not aligned, or points to a machine, `want` is null or points to a
+        // SAFETY: `h` is null, not aligned, or points to a machine, `request` is null or points to a
         // request, and `paddr` is a reference.
         let code = unsafe {
-            if want.is_null() && self.byte().is_multiple_of(2) {
+            if request.is_null() && self.byte().is_multiple_of(2) {
                 let frame = hotmem_alloc_frame(h);
                 paddr = frame.cast_unsigned();
                 i32::from(frame < 0)
             } else {
-                hotmem_alloc(h, want, &mut paddr)
+                hotmem_alloc(h, request, &mut paddr)
             }
         };
         if code != 0 {
             return;
         }
-        let frames = if want.is_null() { 1 } else { frames };
+        let frames = if request.is_null() { 1 } else { frames };
         assert!(paddr % 4096 == 0 && paddr + frames * 4096 <= MEMORY_END);
         let below = self.owned.range(..paddr + frames * 4096).next_back();
         let is_free = below.is_none_or(|(&start, &frames)| start + frames * 4096 <= paddr);
@@ -356,7 +367,7 @@ impl World<'_> {
         self.owned.insert(paddr, frames);
     }
 
-    /// Frees the upper part of an allocation, or all of it, and checks that a second free is
+    /// Frees the upper part of an allocation or the whole allocation, and checks that a second free is
     /// refused.
     fn free(&mut self) {
         let from = self.value();
@@ -375,26 +386,26 @@ impl World<'_> {
             self.machine.free(paddr, frames)
         };
         assert_eq!(freed, 0);
-        assert_eq!(self.machine.free(paddr, frames), HOTMEM_ENOENT, "a second free is refused");
+        assert_eq!(self.machine.free(paddr, frames), HOTMEM_ENOENT, "a second free succeeds");
     }
 
     /// Makes a call for the virtio-mem device, with an arbitrary configuration and answer.
     ///
     /// # Safety
     /// `h` is null, not aligned, or points to a machine.
-    unsafe fn step_vmem(&mut self, h: *mut hotmem) -> i32 {
-        let d = self.vmem.pointer::<hotmem_vmem>();
+    unsafe fn step_virtio_mem(&mut self, h: *mut hotmem) -> i32 {
+        let d = self.virtio_mem.pointer::<hotmem_virtio_mem>();
         let (which, value) = (self.byte(), self.value());
         let which = if which > 5 || self.rarely() { which } else { 6 };
         match which % 64 {
-            0 => self.vmem_config.block_size = value,
-            1 => self.vmem_config.addr = value,
-            2 => self.vmem_config.region_size = value,
-            3 => self.vmem_config.usable_region_size = value,
-            4 => self.vmem_config.plugged_size = value,
-            5 => self.vmem_config.node_id = u16::try_from(value & 0xffff).unwrap(),
+            0 => self.mem_config.block_size = value,
+            1 => self.mem_config.addr = value,
+            2 => self.mem_config.region_size = value,
+            3 => self.mem_config.usable_region_size = value,
+            4 => self.mem_config.plugged_size = value,
+            5 => self.mem_config.node_id = u16::try_from(value & 0xffff).unwrap(),
             6..20 => {
-                self.vmem_config.requested_size = u64::from(self.byte() % 34) * 2 * MIB;
+                self.mem_config.requested_size = u64::from(self.byte() % 34) * 2 * MIB;
             }
             _ => {}
         }
@@ -402,38 +413,40 @@ impl World<'_> {
         if self.rarely() {
             answer = std::array::from_fn(|_| self.byte());
         }
-        let mut request = hotmem_vmem_request::default();
+        let mut request = hotmem_virtio_mem_request::default();
         // SAFETY: the caller has promised what `h` is. `d` points to zeroes or a driver, `text` has
-        // more bytes than are written, and all other pointers are null or references. `reach`
+        // more bytes than are written, and all other pointers are null or references. `mappable_end`
         // limits the device's memory to memory that exists.
         unsafe {
             if which > 250 {
                 let kind = u32::from(self.byte() % 5);
-                return hotmem_vmem_init(d, h, &self.vmem_config, self.number(), kind, value);
+                return hotmem_virtio_mem_init(d, h, &self.mem_config, self.number(), kind, value);
             }
             let answers = std::mem::take(&mut self.has_request[5]) || self.byte() == 255;
             let pointer = if answers { answer.as_ptr() } else { null() };
             let len = if self.rarely() { usize::from(self.byte() % 11) } else { 10 };
-            let config = if self.byte() == 255 { null() } else { &raw const self.vmem_config };
+            let config = if self.byte() == 255 { null() } else { &raw const self.mem_config };
             self.now += u64::from(self.byte()) << 20;
-            let step = hotmem_vmem_step(d, self.now, config, pointer, len, &mut request);
+            let step = hotmem_virtio_mem_step(d, self.now, config, pointer, len, &mut request);
             self.has_request[5] = step == HOTMEM_STEP_SEND;
-            let mut status = hotmem_vmem_status::default();
-            let code = hotmem_vmem_get_status(d, &mut status);
-            // Let the device carry out the request, so that it mostly agrees with the driver.
-            self.vmem_config.plugged_size = status.plugged;
+            let mut status = hotmem_virtio_mem_status::default();
+            let code = hotmem_virtio_mem_get_status(d, &mut status);
+            // Let the device carry out the request, so that it agrees with the driver in most cases.
+            self.mem_config.plugged_size = status.plugged;
             match request.bytes[0] {
                 _ if step != HOTMEM_STEP_SEND => {}
-                0 => self.vmem_config.plugged_size += requested_bytes(&request.bytes),
+                0 => self.mem_config.plugged_size += requested_bytes(&request.bytes),
                 1 => {
-                    self.vmem_config.plugged_size -=
+                    self.mem_config.plugged_size -=
                         requested_bytes(&request.bytes).min(status.plugged)
                 }
                 _ => {}
             }
-            assert!(code == HOTMEM_EINVAL || (code == 0 && status.state <= HOTMEM_VMEM_FAILED));
+            assert!(
+                code == HOTMEM_EINVAL || (code == 0 && status.state <= HOTMEM_VIRTIO_MEM_FAILED)
+            );
             let mut text = [0; 40];
-            hotmem_vmem_explain(d, text.as_mut_ptr(), usize::from(self.byte() % 41));
+            hotmem_virtio_mem_explain(d, text.as_mut_ptr(), usize::from(self.byte() % 41));
         }
         // Return an error code, because the driver's own machine was used, whatever `h` is.
         HOTMEM_EINVAL
@@ -452,11 +465,11 @@ impl World<'_> {
             generation: u32::from(self.byte()),
         };
         let options = hotmem_balloon_options {
-            floor: self.value(),
-            patience_ns: self.value(),
+            min_free_frames: self.value(),
+            answer_timeout_ns: self.value(),
             flags: u32::from(self.byte() % 4),
             poison: 0,
-            report_ranges: u32::from(self.byte()),
+            max_report_ranges: u32::from(self.byte()),
             reserved: 0,
         };
         // SAFETY: the caller has promised what `h` is. `b` points to zeroes or a driver, `m` to a
@@ -483,7 +496,7 @@ impl World<'_> {
             let used = i32::from(self.byte() % 7) - 1;
             let is_expected =
                 usize::try_from(used).ok().and_then(|at| self.has_request.get(at)) == Some(&true);
-            // Answer a queue without a request only rarely.
+            // Answer on a queue without a request only in rare cases.
             let lies = self.byte() == 255;
             let used = if lies || is_expected { used } else { HOTMEM_QUEUE_NONE };
             self.now += u64::from(self.byte()) << 22;
@@ -502,7 +515,7 @@ impl World<'_> {
                 for range in &message.ranges[..message.count as usize] {
                     assert!(range.paddr + range.len <= MEMORY_END, "{range:?}");
                     let inside = self.owned.range(range.paddr..range.paddr + range.len);
-                    assert_eq!(inside.count(), 0, "the balloon names frames that the test owns");
+                    assert_eq!(inside.count(), 0, "the balloon contains frames that the test owns");
                 }
             }
             let mut status = hotmem_balloon_status::default();

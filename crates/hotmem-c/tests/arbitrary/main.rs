@@ -1,4 +1,4 @@
-//! Makes arbitrary calls of the C interface.
+//! Tests that arbitrary calls of the C interface cause no panic and no double allocation.
 
 mod calls;
 #[allow(dead_code)]
@@ -11,7 +11,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn no_calls_break_the_machine(script in prop::collection::vec(any::<u8>(), 0..3000)) {
-        calls::play(&script);
+    fn arbitrary_calls_keep_the_machine_consistent(script in prop::collection::vec(any::<u8>(), 0..3000)) {
+        calls::run_script(&script);
     }
 }

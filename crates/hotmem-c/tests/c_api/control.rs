@@ -1,4 +1,4 @@
-use crate::machine::{BOOT_END, MEMORY_END, MIB, Machine, want};
+use crate::machine::{BOOT_END, MEMORY_END, MIB, Machine, request};
 use hotmem_c::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -14,7 +14,7 @@ fn memory_is_plugged_used_and_removed() {
     );
     assert_eq!(machine.counts().online, MEMORY_END / 4096);
 
-    let page = machine.alloc(&hotmem_request { flags: HOTMEM_MOVABLE, ..want(1) }).unwrap();
+    let page = machine.alloc(&hotmem_request { flags: HOTMEM_MOVABLE, ..request(1) }).unwrap();
     let (code, removal) = machine.remove(BOOT_END, MEMORY_END - BOOT_END);
     assert_eq!((code, removal.why), (HOTMEM_EBUSY, HOTMEM_WHY_UNMOVABLE));
     assert_eq!((removal.paddr, removal.len), (page, 4096));
@@ -42,7 +42,7 @@ fn memory_is_plugged_used_and_removed() {
 }
 
 #[test]
-fn offline_memory_is_removed_as_well() {
+fn offline_memory_is_removed() {
     let machine = Machine::boot(None);
     machine.plug(HOTMEM_ONLINE_NOT);
     assert_eq!(machine.state(BOOT_END, MEMORY_END - BOOT_END).0, HOTMEM_STATE_OFFLINE);
@@ -63,13 +63,13 @@ fn offline_memory_is_removed_as_well() {
 fn each_call_returns_the_code_of_its_error() {
     let machine = Machine::boot(None);
     let (h, online_kernel) = (machine.as_ptr(), HOTMEM_ONLINE_KERNEL);
-    // SAFETY: `h` points to a machine, and the range that is added is real memory of the test.
+    // SAFETY: `h` points to a machine, and the range that is added is memory of the test.
     unsafe {
         assert_eq!(hotmem_add(h, BOOT_END, 2 * MIB), HOTMEM_ENOENT, "not announced");
         assert_eq!(
             hotmem_announce(h, BOOT_END, MEMORY_END, 0),
             HOTMEM_ERANGE,
-            "the range lies beyond the reach"
+            "the range lies beyond the mappable range"
         );
         assert_eq!(hotmem_announce(h, BOOT_END, 0, 0), HOTMEM_EINVAL);
         assert_eq!(hotmem_announce(h, BOOT_END + 1, 2 * MIB, 0), HOTMEM_EINVAL);
@@ -107,7 +107,7 @@ struct Kernel {
     calls: Vec<&'static str>,
 }
 
-/// Returns the kernel that a hook is called with.
+/// Returns the kernel to which `ctx` of a hook points.
 ///
 /// # Safety
 /// `ctx` is that of the test's `hotmem_hooks`, and no other reference to the kernel is in use.
@@ -214,13 +214,13 @@ fn hooks_may_allocate_but_not_enter_the_control_path() {
         assert_eq!(online(HOTMEM_ONLINE_MOVABLE), 0);
         assert_eq!(kernel_of(&hooks).codes_in_hook, [HOTMEM_EBUSY, 0, 0]);
     }
-    machine.alloc(&hotmem_request { flags: HOTMEM_MOVABLE, ..want(5) }).unwrap();
+    machine.alloc(&hotmem_request { flags: HOTMEM_MOVABLE, ..request(5) }).unwrap();
     assert_eq!(machine.remove(BOOT_END, MEMORY_END - BOOT_END).0, 0);
     // SAFETY: no hook runs.
     let kernel = unsafe { kernel_of(&hooks) };
     let calls = ["map", "kernel", "movable", "onlined", "migrate", "unmap", "release"];
     assert_eq!(kernel.calls, calls);
-    assert_eq!(machine.counts().used, used, "the frames of page tables are free again");
+    assert_eq!(machine.counts().used, used, "some frames of page tables are not free");
 }
 
 /// Returns the kernel of these hooks.

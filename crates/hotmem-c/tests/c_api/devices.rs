@@ -3,33 +3,35 @@ use hotmem_c::*;
 use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
 
-/// A virtio-mem device that carries out every request.
+/// A virtio-mem device that carries out all requests.
 struct Device {
-    config: hotmem_vmem_config,
+    config: hotmem_virtio_mem_config,
     answer: Option<[u8; 10]>,
 }
 
-fn config(requested_size: u64) -> hotmem_vmem_config {
-    hotmem_vmem_config {
+fn config(requested_size: u64) -> hotmem_virtio_mem_config {
+    hotmem_virtio_mem_config {
         block_size: 2 * MIB,
         addr: BOOT_END,
         region_size: MEMORY_END - BOOT_END,
         usable_region_size: MEMORY_END - BOOT_END,
         requested_size,
-        ..hotmem_vmem_config::default()
+        ..hotmem_virtio_mem_config::default()
     }
 }
 
 impl Device {
     /// Steps the driver until it has nothing to do, or waits. Returns the last step.
-    fn run(&mut self, driver: *mut hotmem_vmem) -> i32 {
-        let mut request = hotmem_vmem_request::default();
+    fn run(&mut self, driver: *mut hotmem_virtio_mem) -> i32 {
+        let mut request = hotmem_virtio_mem_request::default();
         loop {
             let answer = self.answer.take();
             let pointer = answer.as_ref().map_or(null(), |bytes| bytes.as_ptr());
             // SAFETY: `driver` points to a driver that was set up, `pointer` is null or points to
             // 10 bytes, and the other pointers are references.
-            match unsafe { hotmem_vmem_step(driver, 0, &self.config, pointer, 10, &mut request) } {
+            match unsafe {
+                hotmem_virtio_mem_step(driver, 0, &self.config, pointer, 10, &mut request)
+            } {
                 HOTMEM_STEP_SEND => self.carry_out(&request.bytes),
                 HOTMEM_STEP_AGAIN => {}
                 other => return other,
@@ -48,18 +50,18 @@ impl Device {
     }
 }
 
-fn status(driver: *mut hotmem_vmem) -> hotmem_vmem_status {
-    let mut status = hotmem_vmem_status::default();
+fn status(driver: *mut hotmem_virtio_mem) -> hotmem_virtio_mem_status {
+    let mut status = hotmem_virtio_mem_status::default();
     // SAFETY: `driver` points to a driver that was set up.
-    assert_eq!(unsafe { hotmem_vmem_get_status(driver, &mut status) }, 0);
+    assert_eq!(unsafe { hotmem_virtio_mem_get_status(driver, &mut status) }, 0);
     status
 }
 
-fn explain(driver: *mut hotmem_vmem, size: usize) -> String {
+fn explain(driver: *mut hotmem_virtio_mem, size: usize) -> String {
     let mut text = [1 as c_char; 128];
     // SAFETY: `driver` points to a driver that was set up, and `text` has at least `size` bytes.
     unsafe {
-        assert_eq!(hotmem_vmem_explain(driver, text.as_mut_ptr(), size), 0);
+        assert_eq!(hotmem_virtio_mem_explain(driver, text.as_mut_ptr(), size), 0);
         CStr::from_ptr(text.as_ptr()).to_str().unwrap().to_owned()
     }
 }
@@ -67,22 +69,26 @@ fn explain(driver: *mut hotmem_vmem, size: usize) -> String {
 #[test]
 fn a_virtio_mem_device_grows_and_shrinks() {
     let machine = Machine::boot(None);
-    let vmem = Heap::zeroes::<hotmem_vmem>();
-    let driver = vmem.pointer::<hotmem_vmem>();
+    let virtio_mem = Heap::zeroes::<hotmem_virtio_mem>();
+    let driver = virtio_mem.pointer::<hotmem_virtio_mem>();
     let mut device = Device { config: config(32 * MIB), answer: None };
-    let (features, kind) = (HOTMEM_VMEM_FEATURES & !1, HOTMEM_ONLINE_MOVABLE);
+    let (features, kind) = (HOTMEM_VIRTIO_MEM_FEATURES & !1, HOTMEM_ONLINE_MOVABLE);
     // SAFETY: `driver` points to zeroes, `machine.as_ptr()` to a machine, and the memory of the
     // device is the machine's own memory.
     unsafe {
         assert_eq!(
-            hotmem_vmem_init(driver, machine.as_ptr(), &device.config, features, kind, 0),
+            hotmem_virtio_mem_init(driver, machine.as_ptr(), &device.config, features, kind, 0),
             0
         );
-        let again = hotmem_vmem_init(driver, machine.as_ptr(), &device.config, features, kind, 0);
+        let again =
+            hotmem_virtio_mem_init(driver, machine.as_ptr(), &device.config, features, kind, 0);
         assert_eq!(again, HOTMEM_EALREADY);
     }
     assert_eq!(device.run(driver), HOTMEM_STEP_IDLE);
-    assert_eq!((status(driver).state, status(driver).plugged), (HOTMEM_VMEM_REACHED, 32 * MIB));
+    assert_eq!(
+        (status(driver).state, status(driver).plugged),
+        (HOTMEM_VIRTIO_MEM_REACHED, 32 * MIB)
+    );
     assert_eq!(machine.counts().movable, 32 * MIB / 4096);
     assert_eq!(explain(driver, 128), "");
 
@@ -99,42 +105,51 @@ fn a_virtio_mem_device_grows_and_shrinks() {
     assert_eq!(device.run(driver), HOTMEM_STEP_IDLE);
     device.config.requested_size = 0;
     assert_eq!(device.run(driver), HOTMEM_STEP_IDLE);
-    assert_eq!((status(driver).state, status(driver).plugged), (HOTMEM_VMEM_REACHED, 0));
+    assert_eq!((status(driver).state, status(driver).plugged), (HOTMEM_VIRTIO_MEM_REACHED, 0));
     assert_eq!(machine.counts().present, BOOT_END / 4096);
 }
 
 #[test]
 fn a_driver_stops_at_a_malformed_response_and_explains_it() {
     let machine = Machine::boot(None);
-    let vmem = Heap::zeroes::<hotmem_vmem>();
-    let driver = vmem.pointer::<hotmem_vmem>();
-    let (mut request, wrong) = (hotmem_vmem_request::default(), [9_u8; 10]);
+    let virtio_mem = Heap::zeroes::<hotmem_virtio_mem>();
+    let driver = virtio_mem.pointer::<hotmem_virtio_mem>();
+    let (mut request, wrong) = (hotmem_virtio_mem_request::default(), [9_u8; 10]);
     // SAFETY: `driver` points to zeroes, `machine.as_ptr()` to a machine, and the memory of the
     // device is the machine's own memory. All answers are null or have `len` bytes.
     unsafe {
-        let odd = hotmem_vmem_config { block_size: 3, ..config(0) };
-        assert_eq!(hotmem_vmem_init(driver, machine.as_ptr(), &odd, 0, 0, 0), HOTMEM_EINVAL);
-        let far = hotmem_vmem_config { addr: !0 << 21, ..config(0) };
-        assert_eq!(hotmem_vmem_init(driver, machine.as_ptr(), &far, 0, 0, 0), HOTMEM_ERANGE);
-        assert_eq!(hotmem_vmem_init(driver, machine.as_ptr(), &config(0), 0, 7, 0), HOTMEM_EINVAL);
+        let odd = hotmem_virtio_mem_config { block_size: 3, ..config(0) };
+        assert_eq!(hotmem_virtio_mem_init(driver, machine.as_ptr(), &odd, 0, 0, 0), HOTMEM_EINVAL);
+        let far = hotmem_virtio_mem_config { addr: !0 << 21, ..config(0) };
+        assert_eq!(hotmem_virtio_mem_init(driver, machine.as_ptr(), &far, 0, 0, 0), HOTMEM_ERANGE);
+        assert_eq!(
+            hotmem_virtio_mem_init(driver, machine.as_ptr(), &config(0), 0, 7, 0),
+            HOTMEM_EINVAL
+        );
         let config = config(4 * MIB);
-        assert_eq!(hotmem_vmem_init(driver, machine.as_ptr(), &config, 0, 0, 0), 0);
+        assert_eq!(hotmem_virtio_mem_init(driver, machine.as_ptr(), &config, 0, 0, 0), 0);
         let mut step = |answer: *const u8, len| {
-            hotmem_vmem_step(driver, 0, &config, answer, len, &mut request)
+            hotmem_virtio_mem_step(driver, 0, &config, answer, len, &mut request)
         };
         while step(null(), 0) != HOTMEM_STEP_SEND {}
         assert_eq!(step(wrong.as_ptr(), 10), HOTMEM_EIO);
         assert_eq!(step(null(), 0), HOTMEM_EIO);
-        assert_eq!(hotmem_vmem_step(driver, 0, null(), null(), 0, &mut request), HOTMEM_EFAULT);
-        assert_eq!(hotmem_vmem_step(driver, 0, &config, null(), 0, null_mut()), HOTMEM_EFAULT);
-        assert_eq!(hotmem_vmem_explain(driver, null_mut(), 9), HOTMEM_EFAULT);
-        assert_eq!(hotmem_vmem_explain(driver, (&raw mut request).cast(), 0), HOTMEM_ENOSPC);
+        assert_eq!(
+            hotmem_virtio_mem_step(driver, 0, null(), null(), 0, &mut request),
+            HOTMEM_EFAULT
+        );
+        assert_eq!(
+            hotmem_virtio_mem_step(driver, 0, &config, null(), 0, null_mut()),
+            HOTMEM_EFAULT
+        );
+        assert_eq!(hotmem_virtio_mem_explain(driver, null_mut(), 9), HOTMEM_EFAULT);
+        assert_eq!(hotmem_virtio_mem_explain(driver, (&raw mut request).cast(), 0), HOTMEM_ENOSPC);
     }
-    assert_eq!(status(driver).state, HOTMEM_VMEM_FAILED);
+    assert_eq!(status(driver).state, HOTMEM_VIRTIO_MEM_FAILED);
     assert_eq!(explain(driver, 128), "response: the response type 2313 is unknown");
     assert_eq!(explain(driver, 9), "response");
     assert_eq!(explain(driver, 1), "");
-    assert_eq!(machine.counts().present, BOOT_END / 4096, "no memory was added");
+    assert_eq!(machine.counts().present, BOOT_END / 4096, "memory was added");
 }
 
 #[test]
@@ -152,7 +167,7 @@ fn a_balloon_takes_frames_and_reports_free_memory() {
     // `machine.as_ptr()` to a machine, and the other pointers are null or references.
     unsafe {
         let features = hotmem_balloon_accept(HOTMEM_BALLOON_FEATURES & !0b1000, &options);
-        assert_eq!(features, 0x1_0000_0027, "no hints, and no poison");
+        assert_eq!(features, 0x1_0000_0027, "hints or poison are accepted");
         assert_eq!(
             hotmem_balloon_init(balloon_ptr, machine.as_ptr(), &config, u64::MAX, null()),
             HOTMEM_EINVAL
@@ -178,7 +193,7 @@ fn a_balloon_takes_frames_and_reports_free_memory() {
                 );
                 answered_queue = HOTMEM_QUEUE_NONE;
                 match (step, (*message_ptr).queue) {
-                    // The device keeps the buffer of statistics, so it answers no queue now.
+                    // The device keeps the buffer of statistics, so it uses no buffer now.
                     (HOTMEM_STEP_SEND, HOTMEM_QUEUE_STATISTICS) => {
                         assert_eq!((*message_ptr).len, 30)
                     }
@@ -205,7 +220,7 @@ fn a_balloon_takes_frames_and_reports_free_memory() {
         assert_eq!(run(&config), Some(0));
         let mut status = hotmem_balloon_status::default();
         assert_eq!(hotmem_balloon_get_status(balloon_ptr, &mut status), 0);
-        assert_eq!((status.state, status.held), (HOTMEM_BALLOON_SETTLED, 0));
+        assert_eq!((status.state, status.inflated), (HOTMEM_BALLOON_SETTLED, 0));
         assert_eq!(status.reported * 4096, reported);
     }
     assert_eq!(frames.len(), 600);
@@ -221,14 +236,14 @@ fn a_balloon_takes_frames_and_reports_free_memory() {
 }
 
 #[test]
-fn memory_in_a_balloon_is_taken_back_when_its_device_was_reset() {
+fn memory_in_a_balloon_is_taken_back_after_a_reset_of_the_device() {
     let machine = Machine::boot(None);
     let balloon = Heap::zeroes::<hotmem_balloon>();
     let balloon_ptr = balloon.pointer::<hotmem_balloon>();
     let message = Heap::zeroes::<hotmem_balloon_message>();
     let message_ptr = message.pointer::<hotmem_balloon_message>();
     let config = hotmem_balloon_config { num_pages: 100, ..Default::default() };
-    let options = hotmem_balloon_options { patience_ns: 1000, ..Default::default() };
+    let options = hotmem_balloon_options { answer_timeout_ns: 1000, ..Default::default() };
     let used = machine.counts().used;
     // SAFETY: `balloon_ptr` and `message_ptr` point to zeroed objects of their types,
     // `machine.as_ptr()` to a machine, and the other pointers are null or references.

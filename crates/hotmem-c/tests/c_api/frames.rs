@@ -1,6 +1,8 @@
-use crate::machine::{BOOT_END, MEMORY_END, MIB, Machine, want};
+use crate::machine::{BOOT_END, MEMORY_END, MIB, Machine, request};
 use hotmem_c::*;
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::ffi::c_void;
 use std::ptr::null;
 
 #[test]
@@ -8,10 +10,10 @@ fn a_machine_boots_and_its_frames_are_allocated_and_freed() {
     let machine = Machine::boot(None);
     let before = machine.counts();
     assert_eq!((before.present, before.online), (BOOT_END / 4096, BOOT_END / 4096));
-    let many = machine.alloc(&want(100)).unwrap();
+    let run_start = machine.alloc(&request(100)).unwrap();
     assert_eq!(machine.counts().used, before.used + 100);
-    assert_eq!(machine.free(many + 4096, 99), 0);
-    assert_eq!(machine.free(many, 1), 0);
+    assert_eq!(machine.free(run_start + 4096, 99), 0);
+    assert_eq!(machine.free(run_start, 1), 0);
     assert_eq!(machine.counts().used, before.used);
 }
 
@@ -29,9 +31,26 @@ fn a_null_request_allocates_one_frame() {
     assert_eq!(machine.free(first, 1), HOTMEM_ENOENT, "a double free");
 }
 
+/// Returns the number of another CPU at each call. The first CPUs have a record each in the engine, and
+/// the others share one record.
+extern "C" fn next_cpu(_: *mut c_void) -> u32 {
+    thread_local!(static NEXT: Cell<u32> = const { Cell::new(0) });
+    NEXT.set(NEXT.get() + 1);
+    if NEXT.get().is_multiple_of(12) { u32::MAX } else { NEXT.get() % 12 }
+}
+
 #[test]
 fn single_frames_are_allocated_until_memory_runs_out() {
-    let machine = Machine::boot(None);
+    allocates_until_memory_runs_out(&Machine::boot(None));
+}
+
+#[test]
+fn single_frames_are_allocated_on_many_cpus_until_memory_runs_out() {
+    let hooks = hotmem_hooks { cpu: Some(next_cpu), ..hotmem_hooks::default() };
+    allocates_until_memory_runs_out(&Machine::boot(Some(&hooks)));
+}
+
+fn allocates_until_memory_runs_out(machine: &Machine) {
     let h = machine.as_ptr();
     let mut frames = BTreeSet::new();
     // SAFETY: `h` points to a machine, and the test has allocated the frames that it frees.
@@ -54,41 +73,46 @@ fn single_frames_are_allocated_until_memory_runs_out() {
         assert_eq!(hotmem_free_frame(h, last), 0);
         assert_eq!(hotmem_free_frame(h, last), HOTMEM_ENOENT, "a double free");
         assert_eq!(hotmem_alloc_frame(h), last.cast_signed());
+        frames.insert(last);
+        for frame in frames {
+            assert_eq!(hotmem_free_frame(h, frame), 0);
+            assert_eq!(hotmem_free_frame(h, frame), HOTMEM_ENOENT, "a double free");
+        }
     }
 }
 
 #[test]
-fn every_field_of_a_request_is_honoured() {
+fn an_allocation_satisfies_each_field_of_its_request() {
     let machine = Machine::boot(None);
-    let aligned = machine.alloc(&hotmem_request { align: 64, ..want(3) }).unwrap();
+    let aligned = machine.alloc(&hotmem_request { align: 64, ..request(3) }).unwrap();
     assert_eq!(aligned % (64 * 4096), 0);
     let (min, max) = (5 * MIB, 6 * MIB);
-    let between = machine.alloc(&hotmem_request { min, max, ..want(7) }).unwrap();
+    let between = machine.alloc(&hotmem_request { min, max, ..request(7) }).unwrap();
     assert!((min..=max - 7 * 4096).contains(&between));
     // If a bound lies within a frame, the whole frame is excluded.
     let (min, max) = (5 * MIB + 1, 5 * MIB + 2 * 4096 + 1);
-    let only = machine.alloc(&hotmem_request { min, max, ..want(1) });
+    let only = machine.alloc(&hotmem_request { min, max, ..request(1) });
     assert!(only.is_ok_and(|at| at == 5 * MIB + 4096) || between == 5 * MIB);
     let (at, flags) = (7 * MIB, HOTMEM_AT);
-    let exact = hotmem_request { at, flags, ..want(2) };
+    let exact = hotmem_request { at, flags, ..request(2) };
     assert_eq!(machine.alloc(&exact), Ok(at));
     assert_eq!(machine.alloc(&exact), Err(HOTMEM_EBUSY));
     for flags in [HOTMEM_NEAR, HOTMEM_ONLY, HOTMEM_AVOIDING] {
-        assert!(machine.alloc(&hotmem_request { flags, ..want(1) }).is_ok());
+        assert!(machine.alloc(&hotmem_request { flags, ..request(1) }).is_ok());
     }
     machine.plug(HOTMEM_ONLINE_MOVABLE);
     let flags = HOTMEM_MOVABLE;
-    assert!(machine.alloc(&hotmem_request { flags, ..want(1) }).unwrap() >= BOOT_END);
-    assert!(machine.alloc(&want(1)).unwrap() < BOOT_END);
+    assert!(machine.alloc(&hotmem_request { flags, ..request(1) }).unwrap() >= BOOT_END);
+    assert!(machine.alloc(&request(1)).unwrap() < BOOT_END);
 }
 
 #[test]
 fn an_allocation_without_free_memory_fails() {
     let machine = Machine::boot(None);
-    assert_eq!(machine.alloc(&want(MEMORY_END / 4096)), Err(HOTMEM_ENOMEM));
+    assert_eq!(machine.alloc(&request(MEMORY_END / 4096)), Err(HOTMEM_ENOMEM));
     let mut frames = Vec::new();
     let last = loop {
-        match machine.alloc(&want(1)) {
+        match machine.alloc(&request(1)) {
             Ok(frame) => frames.push(frame),
             Err(code) => break code,
         }
@@ -97,11 +121,11 @@ fn an_allocation_without_free_memory_fails() {
     let count = frames.len();
     frames.sort_unstable();
     frames.dedup();
-    assert_eq!(frames.len(), count, "each frame has one owner");
+    assert_eq!(frames.len(), count, "a frame was allocated twice");
 }
 
 #[test]
-fn reserved_memory_can_be_freed_later() {
+fn reserved_memory_can_be_freed() {
     let machine = Machine::boot(None);
     let before = machine.counts();
     assert_eq!(machine.free(0, 2), 0);

@@ -1,26 +1,26 @@
-//! Boots machines in this process, and uses them through the C interface.
+//! Boots machines in this process, and calls them by the C interface.
 
 use hotmem_c::*;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::null;
 
 pub(crate) const MIB: u64 = 1 << 20;
-/// The end of boot memory, a physical address. Memory above it can be announced.
+/// The physical address of the end of boot memory. Memory above it can be announced.
 pub(crate) const BOOT_END: u64 = 8 * MIB;
-/// The end of physical memory.
+/// The physical address of the end of memory.
 pub(crate) const MEMORY_END: u64 = 64 * MIB;
 
-/// Heap memory that stands for physical memory or holds an object.
+/// Heap memory that simulates physical memory or holds an object.
 pub(crate) struct Heap {
     start: *mut u8,
     layout: Layout,
 }
 
 impl Heap {
-    /// Returns memory for an object, all zeroes.
+    /// Returns memory for an object, filled with zeroes.
     pub(crate) fn zeroes<T>() -> Heap {
         let layout = Layout::new::<T>();
-        // SAFETY: `layout` is not empty: no test asks for an empty type.
+        // SAFETY: `layout` is not empty, because no test passes an empty type.
         Heap::of(unsafe { alloc_zeroed(layout) }, layout)
     }
 
@@ -59,16 +59,16 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Makes a machine that has not booted.
-    pub(crate) fn fresh() -> Machine {
+    pub(crate) fn new() -> Machine {
         let memory = Heap::pages(MEMORY_END);
         Machine { object: Heap::zeroes::<hotmem>(), memory }
     }
 
     /// Makes a machine and boots it with `BOOT_END` bytes.
     pub(crate) fn boot(hooks: Option<&hotmem_hooks>) -> Machine {
-        let machine = Machine::fresh();
+        let machine = Machine::new();
         let hooks = hooks.map_or(null(), |hooks| &raw const *hooks);
-        let config = hotmem_config { hooks, reach: MEMORY_END, low_end: 0, cpus: 5 };
+        let config = hotmem_config { hooks, mappable_end: MEMORY_END, low_end: 0, cpus: 5 };
         // SAFETY: `as_ptr()` points to a `struct hotmem` that was zeroes, and `memory` is the
         // machine's own memory from physical address 0 up to `MEMORY_END`.
         unsafe {
@@ -91,15 +91,15 @@ impl Machine {
         counts
     }
 
-    /// Allocates, and writes to each frame.
-    pub(crate) fn alloc(&self, want: &hotmem_request) -> Result<u64, i32> {
+    /// Allocates frames, and writes to each of them.
+    pub(crate) fn alloc(&self, request: &hotmem_request) -> Result<u64, i32> {
         let mut paddr = 0;
         // SAFETY: `as_ptr()` points to a machine, and the frames that it allocates lie in `memory`.
         unsafe {
-            match hotmem_alloc(self.as_ptr(), want, &mut paddr) {
+            match hotmem_alloc(self.as_ptr(), request, &mut paddr) {
                 0 => {
                     let start = self.memory.pointer::<u8>().wrapping_add(size(paddr));
-                    start.write_bytes(0xa5, size(want.frames * 4096));
+                    start.write_bytes(0xa5, size(request.frames * 4096));
                     Ok(paddr)
                 }
                 code => Err(code),
@@ -131,13 +131,13 @@ impl Machine {
     }
 
     pub(crate) fn state(&self, paddr: u64, len: u64) -> (i32, u64) {
-        let mut same = 0;
+        let mut same_state_len = 0;
         // SAFETY: `as_ptr()` points to a machine.
-        let state = unsafe { hotmem_state(self.as_ptr(), paddr, len, &mut same) };
-        (state, same)
+        let state = unsafe { hotmem_state(self.as_ptr(), paddr, len, &mut same_state_len) };
+        (state, same_state_len)
     }
 }
 
-pub(crate) fn want(frames: u64) -> hotmem_request {
+pub(crate) fn request(frames: u64) -> hotmem_request {
     hotmem_request { frames, ..hotmem_request::default() }
 }

@@ -2,16 +2,16 @@
 #include "hotmem.h"
 
 static struct hotmem machine;
-static struct hotmem_vmem vmem;
+static struct hotmem_virtio_mem virtio_mem;
 static struct hotmem_balloon balloon;
 static struct hotmem_config config;
 static struct hotmem_hooks hooks;
-static struct hotmem_request want;
+static struct hotmem_request frame_request;
 static struct hotmem_counts counts;
 static struct hotmem_removal removal;
-static struct hotmem_vmem_config vmem_config;
-static struct hotmem_vmem_request request;
-static struct hotmem_vmem_status vmem_status;
+static struct hotmem_virtio_mem_config mem_config;
+static struct hotmem_virtio_mem_request request;
+static struct hotmem_virtio_mem_status mem_status;
 static struct hotmem_balloon_config balloon_config;
 static struct hotmem_balloon_options options;
 static struct hotmem_balloon_message message;
@@ -66,12 +66,12 @@ int call(void *direct_map, char *text)
     hooks.going_online = going_online;
     hooks.migrate = migrate;
     config.hooks = &hooks;
-    want.frames = 512;
-    want.flags = HOTMEM_MOVABLE | HOTMEM_NEAR;
+    frame_request.frames = 512;
+    frame_request.flags = HOTMEM_MOVABLE | HOTMEM_NEAR;
     return hotmem_configure(&machine, &config)
         || hotmem_boot_add(&machine, 0, 4096, HOTMEM_RAM)
         || hotmem_boot(&machine, direct_map, 0)
-        || hotmem_alloc(&machine, &want, &paddr)
+        || hotmem_alloc(&machine, &frame_request, &paddr)
         || hotmem_free(&machine, paddr, 512)
         || hotmem_alloc_frame(&machine) < 0
         || hotmem_free_frame(&machine, paddr)
@@ -82,10 +82,10 @@ int call(void *direct_map, char *text)
         || hotmem_remove(&machine, 0, 0, &removal)
         || hotmem_state(&machine, 0, 0, &same) != HOTMEM_STATE_ABSENT
         || hotmem_withdraw(&machine, 0, 0)
-        || hotmem_vmem_init(&vmem, &machine, &vmem_config, HOTMEM_VMEM_FEATURES, 0, 0)
-        || hotmem_vmem_step(&vmem, 0, &vmem_config, answer, 10, &request) < 0
-        || hotmem_vmem_get_status(&vmem, &vmem_status)
-        || hotmem_vmem_explain(&vmem, text, 80)
+        || hotmem_virtio_mem_init(&virtio_mem, &machine, &mem_config, HOTMEM_VIRTIO_MEM_FEATURES, 0, 0)
+        || hotmem_virtio_mem_step(&virtio_mem, 0, &mem_config, answer, 10, &request) < 0
+        || hotmem_virtio_mem_get_status(&virtio_mem, &mem_status)
+        || hotmem_virtio_mem_explain(&virtio_mem, text, 80)
         || hotmem_balloon_accept(HOTMEM_BALLOON_FEATURES, &options) == 0
         || hotmem_balloon_init(&balloon, &machine, &balloon_config, 0, &options)
         || hotmem_balloon_step(&balloon, 0, &balloon_config, HOTMEM_QUEUE_NONE, &message) < 0

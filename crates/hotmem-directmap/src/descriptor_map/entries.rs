@@ -9,7 +9,8 @@ use core::sync::atomic::Ordering::Release;
 use hotmem_addr::Pfn;
 use hotmem_addr::geometry::FRAME_SIZE;
 use hotmem_pgtable::{
-    ENTRIES, Entry, EntryAddr, Flush, Level, Native, Slot, Tables, entry_at, slot_from,
+    ENTRIES, Entry, EntryAddr, Flush, Level, LocatedEntry, Native, Tables, entry_at,
+    find_entry_from,
 };
 
 impl<T: Tables + Copy> DescriptorMap<T> {
@@ -23,7 +24,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         let mut page = pages.start;
         while page < pages.end {
             let end = next_multiple(page, PAGES_PER_L1_TABLE).min(pages.end);
-            let Some(Slot { at, level, .. }) = self.leaf_slot(page) else {
+            let Some(LocatedEntry { at, level, .. }) = self.leaf_entry(page) else {
                 page = next_multiple(page, PAGES_PER_L1_TABLE * PAGES_PER_L1_TABLE);
                 continue;
             };
@@ -53,72 +54,73 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     ) {
         let mut page = pages.start;
         while page < pages.end {
-            if let (Some(slot), Some(above)) = (self.slot(page, level), self.slot(page, above)) {
-                let table = slot.at.table();
+            if let (Some(located), Some(above)) =
+                (self.entry_on_level(page, level), self.entry_on_level(page, above))
+            {
+                let table = located.at.table();
                 let entry = |index| self.read(EntryAddr::new(table, index));
                 if (0..ENTRIES).all(|index| entry(index).bits() == 0) {
                     self.write(above.at, Entry::EMPTY);
                     released.push(table);
                 }
             }
-            page = next_multiple(page, level.table_bytes().frames());
+            page = next_multiple(page, level.table_span().frames());
         }
     }
 
-    /// Writes the entry of a page. Fails if the entry is not empty.
-    pub(super) fn fill(
+    /// Writes the entry of a page, if it is empty. Otherwise fails.
+    pub(super) fn set_if_empty(
         &mut self,
         at: EntryAddr,
         page: u64,
         entry: Entry,
     ) -> Result<(), DescriptorMapError> {
         if self.read(at).bits() != 0 {
-            return Err(DescriptorMapError::Taken(page));
+            return Err(DescriptorMapError::AlreadyMapped(page));
         }
         self.write(at, entry);
         Ok(())
     }
 
-    /// Returns the address of the page's entry on a level. Makes the tables that are missing on the
-    /// way to it.
-    pub(super) fn make_table(
+    /// Returns the address of the page's entry on a level. Makes the missing tables above it.
+    pub(super) fn get_or_make_entry(
         &mut self,
         page: u64,
         level: Level,
         mut table_frame: impl FnMut() -> Option<Pfn>,
     ) -> Result<EntryAddr, DescriptorMapError> {
         loop {
-            let slot = self.walk(page, level).ok_or(DescriptorMapError::NoSuchPage(page))?;
-            if slot.level == level {
-                return Ok(slot.at);
+            let located = self.walk(page, level).ok_or(DescriptorMapError::NoSuchPage(page))?;
+            if located.level == level {
+                return Ok(located.at);
             }
-            if slot.entry.bits() != 0 {
-                return Err(DescriptorMapError::Taken(page));
+            if located.entry.bits() != 0 {
+                return Err(DescriptorMapError::AlreadyMapped(page));
             }
-            let table = table_frame().ok_or(DescriptorMapError::NoTable(page))?;
+            let table = table_frame().ok_or(DescriptorMapError::NoFrame(page))?;
             for index in 0..ENTRIES {
                 self.write(EntryAddr::new(table, index), Entry::EMPTY);
             }
-            self.write(slot.at, Entry::new(table, UNSHARED));
+            self.write(located.at, Entry::new(table, UNSHARED));
         }
     }
 
     /// Returns the L1 or L2 entry at which the page walk for `page` ends, or `None` if the walk ends
     /// on a higher level.
-    pub(super) fn leaf_slot(&self, page: u64) -> Option<Slot> {
-        self.walk(page, Level::L1).filter(|slot| slot.level <= Level::L2)
+    pub(super) fn leaf_entry(&self, page: u64) -> Option<LocatedEntry> {
+        self.walk(page, Level::L1).filter(|located| located.level <= Level::L2)
     }
 
     /// Returns the page's entry on a level, or `None` if no table on that level covers the page.
-    pub(super) fn slot(&self, page: u64, level: Level) -> Option<Slot> {
-        self.walk(page, level).filter(|slot| slot.level == level)
+    pub(super) fn entry_on_level(&self, page: u64, level: Level) -> Option<LocatedEntry> {
+        self.walk(page, level).filter(|located| located.level == level)
     }
 
     /// Returns the page's entry on a level, or on the lowest level above it that has a table.
-    fn walk(&self, page: u64, level: Level) -> Option<Slot> {
+    fn walk(&self, page: u64, level: Level) -> Option<LocatedEntry> {
         let address = self.layout.area.address(page.checked_mul(FRAME_SIZE)?)?;
         let native = Native::new(self.tables, |_: Flush| {});
-        slot_from(&native, self.space, address, level).ok()
+        find_entry_from(&native, self.space, address, level).ok()
     }
 
     fn read(&self, at: EntryAddr) -> Entry {

@@ -8,9 +8,9 @@ pub enum DescriptorMapError {
     /// The page lies beyond the end of the map.
     NoSuchPage(u64),
     /// The page is already mapped.
-    Taken(u64),
-    /// No frame was available for a table that maps the page, or for the page itself.
-    NoTable(u64),
+    AlreadyMapped(u64),
+    /// No frame was available for the page, or for a table that maps the page.
+    NoFrame(u64),
 }
 
 impl DescriptorMapError {
@@ -18,8 +18,8 @@ impl DescriptorMapError {
     #[must_use]
     pub const fn page(self) -> u64 {
         let (DescriptorMapError::NoSuchPage(page)
-        | DescriptorMapError::Taken(page)
-        | DescriptorMapError::NoTable(page)) = self;
+        | DescriptorMapError::AlreadyMapped(page)
+        | DescriptorMapError::NoFrame(page)) = self;
         page
     }
 }
@@ -30,10 +30,10 @@ impl fmt::Display for DescriptorMapError {
             DescriptorMapError::NoSuchPage(page) => {
                 write!(f, "the descriptor map has no page {page}")
             }
-            DescriptorMapError::Taken(page) => {
+            DescriptorMapError::AlreadyMapped(page) => {
                 write!(f, "page {page} of the descriptor map is mapped already")
             }
-            DescriptorMapError::NoTable(page) => {
+            DescriptorMapError::NoFrame(page) => {
                 write!(f, "no frame was available for page {page} of the descriptor map")
             }
         }

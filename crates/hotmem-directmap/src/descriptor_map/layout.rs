@@ -15,20 +15,20 @@ pub struct DescriptorLayout {
 
 /// The error for descriptors of an unsupported size, which it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DescriptorSize(pub Bytes);
+pub struct BadDescriptorSize(pub Bytes);
 
 impl DescriptorLayout {
     /// Lays out descriptors of `descriptor` bytes each. The descriptor of frame 0 is at the start of
     /// `area`.
     ///
     /// # Errors
-    /// [`DescriptorSize`] if `descriptor` is 0 or more than half a frame, or if the descriptors of a
-    /// pageblock do not fill whole frames.
-    pub const fn new(area: Area, descriptor: Bytes) -> Result<DescriptorLayout, DescriptorSize> {
+    /// [`BadDescriptorSize`] if `descriptor` is 0 or more than half a frame, or if the descriptors
+    /// of a pageblock do not fill whole frames.
+    pub const fn new(area: Area, descriptor: Bytes) -> Result<DescriptorLayout, BadDescriptorSize> {
         let bytes = descriptor.0;
         let fills = (bytes % FRAME_SIZE * PAGEBLOCK_FRAMES as u64).is_multiple_of(FRAME_SIZE);
         if bytes == 0 || bytes > FRAME_SIZE / 2 || !fills {
-            return Err(DescriptorSize(descriptor));
+            return Err(BadDescriptorSize(descriptor));
         }
         Ok(DescriptorLayout { area, bytes })
     }
@@ -50,15 +50,15 @@ impl DescriptorLayout {
     }
 }
 
-impl fmt::Display for DescriptorSize {
+impl fmt::Display for BadDescriptorSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "descriptors of {} are not supported: empty, larger than half a frame, or not filling \
-             whole frames for a pageblock",
+             gigabyte frames for a pageblock",
             self.0
         )
     }
 }
 
-impl core::error::Error for DescriptorSize {}
+impl core::error::Error for BadDescriptorSize {}

@@ -23,14 +23,14 @@ mod page;
 mod tests;
 
 pub use error::DescriptorMapError;
-pub use layout::{DescriptorLayout, DescriptorSize};
+pub use layout::{BadDescriptorSize, DescriptorLayout};
 pub use page::Access;
 pub(crate) use page::PAGES_PER_L1_TABLE;
 
 use crate::tables::SpareTables;
 use core::ops::Range;
 use hotmem_addr::{Pfn, PfnRange};
-use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Flags, Level, Slot, Space, Tables};
+use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Flags, Level, LocatedEntry, Space, Tables};
 use page::{LARGE_FRAMES, SHARED, UNSHARED, access_of, frames_of, index, without};
 
 /// The page tables of the map. Pages are numbered from its base.
@@ -73,12 +73,12 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             } else {
                 (Level::L1, 1, UNSHARED)
             };
-            let first = self.make_table(page, level, &mut table_frame)?;
+            let first = self.get_or_make_entry(page, level, &mut table_frame)?;
             let entries = usize::try_from(frames.frames() / step).unwrap_or(ENTRIES);
             for index in (first.index()..ENTRIES).take(entries) {
                 let at = EntryAddr::new(first.table(), index);
                 let frame = frames.start();
-                self.fill(at, page, Entry::new(frame, flags))?;
+                self.set_if_empty(at, page, Entry::new(frame, flags))?;
                 frames = frames.split_at(frame.checked_add(step).unwrap_or(Pfn::LIMIT)).1;
                 page += step;
             }
@@ -99,12 +99,12 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         for (page, frame, access) in pages {
             let table = match last {
                 Some((number, table)) if number == page / PAGES_PER_L1_TABLE => table,
-                _ => self.make_table(page, Level::L1, &mut table_frame)?.table(),
+                _ => self.get_or_make_entry(page, Level::L1, &mut table_frame)?.table(),
             };
             last = Some((page / PAGES_PER_L1_TABLE, table));
             let flags = if access == Access::Write { UNSHARED } else { SHARED };
             let at = EntryAddr::new(table, index(page));
-            self.fill(at, page, Entry::new(frame, flags))?;
+            self.set_if_empty(at, page, Entry::new(frame, flags))?;
         }
         Ok(())
     }
@@ -164,15 +164,15 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     /// Returns whether the page is a part of a large page, even if that large page is hidden.
     #[must_use]
     pub fn is_large(&self, page: u64) -> bool {
-        let slot = self.slot(page, Level::L2);
-        slot.is_some_and(|slot| slot.entry.flags().contains(Flags::LARGE))
+        let located = self.entry_on_level(page, Level::L2);
+        located.is_some_and(|located| located.entry.flags().contains(Flags::LARGE))
     }
 
     /// Returns the frame that backs a page, and how the page may be accessed. Returns `None` if the
     /// page is not mapped or hidden.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<(Pfn, Access)> {
-        let Slot { entry, level, .. } = self.leaf_slot(page)?;
+        let LocatedEntry { entry, level, .. } = self.leaf_entry(page)?;
         let offset = if level == Level::L1 { 0 } else { page % PAGES_PER_L1_TABLE };
         let frame = frames_of(entry, level).start().checked_add(offset)?;
         entry.is_present().then_some((frame, access_of(entry)))

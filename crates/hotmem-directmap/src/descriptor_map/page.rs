@@ -10,7 +10,7 @@ pub(super) const LARGE_FRAMES: u64 = PAGES_PER_L1_TABLE;
 
 /// Flags of a page whose frame also backs other pages. Accessed and Dirty are set from the start,
 /// so that the processor never has to set them.
-pub(super) const SHARED: Flags = Flags::PRESENT.union(Flags::USED);
+pub(super) const SHARED: Flags = Flags::PRESENT.union(Flags::ACCESSED_DIRTY);
 /// Flags of a page whose frame backs no other page, and of an entry that points to a table.
 pub(super) const UNSHARED: Flags = SHARED.union(Flags::WRITABLE);
 
@@ -31,7 +31,7 @@ pub(super) fn without(entry: Entry, flags: Flags) -> Entry {
 /// [`hide`](super::DescriptorMap::hide) has cleared its Present flag.
 pub(super) fn frames_of(entry: Entry, level: Level) -> PfnRange {
     let first = entry.with(Flags::PRESENT).frame(level);
-    let frames = level.entry_bytes().frames();
+    let frames = level.entry_span().frames();
     first.and_then(|first| PfnRange::with_len(first, frames)).unwrap_or(PfnRange::EMPTY)
 }
 

@@ -6,20 +6,21 @@ use crate::arena::{Arena, pfn};
 use hotmem_addr::{Bytes, geometry::FRAME_SIZE};
 
 const BASE: u64 = 0xffff_f400_0000_0000;
-/// The size of the descriptors of 112 TiB.
+/// The size of the descriptors for 112 TiB of memory, at 64 bytes for each frame.
 const BYTES: Bytes = Bytes(0x1c0_0000_0000);
 
-/// The numbers of the tables that unmapping freed.
-struct Tables {
+/// Records the tables that unmapping frees.
+struct FreedTables {
     freed: Vec<u64>,
 }
 
 type Map<'a> = DescriptorMap<&'a Arena>;
 
-impl Tables {
-    fn new(arena: &Arena) -> (Tables, Map<'_>) {
+impl FreedTables {
+    /// Returns an empty record, and a descriptor map whose tables lie in `arena`.
+    fn with_map(arena: &Arena) -> (FreedTables, Map<'_>) {
         let layout = DescriptorLayout::new(Area::new(BASE, BYTES).unwrap(), Bytes(64)).unwrap();
-        (Tables { freed: Vec::new() }, DescriptorMap::new(arena, arena.root(), layout))
+        (FreedTables { freed: Vec::new() }, DescriptorMap::new(arena, arena.root(), layout))
     }
 
     /// Unmaps pages. Returns the frames that backed the pages, in the order of the callbacks.
@@ -43,37 +44,37 @@ impl Tables {
     }
 }
 
-fn run(start: u64, frames: u64) -> PfnRange {
+fn pfn_range(start: u64, frames: u64) -> PfnRange {
     PfnRange::with_len(pfn(start), frames).unwrap()
 }
 
 #[test]
 fn a_run_has_large_pages_in_its_middle() {
     let arena = Arena::new(13);
-    let (mut tables, mut map) = Tables::new(&arena);
-    // The run fills two small pages, two large pages and three small pages.
-    let frames = run(512 * 9 - 2, 2 + 1024 + 3);
+    let (mut tables, mut map) = FreedTables::with_map(&arena);
+    // The pfn_range fills two small pages, two large pages and three small pages.
+    let frames = pfn_range(512 * 9 - 2, 2 + 1024 + 3);
     map.map(510, frames, || arena.frame()).unwrap();
     // An L3 and an L2 table, and an L1 table for the small pages at each end.
-    assert_eq!(arena.taken().len(), 2 + 2);
+    assert_eq!(arena.used_frames().len(), 2 + 2);
     for n in [0, 1, 2, 500, 1025, 1026, 1028] {
         assert_eq!(map.frame(510 + n), Some((pfn(512 * 9 - 2 + n), Access::Write)), "{n}");
     }
     assert_eq!((map.frame(509), map.frame(510 + 1029)), (None, None));
-    assert_eq!(map.map(512, run(1, 1), || None), Err(DescriptorMapError::Taken(512)));
-    assert_eq!(map.map(511, run(1, 1), || None), Err(DescriptorMapError::Taken(511)));
+    assert_eq!(map.map(512, pfn_range(1, 1), || None), Err(DescriptorMapError::AlreadyMapped(512)));
+    assert_eq!(map.map(511, pfn_range(1, 1), || None), Err(DescriptorMapError::AlreadyMapped(511)));
 
     assert_eq!(tables.unmap(&mut map, 510..510 + 1029), [(frames, Access::Write)]);
     assert_eq!(map.frame(512), None);
     tables.freed.sort_unstable();
-    assert_eq!(tables.freed, arena.taken());
+    assert_eq!(tables.freed, arena.used_frames());
     assert!(arena.is_empty());
 }
 
 #[test]
 fn one_shared_frame_backs_many_pages() {
     let arena = Arena::new(13);
-    let (mut tables, mut map) = Tables::new(&arena);
+    let (mut tables, mut map) = FreedTables::with_map(&arena);
     let shared = pfn(77);
     let backing = |page: u64| match page % 8 {
         0 => (page, pfn(1000 + page / 8), Access::Write),
@@ -86,22 +87,25 @@ fn one_shared_frame_backs_many_pages() {
     assert_eq!(map.frame(24), None);
     let unmapped = tables.unmap(&mut map, 0..64);
     let unshared: Vec<_> = unmapped.iter().filter(|(_, access)| *access == Access::Write).collect();
-    assert_eq!(unshared, [&(run(1001, 1), Access::Write), &(run(1002, 1), Access::Write)]);
-    let shared_pages = unmapped.iter().filter(|&&(frames, _)| frames == run(77, 1));
+    assert_eq!(
+        unshared,
+        [&(pfn_range(1001, 1), Access::Write), &(pfn_range(1002, 1), Access::Write)]
+    );
+    let shared_pages = unmapped.iter().filter(|&&(frames, _)| frames == pfn_range(77, 1));
     assert_eq!(shared_pages.count(), 14);
 }
 
 #[test]
 fn unmapping_leaves_the_pages_of_neighbours_mapped() {
     let arena = Arena::new(13);
-    let (mut tables, mut map) = Tables::new(&arena);
-    map.map(100, run(5000, 8), || arena.frame()).unwrap();
-    map.map(108, run(9000, 8), || arena.frame()).unwrap();
-    assert_eq!(arena.taken().len(), 3);
-    assert_eq!(tables.unmap(&mut map, 100..108), [(run(5000, 8), Access::Write)]);
+    let (mut tables, mut map) = FreedTables::with_map(&arena);
+    map.map(100, pfn_range(5000, 8), || arena.frame()).unwrap();
+    map.map(108, pfn_range(9000, 8), || arena.frame()).unwrap();
+    assert_eq!(arena.used_frames().len(), 3);
+    assert_eq!(tables.unmap(&mut map, 100..108), [(pfn_range(5000, 8), Access::Write)]);
     assert_eq!(map.frame(108), Some((pfn(9000), Access::Write)));
     assert!(tables.freed.is_empty());
-    assert_eq!(tables.unmap(&mut map, 108..116), [(run(9000, 8), Access::Write)]);
+    assert_eq!(tables.unmap(&mut map, 108..116), [(pfn_range(9000, 8), Access::Write)]);
     assert_eq!(tables.freed.len(), 3);
     let all = 0..map.layout().pages();
     assert_eq!(tables.unmap(&mut map, all), []);
@@ -110,12 +114,12 @@ fn unmapping_leaves_the_pages_of_neighbours_mapped() {
 #[test]
 fn refuses_pages_beyond_its_end_and_pages_without_a_table() {
     let arena = Arena::new(13);
-    let (mut tables, mut map) = Tables::new(&arena);
+    let (mut tables, mut map) = FreedTables::with_map(&arena);
     let last = map.layout().pages() - 1;
-    assert_eq!(map.map(last, run(1, 1), || None), Err(DescriptorMapError::NoTable(last)));
-    let beyond = map.map(last, run(1000, 2), || arena.frame());
+    assert_eq!(map.map(last, pfn_range(1, 1), || None), Err(DescriptorMapError::NoFrame(last)));
+    let beyond = map.map(last, pfn_range(1000, 2), || arena.frame());
     assert_eq!(beyond, Err(DescriptorMapError::NoSuchPage(last + 1)));
-    assert_eq!(tables.unmap(&mut map, last..last + 2), [(run(1000, 1), Access::Write)]);
+    assert_eq!(tables.unmap(&mut map, last..last + 2), [(pfn_range(1000, 1), Access::Write)]);
     assert_eq!(tables.freed.len(), 3);
     assert!(arena.is_empty());
 }
@@ -125,9 +129,9 @@ fn descriptors_of_two_pageblocks_share_no_page() {
     let area = Area::new(BASE, BYTES).unwrap();
     let layout = DescriptorLayout::new(area, Bytes(64)).unwrap();
     assert_eq!(layout.pages(), BYTES.0 / FRAME_SIZE);
-    assert_eq!(layout.pages_of(run(0, 512)), 0..8);
-    assert_eq!(layout.pages_of(run(512, 512)), 8..16);
-    assert_eq!(layout.pages_of(run(63, 2)), 0..2);
+    assert_eq!(layout.pages_of(pfn_range(0, 512)), 0..8);
+    assert_eq!(layout.pages_of(pfn_range(512, 512)), 8..16);
+    assert_eq!(layout.pages_of(pfn_range(63, 2)), 0..2);
 }
 
 #[test]
@@ -135,10 +139,13 @@ fn descriptors_that_share_pages_with_another_pageblock_are_refused() {
     let area = Area::new(BASE, BYTES).unwrap();
     for bytes in [0, 1, 4, 12, 63, 2049, 4096, u64::MAX] {
         let refused = DescriptorLayout::new(area, Bytes(bytes));
-        assert_eq!(refused, Err(DescriptorSize(Bytes(bytes))));
+        assert_eq!(refused, Err(BadDescriptorSize(Bytes(bytes))));
     }
     for bytes in [8, 16, 56, 64, 96, 2048] {
         let layout = DescriptorLayout::new(area, Bytes(bytes)).unwrap();
-        assert_eq!(layout.pages_of(run(512, 512)).start, layout.pages_of(run(0, 512)).end);
+        assert_eq!(
+            layout.pages_of(pfn_range(512, 512)).start,
+            layout.pages_of(pfn_range(0, 512)).end
+        );
     }
 }

@@ -42,7 +42,7 @@ fn maps_the_requested_range_and_no_more() {
         Bytes(3 * (4096 + 8) + 3 * 8),
         "three tables, the entries that point to the tables, and three pages"
     );
-    assert_eq!(arena.taken().len(), 3);
+    assert_eq!(arena.used_frames().len(), 3);
     assert_eq!(map.map(wanted, Caching::WriteBack, || None), Ok(Bytes::ZERO));
     let more = range(Bytes::mib(1020), Bytes::mib(10));
     assert_eq!(map.map(more, Caching::WriteBack, || None), Ok(Bytes(2 * 8)));
@@ -61,10 +61,10 @@ fn entries_hold_address_and_caching() {
         let at = Bytes::gib(255);
         map.map(range(at, Bytes::gib(1)), Caching::Uncached, || arena.frame()).unwrap();
         let last = BASE + at.0 + Bytes::mib(1022).0;
-        let slot = slot_at(&map.mmu(), map.space, last).unwrap();
+        let located = find_entry(&map.mmu(), map.space, last).unwrap();
         let (address, level) =
             if huge_pages { (at.0, Level::L3) } else { (at.0 + Bytes::mib(1022).0, Level::L2) };
-        assert_eq!((slot.entry.bits(), slot.level), (address | 0xfb, level));
+        assert_eq!((located.entry.bits(), located.level), (address | 0xfb, level));
     }
 }
 
@@ -77,7 +77,7 @@ fn unmapping_keeps_the_tables_and_releasing_frees_the_tables() {
         assert_eq!(map.tables_needed(all), 4);
         assert_eq!(tables_needed_at_first(all), 4);
         map.map(all, Caching::WriteBack, || arena.frame()).unwrap();
-        assert_eq!(arena.taken().len(), 4);
+        assert_eq!(arena.used_frames().len(), 4);
         map.unmap(all).unwrap();
         assert!(!mapped(&map, all));
         assert_eq!(map.tables_needed(all), 0);
@@ -93,7 +93,7 @@ fn unmapping_keeps_the_tables_and_releasing_frees_the_tables() {
         freed.extend(release(&mut map, low));
         assert_eq!(map.tables_needed(all), 4);
         freed.sort_unstable();
-        assert_eq!(freed, arena.taken());
+        assert_eq!(freed, arena.used_frames());
     }
 }
 
@@ -115,12 +115,12 @@ fn a_part_of_a_huge_page_is_unmapped_and_mapped_again_without_more_frames() {
         map.map(part, Caching::WriteBack, || None).unwrap();
         assert!(mapped(&map, all));
     }
-    let slot = slot_at(&map.mmu(), map.space, BASE + Bytes::gib(4).0).unwrap();
-    assert_eq!((slot.level, slot.entry.bits()), (Level::L2, Bytes::gib(4).0 | 0xe3));
+    let located = find_entry(&map.mmu(), map.space, BASE + Bytes::gib(4).0).unwrap();
+    assert_eq!((located.level, located.entry.bits()), (Level::L2, Bytes::gib(4).0 | 0xe3));
     // A page is unmapped as a whole, and then a part of it is mapped again.
-    let whole = range(Bytes::gib(5), Bytes::gib(1));
-    map.unmap(whole).unwrap();
-    let (low, high) = whole.split_at(Pfn::containing(Bytes::mib(5120 + 512).0).unwrap());
+    let gigabyte = range(Bytes::gib(5), Bytes::gib(1));
+    map.unmap(gigabyte).unwrap();
+    let (low, high) = gigabyte.split_at(Pfn::containing(Bytes::mib(5120 + 512).0).unwrap());
     assert_eq!(release(&mut map, low), []);
     map.map(high, Caching::WriteBack, || None).unwrap();
     assert!(mapped(&map, high) && !mapped(&map, low));
@@ -129,7 +129,7 @@ fn a_part_of_a_huge_page_is_unmapped_and_mapped_again_without_more_frames() {
         map.unmap(part).unwrap();
     }
     map.unmap(range(Bytes(Bytes::gib(5).0 - Bytes::mib(2).0), Bytes::mib(2))).unwrap();
-    assert_eq!(release(&mut map, all), arena.taken());
+    assert_eq!(release(&mut map, all), arena.used_frames());
 }
 
 #[test]
@@ -144,9 +144,9 @@ fn unmapping_an_unmapped_range_changes_nothing() {
     }
     let half = range(Bytes::gib(4), Bytes::mib(512));
     let at = BASE + Bytes::gib(4).0;
-    let why = Why::WithinSoftwareEntry(RESERVED);
-    assert_eq!(map.unmap(half), Err(Stopped { at, why, flushed: true }));
-    assert_eq!(release(&mut map, page), arena.taken());
+    let reason = StopReason::WithinSoftwareEntry(RESERVED);
+    assert_eq!(map.unmap(half), Err(Stopped { address: at, reason, flushed: true }));
+    assert_eq!(release(&mut map, page), arena.used_frames());
 }
 
 #[test]

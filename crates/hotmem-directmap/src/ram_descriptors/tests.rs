@@ -14,12 +14,12 @@ type Map<'a> = DescriptorMap<&'a Arena>;
 /// Frames for tables and for descriptors.
 struct Memory<'a> {
     arena: &'a Arena,
-    taken: BTreeSet<u64>,
+    used_frames: BTreeSet<u64>,
 }
 
 impl<'a> Memory<'a> {
     fn new(arena: &'a Arena) -> Memory<'a> {
-        Memory { arena, taken: BTreeSet::new() }
+        Memory { arena, used_frames: BTreeSet::new() }
     }
 
     /// Returns a map of descriptors of this many bytes.
@@ -31,11 +31,11 @@ impl<'a> Memory<'a> {
 
     /// Maps the descriptors of `range` with at most as many frames as `frames_needed` returns.
     fn map(&mut self, map: &mut Map<'_>, range: PfnRange) {
-        let mut left = map.frames_needed(range);
+        let mut frames_left = map.frames_needed(range);
         let mapped = map.map_ram(range, || {
-            left = left.checked_sub(1)?;
+            frames_left = frames_left.checked_sub(1)?;
             let frame = self.arena.frame().unwrap();
-            assert!(self.taken.insert(frame.number()));
+            assert!(self.used_frames.insert(frame.number()));
             Some(frame)
         });
         mapped.unwrap();
@@ -43,7 +43,7 @@ impl<'a> Memory<'a> {
 
     fn unmap(&mut self, map: &mut Map<'_>, range: PfnRange) {
         let free = &mut |frame: Pfn| {
-            assert!(self.taken.remove(&frame.number()), "{frame} is freed but was not taken");
+            assert!(self.used_frames.remove(&frame.number()), "{frame} is freed but was not taken");
         };
         map.unmap_ram(range, || {}, free);
     }
@@ -68,13 +68,13 @@ fn descriptors_that_are_mapped_already_keep_their_frames() {
     let mut map = memory.descriptors(64);
     memory.map(&mut map, blocks(70, 3));
     let before = [70, 71, 72].map(|block| descriptor_frame(&map, block));
-    let taken = memory.taken.len();
+    let used_frames = memory.used_frames.len();
     memory.map(&mut map, blocks(69, 3));
     assert_eq!([70, 71, 72].map(|block| descriptor_frame(&map, block)), before);
     // One pageblock more is described, so eight frames more are taken.
-    assert_eq!(memory.taken.len(), taken + 8);
+    assert_eq!(memory.used_frames.len(), used_frames + 8);
     memory.unmap(&mut map, blocks(69, 4));
-    assert!(memory.taken.is_empty());
+    assert!(memory.used_frames.is_empty());
 }
 
 #[test]
@@ -89,28 +89,28 @@ fn a_whole_section_holds_its_descriptors_until_its_last_pageblock_is_removed() {
         assert_eq!(descriptor_frame(&map, block), Some(section * SECTION + block % 64 * 8));
     }
     for block in [10, 63, 192, 194] {
-        assert!(memory.taken.contains(&descriptor_frame(&map, block).unwrap()));
+        assert!(memory.used_frames.contains(&descriptor_frame(&map, block).unwrap()));
     }
     assert_eq!((descriptor_frame(&map, 9), descriptor_frame(&map, 195)), (None, None));
     // An L3 and an L2 table, two L1 tables for small pages, and the descriptors of 57 pageblocks.
-    assert_eq!(memory.taken.len(), 2 + 2 + 57 * 8);
+    assert_eq!(memory.used_frames.len(), 2 + 2 + 57 * 8);
 
-    let before = memory.taken.len();
+    let before = memory.used_frames.len();
     memory.unmap(&mut map, blocks(129, 63));
     assert_eq!(descriptor_frame(&map, 191), Some(2 * SECTION + 63 * 8));
     memory.map(&mut map, blocks(140, 20));
-    assert_eq!(memory.taken.len(), before);
+    assert_eq!(memory.used_frames.len(), before);
     assert_eq!(map.pages_with(blocks(128, 64)), map.layout().pages_of(blocks(128, 64)));
     assert_eq!(map.pages_with(blocks(128, 3)), map.layout().pages_of(blocks(128, 64)));
     assert_eq!(map.pages_with(blocks(129, 3)), map.layout().pages_of(blocks(129, 3)));
     assert_eq!(map.pages_with(blocks(192, 3)), map.layout().pages_of(blocks(192, 3)));
 
     memory.unmap(&mut map, blocks(192, 3));
-    assert_eq!(memory.taken.len(), before - 3 * 8 - 1);
+    assert_eq!(memory.used_frames.len(), before - 3 * 8 - 1);
     memory.unmap(&mut map, blocks(128, 5));
     assert_eq!((descriptor_frame(&map, 128), descriptor_frame(&map, 191)), (None, None));
     memory.unmap(&mut map, blocks(10, 118));
-    assert!(memory.taken.is_empty());
+    assert!(memory.used_frames.is_empty());
     assert!(arena.is_empty());
 }
 
@@ -126,7 +126,7 @@ fn parts_of_a_section_take_frames_and_unmapping_frees_the_frames() {
     for part in [blocks(74, 54), blocks(64, 2), blocks(67, 1)] {
         memory.unmap(&mut map, part);
     }
-    assert!(memory.taken.is_empty());
+    assert!(memory.used_frames.is_empty());
     // No descriptor of the section is mapped any more, so the section can be added as a whole.
     memory.map(&mut map, blocks(64, 64));
     assert_eq!(descriptor_frame(&map, 127), Some(SECTION + 63 * 8));
@@ -146,7 +146,7 @@ fn hidden_descriptors_are_shown_again() {
     assert_eq!(descriptor_frame(&map, 100), Some(SECTION + 36 * 8));
     map.hide(map.pages_with(all));
     memory.unmap(&mut map, all);
-    assert!(memory.taken.is_empty());
+    assert!(memory.used_frames.is_empty());
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn mapping_fails_with_fewer_frames_than_frames_needed() {
         let mut frames = (2..available + 2).map(pfn);
         let mut map = Memory::new(&arena).descriptors(64);
         let mapped = map.map_ram(range, || frames.next());
-        assert!(matches!(mapped, Err(DescriptorMapError::NoTable(_))), "{available}");
+        assert!(matches!(mapped, Err(DescriptorMapError::NoFrame(_))), "{available}");
     }
 }
 
@@ -176,7 +176,7 @@ fn descriptors_of_every_supported_size_are_mapped_and_unmapped() {
             let section_pages = map.layout().pages_of(blocks(64, 64));
             assert_eq!(map.is_large(section_pages.start), kept > 0 && range.frames() >= SECTION);
             memory.unmap(&mut map, range);
-            assert!(memory.taken.is_empty() && arena.is_empty(), "{bytes}: {range:?}");
+            assert!(memory.used_frames.is_empty() && arena.is_empty(), "{bytes}: {range:?}");
         }
     }
 }

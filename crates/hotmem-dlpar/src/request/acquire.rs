@@ -14,7 +14,7 @@ impl<'f, P: Platform> Open<'f, P> {
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
-        left: &mut u32,
+        steps_left: &mut u32,
     ) -> Flow {
         let position = match self.undoing {
             Some(_) => self.next_released(table, machine),
@@ -67,14 +67,14 @@ impl<'f, P: Platform> Open<'f, P> {
                 }
             }
         }
-        *left -= 1;
+        *steps_left -= 1;
         if self.undoing.is_none() {
             self.tried = position + 1;
             table.take(position);
         } else {
             self.cursor = position + 1;
         }
-        if *left == 0 { Flow::Working } else { Flow::On }
+        if *steps_left == 0 { Flow::Working } else { Flow::On }
     }
 
     /// Handles an LMB that could not be acquired.
@@ -94,8 +94,9 @@ impl<'f, P: Platform> Open<'f, P> {
             return Flow::On;
         }
         self.tried = position + 1;
-        let left = if is_stuck && !was_kept { FinalState::Unrestored } else { FinalState::AsItWas };
-        self.skip_or_fail(error, left, position, table, machine);
+        let final_state =
+            if is_stuck && !was_kept { FinalState::Unrestored } else { FinalState::AsItWas };
+        self.skip_or_fail(error, final_state, position, table, machine);
         Flow::On
     }
 

@@ -1,7 +1,7 @@
 //! Adds memory to the engine and then puts it online, with neighbouring LMBs of one node as one
 //! range.
 
-use super::taken::Was;
+use super::taken::FormerState;
 use super::{Change, Error, FinalState, Flow, Machine, Open, Step, region};
 use crate::connectors::Connectors;
 use crate::table::{Group, Stretch, Table};
@@ -15,9 +15,9 @@ impl<'f, P: Platform> Open<'f, P> {
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
-        left: &mut u32,
+        steps_left: &mut u32,
     ) -> Flow {
-        let Some(stretch) = self.next_stretch(table, |group| group.taken, *left) else {
+        let Some(stretch) = self.next_stretch(table, |group| group.taken, *steps_left) else {
             self.resume_adding = None;
             self.go_to(Step::Online);
             return Flow::On;
@@ -37,7 +37,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 let lmbs = table.lmbs_in(added.range);
                 self.cursor += lmbs;
                 self.at_most = u32::MAX;
-                *left = left.saturating_sub(lmbs);
+                *steps_left = steps_left.saturating_sub(lmbs);
                 if self.undoing.is_none() {
                     self.count_range(added.range, stretch.node);
                     self.summary.misplaced += if added.misplaced { lmbs } else { 0 };
@@ -45,7 +45,7 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             Err(error) => return self.not_added(error, &stretch, absent, table, machine),
         }
-        if *left == 0 { Flow::Working } else { Flow::On }
+        if *steps_left == 0 { Flow::Working } else { Flow::On }
     }
 
     /// Handles a refusal of the engine: tries a smaller range, makes room for page tables, or
@@ -106,7 +106,7 @@ impl<'f, P: Platform> Open<'f, P> {
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
-        left: &mut u32,
+        steps_left: &mut u32,
     ) -> Flow {
         let undoing = self.undoing.is_some();
         let next = self
@@ -120,11 +120,11 @@ impl<'f, P: Platform> Open<'f, P> {
             return Flow::On;
         };
         self.cursor = position;
-        let was = table.was(position);
-        let limit = if was == Was::Mixed { 1 } else { (*left).min(self.at_most) };
-        let alike = |group: &Group| if undoing { was.of(group) } else { group.taken };
+        let former = table.former_state(position);
+        let limit = if former == FormerState::Mixed { 1 } else { (*steps_left).min(self.at_most) };
+        let alike = |group: &Group| if undoing { former.of(group) } else { group.taken };
         let stretch = table.stretch(position, alike, limit);
-        let kind = if undoing { Some(was.online_type()) } else { self.request.online };
+        let kind = if undoing { Some(former.online_type()) } else { self.request.online };
         let within = region::region_at(machine.hotplug, stretch.range.start())
             .map_or(stretch.range, |all| all.intersection(stretch.range));
         let (run, state) = machine.hotplug.state_at(within.start(), within.end());
@@ -143,8 +143,8 @@ impl<'f, P: Platform> Open<'f, P> {
             Ok(()) => {
                 self.cursor += lmbs;
                 self.at_most = u32::MAX;
-                *left = left.saturating_sub(lmbs);
-                if was == Was::Mixed {
+                *steps_left = steps_left.saturating_sub(lmbs);
+                if former == FormerState::Mixed {
                     self.check_zones(position, table, machine);
                 }
             }
@@ -165,7 +165,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 }
             }
         }
-        if *left == 0 { Flow::Working } else { Flow::On }
+        if *steps_left == 0 { Flow::Working } else { Flow::On }
     }
 
     /// Handles an LMB that could not be released and is online again as before.
@@ -175,10 +175,10 @@ impl<'f, P: Platform> Open<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        let was = table.was(position);
+        let former = table.former_state(position);
         let range = table.lmb(position).range;
-        match machine.hotplug.online(range, was.online_type(), machine.hooks) {
-            Ok(()) if was == Was::Mixed => self.check_zones(position, table, machine),
+        match machine.hotplug.online(range, former.online_type(), machine.hooks) {
+            Ok(()) if former == FormerState::Mixed => self.check_zones(position, table, machine),
             Ok(()) => {}
             Err(error) => {
                 self.leave(FinalState::Unrestored, Error::Online(error), position, table, machine);
@@ -205,11 +205,11 @@ impl<'f, P: Platform> Open<'f, P> {
     pub(super) fn next_stretch(
         &mut self,
         table: &Table<'_>,
-        which: impl Fn(&Group) -> u64 + Copy,
+        mask_of: impl Fn(&Group) -> u64 + Copy,
         limit: u32,
     ) -> Option<Stretch> {
-        self.cursor = self.next(table, which)?;
-        Some(table.stretch(self.cursor, which, limit.min(self.at_most)))
+        self.cursor = self.next(table, mask_of)?;
+        Some(table.stretch(self.cursor, mask_of, limit.min(self.at_most)))
     }
 
     /// Releases an acquired LMB that the engine does not accept. Then the request either continues

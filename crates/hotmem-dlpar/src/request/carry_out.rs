@@ -1,30 +1,23 @@
-//! Carries a request out to its end, with the necessary pauses and repetitions.
+//! Carries a request out to its end, with the necessary pauses, and repeats a request that failed
+//! for a temporary reason.
 
 use super::{Dlpar, Error, Failure, Machine, Progress, Request, Summary, Wait};
 use crate::connectors::Connectors;
+use core::ops::ControlFlow;
 use core::time::Duration;
 use hotmem::{Budget, Mapping, Platform};
 
-/// The state of [`Dlpar::carry_out`] between two polls.
+/// The state of [`Dlpar::carry_out`] after a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Between {
+pub struct PollState {
     /// The number of LMBs that the request has taken.
     pub done: u32,
-    /// The number of LMBs that it needs.
+    /// The number of LMBs that the request needs.
     pub wanted: u32,
-    /// The pause before the next poll; zero while there is work to do.
+    /// The pause before the next poll. It is zero while the request can continue at once.
     pub pause: Duration,
-    /// The reason why the request was undone and will begin again, if it was.
+    /// If the request failed and was undone, the failure. The request can begin again.
     pub failure: Option<Failure>,
-}
-
-/// What to do after the pause.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Next {
-    /// Continue, or begin again.
-    GoOn,
-    /// Undo the request, or return the failure.
-    GiveUp,
 }
 
 impl Wait {
@@ -36,7 +29,7 @@ impl Wait {
             Wait::Connector { milliseconds, .. } | Wait::Update { milliseconds } => {
                 Duration::from_millis(milliseconds.into())
             }
-            Wait::Memory(_) | Wait::OtherMachine => MEMORY_PAUSE,
+            Wait::Memory(_) | Wait::OtherInstance => MEMORY_PAUSE,
         }
     }
 }
@@ -48,7 +41,7 @@ impl Failure {
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         let error = match self.error {
-            Error::NotEnough { .. } => self.because.unwrap_or(self.error),
+            Error::NotEnough { .. } => self.first_skip_error.unwrap_or(self.error),
             error => error,
         };
         error.is_temporary() && self.unrestored == 0 && self.lost == 0
@@ -61,28 +54,29 @@ const MEMORY_PAUSE: Duration = Duration::from_millis(100);
 const DOUBLINGS: u32 = 5;
 
 impl<'f, P: Platform> Dlpar<'_, 'f, P> {
-    /// Begins a request and polls it to its end. Calls `between` after each poll except the last.
-    /// `between` must wait for [`Between::pause`], and decides whether to continue.
+    /// Begins a request and polls it to its end. Calls `after_poll` after each poll except the last.
+    /// `after_poll` must wait for [`PollState::pause`], and decides whether to continue: a `Break` undoes
+    /// the request, or returns the failure.
     ///
     /// A request that failed but may succeed later ([`Failure::is_temporary`]) has been undone. It
     /// begins again after a pause of 100 ms, which doubles each time, up to 3.2 s. For a removal
-    /// that the platform requested by an event, `between` should return [`Next::GiveUp`] at the
+    /// that the platform requested by an event, `after_poll` should return [`ControlFlow::Break`] at the
     /// first failure: the platform knows that the memory stays, and will ask again.
     ///
     /// Cost: as for [`poll`](Self::poll), for each time that the request begins.
     ///
     /// # Errors
-    /// The reason why the request could not begin, or its last failure. [`Error::OtherMachine`] if
+    /// The reason why the request could not begin, or its last failure. [`Error::OtherInstance`] if
     /// the machine is not that of the LMBs.
     pub fn carry_out<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         request: Request,
         machine: &mut Machine<'_, 'f, P, M, C>,
         budget: Budget,
-        mut between: impl FnMut(Between) -> Next,
+        mut after_poll: impl FnMut(PollState) -> ControlFlow<()>,
     ) -> Result<Summary, Failure> {
-        if machine.hotplug.machine() != self.machine {
-            return Err(Error::OtherMachine.into());
+        if !self.is_of(machine.hotplug) {
+            return Err(Error::OtherInstance.into());
         }
         let mut failures = 0;
         loop {
@@ -95,13 +89,13 @@ impl<'f, P: Platform> Dlpar<'_, 'f, P> {
                     Progress::Pending(wait) => wait.pause(),
                 };
                 let (done, wanted) = self.progress();
-                if between(Between { done, wanted, pause, failure: None }) == Next::GiveUp {
+                if after_poll(PollState { done, wanted, pause, failure: None }).is_break() {
                     self.cancel();
                 }
             };
             let pause = MEMORY_PAUSE * (1 << failures.min(DOUBLINGS));
-            let again = Between { done: 0, wanted: 0, pause, failure: Some(failure) };
-            if !failure.is_temporary() || between(again) == Next::GiveUp {
+            let again = PollState { done: 0, wanted: 0, pause, failure: Some(failure) };
+            if !failure.is_temporary() || after_poll(again).is_break() {
                 return Err(failure);
             }
             failures += 1;

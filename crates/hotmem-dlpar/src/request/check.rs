@@ -4,7 +4,7 @@ use super::{Error, FinalState, Flow, Machine, Open, Step, region};
 use crate::connectors::Connectors;
 use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
-use hotmem::{Known, Mapping, PfnRange, Platform};
+use hotmem::{Mapping, OrViolation, PfnRange, Platform};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// Checks that the engine allows the removal of the taken memory, and that each connector is in
@@ -86,8 +86,8 @@ impl<'f, P: Platform> Open<'f, P> {
             .hotplug
             .prepare_remove(table.part_of(&stretch, lmbs))
             .map_err(|error| (Error::Remove(error), lmbs))?;
-        // The removal was prepared on this machine, so abandoning it cannot fail.
-        machine.hotplug.abandon_remove(removal, machine.hooks).known();
+        // The removal was prepared on this instance, so abandoning it cannot fail.
+        machine.hotplug.abandon_remove(removal, machine.hooks).or_violation();
         Ok(position + lmbs)
     }
 }

@@ -1,6 +1,8 @@
 //! Ends a request: updates the device tree and gives up the taken LMBs.
 
-use super::{Change, Error, Failure, Flow, Machine, Open, Progress, Step, Summary, Wait, note};
+use super::{
+    Change, Error, Failure, Flow, Machine, Open, Progress, Step, Summary, Wait, log_lines,
+};
 use crate::associativity::NO_ROW;
 use crate::connectors::Connectors;
 use crate::exchange;
@@ -28,7 +30,7 @@ impl<'f, P: Platform> Open<'f, P> {
             }
         }
         self.summary.lmbs = table.taken + self.swept;
-        note::each_lmb(table, self.span(), self.request.change);
+        log_lines::log_each_lmb(table, self.span(), self.request.change);
         for group in table.taken_groups(self.span()) {
             let taken = group.taken;
             for bit in (0..64).filter(|bit| taken >> bit & 1 != 0 && assigning) {
@@ -48,10 +50,10 @@ impl<'f, P: Platform> Open<'f, P> {
     /// Gives up the taken LMBs and returns the result.
     pub(super) fn finish(&mut self, table: &mut Table<'_>) -> Progress {
         let result = match self.undoing.take() {
-            None => Ok(Summary { because: self.because, ..self.summary }),
+            None => Ok(Summary { first_skip_error: self.first_skip_error, ..self.summary }),
             Some(error) => Err(Failure {
                 error,
-                because: self.because,
+                first_skip_error: self.first_skip_error,
                 unrestored: self.summary.unrestored,
                 lost: self.summary.lost,
             }),
@@ -65,7 +67,7 @@ impl<'f, P: Platform> Open<'f, P> {
         if result.is_err() && self.summary.unrestored == 0 {
             table.rows.undo();
         }
-        note::request(self.request, table.lmb_size, &result);
+        log_lines::log_request(self.request, table.lmb_size, &result);
         Progress::Ready(result)
     }
 }

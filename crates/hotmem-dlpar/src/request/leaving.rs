@@ -1,22 +1,22 @@
 //! Holds the LMBs that are being taken offline.
 
 use super::machine::Machine;
-use super::taken::Was;
-use hotmem::{Known, Mapping, Offline, Platform};
+use super::taken::FormerState;
+use hotmem::{Mapping, Offline, OrViolation, Platform};
 
 /// LMBs that are being taken offline.
 #[derive(Debug)]
 pub(super) struct Leaving<'f, P: Platform> {
     pub(super) first: u32,
     pub(super) lmbs: u32,
-    pub(super) was: Was,
+    pub(super) former: FormerState,
     pub(super) offline: Offline<'f, P>,
 }
 
 impl<'f, P: Platform> Leaving<'f, P> {
     /// Cancels the offlining.
     pub(super) fn cancel<M: Mapping, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, M, C>) {
-        // The offlining began on this machine, as `poll` has checked, so `cancel` cannot fail.
-        self.offline.cancel(machine.hotplug, machine.hooks).known();
+        // The offlining began on this instance, as `poll` has checked, so `cancel` cannot fail.
+        self.offline.cancel(machine.hotplug, machine.hooks).or_violation();
     }
 }

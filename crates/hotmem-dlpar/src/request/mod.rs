@@ -19,7 +19,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `wanted.rs`, `machine.rs` | a request; the machine that it works on |
+//! | `description.rs`, `machine.rs` | a request; the machine that it works on |
 //! | `open.rs` | the state of the open request, and its steps |
 //! | `carry_out.rs` | carries a request out to its end, with pauses and repetitions |
 //! | `outcome.rs` | the results of a request |
@@ -30,17 +30,18 @@
 //! | `check.rs`, `refuse.rs` | checks that all taken LMBs can be released; reports to the platform that they stay |
 //! | `region.rs` | announces memory to the engine |
 //! | `turn.rs`, `cancel.rs`, `end.rs` | undoes a request; updates the device tree |
-//! | `note.rs` | log messages (feature `log`) |
+//! | `log_lines.rs` | log messages (feature `log`) |
 
 mod acquire;
 mod add;
 mod cancel;
 mod carry_out;
 mod check;
+mod description;
 mod end;
 mod leaving;
+mod log_lines;
 mod machine;
-mod note;
 mod offline;
 mod open;
 mod outcome;
@@ -51,16 +52,15 @@ mod select;
 mod sweep;
 mod taken;
 mod turn;
-mod wanted;
 
-pub use carry_out::{Between, Next};
+pub use carry_out::PollState;
+pub use description::{Change, LmbSelection, Request};
 pub use machine::Machine;
-pub use outcome::{Error, Failure, FinalState, Progress, Refused, Summary, Wait};
-pub use wanted::{Change, Request, Which};
+pub use outcome::{Error, Failure, FinalState, Progress, RefusedLmb, Summary, Wait};
 
 use crate::connectors::Connectors;
 use crate::table::Table;
-use hotmem::{Budget, Hotplug, MachineId, Mapping, OnlineType, Platform};
+use hotmem::{Budget, Frames, Hotplug, Mapping, OnlineType, Platform};
 use open::{Flow, Open, Step};
 
 /// The LMBs of a machine and the open request, of which there is at most one.
@@ -71,7 +71,8 @@ use open::{Flow, Open, Step};
 #[derive(Debug)]
 pub struct Dlpar<'t, 'f, P: Platform> {
     table: Table<'t>,
-    machine: MachineId,
+    /// The frames of the machine.
+    frames: &'f Frames<P>,
     online: Option<OnlineType>,
     open: Option<Open<'f, P>>,
 }
@@ -79,7 +80,12 @@ pub struct Dlpar<'t, 'f, P: Platform> {
 impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     /// Binds the LMBs of a table to a machine.
     pub fn new<M: Mapping>(table: Table<'t>, hotplug: &Hotplug<'f, P, M>) -> Dlpar<'t, 'f, P> {
-        Dlpar { table, machine: hotplug.machine(), online: None, open: None }
+        Dlpar { table, frames: hotplug.frames(), online: None, open: None }
+    }
+
+    /// Returns whether the LMBs are of the machine that `hotplug` controls.
+    fn is_of<M: Mapping>(&self, hotplug: &Hotplug<'f, P, M>) -> bool {
+        core::ptr::eq(self.frames, hotplug.frames())
     }
 
     /// Sets how added memory is put online if a request does not say. With `None`, the default,
@@ -123,7 +129,7 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
             Ok(open) => self.open = Some(open),
             Err(error) => {
                 let result = Err(error.into());
-                note::request(request, self.table.lmb_size, &result);
+                log_lines::log_request(request, self.table.lmb_size, &result);
                 return Err(error);
             }
         }
@@ -132,7 +138,7 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
 
     /// Continues the open request. [`carry_out`](Self::carry_out) does so to its end, and begins
     /// again if that may help. The budget is in pageblocks, as for the engine; at least one LMB is
-    /// handled. On another machine than its own the request waits ([`Wait::OtherMachine`]).
+    /// handled. On another machine than its own the request waits ([`Wait::OtherInstance`]).
     ///
     /// Cost: proportional to the LMBs of the request; one word for every 64 LMBs of the table to
     /// find candidates; and the property, which is written as a whole.
@@ -141,9 +147,10 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
         budget: Budget,
     ) -> Progress {
+        let is_own = self.is_of(machine.hotplug);
         let Some(open) = &mut self.open else { return Progress::Idle };
-        if machine.hotplug.machine() != self.machine {
-            return Progress::Pending(Wait::OtherMachine);
+        if !is_own {
+            return Progress::Pending(Wait::OtherInstance);
         }
         let progress = open.poll(&mut self.table, machine, budget);
         if let Progress::Ready(_) = progress {

@@ -2,8 +2,8 @@
 //! possible.
 
 use super::leaving::Leaving;
-use super::taken::Was;
-use super::{Error, FinalState, Flow, Machine, Open, Step, Wait, Which, region};
+use super::taken::FormerState;
+use super::{Error, FinalState, Flow, LmbSelection, Machine, Open, Step, Wait, region};
 use crate::connectors::Connectors;
 use crate::table::{Stretch, Table};
 use hotmem::{Blocker, Budget, Mapping, PfnRange, Platform, Progress, State};
@@ -30,7 +30,7 @@ impl<'f, P: Platform> Open<'f, P> {
             if !undoing && table.taken < self.wanted {
                 let error = self.not_enough(table);
                 self.fail(error, table, machine);
-            } else if undoing || matches!(self.request.which, Which::Count(_)) {
+            } else if undoing || matches!(self.request.selection, LmbSelection::Count(_)) {
                 self.go_to(Step::Release);
             } else {
                 self.go_to(Step::Check);
@@ -95,22 +95,22 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             State::Offline if lmbs == 0 => return Err(Error::Mixed(index)),
             State::Offline => {
-                self.record_offline(first, lmbs, Was::Offline, table);
+                self.record_offline(first, lmbs, FormerState::Offline, table);
                 return Ok(None);
             }
             State::Online | State::OnlineMovable => {}
         }
         // An LMB in two zones counts as online if all of it is.
-        let (range, was) = match (lmbs, state) {
-            (0, _) => (table.first_of(stretch), Was::Mixed),
-            (_, State::OnlineMovable) => (table.part_of(stretch, lmbs), Was::Movable),
-            _ => (table.part_of(stretch, lmbs), Was::Kernel),
+        let (range, former) = match (lmbs, state) {
+            (0, _) => (table.first_of(stretch), FormerState::Mixed),
+            (_, State::OnlineMovable) => (table.part_of(stretch, lmbs), FormerState::Movable),
+            _ => (table.part_of(stretch, lmbs), FormerState::Kernel),
         };
         let offline = machine.hotplug.offline(range).map_err(|error| match lmbs {
             0 => Error::Mixed(index),
             _ => Error::Offline(error),
         })?;
-        Ok(Some(Leaving { first, lmbs: lmbs.max(1), was, offline }))
+        Ok(Some(Leaving { first, lmbs: lmbs.max(1), former, offline }))
     }
 
     fn continue_offlining<M: Mapping, C: Connectors + ?Sized>(
@@ -124,8 +124,8 @@ impl<'f, P: Platform> Open<'f, P> {
         let budget = Budget { pageblocks: pageblocks.saturating_mul(u64::from(*left)) };
         match leaving.offline.poll(machine.hotplug, machine.hooks, budget) {
             Progress::Ready(_) | Progress::Idle => {
-                let Leaving { first, lmbs, was, .. } = leaving;
-                self.record_offline(first, lmbs, was, table);
+                let Leaving { first, lmbs, former, .. } = leaving;
+                self.record_offline(first, lmbs, former, table);
                 *left = left.saturating_sub(lmbs);
                 if *left == 0 { Flow::Working } else { Flow::On }
             }
@@ -134,8 +134,8 @@ impl<'f, P: Platform> Open<'f, P> {
                 Flow::Working
             }
             Progress::Pending(blocker) => {
-                let by_count =
-                    matches!(self.request.which, Which::Count(_)) && self.undoing.is_none();
+                let by_count = matches!(self.request.selection, LmbSelection::Count(_))
+                    && self.undoing.is_none();
                 let impatient = self.undoing.is_some() && self.skips_waiting();
                 if blocker.is_temporary() && !by_count && !impatient {
                     self.leaving = Some(leaving);
@@ -158,7 +158,9 @@ impl<'f, P: Platform> Open<'f, P> {
         let (first, last) = (leaving.first, leaving.first + leaving.lmbs - 1);
         leaving.cancel(machine);
         let spread = table.lmbs_in(blocker.range).min(last - first + 1);
-        if spread > 1 && (self.undoing.is_some() || matches!(self.request.which, Which::Count(_))) {
+        if spread > 1
+            && (self.undoing.is_some() || matches!(self.request.selection, LmbSelection::Count(_)))
+        {
             // The engine does not say which of these LMBs it refuses.
             self.at_most = spread / 2;
             return;
@@ -179,7 +181,7 @@ impl<'f, P: Platform> Open<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        if self.undoing.is_some() || matches!(self.request.which, Which::Count(_)) {
+        if self.undoing.is_some() || matches!(self.request.selection, LmbSelection::Count(_)) {
             self.blocked = Some((position, error));
         } else {
             self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
@@ -206,7 +208,13 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// Records that LMBs are offline, and takes them if the request removes LMBs.
-    fn record_offline(&mut self, first: u32, lmbs: u32, was: Was, table: &mut Table<'_>) {
+    fn record_offline(
+        &mut self,
+        first: u32,
+        lmbs: u32,
+        former: FormerState,
+        table: &mut Table<'_>,
+    ) {
         self.at_most = u32::MAX;
         if self.undoing.is_some() {
             self.cursor = first + lmbs;
@@ -215,7 +223,7 @@ impl<'f, P: Platform> Open<'f, P> {
         self.tried = first + lmbs;
         for position in first..first + lmbs {
             table.take(position);
-            table.note(position, was);
+            table.record_former_state(position, former);
         }
     }
 }

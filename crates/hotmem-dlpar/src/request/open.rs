@@ -42,7 +42,7 @@ pub(super) struct Open<'f, P: Platform> {
     pub(super) resume_adding: Option<u32>,
     pub(super) undoing: Option<Error>,
     pub(super) cancel: Cancel,
-    pub(super) because: Option<Error>,
+    pub(super) first_skip_error: Option<Error>,
     /// The end and the node of the last range that was handed to the engine.
     handed_over: (Pfn, NodeId),
     pub(super) summary: Summary,
@@ -80,7 +80,7 @@ impl<'f, P: Platform> Open<'f, P> {
             lmbs: 0,
             ranges: 0,
             skipped: 0,
-            because: None,
+            first_skip_error: None,
             misplaced: 0,
             unrestored: 0,
             lost: 0,
@@ -104,7 +104,7 @@ impl<'f, P: Platform> Open<'f, P> {
             resume_adding: None,
             undoing: None,
             cancel: Cancel::No,
-            because: None,
+            first_skip_error: None,
             handed_over: (Pfn::ZERO, NodeId::ZERO),
             summary,
         }
@@ -127,22 +127,22 @@ impl<'f, P: Platform> Open<'f, P> {
     ) -> Progress {
         let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
         let lmbs = budget.pageblocks / pageblocks.max(1);
-        let mut left = u32::try_from(lmbs).unwrap_or(u32::MAX).max(1);
+        let mut steps_left = u32::try_from(lmbs).unwrap_or(u32::MAX).max(1);
         loop {
             if self.undoing.is_none() && self.can_start_undoing() {
                 self.fail(Error::Cancelled, table, machine);
             }
-            if left == 0 {
+            if steps_left == 0 {
                 return Progress::Working;
             }
             let flow = match self.step {
-                Step::Acquire => self.acquire(table, machine, &mut left),
-                Step::Add => self.add_memory(table, machine, &mut left),
-                Step::Online => self.bring_online(table, machine, &mut left),
-                Step::Offline => self.take_offline(table, machine, &mut left),
-                Step::Check => self.check(table, machine, &mut left),
-                Step::Sweep => self.sweep(table, machine, &mut left),
-                Step::Release => self.release(table, machine, &mut left),
+                Step::Acquire => self.acquire(table, machine, &mut steps_left),
+                Step::Add => self.add_memory(table, machine, &mut steps_left),
+                Step::Online => self.bring_online(table, machine, &mut steps_left),
+                Step::Offline => self.take_offline(table, machine, &mut steps_left),
+                Step::Check => self.check(table, machine, &mut steps_left),
+                Step::Sweep => self.sweep(table, machine, &mut steps_left),
+                Step::Release => self.release(table, machine, &mut steps_left),
                 Step::Update => self.update(table, machine),
                 Step::Refuse => self.refuse(table, machine),
                 Step::Done => return self.finish(table),
@@ -162,8 +162,8 @@ impl<'f, P: Platform> Open<'f, P> {
 
     /// Returns the first LMB of the [span](Self::span) at or above the cursor whose bit is set in
     /// `which`. All taken LMBs lie in the span, so a request for few LMBs reads few groups.
-    pub(super) fn next(&self, table: &Table<'_>, which: impl Fn(&Group) -> u64) -> Option<u32> {
-        table.next_in(self.cursor.max(self.first)..self.end, which)
+    pub(super) fn next(&self, table: &Table<'_>, mask_of: impl Fn(&Group) -> u64) -> Option<u32> {
+        table.next_in(self.cursor.max(self.first)..self.end, mask_of)
     }
 
     /// Starts another step at the first LMB.

@@ -1,6 +1,6 @@
 //! Defines the progress and the results of requests.
 
-use super::wanted::{Change, Request};
+use super::description::{Change, Request};
 use crate::connector_error::{BUSY, ConnectorError, ConnectorFailure};
 use crate::property::DrcIndex;
 use core::fmt;
@@ -26,8 +26,8 @@ pub enum Wait {
     },
     /// Memory cannot be taken offline at the moment. It may be possible later.
     Memory(Blocker),
-    /// The request was polled with another machine than the table's. Nothing has changed.
-    OtherMachine,
+    /// The request was polled with another instance than the table's. Nothing has changed.
+    OtherInstance,
 }
 
 /// The summary of a request that succeeded.
@@ -42,8 +42,8 @@ pub struct Summary {
     pub ranges: u32,
     /// The number of LMBs that a request by count skipped because of a failure.
     pub skipped: u32,
-    /// The reason for the first skip.
-    pub because: Option<Error>,
+    /// The error for which the request skipped the first of these LMBs.
+    pub first_skip_error: Option<Error>,
     /// The number of LMBs that were added to a node that is not theirs, because their section (128
     /// MiB) already has memory of that node.
     pub misplaced: u32,
@@ -56,18 +56,18 @@ pub struct Summary {
 /// An LMB that a request could not change or not restore. See
 /// [`Connectors::refused`](crate::Connectors::refused).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refused {
+pub struct RefusedLmb {
     /// The LMB's connector; `None` if the LMB was refused because it has no connector.
     pub connector: Option<DrcIndex>,
     /// The LMB's frames.
     pub range: PfnRange,
-    /// The state in which the request leaves the LMB.
-    pub left: FinalState,
+    /// The state of the LMB at the end of the request.
+    pub final_state: FinalState,
     /// The reason.
     pub error: Error,
 }
 
-/// The state in which a request leaves an LMB that it could not change.
+/// The state of an LMB at the end of a request that could not change the LMB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FinalState {
     /// The state before the request. If the request is still being undone, the LMB will be in this
@@ -76,7 +76,8 @@ pub enum FinalState {
     /// Another state than before the request. [`Failure::unrestored`] or [`Summary::unrestored`]
     /// counts the LMB.
     Unrestored,
-    /// Lost to the partition; counted in [`Failure::lost`] or [`Summary::lost`].
+    /// Lost to the partition: it was released and could not be acquired again. [`Failure::lost`] or
+    /// [`Summary::lost`] counts it.
     Lost,
 }
 
@@ -86,8 +87,8 @@ pub enum FinalState {
 pub struct Failure {
     /// The reason.
     pub error: Error,
-    /// The reason why a request by count skipped the first LMB.
-    pub because: Option<Error>,
+    /// The error for which a request by count skipped the first LMB.
+    pub first_skip_error: Option<Error>,
     /// The number of LMBs that were not restored: added memory that is already in use, memory that
     /// stayed offline or is online in another zone, or a connector that could not be released.
     pub unrestored: u32,
@@ -101,8 +102,8 @@ pub struct Failure {
 pub enum Error {
     /// Another request is open, and must be polled to its end first. Contains that request.
     InProgress(Request),
-    /// The LMBs belong to another machine.
-    OtherMachine,
+    /// The LMBs belong to another instance.
+    OtherInstance,
     /// The request is for no LMBs.
     Zero,
     /// Not enough LMBs are available.
@@ -163,12 +164,14 @@ pub enum Error {
 impl Error {
     /// Returns whether the same request may succeed later without intervention, because of a veto,
     /// memory in use, or a shortage. A request by count may also succeed later if it skipped LMBs
-    /// for such a reason ([`Failure::because`]).
+    /// for such a reason ([`Failure::first_skip_error`]).
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
             Error::InProgress(_) => true,
-            Error::Connector(error) => !error.stuck && error.what == ConnectorFailure::Failed(BUSY),
+            Error::Connector(error) => {
+                !error.stuck && error.failure == ConnectorFailure::Failed(BUSY)
+            }
             Error::Announce(error) => matches!(error, AnnounceError::NoMetadata(_)),
             Error::Add(AddError::NoMetadata(_) | AddError::NoTables { .. }) => true,
             Error::Add(AddError::Range(error)) => error.kind == RangeErrorKind::Held,
@@ -178,7 +181,7 @@ impl Error {
             Error::Blocked(blocker) => blocker.is_temporary(),
             Error::Remove(error) => error.kind == RangeErrorKind::Held,
             Error::Add(AddError::TooManyNodes(_))
-            | Error::OtherMachine
+            | Error::OtherInstance
             | Error::Zero
             | Error::NotEnough { .. }
             | Error::Unknown(_)
@@ -198,15 +201,15 @@ impl Error {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure { error, because: None, unrestored: 0, lost: 0 }
+        Failure { error, first_skip_error: None, unrestored: 0, lost: 0 }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)?;
-        if let Some(because) = self.because {
-            write!(f, "; the first LMB was skipped because: {because}")?;
+        if let Some(skip_error) = self.first_skip_error {
+            write!(f, "; the first LMB was skipped because: {skip_error}")?;
         }
         if self.unrestored > 0 {
             write!(f, "; {} LMBs were not restored", self.unrestored)?;
@@ -222,7 +225,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::InProgress(open) => write!(f, "a request to {open} is open"),
-            Error::OtherMachine => f.write_str("the LMBs belong to another machine"),
+            Error::OtherInstance => f.write_str("the LMBs belong to another instance"),
             Error::Zero => f.write_str("the request is for no LMBs"),
             Error::NotEnough { wanted, available } => {
                 write!(f, "{wanted} LMBs are requested and {available} are available")

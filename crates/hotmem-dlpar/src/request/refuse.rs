@@ -1,6 +1,6 @@
 //! Reports to the platform that memory stays although the platform has requested its removal.
 
-use super::{Change, Flow, Machine, Open, Step, Wait, Which};
+use super::{Change, Flow, LmbSelection, Machine, Open, Step, Wait};
 use crate::connectors::Connectors;
 use crate::exchange;
 use crate::table::Table;
@@ -19,7 +19,7 @@ impl<'f, P: Platform> Open<'f, P> {
         table: &Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Flow {
-        let by_count = matches!(self.request.which, Which::Count(_));
+        let by_count = matches!(self.request.selection, LmbSelection::Count(_));
         let gone = table
             .next(self.first, |group| !(group.assigned | group.kept) & group.eligible)
             .is_some_and(|position| position < self.end);

@@ -5,8 +5,8 @@ use super::Error;
 use crate::table::{Group, Table};
 use hotmem::geometry::SECTION_FRAMES;
 use hotmem::{
-    AddError, AddRequest, Announce, AnnounceError, Hooks, Hotplug, Known, Mapping, NodeId,
-    OnlineType, Pfn, PfnRange, Platform, RangeError, RangeErrorKind, State,
+    AddError, AddRequest, Announce, AnnounceError, Hooks, Hotplug, Mapping, NodeId, OnlineType,
+    OrViolation, Pfn, PfnRange, Platform, RangeError, RangeErrorKind, State,
 };
 
 /// The result of an addition.
@@ -32,8 +32,8 @@ impl Table<'_> {
         let mut from = 0;
         while let Some(first) = self.next(from, |group| group.eligible) {
             let all = announced(hotplug, self, first)?;
-            let rest = PfnRange::new(self.lmb(first).range.start(), all.end());
-            from = first + rest.map_or(0, |rest| self.lmbs_in(rest)).max(1);
+            let remaining = PfnRange::new(self.lmb(first).range.start(), all.end());
+            from = first + remaining.map_or(0, |remaining| self.lmbs_in(remaining)).max(1);
         }
         Ok(())
     }
@@ -156,5 +156,5 @@ fn neighbourhood<P: Platform, M: Mapping>(
         }
         end = lmb.end();
     }
-    PfnRange::new(start, end).known().unwrap_or(lmb)
+    PfnRange::new(start, end).or_violation().unwrap_or(lmb)
 }

@@ -1,13 +1,13 @@
 //! Removes offline memory: releases each connector, and commits the removal that the engine has
 //! prepared.
 
-use super::taken::Was;
+use super::taken::FormerState;
 use super::{Change, Error, FinalState, Flow, Machine, Open, Step, region};
 use crate::connector_error::ConnectorError;
 use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
-use hotmem::{AddRequest, Known, Mapping, PfnRange, Platform, State};
+use hotmem::{AddRequest, Mapping, OrViolation, PfnRange, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// Releases the taken LMBs.
@@ -116,7 +116,7 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         let Some(removal) = self.removal.take() else { return };
-        // Here and below, committing cannot fail: the removal was prepared on this machine, as
+        // Here and below, committing cannot fail: the removal was prepared on this instance, as
         // `poll` has checked.
         let end = match self.cursor.checked_sub(1) {
             Some(last) => table.lmb(last).range.end(),
@@ -128,7 +128,7 @@ impl<'f, P: Platform> Open<'f, P> {
             Err(removal) => {
                 let stays = removal.range().split_at(end).1;
                 let node = machine.hotplug.frames().node_of(stays.start());
-                machine.hotplug.commit_remove(removal).known();
+                machine.hotplug.commit_remove(removal).or_violation();
                 let described = machine.hotplug.add(AddRequest { node, ..stays.into() });
                 // Memory that is about to be released may be absent as well.
                 if let Err(error) = described
@@ -150,10 +150,10 @@ impl<'f, P: Platform> Open<'f, P> {
             }
         };
         if !gone.range().is_empty() {
-            machine.hotplug.commit_remove(gone).known();
+            machine.hotplug.commit_remove(gone).or_violation();
         }
         if !rest.range().is_empty() {
-            machine.hotplug.abandon_remove(rest, machine.hooks).known();
+            machine.hotplug.abandon_remove(rest, machine.hooks).or_violation();
         }
     }
 
@@ -218,7 +218,7 @@ impl<'f, P: Platform> Open<'f, P> {
         }
         self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
         if self.undoing.is_none() && table.is_taken(position) {
-            if table.was(position) != Was::Offline {
+            if table.former_state(position) != FormerState::Offline {
                 self.online_again(position, table, machine);
             }
             table.let_go(position);

@@ -1,6 +1,6 @@
 //! Selects the LMBs that a request may take.
 
-use super::{Change, Error, Open, Request, Step, Which};
+use super::{Change, Error, LmbSelection, Open, Request, Step};
 use crate::property::{DrcIndex, FLAG_ASSIGNED, FLAG_RESERVED};
 use crate::table::{Group, Table};
 use hotmem::Platform;
@@ -9,16 +9,18 @@ impl<P: Platform> Open<'_, P> {
     /// Checks the request against the table before it changes anything.
     pub(super) fn select(request: Request, table: &Table<'_>) -> Result<Self, Error> {
         let candidates = request.candidates();
-        let (range, wanted) = match request.which {
-            Which::Count(0) | Which::Range { count: 0, .. } => return Err(Error::Zero),
-            Which::Count(wanted) => {
+        let (range, wanted) = match request.selection {
+            LmbSelection::Count(0) | LmbSelection::Range { count: 0, .. } => {
+                return Err(Error::Zero);
+            }
+            LmbSelection::Count(wanted) => {
                 let available = table.count(candidates);
                 if available < wanted {
                     return Err(Error::NotEnough { wanted, available });
                 }
                 ((0, table.lmbs), wanted)
             }
-            Which::Index(index) => {
+            LmbSelection::Index(index) => {
                 let position = table.position_of(index).ok_or(Error::Unknown(index))?;
                 let kept = request.change == Change::Remove && table.is_kept(position);
                 if !kept {
@@ -26,7 +28,7 @@ impl<P: Platform> Open<'_, P> {
                 }
                 ((position, position + 1), u32::from(!kept))
             }
-            Which::Range { first: index, count } => {
+            LmbSelection::Range { first: index, count } => {
                 let first = table.position_of(index).ok_or(Error::Unknown(index))?;
                 let there = table.lmbs - first;
                 if count > there {

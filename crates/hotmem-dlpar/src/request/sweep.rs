@@ -15,7 +15,7 @@ impl<'f, P: Platform> Open<'f, P> {
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
-        left: &mut u32,
+        steps_left: &mut u32,
     ) -> Flow {
         let Some(position) = self.next(table, |group| group.kept & group.eligible) else {
             self.go_to(Step::Release);
@@ -44,7 +44,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 self.cursor = position + 1;
             }
         }
-        *left -= 1;
-        if *left == 0 { Flow::Working } else { Flow::On }
+        *steps_left -= 1;
+        if *steps_left == 0 { Flow::Working } else { Flow::On }
     }
 }

@@ -6,7 +6,7 @@ use hotmem::OnlineType;
 
 /// The state of memory before a request took it offline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Was {
+pub(super) enum FormerState {
     Offline,
     Kernel,
     Movable,
@@ -14,26 +14,26 @@ pub(super) enum Was {
     Mixed,
 }
 
-impl Was {
+impl FormerState {
     /// Returns the taken LMBs of a group that were in this state.
     pub(super) fn of(self, group: &Group) -> u64 {
         group.taken
             & match self {
-                Was::Offline => !group.online,
-                Was::Kernel => group.online & !group.movable & !group.mixed,
-                Was::Movable => group.movable,
-                Was::Mixed => group.mixed,
+                FormerState::Offline => !group.online,
+                FormerState::Kernel => group.online & !group.movable & !group.mixed,
+                FormerState::Movable => group.movable,
+                FormerState::Mixed => group.mixed,
             }
     }
 
     /// Returns the online type that restores this state.
     pub(super) fn online_type(self) -> OnlineType {
         match self {
-            Was::Offline => OnlineType::Offline,
-            Was::Kernel => OnlineType::Kernel,
-            Was::Movable => OnlineType::Movable,
+            FormerState::Offline => OnlineType::Offline,
+            FormerState::Kernel => OnlineType::Kernel,
+            FormerState::Movable => OnlineType::Movable,
             // The engine remembers both zones until the memory is removed.
-            Was::Mixed => OnlineType::AsBefore,
+            FormerState::Mixed => OnlineType::AsBefore,
         }
     }
 }
@@ -53,19 +53,22 @@ impl Table<'_> {
     }
 
     /// Records the former state of a taken LMB whose memory is offline now.
-    pub(super) fn note(&mut self, position: u32, was: Was) {
+    pub(super) fn record_former_state(&mut self, position: u32, former: FormerState) {
         let (group, bit) = self.group_mut(position);
         let bit_if = |yes: bool| u64::from(yes) << bit;
-        group.online |= bit_if(was != Was::Offline);
-        group.movable |= bit_if(was == Was::Movable);
-        group.mixed |= bit_if(was == Was::Mixed);
+        group.online |= bit_if(former != FormerState::Offline);
+        group.movable |= bit_if(former == FormerState::Movable);
+        group.mixed |= bit_if(former == FormerState::Mixed);
     }
 
     /// Returns the state of a taken LMB before it went offline.
-    pub(super) fn was(&self, position: u32) -> Was {
+    pub(super) fn former_state(&self, position: u32) -> FormerState {
         let (group, bit) = self.group_of(position);
-        let is = |was: &Was| was.of(group) >> bit & 1 != 0;
-        [Was::Kernel, Was::Movable, Was::Mixed].into_iter().find(is).unwrap_or(Was::Offline)
+        let is = |former: &FormerState| former.of(group) >> bit & 1 != 0;
+        [FormerState::Kernel, FormerState::Movable, FormerState::Mixed]
+            .into_iter()
+            .find(is)
+            .unwrap_or(FormerState::Offline)
     }
 
     /// Gives up the LMB.

@@ -1,7 +1,7 @@
 //! Starts to undo a request that was cancelled or has failed.
 
 use super::cancel::Cancel;
-use super::{Change, Error, FinalState, Machine, Open, Refused, Step, Which, note};
+use super::{Change, Error, FinalState, LmbSelection, Machine, Open, RefusedLmb, Step, log_lines};
 use crate::connectors::Connectors;
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
@@ -49,17 +49,17 @@ impl<'f, P: Platform> Open<'f, P> {
     pub(super) fn skip_or_fail<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
-        left: FinalState,
+        final_state: FinalState,
         position: u32,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        self.leave(left, error, position, table, machine);
+        self.leave(final_state, error, position, table, machine);
         if self.cancel != Cancel::No {
             self.fail(Error::Cancelled, table, machine);
-        } else if matches!(self.request.which, Which::Count(_)) {
+        } else if matches!(self.request.selection, LmbSelection::Count(_)) {
             self.summary.skipped += 1;
-            self.because.get_or_insert(error);
+            self.first_skip_error.get_or_insert(error);
         } else {
             self.fail(error, table, machine);
         }
@@ -69,14 +69,14 @@ impl<'f, P: Platform> Open<'f, P> {
     /// platform and the log.
     pub(super) fn leave<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
-        left: FinalState,
+        final_state: FinalState,
         error: Error,
         position: u32,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         let lmb = table.lmb(position);
-        match left {
+        match final_state {
             FinalState::AsItWas => {}
             FinalState::Unrestored => self.summary.unrestored += 1,
             FinalState::Lost => {
@@ -86,8 +86,8 @@ impl<'f, P: Platform> Open<'f, P> {
                 self.summary.lost += 1;
             }
         }
-        let refused = Refused { connector: lmb.drc_index, range: lmb.range, left, error };
-        note::refused(&refused);
+        let refused = RefusedLmb { connector: lmb.drc_index, range: lmb.range, final_state, error };
+        log_lines::log_refused(&refused);
         machine.connectors.refused(&refused);
     }
 

@@ -3,7 +3,7 @@
 use super::{GROUP, GROUP_LMBS, Group, Lmb, Table};
 use crate::associativity::NO_ROW;
 use core::ops::Range;
-use hotmem::{Known, NodeId, PfnRange, geometry::SECTION_FRAMES};
+use hotmem::{NodeId, OrViolation, PfnRange, geometry::SECTION_FRAMES};
 
 /// Neighbouring LMBs of one node.
 #[derive(Clone, Copy, Debug)]
@@ -21,18 +21,22 @@ fn groups_of(range: &Range<u32>) -> Range<usize> {
 
 impl Table<'_> {
     /// Returns the first position at or above `from` whose bit is set in `which`.
-    pub(crate) fn next(&self, from: u32, which: impl Fn(&Group) -> u64) -> Option<u32> {
-        self.next_in(from..self.lmbs, which)
+    pub(crate) fn next(&self, from: u32, mask_of: impl Fn(&Group) -> u64) -> Option<u32> {
+        self.next_in(from..self.lmbs, mask_of)
     }
 
     /// Returns the first position in a range whose bit is set in `which`.
     ///
     /// Cost: reads one word for every 64 LMBs of the range.
-    pub(crate) fn next_in(&self, range: Range<u32>, which: impl Fn(&Group) -> u64) -> Option<u32> {
+    pub(crate) fn next_in(
+        &self,
+        range: Range<u32>,
+        mask_of: impl Fn(&Group) -> u64,
+    ) -> Option<u32> {
         let start = range.start / GROUP_LMBS;
         let mut mask = u64::MAX << (range.start % GROUP_LMBS);
         for (index, group) in (start..).zip(self.groups.get(groups_of(&range))?) {
-            let found = which(group) & mask;
+            let found = mask_of(group) & mask;
             if found != 0 {
                 let position = index * GROUP_LMBS + found.trailing_zeros();
                 return Some(position).filter(|position| range.contains(position));
@@ -49,13 +53,18 @@ impl Table<'_> {
     }
 
     /// Returns the number of LMBs whose bit is set in `which`.
-    pub(crate) fn count(&self, which: impl Fn(&Group) -> u64) -> u32 {
-        self.groups.iter().map(|group| which(group).count_ones()).sum()
+    pub(crate) fn count(&self, mask_of: impl Fn(&Group) -> u64) -> u32 {
+        self.groups.iter().map(|group| mask_of(group).count_ones()).sum()
     }
 
     /// Returns the neighbouring LMBs of one node from `first` on whose bits are set in `which`: at
     /// most `limit`, and at least `first` itself.
-    pub(crate) fn stretch(&self, first: u32, which: impl Fn(&Group) -> u64, limit: u32) -> Stretch {
+    pub(crate) fn stretch(
+        &self,
+        first: u32,
+        mask_of: impl Fn(&Group) -> u64,
+        limit: u32,
+    ) -> Stretch {
         let Lmb { range, node, aa_index, flags, .. } = self.lmb(first);
         let mut alike = (aa_index, flags);
         let mut end = first + 1;
@@ -63,7 +72,7 @@ impl Table<'_> {
         let mut end_pfn = range.end();
         while end < self.lmbs && end - first < limit {
             let (group, bit) = self.group_of(end);
-            if which(group) >> bit & 1 == 0 {
+            if mask_of(group) >> bit & 1 == 0 {
                 break;
             }
             if end == run.end() {
@@ -82,9 +91,9 @@ impl Table<'_> {
             }
             end += 1;
             // The construction of the table has checked that the run is addressable.
-            end_pfn = end_pfn.checked_add(self.lmb_size.frames()).known().unwrap_or(end_pfn);
+            end_pfn = end_pfn.checked_add(self.lmb_size.frames()).or_violation().unwrap_or(end_pfn);
         }
-        let range = PfnRange::new(range.start(), end_pfn).known().unwrap_or(range);
+        let range = PfnRange::new(range.start(), end_pfn).or_violation().unwrap_or(range);
         Stretch { first, lmbs: end - first, range, node }
     }
 

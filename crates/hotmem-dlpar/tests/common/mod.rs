@@ -1,6 +1,6 @@
-//! A naive encoder of device tree properties.
-#![allow(dead_code, reason = "each test uses a part of it")]
-#![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
+//! Encodes properties of the device tree in a naive way.
+#![allow(dead_code, reason = "each test uses a part of this module")]
+#![allow(clippy::cast_possible_truncation, reason = "the tests truncate only values that fit")]
 
 use hotmem::Bytes;
 use hotmem_dlpar::*;
@@ -26,14 +26,14 @@ pub(crate) fn cells(cells: &[u32]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_be_bytes()).collect()
 }
 
-/// `ibm,dynamic-memory`.
+/// Encodes `ibm,dynamic-memory`.
 pub(crate) fn v1(entries: &[Entry]) -> Vec<u8> {
     let mut property = cells(&[entries.len() as u32]);
     property.extend(entries.iter().flat_map(Entry::v1));
     property
 }
 
-/// `ibm,dynamic-memory-v2`, with the longest sets.
+/// Encodes `ibm,dynamic-memory-v2` with as few sets as possible.
 pub(crate) fn v2(entries: &[Entry], size: u64) -> Vec<u8> {
     let mut sets: Vec<(u32, Entry)> = Vec::new();
     for entry in entries {
@@ -59,7 +59,8 @@ pub(crate) fn v2(entries: &[Entry], size: u64) -> Vec<u8> {
     property
 }
 
-/// Encodes lists of four entries, the last of which is the node.
+/// Encodes `ibm,associativity-lookup-arrays`: a list of four entries for each node, the last of which
+/// is the node.
 pub(crate) fn arrays(nodes: &[u32]) -> Vec<u8> {
     let mut property = vec![nodes.len() as u32, 4];
     property.extend(nodes.iter().flat_map(|&node| [0, 0, 0, node]));
@@ -67,7 +68,7 @@ pub(crate) fn arrays(nodes: &[u32]) -> Vec<u8> {
 }
 
 pub(crate) fn size(bytes: u64) -> LmbSize {
-    LmbSize::new(Bytes(bytes)).expect("a size that LMBs can have")
+    LmbSize::new(Bytes(bytes)).expect("LMBs can have this size")
 }
 
 /// The storage of a table.
@@ -99,9 +100,9 @@ impl TableStorage {
     }
 }
 
-/// Returns the encoded property.
-pub(crate) fn bytes(written: Written<'_>) -> Vec<u8> {
-    let mut out = vec![0xaa; written.len()];
-    assert_eq!(written.copy_to(&mut out), out.len());
+/// Returns the bytes of a value.
+pub(crate) fn bytes(value: PropertyValue<'_>) -> Vec<u8> {
+    let mut out = vec![0xaa; value.len()];
+    assert_eq!(value.copy_to(&mut out), out.len());
     out
 }

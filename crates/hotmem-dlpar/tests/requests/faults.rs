@@ -1,26 +1,27 @@
-//! Injects faults: each call of the hypervisor fails once in each way, in each kind of request.
+//! Injects faults: for each kind of request, each call of the hypervisor fails in each way, one call
+//! in each run.
 
+use crate::basic::{ADD, REMOVE};
 use crate::common::Entry;
-use crate::plain::{ADD, REMOVE};
-use crate::world::{FIRST, LMB, World, lmbs, new, with, with_lmbs};
+use crate::world::{FIRST, LMB, World, lmbs, movable_request, with_lmbs, with_world};
 use hotmem::{AddError, AllocRequest, Budget, OnlineType, Pfn, RangeError, RangeErrorKind, State};
 use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
 use hotmem_testkit::Validated as _;
 
 const INDEX: DrcIndex = DrcIndex(FIRST + 6);
-const THERE: DrcIndex = DrcIndex(FIRST + 17);
+const ASSIGNED_INDEX: DrcIndex = DrcIndex(FIRST + 17);
 
-/// One request of each kind.
-const REQUESTS: [(Change, Which); 8] = [
-    (ADD, Which::Count(7)),
-    (ADD, Which::Count(16)),
-    (ADD, Which::Index(INDEX)),
-    (ADD, Which::Range { first: INDEX, count: 8 }),
-    (REMOVE, Which::Count(4)),
-    (REMOVE, Which::Count(6)),
-    (REMOVE, Which::Index(THERE)),
-    (REMOVE, Which::Range { first: INDEX, count: 8 }),
+/// Requests of each kind.
+const REQUESTS: [(Change, LmbSelection); 8] = [
+    (ADD, LmbSelection::Count(7)),
+    (ADD, LmbSelection::Count(16)),
+    (ADD, LmbSelection::Index(INDEX)),
+    (ADD, LmbSelection::Range { first: INDEX, count: 8 }),
+    (REMOVE, LmbSelection::Count(4)),
+    (REMOVE, LmbSelection::Count(6)),
+    (REMOVE, LmbSelection::Index(ASSIGNED_INDEX)),
+    (REMOVE, LmbSelection::Range { first: INDEX, count: 8 }),
 ];
 
 const ANSWERS: [Answer; 5] = [
@@ -32,45 +33,45 @@ const ANSWERS: [Answer; 5] = [
 ];
 
 /// Runs `test` for each call of each request.
-fn each_call(test: impl Fn(Change, Which, u64)) {
-    for (change, which) in REQUESTS {
-        let calls = with(|world| {
-            world.answer_truthfully();
-            world.request(change, which).expect("nothing is wrong yet");
-            world.answer_truthfully()
+fn for_each_call(test: impl Fn(Change, LmbSelection, u64)) {
+    for (change, selection) in REQUESTS {
+        let calls = with_world(|world| {
+            world.end_script();
+            world.request(change, selection).expect("no call fails");
+            world.end_script()
         });
         assert!(calls > 0);
         for at in 0..calls {
-            test(change, which, at);
+            test(change, selection, at);
         }
     }
 }
 
 #[test]
-fn each_call_fails_once() {
-    each_call(|change, which, at| {
+fn a_request_with_one_failing_call_succeeds_or_restores_the_machine() {
+    for_each_call(|change, selection, at| {
         for answer in ANSWERS {
-            with(|world| {
+            with_world(|world| {
                 world.script(move |call, _| if call == at { answer } else { Answer::CarryOut });
                 let before = world.snapshot();
                 let updates = world.hypervisor.updates();
-                let result = world.request(change, which);
-                let what = format!("{change:?} {which:?} {answer:?} at {at}: {result:?}");
+                let result = world.request(change, selection);
+                let context = format!("{change:?} {selection:?} {answer:?} at {at}: {result:?}");
                 match result {
                     Ok(summary) => {
-                        // The LMB was skipped, or the answer does not matter for this call.
-                        let by_count = matches!(which, Which::Count(_));
-                        assert!(summary.skipped <= u32::from(by_count), "{what}");
-                        assert_eq!((summary.unrestored, summary.lost), (0, 0), "{what}");
-                        assert_eq!(world.hypervisor.updates(), updates + 1, "{what}");
+                        // The LMB was skipped, or the answer is valid for this call.
+                        let by_count = matches!(selection, LmbSelection::Count(_));
+                        assert!(summary.skipped <= u32::from(by_count), "{context}");
+                        assert_eq!((summary.unrestored, summary.lost), (0, 0), "{context}");
+                        assert_eq!(world.hypervisor.updates(), updates + 1, "{context}");
                         let property = world.snapshot().property;
-                        assert_eq!(world.hypervisor.property(), property, "{what}");
+                        assert_eq!(world.hypervisor.property(), property, "{context}");
                     }
                     Err(failure) => {
-                        assert_eq!((failure.unrestored, failure.lost), (0, 0), "{what}");
-                        assert_eq!(world.snapshot(), before, "{what}");
-                        assert_eq!(world.hypervisor.updates(), updates, "{what}");
-                        assert!(world.request(change, which).is_ok(), "{what}");
+                        assert_eq!((failure.unrestored, failure.lost), (0, 0), "{context}");
+                        assert_eq!(world.snapshot(), before, "{context}");
+                        assert_eq!(world.hypervisor.updates(), updates, "{context}");
+                        assert!(world.request(change, selection).is_ok(), "{context}");
                     }
                 }
             });
@@ -78,63 +79,62 @@ fn each_call_fails_once() {
     });
 }
 
-/// From some call on every call fails. The request reports how many LMBs were not restored.
+/// All calls fail from one call on.
 #[test]
-fn all_calls_fail_from_one_call_on() {
-    each_call(|change, which, at| {
-        with(|world| {
+fn a_request_reports_all_lost_lmbs_if_all_later_calls_fail() {
+    for_each_call(|change, selection, at| {
+        with_world(|world| {
             world.script(
                 move |call, _| if call >= at { Answer::Status(-1) } else { Answer::CarryOut },
             );
-            let had = world.assigned();
-            // Checks that all differences were reported.
-            let failure = world.request(change, which).expect_err("nothing works");
-            let has = world.assigned();
-            let lost = had.difference(&has).count();
-            assert_eq!(failure.lost as usize, lost, "{change:?} {which:?} at {at}");
-            assert!(has.is_subset(&had));
+            let before = world.assigned();
+            // `request` checks that all differences were reported.
+            let failure = world.request(change, selection).expect_err("all calls fail");
+            let after = world.assigned();
+            let lost = before.difference(&after).count();
+            assert_eq!(failure.lost as usize, lost, "{change:?} {selection:?} at {at}");
+            assert!(after.is_subset(&before));
         });
     });
 }
 
-/// The request is cancelled when a call is busy, for each call: the machine is then as it was
-/// before.
+/// Each call is busy until the request is cancelled.
 #[test]
-fn each_call_is_busy_until_it_is_cancelled() {
-    each_call(|change, which, at| {
-        with(|world| {
-            let turned = std::rc::Rc::new(std::cell::Cell::new(false));
-            let seen = turned.clone();
+fn a_request_that_is_cancelled_while_a_call_is_busy_restores_the_machine() {
+    for_each_call(|change, selection, at| {
+        with_world(|world| {
+            let is_cancelled = std::rc::Rc::new(std::cell::Cell::new(false));
+            let seen = is_cancelled.clone();
             world.script(move |call, _| match call >= at && !seen.get() {
                 true => Answer::Status(BUSY),
                 false => Answer::CarryOut,
             });
             let before = world.snapshot();
-            let result = world.run(new(change, which), Budget::UNLIMITED, |_| {
-                turned.set(true);
+            let result = world.run(movable_request(change, selection), Budget::UNLIMITED, |_| {
+                is_cancelled.set(true);
                 true
             });
-            let failure = result.expect_err("cancelled");
-            assert_eq!(failure.error, Error::Cancelled, "{change:?} {which:?} at {at}");
+            let failure = result.expect_err("the request was cancelled");
+            assert_eq!(failure.error, Error::Cancelled, "{change:?} {selection:?} at {at}");
             assert_eq!((failure.unrestored, failure.lost), (0, 0));
-            assert_eq!(world.snapshot(), before, "{change:?} {which:?} at {at}");
-            assert!(world.request(change, which).is_ok());
+            assert_eq!(world.snapshot(), before, "{change:?} {selection:?} at {at}");
+            assert!(world.request(change, selection).is_ok());
         });
     });
 }
 
-/// The hypervisor stays busy, also while the request is undone. Cancelling again ends the request.
+/// The hypervisor stays busy even while the request is undone.
 #[test]
 fn a_second_cancellation_ends_a_request_on_a_busy_hypervisor() {
-    each_call(|change, which, at| {
-        with(|world| {
+    for_each_call(|change, selection, at| {
+        with_world(|world| {
             world.script(
                 move |call, _| {
                     if call >= at { Answer::Status(9905) } else { Answer::CarryOut }
                 },
             );
-            let result = world.run(new(change, which), Budget::UNLIMITED, |_| true);
-            let failure = result.expect_err("cancelled");
+            let result = world.run(movable_request(change, selection), Budget::UNLIMITED, |_| true);
+            let failure = result.expect_err("the request was cancelled");
             assert_eq!(failure.error, Error::Cancelled);
         });
     });
@@ -142,26 +142,29 @@ fn a_second_cancellation_ends_a_request_on_a_busy_hypervisor() {
 
 #[test]
 fn a_request_can_be_cancelled_after_each_poll() {
-    for (change, which) in REQUESTS {
+    for (change, selection) in REQUESTS {
         for polls in 0.. {
-            let done = with(|world| {
+            let has_ended = with_world(|world| {
                 let before = world.snapshot();
-                world.dlpar.begin(new(change, which)).expect("nothing is wrong");
+                world
+                    .dlpar
+                    .begin(movable_request(change, selection))
+                    .expect("no other request is open");
                 for _ in 0..polls {
                     let progress = world.poll(Budget { pageblocks: 1 });
                     if let Progress::Ready(result) = progress {
-                        world.finished(&result);
+                        world.check_result(&result);
                         return true;
                     }
                 }
                 world.dlpar.cancel();
-                let result = world.poll_to_the_end(Budget { pageblocks: 1 }, |_| false);
-                let failure = result.expect_err("cancelled");
+                let result = world.poll_to_end(Budget { pageblocks: 1 }, |_| false);
+                let failure = result.expect_err("the request was cancelled");
                 assert_eq!(failure, Error::Cancelled.into(), "after {polls}");
-                assert_eq!(world.snapshot(), before, "{change:?} {which:?} after {polls}");
+                assert_eq!(world.snapshot(), before, "{change:?} {selection:?} after {polls}");
                 false
             });
-            if done {
+            if has_ended {
                 break;
             }
         }
@@ -170,21 +173,22 @@ fn a_request_can_be_cancelled_after_each_poll() {
 
 #[test]
 fn memory_in_use_is_skipped_or_fails_the_request() {
-    with(|world| {
+    with_world(|world| {
         let pinned = lmbs()[17].1;
         let used =
             world.hotplug.frames().alloc(AllocRequest::frames(3).movable().at(pinned.start()));
-        let _used = used.expect("free").into_raw();
+        let _used = used.expect("the memory is free").into_raw();
         let before = world.snapshot();
-        let range = Which::Range { first: DrcIndex(FIRST + 16), count: 4 };
-        let failure = world.request(REMOVE, range).expect_err("in use");
+        let range = LmbSelection::Range { first: DrcIndex(FIRST + 16), count: 4 };
+        let failure = world.request(REMOVE, range).expect_err("the memory is in use");
         assert!(matches!(failure.error, Error::Blocked(_)), "{failure}");
         assert_eq!(world.snapshot(), before);
-        let failure = world.request(REMOVE, Which::Count(6)).expect_err("one is in use");
+        let failure = world.request(REMOVE, LmbSelection::Count(6)).expect_err("one LMB is in use");
         assert_eq!(failure.error, Error::NotEnough { wanted: 6, available: 5 });
-        assert!(matches!(failure.because, Some(Error::Blocked(_))), "{failure}");
+        assert!(matches!(failure.first_skip_error, Some(Error::Blocked(_))), "{failure}");
         assert_eq!(world.snapshot(), before);
-        let done = world.request(REMOVE, Which::Count(5)).expect("the others");
+        let done =
+            world.request(REMOVE, LmbSelection::Count(5)).expect("enough other LMBs are available");
         assert_eq!((done.lmbs, done.skipped), (5, 1));
         assert_eq!(world.assigned(), [17].into());
     });
@@ -192,63 +196,69 @@ fn memory_in_use_is_skipped_or_fails_the_request() {
 
 #[test]
 fn vetoed_lmbs_are_skipped_or_fail_the_request() {
-    with(|world| {
+    with_world(|world| {
         world.kernel.veto_online.insert(lmbs()[1].1.start().number());
         world.kernel.veto_offline.insert(lmbs()[18].1.start().number());
         let before = world.snapshot();
         let failure = world
-            .request(ADD, Which::Index(DrcIndex(FIRST + 1)))
+            .request(ADD, LmbSelection::Index(DrcIndex(FIRST + 1)))
             .expect_err("the kernel vetoes the change");
         assert!(matches!(failure.error, Error::Online(_)), "{failure}");
         assert_eq!(world.snapshot(), before);
-        let range = Which::Range { first: DrcIndex(FIRST), count: 3 };
+        let range = LmbSelection::Range { first: DrcIndex(FIRST), count: 3 };
         let failure = world.request(ADD, range).expect_err("the kernel vetoes the change");
         assert!(matches!(failure.error, Error::Online(_)), "{failure}");
         assert_eq!(world.snapshot(), before);
-        let done = world.request(ADD, Which::Count(4)).expect("others");
+        let done =
+            world.request(ADD, LmbSelection::Count(4)).expect("enough other LMBs are available");
         assert_eq!((done.lmbs, done.skipped), (4, 1));
-        let refused = Refused {
+        let refused = RefusedLmb {
             connector: Some(DrcIndex(FIRST + 1)),
             range: lmbs()[1].1,
-            left: FinalState::AsItWas,
+            final_state: FinalState::AsItWas,
             error: Error::Online(RangeError {
                 range: lmbs()[1].1,
-                kind: RangeErrorKind::Vetoed(hotmem::Veto("not this one")),
+                kind: RangeErrorKind::Vetoed(hotmem::Veto("the test vetoes this LMB")),
             }),
         };
-        assert_eq!((&world.refused[..], done.because), (&[refused][..], Some(refused.error)));
+        assert_eq!(
+            (&world.refused[..], done.first_skip_error),
+            (&[refused][..], Some(refused.error))
+        );
         assert!(refused.error.is_temporary());
         assert_eq!(world.assigned(), [0, 2, 4, 5, 7, 8, 16, 17, 18, 19].into());
-        let done = world.request(REMOVE, Which::Count(9)).expect("others");
+        let done =
+            world.request(REMOVE, LmbSelection::Count(9)).expect("enough other LMBs are available");
         assert_eq!((done.lmbs, done.skipped), (9, 1));
         assert_eq!(world.assigned(), [18].into());
     });
 }
 
-/// Added memory that is in use when the request must be undone stays, and is reported.
 #[test]
-fn added_memory_in_use_is_reported_when_the_request_is_undone() {
-    with(|world| {
-        world.script(|_, asked| match asked {
+fn added_memory_that_is_in_use_when_the_request_is_undone_stays_and_is_reported() {
+    with_world(|world| {
+        world.script(|_, request| match request {
             HypervisorRequest::Update => Answer::Status(BUSY),
             HypervisorRequest::Connector(..) => Answer::CarryOut,
         });
-        let waiting = world.begin(new(ADD, Which::Index(DrcIndex(FIRST))), Budget::UNLIMITED);
+        let waiting = world
+            .begin(movable_request(ADD, LmbSelection::Index(DrcIndex(FIRST))), Budget::UNLIMITED);
         assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
         let start = lmbs()[0].1.start();
         let used = world.hotplug.frames().alloc(AllocRequest::frames(1).movable().at(start));
-        let _used = used.expect("online").into_raw();
+        let _used = used.expect("the memory is online").into_raw();
         world.dlpar.cancel();
-        let failure = world.poll_to_the_end(Budget::UNLIMITED, |_| false).expect_err("cancelled");
+        let failure =
+            world.poll_to_end(Budget::UNLIMITED, |_| false).expect_err("the request was cancelled");
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
         let [refused] = world.refused[..] else { panic!("{:?}", world.refused) };
-        assert_eq!((refused.left, refused.range), (FinalState::Unrestored, lmbs()[0].1));
+        assert_eq!((refused.final_state, refused.range), (FinalState::Unrestored, lmbs()[0].1));
         assert!(matches!(refused.error, Error::Blocked(_)), "{refused:?}");
         // The LMB is a regular part of the partition now.
-        world.excused = 0;
+        world.reported = 0;
         world.refused.clear();
         assert!(world.assigned().contains(&0));
-        world.finished(&Err(Failure { unrestored: 0, ..failure }));
+        world.check_result(&Err(Failure { unrestored: 0, ..failure }));
         assert_eq!(LMB, 16 << 20);
     });
 }
@@ -268,8 +278,8 @@ fn with_own_descriptors(f: impl FnOnce(&mut World<'_, '_>)) {
         &lmbs,
         |_| 0,
         |world| {
-            world.kernel.keeps = true;
-            let added = world.begin(new(ADD, SECTION), Budget::UNLIMITED);
+            world.kernel.has_own_descriptors = true;
+            let added = world.begin(movable_request(ADD, SECTION), Budget::UNLIMITED);
             assert!(matches!(added, Progress::Ready(Ok(_))), "{added:?}");
             f(world);
         },
@@ -277,11 +287,11 @@ fn with_own_descriptors(f: impl FnOnce(&mut World<'_, '_>)) {
 }
 
 /// The LMBs of the first of these sections.
-const SECTION: Which = Which::Range { first: DrcIndex(FIRST + 8), count: 8 };
+const SECTION: LmbSelection = LmbSelection::Range { first: DrcIndex(FIRST + 8), count: 8 };
 
-/// Makes the connector of LMB 10 fail all calls except for reading its state.
-fn refuse_the_third(world: &World<'_, '_>) {
-    world.script(|_, asked| match asked {
+/// Makes all calls for the connector of LMB 10 fail, except those that read its state.
+fn fail_calls_of_third_lmb(world: &World<'_, '_>) {
+    world.script(|_, request| match request {
         HypervisorRequest::Connector(_, Call::Sense) => Answer::CarryOut,
         HypervisorRequest::Connector(DrcIndex(index), _) if index == FIRST + 10 => {
             Answer::Status(-1)
@@ -290,12 +300,12 @@ fn refuse_the_third(world: &World<'_, '_>) {
     });
 }
 
-/// A section of eight LMBs holds its own descriptors. Its first LMB is removed, but its third
-/// cannot be.
+/// A section of eight LMBs holds its own descriptors. The request removes its first LMB, but cannot
+/// remove its third LMB.
 #[test]
-fn the_rest_of_a_section_gets_new_descriptors() {
+fn the_remaining_lmbs_of_a_section_get_new_descriptors() {
     with_own_descriptors(|world| {
-        let kept = |world: &World<'_, '_>| {
+        let own_descriptor_ranges = |world: &World<'_, '_>| {
             world
                 .hotplug
                 .frames()
@@ -303,51 +313,53 @@ fn the_rest_of_a_section_gets_new_descriptors() {
                 .filter(|metadata| metadata.frames.frames() == 512)
                 .count()
         };
-        assert_eq!(kept(world), 1);
-        refuse_the_third(world);
-        let removed = world.begin(new(REMOVE, SECTION), Budget::UNLIMITED);
+        assert_eq!(own_descriptor_ranges(world), 1);
+        fail_calls_of_third_lmb(world);
+        let removed = world.begin(movable_request(REMOVE, SECTION), Budget::UNLIMITED);
         assert!(matches!(removed, Progress::Ready(Err(_))), "{removed:?}");
-        assert_eq!(kept(world), 0);
-        let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("small");
-        let there = world.hotplug.state_at(at(8), at(16));
-        assert_eq!((there.0.frames(), there.1), (LMB / 4096 * 8, State::OnlineMovable));
-        // A request by count removes other LMBs instead. The rest of the section keeps its zone.
-        world.answer_truthfully();
-        for (change, which) in [(REMOVE, SECTION), (ADD, Which::Count(16))] {
-            let done = world.begin(new(change, which), Budget::UNLIMITED);
+        assert_eq!(own_descriptor_ranges(world), 0);
+        let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("the number is below the limit");
+        let state = world.hotplug.state_at(at(8), at(16));
+        assert_eq!((state.0.frames(), state.1), (LMB / 4096 * 8, State::OnlineMovable));
+        // A request by count removes other LMBs instead. The other LMBs of the section stay in their
+        // zone.
+        world.end_script();
+        for (change, selection) in [(REMOVE, SECTION), (ADD, LmbSelection::Count(16))] {
+            let done = world.begin(movable_request(change, selection), Budget::UNLIMITED);
             assert!(matches!(done, Progress::Ready(Ok(_))), "{done:?}");
         }
-        assert_eq!(kept(world), 2);
-        refuse_the_third(world);
-        let done = world.begin(new(REMOVE, Which::Count(8)), Budget::UNLIMITED);
+        assert_eq!(own_descriptor_ranges(world), 2);
+        fail_calls_of_third_lmb(world);
+        let done = world.begin(movable_request(REMOVE, LmbSelection::Count(8)), Budget::UNLIMITED);
         assert!(matches!(done, Progress::Ready(Ok(_))), "{done:?}");
         assert_eq!(world.hotplug.state_at(at(10), at(11)).1, State::OnlineMovable);
         world.hotplug.frames().validated().expect("the engine is consistent");
     });
 }
 
-/// As above, but without memory for new descriptors: the rest of the section is reported, and still
-/// counts as assigned.
+/// As in the previous test, but no memory is free for new descriptors. The remaining LMBs of the
+/// section are reported, and stay assigned.
 #[test]
-fn the_rest_of_a_section_without_descriptors_is_reported() {
-    for which in [SECTION, Which::Count(8)] {
+fn the_remaining_lmbs_of_a_section_without_descriptors_are_reported() {
+    for selection in [SECTION, LmbSelection::Count(8)] {
         with_own_descriptors(|world| {
-            if let Which::Count(_) = which {
-                let added = world.begin(new(ADD, Which::Count(8)), Budget::UNLIMITED);
+            if let LmbSelection::Count(_) = selection {
+                let added =
+                    world.begin(movable_request(ADD, LmbSelection::Count(8)), Budget::UNLIMITED);
                 assert!(matches!(added, Progress::Ready(Ok(_))), "{added:?}");
             }
-            refuse_the_third(world);
+            fail_calls_of_third_lmb(world);
             world.kernel.tables_after_unmap = Some(1 << 20);
-            let removed = world.begin(new(REMOVE, which), Budget::UNLIMITED);
+            let removed = world.begin(movable_request(REMOVE, selection), Budget::UNLIMITED);
             let unrestored = match removed {
-                // Two LMBs of the first section were removed, and six of the second, but not its
-                // first, which holds the descriptors of the last.
-                Progress::Ready(Ok(summary)) if which != SECTION => {
+                // Two LMBs of the first section and six of the second were removed. The first LMB of
+                // the second section was not removed, because it holds the descriptors of the last.
+                Progress::Ready(Ok(summary)) if selection != SECTION => {
                     assert_eq!((summary.lmbs, summary.skipped, summary.lost), (8, 2, 0));
                     summary.unrestored
                 }
                 // The two removed LMBs were acquired again, without memory for their descriptors.
-                Progress::Ready(Err(failure)) if which == SECTION => {
+                Progress::Ready(Err(failure)) if selection == SECTION => {
                     assert_eq!(failure.lost, 0);
                     failure.unrestored - 2
                 }
@@ -355,26 +367,33 @@ fn the_rest_of_a_section_without_descriptors_is_reported() {
             };
             assert_eq!(unrestored, 6);
             for refused in
-                world.refused.iter().filter(|refused| refused.left != FinalState::AsItWas)
+                world.refused.iter().filter(|refused| refused.final_state != FinalState::AsItWas)
             {
-                assert_eq!(refused.left, FinalState::Unrestored);
+                assert_eq!(refused.final_state, FinalState::Unrestored);
                 assert!(matches!(refused.error, Error::Add(AddError::NoTables { .. })));
             }
             // The table agrees with the connectors.
             let connectors = (8..24).zip(world.hypervisor.connectors());
             for (index, connector) in connectors {
-                let lmb = world.dlpar.table().by_index(DrcIndex(FIRST + index)).expect("known");
+                let lmb = world
+                    .dlpar
+                    .table()
+                    .by_index(DrcIndex(FIRST + index))
+                    .expect("the table has an LMB with this connector");
                 let assigned = lmb.flags & FLAG_ASSIGNED != 0;
                 assert_eq!(connector.usable && !connector.isolated, assigned, "{index}");
             }
-            // Once there is memory again, it can be added.
+            // When memory for descriptors is free again, the LMBs can be added.
             world.kernel.tables = 0;
             world.kernel.tables_after_unmap = None;
             let World { dlpar, hotplug, kernel, .. } = world;
-            dlpar.table().adopt(hotplug, kernel, OnlineType::Movable).expect("room");
+            dlpar
+                .table()
+                .adopt(hotplug, kernel, OnlineType::Movable)
+                .expect("memory is free for metadata");
             for (range, _) in dlpar.table().assigned() {
-                let there = hotplug.state_at(range.start(), range.end());
-                assert_eq!(there, (range, State::OnlineMovable));
+                let state = hotplug.state_at(range.start(), range.end());
+                assert_eq!(state, (range, State::OnlineMovable));
             }
         });
     }

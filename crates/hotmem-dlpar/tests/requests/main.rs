@@ -1,16 +1,16 @@
-//! Tests of requests on whole machines: their effects, their refusals, and that failures restore
-//! the machine.
-#![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
+//! Tests requests on complete machines: their effects, their refusals, and that a failed request
+//! restores the machine.
+#![allow(clippy::cast_possible_truncation, reason = "the tests truncate only values that fit")]
 
-mod again;
+mod abandoned;
+mod basic;
 #[path = "../common/mod.rs"]
 mod common;
-mod dropped;
-mod elsewhere;
 mod faults;
 mod online;
-mod plain;
+mod other_instance;
 mod qemu;
 mod qemu_faults;
 mod random;
+mod repetition;
 mod world;

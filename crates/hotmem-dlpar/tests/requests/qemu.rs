@@ -1,26 +1,27 @@
 //! Tests requests on platforms with the rules of QEMU: released memory cannot be acquired again,
-//! memory can be released only if the host has asked for it, and a failed removal must be reported.
+//! memory can be released only if the host has requested it back, and a failed removal must be
+//! reported.
 
-use crate::plain::{ADD, REMOVE};
-use crate::world::{FIRST, World, lmbs, with};
+use crate::basic::{ADD, REMOVE};
+use crate::world::{FIRST, World, lmbs, with_world};
 use hotmem::{AllocRequest, Budget, Progress as Step, RangeError, RangeErrorKind, State};
 use hotmem_dlpar::hypervisor::{Answer, HARDWARE_ERROR, HypervisorRequest, PARAMETER_ERROR};
 use hotmem_dlpar::*;
-use hotmem_testkit::link::lend;
+use hotmem_testkit::forwarding::with_kernel;
 
-const fn range(first: u32, count: u32) -> Which {
-    Which::Range { first: DrcIndex(FIRST + first), count }
+const fn range(first: u32, count: u32) -> LmbSelection {
+    LmbSelection::Range { first: DrcIndex(FIRST + first), count }
 }
 
-/// A DIMM: four LMBs that the partition has from the start.
-const DIMM: Which = range(16, 4);
+/// A DIMM of four LMBs, which are assigned from the start.
+const DIMM: LmbSelection = range(16, 4);
 
-fn ask_back_dimm(world: &mut World<'_, '_>) {
+fn request_dimm_back(world: &mut World<'_, '_>) {
     world.hypervisor.request_back(DrcIndex(FIRST + 16), 4);
 }
 
 fn with_qemu(f: impl FnOnce(&mut World<'_, '_>)) {
-    with(|world| {
+    with_world(|world| {
         world.hypervisor.set_like_qemu();
         f(world);
     });
@@ -31,10 +32,11 @@ fn a_dimm_is_added_and_removed_repeatedly() {
     with_qemu(|world| {
         for _ in 0..3 {
             world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
-            let added = world.request(ADD, range(20, 3)).expect("plugged");
+            let added = world.request(ADD, range(20, 3)).expect("the DIMM is plugged");
             assert_eq!((added.lmbs, added.skipped), (3, 0));
             world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
-            let removed = world.request(REMOVE, range(20, 3)).expect("asked for");
+            let removed =
+                world.request(REMOVE, range(20, 3)).expect("the host has requested the memory");
             assert_eq!((removed.lmbs, removed.skipped), (3, 0));
         }
         assert_eq!(world.hypervisor.refusals(), 0);
@@ -45,13 +47,13 @@ fn a_dimm_is_added_and_removed_repeatedly() {
 fn a_request_by_count_skips_lmbs_without_memory() {
     with_qemu(|world| {
         world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
-        let added = world.request(ADD, Which::Count(3)).expect("three are plugged");
+        let added = world.request(ADD, LmbSelection::Count(3)).expect("three LMBs are plugged");
         assert_eq!((added.lmbs, added.unrestored), (3, 0));
         assert!(world.refused.iter().all(|refused| matches!(
             refused.error,
             Error::Connector(ConnectorError {
                 call: Call::SetUsable,
-                what: ConnectorFailure::Failed(PARAMETER_ERROR),
+                failure: ConnectorFailure::Failed(PARAMETER_ERROR),
                 stuck: false,
                 ..
             })
@@ -62,22 +64,23 @@ fn a_request_by_count_skips_lmbs_without_memory() {
     });
 }
 
-/// Shows the effect of a `configure` that returns before the connector is configured.
+/// `configure` returns before the connector is configured.
 #[test]
-fn a_connector_that_was_not_configured_to_the_end_cannot_be_released() {
+fn a_connector_that_is_not_configured_cannot_be_released() {
     with_qemu(|world| {
         world.hypervisor.plug(DrcIndex(FIRST + 20), 1);
-        world.script(|_, asked| match asked {
+        world.script(|_, request| match request {
             HypervisorRequest::Connector(_, Call::Configure) => Answer::Status(0),
             _ => Answer::CarryOut,
         });
-        world.request(ADD, range(20, 1)).expect("plugged");
+        world.request(ADD, range(20, 1)).expect("the DIMM is plugged");
         let before = world.snapshot();
         world.hypervisor.request_back(DrcIndex(FIRST + 20), 1);
-        let failure = world.request(REMOVE, range(20, 1)).expect_err("not configured");
+        let failure =
+            world.request(REMOVE, range(20, 1)).expect_err("the connector is not configured");
         let Error::Connector(error) = failure.error else { panic!("{failure}") };
         assert_eq!(
-            (error.call, error.what),
+            (error.call, error.failure),
             (Call::Isolate, ConnectorFailure::Failed(PARAMETER_ERROR))
         );
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
@@ -87,20 +90,20 @@ fn a_connector_that_was_not_configured_to_the_end_cannot_be_released() {
 }
 
 #[test]
-fn a_failed_removal_is_reported_and_succeeds_later() {
+fn a_failed_removal_is_reported_and_can_be_repeated() {
     with_qemu(|world| {
         let in_use = AllocRequest::frames(3).movable().at(lmbs()[18].1.start());
-        let used = world.hotplug.frames().alloc(in_use).expect("free");
+        let used = world.hotplug.frames().alloc(in_use).expect("the memory is free");
         let before = world.snapshot();
-        ask_back_dimm(world);
-        let failure = world.request(REMOVE, DIMM).expect_err("in use");
+        request_dimm_back(world);
+        let failure = world.request(REMOVE, DIMM).expect_err("the memory is in use");
         assert!(matches!(failure.error, Error::Blocked(_)), "{failure}");
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!(world.hypervisor.refusals(), 1);
         assert_eq!(world.snapshot(), before);
         drop(used);
-        ask_back_dimm(world);
-        assert_eq!(world.request(REMOVE, DIMM).expect("free").lmbs, 4);
+        request_dimm_back(world);
+        assert_eq!(world.request(REMOVE, DIMM).expect("the memory is free").lmbs, 4);
         assert_eq!(world.hypervisor.refusals(), 1);
     });
 }
@@ -109,34 +112,34 @@ fn a_failed_removal_is_reported_and_succeeds_later() {
 fn a_cancelled_removal_is_reported() {
     with_qemu(|world| {
         let before = world.snapshot();
-        ask_back_dimm(world);
+        request_dimm_back(world);
         let first = world.begin(Request::remove(DIMM), Budget { pageblocks: 8 });
         assert_eq!(first, Progress::Working);
         world.dlpar.cancel();
-        let failure = world.poll_to_the_end(Budget { pageblocks: 8 }, |_| false);
-        assert_eq!(failure.expect_err("cancelled").error, Error::Cancelled);
+        let failure = world.poll_to_end(Budget { pageblocks: 8 }, |_| false);
+        assert_eq!(failure.expect_err("the request was cancelled").error, Error::Cancelled);
         assert_eq!((world.hypervisor.refusals(), world.snapshot()), (1, before));
     });
 }
 
 /// The last connector of the DIMM is in a state from which it cannot be released.
 #[test]
-fn connectors_are_checked_before_the_first_is_released() {
+fn all_connectors_are_checked_before_the_first_is_released() {
     with_qemu(|world| {
         let before = world.snapshot();
-        ask_back_dimm(world);
-        world.script(|_, asked| match asked {
+        request_dimm_back(world);
+        world.script(|_, request| match request {
             HypervisorRequest::Connector(DrcIndex(index), Call::Sense) if index == FIRST + 19 => {
                 Answer::State(0)
             }
             _ => Answer::CarryOut,
         });
-        let failure = world.request(REMOVE, DIMM).expect_err("in another state");
+        let failure = world.request(REMOVE, DIMM).expect_err("the connector is in another state");
         assert!(matches!(
             failure.error,
             Error::Connector(ConnectorError {
                 call: Call::Sense,
-                what: ConnectorFailure::State(0),
+                failure: ConnectorFailure::State(0),
                 ..
             })
         ));
@@ -147,53 +150,55 @@ fn connectors_are_checked_before_the_first_is_released() {
 
 /// The engine refuses to remove the last LMB of the DIMM, because another caller is removing it.
 #[test]
-fn memory_is_checked_before_the_first_connector_is_released() {
+fn all_memory_is_checked_before_the_first_connector_is_released() {
     with_qemu(|world| {
         let last = lmbs()[19].1;
-        let mut offline = world.hotplug.offline(last).expect("online");
+        let mut offline = world.hotplug.offline(last).expect("the memory is online");
         let done = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
         assert!(matches!(done, Step::Ready(_)), "{done:?}");
-        let removal =
-            lend(&mut world.hotplug, &mut world.kernel, |hotplug, _| hotplug.prepare_remove(last));
-        let removal = removal.expect("offline");
+        let removal = with_kernel(&mut world.hotplug, &mut world.kernel, |hotplug, _| {
+            hotplug.prepare_remove(last)
+        });
+        let removal = removal.expect("the memory is offline");
         let before = world.snapshot();
-        ask_back_dimm(world);
-        let failure = world.request(REMOVE, DIMM).expect_err("held");
+        request_dimm_back(world);
+        let failure = world.request(REMOVE, DIMM).expect_err("another caller removes the memory");
         assert_eq!(
             failure.error,
             Error::Remove(RangeError { range: block_of(last), kind: RangeErrorKind::Held })
         );
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!((world.hypervisor.refusals(), world.snapshot()), (1, before));
-        lend(&mut world.hotplug, &mut world.kernel, |hotplug, hooks| {
+        with_kernel(&mut world.hotplug, &mut world.kernel, |hotplug, hooks| {
             hotplug.abandon_remove(removal, hooks)
         })
-        .expect("this machine's");
-        let there = world.hotplug.state_at(last.start(), last.end());
-        assert_eq!(there, (last, State::Offline));
-        ask_back_dimm(world);
-        assert_eq!(world.request(REMOVE, DIMM).expect("all of it can go").lmbs, 4);
+        .expect("the token is one of this instance");
+        let state = world.hotplug.state_at(last.start(), last.end());
+        assert_eq!(state, (last, State::Offline));
+        request_dimm_back(world);
+        assert_eq!(world.request(REMOVE, DIMM).expect("all LMBs can be removed").lmbs, 4);
     });
 }
 
 /// Returns the first pageblock of a range.
 fn block_of(range: hotmem::PfnRange) -> hotmem::PfnRange {
     hotmem::PfnRange::with_len(range.start(), hotmem::geometry::PAGEBLOCK_FRAMES as u64)
-        .expect("small")
+        .expect("the number is below the limit")
 }
 
-/// The host already has a part of the memory, so the removal must not be reported as failed.
+/// The host already has one LMB of the memory, so the removal must not be reported as failed.
 #[test]
 fn a_removal_that_loses_lmbs_is_not_reported_as_failed() {
     with_qemu(|world| {
-        ask_back_dimm(world);
-        world.script(|_, asked| match asked {
+        request_dimm_back(world);
+        world.script(|_, request| match request {
             HypervisorRequest::Connector(DrcIndex(index), Call::Isolate) if index == FIRST + 17 => {
                 Answer::Status(HARDWARE_ERROR)
             }
             _ => Answer::CarryOut,
         });
-        let failure = world.request(REMOVE, DIMM).expect_err("the second fails");
+        let failure =
+            world.request(REMOVE, DIMM).expect_err("the second connector cannot be isolated");
         assert_eq!((failure.unrestored, failure.lost), (0, 1));
         assert_eq!(world.hypervisor.refusals(), 0);
         assert!(!world.assigned().contains(&16));
@@ -201,18 +206,19 @@ fn a_removal_that_loses_lmbs_is_not_reported_as_failed() {
     });
 }
 
-/// The kernel vetoes an LMB, so the addition of the DIMM fails. QEMU takes its connectors back only
-/// if it has asked for them. They are not lost: the DIMM can be added again, or removed.
+/// The kernel vetoes an LMB, so the addition of the DIMM fails. QEMU takes the connectors back only
+/// if the host has requested them. They are not lost: the DIMM can be added again or removed.
 #[test]
 fn connectors_that_cannot_be_released_are_added_again_or_removed() {
-    let by_index = || (20..23).map(|nth| Which::Index(DrcIndex(FIRST + nth))).collect::<Vec<_>>();
+    let by_index =
+        || (20..23).map(|nth| LmbSelection::Index(DrcIndex(FIRST + nth))).collect::<Vec<_>>();
     for (change, requests, lmbs) in
         [(ADD, vec![range(20, 3)], 3), (REMOVE, vec![range(20, 3)], 3), (REMOVE, by_index(), 1)]
     {
         with_qemu(|world| {
             let free = world.snapshot();
             world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
-            world.kernel.veto_online.insert(lmbs_at(21));
+            world.kernel.veto_online.insert(first_pfn(21));
             let failure =
                 world.request(ADD, range(20, 3)).expect_err("the kernel vetoes the change");
             assert!(matches!(failure.error, Error::Online(_)), "{failure}");
@@ -221,11 +227,17 @@ fn connectors_that_cannot_be_released_are_added_again_or_removed() {
             if change == REMOVE {
                 world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
             }
-            for which in requests {
-                assert_eq!(world.request(change, which).expect("possible now").lmbs, lmbs);
+            for selection in requests {
+                assert_eq!(
+                    world
+                        .request(change, selection)
+                        .expect("no obstacle prevents the request")
+                        .lmbs,
+                    lmbs
+                );
             }
             // All LMBs are restored.
-            world.excused = 0;
+            world.reported = 0;
             world.check();
             if change == REMOVE {
                 assert_eq!(world.snapshot().lmbs, free.lmbs);
@@ -235,52 +247,57 @@ fn connectors_that_cannot_be_released_are_added_again_or_removed() {
     }
 }
 
-/// As above, but the platform never takes the connectors back.
+/// The addition of the DIMM fails as in the previous test, and then all its connectors refuse to be
+/// isolated.
 #[test]
-fn connectors_that_stay_are_reported() {
+fn a_removal_of_connectors_that_cannot_be_isolated_is_reported_as_failed() {
     with_qemu(|world| {
         world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
-        world.kernel.veto_online.insert(lmbs_at(21));
+        world.kernel.veto_online.insert(first_pfn(21));
         world.request(ADD, range(20, 3)).expect_err("the kernel vetoes the change");
         world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
-        world.script(|_, asked| match asked {
+        world.script(|_, request| match request {
             HypervisorRequest::Connector(_, Call::Isolate) => Answer::Status(HARDWARE_ERROR),
             _ => Answer::CarryOut,
         });
-        let failure = world.request(REMOVE, range(20, 3)).expect_err("they stay");
+        let failure =
+            world.request(REMOVE, range(20, 3)).expect_err("the connectors cannot be isolated");
         assert!(matches!(failure.error, Error::Connector(_)), "{failure}");
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!(world.hypervisor.refusals(), 1);
-        world.answer_truthfully();
+        world.end_script();
         world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
-        assert_eq!(world.request(REMOVE, range(20, 3)).expect("asked for").lmbs, 3);
+        assert_eq!(
+            world.request(REMOVE, range(20, 3)).expect("the host has requested the memory").lmbs,
+            3
+        );
     });
 }
 
-fn lmbs_at(nth: usize) -> u64 {
+fn first_pfn(nth: usize) -> u64 {
     lmbs()[nth].1.start().number()
 }
 
-/// The platform is busy when a failed removal is reported. A caller that cancels does not wait.
+/// The platform is busy when the request reports the failed removal.
 #[test]
-fn the_report_to_a_busy_platform_is_repeated_or_skipped() {
-    for patient in [true, false] {
+fn the_report_of_a_failed_removal_is_repeated_until_the_caller_cancels() {
+    for waits in [true, false] {
         with_qemu(|world| {
             let used = world
                 .hotplug
                 .frames()
                 .alloc(AllocRequest::frames(1).movable().at(lmbs()[16].1.start()));
-            let _used = used.expect("free").into_raw();
-            ask_back_dimm(world);
-            world.script(|call, asked| match asked {
+            let _used = used.expect("the memory is free").into_raw();
+            request_dimm_back(world);
+            world.script(|call, request| match request {
                 HypervisorRequest::Connector(_, Call::Unisolate) if call < 3 => {
                     Answer::Status(BUSY)
                 }
                 _ => Answer::CarryOut,
             });
-            let result = world.run(Request::remove(DIMM), Budget::UNLIMITED, |_| !patient);
+            let result = world.run(Request::remove(DIMM), Budget::UNLIMITED, |_| !waits);
             assert!(result.is_err());
-            assert_eq!(world.hypervisor.refusals(), u64::from(patient));
+            assert_eq!(world.hypervisor.refusals(), u64::from(waits));
         });
     }
 }

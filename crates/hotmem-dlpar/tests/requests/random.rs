@@ -1,7 +1,7 @@
-//! Compares random requests with a naive model of the LMBs that are added and removed. Hypervisor
-//! errors, vetoes, memory in use and cancellations occur at random.
+//! Compares random requests with a naive model of the LMBs. Errors of the hypervisor, vetoes,
+//! allocated memory and cancellations occur at random.
 
-use crate::world::{ALL, FIRST, lmbs, new, with};
+use crate::world::{FIRST, HOTPLUG_LMBS, lmbs, movable_request, with_world};
 use hotmem::{AllocRequest, Allocation, Budget, OneCpu};
 use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
@@ -15,17 +15,18 @@ use std::rc::Rc;
 #[derive(Clone, Debug)]
 struct Round {
     change: Change,
-    which: Which,
-    /// LMBs whose connectors always fail, and the call that fails.
+    selection: LmbSelection,
+    /// The LMBs whose connectors always fail, each with the call that fails.
     broken: Vec<(u64, Call)>,
     veto_online: BTreeSet<u64>,
     veto_offline: BTreeSet<u64>,
-    /// LMBs that something is allocated in.
+    /// The LMBs in which frames are allocated.
     used: BTreeSet<u64>,
-    /// How often each call is busy first.
+    /// The number of times that a call is busy before it succeeds.
     busy: u64,
-    /// Whether failing calls are busy first as well.
-    breaks_late: bool,
+    /// Whether a call that is to fail is busy that number of times, too, before it fails. Otherwise
+    /// it fails at once.
+    fails_after_busy: bool,
     budget: u64,
     update_fails: bool,
     /// The number of polls before the cancellation.
@@ -33,13 +34,15 @@ struct Round {
 }
 
 fn rounds() -> impl Strategy<Value = Vec<Round>> {
-    let lmb = 0..ALL;
+    let lmb = 0..HOTPLUG_LMBS;
     let count = prop_oneof![Just(0), 1..6_u32, 1..20_u32, any::<u32>()];
-    let index = lmb.clone().prop_map(|nth| DrcIndex(FIRST + u32::try_from(nth).expect("few")));
-    let which = prop_oneof![
-        3 => count.clone().prop_map(Which::Count),
-        1 => index.clone().prop_map(Which::Index),
-        2 => (index, count).prop_map(|(first, count)| Which::Range { first, count }),
+    let index = lmb
+        .clone()
+        .prop_map(|nth| DrcIndex(FIRST + u32::try_from(nth).expect("the number fits in `usize`")));
+    let selection = prop_oneof![
+        3 => count.clone().prop_map(LmbSelection::Count),
+        1 => index.clone().prop_map(LmbSelection::Index),
+        2 => (index, count).prop_map(|(first, count)| LmbSelection::Range { first, count }),
     ];
     let call = prop_oneof![
         Just(Call::Sense),
@@ -49,32 +52,34 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
         Just(Call::Isolate),
         Just(Call::SetUnusable),
     ];
-    let some = || prop::collection::btree_set(0..ALL, 0..3);
+    let lmb_set = || prop::collection::btree_set(0..HOTPLUG_LMBS, 0..3);
     let change = prop_oneof![Just(Change::Add), Just(Change::Remove)];
     let broken = prop::collection::vec((lmb, call), 0..3);
-    let ways = (broken, some(), some(), some());
-    let pace = (0..3_u64, any::<bool>(), prop_oneof![Just(u64::MAX), 1..40_u64]);
-    let ends = (prop::bool::weighted(0.1), prop::option::weighted(0.2, 0..30_u32));
-    let round = (change, which, ways, pace, ends).prop_map(|(change, which, ways, pace, ends)| {
-        let (broken, veto_online, veto_offline, used) = ways;
-        Round {
-            change,
-            which,
-            broken,
-            veto_online,
-            veto_offline,
-            used,
-            busy: pace.0,
-            breaks_late: pace.1,
-            budget: pace.2,
-            update_fails: ends.0,
-            cancel: ends.1,
-        }
-    });
+    let obstacles = (broken, lmb_set(), lmb_set(), lmb_set());
+    let timing = (0..3_u64, any::<bool>(), prop_oneof![Just(u64::MAX), 1..40_u64]);
+    let ending = (prop::bool::weighted(0.1), prop::option::weighted(0.2, 0..30_u32));
+    let round = (change, selection, obstacles, timing, ending).prop_map(
+        |(change, selection, obstacles, timing, ending)| {
+            let (broken, veto_online, veto_offline, used) = obstacles;
+            Round {
+                change,
+                selection,
+                broken,
+                veto_online,
+                veto_offline,
+                used,
+                busy: timing.0,
+                fails_after_busy: timing.1,
+                budget: timing.2,
+                update_fails: ending.0,
+                cancel: ending.1,
+            }
+        },
+    );
     prop::collection::vec(round, 1..7)
 }
 
-/// Returns the expected LMBs of a request that is not cancelled, or `None` if it must fail.
+/// Returns the LMBs that a request must change if it is not cancelled, or `None` if it must fail.
 fn expected(
     round: &Round,
     assigned: &BTreeSet<u64>,
@@ -83,82 +88,88 @@ fn expected(
     let reserved = [3, 14];
     let adding = round.change == Change::Add;
     let is_candidate = |nth: &u64| !reserved.contains(nth) && assigned.contains(nth) != adding;
-    let matters = |call: Call| match call {
+    let is_called = |call: Call| match call {
         Call::Sense => true,
         Call::SetUsable | Call::Unisolate | Call::Configure => adding,
         Call::Isolate | Call::SetUnusable => !adding,
     };
-    let works = |nth: &u64| {
-        let broken = round.broken.iter().any(|&(lmb, call)| lmb == *nth && matters(call));
+    let can_change = |nth: &u64| {
+        let broken = round.broken.iter().any(|&(lmb, call)| lmb == *nth && is_called(call));
         let vetoed = if adding { &round.veto_online } else { &round.veto_offline };
         !broken && !vetoed.contains(nth) && (adding || !used.contains(nth))
     };
     let nth_of = |index: DrcIndex| u64::from(index.0 - FIRST);
     let range = |first: u64, count: u32| {
         let all = first..first + u64::from(count);
-        let sound = count > 0 && all.end <= ALL && !reserved.iter().any(|r| all.contains(r));
-        sound.then(|| all.filter(is_candidate).collect::<Vec<_>>())
+        let is_valid =
+            count > 0 && all.end <= HOTPLUG_LMBS && !reserved.iter().any(|r| all.contains(r));
+        is_valid.then(|| all.filter(is_candidate).collect::<Vec<_>>())
     };
-    let chosen = match round.which {
-        Which::Count(count) => {
-            let count = usize::try_from(count).expect("64 bits");
-            let enough = (0..ALL).filter(is_candidate).count() >= count && count > 0;
-            let chosen: Vec<_> = (0..ALL).filter(is_candidate).filter(works).take(count).collect();
+    let chosen = match round.selection {
+        LmbSelection::Count(count) => {
+            let count = usize::try_from(count).expect("`usize` has 64 bits");
+            let enough = (0..HOTPLUG_LMBS).filter(is_candidate).count() >= count && count > 0;
+            let chosen: Vec<_> =
+                (0..HOTPLUG_LMBS).filter(is_candidate).filter(can_change).take(count).collect();
             (enough && chosen.len() == count).then_some(chosen)
         }
-        Which::Index(index) => {
+        LmbSelection::Index(index) => {
             let nth = nth_of(index);
-            (is_candidate(&nth) && works(&nth)).then(|| vec![nth])
+            (is_candidate(&nth) && can_change(&nth)).then(|| vec![nth])
         }
-        Which::Range { first, count } => {
-            range(nth_of(first), count).filter(|all| all.iter().all(works))
+        LmbSelection::Range { first, count } => {
+            range(nth_of(first), count).filter(|all| all.iter().all(can_change))
         }
     }?;
-    // The property is written only if something changed.
-    let written = !round.update_fails || chosen.is_empty();
-    written.then(|| chosen.into_iter().collect())
+    // A request fails if its update of the property fails. It updates the property only if at
+    // least one LMB changed.
+    let has_no_failed_update = !round.update_fails || chosen.is_empty();
+    has_no_failed_update.then(|| chosen.into_iter().collect())
 }
 
-/// Runs the rounds. Returns how many connectors failed after they had been busy.
-fn play(rounds: &[Round]) -> u64 {
-    let broke_late = Rc::new(Cell::new(0));
-    with(|world| {
+/// Runs the rounds. Returns the number of connectors that failed after they had been busy.
+fn run_rounds(rounds: &[Round]) -> u64 {
+    let failures_after_busy = Rc::new(Cell::new(0));
+    with_world(|world| {
         let mut in_use: Vec<(u64, Allocation<'_, OneCpu>)> = Vec::new();
         for round in rounds {
             for &nth in &round.used {
-                let start = lmbs()[usize::try_from(nth).expect("few")].1.start();
-                let place = start.checked_add(700).expect("small");
-                let want = AllocRequest::frames(5).movable().at(place);
-                if let Ok(frames) = world.hotplug.frames().alloc(want) {
+                let start =
+                    lmbs()[usize::try_from(nth).expect("the number fits in `usize`")].1.start();
+                let place = start.checked_add(700).expect("the number is below the limit");
+                let request = AllocRequest::frames(5).movable().at(place);
+                if let Ok(frames) = world.hotplug.frames().alloc(request) {
                     in_use.push((nth, frames));
                 }
             }
             let pfns = |all: &BTreeSet<u64>| {
-                let start = |&nth: &u64| lmbs()[usize::try_from(nth).expect("few")].1.start();
+                let start = |&nth: &u64| {
+                    lmbs()[usize::try_from(nth).expect("the number fits in `usize`")].1.start()
+                };
                 all.iter().map(|nth| start(nth).number()).collect()
             };
             world.kernel.veto_online = pfns(&round.veto_online);
             world.kernel.veto_offline = pfns(&round.veto_offline);
             let used: BTreeSet<_> = in_use.iter().map(|&(nth, _)| nth).collect();
             let (broken, fails) = (round.broken.clone(), round.update_fails);
-            let (busy, breaks_late) = (round.busy, round.breaks_late);
-            let broke_late = broke_late.clone();
-            let mut turn = 0;
-            world.script(move |_, asked| {
-                let is_broken = match asked {
+            let (busy, fails_after_busy) = (round.busy, round.fails_after_busy);
+            let failures_after_busy = failures_after_busy.clone();
+            let mut busy_answers = 0;
+            world.script(move |_, call| {
+                let is_broken = match call {
                     HypervisorRequest::Update => fails,
                     HypervisorRequest::Connector(index, call) => {
                         broken.contains(&(u64::from(index.0 - FIRST), call))
                     }
                 };
-                if turn < busy && (breaks_late || !is_broken) {
-                    turn += 1;
+                if busy_answers < busy && (fails_after_busy || !is_broken) {
+                    busy_answers += 1;
                     return Answer::Status(BUSY);
                 }
-                let was_busy = std::mem::take(&mut turn) > 0;
-                let is_connector = matches!(asked, HypervisorRequest::Connector(..));
+                let was_busy = std::mem::take(&mut busy_answers) > 0;
+                let is_connector = matches!(call, HypervisorRequest::Connector(..));
                 let late = is_broken && was_busy && is_connector;
-                broke_late.set(broke_late.get() + u64::from(late));
+                failures_after_busy.set(failures_after_busy.get() + u64::from(late));
                 if is_broken { Answer::Status(-1) } else { Answer::CarryOut }
             });
             let before = world.snapshot();
@@ -170,7 +181,7 @@ fn play(rounds: &[Round]) -> u64 {
             };
             let mut polls = 0;
             world.refused.clear();
-            let begun = world.dlpar.begin(new(round.change, round.which));
+            let begun = world.dlpar.begin(movable_request(round.change, round.selection));
             let result = begun.map_err(Failure::from).and_then(|()| {
                 loop {
                     if round.cancel == Some(polls) {
@@ -180,15 +191,16 @@ fn play(rounds: &[Round]) -> u64 {
                     assert!(polls < 100_000, "the request does not end: {round:?}");
                     match world.poll(budget) {
                         Progress::Ready(result) => break result,
-                        // The veto is permanent.
+                        // Memory stays online because of a veto. The veto lasts until the round
+                        // ends, so the request would wait forever.
                         Progress::Pending(Wait::Memory(_)) => world.dlpar.cancel(),
                         _ => {}
                     }
                 }
             });
-            world.finished(&result);
+            world.check_result(&result);
             let now = world.assigned();
-            let excused = match &result {
+            let reported = match &result {
                 Ok(summary) => summary.unrestored + summary.lost,
                 Err(failure) => failure.unrestored + failure.lost,
             };
@@ -197,54 +209,55 @@ fn play(rounds: &[Round]) -> u64 {
                 Ok(_) => {
                     let changed: BTreeSet<_> =
                         now.symmetric_difference(&assigned).copied().collect();
-                    if excused == 0 {
+                    if reported == 0 {
                         assert_eq!(Some(changed), expected, "{round:?}");
                     }
                 }
                 Err(failure) => {
-                    if !cancelled && excused == 0 {
+                    if !cancelled && reported == 0 {
                         assert_eq!(expected, None, "{round:?}: {failure}");
                     }
-                    if excused == 0 {
+                    if reported == 0 {
                         assert_eq!(world.snapshot(), before, "{round:?}: {failure}");
                     }
                 }
             }
-            if excused > 0 {
-                // LMBs stay changed only if undoing fails.
-                let vetoed_on_the_way_back = match round.change {
+            if reported > 0 {
+                // The request has left LMBs changed. It does so only if undoing fails.
+                let vetoed_during_undo = match round.change {
                     Change::Add => &round.veto_offline,
                     Change::Remove => &round.veto_online,
                 };
-                // A caller that cancels during the undoing does not wait for connectors.
-                let in_a_hurry = cancelled && round.busy > 0;
+                // If the caller cancels while a request is being undone, the request does not wait
+                // for busy connectors.
+                let skips_waiting = cancelled && round.busy > 0;
                 let is_cause =
-                    !round.broken.is_empty() || !vetoed_on_the_way_back.is_empty() || in_a_hurry;
+                    !round.broken.is_empty() || !vetoed_during_undo.is_empty() || skips_waiting;
                 assert!(is_cause, "{round:?}: {result:?}");
                 // The next request cannot repair a connector that always fails.
                 return;
             }
-            world.answer_truthfully();
+            world.end_script();
             for (_, frames) in in_use.extract_if(.., |(nth, _)| *nth % 2 == 0) {
                 drop(frames);
             }
         }
     });
-    broke_late.get()
+    failures_after_busy.get()
 }
 
 #[test]
-fn a_failed_connector_is_undone_although_the_caller_cancels() {
+fn a_failed_connector_is_restored_even_if_the_caller_cancels() {
     for cancel in 0..20 {
-        play(&[Round {
+        run_rounds(&[Round {
             change: Change::Add,
-            which: Which::Range { first: DrcIndex(FIRST + 5), count: 1 },
+            selection: LmbSelection::Range { first: DrcIndex(FIRST + 5), count: 1 },
             broken: vec![(5, Call::Unisolate)],
             veto_online: BTreeSet::new(),
             veto_offline: BTreeSet::new(),
             used: BTreeSet::new(),
             busy: 2,
-            breaks_late: false,
+            fails_after_busy: false,
             budget: u64::MAX,
             update_fails: false,
             cancel: Some(cancel),
@@ -256,11 +269,11 @@ fn a_failed_connector_is_undone_although_the_caller_cancels() {
 fn requests_agree_with_a_naive_model() {
     let cases = if std::env::var_os("HOTMEM_DEEP").is_some() { 20_000 } else { 400 };
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
-    let broke_late = Cell::new(0);
+    let failures_after_busy = Cell::new(0);
     let result = TestRunner::new(config).run(&rounds(), |rounds| {
-        broke_late.set(broke_late.get() + play(&rounds));
+        failures_after_busy.set(failures_after_busy.get() + run_rounds(&rounds));
         Ok(())
     });
     result.unwrap_or_else(|error| panic!("{error}"));
-    assert!(broke_late.get() > 0, "no connector failed after it had been busy");
+    assert!(failures_after_busy.get() > 0, "no connector failed after it had been busy");
 }

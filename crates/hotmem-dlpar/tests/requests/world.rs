@@ -1,32 +1,34 @@
-//! Makes a whole machine for tests (engine, kernel, hypervisor and table), and snapshots of its
-//! state.
+//! Makes a machine for tests, with an engine, a kernel, a hypervisor and a table, and takes snapshots
+//! of its state.
 
 use crate::common::{Entry, TableStorage, arrays, bytes, size, v2};
+use hotmem::geometry::SECTION_FRAMES;
 use hotmem::*;
 use hotmem_dlpar::hypervisor::{Answer, Connector, Hypervisor, HypervisorRequest};
 use hotmem_dlpar::{
-    Between, Connectors, Dlpar, DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED,
-    FLAG_DRC_INVALID, FLAG_RESERVED, Failure, FinalState, LookupArrays, MAX_LIST_LEN, Machine,
-    Next, Numa, Progress, Refused, Request, Summary, Table, Version, Wait, Which, Written,
+    Connectors, Dlpar, DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID,
+    FLAG_RESERVED, Failure, FinalState, LmbSelection, LookupArrays, MAX_LIST_LEN, Machine, Numa,
+    PollState, Progress, PropertyValue, RefusedLmb, Request, Summary, Table, Version, Wait,
 };
 use hotmem_testkit::Memory;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::link::boot_linked;
-use hotmem_testkit::link::{Link, Maps, lend};
+use hotmem_testkit::forwarding::boot_forwarding;
+use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping, with_kernel};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 pub(crate) const LMB: u64 = 16 << 20;
 const FRAMES: u64 = LMB / 4096;
 const SECTION: u64 = 8 * FRAMES;
 /// The number of LMBs of boot memory.
 const BOOT: u64 = 4;
-/// The number of LMBs after boot memory.
-pub(crate) const ALL: u64 = 24;
+/// The number of LMBs above boot memory.
+pub(crate) const HOTPLUG_LMBS: u64 = 24;
 pub(crate) const FIRST: u32 = 0x8000_0000;
 
-/// Returns the property's initial entries. The connector of each LMB reports its node; the property
-/// names only some.
+/// Returns the initial entries of the property. The connector of each LMB reports the node of the
+/// LMB. The property contains the nodes of only some LMBs.
 pub(crate) fn entries() -> Vec<Entry> {
     let mut entries: Vec<_> = (0..BOOT)
         .map(|nth| Entry {
@@ -37,7 +39,7 @@ pub(crate) fn entries() -> Vec<Entry> {
             flags: FLAG_RESERVED | FLAG_DRC_INVALID,
         })
         .collect();
-    for nth in 0..ALL {
+    for nth in 0..HOTPLUG_LMBS {
         let address = position(nth) * LMB;
         let index = FIRST + u32::try_from(nth).expect("the number fits in 32 bits");
         let flags = match nth {
@@ -52,8 +54,8 @@ pub(crate) fn entries() -> Vec<Entry> {
     entries
 }
 
-/// Returns the position of an LMB in units of LMBs. Each node begins in a section of its own, and
-/// there is a hole before LMB 10.
+/// Returns the position of an LMB in units of LMBs. The memory of each node begins in a separate
+/// section, and there is a hole before LMB 10.
 fn position(nth: u64) -> u64 {
     nth + match node_of(nth) {
         0 => BOOT,
@@ -73,35 +75,39 @@ pub(crate) fn node_of(nth: u64) -> u32 {
     }
 }
 
-/// Returns the ranges of the LMBs with connectors, in order.
+/// Returns the connector and the range of each LMB that has a connector, in order.
 pub(crate) fn lmbs() -> Vec<(DrcIndex, PfnRange)> {
-    let range = |entry: &Entry| PfnRange::from_bytes(entry.address, Bytes(LMB)).expect("small");
+    let range = |entry: &Entry| {
+        PfnRange::from_bytes(entry.address, Bytes(LMB)).expect("the number is below the limit")
+    };
     let all = entries();
-    let known = all.iter().filter(|entry| entry.flags & FLAG_DRC_INVALID == 0);
-    known.map(|entry| (DrcIndex(entry.index), range(entry))).collect()
+    let connected = all.iter().filter(|entry| entry.flags & FLAG_DRC_INVALID == 0);
+    connected.map(|entry| (DrcIndex(entry.index), range(entry))).collect()
 }
 
 /// Allocates memory for all LMBs and the holes.
 pub(crate) fn ram() -> Memory {
-    Memory::new((position(ALL - 1) + 1) * FRAMES)
+    Memory::new((position(HOTPLUG_LMBS - 1) + 1) * FRAMES)
 }
 
-/// A kernel that needs page tables, vetoes on demand, and records its calls.
+/// A kernel that takes frames for page tables, vetoes the changes that a test chooses, and records
+/// its mappings.
 #[derive(Default)]
 pub(crate) struct Kernel {
+    /// The number of page tables for each LMB that is mapped.
     pub(crate) tables: u64,
-    /// The number of tables that it needs after an unmapping.
+    /// The number of page tables for each LMB that is mapped after an unmapping.
     pub(crate) tables_after_unmap: Option<u64>,
     pub(crate) veto_online: BTreeSet<PfnKey>,
     pub(crate) veto_offline: BTreeSet<PfnKey>,
-    /// How often it vetoes before it agrees.
-    pub(crate) vetoes_left: Option<u32>,
-    /// Whether sections that are added as a whole hold their own descriptors.
-    pub(crate) keeps: bool,
-    /// Pageblocks whose descriptors lie in their own section.
-    own: BTreeSet<u64>,
+    /// The number of vetoes before the kernel agrees. `None` means that it never agrees.
+    pub(crate) remaining_vetoes: Option<u32>,
+    /// Whether sections that are added wholly hold their own descriptors.
+    pub(crate) has_own_descriptors: bool,
+    /// The pageblocks whose descriptors lie in their own section.
+    own_descriptors: BTreeSet<u64>,
     mapped: BTreeSet<u64>,
-    spare: Vec<(Pfn, u64)>,
+    table_frames: Vec<(Pfn, u64)>,
 }
 
 type PfnKey = u64;
@@ -110,58 +116,71 @@ fn any_in(set: &BTreeSet<u64>, range: PfnRange) -> bool {
     set.range(range.start().number()..range.end().number()).next().is_some()
 }
 
-impl Maps for Kernel {
+impl TestMapping for Kernel {
     fn tables_needed(&self, range: PfnRange) -> u64 {
         self.tables * (range.frames() / FRAMES).max(1)
     }
 
     fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         for block in range.chunks(512) {
-            assert!(self.mapped.insert(block.start().number()), "mapped twice");
+            assert!(self.mapped.insert(block.start().number()), "a pageblock is mapped already");
         }
         for _ in 0..self.tables {
-            self.spare.push((take().expect("as asked for"), range.start().number()));
+            self.table_frames.push((
+                take().expect("the engine provides the frames that `tables_needed` has requested"),
+                range.start().number(),
+            ));
         }
     }
 
     fn unmap(&mut self, range: PfnRange) {
         self.tables = self.tables_after_unmap.unwrap_or(self.tables);
         for block in range.chunks(512) {
-            assert!(self.mapped.remove(&block.start().number()), "not mapped");
+            assert!(self.mapped.remove(&block.start().number()), "a pageblock is not mapped");
         }
     }
 
     fn remap(&mut self, range: PfnRange) {
         for block in range.chunks(512) {
-            assert!(self.mapped.insert(block.start().number()), "mapped twice");
+            assert!(self.mapped.insert(block.start().number()), "a pageblock is mapped already");
         }
     }
 
     fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        let is_gone = |at: u64| range.contains(Pfn::new(at).expect("small"));
-        for (table, _) in self.spare.extract_if(.., |(_, at)| is_gone(*at)) {
+        let is_unmapped =
+            |at: u64| range.contains(Pfn::new(at).expect("the number is below the limit"));
+        for (table, _) in self.table_frames.extract_if(.., |(_, at)| is_unmapped(*at)) {
             free(table);
         }
     }
 
     fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
-        u64::from(self.keeps)
+        u64::from(self.has_own_descriptors)
     }
 
     fn describe(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
-        let whole = range.sections().filter(|piece| self.keeps && piece.frames() == SECTION);
-        self.own.extend(whole.flat_map(|piece| piece.chunks(512)).map(|b| b.start().number()));
+        let whole = range
+            .chunks(SECTION_FRAMES as u64)
+            .filter(|section| self.has_own_descriptors && section.frames() == SECTION);
+        self.own_descriptors
+            .extend(whole.flat_map(|section| section.chunks(512)).map(|b| b.start().number()));
     }
 
     fn undescribe(&mut self, range: PfnRange, _: &mut dyn FnMut(Pfn)) {
-        self.own.retain(|&block| !range.contains(Pfn::new(block).expect("small")));
+        self.own_descriptors.retain(|&block| {
+            !range.contains(Pfn::new(block).expect("the number is below the limit"))
+        });
         for start in range
-            .sections()
+            .chunks(SECTION_FRAMES as u64)
             .map(PfnRange::start)
             .filter(|start| start.number().is_multiple_of(SECTION))
         {
-            let section = PfnRange::with_len(start, SECTION).expect("small");
-            assert!(!any_in(&self.own, section), "its descriptors lie in removed memory");
+            let section =
+                PfnRange::with_len(start, SECTION).expect("the number is below the limit");
+            assert!(
+                !any_in(&self.own_descriptors, section),
+                "the descriptors of a pageblock lie in removed memory"
+            );
         }
     }
 }
@@ -180,13 +199,13 @@ impl Hooks for Kernel {
 
 impl Kernel {
     fn veto_if(&mut self, vetoed: bool) -> Result<(), Veto> {
-        match &mut self.vetoes_left {
+        match &mut self.remaining_vetoes {
             _ if !vetoed => return Ok(()),
             Some(0) => return Ok(()),
-            Some(left) => *left -= 1,
+            Some(vetoes) => *vetoes -= 1,
             None => {}
         }
-        Err(Veto("not this one"))
+        Err(Veto("the test vetoes this LMB"))
     }
 }
 
@@ -198,7 +217,7 @@ pub(crate) type Script = Box<dyn FnMut(u64, HypervisorRequest) -> Answer>;
 pub(crate) struct Snapshot {
     pub(crate) lmbs: Vec<(State, u32)>,
     nodes: Vec<u64>,
-    /// Frames in use, without the engine's own.
+    /// The number of allocated frames, without the engine's metadata.
     used: u64,
     present: u64,
     mapped: BTreeSet<u64>,
@@ -207,23 +226,23 @@ pub(crate) struct Snapshot {
     connectors: Vec<Connector>,
 }
 
-/// A machine that exists during one call.
+/// A machine that exists during one call of [`with_world`].
 pub(crate) struct World<'w, 'f> {
     pub(crate) dlpar: Dlpar<'w, 'f, OneCpu>,
-    pub(crate) hotplug: Hotplug<'f, OneCpu, Link<Kernel>>,
+    pub(crate) hotplug: Hotplug<'f, OneCpu, ForwardingMapping<Kernel>>,
     pub(crate) kernel: Kernel,
     pub(crate) hypervisor: Hypervisor<'w, Box<dyn FnMut(HypervisorRequest) -> Answer + 'w>>,
     script: &'w RefCell<(u64, Script)>,
-    /// The number of LMBs that requests reported as not restored.
-    pub(crate) excused: u32,
-    /// The refusals that the last request reported to the platform.
-    pub(crate) refused: Vec<Refused>,
+    /// The number of LMBs that requests have reported as not restored or lost.
+    pub(crate) reported: u32,
+    /// The LMBs that the last request has reported to the platform as refused.
+    pub(crate) refused: Vec<RefusedLmb>,
 }
 
-/// Forwards all calls, and records the reported refusals.
+/// Forwards all calls to the hypervisor, and records the LMBs that are reported as refused.
 struct Platform<'p, C> {
     hypervisor: &'p mut C,
-    refused: &'p mut Vec<Refused>,
+    refused: &'p mut Vec<RefusedLmb>,
 }
 
 impl<C: Connectors> Connectors for Platform<'_, C> {
@@ -247,17 +266,17 @@ impl<C: Connectors> Connectors for Platform<'_, C> {
         self.hypervisor.configure(connector, list)
     }
 
-    fn update(&mut self, memory: Written<'_>, arrays: Option<Written<'_>>) -> i32 {
+    fn update(&mut self, memory: PropertyValue<'_>, arrays: Option<PropertyValue<'_>>) -> i32 {
         self.hypervisor.update(memory, arrays)
     }
 
-    fn refused(&mut self, refused: &Refused) {
+    fn refused(&mut self, refused: &RefusedLmb) {
         self.refused.push(*refused);
     }
 }
 
-/// Boots a machine and passes it to `f`.
-pub(crate) fn with<T>(f: impl FnOnce(&mut World<'_, '_>) -> T) -> T {
+/// Boots a machine with the LMBs of [`entries`] and passes it to `f`.
+pub(crate) fn with_world<T>(f: impl FnOnce(&mut World<'_, '_>) -> T) -> T {
     with_lmbs(&entries(), node_of, |world| {
         world.check();
         f(world)
@@ -276,8 +295,8 @@ pub(crate) fn with_lmbs<T>(
     let lists = arrays(&[0, 1, 2]);
     let lists = LookupArrays::parse(&lists).expect("the value is valid");
     let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
-    let mut kept = TableStorage::of(&memory, &lists);
-    let table = Table::new(&memory, &lists, numa, kept.storage()).expect("the value is valid");
+    let mut buffers = TableStorage::of(&memory, &lists);
+    let table = Table::new(&memory, &lists, numa, buffers.storage()).expect("the value is valid");
     let mut connectors: Vec<_> = Connector::of(&table).collect();
     for (nth, connector) in connectors.iter_mut().enumerate() {
         connector.node = node_of(nth as u64);
@@ -292,12 +311,12 @@ pub(crate) fn with_lmbs<T>(
     let hypervisor = Hypervisor::new(&mut connectors, 4, &mut tree).answering(answer);
 
     let (ram, frames) = (ram(), Frames::new(OneCpu));
-    let mut hotplug = boot_linked(&frames, &ram, BOOT * FRAMES);
+    let mut hotplug = boot_forwarding(&frames, &ram, BOOT * FRAMES);
     let mut kernel = Kernel::default();
-    let adopted = lend(&mut hotplug, &mut kernel, |hotplug, hooks| {
+    let adopted = with_kernel(&mut hotplug, &mut kernel, |hotplug, hooks| {
         table.adopt(hotplug, hooks, OnlineType::Movable)
     });
-    adopted.expect("room");
+    adopted.expect("memory is free for metadata");
     let dlpar = Dlpar::new(table, &hotplug);
     let mut world = World {
         dlpar,
@@ -305,21 +324,21 @@ pub(crate) fn with_lmbs<T>(
         kernel,
         hypervisor,
         script: &script,
-        excused: 0,
+        reported: 0,
         refused: Vec::new(),
     };
     f(&mut world)
 }
 
 impl<'f> World<'_, 'f> {
-    /// Makes `script` decide the answers from now on; calls are counted from 0.
+    /// Sets the script that decides the answers from now on. Calls are counted from 0.
     pub(crate) fn script(&self, script: impl FnMut(u64, HypervisorRequest) -> Answer + 'static) {
         *self.script.borrow_mut() = (0, Box::new(script));
     }
 
-    /// Makes the hypervisor answer truthfully again. Returns the number of calls since the last
-    /// script began.
-    pub(crate) fn answer_truthfully(&self) -> u64 {
+    /// Ends the script, so that the hypervisor carries out all calls. Returns the number of calls since
+    /// the script was set.
+    pub(crate) fn end_script(&self) -> u64 {
         let calls = self.script.borrow().0;
         self.script(|_, _| Answer::CarryOut);
         calls
@@ -328,13 +347,13 @@ impl<'f> World<'_, 'f> {
     pub(crate) fn request(
         &mut self,
         change: hotmem_dlpar::Change,
-        which: Which,
+        selection: LmbSelection,
     ) -> Result<Summary, Failure> {
-        self.run(new(change, which), Budget::UNLIMITED, |_| false)
+        self.run(movable_request(change, selection), Budget::UNLIMITED, |_| false)
     }
 
-    /// Begins a request and polls it to the end; `on_wait` says whether to cancel instead of
-    /// waiting.
+    /// Begins a request and polls it to its end. `on_wait` returns whether to cancel the request
+    /// instead of waiting.
     pub(crate) fn run(
         &mut self,
         request: Request,
@@ -344,14 +363,14 @@ impl<'f> World<'_, 'f> {
         self.refused.clear();
         if let Err(error) = self.dlpar.begin(request) {
             let result = Err(error.into());
-            self.finished(&result);
+            self.check_result(&result);
             return result;
         }
-        self.poll_to_the_end(budget, on_wait)
+        self.poll_to_end(budget, on_wait)
     }
 
-    /// Polls the open request to the end.
-    pub(crate) fn poll_to_the_end(
+    /// Polls the open request to its end.
+    pub(crate) fn poll_to_end(
         &mut self,
         budget: Budget,
         mut on_wait: impl FnMut(Wait) -> bool,
@@ -359,7 +378,7 @@ impl<'f> World<'_, 'f> {
         for _ in 0..100_000 {
             match self.poll(budget) {
                 Progress::Ready(result) => {
-                    self.finished(&result);
+                    self.check_result(&result);
                     return result;
                 }
                 Progress::Working => {}
@@ -371,66 +390,74 @@ impl<'f> World<'_, 'f> {
                 Progress::Idle => panic!("no request is open"),
             }
         }
-        panic!("a request without an end: {:?}", self.dlpar);
+        panic!("the request does not end: {:?}", self.dlpar);
     }
 
-    /// Begins a request and polls it once.
+    /// Begins a request and polls it one time.
     pub(crate) fn begin(&mut self, request: Request, budget: Budget) -> Progress {
         self.refused.clear();
-        self.dlpar.begin(request).expect("can be begun");
+        self.dlpar.begin(request).expect("no other request is open");
         self.poll(budget)
     }
 
     pub(crate) fn poll(&mut self, budget: Budget) -> Progress {
         let World { dlpar, hotplug, kernel, hypervisor, refused, .. } = self;
         let mut platform = Platform { hypervisor, refused };
-        lend(hotplug, kernel, |hotplug, hooks| {
+        with_kernel(hotplug, kernel, |hotplug, hooks| {
             dlpar.poll(&mut Machine { hotplug, hooks, connectors: &mut platform }, budget)
         })
     }
 
-    /// Carries the request out by [`Dlpar::carry_out`]; `between` decides whether to continue.
+    /// Carries the request out by [`Dlpar::carry_out`]; `after_poll` decides whether to continue.
     pub(crate) fn carry_out(
         &mut self,
         request: Request,
-        between: impl FnMut(Between) -> Next,
+        after_poll: impl FnMut(PollState) -> ControlFlow<()>,
     ) -> Result<Summary, Failure> {
         self.refused.clear();
         let World { dlpar, hotplug, kernel, hypervisor, refused, .. } = self;
         let mut platform = Platform { hypervisor, refused };
-        lend(hotplug, kernel, |hotplug, hooks| {
+        with_kernel(hotplug, kernel, |hotplug, hooks| {
             let mut machine = Machine { hotplug, hooks, connectors: &mut platform };
-            dlpar.carry_out(request, &mut machine, Budget { pageblocks: 1 }, between)
+            dlpar.carry_out(request, &mut machine, Budget { pageblocks: 1 }, after_poll)
         })
     }
 
-    pub(crate) fn finished(&mut self, result: &Result<Summary, Failure>) {
+    /// Compares the counts of a result with the reported LMBs, and checks the machine.
+    pub(crate) fn check_result(&mut self, result: &Result<Summary, Failure>) {
         let (unrestored, lost) = match result {
             Ok(summary) => (summary.unrestored, summary.lost),
             Err(failure) => (failure.unrestored, failure.lost),
         };
-        let told = |left| self.refused.iter().filter(|refused| refused.left == left).count() as u32;
+        let count = |state| {
+            self.refused.iter().filter(|refused| refused.final_state == state).count() as u32
+        };
         assert_eq!(
-            (told(FinalState::Unrestored), told(FinalState::Lost)),
+            (count(FinalState::Unrestored), count(FinalState::Lost)),
             (unrestored, lost),
             "{result:?}"
         );
         if let Ok(summary) = result {
-            // Each LMB is reported once.
-            let passed_over: BTreeSet<_> = self.refused.iter().map(|r| r.connector).collect();
-            assert_eq!(summary.skipped as usize, passed_over.len(), "{:?}", self.refused);
-            assert_eq!(summary.because, self.refused.first().map(|refused| refused.error));
+            // An LMB counts as skipped one time even if it is reported twice.
+            let skipped: BTreeSet<_> = self.refused.iter().map(|r| r.connector).collect();
+            assert_eq!(summary.skipped as usize, skipped.len(), "{:?}", self.refused);
+            assert_eq!(summary.first_skip_error, self.refused.first().map(|refused| refused.error));
         }
-        self.excused += unrestored + lost;
+        self.reported += unrestored + lost;
         self.check();
     }
 
-    /// Checks that table, engine and hypervisor agree about every LMB that was not reported.
+    /// Checks that the table, the engine and the hypervisor agree about all LMBs, except as many as were
+    /// reported.
     pub(crate) fn check(&mut self) {
         self.hotplug.frames().validated().expect("the engine is consistent");
-        let mut odd = 0;
+        let mut differing = 0;
         for ((index, range), connector) in lmbs().into_iter().zip(self.hypervisor.connectors()) {
-            let lmb = self.dlpar.table().by_index(index).expect("known");
+            let lmb = self
+                .dlpar
+                .table()
+                .by_index(index)
+                .expect("the table has an LMB with this connector");
             assert_eq!((lmb.range, connector.index), (range, index));
             let present = match self.hotplug.state_at(range.start(), range.end()) {
                 (whole, State::Offline | State::Online | State::OnlineMovable) => {
@@ -444,16 +471,24 @@ impl<'f> World<'_, 'f> {
             };
             let assigned = lmb.flags & FLAG_ASSIGNED != 0;
             let usable = connector.usable && !connector.isolated;
-            odd += u32::from(present != assigned || assigned != usable);
+            differing += u32::from(present != assigned || assigned != usable);
         }
-        assert!(odd <= self.excused, "{odd} LMBs differ, {} were reported", self.excused);
+        assert!(
+            differing <= self.reported,
+            "{differing} LMBs differ, but only {} were reported",
+            self.reported
+        );
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         let state = |(index, range): (DrcIndex, PfnRange)| {
-            let lmb = self.dlpar.table().by_index(index).expect("known");
+            let lmb = self
+                .dlpar
+                .table()
+                .by_index(index)
+                .expect("the table has an LMB with this connector");
             let state = match self.hotplug.state_at(range.start(), range.end()).1 {
-                // It makes no difference whether the memory is announced.
+                // A snapshot does not distinguish absent memory from memory that is not announced.
                 State::Unknown => State::Absent,
                 state => state,
             };
@@ -470,7 +505,7 @@ impl<'f> World<'_, 'f> {
             nodes: (0..4)
                 .flat_map(|node| Zone::ALL.into_iter().flat_map(move |z| zone(node, z)))
                 .collect(),
-            used: counts.used() - metadata.sum::<u64>(),
+            used: counts.used - metadata.sum::<u64>(),
             present: counts.present,
             mapped: self.kernel.mapped.clone(),
             property: bytes(self.dlpar.table().dynamic_memory()),
@@ -479,15 +514,17 @@ impl<'f> World<'_, 'f> {
         }
     }
 
-    /// Returns the LMBs that the partition has, by their number among those with connectors.
+    /// Returns the numbers of the assigned LMBs. The LMBs with connectors are counted from 0.
     pub(crate) fn assigned(&self) -> BTreeSet<u64> {
         let is = |index: DrcIndex| {
             self.dlpar.table().by_index(index).is_some_and(|lmb| lmb.flags & FLAG_ASSIGNED != 0)
         };
-        (0..ALL).filter(|&nth| is(lmbs()[usize::try_from(nth).expect("few")].0)).collect()
+        (0..HOTPLUG_LMBS)
+            .filter(|&nth| is(lmbs()[usize::try_from(nth).expect("the number fits in `usize`")].0))
+            .collect()
     }
 }
 
-pub(crate) fn new(change: hotmem_dlpar::Change, which: Which) -> Request {
-    Request::new(change, which).online_as(OnlineType::Movable)
+pub(crate) fn movable_request(change: hotmem_dlpar::Change, selection: LmbSelection) -> Request {
+    Request::new(change, selection).online_as(OnlineType::Movable)
 }

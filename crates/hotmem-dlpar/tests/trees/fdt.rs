@@ -12,7 +12,7 @@ pub(crate) struct Node<'a>(
 const HEADER: usize = 40;
 const NO_RESERVATION: [u8; 16] = [0; 16];
 
-/// Returns the tree under this root.
+/// Returns the flattened tree under this root.
 pub(crate) fn flatten(root: &Node<'_>) -> Vec<u8> {
     let (mut structure, mut strings) = (Vec::new(), Vec::new());
     node(root, &mut structure, &mut strings);
@@ -50,7 +50,7 @@ fn align(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// Returns the tree aligned to 64-bit words.
+/// Returns the bytes of the tree as 64-bit words, which are aligned.
 pub(crate) fn words(blob: &[u8]) -> Vec<u64> {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];

@@ -1,7 +1,7 @@
 //! Tests that large device trees are read, and that corrupted device trees are refused without a
 //! panic.
 
-#![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
+#![allow(clippy::cast_possible_truncation, reason = "the tests truncate only values that fit")]
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A partition of 31 TiB in LMBs of 256 MiB, of which each of eight nodes has an eighth.
+/// The partition has 31 TiB in LMBs of 256 MiB. Each of its eight nodes has an eighth of the LMBs.
 #[test]
 fn a_version_2_tree_of_126_976_lmbs_is_read() {
     const LMBS: u32 = 126_976;
@@ -39,13 +39,13 @@ fn a_version_2_tree_of_126_976_lmbs_is_read() {
     assert_eq!((tree.memory.version(), tree.memory.lmbs()), (Version::V2, LMBS));
     assert_eq!((tree.memory.set_count(), tree.numa.primary_domain), (8, Some(4)));
     let mut boot = Vec::new();
-    tree.boot_memory(|piece, node| boot.push((piece.bytes().0, node.0)))
+    tree.boot_memory(|range, node| boot.push((range.bytes().0, node.0)))
         .expect("the value is valid");
     assert_eq!(boot, [(4 * GIB, 2)]);
 
-    let mut kept = TableStorage::of(&tree.memory, &tree.arrays);
-    let table = Table::new(&tree.memory, &tree.arrays, tree.numa, kept.storage());
-    let table = table.expect("a good table");
+    let mut buffers = TableStorage::of(&tree.memory, &tree.arrays);
+    let table = Table::new(&tree.memory, &tree.arrays, tree.numa, buffers.storage());
+    let table = table.expect("the table is valid");
     assert_eq!((table.len(), table.assigned_count()), (LMBS, LMBS_OF_NODE));
     assert_eq!(table.lmbs().count(), LMBS as usize);
     for (nth, found) in (0..).zip(table.lmbs()) {
@@ -61,54 +61,55 @@ fn a_version_2_tree_of_126_976_lmbs_is_read() {
     assert_eq!(bytes(table.lookup_arrays()), arrays(&nodes));
 }
 
-/// A corruption of bytes.
+/// A change that corrupts a property or a tree.
 #[derive(Clone, Debug)]
-enum Spoil {
+enum Corruption {
     Byte(prop::sample::Index, u8),
     Cell(prop::sample::Index, u32),
     Copy(prop::sample::Index, prop::sample::Index),
     End(prop::sample::Index),
 }
 
-impl Spoil {
+impl Corruption {
     fn apply(&self, bytes: &mut Vec<u8>) {
         if bytes.len() < 4 {
             return;
         }
         let cell = |at: &prop::sample::Index| at.index(bytes.len() / 4) * 4;
         match self {
-            Spoil::Byte(at, byte) => {
+            Corruption::Byte(at, byte) => {
                 let at = at.index(bytes.len());
                 bytes[at] = *byte;
             }
-            Spoil::Cell(at, value) => {
+            Corruption::Cell(at, value) => {
                 let at = cell(at);
                 bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
             }
-            Spoil::Copy(from, to) => {
+            Corruption::Copy(from, to) => {
                 let (from, to) = (cell(from), cell(to));
                 bytes.copy_within(from..from + 4, to);
             }
-            Spoil::End(at) => bytes.truncate(at.index(bytes.len())),
+            Corruption::End(at) => bytes.truncate(at.index(bytes.len())),
         }
     }
 }
 
-fn spoils() -> impl Strategy<Value = Vec<Spoil>> {
+fn corruptions() -> impl Strategy<Value = Vec<Corruption>> {
     let at = any::<prop::sample::Index>;
     let small = prop_oneof![0..10_u32, (0..32_u32).prop_map(|bit| 1 << bit), Just(u32::MAX)];
     let value = prop_oneof![small, any::<u32>()];
-    let spoil = prop_oneof![
-        4 => (at(), any::<u8>()).prop_map(|(at, byte)| Spoil::Byte(at, byte)),
-        8 => (at(), value).prop_map(|(at, value)| Spoil::Cell(at, value)),
-        4 => (at(), at()).prop_map(|(from, to)| Spoil::Copy(from, to)),
-        1 => at().prop_map(Spoil::End),
+    let corruption = prop_oneof![
+        4 => (at(), any::<u8>()).prop_map(|(at, byte)| Corruption::Byte(at, byte)),
+        8 => (at(), value).prop_map(|(at, value)| Corruption::Cell(at, value)),
+        4 => (at(), at()).prop_map(|(from, to)| Corruption::Copy(from, to)),
+        1 => at().prop_map(Corruption::End),
     ];
-    prop::collection::vec(spoil, 0..5)
+    prop::collection::vec(corruption, 0..5)
 }
 
-/// A valid property: three consecutive LMBs, a separate one, and one without a connector.
-fn good(version: Version) -> Vec<u8> {
+/// Returns a valid property with three consecutive LMBs, a separate LMB, and an LMB without a
+/// connector.
+fn valid_property(version: Version) -> Vec<u8> {
     let entry = |lmbs: u32, nth: u32, flags: u32| match version {
         Version::V1 => (0..lmbs)
             .flat_map(|more| [1, (nth + more) << 28, 0x8000_0000 + nth + more, 0, 1, flags])
@@ -123,28 +124,28 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn a_corrupted_property_causes_no_panic(how in any::<u8>(), spoils in spoils()) {
-        for mut value in [good(Version::V1), good(Version::V2), arrays(&[0, 1, 2]), cells(&[4, 2])] {
-            spoils.iter().for_each(|spoil| spoil.apply(&mut value));
-            hostile::property(&[&[how], &value[..]].concat());
+    fn a_corrupted_property_causes_no_panic(parameters in any::<u8>(), corruptions in corruptions()) {
+        for mut value in [valid_property(Version::V1), valid_property(Version::V2), arrays(&[0, 1, 2]), cells(&[4, 2])] {
+            corruptions.iter().for_each(|corruption| corruption.apply(&mut value));
+            hostile::property(&[&[parameters], &value[..]].concat());
         }
     }
 
     #[test]
-    fn a_corrupted_tree_causes_no_panic(spoils in spoils()) {
+    fn a_corrupted_tree_causes_no_panic(corruptions in corruptions()) {
         for version in [Version::V1, Version::V2] {
-            let mut blob = partition(version, &good(version), 256 * MIB, &[0, 1, 2]);
-            spoils.iter().for_each(|spoil| spoil.apply(&mut blob));
+            let mut blob = partition(version, &valid_property(version), 256 * MIB, &[0, 1, 2]);
+            corruptions.iter().for_each(|corruption| corruption.apply(&mut blob));
             hostile::tree(&blob);
         }
     }
 }
 
-/// Without corruption the input of the tests above is valid.
+/// Reads the input of the tests above without corruptions.
 #[test]
 fn valid_properties_and_trees_are_read() {
     for version in [Version::V1, Version::V2] {
-        let blob = partition(version, &good(version), 256 * MIB, &[0, 1, 2]);
+        let blob = partition(version, &valid_property(version), 256 * MIB, &[0, 1, 2]);
         let words = words(&blob);
         let tree = Tree::parse(&words).expect("the tree is valid");
         assert_eq!((tree.memory.lmbs(), tree.memory.version()), (5, version));

@@ -33,7 +33,7 @@ proptest! {
                 let wasted = frames - reserved - map.frames() - data.frames();
                 prop_assert!(wasted < 2 * align);
             }
-            Err(AltmapError::NotEnoughFree { map_frames, .. }) => {
+            Err(AltmapError::DeviceTooSmall { map_frames, .. }) => {
                 prop_assert!(frames < reserved + map_frames + 2 * align);
             }
         }

@@ -133,8 +133,9 @@ fn check_all_stores<const N: usize, const META: u64, const READS: bool>(
         .map(|(pfn, words)| (pfn, Some(*words)))
         .collect();
     let traced_kernel = Kernel::<N, META, READS> { traced: true, ..Kernel::default() };
-    let ways =
-        all_stores().map(|stores| (&kernel, stores)).chain([(&traced_kernel, Stores::GENERAL)]);
+    let ways = all_stores()
+        .map(|stores| (&kernel, stores))
+        .chain([(&traced_kernel, Stores::GENERAL_REGISTERS)]);
     // Place the slots at a cache line, so that vector stores write whole lines, and one word after.
     for ((kernel, stores), after_line) in ways.flat_map(|way| [(way, 0), (way, 1)]) {
         let mut map = GuardedSlots::<N>::new(range.frames(), after_line);

@@ -30,7 +30,7 @@ impl<const N: usize, const META: u64, const READS: bool> Describe for Kernel<N, 
     type Descriptor = [u64; N];
     type Words = [u64; N];
     const METADATA_TAILS: u64 = META;
-    const READS_PAGEBLOCKS: bool = READS;
+    const INITIALISES_PAGEBLOCKS: bool = READS;
 
     fn words(&self, frame: &Frame) -> [u64; N] {
         let (role, pfn, head, order) = match frame.role {
@@ -64,7 +64,7 @@ impl<const N: usize, const META: u64, const READS: bool> Describe for Kernel<N, 
         slot.write(*words);
     }
 
-    fn pageblock(&self, pfn: Pfn, slot: Option<&MaybeUninit<[u64; N]>>) {
+    fn init_pageblock(&self, pfn: Pfn, slot: Option<&MaybeUninit<[u64; N]>>) {
         // SAFETY: the descriptor in `slot` has just been written.
         let read = slot.map(|slot| unsafe { slot.assume_init() });
         self.pageblocks.lock().unwrap().push((pfn, read));

@@ -10,7 +10,7 @@ fn tails_that_cannot_share_are_refused() {
     assert_eq!(refused, ShareError::NothingToShare(small));
     let kernel = Kernel::<9, 1, false>::default();
     let refused = Memmap::new(Kind::Generic, Compound::MIB_2, &kernel).sharing_tails();
-    assert_eq!(refused.unwrap_err(), ShareError::DescriptorSize(72));
+    assert_eq!(refused.unwrap_err(), ShareError::BadDescriptorSize(72));
     let kernel = Kernel::<8, 63, false>::default();
     assert!(Memmap::new(Kind::Generic, Compound::MIB_2, &kernel).sharing_tails().is_ok());
     let kernel = Kernel::<8, 64, false>::default();

@@ -1,6 +1,6 @@
 //! Provides an arena of frames for page tables, an owner that records its calls, and a naive map
 //! without tables.
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, reason = "each test uses a part of this module")]
 
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// test has mapped.
 const FREED: u64 = 0xdead_dead_dead_d001;
 
-/// Frames from number 1 up. A frame is a table while it is in `owned`.
+/// The frames from number 1 on. A frame is a table while it is in `owned`.
 pub(crate) struct Arena {
     frames: Vec<Table>,
     owned: RefCell<BTreeSet<usize>>,
@@ -32,14 +32,14 @@ impl Arena {
         }
     }
 
-    /// Makes an empty table, if a frame is left.
+    /// Makes an empty table, if a frame is free.
     pub(crate) fn table(&self) -> Option<Pfn> {
         let pfn = self.dirty_table()?;
         self.words(pfn).iter().for_each(|word| word.store(0, Relaxed));
         Some(pfn)
     }
 
-    /// Makes a table whose contents are those of a freed one, if a frame is left.
+    /// Makes a table with the contents of a freed table, if a frame is free.
     fn dirty_table(&self) -> Option<Pfn> {
         let mut owned = self.owned.borrow_mut();
         let frame = (1..self.frames.len()).find(|frame| !owned.contains(frame))?;
@@ -73,10 +73,10 @@ impl Arena {
     /// Stores an entry for an address at a level, and makes missing tables above it. Returns false
     /// if an entry on the way is in use.
     pub(crate) fn put_entry(&self, space: Space, virt: u64, level: Level, entry: Entry) -> bool {
-        let (mut table, mut table_level) = (space.root, space.levels);
+        let (mut table, mut table_level) = (space.root, space.root_level);
         loop {
             let index =
-                usize::try_from(virt / table_level.entry_bytes().0 % ENTRIES as u64).unwrap();
+                usize::try_from(virt / table_level.entry_span().0 % ENTRIES as u64).unwrap();
             let word = &self.words(table)[index];
             let found = entry_at(self.words(table), index);
             match (table_level == level, found.kind(table_level)) {
@@ -115,30 +115,30 @@ impl Arena {
         })
     }
 
-    /// Returns all mappings as pieces, in the order of addresses.
-    pub(crate) fn pieces(&self, space: Space) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        self.pieces_of(space, space.root, space.levels, 0, &mut pieces);
-        pieces
+    /// Returns all mappings as mappings, in the order of addresses.
+    pub(crate) fn mappings(&self, space: Space) -> Vec<MappedRange> {
+        let mut mappings = Vec::new();
+        self.add_mappings(space, space.root, space.root_level, 0, &mut mappings);
+        mappings
     }
 
-    fn pieces_of(
+    fn add_mappings(
         &self,
         space: Space,
         table: Pfn,
         level: Level,
         base: u64,
-        pieces: &mut Vec<Piece>,
+        mappings: &mut Vec<MappedRange>,
     ) {
         for index in 0..ENTRIES {
-            let offset = base + index as u64 * level.entry_bytes().0;
+            let offset = base + index as u64 * level.entry_span().0;
             let entry = entry_at(self.words(table), index);
             match entry.kind(level) {
                 Kind::Empty => {}
                 Kind::Table(table) => {
-                    self.pieces_of(space, table, level.below().unwrap(), offset, pieces);
+                    self.add_mappings(space, table, level.below().unwrap(), offset, mappings);
                 }
-                _ => pieces.push(Piece::new(canonical(offset, space), level, entry)),
+                _ => mappings.push(MappedRange::new(canonical(offset, space), level, entry)),
             }
         }
     }
@@ -160,89 +160,89 @@ pub(crate) fn link(table: Pfn) -> Entry {
 }
 
 pub(crate) fn canonical(offset: u64, space: Space) -> u64 {
-    let whole = space.levels.table_bytes().0;
-    if offset & (whole / 2) != 0 { offset | !(whole - 1) } else { offset }
+    let span = space.root_level.table_span().0;
+    if offset & (span / 2) != 0 { offset | !(span - 1) } else { offset }
 }
 
-/// A part of a map. The description does not depend on the size of the pages that map the part.
+/// A part of a map. Its fields do not depend on the size of the pages that map it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct MappedRange {
     pub(crate) virt: u64,
     pub(crate) bytes: u64,
     /// The L1 entry of the first 4 KiB, or the data of the kernel in an entry that is not present.
     pub(crate) bits: u64,
 }
 
-impl Piece {
-    pub(crate) fn new(virt: u64, level: Level, entry: Entry) -> Piece {
-        let bytes = level.entry_bytes().0;
+impl MappedRange {
+    pub(crate) fn new(virt: u64, level: Level, entry: Entry) -> MappedRange {
+        let bytes = level.entry_span().0;
         let is_large = entry.is_present() && level != Level::L1;
         let large = if is_large { Flags::LARGE } else { Flags::empty() };
-        Piece { virt, bytes, bits: entry.bits() & !large.bits() }
+        MappedRange { virt, bytes, bits: entry.bits() & !large.bits() }
     }
 
     fn is_present(self) -> bool {
         self.bits & 1 != 0
     }
 
-    fn part(self, from: u64, bytes: u64) -> Piece {
-        Piece { virt: self.virt + from, bytes, bits: self.bits + from }
+    fn part(self, from: u64, bytes: u64) -> MappedRange {
+        MappedRange { virt: self.virt + from, bytes, bits: self.bits + from }
     }
 }
 
-/// Joins pieces that are consecutive in addresses and frames and have equal flags.
-pub(crate) fn join_pieces(pieces: &[Piece]) -> Vec<Piece> {
-    let mut joined: Vec<Piece> = Vec::new();
-    for piece in pieces {
+/// Joins mappings that are consecutive in addresses and frames and have equal flags.
+pub(crate) fn join_adjacent(mappings: &[MappedRange]) -> Vec<MappedRange> {
+    let mut joined: Vec<MappedRange> = Vec::new();
+    for mapping in mappings {
         match joined.last_mut() {
             Some(last)
                 if last.is_present()
-                    && last.virt + last.bytes == piece.virt
-                    && last.bits + last.bytes == piece.bits =>
+                    && last.virt + last.bytes == mapping.virt
+                    && last.bits + last.bytes == mapping.bits =>
             {
-                last.bytes += piece.bytes;
+                last.bytes += mapping.bytes;
             }
-            _ => joined.push(*piece),
+            _ => joined.push(*mapping),
         }
     }
     joined
 }
 
-/// A naive map: a list of pieces in the order of addresses.
+/// A naive map: a list of mappings in the order of addresses.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Naive(pub(crate) Vec<Piece>);
+pub(crate) struct Naive(pub(crate) Vec<MappedRange>);
 
 impl Naive {
-    pub(crate) fn insert(&mut self, piece: Piece) {
-        let index = self.0.partition_point(|other| other.virt < piece.virt);
-        self.0.insert(index, piece);
+    pub(crate) fn insert(&mut self, mapping: MappedRange) {
+        let index = self.0.partition_point(|other| other.virt < mapping.virt);
+        self.0.insert(index, mapping);
     }
 
     /// Returns whether the range starts or ends within an entry with data of the kernel.
     fn cuts_kernel_data(&self, start: u64, last: u64) -> bool {
         let is_cut =
-            |p: &Piece, end: u64| !p.is_present() && p.virt < end && end - p.virt < p.bytes;
-        self.0.iter().any(|piece| is_cut(piece, start) || is_cut(piece, last.wrapping_add(1)))
+            |p: &MappedRange, end: u64| !p.is_present() && p.virt < end && end - p.virt < p.bytes;
+        self.0.iter().any(|mapping| is_cut(mapping, start) || is_cut(mapping, last.wrapping_add(1)))
     }
 
-    /// Splits the pieces at both ends of the range, except those with data of the kernel. Returns
-    /// the indices of the pieces in the range.
+    /// Splits the mappings at both ends of the range, except those with data of the kernel. Returns
+    /// the indices of the mappings in the range.
     fn split_at_ends(&mut self, start: u64, last: u64) -> std::ops::Range<usize> {
         for end in [start, last.wrapping_add(1)] {
-            let inside = |p: &Piece| p.is_present() && p.virt < end && end - p.virt < p.bytes;
+            let inside = |p: &MappedRange| p.is_present() && p.virt < end && end - p.virt < p.bytes;
             if let Some(index) = self.0.iter().position(inside) {
-                let piece = self.0[index];
-                let below = end - piece.virt;
-                self.0[index] = piece.part(0, below);
-                self.0.insert(index + 1, piece.part(below, piece.bytes - below));
+                let mapping = self.0[index];
+                let below = end - mapping.virt;
+                self.0[index] = mapping.part(0, below);
+                self.0.insert(index + 1, mapping.part(below, mapping.bytes - below));
             }
         }
-        let first = self.0.partition_point(|piece| piece.virt < start);
-        let end = self.0.partition_point(|piece| piece.virt <= last);
+        let first = self.0.partition_point(|mapping| mapping.virt < start);
+        let end = self.0.partition_point(|mapping| mapping.virt <= last);
         first..end
     }
 
-    pub(crate) fn unmap(&mut self, start: u64, last: u64) -> Option<Vec<Piece>> {
+    pub(crate) fn unmap(&mut self, start: u64, last: u64) -> Option<Vec<MappedRange>> {
         let cuts_kernel_data = self.cuts_kernel_data(start, last);
         let range = self.split_at_ends(start, last);
         (!cuts_kernel_data).then(|| self.0.drain(range).collect())
@@ -250,7 +250,7 @@ impl Naive {
 
     pub(crate) fn overlaps(&self, start: u64, bytes: u64) -> bool {
         let meets =
-            |p: &Piece| p.virt.abs_diff(start) < if p.virt < start { p.bytes } else { bytes };
+            |p: &MappedRange| p.virt.abs_diff(start) < if p.virt < start { p.bytes } else { bytes };
         self.0.iter().any(meets)
     }
 
@@ -260,35 +260,35 @@ impl Naive {
 
     /// Moves the page at an address to other frames.
     pub(crate) fn relocate(&mut self, virt: u64, level: Level, to: Pfn) {
-        let range = self.split_at_ends(virt, virt + (level.entry_bytes().0 - 1));
-        for piece in &mut self.0[range] {
-            let flags = Entry::from_bits(piece.bits).flags();
-            let from = to.phys_addr() + (piece.virt - virt);
-            piece.bits = flags.bits() | from;
+        let range = self.split_at_ends(virt, virt + (level.entry_span().0 - 1));
+        for mapping in &mut self.0[range] {
+            let flags = Entry::from_bits(mapping.bits).flags();
+            let from = to.phys_addr() + (mapping.virt - virt);
+            mapping.bits = flags.bits() | from;
         }
     }
 
     pub(crate) fn protect(&mut self, start: u64, last: u64, set: Flags, clear: Flags) {
         let range = self.split_at_ends(start, last);
-        for piece in self.0[range].iter_mut().filter(|piece| piece.is_present()) {
-            piece.bits = piece.bits & !clear.bits() | set.bits();
+        for mapping in self.0[range].iter_mut().filter(|mapping| mapping.is_present()) {
+            mapping.bits = mapping.bits & !clear.bits() | set.bits();
         }
     }
 }
 
 /// An owner that records its calls.
-pub(crate) struct Notes<'a> {
+pub(crate) struct RecordingOwner<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) runs: Vec<Run>,
     pub(crate) freed_tables: usize,
     pub(crate) stuck_tables: Vec<Pfn>,
-    /// How often a frame for a table was requested.
+    /// The number of frames for tables that were requested.
     pub(crate) requested_tables: usize,
 }
 
-impl Notes<'_> {
-    pub(crate) fn new(arena: &Arena) -> Notes<'_> {
-        Notes {
+impl RecordingOwner<'_> {
+    pub(crate) fn new(arena: &Arena) -> RecordingOwner<'_> {
+        RecordingOwner {
             arena,
             runs: Vec::new(),
             freed_tables: 0,
@@ -297,28 +297,28 @@ impl Notes<'_> {
         }
     }
 
-    pub(crate) fn pieces(&self) -> Vec<Piece> {
-        let piece = |run: &Run| Piece {
+    pub(crate) fn mappings(&self) -> Vec<MappedRange> {
+        let mapping = |run: &Run| MappedRange {
             bytes: run.virt.bytes().0,
-            ..Piece::new(run.virt.start(), run.level, run.entry)
+            ..MappedRange::new(run.virt.start(), run.level, run.entry)
         };
-        self.runs.iter().map(piece).collect()
+        self.runs.iter().map(mapping).collect()
     }
 
-    /// Returns the number of unmapped entries and of freed tables that were reported.
+    /// Returns the number of unmapped entries and of freed tables that the owner received.
     pub(crate) fn entries(&self) -> usize {
-        let entries = |run: &Run| run.virt.bytes().0 / run.level.entry_bytes().0;
+        let entries = |run: &Run| run.virt.bytes().0 / run.level.entry_span().0;
         self.freed_tables
             + usize::try_from(self.runs.iter().map(entries).sum::<u64>())
                 .expect("`usize` has 64 bits")
     }
 
-    pub(crate) fn reported_bytes(&self) -> Bytes {
+    pub(crate) fn unmapped_bytes(&self) -> Bytes {
         Bytes(self.runs.iter().map(|run| run.virt.bytes().0).sum())
     }
 }
 
-impl Owner for Notes<'_> {
+impl Owner for RecordingOwner<'_> {
     fn unmapped(&mut self, run: Run) {
         self.runs.push(run);
     }

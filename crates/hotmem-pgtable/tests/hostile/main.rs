@@ -1,5 +1,6 @@
-//! Runs operations on arbitrary tables and ranges: no operation panics, only tables of the kernel
-//! are read, and all reports lie in the range. The fuzzer runs the same harness.
+//! Runs operations on arbitrary tables and ranges. Checks that no operation panics, that operations
+//! read only tables of the kernel, and that they pass only pages in the range to the owner. The
+//! fuzz target uses `script.rs`.
 #![cfg(not(loom))]
 
 mod script;
@@ -23,11 +24,11 @@ proptest! {
 #[test]
 fn operations_on_tables_that_point_to_themselves_end() {
     let link = |table, index| [2, table, index, table, 0, 0, 0, 0, 0, 0, 0, 1];
-    let all = |op, how| [op, how, 47, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let all = |op, options| [op, options, 47, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     for op in 4..8 {
-        for how in 0..16 {
+        for options in 0..16 {
             let links = (0..8).map(|index| link(0, index)).chain([link(1, 0), link(2, 1)]);
-            let script = links.chain([all(op, how), all(op, how)]).flatten();
+            let script = links.chain([all(op, options), all(op, options)]).flatten();
             script::run(&[0].into_iter().chain(script).collect::<Vec<u8>>());
         }
     }

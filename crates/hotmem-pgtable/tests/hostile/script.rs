@@ -2,8 +2,8 @@
 
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    AtomicU64, Batch, Change, Covered, ENTRIES, Entry, Flags, Flush, Level, Native, Owner,
-    PageTables, Run, Space, Table, Tables, Unmap, VirtRange, slot_at, slot_from,
+    AtomicU64, Batch, Change, CoveredTables, ENTRIES, Entry, Flags, Flush, Level, Native, Owner,
+    PageTables, Run, Space, Table, Tables, Unmap, VirtRange, find_entry, find_entry_from,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,26 +12,32 @@ use std::sync::atomic::Ordering::Relaxed;
 /// tables on request.
 const TABLES: u64 = 12;
 const INITIAL_TABLES: u64 = 8;
-/// The maximal number of links in a script. The number is small because a walk visits a table once
-/// for each path that leads to it.
+/// The maximal number of links in a script: entries that a script makes to point to a table. The
+/// number is small because a walk visits a table once for each path that leads to it.
 const LINKS: usize = 12;
 const OPERATIONS: usize = 24;
 
 struct Frames {
     tables: Vec<Table>,
-    owned: RefCell<Vec<bool>>,
+    /// Whether each frame is a table at present.
+    is_table: RefCell<Vec<bool>>,
     flushes: Cell<usize>,
 }
 
 impl Tables for &Frames {
     fn table(&self, frame: Pfn) -> Option<&Table> {
         let index = usize::try_from(frame.number().checked_sub(1)?).ok()?;
-        self.owned.borrow().get(index).is_some_and(|&owned| owned).then(|| &self.tables[index])
+        self.is_table
+            .borrow()
+            .get(index)
+            .is_some_and(|&is_table| is_table)
+            .then(|| &self.tables[index])
     }
 }
 
 impl Frames {
-    /// Returns whether at most one entry points to each table, even if the entry is one of a page.
+    /// Returns whether at most one entry points to each table. An entry that maps the frame of a table
+    /// as a page counts as an entry that points to the table.
     fn are_a_tree(&self) -> bool {
         let mut has_entry = vec![false; self.tables.len()];
         has_entry[0] = true;
@@ -42,19 +48,20 @@ impl Frames {
     }
 }
 
-/// A kernel that checks that reports lie in the range and are in the order of addresses, and that
-/// tables are freed only after a flush.
+/// A kernel that checks that unmapped pages lie in the range and arrive in the order of addresses,
+/// and that tables are freed only after a flush.
 struct Kernel<'a> {
     frames: &'a Frames,
     range: Option<VirtRange>,
     next_address: u64,
     new_tables: Vec<Pfn>,
-    flushes: usize,
+    /// The number of flushes when the kernel was made.
+    flushes_at_start: usize,
 }
 
 impl Owner for Kernel<'_> {
     fn unmapped(&mut self, run: Run) {
-        let range = self.range.expect("pages are reported only while a range is being unmapped");
+        let range = self.range.expect("pages arrive only while a range is being unmapped");
         assert!(
             self.next_address <= run.virt.start() && run.virt.last() <= range.last(),
             "{run:?}"
@@ -63,16 +70,18 @@ impl Owner for Kernel<'_> {
     }
 
     fn free_table(&mut self, table: Pfn) {
-        assert!(self.frames.flushes.get() > self.flushes || self.new_tables.contains(&table));
-        if let Some(owned) = self.frames.owned.borrow_mut().get_mut(index(table)) {
-            *owned = false;
+        assert!(
+            self.frames.flushes.get() > self.flushes_at_start || self.new_tables.contains(&table)
+        );
+        if let Some(is_table) = self.frames.is_table.borrow_mut().get_mut(index(table)) {
+            *is_table = false;
         }
     }
 
     fn new_table(&mut self) -> Option<Pfn> {
-        let mut owned = self.frames.owned.borrow_mut();
-        let free = owned.iter().position(|owned| !owned)?;
-        owned[free] = true;
+        let mut is_table = self.frames.is_table.borrow_mut();
+        let free = is_table.iter().position(|is_table| !is_table)?;
+        is_table[free] = true;
         let table = Pfn::new(free as u64 + 1)?;
         self.new_tables.push(table);
         Some(table)
@@ -91,32 +100,35 @@ pub(crate) fn run(script: &[u8]) {
     let table = |_| -> Table { std::array::from_fn(|_| AtomicU64::new(0)) };
     let frames = Frames {
         tables: (0..TABLES).map(table).collect(),
-        owned: RefCell::new((0..TABLES).map(|table| table < INITIAL_TABLES).collect()),
+        is_table: RefCell::new((0..TABLES).map(|table| table < INITIAL_TABLES).collect()),
         flushes: Cell::new(0),
     };
     let space = Space::new(Pfn::new(1).expect("small"), levels);
     let mut batch = Box::new(Batch::new());
     let mut links = 0;
     for record in script.as_chunks::<12>().0.iter().take(OPERATIONS + LINKS) {
-        let [op, a, b, c, value @ ..] = *record;
+        let [op, table, entry, target, value @ ..] = *record;
+        let operands = [table, entry, target];
         let value = u64::from_le_bytes(value);
-        let word = &frames.tables[usize::from(a) % frames.tables.len()];
-        let word = &word[(usize::from(b) | usize::from(a) << 3 & 0x100) % ENTRIES];
+        let (table_number, entry_number) = (usize::from(table), usize::from(entry));
+        let table = &frames.tables[table_number % frames.tables.len()];
+        let entry = &table[(entry_number | table_number << 3 & 0x100) % ENTRIES];
         let flags = Flags::from_bits_retain(value & !0x000f_ffff_ffff_f000);
         match op % 10 {
-            0 => word.store(value & !1, Relaxed),
-            1 => word.store(value | Flags::LARGE.bits() | 1, Relaxed),
+            0 => entry.store(value & !1, Relaxed),
+            1 => entry.store(value | Flags::LARGE.bits() | 1, Relaxed),
             link @ (2 | 3) if links < LINKS => {
-                // Operation 2 makes a link to any table or to one of two frames that are not
-                // tables, so that two links may point to one table. Operation 3 makes links to the
-                // tables in order.
-                let to = if link == 2 { u64::from(c) % (TABLES + 2) } else { 1 + links as u64 };
+                // The script chooses the target of operation 2: any table, or one of two frames
+                // that are never tables. So two links may point to the same table. The targets of
+                // operation 3 are the tables in the order of their numbers.
+                let to =
+                    if link == 2 { u64::from(target) % (TABLES + 2) } else { 1 + links as u64 };
                 let to = Pfn::new(1 + to).expect("small");
-                word.store(Entry::link(to).with(flags - Flags::LARGE).bits(), Relaxed);
+                entry.store(Entry::link(to).with(flags - Flags::LARGE).bits(), Relaxed);
                 links += 1;
             }
             2 | 3 => {}
-            op => operate(op, [a, b, c], value, &frames, space, &mut batch),
+            op => operate(op, operands, value, &frames, space, &mut batch),
         }
     }
     let mut kernel = kernel(&frames, VirtRange::new(0, Bytes(1 << 56)).ok());
@@ -124,82 +136,97 @@ pub(crate) fn run(script: &[u8]) {
         let native = Native::new(&frames, |_: Flush| frames.flushes.set(frames.flushes.get() + 1));
         let is_tree = frames.are_a_tree();
         let torn_down = PageTables::new(native, space, &mut batch).teardown(&mut kernel);
-        let is_unchanged = kernel.next_address == 0 && frames.flushes.get() == kernel.flushes;
+        let is_unchanged =
+            kernel.next_address == 0 && frames.flushes.get() == kernel.flushes_at_start;
         assert!(!is_tree || torn_down.is_ok() || is_unchanged, "{torn_down:?}");
     }
 }
 
 fn kernel(frames: &Frames, range: Option<VirtRange>) -> Kernel<'_> {
     let next_address = range.map_or(0, VirtRange::start);
-    Kernel { frames, range, next_address, new_tables: Vec::new(), flushes: frames.flushes.get() }
+    Kernel {
+        frames,
+        range,
+        next_address,
+        new_tables: Vec::new(),
+        flushes_at_start: frames.flushes.get(),
+    }
 }
 
 fn operate(
     op: u8,
-    [a, b, c]: [u8; 3],
+    [switches, scale, count]: [u8; 3],
     value: u64,
     frames: &Frames,
     space: Space,
     batch: &mut Batch,
 ) {
-    // If bit 0 of `a` is clear, the start is canonical and aligned; if bit 1 is clear, the length
-    // is aligned.
-    let shift = 64 - (space.levels as u32 * 9 + 12);
-    let start = if a & 1 == 0 {
+    // If bit 0 of `switches` is clear, the start is canonical and aligned; if bit 1 is clear, the
+    // length is aligned.
+    let shift = 64 - (space.root_level as u32 * 9 + 12);
+    let start = if switches & 1 == 0 {
         ((value << shift).cast_signed() >> shift).cast_unsigned() & !0xfff
     } else {
         value
     };
-    let len = Bytes(((1 + u64::from(c)) << (b % 48)) & !(u64::from(a & 2 == 0) * 0xfff));
+    let len =
+        Bytes(((1 + u64::from(count)) << (scale % 48)) & !(u64::from(switches & 2 == 0) * 0xfff));
     let Ok(range) = VirtRange::new(start, len) else { return };
-    let flags = Flags::from_bits_truncate(value.rotate_left(u32::from(b)));
+    let flags = Flags::from_bits_truncate(value.rotate_left(u32::from(scale)));
     let native = Native::new(frames, |_: Flush| frames.flushes.set(frames.flushes.get() + 1));
-    let seen = slot_at(&native, space, start);
+    let entry_before = find_entry(&native, space, start);
     for lowest in [Level::L1, Level::L2, Level::L3, Level::L4, Level::L5] {
-        if let (Ok(seen), Ok(above)) = (seen, slot_from(&native, space, start, lowest)) {
-            assert_eq!(above.level, seen.level.max(lowest).min(space.levels));
-            assert!(above.level > seen.level || above == seen);
+        if let (Ok(located), Ok(above)) =
+            (entry_before, find_entry_from(&native, space, start, lowest))
+        {
+            assert_eq!(above.level, located.level.max(lowest).min(space.root_level));
+            assert!(above.level > located.level || above == located);
         }
     }
     let mut tables = PageTables::new(native, space, batch);
     let mut kernel = kernel(frames, Some(range));
     match op {
         4 | 8 => {
-            let covered = [Covered::Free, Covered::Keep, Covered::Cheapest];
-            let covered = covered[usize::from(a >> 2) % 3];
-            let options = Unmap { tables: covered, ignore_used: a & 64 != 0, dying: a & 128 != 0 };
+            let covered = [CoveredTables::Free, CoveredTables::Keep, CoveredTables::Cheapest];
+            let covered = covered[usize::from(switches >> 2) % 3];
+            let options = Unmap {
+                tables: covered,
+                ignore_used: switches & 64 != 0,
+                dying: switches & 128 != 0,
+            };
             let is_tree = frames.are_a_tree();
             if let Err(stopped) = tables.unmap_range(range, options, &mut kernel) {
                 assert!(stopped.flushed);
-                // No page from `stopped.at` on was reported.
-                assert!(!is_tree || kernel.next_address <= stopped.at, "{stopped:?}");
+                // The owner has received no page at or above `stopped.address`.
+                assert!(!is_tree || kernel.next_address <= stopped.address, "{stopped:?}");
             }
         }
         5 => {
-            if let Ok(change) = Change::new(flags - Flags::USED, Flags::WRITABLE) {
+            if let Ok(change) = Change::new(flags - Flags::ACCESSED_DIRTY, Flags::WRITABLE) {
                 let _ = tables.protect(range, change, &mut kernel);
             }
         }
         6 => {
-            let level = [Level::L1, Level::L2, Level::L3, Level::L4][usize::from(a >> 2) % 4];
-            // The length is limited, because each page of the run costs a store.
-            let most = Bytes(level.entry_bytes().0 * 700);
-            let Ok(virt) = VirtRange::new(start, Bytes(len.0.min(most.0))) else { return };
-            let frame = Pfn::containing(value & !(level.entry_bytes().0 - 1)).unwrap_or(Pfn::ZERO);
+            let level =
+                [Level::L1, Level::L2, Level::L3, Level::L4][usize::from(switches >> 2) % 4];
+            // Limit the length, because `map` stores an entry for each page of the run.
+            let max = Bytes(level.entry_span().0 * 700);
+            let Ok(virt) = VirtRange::new(start, Bytes(len.0.min(max.0))) else { return };
+            let frame = Pfn::containing(value & !(level.entry_span().0 - 1)).unwrap_or(Pfn::ZERO);
             let entry = Entry::new(frame, flags | Flags::PRESENT);
             let _ = tables.map(Run { virt, entry, level }, &mut kernel);
         }
         _ => {
-            let pages = (0..u64::from(c)).map(|page| start.wrapping_add(page << (b % 32)));
+            let pages = (0..u64::from(count)).map(|page| start.wrapping_add(page << (scale % 32)));
             let moved = tables.move_pages(pages, |moving| {
-                for page in 0..usize::from(c) {
-                    moving.place(page, Pfn::new(u64::from(b) << 9).unwrap_or(Pfn::ZERO));
+                for page in 0..usize::from(count) {
+                    moving.place(page, Pfn::new(u64::from(scale) << 9).unwrap_or(Pfn::ZERO));
                 }
             });
             if moved.is_err() {
-                // The page at the first address is as it was.
+                // The entry of the first address is unchanged.
                 let native = Native::new(frames, |_: Flush| {});
-                assert_eq!(slot_at(&native, space, start), seen);
+                assert_eq!(find_entry(&native, space, start), entry_before);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! AVX2: stores half a cache line at a time. The upper register halves are cleared at the end,
-//! because dirty ones would slow down SSE instructions.
+//! AVX2: stores half a cache line at a time. The upper halves of the registers are cleared at the
+//! end, because dirty upper halves would slow down SSE instructions.
 
 use super::line::{LINE, LINE_WORDS};
 use core::arch::asm;
@@ -38,8 +38,8 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
     }
 }
 
-/// Writes `count` lines, each greater than the one before by `step`. Reads `first` and `step` word
-/// by word, as in [`avx512`](super::avx512).
+/// Writes `count` lines: `first`, and then each the sum of the previous line and `step`. Reads
+/// `first` and `step` word by word, for the reason in [`avx512`](super::avx512).
 ///
 /// # Safety
 /// As for [`copy`], of `count` lines at `to`.
@@ -50,7 +50,7 @@ pub(super) unsafe fn fill(
     first: &[u64; LINE_WORDS],
     step: &[u64; LINE_WORDS],
 ) {
-    // SAFETY: by the caller's promise. `first` and `step` are a line each.
+    // SAFETY: the caller guarantees it. `first` and `step` have the size of a line.
     unsafe {
         asm!(
             "vmovq xmm0, [{first}]",

@@ -1,5 +1,5 @@
-//! AVX-512: stores a whole cache line at a time. Uses registers 16 and up, which leave no dirty
-//! upper halves that would slow down SSE instructions.
+//! AVX-512: stores a whole cache line at a time. Uses registers 16 and higher, because dirty upper
+//! halves of lower registers would slow down SSE instructions.
 
 use super::line::{LINE, LINE_WORDS};
 use core::arch::asm;
@@ -32,10 +32,10 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
     }
 }
 
-/// Writes `count` lines, each greater than the one before by `step`.
+/// Writes `count` lines: `first`, and then each the sum of the previous line and `step`.
 ///
-/// Reads `first` and `step` word by word. They have just been written as words, and one vector load
-/// would wait until those stores reach the cache, behind all outstanding stores.
+/// Reads `first` and `step` word by word. The caller has just written them as words. One vector
+/// load would wait until these stores reach the cache, after all outstanding stores.
 ///
 /// # Safety
 /// As for [`copy`], of `count` lines at `to`.
@@ -46,7 +46,7 @@ pub(super) unsafe fn fill(
     first: &[u64; LINE_WORDS],
     step: &[u64; LINE_WORDS],
 ) {
-    // SAFETY: by the caller's promise. `first` and `step` are a line each.
+    // SAFETY: the caller guarantees it. `first` and `step` have the size of a line.
     unsafe {
         asm!(
             "vmovq xmm16, [{first}]",

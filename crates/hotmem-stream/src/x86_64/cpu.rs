@@ -6,8 +6,9 @@ use core::arch::{
     x86_64::{__cpuid, __cpuid_count},
 };
 
-/// Returns the widest stores there are. (Intel SDM volume 1, 14.3 and 15.3: the processor's bit,
-/// and the registers' state enabled in XCR0, which may be read if OSXSAVE is set.)
+/// Returns the widest kind of stores that may be used. CPUID must report the instructions, and XCR0
+/// must enable the state of the registers. XCR0 may be read if OSXSAVE is set (Intel SDM volume 1,
+/// 14.3 and 15.3).
 pub(crate) fn widest() -> Kind {
     const OSXSAVE: u32 = 1 << 27;
     const AVX2: u32 = 1 << 5;

@@ -1,9 +1,9 @@
 //! x86-64: `movnti`, and vector stores where vector registers may be used.
 //!
 //! In Rust's memory model a non-temporal store is a write by another agent that happens later, and
-//! the fence in [`drain`] waits for that agent. Between the two nothing may access the bytes;
-//! [`stream`](crate::stream) ensures this by borrowing them. (Intel SDM volume 1, 10.4.6.2: such
-//! stores are weakly ordered, and SFENCE orders them.)
+//! the fence in [`drain`] waits for that agent. Between the store and the fence no code may access
+//! the bytes: [`stream`](crate::stream) ensures this by borrowing them. Non-temporal stores are
+//! weakly ordered, and SFENCE orders them (Intel SDM volume 1, 10.4.6.2).
 
 mod avx2;
 mod avx512;
@@ -16,7 +16,7 @@ use core::{arch::asm, mem::MaybeUninit, slice};
 pub(crate) use cpu::widest;
 use line::{LINE, LINE_WORDS};
 
-pub(crate) const GENERAL: Kind = Kind::Movnti;
+pub(crate) const GENERAL_REGISTERS: Kind = Kind::Movnti;
 pub(crate) const ALL: &[Kind] = &[Kind::Ordinary, Kind::Movnti, Kind::Avx2, Kind::Avx512];
 
 #[inline(always)]
@@ -27,8 +27,7 @@ pub(crate) fn copy(kind: Kind, dst: &mut [MaybeUninit<u8>], src: &[u8]) {
     }
     let lines = if to.addr().is_multiple_of(LINE) { len / LINE } else { 0 };
     // SAFETY: `len` bytes may be read and written. The destination is aligned to words, and to
-    // lines where whole lines are stored. The processor has these kinds, and the caller may use
-    // them.
+    // lines if `lines` is not 0. The processor has this kind of stores, and the caller may use it.
     unsafe {
         match kind {
             Kind::Avx512 if lines > 0 => avx512::copy(to, from, lines),
@@ -53,7 +52,8 @@ pub(crate) fn fill<const WORDS: usize>(
     if !LINE_WORDS.is_multiple_of(WORDS) {
         return fill_records(kind, dst, first, step);
     }
-    // Whole lines of one or several records, and the records at either end that do not fill a line.
+    // Split `dst` into whole lines of one or more records, and the records before and after them
+    // that do not fill a line.
     let per_line = LINE_WORDS / WORDS;
     let to_line = dst.as_ptr().cast::<u8>().align_offset(LINE) / (WORDS * 8);
     let aligned = dst[0].as_ptr().addr().is_multiple_of(WORDS * 8);
@@ -69,7 +69,7 @@ pub(crate) fn fill<const WORDS: usize>(
     let count = lines.len() / per_line;
     if count > 0 {
         // SAFETY: `count` lines may be written. They are aligned to words, and to lines for vector
-        // stores. The processor has these kinds, and the caller may use them.
+        // stores. The processor has this kind of stores, and the caller may use it.
         unsafe {
             match kind {
                 Kind::Avx512 if aligned => avx512::fill(to, count, &line, &line_step),
@@ -81,7 +81,7 @@ pub(crate) fn fill<const WORDS: usize>(
     fill_records(kind, after, &ordinary::next(first, step, lines.len() as u64), step);
 }
 
-/// Writes one record after the other, each as a copy.
+/// Writes the records one by one, each by [`copy`].
 #[inline(always)]
 fn fill_records<const WORDS: usize>(
     kind: Kind,
@@ -111,9 +111,9 @@ pub(crate) fn drain(kind: Kind) {
     }
 }
 
-/// Fetches a line for writing.
+/// Prefetches a cache line for a store.
 #[inline(always)]
-pub(crate) fn expect_stores(kind: Kind, at: *const u8) {
+pub(crate) fn prefetch_for_stores(kind: Kind, at: *const u8) {
     if kind != Kind::Ordinary {
         // SAFETY: a prefetch has no architectural effect, and ignores addresses that are not mapped
         // or not writable. (Processors without this instruction treat it as a no-op.)

@@ -11,9 +11,9 @@ use core::arch::asm;
 /// accesses them before the drain.
 #[inline(always)]
 pub(super) unsafe fn copy(to: *mut u64, from: *const u64, words: usize) {
-    let whole = words / LINE_WORDS * LINE_WORDS;
+    let line_words = words / LINE_WORDS * LINE_WORDS;
     let mut done = 0;
-    while done < whole {
+    while done < line_words {
         // SAFETY: this line lies within the words.
         unsafe { line(to.add(done), &from.add(done).cast::<[u64; LINE_WORDS]>().read_unaligned()) };
         done += LINE_WORDS;
@@ -25,8 +25,8 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, words: usize) {
     }
 }
 
-/// Writes `count` lines, each greater than the one before by `step`. Templates that repeat, or in
-/// which a single word changes, have loops of their own without further additions.
+/// Writes `count` lines: `first`, and then each the sum of the previous line and `step`. If at most
+/// one word of `step` is not zero, a separate loop makes at most one addition for each line.
 ///
 /// # Safety
 /// `count` lines may be written at `to`, which is aligned to 8; nothing else accesses them before
@@ -38,10 +38,10 @@ pub(super) unsafe fn fill(
     first: &[u64; LINE_WORDS],
     step: &[u64; LINE_WORDS],
 ) {
-    let mut patched = (0..LINE_WORDS).filter(|&word| step[word] != 0);
+    let mut changing = (0..LINE_WORDS).filter(|&word| step[word] != 0);
     // SAFETY: the caller guarantees it.
     unsafe {
-        match (patched.next(), patched.next()) {
+        match (changing.next(), changing.next()) {
             (None, _) => lines(to, count, first, |_| {}),
             (Some(0), None) => lines(to, count, first, patch::<0>(step)),
             (Some(1), None) => lines(to, count, first, patch::<1>(step)),
@@ -58,12 +58,12 @@ pub(super) unsafe fn fill(
 
 /// Returns a function that adds the step to one word.
 #[inline(always)]
-fn patch<const WORD: usize>(step: &[u64; LINE_WORDS]) -> impl Fn(&mut [u64; LINE_WORDS]) {
-    let step = step[WORD];
-    move |words| words[WORD] = words[WORD].wrapping_add(step)
+fn patch<const INDEX: usize>(step: &[u64; LINE_WORDS]) -> impl Fn(&mut [u64; LINE_WORDS]) {
+    let step = step[INDEX];
+    move |words| words[INDEX] = words[INDEX].wrapping_add(step)
 }
 
-/// Writes `count` lines, with `next` making each from the one before.
+/// Writes `count` lines. `next` changes each line into the next one.
 ///
 /// # Safety
 /// As for [`fill`].
@@ -92,7 +92,7 @@ unsafe fn word(to: *mut u64, value: u64) {
     unsafe { asm!("movnti [{}], {}", in(reg) to, in(reg) value, options(nostack, preserves_flags)) }
 }
 
-/// Stores the eight words of a line, first to last.
+/// Stores the eight words of a line, in the order of addresses.
 ///
 /// # Safety
 /// As for [`copy`].

@@ -9,4 +9,4 @@ mod hostile;
 #[path = "../../tests/mem/memory.rs"]
 mod memory;
 
-libfuzzer_sys::fuzz_target!(|script: &[u8]| hostile::play(script));
+libfuzzer_sys::fuzz_target!(|script: &[u8]| hostile::run_script(script));

@@ -5,7 +5,9 @@ use super::driver::{Action, Driver, Step};
 use super::memory::Memory;
 use super::message::{Message, Ranges};
 use super::queues::{Queue, Queues};
-use super::start::{InitError, SHORT_SIZE, Wanted, accepted_number, negotiate, read_config};
+use super::start::{
+    BalloonOptions, InitError, SHORT_QUEUE_SIZE, accepted_number, negotiate, read_config,
+};
 use super::statistics::MemoryStatistics;
 use super::status::Failure;
 use crate::dma::DmaMemory;
@@ -27,22 +29,22 @@ pub struct Device<T: Transport> {
     transport: T,
     numbers: Queues,
     /// The queues for inflate requests, deflate requests, statistics and hints.
-    short: [ShortQueue; 4],
+    short_queues: [ShortQueue; 4],
     reports: ReportQueue,
     messages: DmaMemory,
-    wanted: Wanted,
+    options: BalloonOptions,
     config: RawConfig,
     driver: Driver,
     queue_error: Option<QueueError>,
     transport_error: Option<TransportError>,
-    /// The numbers of answers at the last reset, and the number of consecutive resets without an
-    /// answer in between.
-    silence: (Answers, u32),
+    answers_at_reset: Answers,
+    /// The number of consecutive resets without an answer in between.
+    resets_without_answer: u32,
 }
 
-/// The progress of a device. It is ready only if the driver has stopped because of a failure. If it
-/// is pending until a time, or idle, poll the device at that time, or earlier if the device
-/// interrupts or the kernel frees memory.
+/// The progress of a device. It is ready only if the driver has stopped because of a failure. If it is
+/// pending, poll the device at the time that it returns. Poll the device earlier, and also if it is
+/// idle, when the device interrupts or the kernel frees memory.
 pub type Progress = hotmem::Progress<Failure, Duration>;
 
 /// The number of answered requests of each kind.
@@ -51,14 +53,14 @@ type Answers = (u64, u64, u64, u64);
 const MAX_RESETS: u32 = 3;
 
 /// A queue on which at most one chain is outstanding. The chain has one buffer.
-type ShortQueue = SplitQueue<{ SHORT_SIZE as usize }>;
+type ShortQueue = SplitQueue<{ SHORT_QUEUE_SIZE as usize }>;
 /// The queue of reports. A chain has one buffer for each range. The device may allow fewer
 /// descriptors.
-type ReportQueue = SplitQueue<{ Ranges::MOST }>;
+type ReportQueue = SplitQueue<{ Ranges::MAX_LEN }>;
 /// The offsets of the buffers in `messages`, and its size. Inflate and deflate requests share a
 /// buffer, because at most one of them is outstanding.
 const FRAME_NUMBERS: usize = 0;
-const STATISTICS: usize = FRAME_NUMBERS + Message::MOST_BYTES;
+const STATISTICS: usize = FRAME_NUMBERS + Message::MAX_BYTES;
 const COMMAND: usize = STATISTICS + MemoryStatistics::SIZE;
 const MESSAGES: usize = (COMMAND + 4).next_multiple_of(16);
 
@@ -76,27 +78,28 @@ impl<T: Transport> Device<T> {
     pub fn new(
         mut transport: T,
         memory: DmaMemory,
-        wanted: Wanted,
+        options: BalloonOptions,
     ) -> Result<Device<T>, InitError> {
-        let (queues, messages) = lay_out(memory).ok_or(InitError::Memory)?;
-        let (short, reports) = queues;
-        let started = negotiate(&mut transport, wanted)
+        let (queues, messages) = lay_out(memory).ok_or(InitError::SharedMemory)?;
+        let (short_queues, reports) = queues;
+        let started = negotiate(&mut transport, options)
             .inspect_err(|_| transport.set_status(DeviceStatus::FAILED))?;
         let (numbers, config, driver) = started;
-        let silence = (answers(&driver), 0);
+        let answers_at_reset = answers(&driver);
         let (queue_error, transport_error) = (None, None);
         let mut device = Device {
             transport,
             numbers,
-            short,
+            short_queues,
             reports,
             messages,
-            wanted,
+            options,
             config,
             driver,
             queue_error,
             transport_error,
-            silence,
+            answers_at_reset,
+            resets_without_answer: 0,
         };
         device.set_up_queues();
         Ok(device)
@@ -105,14 +108,14 @@ impl<T: Transport> Device<T> {
     /// Sets up the queues of the device, which has been reset and has accepted its features.
     fn set_up_queues(&mut self) {
         let transport = &mut self.transport;
-        for (queue, split_queue) in Queue::ALL.into_iter().zip(&mut self.short) {
+        for (queue, split_queue) in Queue::ALL.into_iter().zip(&mut self.short_queues) {
             if let Some(number) = accepted_number(&self.numbers, &self.driver, queue) {
-                split_queue.reset(SHORT_SIZE as usize);
+                split_queue.reset(SHORT_QUEUE_SIZE as usize);
                 let (descriptors, driver_area) =
                     (split_queue.descriptors(), split_queue.driver_area());
                 transport.queue_set(
                     number,
-                    SHORT_SIZE,
+                    SHORT_QUEUE_SIZE,
                     descriptors,
                     driver_area,
                     split_queue.device_area(),
@@ -138,24 +141,24 @@ impl<T: Transport> Device<T> {
             return self.driver.fail(Failure::Stuck(queue));
         }
         memory.device_reset();
-        let (before, resets) = self.silence;
-        let answered = answers(&self.driver);
-        let resets = if answered == before { resets + 1 } else { 1 };
-        self.silence = (answered, resets);
-        if resets >= MAX_RESETS {
-            return self.driver.fail(Failure::Silent(queue));
+        let answers = answers(&self.driver);
+        let has_answered = answers != self.answers_at_reset;
+        self.answers_at_reset = answers;
+        self.resets_without_answer = if has_answered { 1 } else { self.resets_without_answer + 1 };
+        if self.resets_without_answer >= MAX_RESETS {
+            return self.driver.fail(Failure::NoAnswer(queue));
         }
-        match negotiate(&mut self.transport, self.wanted) {
+        match negotiate(&mut self.transport, self.options) {
             // Accept the device only with the same features, because the memory manager was set up
             // for them.
             Ok((numbers, config, driver)) if driver.features() == self.driver.features() => {
                 (self.numbers, self.config) = (numbers, config);
-                self.driver = driver.after(&self.driver);
+                self.driver = driver.with_counters_of(&self.driver);
                 self.set_up_queues();
             }
             _ => {
                 self.transport.set_status(DeviceStatus::FAILED);
-                self.driver.fail(Failure::Restart(queue));
+                self.driver.fail(Failure::NotRestarted(queue));
             }
         }
     }
@@ -198,7 +201,7 @@ impl<T: Transport> Device<T> {
     /// Asks the device not to interrupt when it has used buffers of this queue, for a kernel that
     /// polls. For [`Queue::Hints`] interrupts are always suppressed.
     pub fn suppress_interrupts(&mut self, queue: Queue) {
-        match self.short.get_mut(queue as usize) {
+        match self.short_queues.get_mut(queue as usize) {
             Some(short) => short.suppress_interrupts(),
             None => self.reports.suppress_interrupts(),
         }
@@ -249,7 +252,7 @@ impl<T: Transport> Device<T> {
     /// arrives just after the thread has found the queue empty: the thread then enables
     /// notifications, but does not check the queue again.
     fn notify_hint_again(&mut self) {
-        let [.., hints] = &self.short;
+        let [.., hints] = &self.short_queues;
         if hints.outstanding() > 0
             && hints.wants_notification()
             && let Some(number) = self.numbers.number(Queue::Hints)
@@ -262,7 +265,7 @@ impl<T: Transport> Device<T> {
     /// buffer.
     fn take_used(&mut self) -> Option<Queue> {
         for queue in Queue::ALL {
-            let popped = match self.short.get_mut(queue as usize) {
+            let popped = match self.short_queues.get_mut(queue as usize) {
                 Some(short) => short.pop(),
                 None => self.reports.pop(),
             };
@@ -285,12 +288,12 @@ impl<T: Transport> Device<T> {
             len,
             device_writes: false,
         };
-        let mut buffers = [EMPTY_BUFFER; Ranges::MOST];
+        let mut buffers = [EMPTY_BUFFER; Ranges::MAX_LEN];
         let mut buffer_count = 1;
         match message {
             Message::Inflate(range) | Message::Deflate(range) => {
                 let mut len = 0;
-                for number in Message::frame_numbers(*range).take(Message::MOST_BYTES / 4) {
+                for number in Message::frame_numbers(*range).take(Message::MAX_BYTES / 4) {
                     self.messages.write(FRAME_NUMBERS + len, number.to_le_bytes());
                     len += 4;
                 }
@@ -315,7 +318,7 @@ impl<T: Transport> Device<T> {
         let chain = buffers.get(..buffer_count).unwrap_or(&buffers);
         let queue = message.queue();
         #[allow(unsafe_code)]
-        let (pushed, wants_notification) = match self.short.get_mut(queue as usize) {
+        let (pushed, wants_notification) = match self.short_queues.get_mut(queue as usize) {
             Some(short) => {
                 // SAFETY: buffers that the device reads lie in `messages`. Only `send` writes to
                 // `messages`, and never to a buffer of an outstanding request. Buffers that the

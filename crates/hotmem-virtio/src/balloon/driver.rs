@@ -1,4 +1,4 @@
-//! Contains the state machine of the driver, which steps the four functions of the device in turn.
+//! Contains the state machine of the driver, which steps the four services of the device one after another.
 
 use super::config::RawConfig;
 use super::features::Features;
@@ -6,11 +6,11 @@ use super::hints::Hints;
 use super::inflation::Inflation;
 use super::memory::Memory;
 use super::message::{Message, Ranges};
+use super::next_action::{DeviceLimits, NextAction};
 use super::queues::Queue;
 use super::reports::Reports;
 use super::statistics_sender::StatisticsSender;
 use super::status::{Counters, Failure, Pending, Status};
-use super::turn::{Terms, Turn};
 use crate::backoff::earlier;
 use core::time::Duration;
 use hotmem::Progress;
@@ -30,8 +30,8 @@ use hotmem::Progress;
 ///     fn used(&mut self) -> Option<Queue>;
 /// }
 ///
-/// /// Call this when the device interrupts, when memory was freed, and at the time that the last
-/// /// call returned.
+/// /// Call this when the device interrupts and when memory was freed. If the last call returned
+/// /// `Step::Pending(time)`, call it at that time, too.
 /// fn poll(driver: &mut Driver, device: &mut impl Device, memory: &mut impl Memory,
 ///         now: Duration) -> Step {
 ///     loop {
@@ -55,12 +55,12 @@ pub struct Driver {
     statistics_sender: StatisticsSender,
     failure: Option<Failure>,
     counters: Counters,
-    terms: Terms,
+    limits: DeviceLimits,
 }
 
-/// The progress of the driver. If it is pending until a time, or idle, step the driver at that
-/// time, or earlier if the device interrupts or memory is freed. A failure stops the driver; memory
-/// that the device holds stays out of use until the device is reset.
+/// The progress of the driver. Call [`Driver::step`] again when the device interrupts or memory is
+/// freed; after `Pending(time)`, at that time at the latest. A failure stops the driver. The device
+/// then keeps the memory that it holds until it is reset.
 pub type Step = Progress<Result<Action, Failure>, Duration>;
 
 /// What the caller must do next.
@@ -88,32 +88,36 @@ impl Driver {
             statistics_sender: StatisticsSender::default(),
             failure: None,
             counters: Counters::default(),
-            terms: Terms { patience: Self::PATIENCE, report_ranges: Ranges::MOST },
+            limits: DeviceLimits {
+                answer_timeout: Self::DEFAULT_ANSWER_TIMEOUT,
+                max_report_ranges: Ranges::MAX_LEN,
+            },
         }
     }
 
     /// The default time that a device may take to answer; see
-    /// [`with_patience`](Self::with_patience).
-    pub const PATIENCE: Duration = Duration::from_secs(10);
+    /// [`with_answer_timeout`](Self::with_answer_timeout).
+    pub const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
     /// Sets the time that the device may take to answer before it must be reset.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Driver {
-        self.terms.patience = patience;
+    pub fn with_answer_timeout(mut self, answer_timeout: Duration) -> Driver {
+        self.limits.answer_timeout = answer_timeout;
         self
     }
 
-    /// Sets the maximal number of ranges in a report to `most`, limited to [`Ranges::MOST`].
+    /// Sets the maximal number of ranges in a report to `max`, limited to [`Ranges::MAX_LEN`].
     #[must_use]
-    pub fn with_report_ranges(mut self, most: usize) -> Driver {
-        self.terms.report_ranges = most.clamp(1, Ranges::MOST);
+    pub fn with_max_report_ranges(mut self, max: usize) -> Driver {
+        self.limits.max_report_ranges = max.clamp(1, Ranges::MAX_LEN);
         self
     }
 
-    /// Continues the counters of `before`, the driver of the same device before its reset.
+    /// Continues the counters of `previous`, the driver of the same device before its reset, and counts
+    /// the reset.
     #[must_use]
-    pub fn after(mut self, before: &Driver) -> Driver {
-        self.counters = before.counters;
+    pub fn with_counters_of(mut self, previous: &Driver) -> Driver {
+        self.counters = previous.counters;
         self.counters.resets = self.counters.resets.wrapping_add(1);
         self
     }
@@ -128,7 +132,7 @@ impl Driver {
         memory: &mut M,
     ) -> Step {
         if let Some(queue) = used
-            && !self.settle(queue, memory)
+            && !self.handle_answer(queue, memory)
         {
             self.fail(Failure::Stray(queue));
         }
@@ -142,22 +146,22 @@ impl Driver {
         let has = |feature| self.features.contains(feature);
         let (reports, hints, statistics) =
             (has(Features::PAGE_REPORTING), has(Features::FREE_PAGE_HINT), has(Features::STATS_VQ));
-        for function in 0..4 {
+        for service in 0..4 {
             let counters = &mut self.counters;
-            let turn = match function {
-                0 if reports => self.reports.next(now, self.terms, memory, counters),
-                1 => self.inflation.next(now, self.terms, memory, counters),
-                2 if hints => self.hints.next(now, self.terms, memory, counters),
+            let next_action = match service {
+                0 if reports => self.reports.next(now, self.limits, memory, counters),
+                1 => self.inflation.next(now, self.limits, memory, counters),
+                2 if hints => self.hints.next(now, self.limits, memory, counters),
                 3 if statistics => self.statistics_sender.next(now, memory, counters),
-                _ => Turn::Wait(None),
+                _ => NextAction::Wait(None),
             };
-            match turn {
-                Turn::Send(message) => return Step::Ready(Ok(Action::Send(message))),
-                Turn::Actual(frames) => return Step::Ready(Ok(Action::SetActual(frames))),
-                Turn::Again => again = true,
-                Turn::Wait(time) => until = earlier(until, time),
-                Turn::Silent(queue) => return Step::Ready(Ok(Action::Reset(queue))),
-                Turn::Fail(failure) => {
+            match next_action {
+                NextAction::Send(message) => return Step::Ready(Ok(Action::Send(message))),
+                NextAction::SetActual(frames) => return Step::Ready(Ok(Action::SetActual(frames))),
+                NextAction::StepAgain => again = true,
+                NextAction::Wait(time) => until = earlier(until, time),
+                NextAction::ResetDevice(queue) => return Step::Ready(Ok(Action::Reset(queue))),
+                NextAction::Fail(failure) => {
                     self.fail(failure);
                     return Step::Ready(Err(failure));
                 }
@@ -172,14 +176,14 @@ impl Driver {
     }
 
     /// Handles an answer of the device on `queue`. Returns whether a request was outstanding there.
-    fn settle<M: Memory>(&mut self, queue: Queue, memory: &mut M) -> bool {
+    fn handle_answer<M: Memory>(&mut self, queue: Queue, memory: &mut M) -> bool {
         let counters = &mut self.counters;
         match queue {
-            Queue::Inflate => self.inflation.used(true, memory, counters),
-            Queue::Deflate => self.inflation.used(false, memory, counters),
-            Queue::Statistics => self.statistics_sender.used(),
-            Queue::Hints => self.hints.used(memory, counters),
-            Queue::Reports => self.reports.used(memory, counters),
+            Queue::Inflate => self.inflation.handle_answer(true, memory, counters),
+            Queue::Deflate => self.inflation.handle_answer(false, memory, counters),
+            Queue::Statistics => self.statistics_sender.handle_answer(),
+            Queue::Hints => self.hints.handle_answer(memory, counters),
+            Queue::Reports => self.reports.handle_answer(memory, counters),
         }
     }
 
@@ -196,8 +200,8 @@ impl Driver {
 
     /// Returns the number of frames in the balloon.
     #[must_use]
-    pub fn held(&self) -> u64 {
-        self.inflation.held()
+    pub fn inflated_frames(&self) -> u64 {
+        self.inflation.inflated_frames()
     }
 
     /// Returns the size of the balloon, in frames, that the host requests.

@@ -4,64 +4,65 @@
 //! allocated from the movable zone, because other frames serve as well.
 
 use super::features::{Features, Poison};
-use super::memory::{Memory, Obstacle, WantedBack};
+use super::memory::{DeflateRequest, Memory, Obstacle, Reason};
 use super::message::{Message, Ranges};
-use super::pieces::Pieces;
+use super::range_set::RangeSet;
 use super::statistics::{MemoryStatistics, Statistic};
+use crate::hull::hull;
 use core::fmt;
 use core::time::Duration;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step, Unanswered};
 use hotmem::{
-    AllocError, AllocRequest, Allocation, Frames, Known, Migration, Pfn, PfnRange, Platform,
+    AllocError, AllocRequest, Allocation, Frames, Migration, OrViolation, Pfn, PfnRange, Platform,
     Progress,
 };
 
-/// The engine's memory that one balloon device holds. It may consist of at most `PIECES` pieces in
-/// the balloon and `PIECES` pieces of hints; each piece takes 16 bytes.
+/// The engine's memory that one balloon device holds. It may consist of at most `MAX_RANGES` ranges
+/// in the balloon and `MAX_RANGES` ranges of hints; each range takes 16 bytes.
 ///
 /// It must live as long as the device's driver, across resets of the device. If it is dropped,
 /// memory that the device holds stays allocated, because the host may still access it.
-pub struct EngineMemory<'f, P: Platform, const PIECES: usize> {
+pub struct EngineMemory<'f, P: Platform, const MAX_RANGES: usize> {
     frames: &'f Frames<P>,
     reporter: Option<Reporter<'f, P>>,
-    out: Option<Batch>,
-    balloon: Pieces<PIECES>,
-    hints: Pieces<PIECES>,
+    sent_batch: Option<Batch>,
+    balloon: RangeSet<MAX_RANGES>,
+    hints: RangeSet<MAX_RANGES>,
     /// The hint that the device has not answered yet.
     hint_out: PfnRange,
     /// The number of frames that stay free, however much the host requests.
-    floor: u64,
+    min_free: u64,
     /// The number of frames that may be given away before free memory is counted again.
     credit: u64,
     needed: u64,
-    in_the_way: PfnRange,
-    /// The range that was last exchanged for other memory.
+    must_leave: PfnRange,
+    /// The range whose frames in the balloon were last replaced by other frames.
     cleared: PfnRange,
 }
 
-/// The fraction (one in this many) of the free memory above the floor that may be given away before
-/// free memory is counted again. Counting reads every section.
-const CREDIT_PART: u64 = 8;
+/// The free memory above `min_free`, divided by this number, may be given to the host before free
+/// memory is counted again. Counting reads every section.
+const CREDIT_DIVISOR: u64 = 8;
 /// The number of attempts to find memory that is not pinned.
-const TRIES: usize = 64;
+const MAX_TRIES: usize = 64;
 
-impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
-    /// Makes a memory manager without reports. At least `floor` frames stay with the guest.
+impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
+    /// Makes a memory manager without reports. At least `min_free` frames stay with the guest.
     #[must_use]
-    pub fn new(frames: &'f Frames<P>, floor: u64) -> Self {
-        const { assert!(PIECES > 1) };
+    pub fn new(frames: &'f Frames<P>, min_free: u64) -> Self {
+        const { assert!(MAX_RANGES > 1) };
         EngineMemory {
             frames,
             reporter: None,
-            out: None,
-            balloon: Pieces::new(),
-            hints: Pieces::new(),
+            sent_batch: None,
+            balloon: RangeSet::new(),
+            hints: RangeSet::new(),
             hint_out: PfnRange::EMPTY,
-            floor,
+            min_free,
             credit: 0,
             needed: 0,
-            in_the_way: PfnRange::EMPTY,
+            must_leave: PfnRange::EMPTY,
             cleared: PfnRange::EMPTY,
         }
     }
@@ -80,13 +81,13 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         if !features.contains(Features::PAGE_REPORTING) {
             return Ok(());
         }
-        let after = match poison {
+        let contents = match poison {
             Poison::Filled(value) if features.contains(Features::PAGE_POISON) => {
                 Contents::Filled(value)
             }
             _ => Contents::Undefined,
         };
-        let mut reporter = Reporter::new(self.frames, settings, after)?;
+        let mut reporter = Reporter::new(self.frames, settings, contents)?;
         reporter.reset();
         self.reporter = Some(reporter);
         Ok(())
@@ -108,35 +109,35 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
     }
 
     /// Answers the engine's request to migrate `used`, or returns `None` if the range is not in the
-    /// balloon or hinted. Frames in the balloon are exchanged for others, which takes a few steps
+    /// balloon or hinted. Frames in the balloon are replaced by others, which takes a few steps
     /// of the driver.
     pub fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
-        if let Some(hint) = self.hints.last_in(used, u64::MAX) {
-            if hint.overlaps(self.hint_out) || self.hints.take(hint).is_err() {
+        if let Some(hint) = self.hints.highest_in(used, u64::MAX) {
+            if hint.overlaps(self.hint_out) || self.hints.remove_part(hint).is_err() {
                 return Some(Migration::Retry);
             }
             self.give_back(hint);
             return Some(Migration::Freed);
         }
-        self.balloon.last_in(used, 1)?;
+        self.balloon.highest_in(used, 1)?;
         // The whole pageblock, because all of it must leave.
         let block = used.align_outward(PAGEBLOCK_FRAMES as u64);
-        if !self.in_the_way.covers(block) {
+        if !self.must_leave.covers(block) {
             // A caller that continues downwards will need more: twice as much each time, up to a
             // section.
             let goes_on = block.end() == self.cleared.start();
             let before = if goes_on { self.cleared.frames() } else { 0 };
             let frames = (2 * before).clamp(PAGEBLOCK_FRAMES as u64, SECTION_FRAMES as u64);
             let start = Pfn::new(block.end().number().saturating_sub(frames));
-            self.in_the_way = start.and_then(|s| PfnRange::new(s, block.end())).unwrap_or(block);
-            self.cleared = self.in_the_way;
+            self.must_leave = start.and_then(|s| PfnRange::new(s, block.end())).unwrap_or(block);
+            self.cleared = self.must_leave;
         }
         Some(Migration::Retry)
     }
 
     /// Returns the number of frames in the balloon.
     #[must_use]
-    pub fn held(&self) -> u64 {
+    pub fn inflated_frames(&self) -> u64 {
         self.balloon.frames()
     }
 
@@ -148,8 +149,8 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
 
     /// Releases all hints except for the one that is with the device.
     fn release_taken_hints(&mut self) {
-        while let Some(piece) = self.hints.pop() {
-            let (below, rest) = piece.split_at(self.hint_out.start());
+        while let Some(range) = self.hints.pop() {
+            let (below, rest) = range.split_at(self.hint_out.start());
             let above = rest.split_at(self.hint_out.end()).1;
             [below, above].into_iter().filter(|part| !part.is_empty()).for_each(|part| {
                 self.give_back(part);
@@ -157,30 +158,30 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         }
         if !self.hint_out.is_empty() {
             // The set was just emptied.
-            self.hints.insert(self.hint_out).known();
+            self.hints.insert(self.hint_out).or_violation();
         }
     }
 
-    #[allow(unsafe_code, reason = "`Pieces` keeps track of frames by number")]
+    #[allow(unsafe_code, reason = "`RangeSet` keeps track of frames by number")]
     fn give_back(&mut self, range: PfnRange) {
-        // SAFETY: it was allocated here, it is in no piece any more, and the host has given it
+        // SAFETY: it was allocated here, it is in no set any more, and the host has given it
         // back.
-        unsafe { self.frames.free_raw_filled(range) }.known();
+        unsafe { self.frames.fill_and_free_raw(range) }.or_violation();
     }
 
     /// Frees memory that was not given to the host.
-    #[allow(unsafe_code, reason = "`Pieces` keeps track of frames by number")]
+    #[allow(unsafe_code, reason = "`RangeSet` keeps track of frames by number")]
     fn free(&self, range: PfnRange) {
-        // SAFETY: it was allocated here, and it is in no piece.
-        unsafe { self.frames.free_raw(range) }.known();
+        // SAFETY: it was allocated here, and it is in no set.
+        unsafe { self.frames.free_raw(range) }.or_violation();
     }
 
     /// Returns whether this many frames may be given to the host.
     fn may_spare(&mut self, frames: u64) -> bool {
         if self.credit < frames {
-            let above = self.frames.counts().free.saturating_sub(self.floor);
-            // At least one piece may be given away if that leaves the floor.
-            self.credit = (above / CREDIT_PART).max(above.min(frames));
+            let above = self.frames.counts().free.saturating_sub(self.min_free);
+            // At least one range may be given to the host if `min_free` frames stay free.
+            self.credit = (above / CREDIT_DIVISOR).max(above.min(frames));
         }
         self.credit >= frames
     }
@@ -206,25 +207,25 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
     /// Allocates movable memory if there is some. While memory is being removed, it allocates kernel
     /// memory first, because movable memory may be removed next.
     fn alloc(&self, kernel: AllocRequest) -> Result<Allocation<'f, P>, AllocError> {
-        if !self.in_the_way.is_empty()
-            && let Ok(stays) = self.frames.alloc(kernel)
+        if !self.must_leave.is_empty()
+            && let Ok(kept_frames) = self.frames.alloc(kernel)
         {
-            return Ok(stays);
+            return Ok(kept_frames);
         }
         self.frames.alloc(kernel.movable())
     }
 
-    /// Allocates the largest piece of at most `most` frames that is free and not pinned; halves the
+    /// Allocates the largest run of at most `most` frames that is free and not pinned; halves the
     /// size until there is one. Marks it as [given to the host](Frames::lend).
     fn take_out(&mut self, most: u64, least: u64) -> Option<PfnRange> {
-        let mut pinned = Pieces::<PIECES>::new();
+        let mut pinned = RangeSet::<MAX_RANGES>::new();
         // A device pins whole ranges, and a pageblock may have many small free runs. So each
         // attempt excludes the range from the first to the last pageblock in which pinned memory
         // was found.
         let mut around = PfnRange::EMPTY;
         let mut frames = most;
         let mut found = None;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             if frames < least || frames == 0 {
                 break;
             }
@@ -239,7 +240,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
                     break;
                 }
                 Ok(range) => {
-                    around = around.hull(range.align_outward(PAGEBLOCK_FRAMES as u64));
+                    around = hull(around, range.align_outward(PAGEBLOCK_FRAMES as u64));
                 }
                 Err(_) => frames /= 2,
             }
@@ -251,88 +252,94 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
     }
 }
 
-impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
+impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RANGES> {
     fn inflate(&mut self, most: u64) -> Result<PfnRange, Obstacle> {
         if self.needed > 0 {
-            return Err(Obstacle::Later("the guest needs the memory"));
+            return Err(Obstacle::Later(Reason::Other("the guest needs the memory")));
         }
         if !self.may_spare(most) {
-            return Err(Obstacle::Later("the guest keeps its floor of free memory"));
+            return Err(Obstacle::Later(Reason::Other(
+                "the guest has no free memory above its minimum",
+            )));
         }
-        let range = self.take_out(most, 1).ok_or(Obstacle::Later("no free memory"))?;
-        let here = range.overlaps(self.in_the_way);
-        if here || self.balloon.insert(range).is_err() {
+        let range =
+            self.take_out(most, 1).ok_or(Obstacle::Later(Reason::Other("no free memory")))?;
+        let is_to_be_removed = range.overlaps(self.must_leave);
+        if is_to_be_removed || self.balloon.insert(range).is_err() {
             // It was allocated above.
             self.free(range);
-            let why = if here {
+            let why = if is_to_be_removed {
                 "only memory that is to be removed is free"
             } else {
                 "free memory is too fragmented"
             };
-            return Err(Obstacle::Later(why));
+            return Err(Obstacle::Later(Reason::Other(why)));
         }
         self.credit -= range.frames();
         Ok(range)
     }
 
     fn inflate_refused(&mut self, range: PfnRange) {
-        // `inflate` has put it there, in the same piece.
-        if self.balloon.take(range).known().is_some() {
+        // `inflate` has put it there, in the same range.
+        if self.balloon.remove_part(range).or_violation().is_some() {
             self.free(range);
         }
     }
 
     fn deflate(&mut self, most: u64) -> Option<PfnRange> {
-        let everywhere = PfnRange::new(Pfn::ZERO, Pfn::LIMIT)?;
-        let first = self.balloon.last_to_take(self.in_the_way, most);
-        first.or_else(|| self.balloon.last_to_take(everywhere, most))
+        let all_frames = PfnRange::new(Pfn::ZERO, Pfn::LIMIT)?;
+        let first = self.balloon.highest_removable(self.must_leave, most);
+        first.or_else(|| self.balloon.highest_removable(all_frames, most))
     }
 
     fn deflated(&mut self, range: PfnRange) {
         self.needed = self.needed.saturating_sub(range.frames());
         // `deflate` has chosen it as a part that can be taken.
-        if self.balloon.take(range).known().is_some() {
+        if self.balloon.remove_part(range).or_violation().is_some() {
             self.give_back(range);
         }
-        if self.balloon.last_in(self.in_the_way, 1).is_none() {
-            self.in_the_way = PfnRange::EMPTY;
+        if self.balloon.highest_in(self.must_leave, 1).is_none() {
+            self.must_leave = PfnRange::EMPTY;
         }
     }
 
-    fn wanted_back(&self) -> WantedBack {
-        let here = |piece: PfnRange| piece.intersection(self.in_the_way).frames();
-        let in_the_way =
-            if self.in_the_way.is_empty() { 0 } else { self.balloon.iter().map(here).sum() };
-        WantedBack { needed: self.needed, in_the_way }
+    fn deflate_request(&self) -> DeflateRequest {
+        let frames_to_leave = |range: PfnRange| range.intersection(self.must_leave).frames();
+        let frames_to_replace = if self.must_leave.is_empty() {
+            0
+        } else {
+            self.balloon.iter().map(frames_to_leave).sum()
+        };
+        DeflateRequest { needed: self.needed, frames_to_replace }
     }
 
     fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
         let Some(reporter) = &mut self.reporter else { return Progress::Idle };
-        let batch = &mut reporter.settings.batch;
-        *batch = most_ranges.min(Ranges::MOST).min(*batch);
+        let batch = &mut reporter.settings.max_batch_ranges;
+        *batch = most_ranges.min(Ranges::MAX_LEN).min(*batch);
         match reporter.step(now) {
             Step::Ready(Ok(batch)) => match Ranges::new(batch.ranges()) {
                 Some(ranges) => {
-                    self.out = Some(batch);
+                    self.sent_batch = Some(batch);
                     Progress::Ready(ranges)
                 }
                 // The batch has no more ranges than requested. If it had, none of it would be sent.
                 None => {
-                    reporter.failed(batch, now).known();
+                    reporter.failed(batch, now).or_violation();
                     Progress::Working
                 }
             },
             Step::Working => Progress::Working,
             Step::Pending(until) => Progress::Pending(until),
-            // The driver handles a silent device.
+            // The driver handles a device that does not answer.
             Step::Ready(Err(Unanswered)) | Step::Idle => Progress::Idle,
         }
     }
 
-    fn reported(&mut self) {
-        if let (Some(reporter), Some(batch)) = (&mut self.reporter, self.out.take()) {
+    fn report_answered(&mut self) {
+        if let (Some(reporter), Some(batch)) = (&mut self.reporter, self.sent_batch.take()) {
             // It is a batch of this reporter.
-            reporter.reported(batch).known();
+            reporter.reported(batch).or_violation();
         }
     }
 
@@ -351,7 +358,7 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
         Some(range)
     }
 
-    fn hinted(&mut self) {
+    fn hint_answered(&mut self) {
         self.hint_out = PfnRange::EMPTY;
         if self.needed > 0 {
             self.release_hints();
@@ -372,7 +379,7 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
     }
 
     fn device_reset(&mut self) {
-        self.out = None;
+        self.sent_batch = None;
         if let Some(reporter) = &mut self.reporter {
             reporter.reset();
         }
@@ -380,15 +387,15 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
         while let Some(range) = self.balloon.pop() {
             self.give_back(range);
         }
-        (self.needed, self.in_the_way, self.credit) = (0, PfnRange::EMPTY, 0);
+        (self.needed, self.must_leave, self.credit) = (0, PfnRange::EMPTY, 0);
     }
 }
 
-impl<P: Platform, const PIECES: usize> fmt::Debug for EngineMemory<'_, P, PIECES> {
+impl<P: Platform, const MAX_RANGES: usize> fmt::Debug for EngineMemory<'_, P, MAX_RANGES> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EngineMemory")
             .field("reporter", &self.reporter)
-            .field("out", &self.out)
+            .field("sent_batch", &self.sent_batch)
             .field("held", &self.balloon.frames())
             .field("hinted", &self.hints.frames())
             .field("needed", &self.needed)

@@ -3,8 +3,8 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// Feature bits of a virtio-balloon device: those of its device type (5.5.3), and those of all
-    /// devices (6) that the driver uses.
+    /// Feature bits: those of virtio-balloon devices (5.5.3), and of the bits that all types of
+    /// devices share (6), those that the driver uses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Features: u64 {
         /// The driver must notify the host before memory from the balloon is used. The driver
@@ -25,7 +25,8 @@ bitflags! {
     }
 }
 
-/// The value that the kernel writes to memory that is freed.
+/// VIRTIO's page poison: the value that the kernel writes to memory that is freed. Poisoned frames
+/// are something else: they have a hardware memory error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Poison {
     /// The kernel writes nothing: allocated memory may have any contents.
@@ -52,11 +53,14 @@ impl Features {
     /// Returns the features of `offered` to accept. `wanted` are the features that the kernel can
     /// use, and `poison` is the value that it writes to free memory.
     ///
-    /// `MUST_TELL_HOST` and `VERSION_1` are always accepted. `ACCESS_PLATFORM` (6) never is:
-    /// requests contain the numbers and addresses of frames, and nothing translates them for an
-    /// IOMMU. A device that requires `ACCESS_PLATFORM` refuses the features. If free memory must
-    /// keep a value, a device that does not know the value must not take the memory (5.5.3.1). So
-    /// without `PAGE_POISON`, neither reports nor hints are accepted for such a kernel.
+    /// `MUST_TELL_HOST` and `VERSION_1` are accepted whenever the device offers them.
+    /// `ACCESS_PLATFORM` (6) is never accepted, because requests contain the numbers and addresses
+    /// of frames, and nothing translates them for an IOMMU. A device that requires
+    /// `ACCESS_PLATFORM` refuses the accepted features, so the driver cannot use it.
+    ///
+    /// If free memory must keep a value, a device that does not know the value must not take the
+    /// memory (5.5.3.1). So neither reports nor hints are accepted for such a kernel if the device
+    /// does not offer `PAGE_POISON`.
     #[must_use]
     pub fn accepted(offered: Features, wanted: Features, poison: Poison) -> Features {
         let always = Features::MUST_TELL_HOST | Features::VERSION_1;
@@ -93,8 +97,11 @@ mod tests {
             let accepted = Features::accepted(offered, Features::all(), Poison::Filled(0xaa));
             assert!(offered.contains(accepted));
             let free = Features::PAGE_REPORTING | Features::FREE_PAGE_HINT;
-            let may = offered.contains(Features::PAGE_POISON);
-            assert_eq!(accepted & free, if may { offered & free } else { Features::empty() });
+            let has_page_poison = offered.contains(Features::PAGE_POISON);
+            assert_eq!(
+                accepted & free,
+                if has_page_poison { offered & free } else { Features::empty() }
+            );
             assert_eq!(accepted - free, offered - free);
         }
     }

@@ -6,9 +6,9 @@
 use super::config::RawConfig;
 use super::memory::Memory;
 use super::message::Message;
+use super::next_action::{DeviceLimits, NextAction, Sent};
 use super::queues::Queue;
 use super::status::Counters;
-use super::turn::{Sent, Terms, Turn};
 use core::time::Duration;
 
 /// The state of hints: the device's command, and how far the driver has carried it out.
@@ -18,14 +18,16 @@ pub(super) struct Hints {
     command: u32,
     /// The last generation of the configuration.
     generation: u32,
+    /// Whether the command was read before the generation that announces it.
+    is_announcement_due: bool,
     /// The command whose start was sent, but whose end was not sent yet.
     started: Option<u32>,
     /// The last command that was carried out completely.
     completed: Option<u32>,
-    /// Whether hinted memory may be held out of use.
+    /// Whether a hint was sent since the last call of [`Memory::release_hints`]. If so, the memory
+    /// manager may keep hinted memory out of use.
     holding: bool,
-    /// The number of frames in the hint that is with the device, or 0 if a command is with the
-    /// device.
+    /// The message that is with the device: the number of frames of a hint, or 0 for a command.
     sent: Option<Sent<u64>>,
 }
 
@@ -40,28 +42,38 @@ impl Hints {
     }
 
     pub(super) fn observe(&mut self, config: &RawConfig) {
-        let has_changed =
-            core::mem::replace(&mut self.generation, config.generation) != config.generation;
+        let changes = config.generation.wrapping_sub(self.generation);
+        self.generation = config.generation;
+        let is_due = self.is_announcement_due;
+        if changes > 0 {
+            self.is_announcement_due = false;
+        }
         let command = config.free_page_hint_cmd_id;
-        // Ignore a STOP without a new generation. QEMU's field reads as STOP as soon as QEMU has
-        // the driver's answer to its command (`virtio_balloon_get_config`), but a real STOP also
-        // changes the generation.
-        if command == STOP && !has_changed {
+        // When the driver has answered a command, QEMU's field reads as STOP, although QEMU has not
+        // stopped the hints (`virtio_balloon_get_config`). If QEMU stops the hints, it also changes
+        // the generation. So ignore a STOP without a new generation, and a STOP with the one
+        // generation that announces the last command. PCI's generation has 8 bits.
+        if command == STOP && (changes == 0 || is_due && changes % 256 == 1) {
             return;
         }
         if self.command != command {
             self.command = command;
             self.completed = None;
+            self.is_announcement_due = changes == 0;
         }
     }
 
     /// Handles an answer of the device. Returns whether a request was outstanding.
-    pub(super) fn used<M: Memory>(&mut self, memory: &mut M, counters: &mut Counters) -> bool {
+    pub(super) fn handle_answer<M: Memory>(
+        &mut self,
+        memory: &mut M,
+        counters: &mut Counters,
+    ) -> bool {
         let Some(Sent { request: frames, .. }) = self.sent.take() else { return false };
         if frames > 0 {
             counters.hints = counters.hints.wrapping_add(1);
             counters.hinted = counters.hinted.wrapping_add(frames);
-            memory.hinted();
+            memory.hint_answered();
         }
         true
     }
@@ -69,12 +81,12 @@ impl Hints {
     pub(super) fn next<M: Memory>(
         &mut self,
         now: Duration,
-        terms: Terms,
+        limits: DeviceLimits,
         memory: &mut M,
         counters: &mut Counters,
-    ) -> Turn {
+    ) -> NextAction {
         if let Some(sent) = &mut self.sent {
-            return sent.awaited_by_polling(Queue::Hints, now, terms, counters);
+            return sent.poll_for_answer(Queue::Hints, now, limits, counters);
         }
         // Send the end of the previous command's hints first, because a command ID may be reused
         // only after that.
@@ -82,20 +94,20 @@ impl Hints {
             return self.send_command(now, STOP);
         }
         match self.command {
-            STOP => Turn::Wait(None),
+            STOP => NextAction::Wait(None),
             DONE => {
                 if core::mem::take(&mut self.holding) {
                     memory.release_hints();
                 }
-                Turn::Wait(None)
+                NextAction::Wait(None)
             }
-            command if self.completed == Some(command) => Turn::Wait(None),
+            command if self.completed == Some(command) => NextAction::Wait(None),
             command if self.started.is_none() => self.send_command(now, command),
             command => match memory.next_hint().filter(|range| !range.is_empty()) {
                 Some(range) => {
                     self.holding = true;
                     self.sent = Some(Sent::new(range.frames(), now));
-                    Turn::Send(Message::Hint(range))
+                    NextAction::Send(Message::Hint(range))
                 }
                 None => {
                     self.completed = Some(command);
@@ -105,9 +117,9 @@ impl Hints {
         }
     }
 
-    fn send_command(&mut self, now: Duration, command: u32) -> Turn {
+    fn send_command(&mut self, now: Duration, command: u32) -> NextAction {
         self.started = (command != STOP).then_some(command);
         self.sent = Some(Sent::new(0, now));
-        Turn::Send(Message::HintCommand(command))
+        NextAction::Send(Message::HintCommand(command))
     }
 }

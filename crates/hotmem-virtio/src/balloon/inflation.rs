@@ -1,12 +1,12 @@
-//! Inflates or deflates the balloon towards the size that the host requests, 256 frames in a
-//! request.
+//! Inflates or deflates the balloon towards its target: the size that the host wants. Each request
+//! to the device names up to 256 frames.
 
 use super::features::Features;
-use super::memory::{Memory, Obstacle, WantedBack};
+use super::memory::{DeflateRequest, Memory, Obstacle, Reason};
 use super::message::Message;
+use super::next_action::{DeviceLimits, NextAction, Sent};
 use super::queues::Queue;
 use super::status::{Counters, Failure, Pending, Status};
-use super::turn::{Sent, Terms, Turn};
 use crate::backoff::Backoff;
 use core::time::Duration;
 use hotmem::PfnRange;
@@ -15,7 +15,7 @@ use hotmem::geometry::PAGEBLOCK_FRAMES;
 /// The balloon, and the memory that is being inflated or deflated.
 #[derive(Debug)]
 pub(super) struct Inflation {
-    held: u64,
+    inflated_frames: u64,
     target: u64,
     transfer: Option<Transfer>,
     sent: Option<Sent<PfnRange>>,
@@ -26,36 +26,37 @@ pub(super) struct Inflation {
     /// Whether the memory manager refused permanently, so that the balloon is not inflated until
     /// the host requests another size.
     blocked: bool,
-    /// The number of changes of the target since the balloon last had its size.
+    /// The number of changes of the target since the balloon last had its target size.
     target_changes: u8,
     status: Status,
 }
 
-/// A piece of memory that is inflated or deflated by several requests.
+/// A range that is inflated or deflated by several requests.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
-    /// Whether the piece is inflated. Otherwise it is deflated.
+    /// Whether the range is inflated. Otherwise it is deflated.
     is_inflation: bool,
-    all: PfnRange,
+    range: PfnRange,
     /// The part that is not sent yet.
-    rest: PfnRange,
+    unsent: PfnRange,
 }
 
 /// The largest number of frames taken from the memory manager at a time. Most free memory is in
-/// pieces of this size.
-const PIECE_FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
-/// The number of changes of the target that are followed without a delay.
+/// runs of this size.
+const MAX_TRANSFER_FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
+/// How many changes of the target the driver acts on at once. It delays its answer to later ones,
+/// so that a target that changes all the time does not keep the guest busy.
 const MAX_TARGET_CHANGES: u8 = 8;
-/// The number of answers, one for each MiB, after which `actual` is written, so that the host sees
-/// progress.
-const ANSWERS_PER_ACTUAL: u32 = 32;
+/// The largest number of answers without a write of `actual`. There is a limit so that the host sees
+/// progress. An answer is for one request, of at most 1 MiB.
+const MAX_ANSWERS_WITHOUT_ACTUAL: u32 = 32;
 
 impl Inflation {
     /// Makes an empty balloon. `actual` is written first, because a device that was used before may
     /// still have another value there.
     pub(super) fn new(features: Features, target: u32) -> Inflation {
         Inflation {
-            held: 0,
+            inflated_frames: 0,
             target: target.into(),
             transfer: None,
             sent: None,
@@ -68,8 +69,8 @@ impl Inflation {
         }
     }
 
-    pub(super) fn held(&self) -> u64 {
-        self.held
+    pub(super) fn inflated_frames(&self) -> u64 {
+        self.inflated_frames
     }
 
     pub(super) fn target(&self) -> u64 {
@@ -96,14 +97,14 @@ impl Inflation {
             self.backoff.reset();
             self.status = Status::Resizing;
         } else if self.backoff.wait_end(now).is_none() {
-            self.backoff.failed(now);
+            self.backoff.start_wait(now);
             self.status = Status::Pending(Pending::TargetUnsteady);
         }
     }
 
     /// Handles an answer on the inflate queue if `is_inflation`, otherwise on the deflate queue.
     /// Returns whether a request was outstanding there.
-    pub(super) fn used<M: Memory>(
+    pub(super) fn handle_answer<M: Memory>(
         &mut self,
         is_inflation: bool,
         memory: &mut M,
@@ -112,20 +113,20 @@ impl Inflation {
         let Some(transfer) = self.transfer.filter(|p| p.is_inflation == is_inflation) else {
             return false;
         };
-        let Some(piece) = self.sent.take() else { return false };
-        let frames = piece.request.frames();
+        let Some(part) = self.sent.take() else { return false };
+        let frames = part.request.frames();
         if is_inflation {
-            self.held += frames;
+            self.inflated_frames += frames;
             counters.inflated = counters.inflated.wrapping_add(frames);
         } else {
-            self.held -= frames;
+            self.inflated_frames -= frames;
             counters.deflated = counters.deflated.wrapping_add(frames);
         }
         self.answers_since_actual += 1;
-        if transfer.rest.is_empty() {
+        if transfer.unsent.is_empty() {
             self.transfer = None;
             if !is_inflation {
-                memory.deflated(transfer.all);
+                memory.deflated(transfer.range);
             }
         }
         true
@@ -134,95 +135,97 @@ impl Inflation {
     pub(super) fn next<M: Memory>(
         &mut self,
         now: Duration,
-        terms: Terms,
+        limits: DeviceLimits,
         memory: &mut M,
         counters: &mut Counters,
-    ) -> Turn {
+    ) -> NextAction {
         if let Some(sent) = &mut self.sent {
             let is_inflation = self.transfer.is_none_or(|transfer| transfer.is_inflation);
             let queue = if is_inflation { Queue::Inflate } else { Queue::Deflate };
-            return sent.awaited(queue, now, terms, counters);
+            return sent.wait_for_answer(queue, now, limits, counters);
         }
-        if self.answers_since_actual > ANSWERS_PER_ACTUAL {
+        if self.answers_since_actual > MAX_ANSWERS_WITHOUT_ACTUAL {
             return self.write_actual();
         }
         if self.transfer.is_none() {
-            match self.next_piece(now, memory) {
-                Turn::Again => {}
+            match self.next_transfer(now, memory) {
+                NextAction::StepAgain => {}
                 // The driver has nothing else to do, so write `actual`.
-                Turn::Wait(_) if self.answers_since_actual > 0 => return self.write_actual(),
-                rest => return rest,
+                NextAction::Wait(_) if self.answers_since_actual > 0 => return self.write_actual(),
+                next_action => return next_action,
             }
         }
         self.send_next(now)
     }
 
-    /// Returns the request for the next part of the piece.
-    fn send_next(&mut self, now: Duration) -> Turn {
-        let Some(transfer) = &mut self.transfer else { return Turn::Again };
-        let end = transfer.rest.start().checked_add(Message::MOST_FRAMES);
-        let (piece, rest) = transfer.rest.split_at(end.unwrap_or(transfer.rest.end()));
-        transfer.rest = rest;
-        self.sent = Some(Sent::new(piece, now));
-        Turn::Send(if transfer.is_inflation {
-            Message::Inflate(piece)
+    /// Returns the request for the next part of the range.
+    fn send_next(&mut self, now: Duration) -> NextAction {
+        let Some(transfer) = &mut self.transfer else { return NextAction::StepAgain };
+        let end = transfer.unsent.start().checked_add(Message::MAX_FRAMES);
+        let (part, unsent) = transfer.unsent.split_at(end.unwrap_or(transfer.unsent.end()));
+        transfer.unsent = unsent;
+        self.sent = Some(Sent::new(part, now));
+        NextAction::Send(if transfer.is_inflation {
+            Message::Inflate(part)
         } else {
-            Message::Deflate(piece)
+            Message::Deflate(part)
         })
     }
 
-    /// Chooses the next piece to inflate or deflate, if any.
-    fn next_piece<M: Memory>(&mut self, now: Duration, memory: &mut M) -> Turn {
-        let WantedBack { needed, in_the_way } = memory.wanted_back();
-        if needed > 0 && self.may_deflate_on_oom && self.held > 0 {
+    /// Chooses the next range to inflate or deflate, if any.
+    fn next_transfer<M: Memory>(&mut self, now: Duration, memory: &mut M) -> NextAction {
+        let DeflateRequest { needed, frames_to_replace } = memory.deflate_request();
+        if needed > 0 && self.may_deflate_on_oom && self.inflated_frames > 0 {
             // Start a wait, because memory that was taken back must not be inflated again at once.
-            self.backoff.failed(now);
-            self.status = Status::Pending(Pending::Needed);
-            return self.deflate(needed.min(self.held), memory);
+            self.backoff.start_wait(now);
+            self.status = Status::Pending(Pending::GuestNeedsMemory);
+            return self.deflate(needed.min(self.inflated_frames), memory);
         }
-        if self.held > self.target {
-            return self.deflate(self.held - self.target, memory);
+        if self.inflated_frames > self.target {
+            return self.deflate(self.inflated_frames - self.target, memory);
         }
-        // A balloon that is not too large must not shrink (5.5.6.1), so frames that must leave are
-        // deflated only after others were inflated.
-        let in_the_way = in_the_way.min(self.held).min(PIECE_FRAMES);
-        let goal = self.target + in_the_way;
-        if self.held == goal {
-            return self.settle();
+        // A balloon that is not larger than its target must not shrink (5.5.6.1). So if the kernel
+        // wants frames back, because their memory will be removed, first inflate other frames
+        // beyond the target, and then deflate the frames to be replaced.
+        let frames_to_replace =
+            frames_to_replace.min(self.inflated_frames).min(MAX_TRANSFER_FRAMES);
+        let goal = self.target + frames_to_replace;
+        if self.inflated_frames == goal {
+            return self.target_reached();
         }
         if let Some(until) = self.backoff.wait_end(now) {
-            return Turn::Wait(Some(until));
+            return NextAction::Wait(Some(until));
         }
         if self.blocked {
-            return Turn::Wait(None);
+            return NextAction::Wait(None);
         }
-        self.inflate(now, goal - self.held, memory)
+        self.inflate(now, goal - self.inflated_frames, memory)
     }
 
-    fn inflate<M: Memory>(&mut self, now: Duration, frames: u64, memory: &mut M) -> Turn {
-        let most = frames.min(PIECE_FRAMES);
-        let why = match memory.inflate(most) {
-            Ok(all) if all.is_empty() || all.frames() > most => {
-                memory.inflate_refused(all);
-                return Turn::Fail(Failure::Memory(all));
+    fn inflate<M: Memory>(&mut self, now: Duration, frames: u64, memory: &mut M) -> NextAction {
+        let most = frames.min(MAX_TRANSFER_FRAMES);
+        let obstacle = match memory.inflate(most) {
+            Ok(range) if range.is_empty() || range.frames() > most => {
+                memory.inflate_refused(range);
+                return NextAction::Fail(Failure::WrongRange(range));
             }
-            Ok(all) if all.end().number() > Message::FRAME_LIMIT => {
-                memory.inflate_refused(all);
-                Obstacle::Never("only memory above 16 TiB is left")
+            Ok(range) if range.end().number() > Message::FRAME_LIMIT => {
+                memory.inflate_refused(range);
+                Obstacle::Never(Reason::Other("only memory above 16 TiB is left"))
             }
-            Ok(all) => {
-                if !matches!(self.status, Status::Pending(Pending::Needed)) {
+            Ok(range) => {
+                if !matches!(self.status, Status::Pending(Pending::GuestNeedsMemory)) {
                     self.status = Status::Resizing;
                 }
-                self.transfer = Some(Transfer { is_inflation: true, all, rest: all });
-                return Turn::Again;
+                self.transfer = Some(Transfer { is_inflation: true, range, unsent: range });
+                return NextAction::StepAgain;
             }
             Err(obstacle) => obstacle,
         };
-        match why {
-            Obstacle::Working => return Turn::Wait(Some(now)),
+        match obstacle {
+            Obstacle::Working => return NextAction::Wait(Some(now)),
             Obstacle::Later(why) => {
-                self.backoff.failed(now);
+                self.backoff.start_wait(now);
                 self.status = Status::Pending(Pending::Memory(why));
             }
             Obstacle::Never(why) => {
@@ -230,44 +233,45 @@ impl Inflation {
                 self.status = Status::Pending(Pending::Memory(why));
             }
         }
-        Turn::Wait(self.backoff.wait_end(now))
+        NextAction::Wait(self.backoff.wait_end(now))
     }
 
-    fn deflate<M: Memory>(&mut self, frames: u64, memory: &mut M) -> Turn {
-        let most = frames.min(PIECE_FRAMES);
+    fn deflate<M: Memory>(&mut self, frames: u64, memory: &mut M) -> NextAction {
+        let most = frames.min(MAX_TRANSFER_FRAMES);
         match memory.deflate(most) {
-            Some(all)
-                if all.is_empty()
-                    || all.frames() > most
-                    || all.end().number() > Message::FRAME_LIMIT =>
+            Some(range)
+                if range.is_empty()
+                    || range.frames() > most
+                    || range.end().number() > Message::FRAME_LIMIT =>
             {
-                Turn::Fail(Failure::Memory(all))
+                NextAction::Fail(Failure::WrongRange(range))
             }
-            Some(all) => {
-                if self.held > self.target && self.status == Status::Settled {
+            Some(range) => {
+                if self.inflated_frames > self.target && self.status == Status::Settled {
                     self.status = Status::Resizing;
                 }
-                self.transfer = Some(Transfer { is_inflation: false, all, rest: all });
-                Turn::Again
+                self.transfer = Some(Transfer { is_inflation: false, range, unsent: range });
+                NextAction::StepAgain
             }
             None => {
-                self.status =
-                    Status::Pending(Pending::Memory("the kernel knows no frames of the balloon"));
-                Turn::Wait(None)
+                let reason = Reason::Other("the kernel returned no frames to deflate");
+                self.status = Status::Pending(Pending::Memory(reason));
+                NextAction::Wait(None)
             }
         }
     }
 
-    fn settle(&mut self) -> Turn {
+    fn target_reached(&mut self) -> NextAction {
         self.status = Status::Settled;
         self.target_changes = 0;
         self.backoff.reset();
-        Turn::Wait(None)
+        NextAction::Wait(None)
     }
 
-    fn write_actual(&mut self) -> Turn {
+    fn write_actual(&mut self) -> NextAction {
         self.answers_since_actual = 0;
-        // The number exceeds 32 bits only while frames are being exchanged.
-        Turn::Actual(u32::try_from(self.held).unwrap_or(u32::MAX))
+        // The target has 32 bits. The balloon is larger than its target only while it replaces
+        // frames, and may exceed 32 bits only then.
+        NextAction::SetActual(u32::try_from(self.inflated_frames).unwrap_or(u32::MAX))
     }
 }

@@ -5,7 +5,7 @@ use super::statistics::MemoryStatistics;
 use core::time::Duration;
 use hotmem::{PfnRange, Progress};
 
-pub use crate::mem::Obstacle;
+pub use crate::mem::{Obstacle, Reason};
 
 /// The kernel's side of giving memory to the host and getting it back.
 ///
@@ -24,7 +24,7 @@ pub trait Memory {
     /// The obstacle. No frames are taken.
     fn inflate(&mut self, most: u64) -> Result<PfnRange, Obstacle> {
         let _ = most;
-        Err(Obstacle::Never("this kernel has no balloon"))
+        Err(Obstacle::Never(Reason::Other("this kernel has no balloon")))
     }
 
     /// Takes back a range that [`inflate`](Memory::inflate) returned, but that the driver did not
@@ -35,7 +35,7 @@ pub trait Memory {
 
     /// Chooses up to `most` contiguous frames of the balloon that the host should give back. The
     /// frames stay in the balloon until [`deflated`](Memory::deflated) is called. Frames that are
-    /// [wanted back](Memory::wanted_back) are chosen first.
+    /// [to be deflated](Memory::deflate_request) are chosen first.
     fn deflate(&mut self, most: u64) -> Option<PfnRange> {
         let _ = most;
         None
@@ -48,30 +48,30 @@ pub trait Memory {
         let _ = range;
     }
 
-    /// Returns how many frames of the balloon the kernel wants back. The driver calls this in every
-    /// step.
-    fn wanted_back(&self) -> WantedBack {
-        WantedBack::default()
+    /// Returns how many frames of the balloon the kernel requests back. The driver calls this in
+    /// every step.
+    fn deflate_request(&self) -> DeflateRequest {
+        DeflateRequest::default()
     }
 
     /// Takes free memory to report, in at most `most_ranges` ranges, the limit of the device. The
-    /// memory must stay out of use until [`reported`](Memory::reported) is called. The driver does
-    /// not call `next_report` again before that. If no memory is to be reported, returns that
-    /// reporting is pending until a time, or idle until the kernel frees memory and steps the
+    /// memory must stay out of use until [`report_answered`](Memory::report_answered) is called. The
+    /// driver does not call `next_report` again before that. If no memory is to be reported, returns
+    /// that reporting is pending until a time, or idle until the kernel frees memory and steps the
     /// driver.
     fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
         let _ = (now, most_ranges);
         Progress::Idle
     }
 
-    /// Ends the last report, which the host has taken.
-    fn reported(&mut self) {}
+    /// Ends the last report, which the host has taken. Its memory may be used again.
+    fn report_answered(&mut self) {}
 
     /// Takes free memory out of use, to hint it. Returns `None` if no more memory can be hinted.
     /// The memory should stay out of use until [`release_hints`](Memory::release_hints) is called,
     /// because a migration copies memory that is written to. A kernel that needs the memory sooner
-    /// may use it after [`hinted`](Memory::hinted) was called, and must write to it before reading
-    /// from it.
+    /// may use it after [`hint_answered`](Memory::hint_answered) was called, and must write to it
+    /// before reading from it.
     fn next_hint(&mut self) -> Option<PfnRange> {
         None
     }
@@ -81,7 +81,7 @@ pub trait Memory {
     /// The specification allows a driver to use the memory earlier (5.5.6.5.1). But Firecracker
     /// discards the memory when it processes the hint, even if the guest has written to the memory
     /// meanwhile.
-    fn hinted(&mut self) {}
+    fn hint_answered(&mut self) {}
 
     /// Lets the kernel use all hinted memory again, because the migration has ended.
     fn release_hints(&mut self) {}
@@ -98,13 +98,13 @@ pub trait Memory {
     fn device_reset(&mut self) {}
 }
 
-/// The part of the balloon that the kernel wants back, in frames.
+/// The kernel's request to deflate the balloon, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WantedBack {
-    /// The number of frames that the kernel needs because it runs out of memory. Ignored unless
-    /// `DEFLATE_ON_OOM` is negotiated.
+pub struct DeflateRequest {
+    /// The number of frames that the kernel needs because it runs out of memory. The driver ignores
+    /// this number if `DEFLATE_ON_OOM` is not negotiated.
     pub needed: u64,
     /// The number of frames in the balloon that must leave it, for example because they are to be
     /// unplugged. Other frames may replace them in the balloon.
-    pub in_the_way: u64,
+    pub frames_to_replace: u64,
 }

@@ -8,7 +8,7 @@ use hotmem::PfnRange;
 /// A request for one of the device's queues. At most one is outstanding on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Inflate by these frames, at most [`Message::MOST_FRAMES`]. The device reads [their
+    /// Inflate by these frames, at most [`Message::MAX_FRAMES`]. The device reads [their
     /// numbers](Message::frame_numbers), four bytes each, little-endian.
     Inflate(PfnRange),
     /// Deflate by these frames. The encoding is that of `Inflate`.
@@ -29,15 +29,15 @@ pub enum Message {
 /// The ranges of one report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ranges {
-    ranges: [PfnRange; Self::MOST],
+    ranges: [PfnRange; Self::MAX_LEN],
     len: usize,
 }
 
 impl Message {
     /// The maximal number of frames in one inflate or deflate request.
-    pub const MOST_FRAMES: u64 = 256;
+    pub const MAX_FRAMES: u64 = 256;
     /// The maximal size in bytes of one inflate or deflate request.
-    pub const MOST_BYTES: usize = 4 * 256;
+    pub const MAX_BYTES: usize = 4 * 256;
     /// The first frame number that does not fit in 32 bits.
     pub const FRAME_LIMIT: u64 = 1 << 32;
 
@@ -62,12 +62,12 @@ impl Message {
 
 impl Ranges {
     /// The maximal number of ranges in one report, the limit of existing devices.
-    pub const MOST: usize = 32;
+    pub const MAX_LEN: usize = 32;
 
-    /// Makes a list of ranges, or returns `None` if there are more than [`MOST`](Self::MOST).
+    /// Makes a list of ranges, or returns `None` if there are more than [`MAX_LEN`](Self::MAX_LEN).
     #[must_use]
     pub fn new(ranges: &[PfnRange]) -> Option<Ranges> {
-        let mut all = [PfnRange::EMPTY; Self::MOST];
+        let mut all = [PfnRange::EMPTY; Self::MAX_LEN];
         all.get_mut(..ranges.len())?.copy_from_slice(ranges);
         Some(Ranges { ranges: all, len: ranges.len() })
     }

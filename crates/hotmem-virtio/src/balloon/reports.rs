@@ -2,9 +2,9 @@
 
 use super::memory::Memory;
 use super::message::Message;
+use super::next_action::{DeviceLimits, NextAction, Sent};
 use super::queues::Queue;
 use super::status::{Counters, Failure};
-use super::turn::{Sent, Terms, Turn};
 use core::time::Duration;
 use hotmem::{PfnRange, Progress};
 
@@ -20,38 +20,42 @@ impl Reports {
     }
 
     /// Handles an answer of the device. Returns whether a report was outstanding.
-    pub(super) fn used<M: Memory>(&mut self, memory: &mut M, counters: &mut Counters) -> bool {
+    pub(super) fn handle_answer<M: Memory>(
+        &mut self,
+        memory: &mut M,
+        counters: &mut Counters,
+    ) -> bool {
         let Some(Sent { request: frames, .. }) = self.sent.take() else { return false };
         counters.reports = counters.reports.wrapping_add(1);
         counters.reported = counters.reported.wrapping_add(frames);
-        memory.reported();
+        memory.report_answered();
         true
     }
 
     pub(super) fn next<M: Memory>(
         &mut self,
         now: Duration,
-        terms: Terms,
+        limits: DeviceLimits,
         memory: &mut M,
         counters: &mut Counters,
-    ) -> Turn {
+    ) -> NextAction {
         if let Some(sent) = &mut self.sent {
-            return sent.awaited(Queue::Reports, now, terms, counters);
+            return sent.wait_for_answer(Queue::Reports, now, limits, counters);
         }
-        match memory.next_report(now, terms.report_ranges) {
+        match memory.next_report(now, limits.max_report_ranges) {
             Progress::Ready(ranges) => {
                 let number = ranges.as_slice().len();
-                if number == 0 || number > terms.report_ranges {
+                if number == 0 || number > limits.max_report_ranges {
                     let first = ranges.as_slice().first().copied();
-                    return Turn::Fail(Failure::Memory(first.unwrap_or(PfnRange::EMPTY)));
+                    return NextAction::Fail(Failure::WrongRange(first.unwrap_or(PfnRange::EMPTY)));
                 }
                 let frames = ranges.as_slice().iter().map(|range| range.frames()).sum();
                 self.sent = Some(Sent::new(frames, now));
-                Turn::Send(Message::Report(ranges))
+                NextAction::Send(Message::Report(ranges))
             }
-            Progress::Working => Turn::Again,
-            Progress::Pending(until) => Turn::Wait(Some(until)),
-            Progress::Idle => Turn::Wait(None),
+            Progress::Working => NextAction::StepAgain,
+            Progress::Pending(until) => NextAction::Wait(Some(until)),
+            Progress::Idle => NextAction::Wait(None),
         }
     }
 }

@@ -12,18 +12,18 @@ use virtio_drivers::Error as TransportError;
 use virtio_drivers::transport::{DeviceType, Transport};
 
 /// The number of descriptors of each queue except the queue for reports.
-pub(super) const SHORT_SIZE: u32 = 2;
+pub(super) const SHORT_QUEUE_SIZE: u32 = 2;
 
-/// The kernel's choices for the device.
+/// The kernel's options for the device.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct BalloonOptions {
     /// The features to negotiate, if they are offered.
     pub features: Features,
     /// What the kernel writes to free memory.
     pub poison: Poison,
     /// The time that the device may take to answer before it is reset, for example
-    /// [`Driver::PATIENCE`].
-    pub patience: Duration,
+    /// [`Driver::DEFAULT_ANSWER_TIMEOUT`].
+    pub answer_timeout: Duration,
 }
 
 /// The reason why a device cannot be driven.
@@ -36,9 +36,9 @@ pub enum InitError {
     /// This queue has only this number of descriptors, which is too few. The queue for reports
     /// works with any number.
     QueueSize(Queue, u32),
-    /// The shared memory is less than [`Device::MEMORY_SIZE`](super::Device::MEMORY_SIZE) or not
+    /// The shared memory is smaller than [`Device::MEMORY_SIZE`](super::Device::MEMORY_SIZE), or not
     /// aligned to 16 bytes.
-    Memory,
+    SharedMemory,
     /// The transport cannot access the configuration of the device.
     Transport(TransportError),
 }
@@ -48,34 +48,34 @@ pub(super) fn accepted_number(numbers: &Queues, driver: &Driver, queue: Queue) -
     numbers.number(queue).filter(|_| driver.features().contains(queue.feature()))
 }
 
-/// Resets the device, negotiates features (3.1.1), and reads the configuration.
+/// Resets the device, negotiates features (virtio 1.3, 3.1.1), and reads the configuration.
 pub(super) fn negotiate<T: Transport>(
     transport: &mut T,
-    wanted: Wanted,
+    options: BalloonOptions,
 ) -> Result<(Queues, RawConfig, Driver), InitError> {
     let Agreed { offered, features } =
         shake_hands(transport, DeviceType::MemoryBalloon, |offered| {
-            Features::accepted(offered, wanted.features, wanted.poison)
+            Features::accepted(offered, options.features, options.poison)
         })
         .map_err(InitError::Handshake)?;
     let numbers = Queues::find(offered, |number| transport.max_queue_size(number) > 0)
         .map_err(InitError::Queue)?;
     let config = read_config(transport, features).map_err(InitError::Transport)?;
-    let mut driver = Driver::new(features, &config).with_patience(wanted.patience);
+    let mut driver = Driver::new(features, &config).with_answer_timeout(options.answer_timeout);
     for queue in Queue::ALL {
         let Some(number) = accepted_number(&numbers, &driver, queue) else { continue };
         let size = transport.max_queue_size(number);
         if queue == Queue::Reports {
-            let ranges = usize::try_from(size.max(1)).unwrap_or(usize::MAX).min(Ranges::MOST);
+            let ranges = usize::try_from(size.max(1)).unwrap_or(usize::MAX).min(Ranges::MAX_LEN);
             // The queue rounds the number of descriptors down to a power of two, so limit the
             // ranges likewise.
-            driver = driver.with_report_ranges(1 << ranges.ilog2());
-        } else if size < SHORT_SIZE {
+            driver = driver.with_max_report_ranges(1 << ranges.ilog2());
+        } else if size < SHORT_QUEUE_SIZE {
             return Err(InitError::QueueSize(queue, size));
         }
     }
     if features.contains(Features::PAGE_POISON) {
-        let written = transport.write_config_space(RawConfig::POISON_VAL, wanted.poison.value());
+        let written = transport.write_config_space(RawConfig::POISON_VAL, options.poison.value());
         written.map_err(InitError::Transport)?;
     }
     Ok((numbers, config, driver))
@@ -97,7 +97,7 @@ impl fmt::Display for InitError {
             InitError::QueueSize(queue, size) => {
                 write!(f, "the queue {queue:?} has only {size} descriptors, which is too few")
             }
-            InitError::Memory => {
+            InitError::SharedMemory => {
                 write!(f, "the shared memory is too small, or not aligned to 16 bytes")
             }
             InitError::Transport(error) => {

@@ -29,15 +29,15 @@ pub enum Statistic {
 /// A set of statistics. Each statistic has at most one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStatistics {
-    values: [Option<u64>; Self::MOST],
+    values: [Option<u64>; Self::MAX_ENTRIES],
 }
 
 impl MemoryStatistics {
-    const MOST: usize = 10;
+    const MAX_ENTRIES: usize = 10;
     /// The encoded size of an entry in bytes.
     const ENTRY_BYTES: usize = 10;
     /// The maximal encoded size in bytes.
-    pub const SIZE: usize = Self::MOST * Self::ENTRY_BYTES;
+    pub const SIZE: usize = Self::MAX_ENTRIES * Self::ENTRY_BYTES;
 
     /// Sets the value of a statistic.
     #[must_use]

@@ -2,9 +2,9 @@
 
 use super::memory::Memory;
 use super::message::Message;
+use super::next_action::NextAction;
 use super::statistics::MemoryStatistics;
 use super::status::Counters;
-use super::turn::Turn;
 use core::time::Duration;
 
 /// The state of the statistics queue. The device keeps the buffer, and gives it back to request new
@@ -20,8 +20,9 @@ pub(super) struct StatisticsSender {
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 impl StatisticsSender {
-    /// Handles that the device has given the buffer back. Returns whether the device had it.
-    pub(super) fn used(&mut self) -> bool {
+    /// Handles an answer of the device, which gives the buffer back. Returns whether the device had
+    /// the buffer.
+    pub(super) fn handle_answer(&mut self) -> bool {
         core::mem::take(&mut self.with_device)
     }
 
@@ -30,24 +31,24 @@ impl StatisticsSender {
         now: Duration,
         memory: &mut M,
         counters: &mut Counters,
-    ) -> Turn {
+    ) -> NextAction {
         if self.with_device {
-            return Turn::Wait(None);
+            return NextAction::Wait(None);
         }
         // A clock that was set back must not delay the next message.
         self.last_sent = self.last_sent.map(|last_sent| last_sent.min(now));
         let until = self.last_sent.map(|last_sent| last_sent.saturating_add(MIN_INTERVAL));
         if let Some(until) = until.filter(|&until| now < until) {
-            return Turn::Wait(Some(until));
+            return NextAction::Wait(Some(until));
         }
         let statistics = memory.statistics();
         let first = *self.first.get_or_insert(statistics);
         if first == MemoryStatistics::default() {
-            return Turn::Wait(None);
+            return NextAction::Wait(None);
         }
         self.last_sent = Some(now);
         self.with_device = true;
         counters.statistics = counters.statistics.wrapping_add(1);
-        Turn::Send(Message::Statistics(statistics.with_keys_of(&first)))
+        NextAction::Send(Message::Statistics(statistics.with_keys_of(&first)))
     }
 }

@@ -1,5 +1,6 @@
 //! Defines the driver's status and counters, with texts for users.
 
+use super::memory::Reason;
 use super::queues::Queue;
 use core::fmt;
 use hotmem::PfnRange;
@@ -27,9 +28,9 @@ pub enum Pending {
     /// The host changes its request faster than the driver can follow.
     TargetUnsteady,
     /// The guest took memory back because it ran out of memory.
-    Needed,
+    GuestNeedsMemory,
     /// The kernel can give no memory, for this reason.
-    Memory(&'static str),
+    Memory(Reason),
 }
 
 /// The reason why the driver has stopped.
@@ -39,31 +40,31 @@ pub enum Failure {
     Stray(Queue),
     /// The kernel's memory manager returned this range, which does not match the request. The
     /// device is not at fault.
-    Memory(PfnRange),
+    WrongRange(PfnRange),
     /// The device corrupted this queue.
     Queue(Queue),
     /// The configuration space cannot be read or written any more.
     ConfigSpace,
     /// The device repeatedly did not answer on this queue, and was reset each time. The device
     /// holds no memory of the kernel.
-    Silent(Queue),
+    NoAnswer(Queue),
     /// The device did not answer on this queue, and its reset did not complete.
     Stuck(Queue),
     /// The device did not answer on this queue, was reset, and could not be started again. The
     /// device holds no memory of the kernel.
-    Restart(Queue),
+    NotRestarted(Queue),
 }
 
 impl Failure {
     /// Returns whether the device was reset and holds no memory of the kernel any more. If so, the
-    /// kernel can continue without a balloon. After any other failure the device may still write to
-    /// memory that it was given, until the kernel resets the device.
+    /// kernel can continue without a balloon. If not, the device may still write to memory of the
+    /// balloon until the kernel resets the device.
     #[must_use]
-    pub fn leaves_nothing_behind(&self) -> bool {
+    pub fn device_holds_no_memory(&self) -> bool {
         match self {
-            Failure::Silent(_) | Failure::Restart(_) => true,
+            Failure::NoAnswer(_) | Failure::NotRestarted(_) => true,
             Failure::Stray(_)
-            | Failure::Memory(_)
+            | Failure::WrongRange(_)
             | Failure::Queue(_)
             | Failure::ConfigSpace
             | Failure::Stuck(_) => false,
@@ -90,7 +91,7 @@ pub struct Counters {
     pub statistics: u64,
     /// Requests that were not answered in time.
     pub overdue: u64,
-    /// Resets of the device because it was silent.
+    /// Resets of the device because it did not answer.
     pub resets: u64,
 }
 
@@ -99,8 +100,8 @@ impl fmt::Display for Pending {
         match *self {
             Pending::NoAnswer(queue) => write!(f, "the device does not answer on queue {queue:?}"),
             Pending::TargetUnsteady => f.write_str("the host keeps changing its request"),
-            Pending::Needed => f.write_str("the guest needs the memory"),
-            Pending::Memory(why) => f.write_str(why),
+            Pending::GuestNeedsMemory => f.write_str("the guest needs the memory"),
+            Pending::Memory(reason) => reason.fmt(f),
         }
     }
 }
@@ -111,14 +112,14 @@ impl fmt::Display for Failure {
             Failure::Stray(queue) => {
                 write!(f, "the device answered on queue {queue:?} without a request")
             }
-            Failure::Memory(range) => {
+            Failure::WrongRange(range) => {
                 write!(f, "the memory manager returned {range}, which does not match the request")
             }
             Failure::Queue(queue) => write!(f, "the device corrupted queue {queue:?}"),
             Failure::ConfigSpace => {
                 f.write_str("the configuration space cannot be accessed any more")
             }
-            Failure::Silent(queue) => {
+            Failure::NoAnswer(queue) => {
                 write!(f, "the device does not answer on queue {queue:?}, even after resets")
             }
             Failure::Stuck(queue) => {
@@ -127,7 +128,7 @@ impl fmt::Display for Failure {
                     "the device does not answer on queue {queue:?}, and does not complete its reset"
                 )
             }
-            Failure::Restart(queue) => {
+            Failure::NotRestarted(queue) => {
                 write!(
                     f,
                     "the device did not answer on queue {queue:?}, and cannot be started again"

@@ -45,7 +45,7 @@ pub enum InitError {
     /// The queue of the device has only this number of descriptors, which is too few.
     QueueSize(u32),
     /// The shared memory is less than [`Device::MEMORY_SIZE`] or not aligned to 16 bytes.
-    Memory,
+    SharedMemory,
     /// The transport cannot read the configuration of the device.
     Transport(TransportError),
     /// The configuration of the device changes continuously.
@@ -89,9 +89,9 @@ impl<T: Transport> Device<T> {
     /// The reason why the device cannot be driven. The device's status is set to FAILED, and the
     /// transport is dropped.
     pub fn new(mut transport: T, memory: DmaMemory) -> Result<Device<T>, InitError> {
-        let (queue, messages) = Queue::new(memory).ok_or(InitError::Memory)?;
+        let (queue, messages) = Queue::new(memory).ok_or(InitError::SharedMemory)?;
         if messages.len() < MESSAGES {
-            return Err(InitError::Memory);
+            return Err(InitError::SharedMemory);
         }
         let (config, driver) = negotiate(&mut transport)?;
         set_running(&mut transport, &queue);
@@ -145,7 +145,7 @@ impl<T: Transport> Device<T> {
                 }
             }
             let answer = answer.as_ref().map(|(bytes, len)| bytes.get(..*len).unwrap_or(bytes));
-            let rest = match self.driver.step(now, &self.config, answer, memory) {
+            let progress = match self.driver.step(now, &self.config, answer, memory) {
                 Step::Ready(Ok(request)) => {
                     self.send(&request);
                     continue;
@@ -158,10 +158,10 @@ impl<T: Transport> Device<T> {
             // The configuration that could not be read may contain a new requested size, so read it
             // again soon.
             let look_again = now.saturating_add(UNSTEADY_WAIT);
-            return match rest {
-                Progress::Pending(until) if until < look_again => rest,
+            return match progress {
+                Progress::Pending(until) if until < look_again => progress,
                 _ if !steady => Progress::Pending(look_again),
-                _ => rest,
+                _ => progress,
             };
         }
         Progress::Working
@@ -313,7 +313,7 @@ impl fmt::Display for InitError {
             InitError::QueueSize(size) => {
                 write!(f, "the queue has only {size} descriptors, which is too few")
             }
-            InitError::Memory => {
+            InitError::SharedMemory => {
                 write!(f, "the shared memory is too small, or not aligned to 16 bytes")
             }
             InitError::Transport(error) => {

@@ -6,9 +6,10 @@ use super::config_error::ConfigError;
 use super::features::Features;
 use super::leftover::Leftover;
 use super::memory::Memory;
+use super::reason::Reason;
 use super::request::{Request, RequestKind};
 use super::status::{Failure, Pending, Statistics, Status};
-use super::walk::{Segment, Sync};
+use super::walk::{BlockWalk, Segment};
 use crate::backoff::Backoff;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SHIFT;
@@ -69,9 +70,9 @@ pub struct Driver {
 /// If a request is [ready](Progress::Ready), put it on the queue and step the driver again, with
 /// the device's answer as soon as the device has answered. At most one request is on the queue, and
 /// its buffers belong to the device until the device has answered, however long that takes. If the
-/// driver is pending until a time, or idle, step it at that time, or earlier if the device
-/// interrupts because of an answer or a new configuration. A failure stops the driver; plugged
-/// memory stays usable.
+/// driver is pending, step it at the time that it returns. Step it earlier, and also if it is idle,
+/// when the device interrupts because of an answer or a new configuration. A failure stops the driver;
+/// plugged memory stays usable.
 pub type Step = Progress<Result<Request, Failure>, Duration>;
 
 /// The activity of the driver between requests.
@@ -82,7 +83,7 @@ pub(super) enum Activity {
     /// Unplugging all memory that was plugged before the driver started.
     Clearing,
     /// Finding out which blocks are plugged.
-    Synchronising(Sync),
+    Synchronising(BlockWalk),
     /// Finding out the state of this prepared range, because the device answered its UNPLUG with
     /// ERROR.
     Resolving(PfnRange),
@@ -129,7 +130,7 @@ pub(super) enum Halt {
     /// Try again later.
     Later(Pending),
     /// Do not try again until the requested size changes.
-    Blocked(&'static str),
+    Blocked(Reason),
     /// Stop the driver.
     Fail(Failure),
 }
@@ -201,7 +202,7 @@ impl Driver {
         memory: &mut M,
     ) -> Result<(Request, Purpose), Stop> {
         if let Some(bytes) = answer
-            && let Err(halt) = self.settle(bytes, memory)
+            && let Err(halt) = self.handle_answer(bytes, memory)
         {
             // Only record the wait here, because the new configuration, which is read below, may
             // end it.
@@ -211,7 +212,7 @@ impl Driver {
             return Err(Stop::Wait(Step::Ready(Err(failure))));
         }
         self.observe(now, config)?;
-        if let Some(wait) = self.awaited_answer(now) {
+        if let Some(wait) = self.wait_for_answer(now) {
             return Err(Stop::Wait(wait));
         }
         if let Some(until) = self.backoff.wait_end(now) {
@@ -223,7 +224,7 @@ impl Driver {
         Ok(match self.activity {
             Activity::Announcing => self.announce(memory)?,
             Activity::Clearing => (Request::unplug_all(self.config.region()), Purpose::Clear),
-            Activity::Synchronising(sync) => self.synchronise(sync, memory)?,
+            Activity::Synchronising(walk) => self.synchronise(walk, memory)?,
             Activity::Resolving(range) if !self.config.usable().covers(range) => {
                 return Err(Halt::Later(Pending::UsableRegion).into());
             }
@@ -254,8 +255,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns what to do until the device answers, or `None` if no request is outstanding.
-    fn awaited_answer(&mut self, now: Duration) -> Option<Step> {
+    /// Continues the wait for the device's answer. Returns the time of the next check, or `None` if no
+    /// request is outstanding.
+    fn wait_for_answer(&mut self, now: Duration) -> Option<Step> {
         let sent = self.in_flight.as_mut()?;
         // A clock that was set back must not delay the timeout.
         sent.since = sent.since.min(now);
@@ -271,9 +273,9 @@ impl Driver {
         Some(Step::Idle)
     }
 
-    pub(super) fn start_sync(&mut self, sync: Sync) {
+    pub(super) fn start_walk(&mut self, walk: BlockWalk) {
         self.statistics.resyncs = self.statistics.resyncs.wrapping_add(1);
-        self.activity = Activity::Synchronising(sync);
+        self.activity = Activity::Synchronising(walk);
         self.status = Status::Synchronising;
     }
 
@@ -319,9 +321,9 @@ impl Driver {
         match halt {
             Halt::Again => Step::Working,
             Halt::Later(why) => {
-                self.statistics.put_off = self.statistics.put_off.wrapping_add(1);
-                self.backoff.failed(now);
-                if self.backoff.is_out_of_patience() {
+                self.statistics.postponed = self.statistics.postponed.wrapping_add(1);
+                self.backoff.start_wait(now);
+                if self.backoff.must_be_reported() {
                     self.status = Status::Pending(why);
                 }
                 self.backoff.wait_end(now).map_or(Step::Working, Step::Pending)
@@ -347,7 +349,7 @@ impl Driver {
 
     pub(super) fn request(&self, kind: RequestKind, range: PfnRange) -> Result<Request, Halt> {
         Request::new(kind, range, self.config.block_frames())
-            .ok_or(Halt::Fail(Failure::Memory(range)))
+            .ok_or(Halt::Fail(Failure::WrongRange(range)))
     }
 
     /// Returns the last configuration.

@@ -3,47 +3,46 @@
 //! Plugging is *prepare_add → PLUG → commit_add → online*; unplugging is a [`Shrink`] whose runs go
 //! *prepare_remove → UNPLUG → commit_remove*, or are abandoned when the device refuses.
 
-use super::emptying::Emptying;
 use super::memory::{Memory, Obstacle, Run, Unplug};
-use super::reasons::{not_prepared, reason, refused};
+use super::reason::Reason;
+use crate::hull::hull;
 use core::fmt;
 use hotmem::{
-    AddError, Addition, Announce, AnnounceError, Blocker, Budget, Bytes, Group, Hooks, Hotplug,
-    Known, MachineId, Mapping, NodeId, OnlineType, Pfn, PfnRange, Platform, Progress, RangeError,
-    RangeErrorKind, Removal, Shrink, ShrinkOptions, State, Why,
+    AddError, Addition, Announce, Budget, Bytes, Frames, Group, Hooks, Hotplug, Mapping, NodeId,
+    OnlineType, OrViolation, Pfn, PfnRange, Platform, Progress, RangeError, RangeErrorKind,
+    Removal, Shrink, ShrinkOptions, State,
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 
 /// The operations of one device that are in progress in the engine.
 ///
-/// It must live as long as the device's driver. For each step, [`with`](Self::with) lends it the
-/// engine, so that several devices can share one; it must always be the same engine. If it is
-/// dropped, memory that was being removed stays isolated and counted.
+/// This value must live as long as the device's driver. For each step, [`bind`](Self::bind) borrows
+/// the engine, so that several devices can share one engine. It must always be the same engine. If
+/// this value is dropped, memory that was being removed stays isolated and counted.
 pub struct HotplugMemory<'f, P: Platform> {
-    /// The engine that was lent first.
-    machine: Option<MachineId>,
+    /// The frames of the engine that was lent first.
+    machine: Option<&'f Frames<P>>,
     online: Option<OnlineType>,
     budget: Budget,
     /// The largest number of frames that one request adds.
-    at_once: u64,
+    max_addition: u64,
     addition: Option<Addition<'f, P>>,
     /// The range from the first to the last memory that is plugged, and offline until it comes
     /// online or is unplugged.
-    coming: PfnRange,
+    added_range: PfnRange,
     /// Memory whose removal is prepared.
     leaving: Option<Removal>,
     /// The range in which offline memory is searched first: below the last removal.
     below: PfnRange,
     shrink: Option<Shrinking<'f, P>>,
-    /// While there is no shrink, because something blocks the rest.
-    emptying: Emptying<'f, P>,
-    blocker: Option<Blocker>,
 }
 
 /// A shrink in progress and its parameters.
 struct Shrinking<'f, P> {
     shrink: Shrink<'f, P>,
-    wanted: Unplug,
+    unplug: Unplug,
+    /// The shrink is blocked until the driver tries again. A unit may be isolated meanwhile.
+    is_pending: bool,
 }
 
 /// The engine, lent to a device.
@@ -64,54 +63,48 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
             machine: None,
             online,
             budget,
-            at_once: u64::MAX,
+            max_addition: u64::MAX,
             addition: None,
-            coming: PfnRange::EMPTY,
+            added_range: PfnRange::EMPTY,
             leaving: None,
             below: PfnRange::EMPTY,
             shrink: None,
-            emptying: Emptying::new(),
-            blocker: None,
         }
     }
 
-    /// Limits the memory that one request adds, for kernels that map it by small pages: the first
-    /// part can then be used before the last part is mapped. Each request adds at least a unit of
+    /// Limits the memory that one request adds. A kernel that maps memory by small pages can then
+    /// use the first part before it has mapped the last part. Each request adds at least a unit of
     /// the device.
     #[must_use]
-    pub fn adding(self, at_once: Bytes) -> HotplugMemory<'f, P> {
-        HotplugMemory { at_once: at_once.frames(), ..self }
+    pub fn with_max_addition(self, max_addition: Bytes) -> HotplugMemory<'f, P> {
+        HotplugMemory { max_addition: max_addition.frames(), ..self }
     }
 
-    /// Returns the [`Memory`] to step the driver with.
+    /// Binds the memory manager to the engine and the kernel's hooks for one or more steps of the
+    /// driver. Returns the [`Memory`] to pass to the driver.
     ///
     /// # Errors
-    /// `hotplug` is not the engine that was lent first. Nothing has changed.
-    pub fn with<'a, M: Mapping, H: Hooks>(
+    /// [`AnotherMachine`] if `hotplug` is not the engine of the first call. Nothing has changed.
+    pub fn bind<'a, M: Mapping, H: Hooks>(
         &'a mut self,
         hotplug: &'a mut Hotplug<'f, P, M>,
         hooks: &'a mut H,
     ) -> Result<impl Memory + use<'a, 'f, P, M, H>, AnotherMachine> {
-        if *self.machine.get_or_insert(hotplug.machine()) != hotplug.machine() {
+        let machine = *self.machine.get_or_insert(hotplug.frames());
+        if !core::ptr::eq(machine, hotplug.frames()) {
             return Err(AnotherMachine);
         }
         Ok(Lent { own: self, hotplug, hooks })
     }
-
-    /// Returns what prevents the removal of memory, if something does.
-    #[must_use]
-    pub fn blocker(&self) -> Option<Blocker> {
-        self.blocker
-    }
 }
 
-/// The machine is not the one that was lent first.
+/// The error of [`HotplugMemory::bind`] for an engine that is not that of the first call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AnotherMachine;
 
 impl fmt::Display for AnotherMachine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the device's memory belongs to another machine")
+        f.write_str("the device's memory belongs to another instance")
     }
 }
 
@@ -130,13 +123,8 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
         // The region grows and shrinks by sections, so a policy may put as much of it into the
         // movable zone as its own kernel memory can support.
         let group = Group::Dynamic { unit: SECTION_FRAMES as u64 };
-        match self.hotplug.announce(Announce { node, group, ..region.into() }) {
-            Ok(_) => Ok(()),
-            Err(AnnounceError::NoMetadata(_)) => {
-                Err(Obstacle::Later("no memory for the list of ranges"))
-            }
-            Err(AnnounceError::Range(RangeError { kind, .. })) => Err(refused(kind)),
-        }
+        self.hotplug.announce(Announce { node, group, ..region.into() })?;
+        Ok(())
     }
 
     fn run_at(&self, from: Pfn, within: PfnRange) -> Run {
@@ -154,9 +142,9 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
     }
 
     fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
-        self.own.blocker = None;
-        let at_once = self.own.at_once.max(unit) / unit * unit;
-        let mut part = range.split_at(range.start().checked_add(at_once).unwrap_or(range.end())).0;
+        let max_addition = self.own.max_addition.max(unit) / unit * unit;
+        let mut part =
+            range.split_at(range.start().checked_add(max_addition).unwrap_or(range.end())).0;
         loop {
             match self.hotplug.prepare_add(part) {
                 Ok(addition) => {
@@ -174,37 +162,34 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                     let half = part.frames() / 2 / unit * unit;
                     match PfnRange::with_len(part.start(), half) {
                         Some(less) if !less.is_empty() => part = less,
-                        _ => return Err(Obstacle::Later(not_prepared(error))),
+                        _ => return Err(error.into()),
                     }
                 }
-                Err(AddError::TooManyNodes(_)) => {
-                    return Err(Obstacle::Never("the machine has too many nodes"));
-                }
-                Err(AddError::Range(RangeError { kind, .. })) => return Err(refused(kind)),
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
     fn plugged(&mut self, range: PfnRange) {
         if let Some(addition) = self.own.addition.take() {
-            // The addition was prepared on this machine, as `with` has checked. The same holds
+            // The addition was prepared on this instance, as `with` has checked. The same holds
             // below.
-            self.hotplug.commit_add(addition).known();
-            self.own.coming = self.own.coming.hull(range);
+            self.hotplug.commit_add(addition).or_violation();
+            self.own.added_range = hull(self.own.added_range, range);
             self.own.below = PfnRange::EMPTY;
         }
     }
 
     fn bring_online(&mut self) -> Result<(), Obstacle> {
-        while !self.own.coming.is_empty() {
-            let coming = self.own.coming;
-            let (run, state) = self.hotplug.state_at(coming.start(), coming.end());
+        while !self.own.added_range.is_empty() {
+            let added_range = self.own.added_range;
+            let (run, state) = self.hotplug.state_at(added_range.start(), added_range.end());
             let end = match state {
                 State::Offline => self.online(run)?,
                 // It was removed again, or is online.
                 _ => run.end(),
             };
-            self.own.coming = coming.split_at(end).1;
+            self.own.added_range = added_range.split_at(end).1;
         }
         Ok(())
     }
@@ -213,67 +198,53 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
         self.own.addition = None;
     }
 
-    fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle> {
-        if self.own.shrink.as_ref().is_some_and(|shrinking| shrinking.wanted != wanted) {
+    fn prepare_unplug(&mut self, unplug: Unplug) -> Result<PfnRange, Obstacle> {
+        if self.own.shrink.as_ref().is_some_and(|shrinking| shrinking.unplug != unplug) {
             self.stop_shrinking();
         }
-        match self.own.emptying.end(self.hotplug, self.hooks, self.own.budget) {
-            Progress::Ready(empty) => self.went_offline(empty),
-            Progress::Working => return Err(Obstacle::Working),
-            _ => {}
-        }
-        if self.own.shrink.is_none()
-            && let Some(range) = self.highest_offline(wanted)
+        if self.own.shrink.as_ref().is_none_or(|shrinking| shrinking.is_pending)
+            && let Some(range) = self.highest_offline(unplug)
             // Memory that holds the descriptors of online memory cannot be removed before that.
             && let Ok(removal) = self.hotplug.prepare_remove(range)
         {
             self.own.leaving = Some(removal);
-            self.own.below = wanted.region.split_at(range.start()).0;
+            self.own.below = unplug.region.split_at(range.start()).0;
             return Ok(range);
         }
-        let Unplug { region, surplus, at_once, unit } = wanted;
+        let Unplug { region, total, max_frames, unit } = unplug;
         let shrinking = self.own.shrink.get_or_insert_with(|| Shrinking {
             shrink: Shrink::new(ShrinkOptions {
-                frames: surplus,
+                frames: total,
                 unit,
-                largest: at_once,
+                largest: max_frames,
+                is_persistent: true,
                 ..region.into()
             }),
-            wanted,
+            unplug,
+            is_pending: false,
         });
+        shrinking.is_pending = false;
         match shrinking.shrink.poll(self.hotplug, self.hooks, self.own.budget) {
             Progress::Ready(removal) => {
                 let range = removal.range();
                 // The next call continues where this one stopped, if it requests the rest.
-                let surplus = surplus.saturating_sub(range.frames());
-                shrinking.wanted = Unplug { surplus, at_once: at_once.min(surplus), ..wanted };
+                let total = total.saturating_sub(range.frames());
+                shrinking.unplug = Unplug { total, max_frames: max_frames.min(total), ..unplug };
                 self.own.leaving = Some(removal);
-                self.own.blocker = None;
                 Ok(range)
             }
             Progress::Working => Err(Obstacle::Working),
             over => {
-                let blocker = over.pending();
-                self.own.shrink = None;
-                self.own.blocker = blocker;
-                let why = blocker.map(|blocker| blocker.why);
-                // A unit is not isolated against the kernel's will, nor if its memory is needed.
-                if !matches!(why, None | Some(Why::Veto(_) | Why::NotEnoughFree { .. })) {
-                    let HotplugMemory { emptying, budget, .. } = self.own;
-                    let empty = emptying.begin((region, unit), self.hotplug, self.hooks, *budget);
-                    if let Some(empty) = empty {
-                        self.went_offline(empty);
-                        return Err(Obstacle::Working);
-                    }
-                }
-                Err(Obstacle::Later(why.map_or("no more memory can be removed", reason)))
+                shrinking.is_pending = true;
+                let nothing_left = Reason::Other("no more memory can be removed");
+                Err(Obstacle::Later(over.pending().map_or(nothing_left, Reason::Blocked)))
             }
         }
     }
 
     fn unplugged(&mut self, _range: PfnRange) {
         if let Some(removal) = self.own.leaving.take() {
-            self.hotplug.commit_remove(removal).known();
+            self.hotplug.commit_remove(removal).or_violation();
         }
     }
 
@@ -281,7 +252,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
         self.stop_shrinking();
         self.own.below = PfnRange::EMPTY;
         if let Some(removal) = self.own.leaving.take() {
-            self.hotplug.abandon_remove(removal, self.hooks).known();
+            self.hotplug.abandon_remove(removal, self.hooks).or_violation();
         }
     }
 
@@ -292,15 +263,9 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
 
 impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
     fn stop_shrinking(&mut self) {
-        self.own.emptying.cancel(self.hotplug, self.hooks);
         if let Some(Shrinking { shrink, .. }) = self.own.shrink.take() {
-            shrink.cancel(self.hotplug, self.hooks).known();
+            shrink.cancel(self.hotplug, self.hooks).or_violation();
         }
-    }
-
-    /// Records that plugged memory is offline, so that it comes online again if it stays plugged.
-    fn went_offline(&mut self, range: PfnRange) {
-        self.own.coming = self.own.coming.hull(range);
     }
 
     /// Puts the offline range `run` online, and returns the end of the part that was handled. A
@@ -312,42 +277,37 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
                 let bad = frame.align_outward(PAGEBLOCK_FRAMES as u64);
                 (run.split_at(bad.start()).0, bad.end())
             }
-            Err(error) => return Err(self.not_online(error)),
+            Err(error) => return Err(error.into()),
         };
         if !good.is_empty() {
-            let online = self.hotplug.online(good, self.own.online, self.hooks);
-            online.map_err(|error| self.not_online(error))?;
+            self.hotplug.online(good, self.own.online, self.hooks)?;
         }
         Ok(end)
     }
 
-    fn not_online(&mut self, error: RangeError) -> Obstacle {
-        self.own.blocker = None;
-        refused(error.kind)
-    }
-
-    /// Returns the highest plugged memory that is offline already, at most `wanted.at_once` frames.
+    /// Returns the highest plugged memory that is offline already, at most `wanted.max_frames` frames.
     /// Searches below the last removal first, then everywhere.
-    fn highest_offline(&self, wanted: Unplug) -> Option<PfnRange> {
-        let below = self.own.below.intersection(wanted.region);
-        let mut places = [below, wanted.region].into_iter();
-        let units = places.find_map(|within| self.highest_offline_within(within, wanted))?;
-        Some(last(units, wanted.at_once))
+    fn highest_offline(&self, unplug: Unplug) -> Option<PfnRange> {
+        let below = self.own.below.intersection(unplug.region);
+        let mut searched_ranges = [below, unplug.region].into_iter();
+        let units =
+            searched_ranges.find_map(|within| self.highest_offline_within(within, unplug))?;
+        Some(last(units, unplug.max_frames))
     }
 
     /// Searches a part of the region, in windows from the top down. The next request continues
     /// below, so that no window is searched twice.
-    fn highest_offline_within(&self, within: PfnRange, wanted: Unplug) -> Option<PfnRange> {
-        let frames = wanted.at_once.max(LEAST_WINDOW.next_multiple_of(wanted.unit));
-        let mut rest = within;
-        while !rest.is_empty() {
-            let window = last(rest, frames);
-            rest = rest.split_at(window.start()).0;
+    fn highest_offline_within(&self, within: PfnRange, unplug: Unplug) -> Option<PfnRange> {
+        let frames = unplug.max_frames.max(LEAST_WINDOW.next_multiple_of(unplug.unit));
+        let mut remaining = within;
+        while !remaining.is_empty() {
+            let window = last(remaining, frames);
+            remaining = remaining.split_at(window.start()).0;
             let mut highest = None;
             let mut part = window;
             while !part.is_empty() {
                 let (run, state) = self.hotplug.state_at(part.start(), part.end());
-                let units = run.align_inward(wanted.unit);
+                let units = run.align_inward(unplug.unit);
                 if state == State::Offline && !units.is_empty() {
                     highest = Some(units);
                 }
@@ -378,10 +338,9 @@ impl<P: Platform> fmt::Debug for HotplugMemory<'_, P> {
         f.debug_struct("HotplugMemory")
             .field("online", &self.online)
             .field("addition", &self.addition)
-            .field("coming", &self.coming)
+            .field("added_range", &self.added_range)
             .field("leaving", &self.leaving)
             .field("shrink", &self.shrink.as_ref().map(|shrinking| &shrinking.shrink))
-            .field("blocker", &self.blocker)
             .finish()
     }
 }

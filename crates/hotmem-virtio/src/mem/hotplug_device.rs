@@ -43,7 +43,7 @@ impl<'f, T: Transport, P: Platform> HotplugDevice<'f, T, P> {
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut H,
     ) -> Result<Progress, AnotherMachine> {
-        let mut lent = self.memory.with(hotplug, hooks)?;
+        let mut lent = self.memory.bind(hotplug, hooks)?;
         Ok(self.device.poll(now, budget, &mut lent))
     }
 

@@ -1,5 +1,6 @@
 //! The interface of the driver to the kernel's memory manager.
 
+use super::reason::Reason;
 use hotmem::{Pfn, PfnRange};
 
 /// The kernel's side of plugging and unplugging.
@@ -18,18 +19,21 @@ pub trait Memory {
     ///
     /// # Errors
     /// [`Obstacle::Never`] if the region cannot be used, for example because it overlaps existing
-    /// memory: the driver then stops. After other obstacles it tries again.
+    /// memory. The driver then stops, and a new requested size does not start it again. After other
+    /// obstacles it tries again.
     fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle>;
 
-    /// Returns the longest run from `from` on, within `within`, that is all plugged or all
-    /// unplugged. `within` contains `from`.
+    /// Returns the longest run that starts at `from`, lies in `within`, and is either plugged as a
+    /// whole or unplugged as a whole. `within` contains `from`.
     fn run_at(&self, from: Pfn, within: PfnRange) -> Run;
 
     /// Allocates everything that plugging `range` needs, so that [`plugged`](Memory::plugged)
-    /// cannot fail. It may do so for a part at the range's start only, a multiple of `unit` frames.
-    /// Returns the part.
+    /// cannot fail. An implementation may prepare only a part of the range: a multiple of `unit`
+    /// frames at its start. Returns the range that is prepared.
     ///
-    /// Memory that is already plugged is adopted in the same way, without a request in between.
+    /// The driver also adopts memory by this method: if the device has already plugged memory that
+    /// the memory manager does not know, the driver calls this method and then
+    /// [`plugged`](Memory::plugged), and sends no request to the device.
     ///
     /// # Errors
     /// The obstacle. Nothing is prepared. After [`Obstacle::Working`] the driver calls again, or
@@ -39,7 +43,7 @@ pub trait Memory {
     /// Commits the prepared range, which the device has plugged. Its contents are undefined.
     fn plugged(&mut self, range: PfnRange);
 
-    /// Puts plugged memory online that is not online yet. The driver calls this after
+    /// Puts all memory online that is plugged but not online yet. The driver calls this after
     /// [`plugged`](Memory::plugged), before it plugs more, and before it reports that the requested
     /// size is reached.
     ///
@@ -54,14 +58,14 @@ pub trait Memory {
     fn plug_refused(&mut self, range: PfnRange);
 
     /// Prepares the removal of the highest run of plugged memory that can be removed: isolates,
-    /// migrates and unmaps it. The run lies in `wanted.region`, and has at most `wanted.at_once`
+    /// migrates and unmaps it. The run lies in `wanted.region`, and has at most `wanted.max_frames`
     /// frames, a multiple of `wanted.unit`.
     ///
     /// # Errors
     /// The obstacle. Nothing is prepared. After [`Obstacle::Working`] and [`Obstacle::Later`] the
     /// driver calls again, possibly with other parameters, or [`cancel`](Memory::cancel)s, so that
     /// memory may stay isolated until then. It also cancels after the last successful call.
-    fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle>;
+    fn prepare_unplug(&mut self, unplug: Unplug) -> Result<PfnRange, Obstacle>;
 
     /// Commits the removal of the prepared range, which the device has unplugged.
     fn unplugged(&mut self, range: PfnRange);
@@ -79,10 +83,10 @@ pub trait Memory {
 pub struct Unplug {
     /// The region to unplug from.
     pub region: PfnRange,
-    /// The total to unplug, by this call and those that follow.
-    pub surplus: u64,
-    /// The maximum for one call.
-    pub at_once: u64,
+    /// The number of frames to unplug by this call and those that follow.
+    pub total: u64,
+    /// The maximal number of frames to unplug by this call.
+    pub max_frames: u64,
     /// The smallest part that can be unplugged, aligned to its size.
     pub unit: u64,
 }
@@ -96,13 +100,24 @@ pub struct Run {
     pub plugged: bool,
 }
 
-/// The reason why memory cannot be prepared.
+/// The reason why memory could not be announced, prepared or put online. It determines when the
+/// driver tries again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The work is not finished yet: call again.
+    /// The work is not finished yet. The driver calls again.
     Working,
-    /// It is not possible now, for this reason: try again later.
-    Later(&'static str),
-    /// It is not possible, for this reason, until the requested size changes.
-    Never(&'static str),
+    /// It is not possible now, for this reason. The driver tries again later.
+    Later(Reason),
+    /// It is not possible, for this reason. The driver tries again only if the requested size
+    /// changes. After [`Memory::announce`] it does not try again, but stops.
+    Never(Reason),
+}
+
+/// Converts an error of the engine. The result is [`Obstacle::Later`] for most errors, because their
+/// causes may end without an action of the device.
+impl<T: Into<Reason>> From<T> for Obstacle {
+    fn from(reason: T) -> Obstacle {
+        let reason = reason.into();
+        if reason.is_permanent() { Obstacle::Never(reason) } else { Obstacle::Later(reason) }
+    }
 }

@@ -202,7 +202,7 @@ mod tests {
             range(0, Bytes(65_536 << 21)),
             range(0, Bytes::ZERO),
             range(0x1000, Bytes::mib(2)),
-            range(0, Bytes::kib(2052)),
+            range(0, Bytes(2052 << 10)),
         ] {
             assert_eq!(Request::new(RequestKind::State, wrong, 512), None);
         }

@@ -13,7 +13,7 @@ impl Driver {
     pub(super) fn resize<M: Memory>(&mut self, memory: &mut M) -> Result<(Request, Purpose), Stop> {
         if self.config.plugged() != self.plugged() {
             self.cancel(memory);
-            return Err(self.disagreed().into());
+            return Err(self.walk_again().into());
         }
         let wanted = self.config.wanted_frames();
         let direction = match self.plugged_frames.cmp(&wanted) {
@@ -58,13 +58,13 @@ impl Driver {
     /// Returns the lowest memory that is not plugged and can be, at most `frames` frames, the limit
     /// of a request. It does not search beyond that, however large the gap.
     fn lowest_gap<M: Memory>(&self, frames: u64, memory: &M) -> Result<PfnRange, Halt> {
-        let mut rest = self.config.usable_units().split_at(self.plugged_below).1;
-        while !rest.is_empty() {
-            let run = self.run_at(rest.start(), first_frames(rest, frames), memory)?;
+        let mut remaining = self.config.usable_units().split_at(self.plugged_below).1;
+        while !remaining.is_empty() {
+            let run = self.run_at(remaining.start(), first_frames(remaining, frames), memory)?;
             if !run.plugged {
                 return Ok(run.range);
             }
-            rest = rest.split_at(run.range.end()).1;
+            remaining = remaining.split_at(run.range.end()).1;
         }
         Err(Halt::Later(Pending::UsableRegion))
     }
@@ -76,34 +76,35 @@ impl Driver {
         memory: &mut M,
     ) -> Result<PfnRange, Halt> {
         let prepared = memory.prepare_plug(range, self.config.unit_frames());
-        let part = self.prepared(Direction::Plug, prepared)?;
+        let part = self.check_prepared(Direction::Plug, prepared)?;
         if part.start() != range.start() || !range.covers(part) {
-            return Err(Halt::Fail(Failure::Memory(part)));
+            return Err(Halt::Fail(Failure::WrongRange(part)));
         }
         Ok(part)
     }
 
-    /// Unplugs the highest memory that can be removed, of `surplus` frames.
+    /// Unplugs the highest memory that can be removed, of `total` frames.
     fn unplug<M: Memory>(
         &mut self,
-        surplus: u64,
+        total: u64,
         memory: &mut M,
     ) -> Result<(Request, Purpose), Halt> {
         let wanted = Unplug {
             region: self.config.usable_units(),
-            surplus,
-            at_once: surplus.min(self.config.max_request_frames()),
+            total,
+            max_frames: total.min(self.config.max_request_frames()),
             unit: self.config.unit_frames(),
         };
         let prepared = memory.prepare_unplug(wanted);
-        let range = self.prepared(Direction::Unplug, prepared)?;
-        if range.frames() > wanted.at_once || !wanted.region.covers(range) {
-            return Err(Halt::Fail(Failure::Memory(range)));
+        let range = self.check_prepared(Direction::Unplug, prepared)?;
+        if range.frames() > wanted.max_frames || !wanted.region.covers(range) {
+            return Err(Halt::Fail(Failure::WrongRange(range)));
         }
         Ok((self.request(RequestKind::Unplug, range)?, Purpose::Unplug))
     }
 
-    fn prepared(
+    /// Records whether a preparation is in progress, and checks the range that was prepared.
+    fn check_prepared(
         &mut self,
         direction: Direction,
         result: Result<PfnRange, Obstacle>,
@@ -117,7 +118,7 @@ impl Driver {
         self.preparing = begun.then_some(direction);
         match result {
             Ok(range) if range.is_empty() || !range.is_aligned(self.config.unit_frames()) => {
-                Err(Halt::Fail(Failure::Memory(range)))
+                Err(Halt::Fail(Failure::WrongRange(range)))
             }
             Ok(range) => Ok(range),
             Err(obstacle) => Err(from_obstacle(obstacle)),

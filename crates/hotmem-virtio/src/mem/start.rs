@@ -5,7 +5,7 @@ use super::leftover::Leftover;
 use super::memory::{Memory, Obstacle};
 use super::request::Request;
 use super::status::{Failure, Pending, Status};
-use super::walk::Sync;
+use super::walk::BlockWalk;
 use hotmem::Bytes;
 
 impl Driver {
@@ -26,7 +26,7 @@ impl Driver {
             Obstacle::Never(why) => Halt::Fail(Failure::Region(why)),
         })?;
         let run = self.run_at(managed.start(), managed, memory)?;
-        // If memory of the region is present, an earlier driver on this machine plugged it, so the
+        // If memory of the region is present, an earlier driver on this instance plugged it, so the
         // walk must find out which blocks are plugged.
         let unused = !run.plugged && run.range == managed;
         if unused && self.config.plugged() == Bytes::ZERO {
@@ -35,7 +35,7 @@ impl Driver {
         } else if unused && self.leftover == Leftover::UnplugAll {
             self.activity = Activity::Clearing;
         } else {
-            self.start_sync(Sync::of_device(&self.config));
+            self.start_walk(BlockWalk::of_device(&self.config));
         }
         Err(Halt::Again)
     }

@@ -1,6 +1,7 @@
 //! Defines the driver's status and counters, with texts for users.
 
 use super::config_error::ConfigError;
+use super::reason::Reason;
 use super::request::ResponseError;
 use core::fmt;
 use hotmem::{Bytes, PfnRange};
@@ -39,7 +40,7 @@ pub enum Pending {
     /// The device's `plugged_size` disagrees with the states of its blocks.
     PluggedSize,
     /// The memory manager cannot prepare memory or put it online, for this reason.
-    Memory(&'static str),
+    Memory(Reason),
     /// As much memory is plugged as possible, because the requested size is not a whole number of
     /// units or exceeds the region. The driver does not retry until the requested size changes.
     Units {
@@ -62,7 +63,7 @@ pub enum Failure {
     /// An answer is not a valid response.
     Response(ResponseError),
     /// The memory manager refuses the region, for this reason.
-    Region(&'static str),
+    Region(Reason),
     /// The device reports that this memory, which is in use, is not plugged.
     Lost(PfnRange),
     /// The device unplugged a part of this range although it answered ERROR. The range stays
@@ -78,7 +79,7 @@ pub enum Failure {
         found: Bytes,
     },
     /// The memory manager returned a range that does not match the request.
-    Memory(PfnRange),
+    WrongRange(PfnRange),
 }
 
 /// Counters of events. They wrap around.
@@ -102,8 +103,8 @@ pub struct Statistics {
     pub overdue: u64,
     /// Walks over the blocks to find out which are plugged.
     pub resyncs: u64,
-    /// Operations that were postponed because they were not possible yet.
-    pub put_off: u64,
+    /// Operations that the driver postponed because they were not possible yet.
+    pub postponed: u64,
 }
 
 impl fmt::Display for Pending {
@@ -116,7 +117,7 @@ impl fmt::Display for Pending {
             Pending::UsableRegion => "the requested size exceeds the usable region",
             Pending::TargetUnsteady => "the requested size keeps changing",
             Pending::PluggedSize => "plugged_size disagrees with the device's blocks",
-            Pending::Memory(why) => why,
+            Pending::Memory(reason) => return reason.fmt(f),
             Pending::Units { requested, reachable, unit } => {
                 return write!(
                     f,
@@ -133,7 +134,7 @@ impl fmt::Display for Failure {
             Failure::Config(error) => write!(f, "configuration: {error}"),
             Failure::ConfigSpace => f.write_str("the configuration space cannot be read any more"),
             Failure::Response(error) => write!(f, "response: {error}"),
-            Failure::Region(why) => write!(f, "region: {why}"),
+            Failure::Region(reason) => write!(f, "region: {reason}"),
             Failure::Lost(range) => {
                 write!(f, "the device reports that {range}, which is in use, is not plugged")
             }
@@ -149,7 +150,7 @@ impl fmt::Display for Failure {
                     "plugged_size is {claimed}, but the size of all plugged blocks is {found}"
                 )
             }
-            Failure::Memory(range) => {
+            Failure::WrongRange(range) => {
                 write!(f, "the memory manager returned {range}, which does not match the request")
             }
         }

@@ -5,25 +5,25 @@ use hotmem::PfnRange;
 
 /// The state of a walk.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sync {
+pub(super) struct BlockWalk {
     /// The part of the region that the walk has not passed yet.
-    pub(super) rest: PfnRange,
+    pub(super) remaining: PfnRange,
     /// The number of frames to query at once.
-    pub(super) ask_frames: u64,
+    pub(super) query_frames: u64,
     /// Whether the next unit has blocks in different states.
-    pub(super) mixed: bool,
+    pub(super) is_unit_mixed: bool,
     pub(super) task: Task,
     /// The number of plugged frames found so far.
     pub(super) found_frames: u64,
     /// Whether the walk covers the whole device, so that `found_frames` must be `plugged_size`.
-    pub(super) whole: bool,
+    pub(super) covers_device: bool,
 }
 
 /// The task at the walk's next block.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Task {
     /// Find out whether the block is plugged.
-    Ask,
+    Query,
     /// Adopt this range, which is plugged, but not known to the memory manager.
     Adopt(PfnRange),
     /// Unplug this range, which is plugged and cannot be used.
@@ -46,29 +46,29 @@ pub(super) enum Segment {
     BeyondUsable,
 }
 
-impl Sync {
+impl BlockWalk {
     /// Returns a walk through the whole device.
-    pub(super) fn of_device(config: &Config) -> Sync {
-        Sync { whole: true, ..Sync::of_range(config.region()) }
+    pub(super) fn of_device(config: &Config) -> BlockWalk {
+        BlockWalk { covers_device: true, ..BlockWalk::of_range(config.region()) }
     }
 
     /// Returns a walk through a range of units that the memory manager does not use.
-    pub(super) fn of_range(range: PfnRange) -> Sync {
-        Sync {
-            rest: range,
-            ask_frames: u64::MAX,
-            mixed: false,
-            task: Task::Ask,
+    pub(super) fn of_range(range: PfnRange) -> BlockWalk {
+        BlockWalk {
+            remaining: range,
+            query_frames: u64::MAX,
+            is_unit_mixed: false,
+            task: Task::Query,
             found_frames: 0,
-            whole: false,
+            covers_device: false,
         }
     }
 
     /// Continues after `range`.
-    pub(super) fn pass(&mut self, range: PfnRange) {
-        self.rest = self.rest.split_at(range.end()).1;
-        self.ask_frames = range.frames().saturating_mul(2);
-        self.mixed = false;
-        self.task = Task::Ask;
+    pub(super) fn continue_after(&mut self, range: PfnRange) {
+        self.remaining = self.remaining.split_at(range.end()).1;
+        self.query_frames = range.frames().saturating_mul(2);
+        self.is_unit_mixed = false;
+        self.task = Task::Query;
     }
 }

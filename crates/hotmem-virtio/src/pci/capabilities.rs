@@ -56,7 +56,7 @@ impl Capabilities {
             capability_offsets(config, function)
                 .filter(has_kind)
                 .map(|at| (at, Place::read(config, function, at)))
-                .find(|(_, place)| place.bar < BAR_COUNT && place.len >= min_bytes)
+                .find(|(_, location)| location.bar < BAR_COUNT && location.len >= min_bytes)
                 .ok_or(PciError::Missing(kind))
         };
         let (notify_at, notify) = find(VIRTIO_PCI_CAP_NOTIFY_CFG, 2)?;
@@ -71,8 +71,9 @@ impl Capabilities {
 
     /// Returns the number of bytes from the start of this BAR to the end of its last register.
     pub(super) fn mapped_bytes(&self, bar: u8) -> u64 {
-        let places = [self.common, self.notify, self.isr, self.device];
-        let ends = places.iter().filter(|place| place.bar == bar).map(|place| place.end());
+        let locations = [self.common, self.notify, self.isr, self.device];
+        let ends =
+            locations.iter().filter(|location| location.bar == bar).map(|location| location.end());
         ends.max().unwrap_or(0)
     }
 }

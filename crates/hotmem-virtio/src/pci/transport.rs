@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 #[derive(Debug)]
 pub struct PciTransport<R: Registers> {
     kind: DeviceType,
-    places: Capabilities,
+    locations: Capabilities,
     bars: [Option<R>; 6],
     interrupt_line: Option<u8>,
 }
@@ -48,14 +48,14 @@ const FLAGS_MASK: u32 = 0xf;
 impl<R: Registers> PciTransport<R> {
     pub(super) fn new<C: ConfigurationAccess>(
         kind: DeviceType,
-        places: Capabilities,
+        locations: Capabilities,
         config: &C,
         function: DeviceFunction,
         mut map: impl FnMut(Range<u64>) -> Option<R>,
     ) -> core::result::Result<PciTransport<R>, PciError> {
         let mut bars = array::from_fn(|_| None);
         for (bar, registers) in (0..).zip(&mut bars) {
-            let bytes = places.mapped_bytes(bar);
+            let bytes = locations.mapped_bytes(bar);
             if bytes > 0 {
                 let start = bar_address(config, function, bar).ok_or(PciError::Bar(bar))?;
                 let end = start.checked_add(bytes).ok_or(PciError::Bar(bar))?;
@@ -64,7 +64,7 @@ impl<R: Registers> PciTransport<R> {
         }
         let [line, pin, ..] = config.read_word(function, INTERRUPT).to_le_bytes();
         let interrupt_line = (pin != 0 && line != UNKNOWN_LINE).then_some(line);
-        Ok(PciTransport { kind, places, bars, interrupt_line })
+        Ok(PciTransport { kind, locations, bars, interrupt_line })
     }
 
     /// Returns the number of the device's interrupt line, as the firmware has assigned it, or
@@ -75,27 +75,27 @@ impl<R: Registers> PciTransport<R> {
         self.interrupt_line
     }
 
-    /// Reads the register `at` bytes after the start of `place`. If the BAR is not mapped, returns
+    /// Reads the register `at` bytes after the start of `location`. If the BAR is not mapped, returns
     /// all ones, which a read of a missing device returns too.
-    fn read(&self, place: Place, at: u32, width: Width) -> u32 {
-        let registers = self.bars.get(usize::from(place.bar)).and_then(Option::as_ref);
-        let offset = place.offset as usize + at as usize;
+    fn read(&self, location: Place, at: u32, width: Width) -> u32 {
+        let registers = self.bars.get(usize::from(location.bar)).and_then(Option::as_ref);
+        let offset = location.offset as usize + at as usize;
         registers.map_or(u32::MAX, |registers| registers.read(offset, width))
     }
 
-    fn write(&mut self, place: Place, at: u32, width: Width, value: u32) {
-        let registers = self.bars.get_mut(usize::from(place.bar)).and_then(Option::as_mut);
+    fn write(&mut self, location: Place, at: u32, width: Width, value: u32) {
+        let registers = self.bars.get_mut(usize::from(location.bar)).and_then(Option::as_mut);
         if let Some(registers) = registers {
-            registers.write(place.offset as usize + at as usize, width, value);
+            registers.write(location.offset as usize + at as usize, width, value);
         }
     }
 
     fn read_common(&self, register: u32, width: Width) -> u32 {
-        self.read(self.places.common, register, width)
+        self.read(self.locations.common, register, width)
     }
 
     fn write_common(&mut self, register: u32, width: Width, value: u32) {
-        self.write(self.places.common, register, width, value);
+        self.write(self.locations.common, register, width, value);
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "written in two halves (4.1.3.1)")]
@@ -111,7 +111,7 @@ impl<R: Registers> PciTransport<R> {
     /// Checks that `bytes` bytes at `offset` lie in the device's own configuration. Returns the
     /// offset.
     fn check_offset(&self, offset: usize, bytes: usize) -> Result<u32> {
-        let len = self.places.device.len as usize;
+        let len = self.locations.device.len as usize;
         let end = offset.checked_add(bytes).ok_or(Error::ConfigSpaceTooSmall)?;
         if end > len {
             return Err(Error::ConfigSpaceTooSmall);
@@ -179,11 +179,11 @@ impl<R: Registers> Transport for PciTransport<R> {
     fn notify(&mut self, queue: u16) {
         self.select(queue);
         let number = self.read_common(QUEUE_NOTIFY_OFF, Width::Two);
-        let at = number.checked_mul(self.places.notify_step);
+        let at = number.checked_mul(self.locations.notify_step);
         // Ignore a notification register beyond the range that the device describes.
-        let last = self.places.notify.len - 2;
+        let last = self.locations.notify.len - 2;
         if let Some(at) = at.filter(|&at| at <= last && at.is_multiple_of(2)) {
-            self.write(self.places.notify, at, Width::Two, queue.into());
+            self.write(self.locations.notify, at, Width::Two, queue.into());
         }
     }
 
@@ -228,7 +228,7 @@ impl<R: Registers> Transport for PciTransport<R> {
 
     fn ack_interrupt(&mut self) -> InterruptStatus {
         // A read of this register also clears it.
-        InterruptStatus::from_bits_truncate(self.read(self.places.isr, 0, Width::One))
+        InterruptStatus::from_bits_truncate(self.read(self.locations.isr, 0, Width::One))
     }
 
     fn read_config_generation(&self) -> u32 {
@@ -240,9 +240,9 @@ impl<R: Registers> Transport for PciTransport<R> {
         let bytes = value.as_mut_bytes();
         let at = self.check_offset(offset, bytes.len())?;
         let width = width(offset, bytes.len());
-        for (piece, at) in bytes.chunks_mut(width.bytes()).zip((at..).step_by(width.bytes())) {
-            let read = self.read(self.places.device, at, width).to_le_bytes();
-            piece.copy_from_slice(&read[..piece.len()]);
+        for (part, at) in bytes.chunks_mut(width.bytes()).zip((at..).step_by(width.bytes())) {
+            let read = self.read(self.locations.device, at, width).to_le_bytes();
+            part.copy_from_slice(&read[..part.len()]);
         }
         Ok(value)
     }
@@ -255,10 +255,10 @@ impl<R: Registers> Transport for PciTransport<R> {
         let bytes = value.as_bytes();
         let at = self.check_offset(offset, bytes.len())?;
         let width = width(offset, bytes.len());
-        for (piece, at) in bytes.chunks(width.bytes()).zip((at..).step_by(width.bytes())) {
+        for (part, at) in bytes.chunks(width.bytes()).zip((at..).step_by(width.bytes())) {
             let mut word = [0; 4];
-            word[..piece.len()].copy_from_slice(piece);
-            self.write(self.places.device, at, width, u32::from_le_bytes(word));
+            word[..part.len()].copy_from_slice(part);
+            self.write(self.locations.device, at, width, u32::from_le_bytes(word));
         }
         Ok(())
     }

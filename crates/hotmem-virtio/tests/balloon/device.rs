@@ -1,5 +1,5 @@
-//! A simulated virtio-balloon device that follows the specification, checks that the driver does
-//! too, and delays answers on demand.
+//! Simulates a virtio-balloon device. The device follows the specification, checks that the driver
+//! does so too, and delays answers as a test has chosen.
 
 use hotmem::PfnRange;
 use hotmem_virtio::balloon::{Message, Queue, RawConfig};
@@ -13,12 +13,12 @@ pub(crate) struct Device {
     pub(crate) balloon: BTreeSet<u32>,
     /// The outstanding requests, in order.
     pub(crate) waiting: VecDeque<Message>,
-    /// The queues on which it does not answer.
+    /// The queues on which the device does not answer.
     pub(crate) asleep: Vec<Queue>,
     pub(crate) sent: Vec<Message>,
-    /// The statistics buffer, held until new statistics are requested.
+    /// The buffer of statistics, which the device keeps until it requests new statistics.
     pub(crate) kept: Option<Message>,
-    /// Whether a command is no longer visible once the driver has begun it, as in QEMU.
+    /// Whether the device hides a command after the driver has begun it, as QEMU does.
     pub(crate) hides_commands: bool,
     /// The command whose hints are being sent.
     pub(crate) hinting: Option<u32>,
@@ -33,28 +33,33 @@ impl Device {
     }
 
     /// Announces this command to the driver.
-    pub(crate) fn ask_hints(&mut self, command: u32) {
+    pub(crate) fn request_hints(&mut self, command: u32) {
         self.config.free_page_hint_cmd_id = command;
-        self.config.generation = self.config.generation.wrapping_add(1);
+        self.change_generation();
+    }
+
+    pub(crate) fn change_generation(&mut self) {
+        // In PCI's configuration, the generation has 8 bits.
+        self.config.generation = (self.config.generation + 1) % 256;
     }
 
     pub(crate) fn send(&mut self, message: Message) {
         let queue = message.queue();
         let busy = self.waiting.iter().any(|other| other.queue() == queue)
             || (queue == Queue::Statistics && self.kept.is_some());
-        assert!(!busy, "a second request on {queue:?}");
+        assert!(!busy, "the driver sends a second request on {queue:?}");
         self.sent.push(message);
         self.waiting.push_back(message);
     }
 
-    /// Drops all buffers.
+    /// Removes all buffers.
     pub(crate) fn reset(&mut self) {
         self.waiting.clear();
         self.balloon.clear();
         (self.kept, self.hinting) = (None, None);
     }
 
-    /// Does the next request, and returns its queue.
+    /// Carries out the next request, and returns its queue.
     pub(crate) fn answer(&mut self) -> Option<Queue> {
         let next = self.waiting.iter().position(|m| !self.asleep.contains(&m.queue()))?;
         let message = self.waiting.remove(next)?;
@@ -67,7 +72,7 @@ impl Device {
     }
 
     /// Requests new statistics.
-    pub(crate) fn ask_statistics(&mut self) -> Option<Queue> {
+    pub(crate) fn request_statistics(&mut self) -> Option<Queue> {
         self.kept.take().map(|_| Queue::Statistics)
     }
 
@@ -87,17 +92,20 @@ impl Device {
             }
             Message::Statistics(statistics) => assert!(statistics.to_bytes().1 > 0),
             Message::HintCommand(0) => {
-                assert!(self.hinting.take().is_some(), "the end of hints without a start");
+                assert!(self.hinting.take().is_some(), "the driver ends hints without a start");
             }
             Message::HintCommand(command) => {
-                assert_eq!(self.hinting, None, "two commands at once");
+                assert_eq!(
+                    self.hinting, None,
+                    "the driver begins a command before the end of another one"
+                );
                 self.hinting = Some(*command);
                 if self.hides_commands && self.config.free_page_hint_cmd_id == *command {
                     self.config.free_page_hint_cmd_id = 0;
                 }
             }
             Message::Hint(range) => {
-                assert!(self.hinting.is_some(), "a hint without a command");
+                assert!(self.hinting.is_some(), "the driver sends a hint without a command");
                 self.hinted.push(*range);
             }
             Message::Report(ranges) => {

@@ -1,23 +1,24 @@
-//! A device that behaves arbitrarily. The fuzz target runs the same harness.
+//! Tests the driver with a device that behaves arbitrarily. The fuzz target uses this file.
 
 use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
 use hotmem::PfnRange;
 use hotmem_virtio::balloon::{
-    Action, Driver, Features, Memory, Message, Obstacle, Queue, RawConfig, Step, WantedBack,
+    Action, DeflateRequest, Driver, Features, Memory, Message, Obstacle, Queue, RawConfig, Reason,
+    Step,
 };
 use std::collections::BTreeSet;
 
 const FRAMES: usize = 3 * 512;
 
-/// Simulates a device, a memory manager and a clock by these bytes, and checks all promises of the
-/// driver.
-pub(crate) fn play(script: &[u8]) {
+/// Simulates a device, a memory manager and a clock, whose behaviour these bytes determine. Checks all
+/// guarantees of the driver.
+pub(crate) fn run_script(script: &[u8]) {
     let mut script = Script(script);
     let features = Features::from_bits_truncate(script.number());
     let mut config = RawConfig { num_pages: script.target(), ..RawConfig::default() };
     let mut driver = Driver::new(features, &config);
-    // Sometimes the memory crosses the limit.
+    // In some cases the memory crosses the limit of 32-bit frame numbers.
     let base = if script.byte() == 0 { Message::FRAME_LIMIT - 700 } else { 512 };
     let mut memory = TestMemory::new(base, FRAMES);
     let mut now = Duration::ZERO;
@@ -34,21 +35,21 @@ pub(crate) fn play(script: &[u8]) {
                 config.generation = u32::from(script.byte() % 2);
             }
             4 => now = Duration::from_millis(script.number() >> 20),
-            5 => memory.hurdles.push_back(script.obstacle()),
-            6 => memory.floor = script.number() as usize % FRAMES,
+            5 => memory.obstacles.push_back(script.obstacle()),
+            6 => memory.min_free = script.number() as usize % FRAMES,
             7 => {
-                let (needed, in_the_way) = (script.byte().into(), script.byte().into());
-                memory.wanted = WantedBack { needed, in_the_way };
+                let (needed, frames_to_replace) = (script.byte().into(), script.byte().into());
+                memory.deflate_request = DeflateRequest { needed, frames_to_replace };
             }
             8 => memory.report_from = Duration::from_millis(script.byte().into()),
-            9 => memory.piece = 1 + script.number() % 600,
+            9 => memory.max_run = 1 + script.number() % 600,
             10 => memory.batch = 1 + usize::from(script.byte() % 32),
             11 => {
                 let state = if script.byte() < 128 { Frame::Free } else { Frame::Used };
                 let at = script.number() as usize;
                 (0..usize::from(script.byte())).for_each(|n| memory.change(at % FRAMES + n, state));
             }
-            12 if script.byte() < 32 => memory.odd = Some(PfnRange::EMPTY),
+            12 if script.byte() < 32 => memory.bad_range = Some(PfnRange::EMPTY),
             _ => {}
         }
         now += Duration::from_millis(script.byte().into());
@@ -68,27 +69,30 @@ pub(crate) fn play(script: &[u8]) {
         });
         let step = driver.step(now, &config, used, &mut memory);
         idle_steps = if step == Step::Working { idle_steps + 1 } else { 0 };
-        assert!(idle_steps <= 100, "spins: {driver:?}");
+        assert!(idle_steps <= 100, "the driver does not wait: {driver:?}");
         match step {
             Step::Ready(Ok(Action::Send(message))) => {
-                assert_eq!(failed, None, "a request to a failed device");
+                assert_eq!(failed, None, "the driver sends a request to a failed device");
                 let queue = message.queue();
                 assert!(driver.features().contains(queue.feature()));
-                assert!(with_device.iter().all(|other| other.queue() != queue), "a second");
+                assert!(
+                    with_device.iter().all(|other| other.queue() != queue),
+                    "the driver sends a second request on a queue"
+                );
                 match message {
                     Message::Inflate(range) => {
                         assert!(range.end().number() <= Message::FRAME_LIMIT);
-                        assert!(memory.all(range, Frame::Balloon) && range.frames() <= 256);
+                        assert!(memory.all_are(range, Frame::Balloon) && range.frames() <= 256);
                         Message::frame_numbers(range).for_each(|n| assert!(in_balloon.insert(n)));
                     }
                     Message::Deflate(range) => {
-                        assert!(memory.all(range, Frame::Balloon) && range.frames() <= 256);
+                        assert!(memory.all_are(range, Frame::Balloon) && range.frames() <= 256);
                     }
-                    Message::Hint(range) => assert!(memory.all(range, Frame::Hinted)),
+                    Message::Hint(range) => assert!(memory.all_are(range, Frame::Hinted)),
                     Message::Report(ranges) => {
                         let all = ranges.as_slice();
                         assert!(!all.is_empty() && all.len() <= 32);
-                        assert!(all.iter().all(|&range| memory.all(range, Frame::Out)));
+                        assert!(all.iter().all(|&range| memory.all_are(range, Frame::Out)));
                     }
                     Message::Statistics(_) | Message::HintCommand(_) => {}
                 }
@@ -99,10 +103,10 @@ pub(crate) fn play(script: &[u8]) {
                 with_device.clear();
                 in_balloon.clear();
                 memory.device_reset();
-                driver = Driver::new(features, &config).after(&driver);
+                driver = Driver::new(features, &config).with_counters_of(&driver);
             }
             Step::Ready(Ok(Action::SetActual(frames))) => {
-                assert_eq!(u64::from(frames), driver.held())
+                assert_eq!(u64::from(frames), driver.inflated_frames())
             }
             Step::Pending(until) => assert!(until > now),
             Step::Ready(Err(failure)) => {
@@ -111,14 +115,14 @@ pub(crate) fn play(script: &[u8]) {
             }
             Step::Working | Step::Idle => {}
         }
-        assert!(driver.held() <= memory.count(Frame::Balloon) as u64);
+        assert!(driver.inflated_frames() <= memory.count(Frame::Balloon) as u64);
     }
     memory.device_reset();
     let gone = |state: &Frame| !matches!(state, Frame::Used | Frame::Free | Frame::Reported);
-    assert!(!memory.frames.iter().any(gone), "a reset returns all memory");
+    assert!(!memory.frames.iter().any(gone), "some memory is not free after the reset");
 }
 
-/// Reads decisions from bytes, and zeros when they run out.
+/// Reads numbers from bytes. After the last byte, all numbers are 0.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -136,7 +140,7 @@ impl Script<'_> {
         u64::from_le_bytes(core::array::from_fn(|_| self.byte()))
     }
 
-    /// Returns a plausible size.
+    /// Returns a valid size.
     fn target(&mut self) -> u32 {
         u32::from(self.byte()) * 7
     }
@@ -144,15 +148,15 @@ impl Script<'_> {
     fn obstacle(&mut self) -> Obstacle {
         match self.byte() % 3 {
             0 => Obstacle::Working,
-            1 => Obstacle::Later("later"),
-            _ => Obstacle::Never("never"),
+            1 => Obstacle::Later(Reason::Other("later")),
+            _ => Obstacle::Never(Reason::Other("never")),
         }
     }
 }
 
 #[cfg(not(fuzzing))]
 mod tests {
-    use super::play;
+    use super::run_script;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -160,8 +164,8 @@ mod tests {
         #![proptest_config(crate::cases::cases(500))]
 
         #[test]
-        fn the_driver_keeps_its_promises_with_any_device(script in vec(any::<u8>(), 0..2048)) {
-            play(&script);
+        fn the_driver_keeps_its_guarantees_with_any_device(script in vec(any::<u8>(), 0..2048)) {
+            run_script(&script);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Tests of the virtio-balloon state machine with devices that follow the specification, devices
-//! that do not, and memory managers that fail.
+//! Tests the driver's state machine for virtio-balloon with devices that follow the specification,
+//! with devices that do not, and with memory managers that fail.
 
 // Tests run on 64-bit machines.
 #![allow(clippy::cast_possible_truncation)]
@@ -12,8 +12,8 @@ mod engine;
 mod hints;
 mod hostile;
 mod memory;
+mod no_answer;
 mod random;
 mod reports;
-mod silence;
 mod statistics;
 mod world;

@@ -1,8 +1,10 @@
-//! A memory manager that checks its calls, and fails on demand.
+//! Defines a memory manager that checks its calls, and fails as a test has chosen.
 
 use core::time::Duration;
 use hotmem::{Pfn, PfnRange, Progress};
-use hotmem_virtio::balloon::{Memory, MemoryStatistics, Obstacle, Ranges, Statistic, WantedBack};
+use hotmem_virtio::balloon::{
+    DeflateRequest, Memory, MemoryStatistics, Obstacle, Ranges, Reason, Statistic,
+};
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +24,15 @@ pub(crate) enum Frame {
 pub(crate) struct TestMemory {
     base: Pfn,
     pub(crate) frames: Vec<Frame>,
-    /// The number of frames that stay with the kernel.
-    pub(crate) floor: usize,
+    /// The number of free frames that the balloon leaves to the kernel.
+    pub(crate) min_free: usize,
     /// The results of the next inflations.
-    pub(crate) hurdles: VecDeque<Obstacle>,
+    pub(crate) obstacles: VecDeque<Obstacle>,
     /// An arbitrary range that the next inflation or deflation returns.
-    pub(crate) odd: Option<PfnRange>,
-    pub(crate) wanted: WantedBack,
+    pub(crate) bad_range: Option<PfnRange>,
+    pub(crate) deflate_request: DeflateRequest,
     /// The maximal number of frames in a range.
-    pub(crate) piece: u64,
+    pub(crate) max_run: u64,
     /// The maximal number of ranges in a report.
     pub(crate) batch: usize,
     /// The time before which nothing is reported.
@@ -42,17 +44,17 @@ pub(crate) struct TestMemory {
 }
 
 impl TestMemory {
-    /// Makes a memory of `frames` frames from `base` on, all free.
+    /// Makes a memory of `frames` frames from `base` on. All are free.
     pub(crate) fn new(base: u64, frames: usize) -> TestMemory {
         TestMemory {
             base: Pfn::new(base).unwrap(),
             frames: vec![Frame::Free; frames],
-            floor: 0,
-            hurdles: VecDeque::new(),
-            odd: None,
-            wanted: WantedBack::default(),
-            piece: u64::MAX,
-            batch: Ranges::MOST,
+            min_free: 0,
+            obstacles: VecDeque::new(),
+            bad_range: None,
+            deflate_request: DeflateRequest::default(),
+            max_run: u64::MAX,
+            batch: Ranges::MAX_LEN,
             report_from: Duration::MAX,
             statistics: MemoryStatistics::default().with(Statistic::Free, 1),
             out: Vec::new(),
@@ -65,9 +67,9 @@ impl TestMemory {
         self.frames.iter().filter(|&&frame| frame == state).count()
     }
 
-    /// Returns whether all of this memory is in that state. Memory beyond the machine is in no
-    /// state.
-    pub(crate) fn all(&self, range: PfnRange, state: Frame) -> bool {
+    /// Returns whether all frames of the range are in this state. Returns false if the range ends
+    /// beyond the memory.
+    pub(crate) fn all_are(&self, range: PfnRange, state: Frame) -> bool {
         self.indices(range).is_some_and(|i| self.frames[i].iter().all(|&frame| frame == state))
     }
 
@@ -88,7 +90,7 @@ impl TestMemory {
     }
 
     fn turn(&mut self, range: PfnRange, from: &[Frame], to: Frame) {
-        let indices = self.indices(range).expect("memory that is not there");
+        let indices = self.indices(range).expect("the range lies within the memory");
         for frame in &mut self.frames[indices] {
             assert!(from.contains(frame), "{range} is {frame:?}, to become {to:?}");
             *frame = to;
@@ -98,28 +100,28 @@ impl TestMemory {
     /// Returns the first run of frames in this state, at most this many of them.
     fn find(&self, state: Frame, most: u64) -> Option<PfnRange> {
         let first = self.frames.iter().position(|&frame| frame == state)?;
-        let most = most.min(self.piece) as usize;
+        let most = most.min(self.max_run) as usize;
         let run = self.frames[first..].iter().take(most).take_while(|&&f| f == state).count();
         PfnRange::with_len(self.base.checked_add(first as u64)?, run as u64)
     }
 
     fn available(&self) -> usize {
-        (self.count(Frame::Free) + self.count(Frame::Reported)).saturating_sub(self.floor)
+        (self.count(Frame::Free) + self.count(Frame::Reported)).saturating_sub(self.min_free)
     }
 }
 
 impl Memory for TestMemory {
     fn inflate(&mut self, most: u64) -> Result<PfnRange, Obstacle> {
         assert!((1..=512).contains(&most));
-        if let Some(odd) = self.odd.take() {
-            return Ok(odd);
+        if let Some(bad_range) = self.bad_range.take() {
+            return Ok(bad_range);
         }
-        if let Some(obstacle) = self.hurdles.pop_front() {
+        if let Some(obstacle) = self.obstacles.pop_front() {
             return Err(obstacle);
         }
         let most = most.min(self.available() as u64);
         if most == 0 {
-            return Err(Obstacle::Later("the kernel keeps the rest"));
+            return Err(Obstacle::Later(Reason::Other("the kernel keeps the rest")));
         }
         let found = self.find(Frame::Free, most).or_else(|| self.find(Frame::Reported, most));
         let range = found.expect("there is free memory");
@@ -128,16 +130,16 @@ impl Memory for TestMemory {
     }
 
     fn inflate_refused(&mut self, range: PfnRange) {
-        if self.all(range, Frame::Balloon) {
+        if self.all_are(range, Frame::Balloon) {
             self.turn(range, &[Frame::Balloon], Frame::Free);
         }
     }
 
     fn deflate(&mut self, most: u64) -> Option<PfnRange> {
         assert!((1..=512).contains(&most));
-        assert_eq!(self.deflating, None, "two deflations at once");
-        if let Some(odd) = self.odd.take() {
-            return Some(odd);
+        assert_eq!(self.deflating, None, "a deflation is in progress already");
+        if let Some(bad_range) = self.bad_range.take() {
+            return Some(bad_range);
         }
         self.deflating = self.find(Frame::Balloon, most);
         self.deflating
@@ -146,17 +148,17 @@ impl Memory for TestMemory {
     fn deflated(&mut self, range: PfnRange) {
         assert_eq!(self.deflating.take(), Some(range));
         self.turn(range, &[Frame::Balloon], Frame::Free);
-        let less = |wanted: u64| wanted.saturating_sub(range.frames());
-        self.wanted.needed = less(self.wanted.needed);
-        self.wanted.in_the_way = less(self.wanted.in_the_way);
+        let less = |frames: u64| frames.saturating_sub(range.frames());
+        self.deflate_request.needed = less(self.deflate_request.needed);
+        self.deflate_request.frames_to_replace = less(self.deflate_request.frames_to_replace);
     }
 
-    fn wanted_back(&self) -> WantedBack {
-        self.wanted
+    fn deflate_request(&self) -> DeflateRequest {
+        self.deflate_request
     }
 
     fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
-        assert!(self.out.is_empty(), "a second report");
+        assert!(self.out.is_empty(), "a report is outstanding already");
         if self.count(Frame::Free) == 0 || self.report_from == Duration::MAX {
             return Progress::Idle;
         }
@@ -171,22 +173,22 @@ impl Memory for TestMemory {
         Progress::Ready(Ranges::new(&self.out).unwrap())
     }
 
-    fn reported(&mut self) {
+    fn report_answered(&mut self) {
         for range in std::mem::take(&mut self.out) {
             self.turn(range, &[Frame::Out], Frame::Reported);
         }
     }
 
     fn next_hint(&mut self) -> Option<PfnRange> {
-        assert_eq!(self.hint_out, None, "a second hint");
+        assert_eq!(self.hint_out, None, "a hint is outstanding already");
         let range = self.find(Frame::Free, 512)?;
         self.turn(range, &[Frame::Free], Frame::Hinted);
         self.hint_out = Some(range);
         Some(range)
     }
 
-    fn hinted(&mut self) {
-        assert!(self.hint_out.take().is_some(), "a hint that there was not");
+    fn hint_answered(&mut self) {
+        assert!(self.hint_out.take().is_some(), "no hint is outstanding");
     }
 
     fn release_hints(&mut self) {

@@ -1,10 +1,10 @@
-//! Random sequences of events, for every mix of features, after which the driver must reach the
-//! target.
+//! Tests random sequences of events with all combinations of features. After the last event, the
+//! driver must reach the target.
 
 use crate::memory::{Frame, TestMemory};
 use crate::world::World;
 use core::time::Duration;
-use hotmem_virtio::balloon::{Features, Obstacle, Queue, WantedBack};
+use hotmem_virtio::balloon::{DeflateRequest, Features, Obstacle, Queue, Reason};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -19,12 +19,12 @@ enum Event {
     Free(usize, usize),
     Obstacle(bool),
     Needed(u64),
-    InTheWay(u64),
+    MustLeave(u64),
     Asleep(usize),
     Awake,
     Steps(u32),
     Wait(Duration),
-    Jump(Duration),
+    JumpTo(Duration),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -37,12 +37,12 @@ fn event() -> impl Strategy<Value = Event> {
         place().prop_map(|(at, len)| Event::Free(at, len)),
         any::<bool>().prop_map(Event::Obstacle),
         (0..600u64).prop_map(Event::Needed),
-        (0..600u64).prop_map(Event::InTheWay),
+        (0..600u64).prop_map(Event::MustLeave),
         (0..5usize).prop_map(Event::Asleep),
         Just(Event::Awake),
         (0..30u32).prop_map(Event::Steps),
         (0..3000u64).prop_map(|ms| Event::Wait(Duration::from_millis(ms))),
-        (0..100u64).prop_map(|s| Event::Jump(Duration::from_secs(s))),
+        (0..100u64).prop_map(|s| Event::JumpTo(Duration::from_secs(s))),
     ]
 }
 
@@ -63,32 +63,32 @@ proptest! {
         for event in history {
             match event {
                 Event::Target(frames) => world.device.config.num_pages = frames,
-                Event::Hints(command) => world.device.ask_hints(command),
+                Event::Hints(command) => world.device.request_hints(command),
                 Event::AskStatistics if world.used.is_none() => {
-                    world.used = world.device.ask_statistics();
+                    world.used = world.device.request_statistics();
                 }
                 Event::AskStatistics => {}
                 Event::Use(at, len) => change(&mut world, at, len, Frame::Used),
                 Event::Free(at, len) => change(&mut world, at, len, Frame::Free),
-                Event::Obstacle(lasts) => world.memory.hurdles.push_back(match lasts {
-                    true => Obstacle::Never("never"),
-                    false => Obstacle::Later("later"),
+                Event::Obstacle(lasts) => world.memory.obstacles.push_back(match lasts {
+                    true => Obstacle::Never(Reason::Other("never")),
+                    false => Obstacle::Later(Reason::Other("later")),
                 }),
-                Event::Needed(needed) => world.memory.wanted.needed = needed,
-                Event::InTheWay(frames) => world.memory.wanted.in_the_way = frames,
+                Event::Needed(needed) => world.memory.deflate_request.needed = needed,
+                Event::MustLeave(frames) => world.memory.deflate_request.frames_to_replace = frames,
                 Event::Asleep(queue) => world.device.asleep.push(Queue::ALL[queue]),
                 Event::Awake => world.device.asleep.clear(),
                 Event::Steps(n) => (0..n).for_each(|_| {
                     world.step();
                 }),
                 Event::Wait(time) => { world.run(time); }
-                Event::Jump(to) => world.now = to,
+                Event::JumpTo(to) => world.now = to,
             }
         }
         world.device.asleep.clear();
-        world.memory.hurdles.clear();
-        world.memory.wanted = WantedBack::default();
-        world.device.ask_hints(1);
+        world.memory.obstacles.clear();
+        world.memory.deflate_request = DeflateRequest::default();
+        world.device.request_hints(1);
         change(&mut world, 0, FRAMES, Frame::Free);
         // Permanent obstacles last until the target changes.
         world.device.config.num_pages = 7;

@@ -1,4 +1,4 @@
-//! Tests of free page reports.
+//! Tests free page reports.
 
 use crate::memory::{Frame, TestMemory};
 use crate::world::{MS, World};
@@ -27,10 +27,10 @@ fn all_free_memory_is_reported_in_batches_and_marked() {
 }
 
 #[test]
-fn a_report_has_no_more_ranges_than_the_device_takes() {
+fn a_report_has_at_most_the_number_of_ranges_that_the_device_allows() {
     for most in [1, 3, 16] {
         let mut world = world();
-        world.driver = world.driver.with_report_ranges(most);
+        world.driver = world.driver.with_max_report_ranges(most);
         world.poll();
         assert_eq!(world.memory.count(Frame::Reported), 64 * 512);
         let ranges = |message: &Message| match message {

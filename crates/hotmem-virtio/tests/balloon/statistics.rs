@@ -1,4 +1,4 @@
-//! Tests of statistics.
+//! Tests statistics.
 
 use crate::memory::TestMemory;
 use crate::world::{MS, World};
@@ -10,7 +10,7 @@ fn world() -> World {
 }
 
 #[test]
-fn the_first_buffer_is_sent_at_once_and_others_on_request() {
+fn the_first_statistics_are_sent_immediately_and_later_ones_on_request() {
     let mut world = world();
     assert_eq!(world.poll(), Step::Idle);
     assert_eq!(world.device.sent.len(), 1);
@@ -18,7 +18,7 @@ fn the_first_buffer_is_sent_at_once_and_others_on_request() {
     for n in 2..10 {
         world.now += Duration::from_secs(1);
         world.memory.statistics = MemoryStatistics::default().with(Statistic::Free, n);
-        world.used = world.device.ask_statistics();
+        world.used = world.device.request_statistics();
         assert_eq!(world.poll(), Step::Idle);
         let Some(Message::Statistics(last)) = world.device.sent.last() else { panic!() };
         assert_eq!(last.get(Statistic::Free), Some(n));
@@ -33,7 +33,7 @@ fn statistics_are_sent_at_most_ten_times_a_second() {
     let end = world.now + Duration::from_secs(1);
     while world.now < end {
         if world.device.kept.is_some() {
-            world.used = world.device.ask_statistics();
+            world.used = world.device.request_statistics();
         }
         let step = world.poll();
         if let Step::Pending(until) = step {

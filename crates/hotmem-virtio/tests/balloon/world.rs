@@ -1,4 +1,4 @@
-//! A driver with a device and a memory manager, checked after every step.
+//! Defines a driver with a device and a memory manager, which are checked after every step.
 
 use crate::device::Device;
 use crate::memory::{Frame, TestMemory};
@@ -46,18 +46,18 @@ impl World {
         assert!(features.contains(message.queue().feature()), "{message:?} was not negotiated");
         match message {
             Message::Inflate(range) | Message::Deflate(range) => {
-                assert!(self.memory.all(*range, Frame::Balloon));
+                assert!(self.memory.all_are(*range, Frame::Balloon));
             }
-            Message::Hint(range) => assert!(self.memory.all(*range, Frame::Hinted)),
+            Message::Hint(range) => assert!(self.memory.all_are(*range, Frame::Hinted)),
             Message::Report(ranges) => {
                 let ranges = ranges.as_slice();
-                assert!(ranges.iter().all(|&range| self.memory.all(range, Frame::Out)));
+                assert!(ranges.iter().all(|&range| self.memory.all_are(range, Frame::Out)));
             }
             Message::Statistics(_) | Message::HintCommand(_) => {}
         }
     }
 
-    /// Steps the driver, with a device that answers at once, until it waits.
+    /// Steps the driver, with a device that answers immediately, until the driver waits.
     pub(crate) fn poll(&mut self) -> Step {
         for _ in 0..STEPS {
             let step = self.step();
@@ -77,10 +77,10 @@ impl World {
                 return step;
             }
         }
-        panic!("the driver spins: {:?}", self.driver);
+        panic!("the driver does not wait: {:?}", self.driver);
     }
 
-    /// Polls at the times that the driver asks for, for this time.
+    /// Polls the driver for this time, at the times that it has returned.
     pub(crate) fn run(&mut self, time: Duration) -> Step {
         let end = self.now + time;
         loop {
@@ -98,10 +98,11 @@ impl World {
         }
     }
 
-    /// Checks that the balloon has its size, and that driver, device and memory manager agree.
+    /// Checks that the balloon has this size, and that the driver, the device and the memory manager
+    /// agree.
     pub(crate) fn assert_settled(&self, frames: u32) {
         assert_eq!(self.driver.status(), Status::Settled, "{:?}", self.driver);
-        assert_eq!(self.driver.held(), frames.into());
+        assert_eq!(self.driver.inflated_frames(), frames.into());
         assert_eq!(self.device.actual, frames);
         assert_eq!(self.device.balloon.len(), frames as usize);
         assert_eq!(self.memory.count(Frame::Balloon), frames as usize);

@@ -1,4 +1,4 @@
-//! Tests of the balloon's driver on a transport, down to the bytes in the queues.
+//! Tests the balloon's driver on a transport, including the bytes in the queues.
 
 // Tests run on 64-bit machines.
 #![allow(clippy::cast_possible_truncation)]
@@ -20,40 +20,46 @@ mod wire;
 use core::time::Duration;
 use hotmem_virtio::HandshakeError;
 use hotmem_virtio::balloon::{
-    Device, Driver, Failure, Features, InitError, MemoryStatistics, Numbering, Poison, Progress,
-    Queue, QueueMissing, Statistic, Status, Wanted,
+    BalloonOptions, Device, Driver, Failure, Features, InitError, MemoryStatistics, Numbering,
+    Poison, Progress, Queue, QueueMissing, Statistic, Status,
 };
 use hotmem_virtio::queue::QueueError;
 use memory::{Frame, TestMemory};
 use shared::Page;
 use transport::{Host, MockTransport};
 use virtio_drivers::transport::{DeviceStatus, DeviceType};
-use wire::Misdeed;
+use wire::Violation;
 
 const NOW: Duration = Duration::from_secs(1);
 const BUDGET: u32 = 10_000;
 const FRAMES: usize = 4096;
 
-const EVERYTHING: Wanted =
-    Wanted { features: Features::all(), poison: Poison::None, patience: Driver::PATIENCE };
+const EVERYTHING: BalloonOptions = BalloonOptions {
+    features: Features::all(),
+    poison: Poison::None,
+    answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT,
+};
 
-fn start(host: &Host, wanted: Wanted) -> Result<(Device<MockTransport>, TestMemory), InitError> {
-    let device = Device::new(host.transport(), host.page().dma(0), wanted)?;
+fn start(
+    host: &Host,
+    options: BalloonOptions,
+) -> Result<(Device<MockTransport>, TestMemory), InitError> {
+    let device = Device::new(host.transport(), host.page().dma(0), options)?;
     let mut memory = TestMemory::new(0x1000, FRAMES);
     memory.report_from = Duration::ZERO;
     Ok((device, memory))
 }
 
-fn mixes() -> impl Iterator<Item = Features> {
+fn feature_sets() -> impl Iterator<Item = Features> {
     (0..64).map(|bits| Features::from_bits_truncate(bits) | Features::VERSION_1)
 }
 
 #[test]
-fn every_mix_of_features_works_with_both_numberings() {
-    for offered in mixes() {
+fn all_combinations_of_features_work_with_both_numberings_of_queues() {
+    for offered in feature_sets() {
         for numbering in [Numbering::Dense, Numbering::Listed] {
             for poison in [Poison::None, Poison::Filled(0), Poison::Filled(0xaaaa_aaaa)] {
-                check_mix(&transport::host(offered, numbering), poison);
+                check_features(&transport::host(offered, numbering), poison);
             }
         }
     }
@@ -61,25 +67,25 @@ fn every_mix_of_features_works_with_both_numberings() {
 
 #[test]
 fn used_lengths_beyond_the_written_bytes_are_ignored() {
-    // QEMU before 7.0 reports the length that it has read, and 1 on the queue of hints.
+    // QEMU before 7.0 returns the length that it has read, and 1 on the queue of hints.
     for length in [1, 1024, u32::MAX] {
         let host = transport::host(Features::all(), Numbering::Dense);
-        host.borrow_mut().misdeed = Some(Misdeed::Length(length));
-        check_mix(&host, Poison::None);
+        host.borrow_mut().violation = Some(Violation::Length(length));
+        check_features(&host, Poison::None);
     }
 }
 
-/// Checks that all negotiated functions work, and that no other queue is used.
-fn check_mix(host: &Host, poison: Poison) {
+/// Checks that all negotiated functions work, and that the driver uses no other queue.
+fn check_features(host: &Host, poison: Poison) {
     let offered = host.borrow().offered;
     host.borrow_mut().device.config.num_pages = 700;
-    let wanted = Wanted { poison, ..EVERYTHING };
-    let (mut device, mut memory) = start(host, wanted).unwrap();
+    let options = BalloonOptions { poison, ..EVERYTHING };
+    let (mut device, mut memory) = start(host, options).unwrap();
     let features = device.driver().features();
     assert!(offered.contains(features));
     assert_eq!(host.borrow().negotiated, features);
     let told = features.contains(Features::PAGE_POISON).then_some(poison.value());
-    assert_eq!(host.borrow().poison_val, told, "before DRIVER_OK or never");
+    assert_eq!(host.borrow().poison_val, told, "the poison value is not written before DRIVER_OK");
 
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle, "{offered:?}");
     assert_eq!(device.driver().status(), Status::Settled);
@@ -91,13 +97,13 @@ fn check_mix(host: &Host, poison: Poison) {
 
     host.borrow_mut().device.config.num_pages = 0;
     host.borrow_mut().device.hides_commands = true;
-    host.borrow_mut().device.ask_hints(5);
+    host.borrow_mut().device.request_hints(5);
     memory.report_from = Duration::MAX;
     device.poll(NOW, BUDGET, &mut memory);
     let hints = features.contains(Features::FREE_PAGE_HINT);
     device.poll(NOW, BUDGET, &mut memory);
     assert!(!hints || memory.count(Frame::Free) == 0);
-    host.borrow_mut().device.ask_hints(1);
+    host.borrow_mut().device.request_hints(1);
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
     assert_eq!(memory.count(Frame::Hinted), 0);
     assert_eq!(host.borrow().device.actual, 0);
@@ -105,13 +111,13 @@ fn check_mix(host: &Host, poison: Poison) {
 }
 
 #[test]
-fn only_wanted_features_are_negotiated() {
+fn only_features_in_the_options_are_negotiated() {
     let host = transport::host(Features::all(), Numbering::Dense);
-    let wanted = Wanted { features: Features::PAGE_REPORTING, ..EVERYTHING };
-    let (mut device, mut memory) = start(&host, wanted).unwrap();
+    let options = BalloonOptions { features: Features::PAGE_REPORTING, ..EVERYTHING };
+    let (mut device, mut memory) = start(&host, options).unwrap();
     let always = Features::MUST_TELL_HOST | Features::VERSION_1;
     assert_eq!(host.borrow().negotiated, always | Features::PAGE_REPORTING);
-    // A queue that is offered has its number although its feature is not wanted.
+    // A queue that the device offers has a number even if its feature is not negotiated.
     assert_eq!(device.queues().number(Queue::Reports), Some(4));
     device.poll(NOW, BUDGET, &mut memory);
     assert_eq!(memory.count(Frame::Reported), FRAMES);
@@ -126,7 +132,7 @@ fn access_platform_is_never_accepted() {
 }
 
 #[test]
-fn a_device_with_queues_that_it_does_not_offer_uses_the_numbers_of_the_list() {
+fn a_device_with_queues_that_it_does_not_offer_uses_the_fixed_numbers() {
     let host = transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
     host.borrow_mut().queue_sizes = vec![128; 5];
     let (device, _) = start(&host, EVERYTHING).unwrap();
@@ -138,9 +144,9 @@ fn devices_that_cannot_be_started_are_refused() {
     let check = |spoil: &dyn Fn(&mut transport::HostState), expected: InitError| {
         let host = transport::host(Features::all(), Numbering::Dense);
         spoil(&mut host.borrow_mut());
-        let wanted = Wanted { poison: Poison::Filled(7), ..EVERYTHING };
-        assert_eq!(start(&host, wanted).err().expect("it was started"), expected);
-        assert!(host.borrow().dropped, "the transport is dropped");
+        let options = BalloonOptions { poison: Poison::Filled(7), ..EVERYTHING };
+        assert_eq!(start(&host, options).err().expect("the device cannot be started"), expected);
+        assert!(host.borrow().dropped, "the transport is not dropped");
         assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
     };
     let kind = DeviceType::Memory;
@@ -161,7 +167,7 @@ fn devices_that_cannot_be_started_are_refused() {
     let host = transport::host(Features::all(), Numbering::Dense);
     let short = Page::new().dma(Page::SIZE - Device::<MockTransport>::MEMORY_SIZE + 16);
     let refused = Device::new(host.transport(), short, EVERYTHING).err();
-    assert_eq!(refused, Some(InitError::Memory));
+    assert_eq!(refused, Some(InitError::SharedMemory));
 }
 
 #[test]
@@ -212,7 +218,7 @@ fn reports_work_with_any_queue_size() {
         let host = transport::host(Features::all(), Numbering::Dense);
         host.borrow_mut().queue_sizes[4] = size;
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
-        memory.piece = 64;
+        memory.max_run = 64;
         assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle, "{size}");
         assert_eq!(memory.count(Frame::Reported), FRAMES, "{size}");
         let reports = FRAMES.div_ceil(64).div_ceil(most);
@@ -220,7 +226,7 @@ fn reports_work_with_any_queue_size() {
     }
 }
 
-/// Polls until the driver does something other than wait.
+/// Polls until the driver stops waiting.
 fn wait(
     mut now: Duration,
     device: &mut Device<MockTransport>,
@@ -235,7 +241,7 @@ fn wait(
 }
 
 #[test]
-fn a_silent_device_is_reset_and_starts_again() {
+fn a_device_that_does_not_answer_is_reset_and_starts_again() {
     let host = transport::host(Features::all(), Numbering::Dense);
     host.borrow_mut().device.config.num_pages = 700;
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
@@ -247,19 +253,19 @@ fn a_silent_device_is_reset_and_starts_again() {
         assert!(memory.count(Frame::Out) > 0);
         now = until;
     }
-    assert_eq!(now, NOW + Driver::PATIENCE);
-    // It has buffers again, and now it answers.
+    assert_eq!(now, NOW + Driver::DEFAULT_ANSWER_TIMEOUT);
+    // The device has buffers again, and answers now.
     host.borrow_mut().asleep = false;
     host.serve();
     assert_eq!(wait(now, &mut device, &mut memory).1, Progress::Idle);
     assert_eq!(device.driver().status(), Status::Settled);
-    assert_eq!(device.driver().held(), 700);
+    assert_eq!(device.driver().inflated_frames(), 700);
     assert_eq!(memory.count(Frame::Balloon), 700);
     assert_eq!(memory.count(Frame::Reported), FRAMES - 700);
 }
 
 #[test]
-fn a_device_that_never_answers_is_given_up_and_its_memory_is_free() {
+fn a_device_that_never_answers_fails_and_its_memory_is_freed() {
     for stuck in [false, true] {
         let host = transport::host(Features::all(), Numbering::Dense);
         host.borrow_mut().device.config.num_pages = 700;
@@ -269,20 +275,20 @@ fn a_device_that_never_answers_is_given_up_and_its_memory_is_free() {
         let (given_up, progress) = wait(NOW, &mut device, &mut memory);
         let (failure, rounds) = match stuck {
             true => (Failure::Stuck(Queue::Reports), 1),
-            false => (Failure::Silent(Queue::Reports), 3),
+            false => (Failure::NoAnswer(Queue::Reports), 3),
         };
         assert_eq!(progress, Progress::Ready(failure));
         assert_eq!(device.driver().status(), Status::Failed(failure));
-        assert_eq!(given_up, NOW + rounds * Driver::PATIENCE);
+        assert_eq!(given_up, NOW + rounds * Driver::DEFAULT_ANSWER_TIMEOUT);
         let free = memory.count(Frame::Free);
-        assert_eq!(free == FRAMES, !stuck, "a device that is not reset may still write");
-        assert_eq!(failure.leaves_nothing_behind(), !stuck);
+        assert_eq!(free == FRAMES, !stuck, "memory is free although the device may still write it");
+        assert_eq!(failure.device_holds_no_memory(), !stuck);
         assert_eq!(device.poll(given_up, BUDGET, &mut memory), progress);
     }
 }
 
 #[test]
-fn a_device_that_cannot_be_started_again_is_given_up_and_its_memory_is_free() {
+fn a_device_that_cannot_be_started_again_fails_and_its_memory_is_freed() {
     let spoil: [fn(&mut transport::HostState); 2] = [
         |host| host.offered.remove(Features::FREE_PAGE_HINT),
         |host| host.offered.remove(Features::VERSION_1),
@@ -293,10 +299,10 @@ fn a_device_that_cannot_be_started_again_is_given_up_and_its_memory_is_free() {
         host.borrow_mut().asleep = true;
         device.poll(NOW, BUDGET, &mut memory);
         spoil(&mut host.borrow_mut());
-        let failed = Progress::Ready(Failure::Restart(Queue::Reports));
+        let failed = Progress::Ready(Failure::NotRestarted(Queue::Reports));
         assert_eq!(wait(NOW, &mut device, &mut memory).1, failed);
         assert_eq!(memory.count(Frame::Free), FRAMES);
-        assert!(Failure::Restart(Queue::Reports).leaves_nothing_behind());
+        assert!(Failure::NotRestarted(Queue::Reports).device_holds_no_memory());
         assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
     }
 }
@@ -318,20 +324,26 @@ fn a_reset_returns_all_memory() {
 
 #[test]
 fn a_device_that_corrupts_a_queue_fails() {
-    let cases =
-        [(Misdeed::Id(7), QueueError::UsedId(7)), (Misdeed::Index(9), QueueError::UsedIndex(9))];
-    for (misdeed, error) in cases {
+    let cases = [
+        (Violation::Id(7), QueueError::UsedId(7)),
+        (Violation::Index(9), QueueError::UsedIndex(9)),
+    ];
+    for (violation, error) in cases {
         let host =
             transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
-        host.borrow_mut().misdeed = Some(misdeed);
+        host.borrow_mut().violation = Some(violation);
         let failed = Progress::Ready(Failure::Queue(Queue::Reports));
         for _ in 0..3 {
             assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);
         }
         assert_eq!(device.queue_error(), Some(error));
-        assert_eq!(memory.count(Frame::Out), FRAMES, "the device may still write to it");
-        assert_eq!(host.borrow().notifications, 1, "no further request is sent");
+        assert_eq!(
+            memory.count(Frame::Out),
+            FRAMES,
+            "memory is free although the device may still write it"
+        );
+        assert_eq!(host.borrow().notifications, 1, "the driver sends a further request");
     }
 }
 
@@ -345,7 +357,7 @@ fn notifications_that_the_device_suppresses_are_not_sent() {
     assert_eq!(host.borrow().notifications, 0);
     host.serve();
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
-    assert_eq!(device.driver().held(), 1);
+    assert_eq!(device.driver().inflated_frames(), 1);
 }
 
 #[test]
@@ -373,12 +385,12 @@ fn a_device_that_missed_a_hint_is_notified_again() {
     host.serve();
     while !settled(device.poll(NOW, BUDGET, &mut memory)) {}
     host.borrow_mut().asleep = true;
-    host.borrow_mut().device.ask_hints(7);
+    host.borrow_mut().device.request_hints(7);
     let mut notified = || {
         device.poll(NOW, BUDGET, &mut memory);
         std::mem::take(&mut host.borrow_mut().notifications)
     };
-    assert!(notified() >= 1, "notified of the command");
+    assert!(notified() >= 1, "the driver does not notify the device of the command");
     for _ in 0..3 {
         assert_eq!(notified(), 1);
     }
@@ -388,7 +400,7 @@ fn a_device_that_missed_a_hint_is_notified_again() {
 }
 
 #[test]
-fn a_small_budget_takes_several_polls() {
+fn a_resize_with_a_small_budget_takes_several_polls() {
     let host = transport::host(Features::VERSION_1, Numbering::Dense);
     host.borrow_mut().device.config.num_pages = 700;
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
@@ -400,7 +412,7 @@ fn a_small_budget_takes_several_polls() {
 #[test]
 fn a_configuration_that_becomes_inaccessible_is_a_failure() {
     let too_small = virtio_drivers::Error::ConfigSpaceTooSmall;
-    // The failing access is the read of `num_pages` or the write of `actual`.
+    // The access that fails is the read of `num_pages` or the write of `actual`.
     for config_len in [0, 4] {
         let host = transport::host(Features::VERSION_1, Numbering::Dense);
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();

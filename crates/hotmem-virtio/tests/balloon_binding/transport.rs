@@ -1,7 +1,7 @@
-//! A mock balloon device behind a transport.
+//! Defines a mock balloon device behind a transport.
 
 use crate::device::Device;
-use crate::shared::{Page, Piece};
+use crate::shared::{Descriptor, Page};
 use crate::wire::{self, End};
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_virtio::balloon::{
@@ -18,7 +18,7 @@ pub(crate) struct BalloonDevice {
     pub(crate) poison_val: Option<u32>,
     /// The tags and values of the last statistics.
     pub(crate) statistics: Vec<(u16, u64)>,
-    /// The queue with each number.
+    /// The queue of each number.
     meaning: Vec<Option<Queue>>,
     heads: [u16; 6],
 }
@@ -49,14 +49,14 @@ impl End for BalloonDevice {
         }
     }
 
-    fn request(&mut self, page: Page, queue: usize, head: u16, pieces: &[Piece]) {
+    fn request(&mut self, page: Page, queue: usize, head: u16, descriptors: &[Descriptor]) {
         let meaning = self.meaning[queue].expect("the queue exists");
         self.heads[queue] = head;
         if meaning == Queue::Statistics {
-            let bytes = page.read(pieces[0].0, pieces[0].1 as usize);
+            let bytes = page.read(descriptors[0].0, descriptors[0].1 as usize);
             self.statistics = entries(&bytes).collect();
         }
-        self.device.send(read(page, meaning, pieces));
+        self.device.send(read(page, meaning, descriptors));
     }
 
     fn answer(&mut self) -> Option<(usize, u16, u32)> {
@@ -79,7 +79,7 @@ impl End for BalloonDevice {
             8 if negotiated.contains(Features::FREE_PAGE_HINT) => {
                 self.device.config.free_page_hint_cmd_id
             }
-            other => panic!("a read at {other}"),
+            other => panic!("the driver reads the configuration at {other}"),
         }
     }
 
@@ -89,25 +89,27 @@ impl End for BalloonDevice {
             12 if negotiated.contains(Features::PAGE_POISON) && !started => {
                 self.poison_val = Some(value);
             }
-            other => panic!("a write at {other}"),
+            other => panic!("the driver writes the configuration at {other}"),
         }
     }
 }
 
 /// Decodes a message.
-fn read(page: Page, queue: Queue, pieces: &[Piece]) -> Message {
-    let frames = |&(addr, len, device_writes): &Piece| {
-        assert!(device_writes, "frames are buffers that the device may write");
+fn read(page: Page, queue: Queue, descriptors: &[Descriptor]) -> Message {
+    let frames = |&(addr, len, device_writes): &Descriptor| {
+        assert!(device_writes, "the device may not write a buffer of frames");
         PfnRange::from_bytes(addr, Bytes(len.into())).unwrap()
     };
     if queue == Queue::Reports {
-        let ranges: Vec<_> = pieces.iter().map(frames).collect();
+        let ranges: Vec<_> = descriptors.iter().map(frames).collect();
         return Message::Report(Ranges::new(&ranges).unwrap());
     }
-    let [piece @ (addr, len, device_writes)] = pieces[..] else { panic!("{pieces:x?}") };
+    let [descriptor @ (addr, len, device_writes)] = descriptors[..] else {
+        panic!("{descriptors:x?}")
+    };
     if device_writes {
         assert_eq!(queue, Queue::Hints);
-        return Message::Hint(frames(&piece));
+        return Message::Hint(frames(&descriptor));
     }
     let bytes = page.read(addr, len as usize);
     let words = || bytes.chunks_exact(4).map(|w| u32::from_le_bytes(w.try_into().unwrap()));
@@ -123,7 +125,7 @@ fn read(page: Page, queue: Queue, pieces: &[Piece]) -> Message {
         _ => {
             assert_eq!(len % 4, 0);
             let first = words().next().unwrap();
-            assert!(words().eq(first..first + len / 4), "the frames are contiguous");
+            assert!(words().eq(first..first + len / 4), "the frames are not contiguous");
             let first = Pfn::new(first.into()).unwrap();
             let range = PfnRange::with_len(first, u64::from(len / 4)).unwrap();
             if queue == Queue::Inflate { Message::Inflate(range) } else { Message::Deflate(range) }

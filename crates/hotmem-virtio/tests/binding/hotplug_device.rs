@@ -1,4 +1,4 @@
-//! Tests of a device together with the engine.
+//! Tests a device together with the engine.
 
 use crate::transport::{self, Host};
 use crate::{BUDGET, MIB, MockDevice, NOW};
@@ -11,7 +11,7 @@ use hotmem_virtio::mem::{Failure, HotplugDevice, HotplugMemory, InitError, Progr
 type Device<'f> = HotplugDevice<'f, transport::MockTransport, OneCpu>;
 type Engine<'f> = Hotplug<'f, OneCpu, AlwaysMapped>;
 
-/// A device of 256 MiB behind a section of boot memory.
+/// Returns a device of 256 MiB above a section of boot memory.
 fn host() -> Host {
     transport::host(MockDevice::new(2 * MIB, 256 * MIB, 256 * MIB))
 }
@@ -42,7 +42,7 @@ fn memory_is_plugged_and_unplugged_as_the_host_requests() {
 }
 
 #[test]
-fn a_device_belongs_to_one_engine() {
+fn a_device_refuses_another_engine() {
     let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
     let (elsewhere, others) = (Memory::new(4 * SECTION), Frames::new(OneCpu));
     let mut engine = boot(&frames, &space, SECTION);
@@ -79,14 +79,14 @@ fn a_device_that_has_failed_is_started_again_with_its_memory() {
 }
 
 #[test]
-fn requests_add_at_most_the_limit() {
+fn each_request_adds_at_most_the_maximal_addition() {
     let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
     let mut engine = boot(&frames, &space, SECTION);
-    for (at_once, requests) in [(Bytes::mib(64), 4), (Bytes::mib(65), 4), (Bytes(1), 128)] {
-        let mut device = start(&host, memory().adding(at_once));
+    for (max_addition, requests) in [(Bytes::mib(64), 4), (Bytes::mib(65), 4), (Bytes(1), 128)] {
+        let mut device = start(&host, memory().with_max_addition(max_addition));
         host.borrow_mut().device.resize(256 * MIB);
         poll(&mut device, &mut engine);
-        assert_eq!(device.driver().statistics().requests, requests, "{at_once}");
+        assert_eq!(device.driver().statistics().requests, requests, "{max_addition}");
         host.borrow_mut().device.resize(0);
         poll(&mut device, &mut engine);
     }

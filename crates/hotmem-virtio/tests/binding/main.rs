@@ -1,4 +1,4 @@
-//! Tests of the driver on a transport, down to the bytes in the queue.
+//! Tests the driver on a transport, including the bytes in the queue.
 
 // Tests run on 64-bit machines.
 #![allow(clippy::cast_possible_truncation)]
@@ -30,14 +30,14 @@ use memory::TestMemory;
 use shared::Page;
 use transport::{Host, MockTransport};
 use virtio_drivers::transport::DeviceType;
-use wire::Misdeed;
+use wire::Violation;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const NOW: Duration = Duration::from_secs(1);
 const BUDGET: u32 = 1000;
 
-/// Returns a device with a requested size of 64 MiB, not started yet.
+/// Returns a device with a requested size of 64 MiB, which is not started yet.
 fn host() -> Host {
     let mut device = MockDevice::new(2 * MIB, 4 * GIB, 64 * GIB);
     device.resize(64 * MIB);
@@ -52,8 +52,8 @@ fn start(host: &Host) -> Result<(Device<MockTransport>, TestMemory), InitError> 
 }
 
 fn refused(host: &Host) -> InitError {
-    let error = start(host).err().expect("it was started");
-    assert!(host.borrow().dropped, "the transport is dropped");
+    let error = start(host).err().expect("the device cannot be started");
+    assert!(host.borrow().dropped, "the transport is not dropped");
     error
 }
 
@@ -111,7 +111,7 @@ fn devices_that_cannot_be_started_are_refused() {
     assert!(matches!(refused(&host), InitError::Config(_)));
     let memory = Page::new().dma(Page::SIZE - Device::<MockTransport>::MEMORY_SIZE + 16);
     let refused = Device::new(host.transport(), memory).err();
-    assert_eq!(refused, Some(InitError::Memory));
+    assert_eq!(refused, Some(InitError::SharedMemory));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn only_offered_features_are_negotiated() {
 
 #[test]
 fn a_torn_configuration_is_read_again() {
-    // With and without a change of the device's generation.
+    // The device's generation changes in one case and does not change in the other.
     for generation_moves in [true, false] {
         let host = host();
         let (mut device, mut memory) = start(&host).unwrap();
@@ -166,7 +166,7 @@ fn a_torn_configuration_is_read_again() {
         state.generation_moves = generation_moves;
         let torn =
             RawConfig { requested_size: 48 * GIB, usable_region_size: 3, ..state.device.config };
-        // Two equal reads would count as consistent if the generation did not change.
+        // Without a change of the generation, two equal reads count as consistent.
         state.torn = Some((torn, 1 + u32::from(generation_moves)));
         state.device.resize(128 * MIB);
         drop(state);
@@ -176,7 +176,7 @@ fn a_torn_configuration_is_read_again() {
 }
 
 #[test]
-fn a_generation_that_keeps_changing_does_not_matter() {
+fn a_device_whose_generation_keeps_changing_is_driven() {
     let host = host();
     host.borrow_mut().generation_flaps = true;
     let (mut device, mut memory) = start(&host).unwrap();
@@ -195,7 +195,11 @@ fn a_configuration_that_keeps_changing_is_read_again_later() {
     let later = NOW + Duration::from_millis(10);
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Pending(later));
     assert!(host.borrow().config_reads - reads < 400);
-    assert_eq!(device.driver().plugged().0, 64 * MIB, "the last consistent one is used");
+    assert_eq!(
+        device.driver().plugged().0,
+        64 * MIB,
+        "the driver does not use the last consistent configuration"
+    );
     host.borrow_mut().unsteady = 0;
     assert_eq!(device.poll(later, BUDGET, &mut memory), Progress::Idle);
     assert_eq!(device.driver().plugged().0, 128 * MIB);
@@ -212,7 +216,7 @@ fn a_changing_configuration_does_not_prolong_another_wait() {
 }
 
 #[test]
-fn a_small_budget_takes_several_polls() {
+fn a_resize_with_a_small_budget_takes_several_polls() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     let polls = (1..20).find(|_| device.poll(NOW, 1, &mut memory) == Progress::Idle);
@@ -234,12 +238,12 @@ fn buffers_belong_to_the_device_until_a_late_answer() {
     }
     assert_eq!(device.driver().status(), Status::Pending(Pending::NoAnswer));
     let still = host.borrow().page.read(host.page().dma(0).device_addr(), Page::SIZE);
-    assert_eq!(sent, still, "the buffers are unchanged");
+    assert_eq!(sent, still, "the driver changes buffers of the device");
     host.borrow_mut().asleep = false;
     host.serve();
     assert!(device.ack_interrupt());
     assert!(!device.ack_interrupt());
-    // The outstanding PLUG arrives after the requested size was reduced, so it is refused.
+    // The outstanding PLUG arrives after the requested size was reduced, so the device refuses it.
     let Progress::Pending(until) = device.poll(deadline, BUDGET, &mut memory) else {
         panic!("{:?}", device.driver());
     };
@@ -285,21 +289,23 @@ fn interrupts_can_be_suppressed() {
 
 #[test]
 fn a_device_that_corrupts_its_queue_fails() {
-    let cases =
-        [(Misdeed::Id(7), QueueError::UsedId(7)), (Misdeed::Index(9), QueueError::UsedIndex(9))];
-    for (misdeed, error) in cases {
+    let cases = [
+        (Violation::Id(7), QueueError::UsedId(7)),
+        (Violation::Index(9), QueueError::UsedIndex(9)),
+    ];
+    for (violation, error) in cases {
         let host = host();
         let (mut device, mut memory) = start(&host).unwrap();
         device.poll(NOW, BUDGET, &mut memory);
         host.borrow_mut().device.resize(128 * MIB);
-        host.borrow_mut().misdeed = Some(misdeed);
+        host.borrow_mut().violation = Some(violation);
         let failed = Progress::Ready(Failure::Response(ResponseError::Short { used: 0 }));
         for _ in 0..3 {
             assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);
         }
         assert_eq!(device.queue_error(), Some(error));
-        assert_eq!(memory.plugged_units(), 32, "plugged memory stays usable");
-        assert_eq!(host.borrow().notifications, 2, "no further request is sent");
+        assert_eq!(memory.plugged_units(), 32, "the driver loses plugged memory");
+        assert_eq!(host.borrow().notifications, 2, "the driver sends a further request");
     }
 }
 
@@ -319,9 +325,9 @@ fn a_used_buffer_without_an_answer_fails_the_device() {
     let (mut device, mut memory) = start(&host).unwrap();
     device.poll(NOW, BUDGET, &mut memory);
     host.borrow_mut().device.resize(128 * MIB);
-    host.borrow_mut().silent = true;
-    let silence = Failure::Response(ResponseError::UnknownType(0xffff));
-    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Ready(silence));
+    host.borrow_mut().omits_answers = true;
+    let failure = Failure::Response(ResponseError::UnknownType(0xffff));
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Ready(failure));
 }
 
 #[test]
@@ -337,5 +343,5 @@ fn a_configuration_that_becomes_unreadable_is_a_failure() {
     assert_eq!(device.driver().status(), Status::Failed(Failure::ConfigSpace));
     let too_small = virtio_drivers::Error::ConfigSpaceTooSmall;
     assert_eq!(device.transport_error(), Some(too_small));
-    assert_eq!(memory.plugged_units(), 32, "plugged memory stays");
+    assert_eq!(memory.plugged_units(), 32, "the driver loses plugged memory");
 }

@@ -1,8 +1,8 @@
-//! Tests of the driver over MMIO registers (VIRTIO 4.2.2), with the MMIO transport of the
-//! virtio-drivers crate.
+//! Tests the driver with MMIO registers (VIRTIO 4.2.2), by the MMIO transport of the crate
+//! virtio-drivers.
 //!
-//! The registers are plain memory here. The driver never waits for a register, so it is enough that
-//! the device reads them from time to time.
+//! The registers are ordinary memory. The driver never waits for a register, so the device needs to
+//! read them only between polls.
 
 use crate::device::Device as MockDevice;
 use crate::memory::TestMemory;
@@ -16,8 +16,8 @@ use virtio_drivers::transport::mmio::MmioTransport;
 const MAGIC: (u64, u32) = (0x00, 0x7472_6976);
 const VERSION: u64 = 0x04;
 const DEVICE_ID: (u64, u32) = (0x08, 24);
-/// The value 1 is read for both words of the features: it is `ACPI_PXM` in the low word, and
-/// `VERSION_1` in the high one.
+/// The value of both words of the features. The bit is `ACPI_PXM` in the low word and `VERSION_1` in
+/// the high word.
 const DEVICE_FEATURES: (u64, u32) = (0x10, 1);
 const QUEUE_NUM_MAX: (u64, u32) = (0x34, 128);
 const QUEUE_NUM: u64 = 0x38;
@@ -89,8 +89,8 @@ impl Host {
         if self.get(QUEUE_NOTIFY) == NOT_NOTIFIED {
             return;
         }
-        assert_eq!(self.get(QUEUE_NOTIFY), 0, "there is one queue");
-        assert_ne!(self.get(STATUS) & DRIVER_OK, 0, "not started yet");
+        assert_eq!(self.get(QUEUE_NOTIFY), 0, "the driver notifies a queue that does not exist");
+        assert_ne!(self.get(STATUS) & DRIVER_OK, 0, "the driver has not started the device");
         assert_eq!(self.get(QUEUE_READY), 1);
         self.set(QUEUE_NOTIFY, NOT_NOTIFIED);
         let mut queue = self.queue.unwrap_or(DeviceSide {
@@ -102,9 +102,9 @@ impl Host {
             seen: 0,
             used: 0,
         });
-        while let Some((head, pieces)) = queue.take() {
-            let [(request, 24, false), (response, 10, true)] = pieces[..] else {
-                panic!("not a request: {pieces:x?}");
+        while let Some((head, descriptors)) = queue.take() {
+            let [(request, 24, false), (response, 10, true)] = descriptors[..] else {
+                panic!("the chain is not a request: {descriptors:x?}");
             };
             let bytes: [u8; Request::SIZE] = self.memory.read(request, 24).try_into().unwrap();
             let (answer, _) = self.device.handle(&bytes);
@@ -144,7 +144,7 @@ fn a_device_works_over_mmio_registers() {
             host.serve();
             interrupts += u32::from(device.ack_interrupt());
             host.serve();
-            assert!(!device.ack_interrupt(), "the interrupt was acknowledged");
+            assert!(!device.ack_interrupt(), "the interrupt was not acknowledged");
         }
         assert!(interrupts > 0);
         assert_eq!(device.driver().status(), Status::Reached);
@@ -153,7 +153,7 @@ fn a_device_works_over_mmio_registers() {
         assert_eq!(memory.plugged_units() * 2 * MIB, size);
     }
     drop(device);
-    assert_eq!(host.get(STATUS), 0, "the device is reset");
+    assert_eq!(host.get(STATUS), 0, "the device is not reset");
 }
 
 #[test]

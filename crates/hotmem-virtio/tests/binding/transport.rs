@@ -1,7 +1,7 @@
-//! A mock virtio-mem device behind a transport.
+//! Defines a mock virtio-mem device behind a transport.
 
 use crate::device::Device;
-use crate::shared::{Page, Piece};
+use crate::shared::{Descriptor, Page};
 use crate::wire::{self, End};
 use hotmem_virtio::mem::{Features, RawConfig, Request};
 use std::collections::VecDeque;
@@ -13,11 +13,11 @@ pub(crate) type MockTransport = wire::MockTransport<MemoryDevice>;
 
 pub(crate) struct MemoryDevice {
     pub(crate) device: Device,
-    /// Whether it uses buffers without writing an answer.
-    pub(crate) silent: bool,
+    /// Whether the device uses buffers without writing an answer.
+    pub(crate) omits_answers: bool,
     /// The number of reads for which the configuration changes each time.
     pub(crate) unsteady: u32,
-    /// A torn configuration, and the number of reads for which it is shown.
+    /// A torn configuration, and the number of reads that return it.
     pub(crate) torn: Option<(RawConfig, u32)>,
     pub(crate) generation_moves: bool,
     pub(crate) generation_flaps: bool,
@@ -30,7 +30,7 @@ pub(crate) struct MemoryDevice {
 pub(crate) fn host(device: Device) -> Host {
     let end = MemoryDevice {
         device,
-        silent: false,
+        omits_answers: false,
         unsteady: 0,
         torn: None,
         generation_moves: true,
@@ -48,11 +48,11 @@ impl MemoryDevice {
         let seen = self.device.requested_seen;
         let mut config = self.device.read_config();
         if asleep {
-            // This read cannot affect the outstanding request.
+            // While a request is outstanding, a read must not change the device.
             self.device.requested_seen = seen;
         }
-        // A read of the configuration is fourteen reads of words; a torn value lasts for one such
-        // read.
+        // A read of the configuration takes fourteen reads of words. A torn value is returned for one
+        // read of the configuration.
         let reading = self.config_reads.div_ceil(14);
         if self.unsteady > 0 {
             self.unsteady -= 1;
@@ -73,13 +73,13 @@ impl MemoryDevice {
 impl End for MemoryDevice {
     type Features = Features;
 
-    fn request(&mut self, page: Page, _queue: usize, head: u16, pieces: &[Piece]) {
-        let [(request, 24, false), (response, 10, true)] = *pieces else {
-            panic!("not a request: {pieces:x?}");
+    fn request(&mut self, page: Page, _queue: usize, head: u16, descriptors: &[Descriptor]) {
+        let [(request, 24, false), (response, 10, true)] = *descriptors else {
+            panic!("the chain is not a request: {descriptors:x?}");
         };
         let bytes: [u8; Request::SIZE] = page.read(request, 24).try_into().unwrap();
         let (answer, _) = self.device.handle(&bytes);
-        if !self.silent {
+        if !self.omits_answers {
             page.write(response, &answer);
         }
         self.done.push_back((head, answer.len() as u32));

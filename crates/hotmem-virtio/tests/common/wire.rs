@@ -1,6 +1,6 @@
-//! A transport to a mock device.
+//! Defines a transport to a mock device.
 
-use crate::shared::{DeviceSide, Page, Piece};
+use crate::shared::{Descriptor, DeviceSide, Page};
 use bitflags::Flags;
 use std::cell::{Ref, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
@@ -13,11 +13,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub(crate) trait End {
     type Features: Flags<Bits = u64> + Copy;
 
-    /// Called when the driver sets up a queue.
+    /// Called after the driver has set up a queue.
     fn set_up(&self, _queue: usize, _negotiated: Self::Features) {}
 
-    /// Called when the driver has made a chain available.
-    fn request(&mut self, page: Page, queue: usize, head: u16, pieces: &[Piece]);
+    /// Called after the driver has made a chain available.
+    fn request(&mut self, page: Page, queue: usize, head: u16, descriptors: &[Descriptor]);
 
     /// Returns the next used chain: its queue, its head, and the number of bytes written.
     fn answer(&mut self) -> Option<(usize, u16, u32)>;
@@ -26,10 +26,10 @@ pub(crate) trait End {
         0
     }
 
-    /// Drops all buffers.
+    /// Removes all buffers from the device.
     fn reset(&mut self) {}
 
-    /// Reads the configuration. `asleep` says whether requests are outstanding.
+    /// Reads a word of the configuration. `asleep` says whether requests are outstanding.
     fn read_config(&mut self, at: usize, negotiated: Self::Features, asleep: bool) -> u32;
 
     fn write_config(&mut self, _at: usize, _value: u32, _: Self::Features, _started: bool) {
@@ -55,7 +55,7 @@ pub(crate) struct HostState<E: End> {
     pub(crate) statuses: Vec<DeviceStatus>,
     /// Whether the device ignores its queues.
     pub(crate) asleep: bool,
-    pub(crate) misdeed: Option<Misdeed>,
+    pub(crate) violation: Option<Violation>,
     pub(crate) notifications: u32,
     pub(crate) dropped: bool,
     interrupt: bool,
@@ -64,7 +64,7 @@ pub(crate) struct HostState<E: End> {
 
 /// A protocol violation that the device commits at the next request.
 #[derive(Clone, Copy)]
-pub(crate) enum Misdeed {
+pub(crate) enum Violation {
     Id(u32),
     Length(u32),
     Index(u16),
@@ -94,7 +94,7 @@ impl<E: End> Host<E> {
             status: DeviceStatus::empty(),
             statuses: Vec::new(),
             asleep: false,
-            misdeed: None,
+            violation: None,
             notifications: 0,
             dropped: false,
             interrupt: false,
@@ -127,23 +127,26 @@ impl<E: End> Host<E> {
 
 impl<E: End> HostState<E> {
     pub(crate) fn queue(&mut self, number: usize) -> &mut DeviceSide {
-        self.queues[number].as_mut().expect("no queue was set up")
+        self.queues[number].as_mut().expect("the driver has set up the queue")
     }
 
     fn serve(&mut self) {
-        assert!(self.status.contains(DeviceStatus::DRIVER_OK), "not started yet");
+        assert!(
+            self.status.contains(DeviceStatus::DRIVER_OK),
+            "the driver has not started the device"
+        );
         for (number, queue) in self.queues.iter_mut().enumerate() {
-            while let Some((head, pieces)) = queue.as_mut().and_then(DeviceSide::take) {
-                self.end.request(self.page, number, head, &pieces);
+            while let Some((head, descriptors)) = queue.as_mut().and_then(DeviceSide::take) {
+                self.end.request(self.page, number, head, &descriptors);
             }
         }
         while let Some((number, head, len)) = self.end.answer() {
-            let misdeed = self.misdeed;
+            let violation = self.violation;
             let queue = self.queue(number);
-            match misdeed {
-                Some(Misdeed::Id(id)) => queue.give_back(id, len),
-                Some(Misdeed::Length(len)) => queue.give_back(head.into(), len),
-                Some(Misdeed::Index(index)) => queue.set_used_index(index),
+            match violation {
+                Some(Violation::Id(id)) => queue.give_back(id, len),
+                Some(Violation::Length(len)) => queue.give_back(head.into(), len),
+                Some(Violation::Index(index)) => queue.set_used_index(index),
                 None => queue.give_back(head.into(), len),
             }
             self.interrupt = true;
@@ -175,7 +178,8 @@ impl<E: End> Transport for MockTransport<E> {
 
     fn write_driver_features(&mut self, driver_features: u64) {
         let mut host = self.0.borrow_mut();
-        host.negotiated = E::Features::from_bits(driver_features).expect("an unknown feature");
+        host.negotiated = E::Features::from_bits(driver_features)
+            .expect("the driver accepts only known features");
         assert!(host.offered.contains(host.negotiated));
     }
 

@@ -1,39 +1,41 @@
-//! A kernel that maps memory, allocates it and migrates it.
+//! Defines a kernel that maps, allocates and migrates memory.
 
 use crate::machine::pageblocks;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{
     AllocRequest, Allocation, Frames, Hooks, Migration, OneCpu, Pfn, PfnRange, Veto, Zone,
 };
-use hotmem_testkit::link::Maps;
+use hotmem_testkit::forwarding::TestMapping;
 use std::collections::BTreeSet;
 
 pub(crate) struct Kernel<'f> {
     frames: &'f Frames<OneCpu>,
-    /// Pageblocks of plugged memory in the direct map.
+    /// The pageblocks of plugged memory that are in the direct map.
     pub(crate) mapped: BTreeSet<u64>,
-    /// Its allocations.
+    /// The kernel's allocations.
     pub(crate) held: Vec<Allocation<'f, OneCpu>>,
-    /// Whether its allocations are pinned.
+    /// Whether the allocations cannot be migrated.
     pub(crate) pinned: bool,
     pub(crate) veto: bool,
-    /// The reason of a veto against all onlining, if there is one.
+    /// If the kernel vetoes all onlining, the reason.
     pub(crate) online_veto: Option<&'static str>,
-    /// Frames for which `going_online` was called, but neither `onlined` nor `online_cancelled`.
+    /// The number of frames for which `going_online` was called, but neither `onlined` nor
+    /// `online_cancelled`.
     pub(crate) coming: u64,
-    /// Whether sections that are added as a whole keep a pageblock for their descriptors.
+    /// Whether sections that are added wholly keep a pageblock for their descriptors.
     pub(crate) keeps_descriptors: bool,
-    /// Pageblocks from this one on cannot be mapped.
+    /// The first pageblock that cannot be mapped. No pageblock above it can be mapped either.
     pub(crate) maps_below: u64,
-    /// Frames of page tables for each pageblock.
+    /// The number of page tables for each pageblock.
     pub(crate) table_frames_per_pageblock: u64,
     /// The number of frames in use as page tables.
     pub(crate) tables: usize,
     table_frames: Vec<(u64, Pfn)>,
-    /// Frames for which `going_offline` was called, but neither `offlined` nor `offline_cancelled`.
+    /// The number of frames for which `going_offline` was called, but neither `offlined` nor
+    /// `offline_cancelled`.
     pub(crate) frames_going_offline: u64,
     /// The number of calls of `migrate`.
-    pub(crate) moves_asked: u32,
+    pub(crate) migrate_calls: u32,
 }
 
 impl<'f> Kernel<'f> {
@@ -52,7 +54,7 @@ impl<'f> Kernel<'f> {
             tables: 0,
             table_frames: Vec::new(),
             frames_going_offline: 0,
-            moves_asked: 0,
+            migrate_calls: 0,
         }
     }
 
@@ -70,14 +72,14 @@ impl<'f> Kernel<'f> {
         range
     }
 
-    /// Replaces each allocation by another one, which begins in the same pageblock if it can.
+    /// Replaces each allocation by a new allocation, which begins in the same pageblock if possible.
     pub(crate) fn replace_all(&mut self) {
         for held in &mut self.held {
             let block = held.range().align_outward(PAGEBLOCK_FRAMES as u64);
             let mut places = (block.start().number()..block.end().number()).filter_map(Pfn::new);
             let here = |pfn| self.frames.alloc(AllocRequest::frames(1).at(pfn)).ok();
             let elsewhere = || self.frames.alloc(AllocRequest::frames(1)).ok();
-            *held = places.find_map(here).or_else(elsewhere).expect("there is memory");
+            *held = places.find_map(here).or_else(elsewhere).expect("enough memory is free");
         }
     }
 
@@ -107,7 +109,7 @@ impl<'f> Kernel<'f> {
     }
 }
 
-impl Maps for Kernel<'_> {
+impl TestMapping for Kernel<'_> {
     fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
         match pageblocks(range).any(|block| block >= self.maps_below) {
             true => Err(Veto("mapped to something else")),
@@ -125,9 +127,10 @@ impl Maps for Kernel<'_> {
 
     fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         for block in pageblocks(range) {
-            assert!(self.mapped.insert(block), "mapped twice");
+            assert!(self.mapped.insert(block), "the pageblock is mapped already");
             for _ in 0..self.table_frames_per_pageblock {
-                let table = take().expect("a spare frame that was promised");
+                let table = take()
+                    .expect("the engine provides the frames that `tables_needed` has requested");
                 self.table_frames.push((block, table));
             }
         }
@@ -136,13 +139,13 @@ impl Maps for Kernel<'_> {
 
     fn unmap(&mut self, range: PfnRange) {
         for block in pageblocks(range) {
-            assert!(self.mapped.remove(&block), "not mapped");
+            assert!(self.mapped.remove(&block), "the pageblock is not mapped");
         }
     }
 
     fn remap(&mut self, range: PfnRange) {
         for block in pageblocks(range) {
-            assert!(self.mapped.insert(block), "still mapped");
+            assert!(self.mapped.insert(block), "the pageblock is mapped already");
         }
     }
 
@@ -172,11 +175,11 @@ impl Hooks for Kernel<'_> {
 
     fn online_cancelled(&mut self, range: PfnRange) {
         self.coming =
-            self.coming.checked_sub(range.frames()).expect("cancelled without an announcement");
+            self.coming.checked_sub(range.frames()).expect("`going_online` was called before");
     }
 
     fn onlined(&mut self, range: PfnRange) {
-        // Memory that is online again after a cancellation was not announced.
+        // For memory that is online again after a cancellation, `going_online` was not called.
         self.coming = self.coming.saturating_sub(range.frames());
     }
 
@@ -192,18 +195,18 @@ impl Hooks for Kernel<'_> {
         self.frames_going_offline = self
             .frames_going_offline
             .checked_sub(range.frames())
-            .expect("offline without an announcement");
+            .expect("`going_offline` was called before");
     }
 
     fn offline_cancelled(&mut self, range: PfnRange) {
         self.frames_going_offline = self
             .frames_going_offline
             .checked_sub(range.frames())
-            .expect("cancelled without an announcement");
+            .expect("`going_offline` was called before");
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        self.moves_asked += 1;
+        self.migrate_calls += 1;
         if self.pinned {
             return Migration::Unmovable("pinned by the test");
         }
@@ -216,7 +219,7 @@ impl Hooks for Kernel<'_> {
         };
         match self.frames.alloc(AllocRequest::frames(self.held[at].range().frames()).movable()) {
             Ok(new) => {
-                // The old allocation is dropped.
+                // This drops the old allocation.
                 self.held[at] = new;
                 Migration::Moved
             }

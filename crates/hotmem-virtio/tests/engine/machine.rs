@@ -1,4 +1,5 @@
-//! A test machine: an engine whose memory is reserved address space, a device and its driver.
+//! Defines a machine for tests: an engine whose memory is reserved address space, a device and its
+//! driver.
 
 use crate::device::Device;
 use crate::kernel::Kernel;
@@ -6,22 +7,22 @@ use core::time::Duration;
 use hotmem::{Allocation, Budget, Bytes, Frames, Hotplug, OneCpu, OnlineType, Pfn, PfnRange};
 use hotmem_testkit::Memory;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::link::boot_linked;
-use hotmem_testkit::link::{Link, lend};
+use hotmem_testkit::forwarding::boot_forwarding;
+use hotmem_testkit::forwarding::{ForwardingMapping, with_kernel};
 use hotmem_virtio::mem::{
-    Driver, Failure, Features, HotplugMemory, Pending, RequestKind, Status, Step,
+    Driver, Failure, Features, HotplugMemory, Pending, Reason, RequestKind, Status, Step,
 };
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
-/// The address of the devices' regions; boot memory lies at zero.
+/// The address of the devices' regions. Boot memory lies at address 0.
 pub(crate) const REGION: u64 = GIB;
 const BOOT: u64 = 32 * MIB;
-/// The address space that is reserved for a machine. Pages cost memory only when they are touched.
+/// The address space that is reserved for a machine. A page takes memory only after it was accessed.
 const SPACE: u64 = 6 * GIB;
 
 /// The engine. Its mapping passes each call on to the kernel of the test.
-pub(crate) type Engine<'f> = Hotplug<'f, OneCpu, Link<Kernel<'f>>>;
+pub(crate) type Engine<'f> = Hotplug<'f, OneCpu, ForwardingMapping<Kernel<'f>>>;
 
 pub(crate) struct Machine {
     pub(crate) frames: Frames<OneCpu>,
@@ -34,7 +35,7 @@ impl Machine {
     }
 
     pub(crate) fn boot(&self) -> Engine<'_> {
-        boot_linked(&self.frames, &self.memory, Bytes(BOOT).frames())
+        boot_forwarding(&self.frames, &self.memory, Bytes(BOOT).frames())
     }
 }
 
@@ -47,8 +48,8 @@ pub(crate) struct World<'f> {
     frames: &'f Frames<OneCpu>,
     pub(crate) now: Duration,
     pending_answer: Option<(Vec<u8>, u32)>,
-    /// Whether the driver has started. It starts at the first step, so that a test can prepare the
-    /// device.
+    /// Whether the driver has started. The driver starts at the first step, so that a test can prepare
+    /// the device before.
     started: bool,
     boot_present: u64,
 }
@@ -119,15 +120,15 @@ impl<'f> World<'f> {
         if let Some((_, polls)) = &mut self.pending_answer {
             *polls -= 1;
         }
-        let hotplug = self.hotplug.as_mut().expect("this world holds the engine");
-        let step = lend(hotplug, &mut self.kernel, |hotplug, hooks| {
-            let mut memory = self.memory.with(hotplug, hooks).unwrap();
+        let hotplug = self.hotplug.as_mut().expect("this world has the engine");
+        let step = with_kernel(hotplug, &mut self.kernel, |hotplug, hooks| {
+            let mut memory = self.memory.bind(hotplug, hooks).unwrap();
             self.driver.step(self.now, &config, arrived.as_deref(), &mut memory)
         });
         if let Step::Ready(Ok(request)) = step {
             if request.kind() == RequestKind::Unplug {
                 let range = request.range();
-                assert!(self.kernel.is_all_unmapped(range), "UNPLUG of mapped memory");
+                assert!(self.kernel.is_all_unmapped(range), "the driver unplugs mapped memory");
                 self.kernel.assert_unused(range);
             }
             self.pending_answer = Some(self.device.handle(&request.to_bytes()));
@@ -143,12 +144,15 @@ impl<'f> World<'f> {
             let offset = (pageblock << 21) - config.addr;
             let first = (offset / config.block_size) as usize;
             let last = ((offset + 2 * MIB - 1) / config.block_size) as usize;
-            assert!(self.device.blocks[first..=last].iter().all(|&b| b), "mapped but not plugged");
+            assert!(
+                self.device.blocks[first..=last].iter().all(|&b| b),
+                "memory that is not plugged is mapped"
+            );
         }
     }
 
-    /// Makes the device request what is plugged, so that the shrink ends.
-    pub(crate) fn keep_what_is_plugged(&mut self) {
+    /// Sets the requested size to the plugged size, so that the shrink ends.
+    pub(crate) fn request_plugged_size(&mut self) {
         self.resize(self.driver.plugged().0);
         self.poll();
         self.assert_reached();
@@ -156,15 +160,15 @@ impl<'f> World<'f> {
 
     /// Stops the driver.
     pub(crate) fn fail(&mut self) {
-        let hotplug = self.hotplug.as_mut().expect("this world holds the engine");
-        lend(hotplug, &mut self.kernel, |hotplug, hooks| {
-            let mut memory = self.memory.with(hotplug, hooks).unwrap();
-            self.driver.fail(self.now, Failure::Region("stopped"), &mut memory)
+        let hotplug = self.hotplug.as_mut().expect("this world has the engine");
+        with_kernel(hotplug, &mut self.kernel, |hotplug, hooks| {
+            let mut memory = self.memory.bind(hotplug, hooks).unwrap();
+            self.driver.fail(self.now, Failure::Region(Reason::Other("stopped")), &mut memory)
         });
     }
 
-    /// Makes the device request what is plugged, and replaces the driver by a new one.
-    pub(crate) fn start_again(&mut self) {
+    /// Sets the requested size to the plugged size, and replaces the driver by a new driver.
+    pub(crate) fn restart_driver(&mut self) {
         self.started = false;
         self.resize(self.driver.plugged().0);
         self.poll();
@@ -179,7 +183,7 @@ impl<'f> World<'f> {
                 return step;
             }
         }
-        panic!("the driver spins: {:?}", self.driver);
+        panic!("the driver does not wait: {:?}", self.driver);
     }
 
     pub(crate) fn run(&mut self, time: Duration) -> Step {
@@ -196,8 +200,8 @@ impl<'f> World<'f> {
         }
     }
 
-    /// Checks that the requested size is reached, in whole units, and that driver, device and
-    /// engine agree.
+    /// Checks that the requested size is reached, rounded to whole units, and that the driver, the
+    /// device and the engine agree.
     pub(crate) fn assert_reached(&self) {
         let plugged = self.driver.plugged();
         let unit = Bytes(self.driver.config().block_size().0.max(2 * MIB));

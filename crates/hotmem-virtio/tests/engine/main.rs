@@ -1,24 +1,25 @@
-//! Tests of the driver with the real engine: memory is plugged, used, migrated and unplugged.
+//! Tests the driver with the engine: memory is plugged, used, migrated and unplugged.
 
-// Tests run on 64-bit machines with the engine's real geometry.
+// The tests need a 64-bit machine and the engine's normal geometry.
 #![allow(clippy::cast_possible_truncation)]
 
 #[allow(dead_code)]
 #[path = "../mem/device.rs"]
 mod device;
-mod elsewhere;
 mod kernel;
 mod machine;
+mod other_engine;
 mod random;
 mod refused;
 
 use core::time::Duration;
 use device::{BUSY, ERROR, Fault, NACK};
 use hotmem::{
-    AllocRequest, Budget, Bytes, NoHooks, OnlineType, PfnRange, Policy, Progress, State, Why,
+    AddError, AllocRequest, Blocker, BlockerKind, Budget, Bytes, NoHooks, OnlineType, PfnRange,
+    Policy, Progress, RangeError, RangeErrorKind, State,
 };
 use hotmem_testkit::Validated as _;
-use hotmem_virtio::mem::{Failure, Pending, Status, Step};
+use hotmem_virtio::mem::{Failure, Pending, Reason, Status, Step};
 use machine::{GIB, MIB, Machine, REGION, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -73,7 +74,7 @@ fn the_drivers_online_type_overrides_auto_online() {
 }
 
 #[test]
-fn a_device_is_a_dynamic_group() {
+fn the_memory_of_a_device_is_a_dynamic_group() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Online);
     let policy = Policy::AutoMovable { ratio_percent: 100, per_node: true };
@@ -96,17 +97,17 @@ fn memory_that_cannot_be_migrated_stays_and_is_the_blocker() {
     world.kernel.pinned = true;
     world.resize(0);
     world.run(SECOND);
-    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("pinned by the test")));
-    assert_eq!(world.driver.plugged().0, 2 * MIB, "all but one pageblock was unplugged");
-    let blocker = world.memory.blocker().unwrap();
-    assert_eq!((blocker.range, blocker.why), (pinned, Why::Unmovable("pinned by the test")));
+    assert_eq!(world.driver.plugged().0, 2 * MIB, "more than one pageblock stays plugged");
+    let blocker = Blocker { range: pinned, kind: BlockerKind::Unmovable("pinned by the test") };
+    let status = Status::Pending(Pending::Memory(Reason::Blocked(blocker)));
+    assert_eq!(world.driver.status(), status);
     world.kernel.free_all();
     world.run(5 * SECOND);
     world.assert_reached();
 }
 
-/// The kernel migrates nothing, and makes each new allocation before it frees the one that it
-/// replaces.
+/// The kernel migrates nothing. It replaces its allocations: it makes a new allocation before it
+/// frees the old one.
 #[test]
 fn memory_is_unplugged_while_the_kernel_allocates_and_frees() {
     let machine = Machine::new();
@@ -118,7 +119,7 @@ fn memory_is_unplugged_while_the_kernel_allocates_and_frees() {
     }
     world.kernel.pinned = true;
     world.resize(0);
-    // Between two tries of the driver, the kernel replaces all that it has allocated.
+    // Between two tries of the driver, the kernel replaces all its allocations.
     for _ in 0..200 {
         world.run(Duration::from_millis(50));
         world.kernel.replace_all();
@@ -126,12 +127,15 @@ fn memory_is_unplugged_while_the_kernel_allocates_and_frees() {
     world.assert_reached();
 }
 
-/// A unit that stays isolated while the driver waits can be used again as soon as the host requests
-/// no more memory back, the driver fails, or another driver is started.
+/// The driver keeps a unit isolated while it waits. It releases the unit when the host requests no
+/// more memory back, when the driver fails, or when another driver starts.
 #[test]
-fn an_isolated_unit_is_used_again_when_no_more_is_to_be_unplugged() {
-    let ends: [fn(&mut World<'_>); 3] =
-        [|world| world.keep_what_is_plugged(), |world| world.fail(), |world| world.start_again()];
+fn an_isolated_unit_is_released_when_no_more_memory_must_be_unplugged() {
+    let ends: [fn(&mut World<'_>); 3] = [
+        |world| world.request_plugged_size(),
+        |world| world.fail(),
+        |world| world.restart_driver(),
+    ];
     for end in ends {
         let machine = Machine::new();
         let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
@@ -143,7 +147,7 @@ fn an_isolated_unit_is_used_again_when_no_more_is_to_be_unplugged() {
         world.run(SECOND);
         assert_eq!(world.driver.plugged().0, 2 * MIB);
         let beside = AllocRequest::frames(1).at(pinned.end());
-        assert!(machine.frames.alloc(beside).is_err(), "it is isolated");
+        assert!(machine.frames.alloc(beside).is_err(), "the unit is not isolated");
         end(&mut world);
         drop(machine.frames.alloc(beside).unwrap());
         assert_eq!(
@@ -154,7 +158,7 @@ fn an_isolated_unit_is_used_again_when_no_more_is_to_be_unplugged() {
 }
 
 #[test]
-fn a_kernel_that_refuses_keeps_its_memory() {
+fn memory_stays_plugged_if_the_kernel_vetoes_its_removal() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.resize(GIB);
@@ -162,7 +166,11 @@ fn a_kernel_that_refuses_keeps_its_memory() {
     world.kernel.veto = true;
     world.resize(0);
     world.run(SECOND);
-    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("vetoed by the test")));
+    let status = world.driver.status();
+    let Status::Pending(Pending::Memory(Reason::Blocked(blocker))) = status else {
+        panic!("{status:?}")
+    };
+    assert_eq!(blocker.kind, BlockerKind::Veto("vetoed by the test"));
     assert_eq!(world.driver.plugged().0, GIB);
     world.kernel.veto = false;
     world.run(5 * SECOND);
@@ -174,7 +182,7 @@ fn a_kernel_that_refuses_keeps_its_memory() {
 }
 
 #[test]
-fn memory_that_the_device_does_not_take_is_used_again() {
+fn memory_that_the_device_refuses_to_unplug_is_used_again() {
     for (answer, block) in [(NACK, 2 * MIB), (BUSY, 4096)] {
         let machine = Machine::new();
         let mut world = World::new(&machine, block, GIB, OnlineType::Movable);
@@ -215,7 +223,7 @@ fn memory_in_an_unknown_state_is_not_used() {
 }
 
 #[test]
-fn a_refused_plug_leaves_no_trace() {
+fn a_refused_plug_changes_nothing() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.kernel.table_frames_per_pageblock = 1;
@@ -245,7 +253,10 @@ fn memory_that_is_kept_offline_is_plugged_and_unplugged() {
     world.resize(256 * MIB);
     world.run(SECOND);
     world.assert_reached();
-    assert!(machine.frames.counts().free <= free, "what was refused did not come online");
+    assert!(
+        machine.frames.counts().free <= free,
+        "memory that the kernel keeps offline came online"
+    );
     assert!(world.device.faults.is_empty());
 }
 
@@ -264,7 +275,7 @@ fn only_the_offline_part_of_partly_offline_memory_is_unplugged() {
 }
 
 #[test]
-fn memory_that_holds_descriptors_is_unplugged_after_what_they_describe() {
+fn memory_that_holds_descriptors_is_unplugged_after_the_memory_that_they_describe() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.kernel.keeps_descriptors = true;
@@ -303,7 +314,7 @@ fn gaps_below_pinned_memory_are_filled() {
 }
 
 #[test]
-fn migration_is_tried_per_shrink_and_not_per_request() {
+fn migration_is_tried_for_each_shrink_and_not_for_each_request() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.resize(GIB);
@@ -315,9 +326,9 @@ fn migration_is_tried_per_shrink_and_not_per_request() {
     world.resize(0);
     world.poll();
     assert_eq!(world.driver.plugged().0, 120 * MIB);
-    // Each allocation is tried twice at most: when its section is drained, and when its pageblock
-    // is drained.
-    assert!(world.kernel.moves_asked <= 2 * 60, "{}", world.kernel.moves_asked);
+    // Migration of each allocation is tried at most two times: when its section is drained, and when
+    // its pageblock is drained.
+    assert!(world.kernel.migrate_calls <= 2 * 60, "{}", world.kernel.migrate_calls);
     let unplugs = world.driver.statistics().requests - 1;
     assert!(unplugs > 50, "{unplugs}");
 }
@@ -342,8 +353,8 @@ fn a_cancelled_shrink_releases_isolated_memory() {
 
 #[test]
 fn a_shrink_that_ends_early_releases_isolated_memory() {
-    // A request names at most 65 535 blocks (of 4 KiB), which end inside a section. So the rest of
-    // the section is prepared for the next request.
+    // A request has at most 65 535 blocks (of 4 KiB), so it ends inside a section. The remaining
+    // part of the section is prepared for the next request.
     for target in [GIB - 254 * MIB, GIB] {
         let machine = Machine::new();
         let mut world = World::new(&machine, 4096, GIB, OnlineType::Movable);
@@ -355,7 +366,7 @@ fn a_shrink_that_ends_early_releases_isolated_memory() {
         assert_eq!(world.poll(), Step::Idle);
         world.assert_reached();
         let counts = machine.frames.counts();
-        assert_eq!(counts.present, counts.online, "all present memory is online");
+        assert_eq!(counts.present, counts.online, "some present memory is offline");
         assert_eq!(counts.isolated, 0);
     }
 }
@@ -365,7 +376,9 @@ fn a_region_over_boot_memory_is_refused() {
     let machine = Machine::new();
     let mut world = World::at(&machine, 2 * MIB, 0, GIB, OnlineType::Movable);
     world.resize(GIB);
-    assert_eq!(world.poll(), Step::Ready(Err(Failure::Region("overlaps other memory"))));
+    let boot_memory = PfnRange::from_bytes(0, Bytes::mib(32)).unwrap();
+    let error = RangeError { range: boot_memory, kind: RangeErrorKind::Announced };
+    assert_eq!(world.poll(), Step::Ready(Err(Failure::Region(Reason::Range(error)))));
     machine.frames.validated().unwrap();
 }
 
@@ -374,14 +387,14 @@ fn a_machine_with_little_memory_for_page_tables_plugs_as_much_as_possible() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
     world.poll();
-    // Each pageblock needs a page table, and only 40 frames are left.
+    // Each pageblock needs a page table, and only 40 frames are free.
     world.kernel.table_frames_per_pageblock = 1;
     world.kernel.allocate_all_but(40);
     world.resize(GIB);
     world.run(SECOND);
     world.assert_reached();
     assert!(world.driver.statistics().requests > 1);
-    // Without any frame the resize is pending until there is one.
+    // If no frame is free, the resize is pending until a frame is freed.
     world.resize(0);
     world.run(SECOND);
     world.assert_reached();
@@ -389,7 +402,9 @@ fn a_machine_with_little_memory_for_page_tables_plugs_as_much_as_possible() {
     world.resize(GIB);
     world.run(SECOND);
     let status = world.driver.status();
-    assert_eq!(status, Status::Pending(Pending::Memory("no frames for words and page tables")));
+    let no_tables =
+        matches!(status, Status::Pending(Pending::Memory(Reason::Add(AddError::NoTables { .. }))));
+    assert!(no_tables, "{status:?}");
     world.kernel.free_all();
     world.run(5 * SECOND);
     world.assert_reached();

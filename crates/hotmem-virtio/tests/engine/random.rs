@@ -1,4 +1,4 @@
-//! Random sequences of events with the real engine.
+//! Tests random sequences of events with the engine.
 
 use crate::device::{BUSY, ERROR, Fault, NACK};
 use crate::machine::{MIB, Machine, World};
@@ -14,7 +14,7 @@ enum Event {
     Steps(u8),
     Wait(u16),
     Fault(Fault),
-    /// The kernel allocates a number of runs of a number of frames.
+    /// The kernel allocates this number of runs of this number of frames.
     Take(u8, u64),
     Give(prop::sample::Index),
     Pin(bool),

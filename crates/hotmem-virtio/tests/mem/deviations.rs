@@ -1,10 +1,10 @@
-//! Tests of known deviations of existing devices: no memory is lost, and the driver does not spin.
+//! Tests known deviations of existing devices: no memory is lost, and the driver waits between tries.
 
 use crate::device::{BUSY, Device, ERROR, Fault, NACK, answer};
 use crate::memory::Hurdle;
 use crate::world::World;
 use core::time::Duration;
-use hotmem_virtio::mem::{Obstacle, Pending, RawConfig, RequestKind, Status, Step};
+use hotmem_virtio::mem::{Obstacle, Pending, RawConfig, Reason, RequestKind, Status, Step};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -19,7 +19,11 @@ fn repeated_refusals_become_pending_and_are_retried_rarely() {
         world.device.default_fault = Some(Fault::Refuse(*with));
         world.device.resize(target);
         world.run(Duration::from_millis(50));
-        assert_ne!(world.driver.status(), Status::Pending(*why), "patience first");
+        assert_ne!(
+            world.driver.status(),
+            Status::Pending(*why),
+            "the driver reports the reason too early"
+        );
         world.run(60 * SECOND);
         assert_eq!(world.driver.status(), Status::Pending(*why));
         let requests = world.driver.statistics().requests - before;
@@ -48,7 +52,7 @@ fn continuous_changes_of_the_requested_size_are_followed_rarely() {
     world.device.default_fault = Some(Fault::Refuse(NACK));
     let before = world.driver.statistics().requests;
     let mut targets = [0, 128 * MIB].into_iter().cycle();
-    // Polls a thousand times a second for a minute.
+    // Poll a thousand times a second for a minute.
     for _ in 0..60_000 {
         world.device.resize(targets.next().unwrap());
         world.poll();
@@ -121,14 +125,14 @@ fn a_usable_region_of_zero_is_polled_without_an_interrupt() {
 }
 
 #[test]
-fn a_usable_region_that_shrinks_below_what_is_plugged_loses_nothing() {
+fn plugged_memory_above_a_shrunk_usable_region_is_not_lost() {
     let mut world = World::with_64_mib();
     world.device.config.usable_region_size = 32 * MIB;
     world.device.resize(64 * MIB);
     world.device.config.usable_region_size = 32 * MIB;
     world.device.claims_plugged = Some(62 * MIB);
     world.run(Duration::from_millis(5));
-    // Only the usable half can be queried; the rest counts as unchanged.
+    // Only the usable half can be queried. The other half counts as unchanged.
     assert_eq!(world.driver.plugged().0, 64 * MIB);
     world.device.claims_plugged = None;
     world.run(SECOND);
@@ -143,7 +147,7 @@ fn a_usable_region_that_shrinks_below_what_is_plugged_loses_nothing() {
 fn an_interrupt_without_a_reason_does_nothing() {
     let mut world = World::with_64_mib();
     world.device.requests.clear();
-    // Other devices than Cloud Hypervisor's announce a resize to the same size.
+    // Devices of other VMMs than Cloud Hypervisor also interrupt for a resize to the same size.
     world.device.resize(64 * MIB);
     for _ in 0..100 {
         assert_eq!(world.poll(), Step::Idle);
@@ -159,7 +163,7 @@ fn an_answer_may_be_late_and_the_clock_may_jump_meanwhile() {
     assert!(matches!(world.step(), Step::Ready(Ok(_))));
     let deadline = world.now + SECOND;
     assert_eq!(world.step(), Step::Pending(deadline));
-    // Snapshot and restore: the clock is set back, then far ahead.
+    // As after a snapshot and a restore, the clock is set back, and then far ahead.
     world.now = Duration::ZERO;
     assert_eq!(world.step(), Step::Pending(SECOND));
     world.now = 1_000_000 * SECOND;
@@ -228,7 +232,7 @@ fn an_unplug_of_unknown_effect_is_queried_later() {
     world.device.config.usable_region_size = 32 * MIB;
     world.run(SECOND);
     assert_eq!(world.driver.status(), Status::Pending(Pending::UsableRegion));
-    assert_eq!(world.memory.plugged_units(), 16, "the other half is unused");
+    assert_eq!(world.memory.plugged_units(), 16, "the half of unknown state is in use");
     world.device.config.usable_region_size = GIB;
     world.run(SECOND);
     world.assert_reached();
@@ -256,8 +260,8 @@ fn earlier_failures_do_not_count_after_a_success() {
         world.run(SECOND);
         world.assert_reached();
     }
-    // Also without a new requested size in between: this takes three requests, each refused five
-    // times.
+    // The requested size does not change in this part. It takes three requests, and each is refused
+    // five times.
     let mut device = Device::new(2 * MIB, 4 * GIB, 256 * GIB);
     device.resize(256 * GIB);
     for _ in 0..3 {
@@ -275,7 +279,7 @@ fn earlier_failures_do_not_count_after_a_success() {
 }
 
 #[test]
-fn a_late_refusal_counts_like_any_other() {
+fn a_late_refusal_counts_like_other_refusals() {
     let mut world = World::with_64_mib();
     world.device.resize(128 * MIB);
     let config = world.device.read_config();
@@ -295,7 +299,7 @@ fn a_disagreement_in_the_middle_of_a_preparation_cancels_it() {
     let mut world = World::with_64_mib();
     world.device.resize(32 * MIB);
     let working = Hurdle::Obstacle(Obstacle::Working);
-    world.memory.hurdles.push_back(working);
+    world.memory.obstacles.push_back(working);
     assert_eq!(world.step(), Step::Working);
     world.device.set(40..44, true);
     world.device.resize(128 * MIB);
@@ -309,19 +313,19 @@ fn onlining_is_retried_unless_the_obstacle_is_permanent() {
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.resize(64 * MIB);
     let mut world = World::new(device);
-    world.memory.online_hurdles.extend([Obstacle::Later("later"); 8]);
+    world.memory.online_hurdles.extend([Obstacle::Later(Reason::Other("later")); 8]);
     world.memory.online_hurdles.push_back(Obstacle::Working);
     world.run(Duration::from_millis(100));
-    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("later")));
+    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory(Reason::Other("later"))));
     assert_eq!((world.memory.online_hurdles.len(), world.memory.offline), (2, true));
     world.run(Duration::from_secs(1));
     world.assert_reached();
 
-    world.memory.online_hurdles.push_back(Obstacle::Never("never"));
+    world.memory.online_hurdles.push_back(Obstacle::Never(Reason::Other("never")));
     world.device.resize(128 * MIB);
     world.run(Duration::from_secs(60));
-    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("never")));
-    assert!(world.memory.offline, "not retried");
+    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory(Reason::Other("never"))));
+    assert!(world.memory.offline, "the driver retries the onlining");
     world.device.resize(192 * MIB);
     world.poll();
     world.assert_reached();

@@ -1,5 +1,5 @@
-//! Simulates a virtio-mem device. The device follows the specification, checks that the driver follows
-//! it too, and commits faults that a test has chosen.
+//! Simulates a virtio-mem device. The device follows the specification, checks that the driver does
+//! so too, and commits the faults that a test has chosen.
 
 use hotmem_virtio::mem::{RawConfig, Request, RequestKind};
 use std::collections::VecDeque;
@@ -35,9 +35,9 @@ pub(crate) struct Device {
     pub(crate) faults: VecDeque<Fault>,
     /// The fault of every request for which `faults` has none.
     pub(crate) default_fault: Option<Fault>,
-    /// A wrong `plugged_size`, which the driver reads instead of the right one.
+    /// A wrong `plugged_size` that the driver reads instead of the correct one.
     pub(crate) claims_plugged: Option<u64>,
-    /// The answer to a PLUG beyond the requested size: NACK by the specification.
+    /// The answer to a PLUG that exceeds the requested size. By the specification it is NACK.
     pub(crate) beyond_requested: u16,
     /// The requested size that the driver last read. If the device has lowered the requested size
     /// since then, the driver may still request a PLUG up to the size that it has read.
@@ -47,7 +47,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Makes a device with nothing plugged and a requested size of 0.
+    /// Makes a device without plugged blocks and with a requested size of 0.
     pub(crate) fn new(block_size: u64, addr: u64, region_size: u64) -> Device {
         let config = RawConfig {
             block_size,
@@ -78,7 +78,7 @@ impl Device {
         config.usable_region_size = config.usable_region_size.max(usable.min(config.region_size));
     }
 
-    /// Plugs a block without a request, as if before the driver started.
+    /// Plugs a block without a request, as a driver before this one would have done.
     pub(crate) fn preplug(&mut self, block: usize) {
         let end = (block as u64 + 1) * self.config.block_size;
         self.config.usable_region_size = self.config.usable_region_size.max(end);
@@ -98,8 +98,8 @@ impl Device {
         RawConfig { plugged_size, ..self.config }
     }
 
-    /// Handles a request, with the fault that is due. Returns the answer, and after how many polls
-    /// the answer arrives.
+    /// Handles a request, and commits the next fault. Returns the answer, and the number of polls
+    /// after which the answer arrives.
     pub(crate) fn handle(&mut self, request: &[u8; Request::SIZE]) -> (Vec<u8>, u32) {
         let fault = self.faults.pop_front().or(self.default_fault);
         let (response, state, polls) = match fault {
@@ -174,14 +174,14 @@ impl Device {
                     return (self.beyond_requested, 0);
                 }
                 if plugged != 0 {
-                    assert!(self.claims_plugged.is_some(), "PLUG of plugged blocks");
+                    assert!(self.claims_plugged.is_some(), "the request plugs plugged blocks");
                     return (ERROR, 0);
                 }
                 self.set(blocks, true);
                 (ACK, 0)
             }
             RequestKind::Unplug => {
-                assert_eq!(plugged, count, "UNPLUG of unplugged blocks");
+                assert_eq!(plugged, count, "the request unplugs unplugged blocks");
                 self.set(blocks, false);
                 (ACK, 0)
             }
@@ -193,7 +193,11 @@ impl Device {
     }
 
     fn unplug_all(&mut self, addr: u64, count: u64) -> (u16, u16) {
-        assert_eq!((addr, count), (0, 0), "UNPLUG_ALL names blocks");
+        assert_eq!(
+            (addr, count),
+            (0, 0),
+            "an UNPLUG_ALL request has an address or a number of blocks"
+        );
         let config = self.config;
         self.requests.push((RequestKind::UnplugAll, config.addr, config.region_size));
         self.set(0..self.blocks.len(), false);

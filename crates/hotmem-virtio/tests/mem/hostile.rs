@@ -1,12 +1,14 @@
-//! A device that behaves arbitrarily. The fuzz target runs the same harness.
+//! Tests the driver with a device that behaves arbitrarily. The fuzz target uses this file.
 
 use crate::memory::{Hurdle, TestMemory, Unit};
 use core::time::Duration;
-use hotmem_virtio::mem::{Driver, Features, Leftover, Obstacle, RawConfig, RequestKind, Step};
+use hotmem_virtio::mem::{
+    Driver, Features, Leftover, Obstacle, RawConfig, Reason, RequestKind, Step,
+};
 
-/// Simulates a device, a memory manager and a clock by these bytes, and checks all promises of the
-/// driver.
-pub(crate) fn play(script: &[u8]) {
+/// Simulates a device, a memory manager and a clock, whose behaviour these bytes determine. Checks all
+/// guarantees of the driver.
+pub(crate) fn run_script(script: &[u8]) {
     let mut script = Script(script);
     let mut config = script.config();
     let features = Features::from_bits_truncate(script.number());
@@ -25,16 +27,16 @@ pub(crate) fn play(script: &[u8]) {
     let mut idle_steps = 0;
     while !script.is_over() {
         match script.byte() % 16 {
-            0 => script.spoil(&mut config),
+            0 => script.corrupt(&mut config),
             1..4 => {
-                // A plausible requested size, and a usable region for it.
+                // Set a valid requested size, and a usable region for it.
                 let blocks = config.region_size / config.block_size.max(1);
                 config.requested_size =
                     (script.number() % blocks.saturating_add(1)).wrapping_mul(config.block_size);
                 config.usable_region_size = config.region_size;
             }
             4 => now = Duration::from_millis(script.number() >> 20),
-            5 => memory.hurdles.push_back(script.hurdle()),
+            5 => memory.obstacles.push_back(script.hurdle()),
             6 => {
                 let units = memory.pinned.len();
                 memory.pinned[script.number() as usize % units] ^= true;
@@ -49,21 +51,21 @@ pub(crate) fn play(script: &[u8]) {
             None => None,
         };
         if answer.is_some() && in_flight.take() == Some(true) {
-            // Mostly `plugged_size` agrees with the device's answers.
+            // In most cases, `plugged_size` agrees with the device's answers.
             config.plugged_size = driver.plugged().0;
         }
         let step = driver.step(now, &config, answer.as_deref(), &mut memory);
         idle_steps = if step == Step::Working { idle_steps + 1 } else { 0 };
-        assert!(idle_steps <= 3 * memory.units.len() + 10, "spins: {driver:?}");
+        assert!(idle_steps <= 3 * memory.units.len() + 10, "the driver does not wait: {driver:?}");
         assert_eq!(driver.plugged().0, plugged_bytes(&memory, unit_frames));
         match step {
             Step::Ready(Ok(request)) => {
-                assert_eq!(failed, None, "a request to a failed device");
-                assert_eq!(in_flight, None, "a second request on the queue");
+                assert_eq!(failed, None, "the driver sends a request to a failed device");
+                assert_eq!(in_flight, None, "the driver sends a second request");
                 in_flight = Some(script.byte() < 192);
                 let range = request.range();
                 if request.kind() == RequestKind::UnplugAll {
-                    assert!(memory.all(managed, Unit::Absent));
+                    assert!(memory.all_are(managed, Unit::Absent));
                     continue;
                 }
                 assert!(driver.config().region().covers(range));
@@ -73,10 +75,10 @@ pub(crate) fn play(script: &[u8]) {
                 assert_eq!(range.start().phys_addr() % config.block_size, 0);
                 let units = managed.covers(range) && range.is_aligned(unit_frames);
                 match request.kind() {
-                    RequestKind::Plug => assert!(memory.all(range, Unit::PreparedToPlug)),
+                    RequestKind::Plug => assert!(memory.all_are(range, Unit::PreparedToPlug)),
                     RequestKind::Unplug if units => assert!(
-                        memory.all(range, Unit::PreparedToUnplug)
-                            || memory.all(range, Unit::Absent)
+                        memory.all_are(range, Unit::PreparedToUnplug)
+                            || memory.all_are(range, Unit::Absent)
                     ),
                     RequestKind::Unplug | RequestKind::State | RequestKind::UnplugAll => {}
                 }
@@ -91,13 +93,13 @@ pub(crate) fn play(script: &[u8]) {
     }
 }
 
-/// Returns the plugged bytes of the memory manager, which the driver should agree with.
+/// Returns the number of plugged bytes by the memory manager, which must be that of the driver.
 fn plugged_bytes(memory: &TestMemory, unit_frames: u64) -> u64 {
     let held = |u: &&Unit| matches!(u, Unit::Plugged | Unit::PreparedToUnplug);
     memory.units.iter().filter(held).count() as u64 * unit_frames * 4096
 }
 
-/// Reads decisions from bytes, and zeros when they run out.
+/// Reads numbers from bytes. After the last byte, all numbers are 0.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -115,7 +117,7 @@ impl Script<'_> {
         u64::from_le_bytes(core::array::from_fn(|_| self.byte()))
     }
 
-    /// Returns a configuration that is mostly plausible.
+    /// Returns a configuration, which is valid in most cases.
     fn config(&mut self) -> RawConfig {
         let block_size = 1 << (12 + self.byte() % 20);
         let blocks = 1 + u64::from(self.byte()) * (1 + u64::from(self.byte()));
@@ -131,13 +133,13 @@ impl Script<'_> {
             requested_size,
         };
         if self.byte() >= 224 {
-            self.spoil(&mut config);
+            self.corrupt(&mut config);
         }
         config
     }
 
-    /// Changes one field arbitrarily.
-    fn spoil(&mut self, config: &mut RawConfig) {
+    /// Sets one field to an arbitrary value.
+    fn corrupt(&mut self, config: &mut RawConfig) {
         let mut value = self.number();
         let which = self.byte();
         if which >= 16 && config.block_size.is_power_of_two() {
@@ -155,7 +157,7 @@ impl Script<'_> {
         }
     }
 
-    /// Returns an answer that is mostly in the specification, or none.
+    /// Returns an answer, which is valid in most cases, or `None`.
     fn answer(&mut self) -> Option<Vec<u8>> {
         match self.byte() {
             0..32 => None,
@@ -173,8 +175,8 @@ impl Script<'_> {
     fn hurdle(&mut self) -> Hurdle {
         match self.byte() % 4 {
             0 => Hurdle::Obstacle(Obstacle::Working),
-            1 => Hurdle::Obstacle(Obstacle::Later("later")),
-            2 => Hurdle::Obstacle(Obstacle::Never("never")),
+            1 => Hurdle::Obstacle(Obstacle::Later(Reason::Other("later"))),
+            2 => Hurdle::Obstacle(Obstacle::Never(Reason::Other("never"))),
             _ => Hurdle::OneUnit,
         }
     }
@@ -182,7 +184,7 @@ impl Script<'_> {
 
 #[cfg(not(fuzzing))]
 mod tests {
-    use super::play;
+    use super::run_script;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -190,8 +192,8 @@ mod tests {
         #![proptest_config(crate::cases::cases(2000))]
 
         #[test]
-        fn the_driver_keeps_its_promises_with_any_device(script in vec(any::<u8>(), 0..4096)) {
-            play(&script);
+        fn the_driver_keeps_its_guarantees_with_any_device(script in vec(any::<u8>(), 0..4096)) {
+            run_script(&script);
         }
     }
 }

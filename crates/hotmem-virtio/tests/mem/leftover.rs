@@ -1,5 +1,5 @@
-//! Tests of memory that is plugged when the driver starts: it is adopted, or unplugged by one
-//! request.
+//! Tests memory that is plugged when the driver starts: the driver adopts the memory, or unplugs it by
+//! one request.
 
 use crate::device::{BUSY, Device, ERROR, Fault, NACK};
 use crate::memory::{Hurdle, Unit};
@@ -7,8 +7,8 @@ use crate::world::World;
 use core::time::Duration;
 use hotmem::Bytes;
 use hotmem_virtio::mem::{
-    Driver, Failure, Features, Leftover, Obstacle, Pending, RequestKind, ResponseError, Status,
-    Step,
+    Driver, Failure, Features, Leftover, Obstacle, Pending, Reason, RequestKind, ResponseError,
+    Status, Step,
 };
 
 const KIB: u64 = 1 << 10;
@@ -16,8 +16,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Returns a device of 1 GiB of which 64 MiB, in several runs, are plugged before the driver
-/// starts.
+/// Returns a device of 1 GiB. 64 MiB of it, in several runs, are plugged before the driver starts.
 fn device(block: u64, requested: u64) -> Device {
     let mut device = Device::new(block, 4 * GIB, GIB);
     for (start, end) in [(0, 16 * MIB), (48 * MIB, 80 * MIB), (512 * MIB, 528 * MIB)] {
@@ -34,12 +33,12 @@ fn world(leftover: Leftover, device: Device) -> World {
     world
 }
 
-fn unplug_alls(world: &World) -> usize {
+fn count_unplug_all(world: &World) -> usize {
     world.device.requests.iter().filter(|r| r.0 == RequestKind::UnplugAll).count()
 }
 
 #[test]
-fn adopting_is_the_default() {
+fn plugged_memory_is_adopted_by_default() {
     assert_eq!(Leftover::default(), Leftover::Adopt);
     for block in [4 * KIB, 2 * MIB, 16 * MIB] {
         for requested in [0, 32 * MIB, 64 * MIB, GIB] {
@@ -47,8 +46,8 @@ fn adopting_is_the_default() {
             let before = world.device.blocks.clone();
             world.run(SECOND);
             world.assert_reached();
-            assert_eq!(unplug_alls(&world), 0);
-            // Blocks within the requested size, from the bottom up, were never unplugged.
+            assert_eq!(count_unplug_all(&world), 0);
+            // The lowest blocks, up to the requested size, were never unplugged.
             let kept = (requested.min(64 * MIB) / block) as usize;
             let was_plugged = (0..before.len()).filter(|&block| before[block]);
             assert!(was_plugged.take(kept).all(|block| world.device.blocks[block]));
@@ -62,7 +61,7 @@ fn adopting_is_the_default() {
 }
 
 #[test]
-fn adopting_costs_no_disagreement() {
+fn adoption_causes_no_resync() {
     let mut world = World::new(device(2 * MIB, 64 * MIB));
     world.run(SECOND);
     world.assert_reached();
@@ -70,14 +69,14 @@ fn adopting_costs_no_disagreement() {
 }
 
 #[test]
-fn unplug_all_is_the_first_request() {
+fn unplug_all_is_sent_as_the_first_request() {
     for block in [4 * KIB, 2 * MIB, 16 * MIB] {
         for requested in [0, 32 * MIB, GIB] {
             let mut world = world(Leftover::UnplugAll, device(block, requested));
             world.run(SECOND);
             world.assert_reached();
             assert_eq!(world.device.requests[0].0, RequestKind::UnplugAll);
-            assert_eq!(unplug_alls(&world), 1);
+            assert_eq!(count_unplug_all(&world), 1);
             assert!(world.device.requests[1..].iter().all(|r| r.0 == RequestKind::Plug));
             assert_eq!(world.driver.statistics().resyncs, 0);
         }
@@ -117,15 +116,15 @@ fn unplug_all_is_retried_while_the_device_is_busy() {
         let pending = if refusal == BUSY { Pending::Busy } else { Pending::Nack };
         assert_eq!(world.driver.status(), Status::Pending(pending));
         let sent = world.driver.statistics().requests;
-        assert!((7..20).contains(&sent), "not {sent} in a second");
-        // The requested size changes, but nothing is plugged before the request has succeeded.
+        assert!((7..20).contains(&sent), "{sent} requests in a second");
+        // The requested size changes, but the driver plugs no block before the request has succeeded.
         world.device.resize(32 * MIB);
         world.run(SECOND);
         assert_eq!(world.memory.plugged_units(), 0);
         world.device.default_fault = None;
         world.run(5 * SECOND);
         world.assert_reached();
-        assert_eq!(unplug_alls(&world), 1);
+        assert_eq!(count_unplug_all(&world), 1);
     }
 }
 
@@ -137,7 +136,7 @@ fn the_blocks_are_queried_if_unplug_all_fails() {
         world.run(SECOND);
         world.assert_reached();
         assert_eq!(world.driver.statistics().errors, 1);
-        assert!(unplug_alls(&world) <= 1);
+        assert!(count_unplug_all(&world) <= 1);
     }
 }
 
@@ -148,7 +147,7 @@ fn an_unplug_all_without_effect_is_noticed() {
     once.device.faults.push_back(acked);
     once.run(SECOND);
     once.assert_reached();
-    // A device whose `plugged_size` always exceeds its blocks fails.
+    // If the `plugged_size` of a device always exceeds its blocks, the driver fails.
     let mut lying = world(Leftover::UnplugAll, device(2 * MIB, 0));
     lying.device.claims_plugged = Some(64 * MIB);
     lying.run(10 * SECOND);
@@ -162,8 +161,8 @@ fn a_device_that_wrongly_reports_nothing_plugged_is_corrected() {
         let mut world = world(leftover, device(2 * MIB, 128 * MIB));
         world.device.claims_plugged = Some(0);
         world.poll();
-        // A PLUG of plugged blocks is an error by the specification, after which the driver queries
-        // them.
+        // By the specification, a PLUG of plugged blocks is an error. After the error, the driver
+        // queries the blocks.
         world.device.claims_plugged = None;
         world.run(5 * SECOND);
         world.assert_reached();
@@ -196,10 +195,12 @@ fn a_late_answer_to_unplug_all_counts() {
 
 #[test]
 fn adoption_is_retried_and_memory_that_can_never_be_adopted_is_unplugged() {
-    for (obstacle, adopted) in [(Obstacle::Later("later"), true), (Obstacle::Never("never"), false)]
-    {
+    for (obstacle, adopted) in [
+        (Obstacle::Later(Reason::Other("later")), true),
+        (Obstacle::Never(Reason::Other("never")), false),
+    ] {
         let mut world = World::new(device(2 * MIB, 64 * MIB));
-        world.memory.hurdles.push_back(Hurdle::Obstacle(obstacle));
+        world.memory.obstacles.push_back(Hurdle::Obstacle(obstacle));
         world.run(5 * SECOND);
         world.assert_reached();
         let unplugged = world.device.requests.iter().any(|r| r.0 == RequestKind::Unplug);

@@ -1,5 +1,5 @@
-//! Tests of the virtio-mem state machine with devices that follow the specification, devices that
-//! do not, and memory managers that fail.
+//! Tests the driver's state machine for virtio-mem with devices that follow the specification, with
+//! devices that do not, and with memory managers that fail.
 
 #![allow(clippy::cast_possible_truncation, reason = "blocks of a few GiB, and values made up")]
 

@@ -1,4 +1,4 @@
-//! Tests with a memory manager whose answers do not match the calls: the driver stops.
+//! Tests that the driver stops if the results of the memory manager do not match the calls.
 
 use crate::device::Device;
 use crate::memory::TestMemory;
@@ -8,7 +8,7 @@ use hotmem_virtio::mem::{Driver, Failure, Features, Memory, Obstacle, Run, Step,
 
 const MIB: u64 = 1 << 20;
 
-/// A memory manager that distorts correct answers.
+/// A memory manager that changes correct results.
 struct Distorted {
     good: TestMemory,
     run: fn(PfnRange) -> PfnRange,
@@ -50,7 +50,8 @@ impl Memory for Distorted {
     }
 }
 
-/// Plugs half of a device with correct answers, then resizes to `target` with distorted ones.
+/// Plugs half of a device with correct results, and then resizes it to `target` with changed results.
+/// Returns the failure, if the driver failed.
 fn failure_with(
     block_size: u64,
     target: u64,
@@ -80,7 +81,7 @@ fn failure_with(
     None
 }
 
-/// Runs the same with blocks as large as a unit and with smaller ones.
+/// Calls `failure_with` for blocks as large as a unit and for smaller blocks.
 fn failure(
     target: u64,
     run: fn(PfnRange) -> PfnRange,
@@ -91,7 +92,7 @@ fn failure(
     whole
 }
 
-fn same(range: PfnRange) -> PfnRange {
+fn unchanged(range: PfnRange) -> PfnRange {
     range
 }
 
@@ -104,9 +105,9 @@ const UNIT: u64 = 512;
 const BACK: u64 = UNIT.wrapping_neg();
 
 #[test]
-fn correct_answers_do_not_stop_the_driver() {
+fn correct_results_do_not_stop_the_driver() {
     for target in [0, 16 * MIB, 64 * MIB] {
-        assert_eq!(failure(target, same, same), None);
+        assert_eq!(failure(target, unchanged, unchanged), None);
     }
 }
 
@@ -120,8 +121,8 @@ fn invalid_runs_stop_the_driver() {
         |range| moved(range, 0, 1 << 20),
     ];
     for distortion in distortions {
-        let failed = failure(64 * MIB, distortion, same);
-        assert!(matches!(failed, Some(Failure::Memory(_))), "{failed:?}");
+        let failed = failure(64 * MIB, distortion, unchanged);
+        assert!(matches!(failed, Some(Failure::WrongRange(_))), "{failed:?}");
     }
 }
 
@@ -141,14 +142,14 @@ fn preparations_of_another_range_stop_the_driver() {
             if target < 32 * MIB && i == 2 {
                 continue;
             }
-            let failed = failure(target, same, distortion);
-            assert!(matches!(failed, Some(Failure::Memory(_))), "{target:#x} {i}: {failed:?}");
+            let failed = failure(target, unchanged, distortion);
+            assert!(matches!(failed, Some(Failure::WrongRange(_))), "{target:#x} {i}: {failed:?}");
         }
     }
-    // A plug may be prepared for a part at the range's start (see `Hurdle::OneUnit`), but not at
-    // its end.
-    let failed = failure(64 * MIB, same, |range| moved(range, UNIT, 0));
-    assert!(matches!(failed, Some(Failure::Memory(_))), "{failed:?}");
+    // A plug may be prepared for a part at the start of the range (see `Hurdle::OneUnit`), but not
+    // for a part at its end.
+    let failed = failure(64 * MIB, unchanged, |range| moved(range, UNIT, 0));
+    assert!(matches!(failed, Some(Failure::WrongRange(_))), "{failed:?}");
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn an_empty_preparation_adopts_nothing() {
     let mut driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
     let good = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
     let nothing = |range: PfnRange| PfnRange::new(range.start(), range.start()).unwrap();
-    let mut memory = Distorted { good, run: same, prepared: nothing };
+    let mut memory = Distorted { good, run: unchanged, prepared: nothing };
     let mut answer: Option<Vec<u8>> = None;
     loop {
         let config = device.read_config();
@@ -167,7 +168,7 @@ fn an_empty_preparation_adopts_nothing() {
             Step::Ready(Ok(request)) => answer = Some(device.handle(&request.to_bytes()).0),
             Step::Working => {}
             rest => {
-                assert!(matches!(rest, Step::Ready(Err(Failure::Memory(_)))), "{rest:?}");
+                assert!(matches!(rest, Step::Ready(Err(Failure::WrongRange(_)))), "{rest:?}");
                 break;
             }
         }

@@ -1,7 +1,7 @@
-//! A memory manager that checks its calls, and fails on demand.
+//! Defines a memory manager that checks its calls, and fails as a test has chosen.
 
 use hotmem::{Pfn, PfnRange};
-use hotmem_virtio::mem::{Memory, Obstacle, Run, Unplug};
+use hotmem_virtio::mem::{Memory, Obstacle, Reason, Run, Unplug};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 pub(crate) enum Unit {
     Absent,
     PreparedToPlug,
-    /// Plugged, and in use as far as the tests are concerned.
+    /// Plugged and usable.
     Plugged,
     PreparedToUnplug,
 }
@@ -29,7 +29,7 @@ pub(crate) struct TestMemory {
     /// Units that cannot be removed.
     pub(crate) pinned: Vec<bool>,
     /// The results of the next preparations.
-    pub(crate) hurdles: VecDeque<Hurdle>,
+    pub(crate) obstacles: VecDeque<Hurdle>,
     /// The results of the next attempts to put memory online.
     pub(crate) online_hurdles: VecDeque<Obstacle>,
     /// Whether some plugged memory is not online.
@@ -51,7 +51,7 @@ impl TestMemory {
             unit_frames,
             units: vec![Unit::Absent; units],
             pinned: vec![false; units],
-            hurdles: VecDeque::new(),
+            obstacles: VecDeque::new(),
             online_hurdles: VecDeque::new(),
             offline: false,
             refuse_region: None,
@@ -70,7 +70,7 @@ impl TestMemory {
     pub(crate) fn indices(&self, range: PfnRange) -> std::ops::Range<usize> {
         let index = |pfn: Pfn| {
             let frames = pfn.number() - self.region.start().number();
-            assert_eq!(frames % self.unit_frames, 0, "{range} is not made of units");
+            assert_eq!(frames % self.unit_frames, 0, "{range} does not consist of whole units");
             (frames / self.unit_frames) as usize
         };
         assert!(self.region.covers(range), "{range} is not in the region");
@@ -78,7 +78,7 @@ impl TestMemory {
     }
 
     /// Returns whether all of the range is in this state.
-    pub(crate) fn all(&self, range: PfnRange, unit: Unit) -> bool {
+    pub(crate) fn all_are(&self, range: PfnRange, unit: Unit) -> bool {
         self.units[self.indices(range)].iter().all(|&u| u == unit)
     }
 
@@ -92,7 +92,7 @@ impl TestMemory {
 
     fn change(&mut self, range: PfnRange, from: Unit, to: Unit) {
         assert!(!range.is_empty());
-        assert!(self.all(range, from), "{range} is not {from:?} before it is {to:?}");
+        assert!(self.all_are(range, from), "{range} is not {from:?} before it is {to:?}");
         let indices = self.indices(range);
         self.units[indices].fill(to);
     }
@@ -101,10 +101,13 @@ impl TestMemory {
     fn hurdle(&mut self, kind: Unit) -> Result<u64, Obstacle> {
         assert!(self.announced, "the region was not announced");
         let prepared = |u: &Unit| matches!(u, Unit::PreparedToPlug | Unit::PreparedToUnplug);
-        assert!(!self.units.iter().any(prepared), "something else is still prepared");
+        assert!(!self.units.iter().any(prepared), "another range is prepared already");
         let unfinished = self.working.take();
-        assert!(unfinished.is_none_or(|other| other == kind), "not cancelled: {unfinished:?}");
-        match self.hurdles.pop_front() {
+        assert!(
+            unfinished.is_none_or(|other| other == kind),
+            "a preparation was not cancelled: {unfinished:?}"
+        );
+        match self.obstacles.pop_front() {
             Some(Hurdle::Obstacle(obstacle)) => {
                 self.working = (obstacle == Obstacle::Working).then_some(kind);
                 Err(obstacle)
@@ -162,14 +165,14 @@ impl Memory for TestMemory {
     }
 
     fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle> {
-        let Unplug { region, surplus, at_once, unit } = wanted;
+        let Unplug { region, total, max_frames, unit } = wanted;
         assert_eq!(unit, self.unit_frames);
-        assert!(unit <= at_once && at_once <= surplus);
-        let max = self.hurdle(Unit::PreparedToUnplug)?.min(at_once / unit);
+        assert!(unit <= max_frames && max_frames <= total);
+        let max = self.hurdle(Unit::PreparedToUnplug)?.min(max_frames / unit);
         let indices = self.indices(region);
         let removable = |i: &usize| self.units[*i] == Unit::Plugged && !self.pinned[*i];
         let Some(last) = indices.clone().rfind(removable) else {
-            return Err(Obstacle::Later("nothing can be removed"));
+            return Err(Obstacle::Later(Reason::Other("nothing can be removed")));
         };
         let count = (indices.start..=last).rev().take_while(removable).count() as u64;
         let first = last + 1 - count.min(max) as usize;

@@ -1,11 +1,11 @@
-//! Random sequences of events: only plugged memory is used, all requests are valid, and the
-//! requested size is reached once no more events occur.
+//! Tests random sequences of events: only plugged memory is used, all requests are valid, and the
+//! driver reaches the requested size after the last event.
 
 use crate::device::{BUSY, Device, ERROR, Fault, NACK};
 use crate::memory::Hurdle;
 use crate::world::World;
 use core::time::Duration;
-use hotmem_virtio::mem::{Leftover, Obstacle};
+use hotmem_virtio::mem::{Leftover, Obstacle, Reason};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 enum Event {
     /// The requested size becomes this many thousandths of the region.
     Resize(u64),
-    /// The driver is stepped this many times.
+    /// The driver makes this number of steps.
     Steps(u8),
     Fault(Fault),
     Hurdle(Hurdle),
@@ -21,7 +21,7 @@ enum Event {
     Pin(usize, bool),
     /// The clock advances, or jumps arbitrarily.
     Wait(Duration),
-    Jump(Duration),
+    JumpTo(Duration),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -32,8 +32,8 @@ fn event() -> impl Strategy<Value = Event> {
     ];
     let hurdle = prop_oneof![
         Just(Hurdle::Obstacle(Obstacle::Working)),
-        Just(Hurdle::Obstacle(Obstacle::Later("later"))),
-        Just(Hurdle::Obstacle(Obstacle::Never("never"))),
+        Just(Hurdle::Obstacle(Obstacle::Later(Reason::Other("later")))),
+        Just(Hurdle::Obstacle(Obstacle::Never(Reason::Other("never")))),
         Just(Hurdle::OneUnit),
     ];
     prop_oneof![
@@ -43,13 +43,13 @@ fn event() -> impl Strategy<Value = Event> {
         3 => hurdle.prop_map(Event::Hurdle),
         1 => prop_oneof![
             Just(Obstacle::Working),
-            Just(Obstacle::Later("later")),
-            Just(Obstacle::Never("never")),
+            Just(Obstacle::Later(Reason::Other("later"))),
+            Just(Obstacle::Never(Reason::Other("never"))),
         ]
         .prop_map(Event::OnlineHurdle),
         1 => any::<(usize, bool)>().prop_map(|(i, on)| Event::Pin(i, on)),
         2 => (0u64..10_000).prop_map(|ms| Event::Wait(Duration::from_millis(ms))),
-        1 => any::<u32>().prop_map(|s| Event::Jump(Duration::from_secs(s.into()))),
+        1 => any::<u32>().prop_map(|s| Event::JumpTo(Duration::from_secs(s.into()))),
     ]
 }
 
@@ -66,7 +66,7 @@ prop_compose! {
         let region = units * block.max(2 << 20) + ragged * block;
         let region = region + (4 << 20).max(block).next_multiple_of(block);
         let mut device = Device::new(block, (4 << 40) + offset * block, region);
-        // Plugs runs as well as single blocks.
+        // Plug single blocks and runs of blocks.
         for (i, _) in plugged.iter().enumerate().filter(|(_, on)| **on) {
             for j in [i, i / 2, i / 8] {
                 if j < device.blocks.len() {
@@ -100,18 +100,18 @@ proptest! {
                 Event::Resize(to) => resize(&mut world.device, to),
                 Event::Steps(n) => (0..n).for_each(|_| { world.step(); }),
                 Event::Fault(fault) => world.device.faults.push_back(fault),
-                Event::Hurdle(hurdle) => world.memory.hurdles.push_back(hurdle),
+                Event::Hurdle(hurdle) => world.memory.obstacles.push_back(hurdle),
                 Event::OnlineHurdle(obstacle) => world.memory.online_hurdles.push_back(obstacle),
                 Event::Pin(i, on) => {
                     let units = world.memory.pinned.len();
                     world.memory.pinned[i % units] = on;
                 }
                 Event::Wait(time) => { world.run(time); }
-                Event::Jump(to) => world.now = to,
+                Event::JumpTo(to) => world.now = to,
             }
         }
         world.device.faults.clear();
-        world.memory.hurdles.clear();
+        world.memory.obstacles.clear();
         world.memory.online_hurdles.clear();
         world.memory.pinned.fill(false);
         // Permanent obstacles last until the requested size changes.

@@ -1,12 +1,12 @@
-//! Tests of protocol violations: the driver stops, and plugged memory stays usable.
+//! Tests that the driver stops at protocol violations, and that plugged memory stays usable.
 
 use crate::device::{Device, ERROR, Fault, answer};
 use crate::memory::{Hurdle, Unit};
 use crate::world::World;
 use core::time::Duration;
 use hotmem_virtio::mem::{
-    ConfigFault, ConfigField, Driver, Failure, Features, Obstacle, RawConfig, ResponseError,
-    Status, Step,
+    ConfigFault, ConfigField, Driver, Failure, Features, Obstacle, RawConfig, Reason,
+    ResponseError, Status, Step,
 };
 
 const MIB: u64 = 1 << 20;
@@ -20,7 +20,7 @@ fn assert_failed(world: &mut World, failure: Failure, plugged_units: u64) {
         assert_eq!(world.step(), Step::Ready(Err(failure)));
     }
     assert_eq!(world.driver.status(), Status::Failed(failure));
-    assert_eq!(world.driver.statistics().requests, requests, "no further request is sent");
+    assert_eq!(world.driver.statistics().requests, requests, "the driver sends a further request");
     assert_eq!(world.memory.plugged_units(), plugged_units);
 }
 
@@ -34,15 +34,15 @@ fn an_invalid_configuration_gets_no_driver() {
 fn a_region_that_overlaps_existing_memory_is_refused() {
     let mut world = World::new(Device::new(2 * MIB, 4 * GIB, GIB));
     world.device.resize(64 * MIB);
-    world.memory.refuse_region = Some(Obstacle::Never("overlaps boot memory"));
-    assert_failed(&mut world, Failure::Region("overlaps boot memory"), 0);
+    world.memory.refuse_region = Some(Obstacle::Never(Reason::Other("overlaps boot memory")));
+    assert_failed(&mut world, Failure::Region(Reason::Other("overlaps boot memory")), 0);
 }
 
 #[test]
 fn the_announcement_of_a_region_is_retried() {
     let mut world = World::new(Device::new(2 * MIB, 4 * GIB, GIB));
     world.device.resize(64 * MIB);
-    world.memory.refuse_region = Some(Obstacle::Later("no metadata memory"));
+    world.memory.refuse_region = Some(Obstacle::Later(Reason::Other("no metadata memory")));
     assert!(matches!(world.run(Duration::from_secs(1)), Step::Pending(_)));
     world.memory.refuse_region = None;
     world.run(Duration::from_secs(5));
@@ -93,7 +93,7 @@ fn invalid_answers_fail_the_device() {
         unplugging.device.faults.push_back(Fault::Bytes(bytes));
         unplugging.poll();
         assert_failed(&mut unplugging, Failure::Response(error), 16);
-        // The state of this memory is unknown, so it is not used.
+        // The state of this memory is unknown, so the driver does not use it.
         assert!(unplugging.memory.units[16..32].iter().all(|&u| u == Unit::PreparedToUnplug));
     }
 }
@@ -113,21 +113,21 @@ fn memory_in_use_that_is_not_plugged_fails_the_device() {
     let mut world = World::with_64_mib();
     // The device unplugs a block without a request.
     world.device.set(5..6, false);
-    let mut lost = None;
+    let mut answer = None;
     for _ in 0..100 {
         let config = world.device.read_config();
-        let step = world.driver.step(world.now, &config, lost.as_deref(), &mut world.memory);
+        let step = world.driver.step(world.now, &config, answer.as_deref(), &mut world.memory);
         match step {
-            Step::Ready(Ok(request)) => lost = Some(world.device.handle(&request.to_bytes()).0),
+            Step::Ready(Ok(request)) => answer = Some(world.device.handle(&request.to_bytes()).0),
             Step::Ready(Err(Failure::Lost(range))) => {
                 assert!(range.covers(world.memory.range_of(5)));
                 assert_eq!(world.memory.plugged_units(), 32);
                 return;
             }
-            _ => lost = None,
+            _ => answer = None,
         }
     }
-    panic!("nobody noticed");
+    panic!("the driver does not fail");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn an_unplug_that_fails_half_way_fails_the_device() {
     let Status::Failed(failure @ Failure::HalfUnplugged(range)) = world.driver.status() else {
         panic!("{:?}", world.driver);
     };
-    assert!(world.memory.all(range, Unit::PreparedToUnplug), "it is not used");
+    assert!(world.memory.all_are(range, Unit::PreparedToUnplug), "the range is in use");
     assert_failed(&mut world, failure, 16);
 }
 
@@ -185,7 +185,7 @@ fn a_late_answer_of_a_failed_device_counts_if_it_is_unambiguous() {
         ));
         assert!(memory.units[16..32].iter().all(|&unit| unit == expected));
     }
-    // A late success of a PLUG: no new memory is accepted from such a device.
+    // A PLUG succeeds late. The driver accepts no new memory from a failed device.
     let mut world = World::with_64_mib();
     world.device.resize(128 * MIB);
     let config = world.device.read_config();
@@ -219,7 +219,7 @@ fn a_failure_is_permanent() {
 fn a_failure_cancels_an_unfinished_preparation() {
     let mut world = World::with_64_mib();
     world.device.resize(0);
-    world.memory.hurdles.push_back(Hurdle::Obstacle(Obstacle::Working));
+    world.memory.obstacles.push_back(Hurdle::Obstacle(Obstacle::Working));
     assert_eq!(world.step(), Step::Working);
     let broken = RawConfig { block_size: 3, ..world.device.read_config() };
     world.driver.step(world.now, &broken, None, &mut world.memory);

@@ -1,11 +1,11 @@
-//! Tests with a device that follows the specification: sizes, block sizes, requests, adoption.
+//! Tests sizes, block sizes, requests and adoption with a device that follows the specification.
 
 use crate::device::Device;
 use crate::memory::{Hurdle, Unit};
 use crate::world::World;
 use core::time::Duration;
 use hotmem::Bytes;
-use hotmem_virtio::mem::{Obstacle, Pending, RequestKind, Status, Step};
+use hotmem_virtio::mem::{Obstacle, Pending, Reason, RequestKind, Status, Step};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -20,7 +20,7 @@ fn world(block_size: u64, region_size: u64, requested: u64) -> World {
 }
 
 #[test]
-fn plug_unplug_replug_at_every_block_size() {
+fn memory_is_plugged_unplugged_and_plugged_again_at_every_block_size() {
     for shift in 12..=34 {
         let block = 1 << shift;
         let region = (64 * MIB).max(8 * block);
@@ -52,12 +52,16 @@ fn requests_are_as_large_as_the_protocol_allows() {
     world.assert_reached();
     assert_eq!(world.device.requests.len(), 5);
     let (_, first, size) = world.device.requests[0];
-    assert_eq!(first + size, BASE + 512 * GIB, "unplugs from the top down");
+    assert_eq!(
+        first + size,
+        BASE + 512 * GIB,
+        "the driver does not unplug the highest memory first"
+    );
     assert_eq!(world.driver.statistics().requests, 10);
     assert_eq!(world.driver.statistics().acks, 10);
 }
 
-/// A device that is twice as large takes twice as long, not four times as long.
+/// A device of twice the size takes twice the time, not four times the time.
 #[test]
 fn the_cost_of_a_request_does_not_depend_on_the_region() {
     let mut world = world(2 * MIB, 512 * GIB, 0);
@@ -91,13 +95,13 @@ fn memory_plugged_at_the_start_is_adopted() {
     let mut world = World::new(device);
     world.poll();
     world.assert_reached();
-    assert_eq!(world.device.blocks, before, "nothing was unplugged or plugged");
+    assert_eq!(world.device.blocks, before, "the driver plugged or unplugged blocks");
     let states = world.device.requests.len();
     assert!(states < 64, "{states} STATE requests for 5 runs");
 }
 
 #[test]
-fn memory_plugged_at_the_start_beyond_the_requested_size_is_unplugged_unused() {
+fn memory_plugged_at_the_start_above_the_requested_size_is_unplugged_without_use() {
     let mut device = Device::new(2 * MIB, BASE, GIB);
     for block in 0..512 {
         device.preplug(block);
@@ -116,8 +120,8 @@ fn memory_that_the_manager_cannot_adopt_is_unplugged() {
     }
     device.resize(16 * MIB);
     let mut world = World::new(device);
-    world.memory.hurdles.push_back(Hurdle::OneUnit);
-    world.memory.hurdles.push_back(Hurdle::Obstacle(Obstacle::Never("no room")));
+    world.memory.obstacles.push_back(Hurdle::OneUnit);
+    world.memory.obstacles.push_back(Hurdle::Obstacle(Obstacle::Never(Reason::Other("no room"))));
     world.poll();
     world.assert_reached();
     let unplugs: Vec<_> =
@@ -139,7 +143,7 @@ fn blocks_that_do_not_fill_a_unit_are_unplugged() {
 }
 
 #[test]
-fn whole_units_beside_a_mixed_one_are_adopted() {
+fn whole_units_next_to_a_mixed_unit_are_adopted() {
     let mut device = Device::new(256 << 10, BASE, 64 * MIB);
     for block in (3..5).chain(8..64) {
         device.preplug(block);
@@ -149,7 +153,11 @@ fn whole_units_beside_a_mixed_one_are_adopted() {
     world.poll();
     world.assert_reached();
     let unplugs = world.device.requests.iter().filter(|r| r.0 == RequestKind::Unplug);
-    assert_eq!(unplugs.map(|r| r.2).sum::<u64>(), 512 << 10, "of the mixed unit only");
+    assert_eq!(
+        unplugs.map(|r| r.2).sum::<u64>(),
+        512 << 10,
+        "memory outside the mixed unit was unplugged"
+    );
 }
 
 #[test]
@@ -184,11 +192,11 @@ fn a_resize_during_a_resize_is_followed() {
 fn a_preparation_in_several_calls_is_continued_or_cancelled() {
     let mut world = world(2 * MIB, GIB, 64 * MIB);
     let working = Hurdle::Obstacle(Obstacle::Working);
-    world.memory.hurdles.extend([working; 3]);
+    world.memory.obstacles.extend([working; 3]);
     world.poll();
     world.assert_reached();
     world.device.resize(0);
-    world.memory.hurdles.extend([working; 3]);
+    world.memory.obstacles.extend([working; 3]);
     assert_eq!(world.step(), Step::Working);
     assert!(world.memory.is_working());
     world.device.resize(128 * MIB);
@@ -206,7 +214,10 @@ fn a_blocked_shrink_keeps_its_progress_and_reports_the_reason() {
     assert!(matches!(world.run(SECOND), Step::Pending(_)));
     assert_eq!(world.driver.plugged().0, 2 * MIB);
     assert_eq!(world.memory.units[3], Unit::Plugged);
-    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("nothing can be removed")));
+    assert_eq!(
+        world.driver.status(),
+        Status::Pending(Pending::Memory(Reason::Other("nothing can be removed")))
+    );
     world.memory.pinned[3] = false;
     world.run(5 * SECOND);
     world.assert_reached();
@@ -232,9 +243,15 @@ fn the_lowest_gap_is_filled_first() {
 #[test]
 fn a_permanent_obstacle_lasts_until_the_requested_size_changes() {
     let mut world = world(2 * MIB, GIB, 64 * MIB);
-    world.memory.hurdles.push_back(Hurdle::Obstacle(Obstacle::Never("no metadata")));
+    world
+        .memory
+        .obstacles
+        .push_back(Hurdle::Obstacle(Obstacle::Never(Reason::Other("no metadata"))));
     assert_eq!(world.run(60 * SECOND), Step::Idle);
-    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("no metadata")));
+    assert_eq!(
+        world.driver.status(),
+        Status::Pending(Pending::Memory(Reason::Other("no metadata")))
+    );
     assert_eq!(world.driver.statistics().requests, 0);
     world.device.resize(32 * MIB);
     world.poll();
@@ -253,9 +270,9 @@ fn a_second_driver_adopts_the_memory_of_the_first() {
 }
 
 #[test]
-fn a_size_that_is_not_whole_units_is_reported_and_not_called_reached() {
+fn a_size_that_is_not_whole_units_is_pending_and_not_reached() {
     for (requested, reachable) in [(1, 0), (2, 2), (3, 2), (63, 62), (64, 64)]
-        .map(|(of, got)| (Bytes::mib(of), Bytes::mib(got)))
+        .map(|(of, allocated)| (Bytes::mib(of), Bytes::mib(allocated)))
     {
         let mut device = Device::new(MIB, 4 << 30, 64 * MIB);
         device.resize(requested.0);
@@ -267,7 +284,10 @@ fn a_size_that_is_not_whole_units_is_reported_and_not_called_reached() {
         };
         assert_eq!((world.driver.status(), world.driver.plugged()), (expected, reachable));
         let statistics = world.driver.statistics();
-        assert!(statistics.put_off == 0 && statistics.requests <= 1, "nothing is retried");
+        assert!(
+            statistics.postponed == 0 && statistics.requests <= 1,
+            "the driver retries a request"
+        );
         world.device.resize(32 * MIB);
         world.poll();
         assert_eq!(world.driver.status(), Status::Reached);

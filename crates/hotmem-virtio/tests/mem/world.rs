@@ -1,4 +1,4 @@
-//! A driver with a device and a memory manager, checked after every step.
+//! Defines a driver with a device and a memory manager, which are checked after every step.
 
 use crate::device::Device;
 use crate::memory::{TestMemory, Unit};
@@ -27,7 +27,7 @@ impl World {
         World { device, driver, memory, now: Duration::from_secs(1), late: None }
     }
 
-    /// Returns a device of 1 GiB, of which 64 MiB are plugged.
+    /// Makes a world with a device of 1 GiB, of which 64 MiB are plugged.
     pub(crate) fn with_64_mib() -> World {
         let (mib, gib) = (Bytes::mib(1).0, Bytes::gib(1).0);
         let mut device = Device::new(2 * mib, 4 * gib, gib);
@@ -48,20 +48,20 @@ impl World {
         let answer = arrived.as_deref();
         let step = self.driver.step(self.now, &config, answer, &mut self.memory);
         if let Step::Ready(Ok(request)) = step {
-            assert!(self.late.is_none(), "a second request on the queue");
+            assert!(self.late.is_none(), "the driver sends a second request");
             let range = request.range();
             let managed = self.driver.config().managed();
             match request.kind() {
-                RequestKind::Plug => assert!(self.memory.all(range, Unit::PreparedToPlug)),
+                RequestKind::Plug => assert!(self.memory.all_are(range, Unit::PreparedToPlug)),
                 RequestKind::Unplug => assert!(
-                    // The memory manager does not know blocks that do not fill a unit.
+                    // The memory manager has no state for blocks that do not fill a unit.
                     range.frames() < self.driver.config().unit_frames()
                         || !managed.covers(range)
-                        || self.memory.all(range, Unit::PreparedToUnplug)
-                        || self.memory.all(range, Unit::Absent),
+                        || self.memory.all_are(range, Unit::PreparedToUnplug)
+                        || self.memory.all_are(range, Unit::Absent),
                     "UNPLUG of memory in use"
                 ),
-                RequestKind::UnplugAll => assert!(self.memory.all(managed, Unit::Absent)),
+                RequestKind::UnplugAll => assert!(self.memory.all_are(managed, Unit::Absent)),
                 RequestKind::State => {}
             }
             self.late = Some(self.device.handle(&request.to_bytes()));
@@ -70,9 +70,12 @@ impl World {
         step
     }
 
-    /// Checks that only plugged memory may be used.
+    /// Checks that the memory manager uses only plugged memory.
     fn check(&self) {
-        assert!(self.driver.status() != Status::Reached || !self.memory.offline, "not in use");
+        assert!(
+            self.driver.status() != Status::Reached || !self.memory.offline,
+            "plugged memory is offline"
+        );
         for (i, &unit) in self.memory.units.iter().enumerate() {
             if unit == Unit::Plugged {
                 assert!(self.is_plugged(i), "unit {i} may be used but is not plugged");
@@ -96,10 +99,10 @@ impl World {
                 return step;
             }
         }
-        panic!("the driver spins: {:?}", self.driver);
+        panic!("the driver does not wait: {:?}", self.driver);
     }
 
-    /// Polls at the times that the driver asks for, for this time.
+    /// Polls the driver for this time, at the times that it has returned.
     pub(crate) fn run(&mut self, time: Duration) -> Step {
         let end = self.now + time;
         loop {
@@ -117,7 +120,7 @@ impl World {
         }
     }
 
-    /// Returns the plugged size that the driver should reach without further faults.
+    /// Returns the plugged size that the driver must reach if no further faults occur.
     pub(crate) fn goal(&self) -> u64 {
         let config = self.driver.config();
         let unit = config.unit_frames() << FRAME_SHIFT;
@@ -125,8 +128,8 @@ impl World {
         requested.min(config.usable_units().bytes().0)
     }
 
-    /// Checks that the requested size is reached, in whole units, and that driver, device and
-    /// memory manager agree.
+    /// Checks that the requested size is reached, rounded to whole units, and that the driver, the
+    /// device and the memory manager agree.
     pub(crate) fn assert_reached(&self) {
         let unit = self.driver.config().unit_frames() << FRAME_SHIFT;
         let requested = Bytes(self.device.config.requested_size);

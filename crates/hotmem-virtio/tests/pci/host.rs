@@ -1,4 +1,4 @@
-//! A simulated PCI bus with one virtio device.
+//! Simulates a PCI bus with one virtio device.
 
 use hotmem_virtio::pci::{Registers, Width};
 use std::cell::RefCell;
@@ -15,7 +15,8 @@ pub(crate) const NOTIFY: u32 = 0x3000;
 pub(crate) const NOTIFY_STEP: u32 = 4;
 pub(crate) const ADDRESS: u64 = 0x12_fe00_0000;
 
-/// The configuration space of devices, by bus and device number. Missing devices read as all ones.
+/// The configuration space of each device, by bus and device number. A read from a missing device
+/// returns all ones.
 #[derive(Clone, Default)]
 pub(crate) struct Bus(Rc<RefCell<Devices>>);
 
@@ -26,7 +27,7 @@ impl Bus {
     pub(crate) fn with(id: u16, bus: u8, device: u8) -> Bus {
         let mut words = [0; 64];
         words[0] = u32::from(id) << 16 | 0x1af4;
-        // The status has an error bit that is set and a list of capabilities; the command is 0.
+        // In the status an error bit and the bit for a list of capabilities are set. The command is 0.
         words[1] = 0x8010 << 16;
         words[0x34 / 4] = 0x40;
         // BAR 4, of 64 bits, prefetchable.
@@ -36,8 +37,8 @@ impl Bus {
             words[at / 4] = kind << 24 | 16 << 16 | next << 8 | 0x09;
             (words[at / 4 + 1], words[at / 4 + 2], words[at / 4 + 3]) = (bar, place.0, place.1);
         };
-        // The last capability, at 0x90, describes a second place of the device's own registers, which the
-        // driver must ignore.
+        // The last capability, at 0x90, describes a second location of the device's own registers. The
+        // driver must ignore it.
         capability(0x40, 0x50, 1, 4, (COMMON, 0x1000));
         capability(0x50, 0x60, 3, 4, (ISR, 0x1000));
         capability(0x60, 0x70, 4, 4, (DEVICE, 64));
@@ -72,7 +73,7 @@ impl ConfigurationAccess for Bus {
         let mut functions = self.0.borrow_mut();
         let words = functions.get_mut(&(function.bus, function.device)).unwrap();
         let old = words[usize::from(at / 4)];
-        // Writing ones clears bits of the status.
+        // A bit of the status that is written as one is cleared.
         let status = if at == 4 { old & 0xffff_0000 & !word } else { word & 0xffff_0000 };
         words[usize::from(at / 4)] = status | word & 0xffff;
     }

@@ -1,4 +1,4 @@
-//! Tests of the transport on PCI, on a simulated bus.
+//! Tests the PCI transport on a simulated bus.
 
 #![allow(clippy::cast_possible_truncation, reason = "addresses are written by halves")]
 
@@ -17,7 +17,7 @@ fn find(bus: &Bus) -> Result<Option<(PciTransport<Bar>, Bar)>, PciError> {
         mapped = Some(Bar::new(range));
         mapped.clone()
     })?;
-    Ok(transport.map(|transport| (transport, mapped.expect("what it uses was mapped"))))
+    Ok(transport.map(|transport| (transport, mapped.expect("the BAR was mapped"))))
 }
 
 fn found() -> (PciTransport<Bar>, Bar) {
@@ -31,7 +31,7 @@ fn a_device_is_found_on_any_bus_and_enabled() {
         let (transport, bar) = find(&bus).unwrap().unwrap();
         assert_eq!(transport.device_type(), DeviceType::Memory);
         assert!(!transport.requires_legacy_layout());
-        // Only the registers in use are mapped: not the whole BAR, and no other BAR.
+        // Only the registers that the transport uses are mapped, and not the whole BAR or another BAR.
         assert_eq!(bar.range, ADDRESS..ADDRESS + u64::from(NOTIFY) + 16);
         // Memory space and bus master are enabled, and the status is not cleared.
         assert_eq!(bus.word(4), 0x8010_0006);
@@ -39,7 +39,7 @@ fn a_device_is_found_on_any_bus_and_enabled() {
 }
 
 #[test]
-fn other_devices_are_not_taken() {
+fn devices_with_other_ids_are_ignored() {
     assert!(find(&Bus::default()).unwrap().is_none());
     for id in [0x1041, 0x1045, 0x1002] {
         assert!(find(&Bus::with(id, 0, 1)).unwrap().is_none(), "{id:#x}");
@@ -50,7 +50,7 @@ fn other_devices_are_not_taken() {
 }
 
 #[test]
-fn a_balloon_has_two_ids() {
+fn a_balloon_is_found_by_either_of_its_ids() {
     for id in [0x1002, 0x1045] {
         let mut bus = Bus::with(id, 0, 1);
         let balloon = pci::find(&mut bus, DeviceType::MemoryBalloon, |range| Some(Bar::new(range)));
@@ -65,7 +65,7 @@ fn a_bad_device_is_refused() {
         (|words| words[1] = 0, PciError::Missing(2)),
         (|words| words[0x40 / 4] |= 0xff, PciError::Missing(1)),
         (|words| words[0x50 / 4 + 3] = 0, PciError::Missing(3)),
-        // A list with a cycle.
+        // The list of capabilities has a cycle.
         (|words| words[0x40 / 4] = 0x0110_4009, PciError::Missing(2)),
         (|words| words[0x40 / 4 + 1] = 6, PciError::Missing(1)),
         (|words| words[8] = 0xc001, PciError::Bar(4)),
@@ -100,11 +100,12 @@ fn a_device_is_found_in_configuration_space_that_is_mapped() {
         ecam[at(register)] = bus.word(register);
     }
     let start = ecam.as_mut_ptr().cast();
-    // SAFETY: it exists until the end, and nothing else uses it meanwhile. Nothing is mapped.
+    // SAFETY: the memory exists until the end of the test, and no other code uses it. No BAR is
+    // mapped.
     let find =
         |kind| unsafe { pci::find_mapped(start, kind, |_| None) }.map(|found| found.is_some());
     assert_eq!(find(DeviceType::Block), Ok(false));
-    // The write to the command also clears the status, because this configuration space is plain
+    // The write to the command also clears the status, because this configuration space is ordinary
     // memory.
     assert_eq!(find(DeviceType::Memory), Err(PciError::Missing(2)));
     assert_eq!(ecam[at(4)], 6);
@@ -134,7 +135,7 @@ fn a_queue_is_set_up_and_notified() {
     let addresses = [32, 40, 48].map(|at| u64::from_le_bytes(bar.get(COMMON + at)));
     assert_eq!(addresses, [0x1_2345_6000, 0x2_2345_6080, 0x3_2345_6100]);
 
-    // The queue's notification offset is 3, so its register lies three steps from the start.
+    // The queue's notification offset is 3, so its register lies at three times the multiplier.
     bar.set(COMMON + 30, &3u16.to_le_bytes());
     transport.notify(2);
     let last = (NOTIFY + 3 * NOTIFY_STEP, Width::Two, 2);
@@ -146,7 +147,7 @@ fn a_queue_is_set_up_and_notified() {
 }
 
 #[test]
-fn the_configuration_is_read_by_words_if_it_is_aligned() {
+fn an_aligned_configuration_is_read_by_words() {
     let (mut transport, bar) = found();
     bar.set(DEVICE, &[1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(transport.read_config_space::<u32>(4).unwrap(), 0x0807_0605);
@@ -181,7 +182,7 @@ fn interrupts_are_acknowledged_and_dropping_resets_the_device() {
 fn registers_are_accessed_through_a_pointer() {
     let mut words = [0x0403_0201_u32, 0x0807_0605];
     let start = NonNull::from(&mut words).cast();
-    // SAFETY: they exist until the end, and nothing else uses them meanwhile.
+    // SAFETY: the registers exist until the end of the test, and no other code uses them.
     let mut registers = unsafe { Mmio::new(start, 8) };
     let widths = [Width::One, Width::Two, Width::Four];
     assert_eq!(widths.map(|width| registers.read(4, width)), [5, 0x0605, 0x0807_0605]);

@@ -1,4 +1,4 @@
-//! Tests of the split queue with a device that follows the specification, and with one that does
+//! Tests the split queue with a device that follows the specification, and with a device that does
 //! not.
 
 #![allow(clippy::cast_possible_truncation)]
@@ -8,7 +8,7 @@ mod shared;
 use hotmem_virtio::queue::{Buffer, QueueError, SplitQueue, Used};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use shared::{DeviceSide, Page, Piece};
+use shared::{Descriptor, DeviceSide, Page};
 
 const SIZE: usize = 8;
 type Queue = SplitQueue<SIZE>;
@@ -28,8 +28,8 @@ fn queue() -> (Queue, DeviceSide) {
     (queue, device)
 }
 
-fn push(queue: &mut Queue, pieces: &[Piece]) -> Result<u16, QueueError> {
-    let chain: Vec<_> = pieces
+fn push(queue: &mut Queue, descriptors: &[Descriptor]) -> Result<u16, QueueError> {
+    let chain: Vec<_> = descriptors
         .iter()
         .map(|&(device_addr, len, device_writes)| Buffer { device_addr, len, device_writes })
         .collect();
@@ -37,10 +37,10 @@ fn push(queue: &mut Queue, pieces: &[Piece]) -> Result<u16, QueueError> {
     unsafe { queue.push(&chain) }
 }
 
-const REQUEST: [Piece; 2] = [(0x1000, 24, false), (0x2000, 10, true)];
+const REQUEST: [Descriptor; 2] = [(0x1000, 24, false), (0x2000, 10, true)];
 
 #[test]
-fn the_parts_lie_at_the_specified_offsets() {
+fn the_parts_of_a_queue_lie_at_the_specified_offsets() {
     let (queue, _) = queue();
     assert_eq!(queue.driver_area() - queue.descriptors(), 16 * 8);
     assert!(queue.device_area() - queue.driver_area() >= 6 + 2 * 8 - 2);
@@ -59,7 +59,7 @@ fn memory_that_is_too_small_or_not_aligned_is_refused() {
 #[test]
 fn chains_are_used_and_returned_repeatedly() {
     let (mut queue, mut device) = queue();
-    // Beyond the wrap of the rings' indices, except in Miri, where that would take too long.
+    // Use enough chains that the indices of the rings wrap. In Miri, that would take too long.
     for round in 0..if cfg!(miri) { 70 } else { 70_000u32 } {
         let token = push(&mut queue, &REQUEST).unwrap();
         assert_eq!(queue.pop(), Ok(None));
@@ -91,15 +91,15 @@ fn interrupts_can_be_suppressed() {
 #[test]
 fn invalid_chains_are_refused_and_change_nothing() {
     let (mut queue, mut device) = queue();
-    let cases: [(&[Piece], QueueError); 5] = [
+    let cases: [(&[Descriptor], QueueError); 5] = [
         (&[], QueueError::Length),
         (&[(0x1000, 0, false)], QueueError::Length),
         (&[(0, u32::MAX, true), (0, 1, true)], QueueError::Length),
         (&[(0, 1, true), (0, 1, false)], QueueError::Order),
         (&[(0, 1, false); 9], QueueError::Full),
     ];
-    for (pieces, error) in cases {
-        assert_eq!(push(&mut queue, pieces), Err(error));
+    for (descriptors, error) in cases {
+        assert_eq!(push(&mut queue, descriptors), Err(error));
         assert_eq!(device.take(), None);
     }
     push(&mut queue, &[(0, 1, false); 7]).unwrap();
@@ -109,21 +109,21 @@ fn invalid_chains_are_refused_and_change_nothing() {
 
 #[test]
 fn invalid_used_elements_are_refused_permanently() {
-    type Misdeed = fn(&mut DeviceSide, u32);
-    let cases: [(Misdeed, QueueError); 6] = [
+    type Violation = fn(&mut DeviceSide, u32);
+    let cases: [(Violation, QueueError); 6] = [
         (|device, _| device.give_back(8, 0), QueueError::UsedId(8)),
         (|device, _| device.give_back(u32::MAX, 0), QueueError::UsedId(u32::MAX)),
         (|device, token| device.give_back(token + 0x1_0000, 0), QueueError::UsedId(0x1_0000)),
-        // The second descriptor of the chain, and one without a chain.
+        // The ID is that of the second descriptor of the chain, or of a descriptor without a chain.
         (|device, token| device.give_back(token + 1, 0), QueueError::UsedId(1)),
         (|device, token| device.give_back(token + 5, 0), QueueError::UsedId(5)),
         (|device, _| device.set_used_index(2), QueueError::UsedIndex(2)),
     ];
-    for (misdeed, error) in cases {
+    for (violation, error) in cases {
         let (mut queue, mut device) = queue();
         let token = push(&mut queue, &REQUEST).unwrap();
         assert_eq!(token, 0);
-        misdeed(&mut device, token.into());
+        violation(&mut device, token.into());
         for _ in 0..3 {
             assert_eq!(queue.pop(), Err(error));
         }
@@ -133,10 +133,10 @@ fn invalid_used_elements_are_refused_permanently() {
 
 #[test]
 fn a_used_length_is_limited_to_the_chain() {
-    for (pieces, most) in [(&REQUEST[..], 10), (&REQUEST[..1], 0)] {
+    for (descriptors, most) in [(&REQUEST[..], 10), (&REQUEST[..1], 0)] {
         for (said, written) in [(0, 0), (most, most), (most + 1, most), (u32::MAX, most)] {
             let (mut queue, mut device) = queue();
-            let token = push(&mut queue, pieces).unwrap();
+            let token = push(&mut queue, descriptors).unwrap();
             device.give_back(token.into(), said);
             assert_eq!(queue.pop(), Ok(Some(Used { token, written })));
             assert_eq!(queue.pop(), Ok(None));
@@ -187,36 +187,36 @@ proptest! {
         ..ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 256 })
     })]
 
-    /// Compares the queue with a list of outstanding chains: chains of any length, returned in any
-    /// order.
+    /// Compares the queue with a list of outstanding chains. The chains have any length and are
+    /// returned in any order.
     #[test]
-    fn every_chain_is_returned_once(
+    fn every_chain_is_returned_exactly_one_time(
         steps in vec((any::<bool>(), 1usize..5, any::<prop::sample::Index>()), 0..300),
     ) {
         let (mut queue, mut device) = queue();
-        let mut outstanding: Vec<(u16, Vec<Piece>)> = Vec::new();
+        let mut outstanding: Vec<(u16, Vec<Descriptor>)> = Vec::new();
         let mut number = 0;
-        for (pushing, pieces, which) in steps {
+        for (pushing, buffers, which) in steps {
             if pushing {
-                let chain: Vec<Piece> = (0..pieces)
-                    .map(|i| (number + i as u64, 4, i >= pieces / 2))
+                let chain: Vec<Descriptor> = (0..buffers)
+                    .map(|i| (number + i as u64, 4, i >= buffers / 2))
                     .collect();
                 number += 16;
                 let free = SIZE - outstanding.iter().map(|(_, chain)| chain.len()).sum::<usize>();
                 match push(&mut queue, &chain) {
                     Ok(token) => {
-                        prop_assert!(pieces <= free);
+                        prop_assert!(buffers <= free);
                         prop_assert_eq!(device.take(), Some((token, chain.clone())));
                         outstanding.push((token, chain));
                     }
                     Err(error) => {
                         prop_assert_eq!(error, QueueError::Full);
-                        prop_assert!(pieces > free);
+                        prop_assert!(buffers > free);
                     }
                 }
             } else if !outstanding.is_empty() {
                 let (token, chain) = outstanding.swap_remove(which.index(outstanding.len()));
-                let written = 4 * chain.iter().filter(|piece| piece.2).count() as u32;
+                let written = 4 * chain.iter().filter(|descriptor| descriptor.2).count() as u32;
                 device.give_back(token.into(), written);
                 prop_assert_eq!(queue.pop(), Ok(Some(Used { token, written })));
             }

@@ -1,4 +1,4 @@
-//! Memory that is shared with a device, and the device's side of a split virtqueue.
+//! Defines memory that is shared with a device, and the device's side of a split virtqueue.
 
 use hotmem_virtio::dma::DmaMemory;
 use std::alloc::{Layout, alloc_zeroed};
@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 /// The device's address of the memory, which differs from the program's.
 const DEVICE_BASE: u64 = 0x8_0000_0000;
 
-/// A page that is never freed. It is accessed only through its pointer.
+/// A page that is never freed, and is accessed only through its pointer.
 #[derive(Clone, Copy)]
 pub(crate) struct Page {
     pub(crate) start: NonNull<u8>,
@@ -69,8 +69,8 @@ pub(crate) struct DeviceSide {
     pub(crate) used: u16,
 }
 
-/// A piece of a chain: address, length, whether the device writes it.
-pub(crate) type Piece = (u64, u32, bool);
+/// A buffer of a chain: its address, its length, and whether the device writes it.
+pub(crate) type Descriptor = (u64, u32, bool);
 
 impl DeviceSide {
     /// Returns the flags of the available ring.
@@ -79,25 +79,28 @@ impl DeviceSide {
     }
 
     /// Returns the head and the buffers of the next available chain.
-    pub(crate) fn take(&mut self) -> Option<(u16, Vec<Piece>)> {
+    pub(crate) fn take(&mut self) -> Option<(u16, Vec<Descriptor>)> {
         if self.page.read_u16(self.driver_area + 2) == self.seen {
             return None;
         }
         let slot = u64::from(self.seen % self.size);
         let head = self.page.read_u16(self.driver_area + 4 + 2 * slot);
         self.seen = self.seen.wrapping_add(1);
-        let mut pieces = Vec::new();
+        let mut descriptors = Vec::new();
         let mut at = head;
         loop {
-            assert!(at < self.size && pieces.len() < self.size.into(), "a circular chain");
+            assert!(
+                at < self.size && descriptors.len() < self.size.into(),
+                "the chain is circular"
+            );
             let descriptor = self.page.read(self.descriptors + 16 * u64::from(at), 16);
             let addr = u64::from_le_bytes(descriptor[0..8].try_into().unwrap());
             let len = u32::from_le_bytes(descriptor[8..12].try_into().unwrap());
             let flags = u16::from_le_bytes([descriptor[12], descriptor[13]]);
-            assert_eq!(flags & !3, 0, "flags that were not negotiated");
-            pieces.push((addr, len, flags & 2 != 0));
+            assert_eq!(flags & !3, 0, "the descriptor has flags that were not negotiated");
+            descriptors.push((addr, len, flags & 2 != 0));
             if flags & 1 == 0 {
-                return Some((head, pieces));
+                return Some((head, descriptors));
             }
             at = u16::from_le_bytes([descriptor[14], descriptor[15]]);
         }

@@ -1,39 +1,40 @@
-//! Gathers updates and operations in the buffer, and submits them in hypercalls.
+//! Queues updates and operations in the buffer, and submits them in hypercalls.
 
 use super::{MachineTables, XenPv, refused};
 use crate::abi::{Command, DomId, Errno, MmuExtOp, MmuUpdate};
 use crate::config::BATCH;
-use crate::fault::{Call, Fault};
+use crate::fault::{Fault, HypercallPurpose};
 use crate::hypervisor::{BatchRefused, Hypervisor};
 use hotmem_addr::Pfn;
-use hotmem_invariant::Known;
-use hotmem_pgtable::{BatchError, Entry, Flags, Slot, Slots};
+use hotmem_invariant::OrViolation;
+use hotmem_pgtable::{BatchError, Entry, Flags, LocatedEntries, LocatedEntry};
 
 impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
-    /// Gathers updates of as many of these slots as fit in the buffer. Returns the number of slots.
-    pub(super) fn gather(
+    /// Queues updates of as many of these entries as fit in the buffer. Returns the number of
+    /// entries.
+    pub(super) fn queue_updates(
         &mut self,
-        slots: Slots<&[Entry]>,
-        update: impl Fn(&Slot) -> MmuUpdate,
+        located: LocatedEntries<&[Entry]>,
+        update: impl Fn(&LocatedEntry) -> MmuUpdate,
     ) -> usize {
-        let unused = self.buffer.updates.get_mut(self.updates..self.config.batch);
-        let unused = unused.known().unwrap_or_default();
-        let mut gathered = 0;
-        for (entry, slot) in unused.iter_mut().zip(slots.each()) {
-            *entry = update(&slot);
-            gathered += 1;
+        let unused = self.buffer.updates.get_mut(self.update_count..self.config.batch);
+        let unused = unused.or_violation().unwrap_or_default();
+        let mut queued = 0;
+        for (entry, located) in unused.iter_mut().zip(located.each()) {
+            *entry = update(&located);
+            queued += 1;
         }
-        self.updates += gathered;
-        gathered
+        self.update_count += queued;
+        queued
     }
 
-    /// Submits the gathered operations and updates in one hypercall, the operations first. Returns
+    /// Makes one hypercall with the queued operations and updates, the operations first. Returns
     /// the result of the operations, and the number of updates that Xen made.
-    fn submit(&mut self) -> (Result<(), Fault>, Result<usize, BatchRefused>) {
-        let updates = self.buffer.updates.get(..core::mem::take(&mut self.updates));
-        let updates = updates.known().unwrap_or_default();
-        let ops = self.buffer.ops.get(..core::mem::take(&mut self.ops));
-        let ops = ops.known().unwrap_or_default();
+    fn make_hypercall(&mut self) -> (Result<(), Fault>, Result<usize, BatchRefused>) {
+        let updates = self.buffer.updates.get(..core::mem::take(&mut self.update_count));
+        let updates = updates.or_violation().unwrap_or_default();
+        let ops = self.buffer.ops.get(..core::mem::take(&mut self.op_count));
+        let ops = ops.or_violation().unwrap_or_default();
         let (unpinned, updated) = match (ops.is_empty(), updates.is_empty()) {
             (true, true) => (Ok(()), Ok(())),
             (true, false) => (Ok(()), self.xen.mmu_update(updates, DomId::SELF)),
@@ -43,76 +44,82 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         (continue_unpinning(&mut self.xen, ops, unpinned), updated.map(|()| updates.len()))
     }
 
-    /// Submits the gathered operations and updates, and adds the number of updates that Xen made to
+    /// Submits the queued operations and updates, and adds the number of updates that Xen made to
     /// `done`.
-    pub(super) fn send(
+    pub(super) fn submit(
         &mut self,
         done: &mut usize,
         unpinned: Result<(), Fault>,
     ) -> Result<(), BatchError<Fault>> {
-        // Without updates no entry is unhooked, so drop the operations: the tables stay pinned.
-        if self.updates == 0 {
-            self.ops = 0;
+        // Without updates no table is unhooked. So discard the operations, which would unpin tables:
+        // the tables stay pinned.
+        if self.update_count == 0 {
+            self.op_count = 0;
         }
-        let requested = self.updates;
-        let (ops, updated) = self.submit();
-        // Do not trust a number above that of the requested updates.
-        *done += updated.unwrap_or_else(|partly| partly.done.min(requested));
-        let faults = updated.map(|_| ()).map_err(refused(Call::MmuUpdate)).and(unpinned).and(ops);
+        let requested = self.update_count;
+        let (ops, updated) = self.make_hypercall();
+        // Count at most the requested updates, whatever number Xen reports.
+        *done += updated.unwrap_or_else(|refused| refused.done.min(requested));
+        let faults = updated
+            .map(|_| ())
+            .map_err(refused(HypercallPurpose::MmuUpdate))
+            .and(unpinned)
+            .and(ops);
         faults.map_err(|fault| BatchError { done: *done, fault })
     }
 
-    /// Gathers an operation, and first submits the gathered operations if the buffer is full.
-    pub(super) fn gather_op(&mut self, op: MmuExtOp) -> Result<(), Fault> {
-        if self.ops == BATCH {
-            let ops = self.buffer.ops.get(..core::mem::take(&mut self.ops));
-            let ops = ops.known().unwrap_or_default();
+    /// Queues an operation, and first submits the queued operations if the buffer is full.
+    pub(super) fn queue_op(&mut self, op: MmuExtOp) -> Result<(), Fault> {
+        if self.op_count == BATCH {
+            let ops = self.buffer.ops.get(..core::mem::take(&mut self.op_count));
+            let ops = ops.or_violation().unwrap_or_default();
             let unpinned = self.xen.mmuext_op(ops);
             continue_unpinning(&mut self.xen, ops, unpinned)?;
         }
-        if let Some(next) = self.buffer.ops.get_mut(self.ops).known() {
+        if let Some(next) = self.buffer.ops.get_mut(self.op_count).or_violation() {
             *next = op;
-            self.ops += 1;
+            self.op_count += 1;
         }
         Ok(())
     }
 
-    /// Gathers the mapping of a table as ordinary memory, and submits the buffer whenever it is
+    /// Queues the update that maps a table as ordinary memory. First submits the buffer if it is
     /// full.
-    pub(super) fn gather_remap(&mut self, table: Pfn) -> Result<(), Fault> {
-        let (at, entry) = self.tables.window(table).ok_or(Fault::NotMapped(table))?;
-        if self.updates == BATCH {
-            self.send_remaps()?;
+    pub(super) fn queue_remap(&mut self, table: Pfn) -> Result<(), Fault> {
+        let (at, entry) = self.tables.direct_map_entry(table).ok_or(Fault::NotMapped(table))?;
+        if self.update_count == BATCH {
+            self.submit_remaps()?;
         }
-        if let Some(next) = self.buffer.updates.get_mut(self.updates).known() {
+        if let Some(next) = self.buffer.updates.get_mut(self.update_count).or_violation() {
             *next = MmuUpdate::new(at, Command::Normal, entry.with(Flags::WRITABLE));
-            self.updates += 1;
+            self.update_count += 1;
         }
         Ok(())
     }
 
-    /// Submits the gathered operations and updates. If Xen refused an update because a table was
-    /// still pinned, submits the remaining updates again: the unpinning has continued in between.
-    pub(super) fn send_remaps(&mut self) -> Result<(), Fault> {
-        let count = self.updates;
-        let (unpinned, remapped) = self.submit();
+    /// Submits the queued operations and updates. If Xen refuses an update because the table is
+    /// still pinned, submits this update and the ones after it again: by then `make_hypercall` has
+    /// completed the operations, and the table is not pinned any more.
+    pub(super) fn submit_remaps(&mut self) -> Result<(), Fault> {
+        let count = self.update_count;
+        let (unpinned, remapped) = self.make_hypercall();
         unpinned?;
-        let again = |partly: BatchRefused| {
+        let retry = |refused: BatchRefused| {
             // If Xen reports more updates than were requested, none remain.
-            let remaining = self.buffer.updates.get(partly.done..count).unwrap_or_default();
-            if partly.errno == Errno::EBUSY && !remaining.is_empty() {
+            let remaining = self.buffer.updates.get(refused.done..count).unwrap_or_default();
+            if refused.errno == Errno::EBUSY && !remaining.is_empty() {
                 self.xen.mmu_update(remaining, DomId::SELF)
             } else {
-                Err(partly)
+                Err(refused)
             }
         };
-        remapped.map(|_| ()).or_else(again).map_err(refused(Call::Remap))
+        remapped.map(|_| ()).or_else(retry).map_err(refused(HypercallPurpose::Remap))
     }
 }
 
-/// Continues the unpinning after each table that is not pinned, so that a teardown that failed in
-/// the middle can be repeated. Tables that are still in use are found later: Xen refuses to map
-/// them writable.
+/// Repeats the unpinning for the tables after each table that Xen refuses because it is not pinned. So
+/// a teardown that failed in the middle can be repeated. If a table is still in use, Xen later
+/// refuses to map it writable.
 fn continue_unpinning(
     xen: &mut impl Hypervisor,
     mut ops: &[MmuExtOp],
@@ -122,5 +129,5 @@ fn continue_unpinning(
         ops = ops.get(done.saturating_add(1)..).unwrap_or_default();
         result = if ops.is_empty() { Ok(()) } else { xen.mmuext_op(ops) };
     }
-    result.map_err(refused(Call::Unpin))
+    result.map_err(refused(HypercallPurpose::Unpin))
 }

@@ -1,5 +1,4 @@
-//! Implements the simulated hypercalls. A batch of updates or operations stops at the first
-//! refusal.
+//! Implements the simulated hypercalls. A batch stops at the first entry that is refused.
 
 use super::{Page, Xen};
 use hotmem_addr::Pfn;
@@ -15,7 +14,7 @@ impl Hypervisor for &Xen {
 
     fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), BatchRefused> {
         self.hypercalls.set(self.hypercalls.get() + 1);
-        self.all(ops, |op| self.do_operation(*op))
+        self.run_batch(ops, |op| self.do_operation(*op))
     }
 
     fn mmuext_op_then_update(
@@ -24,22 +23,22 @@ impl Hypervisor for &Xen {
         updates: &[MmuUpdate],
     ) -> (Result<(), BatchRefused>, Result<(), BatchRefused>) {
         self.hypercalls.set(self.hypercalls.get() + 1);
-        (self.all(ops, |op| self.do_operation(*op)), self.updates(updates))
+        (self.run_batch(ops, |op| self.do_operation(*op)), self.updates(updates))
     }
 }
 
 impl Xen {
-    /// Counts an update or operation. Returns an error if the test wants it refused.
+    /// Counts an update or operation. Returns an error if the test has set that it is refused.
     fn count_or_refuse(&self) -> Result<(), Errno> {
         match self.refuse_after.get() {
             Some(0) => {
-                let left = self.refusals.get().saturating_sub(1);
-                self.refusals.set(left);
-                self.refuse_after.set((left > 0).then_some(0));
+                let refusals = self.refusals.get().saturating_sub(1);
+                self.refusals.set(refusals);
+                self.refuse_after.set((refusals > 0).then_some(0));
                 Err(Errno::EINVAL)
             }
-            left => {
-                self.refuse_after.set(left.map(|left| left - 1));
+            refuse_after => {
+                self.refuse_after.set(refuse_after.map(|count| count - 1));
                 Ok(())
             }
         }
@@ -68,7 +67,7 @@ impl Xen {
             }
             5 | 15 => {
                 let frame = Pfn::new(argument).ok_or(Errno::EINVAL)?;
-                self.set_base(usize::from(command == 15), Some(frame))?;
+                self.set_root(usize::from(command == 15), Some(frame))?;
             }
             10 | 11 => self.flush(),
             other => panic!("operation {other} is not modelled"),
@@ -76,21 +75,22 @@ impl Xen {
         Ok(())
     }
 
-    /// Sets the root that the CPU runs on: the kernel's if `which` is 0, the user's if it is 1. A
-    /// root that is set counts as a use of the table.
-    pub(crate) fn set_base(&self, which: usize, root: Option<Pfn>) -> Result<(), Errno> {
+    /// Sets the root that the CPU uses in kernel mode if `mode` is 0, or in user mode if `mode` is 1.
+    /// A root in use counts as a use of the table.
+    pub(crate) fn set_root(&self, mode: usize, root: Option<Pfn>) -> Result<(), Errno> {
         if let Some(root) = root {
             self.get_table(root, Level::L4)?;
         }
-        let mut bases = self.bases.get();
-        if let Some(left) = std::mem::replace(&mut bases[which], root) {
-            self.put_table(left);
+        let mut roots = self.roots.get();
+        if let Some(old) = std::mem::replace(&mut roots[mode], root) {
+            self.put_table(old);
         }
-        self.bases.set(bases);
+        self.roots.set(roots);
         Ok(())
     }
 
-    fn all<T>(
+    /// Calls `each` for the items, and stops at the first error.
+    fn run_batch<T>(
         &self,
         items: &[T],
         each: impl Fn(&T) -> Result<(), Errno>,
@@ -105,7 +105,7 @@ impl Xen {
 
     pub(crate) fn updates(&self, updates: &[MmuUpdate]) -> Result<(), BatchRefused> {
         assert!(!updates.is_empty(), "an empty batch was submitted");
-        self.all(updates, |update| {
+        self.run_batch(updates, |update| {
             let (address, command) = update.target();
             let table = Pfn::containing(address).ok_or(Errno::EINVAL)?;
             let index = usize::try_from(address >> 3).unwrap() % ENTRIES;

@@ -1,10 +1,10 @@
-//! Models Xen's page table interface, as far as a guest can observe it, after `xen/arch/x86/mm.c`
-//! of Xen 4.17. The model counts hypercalls, and flushes of all CPUs of the domain.
-#![allow(dead_code, reason = "each test uses a part of it")]
+//! Models Xen's page table interface, as far as a guest can observe it. The model follows
+//! `xen/arch/x86/mm.c` of Xen 4.17. It counts hypercalls, and flushes of all CPUs of the domain.
+#![allow(dead_code, reason = "each test uses a part of the model")]
 
 mod hypercalls;
-pub(crate) mod notes;
 mod page_types;
+pub(crate) mod recording_owner;
 
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{
@@ -15,8 +15,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The domain has the frames `FIRST..FIRST + frames`. The first of them hold its direct map.
-pub(crate) const FIRST: u64 = 0x100;
+/// The domain has the frames `FIRST_FRAME..FIRST_FRAME + frames`. The first of them hold its direct
+/// map.
+pub(crate) const FIRST_FRAME: u64 = 0x100;
 
 /// Xen's state of a frame.
 #[derive(Clone, Copy, Default)]
@@ -26,30 +27,34 @@ struct Page {
     pinned: bool,
     /// The number of writable mappings.
     writable: u32,
-    /// The flush clock at the end of the last use.
-    stamp: u64,
+    /// The value of the clock at the end of the last use.
+    last_use: u64,
 }
 
-/// A function that is called before each update.
+/// A function that does what another CPU does before an update.
 type OtherCpu = Box<dyn FnMut(&Xen)>;
 
+/// The hypervisor and the memory of its only domain.
 pub(crate) struct Xen {
     words: Vec<Table>,
     pages: RefCell<Vec<Page>>,
     free: RefCell<BTreeSet<u64>>,
+    /// The number of flushes so far, counted from 1.
     clock: Cell<u64>,
-    flushed: Cell<u64>,
+    /// The value of the clock at the last flush.
+    last_flush: Cell<u64>,
     /// The number of flushes of all the domain's CPUs.
     pub(crate) flushes: Cell<u64>,
     pub(crate) hypercalls: Cell<u64>,
     /// Whether a lockless page walk of the kernel may be in a table that was unhooked.
     may_be_walked: Cell<bool>,
-    /// The number of updates and operations to do before one is refused.
+    /// The number of updates and operations that succeed before the first one is refused.
     pub(crate) refuse_after: Cell<Option<u64>>,
-    /// The number of refusals after that.
+    /// The number of updates and operations to refuse after that.
     pub(crate) refusals: Cell<u64>,
-    bases: Cell<[Option<Pfn>; 2]>,
-    /// Another CPU, which may use mapped pages at any time.
+    /// The roots that the CPU uses in kernel mode and in user mode.
+    roots: Cell<[Option<Pfn>; 2]>,
+    /// Another CPU, which may access mapped pages before each update.
     pub(crate) other_cpu: RefCell<Option<OtherCpu>>,
 }
 
@@ -61,13 +66,13 @@ impl Xen {
             pages: RefCell::new(vec![Page::default(); usize::try_from(frames).unwrap()]),
             free: RefCell::new((0..frames).collect()),
             clock: Cell::new(1),
-            flushed: Cell::new(1),
+            last_flush: Cell::new(1),
             flushes: Cell::new(0),
             hypercalls: Cell::new(0),
             may_be_walked: Cell::new(false),
             refuse_after: Cell::new(None),
             refusals: Cell::new(u64::MAX),
-            bases: Cell::new([None; 2]),
+            roots: Cell::new([None; 2]),
             other_cpu: RefCell::new(None),
         };
         let map_tables = frames.div_ceil(ENTRIES as u64);
@@ -75,46 +80,50 @@ impl Xen {
             let (table, index) = (number / ENTRIES as u64, number % ENTRIES as u64);
             xen.free.borrow_mut().remove(&table);
             let writable = if number < map_tables { Flags::empty() } else { Flags::WRITABLE };
-            let frame = Pfn::new(FIRST + number).unwrap();
-            let entry = Entry::new(frame, Flags::PRESENT | Flags::USED | writable);
+            let frame = Pfn::new(FIRST_FRAME + number).unwrap();
+            let entry = Entry::new(frame, Flags::PRESENT | Flags::ACCESSED_DIRTY | writable);
             let entry = if number < frames { entry } else { Entry::EMPTY };
             let (table, index) = (usize::try_from(table).unwrap(), usize::try_from(index).unwrap());
             xen.words[table][index].store(entry.bits(), Relaxed);
         }
         for table in 0..map_tables {
-            xen.get_table(Pfn::new(FIRST + table).unwrap(), Level::L1).unwrap();
+            xen.get_table(Pfn::new(FIRST_FRAME + table).unwrap(), Level::L1).unwrap();
         }
         xen
     }
 
-    /// Returns an unused frame of the domain.
-    pub(crate) fn frame(&self) -> Pfn {
+    /// Takes a free frame of the domain.
+    pub(crate) fn take_frame(&self) -> Pfn {
         let frame = self.free.borrow_mut().pop_first().expect("the domain has a free frame");
-        Pfn::new(FIRST + frame).unwrap()
+        Pfn::new(FIRST_FRAME + frame).unwrap()
     }
 
     pub(crate) fn free(&self, frame: Pfn) {
         let page = self.page(frame).unwrap();
         assert!(page.table.is_none() && page.writable > 0, "a freed frame is not ordinary memory");
         assert!(!self.may_be_walked.get(), "a frame was freed during a lockless page walk");
-        assert!(self.free.borrow_mut().insert(frame.number() - FIRST), "the frame was freed twice");
+        assert!(
+            self.free.borrow_mut().insert(frame.number() - FIRST_FRAME),
+            "the frame was freed twice"
+        );
         self.words(frame).iter().for_each(|word| word.store(0xdead_d001, Relaxed));
     }
 
-    pub(crate) fn in_use(&self) -> usize {
+    pub(crate) fn used_frames(&self) -> usize {
         self.words.len() - self.free.borrow().len()
     }
 
     /// Makes an empty frame without writable mappings, which can become a table.
     pub(crate) fn new_table(&self) -> Pfn {
-        let frame = self.frame();
+        let frame = self.take_frame();
         self.words(frame).iter().for_each(|word| word.store(0, Relaxed));
-        self.set_window(frame, false);
+        self.set_writable(frame, false);
         frame
     }
 
-    pub(crate) fn set_window(&self, frame: Pfn, writable: bool) {
-        let (at, entry) = (&self).window(frame).unwrap();
+    /// Sets whether the direct map maps the frame writable.
+    pub(crate) fn set_writable(&self, frame: Pfn, writable: bool) {
+        let (at, entry) = (&self).direct_map_entry(frame).unwrap();
         let bits = entry.bits() & !Flags::WRITABLE.bits();
         let flag = if writable { Flags::WRITABLE } else { Flags::empty() };
         self.update_entry(at, Entry::from_bits(bits).with(flag), false).unwrap();
@@ -133,12 +142,12 @@ impl Xen {
         kernel.with_user_root(user.root)
     }
 
-    /// Maps a page as a kernel would, and makes missing tables. Returns false if a page is mapped
-    /// there already.
+    /// Stores the L1 entry for an address as a kernel does, and makes missing tables. Returns false
+    /// if the entry is in use.
     pub(crate) fn put(&self, space: Space, virt: u64, entry: Entry, pins_l1: bool) -> bool {
-        let (mut table, mut level) = (space.root, space.levels);
+        let (mut table, mut level) = (space.root, space.root_level);
         loop {
-            let bytes = level.entry_bytes().0;
+            let bytes = level.entry_span().0;
             let at = EntryAddr::new(table, usize::try_from(virt / bytes).unwrap() % ENTRIES);
             let found = self.entry(at);
             match (found.kind(level), level.below()) {
@@ -164,11 +173,11 @@ impl Xen {
         }
     }
 
-    /// Returns the entry that maps this address, if there is one.
+    /// Returns the address of the L1 entry for an address, or `None` if there is no L1 table.
     pub(crate) fn find(&self, space: Space, virt: u64) -> Option<EntryAddr> {
-        let (mut table, mut level) = (space.root, space.levels);
+        let (mut table, mut level) = (space.root, space.root_level);
         loop {
-            let bytes = level.entry_bytes().0;
+            let bytes = level.entry_span().0;
             let at = EntryAddr::new(table, usize::try_from(virt / bytes).unwrap() % ENTRIES);
             let Some(below) = level.below() else { return Some(at) };
             let Kind::Table(next) = self.entry(at).kind(level) else { return None };
@@ -176,11 +185,12 @@ impl Xen {
         }
     }
 
-    /// Writes to the page of this entry as a processor does. Returns whether the entry allows it.
-    pub(crate) fn write_by(&self, at: EntryAddr) -> bool {
+    /// Writes to the page that this entry maps, as a processor does. Returns whether the entry allows
+    /// writes.
+    pub(crate) fn write_page(&self, at: EntryAddr) -> bool {
         let entry = self.entry(at);
         if entry.flags().contains(Flags::PRESENT | Flags::WRITABLE) {
-            self.words(at.table())[at.index()].fetch_or(Flags::USED.bits(), Relaxed);
+            self.words(at.table())[at.index()].fetch_or(Flags::ACCESSED_DIRTY.bits(), Relaxed);
             return true;
         }
         false
@@ -191,16 +201,17 @@ impl Xen {
     }
 
     fn words(&self, frame: Pfn) -> &Table {
-        &self.words[usize::try_from(frame.number() - FIRST).unwrap()]
+        &self.words[usize::try_from(frame.number() - FIRST_FRAME).unwrap()]
     }
 
     fn page(&self, frame: Pfn) -> Result<Page, Errno> {
-        let index = frame.number().checked_sub(FIRST).and_then(|index| usize::try_from(index).ok());
+        let index =
+            frame.number().checked_sub(FIRST_FRAME).and_then(|index| usize::try_from(index).ok());
         index.and_then(|index| self.pages.borrow().get(index).copied()).ok_or(Errno::EINVAL)
     }
 
     fn set_page(&self, frame: Pfn, page: Page) {
-        self.pages.borrow_mut()[usize::try_from(frame.number() - FIRST).unwrap()] = page;
+        self.pages.borrow_mut()[usize::try_from(frame.number() - FIRST_FRAME).unwrap()] = page;
     }
 
     pub(crate) fn is_table(&self, frame: Pfn) -> bool {
@@ -209,23 +220,23 @@ impl Xen {
 
     fn flush(&self) {
         self.clock.set(self.clock.get() + 1);
-        self.flushed.set(self.clock.get());
+        self.last_flush.set(self.clock.get());
         self.flushes.set(self.flushes.get() + 1);
     }
 }
 
 impl Tables for &Xen {
     fn table(&self, frame: Pfn) -> Option<&Table> {
-        let index = usize::try_from(frame.number().checked_sub(FIRST)?).ok()?;
+        let index = usize::try_from(frame.number().checked_sub(FIRST_FRAME)?).ok()?;
         let is_free = self.free.borrow().contains(&(index as u64));
         self.words.get(index).filter(|_| !is_free)
     }
 }
 
 impl MachineTables for &Xen {
-    fn window(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
-        let index = usize::try_from(frame.number().checked_sub(FIRST)?).ok()?;
-        let table = Pfn::new(FIRST + (index / ENTRIES) as u64)?;
+    fn direct_map_entry(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
+        let index = usize::try_from(frame.number().checked_sub(FIRST_FRAME)?).ok()?;
+        let table = Pfn::new(FIRST_FRAME + (index / ENTRIES) as u64)?;
         let at = EntryAddr::new(table, index % ENTRIES);
         (index < self.words.len()).then(|| (at, self.entry(at)))
     }

@@ -7,9 +7,9 @@ use hotmem_xen::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Xen {
-    /// Flushes before a frame changes its type, unless a flush has come after its last use.
+    /// Flushes before a frame changes its type, unless a flush has happened since its last use.
     fn flush_for(&self, page: Page) {
-        if self.flushed.get() <= page.stamp {
+        if self.last_flush.get() <= page.last_use {
             self.flush();
         }
     }
@@ -33,13 +33,13 @@ impl Xen {
         Ok(())
     }
 
-    /// `put_page_type`: counts one use as a table less. The last one also ends the uses by the
-    /// table's entries.
+    /// `put_page_type`: counts one use as a table less. The end of the last use also ends the uses by
+    /// the table's entries.
     pub(super) fn put_table(&self, frame: Pfn) {
         let mut page = self.page(frame).expect("the frame is a table");
         let (level, count) = page.table.expect("the frame is a table");
         page.table = (count > 1).then_some((level, count - 1));
-        page.stamp = self.clock.get();
+        page.last_use = self.clock.get();
         self.set_page(frame, page);
         if count == 1 {
             (0..ENTRIES).for_each(|index| {
@@ -81,7 +81,7 @@ impl Xen {
                 let frame = entry.frame(level).expect("the entry maps a page");
                 let mut page = self.page(frame).expect("the frame belongs to the domain");
                 page.writable -= 1;
-                page.stamp = self.clock.get();
+                page.last_use = self.clock.get();
                 self.set_page(frame, page);
             }
             _ => {}
@@ -94,8 +94,8 @@ impl Xen {
         value: Entry,
         preserve: bool,
     ) -> Result<(), Errno> {
-        if let Some(other) = self.other_cpu.borrow_mut().as_mut() {
-            other(self);
+        if let Some(run_other_cpu) = self.other_cpu.borrow_mut().as_mut() {
+            run_other_cpu(self);
         }
         let page = self.page(at.table())?;
         let word = &self.words(at.table())[at.index()];
@@ -108,7 +108,7 @@ impl Xen {
         };
         self.get_entry(value, level)?;
         let old = self.entry(at);
-        let kept = if preserve { old.flags() & Flags::USED } else { Flags::empty() };
+        let kept = if preserve { old.flags() & Flags::ACCESSED_DIRTY } else { Flags::empty() };
         word.store(value.with(kept).bits(), Relaxed);
         self.put_entry(old, level);
         if level != Level::L1 && old.is_present() {

@@ -6,42 +6,42 @@ mod random;
 mod refused;
 mod roots;
 
-use common::{Xen, notes::Notes};
+use common::{Xen, recording_owner::RecordingOwner};
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, Change, Covered, Entry, EntryAddr, Flags, Level, Mmu, PageTables, Space, Stopped, Table,
-    Tables, Unmap, VirtRange, Why,
+    Batch, Change, CoveredTables, Entry, EntryAddr, Flags, Level, Mmu, PageTables, Space,
+    StopReason, Stopped, Table, Tables, Unmap, VirtRange,
 };
 use hotmem_xen::{
-    BatchRefused, Call, Config, DomId, Errno, Fault, Grants, HypercallBuffer, Hypervisor,
-    MachineTables, MmuExtOp, MmuUpdate, XenPv,
+    BatchRefused, Config, DomId, Errno, Fault, GrantDetection, HypercallBuffer, HypercallPurpose,
+    Hypervisor, MachineTables, MmuExtOp, MmuUpdate, XenPv,
 };
 use std::collections::BTreeMap;
 use std::{cell::RefCell, rc::Rc};
 
 const PAGE: u64 = 4096;
 const LARGE: u64 = 2 << 20;
-const KEEP: Unmap = Unmap { tables: Covered::Keep, ignore_used: false, dying: false };
+const KEEP_TABLES: Unmap = Unmap { tables: CoveredTables::Keep, ignore_used: false, dying: false };
 
 /// The configuration for address spaces without grants.
-const CONFIG: Config = Config::new(Grants::vouched_absent());
+const CONFIG: Config = Config::new(GrantDetection::assume_absent());
 
 /// The flag by which the kernel marks grants.
 const GRANT: Flags = Flags::from_bits_retain(1 << 10);
 
 fn with_grants() -> Config {
-    Config::new(Grants::marked(GRANT).unwrap())
+    Config::new(GrantDetection::by_flag(GRANT).unwrap())
 }
 
 fn range(start: u64, bytes: u64) -> VirtRange {
     VirtRange::new(start, Bytes(bytes)).unwrap()
 }
 
-/// Makes an address space with `pages` pages from address 0, which map a few frames. Returns the
-/// space and the entry of each page.
-fn mapped(xen: &Xen, pages: u64, pins_l1: bool) -> (Space, BTreeMap<u64, Entry>) {
+/// Makes an address space with `pages` pages from address 0 on, which map seven frames. Returns the
+/// address space, and the address and the entry of each page.
+fn map_pages(xen: &Xen, pages: u64, pins_l1: bool) -> (Space, BTreeMap<u64, Entry>) {
     let space = xen.new_space();
-    let frames: Vec<_> = (0..7).map(|_| xen.frame()).collect();
+    let frames: Vec<_> = (0..7).map(|_| xen.take_frame()).collect();
     let mut map = BTreeMap::new();
     for page in 0..pages {
         let frame = frames[usize::try_from(page * page % 7).unwrap()];
@@ -55,7 +55,7 @@ fn mapped(xen: &Xen, pages: u64, pins_l1: bool) -> (Space, BTreeMap<u64, Entry>)
 }
 
 /// Runs `operation` with the page tables of `space`.
-fn with<R>(
+fn with_tables<R>(
     xen: &Xen,
     space: Space,
     config: Config,
@@ -66,49 +66,53 @@ fn with<R>(
 }
 
 #[test]
-fn a_range_costs_a_hypercall_for_each_batch_and_one_flush() {
+fn unmapping_a_range_takes_a_hypercall_for_each_batch_and_one_flush() {
     for batch in [1, 8, 32, 512] {
         let xen = Xen::new(64);
-        let (space, map) = mapped(&xen, 3 * 512, false);
-        let mut notes = Notes::new(&xen);
+        let (space, map) = map_pages(&xen, 3 * 512, false);
+        let mut owner = RecordingOwner::new(&xen);
         xen.hypercalls.set(0);
         xen.flushes.set(0);
         let config = Config { batch, ..CONFIG };
         let range = range(5 * PAGE, 1024 * PAGE);
-        with(&xen, space, config, |mut tables| tables.unmap_range(range, KEEP, &mut notes))
-            .unwrap();
+        with_tables(&xen, space, config, |mut tables| {
+            tables.unmap_range(range, KEEP_TABLES, &mut owner)
+        })
+        .unwrap();
         assert_eq!(xen.hypercalls.get(), 1024 / batch as u64 + 1);
         assert_eq!(xen.flushes.get(), 1);
-        let reported: Vec<_> = map.into_iter().skip(5).take(1024).collect();
-        assert_eq!(notes.pages(), reported);
+        let unmapped: Vec<_> = map.into_iter().skip(5).take(1024).collect();
+        assert_eq!(owner.pages(), unmapped);
     }
 }
 
 #[test]
-fn get_and_clear_loses_no_dirty_bit_and_reading_first_does() {
+fn get_and_clear_loses_no_dirty_bit_but_reading_before_clearing_does() {
     for batch in [1, 32, 512] {
         let run = |read_then_clear: bool| {
             let xen = Xen::new(64);
-            let (space, _) = mapped(&xen, 512, false);
+            let (space, _) = map_pages(&xen, 512, false);
             let written_pages = Rc::new(RefCell::new(Vec::new()));
             let log = written_pages.clone();
             let mut page = 0;
             *xen.other_cpu.borrow_mut() = Some(Box::new(move |xen| {
                 page = (page + 37) % 512;
                 let at = xen.find(space, page * PAGE);
-                if at.is_some_and(|at| xen.write_by(at)) {
+                if at.is_some_and(|at| xen.write_page(at)) {
                     log.borrow_mut().push(page * PAGE);
                 }
             }));
-            let mut notes = Notes::new(&xen);
-            // Reading entries before clearing them, as the first description of this problem for
-            // Linux proposes, is what the trait does for callers that ignore the bits.
-            let how = Unmap { ignore_used: read_then_clear, ..KEEP };
+            let mut owner = RecordingOwner::new(&xen);
+            // For callers that ignore the bits, `PageTables` reads the entries before it clears
+            // them. The first description of this problem for Linux proposes the same.
+            let options = Unmap { ignore_used: read_then_clear, ..KEEP_TABLES };
             let config = Config { batch, ..CONFIG };
-            with(&xen, space, config, |mut t| t.unmap_range(range(0, LARGE), how, &mut notes))
-                .unwrap();
-            let reported: BTreeMap<_, _> = notes.pages().into_iter().collect();
-            let dirty = |virt: &u64| reported[virt].flags().contains(Flags::DIRTY);
+            with_tables(&xen, space, config, |mut t| {
+                t.unmap_range(range(0, LARGE), options, &mut owner)
+            })
+            .unwrap();
+            let unmapped: BTreeMap<_, _> = owner.pages().into_iter().collect();
+            let dirty = |virt: &u64| unmapped[virt].flags().contains(Flags::DIRTY);
             assert!(
                 written_pages.borrow().len() > 50,
                 "the other CPU wrote too few pages to prove anything"
@@ -124,66 +128,70 @@ fn get_and_clear_loses_no_dirty_bit_and_reading_first_does() {
 fn whole_tables_are_unhooked_and_become_ordinary_memory() {
     for pins_l1 in [false, true] {
         let xen = Xen::new(64);
-        let (space, map) = mapped(&xen, 6 * 512, pins_l1);
-        let mut notes = Notes::new(&xen);
-        let in_use = xen.in_use();
+        let (space, map) = map_pages(&xen, 6 * 512, pins_l1);
+        let mut owner = RecordingOwner::new(&xen);
+        let in_use = xen.used_frames();
         xen.hypercalls.set(0);
         let config = Config { pins_l1, ..CONFIG };
         let range = range(LARGE - PAGE, 4 * LARGE + 2 * PAGE);
-        with(&xen, space, config, |mut tables| {
-            tables.unmap_range(range, Unmap::default(), &mut notes)
+        with_tables(&xen, space, config, |mut tables| {
+            tables.unmap_range(range, Unmap::default(), &mut owner)
         })
         .unwrap();
         // One hypercall clears and unpins, one flushes, and one remaps.
         assert_eq!(xen.hypercalls.get(), 3);
-        assert_eq!((notes.freed, in_use - xen.in_use()), (4, 4));
-        let reported: Vec<_> = map.into_iter().skip(511).take(4 * 512 + 2).collect();
-        assert_eq!(notes.pages(), reported);
+        assert_eq!((owner.freed, in_use - xen.used_frames()), (4, 4));
+        let unmapped: Vec<_> = map.into_iter().skip(511).take(4 * 512 + 2).collect();
+        assert_eq!(owner.pages(), unmapped);
     }
 }
 
 #[test]
 fn a_table_is_unhooked_if_clearing_its_entries_would_cost_more() {
-    let how = Unmap { tables: Covered::Cheapest, ..Unmap::default() };
+    let options = Unmap { tables: CoveredTables::Cheapest, ..Unmap::default() };
     for cpus in [1, 2, 64] {
         let config = Config { cpus, ..CONFIG };
-        let least = {
+        let min_entries = {
             let (xen, mut buffer) = (Xen::new(64), Box::new(HypercallBuffer::new()));
             XenPv::new(&xen, &xen, config, &mut buffer).min_entries_to_unhook(1).unwrap()
         };
-        assert!((1..=512).contains(&least), "{cpus} CPUs: {least}");
-        for (entries, freed) in [(1, least == 1), (least - 1, false), (least, true), (512, true)] {
+        assert!((1..=512).contains(&min_entries), "{cpus} CPUs: {min_entries}");
+        for (entries, freed) in
+            [(1, min_entries == 1), (min_entries - 1, false), (min_entries, true), (512, true)]
+        {
             let xen = Xen::new(64);
-            let (space, map) = mapped(&xen, entries, false);
-            let mut notes = Notes::new(&xen);
-            with(&xen, space, config, |mut t| t.unmap_range(range(0, LARGE), how, &mut notes))
-                .unwrap();
-            assert_eq!(notes.freed, usize::from(freed), "{cpus} CPUs, {entries} entries");
-            assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+            let (space, map) = map_pages(&xen, entries, false);
+            let mut owner = RecordingOwner::new(&xen);
+            with_tables(&xen, space, config, |mut t| {
+                t.unmap_range(range(0, LARGE), options, &mut owner)
+            })
+            .unwrap();
+            assert_eq!(owner.freed, usize::from(freed), "{cpus} CPUs, {entries} entries");
+            assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
         }
     }
 }
 
 /// The range has one full table and 19 tables with a single entry.
 #[test]
-fn each_table_of_a_range_is_unhooked_or_kept_by_its_number_of_entries() {
+fn only_tables_with_enough_entries_are_unhooked() {
     let xen = Xen::new(64);
-    let (space, mut map) = mapped(&xen, 512, true);
-    let frame = xen.frame();
+    let (space, mut map) = map_pages(&xen, 512, true);
+    let frame = xen.take_frame();
     for table in 1..20 {
         let entry = Entry::new(frame, Flags::PRESENT | Flags::USER);
         assert!(xen.put(space, table * LARGE, entry, true));
         map.insert(table * LARGE, entry);
     }
-    let mut notes = Notes::new(&xen);
-    let how = Unmap { tables: Covered::Cheapest, ..Unmap::default() };
+    let mut owner = RecordingOwner::new(&xen);
+    let options = Unmap { tables: CoveredTables::Cheapest, ..Unmap::default() };
     let config = Config { pins_l1: true, cpus: 2, ..CONFIG };
     let all = range(0, 512 * LARGE);
     xen.flushes.set(0);
-    with(&xen, space, config, |mut t| t.unmap_range(all, how, &mut notes)).unwrap();
-    assert_eq!(notes.freed, 1, "only the full table is freed");
+    with_tables(&xen, space, config, |mut t| t.unmap_range(all, options, &mut owner)).unwrap();
+    assert_eq!(owner.freed, 1, "only the full table is freed");
     assert!(xen.flushes.get() <= 4, "{} flushes", xen.flushes.get());
-    assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+    assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
 }
 
 #[test]
@@ -191,25 +199,26 @@ fn a_teardown_takes_one_hypercall_and_two_flushes_for_any_number_of_tables() {
     for pins_l1 in [false, true] {
         for tables in [1, 40] {
             let xen = Xen::new(128);
-            let (space, map) = mapped(&xen, tables * 512, pins_l1);
-            let mut notes = Notes::new(&xen);
+            let (space, map) = map_pages(&xen, tables * 512, pins_l1);
+            let mut owner = RecordingOwner::new(&xen);
             xen.hypercalls.set(0);
             xen.flushes.set(0);
             let config = Config { pins_l1, ..CONFIG };
-            with(&xen, space, config, |tables| tables.teardown(&mut notes)).unwrap();
+            with_tables(&xen, space, config, |tables| tables.teardown(&mut owner)).unwrap();
             assert!(xen.flushes.get() <= 2, "{} flushes", xen.flushes.get());
             assert_eq!(xen.hypercalls.get(), 1);
-            assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
-            assert_eq!(notes.freed as u64, tables + 3);
+            assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
+            assert_eq!(owner.freed as u64, tables + 3);
         }
     }
 }
 
-/// Unpins each table and makes it writable before the next, as Linux does at exit.
+/// Unpins each table and maps it writable before it unpins the next one, as Linux does when a
+/// process exits.
 #[test]
 fn unpinning_and_remapping_in_turn_takes_a_flush_for_each_table() {
     let xen = Xen::new(128);
-    let (space, _) = mapped(&xen, 40 * 512, true);
+    let (space, _) = map_pages(&xen, 40 * 512, true);
     let tables: Vec<_> =
         (0..40).map(|table| xen.find(space, table * LARGE).unwrap().table()).collect();
     let mut hypervisor = &xen;
@@ -217,7 +226,7 @@ fn unpinning_and_remapping_in_turn_takes_a_flush_for_each_table() {
     xen.flushes.set(0);
     for table in tables {
         hypervisor.mmuext_op(&[MmuExtOp::unpin(table)]).unwrap();
-        xen.set_window(table, true);
+        xen.set_writable(table, true);
     }
     assert_eq!(xen.flushes.get(), 40);
 }

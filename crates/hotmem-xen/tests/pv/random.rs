@@ -6,7 +6,7 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn a_stopped_operation_reports_what_it_did_and_leaves_the_rest(
+    fn a_stopped_operation_reports_its_changes_and_changes_no_later_entry(
         pages in prop::collection::btree_map(0u64..1600, (0u64..8, any::<bool>()), 1..400),
         granted in prop::option::of(0u64..1600),
         refuse_after in prop::option::of(0u64..400),
@@ -15,13 +15,13 @@ proptest! {
     ) {
             let xen = Xen::new(64);
         let space = xen.new_space();
-        let frame = xen.frame();
+        let frame = xen.take_frame();
         let mut map = BTreeMap::new();
         for (page, (flags, is_kernel_data)) in pages {
             let flags = Flags::from_bits_retain((flags & 3) << 5 | flags >> 2 << 1);
             let page_flags = flags | Flags::PRESENT | Flags::USER;
-            // An entry that is not present holds data of the kernel. Its bits must not look like a
-            // frame number, because Xen would treat that as an attack.
+            // An entry that is not present holds data of the kernel. It must not contain a frame
+            // number, because Xen would treat the entry as an attack.
             let entry = match (granted == Some(page), is_kernel_data && !protect) {
                 (true, _) => Entry::new(frame, page_flags | GRANT),
                 (false, true) => Entry::from_bits(flags.bits() | 8),
@@ -32,45 +32,45 @@ proptest! {
         }
         let granted = granted.filter(|page| map.contains_key(&(page * PAGE)));
         xen.refuse_after.set(refuse_after);
-        let mut notes = Notes::new(&xen);
+        let mut owner = RecordingOwner::new(&xen);
         let config = Config { batch, ..with_grants() };
         let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
         let all = range(0, 1600 * PAGE);
-        let result = with(&xen, space, config, |mut tables| {
+        let result = with_tables(&xen, space, config, |mut tables| {
             if protect {
-                tables.protect(all, change, &mut notes)
+                tables.protect(all, change, &mut owner)
             } else {
-                tables.unmap_range(all, KEEP, &mut notes)
+                tables.unmap_range(all, KEEP_TABLES, &mut owner)
             }
         });
         // The number of pages before the grant; `None` if there is no grant.
         let before_grant = granted.map(|page| map.range(..page * PAGE).count() as u64);
         let done = match (before_grant, refuse_after) {
             (Some(grant), Some(refuse)) => Some(grant.min(refuse)),
-            (one, other) => one.or(other),
+            (grant, refuse) => grant.or(refuse),
         };
         let done = done.filter(|&done| done < map.len() as u64);
         let at = done.and_then(|done| map.keys().nth(usize::try_from(done).unwrap()).copied());
         match (result, at) {
             (Ok(()), None) => {}
-            (Err(stopped), Some(at)) => prop_assert_eq!(stopped.at, at),
+            (Err(stopped), Some(at)) => prop_assert_eq!(stopped.address, at),
             // All entries were changed, and the flush was refused.
             (Err(stopped), None) => {
-                let flush = Fault::Refused { call: Call::Flush, errno: Errno::EINVAL };
-                prop_assert_eq!(stopped.why, Why::Mmu(flush));
-                prop_assert_eq!((stopped.at, stopped.flushed), (1600 * PAGE, false));
+                let flush = Fault::Refused { purpose: HypercallPurpose::Flush, errno: Errno::EINVAL };
+                prop_assert_eq!(stopped.reason, StopReason::Mmu(flush));
+                prop_assert_eq!((stopped.address, stopped.flushed), (1600 * PAGE, false));
                 prop_assert_eq!(refuse_after, Some(map.len() as u64));
             }
             other => prop_assert!(false, "{:?}", other),
         }
         let at = at.unwrap_or(1600 * PAGE);
-        let gone: Vec<_> = map.range(..at).map(|(virt, entry)| (*virt, *entry)).collect();
-        prop_assert_eq!(notes.pages(), if protect { Vec::new() } else { gone });
+        let unmapped: Vec<_> = map.range(..at).map(|(virt, entry)| (*virt, *entry)).collect();
+        prop_assert_eq!(owner.pages(), if protect { Vec::new() } else { unmapped });
         for (virt, entry) in map {
             let now = xen.entry(xen.find(space, virt).unwrap());
             let after = match (virt < at, protect) {
                 (false, _) => entry,
-                (true, true) => change.of(entry),
+                (true, true) => change.apply(entry),
                 (true, false) => Entry::EMPTY,
             };
             let is_empty = after.is_empty() && now.is_empty();
@@ -87,7 +87,7 @@ proptest! {
     ) {
         let xen = Xen::new(64);
         let space = xen.new_space();
-        let frame = xen.frame();
+        let frame = xen.take_frame();
         let mut map = BTreeMap::new();
         for (page, (writable, accessed_dirty)) in pages {
             let flags = Flags::from_bits_retain(accessed_dirty << 5 | u64::from(writable) << 1);
@@ -98,32 +98,32 @@ proptest! {
         let config = Config { pins_l1, batch, ..CONFIG };
         for (page, pages, tables, operation) in ranges {
             let (start, bytes) = (page * PAGE, pages * PAGE);
-            let mut notes = Notes::new(&xen);
+            let mut owner = RecordingOwner::new(&xen);
             if operation == 0 {
                 let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
                 let range = range(start, bytes);
-                with(&xen, space, config, |mut t| t.protect(range, change, &mut notes)).unwrap();
+                with_tables(&xen, space, config, |mut t| t.protect(range, change, &mut owner)).unwrap();
                 for (_, entry) in map.range_mut(start..start + bytes) {
-                    *entry = change.of(*entry);
+                    *entry = change.apply(*entry);
                 }
             } else {
-                let tables = [Covered::Free, Covered::Keep, Covered::Cheapest][tables];
+                let tables = [CoveredTables::Free, CoveredTables::Keep, CoveredTables::Cheapest][tables];
                 let options =
                     Unmap { tables, ignore_used: operation == 1, dying: operation == 2 };
                 let range = range(start, bytes);
-                with(&xen, space, config, |mut t| t.unmap_range(range, options, &mut notes)).unwrap();
-                let gone: Vec<_> = map.range(start..start + bytes).map(|(v, e)| (*v, *e)).collect();
+                with_tables(&xen, space, config, |mut t| t.unmap_range(range, options, &mut owner)).unwrap();
+                let unmapped: Vec<_> = map.range(start..start + bytes).map(|(v, e)| (*v, *e)).collect();
                 map.retain(|virt, _| !(start..start + bytes).contains(virt));
-                prop_assert_eq!(notes.pages(), gone);
+                prop_assert_eq!(owner.pages(), unmapped);
             }
             for (virt, entry) in &map {
                 prop_assert_eq!(xen.entry(xen.find(space, *virt).unwrap()), *entry);
             }
         }
-        let mut notes = Notes::new(&xen);
-        with(&xen, space, config, |tables| tables.teardown(&mut notes)).unwrap();
-        prop_assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
-        // Only the direct map's table and the frame that all entries map are left.
-        prop_assert_eq!(xen.in_use(), 2);
+        let mut owner = RecordingOwner::new(&xen);
+        with_tables(&xen, space, config, |tables| tables.teardown(&mut owner)).unwrap();
+        prop_assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
+        // Only the direct map's table and the frame that all entries map are still in use.
+        prop_assert_eq!(xen.used_frames(), 2);
     }
 }

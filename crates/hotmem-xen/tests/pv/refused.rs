@@ -1,115 +1,125 @@
-//! Operations that Xen or the kernel refuses.
+//! Tests operations that Xen or the kernel refuses.
 
 use super::*;
 use std::cell::Cell;
 
-/// A kernel that does not map one of its tables.
-struct Unmapped<'x>(&'x Xen, Pfn);
+/// A kernel whose direct map does not map one of its tables.
+struct TableNotInDirectMap<'x> {
+    xen: &'x Xen,
+    table: Pfn,
+}
 
-impl Tables for Unmapped<'_> {
+impl Tables for TableNotInDirectMap<'_> {
     fn table(&self, frame: Pfn) -> Option<&Table> {
-        Tables::table(&self.0, frame)
+        Tables::table(&self.xen, frame)
     }
 }
 
-impl MachineTables for Unmapped<'_> {
-    fn window(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
-        self.0.window(frame).filter(|_| frame != self.1)
+impl MachineTables for TableNotInDirectMap<'_> {
+    fn direct_map_entry(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
+        self.xen.direct_map_entry(frame).filter(|_| frame != self.table)
     }
 
     fn grace_period(&self) {
-        self.0.grace_period();
+        self.xen.grace_period();
     }
 }
 
 #[test]
-fn a_table_that_cannot_be_mapped_writable_is_reported() {
+fn a_teardown_is_refused_if_a_table_is_not_in_the_direct_map() {
     let xen = Xen::new(64);
-    let (space, map) = mapped(&xen, 3 * 512, true);
+    let (space, map) = map_pages(&xen, 3 * 512, true);
     let table = xen.find(space, LARGE).unwrap().table();
-    let why = Why::Mmu(Fault::NotMapped(table));
+    let reason = StopReason::Mmu(Fault::NotMapped(table));
     let config = Config { pins_l1: true, ..CONFIG };
     let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
-    let mut notes = Notes::new(&xen);
-    let machine = XenPv::new(&xen, Unmapped(&xen, table), config, &mut buffer);
-    let torn = PageTables::new(machine, space, &mut batch).teardown(&mut notes);
-    assert_eq!(torn, Err(Stopped { at: 0, why, flushed: false }));
-    assert_eq!((notes.pages(), notes.freed), (vec![], 0));
-    with(&xen, space, config, |tables| tables.teardown(&mut notes)).unwrap();
-    assert_eq!((notes.pages(), notes.freed), (map.into_iter().collect(), 6));
+    let mut owner = RecordingOwner::new(&xen);
+    let tables = TableNotInDirectMap { xen: &xen, table };
+    let machine = XenPv::new(&xen, tables, config, &mut buffer);
+    let result = PageTables::new(machine, space, &mut batch).teardown(&mut owner);
+    assert_eq!(result, Err(Stopped { address: 0, reason, flushed: false }));
+    assert_eq!((owner.pages(), owner.freed), (vec![], 0));
+    with_tables(&xen, space, config, |tables| tables.teardown(&mut owner)).unwrap();
+    assert_eq!((owner.pages(), owner.freed), (map.into_iter().collect(), 6));
 }
 
-/// A kernel that no longer maps one of its tables, from some call on.
-struct Forgotten<'x>(&'x Xen, Pfn, Cell<u32>);
+/// A kernel that gives access to one of its tables only a limited number of times.
+struct LimitedAccess<'x> {
+    xen: &'x Xen,
+    table: Pfn,
+    remaining: Cell<u32>,
+}
 
-impl Tables for Forgotten<'_> {
+impl Tables for LimitedAccess<'_> {
     fn table(&self, frame: Pfn) -> Option<&Table> {
-        let left = self.2.get();
-        if frame == self.1 {
-            self.2.set(left.saturating_sub(1));
+        let remaining = self.remaining.get();
+        if frame == self.table {
+            self.remaining.set(remaining.saturating_sub(1));
         }
-        Tables::table(&self.0, frame).filter(|_| frame != self.1 || left > 0)
+        Tables::table(&self.xen, frame).filter(|_| frame != self.table || remaining > 0)
     }
 }
 
-impl MachineTables for Forgotten<'_> {
-    fn window(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
-        self.0.window(frame)
+impl MachineTables for LimitedAccess<'_> {
+    fn direct_map_entry(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
+        self.xen.direct_map_entry(frame)
     }
 
     fn grace_period(&self) {
-        self.0.grace_period();
+        self.xen.grace_period();
     }
 }
 
 #[test]
-fn pages_whose_final_bits_cannot_be_read_are_reported_as_used() {
+fn pages_whose_cleared_entries_cannot_be_read_count_as_dirty() {
     let xen = Xen::new(64);
-    let (space, map) = mapped(&xen, 4, false);
+    let (space, map) = map_pages(&xen, 4, false);
     let table = xen.find(space, 0).unwrap().table();
     let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
-    let mut notes = Notes::new(&xen);
-    // The walk reads the table twice: its entries, and then that there are no more.
-    let machine = XenPv::new(&xen, Forgotten(&xen, table, Cell::new(2)), CONFIG, &mut buffer);
+    let mut owner = RecordingOwner::new(&xen);
+    // The walk accesses the table two times: to read its entries, and to find no further entry.
+    let tables = LimitedAccess { xen: &xen, table, remaining: Cell::new(2) };
+    let machine = XenPv::new(&xen, tables, CONFIG, &mut buffer);
     let mut tables = PageTables::new(machine, space, &mut batch);
-    let unmapped = tables.unmap_range(range(0, 64 * PAGE), KEEP, &mut notes);
-    let why = Why::Mmu(Fault::NotMapped(table));
-    assert_eq!(unmapped, Err(Stopped { at: 4 * PAGE, why, flushed: true }));
+    let unmapped = tables.unmap_range(range(0, 64 * PAGE), KEEP_TABLES, &mut owner);
+    let reason = StopReason::Mmu(Fault::NotMapped(table));
+    assert_eq!(unmapped, Err(Stopped { address: 4 * PAGE, reason, flushed: true }));
     let used = |(at, entry): (u64, Entry)| {
-        (at, if entry.is_settled() { entry } else { entry.with(Flags::USED) })
+        (at, if entry.is_settled() { entry } else { entry.with(Flags::ACCESSED_DIRTY) })
     };
-    assert_eq!(notes.pages(), map.into_iter().map(used).collect::<Vec<_>>());
+    assert_eq!(owner.pages(), map.into_iter().map(used).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_table_that_cannot_be_searched_for_grants_is_not_unhooked() {
     let xen = Xen::new(64);
-    let (space, _) = mapped(&xen, 512, false);
+    let (space, _) = map_pages(&xen, 512, false);
     let table = xen.find(space, 0).unwrap().table();
-    let before = xen.in_use();
+    let before = xen.used_frames();
     let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
-    let mut notes = Notes::new(&xen);
-    // The table is mapped once, when the walk decides to unhook it.
-    let machine =
-        XenPv::new(&xen, Forgotten(&xen, table, Cell::new(1)), with_grants(), &mut buffer);
+    let mut owner = RecordingOwner::new(&xen);
+    // The walk accesses the table one time, when it decides to unhook the table.
+    let tables = LimitedAccess { xen: &xen, table, remaining: Cell::new(1) };
+    let machine = XenPv::new(&xen, tables, with_grants(), &mut buffer);
     let mut tables = PageTables::new(machine, space, &mut batch);
-    let unmapped = tables.unmap_range(range(0, LARGE), Unmap::default(), &mut notes);
-    let why = Why::Mmu(Fault::NotMapped(table));
-    assert_eq!(unmapped, Err(Stopped { at: 0, why, flushed: true }));
-    assert_eq!((notes.pages(), notes.freed, xen.in_use()), (vec![], 0, before));
+    let unmapped = tables.unmap_range(range(0, LARGE), Unmap::default(), &mut owner);
+    let reason = StopReason::Mmu(Fault::NotMapped(table));
+    assert_eq!(unmapped, Err(Stopped { address: 0, reason, flushed: true }));
+    assert_eq!((owner.pages(), owner.freed, xen.used_frames()), (vec![], 0, before));
 }
 
 #[test]
-fn entries_with_data_of_the_kernel_are_cleared_entirely() {
+fn all_bits_of_entries_with_kernel_data_are_cleared() {
     let xen = Xen::new(64);
-    let (space, _) = mapped(&xen, 4, false);
-    let note = Entry::from_bits(0x6a);
-    assert!(xen.put(space, 9 * PAGE, note, false));
-    let mut notes = Notes::new(&xen);
-    let config = CONFIG;
-    with(&xen, space, config, |mut t| t.unmap_range(range(0, 64 * PAGE), KEEP, &mut notes))
-        .unwrap();
-    assert_eq!(notes.pages()[4], (9 * PAGE, note));
+    let (space, _) = map_pages(&xen, 4, false);
+    let kernel_data = Entry::from_bits(0x6a);
+    assert!(xen.put(space, 9 * PAGE, kernel_data, false));
+    let mut owner = RecordingOwner::new(&xen);
+    with_tables(&xen, space, CONFIG, |mut t| {
+        t.unmap_range(range(0, 64 * PAGE), KEEP_TABLES, &mut owner)
+    })
+    .unwrap();
+    assert_eq!(owner.pages()[4], (9 * PAGE, kernel_data));
     assert_eq!(xen.entry(xen.find(space, 9 * PAGE).unwrap()), Entry::from_bits(0));
     let residue = xen.entry(xen.find(space, PAGE).unwrap());
     assert_eq!(
@@ -123,21 +133,21 @@ fn entries_with_data_of_the_kernel_are_cleared_entirely() {
 #[test]
 fn a_grant_stops_the_batch_before_it() {
     let xen = Xen::new(64);
-    let (space, map) = mapped(&xen, 20, false);
-    let frame = xen.frame();
+    let (space, map) = map_pages(&xen, 20, false);
+    let frame = xen.take_frame();
     let granted = Entry::new(frame, Flags::PRESENT | GRANT);
     xen.put(space, 20 * PAGE, granted, false);
     xen.put(space, 21 * PAGE, Entry::new(frame, Flags::PRESENT), false);
-    let mut notes = Notes::new(&xen);
+    let mut owner = RecordingOwner::new(&xen);
     let config = Config { batch: 8, ..with_grants() };
-    let stopped = with(&xen, space, config, |mut tables| {
-        tables.unmap_range(range(0, 64 * PAGE), KEEP, &mut notes)
+    let stopped = with_tables(&xen, space, config, |mut tables| {
+        tables.unmap_range(range(0, 64 * PAGE), KEEP_TABLES, &mut owner)
     })
     .unwrap_err();
     let at = xen.find(space, 20 * PAGE).unwrap();
-    let why = Why::Mmu(Fault::GrantMapped { at, entry: granted });
-    assert_eq!(stopped, Stopped { at: 20 * PAGE, why, flushed: true });
-    assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+    let reason = StopReason::Mmu(Fault::GrantMapped { at, entry: granted });
+    assert_eq!(stopped, Stopped { address: 20 * PAGE, reason, flushed: true });
+    assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
     assert_eq!(xen.entry(at), granted);
 }
 
@@ -145,29 +155,29 @@ fn a_grant_stops_the_batch_before_it() {
 fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_is_not_torn_down() {
     for pins_l1 in [false, true] {
         let xen = Xen::new(64);
-        let (space, map) = mapped(&xen, 3 * 512, pins_l1);
-        let granted = Entry::new(xen.frame(), Flags::PRESENT | GRANT);
+        let (space, map) = map_pages(&xen, 3 * 512, pins_l1);
+        let granted = Entry::new(xen.take_frame(), Flags::PRESENT | GRANT);
         xen.put(space, 4 * LARGE - PAGE, granted, pins_l1);
         // In an entry that is not present, the flag does not mark a grant.
-        let note = Entry::from_bits(GRANT.bits());
-        xen.put(space, 3 * LARGE, note, pins_l1);
-        let (before, at) = (xen.in_use(), xen.find(space, 4 * LARGE - PAGE).unwrap());
-        let why = Why::Mmu(Fault::GrantMapped { at, entry: granted });
-        let mut notes = Notes::new(&xen);
+        let kernel_data = Entry::from_bits(GRANT.bits());
+        xen.put(space, 3 * LARGE, kernel_data, pins_l1);
+        let (before, at) = (xen.used_frames(), xen.find(space, 4 * LARGE - PAGE).unwrap());
+        let reason = StopReason::Mmu(Fault::GrantMapped { at, entry: granted });
+        let mut owner = RecordingOwner::new(&xen);
         let config = Config { pins_l1, ..with_grants() };
         xen.hypercalls.set(0);
-        let torn = with(&xen, space, config, |tables| tables.teardown(&mut notes));
-        assert_eq!(torn, Err(Stopped { at: 0, why, flushed: false }));
-        assert_eq!((xen.hypercalls.get(), notes.pages()), (0, vec![]));
-        let stopped = with(&xen, space, config, |mut tables| {
-            tables.unmap_range(range(0, 5 * LARGE), Unmap::default(), &mut notes)
+        let result = with_tables(&xen, space, config, |tables| tables.teardown(&mut owner));
+        assert_eq!(result, Err(Stopped { address: 0, reason, flushed: false }));
+        assert_eq!((xen.hypercalls.get(), owner.pages()), (0, vec![]));
+        let stopped = with_tables(&xen, space, config, |mut tables| {
+            tables.unmap_range(range(0, 5 * LARGE), Unmap::default(), &mut owner)
         });
-        assert_eq!(stopped, Err(Stopped { at: 3 * LARGE, why, flushed: true }));
-        assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
-        assert_eq!((notes.freed, before - xen.in_use()), (3, 3));
-        let left =
+        assert_eq!(stopped, Err(Stopped { address: 3 * LARGE, reason, flushed: true }));
+        assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
+        assert_eq!((owner.freed, before - xen.used_frames()), (3, 3));
+        let remaining =
             [3 * LARGE, 4 * LARGE - PAGE].map(|virt| xen.entry(xen.find(space, virt).unwrap()));
-        assert_eq!(left, [note, granted]);
+        assert_eq!(remaining, [kernel_data, granted]);
     }
 }
 
@@ -175,19 +185,19 @@ fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_is_not_tor
 fn tables_that_are_not_pinned_do_not_prevent_a_teardown() {
     for pinned in [[false; 3], [true, true, false], [false, true, true]] {
         let xen = Xen::new(64);
-        let (space, map) = mapped(&xen, 3 * 512, false);
+        let (space, map) = map_pages(&xen, 3 * 512, false);
         for (table, _) in (0..).zip(pinned).filter(|(_, pinned)| *pinned) {
             let table = xen.find(space, table * LARGE).unwrap().table();
             (&xen).mmuext_op(&[MmuExtOp::pin(Level::L1, table).unwrap()]).unwrap();
         }
-        let mut notes = Notes::new(&xen);
+        let mut owner = RecordingOwner::new(&xen);
         let config = Config { pins_l1: true, ..CONFIG };
-        with(&xen, space, config, |mut tables| {
-            tables.unmap_range(range(0, 3 * LARGE), Unmap::default(), &mut notes)
+        with_tables(&xen, space, config, |mut tables| {
+            tables.unmap_range(range(0, 3 * LARGE), Unmap::default(), &mut owner)
         })
         .unwrap();
-        assert_eq!((notes.freed, notes.stuck), (3, 0));
-        assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+        assert_eq!((owner.freed, owner.stuck), (3, 0));
+        assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
     }
 }
 
@@ -216,27 +226,29 @@ impl Hypervisor for NoUnpinning<'_> {
 }
 
 #[test]
-fn a_refused_unpinning_is_reported_with_all_that_was_done() {
-    for (pins_l1, call, errno) in
-        [(false, Call::Unpin, Errno::EPERM), (true, Call::Remap, Errno::EBUSY)]
-    {
+fn a_refused_unpinning_is_an_error_and_the_owner_receives_all_unmapped_pages() {
+    for (pins_l1, purpose, errno) in [
+        (false, HypercallPurpose::Unpin, Errno::EPERM),
+        (true, HypercallPurpose::Remap, Errno::EBUSY),
+    ] {
         let xen = Xen::new(64);
-        let (space, map) = mapped(&xen, 3 * 512, pins_l1);
-        let mut notes = Notes::new(&xen);
+        let (space, map) = map_pages(&xen, 3 * 512, pins_l1);
+        let mut owner = RecordingOwner::new(&xen);
         let config = Config { pins_l1: true, ..CONFIG };
         let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
         let machine = XenPv::new(NoUnpinning(&xen), &xen, config, &mut buffer);
         let stopped = PageTables::new(machine, space, &mut batch).unmap_range(
             range(0, 2 * LARGE),
             Unmap::default(),
-            &mut notes,
+            &mut owner,
         );
-        // A table that is still pinned does not become memory. This error takes precedence.
-        let why = Why::Mmu(Fault::Refused { call, errno });
-        assert_eq!(stopped, Err(Stopped { at: 2 * LARGE, why, flushed: true }));
+        // A table that is still pinned does not become ordinary memory. The error of that step takes
+        // precedence.
+        let reason = StopReason::Mmu(Fault::Refused { purpose, errno });
+        assert_eq!(stopped, Err(Stopped { address: 2 * LARGE, reason, flushed: true }));
         let (freed, stuck) = if pins_l1 { (0, 2) } else { (2, 0) };
-        assert_eq!((notes.freed, notes.stuck), (freed, stuck));
-        assert_eq!(notes.pages(), map.into_iter().take(1024).collect::<Vec<_>>());
+        assert_eq!((owner.freed, owner.stuck), (freed, stuck));
+        assert_eq!(owner.pages(), map.into_iter().take(1024).collect::<Vec<_>>());
     }
 }
 
@@ -247,47 +259,56 @@ fn a_teardown_that_is_refused_in_the_middle_can_be_repeated() {
     for (pins_l1, operations) in [(false, 1 + 6), (true, 4 + 6)] {
         for refused_after in 0..operations {
             let xen = Xen::new(64);
-            let (space, map) = mapped(&xen, 3 * 512, pins_l1);
-            let mut notes = Notes::new(&xen);
+            let (space, map) = map_pages(&xen, 3 * 512, pins_l1);
+            let mut owner = RecordingOwner::new(&xen);
             let config = Config { pins_l1, ..CONFIG };
             xen.refuse_after.set(Some(refused_after));
-            let torn = with(&xen, space, config, |tables| tables.teardown(&mut notes));
-            assert!(torn.is_err_and(|stopped| stopped.at == 0), "{refused_after}: {torn:?}");
-            assert_eq!((notes.pages(), notes.freed, notes.stuck), (vec![], 0, 0));
+            let result = with_tables(&xen, space, config, |tables| tables.teardown(&mut owner));
+            assert!(
+                result.is_err_and(|stopped| stopped.address == 0),
+                "{refused_after}: {result:?}"
+            );
+            assert_eq!((owner.pages(), owner.freed, owner.stuck), (vec![], 0, 0));
             xen.refuse_after.set(None);
-            with(&xen, space, config, |tables| tables.teardown(&mut notes)).unwrap();
-            assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
-            assert_eq!((notes.freed, notes.stuck), (6, 0));
+            with_tables(&xen, space, config, |tables| tables.teardown(&mut owner)).unwrap();
+            assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
+            assert_eq!((owner.freed, owner.stuck), (6, 0));
         }
     }
 }
 
 #[test]
-fn a_hypercall_that_fails_in_mid_batch_reports_its_first_part() {
+fn a_hypercall_that_stops_in_the_middle_reports_its_first_part() {
     let pages = 1024;
     for batch in [1, 100, 512] {
         for refused_after in [0, 1, 99, 100, 511, 512, 777, 1023] {
             let xen = Xen::new(64);
-            let (space, map) = mapped(&xen, pages, false);
-            let mut notes = Notes::new(&xen);
+            let (space, map) = map_pages(&xen, pages, false);
+            let mut owner = RecordingOwner::new(&xen);
             xen.refuse_after.set(Some(refused_after));
             let config = Config { batch, ..CONFIG };
-            let stopped = with(&xen, space, config, |mut tables| {
-                tables.unmap_range(range(0, pages * PAGE), KEEP, &mut notes)
+            let stopped = with_tables(&xen, space, config, |mut tables| {
+                tables.unmap_range(range(0, pages * PAGE), KEEP_TABLES, &mut owner)
             })
             .unwrap_err();
-            let refused = Fault::Refused { call: Call::MmuUpdate, errno: Errno::EINVAL };
+            let refused =
+                Fault::Refused { purpose: HypercallPurpose::MmuUpdate, errno: Errno::EINVAL };
             // The model refuses all further calls, so it also refuses the flush of the first part.
             let flushed = refused_after == 0;
             assert_eq!(
                 stopped,
-                Stopped { at: refused_after * PAGE, why: Why::Mmu(refused), flushed }
+                Stopped {
+                    address: refused_after * PAGE,
+                    reason: StopReason::Mmu(refused),
+                    flushed
+                }
             );
-            let (done, left): (Vec<_>, Vec<_>) =
+            let (unmapped, remaining): (Vec<_>, Vec<_>) =
                 map.into_iter().partition(|(virt, _)| *virt < refused_after * PAGE);
-            assert_eq!(notes.pages(), done);
+            assert_eq!(owner.pages(), unmapped);
             assert!(
-                left.iter()
+                remaining
+                    .iter()
                     .all(|(virt, entry)| { xen.entry(xen.find(space, *virt).unwrap()) == *entry })
             );
         }
@@ -295,18 +316,21 @@ fn a_hypercall_that_fails_in_mid_batch_reports_its_first_part() {
 }
 
 #[test]
-fn tables_that_xen_does_not_release_are_not_freed() {
+fn tables_that_xen_refuses_to_remap_are_not_freed() {
     // Xen clears the entries of two tables and flushes, and then refuses to remap the first table.
     let xen = Xen::new(64);
-    let (space, map) = mapped(&xen, 1024, false);
-    let mut notes = Notes::new(&xen);
+    let (space, map) = map_pages(&xen, 1024, false);
+    let mut owner = RecordingOwner::new(&xen);
     xen.refuse_after.set(Some(3));
-    let stopped = with(&xen, space, CONFIG, |mut tables| {
-        tables.unmap_range(range(0, 2 * LARGE), Unmap::default(), &mut notes)
+    let stopped = with_tables(&xen, space, CONFIG, |mut tables| {
+        tables.unmap_range(range(0, 2 * LARGE), Unmap::default(), &mut owner)
     })
     .unwrap_err();
-    let refused = Fault::Refused { call: Call::Remap, errno: Errno::EINVAL };
-    assert_eq!(stopped, Stopped { at: 2 * LARGE, why: Why::Mmu(refused), flushed: true });
-    assert_eq!((notes.freed, notes.stuck), (0, 2));
-    assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+    let refused = Fault::Refused { purpose: HypercallPurpose::Remap, errno: Errno::EINVAL };
+    assert_eq!(
+        stopped,
+        Stopped { address: 2 * LARGE, reason: StopReason::Mmu(refused), flushed: true }
+    );
+    assert_eq!((owner.freed, owner.stuck), (0, 2));
+    assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
 }

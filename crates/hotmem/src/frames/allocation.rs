@@ -9,15 +9,15 @@
 
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::range_error::RangeError;
 use core::fmt;
 use core::mem::ManuallyDrop;
 
 /// Allocated frames, and the right to use and to free them. Dropping the value frees the frames, at
-/// the cost of [`Frames::free_raw`]. Frames that were poisoned since the allocation stay out of
-/// use.
+/// the cost of [`Frames::free_raw`]. Frames that were poisoned since the allocation are quarantined
+/// instead.
 ///
 /// ```
 /// # use hotmem::{AllocError, Frames, OneCpu, AllocRequest};
@@ -81,21 +81,22 @@ impl<P: Platform> Frames<P> {
     /// Frees `range`, which may be a part of an allocation, or span several allocations.
     ///
     /// Context: any. Calls no hook, holds no lock, never waits. Cost: 1 atomic read-modify-write
-    /// for the frames in a word of a bitmap (32 frames); for whole pageblocks, 1 per pageblock and
-    /// 1 per section.
+    /// for the frames in a word of a bitmap (32 frames), and 1 for one whole pageblock; for several
+    /// whole pageblocks, 1 per pageblock and 1 per section.
     ///
     /// # Safety
     /// The caller owns each allocated frame of `range`: by [`Allocation::into_raw`], or because the
     /// boot map listed the frame as reserved. Nobody uses these frames any more. If a frame is not
-    /// allocated, or is not memory of this machine, the promise is not broken, but the call fails.
+    /// allocated, or is not memory of this instance, the promise is not broken, but the call fails.
     ///
     /// # Errors
     /// [`RangeError`] if a frame of `range` is not allocated. The call then frees nothing, with one
     /// exception: if other calls free the same frames at the same time, the error may come after a
-    /// part was freed.
+    /// part was freed. Two calls that free the same whole pageblock at the same time may both
+    /// succeed, if it is allocated again between them.
     #[inline]
     pub unsafe fn free_raw(&self, range: PfnRange) -> Result<(), RangeError> {
-        self.free_range(range)
+        self.free_range_inlined(range)
     }
 
     /// Frees `range` as [`free_raw`](Self::free_raw) does, after filling it with the
@@ -110,14 +111,14 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Errors
     /// Those of [`free_raw`](Self::free_raw). Nothing is written if a frame is not allocated.
-    pub unsafe fn free_raw_filled(&self, range: PfnRange) -> Result<(), RangeError> {
-        self.free_filled(range)
+    pub unsafe fn fill_and_free_raw(&self, range: PfnRange) -> Result<(), RangeError> {
+        self.fill_and_free(range)
     }
 
     /// Makes an owned allocation from a raw range.
     ///
     /// # Safety
-    /// All frames of `range` are allocated from this machine and lie within one region. The caller
+    /// All frames of `range` are allocated from this instance and lie within one region. The caller
     /// owns them, and passes the ownership to the result.
     pub unsafe fn adopt(&self, range: PfnRange) -> Allocation<'_, P> {
         Allocation { frames: self, range }
@@ -131,52 +132,12 @@ impl<'f, P: Platform> Allocation<'f, P> {
         self.range
     }
 
-    /// Returns the first frame.
-    #[must_use]
-    pub fn start(&self) -> Pfn {
-        self.range.start()
-    }
-
     /// Splits the allocation into the frames below `pfn` and the frames at or above `pfn`. Either
     /// part may be empty.
     pub fn split_at(self, pfn: Pfn) -> (Allocation<'f, P>, Allocation<'f, P>) {
         let frames = self.frames;
         let (below, above) = self.into_raw().split_at(pfn);
         (Allocation { frames, range: below }, Allocation { frames, range: above })
-    }
-
-    /// Joins the allocation with `other`, which must lie directly below or above it.
-    ///
-    /// # Errors
-    /// Returns both allocations if they are not adjacent, or do not lie in one region of one
-    /// machine.
-    pub fn join(
-        self,
-        other: Allocation<'f, P>,
-    ) -> Result<Allocation<'f, P>, (Allocation<'f, P>, Allocation<'f, P>)> {
-        let (below, above) = if other.start() < self.start() {
-            (other.range, self.range)
-        } else {
-            (self.range, other.range)
-        };
-        let whole = if below.is_empty() {
-            Some(above)
-        } else if above.is_empty() {
-            Some(below)
-        } else if below.end() == above.start() {
-            PfnRange::new(below.start(), above.end()).filter(|&all| self.frames.is_one_region(all))
-        } else {
-            None
-        };
-        match whole.filter(|_| core::ptr::eq(self.frames, other.frames)) {
-            Some(range) => {
-                let frames = self.frames;
-                // The result owns the frames of both.
-                let _ = (self.into_raw(), other.into_raw());
-                Ok(Allocation { frames, range })
-            }
-            None => Err((self, other)),
-        }
     }
 
     /// Returns the range of the allocation and does not free it. The caller is then its owner by
@@ -189,19 +150,12 @@ impl<'f, P: Platform> Allocation<'f, P> {
     }
 }
 
-impl<P: Platform> Frames<P> {
-    /// Returns whether `range` lies within one region, as every allocation must.
-    fn is_one_region(&self, range: PfnRange) -> bool {
-        self.words.covers(range)
-    }
-}
-
 impl<P: Platform> Drop for Allocation<'_, P> {
     #[inline]
     fn drop(&mut self) {
         if !self.range.is_empty() {
             // The frames are allocated, and only this value may free them, so this cannot fail.
-            self.frames.free_range(self.range).known();
+            self.frames.free_range_inlined(self.range).or_violation();
         }
     }
 }

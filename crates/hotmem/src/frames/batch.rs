@@ -5,7 +5,7 @@
 use super::{AllocError, AllocRequest, BadRequest, Frames, Unit};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::BITMAP_WORD_BITS;
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::range_error::RangeError;
 
@@ -30,14 +30,15 @@ impl<P: Platform> Frames<P> {
             return Err(AllocError::Bad(BadRequest::NotSingle { frames: request.len() }));
         }
         let mut filled = 0;
-        while let Some((first, rest)) = frames.get_mut(filled..).and_then(<[Pfn]>::split_first_mut)
+        while let Some((first, remaining)) =
+            frames.get_mut(filled..).and_then(<[Pfn]>::split_first_mut)
         {
             match self.alloc_range(request) {
                 Ok(frame) => *first = frame.start(),
                 Err(error) if filled == 0 => return Err(error),
                 Err(_) => break,
             }
-            filled += 1 + self.take_more_in_pageblock(*first, &request, rest);
+            filled += 1 + self.take_more_in_pageblock(*first, &request, remaining);
         }
         Ok(filled)
     }
@@ -54,23 +55,24 @@ impl<P: Platform> Frames<P> {
     /// [`RangeError`] for the first frame that is not allocated. The call still frees all frames
     /// that are allocated.
     pub unsafe fn free_many(&self, frames: &[Pfn]) -> Result<(), RangeError> {
-        let mut answer = Ok(());
-        let mut rest = frames;
-        while let Some(&first) = rest.first() {
-            let (len, bits) = count_in_same_word(first, rest);
-            let (run, others) = rest.split_at(len);
-            rest = others;
+        let mut result = Ok(());
+        let mut remaining = frames;
+        while let Some(&first) = remaining.first() {
+            let (len, bits) = count_in_same_word(first, remaining);
+            let (run, after_run) = remaining.split_at(len);
+            remaining = after_run;
             if self.free_word(first, bits) {
                 continue;
             }
-            // Free each frame alone, so that poisoned frames stay out of use and the error names
+            // Free each frame alone, so that poisoned frames are quarantined and the error names
             // the frame.
             for &frame in run {
-                let freed = PfnRange::with_len(frame, 1).map_or(Ok(()), |one| self.free_range(one));
-                answer = answer.and(freed);
+                let freed =
+                    PfnRange::with_len(frame, 1).map_or(Ok(()), |one| self.free_range_inlined(one));
+                result = result.and(freed);
             }
         }
-        answer
+        result
     }
 
     /// Takes frames for `frames` from the pageblock that `frame` was allocated from. Returns their
@@ -85,9 +87,9 @@ impl<P: Platform> Frames<P> {
             return 0;
         }
         // The pageblock keeps its zone and its node while a frame of it is allocated.
-        let Some(block) = self.words.block_of(frame).known() else { return 0 };
-        let mut moves = self.new_moves();
-        let Some(bitmap) = self.bitmap_of(&block, &mut moves) else { return 0 };
+        let Some(block) = self.words.block_of(frame).or_violation() else { return 0 };
+        let mut hiding_steps = self.new_hiding_steps();
+        let Some(bitmap) = self.bitmap_of(block, &mut hiding_steps) else { return 0 };
         let (start, mut places) = (block.start().number(), frames.iter_mut());
         let most = places.len();
         bitmap.take_many(most, |at| {
@@ -103,10 +105,10 @@ impl<P: Platform> Frames<P> {
         let Some(block) = self.words.block_of(first) else { return false };
         let Some(bitmap) = block.lasting_bitmap() else { return false };
         let word = block.offset_of(first) / BITMAP_WORD_BITS;
-        let mut moves = self.new_moves();
-        let Some(freed) = bitmap.free(word, bits, || moves.start()) else { return false };
+        let mut hiding_steps = self.new_hiding_steps();
+        let Some(freed) = bitmap.free(word, bits, || hiding_steps.start()) else { return false };
         if !freed.was_partial() || freed.is_all_free_unflagged() {
-            self.after_free(&block, bitmap, word, freed, &mut moves);
+            self.complete_bitmap_free(block, bitmap, word, freed, &mut hiding_steps);
         }
         true
     }

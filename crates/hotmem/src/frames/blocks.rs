@@ -6,12 +6,12 @@
 //! request does not need become free for small allocations.
 
 use super::claim_runs::Run;
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use super::order::Place;
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::words::Grain;
 
@@ -20,8 +20,9 @@ impl<P: Platform> Frames<P> {
     pub(super) fn alloc_blocks(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
         if request.len() == PAGEBLOCK_FRAMES as u64 && !request.is_restricted() {
             for &zone in request.zones() {
-                let own = self.alloc_pageblock(zone);
-                if let Some(range) = own.and_then(|start| PfnRange::with_len(start, request.len()))
+                let start = self.alloc_pageblock(zone);
+                if let Some(range) =
+                    start.and_then(|start| PfnRange::with_len(start, request.len()))
                 {
                     return Ok(range);
                 }
@@ -30,9 +31,9 @@ impl<P: Platform> Frames<P> {
                 }
             }
         }
-        self.search_all(request.zones(), |moves| {
-            moves.start();
-            self.places(request).find_map(|place| self.search_blocks(place, request, moves))
+        self.search_all(request.zones(), |hiding_steps| {
+            hiding_steps.start();
+            self.places(request).find_map(|place| self.search_blocks(place, request, hiding_steps))
         })
     }
 
@@ -40,16 +41,16 @@ impl<P: Platform> Frames<P> {
         &self,
         place: Place,
         request: &AllocRequest,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<PfnRange> {
         let blocks = usize::try_from(request.len().div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
-        let run = self.claim_run_of(place, request, blocks, moves).or_else(|| {
+        let run = self.claim_run_of(place, request, blocks, hiding_steps).or_else(|| {
             // Publish hinted pageblocks that are divided although all their frames are free, and
             // try again: the run may need one of them.
-            let more = blocks > 1 && self.coalesce_hinted(place, moves);
-            if more { self.claim_run_of(place, request, blocks, moves) } else { None }
+            let more = blocks > 1 && self.coalesce_hinted(place, hiding_steps);
+            if more { self.claim_run_of(place, request, blocks, hiding_steps) } else { None }
         })?;
-        self.hand_out_run(run, request, moves)
+        self.hand_out_run(run, request, hiding_steps)
     }
 
     fn claim_run_of(
@@ -57,33 +58,35 @@ impl<P: Platform> Frames<P> {
         place: Place,
         request: &AllocRequest,
         blocks: usize,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Run<'_>> {
         match blocks {
             1 => {
-                let block = self.claim_one(place, request, moves)?;
-                Some(Run { section: block.section, bit: block.bit(), blocks })
+                let block = self.claim_one(place, request, hiding_steps)?;
+                Some(Run { section: block.section(), bit: block.bit(), blocks })
             }
             _ if blocks <= SECTION_PAGEBLOCKS => {
-                self.find_section(place, request, moves, |section| {
+                self.find_section(place, request, hiding_steps, |section| {
                     self.claim_run(section, place.zone, request, blocks)
                 })
             }
-            _ => self.claim_sections(place, request, blocks, moves),
+            _ => self.claim_sections(place, request, blocks, hiding_steps),
         }
     }
 
     /// Publishes the hinted pageblocks of `place` that are divided although all their frames are
     /// free. Returns whether there was one.
-    fn coalesce_hinted(&self, place: Place, moves: &mut Moves<'_>) -> bool {
-        let wholly = self
+    fn coalesce_hinted(&self, place: Place, hiding_steps: &mut HidingSteps<'_>) -> bool {
+        let coalesced = self
             .hinted_blocks(place.zone)
-            .filter(|block| block.zone() == place.zone && place.includes(block.section))
+            .filter(|block| {
+                block.zone() == place.zone && place.includes(&self.words, block.section())
+            })
             .filter_map(|block| {
-                let bitmap = self.bitmap_of(&block, moves)?;
-                self.coalesce(&block, bitmap, moves).then_some(())
+                let bitmap = self.bitmap_of_outlined(block, hiding_steps)?;
+                self.coalesce(block, bitmap, hiding_steps).then_some(())
             });
-        wholly.count() > 0
+        coalesced.count() > 0
     }
 
     /// Allocates the first frames of `run` for `request`, and frees the rest of the last pageblock.
@@ -92,23 +95,27 @@ impl<P: Platform> Frames<P> {
         &self,
         run: Run<'_>,
         request: &AllocRequest,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<PfnRange> {
-        let at = |i: usize| run.block(i);
-        let of_last = usize::try_from(request.len()).known()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
-        let whole = if of_last < PAGEBLOCK_FRAMES { run.blocks - 1 } else { run.blocks };
-        (0..whole).filter_map(|i| at(i).known()).for_each(|block| self.hand_out(&block));
-        if whole < run.blocks
-            && let Some(last) = at(whole).known()
+        let at = |i: usize| run.block(&self.words, i);
+        let frames_of_last =
+            usize::try_from(request.len()).or_violation()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
+        let whole_blocks =
+            if frames_of_last < PAGEBLOCK_FRAMES { run.blocks - 1 } else { run.blocks };
+        (0..whole_blocks)
+            .filter_map(|i| at(i).or_violation())
+            .for_each(|block| self.hand_out(block));
+        if whole_blocks < run.blocks
+            && let Some(last_block) = at(whole_blocks).or_violation()
         {
-            last.set_grain(Grain::Frame);
-            self.divide(&last, 0..of_last, moves);
+            last_block.set_grain(Grain::Frame);
+            self.divide(last_block, 0..frames_of_last, hiding_steps);
             if request.is_restricted() {
-                self.show_partial_if_any(&last, moves);
+                self.set_partial_if_takeable(last_block, hiding_steps);
             } else {
-                self.adopt_block(&last, last.zone(), Grain::Frame, moves);
+                self.adopt_block(last_block, last_block.zone(), Grain::Frame, hiding_steps);
             }
         }
-        PfnRange::with_len(at(0)?.start(), request.len()).known()
+        PfnRange::with_len(at(0)?.start(), request.len()).or_violation()
     }
 }

@@ -1,7 +1,7 @@
 //! Claims one pageblock, and chooses the section of the pageblock.
 
 use super::crowd::Crowd;
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use super::order::Place;
 use super::small::{is_on_required_node, suits};
 use super::{AllocRequest, Frames};
@@ -24,21 +24,21 @@ impl<P: Platform> Frames<P> {
         &self,
         place: Place,
         request: &AllocRequest,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Block<'_>> {
-        self.claim_unreported(place, request, moves)
+        self.claim_unreported(place, request, hiding_steps)
             .or_else(|| {
-                self.find_section(place, request, moves, |section| {
+                self.find_section(place, request, hiding_steps, |section| {
                     self.claim_one_in(section, place.zone, request, true)
                 })
             })
             .or_else(|| {
                 self.hinted_blocks(place.zone).find(|block| {
                     block.zone() == place.zone
-                        && place.includes(block.section)
-                        && suits(block, request)
-                        && self.take_if_all_free(block, moves)
-                        && self.is_for(block, block.mask(), place.zone, request.only_node())
+                        && place.includes(&self.words, block.section())
+                        && suits(&self.words, *block, request)
+                        && self.take_if_all_free(*block, hiding_steps)
+                        && self.is_for(*block, block.mask(), place.zone, request.only_node())
                 })
             })
     }
@@ -50,47 +50,50 @@ impl<P: Platform> Frames<P> {
         &self,
         place: Place,
         request: &AllocRequest,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Block<'_>> {
         if !self.wakeup().is_on() {
             return None;
         }
         let zone = place.zone;
-        let own = self.own_section(zone);
-        let near = own.filter(|&section| place.includes(section));
+        let current = self.this_cpus_section(zone);
+        let near = current.filter(|&section| place.includes(&self.words, section));
         let claim = |section| self.claim_one_in(section, zone, request, false);
         near.and_then(claim).or_else(|| {
             let search = self.search(place, Class::unreported, request);
-            let sections = successors(search.peek(place.from), |last| search.peek(last.end()));
-            let nobodys = |at: &SectionRef<'_>| self.hinted_sections(zone).all(|own| own != *at);
-            sections.take(MAX_SECTIONS).filter(nobodys).find_map(|section| {
+            let sections = successors(search.next_read_only(place.from), |last| {
+                search.next_read_only(last.end())
+            });
+            let is_unhinted =
+                |at: &SectionRef<'_>| self.hinted_sections(zone).all(|hinted| hinted != *at);
+            sections.take(MAX_SECTIONS).filter(is_unhinted).find_map(|section| {
                 let block = claim(section)?;
                 if !request.is_restricted() {
-                    self.adopt_section(section, zone, moves);
+                    self.adopt_section(section, zone, hiding_steps);
                 }
                 Some(block)
             })
         })
     }
 
-    /// Claims the lowest free and unreported pageblock of a section. If there is none, and `any`
-    /// returns true, claims the lowest free and reported one.
+    /// Claims the lowest free and unreported pageblock of a section. If there is none, and
+    /// `allow_reported` returns true, claims the lowest free and reported one.
     #[inline]
     pub(super) fn claim_lowest<'s>(
         &self,
         section: SectionRef<'s>,
         zone: Zone,
-        any: impl Fn() -> bool,
+        allow_reported: impl Fn() -> bool,
     ) -> Option<Block<'s>> {
         loop {
             let free = section.available(Class::free(zone));
             let unreported = free & !section.reported.load(Ordering::Relaxed);
-            let candidates = if unreported != 0 || !any() { unreported } else { free };
+            let candidates = if unreported != 0 || !allow_reported() { unreported } else { free };
             if candidates == 0 {
                 return None;
             }
             let block = section.block(candidates.trailing_zeros() as usize)?;
-            if self.claim_for(&block, block.mask(), zone, None) {
+            if self.claim_for(block, block.mask(), zone, None) {
                 return Some(block);
             }
         }
@@ -100,57 +103,57 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub(super) fn claim_for(
         &self,
-        at: &Block<'_>,
+        at: Block<'_>,
         blocks: u64,
         zone: Zone,
         only_on: Option<NodeId>,
     ) -> bool {
-        at.section.claim_all(blocks) && self.is_for(at, blocks, zone, only_on)
+        self.claim_all(at.section(), blocks) && self.is_for(at, blocks, zone, only_on)
     }
 
     /// Returns whether `blocks` of the section of `at` are in `zone` and on the required node. If
-    /// not, publishes them again. The caller has just claimed `blocks`. Between its read of the
-    /// words and the claim, the pageblocks may have gone offline and come online in another zone or
-    /// on another node. A claimed pageblock changes neither its zone nor its node.
+    /// not, publishes them again. The caller must have just claimed `blocks`. Between its read of
+    /// the words and the claim, the pageblocks may have gone offline and come online in another
+    /// zone or on another node. A claimed pageblock changes neither its zone nor its node.
     #[inline]
     pub(super) fn is_for(
         &self,
-        at: &Block<'_>,
+        at: Block<'_>,
         blocks: u64,
         zone: Zone,
         only_on: Option<NodeId>,
     ) -> bool {
         mutant!("a claim does not look at the zone again" => return true);
-        let is_right =
-            at.section.zone_mask(zone) & blocks == blocks && is_on_required_node(at, only_on);
+        let is_right = at.section().zone_mask(zone) & blocks == blocks
+            && is_on_required_node(&self.words, at, only_on);
         is_right || self.refuse(at, blocks)
     }
 
     #[cold]
-    fn refuse(&self, at: &Block<'_>, blocks: u64) -> bool {
-        self.show_free(at.section, blocks, &mut self.new_moves());
+    fn refuse(&self, at: Block<'_>, blocks: u64) -> bool {
+        self.publish_blocks(at.section(), blocks, &mut self.new_hiding_steps());
         false
     }
 
-    /// Claims a free pageblock of a section that suits the request. If `any` is false, claims only
-    /// an unreported one.
+    /// Claims a free pageblock of a section that suits the request. If `allow_reported` is false,
+    /// claims only an unreported one.
     fn claim_one_in<'s>(
         &self,
         section: SectionRef<'s>,
         zone: Zone,
         request: &AllocRequest,
-        any: bool,
+        allow_reported: bool,
     ) -> Option<Block<'s>> {
         if !request.is_restricted() {
-            return self.claim_lowest(section, zone, || any);
+            return self.claim_lowest(section, zone, || allow_reported);
         }
         let free = section.available(Class::free(zone));
         let unreported = free & !section.reported.load(Ordering::Relaxed);
-        let rest = if any { free & !unreported } else { 0 };
-        bits_of(unreported).chain(bits_of(rest)).filter_map(|bit| section.block(bit)).find(
+        let reported = if allow_reported { free & !unreported } else { 0 };
+        bits_of(unreported).chain(bits_of(reported)).filter_map(|bit| section.block(bit)).find(
             |block| {
-                suits(block, request)
-                    && self.claim_for(block, block.mask(), zone, request.only_node())
+                suits(&self.words, *block, request)
+                    && self.claim_for(*block, block.mask(), zone, request.only_node())
             },
         )
     }
@@ -162,15 +165,34 @@ impl<P: Platform> Frames<P> {
         &'s self,
         place: Place,
         request: &AllocRequest,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
         mut claim: impl FnMut(SectionRef<'s>) -> Option<T>,
     ) -> Option<T> {
+        let mut claimed = None;
+        self.find_section_until(place, request, hiding_steps, &mut |section| {
+            claimed = claim(section);
+            claimed.is_some()
+        });
+        claimed
+    }
+
+    /// Does the same as [`find_section`](Self::find_section), until `claim` returns true. This is
+    /// one function for all types of values, because it is long.
+    #[inline(never)]
+    fn find_section_until<'s>(
+        &'s self,
+        place: Place,
+        request: &AllocRequest,
+        hiding_steps: &mut HidingSteps<'_>,
+        claim: &mut dyn FnMut(SectionRef<'s>) -> bool,
+    ) {
         let zone = place.zone;
         let is_suitable = |section: &SectionRef<'_>| {
-            place.includes(*section) && (!request.needs_boot_memory() || section.boot_blocks() != 0)
+            place.includes(&self.words, *section)
+                && (!request.needs_boot_memory() || section.boot_blocks(&self.words) != 0)
         };
-        if let Some(claimed) = self.own_section(zone).filter(is_suitable).and_then(&mut claim) {
-            return Some(claimed);
+        if self.this_cpus_section(zone).filter(is_suitable).is_some_and(&mut *claim) {
+            return;
         }
         let class = Class::free(zone);
         let search = self.search(place, Class::free, request);
@@ -182,17 +204,17 @@ impl<P: Platform> Frames<P> {
         let below = search.all_from(place.from).take_while(|section| section.start() < start);
         for section in search.all_from(start).chain(below) {
             if section.available(class) == 0 {
-                section.hide_if_empty(class);
+                section.hide_if_empty(&self.words, class);
                 continue;
             }
-            if let Some(claimed) = claim(section) {
+            if claim(section) {
                 if !request.is_restricted() {
-                    self.adopt_section(section, zone, moves);
+                    self.adopt_section(section, zone, hiding_steps);
                 }
-                return Some(claimed);
+                return;
             }
         }
-        self.hinted_sections(zone).filter(is_suitable).find_map(claim)
+        self.hinted_sections(zone).filter(is_suitable).any(claim);
     }
 
     /// Returns the frame at which this CPU begins its search for a section. If the neighbourhood of
@@ -202,24 +224,25 @@ impl<P: Platform> Frames<P> {
     /// neighbourhood that is tried, and a few for each CPU and each 1024 neighbourhoods.
     fn find_uncrowded_start<'s>(&'s self, place: Place, search: Search<'s>) -> Pfn {
         let Place { zone, from, .. } = place;
-        let own = self.own_section(zone);
-        if let Some(own) = own.map(SectionRef::neighbourhood)
-            && let Some(beside) = search.next(own.start().max(from))
-            && own.contains(beside.start())
+        let current = self.this_cpus_section(zone);
+        if let Some(neighbourhood) = current.map(|section| section.neighbourhood(&self.words))
+            && let Some(beside) = search.next(neighbourhood.start().max(from))
+            && neighbourhood.contains(beside.start())
         {
             return beside.start();
         }
         let Some(lowest) = search.next(from) else { return from };
-        let others = || self.hinted_sections(zone).filter(|&hinted| Some(hinted) != own);
-        let crowd_from = |first| Crowd::new(first, others().map(SectionRef::start));
-        let mut crowd = crowd_from(lowest.neighbourhood());
-        let (within, mut next) = (lowest.announced(), Some(lowest));
+        let other_sections =
+            || self.hinted_sections(zone).filter(|&hinted| Some(hinted) != current);
+        let crowd_from = |first| Crowd::new(first, other_sections().map(SectionRef::start));
+        let mut crowd = crowd_from(lowest.neighbourhood(&self.words));
+        let (within, mut next) = (lowest.announced(&self.words), Some(lowest));
         while let Some(section) = next.filter(|section| within.overlaps(section.range())) {
-            let here = section.neighbourhood();
-            match crowd.has_cpu_at(here.start()) {
+            let neighbourhood = section.neighbourhood(&self.words);
+            match crowd.has_cpu_at(neighbourhood.start()) {
                 Some(false) => return section.start(),
-                Some(true) => next = search.next(here.end()),
-                None => crowd = crowd_from(here),
+                Some(true) => next = search.next(neighbourhood.end()),
+                None => crowd = crowd_from(neighbourhood),
             }
         }
         from

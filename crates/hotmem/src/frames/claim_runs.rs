@@ -1,17 +1,17 @@
 //! Claims runs of neighbouring pageblocks: a run within a section by one compare-exchange, a longer
 //! run word by word.
 
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use super::order::Place;
 use super::runs::{aligned_starts, runs_of};
 use super::small::is_on_required_node;
 use super::{AllocRequest, Frames};
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, Class, Search, SectionRef, Zone};
+use crate::words::{Block, Class, Search, SectionRef, SectionWords, Zone};
 
 /// A run of neighbouring pageblocks that the caller owns.
 #[derive(Clone, Copy)]
@@ -40,9 +40,9 @@ impl<'a> Run<'a> {
     }
 
     /// Returns pageblock number `i` of the run.
-    pub(super) fn block(self, i: usize) -> Option<Block<'a>> {
+    pub(super) fn block(self, words: &'a SectionWords, i: usize) -> Option<Block<'a>> {
         let at = self.bit + i;
-        self.section.above(at / SECTION_PAGEBLOCKS)?.block(at % SECTION_PAGEBLOCKS)
+        self.section.above(words, at / SECTION_PAGEBLOCKS)?.block(at % SECTION_PAGEBLOCKS)
     }
 }
 
@@ -69,23 +69,28 @@ impl<P: Platform> Frames<P> {
             .number()
             .checked_sub(start.number())?
             .checked_sub(request.len())?;
-        let last = usize::try_from(space / PAGEBLOCK_FRAMES as u64).unwrap_or(SECTION_PAGEBLOCKS);
-        let below = request.lower_bound().number().saturating_sub(start.number());
-        let least = usize::try_from(below.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
-        let suitable = aligned & mask(last.saturating_add(1)) & !mask(least);
+        let last_block =
+            usize::try_from(space / PAGEBLOCK_FRAMES as u64).unwrap_or(SECTION_PAGEBLOCKS);
+        let frames_below_bound = request.lower_bound().number().saturating_sub(start.number());
+        let first_block =
+            usize::try_from(frames_below_bound.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
+        let suitable = aligned & mask(last_block.saturating_add(1)) & !mask(first_block);
         let only_on = request.only_node();
-        while is_on_required_node(&first, only_on) {
-            let free = available_to(section, Class::free(zone), request) & SECTION_MASK;
-            let unreported = free & !first.section.reported.load(Ordering::Relaxed);
-            let starts = match section.runs_in_regions(unreported, blocks, runs_of) & suitable {
-                0 => section.runs_in_regions(free, blocks, runs_of) & suitable,
+        while is_on_required_node(&self.words, first, only_on) {
+            let free =
+                available_to(&self.words, section, Class::free(zone), request) & SECTION_MASK;
+            let unreported = free & !first.section().reported.load(Ordering::Relaxed);
+            let starts = match section.runs_in_regions(&self.words, unreported, blocks, runs_of)
+                & suitable
+            {
+                0 => section.runs_in_regions(&self.words, free, blocks, runs_of) & suitable,
                 starts => starts,
             };
             if starts == 0 {
                 return None;
             }
             let bit = starts.trailing_zeros() as usize;
-            if self.claim_for(&first, mask(blocks) << bit, zone, only_on) {
+            if self.claim_for(first, mask(blocks) << bit, zone, only_on) {
                 return Some(Run { section, bit, blocks });
             }
         }
@@ -98,7 +103,7 @@ impl<P: Platform> Frames<P> {
         place: Place,
         request: &AllocRequest,
         blocks: usize,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Run<'_>> {
         let class = Class::free(place.zone);
         let search = self.search(place, Class::free, request);
@@ -117,10 +122,13 @@ impl<P: Platform> Frames<P> {
                 from = past;
                 continue;
             }
-            let free =
-                |i| section.above(i).map_or(0, |section| available_to(section, class, request));
+            let free = |i| {
+                section
+                    .above(&self.words, i)
+                    .map_or(0, |section| available_to(&self.words, section, class, request))
+            };
             if section.available(class) == 0 {
-                section.hide_if_empty(class);
+                section.hide_if_empty(&self.words, class);
             }
             // Find the first section whose pageblocks of the run are not all free. No run can start
             // at or below that section.
@@ -132,7 +140,9 @@ impl<P: Platform> Frames<P> {
                 }
                 None if section.start() < request.lower_bound() => {}
                 None if !section.start().number().is_multiple_of(request.alignment()) => {}
-                None if self.claim_words(run, place.zone, request, moves) => return Some(run),
+                None if self.claim_words(run, place.zone, request, hiding_steps) => {
+                    return Some(run);
+                }
                 None => {}
             }
         }
@@ -169,16 +179,16 @@ impl<P: Platform> Frames<P> {
         run: Run<'_>,
         zone: Zone,
         request: &AllocRequest,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> bool {
-        moves.start();
+        hiding_steps.start();
         for (i, wanted) in run.words() {
-            let at = run.section.above(i).and_then(|section| section.block(0));
-            if !at.is_some_and(|at| self.claim_for(&at, wanted, zone, request.only_node())) {
+            let at = run.section.above(&self.words, i).and_then(|section| section.block(0));
+            if !at.is_some_and(|at| self.claim_for(at, wanted, zone, request.only_node())) {
                 for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
                     mutant!("a failed wide claim keeps its first word" => if claimed == 0 { continue });
-                    if let Some(section) = run.section.above(claimed).known() {
-                        self.show_free(section, blocks, moves);
+                    if let Some(section) = run.section.above(&self.words, claimed).or_violation() {
+                        self.publish_blocks(section, blocks, hiding_steps);
                     }
                 }
                 return false;
@@ -190,7 +200,12 @@ impl<P: Platform> Frames<P> {
 
 /// Returns the pageblocks of a class that are available to a request: all of them, or only those of
 /// boot memory.
-fn available_to(section: SectionRef<'_>, class: Class, request: &AllocRequest) -> u64 {
+fn available_to(
+    words: &SectionWords,
+    section: SectionRef<'_>,
+    class: Class,
+    request: &AllocRequest,
+) -> u64 {
     let available = section.available(class);
-    if request.needs_boot_memory() { available & section.boot_blocks() } else { available }
+    if request.needs_boot_memory() { available & section.boot_blocks(words) } else { available }
 }

@@ -9,7 +9,7 @@ use crate::addr::PfnRange;
 use crate::platform::Platform;
 use crate::range_error::RangeError;
 use crate::sync::Ordering;
-use crate::words::Part;
+use crate::words::SectionPart;
 use core::fmt;
 
 /// The contents of free memory.
@@ -59,7 +59,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Errors
     /// Those of [`free_range`](Self::free_range). Nothing is written if a frame is not allocated.
-    pub(crate) fn free_filled(&self, range: PfnRange) -> Result<(), RangeError> {
+    pub(crate) fn fill_and_free(&self, range: PfnRange) -> Result<(), RangeError> {
         if self.contents() != Contents::Undefined {
             self.check_allocated(range)?;
             self.fill_as_free(range);
@@ -83,7 +83,7 @@ impl<P: Platform> Frames<P> {
     /// them, and they are mapped.
     ///
     /// Cost: one load if the contents of free memory are undefined.
-    pub(crate) fn fill_blocks(&self, Part { section, blocks }: Part<'_>) {
+    pub(crate) fn fill_blocks(&self, SectionPart { section, blocks }: SectionPart<'_>) {
         if self.contents() != Contents::Undefined {
             section.blocks(blocks).for_each(|block| self.fill_as_free(block.range()));
         }

@@ -6,7 +6,7 @@ use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
-use crate::words::Part;
+use crate::words::SectionPart;
 
 /// The number of frames in each state. A snapshot: exact only while no operation is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,17 +29,10 @@ pub struct Counts {
     pub isolated: u64,
     /// Of the isolated frames, those that are being reported.
     pub reporting: u64,
-    /// Frames that are poisoned, online, not isolated, and out of use.
+    /// Frames that are poisoned, online, not isolated, and quarantined.
     pub poisoned: u64,
-}
-
-impl Counts {
-    /// Returns the number of frames in use: they are online, not free, not isolated, and not taken
-    /// out as poisoned.
-    #[must_use]
-    pub const fn used(&self) -> u64 {
-        self.online.saturating_sub(self.free + self.isolated + self.poisoned)
-    }
+    /// Frames in use: they are online, not free, not isolated, and not quarantined.
+    pub used: u64,
 }
 
 impl core::ops::AddAssign for Counts {
@@ -54,11 +47,12 @@ impl core::ops::AddAssign for Counts {
         self.isolated += other.isolated;
         self.reporting += other.reporting;
         self.poisoned += other.poisoned;
+        self.used += other.used;
     }
 }
 
 impl<P: Platform> Frames<P> {
-    /// Counts all frames of the machine. Context: any. Cost: O(sections), and two cache lines for
+    /// Counts all frames of the instance. Context: any. Cost: O(sections), and two cache lines for
     /// each divided pageblock.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -72,12 +66,12 @@ impl<P: Platform> Frames<P> {
         for announced in self.words.announced() {
             let part = announced.range.intersection(range);
             all.announced += part.frames();
-            self.words.parts(part).for_each(|part| all += self.count_part(part));
+            self.words.section_parts(part).for_each(|part| all += self.count_part(part));
         }
         all
     }
 
-    fn count_part(&self, Part { section, blocks }: Part<'_>) -> Counts {
+    fn count_part(&self, SectionPart { section, blocks }: SectionPart<'_>) -> Counts {
         let mut counts = Counts::default();
         let frames = |word: u64| u64::from(word.count_ones()) * PAGEBLOCK_FRAMES as u64;
         // Relaxed: a snapshot.
@@ -97,14 +91,16 @@ impl<P: Platform> Frames<P> {
         for block in section.blocks(online & !free) {
             let state = block.state().load();
             if state.is_live() && !state.is_isolated() {
-                counts.free += self.takeable(&block);
+                counts.free += self.takeable(block);
                 if state.has_poison() {
-                    counts.poisoned += self.poisoned_and_out_in(block.range()).count() as u64;
+                    counts.poisoned += self.quarantined_in(block.range()).count() as u64;
                 }
             } else if state.is_reporting() {
                 counts.reporting += PAGEBLOCK_FRAMES as u64;
             }
         }
+        let not_used = counts.free + counts.isolated + counts.poisoned;
+        counts.used = counts.online.saturating_sub(not_used);
         counts
     }
 }

@@ -1,8 +1,8 @@
 //! Holds the engine's record of one CPU: its hints, its cursors, a pointer to the word that it last
-//! freed a frame into, and its counts of moves.
+//! freed a frame into, the word that it changed last, and its counts of hiding steps.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, sequential};
-use crate::words::{Cursor, Grain, Hint, LastFreed, NO_HINT, Zone};
+use crate::words::{Cursor, Grain, Hint, LastChange, LastFreed, NO_HINT, Zone};
 
 /// A CPU's record. It fills two cache lines, because some processors fetch lines in pairs.
 #[repr(align(128))]
@@ -13,8 +13,9 @@ pub(super) struct Cpu {
     /// For each zone, the word that the next single frame comes from.
     cursors: [Cursor; 2],
     pub(super) last_freed: LastFreed,
-    pub(super) moves_started: AtomicU32,
-    pub(super) moves_ended: AtomicU32,
+    pub(super) last_change: LastChange,
+    pub(super) hiding_steps_started: AtomicU32,
+    pub(super) hiding_steps_ended: AtomicU32,
 }
 
 impl Cpu {
@@ -28,18 +29,20 @@ impl Cpu {
                 sections: [AtomicU64::new(NO_HINT), AtomicU64::new(NO_HINT)],
                 cursors: [Cursor::new(), Cursor::new()],
                 last_freed: LastFreed::new(),
-                moves_started: AtomicU32::new(0),
-                moves_ended: AtomicU32::new(0),
+                last_change: LastChange::new(),
+                hiding_steps_started: AtomicU32::new(0),
+                hiding_steps_ended: AtomicU32::new(0),
             }
         }
     }
 
     /// Returns whether the record is certainly listed. A record is listed before its CPU counts its
-    /// first move. While the count has wrapped to 0, this returns false.
+    /// first hiding step. While the count has wrapped to 0, this returns false.
     #[inline]
     pub(super) fn is_listed(&self) -> bool {
-        // Acquire pairs with the Release of `Moves::start`, by another CPU that shares the record.
-        self.moves_started.load(Ordering::Acquire) != 0
+        // Acquire pairs with the Release of `HidingSteps::start`, by another CPU that shares the
+        // record.
+        self.hiding_steps_started.load(Ordering::Acquire) != 0
     }
 
     /// Returns the hint of the pageblock that allocations of this grain use: single frames, or runs
@@ -58,7 +61,7 @@ impl Cpu {
     /// Returns whether `hint` is the CPU's hint for single frames, in any zone. `SeqCst`: the
     /// caller has freed frames of the pageblock, or has opened its words.
     #[inline]
-    pub(super) fn keeps(&self, hint: Hint) -> bool {
+    pub(super) fn has_frame_hint(&self, hint: Hint) -> bool {
         sequential();
         let is_hint = |zone| self.block(zone, Grain::Frame).load(Ordering::SeqCst) == hint;
         is_hint(Zone::Movable) || is_hint(Zone::Kernel)
@@ -68,6 +71,12 @@ impl Cpu {
     #[inline]
     pub(super) fn cursor(&self, zone: Zone) -> &Cursor {
         &self.cursors[zone as usize]
+    }
+
+    /// Takes the first free frame of the word at the cursor of `zone`. Returns the frame's number.
+    #[inline]
+    pub(super) fn take_at_cursor(&self, zone: Zone) -> Option<u64> {
+        self.cursor(zone).take(zone, &self.last_change)
     }
 
     /// Returns all cursors.

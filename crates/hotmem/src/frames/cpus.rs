@@ -8,7 +8,7 @@ use crate::addr::PfnRange;
 use crate::geometry::FRAME_SIZE;
 #[cfg(not(loom))]
 use crate::platform::DirectMap;
-use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, mutant, settled};
+use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, mutant, untracked};
 use core::ptr::null_mut;
 
 /// The number of records that lie in [`Cpus`] itself.
@@ -19,9 +19,9 @@ const INLINE_RECORDS: usize = if cfg!(loom) { 2 } else { 8 };
 pub(super) struct Cpus {
     inline_records: [Cpu; INLINE_RECORDS],
     /// The records in boot memory: that of CPU number `INLINE_RECORDS` and those that follow.
-    boot_records: settled::AtomicPtr<Cpu>,
-    boot_record_count: settled::AtomicUsize,
-    /// The number of records, from the first, that may have a hint or have counted a move.
+    boot_records: untracked::AtomicPtr<Cpu>,
+    boot_record_count: untracked::AtomicUsize,
+    /// The number of records, from the first, that may have a hint or have counted a hiding step.
     listed: AtomicUsize,
 }
 
@@ -30,8 +30,8 @@ impl Cpus {
         pub(super) fn new() -> Cpus {
             Cpus {
                 inline_records: array_of![Cpu::new(); INLINE_RECORDS],
-                boot_records: settled::AtomicPtr::new(null_mut()),
-                boot_record_count: settled::AtomicUsize::new(0),
+                boot_records: untracked::AtomicPtr::new(null_mut()),
+                boot_record_count: untracked::AtomicUsize::new(0),
                 listed: AtomicUsize::new(0),
             }
         }
@@ -82,7 +82,7 @@ impl Cpus {
         }
     }
 
-    /// Iterates over the records that may have hints or moves in flight.
+    /// Iterates over the records that may have hints or hiding steps in flight.
     pub(super) fn listed(&self) -> impl Iterator<Item = &Cpu> {
         self.first(self.listed.load(Ordering::Acquire))
     }

@@ -9,25 +9,27 @@
 
 use super::Frames;
 use super::cpu::Cpu;
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use crate::addr::Pfn;
+use crate::outlined::Outlined;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence, mutant};
 use crate::words::{Block, Cursor, Grain, Section, WordPtr, Zone, hint_at};
 
 impl<P: Platform> Frames<P> {
     /// Points this CPU's cursor to another word: see [`Cursor::swap`].
-    pub(super) fn move_cursor(&self, zone: Zone, to: WordPtr, moves: &mut Moves<'_>) {
-        moves.start();
-        if let Some(former) = moves.cpu().cursor(zone).swap(Some(to)) {
-            self.show_former_word(former, moves);
+    pub(super) fn move_cursor(&self, zone: Zone, to: WordPtr, hiding_steps: &mut HidingSteps<'_>) {
+        hiding_steps.start();
+        if let Some(former) = hiding_steps.cpu().cursor(zone).swap(Some(to)) {
+            self.make_former_word_findable(former, hiding_steps);
         }
     }
 
     /// Returns whether the cursor of `cpu` should move to the word of `frame`, which the caller has
     /// freed. It should if its present word has no free frame left, and if the node of `frame` is
     /// near, `frame` is not in low memory, and its pageblock is for single frames. While the CPU's
-    /// hint is in low memory, the cursor stays, so that `show_word` replaces the hint first.
+    /// hint is in low memory, the cursor stays, so that `make_word_findable` replaces the hint
+    /// first.
     #[inline(always)]
     pub(super) fn may_follow(&self, cpu: &Cpu, section: &Section, frame: Pfn, zone: Zone) -> bool {
         let last_low = self.last_low_hint();
@@ -35,52 +37,52 @@ impl<P: Platform> Frames<P> {
             && hint_at(frame) > last_low
             && cpu.block(zone, Grain::Frame).load(Ordering::Relaxed) > last_low
             && section.grain_of(frame) == Grain::Frame
-            && self.is_near(self.words.node_at(frame))
+            && self.is_near(self.words.node_index_at(frame))
     }
 
     /// Makes a word findable that a cursor has left. Some frames of the word may be taken.
     #[cold]
-    pub(super) fn show_former_word(&self, start: Pfn, moves: &Moves<'_>) {
+    pub(super) fn make_former_word_findable(&self, start: Pfn, hiding_steps: &HidingSteps<'_>) {
         let Some(block) = self.words.block_of(start) else { return };
-        let hint = moves.cpu().block(block.zone(), Grain::Frame).load(Ordering::SeqCst);
-        if hint != block.hint() {
-            self.show_partial(&block);
+        let hint = hiding_steps.cpu().block(block.zone(), Grain::Frame).load(Ordering::SeqCst);
+        if hint != block.to_hint() {
+            self.set_partial_with_path(block);
         }
     }
 
     /// Clears those cursors of a CPU that point to pageblocks for which `should_clear` holds, and
-    /// makes their words findable. The caller has started a move.
+    /// makes their words findable. The caller must have started a hiding step.
     pub(super) fn forget_cursors(
         &self,
         cpu: &Cpu,
-        should_clear: impl Fn(&Block<'_>) -> bool,
-        moves: &Moves<'_>,
+        should_clear: impl Fn(Block<'_>) -> bool,
+        hiding_steps: &HidingSteps<'_>,
     ) {
         for cursor in cpu.cursors() {
-            if self.block_of_cursor(cursor).is_some_and(|block| should_clear(&block))
+            if self.block_of_cursor(cursor).is_some_and(&should_clear)
                 && let Some(former) = cursor.swap(None)
             {
-                self.show_former_word(former, moves);
+                self.make_former_word_findable(former, hiding_steps);
             }
         }
     }
 
     /// Clears the cursors and the last freed words of all CPUs. Returns whether it is certain that
     /// no cursor will point again to words of pageblocks that went offline before this call (see
-    /// `words/cursor.rs`). It is not certain if a move is in flight.
+    /// `words/cursor.rs`). It is not certain if a hiding step is in flight.
     pub(crate) fn clear_cursors(&self) -> bool {
-        fence(Ordering::SeqCst); // `no_move_in_flight` requires this fence
-        let no_move_in_flight = self.no_move_in_flight();
-        let mut moves = self.new_moves();
-        moves.start();
+        fence(Ordering::SeqCst); // `no_hiding_step_in_flight` requires this fence
+        let no_hiding_step_in_flight = self.no_hiding_step_in_flight();
+        let mut hiding_steps = self.new_hiding_steps();
+        hiding_steps.start();
         for cursor in self.listed_cpus().flat_map(Cpu::cursors) {
             if let Some(former) = cursor.swap(None) {
-                self.show_former_word(former, &moves);
+                self.make_former_word_findable(former, &hiding_steps);
             }
         }
         self.cpus.all().for_each(|cpu| cpu.last_freed.clear());
-        mutant!("cursors count as cleared while a move is in flight" => return true);
-        no_move_in_flight
+        mutant!("cursors count as cleared while a hiding step is in flight" => return true);
+        no_hiding_step_in_flight
     }
 
     /// Returns the pageblocks of one zone to which the hints and cursors of all CPUs lead. A
@@ -93,12 +95,12 @@ impl<P: Platform> Frames<P> {
             let hints = cpu.blocks().map(|hint| hint.load(Ordering::Acquire));
             // Skip a cursor that points into a hint of its CPU, as most cursors do.
             let cursors =
-                cpu.cursors().filter_map(|cursor| Some(self.block_of_cursor(cursor)?.hint()));
-            let others = cursors.filter(move |named| !hints.contains(named));
-            hints.into_iter().chain(others)
+                cpu.cursors().filter_map(|cursor| Some(self.block_of_cursor(cursor)?.to_hint()));
+            let cursor_blocks = cursors.filter(move |named| !hints.contains(named));
+            hints.into_iter().chain(cursor_blocks)
         });
         let blocks = named.filter_map(|hint| self.words.hinted_block(hint));
-        blocks.filter(move |block| block.zone() == zone)
+        Outlined(blocks.filter(move |block| block.zone() == zone))
     }
 
     fn block_of_cursor(&self, cursor: &Cursor) -> Option<Block<'_>> {
@@ -107,7 +109,7 @@ impl<P: Platform> Frames<P> {
 
     /// Returns whether a cursor of any CPU points to `word`, which is a word of the bitmap of
     /// `block`.
-    pub(super) fn has_cursor_at(&self, block: &Block<'_>, word: WordPtr) -> bool {
+    pub(super) fn has_cursor_at(&self, block: Block<'_>, word: WordPtr) -> bool {
         self.listed_cpus().any(|cpu| cpu.cursor(block.zone()).points_to(word))
     }
 

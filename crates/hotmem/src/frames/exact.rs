@@ -1,18 +1,17 @@
 //! Allocates the frames at an exact place.
 
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use super::small::is_on_required_node;
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORDS, PAGEBLOCK_FRAMES};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
-use crate::sync::Ordering;
 use crate::words::{Block, FrameBitmap, NodeId, Zone, bitmap_words_of};
 use core::ops::Range;
 
 /// A part of one pageblock.
-struct Part<'a> {
+struct BlockPart<'a> {
     block: Block<'a>,
     frames: Range<usize>,
     /// The zone of the pageblock when it was read.
@@ -26,54 +25,58 @@ impl<P: Platform> Frames<P> {
     /// free, frees the parts before it again. Like every allocation, the frames must lie within one
     /// region.
     pub(super) fn alloc_at(&self, at: Pfn, request: &AllocRequest) -> Result<PfnRange, AllocError> {
-        let range = PfnRange::with_len(at, request.len()).known().ok_or(AllocError::OutOfMemory)?;
+        let range =
+            PfnRange::with_len(at, request.len()).or_violation().ok_or(AllocError::OutOfMemory)?;
         if !self.words.covers(range) {
             return Err(AllocError::NotFree(range));
         }
-        let pieces = || range.chunks(PAGEBLOCK_FRAMES as u64);
-        // Check all pieces first, so that a failed request divides no pageblock.
-        let refused = pieces().find(|&piece| {
-            let part = self.part(piece, request);
-            !part.is_some_and(|part| self.looks_free(&part.block, part.frames))
+        let block_ranges = || range.chunks(PAGEBLOCK_FRAMES as u64);
+        // Check all pageblocks first, so that a failed request divides no pageblock.
+        let refused = block_ranges().find(|&block_range| {
+            let part = self.part(block_range, request);
+            !part.is_some_and(|part| self.looks_free(part.block, part.frames))
         });
         if let Some(refused) = refused {
             return Err(AllocError::NotFree(refused));
         }
-        // Count a move: if frames are freed again below, searches cannot find them until then.
-        let mut moves = self.new_moves();
-        moves.start();
-        for piece in pieces() {
-            if !self.part(piece, request).is_some_and(|part| self.take_part(&part, &mut moves)) {
-                let before = range.split_at(piece.start()).0;
+        // Count a hiding step: if frames are freed again below, searches cannot find them until
+        // then.
+        let mut hiding_steps = self.new_hiding_steps();
+        hiding_steps.start();
+        for block_range in block_ranges() {
+            if !self
+                .part(block_range, request)
+                .is_some_and(|part| self.take_part(&part, &mut hiding_steps))
+            {
+                let before = range.split_at(block_range.start()).0;
                 if !before.is_empty() {
                     // This call has just allocated these frames, so freeing them cannot fail.
-                    self.free_range(before).known();
+                    self.free_range(before).or_violation();
                 }
-                return Err(AllocError::NotFree(piece));
+                return Err(AllocError::NotFree(block_range));
             }
         }
         Ok(range)
     }
 
-    /// Returns the part of a pageblock that `piece` covers, if its zone, its node and its kind of
-    /// memory suit the request.
-    fn part(&self, piece: PfnRange, request: &AllocRequest) -> Option<Part<'_>> {
-        let block = self.words.block_of(piece.start())?;
-        let first = usize::try_from(piece.start().number() - block.start().number()).ok()?;
-        let frames = first..first + usize::try_from(piece.frames()).ok()?;
+    /// Returns the part of a pageblock that `block_range` covers, if its zone, its node and its
+    /// kind of memory suit the request.
+    fn part(&self, block_range: PfnRange, request: &AllocRequest) -> Option<BlockPart<'_>> {
+        let block = self.words.block_of(block_range.start())?;
+        let first = usize::try_from(block_range.start().number() - block.start().number()).ok()?;
+        let frames = first..first + usize::try_from(block_range.frames()).ok()?;
         let zone = block.zone();
         let only_on = request.only_node();
-        let is_right = request.zones().contains(&zone)
-            && is_on_required_node(&block, only_on)
-            && (!request.needs_boot_memory() || block.is_boot());
-        is_right.then_some(Part { block, frames, zone, only_on })
+        let is_suitable = request.zones().contains(&zone)
+            && is_on_required_node(&self.words, block, only_on)
+            && (!request.needs_boot_memory() || block.is_boot(&self.words));
+        is_suitable.then_some(BlockPart { block, frames, zone, only_on })
     }
 
     /// Returns whether `frames` of a pageblock are free at this moment.
-    fn looks_free(&self, block: &Block<'_>, frames: Range<usize>) -> bool {
-        let state = block.state().load();
-        if !state.is_live() {
-            return block.section.free.load(Ordering::Relaxed) & block.mask() != 0;
+    fn looks_free(&self, block: Block<'_>, frames: Range<usize>) -> bool {
+        if block.live_state().is_none() {
+            return block.is_free();
         }
         let are_free = |bitmap: &FrameBitmap| {
             bitmap_words_of(frames).all(|(word, bits)| bitmap.takeable_in(word) & bits == bits)
@@ -81,46 +84,53 @@ impl<P: Platform> Frames<P> {
         self.with_bitmap(block, |bitmap| bitmap.is_some_and(are_free))
     }
 
-    /// Takes one frame of a pageblock. The caller has started a move.
-    pub(super) fn take_frame(&self, block: &Block<'_>, at: usize, moves: &mut Moves<'_>) -> bool {
-        let part = Part { block: *block, frames: at..at + 1, zone: block.zone(), only_on: None };
-        self.take_part(&part, moves)
+    /// Takes one frame of a pageblock. The caller must have started a hiding step.
+    pub(super) fn take_frame(
+        &self,
+        block: Block<'_>,
+        at: usize,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) -> bool {
+        let part = BlockPart { block, frames: at..at + 1, zone: block.zone(), only_on: None };
+        self.take_part(&part, hiding_steps)
     }
 
-    /// Takes a part of one pageblock. The caller has started a move.
-    fn take_part(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
-        let Part { block, frames, zone, only_on } = part;
-        let owned = block.section.claim_all(block.mask()) || self.take_if_all_free(block, moves);
-        if !owned {
-            let taken = self.take_exactly(part, moves);
-            self.show_partial_if_any(block, moves);
-            return taken;
+    /// Takes a part of one pageblock. The caller must have started a hiding step.
+    fn take_part(&self, part: &BlockPart<'_>, hiding_steps: &mut HidingSteps<'_>) -> bool {
+        let BlockPart { block, frames, zone, only_on } = part;
+        let is_owned = self.claim_all(block.section(), block.mask())
+            || self.take_if_all_free(*block, hiding_steps);
+        if !is_owned {
+            let is_taken = self.take_exactly(part, hiding_steps);
+            self.set_partial_if_takeable(*block, hiding_steps);
+            return is_taken;
         }
-        if !self.is_for(block, block.mask(), *zone, *only_on) {
+        if !self.is_for(*block, block.mask(), *zone, *only_on) {
             return false;
         }
         if frames.len() == PAGEBLOCK_FRAMES {
-            self.hand_out(block);
+            self.hand_out(*block);
         } else {
-            self.divide(block, frames.clone(), moves);
-            self.show_partial_if_any(block, moves);
+            self.divide(*block, frames.clone(), hiding_steps);
+            self.set_partial_if_takeable(*block, hiding_steps);
         }
         true
     }
 
     /// Takes the frames of `part` out of a live pageblock, all or none.
-    fn take_exactly(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
-        let Part { block, frames, zone, only_on } = part;
-        let Some(bitmap) = self.bitmap_of(block, moves) else { return false };
+    fn take_exactly(&self, part: &BlockPart<'_>, hiding_steps: &mut HidingSteps<'_>) -> bool {
+        let BlockPart { block, frames, zone, only_on } = part;
+        let Some(bitmap) = self.bitmap_of_outlined(*block, hiding_steps) else { return false };
         let words = bitmap_words_of(frames.clone());
-        let lost = words.clone().find(|&(word, bits)| !bitmap.take(word, bits));
-        let is_right = || block.zone() == *zone && is_on_required_node(block, *only_on);
-        if lost.is_none() && is_right() {
+        let first_refused = words.clone().find(|&(word, bits)| !bitmap.take(word, bits));
+        let is_suitable =
+            || block.zone() == *zone && is_on_required_node(&self.words, *block, *only_on);
+        if first_refused.is_none() && is_suitable() {
             return true;
         }
-        let end = lost.map_or(BITMAP_WORDS, |(word, _)| word);
+        let end = first_refused.map_or(BITMAP_WORDS, |(word, _)| word);
         for (word, bits) in words.take_while(|&(word, _)| word < end) {
-            self.put_back_bits(block, word, bits, moves);
+            self.put_back_bits(*block, word, bits, hiding_steps);
         }
         false
     }

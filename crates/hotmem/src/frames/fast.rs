@@ -3,7 +3,7 @@
 use super::Frames;
 use super::found_frame::FoundFrame;
 use crate::addr::Pfn;
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Grain, Zone};
@@ -22,25 +22,29 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     fn alloc_frame_in<const ZONE: u8>(&self) -> FoundFrame {
         let zone = Zone::ALL[usize::from(ZONE)];
-        match self.cpu_inlined().cursor(zone).take(zone) {
+        match self.cpu_inlined().take_at_cursor(zone) {
             Some(frame) => FoundFrame::number(frame),
             None => self.alloc_frame_elsewhere(zone),
         }
     }
 
-    /// Allocates one frame from another word than the cursor's, and moves the cursor there if that
-    /// word has other free frames.
+    /// Allocates one frame after an attempt at the cursor has failed. Makes a second attempt there,
+    /// because the first may have been based on a wrong guess of the word's value. If it fails,
+    /// allocates from another word, and moves the cursor there if that word has other free frames.
     #[inline(never)]
     fn alloc_frame_elsewhere(&self, zone: Zone) -> FoundFrame {
         let cpu = self.cpu();
+        if let Some(frame) = cpu.take_at_cursor(zone) {
+            return FoundFrame::number(frame);
+        }
         let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
         let Some((section, bit)) = self.words.hinted_words(hint) else { return FoundFrame::NONE };
         let bitmap = section.bitmaps.lasting(bit);
-        let taken = bitmap.and_then(|bitmap| bitmap.take_one_of(zone));
-        let Some((word, frame, is_last)) = taken else { return FoundFrame::NONE };
-        if !is_last && let Some(word) = section.bitmaps.lasting_word(bit, word).known() {
+        let taken_frame = bitmap.and_then(|bitmap| bitmap.take_one_of(zone, &cpu.last_change));
+        let Some((word, frame, is_last)) = taken_frame else { return FoundFrame::NONE };
+        if !is_last && let Some(word) = section.bitmaps.lasting_word(bit, word).or_violation() {
             // This call still owns the frame.
-            self.move_cursor(zone, word, &mut self.new_moves());
+            self.move_cursor(zone, word, &mut self.new_hiding_steps());
         }
         FoundFrame::number(frame)
     }

@@ -18,36 +18,36 @@
 //! if all its frames are free and its CPU's hint does not lead there.
 
 use super::Frames;
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant, sequential};
 use crate::words::{Block, BlockState, Class, FrameBitmap, FreedBits, Grain, Hint};
 
 impl<P: Platform> Frames<P> {
-    /// Completes a free that has set bits of a word: takes poisoned frames out, publishes the
+    /// Completes a free that has set bits of a word: quarantines poisoned frames, publishes the
     /// pageblock, or makes the word findable.
     #[inline(never)]
-    pub(super) fn after_free(
+    pub(super) fn complete_bitmap_free(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         bitmap: &FrameBitmap,
         word: usize,
         freed: FreedBits,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) {
         if freed.has_poison() {
-            self.withhold(block, bitmap, word, freed.bits());
+            self.quarantine_freed(block, bitmap, word, freed.bits());
         }
         // If the pageblock is isolated, its token looks for free frames itself. If the word is
         // held, the CPU that opens it makes the frames findable.
         if freed.is_isolated() || freed.is_held() {
             return;
         }
-        if freed.is_all_free_unflagged() && self.take_back(block, bitmap, moves) {
+        if freed.is_all_free_unflagged() && self.take_back(block, bitmap, hiding_steps) {
             return;
         }
         if freed.was_exhausted() {
-            self.show_word(block, word, moves);
+            self.make_word_findable(block, word, hiding_steps);
         }
     }
 
@@ -56,42 +56,47 @@ impl<P: Platform> Frames<P> {
     /// pageblock each time. There is an exception. If the pageblock has the mark that the host was
     /// lent some of its frames, it is published even if it is the hint, because only an owner of
     /// the pageblock can clear the mark. Returns false if the pageblock stays divided.
-    fn take_back(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) -> bool {
+    fn take_back(
+        &self,
+        block: Block<'_>,
+        bitmap: &FrameBitmap,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) -> bool {
         mutant!("a last free leaves the pageblock divided" => return false);
-        let is_kept = self.cpu().keeps(block.hint());
+        let is_kept = self.cpu().has_frame_hint(block.to_hint());
         if is_kept && !block.state().load().is_lent() {
             return false;
         }
-        bitmap.is_all_free() && self.coalesce(block, bitmap, moves)
+        bitmap.is_all_free() && self.coalesce(block, bitmap, hiding_steps)
     }
 
     /// Publishes a divided pageblock if all its frames are free. Returns whether it did.
     pub(super) fn coalesce(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         bitmap: &FrameBitmap,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> bool {
-        let taken = self.take_whole(block, bitmap, moves);
-        if taken {
-            self.show_coalesced(block, moves);
+        let is_taken = self.take_whole(block, bitmap, hiding_steps);
+        if is_taken {
+            self.publish_coalesced(block, hiding_steps);
         }
-        taken
+        is_taken
     }
 
     /// Takes a divided pageblock if all its frames are free. The caller then owns it.
     pub(crate) fn take_whole(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         bitmap: &FrameBitmap,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> bool {
         let mut hid = false;
         // Look again after each failed round: another CPU has changed the pageblock.
         while bitmap.is_all_free() && block.state().load().may_be_owned() {
-            moves.start();
+            hiding_steps.start();
             match bitmap.hold(block.zone()) {
-                Ok(()) if block.state().take_held() => return true,
+                Ok(()) if block.state().take_with_held_words() => return true,
                 Ok(()) => {
                     bitmap.open(block.zone());
                     hid = true;
@@ -101,26 +106,35 @@ impl<P: Platform> Frames<P> {
             mutant!("no second look after a hold was given up" => break);
         }
         if hid {
-            self.show_opened(block, bitmap, moves);
+            self.make_opened_findable(block, bitmap, hiding_steps);
         }
         false
     }
 
     /// Takes a pageblock if it is divided and all its frames are free. The caller then owns it.
-    pub(crate) fn take_if_all_free(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> bool {
-        let bitmap = self.bitmap_of(block, moves);
-        bitmap.is_some_and(|bitmap| self.take_whole(block, bitmap, moves))
+    pub(crate) fn take_if_all_free(
+        &self,
+        block: Block<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) -> bool {
+        let bitmap = self.bitmap_of(block, hiding_steps);
+        bitmap.is_some_and(|bitmap| self.take_whole(block, bitmap, hiding_steps))
     }
 
-    /// Makes a pageblock findable if some of its frames may be taken. The caller has opened its
-    /// words.
-    fn show_opened(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) {
+    /// Makes a pageblock findable if some of its frames may be taken. The caller must have opened
+    /// its words.
+    fn make_opened_findable(
+        &self,
+        block: Block<'_>,
+        bitmap: &FrameBitmap,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) {
         mutant!("a pageblock is not made findable after a hold was given up" => return);
-        if bitmap.has_some() && !self.leads_to(block, moves) {
+        if bitmap.has_takeable() && !self.leads_to(block, hiding_steps) {
             // As soon as the `partial` bit is set, another free may rely on it, although the path
             // to it is not set yet.
-            moves.start();
-            self.show_partial(block);
+            hiding_steps.start();
+            self.set_partial_with_path(block);
         }
     }
 
@@ -128,20 +142,20 @@ impl<P: Platform> Frames<P> {
     /// freed a part. Does nothing if the pageblock is isolated, or if another call opens the words.
     pub(super) fn try_open_parts(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         bitmap: &FrameBitmap,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) {
-        // Count a move: a search may have read these words already.
-        moves.start();
+        // Count a hiding step: a search may have read these words already.
+        hiding_steps.start();
         if let Some(before) = block.state().clear_partly_freed() {
             self.open_parts(block, bitmap, before);
-            self.show_released(block, bitmap, moves);
+            self.publish_or_make_findable(block, bitmap, hiding_steps);
         }
     }
 
     /// Opens the words of a pageblock that was allocated as a whole and is partly freed.
-    pub(crate) fn open_parts(&self, block: &Block<'_>, bitmap: &FrameBitmap, state: BlockState) {
+    pub(crate) fn open_parts(&self, block: Block<'_>, bitmap: &FrameBitmap, state: BlockState) {
         if state.has_poison() {
             // Flag the words now: when the pageblock was marked as poisoned or lent, it may have
             // had no bitmap.
@@ -155,14 +169,14 @@ impl<P: Platform> Frames<P> {
 
     /// Publishes a pageblock if all its frames are free, or makes it findable if only some are. The
     /// caller has opened its words.
-    pub(crate) fn show_released(
+    pub(crate) fn publish_or_make_findable(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         bitmap: &FrameBitmap,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) {
-        if !self.take_back(block, bitmap, moves) {
-            self.show_opened(block, bitmap, moves);
+        if !self.take_back(block, bitmap, hiding_steps) {
+            self.make_opened_findable(block, bitmap, hiding_steps);
         }
     }
 
@@ -172,54 +186,67 @@ impl<P: Platform> Frames<P> {
     /// random order change neither `partial` nor the tree. For single frames, the cursor has this
     /// effect. But a cursor does not move while the hint for single frames is in low memory, so
     /// such a hint is replaced here as well.
-    pub(super) fn show_word(&self, block: &Block<'_>, word: usize, moves: &mut Moves<'_>) {
-        if self.leads_to(block, moves) {
+    pub(super) fn make_word_findable(
+        &self,
+        block: Block<'_>,
+        word: usize,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) {
+        if self.leads_to(block, hiding_steps) {
             return;
         }
         let (zone, grain) = (block.zone(), block.grain());
-        let lasting = block.section.words().bitmaps.lasting_word(block.bit(), word);
-        if lasting.is_some_and(|at| moves.cpu().cursor(zone).points_to(at)) {
+        let lasting = block.section().words().bitmaps.lasting_word(block.bit(), word);
+        if lasting.is_some_and(|at| hiding_steps.cpu().cursor(zone).points_to(at)) {
             return;
         }
         // As soon as the `partial` bit is set, another free may rely on it, although the path to it
         // is not set yet.
-        moves.start();
+        hiding_steps.start();
         let last_low = self.last_low_hint();
-        let hint = moves.cpu().block(zone, grain).load(Ordering::SeqCst);
+        let hint = hiding_steps.cpu().block(zone, grain).load(Ordering::SeqCst);
         let may_go = grain == Grain::Run || hint <= last_low;
-        if may_go && self.should_adopt(block, hint, moves) {
-            self.adopt_block(block, zone, grain, moves);
+        if may_go && self.should_adopt(block, hint, hiding_steps) {
+            self.adopt_block(block, zone, grain, hiding_steps);
         } else {
-            self.show_partial(block);
+            self.set_partial_with_path(block);
         }
     }
 
-    /// Returns whether `partial` or a hint of this CPU leads to a pageblock. The caller has freed
-    /// frames of the pageblock, or has opened its words.
-    fn leads_to(&self, block: &Block<'_>, moves: &Moves<'_>) -> bool {
+    /// Returns whether `partial` or a hint of this CPU leads to a pageblock. The caller must have
+    /// freed frames of the pageblock, or opened its words.
+    fn leads_to(&self, block: Block<'_>, hiding_steps: &HidingSteps<'_>) -> bool {
         sequential();
-        let hints = |grain| moves.cpu().block(block.zone(), grain).load(Ordering::SeqCst);
-        block.section.is_partial(block.start())
-            || hints(Grain::Frame) == block.hint()
-            || hints(Grain::Run) == block.hint()
+        let hints = |grain| hiding_steps.cpu().block(block.zone(), grain).load(Ordering::SeqCst);
+        block.section().is_partial(block.start())
+            || hints(Grain::Frame) == block.to_hint()
+            || hints(Grain::Run) == block.to_hint()
     }
 
     /// Returns whether this CPU should make the pageblock its hint: its node is near, and the
     /// present hint is exhausted.
-    fn should_adopt(&self, block: &Block<'_>, hint: Hint, moves: &mut Moves<'_>) -> bool {
-        self.is_near(block.node())
-            && self.words.hinted_block(hint).is_none_or(|own| !self.has_some(&own, moves))
+    fn should_adopt(
+        &self,
+        block: Block<'_>,
+        hint: Hint,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) -> bool {
+        self.is_near(block.node(&self.words))
+            && self
+                .words
+                .hinted_block(hint)
+                .is_none_or(|hinted| !self.has_takeable(hinted, hiding_steps))
     }
 
     /// Sets the pageblock's `partial` bit and the path to it. If another pageblock of the same zone
     /// in the section has its `partial` bit set, the path exists already (see
     /// [`set_zone`](Self::set_zone)).
-    pub(crate) fn show_partial(&self, block: &Block<'_>) {
+    pub(crate) fn set_partial_with_path(&self, block: Block<'_>) {
         // Release pairs with the Acquire of the search, Acquire with `set_zone`.
-        let old = block.section.partial.fetch_or(block.mask(), Ordering::SeqCst);
+        let old = block.section().partial.fetch_or(block.mask(), Ordering::SeqCst);
         let zone = block.zone();
-        if old & block.section.zone_mask(zone) == 0 {
-            block.section.make_findable(Class::partial(zone));
+        if old & block.section().zone_mask(zone) == 0 {
+            block.section().make_findable(&self.words, Class::partial(zone));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Allocates frames for words, from free memory or from the word reserve, and fills the reserve.
 
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use super::word_reserve::store_run;
 use super::{AllocRequest, Frames, Metadata};
 use crate::addr::PfnRange;
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::words::{SectionRef, Zone};
 
@@ -19,8 +19,8 @@ impl<P: Platform> Frames<P> {
     /// Returns whether `frames` frames are in the reserve or free in kernel memory, in any number
     /// of runs.
     pub(crate) fn has_memory_for_words(&self, frames: u64) -> bool {
-        let kept: u64 = self.word_reserve.filled_runs().map(PfnRange::frames).sum();
-        self.ensure_free(&[Zone::Kernel], frames.saturating_sub(kept)).is_ok()
+        let reserved_frames: u64 = self.word_reserve.filled_runs().map(PfnRange::frames).sum();
+        self.ensure_free(&[Zone::Kernel], frames.saturating_sub(reserved_frames)).is_ok()
     }
 
     /// Allocates a run of frames for words: from boot memory, then from other kernel memory, then
@@ -37,33 +37,34 @@ impl<P: Platform> Frames<P> {
     /// Puts a run that was allocated for words into the reserve, if the reserve lacks such a run;
     /// otherwise, frees the run.
     pub(crate) fn free_word_memory(&self, run: PfnRange) {
-        if !self.word_reserve.put(run) {
+        if !self.word_reserve.store(run) {
             // `take_for_words` has allocated the run, so freeing it cannot fail.
-            self.free_filled(run).known();
+            self.fill_and_free(run).or_violation();
         }
     }
 
     /// Fills the reserve from free kernel memory, as far as there is enough.
     pub(crate) fn fill_word_reserve(&self) {
-        for (place, len) in self.word_reserve.missing() {
+        for (slot, len) in self.word_reserve.empty_slots() {
             let Some(run) = self.allocate_for_words(len) else { break };
-            store_run(place, run.start());
+            store_run(slot, run.start());
         }
     }
 
     /// Fills the reserve from the start of `memory`, if `memory` is large enough. Returns the rest
     /// of `memory`. The caller owns `memory`, which is kernel memory.
     pub(crate) fn fill_word_reserve_from(&self, memory: PfnRange) -> PfnRange {
-        let wanted = self.missing_reserve_frames();
-        if memory.frames() < wanted {
+        let missing_frames = self.missing_reserve_frames();
+        if memory.frames() < missing_frames {
             return memory;
         }
-        let mut rest = memory;
-        for (place, len) in self.word_reserve.missing() {
-            store_run(place, rest.start());
-            rest = rest.split_at(rest.start().checked_add(len).unwrap_or(rest.end())).1;
+        let mut remaining = memory;
+        for (slot, len) in self.word_reserve.empty_slots() {
+            store_run(slot, remaining.start());
+            remaining =
+                remaining.split_at(remaining.start().checked_add(len).unwrap_or(remaining.end())).1;
         }
-        rest
+        remaining
     }
 
     /// Fills the reserve from free kernel memory and, if that is not enough, from the lowest
@@ -73,21 +74,21 @@ impl<P: Platform> Frames<P> {
         &self,
         section: SectionRef<'_>,
         owned: u64,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> u64 {
         self.fill_word_reserve();
-        let wanted = self.missing_reserve_frames();
+        let missing_frames = self.missing_reserve_frames();
         let lowest = section.block(owned.trailing_zeros() as usize);
-        let Some(block) = lowest.filter(|_| wanted != 0) else { return owned };
+        let Some(block) = lowest.filter(|_| missing_frames != 0) else { return owned };
         #[allow(clippy::cast_possible_truncation, reason = "less than a pageblock")]
-        self.divide(&block, 0..wanted as usize, moves);
+        self.divide(block, 0..missing_frames as usize, hiding_steps);
         self.fill_word_reserve_from(block.range());
-        self.show_partial_if_any(&block, moves);
+        self.set_partial_if_takeable(block, hiding_steps);
         owned & !block.mask()
     }
 
     /// Counts the frames that the reserve lacks.
     fn missing_reserve_frames(&self) -> u64 {
-        self.word_reserve.missing().map(|(_, len)| len).sum()
+        self.word_reserve.empty_slots().map(|(_, len)| len).sum()
     }
 }

@@ -2,38 +2,47 @@
 //!
 //! One compare-exchange sets the bits of a word, if none of them is set already. Most frees are
 //! then complete. If the word had no free frame before, or if all its frames are free afterwards,
-//! the free checks whether the pageblock must be made findable or has become wholly free (see
-//! `frames/findable.rs`).
+//! the free checks whether searches can find the pageblock, and whether all of the pageblock is
+//! free (see `frames/findable.rs`).
 
 use super::Frames;
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use super::free_frame::Freed;
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, is_pageblocks};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
-use crate::words::{Block, FrameBitmap, SectionRef, bitmap_words_of};
+use crate::words::{Block, BlockState, FrameBitmap, SectionRef, bitmap_words_of};
 use core::ops::Range;
 
 const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
 
 impl<P: Platform> Frames<P> {
-    /// Frees frames that the caller owns by number. Callers inside the crate keep the promises of
-    /// [`free_raw`](Self::free_raw).
+    /// Frees `range`. Callers inside the crate keep the promises of [`free_raw`](Self::free_raw).
     ///
-    /// A range consists of numbers only. If it comes from another machine, the call fails, unless
-    /// frames of this machine with the same numbers are allocated. Then it frees those frames: the
-    /// metadata stays consistent, but the owner of those frames has lost them.
+    /// A range consists of frame numbers only, and does not say which [`Frames`] it belongs to. If
+    /// it was allocated from another `Frames`, the call usually fails. But if frames with the same
+    /// numbers are allocated from this one, the call frees them: the metadata stays consistent, but
+    /// the owner of these frames has lost them.
     ///
     /// # Errors
-    /// [`RangeError`] if a frame of `range` is not allocated. The call then frees nothing, with two
-    /// exceptions. If other calls free the same frames at the same time, the error may come after a
-    /// part was freed. If the pageblock is used again at the same time, the double free is
-    /// detected, but not undone.
-    #[inline(always)]
+    /// [`RangeError`] if a frame of `range` is not allocated. The call then frees nothing, except
+    /// while other CPUs free or allocate the same frames:
+    ///
+    /// - If another CPU frees some of the frames at the same time, this call may free the frames
+    ///   before them and then fail.
+    /// - If two CPUs free the same whole pageblock, and a third one allocates it in between, both
+    ///   frees may succeed.
+    #[inline(never)]
     pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), RangeError> {
+        self.free_range_inlined(range)
+    }
+
+    /// Does the same as [`free_range`](Self::free_range), for callers that free often.
+    #[inline(always)]
+    pub(super) fn free_range_inlined(&self, range: PfnRange) -> Result<(), RangeError> {
         let freed = match range.frames() {
             1 => self.free_frame(range.start()),
             BLOCK if is_pageblocks(range) => self.free_block(range.start()),
@@ -49,67 +58,74 @@ impl<P: Platform> Frames<P> {
 
     #[inline(never)]
     fn free_slowly(&self, range: PfnRange) -> Result<(), RangeError> {
-        if range.frames() == 1 { self.free_frame_slowly(range) } else { self.free_pieces(range) }
+        if range.frames() == 1 {
+            self.free_frame_slowly(range)
+        } else {
+            self.free_by_pageblock(range)
+        }
     }
 
-    /// Frees one frame whose word is held, has poison, or lies in an own bitmap.
+    /// Frees one frame that the fast path cannot free. The word of the frame in the bitmap is held
+    /// or has a flag, or the bitmap is not a lasting one.
     fn free_frame_slowly(&self, frame: PfnRange) -> Result<(), RangeError> {
         let Some(block) = self.words.block_of(frame.start()) else {
             return Err(RangeError { range: frame, kind: RangeErrorKind::Foreign });
         };
         let at = offset_of(frame.start());
-        self.free_in(&block, at..at + 1, frame)
+        self.free_in(block, at..at + 1, frame)
     }
 
-    fn free_pieces(&self, range: PfnRange) -> Result<(), RangeError> {
+    fn free_by_pageblock(&self, range: PfnRange) -> Result<(), RangeError> {
         let refused = |range, kind| Err(RangeError { range, kind });
         if range.is_empty() {
             return refused(range, RangeErrorKind::Empty);
         }
         let Some(first) = self.words.block_of(range.start()) else {
-            let piece = range.chunks(PAGEBLOCK_FRAMES as u64).next();
-            let piece = piece.filter(|_| self.words.covers(range));
-            return refused(piece.unwrap_or(range), RangeErrorKind::Foreign);
+            let block_range = range.chunks(PAGEBLOCK_FRAMES as u64).next();
+            let block_range = block_range.filter(|_| self.words.covers(range));
+            return refused(block_range.unwrap_or(range), RangeErrorKind::Foreign);
         };
         if range.frames() == PAGEBLOCK_FRAMES as u64 && is_pageblocks(range) {
-            return self.free_pageblock(&first, range);
+            return self.free_pageblock(first, range);
         }
         if !first.range().covers(range) && !self.words.covers(range) {
             return refused(range, RangeErrorKind::Foreign);
         }
         // Check the whole range before anything is written.
         self.check_allocated(range)?;
-        // Publish the whole pageblocks of a section together.
-        let mut whole = (first.section, 0);
-        let mut moves = self.new_moves();
-        for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
-            // `check_allocated` has found words for all frames.
-            let Some(block) = self.words.block_of(piece.start()).known() else { continue };
-            let first = offset_of(piece.start());
+        // Gather the wholly freed pageblocks of a section, and publish them by one step.
+        let mut unpublished = (first.section(), 0);
+        let mut hiding_steps = self.new_hiding_steps();
+        for block_range in range.chunks(PAGEBLOCK_FRAMES as u64) {
+            // `check_allocated` has checked that all sections have words.
+            let Some(block) = self.words.block_of(block_range.start()).or_violation() else {
+                continue;
+            };
+            let first = offset_of(block_range.start());
             #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
-            let frames = first..first + piece.frames() as usize;
-            if whole.0 != block.section {
-                self.publish_whole(whole, &mut moves);
-                whole = (block.section, 0);
+            let frames = first..first + block_range.frames() as usize;
+            if unpublished.0 != block.section() {
+                self.publish_freed(unpublished, &mut hiding_steps);
+                unpublished = (block.section(), 0);
             }
-            let owned = if frames.len() == PAGEBLOCK_FRAMES {
+            let was_drained = if frames.len() == PAGEBLOCK_FRAMES {
                 block.state().take_back_whole()
             } else {
                 None
             };
-            match owned {
-                Some(true) => {} // drained: its isolation token owns it now
-                Some(false) => whole.1 |= block.mask(),
+            match was_drained {
+                Some(true) => {} // its isolation token owns it now
+                Some(false) => unpublished.1 |= block.mask(),
                 None => {
-                    // Publish the pageblocks so far first, because the free below may fail and
+                    // Publish the gathered pageblocks first, because the free below may fail and
                     // return.
-                    self.publish_whole(whole, &mut moves);
-                    whole.1 = 0;
-                    self.free_in(&block, frames, piece)?;
+                    self.publish_freed(unpublished, &mut hiding_steps);
+                    unpublished.1 = 0;
+                    self.free_in(block, frames, block_range)?;
                 }
             }
         }
-        self.publish_whole(whole, &mut moves);
+        self.publish_freed(unpublished, &mut hiding_steps);
         Ok(())
     }
 
@@ -119,39 +135,46 @@ impl<P: Platform> Frames<P> {
         if range.is_empty() {
             return refused(range, RangeErrorKind::Empty);
         }
-        for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
-            let Some(block) = self.words.block_of(piece.start()) else {
-                return refused(piece, RangeErrorKind::Foreign);
+        for block_range in range.chunks(PAGEBLOCK_FRAMES as u64) {
+            let Some(block) = self.words.block_of(block_range.start()) else {
+                return refused(block_range, RangeErrorKind::Foreign);
             };
-            let first = block.offset_of(piece.start());
+            let first = block.offset_of(block_range.start());
             #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
-            let frames = first..first + piece.frames() as usize;
-            if !self.is_allocated(&block, frames, piece) {
-                return refused(piece, why_refused(&block));
+            let frames = first..first + block_range.frames() as usize;
+            if !self.is_allocated(block, frames, block_range) {
+                return refused(block_range, why_refused(block));
             }
         }
         Ok(())
     }
 
     /// Frees a whole pageblock by one read-modify-write, and publishes it by another.
-    fn free_pageblock(&self, block: &Block<'_>, all: PfnRange) -> Result<(), RangeError> {
+    fn free_pageblock(&self, block: Block<'_>, all: PfnRange) -> Result<(), RangeError> {
+        if block.is_free() {
+            return Err(RangeError { range: all, kind: why_refused(block) });
+        }
         match block.state().take_back_whole() {
             // The pageblock is divided: check all of it before anything is written.
             None => {
                 self.check_allocated(all)?;
                 return self.free_in(block, 0..PAGEBLOCK_FRAMES, all);
             }
-            Some(true) => {} // drained: its isolation token owns it now
+            Some(true) => {} // its isolation token owns it now
             Some(false) => {
-                self.show_free(block.section, block.mask(), &mut self.new_moves());
+                self.publish_blocks(block.section(), block.mask(), &mut self.new_hiding_steps());
             }
         }
         Ok(())
     }
 
-    fn publish_whole(&self, (section, blocks): (SectionRef<'_>, u64), moves: &mut Moves<'_>) {
+    fn publish_freed(
+        &self,
+        (section, blocks): (SectionRef<'_>, u64),
+        hiding_steps: &mut HidingSteps<'_>,
+    ) {
         if blocks != 0 {
-            self.show_free(section, blocks, moves);
+            self.publish_blocks(section, blocks, hiding_steps);
         }
     }
 
@@ -159,74 +182,78 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     fn free_in(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         frames: Range<usize>,
-        piece: PfnRange,
+        block_range: PfnRange,
     ) -> Result<(), RangeError> {
-        let state = block.state().load();
-        if !state.is_live() {
-            return Err(RangeError { range: piece, kind: why_refused(block) });
-        }
+        let Some(state) = block.live_state() else {
+            return Err(RangeError { range: block_range, kind: why_refused(block) });
+        };
         if state.has_poison() {
-            self.free_marked(block, frames, piece)
+            self.free_poisoned(block, frames, block_range)
         } else {
-            self.free_run(block, frames, piece)
+            self.free_run(block, frames, block_range)
         }
     }
 
-    /// Frees `frames` of a pageblock that has poisoned frames. Takes those of `frames` that are
-    /// poisoned out of use.
+    /// Frees `frames` of a pageblock that has poisoned frames. If some of `frames` are poisoned,
+    /// the call does not free them, and they are never allocated again.
     #[cold]
-    fn free_marked(
+    fn free_poisoned(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         frames: Range<usize>,
-        piece: PfnRange,
+        block_range: PfnRange,
     ) -> Result<(), RangeError> {
-        let refused = Err(RangeError { range: piece, kind: why_refused(block) });
-        let state = block.state().load();
-        let is_marked = state.is_live() && state.has_poison();
-        // Check first: a poisoned frame may still have an owner, and is then not to be taken out.
-        if !is_marked || !self.is_allocated(block, frames.clone(), piece) {
+        let refused = Err(RangeError { range: block_range, kind: why_refused(block) });
+        let has_poison = block.live_state().is_some_and(BlockState::has_poison);
+        // Check first: if the free is refused, its poisoned frames still have an owner, and must
+        // not be taken out.
+        if !has_poison || !self.is_allocated(block, frames.clone(), block_range) {
             return refused;
         }
-        let Some(mut runs) = self.take_out_poisoned(block, frames) else { return refused };
-        runs.try_for_each(|run| self.free_run(block, run, piece))
+        let Some(mut runs) = self.quarantine_poisoned(block, frames) else { return refused };
+        runs.try_for_each(|run| self.free_run(block, run, block_range))
     }
 
-    /// Frees frames of a live pageblock. The caller has checked that none of them is poisoned.
+    /// Frees frames of a live pageblock. The caller must have checked that none of them is
+    /// poisoned.
     fn free_run(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         frames: Range<usize>,
-        piece: PfnRange,
+        block_range: PfnRange,
     ) -> Result<(), RangeError> {
         let refused = |range| Err(RangeError { range, kind: RangeErrorKind::NotAllocated });
-        let mut moves = self.new_moves();
-        // If the pageblock has no bitmap, it was allocated as a whole, and is divided now. The last
-        // of the freed frames may be needed for the bitmaps.
+        let mut hiding_steps = self.new_hiding_steps();
+        // If the pageblock has no bitmap, it was allocated as a whole, and is divided now. If no
+        // other frame is free for the bitmaps, the last of the freed frames will hold them.
         let spare = frames.end - 1;
-        let Some((bitmap, in_spare)) = self.bitmap_or_install(block, spare, &mut moves) else {
-            return refused(piece);
+        let Some((bitmap, spare_used)) = self.bitmap_or_install(block, spare, &mut hiding_steps)
+        else {
+            return refused(block_range);
         };
-        let frames = if in_spare { frames.start..spare } else { frames };
+        let frames = if spare_used { frames.start..spare } else { frames };
         block.note_freed_run(frames.len());
         let mut state = block.state().load();
         if state.is_whole() {
-            let Some(before) = block.state().mark_partly_freed() else { return refused(piece) };
+            let Some(before) = block.state().mark_partly_freed() else {
+                return refused(block_range);
+            };
             state = before;
         }
-        let parted = state.is_whole() || state.is_partly_freed();
+        let was_whole = state.is_whole() || state.is_partly_freed();
         let mut freed = Ok(());
         for (word, bits) in bitmap_words_of(frames) {
-            let part = || part_of(block.start(), word, bits).known().unwrap_or(piece);
-            if self.free_bits(block, bitmap, word, bits, &mut moves).is_none() {
-                freed = refused(part());
+            let range_of_bits =
+                || range_of_bits(block.start(), word, bits).or_violation().unwrap_or(block_range);
+            if self.free_bits(block, bitmap, word, bits, &mut hiding_steps).is_none() {
+                freed = refused(range_of_bits());
                 break;
             }
         }
-        if parted {
-            self.try_open_parts(block, bitmap, &mut moves);
+        if was_whole {
+            self.try_open_parts(block, bitmap, &mut hiding_steps);
         }
         freed
     }
@@ -235,29 +262,29 @@ impl<P: Platform> Frames<P> {
     /// the frames is free already.
     fn free_bits(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         bitmap: &FrameBitmap,
         word: usize,
         bits: u64,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<()> {
-        let freed = bitmap.free_flagged(word, bits, || moves.start())?;
+        let freed = bitmap.free_flagged(word, bits, || hiding_steps.start())?;
         if !freed.was_partial() || freed.is_all_free_unflagged() {
-            self.after_free(block, bitmap, word, freed, moves);
+            self.complete_bitmap_free(block, bitmap, word, freed, hiding_steps);
         }
         Some(())
     }
 
-    /// Frees again the frames of `bits` in one word. The caller has just taken them.
+    /// Frees again the frames of `bits` in one word. The caller must have just taken them.
     pub(super) fn put_back_bits(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         word: usize,
         bits: u64,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) {
-        if let Some(bitmap) = self.bitmap_of(block, moves).known() {
-            self.free_bits(block, bitmap, word, bits, moves).known();
+        if let Some(bitmap) = self.bitmap_of_outlined(block, hiding_steps).or_violation() {
+            self.free_bits(block, bitmap, word, bits, hiding_steps).or_violation();
         }
     }
 
@@ -265,14 +292,12 @@ impl<P: Platform> Frames<P> {
     /// date.
     pub(super) fn is_allocated(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         frames: Range<usize>,
-        piece: PfnRange,
+        block_range: PfnRange,
     ) -> bool {
-        let state = block.state().load();
-        if !state.is_live()
-            || (state.has_poison() && self.poisoned_and_out_in(piece).next().is_some())
-        {
+        let Some(state) = block.live_state() else { return false };
+        if state.has_poison() && self.quarantined_in(block_range).next().is_some() {
             return false;
         }
         // A pageblock that was allocated as a whole may have no bitmap.
@@ -291,15 +316,15 @@ fn offset_of(frame: Pfn) -> usize {
     (frame.number() % PAGEBLOCK_FRAMES as u64) as usize
 }
 
-/// Returns the error for a free of frames of `block` that are not allocated.
+/// Returns why frames of `block` that are not allocated cannot be freed.
 #[cold]
-fn why_refused(block: &Block<'_>) -> RangeErrorKind {
-    let online = block.section.online.load(Ordering::Relaxed) & block.mask() != 0;
+fn why_refused(block: Block<'_>) -> RangeErrorKind {
+    let online = block.section().online.load(Ordering::Relaxed) & block.mask() != 0;
     if online { RangeErrorKind::NotAllocated } else { RangeErrorKind::Foreign }
 }
 
 /// Returns the frames of `bits` in word number `word` of the bitmap of the pageblock at `start`.
-fn part_of(start: Pfn, word: usize, bits: u64) -> Option<PfnRange> {
+fn range_of_bits(start: Pfn, word: usize, bits: u64) -> Option<PfnRange> {
     let first = word * BITMAP_WORD_BITS + bits.trailing_zeros() as usize;
     PfnRange::with_len(start.checked_add(first as u64)?, u64::from(bits.count_ones()))
 }

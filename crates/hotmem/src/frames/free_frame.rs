@@ -6,7 +6,7 @@
 
 use super::Frames;
 use super::cpu::Cpu;
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::platform::Platform;
@@ -29,10 +29,12 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     pub(super) fn free_frame(&self, frame: Pfn) -> Freed {
         let cpu = self.cpu_inlined();
-        let freed = match cpu.last_freed.free(frame) {
+        let freed = match cpu.last_freed.free(frame, &cpu.last_change) {
             Some(freed) => freed,
             None => {
-                let Some((section, block)) = self.words.words_at(frame) else { return Freed::No };
+                let Some((section, block)) = self.words.section_words_at(frame) else {
+                    return Freed::No;
+                };
                 let (word, bit) = bit_of(frame);
                 let Some(at) = section.bitmaps.lasting_word(block, word) else { return Freed::No };
                 let Some(freed) = at.plan_free(bit) else { return Freed::No };
@@ -40,16 +42,14 @@ impl<P: Platform> Frames<P> {
                     return self.free_into_exhausted(cpu, section, at, frame);
                 }
                 // The caller still owns the frame.
-                cpu.last_freed.set(at);
-                if !at.free(freed) {
+                cpu.last_freed.point_to(at);
+                if !at.free(freed, &cpu.last_change) {
                     return Freed::No;
                 }
                 freed
             }
         };
-        // Usually, this CPU allocates from the pageblock itself, and the pageblock stays divided.
-        let is_complete = !freed.is_all_free() || (!freed.is_lent() && cpu.keeps(hint_at(frame)));
-        if is_complete { Freed::Yes } else { Freed::Last }
+        if is_complete(cpu, freed, frame) { Freed::Yes } else { Freed::Last }
     }
 
     /// Frees one frame of a word which has no free frame, or which has flags.
@@ -62,10 +62,10 @@ impl<P: Platform> Frames<P> {
         if !freed.was_exhausted_unflagged() || !cpu.is_listed() {
             return self.free_in_general(frame);
         }
-        let mut moves = Moves::new(cpu);
-        moves.start();
-        if !at.free(freed) {
-            drop(moves);
+        let mut hiding_steps = HidingSteps::new(cpu);
+        hiding_steps.start();
+        if !at.free(freed, &cpu.last_change) {
+            drop(hiding_steps);
             return self.free_in_general(frame);
         }
         let cursor = cpu.cursor(freed.zone());
@@ -74,28 +74,28 @@ impl<P: Platform> Frames<P> {
         } else if self.may_follow(cpu, section, frame, freed.zone()) {
             match cursor.swap(Some(at)) {
                 None => Freed::Yes,
-                Some(former) => self.finish_former_word(former, moves),
+                Some(former) => self.finish_former_word(former, hiding_steps),
             }
         } else if section.is_partial(frame) {
             Freed::Yes
         } else {
-            self.show_freed(frame, moves)
+            self.make_freed_findable(frame, hiding_steps)
         }
     }
 
     /// Makes the word that the cursor has left findable.
     #[cold]
-    fn finish_former_word(&self, former: Pfn, moves: Moves<'_>) -> Freed {
-        self.show_former_word(former, &moves);
+    fn finish_former_word(&self, former: Pfn, hiding_steps: HidingSteps<'_>) -> Freed {
+        self.make_former_word_findable(former, &hiding_steps);
         Freed::Yes
     }
 
     /// Makes a frame that the caller has freed findable.
     #[inline(never)]
-    fn show_freed(&self, frame: Pfn, mut moves: Moves<'_>) -> Freed {
+    fn make_freed_findable(&self, frame: Pfn, mut hiding_steps: HidingSteps<'_>) -> Freed {
         // The frame is free, so its memory may go offline and its words may be retired.
         if let Some(block) = self.words.block_of(frame) {
-            self.show_word(&block, bit_of(frame).0, &mut moves);
+            self.make_word_findable(block, bit_of(frame).0, &mut hiding_steps);
         }
         Freed::Yes
     }
@@ -115,10 +115,24 @@ impl<P: Platform> Frames<P> {
             && let Some(bitmap) = block.lasting_bitmap()
         {
             let (word, bit) = bit_of(frame);
-            let mut moves = self.new_moves();
-            self.after_free(&block, bitmap, word, FreedBits::last_of_word(bit), &mut moves);
+            let mut hiding_steps = self.new_hiding_steps();
+            self.complete_bitmap_free(
+                block,
+                bitmap,
+                word,
+                FreedBits::last_of_word(bit),
+                &mut hiding_steps,
+            );
         }
     }
+}
+
+/// Returns whether the free of `frame` is complete. If not, the caller must call
+/// `complete_last_free`.
+#[inline(always)]
+pub(super) fn is_complete(cpu: &Cpu, freed: FreedBits, frame: Pfn) -> bool {
+    // Usually, this CPU allocates from the pageblock itself, and the pageblock stays divided.
+    !freed.is_all_free() || (!freed.is_lent() && cpu.has_frame_hint(hint_at(frame)))
 }
 
 /// Returns the word of a frame in the bitmap of its pageblock, and the frame's bit there.

@@ -12,53 +12,56 @@ impl<P: Platform> Frames<P> {
     /// Checks that `needed` frames of these zones are free. If fewer are, returns their number as
     /// the error.
     ///
-    /// Finds free frames in the order of an allocation, until it has found enough. Cost: usually a
-    /// few loads; at most a few for each CPU and for each section to which the trees lead.
+    /// Counts free frames in the order in which an allocation searches for them, and stops when it
+    /// has counted `needed` frames. Cost: usually a few loads; at most a few for each CPU and for
+    /// each section to which the trees lead.
     pub(crate) fn ensure_free(&self, zones: &[Zone], needed: u64) -> Result<(), u64> {
-        let mut count = Count { found: 0, needed };
+        let mut count = Count { free_frames: 0, needed };
         match zones.iter().try_for_each(|&zone| self.count_free(zone, &mut count)) {
             Err(Enough) => Ok(()),
             Ok(()) if needed == 0 => Ok(()),
-            Ok(()) => Err(count.found),
+            Ok(()) => Err(count.free_frames),
         }
     }
 
     /// Counts the free frames of a zone. While no operation is in flight, counts each frame once.
     fn count_free(&self, zone: Zone, count: &mut Count) -> Result<(), Enough> {
         let (free, partial) = (Class::free(zone), Class::partial(zone));
-        let whole = |section: SectionRef<'_>| {
+        let wholly_free = |section: SectionRef<'_>| {
             u64::from(section.available(free).count_ones()) * PAGEBLOCK_FRAMES as u64
         };
         let sections = |class| {
-            self.words.nodes().flat_map(move |node| self.words.search(node, class).peek_all())
+            self.words.nodes().flat_map(move |node| self.words.search(node, class).all_read_only())
         };
         // Count the hinted sections first, because usually they suffice. Count each once: two CPUs
         // may have the same hint, and a tree may lead to a hinted section.
         let hinted = || self.hinted_sections(zone);
-        let mut seen = BloomFilter::default();
+        let mut counted = BloomFilter::default();
         for (nth, section) in hinted().enumerate() {
-            if !seen.insert(section.hint()) || hinted().take(nth).all(|before| before != section) {
-                count.add(whole(section))?;
+            if !counted.insert(section.to_hint())
+                || hinted().take(nth).all(|before| before != section)
+            {
+                count.add(wholly_free(section))?;
             }
         }
         for section in sections(free) {
-            if !seen.may_have(section.hint()) || hinted().all(|other| other != section) {
-                count.add(whole(section))?;
+            if !counted.may_have(section.to_hint()) || hinted().all(|other| other != section) {
+                count.add(wholly_free(section))?;
             }
         }
         for section in sections(partial) {
             for block in section.blocks(section.available(partial)) {
-                count.add(self.takeable(&block))?;
+                count.add(self.takeable(block))?;
             }
         }
-        let named = || self.blocks_of_hints_and_cursors(zone).map(|block| block.hint());
-        let mut seen = BloomFilter::default();
+        let block_hints = || self.blocks_of_hints_and_cursors(zone).map(|block| block.to_hint());
+        let mut counted = BloomFilter::default();
         for (nth, block) in self.blocks_of_hints_and_cursors(zone).enumerate() {
-            let is_found = block.section.partial.load(Ordering::Acquire) & block.mask() != 0;
-            let is_new = !seen.insert(block.hint())
-                || named().take(nth).all(|before| before != block.hint());
+            let is_found = block.section().partial.load(Ordering::Acquire) & block.mask() != 0;
+            let is_new = !counted.insert(block.to_hint())
+                || block_hints().take(nth).all(|before| before != block.to_hint());
             if !is_found && is_new {
-                count.add(self.takeable(&block))?;
+                count.add(self.takeable(block))?;
             }
         }
         Ok(())
@@ -67,7 +70,7 @@ impl<P: Platform> Frames<P> {
 
 /// A count of free frames, which ends when it has reached the number that is needed.
 struct Count {
-    found: u64,
+    free_frames: u64,
     needed: u64,
 }
 
@@ -76,7 +79,7 @@ struct Enough;
 
 impl Count {
     fn add(&mut self, frames: u64) -> Result<(), Enough> {
-        self.found += frames;
-        if self.found < self.needed { Ok(()) } else { Err(Enough) }
+        self.free_frames += frames;
+        if self.free_frames < self.needed { Ok(()) } else { Err(Enough) }
     }
 }

@@ -6,52 +6,53 @@
 //! interrupted to take it. A hint hides its memory from searches by other CPUs, so that they find
 //! other memory: while a pageblock is a hint, its `partial` bit is clear, and while a section is a
 //! hint, its bit in the tree of free pageblocks is clear. The code that swaps a pageblock or a
-//! section out of a hint makes it findable again ([`Frames::show_former_hint`],
-//! [`Frames::show_former_section`]). So a pageblock with free frames is always in one of four
-//! states: it or its section is a hint; or cursors point to all its words that have free frames
-//! (see `cursors.rs`); or its bit in `partial` or `free` is set, with a path in the tree; or a move
-//! of it is in flight.
+//! section out of a hint makes it findable again ([`Frames::make_former_hint_findable`],
+//! [`Frames::make_former_section_findable`]). So a pageblock with free frames is always in one of
+//! four states: it or its section is a hint; or cursors point to all its words that have free
+//! frames (see `cursors.rs`); or its bit in `partial` or `free` is set, with a path in the tree; or
+//! a hiding step of it is in flight.
 
 use super::Frames;
 use super::cpu::Cpu;
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
+use crate::outlined::Outlined;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering, mutant};
 use crate::words::{Block, Class, Grain, Hint, NO_HINT, NodeIndex, SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
     /// Makes `block` this CPU's hint, so that the CPU's allocations of this grain use `block` from
-    /// now on. The caller has cleared the `partial` bit of `block`, or has just divided it.
+    /// now on. The caller must have cleared the `partial` bit of `block`, or just divided it.
     pub(super) fn adopt_block(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         zone: Zone,
         grain: Grain,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) {
-        moves.start();
+        hiding_steps.start();
         // `SeqCst`: Release and Acquire pass on what a CPU has seen of a pageblock to the next CPU
-        // that has it as its hint. Beyond that, `show_former_hint` sees the frees that saw the old
-        // hint.
-        let old = moves.cpu().block(zone, grain).swap(block.hint(), Ordering::SeqCst);
-        if old != block.hint() {
-            self.show_former_hint(old, moves);
+        // that has it as its hint. Beyond that, `make_former_hint_findable` sees the frees that saw
+        // the old hint.
+        let old = hiding_steps.cpu().block(zone, grain).swap(block.to_hint(), Ordering::SeqCst);
+        if old != block.to_hint() {
+            self.make_former_hint_findable(old, hiding_steps);
         }
     }
 
     /// Makes the pageblock of a former hint findable: publishes it as free if all its frames are
     /// free, or sets its `partial` bit if only some are.
-    pub(super) fn show_former_hint(&self, hint: Hint, moves: &mut Moves<'_>) {
+    pub(super) fn make_former_hint_findable(&self, hint: Hint, hiding_steps: &mut HidingSteps<'_>) {
         // A hint that was never set leads nowhere.
         let Some(block) = self.words.hinted_block(hint) else { return };
-        let Some(bitmap) = self.bitmap_of(&block, moves) else { return };
-        if bitmap.is_all_free() && self.coalesce(&block, bitmap, moves) {
+        let Some(bitmap) = self.bitmap_of_outlined(block, hiding_steps) else { return };
+        if bitmap.is_all_free() && self.coalesce(block, bitmap, hiding_steps) {
             return;
         }
-        if bitmap.has_some() {
-            self.show_partial(&block);
+        if bitmap.has_takeable() {
+            self.set_partial_with_path(block);
         }
     }
 
@@ -59,57 +60,62 @@ impl<P: Platform> Frames<P> {
     ///
     /// Clears the `partial` bit first: after the publish, another CPU may own the pageblock, divide
     /// it again, and set the bit, which must then stay.
-    pub(super) fn show_coalesced(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
-        if block.section.partial.load(Ordering::Relaxed) & block.mask() != 0 {
-            block.section.partial.fetch_and(!block.mask(), Ordering::AcqRel);
+    pub(super) fn publish_coalesced(&self, block: Block<'_>, hiding_steps: &mut HidingSteps<'_>) {
+        if block.section().partial.load(Ordering::Relaxed) & block.mask() != 0 {
+            block.section().partial.fetch_and(!block.mask(), Ordering::AcqRel);
         }
-        self.show_free(block.section, block.mask(), moves);
+        self.publish_blocks(block.section(), block.mask(), hiding_steps);
     }
 
     /// Publishes `blocks` of a section as free and makes them findable. The caller owns them.
-    pub(crate) fn show_free(&self, section: SectionRef<'_>, blocks: u64, moves: &mut Moves<'_>) {
+    pub(crate) fn publish_blocks(
+        &self,
+        section: SectionRef<'_>,
+        blocks: u64,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) {
         let movable = section.movable.load(Ordering::Relaxed);
         let first = |zone: u64, before: u64| blocks & zone != 0 && before & zone == 0;
         let before = section.publish(blocks, |before| {
             if first(movable, before) || first(!movable, before) {
-                moves.start();
+                hiding_steps.start();
             }
         });
         mutant!("a publisher reads the zones before it publishes" => {
-            return self.show_zones(section, blocks, before, movable, moves);
+            return self.make_findable_in_zones(section, blocks, before, movable, hiding_steps);
         });
-        self.show_published(section, blocks, before, moves);
+        self.make_published_findable(section, blocks, before, hiding_steps);
     }
 
-    /// Makes `blocks` of a section findable. The caller has published them; `before` is the value
-    /// of `free` before the publish.
-    pub(super) fn show_published(
+    /// Makes `blocks` of a section findable. The caller must have published them; `before` is the
+    /// value of `free` before the publish.
+    pub(super) fn make_published_findable(
         &self,
         section: SectionRef<'_>,
         blocks: u64,
         before: u64,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) {
         // Read the zones again after the publish: see `set_zone`.
         let movable = section.movable.load(Ordering::Relaxed);
-        self.show_zones(section, blocks, before, movable, moves);
+        self.make_findable_in_zones(section, blocks, before, movable, hiding_steps);
         if self.wakeup.is_on() {
             self.note_unreported(section, blocks);
         }
     }
 
     /// Makes the section findable in the zones in which it had no free pageblock before.
-    fn show_zones(
+    fn make_findable_in_zones(
         &self,
         section: SectionRef<'_>,
         blocks: u64,
         before: u64,
         movable: u64,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) {
         for (zone, mask) in [(Zone::Kernel, !movable), (Zone::Movable, movable)] {
             if blocks & mask != 0 && before & mask == 0 {
-                self.show_section(section, zone, moves);
+                self.make_section_findable(section, zone, hiding_steps);
             }
         }
     }
@@ -126,12 +132,12 @@ impl<P: Platform> Frames<P> {
         section: SectionRef<'_>,
         blocks: u64,
         zone: Zone,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) {
         if section.zone_mask(zone) & blocks == blocks {
             return;
         }
-        moves.start();
+        hiding_steps.start();
         match zone {
             Zone::Movable => section.movable.fetch_or(blocks, Ordering::Relaxed),
             Zone::Kernel => section.movable.fetch_and(!blocks, Ordering::Relaxed),
@@ -142,7 +148,7 @@ impl<P: Platform> Frames<P> {
             let some = word.fetch_or(0, Ordering::AcqRel) != 0;
             mutant!("no path is set after a zone has changed" => return);
             if some {
-                Zone::ALL.iter().for_each(|&zone| section.make_findable(class(zone)));
+                Zone::ALL.iter().for_each(|&zone| section.make_findable(&self.words, class(zone)));
             }
         };
         give_paths(&section.partial, Class::partial);
@@ -150,58 +156,75 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Makes a section findable in a zone in which it had no free pageblock and now has one.
-    fn show_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
-        let hint = moves.cpu().section(zone).load(Ordering::Relaxed);
+    fn make_section_findable(
+        &self,
+        section: SectionRef<'_>,
+        zone: Zone,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) {
+        let hint = hiding_steps.cpu().section(zone).load(Ordering::Relaxed);
         // Make the section this CPU's hint if the present hint has no free pageblock: then frees in
         // random order do not have to change the tree.
-        let here = section.hint();
-        mutant!("a section that is the hint already is not swapped in" => if hint == here { return });
-        if hint == here || (self.is_near(section.node()) && self.free_in_hinted(hint, zone) == 0) {
-            self.swap_section(section, zone, moves);
+        let new_hint = section.to_hint();
+        mutant!("a section that is the hint already is not swapped in" => if hint == new_hint { return });
+        if hint == new_hint
+            || (self.is_near(section.node(&self.words)) && self.free_in_hinted(hint, zone) == 0)
+        {
+            self.swap_section(section, zone, hiding_steps);
         } else {
-            section.make_findable(Class::free(zone));
+            section.make_findable(&self.words, Class::free(zone));
         }
     }
 
     /// Makes `section` this CPU's hint, so that the CPU's allocations of whole pageblocks use it
-    /// from now on. The caller has found free pageblocks in `section`.
-    pub(super) fn adopt_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
-        if self.cpu().section(zone).load(Ordering::Relaxed) != section.hint() {
-            moves.start();
+    /// from now on. The caller must have found free pageblocks in `section`.
+    pub(super) fn adopt_section(
+        &self,
+        section: SectionRef<'_>,
+        zone: Zone,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) {
+        if self.cpu().section(zone).load(Ordering::Relaxed) != section.to_hint() {
+            hiding_steps.start();
             // Hide the section from the tree first, so that the next CPU finds another section.
-            section.hide(Class::free(zone));
-            self.swap_section(section, zone, moves);
+            section.hide(&self.words, Class::free(zone));
+            self.swap_section(section, zone, hiding_steps);
         }
     }
 
-    fn swap_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
-        moves.start();
-        let here = section.hint();
-        let old = moves.cpu().section(zone).swap(here, Ordering::AcqRel);
-        if old != here {
-            self.show_former_section(old, zone);
+    fn swap_section(
+        &self,
+        section: SectionRef<'_>,
+        zone: Zone,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) {
+        hiding_steps.start();
+        let new_hint = section.to_hint();
+        let former_hint = hiding_steps.cpu().section(zone).swap(new_hint, Ordering::AcqRel);
+        if former_hint != new_hint {
+            self.make_former_section_findable(former_hint, zone);
         }
     }
 
     /// Makes the section of a former hint findable, if it has free pageblocks.
-    fn show_former_section(&self, hint: Hint, zone: Zone) {
+    fn make_former_section_findable(&self, hint: Hint, zone: Zone) {
         if let Some(section) = self.words.hinted_section(hint)
             && section.available(Class::free(zone)) != 0
         {
-            section.make_findable(Class::free(zone));
+            section.make_findable(&self.words, Class::free(zone));
         }
     }
 
     /// Publishes as free every hinted pageblock that is divided although all its frames are free.
     /// Returns whether there was one.
     pub(crate) fn coalesce_all_hinted(&self) -> bool {
-        let mut moves = self.new_moves();
+        let mut hiding_steps = self.new_hiding_steps();
         let mut any = false;
         for zone in Zone::ALL {
             for block in self.hinted_blocks(zone) {
-                moves.start();
-                let bitmap = self.bitmap_of(&block, &mut moves);
-                any |= bitmap.is_some_and(|bitmap| self.coalesce(&block, bitmap, &mut moves));
+                hiding_steps.start();
+                let bitmap = self.bitmap_of_outlined(block, &mut hiding_steps);
+                any |= bitmap.is_some_and(|bitmap| self.coalesce(block, bitmap, &mut hiding_steps));
             }
         }
         any
@@ -219,15 +242,15 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns the section from which this CPU allocates whole pageblocks.
-    #[inline]
-    pub(super) fn own_section(&self, zone: Zone) -> Option<SectionRef<'_>> {
+    #[inline(never)]
+    pub(super) fn this_cpus_section(&self, zone: Zone) -> Option<SectionRef<'_>> {
         // Acquire pairs with the swap that set the hint.
         self.words.hinted_section(self.cpu().section(zone).load(Ordering::Acquire))
     }
 
     /// Returns the pageblock from which this CPU makes allocations of this grain.
     #[inline]
-    pub(super) fn own_block(&self, zone: Zone, grain: Grain) -> Option<Block<'_>> {
+    pub(super) fn this_cpus_block(&self, zone: Zone, grain: Grain) -> Option<Block<'_>> {
         // Acquire pairs with the swap that set the hint.
         self.words.hinted_block(self.cpu().block(zone, grain).load(Ordering::Acquire))
     }
@@ -238,13 +261,13 @@ impl<P: Platform> Frames<P> {
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
         let hints = self.listed_cpus().flat_map(Cpu::blocks);
         let named = hints.filter_map(|hint| self.words.hinted_block(hint.load(Ordering::Acquire)));
-        named.filter(move |block| block.zone() == zone)
+        Outlined(named.filter(move |block| block.zone() == zone))
     }
 
     /// Returns the sections of one zone that are hints of any CPU.
     pub(crate) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = SectionRef<'_>> {
         let hints = self.listed_cpus().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
-        hints.filter_map(|hint| self.words.hinted_section(hint))
+        Outlined(hints.filter_map(|hint| self.words.hinted_section(hint)))
     }
 
     /// If a part of `range` lies above low memory, clears all hints in low memory, so that their
@@ -260,23 +283,24 @@ impl<P: Platform> Frames<P> {
     /// unless it has just gone offline.
     pub(crate) fn forget_hints(&self, range: PfnRange) {
         let sections = range.align_outward(SECTION_FRAMES as u64);
-        let is_there = |section: SectionRef<'_>| sections.contains(section.start());
-        let mut moves = self.new_moves();
-        moves.start();
+        let is_in_range = |section: SectionRef<'_>| sections.contains(section.start());
+        let mut hiding_steps = self.new_hiding_steps();
+        hiding_steps.start();
         for cpu in self.listed_cpus() {
             for hint in cpu.blocks() {
                 let block = hint.load(Ordering::Acquire);
-                let place = self.words.hinted_block(block).map(|block| block.section);
-                if place.is_some_and(is_there) && clear_hint(hint, block) {
-                    self.show_former_hint(block, &mut moves);
+                let hinted_section = self.words.hinted_block(block).map(Block::section);
+                if hinted_section.is_some_and(is_in_range) && clear_hint(hint, block) {
+                    self.make_former_hint_findable(block, &mut hiding_steps);
                 }
             }
-            self.forget_cursors(cpu, |block| is_there(block.section), &moves);
+            self.forget_cursors(cpu, |block| is_in_range(block.section()), &hiding_steps);
             for zone in Zone::ALL {
                 let section = cpu.section(zone).load(Ordering::Acquire);
-                let place = self.words.hinted_section(section);
-                if place.is_some_and(is_there) && clear_hint(cpu.section(zone), section) {
-                    self.show_former_section(section, zone);
+                let hinted_section = self.words.hinted_section(section);
+                if hinted_section.is_some_and(is_in_range) && clear_hint(cpu.section(zone), section)
+                {
+                    self.make_former_section_findable(section, zone);
                 }
             }
         }
@@ -294,7 +318,7 @@ impl<P: Platform> Frames<P> {
         }
         for zone in Zone::ALL {
             if unreported & section.zone_mask(zone) != 0 {
-                section.make_findable(Class::unreported(zone));
+                section.make_findable(&self.words, Class::unreported(zone));
             }
         }
         if self.wakeup().wake() {

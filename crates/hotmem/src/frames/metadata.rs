@@ -6,6 +6,7 @@ use super::Frames;
 use crate::addr::Bytes;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
+use crate::outlined::Outlined;
 use crate::platform::Platform;
 use crate::words::SectionRef;
 
@@ -27,9 +28,9 @@ impl<P: Platform> Frames<P> {
     #[cfg(not(loom))]
     #[must_use]
     pub fn metadata_reserved(&self) -> Bytes {
-        let kept = self.reserve_metadata().chain(self.records_of_cpus());
-        let kept = kept.map(|metadata| metadata.frames.bytes());
-        kept.fold(self.words.memory_of_pieces(), |sum, kept| sum + kept)
+        let reserved = self.reserve_metadata().chain(self.records_of_cpus());
+        let reserved = reserved.map(|metadata| metadata.frames.bytes());
+        reserved.fold(self.words.size_of_pieces(), |sum, reserved| sum + reserved)
     }
 
     /// Returns all frames that hold the engine's own metadata, and all pageblocks that hold
@@ -42,9 +43,15 @@ impl<P: Platform> Frames<P> {
 
     /// Counts the frames of `range` that hold descriptors of their own section.
     pub(crate) fn descriptor_frames_in(&self, range: PfnRange) -> u64 {
-        let kept =
-            self.words.parts(range).map(|part| part.blocks & descriptor_pageblocks(part.section));
-        kept.map(|kept| u64::from(kept.count_ones()) * PAGEBLOCK_FRAMES as u64).sum()
+        let descriptor_blocks = self
+            .words
+            .section_parts(range)
+            .map(|part| part.blocks & descriptor_pageblocks(part.section));
+        descriptor_blocks
+            .map(|descriptor_blocks| {
+                u64::from(descriptor_blocks.count_ones()) * PAGEBLOCK_FRAMES as u64
+            })
+            .sum()
     }
 
     /// Returns the frames that hold the engine's own metadata, except frame bitmaps: words, the
@@ -52,18 +59,18 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn metadata_except_bitmaps(&self) -> impl Iterator<Item = Metadata> {
         let reserved = self.reserved.memory(self.direct_map());
         let reserved = reserved.map(|(frames, describes)| Metadata { frames, describes });
-        self.words_of_sections().chain(reserved)
+        Outlined(self.words_of_sections().chain(reserved))
     }
 
     /// Returns the frames that hold frame bitmaps.
     pub(crate) fn bitmap_metadata(&self) -> impl Iterator<Item = Metadata> {
         let sections = self.words.sections().chain(self.words.retired_sections());
-        sections.flat_map(|section| self.bitmaps_of(section))
+        Outlined(sections.flat_map(|section| self.bitmaps_of(section)))
     }
 
     #[cfg(not(loom))]
     fn words_of_sections(&self) -> impl Iterator<Item = Metadata> {
-        let pieces = self.words.piece_memory(self.direct_map());
+        let pieces = self.words.frames_of_pieces(self.direct_map());
         let pieces = pieces.map(|(frames, describes)| Metadata { frames, describes });
         pieces.chain(self.reserve_metadata()).chain(self.records_of_cpus())
     }

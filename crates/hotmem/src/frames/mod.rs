@@ -10,6 +10,7 @@
 //! | `allocation.rs` | owned allocations; raw ranges |
 //! | `batch.rs` | many single frames in one call |
 //! | `fast.rs` | allocation of one frame at the CPU's cursor, or from its hint |
+//! | `fast_path.rs` | the fast paths of single frames, for interfaces to other languages |
 //! | `found_frame.rs` | the result of a fast path of allocation |
 //! | `whole.rs` | allocation and free of one whole pageblock |
 //! | `small.rs` | allocation of up to 64 frames: a run of bits of a divided pageblock's bitmap |
@@ -50,6 +51,7 @@ mod cursors;
 mod exact;
 mod exhaustion;
 mod fast;
+mod fast_path;
 mod findable;
 #[cfg(not(loom))]
 mod for_words;
@@ -71,6 +73,7 @@ mod reserved_bitmaps;
 mod runs;
 mod small;
 mod split;
+mod stale;
 mod validate;
 mod wakeup;
 mod whole;
@@ -82,7 +85,8 @@ pub use contents::Contents;
 pub use counts::Counts;
 #[cfg(not(loom))]
 pub(crate) use cpus::cpu_frames;
-pub(crate) use exhaustion::Moves;
+pub(crate) use exhaustion::HidingSteps;
+pub use fast_path::{FastFree, FastPath};
 pub use metadata::Metadata;
 pub(crate) use metadata::descriptor_pageblocks;
 pub use pin_table::MAX_PINS;
@@ -90,16 +94,16 @@ pub use poison_table::{MAX_POISONED, Poisoned};
 pub use request::{AllocError, AllocRequest, BadRequest, NodeChoice};
 #[cfg(not(loom))]
 pub(crate) use reserved_bitmaps::bitmap_frames;
-pub use validate::Fault;
+pub use validate::Inconsistency;
 #[cfg(not(loom))]
 pub(crate) use word_reserve::WORD_RESERVE;
 
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::origin::MachineId;
+use crate::origin::InstanceId;
 use crate::platform::{DirectMap, Platform};
-use crate::sync::{Ordering, const_unless_loom, settled};
-use crate::words::Words;
+use crate::sync::{Ordering, const_unless_loom, untracked};
+use crate::words::SectionWords;
 use core::fmt;
 use cpu::Cpu;
 use cpus::Cpus;
@@ -107,24 +111,26 @@ use request::Unit;
 use reserved_bitmaps::Reserved;
 use wakeup::Wakeup;
 
-/// All frames of a machine, and their allocator. A machine has one such value, usually a `static`.
+/// All frames of a machine, and their allocator. A kernel has one such value, usually a `static`.
+/// The value and its [`Hotplug`](crate::Hotplug) are called an *instance*: a process, such as a
+/// test, can have several.
 ///
 /// The value has no memory until [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) adds the boot
 /// memory.
 pub struct Frames<P> {
     platform: P,
-    /// The identity of the machine; 0 until the machine is started.
-    id: settled::AtomicU64,
+    /// The identity of the instance; 0 until the instance is started.
+    id: untracked::AtomicU64,
     /// The base of the direct map; set once, before the first frame is added.
-    direct_map: settled::AtomicPtr<u8>,
-    words: Words,
+    direct_map: untracked::AtomicPtr<u8>,
+    words: SectionWords,
     cpus: Cpus,
     /// The hint of the last pageblock in low memory, or `NO_HINT`; set once, before the first frame
     /// is added.
-    last_low_hint: settled::AtomicU64,
+    last_low_hint: untracked::AtomicU64,
     wakeup: Wakeup,
     /// The contents of free memory; set before other CPUs use the allocator.
-    contents: settled::AtomicU64,
+    contents: untracked::AtomicU64,
     pins: pin_table::Pins,
     poison: poison_table::Table,
     reserved: Reserved,
@@ -135,18 +141,18 @@ pub struct Frames<P> {
 
 impl<P> Frames<P> {
     const_unless_loom! {
-        /// Returns a machine without memory.
+        /// Returns an instance without memory.
         #[must_use]
         pub fn new(platform: P) -> Frames<P> {
             Frames {
                 platform,
-                id: settled::AtomicU64::new(0),
-                direct_map: settled::AtomicPtr::new(core::ptr::null_mut()),
-                words: Words::new(),
+                id: untracked::AtomicU64::new(0),
+                direct_map: untracked::AtomicPtr::new(core::ptr::null_mut()),
+                words: SectionWords::new(),
                 cpus: Cpus::new(),
-                last_low_hint: settled::AtomicU64::new(crate::words::NO_HINT),
+                last_low_hint: untracked::AtomicU64::new(crate::words::NO_HINT),
                 wakeup: Wakeup::new(),
-                contents: settled::AtomicU64::new(0),
+                contents: untracked::AtomicU64::new(0),
                 pins: pin_table::Pins::new(),
                 poison: poison_table::Table::new(),
                 reserved: Reserved::none(),
@@ -156,13 +162,13 @@ impl<P> Frames<P> {
         }
     }
 
-    /// Returns the machine's identity.
-    pub(crate) fn id(&self) -> MachineId {
-        // Relaxed: the id is set before the machine makes any token.
-        MachineId(self.id.load(Ordering::Relaxed))
+    /// Returns the instance's identity.
+    pub(crate) fn id(&self) -> InstanceId {
+        // Relaxed: the id is set before the instance makes any token.
+        InstanceId(self.id.load(Ordering::Relaxed))
     }
 
-    /// Starts the machine. Returns false if it was started before.
+    /// Starts the instance. Returns false if it was started before.
     #[cfg(not(loom))]
     pub(crate) fn start(&self) -> bool {
         let id = crate::origin::unique();
@@ -175,7 +181,7 @@ impl<P> Frames<P> {
         self.id.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the records of the CPUs that may have hints or moves in flight.
+    /// Returns the records of the CPUs that may have hints or hiding steps in flight.
     fn listed_cpus(&self) -> impl Iterator<Item = &Cpu> {
         self.cpus.listed()
     }
@@ -184,7 +190,7 @@ impl<P> Frames<P> {
     /// no space for in `memory`. Boot only, single-threaded.
     ///
     /// # Safety
-    /// `memory` is aligned to a frame, has [`cpu_frames`] frames, and belongs to this machine
+    /// `memory` is aligned to a frame, has [`cpu_frames`] frames, and belongs to this instance
     /// permanently.
     #[cfg(not(loom))]
     pub(crate) unsafe fn install_cpus(&self, cpus: u32, memory: *mut u8) {
@@ -209,7 +215,7 @@ impl<P> Frames<P> {
 
     /// Returns the words of all sections.
     #[inline]
-    pub(crate) fn words(&self) -> &Words {
+    pub(crate) fn words(&self) -> &SectionWords {
         &self.words
     }
 }
@@ -268,7 +274,7 @@ impl<P: Platform> Frames<P> {
         self.cpus.get_inlined(self.platform.cpu())
     }
 
-    /// Returns the caller's CPU, and records that it may have hints or moves in flight.
+    /// Returns the caller's CPU, and records that it may have hints or hiding steps in flight.
     fn listed_cpu(&self) -> &Cpu {
         self.cpus.list(self.platform.cpu())
     }
@@ -276,6 +282,6 @@ impl<P: Platform> Frames<P> {
 
 impl<P> fmt::Debug for Frames<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Frames").field("machine", &self.id()).finish_non_exhaustive()
+        f.debug_struct("Frames").field("instance", &self.id()).finish_non_exhaustive()
     }
 }

@@ -5,9 +5,12 @@
 use super::{AllocRequest, Frames, NodeChoice};
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::outlined::Outlined;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, Hint, NodeId, NodeIndex, NodeRecord, Search, SectionRef, Zone};
+use crate::words::{
+    Class, Hint, NodeId, NodeIndex, NodeRecord, Search, SectionRef, SectionWords, Zone,
+};
 
 /// One step of a search: the memory of one zone of a node, at or above a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,8 +24,8 @@ impl Place {
     /// Returns whether a section belongs to the node and begins at or above `from`. Does not check
     /// the section's zones.
     #[inline]
-    pub(super) fn includes(self, section: SectionRef<'_>) -> bool {
-        section.node() == self.node && (self.from == Pfn::ZERO || section.start() >= self.from)
+    pub(super) fn includes(self, words: &SectionWords, section: SectionRef<'_>) -> bool {
+        section.node(words) == self.node && (self.from == Pfn::ZERO || section.start() >= self.from)
     }
 }
 
@@ -66,29 +69,31 @@ impl<P: Platform> Frames<P> {
         let low_end = self.low_end();
         let steps = request.steps(low_end != Pfn::ZERO);
         let choice = request.node_choice();
-        let named = match choice {
+        let named_node = match choice {
             None => self.platform.node(),
             Some(NodeChoice::Near(n) | NodeChoice::Only(n) | NodeChoice::Avoiding(n)) => n,
         };
-        let known = self.words.index_of(named);
-        let most = match choice {
-            Some(NodeChoice::Only(_)) => usize::from(known.is_some()),
+        let known_node = self.words.index_of(named_node);
+        let max_nodes = match choice {
+            Some(NodeChoice::Only(_)) => usize::from(known_node.is_some()),
             _ => usize::MAX,
         };
-        let least = request.lower_bound().align_down(SECTION_FRAMES as u64);
-        let last = known.filter(|_| matches!(choice, Some(NodeChoice::Avoiding(_))));
-        let home = known.or_else(|| self.words.first_online_node());
-        self.nodes_from(home.unwrap_or(NodeIndex::FIRST))
-            .filter(move |&node| last != Some(node))
-            .chain(last)
-            .take(most)
+        let lower_bound = request.lower_bound().align_down(SECTION_FRAMES as u64);
+        let avoided_node = known_node.filter(|_| matches!(choice, Some(NodeChoice::Avoiding(_))));
+        let first_node = known_node.or_else(|| self.words.first_online_node());
+        let places = self
+            .nodes_from(first_node.unwrap_or(NodeIndex::FIRST))
+            .filter(move |&node| avoided_node != Some(node))
+            .chain(avoided_node)
+            .take(max_nodes)
             .flat_map(move |node| {
                 steps.iter().map(move |&(zone, is_above)| Place {
                     node,
                     zone,
-                    from: if is_above { low_end.max(least) } else { least },
+                    from: if is_above { low_end.max(lower_bound) } else { lower_bound },
                 })
-            })
+            });
+        Outlined(places)
     }
 
     /// Returns a search for the sections of a place that have memory of `class` for `request`.
@@ -101,24 +106,25 @@ impl<P: Platform> Frames<P> {
         self.words.search(place.node, class(place.zone)).only_boot(request.needs_boot_memory())
     }
 
-    /// Returns whether a request near `named` is for `node`: it is if `node` is `named`, or if
-    /// `named` is unknown and `node` is the first node that has memory online.
+    /// Returns whether a request near `named_node` is for `node`: it is if `node` is `named_node`,
+    /// or if `named_node` is unknown and `node` is the first node that has memory online.
     #[inline]
-    pub(super) fn is_node_for(&self, node: NodeIndex, named: NodeId) -> bool {
-        self.words.is_node(node, named) || self.is_first_for(node, named)
+    pub(super) fn is_node_for(&self, node: NodeIndex, named_node: NodeId) -> bool {
+        self.words.is_node(node, named_node) || self.is_first_for(node, named_node)
     }
 
     #[cold]
-    fn is_first_for(&self, node: NodeIndex, named: NodeId) -> bool {
-        self.words.index_of(named).is_none() && Some(node) == self.words.first_online_node()
+    fn is_first_for(&self, node: NodeIndex, named_node: NodeId) -> bool {
+        self.words.index_of(named_node).is_none() && Some(node) == self.words.first_online_node()
     }
 
-    /// Returns `home`, then its fallback list, then the other nodes by index.
-    fn nodes_from(&self, home: NodeIndex) -> impl Iterator<Item = NodeIndex> + use<'_, P> {
-        let record = self.words.record(home);
+    /// Returns `first_node`, then its fallback list, then the other nodes by index.
+    fn nodes_from(&self, first_node: NodeIndex) -> impl Iterator<Item = NodeIndex> + use<'_, P> {
+        let record = self.words.record(first_node);
         let listed = move || record.into_iter().flat_map(NodeRecord::fallback);
-        let rest = self.words.nodes();
-        let rest = rest.filter(move |&node| node != home && !listed().any(|other| other == node));
-        core::iter::once(home).chain(listed()).chain(rest)
+        let other_nodes = self.words.nodes();
+        let other_nodes = other_nodes
+            .filter(move |&node| node != first_node && !listed().any(|other| other == node));
+        core::iter::once(first_node).chain(listed()).chain(other_nodes)
     }
 }

@@ -50,11 +50,11 @@ impl Pins {
     }
 
     pub(super) fn remove(&self, range: PfnRange) -> bool {
-        let is_it = |pin: &&Pin| {
+        let is_match = |pin: &&Pin| {
             pin.start.load(Ordering::Relaxed) == range.start().number()
                 && pin.frames.load(Ordering::Relaxed) == range.frames()
         };
-        let found = self.entries.iter().find(is_it).filter(|_| !range.is_empty());
-        found.map(|pin| pin.frames.store(0, Ordering::Release)).is_some()
+        let entry = self.entries.iter().find(is_match).filter(|_| !range.is_empty());
+        entry.map(|pin| pin.frames.store(0, Ordering::Release)).is_some()
     }
 }

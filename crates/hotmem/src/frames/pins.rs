@@ -1,7 +1,7 @@
 //! Prevents the host from taking pinned memory: a device may access the memory, and a device's
 //! access cannot wait for a page fault.
 //!
-//! The table of pins belongs to the machine: a pin needs no reporter, and stays when a reporter
+//! The table of pins belongs to the instance: a pin needs no reporter, and stays when a reporter
 //! ends. Only the control path writes the table (see `hotplug/pin.rs`). The code that pins, and the
 //! code that gives memory to the host (the reporter or a balloon), synchronize like this:
 //!
@@ -17,7 +17,7 @@ use crate::addr::PfnRange;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::{AtomicU64, Ordering, fence, mutant, spin_hint};
-use crate::words::{Block, FrameBitmap, Part, SectionRef};
+use crate::words::{Block, FrameBitmap, SectionPart, SectionRef};
 
 /// The number of times that a pin reads the state of a pageblock that is being allocated or freed.
 /// After that, the pin fails as "busy".
@@ -42,10 +42,10 @@ impl<P> Frames<P> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Marks `range` as lent to the host, so that it cannot be pinned. The caller has allocated
-    /// `range`, and calls this before it gives `range` to the host. When the host has returned the
-    /// memory, the caller only has to free it. The mark stays on each pageblock until all its
-    /// frames are free.
+    /// Marks `range` as lent to the host, so that it cannot be pinned. The caller must have
+    /// allocated `range`, and must call this before it gives `range` to the host. When the host has
+    /// returned the memory, the caller only has to free it. The mark stays on each pageblock until
+    /// all its frames are free.
     ///
     /// Context: any. Cost: up to 17 read-modify-writes per pageblock, and a read of [`MAX_PINS`]
     /// entries.
@@ -59,10 +59,13 @@ impl<P: Platform> Frames<P> {
         };
         refuse_pinned()?;
         let blocks = range.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64);
-        for piece in blocks {
-            let block = self.words.block_of(piece.start()).filter(|block| block.state().lend());
-            let Some(block) = block else { return Err(RangeErrorKind::NotAllocated.at(piece)) };
-            self.with_bitmap(&block, |bitmap| bitmap.map(FrameBitmap::lend));
+        for block_range in blocks {
+            let lend = |block: &Block<'_>| block.live_state().is_some() && block.state().lend();
+            let block = self.words.block_of(block_range.start()).filter(lend);
+            let Some(block) = block else {
+                return Err(RangeErrorKind::NotAllocated.at(block_range));
+            };
+            self.with_bitmap(block, |bitmap| bitmap.map(FrameBitmap::lend));
         }
         fence(Ordering::SeqCst); // pairs with the fence in `insert_pin`
         refuse_pinned()
@@ -80,18 +83,18 @@ impl<P: Platform> Frames<P> {
         }
         // Pairs with the fences in `pinned_after_mark` and `lend`: see the head of this file.
         fence(Ordering::SeqCst);
-        let given = self.words.parts(range).find_map(|Part { section, blocks }| {
+        let given = self.words.section_parts(range).find_map(|SectionPart { section, blocks }| {
             // Acquire: makes the words visible that were written before the memory came online.
             let online = blocks & section.online.load(Ordering::Acquire);
             let mut in_use = section.blocks(online & !section.free.load(Ordering::Acquire));
-            in_use.find_map(|block| why_not_pinnable(&block).map(|kind| kind.at(block.range())))
+            in_use.find_map(|block| why_not_pinnable(block).map(|kind| kind.at(block.range())))
         });
         mutant!("a pin does not check what the host was given" => return Ok(()));
         if let Some(error) = given {
             self.pins.remove(range);
             return Err(error);
         }
-        self.words.parts(range).for_each(|part| self.take_from_host(part));
+        self.words.section_parts(range).for_each(|part| self.take_from_host(part));
         Ok(())
     }
 
@@ -103,7 +106,7 @@ impl<P: Platform> Frames<P> {
         // Pairs with the fence in `Wakeup::sleep`: either the reporter finds the memory that is no
         // longer pinned, or this function wakes the reporter.
         fence(Ordering::SeqCst);
-        for Part { section, blocks } in self.words.parts(range) {
+        for SectionPart { section, blocks } in self.words.section_parts(range) {
             section.blocks(blocks).for_each(|block| block.state().forget_seen());
         }
         if self.wakeup().wake() {
@@ -114,24 +117,24 @@ impl<P: Platform> Frames<P> {
 
     /// Claims the reported pageblocks and publishes them again, so that they are free and not
     /// reported.
-    fn take_from_host(&self, Part { section, blocks }: Part<'_>) {
+    fn take_from_host(&self, SectionPart { section, blocks }: SectionPart<'_>) {
         let reported = blocks & section.reported.load(Ordering::Acquire);
         if reported == 0 {
             return;
         }
-        let mut moves = self.new_moves();
-        moves.start();
-        let (claimed, withdrawn) = section.claim_any(reported);
+        let mut hiding_steps = self.new_hiding_steps();
+        hiding_steps.start();
+        let (claimed, withdrawn) = self.claim_any(section, reported);
         self.wakeup().note_withdrawn(withdrawn);
         if claimed != 0 {
-            self.show_free(section, claimed, &mut moves);
+            self.publish_blocks(section, claimed, &mut hiding_steps);
         }
     }
 }
 
-/// Returns the reason why a pageblock cannot be pinned, if there is one. The caller has found the
-/// pageblock not free.
-fn why_not_pinnable(block: &Block<'_>) -> Option<RangeErrorKind> {
+/// Returns the reason why a pageblock cannot be pinned, if there is one. The pageblock must not be
+/// free.
+fn why_not_pinnable(block: Block<'_>) -> Option<RangeErrorKind> {
     let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
     for _ in 0..ATTEMPTS {
         let state = block.state().load();
@@ -139,13 +142,13 @@ fn why_not_pinnable(block: &Block<'_>) -> Option<RangeErrorKind> {
             return Some(RangeErrorKind::Reporting);
         }
         let is_in_use = state.is_live() || state.holds_descriptors();
-        if is_in_use && state.is_isolated() || is(&block.section.isolated) {
+        if is_in_use && state.is_isolated() || is(&block.section().isolated) {
             return Some(RangeErrorKind::Isolated);
         }
         if state.is_lent() {
             return Some(RangeErrorKind::Lent);
         }
-        if is_in_use || is(&block.section.free) || !is(&block.section.online) {
+        if is_in_use || is(&block.section().free) || !is(&block.section().online) {
             return None;
         }
         spin_hint();

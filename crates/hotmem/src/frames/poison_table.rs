@@ -9,23 +9,23 @@ pub const MAX_POISONED: usize = if cfg!(loom) { 2 } else { 256 };
 /// The state of a poisoned frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Poisoned {
-    /// The frame is out of the allocator: nobody uses it, and it cannot be allocated.
-    Out,
-    /// The frame is in use; it is taken out when it is freed.
+    /// The frame has no owner, and is never allocated again.
+    Quarantined,
+    /// The frame is in use. When it is freed, it is quarantined.
     InUse,
 }
 
 /// The table of poisoned frames.
 pub(super) struct Table {
     entries: [AtomicU64; MAX_POISONED],
-    /// The number of entries, from the first, that have ever been used.
-    used: AtomicUsize,
+    /// The number of entries, from the first, that have ever listed a frame.
+    entries_used: AtomicUsize,
 }
 
 /// An entry that names no frame.
 pub(super) const NONE: u64 = 0;
-/// The flag of an entry whose frame is out of use.
-const OUT: u64 = 1;
+/// The flag of an entry whose frame is quarantined.
+const QUARANTINED: u64 = 1;
 
 /// Returns the entry for a frame that is in use.
 fn entry(frame: Pfn) -> u64 {
@@ -37,26 +37,30 @@ impl Table {
         pub(super) fn new() -> Table {
             Table {
                 entries: array_of![AtomicU64::new(NONE); MAX_POISONED],
-                used: AtomicUsize::new(0),
+                entries_used: AtomicUsize::new(0),
             }
         }
     }
 
-    /// Returns the entries that have ever been used. Acquire, here and in `frames`, pairs with the
-    /// Release in `insert`.
-    fn used(&self) -> &[AtomicU64] {
-        &self.entries[..self.used.load(Ordering::Acquire).min(MAX_POISONED)]
+    /// Returns the entries that have ever listed a frame. Acquire, here and in `frames`, pairs with
+    /// the Release in `insert`.
+    fn used_entries(&self) -> &[AtomicU64] {
+        &self.entries[..self.entries_used.load(Ordering::Acquire).min(MAX_POISONED)]
     }
 
     /// Returns all poisoned frames.
     pub(super) fn frames(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
-        self.used().iter().filter_map(|entry| {
+        self.used_entries().iter().filter_map(|entry| {
             let entry = entry.load(Ordering::Acquire);
             let frame = Pfn::new((entry >> 1).checked_sub(1)?)?;
-            Some((frame, if entry & OUT == 0 { Poisoned::InUse } else { Poisoned::Out }))
+            Some((
+                frame,
+                if entry & QUARANTINED == 0 { Poisoned::InUse } else { Poisoned::Quarantined },
+            ))
         })
     }
 
+    /// Returns the state of a frame, if it is poisoned.
     pub(super) fn state_of(&self, frame: Pfn) -> Option<Poisoned> {
         self.frames().find(|&(poisoned, _)| poisoned == frame).map(|(_, state)| state)
     }
@@ -66,26 +70,27 @@ impl Table {
         let unused = self.entries.iter().position(|e| e.load(Ordering::Relaxed) == NONE);
         let Some(at) = unused else { return false };
         self.entries[at].store(entry(frame), Ordering::Release);
-        self.used.fetch_max(at + 1, Ordering::AcqRel);
+        self.entries_used.fetch_max(at + 1, Ordering::AcqRel);
         true
     }
 
-    /// Changes the entry of a frame to `next`, if the entry says that the frame is in use. Returns
-    /// whether it did.
-    pub(super) fn change(&self, frame: Pfn, next: u64) -> bool {
-        self.used().iter().any(|e| {
+    /// Changes the entry of a frame to `new_entry`, if the entry says that the frame is in use.
+    /// Returns whether it did.
+    pub(super) fn change(&self, frame: Pfn, new_entry: u64) -> bool {
+        self.used_entries().iter().any(|e| {
             let in_use = entry(frame);
-            e.compare_exchange(in_use, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            e.compare_exchange(in_use, new_entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         })
     }
 
-    pub(super) fn take_out(&self, frame: Pfn) -> bool {
-        self.change(frame, entry(frame) | OUT)
+    /// Records that a frame is quarantined, if the table says that it is in use.
+    pub(super) fn quarantine(&self, frame: Pfn) -> bool {
+        self.change(frame, entry(frame) | QUARANTINED)
     }
 
     /// Removes the frames of `range`. Control path only.
     pub(super) fn remove(&self, range: PfnRange) {
-        for e in self.used() {
+        for e in self.used_entries() {
             let frame = (e.load(Ordering::Acquire) >> 1).checked_sub(1).and_then(Pfn::new);
             if frame.is_some_and(|frame| range.contains(frame)) {
                 e.store(NONE, Ordering::Release);

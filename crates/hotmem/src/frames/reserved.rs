@@ -1,8 +1,8 @@
 //! Records which frames of boot memory are still reserved: they are in use since boot and were
 //! never allocated.
 //!
-//! The allocator does not distinguish a reserved frame from an allocated one. So a separate bitmap
-//! records the reserved frames, by which the managed frames of a zone are counted exactly. Only
+//! The allocator does not distinguish a reserved frame from an allocated one. But the managed frames of
+//! a zone do not include reserved frames. So a separate bitmap records which frames are reserved. Only
 //! sections that had reserved memory at boot have such a bitmap, and only the control path reads or
 //! writes it.
 
@@ -20,11 +20,11 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Safety
     /// `memory` is aligned to 8 bytes, is large enough for a bitmap of each section, and belongs to
-    /// this machine permanently.
+    /// this instance permanently.
     #[cfg(not(loom))]
     pub(crate) unsafe fn install_reserved(
         &self,
-        sections: impl Iterator<Item = PfnRange>,
+        sections: &mut dyn Iterator<Item = PfnRange>,
         memory: *mut u8,
     ) {
         // SAFETY: the caller has made the same promises.
@@ -54,23 +54,27 @@ impl<P: Platform> Frames<P> {
         if range.is_empty() {
             return Err(RangeError { range, kind: RangeErrorKind::Empty });
         }
-        for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
-            let refused = |kind| Err(RangeError { range: piece, kind });
-            if self.reserved.count(piece) != piece.frames() {
+        for block_range in range.chunks(PAGEBLOCK_FRAMES as u64) {
+            let refused = |kind| Err(RangeError { range: block_range, kind });
+            if self.reserved.count(block_range) != block_range.frames() {
                 return refused(RangeErrorKind::NotReserved);
             }
-            if !self.words.block_of(piece.start()).is_some_and(|block| self.is_used(&block, piece))
+            if !self
+                .words
+                .block_of(block_range.start())
+                .is_some_and(|block| self.is_used(block, block_range))
             {
                 return refused(RangeErrorKind::NotAllocated);
             }
         }
-        for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
-            // Free the piece in parts that one step frees as a whole or not at all, even if another
-            // CPU frees the same frames: then `freed` is called for exactly the freed frames.
-            let whole = piece.frames() == PAGEBLOCK_FRAMES as u64;
-            let part = if whole { PAGEBLOCK_FRAMES } else { BITMAP_WORD_BITS };
-            for part in piece.chunks(part as u64) {
-                self.free_filled(part)?;
+        for block_range in range.chunks(PAGEBLOCK_FRAMES as u64) {
+            // Another CPU may free the same frames at the same time. `freed` must be called for
+            // exactly the frames that this call frees. So free the frames in parts that one atomic
+            // step frees: either the whole part, or none of it.
+            let is_whole_pageblock = block_range.frames() == PAGEBLOCK_FRAMES as u64;
+            let part_frames = if is_whole_pageblock { PAGEBLOCK_FRAMES } else { BITMAP_WORD_BITS };
+            for part in block_range.chunks(part_frames as u64) {
+                self.fill_and_free(part)?;
                 self.reserved.clear(part);
                 freed(part);
             }
@@ -78,7 +82,7 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
-    fn is_used(&self, block: &Block<'_>, piece: PfnRange) -> bool {
-        self.is_allocated(block, offsets(block.start(), piece), piece)
+    fn is_used(&self, block: Block<'_>, block_range: PfnRange) -> bool {
+        self.is_allocated(block, offsets(block.start(), block_range), block_range)
     }
 }

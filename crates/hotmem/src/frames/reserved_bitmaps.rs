@@ -2,9 +2,10 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{FRAME_SIZE, SECTION_FRAMES};
+use crate::outlined::Outlined;
 use crate::platform::DirectMap;
 use crate::sync::Ordering;
-use crate::sync::settled::{AtomicPtr, AtomicU64, AtomicUsize};
+use crate::sync::untracked::{AtomicPtr, AtomicU64, AtomicUsize};
 use crate::words::words_of_run;
 use core::ops::Range;
 
@@ -44,10 +45,10 @@ impl Reserved {
     pub(super) fn memory(&self, direct_map: DirectMap) -> Option<(PfnRange, PfnRange)> {
         let sections = self.sections();
         let first = Pfn::new(sections.first()?.start.load(Ordering::Relaxed))?;
-        let last = Pfn::new(sections.last()?.start.load(Ordering::Relaxed))?;
+        let last_section = Pfn::new(sections.last()?.start.load(Ordering::Relaxed))?;
         let start = direct_map.frame_at(self.sections.load(Ordering::Relaxed).cast())?;
         let frames = (size_of_val(sections) as u64).div_ceil(FRAME_SIZE);
-        let describes = PfnRange::new(first, last.checked_add(SECTION_FRAMES as u64)?)?;
+        let describes = PfnRange::new(first, last_section.checked_add(SECTION_FRAMES as u64)?)?;
         Some((PfnRange::with_len(start, frames)?, describes))
     }
 
@@ -55,16 +56,16 @@ impl Reserved {
     /// Skips sections without a bitmap.
     pub(super) fn words(&self, range: PfnRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let sections = self.sections();
-        range.sections().flat_map(move |piece| {
-            let start = piece.start().align_down(SECTION_FRAMES as u64);
+        Outlined(range.chunks(SECTION_FRAMES as u64).flat_map(move |section_range| {
+            let start = section_range.start().align_down(SECTION_FRAMES as u64);
             let found = sections
                 .binary_search_by_key(&start.number(), |map| map.start.load(Ordering::Relaxed));
             let map = found.ok().and_then(|at| sections.get(at));
             map.into_iter().flat_map(move |map| {
-                words_of_run::<WORD_BITS>(offsets(start, piece))
+                words_of_run::<WORD_BITS>(offsets(start, section_range))
                     .map(|(word, bits)| (&map.frames[word], bits))
             })
-        })
+        }))
     }
 
     /// Installs a bitmap for each of these sections at `memory`. The sections come in ascending
@@ -73,7 +74,11 @@ impl Reserved {
     /// # Safety
     /// The same as for [`Frames::install_reserved`](super::Frames::install_reserved).
     #[cfg(not(loom))]
-    pub(super) unsafe fn install(&self, sections: impl Iterator<Item = PfnRange>, memory: *mut u8) {
+    pub(super) unsafe fn install(
+        &self,
+        sections: &mut dyn Iterator<Item = PfnRange>,
+        memory: *mut u8,
+    ) {
         let maps: *mut SectionMap = memory.cast();
         let mut count = 0;
         for section in sections {
@@ -118,9 +123,9 @@ pub(crate) const fn bitmap_frames(sections: u64) -> u64 {
     (sections * size_of::<SectionMap>() as u64).div_ceil(FRAME_SIZE)
 }
 
-/// Returns the frames of `piece` as offsets from `start`.
+/// Returns the frames of `range` as offsets from `start`.
 #[allow(clippy::cast_possible_truncation, reason = "within a section")]
-pub(super) fn offsets(start: Pfn, piece: PfnRange) -> Range<usize> {
+pub(super) fn offsets(start: Pfn, range: PfnRange) -> Range<usize> {
     let offset = |pfn: Pfn| (pfn.number() - start.number()) as usize;
-    offset(piece.start())..offset(piece.end())
+    offset(range.start())..offset(range.end())
 }

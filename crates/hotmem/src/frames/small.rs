@@ -3,7 +3,7 @@
 //! One compare-exchange takes the bits of a word, if they are set and no flag of the word forbids
 //! it. A run of more than 32 frames takes bits of two words, or none.
 
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use super::order::Place;
 use super::runs::{aligned_starts, runs_of};
 use super::{AllocError, AllocRequest, Frames, NodeChoice, Unit};
@@ -11,7 +11,9 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, Zone, bitmap_words_of};
+use crate::words::{
+    Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, SectionWords, Zone, bitmap_words_of,
+};
 use core::ops::Range;
 
 /// The number of pageblocks of its own grain that a search tries in the tree of `partial` before it
@@ -25,23 +27,23 @@ impl<P: Platform> Frames<P> {
     /// Allocates `request`, for which [`is_small`](AllocRequest::is_small) holds.
     #[inline]
     pub(super) fn alloc_small(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
-        let mut taken = None;
+        let mut first_frame = None;
         for &zone in request.zones() {
-            let mut moves = self.new_moves();
-            taken = match request.is_any() {
+            let mut hiding_steps = self.new_hiding_steps();
+            first_frame = match request.is_any() {
                 Some(Unit::Frame) => self.alloc_frame(zone),
                 _ => None,
             };
-            taken = taken.or_else(|| {
+            first_frame = first_frame.or_else(|| {
                 self.own_block_for(zone, request)
-                    .and_then(|block| self.take(&block, request, &mut moves))
+                    .and_then(|block| self.take(block, request, &mut hiding_steps))
             });
-            if taken.is_some() || !self.looks_exhausted(zone) {
+            if first_frame.is_some() || !self.looks_exhausted(zone) {
                 break;
             }
         }
-        let taken = taken.map_or_else(|| self.alloc_small_slowly(request), Ok)?;
-        PfnRange::with_len(taken, request.len()).ok_or(AllocError::OutOfMemory)
+        let first_frame = first_frame.map_or_else(|| self.alloc_small_slowly(request), Ok)?;
+        PfnRange::with_len(first_frame, request.len()).ok_or(AllocError::OutOfMemory)
     }
 
     /// Returns whether the trees, the hints and the cursors lead to no free memory in this zone.
@@ -59,7 +61,7 @@ impl<P: Platform> Frames<P> {
             && self.words.looks_empty(Class::partial(zone))
             && self
                 .blocks_of_hints_and_cursors(zone)
-                .all(|block| !self.has_some(&block, &mut self.new_moves()))
+                .all(|block| !self.has_takeable(block, &mut self.new_hiding_steps()))
             && self.hinted_sections(zone).all(|section| section.available(free) == 0)
     }
 
@@ -68,45 +70,47 @@ impl<P: Platform> Frames<P> {
     fn own_block_for(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'_>> {
         let suits_node = |block: &Block<'_>| match request.node_choice() {
             None => true,
-            Some(NodeChoice::Avoiding(node)) => !block.is_on(node),
+            Some(NodeChoice::Avoiding(node)) => !block.is_on(&self.words, node),
             Some(NodeChoice::Near(node) | NodeChoice::Only(node)) => {
-                self.is_node_for(block.node(), node)
+                self.is_node_for(block.node(&self.words), node)
             }
         };
-        self.own_block(zone, request.grain()).filter(suits_node)
+        self.this_cpus_block(zone, request.grain()).filter(suits_node)
     }
 
     #[cold]
     fn alloc_small_slowly(&self, request: &AllocRequest) -> Result<Pfn, AllocError> {
-        self.search_all(request.zones(), |moves| self.search_small(request, moves))
+        self.search_all(request.zones(), |hiding_steps| self.search_small(request, hiding_steps))
     }
 
     /// Searches all memory, in an order that keeps the number of divided pageblocks small.
     pub(super) fn search_small(
         &self,
         request: &AllocRequest,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Pfn> {
-        moves.start();
+        hiding_steps.start();
         let grain = request.grain();
         for place in self.places(request) {
-            let own = self.own_block(place.zone, grain).filter(|b| place.includes(b.section));
-            let found = own
-                .and_then(|block| self.take(&block, request, moves))
-                .or_else(|| self.take_partial(place, request, Some(grain), moves))
+            let hinted = self
+                .this_cpus_block(place.zone, grain)
+                .filter(|b| place.includes(&self.words, b.section()));
+            let first_frame = hinted
+                .and_then(|block| self.take(block, request, hiding_steps))
+                .or_else(|| self.take_partial(place, request, Some(grain), hiding_steps))
                 .or_else(|| match grain {
-                    Grain::Frame => self.take_partial(place, request, None, moves),
+                    Grain::Frame => self.take_partial(place, request, None, hiding_steps),
                     Grain::Run => None,
                 })
-                .or_else(|| self.split_for(place, request, moves))
+                .or_else(|| self.split_for(place, request, hiding_steps))
                 .or_else(|| {
                     self.blocks_of_hints_and_cursors(place.zone)
-                        .filter(|block| place.includes(block.section))
-                        .find_map(|block| self.take(&block, request, moves))
+                        .filter(|block| place.includes(&self.words, block.section()))
+                        .find_map(|block| self.take(block, request, hiding_steps))
                 })
-                .or_else(|| self.take_partial(place, request, None, moves));
-            if found.is_some() {
-                return found;
+                .or_else(|| self.take_partial(place, request, None, hiding_steps));
+            if first_frame.is_some() {
+                return first_frame;
             }
         }
         None
@@ -120,7 +124,7 @@ impl<P: Platform> Frames<P> {
         place: Place,
         request: &AllocRequest,
         only: Option<Grain>,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Pfn> {
         let class = Class::partial(place.zone);
         let (mut probes, mut sections) =
@@ -128,38 +132,39 @@ impl<P: Platform> Frames<P> {
         for section in self.search(place, Class::partial, request).all_from(place.from) {
             let partial = section.available(class);
             if partial == 0 {
-                section.hide_if_empty(class);
+                section.hide_if_empty(&self.words, class);
             }
-            let wanted = only.map_or(partial, |grain| partial & section.blocks_of_grain(grain));
-            if wanted == 0 {
+            let candidates = only.map_or(partial, |grain| partial & section.blocks_of_grain(grain));
+            if candidates == 0 {
                 sections -= 1;
                 if sections == 0 {
                     return None;
                 }
             }
-            for block in section.blocks(wanted) {
-                if !suits(&block, request) {
+            for block in section.blocks(candidates) {
+                if !suits(&self.words, block, request) {
                     continue;
                 }
-                moves.start();
-                // The pageblock is hidden from other searches now. `SeqCst`, as in `show_partial`:
-                // a CPU that sees the bit clear also sees that this CPU has started a move. If a
-                // free saw the bit set, this CPU sees the frames that it freed.
+                hiding_steps.start();
+                // The pageblock is hidden from other searches now. `SeqCst`, as in
+                // `set_partial_with_path`: a CPU that sees the bit clear also sees that this CPU
+                // has started a hiding step. If a free saw the bit set, this CPU sees the frames
+                // that it freed.
                 let was = section.partial.fetch_and(!block.mask(), Ordering::SeqCst);
                 if was & block.mask() == 0 {
                     continue;
                 }
-                if let Some(taken) = self.take(&block, request, moves) {
+                if let Some(first_frame) = self.take(block, request, hiding_steps) {
                     if request.is_restricted() {
-                        self.show_partial_if_any(&block, moves);
+                        self.set_partial_if_takeable(block, hiding_steps);
                     } else {
                         block.set_grain(request.grain());
-                        self.adopt_block(&block, place.zone, request.grain(), moves);
+                        self.adopt_block(block, place.zone, request.grain(), hiding_steps);
                     }
-                    return Some(taken);
+                    return Some(first_frame);
                 }
                 mutant!("no second look after partial was cleared" => continue);
-                self.show_partial_if_any(&block, moves);
+                self.set_partial_if_takeable(block, hiding_steps);
                 if request.len() <= COMMON_RUN.into() {
                     block.set_grain(Grain::Frame);
                 }
@@ -178,64 +183,72 @@ impl<P: Platform> Frames<P> {
         &self,
         place: Place,
         request: &AllocRequest,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Pfn> {
-        moves.start();
-        let block = self.claim_one(place, request, moves)?;
-        let first = first_suitable_frame(&block, request).unwrap_or(0);
+        hiding_steps.start();
+        let block = self.claim_one(place, request, hiding_steps)?;
+        let first = first_suitable_frame(block, request).unwrap_or(0);
         block.set_grain(request.grain());
         #[allow(clippy::cast_possible_truncation, reason = "small")]
-        self.divide(&block, first..first + request.len() as usize, moves);
+        self.divide(block, first..first + request.len() as usize, hiding_steps);
         if request.is_restricted() {
-            self.show_partial_if_any(&block, moves);
+            self.set_partial_if_takeable(block, hiding_steps);
         } else {
-            self.adopt_block(&block, place.zone, request.grain(), moves);
+            self.adopt_block(block, place.zone, request.grain(), hiding_steps);
         }
         block.start().checked_add(first as u64)
     }
 
     /// Makes a pageblock findable by its `partial` bit, if some of its frames may be taken.
-    pub(super) fn show_partial_if_any(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
-        if self.has_some(block, moves) {
-            self.show_partial(block);
+    pub(super) fn set_partial_if_takeable(
+        &self,
+        block: Block<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) {
+        if self.has_takeable(block, hiding_steps) {
+            self.set_partial_with_path(block);
         }
     }
 
     /// Returns whether some frames of a pageblock may be taken.
-    pub(super) fn has_some(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> bool {
-        self.bitmap_of(block, moves).is_some_and(FrameBitmap::has_some)
+    pub(super) fn has_takeable(
+        &self,
+        block: Block<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) -> bool {
+        self.bitmap_of_outlined(block, hiding_steps).is_some_and(FrameBitmap::has_takeable)
     }
 
     /// Returns the number of frames of a pageblock that may be taken. This is a snapshot.
-    pub(super) fn takeable(&self, block: &Block<'_>) -> u64 {
+    pub(super) fn takeable(&self, block: Block<'_>) -> u64 {
         self.with_bitmap(block, |bitmap| bitmap.map_or(0, FrameBitmap::takeable)) as u64
     }
 
     /// Takes a suitable run of free frames for `request` out of `block`, if there is one.
     pub(super) fn take(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         request: &AllocRequest,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Pfn> {
         let any_frame = request.is_any() == Some(Unit::Frame);
         if !any_frame {
-            if !suits(block, request) {
+            if !suits(&self.words, block, request) {
                 return None;
             }
-            // Count a move: if a part of a run is put back below, searches could not find it until
-            // then.
-            moves.start();
+            // Count a hiding step: if a part of a run is put back below, searches could not find it
+            // until then.
+            hiding_steps.start();
         }
-        let bitmap = self.bitmap_of(block, moves)?;
+        let bitmap = self.bitmap_of(block, hiding_steps)?;
         let first = if any_frame {
             bitmap.take_any()?
         } else {
-            self.take_run(block, bitmap, request, moves)?
+            self.take_run(block, bitmap, request, hiding_steps)?
         };
         if self.is_in_wrong_place(block, request) {
             #[allow(clippy::cast_possible_truncation, reason = "small")]
-            self.put_back(block, first..first + request.len() as usize, moves);
+            self.put_back(block, first..first + request.len() as usize, hiding_steps);
             return None;
         }
         block.start().checked_add(first as u64)
@@ -245,26 +258,32 @@ impl<P: Platform> Frames<P> {
     /// may have changed its zone and node since it became a hint. They do not change while a frame
     /// of the pageblock is allocated.
     #[inline]
-    fn is_in_wrong_place(&self, block: &Block<'_>, request: &AllocRequest) -> bool {
-        !request.zones().contains(&block.zone()) || !is_on_required_node(block, request.only_node())
+    fn is_in_wrong_place(&self, block: Block<'_>, request: &AllocRequest) -> bool {
+        !request.zones().contains(&block.zone())
+            || !is_on_required_node(&self.words, block, request.only_node())
     }
 
     /// Frees again the frames that the caller has just taken from the bitmap.
     #[cold]
-    pub(super) fn put_back(&self, block: &Block<'_>, frames: Range<usize>, moves: &mut Moves<'_>) {
-        moves.start();
+    pub(super) fn put_back(
+        &self,
+        block: Block<'_>,
+        frames: Range<usize>,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) {
+        hiding_steps.start();
         for (word, bits) in bitmap_words_of(frames) {
-            self.put_back_bits(block, word, bits, moves);
+            self.put_back_bits(block, word, bits, hiding_steps);
         }
     }
 
     /// Takes the lowest suitable run of free frames, and returns its first frame.
     fn take_run(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         bitmap: &FrameBitmap,
         request: &AllocRequest,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<usize> {
         #[allow(clippy::cast_possible_truncation, reason = "small")]
         let frames = request.len() as usize;
@@ -282,33 +301,33 @@ impl<P: Platform> Frames<P> {
                 if starts == 0 || (first + frames) as u64 > limit {
                     break;
                 }
-                let (here, rest) = (mask(in_word) << (first - base), frames - in_word);
-                if rest > 0
+                let (bits, frames_in_next) = (mask(in_word) << (first - base), frames - in_word);
+                if frames_in_next > 0
                     && (i + 1 == BITMAP_WORDS
-                        || bitmap.takeable_in(i + 1) & mask(rest) != mask(rest))
+                        || bitmap.takeable_in(i + 1) & mask(frames_in_next) != mask(frames_in_next))
                 {
                     break;
                 }
-                if !bitmap.take(i, here) {
+                if !bitmap.take(i, bits) {
                     continue;
                 }
-                if rest == 0 || bitmap.take(i + 1, mask(rest)) {
+                if frames_in_next == 0 || bitmap.take(i + 1, mask(frames_in_next)) {
                     return Some(first);
                 }
-                self.put_back_bits(block, i, here, moves);
+                self.put_back_bits(block, i, bits, hiding_steps);
             }
         }
         None
     }
 
-    pub(crate) fn new_moves(&self) -> Moves<'_> {
-        Moves::new(self.listed_cpu())
+    pub(crate) fn new_hiding_steps(&self) -> HidingSteps<'_> {
+        HidingSteps::new(self.listed_cpu())
     }
 }
 
 /// Returns whether the pageblock can hold the request: whether its address, its node and its kind
 /// of memory are suitable.
-pub(super) fn suits(block: &Block<'_>, request: &AllocRequest) -> bool {
+pub(super) fn suits(words: &SectionWords, block: Block<'_>, request: &AllocRequest) -> bool {
     let start = block.start();
     let first =
         first_suitable_frame(block, request).and_then(|first| start.checked_add(first as u64));
@@ -316,12 +335,12 @@ pub(super) fn suits(block: &Block<'_>, request: &AllocRequest) -> bool {
     end.is_some_and(|end| end <= request.upper_bound())
         && (request.alignment() <= PAGEBLOCK_FRAMES as u64
             || start.number().is_multiple_of(request.alignment()))
-        && (!request.needs_boot_memory() || block.is_boot())
-        && request.only_node().is_none_or(|node| block.is_on(node))
+        && (!request.needs_boot_memory() || block.is_boot(words))
+        && request.only_node().is_none_or(|node| block.is_on(words, node))
 }
 
 /// Returns the first frame of the pageblock at which the request may begin, if there is one.
-fn first_suitable_frame(block: &Block<'_>, request: &AllocRequest) -> Option<usize> {
+fn first_suitable_frame(block: Block<'_>, request: &AllocRequest) -> Option<usize> {
     let below = request.lower_bound().number().saturating_sub(block.start().number());
     if below == 0 {
         return Some(0);
@@ -335,7 +354,11 @@ fn first_suitable_frame(block: &Block<'_>, request: &AllocRequest) -> Option<usi
 
 /// Returns whether a pageblock is on the node that the request requires.
 #[inline]
-pub(super) fn is_on_required_node(block: &Block<'_>, only_on: Option<NodeId>) -> bool {
+pub(super) fn is_on_required_node(
+    words: &SectionWords,
+    block: Block<'_>,
+    only_on: Option<NodeId>,
+) -> bool {
     mutant!("a claim does not look at the node again" => return true);
-    only_on.is_none_or(|node| block.is_on(node))
+    only_on.is_none_or(|node| block.is_on(words, node))
 }

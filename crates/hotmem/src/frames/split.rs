@@ -6,18 +6,18 @@
 //! it has no frame for bitmaps. The frame is taken:
 //! 1. from boot memory, as long as that has a free frame;
 //! 2. else from the pageblock that is being divided. If this is not boot memory, the bitmaps are
-//!    *own bitmaps* (see `words/bitmaps.rs`).
+//!    *self-hosted bitmaps* (see `words/bitmaps.rs`).
 //!
 //! While there are no bitmaps, all frames of every live pageblock are taken. So new bitmaps record
 //! all frames as taken. Own bitmaps do not prevent the removal of the memory that they describe
 //! (see `isolate/in_use.rs`).
 
 use super::Frames;
-use super::exhaustion::Moves;
+use super::exhaustion::HidingSteps;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::request::AllocRequest;
 use crate::geometry::{BITMAP_GROUP, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence};
 use crate::words::{BitmapFrame, Block, FrameBitmap, Grain, SectionRef};
@@ -25,68 +25,99 @@ use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
     /// Allocates `block` as a whole: marks all its frames as taken. The caller owns `block`.
-    pub(super) fn hand_out(&self, block: &Block<'_>) {
+    pub(super) fn hand_out(&self, block: Block<'_>) {
         // If there is no bitmap, there is nothing to write: a new bitmap records all frames as
-        // taken. An own bitmap is not dropped meanwhile, because the caller owns a pageblock that
-        // it describes.
+        // taken. A self-hosted bitmap is not dropped meanwhile, because the caller owns a pageblock
+        // that it describes.
         self.with_bitmap(block, |bitmap| bitmap.map(FrameBitmap::write_taken));
         block.state().set_whole();
     }
 
-    /// Divides `block`, which the caller owns. The caller keeps the frames of `taken`; the others,
-    /// at least one, become free. The caller then makes the free frames findable.
-    pub(super) fn divide(&self, block: &Block<'_>, taken: Range<usize>, moves: &mut Moves<'_>) {
-        let last = PAGEBLOCK_FRAMES - 1;
-        let spare = if taken.contains(&last) { 0 } else { last };
-        let Some((bitmap, in_spare)) = self.bitmap_or_install(block, spare, moves).known() else {
+    /// Divides `block`, which the caller owns. The caller keeps the frames of `kept_frames`; the
+    /// others, at least one, become free. The caller then makes the free frames findable.
+    pub(super) fn divide(
+        &self,
+        block: Block<'_>,
+        kept_frames: Range<usize>,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) {
+        let last_frame = PAGEBLOCK_FRAMES - 1;
+        let spare = if kept_frames.contains(&last_frame) { 0 } else { last_frame };
+        let Some((bitmap, spare_used)) =
+            self.bitmap_or_install(block, spare, hiding_steps).or_violation()
+        else {
             return;
         };
-        bitmap.write(taken, in_spare.then_some(spare));
+        bitmap.write(kept_frames, spare_used.then_some(spare));
         block.state().set_divided();
         bitmap.open(block.zone());
     }
 
-    /// Returns the bitmap of `block`, if it has one. If the bitmap is an own bitmap, starts a move
-    /// of `moves`; the caller must not use the bitmap after the end of that move.
+    /// Returns the bitmap of `block`, if it has one. If the bitmap is a self-hosted bitmap, starts
+    /// a hiding step of `hiding_steps`; the caller must not use the bitmap after the end of that
+    /// hiding step.
     #[inline]
     pub(crate) fn bitmap_of<'a>(
         &self,
-        block: &Block<'a>,
-        moves: &mut Moves<'_>,
+        block: Block<'a>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<&'a FrameBitmap> {
         match block.lasting_bitmap() {
-            None if block.section.bitmaps.is_own(block.bit()) => self.own_bitmap_of(block, moves),
+            None if block.section().bitmaps.is_self_hosted(block.bit()) => {
+                self.self_hosted_bitmap_of(block, hiding_steps)
+            }
             lasting => lasting,
         }
+    }
+
+    /// Does the same as [`bitmap_of`](Self::bitmap_of) by a function call, which takes less code.
+    #[inline(never)]
+    pub(crate) fn bitmap_of_outlined<'a>(
+        &self,
+        block: Block<'a>,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) -> Option<&'a FrameBitmap> {
+        self.bitmap_of(block, hiding_steps)
     }
 
     /// Calls `look` with the bitmap of `block`, if it has one.
     #[inline]
     pub(crate) fn with_bitmap<T>(
         &self,
-        block: &Block<'_>,
+        block: Block<'_>,
         look: impl FnOnce(Option<&FrameBitmap>) -> T,
     ) -> T {
+        let mut hiding_steps = None;
+        look(self.bitmap_in_hiding_step(block, &mut hiding_steps))
+    }
+
+    /// Returns the bitmap of `block`, if it has one. If the bitmap is valid only during a hiding
+    /// step, makes `hiding_steps` and starts one.
+    #[inline(never)]
+    fn bitmap_in_hiding_step<'a>(
+        &'a self,
+        block: Block<'a>,
+        hiding_steps: &mut Option<HidingSteps<'a>>,
+    ) -> Option<&'a FrameBitmap> {
         match block.lasting_bitmap() {
-            None if block.section.bitmaps.is_own(block.bit()) => {
-                let mut moves = self.new_moves();
-                look(self.own_bitmap_of(block, &mut moves))
+            None if block.section().bitmaps.is_self_hosted(block.bit()) => {
+                self.self_hosted_bitmap_of(block, hiding_steps.insert(self.new_hiding_steps()))
             }
-            lasting => look(lasting),
+            lasting => lasting,
         }
     }
 
     #[cold]
-    fn own_bitmap_of<'a>(
+    fn self_hosted_bitmap_of<'a>(
         &self,
-        block: &Block<'a>,
-        moves: &mut Moves<'_>,
+        block: Block<'a>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<&'a FrameBitmap> {
-        moves.start();
+        hiding_steps.start();
         fence(Ordering::SeqCst); // pairs with the fence in `BitmapPtr::hide`
-        // SAFETY: a move is counted in `moves`, and the caller does not use the bitmap after the
-        // end of that move.
-        unsafe { block.section.words().bitmaps.lasting_or_own(block.bit()) }
+        // SAFETY: a hiding step is counted in `hiding_steps`, and the caller does not use the
+        // bitmap after the end of that hiding step.
+        unsafe { block.section().words().bitmaps.lasting_or_self_hosted(block.bit()) }
     }
 
     /// Returns the bitmap of `block`, and makes it if there is none. The caller owns `block` or
@@ -95,61 +126,69 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub(super) fn bitmap_or_install<'a>(
         &self,
-        block: &Block<'a>,
+        block: Block<'a>,
         spare: usize,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<(&'a FrameBitmap, bool)> {
-        match self.bitmap_of(block, moves) {
+        match self.bitmap_of(block, hiding_steps) {
             Some(bitmap) => Some((bitmap, false)),
-            None => self.install_first_bitmap(block, spare, moves),
+            None => self.install_first_bitmap(block, spare, hiding_steps),
         }
     }
 
     #[cold]
     fn install_first_bitmap<'a>(
         &self,
-        block: &Block<'a>,
+        block: Block<'a>,
         spare: usize,
-        moves: &mut Moves<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<(&'a FrameBitmap, bool)> {
-        let mut in_spare = false;
-        if let Some(frame) = self.alloc_bitmap_frame(block, moves) {
+        let mut spare_used = false;
+        if let Some(frame) = self.alloc_bitmap_frame(block, hiding_steps) {
             if !self.install_bitmaps(block, frame, false)
-                && let Some(unused) = PfnRange::with_len(frame, 1).known()
+                && let Some(unused) = PfnRange::with_len(frame, 1).or_violation()
             {
                 self.fill_as_free(unused);
                 // This call has just allocated the frame, so freeing it cannot fail.
-                self.free_range(unused).known();
+                self.free_range(unused).or_violation();
             }
         } else {
             let frame = block.start().checked_add(spare as u64)?;
-            in_spare = self.install_bitmaps(block, frame, !block.is_boot());
-            if !in_spare && let Some(unused) = PfnRange::with_len(frame, 1) {
+            spare_used = self.install_bitmaps(block, frame, !block.is_boot(&self.words));
+            if !spare_used && let Some(unused) = PfnRange::with_len(frame, 1) {
                 self.fill_as_free(unused);
             }
         }
-        Some((self.bitmap_of(block, moves)?, in_spare))
+        Some((self.bitmap_of_outlined(block, hiding_steps)?, spare_used))
     }
 
     /// Allocates a frame of boot memory for the bitmaps of `block`. If `block` is boot memory
     /// itself, does not divide another pageblock for this.
-    fn alloc_bitmap_frame(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> Option<Pfn> {
+    fn alloc_bitmap_frame(
+        &self,
+        block: Block<'_>,
+        hiding_steps: &mut HidingSteps<'_>,
+    ) -> Option<Pfn> {
         let request = AllocRequest::frames(1).in_boot_memory();
-        let divides = !block.is_boot();
+        let divides = !block.is_boot(&self.words);
         for place in self.places(&request) {
-            let found = self
-                .own_block(place.zone, Grain::Frame)
-                .and_then(|own| self.take(&own, &request, moves))
-                .or_else(|| self.take_partial(place, &request, None, moves))
+            let bitmap_frame = self
+                .this_cpus_block(place.zone, Grain::Frame)
+                .and_then(|hinted| self.take(hinted, &request, hiding_steps))
+                .or_else(|| self.take_partial(place, &request, None, hiding_steps))
                 .or_else(|| {
                     let mut named = self.blocks_of_hints_and_cursors(place.zone);
                     named.find_map(|block| {
-                        place.includes(block.section).then(|| self.take(&block, &request, moves))?
+                        place
+                            .includes(&self.words, block.section())
+                            .then(|| self.take(block, &request, hiding_steps))?
                     })
                 })
-                .or_else(|| if divides { self.split_for(place, &request, moves) } else { None });
-            if found.is_some() {
-                return found;
+                .or_else(|| {
+                    if divides { self.split_for(place, &request, hiding_steps) } else { None }
+                });
+            if bitmap_frame.is_some() {
+                return bitmap_frame;
             }
         }
         None
@@ -157,12 +196,12 @@ impl<P: Platform> Frames<P> {
 
     /// Makes `frame` the frame of bitmaps of `block` and its group. The caller owns `frame`.
     /// Returns false if the group has bitmaps already.
-    fn install_bitmaps(&self, block: &Block<'_>, frame: Pfn, own: bool) -> bool {
+    fn install_bitmaps(&self, block: Block<'_>, frame: Pfn, is_self_hosted: bool) -> bool {
         let bitmaps = self.bitmaps_in(frame);
         // SAFETY: `frame` is mapped, and only the caller uses it. A frame is large enough and
         // aligned for a `BitmapFrame`, for which any bytes are valid.
-        unsafe { &*bitmaps }.clear(block.section.start_of_bitmaps(block.bit()));
-        block.section.bitmaps.pointer_of(block.bit()).install(bitmaps, own)
+        unsafe { &*bitmaps }.clear(block.section().start_of_bitmaps(block.bit()));
+        block.section().bitmaps.pointer_of(block.bit()).install(bitmaps, is_self_hosted)
     }
 
     /// Returns the address of the bitmaps in `frame`.
@@ -171,23 +210,23 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns the frames that hold the bitmaps of a section. Each comes with the numbers of the
-    /// pageblocks that its bitmaps describe, and with a flag that is true for own bitmaps.
+    /// pageblocks that its bitmaps describe, and with a flag that is true for self-hosted bitmaps.
     pub(crate) fn frames_of_bitmaps<'s>(
         &'s self,
         section: SectionRef<'s>,
     ) -> impl Iterator<Item = (Pfn, Range<usize>, bool)> + 's {
         let words = section.words();
         words.bitmaps.pointers().filter_map(move |(first, bitmaps)| {
-            let (bitmaps, own) = bitmaps.load();
+            let (bitmaps, is_self_hosted) = bitmaps.load();
             let frame = (!bitmaps.is_null()).then(|| self.direct_map().frame_at(bitmaps.cast()));
-            Some((frame??, first..first + BITMAP_GROUP, own))
+            Some((frame??, first..first + BITMAP_GROUP, is_self_hosted))
         })
     }
 
-    /// Returns the frame of `block` that holds own bitmaps, if there is one.
-    pub(crate) fn own_bitmaps_in(&self, block: &Block<'_>) -> Option<Pfn> {
-        let (bitmaps, own) = block.section.bitmaps.pointer_of(block.bit()).load();
-        let frame = if own { self.direct_map().frame_at(bitmaps.cast()) } else { None };
+    /// Returns the frame of `block` that holds self-hosted bitmaps, if there is one.
+    pub(crate) fn self_hosted_bitmaps_in(&self, block: Block<'_>) -> Option<Pfn> {
+        let (bitmaps, is_self_hosted) = block.section().bitmaps.pointer_of(block.bit()).load();
+        let frame = if is_self_hosted { self.direct_map().frame_at(bitmaps.cast()) } else { None };
         frame.filter(|&frame| block.range().contains(frame))
     }
 
@@ -203,9 +242,9 @@ impl<P: Platform> Frames<P> {
 
     /// Makes a pageblock live and divided, with all frames taken. Boot only, single-threaded.
     #[cfg(not(loom))]
-    pub(crate) fn divide_as_taken(&self, block: &Block<'_>) {
+    pub(crate) fn divide_as_taken(&self, block: Block<'_>) {
         // `bring_region_online` has set the bitmaps of the section.
-        if let Some(bitmap) = block.lasting_bitmap().known() {
+        if let Some(bitmap) = block.lasting_bitmap().or_violation() {
             bitmap.write(0..PAGEBLOCK_FRAMES, None);
             block.state().set_divided();
             bitmap.open(block.zone());

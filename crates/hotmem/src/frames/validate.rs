@@ -11,61 +11,61 @@ use core::fmt;
 
 /// An inconsistency in the engine's metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fault {
+pub struct Inconsistency {
     /// The pageblock that has the inconsistency. Empty if no single pageblock has it.
     pub range: PfnRange,
     /// The inconsistency.
-    pub what: &'static str,
+    pub description: &'static str,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Inconsistency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.range, self.what)
+        write!(f, "{}: {}", self.range, self.description)
     }
 }
 
-impl core::error::Error for Fault {}
+impl core::error::Error for Inconsistency {}
 
 impl<P: Platform> Frames<P> {
-    /// Checks all metadata of the machine for inconsistencies, and returns the counts. For tests
+    /// Checks all metadata of the instance for inconsistencies, and returns the counts. For tests
     /// and debugging. Cost: O(pageblocks).
     ///
     /// # Errors
-    /// The first [`Fault`].
+    /// The first [`Inconsistency`].
     ///
     /// # Safety
-    /// Until this function returns, no other code uses this machine's [`Frames`] or
+    /// Until this function returns, no other code uses this instance's [`Frames`] or
     /// [`Hotplug`](crate::Hotplug). Otherwise, the frame bitmaps that the function reads could be
     /// freed or unmapped.
-    pub unsafe fn validate(&self) -> Result<Counts, Fault> {
+    pub unsafe fn validate(&self) -> Result<Counts, Inconsistency> {
         for section in self.words.sections() {
-            section.blocks(SECTION_MASK).try_for_each(|block| self.validate_block(&block))?;
+            section.blocks(SECTION_MASK).try_for_each(|block| self.validate_block(block))?;
         }
         let counts = self.counts();
         if self.ensure_free(&Zone::ALL, u64::MAX) != Err(counts.free) {
-            let what = "the count of free frames is not the number that searches find";
-            return Err(Fault { range: PfnRange::EMPTY, what });
+            let description = "the count of free frames is not the number that searches find";
+            return Err(Inconsistency { range: PfnRange::EMPTY, description });
         }
         #[cfg(not(loom))]
-        for kept in self.reserve_metadata() {
-            let what = "in the word reserve, but free";
-            let fault = Fault { range: kept.frames, what };
-            self.check_allocated(kept.frames).map_err(|_| fault)?;
+        for reserved in self.reserve_metadata() {
+            let description = "in the word reserve, but free";
+            let inconsistency = Inconsistency { range: reserved.frames, description };
+            self.check_allocated(reserved.frames).map_err(|_| inconsistency)?;
         }
         Ok(counts)
     }
 
-    fn validate_block(&self, block: &Block<'_>) -> Result<(), Fault> {
+    fn validate_block(&self, block: Block<'_>) -> Result<(), Inconsistency> {
         let is = |word: &crate::sync::AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
-        let section = block.section;
+        let section = block.section();
         let (present, online, free) =
             (is(&section.present), is(&section.online), is(&section.free));
         let isolated = is(&section.isolated);
         let state = block.state().load();
-        let (live, kept) = (state.is_live(), state.holds_descriptors());
-        let mut moves = self.new_moves();
-        let bitmap = self.bitmap_of(block, &mut moves);
-        let claimable = bitmap.is_some_and(FrameBitmap::has_some);
+        let (live, holds_descriptors) = (block.live_state().is_some(), state.holds_descriptors());
+        let mut hiding_steps = self.new_hiding_steps();
+        let bitmap = self.bitmap_of(block, &mut hiding_steps);
+        let claimable = bitmap.is_some_and(FrameBitmap::has_takeable);
         let poisoned = self.poisoned_in(block.range()).count() > 0;
         let known = present || isolated || is(&section.movable);
         // Call `covers`, which is slow, only for pageblocks in use.
@@ -78,13 +78,10 @@ impl<P: Platform> Frames<P> {
             (online || !live, "live but not online"),
             (announced || !isolated, "held outside the announced range"),
             (free || !is(&section.reported), "reported but not free"),
-            (
-                !free || !(live || kept || state.is_reporting()),
-                "free, but its block state is in use",
-            ),
+            (!free || state.is_unused() || is_stale(state), "free, but its block state is in use"),
             (!free || !isolated, "free and isolated"),
             (
-                if kept {
+                if holds_descriptors {
                     (isolated || !online) == state.is_isolated()
                 } else {
                     isolated == state.is_isolated() || (isolated && !live)
@@ -92,10 +89,10 @@ impl<P: Platform> Frames<P> {
                 "the block state does not agree with the isolation",
             ),
             (
-                !online || free || live || isolated || kept,
-                "neither free nor live nor isolated nor kept: lost",
+                !online || free || live || isolated || holds_descriptors,
+                "neither free nor live nor isolated, and without descriptors: lost",
             ),
-            (present || !kept, "kept for descriptors, but not present"),
+            (present || !holds_descriptors, "holds descriptors, but is not present"),
             (
                 !bitmap.is_some_and(FrameBitmap::is_all_free) || self.is_hinted(block),
                 "wholly free and no CPU's hint, but still divided",
@@ -112,7 +109,7 @@ impl<P: Platform> Frames<P> {
             ),
             (!free || !poisoned, "free, but some of its frames are poisoned"),
             (!live || poisoned == state.has_poison(), "live, but its mark for poison is wrong"),
-            (!live || self.poison_is_out(block), "a frame is poisoned and out of use, but free"),
+            (!live || self.quarantined_bits_are_clear(block), "a frame is quarantined, but free"),
             (!free || self.leads_to_free(block), "free, but no search finds it"),
             (!claimable || self.leads_to_partial(block), "has free frames, but no search finds it"),
             (
@@ -122,38 +119,39 @@ impl<P: Platform> Frames<P> {
         ];
         match checks.into_iter().find(|(holds, _)| !holds) {
             None => Ok(()),
-            Some((_, what)) => Err(Fault { range: block.range(), what }),
+            Some((_, description)) => Err(Inconsistency { range: block.range(), description }),
         }
     }
 
-    fn poison_is_out(&self, block: &Block<'_>) -> bool {
-        let mut moves = self.new_moves();
-        let bitmap = self.bitmap_of(block, &mut moves);
+    fn quarantined_bits_are_clear(&self, block: Block<'_>) -> bool {
+        let mut hiding_steps = self.new_hiding_steps();
+        let bitmap = self.bitmap_of(block, &mut hiding_steps);
         let is_free = |frame| bitmap.is_some_and(|bitmap| bitmap.is_free(block.offset_of(frame)));
-        !self.poisoned_and_out_in(block.range()).any(is_free)
+        !self.quarantined_in(block.range()).any(is_free)
     }
 
-    fn leads_to_free(&self, block: &Block<'_>) -> bool {
+    fn leads_to_free(&self, block: Block<'_>) -> bool {
         let zone = block.zone();
-        block.section.is_findable(Class::free(zone))
-            || self.hinted_sections(zone).any(|hint| hint == block.section)
+        block.section().is_findable(&self.words, Class::free(zone))
+            || self.hinted_sections(zone).any(|hint| hint == block.section())
     }
 
-    fn leads_to_unreported(&self, block: &Block<'_>) -> bool {
-        !self.wakeup().is_on() || block.section.is_findable(Class::unreported(block.zone()))
+    fn leads_to_unreported(&self, block: Block<'_>) -> bool {
+        !self.wakeup().is_on()
+            || block.section().is_findable(&self.words, Class::unreported(block.zone()))
     }
 
-    fn leads_to_partial(&self, block: &Block<'_>) -> bool {
+    fn leads_to_partial(&self, block: Block<'_>) -> bool {
         let zone = block.zone();
-        let in_partial = block.section.partial.load(Ordering::Acquire) & block.mask() != 0;
-        (in_partial && block.section.is_findable(Class::partial(zone)))
+        let in_partial = block.section().partial.load(Ordering::Acquire) & block.mask() != 0;
+        (in_partial && block.section().is_findable(&self.words, Class::partial(zone)))
             || self.is_hinted(block)
             || self.are_at_cursors(block)
     }
 
     /// Returns whether cursors point to all words of a pageblock of which some frames may be taken.
-    fn are_at_cursors(&self, block: &Block<'_>) -> bool {
-        let (section, bit) = (block.section.words(), block.bit());
+    fn are_at_cursors(&self, block: Block<'_>) -> bool {
+        let (section, bit) = (block.section().words(), block.bit());
         let is_named = |word| {
             let at = section.bitmaps.lasting_word(bit, word);
             at.is_some_and(|at| self.has_cursor_at(block, at))
@@ -163,9 +161,14 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    fn is_hinted(&self, block: &Block<'_>) -> bool {
-        self.hinted_blocks(block.zone()).any(|hinted| hinted.hint() == block.hint())
+    fn is_hinted(&self, block: Block<'_>) -> bool {
+        self.hinted_blocks(block.zone()).any(|hinted| hinted.to_hint() == block.to_hint())
     }
+}
+
+/// Returns whether a free pageblock may have this block state because it was freed as a whole.
+fn is_stale(state: BlockState) -> bool {
+    state.is_whole() && !state.is_isolated() && !state.has_poison()
 }
 
 /// Returns whether the words of a live pageblock's bitmap have the right flags.

@@ -13,10 +13,10 @@
 //! The four steps of the first row are `SeqCst` accesses, so that the publisher needs no fence; in
 //! the second row, the fences in `paths.rs` stand between the steps.
 
-use crate::sync::{AtomicU32, Ordering, array_of, const_unless_loom, fence, settled};
+use crate::sync::{AtomicU32, Ordering, array_of, const_unless_loom, fence, untracked};
 use crate::words::Zone;
 
-/// The machine has no reporter, or the reporter is switched off.
+/// The instance has no reporter, or the reporter is switched off.
 const OFF: u32 = 0;
 /// The reporter waits for memory to become free.
 const ASLEEP: u32 = 1;
@@ -28,20 +28,20 @@ const AWAKE: u32 = 2;
 #[repr(align(64))]
 pub(crate) struct Wakeup {
     state: AtomicU32,
-    /// 1 if the machine has a reporter, even if it is switched off.
-    taken: AtomicU32,
+    /// 1 if the instance has a reporter, even if it is switched off.
+    has_reporter: AtomicU32,
     /// The current generation. Batches of earlier generations are void.
     generation: AtomicU32,
     /// For each zone, the number of pageblocks that were sent to the host, and the number that came
     /// back. Both counts only grow, and wrap.
     sent: [AtomicU32; 2],
-    back: [AtomicU32; 2],
+    returned: [AtomicU32; 2],
     /// The number of reported pageblocks that are no longer reported and were not allocated, minus
     /// the number that tokens marked as reported. It wraps, and is used only for statistics.
-    withdrawn: settled::AtomicU64,
+    withdrawn: untracked::AtomicU64,
     /// Not 0 if this loom model has a reporter.
     #[cfg(loom)]
-    is_modelled: settled::AtomicU8,
+    is_modelled: untracked::AtomicU8,
 }
 
 impl Wakeup {
@@ -49,13 +49,13 @@ impl Wakeup {
         pub(crate) fn new() -> Wakeup {
             Wakeup {
                 state: AtomicU32::new(OFF),
-                taken: AtomicU32::new(0),
+                has_reporter: AtomicU32::new(0),
                 generation: AtomicU32::new(0),
                 sent: array_of![AtomicU32::new(0); 2],
-                back: array_of![AtomicU32::new(0); 2],
-                withdrawn: settled::AtomicU64::new(0),
+                returned: array_of![AtomicU32::new(0); 2],
+                withdrawn: untracked::AtomicU64::new(0),
                 #[cfg(loom)]
-                is_modelled: settled::AtomicU8::new(0),
+                is_modelled: untracked::AtomicU8::new(0),
             }
         }
     }
@@ -112,20 +112,20 @@ impl Wakeup {
                 .is_ok()
     }
 
-    /// Records that the machine has a reporter. Returns false if it had one already.
+    /// Records that the instance has a reporter. Returns false if it had one already.
     pub(crate) fn register_reporter(&self) -> bool {
         // Acquire pairs with the Release in `unregister_reporter`.
-        self.taken.swap(1, Ordering::Acquire) == 0
+        self.has_reporter.swap(1, Ordering::Acquire) == 0
     }
 
-    /// Returns whether the machine has a reporter, even if it is switched off.
+    /// Returns whether the instance has a reporter, even if it is switched off.
     pub(crate) fn has_reporter(&self) -> bool {
-        self.taken.load(Ordering::Relaxed) != 0
+        self.has_reporter.load(Ordering::Relaxed) != 0
     }
 
-    /// Records that the machine has no reporter any more.
+    /// Records that the instance has no reporter any more.
     pub(crate) fn unregister_reporter(&self) {
-        self.taken.store(0, Ordering::Release);
+        self.has_reporter.store(0, Ordering::Release);
     }
 
     pub(crate) fn generation(&self) -> u32 {
@@ -136,27 +136,29 @@ impl Wakeup {
     /// claimed.
     pub(crate) fn note_sent(&self, zone: Zone, blocks: u32) {
         self.sent[zone as usize].fetch_add(blocks, Ordering::Relaxed);
-        // Pairs with the fence in `sent`: a search that sees that memory is missing also sees this
-        // count.
+        // Pairs with the fence in `total_sent`: a search that sees that memory is missing also sees
+        // this count.
         fence(Ordering::Release);
     }
 
     /// Counts pageblocks that are free again, or whose claim has failed. Release pairs with the
-    /// Acquire in `back`.
-    pub(crate) fn note_back(&self, zone: Zone, blocks: u32) {
-        self.back[zone as usize].fetch_add(blocks, Ordering::Release);
+    /// Acquire in `total_returned`.
+    pub(crate) fn note_returned(&self, zone: Zone, blocks: u32) {
+        self.returned[zone as usize].fetch_add(blocks, Ordering::Release);
     }
 
     /// Returns the number of pageblocks of these zones that have come back. Acquire: a search that
     /// sees the count of a pageblock also finds the pageblock.
-    pub(crate) fn back(&self, zones: &[Zone]) -> u32 {
-        let back = zones.iter().map(|&zone| self.back[zone as usize].load(Ordering::Acquire));
-        back.fold(0, u32::wrapping_add)
+    pub(crate) fn total_returned(&self, zones: &[Zone]) -> u32 {
+        let returned =
+            zones.iter().map(|&zone| self.returned[zone as usize].load(Ordering::Acquire));
+        returned.fold(0, u32::wrapping_add)
     }
 
     /// Returns the number of pageblocks of these zones that were sent. If it equals the number that
-    /// [`back`](Self::back) returned before, no pageblock was out since then.
-    pub(crate) fn sent(&self, zones: &[Zone]) -> u32 {
+    /// [`total_returned`](Self::total_returned) returned before, no pageblock was reporting since
+    /// then.
+    pub(crate) fn total_sent(&self, zones: &[Zone]) -> u32 {
         fence(Ordering::Acquire); // pairs with the fence in `note_sent`
         let sent = zones.iter().map(|&zone| self.sent[zone as usize].load(Ordering::Relaxed));
         sent.fold(0, u32::wrapping_add)

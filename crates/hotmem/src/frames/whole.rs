@@ -8,10 +8,10 @@ use super::Frames;
 use super::found_frame::FoundFrame;
 use super::free_frame::Freed;
 use crate::addr::Pfn;
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
-use crate::sync::{Ordering, mutant};
-use crate::words::{Beside, Section, Zone};
+use crate::sync::{Ordering, mutant, sequential};
+use crate::words::{BeforePublish, Section, Zone};
 use core::num::NonZero;
 
 impl<P: Platform> Frames<P> {
@@ -33,25 +33,30 @@ impl<P: Platform> Frames<P> {
         let hint = self.cpu_inlined().section(zone).load(Ordering::Acquire);
         let Some(section) = self.words.hinted_section(hint) else { return FoundFrame::NONE };
         // Relaxed: the claim is an Acquire.
-        let seen = section.free.load(Ordering::Relaxed);
-        let free = seen & section.zone_mask(zone);
+        let free_bits = section.free.load(Ordering::Relaxed);
+        let free = free_bits & section.zone_mask(zone);
         if free == 0 {
             return FoundFrame::NONE;
         }
         let unreported = NonZero::new(free & !section.reported.load(Ordering::Relaxed));
         let first = unreported.and_then(|blocks| section.block(blocks.trailing_zeros() as usize));
         let Some(block) = first else { return self.alloc_pageblock_slowly(zone) };
-        if !section.claim_once(seen, block.mask()) {
+        if !section.claim_once(free_bits, block.mask()) {
             return self.alloc_pageblock_slowly(zone);
         }
         // As in `is_for`: the pageblock may have changed its zone before it was claimed.
         if !is_in(&section, block.mask(), zone) {
             return self.refuse_pageblock(block.start(), zone);
         }
+        let state = block.state().load();
+        // Nothing to write: the pageblock was allocated as a whole before, too.
+        if state.is_unflagged_whole() {
+            return FoundFrame::number(block.start().number());
+        }
         // Read by the owner, because an earlier owner may have installed bitmaps that record free
         // frames. Bitmaps that are installed from now on record none.
-        if !section.bitmaps.is_missing(block.bit()) {
-            return self.hand_out_pageblock(block.start());
+        if !state.is_unused() || !section.bitmaps.is_missing(block.bit()) {
+            return self.hand_out_pageblock(block.start(), zone);
         }
         block.state().set_whole();
         FoundFrame::number(block.start().number())
@@ -61,19 +66,25 @@ impl<P: Platform> Frames<P> {
     /// faster.
     #[inline(never)]
     fn alloc_pageblock_slowly(&self, zone: Zone) -> FoundFrame {
-        let section = self.own_section(zone);
+        let section = self.this_cpus_section(zone);
         let claimed =
             section.and_then(|section| self.claim_lowest(section, zone, || !self.wakeup().is_on()));
         let Some(block) = claimed else { return FoundFrame::NONE };
-        self.hand_out(&block);
+        self.hand_out(block);
         FoundFrame::number(block.start().number())
     }
 
-    /// Marks a pageblock with a bitmap as allocated. The caller has claimed it.
+    /// Marks a pageblock as allocated that has a bitmap or a flag. The caller must have claimed it.
+    /// If the pageblock is isolated or has poison, allocates another one.
     #[inline(never)]
-    fn hand_out_pageblock(&self, start: Pfn) -> FoundFrame {
-        let Some(block) = self.words.block_of(start).known() else { return FoundFrame::NONE };
-        self.hand_out(&block);
+    fn hand_out_pageblock(&self, start: Pfn, zone: Zone) -> FoundFrame {
+        let Some(block) = self.words.block_of(start).or_violation() else {
+            return FoundFrame::NONE;
+        };
+        if self.take_back_stale(block.section(), block.mask()) == 0 {
+            return self.alloc_pageblock_slowly(zone);
+        }
+        self.hand_out(block);
         FoundFrame::number(start.number())
     }
 
@@ -81,54 +92,76 @@ impl<P: Platform> Frames<P> {
     /// allocates another one.
     #[cold]
     fn refuse_pageblock(&self, start: Pfn, zone: Zone) -> FoundFrame {
-        if let Some(block) = self.words.block_of(start).known() {
-            self.show_free(block.section, block.mask(), &mut self.new_moves());
+        if let Some(block) = self.words.block_of(start).or_violation() {
+            let owned = self.take_back_stale(block.section(), block.mask());
+            if owned != 0 {
+                self.publish_blocks(block.section(), owned, &mut self.new_hiding_steps());
+            }
         }
         self.alloc_pageblock_slowly(zone)
     }
 
     /// Frees the whole pageblock that begins at `start`, if it was allocated as a whole and its
-    /// block state has no flag: one read-modify-write takes it back, and another publishes it.
+    /// block state has no flag: one read-modify-write publishes it. The block state stays
+    /// unchanged: see `frames/stale.rs`.
     #[inline(never)]
     pub(super) fn free_block(&self, start: Pfn) -> Freed {
-        let Some((section, bit)) = self.words.words_at(start) else { return Freed::No };
-        if !section.state(bit).take_back_unflagged() {
+        let Some((section, bit)) = self.words.section_words_at(start) else { return Freed::No };
+        if !section.state(bit).load().is_unflagged_whole() {
             return Freed::No;
         }
-        match section.publish_beside(1 << bit) {
-            Some(Beside { movable, .. }) if self.is_all_shown(section, movable) => Freed::Yes,
-            Some(Beside { before, .. }) => self.show_pageblock(start, before),
+        match section.try_publish_beside_free(1 << bit) {
+            Some(BeforePublish { movable, .. }) if self.is_complete(section, bit, movable) => {
+                Freed::Yes
+            }
+            Some(BeforePublish { free, .. }) => self.finish_publish(start, free),
             None => self.publish_pageblock(start),
         }
     }
 
-    /// Returns whether a publish beside free pageblocks is complete. `movable` is the value of
-    /// `movable` before the publish.
+    /// Returns whether nothing is left to do after a pageblock was published beside free ones.
+    /// `movable` is the value of `movable` before the publish.
     #[inline(always)]
-    fn is_all_shown(&self, section: &Section, movable: u64) -> bool {
+    fn is_complete(&self, section: &Section, bit: usize, movable: u64) -> bool {
         mutant!("a publisher does not read the zones after it has published" => return true);
         // The zones are read again after the publish: see `set_zone`.
-        section.movable.load(Ordering::Relaxed) == movable && !self.wakeup().is_on()
+        section.movable.load(Ordering::Relaxed) == movable
+            && !self.wakeup().is_on()
+            && is_unflagged(section, bit)
     }
 
-    /// Publishes a pageblock that the caller has taken back, in the general way.
+    /// Publishes a pageblock that was allocated as a whole, in the general way.
     #[inline(never)]
     fn publish_pageblock(&self, start: Pfn) -> Freed {
-        if let Some(block) = self.words.block_of(start).known() {
-            self.show_free(block.section, block.mask(), &mut self.new_moves());
+        let Some(block) = self.words.block_of(start).or_violation() else { return Freed::Yes };
+        if block.is_free() {
+            return Freed::No;
         }
+        let mut hiding_steps = self.new_hiding_steps();
+        self.publish_blocks(block.section(), block.mask(), &mut hiding_steps);
+        self.complete_publish(block, &mut hiding_steps);
         Freed::Yes
     }
 
     /// Completes a publish. `before` is the value of `free` before the publish.
     #[inline(never)]
-    fn show_pageblock(&self, start: Pfn, before: u64) -> Freed {
+    fn finish_publish(&self, start: Pfn, before: u64) -> Freed {
         // The pageblock is free, so it may go offline and its words may be retired.
         if let Some(block) = self.words.block_of(start) {
-            self.show_published(block.section, block.mask(), before, &mut self.new_moves());
+            let mut hiding_steps = self.new_hiding_steps();
+            self.make_published_findable(block.section(), block.mask(), before, &mut hiding_steps);
+            self.complete_publish(block, &mut hiding_steps);
         }
         Freed::Yes
     }
+}
+
+/// Returns whether the block state of a pageblock that was just published has no flag.
+#[inline(always)]
+fn is_unflagged(section: &Section, bit: usize) -> bool {
+    mutant!("a free does not look at the block state again" => return true);
+    sequential();
+    section.state(bit).load().is_unflagged_whole()
 }
 
 /// Returns whether a claimed pageblock is in a zone.

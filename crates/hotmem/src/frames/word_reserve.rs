@@ -9,7 +9,7 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::sync::{Ordering, settled::AtomicU64};
+use crate::sync::{Ordering, untracked::AtomicU64};
 use crate::words::PIECE_FRAMES;
 
 /// The runs in the reserve.
@@ -26,42 +26,42 @@ impl WordReserve {
 
     /// Lists the places for runs, each with the length of its run, and with the run unless it is
     /// missing.
-    fn places(&self) -> impl DoubleEndedIterator<Item = (&AtomicU64, u64, Option<PfnRange>)> {
-        self.runs.iter().zip(PIECE_FRAMES).map(|(place, len)| {
-            let start = place.load(Ordering::Relaxed).checked_sub(1).and_then(Pfn::new);
-            (place, len, start.and_then(|start| PfnRange::with_len(start, len)))
+    fn slots(&self) -> impl DoubleEndedIterator<Item = (&AtomicU64, u64, Option<PfnRange>)> {
+        self.runs.iter().zip(PIECE_FRAMES).map(|(slot, len)| {
+            let start = slot.load(Ordering::Relaxed).checked_sub(1).and_then(Pfn::new);
+            (slot, len, start.and_then(|start| PfnRange::with_len(start, len)))
         })
     }
 
     /// Lists the runs in the reserve.
     pub(super) fn filled_runs(&self) -> impl Iterator<Item = PfnRange> {
-        self.places().filter_map(|(_, _, run)| run)
+        self.slots().filter_map(|(_, _, run)| run)
     }
 
     /// Lists the places whose runs are missing, each with the length of its run.
-    pub(super) fn missing(&self) -> impl Iterator<Item = (&AtomicU64, u64)> {
-        self.places().filter(|(_, _, run)| run.is_none()).map(|(place, len, _)| (place, len))
+    pub(super) fn empty_slots(&self) -> impl Iterator<Item = (&AtomicU64, u64)> {
+        self.slots().filter(|(_, _, run)| run.is_none()).map(|(slot, len, _)| (slot, len))
     }
 
     /// Takes a run of length `len` out of the reserve. If there are several, takes the one in the
     /// last place.
     pub(super) fn take(&self, len: u64) -> Option<PfnRange> {
-        let (place, _, run) =
-            self.places().rev().find(|(_, its_len, run)| *its_len == len && run.is_some())?;
-        place.store(0, Ordering::Relaxed);
+        let (slot, _, run) =
+            self.slots().rev().find(|(_, slot_len, run)| *slot_len == len && run.is_some())?;
+        slot.store(0, Ordering::Relaxed);
         run
     }
 
     /// Puts a run into the reserve, if a run of this length is missing. Returns whether it did.
-    pub(super) fn put(&self, run: PfnRange) -> bool {
-        let missing = self.missing().find(|&(_, len)| len == run.frames());
-        missing.inspect(|(place, _)| store_run(place, run.start())).is_some()
+    pub(super) fn store(&self, run: PfnRange) -> bool {
+        let empty_slot = self.empty_slots().find(|&(_, len)| len == run.frames());
+        empty_slot.inspect(|(slot, _)| store_run(slot, run.start())).is_some()
     }
 }
 
 /// Stores a run in its place.
-pub(super) fn store_run(place: &AtomicU64, run: Pfn) {
-    place.store(run.number() + 1, Ordering::Relaxed);
+pub(super) fn store_run(slot: &AtomicU64, run: Pfn) {
+    slot.store(run.number() + 1, Ordering::Relaxed);
 }
 
 /// The number of frames in a full reserve. A pageblock has enough frames for the reserve and for a

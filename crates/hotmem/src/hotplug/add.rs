@@ -6,14 +6,14 @@ use super::nodes::too_many;
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::SECTION_FRAMES;
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
-use crate::origin::MachineId;
+use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::token::Token;
-use crate::words::{NodeId, NodeIndex, Part, TooManyNodes, Zone};
+use crate::words::{NodeId, NodeIndex, SectionPart, TooManyNodes, Zone};
 use core::fmt;
 
 /// A request to add memory. A [`PfnRange`] converts to a request to add it as RAM of the node that
@@ -111,8 +111,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
             ]
         })?;
-        if let Some(kept) = self.descriptors_being_removed(range) {
-            return Err(RangeErrorKind::Held.at(kept).into());
+        if let Some(descriptor_block) = self.descriptors_being_removed(range) {
+            return Err(RangeErrorKind::Held.at(descriptor_block).into());
         }
         if let Some(other) = self.pageblock_of_other_node(range, node) {
             return Err(RangeErrorKind::OtherNode.at(other).into());
@@ -126,9 +126,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             self.allocate_spare(frames)
         };
         let spare = spare.map_err(|error| AddError::NoTables { frames, error })?;
-        if let Err(missing) = self.make_words(range, node) {
+        if let Err(needed_bytes) = self.make_words(range, node) {
             self.frames.free_spare(spare);
-            return Err(AddError::NoMetadata(missing));
+            return Err(AddError::NoMetadata(needed_bytes));
         }
         nodes.commit();
         self.words().set_node(range, node);
@@ -139,9 +139,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Returns a pageblock that is present, device memory or held, in a section of `range` that
     /// belongs to another node than `node`.
     fn pageblock_of_other_node(&self, range: PfnRange, node: NodeIndex) -> Option<PfnRange> {
-        let sections = self.parts(range.align_outward(SECTION_FRAMES as u64));
-        let others = sections.filter(|part| part.section.node() != node);
-        others.map(|part| part.section).find_map(|section| {
+        let sections = self.section_parts(range.align_outward(SECTION_FRAMES as u64));
+        let on_other_nodes = sections.filter(|part| part.section.node(self.words()) != node);
+        on_other_nodes.map(|part| part.section).find_map(|section| {
             let in_use = section.present.load(Ordering::Acquire) | section.device_blocks();
             let in_use = in_use | section.isolated.load(Ordering::Acquire);
             (in_use != 0).then(|| section.first_block(in_use))
@@ -157,13 +157,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Commits an addition: maps the memory, which must be accessible now. After that, RAM is
     /// present and offline, and the caller puts it [online](Self::online); [device
-    /// memory](AddRequest::device) belongs to its driver. Cannot fail on the machine that prepared
+    /// memory](AddRequest::device) belongs to its driver. Cannot fail on the instance that prepared
     /// the addition.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// Returns the addition if another machine prepared it.
+    /// Returns the addition if another instance prepared it.
     pub fn commit_add(&mut self, addition: Addition<'f, P>) -> Result<(), Addition<'f, P>> {
         addition.of(self.frames).map(|addition| self.finish_add(addition))
     }
@@ -199,14 +199,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Makes `range` present or absent. `range` is held.
     pub(super) fn set_present(&self, range: PfnRange, present: bool) {
-        let mut moves = self.frames.new_moves();
-        for Part { section, blocks } in self.parts(range) {
+        let mut hiding_steps = self.frames.new_hiding_steps();
+        for SectionPart { section, blocks } in self.section_parts(range) {
             if present {
                 // Release: a reader that finds the memory present, with Acquire, finds it mapped.
                 section.present.fetch_or(blocks, Ordering::Release);
             } else {
                 section.present.fetch_and(!blocks, Ordering::AcqRel);
-                self.frames.set_zone(section, blocks, Zone::Kernel, &mut moves);
+                self.frames.set_zone(section, blocks, Zone::Kernel, &mut hiding_steps);
             }
         }
     }
@@ -226,13 +226,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 }
 
 impl<P: Platform> Addition<'_, P> {
-    /// Returns the range to add.
-    #[must_use]
-    pub fn range(&self) -> PfnRange {
-        self.range
-    }
-
-    /// Maps the range. `mapping` belongs to the machine that prepared the addition.
+    /// Maps the range. `mapping` belongs to the instance that prepared the addition.
     pub(super) fn map(&mut self, mapping: &mut impl Mapping) {
         let spare = &mut self.spare;
         // SAFETY: `self.range` is being added, so it is not mapped; the frames of `spare` were
@@ -260,7 +254,7 @@ impl<P: Platform> Frames<P> {
     pub(super) fn free_spare(&self, spare: PfnRange) {
         if !spare.is_empty() {
             // These frames are allocated, and nobody uses them, so freeing them cannot fail.
-            self.free_range(spare).known();
+            self.free_range(spare).or_violation();
         }
     }
 }
@@ -268,13 +262,13 @@ impl<P: Platform> Frames<P> {
 /// Takes the first frame of `spare`, if it has one.
 pub(super) fn take_first(spare: &mut PfnRange) -> Option<Pfn> {
     let frame = spare.start();
-    let (taken, left) = spare.split_at(frame.checked_add(1)?);
-    *spare = left;
-    (!taken.is_empty()).then_some(frame)
+    let (first, remaining) = spare.split_at(frame.checked_add(1)?);
+    *spare = remaining;
+    (!first.is_empty()).then_some(frame)
 }
 
 impl<P: Platform> Token for Addition<'_, P> {
-    fn machine(&self) -> MachineId {
+    fn instance(&self) -> InstanceId {
         self.frames.id()
     }
 }

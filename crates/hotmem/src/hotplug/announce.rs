@@ -3,7 +3,7 @@
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::Frames;
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::origin::unique;
 use crate::platform::{Platform, REACHABLE_END};
@@ -12,7 +12,7 @@ use crate::sync::Ordering;
 use crate::words::{Announced, NodeId, RegionIndex};
 use core::fmt;
 
-/// Identifies an announced region on one machine. After the region is withdrawn, the identifier is
+/// Identifies an announced region on one instance. After the region is withdrawn, the identifier is
 /// invalid for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct RegionId {
@@ -59,7 +59,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     pub fn announce(&mut self, request: impl Into<Announce>) -> Result<RegionId, AnnounceError> {
         let Announce { range, node, group } = request.into();
         check_new(self.frames, range)?;
-        if !self.mapping.reach().covers(range) {
+        if !self.mapping.mappable_range().covers(range) {
             return Err(RangeErrorKind::Unreachable.at(range).into());
         }
         let index = self.announce_new(range, node)?;
@@ -70,7 +70,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Sets the identifier and the group of a new region. Returns the identifier.
     pub(super) fn set_id_and_group(&mut self, index: RegionIndex, group: Group) -> RegionId {
         let serial = unique();
-        let region = self.words().region_at_index(index).known();
+        let region = self.words().region_at_index(index).or_violation();
         if let Some(Announced { entry, .. }) = region {
             entry.id.store(serial, Ordering::Relaxed);
             group.store(entry);
@@ -126,11 +126,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         range: PfnRange,
         node: NodeId,
     ) -> Result<RegionIndex, AnnounceError> {
-        let needed = self.words().memory_needed_for_list(1);
-        let announced = self.allocate_word_memory(needed, |words, reserved_runs| {
-            words.announce(range, node, false, reserved_runs)
+        let needed = self.words().runs_for_list(1);
+        let mut announced = None;
+        let allocated = self.allocate_word_memory(needed, &mut |words, reserved_runs| {
+            announced = Some(words.announce(range, node, false, reserved_runs)?);
+            Ok(())
         });
-        announced.map_err(AnnounceError::NoMetadata)
+        allocated.map_err(AnnounceError::NoMetadata)?;
+        announced.or_violation().ok_or(AnnounceError::NoMetadata(Bytes::ZERO))
     }
 
     /// Always fails under loom: its atomics are not plain memory, so the loom tests make the words

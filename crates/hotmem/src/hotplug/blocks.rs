@@ -1,4 +1,4 @@
-//! Reports the state of memory blocks, which are pieces of 128 MiB to 2 GiB, for people and for
+//! Reports the state of memory blocks, which are ranges of 128 MiB to 2 GiB, for people and for
 //! tools that decide what to put online.
 //!
 //! The engine stores nothing per memory block; it computes every answer from the words of the
@@ -6,12 +6,12 @@
 
 use super::Hotplug;
 use crate::addr::PfnRange;
-use crate::blocker::{Blocker, Why};
+use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, NodeId, Part, Section, Zone};
+use crate::words::{Class, NodeId, Section, SectionPart, Zone};
 
 /// A snapshot of a memory block that has present memory or device memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +31,10 @@ pub struct MemoryBlock {
     /// The number of its frames that are poisoned. While this is not 0, the block cannot come
     /// online.
     pub poisoned: u64,
+    /// The lowest memory that prevents the block from going offline now, if any: frames in use in
+    /// kernel memory. The kernel has promised to migrate its data in movable memory, but not in
+    /// kernel memory.
+    pub blocker: Option<Blocker>,
 }
 
 /// The state of a memory block.
@@ -53,7 +57,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// and aligned to its size. `frames` is a power of two and at least a section, as in Linux;
     /// other numbers are rounded up.
     ///
-    /// Cost: O(sections) of the regions.
+    /// Cost: O(sections) of the regions, and two cache lines for each divided pageblock of kernel
+    /// memory until one is found that is in use.
     pub fn memory_blocks(&self, frames: u64) -> impl Iterator<Item = MemoryBlock> {
         let frames = frames.clamp(SECTION_FRAMES as u64, PFN_LIMIT).next_power_of_two();
         self.words().announced().flat_map(move |region| {
@@ -65,11 +70,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     fn memory_block(&self, range: PfnRange) -> Option<MemoryBlock> {
         let mut all = Summary::default();
         let mut node = None;
-        for Part { section, blocks } in self.parts(range) {
+        for SectionPart { section, blocks } in self.section_parts(range) {
             if all.add(&section, blocks) {
-                node.get_or_insert(section.node());
+                node.get_or_insert(section.node(self.words()));
             }
-            all.isolated |= is_leaving(Part { section, blocks });
+            all.isolated |= is_leaving(SectionPart { section, blocks });
         }
         let state = match (all.online, all.offline) {
             (0, 0) if all.device == 0 => return None,
@@ -87,33 +92,29 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let poisoned = self.frames.poisoned_in(range).count() as u64;
         let device = u64::from(all.device) * PAGEBLOCK_FRAMES as u64;
         let node = self.words().node_of_index(node?);
-        Some(MemoryBlock { range, node, state, zone, device, poisoned })
+        let blocker = self.first_used_in_kernel_memory(range);
+        Some(MemoryBlock { range, node, state, zone, device, poisoned, blocker })
     }
 
-    /// Checks whether a memory block could go offline now. The only blockers are frames in use in
-    /// kernel memory: the kernel has promised to migrate its data in movable memory, but not in
-    /// kernel memory. Reads only the range of `block`.
-    ///
-    /// # Errors
-    /// Returns the lowest [`Blocker`].
-    pub fn removable(&self, block: &MemoryBlock) -> Result<(), Blocker> {
-        for Part { section, blocks } in self.parts(block.range) {
+    /// Returns the lowest frames of `range` that are in use in kernel memory.
+    fn first_used_in_kernel_memory(&self, range: PfnRange) -> Option<Blocker> {
+        for SectionPart { section, blocks } in self.section_parts(range) {
             let kernel = section.available(Class::online(Zone::Kernel)) & blocks;
             for found in section.blocks(kernel) {
-                if found.state().load().is_live()
-                    && let Some(range) = self.frames.used_in(&found)
+                if found.live_state().is_some()
+                    && let Some(range) = self.frames.used_in(found)
                 {
-                    return Err(Why::Unmovable("kernel memory in use").at(range));
+                    return Some(BlockerKind::Unmovable("kernel memory in use").at(range));
                 }
             }
         }
-        Ok(())
+        None
     }
 }
 
 /// Returns whether a token owns one of these pageblocks. Pageblocks that are being reported do not
 /// count, because they stay online.
-fn is_leaving(Part { section, blocks }: Part<'_>) -> bool {
+fn is_leaving(SectionPart { section, blocks }: SectionPart<'_>) -> bool {
     let held = section.isolated.load(Ordering::Acquire) & section.online.load(Ordering::Acquire);
     section.blocks(held & blocks).any(|block| !block.state().load().is_reporting())
 }

@@ -13,11 +13,11 @@ use super::{BootError, BootMap, Group, Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Frames, bitmap_frames, cpu_frames};
 use crate::geometry::{GROUP_FRAMES, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
-use crate::known::{Known, holds};
+use crate::invariant::{OrViolation, check_invariant};
 use crate::mapping::Mapping;
 use crate::platform::{DirectMap, Platform};
 use crate::sync::Ordering;
-use crate::words::{Block, FrameSupply, NodeIndex, Part, SectionRef};
+use crate::words::{Block, FrameSource, FrameSupply, NodeIndex, SectionPart, SectionRef};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Starts a machine with its boot memory. Boot memory is present, online for any allocation,
@@ -31,7 +31,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// `map` is true. All of its RAM is mapped at the [base](Mapping::base) of `mapping`: RAM below
     /// [`mapped_below`](BootMap::mapped_below) is mapped now, and the rest is mapped before
     /// anything is allocated. RAM that the map does not list as reserved is used by nobody else,
-    /// not even by another machine.
+    /// not even by another instance.
     ///
     /// # Errors
     /// [`BootError`].
@@ -41,7 +41,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         map: &BootMap<'_>,
     ) -> Result<Hotplug<'f, P, M>, BootError> {
         let low_end = map.low_end.align_down(SECTION_FRAMES as u64);
-        let map = FirmwareMap::check(map, mapping.reach())?;
+        let map = FirmwareMap::check(map, mapping.mappable_range())?;
         if !frames.start() {
             return Err(BootError::AlreadyStarted);
         }
@@ -57,7 +57,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         for (region, node) in map.indexed_regions(frames.words()) {
             unused = hotplug.install_region(region, node, unused);
             unused = hotplug.bring_region_online(region, &map, unused);
-            for part in [ZonePart::Low, ZonePart::Kernel] {
+            for part in [ZonePart::Low, ZonePart::Normal] {
                 let side = region.intersection(part.bounds(low_end));
                 hotplug.account_boot(side, part, node, &map);
             }
@@ -66,7 +66,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if !unused.is_empty() {
             // These frames are a part of `metadata`, which `bring_region_online` has marked as
             // allocated.
-            frames.free_range(unused).known();
+            frames.free_range(unused).or_violation();
         }
         frames.leave_low_memory(PfnRange::ALL.split_at(boot_end).0);
         Ok(hotplug)
@@ -75,17 +75,18 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Announces a region, and makes its words at the start of `memory`. Returns the rest of
     /// `memory`.
     fn install_region(&mut self, region: PfnRange, node: NodeIndex, memory: PfnRange) -> PfnRange {
-        holds(check_new(self.frames, region).is_ok());
+        check_invariant(check_new(self.frames, region).is_ok());
         // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not
         // reserved, and `bring_region_online` marks the frames that become words as allocated
-        // permanently. The machine is not in use yet.
+        // permanently. The instance is not in use yet.
         let mut supply = unsafe { FrameSupply::new(self.frames.direct_map(), memory) };
         // `place_metadata` has counted the memory that the words need, so this cannot fail.
         let (words, name) = (self.words(), self.words().node_of_index(node));
+        let mut source: &mut dyn FrameSource = &mut supply;
         let announced = words
-            .make_words(region, node, &mut supply)
-            .and_then(|()| words.announce(region, name, true, &mut supply));
-        if let Some(index) = announced.known() {
+            .make_words(region, node, &mut source)
+            .and_then(|()| words.announce(region, name, true, &mut source));
+        if let Some(index) = announced.or_violation() {
             words.set_node(region, node);
             self.set_id_and_group(index, Group::None);
         }
@@ -100,32 +101,32 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         map: &FirmwareMap<'_>,
         mut memory: PfnRange,
     ) -> PfnRange {
-        for piece in region.sections() {
-            let part = self.frames.words().part_of(piece).known();
-            let Some(Part { section, blocks }) = part else { continue };
-            let mut moves = self.frames.new_moves();
-            for group in piece.chunks(GROUP_FRAMES as u64) {
+        for section_range in region.chunks(SECTION_FRAMES as u64) {
+            let part = self.frames.words().section_part(section_range).or_violation();
+            let Some(SectionPart { section, blocks }) = part else { continue };
+            let mut hiding_steps = self.frames.new_hiding_steps();
+            for group in section_range.chunks(GROUP_FRAMES as u64) {
                 if map.needs_bitmaps(group) {
-                    let (bitmaps, rest) = split_frames(memory, 1);
+                    let (bitmaps, remaining) = split_frames(memory, 1);
                     let first = section.mask_of(group).trailing_zeros() as usize;
                     self.frames.set_bitmaps(section, first, bitmaps.start());
-                    memory = rest;
+                    memory = remaining;
                 }
             }
             // Handle a section that is wholly free RAM in one step: nearly every section is.
-            if map.free_in(piece) == Some(piece) {
+            if map.free_in(section_range) == Some(section_range) {
                 // Relaxed: later steps publish these bits.
                 section.present.fetch_or(blocks, Ordering::Relaxed);
                 section.online.fetch_or(blocks, Ordering::Relaxed);
-                self.frames.show_free(section, blocks, &mut moves);
+                self.frames.publish_blocks(section, blocks, &mut hiding_steps);
                 continue;
             }
             let mut free = 0;
             for block in section.blocks(SECTION_MASK) {
-                let Some(all) = frames_of(&block).known() else { continue };
+                let Some(all) = frames_of(block).or_violation() else { continue };
                 // Skip a pageblock outside the region, because it may be hotplugged later, and a
                 // pageblock without RAM.
-                if !piece.covers(all) || map.ram_in(all).is_none() {
+                if !section_range.covers(all) || map.ram_in(all).is_none() {
                     continue;
                 }
                 // Relaxed: later steps publish these bits.
@@ -134,14 +135,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 if map.free_in(all) == Some(all) {
                     free |= block.mask();
                 } else {
-                    self.frames.divide_as_taken(&block);
+                    self.frames.divide_as_taken(block);
                 }
             }
             if free != 0 {
-                self.frames.show_free(section, free, &mut moves);
+                self.frames.publish_blocks(section, free, &mut hiding_steps);
             }
-            moves.end();
-            self.free_partial(piece, free, section, map);
+            hiding_steps.end();
+            self.free_partial(section_range, free, section, map);
         }
         memory
     }
@@ -155,28 +156,28 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         map: &FirmwareMap<'_>,
     ) {
         let sum = |next: &dyn Fn(PfnRange) -> Option<PfnRange>| {
-            let mut rest = region;
+            let mut remaining = region;
             let mut frames = 0;
-            while let Some(run) = next(rest) {
+            while let Some(run) = next(remaining) {
                 frames += run.frames();
-                rest = rest.split_at(run.end()).1;
+                remaining = remaining.split_at(run.end()).1;
             }
             frames
         };
         // Use the map without the engine's metadata: frames of metadata count as allocated, not as
         // reserved.
         let given = map.with_metadata(PfnRange::EMPTY);
-        let ram = sum(&|rest| given.ram_in(rest));
+        let ram = sum(&|remaining| given.ram_in(remaining));
         let reserved: u64 = given.reserved_ram(region).map(|run| self.frames.reserve(run)).sum();
         let mut online = 0;
-        let mut rest = region;
-        while !rest.is_empty() {
-            let (run, state) = self.state_at(rest.start(), rest.end());
+        let mut remaining = region;
+        while !remaining.is_empty() {
+            let (run, state) = self.state_at(remaining.start(), remaining.end());
             if state == State::Online {
                 online += run.frames();
                 self.grow_zones(run);
             }
-            rest = rest.split_at(run.end()).1;
+            remaining = remaining.split_at(run.end()).1;
         }
         self.mark_holes(region, map);
         self.holes_at_boot(region);
@@ -188,34 +189,37 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Marks as holes the pageblocks without RAM in those sections of `region` that have RAM.
     fn mark_holes(&self, region: PfnRange, map: &FirmwareMap<'_>) {
-        for Part { section, .. } in self.parts(region) {
+        for SectionPart { section, .. } in self.section_parts(region) {
             let all = section.range();
             if map.ram_in(all).is_none_or(|ram| ram == all) {
                 continue;
             }
             for block in section.blocks(SECTION_MASK) {
-                if frames_of(&block).is_some_and(|frames| map.ram_in(frames).is_none()) {
+                if frames_of(block).is_some_and(|frames| map.ram_in(frames).is_none()) {
                     block.state().set_hole();
                 }
             }
         }
     }
 
-    /// Frees the frames of `piece` that are free in the map, except in the pageblocks `whole`,
-    /// which are wholly free and were published already.
+    /// Frees the frames of `section_range` that are free in the map, except in the pageblocks
+    /// `published`, which are wholly free and were published already.
     fn free_partial(
         &mut self,
-        piece: PfnRange,
-        whole: u64,
+        section_range: PfnRange,
+        published: u64,
         section: SectionRef<'_>,
         map: &FirmwareMap<'_>,
     ) {
-        for block in section.blocks(SECTION_MASK & !whole) {
-            let mut rest = frames_of(&block).known().unwrap_or(PfnRange::EMPTY).intersection(piece);
-            while let Some(run) = map.free_in(rest) {
+        for block in section.blocks(SECTION_MASK & !published) {
+            let mut remaining = frames_of(block)
+                .or_violation()
+                .unwrap_or(PfnRange::EMPTY)
+                .intersection(section_range);
+            while let Some(run) = map.free_in(remaining) {
                 // `bring_region_online` has marked these frames as allocated.
-                self.frames.free_range(run).known();
-                rest = rest.split_at(run.end()).1;
+                self.frames.free_range(run).or_violation();
+                remaining = remaining.split_at(run.end()).1;
             }
         }
     }
@@ -228,39 +232,41 @@ fn install_reserved<P: Platform>(
     memory: PfnRange,
 ) -> PfnRange {
     let given = map.with_metadata(PfnRange::EMPTY);
-    let needed = bitmap_frames(given.reserved_sections().count() as u64);
-    let (taken, rest) = split_frames(memory, needed);
-    let pointer = frames.direct_map().pointer(taken.start());
+    let needed = bitmap_frames(given.reserved_section_count());
+    let (first_frames, remaining) = split_frames(memory, needed);
+    let pointer = frames.direct_map().pointer(first_frames.start());
     // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not reserved,
-    // and `bring_region_online` marks them as allocated permanently. `taken` has as many frames as
-    // these sections need, and `pointer` is aligned to 4 KiB. The machine is not in use yet.
-    unsafe { frames.install_reserved(given.reserved_sections(), pointer) };
-    rest
+    // and `bring_region_online` marks them as allocated permanently. `first_frames` has as many
+    // frames as these sections need, and `pointer` is aligned to 4 KiB. The instance is not in use
+    // yet.
+    unsafe { frames.install_reserved(&mut given.reserved_sections(), pointer) };
+    remaining
 }
 
 /// Installs the records of the CPUs at the start of `memory`. Returns the rest of `memory`.
 fn install_cpus<P: Platform>(frames: &Frames<P>, cpus: u32, memory: PfnRange) -> PfnRange {
-    let (taken, rest) = split_frames(memory, cpu_frames(cpus));
-    let pointer = frames.direct_map().pointer(taken.start());
+    let (first_frames, remaining) = split_frames(memory, cpu_frames(cpus));
+    let pointer = frames.direct_map().pointer(first_frames.start());
     // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not reserved,
-    // and `bring_region_online` marks them as allocated permanently. `taken` has as many frames as
-    // these records need. The machine is not in use yet.
+    // and `bring_region_online` marks them as allocated permanently. `first_frames` has as many
+    // frames as these records need. The instance is not in use yet.
     unsafe { frames.install_cpus(cpus, pointer) };
-    rest
+    remaining
 }
 
-fn frames_of(block: &Block<'_>) -> Option<PfnRange> {
+fn frames_of(block: Block<'_>) -> Option<PfnRange> {
     PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64)
 }
 
 /// Returns the first `frames` frames of `memory`, and the rest.
 fn split_frames(memory: PfnRange, frames: u64) -> (PfnRange, PfnRange) {
-    let (first, rest) = memory.split_at(memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT));
+    let (first, remaining) =
+        memory.split_at(memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT));
     // `place_metadata` has counted this many frames. Stop if there are fewer: the caller would
     // write to frames that are not metadata.
     assert!(
         first.frames() == frames,
         "`place_metadata` found fewer frames than boot needs for metadata"
     );
-    (first, rest)
+    (first, remaining)
 }

@@ -59,15 +59,15 @@ impl<'a> BootMap<'a> {
     }
 }
 
-/// The reason why a machine could not be started. The failed call changed nothing.
+/// The reason why an instance could not be started. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BootError {
-    /// The machine has been started before.
+    /// The instance has been started before.
     AlreadyStarted,
     /// This range wraps, or lies beyond the 52 bits of a physical address.
     BeyondPhysicalLimit(BootRange),
     /// This RAM ends above the memory that pointers of this target can address (4 GiB if they have
-    /// 32 bits), or is not within the [reach](crate::Mapping::reach) of the kernel's mapping.
+    /// 32 bits), or is not within the [mappable range](crate::Mapping::mappable_range).
     Unreachable(BootRange),
     /// All frames of RAM are reserved.
     NoMemory,
@@ -81,7 +81,7 @@ pub enum BootError {
 impl fmt::Display for BootError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BootError::AlreadyStarted => f.write_str("the machine has been started before"),
+            BootError::AlreadyStarted => f.write_str("the instance has been started before"),
             BootError::BeyondPhysicalLimit(range) => {
                 write!(f, "{} at {:#x} lie beyond the physical limit", range.len, range.start)
             }

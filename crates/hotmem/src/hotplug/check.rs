@@ -2,10 +2,11 @@
 
 use super::Hotplug;
 use crate::addr::PfnRange;
+use crate::geometry::SECTION_FRAMES;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
-use crate::words::{Part, SectionRef};
+use crate::words::{SectionPart, SectionRef};
 
 /// Pageblocks of a section, as a mask, and the reason to refuse them.
 pub(super) type RefusedBlocks = (u64, RangeErrorKind);
@@ -24,8 +25,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if !self.is_announced(range) {
             return Err(missing.at(range));
         }
-        let absent = |piece| self.words().part_or_absent(piece).map_err(|first| missing.at(first));
-        range.sections().try_for_each(|piece| refuse(absent(piece)?, &refused))
+        let absent = |section_range| {
+            self.words().section_part_or_absent(section_range).map_err(|first| missing.at(first))
+        };
+        range
+            .chunks(SECTION_FRAMES as u64)
+            .try_for_each(|section_range| refuse(absent(section_range)?, &refused))
     }
 
     /// Checks that `refused` returns no pageblock of `range`. Skips sections that have no words.
@@ -34,12 +39,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         range: PfnRange,
         refused: impl Fn(SectionRef<'_>) -> [RefusedBlocks; N],
     ) -> Result<(), RangeError> {
-        self.parts(range).try_for_each(|part| refuse(part, &refused))
+        self.section_parts(range).try_for_each(|part| refuse(part, &refused))
     }
 }
 
+#[inline(never)]
 fn refuse<const N: usize>(
-    Part { section, blocks }: Part<'_>,
+    SectionPart { section, blocks }: SectionPart<'_>,
     refused: impl Fn(SectionRef<'_>) -> [RefusedBlocks; N],
 ) -> Result<(), RangeError> {
     refused(section).into_iter().try_for_each(|(word, kind)| match word & blocks {

@@ -12,42 +12,42 @@ use super::policy::{Group, Planned, Policy};
 use super::zone_counts::ByZone;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
-use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::known::Known;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::words::{Announced, Class, NodeIndex, Part, RegionIndex, Zone};
+use crate::words::{Announced, Class, NodeIndex, RegionIndex, SectionPart, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Chooses a zone for the start of `range`, which is offline and in one region. Returns the
-    /// zone, and the run at the start of `range` that comes online in it. `planned` counts the
-    /// frames, on any node, for which the same request has already chosen a zone, and which are not
-    /// online yet.
+    /// Chooses a zone for the first part of `range`. All of `range` is offline and in one region.
+    /// Returns the zone, and the part that comes online in it. `planned` counts the frames for
+    /// which this request has already chosen a zone, and which are not online yet, on all nodes.
     pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
-        let Some(region) = self.words().announced_at(range.start()).known() else {
+        let Some(region) = self.words().announced_at(range.start()).or_violation() else {
             return (Zone::Kernel, range);
         };
-        let Some((node, range)) = self.node_run(range).known() else {
+        let Some((node, range)) = self.node_run(range).or_violation() else {
             return (Zone::Kernel, range);
         };
         match self.settings.policy {
             Policy::ContigZones { movable_node } => self.keep_contiguous(range, node, movable_node),
             Policy::AutoMovable { ratio_percent, per_node } => {
                 let ratio = Ratio { percent: u128::from(ratio_percent), per_node };
-                self.balance(range, region, node, ratio, planned)
+                self.choose_by_ratio(range, region, node, ratio, planned)
             }
         }
     }
 
-    /// Returns the node at the start of `range`, which is present, and the run at the start of
-    /// `range` that is on this node.
+    /// Returns the node of the first frame of `range`, and the frames from there on that are on
+    /// this node. All of `range` must be present.
     fn node_run(&self, range: PfnRange) -> Option<(NodeIndex, PfnRange)> {
-        let mut parts = self.parts(range);
-        let node = parts.next()?.section.node();
-        let other = parts.find(|part| part.section.node() != node);
-        Some((node, other.map_or(range, |other| range.split_at(other.section.start()).0)))
+        let mut parts = self.section_parts(range);
+        let node = parts.next()?.section.node(self.words());
+        let next_node = parts.find(|part| part.section.node(self.words()) != node);
+        Some((node, next_node.map_or(range, |part| range.split_at(part.section.start()).0)))
     }
 
+    /// Chooses the zone that stays contiguous if `range` comes online in it.
     fn keep_contiguous(
         &self,
         range: PfnRange,
@@ -65,7 +65,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         (zone, range)
     }
 
-    fn balance(
+    /// Chooses movable memory if the ratio of the policy permits it.
+    fn choose_by_ratio(
         &self,
         range: PfnRange,
         region: Announced<'_>,
@@ -75,8 +76,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     ) -> (Zone, PfnRange) {
         let in_region = ByZone::online_of(region.entry);
         let group = Group::of(region.entry);
-        // `part` is the part of `range` that gets one zone. That zone can be movable only if
-        // `must_fit` more frames fit into the ratio.
+        // `part` is the part of `range` that gets one zone. The zone can be movable only if the
+        // policy allows `must_fit` more movable frames. For a static group, these are all frames of
+        // the region that are not movable yet.
         let (part, must_fit) = match group {
             Group::None => (range, range.frames()),
             Group::Static if in_region.kernel + planned.kernel > 0 => return (Zone::Kernel, range),
@@ -85,7 +87,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 (range, all.saturating_sub(in_region.movable + planned.movable))
             }
             Group::Dynamic { unit } => {
-                let part = range.chunks(unit).next().known().unwrap_or(range);
+                let part = range.chunks(unit).next().or_violation().unwrap_or(range);
                 let unit = part.align_outward(unit).intersection(region.range);
                 if self.online_in(unit, Zone::Kernel) {
                     return (Zone::Kernel, part);
@@ -95,7 +97,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         };
         let fits = |node: Option<NodeIndex>| {
             let more = Planned { movable: planned.movable + must_fit, ..planned };
-            self.needed_kernel_memory(node, region.index, more, ratio)
+            self.movable_on_boot_memory(node, region.index, more, ratio)
                 <= ratio * u128::from(self.boot_kernel(node))
         };
         if fits(None) && (!per_node || fits(Some(node))) {
@@ -106,8 +108,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if group == Group::None && part.frames() > PAGEBLOCK_FRAMES as u64 {
             let allowance = |node: Option<NodeIndex>| {
                 let limit = ratio * u128::from(self.boot_kernel(node));
-                let used = self.needed_kernel_memory(node, region.index, planned, ratio);
-                u64::try_from(limit.saturating_sub(used) / 100).unwrap_or(u64::MAX)
+                let needed = self.movable_on_boot_memory(node, region.index, planned, ratio);
+                u64::try_from(limit.saturating_sub(needed) / 100).unwrap_or(u64::MAX)
             };
             let allowance =
                 if per_node { allowance(None).min(allowance(Some(node))) } else { allowance(None) };
@@ -121,28 +123,33 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         (Zone::Kernel, part)
     }
 
-    /// Returns 100 times the number of movable frames that would depend on the kernel memory of
-    /// boot if region `index` had the frames `more` in addition. The kernel memory of a dynamic
-    /// region supports a part of that region's movable frames, so this part does not depend on the
-    /// kernel memory of boot. If `node` is given, only its movable frames count, and only the
-    /// regions that were announced for it.
-    fn needed_kernel_memory(
+    /// Returns 100 times the number of movable frames for which boot memory must provide the kernel
+    /// memory. The caller compares the result with the kernel memory times a ratio in percent.
+    /// Counts region `index` as if it also had the frames `more`.
+    ///
+    /// A dynamic region may have kernel memory of its own. This kernel memory suffices for some of
+    /// the region's movable frames, which the result does not count. If `node` is given, counts
+    /// only the movable frames of `node`, and considers only the kernel memory of regions that were
+    /// announced for `node`.
+    fn movable_on_boot_memory(
         &self,
         node: Option<NodeIndex>,
         index: RegionIndex,
         more: Planned,
         ratio: u128,
     ) -> u128 {
-        let name = node.map(|node| self.words().node_of_index(node));
+        let node_id = node.map(|node| self.words().node_of_index(node));
         let mut movable = more.movable;
-        let mut own = 0;
+        let mut region_backed = 0;
         for region in self.words().announced() {
-            let mut online = match name {
+            let mut online = match node_id {
                 None => ByZone::online_of(region.entry),
-                Some(name) if name == region.node => ByZone::on_home_node_of(region.entry),
+                Some(node_id) if node_id == region.node => {
+                    ByZone::online_on_announced_node(region.entry)
+                }
                 Some(_) => continue,
             };
-            if name.is_none() {
+            if node_id.is_none() {
                 movable += online.movable;
             }
             if region.index == index {
@@ -150,35 +157,39 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 online.movable += more.movable;
             }
             if let Group::Dynamic { .. } = Group::of(region.entry) {
-                own += (u128::from(online.kernel) * ratio).min(u128::from(online.movable) * 100);
+                region_backed +=
+                    (u128::from(online.kernel) * ratio).min(u128::from(online.movable) * 100);
             }
         }
         if let Some(node) = node {
             movable += self.zone_part(node, ZonePart::Movable).online;
         }
-        (u128::from(movable) * 100).saturating_sub(own)
+        (u128::from(movable) * 100).saturating_sub(region_backed)
     }
 
     /// Returns the number of frames of boot memory that are kernel memory; only those on `node`, if
     /// `node` is given.
     fn boot_kernel(&self, node: Option<NodeIndex>) -> u64 {
-        let name = node.map(|node| self.words().node_of_index(node));
+        let node_id = node.map(|node| self.words().node_of_index(node));
         let regions = self.words().announced();
-        let at_boot =
-            regions.filter(|region| region.is_boot && name.is_none_or(|name| region.node == name));
-        let online = |region: Announced<'_>| match name {
+        let at_boot = regions.filter(|region| {
+            region.is_boot && node_id.is_none_or(|node_id| region.node == node_id)
+        });
+        let online = |region: Announced<'_>| match node_id {
             None => ByZone::online_of(region.entry).kernel,
-            Some(_) => ByZone::on_home_node_of(region.entry).kernel,
+            Some(_) => ByZone::online_on_announced_node(region.entry).kernel,
         };
         at_boot.map(online).sum()
     }
 
     /// Returns whether a part of `range` is online in `zone`.
     fn online_in(&self, range: PfnRange, zone: Zone) -> bool {
-        range.sections().any(|piece| {
-            self.words().part_of(piece).is_some_and(|Part { section, blocks }| {
-                section.available(Class::online(zone)) & blocks != 0
-            })
+        range.chunks(SECTION_FRAMES as u64).any(|section_range| {
+            self.words().section_part(section_range).is_some_and(
+                |SectionPart { section, blocks }| {
+                    section.available(Class::online(zone)) & blocks != 0
+                },
+            )
         })
     }
 }

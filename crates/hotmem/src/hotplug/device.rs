@@ -18,7 +18,7 @@ use crate::hooks::Hooks;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
-use crate::words::Part;
+use crate::words::SectionPart;
 use crate::words::Zone;
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
@@ -61,12 +61,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.check_device(range)?;
         let kind = kind.into().unwrap_or(self.settings.auto_online);
         if let Some(poison) = planned_descriptor_pageblocks(range, &self.mapping)
-            .find_map(|kept| self.poison_in(kept))
+            .find_map(|descriptor_block| self.poison_in(descriptor_block))
         {
             return Err(RangeErrorKind::Poisoned.at(poison).into());
         }
-        if let Some(kept) = self.descriptors_being_removed(range) {
-            return Err(RangeErrorKind::Held.at(kept).into());
+        if let Some(descriptor_block) = self.descriptors_being_removed(range) {
+            return Err(RangeErrorKind::Held.at(descriptor_block).into());
         }
         let frames = self.mapping.descriptors_needed(range);
         let mut spare =
@@ -120,9 +120,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Makes `range` device memory or absent. `range` is not present.
     pub(super) fn set_device(&self, range: PfnRange, device: bool) {
         let zone = if device { Zone::Movable } else { Zone::Kernel };
-        let mut moves = self.frames.new_moves();
-        for Part { section, blocks } in self.parts(range) {
-            self.frames.set_zone(section, blocks, zone, &mut moves);
+        let mut hiding_steps = self.frames.new_hiding_steps();
+        for SectionPart { section, blocks } in self.section_parts(range) {
+            self.frames.set_zone(section, blocks, zone, &mut hiding_steps);
         }
     }
 }

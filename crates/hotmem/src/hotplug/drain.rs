@@ -2,7 +2,7 @@
 
 use super::{Budget, Hotplug};
 use crate::addr::PfnRange;
-use crate::blocker::{Blocker, Why};
+use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::hooks::{Hooks, Migration};
 use crate::isolate::Isolation;
@@ -72,18 +72,20 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let live = self.find_in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
         let all = live.saturating_add(more_live);
         let enough_free =
-            self.frames.ensure_free(&Zone::ALL, all.saturating_add(self.settings.floor));
+            self.frames.ensure_free(&Zone::ALL, all.saturating_add(self.settings.min_free_frames));
         let agreed = enough_free
-            .map_err(|free| Why::NotEnoughFree {
+            .map_err(|free| BlockerKind::NotEnoughFree {
                 live: all,
-                free: free.saturating_sub(self.settings.floor),
+                free: free.saturating_sub(self.settings.min_free_frames),
             })
-            .and_then(|()| hooks.going_offline(window).map_err(|Veto(reason)| Why::Veto(reason)));
+            .and_then(|()| {
+                hooks.going_offline(window).map_err(|Veto(reason)| BlockerKind::Veto(reason))
+            });
         match agreed {
             Ok(()) => Ok(Window { live, ..Window::of(isolation) }),
-            Err(why) => {
+            Err(kind) => {
                 isolation.release();
-                Err(why.at(window))
+                Err(kind.at(window))
             }
         }
     }
@@ -114,11 +116,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         last
     }
 
-    /// Returns a part of the isolated memory that is in use. If only own bitmaps are in use, drops
-    /// those that describe only this memory, and looks again.
+    /// Returns a part of the isolated memory that is in use. If only self-hosted bitmaps are in
+    /// use, drops those that describe only this memory, and looks again.
     fn find_in_use(&mut self, isolation: &Isolation<'f, P>) -> Option<Blocker> {
         let in_use = isolation.in_use()?;
-        if in_use.why != Why::Metadata {
+        if in_use.kind != BlockerKind::Metadata {
             return Some(in_use);
         }
         isolation.drop_bitmaps();
@@ -138,22 +140,22 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             // If the same frames are still in use, the last try made no progress.
             let is_same = window.last.replace(range) == Some(range);
             window.tries = if is_same { window.tries + 1 } else { 0 };
-            let why = match in_use.why {
-                Why::Allocated => match hooks.migrate(range) {
-                    Migration::Moved | Migration::Freed | Migration::Retry => Why::Retry,
+            let kind = match in_use.kind {
+                BlockerKind::Allocated => match hooks.migrate(range) {
+                    Migration::Moved | Migration::Freed | Migration::Retry => BlockerKind::Retry,
                     Migration::Unmovable(why) => {
-                        return Drained::Blocked(Why::Unmovable(why).at(range));
+                        return Drained::Blocked(BlockerKind::Unmovable(why).at(range));
                     }
                 },
-                Why::Busy => {
+                BlockerKind::Busy => {
                     crate::sync::spin_hint();
-                    Why::Busy
+                    BlockerKind::Busy
                 }
                 _ => return Drained::Blocked(in_use),
             };
             if window.tries >= TRIES {
                 window.last = None;
-                return Drained::Blocked(why.at(range));
+                return Drained::Blocked(kind.at(range));
             }
             if !budget.spend(range.frames().div_ceil(PAGEBLOCK_FRAMES as u64)) {
                 return Drained::Working;
@@ -168,15 +170,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// O(pageblocks).
     ///
     /// # Errors
-    /// Returns the token and the frames that are in use, or [`Why::Foreign`] if the token belongs
-    /// to another machine. The memory stays isolated.
+    /// Returns the token and the frames that are in use, or [`BlockerKind::Foreign`] if the token
+    /// belongs to another instance. The memory stays isolated.
     pub fn take_offline(
         &mut self,
         isolation: Isolation<'f, P>,
         hooks: &mut dyn Hooks,
     ) -> Result<PfnRange, (Isolation<'f, P>, Blocker)> {
         let isolation = isolation.of(self.frames).map_err(|isolation| {
-            let foreign = Why::Foreign.at(isolation.range());
+            let foreign = BlockerKind::Foreign.at(isolation.range());
             (isolation, foreign)
         })?;
         let range = self.take_offline_and_hold(isolation, hooks)?;
@@ -185,7 +187,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Does the same as [`take_offline`](Self::take_offline), but leaves the memory held. The token
-    /// belongs to this machine.
+    /// belongs to this instance.
     pub(super) fn take_offline_and_hold(
         &mut self,
         isolation: Isolation<'f, P>,

@@ -5,9 +5,9 @@ use super::boot_map::{BootError, BootMap, BootRange};
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{WORD_RESERVE, bitmap_frames, cpu_frames};
 use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, GROUP_FRAMES, PAGEBLOCK_FRAMES, SECTION_FRAMES};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::REACHABLE_END;
-use crate::words::{NodeId, NodeIndex, TooManyNodes, Words};
+use crate::words::{NodeId, NodeIndex, SectionWords, TooManyNodes};
 
 /// The size of the largest hole that a region may have (32 GiB), in frames. The words of such a
 /// hole take 60 KiB. A larger hole ends a region.
@@ -76,11 +76,11 @@ impl<'a> FirmwareMap<'a> {
 
     /// Returns the first run of RAM in `within`, reserved or not.
     pub(super) fn ram_in(&self, within: PfnRange) -> Option<PfnRange> {
-        let parts = || self.ram().map(|ram| ram.intersection(within)).filter(|r| !r.is_empty());
-        let start = parts().map(PfnRange::start).min()?;
+        let ram_parts = || self.ram().map(|ram| ram.intersection(within)).filter(|r| !r.is_empty());
+        let start = ram_parts().map(PfnRange::start).min()?;
         let mut end = start;
         while let Some(further) =
-            parts().filter(|r| r.start() <= end && r.end() > end).map(PfnRange::end).max()
+            ram_parts().filter(|r| r.start() <= end && r.end() > end).map(PfnRange::end).max()
         {
             end = further;
         }
@@ -89,9 +89,9 @@ impl<'a> FirmwareMap<'a> {
 
     /// Returns the first run of RAM in `within` that is not reserved.
     pub(super) fn free_in(&self, within: PfnRange) -> Option<PfnRange> {
-        let mut rest = within;
+        let mut remaining = within;
         loop {
-            let ram = self.ram_in(rest)?;
+            let ram = self.ram_in(remaining)?;
             let mut start = ram.start();
             while let Some(over) = self.reserved().find(|reserved| reserved.contains(start)) {
                 start = over.end();
@@ -100,17 +100,17 @@ impl<'a> FirmwareMap<'a> {
                 let next = self.reserved().map(PfnRange::start).filter(|&at| at > start).min();
                 return PfnRange::new(start, next.map_or(ram.end(), |at| at.min(ram.end())));
             }
-            rest = rest.split_at(start).1;
+            remaining = remaining.split_at(start).1;
         }
     }
 
     /// Returns the runs of RAM in `within` that are reserved. They may overlap.
     pub(super) fn reserved_ram(&self, within: PfnRange) -> impl Iterator<Item = PfnRange> {
         self.reserved().flat_map(move |reserved| {
-            let mut rest = reserved.intersection(within);
+            let mut remaining = reserved.intersection(within);
             core::iter::from_fn(move || {
-                let run = self.ram_in(rest)?;
-                rest = rest.split_at(run.end()).1;
+                let run = self.ram_in(remaining)?;
+                remaining = remaining.split_at(run.end()).1;
                 Some(run)
             })
         })
@@ -118,50 +118,65 @@ impl<'a> FirmwareMap<'a> {
 
     /// Returns the sections that have reserved RAM, the lowest first.
     pub(super) fn reserved_sections(&self) -> impl Iterator<Item = PfnRange> {
-        let mut last = None;
-        let pieces = self.regions().flat_map(|(region, _)| region.sections());
-        let sections = pieces.map(|piece| piece.align_outward(SECTION_FRAMES as u64));
+        let mut last_section = None;
+        let section_ranges =
+            self.regions().flat_map(|(region, _)| region.chunks(SECTION_FRAMES as u64));
+        let sections =
+            section_ranges.map(|section_range| section_range.align_outward(SECTION_FRAMES as u64));
         // Two regions may share a section.
-        let sections = sections.filter(move |&section| last.replace(section) != Some(section));
+        let sections =
+            sections.filter(move |&section| last_section.replace(section) != Some(section));
         sections.filter(|&section| self.reserved_ram(section).next().is_some())
+    }
+
+    /// Returns how many sections have reserved RAM.
+    #[inline(never)]
+    pub(super) fn reserved_section_count(&self) -> u64 {
+        // The loop uses the same function as `install_reserved`, which takes less code than `count`.
+        let sections: &mut dyn Iterator<Item = PfnRange> = &mut self.reserved_sections();
+        sections.count() as u64
     }
 
     /// Returns the regions and their nodes, the lowest region first. A region has RAM of one node,
     /// no hole larger than [`LARGEST_HOLE`], and whole pageblocks.
     pub(super) fn regions(&self) -> impl Iterator<Item = (PfnRange, NodeId)> {
-        let mut from = Some(Pfn::ZERO);
+        let mut from = Pfn::ZERO;
         core::iter::from_fn(move || {
-            let next = |from: Pfn| {
-                let run = self.ram_in(PfnRange::new(from, Pfn::LIMIT)?)?;
-                let (node, end) = self.node_at(run.start());
-                let run = run.split_at(end).0.align_outward(PAGEBLOCK_FRAMES as u64);
-                // The region below may contain the first pageblock already, so start no lower than
-                // its end.
-                Some((PfnRange::new(run.start().max(from), run.end())?, node))
-            };
-            let (mut region, node) = next(from?)?;
-            loop {
-                from = Some(region.end());
-                match next(region.end()) {
-                    Some((run, next_node))
-                        if next_node == node
-                            && run.start().number() - region.end().number() <= LARGEST_HOLE =>
-                    {
-                        region = PfnRange::new(region.start(), run.end())?;
-                    }
-                    _ => return Some((region, node)),
-                }
-            }
+            let (region, node) = self.next_region(from)?;
+            from = region.end();
+            Some((region, node))
         })
+    }
+
+    /// Returns the first region at or above `from`, which is the end of a region or 0.
+    #[inline(never)]
+    fn next_region(&self, from: Pfn) -> Option<(PfnRange, NodeId)> {
+        let next = |from: Pfn| {
+            let run = self.ram_in(PfnRange::new(from, Pfn::LIMIT)?)?;
+            let (node, end) = self.node_at(run.start());
+            let run = run.split_at(end).0.align_outward(PAGEBLOCK_FRAMES as u64);
+            // The region below may contain the first pageblock already, so start no lower than its
+            // end.
+            Some((PfnRange::new(run.start().max(from), run.end())?, node))
+        };
+        let (mut region, node) = next(from)?;
+        while let Some((run, next_node)) = next(region.end())
+            && next_node == node
+            && run.start().number() - region.end().number() <= LARGEST_HOLE
+        {
+            region = PfnRange::new(region.start(), run.end())?;
+        }
+        Some((region, node))
     }
 
     /// Returns the regions with the indices of their nodes.
     /// [`place_metadata`](Self::place_metadata) has given each node an index.
     pub(super) fn indexed_regions(
         &self,
-        words: &Words,
+        words: &SectionWords,
     ) -> impl Iterator<Item = (PfnRange, NodeIndex)> {
-        self.regions().filter_map(|(region, node)| Some((region, words.index_of(node).known()?)))
+        self.regions()
+            .filter_map(|(region, node)| Some((region, words.index_of(node).or_violation()?)))
     }
 
     /// Returns the node of a frame, and the end of the memory from there that certainly belongs to
@@ -170,11 +185,11 @@ impl<'a> FirmwareMap<'a> {
         let round =
             |addr: u64| Pfn::containing(addr).unwrap_or(Pfn::LIMIT).align_up(SECTION_FRAMES as u64);
         let ends = |range: &BootRange| (round(range.start), round(range.start + range.len.0));
-        let found = self.nodes.iter().find(|(range, _)| {
+        let node_range = self.nodes.iter().find(|(range, _)| {
             let (start, end) = ends(range);
             start <= pfn && pfn < end
         });
-        match found {
+        match node_range {
             Some((range, node)) => (*node, ends(range).1),
             None => {
                 let next = self.nodes.iter().map(|(range, _)| ends(range).0);
@@ -203,15 +218,15 @@ impl<'a> FirmwareMap<'a> {
     /// Returns free RAM for the records of reserved memory and of CPUs, for the words of all
     /// regions, and for the bitmaps that boot must make. The RAM includes the word reserve, if
     /// enough is free. Gives an index to each region's node.
-    pub(super) fn place_metadata(&self, words: &Words) -> Result<PfnRange, BootError> {
+    pub(super) fn place_metadata(&self, words: &SectionWords) -> Result<PfnRange, BootError> {
         let mut nodes = words.assign_indices();
         for (_, node) in self.regions() {
             nodes.assign(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
         }
-        let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
+        let mut needed = bitmap_frames(self.reserved_section_count());
         needed += cpu_frames(self.cpus);
-        needed += words.missing_for(self.indexed_regions(words)).frames();
-        needed += words.memory_needed_for_list(self.regions().count()).frames();
+        needed += words.runs_for_words(self.indexed_regions(words)).frames();
+        needed += words.runs_for_list(self.regions().count()).frames();
         for (region, _) in self.regions() {
             let groups = region.chunks(GROUP_FRAMES as u64);
             needed += groups.filter(|&group| self.needs_bitmaps(group)).count() as u64;
@@ -221,23 +236,24 @@ impl<'a> FirmwareMap<'a> {
         if self.free_in(PfnRange::ALL).is_none() {
             return Err(BootError::NoMemory);
         }
-        let place =
+        let metadata_range =
             self.find_free_run(needed + WORD_RESERVE).or_else(|| self.find_free_run(needed));
-        let place = place.ok_or(BootError::NoMetadata(Bytes(needed << FRAME_SHIFT)))?;
+        let metadata_range =
+            metadata_range.ok_or(BootError::NoMetadata(Bytes(needed << FRAME_SHIFT)))?;
         nodes.commit();
-        Ok(place)
+        Ok(metadata_range)
     }
 
     /// Returns the last `frames` frames of the lowest free and mapped run of RAM that has as many.
     /// Takes the last ones because the lowest memory is scarce.
     fn find_free_run(&self, frames: u64) -> Option<PfnRange> {
-        let mut rest = PfnRange::ALL.split_at(self.mapped_below).0;
+        let mut remaining = PfnRange::ALL.split_at(self.mapped_below).0;
         loop {
-            let free = self.free_in(rest)?;
+            let free = self.free_in(remaining)?;
             if let Some(below) = free.frames().checked_sub(frames) {
                 return Some(free.split_at(free.start().checked_add(below)?).1);
             }
-            rest = rest.split_at(free.end()).1;
+            remaining = remaining.split_at(free.end()).1;
         }
     }
 }

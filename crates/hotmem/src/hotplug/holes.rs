@@ -16,39 +16,41 @@ use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
+use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
+use crate::words::{Class, NodeIndex, SectionPart, SectionRef, Zone};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Counts the holes of each section of `range` for each zone that had no memory online in the
     /// section before. `range` has just come online.
     pub(super) fn holes_online(&mut self, range: PfnRange) {
-        self.count_holes(range, |before, now| !before && now);
+        self.count_holes(range, false);
     }
 
     /// Counts the holes of each section of `range` for each zone that has memory online in the
     /// section. All boot memory of `range` has just come online.
     #[cfg(not(loom))]
     pub(super) fn holes_at_boot(&mut self, range: PfnRange) {
-        self.count_holes(range, |_, now| now);
+        self.count_holes(range, true);
     }
 
-    /// Counts the holes of each section of `range` for the zones for which `counts` returns true.
-    /// The arguments of `counts` are whether a part of the section was online in the zone before
-    /// `range` came online, and whether a part is now.
-    fn count_holes(&mut self, range: PfnRange, counts: impl Fn(bool, bool) -> bool) {
+    /// Counts the holes of each section of `range` for the zones that a part of the section is online
+    /// in. If `again` is false, skips the zones that a part of the section was online in before
+    /// `range` came online.
+    #[inline(never)]
+    fn count_holes(&mut self, range: PfnRange, again: bool) {
         if !self.zones.may_have_boot_memory(range) {
             return;
         }
         for section in sections(range) {
             let Some(marks) = self.marks(section) else { continue };
             for zone in Zone::ALL {
-                let before = self.has_online(section, range, marks.node(), zone);
-                let now = self.has_online(section, PfnRange::EMPTY, marks.node(), zone);
-                if counts(before, now) {
+                let before = self.has_online(section, range, marks.node(self.words()), zone);
+                let now = self.has_online(section, PfnRange::EMPTY, marks.node(self.words()), zone);
+                if now && (again || !before) {
                     let holes = hole_frames_in(marks, SECTION_MASK);
-                    self.change_count(marks, zone, |counted| counted + holes);
+                    self.change_count(marks, zone, holes.cast_signed());
                 }
             }
         }
@@ -64,14 +66,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         for section in sections(range) {
             let Some(marks) = self.marks(section) else { continue };
             for zone in Zone::ALL {
-                let node = marks.node();
-                let mut gone = self.words().parts(section.intersection(range));
-                let was_online = gone.any(|Part { section, blocks }| {
-                    section.node() == node && blocks & section.zone_mask(zone) != 0
+                let node = marks.node(self.words());
+                let mut removed_parts = self.words().section_parts(section.intersection(range));
+                let was_online = removed_parts.any(|SectionPart { section, blocks }| {
+                    section.node(self.words()) == node && blocks & section.zone_mask(zone) != 0
                 });
                 if was_online && !self.has_online(section, PfnRange::EMPTY, node, zone) {
                     let holes = hole_frames_in(marks, SECTION_MASK);
-                    self.change_count(marks, zone, |counted| counted - holes);
+                    self.change_count(marks, zone, -holes.cast_signed());
                 }
             }
         }
@@ -89,8 +91,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             let filled = hole_frames_in(marks, blocks);
             marks.blocks(blocks).for_each(|block| block.state().clear_hole_mark());
             for zone in Zone::ALL {
-                if self.has_online(section, PfnRange::EMPTY, marks.node(), zone) {
-                    self.change_count(marks, zone, |counted| counted - filled);
+                if self.has_online(section, PfnRange::EMPTY, marks.node(self.words()), zone) {
+                    self.change_count(marks, zone, -filled.cast_signed());
                 }
             }
         }
@@ -109,7 +111,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let outside = [below, above].into_iter().filter(|outside| !outside.is_empty());
         let outside = outside.filter_map(|outside| {
             let section = outside.align_outward(SECTION_FRAMES as u64);
-            let marks = self.marks(section).filter(|marks| marks.node() == node)?;
+            let marks = self.marks(section).filter(|marks| marks.node(self.words()) == node)?;
             Some(hole_frames_in(marks, marks.mask_of(outside)))
         });
         self.zones.probes.add(2);
@@ -130,28 +132,31 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         node: NodeIndex,
         zone: Zone,
     ) -> bool {
-        self.words().parts(section).any(|Part { section, .. }| {
+        self.words().section_parts(section).any(|SectionPart { section, .. }| {
             let online = section.available(Class::online(zone));
-            section.node() == node && online & !section.mask_of(excluded) != 0
+            section.node(self.words()) == node && online & !section.mask_of(excluded) != 0
         })
     }
 
-    /// Changes the count of holes of one part of the memory of the section's node: the part that
-    /// memory of `zone` in `section` belongs to.
-    fn change_count(&self, section: SectionRef<'_>, zone: Zone, change: impl FnOnce(u64) -> u64) {
+    /// Adds `frames` to the count of holes of one part of the memory of the section's node: the part
+    /// that memory of `zone` in `section` belongs to.
+    #[inline(never)]
+    fn change_count(&self, section: SectionRef<'_>, zone: Zone, frames: i64) {
         let part = ZonePart::at(zone, section.start(), self.zones.low_end());
-        PartRecord::change(self.words(), section.node(), part, |record| {
-            record.hole_pageblock_frames = change(record.hole_pageblock_frames);
+        PartRecord::change(self.words(), section.node(self.words()), part, |record| {
+            let counted = record.hole_pageblock_frames.checked_add_signed(frames);
+            record.hole_pageblock_frames = counted.or_violation().unwrap_or(0);
         });
     }
 }
 
 /// Returns the sections that `range` overlaps, each as the range of the whole section.
 fn sections(range: PfnRange) -> impl Iterator<Item = PfnRange> {
-    range.align_outward(SECTION_FRAMES as u64).sections()
+    range.align_outward(SECTION_FRAMES as u64).chunks(SECTION_FRAMES as u64)
 }
 
 /// Returns the number of frames of those pageblocks of `blocks` that are marked as holes.
+#[inline(never)]
 fn hole_frames_in(section: SectionRef<'_>, blocks: u64) -> u64 {
     let holes = section.blocks(blocks).filter(|block| block.state().load().is_hole());
     holes.count() as u64 * PAGEBLOCK_FRAMES as u64

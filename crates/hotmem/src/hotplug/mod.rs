@@ -26,7 +26,7 @@
 //! | `remove.rs` | removes memory |
 //! | `device.rs` | detaches device memory, and converts it to RAM and back |
 //! | `pin.rs` | keeps from the host the memory that a device may access |
-//! | `poison.rs` | takes poisoned frames out of use |
+//! | `poison.rs` | quarantines poisoned frames |
 //! | `state.rs`, `blocks.rs` | report the state of a range and of memory blocks |
 //! | `scan.rs` | finds the online pageblocks of a zone, and counts their used frames |
 //! | `zone.rs`, `zone_counts.rs` | keep each zone's span and counts, and whether it is contiguous |
@@ -94,18 +94,19 @@ pub use zone_part::ZonePart;
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
-use crate::geometry::is_pageblocks;
-use crate::known::Known;
+use crate::geometry::{SECTION_FRAMES, is_pageblocks};
+use crate::invariant::OrViolation;
 use crate::mapping::{AlwaysMapped, Mapping};
-use crate::origin::MachineId;
+use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Part, Words};
+use crate::words::{SectionPart, SectionWords};
 use core::fmt;
 use zone_counts::Zones;
 
-/// The control path of a machine. There is one for each machine. Its methods take `&mut self`, so
-/// the kernel puts the control path behind a lock of its choice. The frame allocator needs no lock.
+/// The control path of an instance. There is one for each instance. Its methods take `&mut self`,
+/// so the kernel puts the control path behind a lock of its choice. The frame allocator needs no
+/// lock.
 ///
 /// The control path owns the kernel's [mapping](crate::Mapping), so that no other code maps or
 /// unmaps memory through that mapping.
@@ -135,7 +136,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Hotplug { frames, mapping, zones, settings, cursors_cleared: true }
     }
 
-    /// Returns the frame allocator of this machine, which every CPU can share.
+    /// Returns the frame allocator of this instance, which every CPU can share.
     #[must_use]
     pub fn frames(&self) -> &'f Frames<P> {
         self.frames
@@ -150,15 +151,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Returns a mutable reference to the kernel's mapping.
     ///
     /// # Safety
-    /// Whatever the caller changes, the mapping must still be that of this machine and keep the
+    /// Whatever the caller changes, the mapping must still be that of this instance and keep the
     /// promises of [`Mapping`].
     pub unsafe fn mapping_mut(&mut self) -> &mut M {
         &mut self.mapping
     }
 
-    /// Returns the identity of this machine, which is unique within the process.
-    #[must_use]
-    pub fn machine(&self) -> MachineId {
+    /// Returns the identity of this instance, which is unique within the process.
+    fn instance(&self) -> InstanceId {
         self.frames.id()
     }
 
@@ -171,20 +171,20 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let mut found = None;
         let end = PfnRange::new(from, limit).unwrap_or(PfnRange::EMPTY);
         let mut reached = end.start();
-        'sections: for piece in end.sections() {
+        'sections: for section_range in end.chunks(SECTION_FRAMES as u64) {
             // Check the whole section first: this is cheap, and usually all of it has one state.
-            let parts = match self.uniform_state(piece) {
-                Some(state) => [Some((piece, state)), None],
-                None => [None, Some((piece, State::Unknown))],
+            let parts = match self.uniform_state(section_range) {
+                Some(state) => [Some((section_range, state)), None],
+                None => [None, Some((section_range, State::Unknown))],
             };
-            if let [Some((piece, state)), _] = parts {
+            if let [Some((section_range, state)), _] = parts {
                 if *found.get_or_insert(state) != state {
                     break;
                 }
-                reached = piece.end();
+                reached = section_range.end();
                 continue;
             }
-            for block in piece.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64) {
+            for block in section_range.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64) {
                 let state = self.uniform_state(block).unwrap_or(State::Unknown);
                 if *found.get_or_insert(state) != state {
                     break 'sections;
@@ -192,16 +192,18 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 reached = block.end();
             }
         }
-        let range = PfnRange::new(end.start(), reached).known().unwrap_or(PfnRange::EMPTY);
+        let range = PfnRange::new(end.start(), reached).or_violation().unwrap_or(PfnRange::EMPTY);
         (range, found.unwrap_or(State::Unknown))
     }
 
     /// Returns the state of a part of one section, if all of the part has the same state.
-    fn uniform_state(&self, piece: PfnRange) -> Option<State> {
-        if !self.words().covers(piece) {
-            return self.words().overlapping(piece).is_none().then_some(State::Unknown);
+    fn uniform_state(&self, section_range: PfnRange) -> Option<State> {
+        if !self.words().covers(section_range) {
+            return self.words().overlapping(section_range).is_none().then_some(State::Unknown);
         }
-        let Some(Part { section, blocks: wanted }) = self.words().part_of(piece) else {
+        let Some(SectionPart { section, blocks: wanted }) =
+            self.words().section_part(section_range)
+        else {
             return Some(State::Absent);
         };
         let all = |word: &crate::sync::AtomicU64| match word.load(Ordering::Acquire) & wanted {
@@ -218,14 +220,17 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         })
     }
 
-    /// Returns the words of this machine's sections.
-    fn words(&self) -> &'f Words {
+    /// Returns the words of this instance's sections.
+    fn words(&self) -> &'f SectionWords {
         self.frames.words()
     }
 
     /// Returns the pageblocks of `range`, section by section. Skips sections that have no words.
-    fn parts(&self, range: PfnRange) -> impl DoubleEndedIterator<Item = Part<'f>> + use<'f, P, M> {
-        self.frames.words().parts(range)
+    fn section_parts(
+        &self,
+        range: PfnRange,
+    ) -> impl DoubleEndedIterator<Item = SectionPart<'f>> + use<'f, P, M> {
+        self.frames.words().section_parts(range)
     }
 
     /// Returns whether `range` consists of whole pageblocks within one announced region.

@@ -4,11 +4,13 @@
 use super::Hotplug;
 #[cfg(not(loom))]
 use crate::addr::Bytes;
+#[cfg(not(loom))]
+use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::words::NodeId;
 #[cfg(not(loom))]
-use crate::words::TooManyNodes;
+use crate::words::{FrameSource, SectionWords, TooManyNodes};
 use core::fmt;
 
 /// The reason why an order of nodes could not be set. The failed call changed nothing.
@@ -30,7 +32,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Sets the fallback order of `node`, which need not have memory yet. From now on, an
-    /// allocation near `node` that finds no memory on `node` tries the nodes of `others` in this
+    /// allocation near `node` that finds no memory on `node` tries the nodes of `fallback` in this
     /// order. After these, it tries the remaining nodes in the order of their numbers modulo
     /// [`MAX_NODES`](crate::MAX_NODES). A concurrent allocation may see a part of the new order.
     ///
@@ -39,26 +41,29 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// # Errors
     /// [`FallbackError`].
     #[cfg(not(loom))]
-    pub fn set_fallback(&mut self, node: NodeId, others: &[NodeId]) -> Result<(), FallbackError> {
+    pub fn set_fallback(&mut self, node: NodeId, fallback: &[NodeId]) -> Result<(), FallbackError> {
         let words = self.words();
         let mut nodes = words.assign_indices();
         let mut name = |node| {
             nodes.assign(node).map_err(|TooManyNodes(node)| FallbackError::TooManyNodes(node))
         };
         let node = name(node)?;
-        others.iter().try_for_each(|&other| name(other).map(|_| ()))?;
-        let needed = words.missing_for_node(node);
-        let record = self.allocate_word_memory(needed, |words, reserved_runs| {
-            words.install_node(node, reserved_runs)
-        });
-        let record = record.map_err(FallbackError::NoMetadata)?;
+        fallback.iter().try_for_each(|&other| name(other).map(|_| ()))?;
+        let needed = words.runs_for_node(node);
+        let mut make_record = |words: &SectionWords, reserved_runs: &mut &mut dyn FrameSource| {
+            words.install_node(node, reserved_runs).map(|_| ())
+        };
+        let allocated = self.allocate_word_memory(needed, &mut make_record);
+        allocated.map_err(FallbackError::NoMetadata)?;
         nodes.commit();
         // Keep only the first occurrence of each node: otherwise, repeated nodes would leave no
         // place for the last ones.
-        let first = |&(nth, other): &(usize, &NodeId)| !others[..nth].contains(other);
-        let others = others.iter().enumerate().filter(first).map(|(_, &other)| other);
-        let others = others.filter_map(|other| words.index_of(other));
-        record.set_fallback(others.filter(|&other| other != node));
+        let first = |&(nth, other): &(usize, &NodeId)| !fallback[..nth].contains(other);
+        let fallback = fallback.iter().enumerate().filter(first).map(|(_, &other)| other);
+        let fallback = fallback.filter_map(|other| words.index_of(other));
+        if let Some(record) = words.record(node).or_violation() {
+            record.set_fallback(fallback.filter(|&other| other != node));
+        }
         Ok(())
     }
 }

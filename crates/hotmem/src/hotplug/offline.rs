@@ -3,12 +3,12 @@
 use super::drain::{Drained, Window};
 use super::{Budget, Hotplug};
 use crate::addr::{Pfn, PfnRange};
-use crate::blocker::{Blocker, Why};
+use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
 use crate::mapping::Mapping;
-use crate::origin::MachineId;
+use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::progress::Progress;
 use crate::range_error::{RangeError, RangeErrorKind};
@@ -26,12 +26,12 @@ use core::fmt;
 /// frames that it can do without.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Offline<'f, P> {
-    machine: MachineId,
+    instance: InstanceId,
     range: PfnRange,
     /// The part that is still to be isolated.
-    rest: PfnRange,
+    not_isolated: PfnRange,
     /// The number of frames that were in use in the isolated part when it was isolated.
-    live: u64,
+    live_frames: u64,
     /// The start of the part for which [`Hooks::discard`] was not called yet.
     discard_from: Pfn,
     /// The isolated part of the range. From the bottom up, it is drained (`drained`), being drained
@@ -53,10 +53,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             [(!section.online.load(Ordering::Acquire), RangeErrorKind::NotOnline)]
         })?;
         Ok(Offline {
-            machine: self.machine(),
+            instance: self.instance(),
             range,
-            rest: range,
-            live: 0,
+            not_isolated: range,
+            live_frames: 0,
             discard_from: range.start(),
             drained: None,
             window: None,
@@ -68,8 +68,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 impl<'f, P: Platform> Offline<'f, P> {
     /// Continues the request. It is [ready](Progress::Ready) once the range is offline, and idle at
     /// every later poll. After [`Progress::Pending`], the request can be polled again; the memory
-    /// that it has isolated stays isolated until then. If it is polled on another machine than its
-    /// own, the request is pending for [`Why::Foreign`].
+    /// that it has isolated stays isolated until then. If it is polled on another instance than its
+    /// own, the request is pending for [`BlockerKind::Foreign`].
     ///
     /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
     /// memory.
@@ -79,33 +79,34 @@ impl<'f, P: Platform> Offline<'f, P> {
         hooks: &mut dyn Hooks,
         mut budget: Budget,
     ) -> Progress<PfnRange> {
-        if self.machine != hotplug.machine() {
-            return Progress::Pending(Why::Foreign.at(self.range));
+        if self.instance != hotplug.instance() {
+            return Progress::Pending(BlockerKind::Foreign.at(self.range));
         }
-        while let Some(next) = self.rest.chunks(SECTION_FRAMES as u64).next() {
-            match hotplug.open_window(next, self.live, hooks) {
+        while let Some(next) = self.not_isolated.chunks(SECTION_FRAMES as u64).next() {
+            match hotplug.open_window(next, self.live_frames, hooks) {
                 Ok(window) => {
-                    self.live += window.live();
+                    self.live_frames += window.live();
                     self.undrained = join(self.undrained.take(), window.into_isolation());
-                    self.rest = self.rest.split_at(next.end()).1;
+                    self.not_isolated = self.not_isolated.split_at(next.end()).1;
                 }
-                Err(Blocker { why: Why::NotEnoughFree { live, free }, .. })
+                Err(Blocker { kind: BlockerKind::NotEnoughFree { live, free }, .. })
                     if self.discard_from < next.end() =>
                 {
                     let undiscarded =
                         self.range.split_at(next.end()).0.split_at(self.discard_from).1;
                     let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64);
-                    let missing = live.saturating_sub(free);
-                    let last = hotplug.discard(blocks, missing, hooks, &mut budget);
-                    self.discard_from = last.map_or(next.end(), PfnRange::end);
-                    self.live = self.undrained.as_ref().map_or(0, Isolation::frames_in_use);
+                    let missing_frames = live.saturating_sub(free);
+                    let last_discarded =
+                        hotplug.discard(blocks, missing_frames, hooks, &mut budget);
+                    self.discard_from = last_discarded.map_or(next.end(), PfnRange::end);
+                    self.live_frames = self.undrained.as_ref().map_or(0, Isolation::frames_in_use);
                 }
                 Err(blocker) => {
                     // Count the frames in use again: some may have been freed since they were
                     // counted.
-                    let before = self.live;
-                    self.live = self.undrained.as_ref().map_or(0, Isolation::frames_in_use);
-                    if self.live >= before {
+                    let before = self.live_frames;
+                    self.live_frames = self.undrained.as_ref().map_or(0, Isolation::frames_in_use);
+                    if self.live_frames >= before {
                         self.discard_from = self.range.start();
                         return Progress::Pending(blocker);
                     }
@@ -137,8 +138,8 @@ impl<'f, P: Platform> Offline<'f, P> {
             let undrained = self.undrained.take()?;
             let first = undrained.range().chunks(SECTION_FRAMES as u64).next()?;
             let next = if undrained.was_free() { undrained.range() } else { first };
-            let (window, rest) = undrained.split_at(next.end());
-            self.undrained = (!rest.range().is_empty()).then_some(rest);
+            let (window, not_isolated) = undrained.split_at(next.end());
+            self.undrained = (!not_isolated.range().is_empty()).then_some(not_isolated);
             Some(Window::of(window))
         })
     }
@@ -164,12 +165,12 @@ impl<'f, P: Platform> Offline<'f, P> {
     }
 
     /// Releases all memory that the request has isolated, so that the range stays online. Cannot
-    /// fail on the machine that the request began on.
+    /// fail on the instance that the request began on.
     ///
     /// Cost: O(pageblocks) that are isolated.
     ///
     /// # Errors
-    /// Returns the request if it began on another machine.
+    /// Returns the request if it began on another instance.
     pub fn cancel<M: Mapping>(
         self,
         hotplug: &mut Hotplug<'f, P, M>,
@@ -185,8 +186,8 @@ impl<'f, P: Platform> Offline<'f, P> {
 }
 
 impl<P> Token for Offline<'_, P> {
-    fn machine(&self) -> MachineId {
-        self.machine
+    fn instance(&self) -> InstanceId {
+        self.instance
     }
 }
 

@@ -13,7 +13,7 @@ use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
-use crate::words::{NodeSet, Part, Zone};
+use crate::words::{NodeSet, SectionPart, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Puts all of `range` online for `kind`, or none of it. `None` stands for the type in [the
@@ -69,34 +69,40 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         hooks: &mut dyn Hooks,
     ) {
         let mut first = NodeSet::default();
-        let nodes = self.parts(range).map(|Part { section, .. }| section.node());
+        let nodes =
+            self.section_parts(range).map(|SectionPart { section, .. }| section.node(self.words()));
         nodes.filter(|&node| !self.is_populated(node)).for_each(|node| first.insert(node));
-        let mut moves = self.frames.new_moves();
+        let mut hiding_steps = self.frames.new_hiding_steps();
         for (run, zone) in self.partition(range, kind) {
-            for Part { section, blocks } in self.parts(run) {
-                self.frames.set_zone(section, blocks, zone, &mut moves);
+            for SectionPart { section, blocks } in self.section_parts(run) {
+                self.frames.set_zone(section, blocks, zone, &mut hiding_steps);
                 section.online.fetch_or(blocks, Ordering::Relaxed);
-                let kept = blocks & descriptor_pageblocks(section);
-                for block in section.blocks(kept) {
+                let descriptor_blocks = blocks & descriptor_pageblocks(section);
+                for block in section.blocks(descriptor_blocks) {
                     // Release: a later isolation of this pageblock finds it online.
                     block.state().release();
                 }
-                self.frames.fill_blocks(Part { section, blocks: blocks & !kept });
-                let free = self.frames.divide_around_poison(section, blocks & !kept, &mut moves);
+                self.frames
+                    .fill_blocks(SectionPart { section, blocks: blocks & !descriptor_blocks });
+                let free = self.frames.divide_around_poison(
+                    section,
+                    blocks & !descriptor_blocks,
+                    &mut hiding_steps,
+                );
                 #[cfg(not(loom))]
                 let free = match zone {
                     Zone::Kernel => {
-                        self.frames.fill_word_reserve_from_blocks(section, free, &mut moves)
+                        self.frames.fill_word_reserve_from_blocks(section, free, &mut hiding_steps)
                     }
                     Zone::Movable => free,
                 };
                 if free != 0 {
                     // Release: publishes the changes that this loop made to the words.
-                    self.frames.show_free(section, free, &mut moves);
+                    self.frames.publish_blocks(section, free, &mut hiding_steps);
                 }
             }
         }
-        moves.end();
+        hiding_steps.end();
         self.frames.leave_low_memory(range);
         self.record_online(range);
         for node in first {
@@ -124,20 +130,20 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         range: PfnRange,
         kind: OnlineType,
     ) -> impl Iterator<Item = (PfnRange, Zone)> + use<'_, P, M> {
-        let mut rest = range;
+        let mut remaining = range;
         let mut planned = Planned::default();
         core::iter::from_fn(move || {
-            if rest.is_empty() {
+            if remaining.is_empty() {
                 return None;
             }
             let (zone, run) = match kind {
-                OnlineType::Movable => (Zone::Movable, rest),
-                OnlineType::Kernel | OnlineType::Offline => (Zone::Kernel, rest),
-                OnlineType::AsBefore => self.zone_run(rest),
-                OnlineType::Online => self.choose(rest, planned),
+                OnlineType::Movable => (Zone::Movable, remaining),
+                OnlineType::Kernel | OnlineType::Offline => (Zone::Kernel, remaining),
+                OnlineType::AsBefore => self.zone_run(remaining),
+                OnlineType::Online => self.choose(remaining, planned),
             };
             *planned.get_mut(zone) += run.frames();
-            rest = rest.split_at(run.end()).1;
+            remaining = remaining.split_at(run.end()).1;
             Some((run, zone))
         })
     }

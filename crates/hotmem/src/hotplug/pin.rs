@@ -6,7 +6,7 @@ use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::range_error::RangeError;
 use crate::sync::Ordering;
-use crate::words::Part;
+use crate::words::SectionPart;
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Pins `range`, so that the host does not take its RAM. Pin the memory that a device assigned
@@ -16,7 +16,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// RAM back from the host. Memory that is added to the range later is pinned as well. A driver
     /// pins allocated memory before it gives the device the address.
     ///
-    /// `touch` is called with all online memory of the range, in pieces of at most a pageblock. It
+    /// `touch` is called with all online memory of the range, in parts of at most a pageblock. It
     /// must write to each frame without changing the contents: the write makes the host provide RAM
     /// if it has taken the RAM of this frame. Other code may use these frames at the same time, so
     /// the write must be one atomic instruction, such as x86's `lock or byte ptr [frame], 0`. Any
@@ -35,7 +35,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         mut touch: impl FnMut(PfnRange),
     ) -> Result<(), RangeError> {
         self.frames.insert_pin(range)?;
-        for Part { section, blocks } in self.parts(range) {
+        for SectionPart { section, blocks } in self.section_parts(range) {
             let online = blocks & section.online.load(Ordering::Acquire);
             for block in section.blocks(online) {
                 touch(block.range().intersection(range));

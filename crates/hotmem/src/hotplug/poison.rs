@@ -1,4 +1,4 @@
-//! Takes poisoned frames out of use for as long as their memory is present.
+//! Quarantines poisoned frames for as long as their memory is present.
 
 use super::Hotplug;
 use crate::addr::{Pfn, PfnRange};
@@ -9,16 +9,16 @@ use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Marks `frame` as poisoned by a hardware memory error. A free frame is out of use at once. An
-    /// allocated frame is out of use when it is freed; the engine calls
-    /// [`Platform::drain_magazines`], because the frame may be in a magazine. The rest of its
-    /// pageblock stays in use.
+    /// Marks `frame` as poisoned by a hardware memory error. A free frame is
+    /// [quarantined](Poisoned::Quarantined) at once, and an allocated frame when it is freed.
+    /// Because the frame may be in a magazine, the engine calls [`Platform::drain_magazines`]. The
+    /// other frames of its pageblock can still be allocated.
     ///
     /// Offline memory with a poisoned frame cannot come online, with one exception: if a shrink
     /// that took the memory offline is undone, the memory comes online again without the poisoned
-    /// frame. A poisoned frame that is out of use does not keep its memory from going offline. A
-    /// removal forgets the poisoned frames of the memory, because memory that is added in the same
-    /// place later is different memory.
+    /// frame. A quarantined frame does not keep its memory from going offline. A removal forgets
+    /// the poisoned frames of the memory, because memory that is added in the same place later is
+    /// different memory.
     ///
     /// Context: that of all methods of [`Hotplug`]; a machine-check handler must defer the call.
     /// Cost: O(sections). After the call, each free in this pageblock scans a table of
@@ -30,16 +30,16 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let one = PfnRange::with_len(frame, 1);
         // No frame has the number `Pfn::LIMIT`, so that number makes an empty range.
         let range = one.or(PfnRange::with_len(frame, 0)).unwrap_or_default();
-        let missing = RangeErrorKind::NotPresent.at(range);
-        let block = self.words().block_of(frame).ok_or(missing)?;
-        if block.section.present.load(Ordering::Acquire) & block.mask() == 0 {
-            return Err(missing);
+        let not_present = RangeErrorKind::NotPresent.at(range);
+        let block = self.words().block_of(frame).ok_or(not_present)?;
+        if block.section().present.load(Ordering::Acquire) & block.mask() == 0 {
+            return Err(not_present);
         }
         let mut metadata = self.frames.metadata().map(|metadata| metadata.frames);
         if let Some(metadata) = metadata.find(|frames| frames.contains(frame)) {
             return Err(RangeErrorKind::Metadata.at(metadata));
         }
-        let poison = || self.frames.poison(&block, frame).map_err(|kind| kind.at(range));
+        let poison = || self.frames.poison(block, frame).map_err(|kind| kind.at(range));
         let state = poison()?;
         // If the frame is in a magazine, it counts as allocated and could be allocated again: drain
         // the magazines and try once more.
@@ -49,7 +49,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         Ok(state)
     }
 
-    /// Returns all poisoned frames, and whether each is out of use.
+    /// Returns all poisoned frames, and whether each is quarantined.
     pub fn poisoned(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
         self.frames.poisoned()
     }

@@ -5,7 +5,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::mapping::Mapping;
-use crate::origin::MachineId;
+use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
@@ -19,7 +19,7 @@ use crate::token::Token;
 #[derive(Debug)]
 #[must_use = "the memory stays unmapped and held until the removal is committed or abandoned"]
 pub struct Removal {
-    machine: MachineId,
+    instance: InstanceId,
     range: PfnRange,
     /// Whether the memory was taken offline for this removal. If so, abandoning the removal puts
     /// the memory online again.
@@ -53,7 +53,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             ]
         })?;
         match self.descriptors_of_others(range, range) {
-            Some(kept) => Err(RangeErrorKind::HoldsDescriptors.at(kept)),
+            Some(descriptor_block) => Err(RangeErrorKind::HoldsDescriptors.at(descriptor_block)),
             None => Ok(()),
         }
     }
@@ -70,16 +70,16 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         // allocated, and it is held, so it stays offline.
         unsafe { self.mapping.unmap(range) };
         let holds_descriptors = self.frames.descriptor_frames_in(range) != 0;
-        Removal { machine: self.machine(), range, was_online, holds_descriptors }
+        Removal { instance: self.instance(), range, was_online, holds_descriptors }
     }
 
     /// Commits a removal: makes the memory absent, and forgets which of its frames were poisoned.
-    /// Cannot fail on the machine that prepared the removal.
+    /// Cannot fail on the instance that prepared the removal.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// Returns the removal if another machine prepared it.
+    /// Returns the removal if another instance prepared it.
     pub fn commit_remove(&mut self, removal: Removal) -> Result<(), Removal> {
         removal.of(self.frames).map(|removal| self.make_absent(removal.range))
     }
@@ -102,7 +102,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Abandons a removal: maps the memory again. If a [`Shrink`] took the memory offline, it comes
-    /// online again in its former zone, except for its poisoned frames. Cannot fail on the machine
+    /// online again in its former zone, except for its poisoned frames. Cannot fail on the instance
     /// that prepared the removal.
     ///
     /// [`Shrink`]: super::Shrink
@@ -110,7 +110,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// Returns the removal if another machine prepared it.
+    /// Returns the removal if another instance prepared it.
     pub fn abandon_remove(
         &mut self,
         removal: Removal,
@@ -177,7 +177,7 @@ impl Removal {
 }
 
 impl Token for Removal {
-    fn machine(&self) -> MachineId {
-        self.machine
+    fn instance(&self) -> InstanceId {
+        self.instance
     }
 }

@@ -4,7 +4,7 @@ use super::Hotplug;
 use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::range_error::RangeError;
@@ -30,8 +30,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     pub unsafe fn free_reserved(&mut self, range: PfnRange) -> Result<(), RangeError> {
         self.frames.free_reserved(range, |freed| {
             let part = ZonePart::at(Zone::Kernel, freed.start(), self.zones.low_end());
-            if let Some(section) = self.words().section_of(freed.start()).known() {
-                let node = section.node();
+            if let Some(section) = self.words().section_of(freed.start()).or_violation() {
+                let node = section.node(self.words());
                 PartRecord::change(self.words(), node, part, |record| {
                     record.unmanaged -= freed.frames()
                 });

@@ -8,16 +8,16 @@ use super::Hotplug;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, NodeId, Part, Search, Zone};
+use crate::words::{Class, NodeId, Search, SectionPart, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Calls `each` with the runs of pageblocks that are online in a zone, the lowest first. A run
-    /// contains only these pageblocks and described holes, so a scan can read the descriptors of
-    /// all its frames without a check.
+    /// contains only these pageblocks and holes that have descriptors, so a scan can read the
+    /// descriptors of all its frames without a check.
     ///
     /// [`BootMap::low_end`](super::BootMap::low_end) divides kernel memory into two parts. No run
     /// crosses that boundary. A part that is contiguous is one run.
@@ -33,21 +33,21 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             } else if info.online != 0 {
                 let class = Class::online(zone);
                 let search = self.words().search(node, class);
-                let words = runs_of(search, class, info.spanned, &mut each);
-                self.zones.probes.add(words);
+                let words_read = for_each_run(search, class, info.spanned, &mut each);
+                self.zones.probes.add(words_read);
             }
         }
     }
 
     /// Calls `each` for every online pageblock of `run`, the lowest first, with the number of its
     /// frames that are in use. The numbers are a snapshot. Isolated pageblocks that are drained
-    /// count as free. Poisoned frames that are out of use, and frames that hold metadata, count as
-    /// used.
+    /// count as free. Frames that hold metadata count as used. A poisoned frame also counts as
+    /// used, even if it has no owner any more.
     ///
     /// Cost: one load for each section, and two cache lines for each pageblock that is not wholly
     /// free.
     pub fn occupancy(&self, run: PfnRange, mut each: impl FnMut(PfnRange, u64)) {
-        for Part { section, blocks } in self.parts(run) {
+        for SectionPart { section, blocks } in self.section_parts(run) {
             let free = section.free.load(Ordering::Acquire);
             // Skip holes, which a run may have. Acquire: makes the words visible that were written
             // before the memory came online.
@@ -55,8 +55,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             for block in section.blocks(online) {
                 let used = match block.state().load() {
                     _ if free & block.mask() != 0 => 0,
-                    kept if kept.holds_descriptors() => PAGEBLOCK_FRAMES as u64,
-                    _ => self.frames.used_frames(&block),
+                    state if state.holds_descriptors() => PAGEBLOCK_FRAMES as u64,
+                    _ => self.frames.used_frames(block),
                 };
                 each(block.range(), used);
             }
@@ -64,23 +64,23 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 }
 
-/// Calls `each` with the runs of pageblocks of `class` in the sections of `within`. Returns the
+/// Calls `each` with the runs of pageblocks of `class` in the sections of `span`. Returns the
 /// number of words that it read.
-fn runs_of(
+fn for_each_run(
     search: Search<'_>,
     class: Class,
-    within: PfnRange,
+    span: PfnRange,
     each: &mut impl FnMut(PfnRange),
 ) -> u64 {
     let mut run = PfnRange::EMPTY;
-    let sections = within.align_outward(SECTION_FRAMES as u64);
-    let (mut words, mut from) = (0, sections.start());
+    let sections = span.align_outward(SECTION_FRAMES as u64);
+    let (mut words_read, mut from) = (0, sections.start());
     while from < sections.end()
-        && let Some(section) = search.next_counted(from, &mut words)
+        && let Some(section) = search.next_counting_reads(from, &mut words_read)
         && sections.overlaps(section.range())
     {
         from = section.end();
-        words += 1;
+        words_read += 1;
         let mut blocks = section.available(class);
         while blocks != 0 {
             let first = blocks.trailing_zeros() as usize;
@@ -93,12 +93,12 @@ fn runs_of(
                 }
                 run = next;
             } else {
-                run = PfnRange::new(run.start(), next.end()).known().unwrap_or(next);
+                run = PfnRange::new(run.start(), next.end()).or_violation().unwrap_or(next);
             }
         }
     }
     if !run.is_empty() {
         each(run);
     }
-    words
+    words_read
 }

@@ -14,7 +14,7 @@ pub struct Settings {
     pub policy: Policy,
     /// The number of frames that a request to take memory offline must leave free, so that the
     /// kernel can still allocate frames. The default is 0.
-    pub floor: u64,
+    pub min_free_frames: u64,
     /// Whether the kernel has descriptors for the holes of each section (128 MiB) that has boot
     /// memory. If so, a zone with such holes can be contiguous. The default is false.
     pub holes_described: bool,
@@ -29,7 +29,7 @@ impl Default for Settings {
         Settings {
             auto_online: OnlineType::Offline,
             policy: Policy::default(),
-            floor: 0,
+            min_free_frames: 0,
             holes_described: false,
             boot_complete: true,
         }

@@ -7,40 +7,45 @@
 use super::drain::{Drained, Window};
 use super::{Budget, Hotplug, Removal};
 use crate::addr::{Pfn, PfnRange};
-use crate::blocker::{Blocker, Why};
+use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
 use crate::hooks::Hooks;
+use crate::invariant::OrViolation;
 use crate::isolate::Isolation;
-use crate::known::Known;
 use crate::mapping::Mapping;
-use crate::origin::MachineId;
+use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::progress::Progress;
-use crate::words::Part;
+use crate::words::SectionPart;
 use core::fmt;
 
 /// A request to take memory offline for removal, the highest memory first.
 ///
 /// Each [`Progress::Ready`] is a run that the caller can offer to the device. The shrink belongs to
-/// the machine that polls it first. Call [`cancel`](Self::cancel) for a shrink that is no longer
+/// the instance that polls it first. Call [`cancel`](Self::cancel) for a shrink that is no longer
 /// needed. If a shrink is dropped or forgotten before it is done, its memory stays isolated, or
 /// offline and held, and stays counted.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Shrink<'f, P> {
-    /// The machine that polled the shrink first.
-    machine: Option<MachineId>,
-    /// The range that the shrink may still take memory from. Its end moves down.
+    /// The instance that polled the shrink first.
+    instance: Option<InstanceId>,
+    /// The range that the shrink takes memory from.
+    range: PfnRange,
+    /// The part of `range` that the shrink has not tried yet. Its end moves down.
     within: PfnRange,
     /// The smallest run that the platform can take, in frames.
     unit: u64,
     /// The number of frames still to take.
-    left: u64,
+    frames_left: u64,
     /// The largest run that the platform can take at one time, in frames.
     largest: u64,
     /// The run that is offline and held, and that no [`Removal`] has yet.
     ready: PfnRange,
     /// The window that is being drained.
     window: Option<Window<'f, P>>,
+    is_persistent: bool,
+    /// The start of the last unit that the shrink has isolated while it was pending.
+    last_kept_unit: Pfn,
     /// Above this frame, the shrink takes single units, because a part of the section there cannot
     /// be taken offline.
     single_units_above: Pfn,
@@ -62,13 +67,20 @@ pub struct ShrinkOptions {
     pub unit: u64,
     /// The longest run that the platform can take at one time, at least a unit.
     pub largest: u64,
+    /// Whether a shrink that is pending tries the whole range again at the next poll. Until then it
+    /// keeps one online unit isolated, so that the kernel cannot allocate again the frames that it
+    /// frees there: the highest unit first, then a lower unit each time, and after the lowest unit
+    /// the highest again. It isolates none if the blocker is a veto, or too little free memory.
+    /// [`Shrink::cancel`] releases the unit.
+    pub is_persistent: bool,
 }
 
 /// Takes all of the range, in runs of any length, down to single pageblocks if necessary.
 impl From<PfnRange> for ShrinkOptions {
     fn from(within: PfnRange) -> ShrinkOptions {
         let unit = PAGEBLOCK_FRAMES as u64;
-        ShrinkOptions { within, frames: within.frames(), unit, largest: u64::MAX }
+        let frames = within.frames();
+        ShrinkOptions { within, frames, unit, largest: u64::MAX, is_persistent: false }
     }
 }
 
@@ -76,17 +88,20 @@ impl<'f, P> Shrink<'f, P> {
     /// Makes a request to take memory as `options` say. Nothing happens before the request is
     /// polled.
     pub fn new(options: impl Into<ShrinkOptions>) -> Shrink<'f, P> {
-        let ShrinkOptions { within, frames, unit, largest } = options.into();
+        let ShrinkOptions { within, frames, unit, largest, is_persistent } = options.into();
         let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
         let within = within.align_inward(unit);
         Shrink {
-            machine: None,
+            instance: None,
+            range: within,
             within,
             unit,
-            left: frames / unit * unit,
+            frames_left: frames / unit * unit,
             largest: (largest / unit * unit).max(unit),
             ready: PfnRange::EMPTY,
             window: None,
+            is_persistent,
+            last_kept_unit: Pfn::LIMIT,
             single_units_above: Pfn::LIMIT,
             discarded_above: Pfn::LIMIT,
             blocker: None,
@@ -98,8 +113,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
     /// Continues the shrink. A run that is [ready](Progress::Ready) is drained, offline and
     /// unmapped: offer it to the device, then commit or abandon the removal. The shrink is over
     /// once it is idle, or pending for the first blocker that it met: then polling it again changes
-    /// nothing. If it is polled on another machine than its own, it is pending for
-    /// [`Why::Foreign`], and not over.
+    /// nothing, unless the shrink is [persistent](ShrinkOptions::is_persistent). If it is polled on
+    /// another instance than its own, it is pending for [`BlockerKind::Foreign`], and not over.
     ///
     /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
     /// memory.
@@ -109,8 +124,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
         hooks: &mut dyn Hooks,
         mut budget: Budget,
     ) -> Progress<Removal> {
-        if *self.machine.get_or_insert(hotplug.machine()) != hotplug.machine() {
-            return Progress::Pending(Why::Foreign.at(self.within));
+        if *self.instance.get_or_insert(hotplug.instance()) != hotplug.instance() {
+            return Progress::Pending(BlockerKind::Foreign.at(self.within));
         }
         loop {
             if let Some(mut window) = self.window.take() {
@@ -145,35 +160,39 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 // and is then best removed as a whole.
                 let whole = cut.align_up(self.unit.max(SECTION_FRAMES as u64));
                 let cut = if more > 0 && whole < self.ready.end() { whole } else { cut };
-                let (rest, top) = self.ready.split_at(cut);
-                self.ready = rest;
+                let (still_ready, top) = self.ready.split_at(cut);
+                self.ready = still_ready;
                 let Some(range) = hotplug.descriptors_of_others(top, top) else {
                     return Progress::Ready(hotplug.unmap_offlined(top));
                 };
                 // Put `top` online again: it holds descriptors of memory whose removal was
                 // abandoned, so that memory stays.
                 hotplug.bring_back_online(top, hooks);
-                self.left += top.frames();
-                self.blocker.get_or_insert(Why::Metadata.at(range));
+                self.frames_left += top.frames();
+                self.blocker.get_or_insert(BlockerKind::Metadata.at(range));
                 continue;
             }
             let Some(next) = next else {
-                return self.blocker.map_or(Progress::Idle, Progress::Pending);
+                let blocker = self.blocker;
+                if self.is_persistent {
+                    self.start_again(hotplug, hooks);
+                }
+                return blocker.map_or(Progress::Idle, Progress::Pending);
             };
-            let leaving = PfnRange::new(next.start(), next.end().max(self.ready.end()));
-            let opened = match hotplug.descriptors_of_others(next, leaving.unwrap_or(next)) {
-                Some(range) => Err(Why::Metadata.at(range)),
+            let offline_range = PfnRange::new(next.start(), next.end().max(self.ready.end()));
+            let opened = match hotplug.descriptors_of_others(next, offline_range.unwrap_or(next)) {
+                Some(range) => Err(BlockerKind::Metadata.at(range)),
                 None => hotplug.open_window(next, 0, hooks),
             };
             match opened {
                 Ok(window) => self.window = Some(window),
-                Err(Blocker { why: Why::NotEnoughFree { live, free }, .. })
+                Err(Blocker { kind: BlockerKind::NotEnoughFree { live, free }, .. })
                     if self.discarded_above > next.start() =>
                 {
                     let undiscarded = next.split_at(self.discarded_above).0;
                     let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64).rev();
-                    let missing = live.saturating_sub(free);
-                    let last = hotplug.discard(blocks, missing, hooks, &mut budget);
+                    let missing_frames = live.saturating_sub(free);
+                    let last = hotplug.discard(blocks, missing_frames, hooks, &mut budget);
                     self.discarded_above = last.map_or(next.start(), PfnRange::start);
                 }
                 Err(blocker) => self.skip(next, blocker),
@@ -185,19 +204,19 @@ impl<'f, P: Platform> Shrink<'f, P> {
     }
 
     /// Puts online again, in its former zone, the memory that is isolated, or offline and not yet
-    /// [ready](Progress::Ready). Its poisoned frames stay out of use. Cannot fail on the machine
+    /// [ready](Progress::Ready). Its poisoned frames stay quarantined. Cannot fail on the instance
     /// that the shrink began on.
     ///
     /// Cost: O(pageblocks) of the isolated memory, and O(sections) of the offline memory.
     ///
     /// # Errors
-    /// Returns the request if it began on another machine.
+    /// Returns the request if it began on another instance.
     pub fn cancel<M: Mapping>(
         mut self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
     ) -> Result<(), Shrink<'f, P>> {
-        if self.machine.is_some_and(|machine| machine != hotplug.machine()) {
+        if self.instance.is_some_and(|instance| instance != hotplug.instance()) {
             return Err(self);
         }
         if let Some(window) = self.window.take() {
@@ -212,8 +231,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
     /// Returns the number of frames that the shrink has not taken: it still has to take them, or
     /// could not.
     #[must_use]
-    pub const fn left(&self) -> u64 {
-        self.left
+    pub const fn frames_left(&self) -> u64 {
+        self.frames_left
     }
 
     /// Takes a drained window out of the allocator and adds it to `ready`.
@@ -226,9 +245,11 @@ impl<'f, P: Platform> Shrink<'f, P> {
         match hotplug.take_offline_and_hold(window, hooks) {
             Ok(range) => {
                 let end = if self.ready.is_empty() { range.end() } else { self.ready.end() };
-                self.ready = PfnRange::new(range.start(), end).known().unwrap_or(range);
-                self.left -= range.frames();
-                self.within = self.within.split_at(range.start()).0;
+                self.ready = PfnRange::new(range.start(), end).or_violation().unwrap_or(range);
+                self.frames_left -= range.frames();
+                if self.is_next(range) {
+                    self.within = self.within.split_at(range.start()).0;
+                }
             }
             Err((window, in_use)) => {
                 let range = window.range();
@@ -241,6 +262,9 @@ impl<'f, P: Platform> Shrink<'f, P> {
     /// Handles a blocked window. If `window` is larger than a unit, the shrink tries it again unit
     /// by unit; otherwise, `window` stays online.
     fn skip(&mut self, window: PfnRange, blocker: Blocker) {
+        if !self.is_next(window) {
+            return;
+        }
         if window.frames() > self.unit {
             self.single_units_above = window.start();
             return;
@@ -249,10 +273,35 @@ impl<'f, P: Platform> Shrink<'f, P> {
         self.within = self.within.split_at(window.start()).0;
     }
 
+    /// Makes the next poll try the whole range again. Isolates a unit until then, unless the shrink
+    /// is pending because of a veto, or because the kernel may need the unit's memory.
+    fn start_again<M: Mapping>(&mut self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
+        let kind = self.blocker.take().map(|blocker| blocker.kind);
+        if !matches!(kind, None | Some(BlockerKind::Veto(_) | BlockerKind::NotEnoughFree { .. })) {
+            // So `next_window` returns a single unit: the highest below the last one, or of all.
+            self.single_units_above = Pfn::ZERO;
+            self.within = self.range.split_at(self.last_kept_unit).0;
+            let next = self.next_window(hotplug).or_else(|| {
+                self.within = self.range;
+                self.next_window(hotplug)
+            });
+            self.last_kept_unit = next.map_or(Pfn::LIMIT, PfnRange::start);
+            self.window = next.and_then(|unit| hotplug.open_window(unit, 0, hooks).ok());
+        }
+        self.within = self.range;
+        (self.single_units_above, self.discarded_above) = (Pfn::LIMIT, Pfn::LIMIT);
+    }
+
+    /// Returns whether `window` is the highest part of `within`, which the shrink tries next.
+    /// Otherwise the shrink has isolated it while it was pending.
+    fn is_next(&self, window: PfnRange) -> bool {
+        window.end() >= self.within.end()
+    }
+
     /// Returns the highest window to take: a whole section, the highest run of online units in it,
     /// or a single unit. Moves the end of `within` down to the end of the window.
     fn next_window<M: Mapping>(&mut self, hotplug: &Hotplug<'f, P, M>) -> Option<PfnRange> {
-        if self.left == 0 {
+        if self.frames_left == 0 {
             return None;
         }
         let size = self.unit.max(SECTION_FRAMES as u64);
@@ -260,7 +309,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             let last = self.within.end().number().checked_sub(1)?;
             let chunk = self.within.split_at(Pfn::new(last)?.align_down(size)).1;
             if self.single_units_above >= chunk.end()
-                && chunk.frames() <= self.left
+                && chunk.frames() <= self.frames_left
                 && hotplug.is_online(chunk)
             {
                 return Some(chunk);
@@ -282,9 +331,9 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 return Some(highest);
             }
             let below = units.rev().skip_while(|unit| unit.end() > highest.end());
-            let run = below
-                .take_while(online)
-                .take_while(|unit| highest.end().number() - unit.start().number() <= self.left);
+            let run = below.take_while(online).take_while(|unit| {
+                highest.end().number() - unit.start().number() <= self.frames_left
+            });
             let start = run.last().map_or(highest.start(), PfnRange::start);
             return PfnRange::new(start, highest.end());
         }
@@ -295,12 +344,14 @@ impl<'f, P: Platform> Shrink<'f, P> {
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Returns whether all of `range` is online and lies in one region.
     fn is_online(&self, range: PfnRange) -> bool {
-        let mut pieces = range.sections();
+        let mut section_ranges = range.chunks(SECTION_FRAMES as u64);
         self.is_announced(range)
-            && pieces.all(|piece| {
-                self.words().part_of(piece).is_some_and(|Part { section, blocks }| {
-                    blocks & !section.online.load(crate::sync::Ordering::Acquire) == 0
-                })
+            && section_ranges.all(|section_range| {
+                self.words().section_part(section_range).is_some_and(
+                    |SectionPart { section, blocks }| {
+                        blocks & !section.online.load(crate::sync::Ordering::Acquire) == 0
+                    },
+                )
             })
     }
 }
@@ -309,7 +360,7 @@ impl<P> fmt::Debug for Shrink<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shrink")
             .field("within", &self.within)
-            .field("left", &self.left)
+            .field("frames_left", &self.frames_left)
             .field("ready", &self.ready)
             .field("blocker", &self.blocker)
             .finish()

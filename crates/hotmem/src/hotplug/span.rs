@@ -3,7 +3,7 @@
 use super::Hotplug;
 use super::zone_part::ZonePart;
 use crate::addr::{Pfn, PfnRange};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -18,15 +18,15 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let bounds = part.bounds(self.zones.low_end());
         let is_in = |section: &SectionRef<'_>| bounds.overlaps(section.range());
         let mut words = 0;
-        let first = search.next_counted(bounds.start(), &mut words).filter(is_in);
-        let last = search.prev_counted(bounds.end(), &mut words).filter(is_in);
+        let first = search.next_counting_reads(bounds.start(), &mut words).filter(is_in);
+        let last = search.prev_counting_reads(bounds.end(), &mut words).filter(is_in);
         words += u64::from(first.is_some()) + u64::from(last.is_some());
         self.zones.probes.add(words);
         let start = first.map(|s| s.first_block(s.available(class)).start());
         let end = last.map(|s| s.last_block(s.available(class)).end());
         match (start, end) {
             (Some(start), Some(end)) => {
-                PfnRange::new(start, end).known().unwrap_or(PfnRange::EMPTY)
+                PfnRange::new(start, end).or_violation().unwrap_or(PfnRange::EMPTY)
             }
             _ => PfnRange::EMPTY,
         }
@@ -43,8 +43,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let searches = Zone::ALL.map(|zone| self.words().search(node, Class::online(zone)));
         let mut below = within.end();
         loop {
-            let found = searches.iter().filter_map(|search| search.prev(below));
-            let section = found.max_by_key(|section| section.start())?;
+            let sections = searches.iter().filter_map(|search| search.prev(below));
+            let section = sections.max_by_key(|section| section.start())?;
             // Acquire: makes the words visible that were written before the memory came online.
             let online = section.online.load(Ordering::Acquire) & section.mask_of(within);
             if online != 0 {

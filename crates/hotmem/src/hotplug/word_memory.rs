@@ -1,14 +1,17 @@
-//! Allocates the memory for words, and frees it when no code can read the words any more. All of
-//! the memory is allocated before any of the words are made, so that no words are left incomplete.
+//! Allocates the memory for the engine's metadata of sections (the *words*), and frees it when no
+//! code can read the words any more. All of the memory is allocated before any words are made, so
+//! that no words are left incomplete.
 
 use super::Hotplug;
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::Frames;
 use crate::geometry::FRAME_SIZE;
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::words::{MAX_PIECE_FRAMES, Missing, Needed, NodeIndex, Piece, Supply, Words, frames_of};
+use crate::words::{
+    FrameSource, MAX_PIECE_FRAMES, NeededRuns, NoMemory, NodeIndex, SectionWords, fill_with_zeroes,
+};
 use core::ptr::NonNull;
 
 /// Allocated runs of frames that will hold pieces of the words. Dropping this frees the runs that
@@ -18,18 +21,18 @@ pub(super) struct ReservedRuns<'f, P: Platform> {
     /// For each length, the head of a linked list of runs: the number of the first frame of a run +
     /// 1, or 0 if the list is empty. The first 8 bytes of a run are the link to the next run, in
     /// the same form.
-    last: [u64; MAX_PIECE_FRAMES],
+    heads: [u64; MAX_PIECE_FRAMES],
 }
 
 impl<'f, P: Platform> ReservedRuns<'f, P> {
     /// Allocates the runs of `needed`, all of them or none.
-    fn take(frames: &'f Frames<P>, needed: Needed) -> Option<ReservedRuns<'f, P>> {
+    fn take(frames: &'f Frames<P>, needed: NeededRuns) -> Option<ReservedRuns<'f, P>> {
         // Check the amount of free memory first, so that a refused request does not divide a
         // pageblock.
         if !frames.has_memory_for_words(needed.frames()) {
             return None;
         }
-        let mut reserved_runs = ReservedRuns { frames, last: [0; MAX_PIECE_FRAMES] };
+        let mut reserved_runs = ReservedRuns { frames, heads: [0; MAX_PIECE_FRAMES] };
         for (len, count) in needed.runs() {
             for _ in 0..count {
                 reserved_runs.push(frames.take_for_words(len as u64)?.start(), len);
@@ -40,29 +43,28 @@ impl<'f, P: Platform> ReservedRuns<'f, P> {
 
     /// Adds an allocated run to the list of its length.
     fn push(&mut self, run: Pfn, len: usize) {
-        let before = core::mem::replace(&mut self.last[len - 1], run.number() + 1);
+        let next = core::mem::replace(&mut self.heads[len - 1], run.number() + 1);
         // SAFETY: the frames of `run` are allocated for `self`, so they are mapped and nobody else
         // uses them; a frame is aligned to 8 bytes.
-        unsafe { self.frames.direct_map().pointer(run).cast::<u64>().write(before) };
+        unsafe { self.frames.direct_map().pointer(run).cast::<u64>().write(next) };
     }
 
     fn pop(&mut self, len: usize) -> Option<Pfn> {
-        let last = self.last.get_mut(len.checked_sub(1)?)?;
-        let run = Pfn::new(last.checked_sub(1)?)?;
+        let head = self.heads.get_mut(len.checked_sub(1)?)?;
+        let run = Pfn::new(head.checked_sub(1)?)?;
         // SAFETY: `push` has written the link at the start of `run`, which `self` owns.
-        *last = unsafe { self.frames.direct_map().pointer(run).cast::<u64>().read() };
+        *head = unsafe { self.frames.direct_map().pointer(run).cast::<u64>().read() };
         Some(run)
     }
 }
 
-impl<P: Platform> Supply for ReservedRuns<'_, P> {
-    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
-        let run = self.pop(usize::try_from(frames_of::<T>()).ok()?)?;
+impl<P: Platform> FrameSource for ReservedRuns<'_, P> {
+    fn zeroed_frames(&mut self, frames: u64) -> Option<NonNull<u8>> {
+        let run = self.pop(usize::try_from(frames).ok()?)?;
         let piece = NonNull::new(self.frames.direct_map().pointer(run))?;
-        // SAFETY: `piece` points to `frames_of::<T>()` frames that are mapped and that `self`
-        // owned.
-        unsafe { piece.write_bytes(0, size_of::<T>()) };
-        Some(piece.cast())
+        // SAFETY: `piece` points to `frames` frames that are mapped and that `self` owned.
+        unsafe { fill_with_zeroes(piece, frames) };
+        Some(piece)
     }
 }
 
@@ -70,7 +72,8 @@ impl<P: Platform> Drop for ReservedRuns<'_, P> {
     fn drop(&mut self) {
         for len in 1..=MAX_PIECE_FRAMES {
             while let Some(run) = self.pop(len) {
-                let run = PfnRange::with_len(run, len as u64).known().unwrap_or(PfnRange::EMPTY);
+                let run =
+                    PfnRange::with_len(run, len as u64).or_violation().unwrap_or(PfnRange::EMPTY);
                 self.frames.free_word_memory(run);
             }
         }
@@ -78,25 +81,30 @@ impl<P: Platform> Drop for ReservedRuns<'_, P> {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Frees the words of withdrawn regions: 12 KiB for each 8 GiB whose words were all unused at a
-    /// withdrawal, and 4 KiB for each 64 MiB of these in which a pageblock was ever divided.
-    /// Without this call, the words are kept for later additions in the same place. Returns how
-    /// much memory this call has freed. If a move was in flight at the last withdrawal, this call
-    /// frees nothing, and the next call frees the words.
+    /// Frees the metadata of withdrawn regions: their words and their frame bitmaps. Without this
+    /// call, the engine keeps them, and uses them again if memory is added in the same place.
+    ///
+    /// The words of 8 GiB of addresses form one chunk of 12 KiB. The call frees a chunk if no
+    /// announced region overlaps its addresses. With the chunk, it frees its frame bitmaps: 4 KiB
+    /// for each 64 MiB in which a pageblock was ever divided. Returns how much memory it has freed.
+    /// If another CPU was in the middle of an allocation or a free at the last withdrawal, the call
+    /// may free nothing. The next call then frees the words.
     ///
     /// Cost: O(chunks).
     ///
     /// # Safety
-    /// Every call that began before the last [withdrawal](Self::withdraw), or before the last call
-    /// of this function, has returned on every CPU. This holds for all calls of [`Frames`] and of
-    /// all objects that `Frames` and the reporter have returned. During this call, no other CPU
-    /// lists metadata, as [`Frames::metadata`], [`Isolation::in_use`](crate::Isolation::in_use) and
-    /// the reporter do.
+    /// The caller must wait until every call that began before the last
+    /// [withdrawal](Self::withdraw), and every call that began before the last call of this
+    /// function, has returned on every CPU. This concerns the calls of [`Frames`], of the reporter,
+    /// and of all objects that they have returned. During this call, no other CPU may call
+    /// [`Frames::metadata`], [`Isolation::in_use`](crate::Isolation::in_use) or the reporter,
+    /// because these list metadata.
     pub unsafe fn reclaim_words(&mut self) -> Bytes {
         let frames = self.frames;
         if !self.cursors_cleared {
-            // Clear the cursors, but free nothing yet. The calls that could point a cursor to these
-            // words have returned, but other calls may have read a cursor before it is cleared.
+            // Clear the cursors, but free nothing yet. No call will point a cursor to these words
+            // any more, but a call that is running now may have read a cursor before it was
+            // cleared.
             frames.clear_cursors();
             self.cursors_cleared = true;
             return Bytes::ZERO;
@@ -104,20 +112,20 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let freed = self.words().forget_retired(frames.direct_map()).map(|words| {
             // These frames were allocated for words, and the caller promises that no code reads
             // them any more, so freeing them cannot fail.
-            frames.free_filled(words).known();
+            frames.fill_and_free(words).or_violation();
             words.bytes().0
         });
         Bytes(freed.sum())
     }
 
-    /// Makes the missing words of the sections of `range`, and the pieces that these sections need
-    /// to belong to `node`.
+    /// Makes the missing words of the sections of `range`, and the missing pieces of the directory
+    /// without which these sections could not be assigned to `node`.
     ///
     /// # Errors
     /// Those of [`allocate_word_memory`](Self::allocate_word_memory).
     pub(super) fn make_words(&mut self, range: PfnRange, node: NodeIndex) -> Result<(), Bytes> {
-        let needed = self.words().missing_for(core::iter::once((range, node)));
-        self.allocate_word_memory(needed, |words, reserved_runs| {
+        let needed = self.words().runs_for_words(core::iter::once((range, node)));
+        self.allocate_word_memory(needed, &mut |words, reserved_runs| {
             words.make_words(range, node, reserved_runs)
         })
     }
@@ -128,16 +136,18 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// # Errors
     /// Returns the size of `needed` if neither the free kernel memory nor the word reserve is
     /// enough. The failed call changed nothing.
-    pub(super) fn allocate_word_memory<T>(
+    #[inline(never)]
+    pub(super) fn allocate_word_memory(
         &mut self,
-        needed: Needed,
-        make: impl FnOnce(&'f Words, &mut ReservedRuns<'f, P>) -> Result<T, Missing>,
-    ) -> Result<T, Bytes> {
-        let missing = Bytes(needed.frames() * FRAME_SIZE);
-        let mut reserved_runs = ReservedRuns::take(self.frames, needed).ok_or(missing)?;
-        let made = make(self.words(), &mut reserved_runs).known();
+        needed: NeededRuns,
+        make: &mut dyn FnMut(&SectionWords, &mut &mut dyn FrameSource) -> Result<(), NoMemory>,
+    ) -> Result<(), Bytes> {
+        let needed_bytes = Bytes(needed.frames() * FRAME_SIZE);
+        let mut reserved_runs = ReservedRuns::take(self.frames, needed).ok_or(needed_bytes)?;
+        let mut source: &mut dyn FrameSource = &mut reserved_runs;
+        let made = make(self.words(), &mut source).or_violation();
         drop(reserved_runs);
         self.frames.fill_word_reserve();
-        made.ok_or(missing)
+        made.ok_or(needed_bytes)
     }
 }

@@ -14,12 +14,12 @@ use super::Hotplug;
 use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
-use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::known::Known;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, Entry, NodeId, NodeIndex, NodeSet, Part, SectionRef, Zone};
+use crate::words::{Class, Entry, NodeId, NodeIndex, NodeSet, SectionPart, SectionRef, Zone};
 
 /// The statistics of a zone of a node, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,7 +46,7 @@ pub struct ZoneInfo {
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Returns the statistics of a part of a node's memory. A zone converts to a part:
-    /// [`Zone::Kernel`] to [`ZonePart::Kernel`], which is all kernel memory unless the platform
+    /// [`Zone::Kernel`] to [`ZonePart::Normal`], which is all kernel memory unless the platform
     /// gives a boundary.
     ///
     /// Cost: O(1).
@@ -94,16 +94,16 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Does the same as [`record_online`](Self::record_online), but counts no holes.
     pub(super) fn grow_zones(&mut self, range: PfnRange) {
-        for Part { section, .. } in self.parts(range) {
+        for SectionPart { section, .. } in self.section_parts(range) {
             for class in Zone::ALL.map(Class::online) {
                 self.zones.probes.add(1);
                 if section.available(class) != 0 {
-                    section.make_findable(class);
+                    section.make_findable(self.words(), class);
                     self.zones.probes.add(SectionRef::path_len());
                 }
             }
         }
-        self.for_zone_runs(range, |entry, node, part, run, own| {
+        self.for_zone_runs(range, &mut |entry, node, part, run, own| {
             self.count_online(entry, node, part.zone(), |online| online + run.frames());
             PartRecord::change(self.words(), node, part, |record| record.grow(run, own));
         });
@@ -113,20 +113,20 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// which these are. Returns the nodes of which at least one part has no memory online any more.
     pub(super) fn record_offline(&mut self, range: PfnRange) -> NodeSet {
         self.holes_offline(range);
-        for Part { section, blocks } in self.parts(range) {
+        for SectionPart { section, blocks } in self.section_parts(range) {
             self.zones.probes.add(1);
             for zone in Zone::ALL.into_iter().filter(|&zone| blocks & section.zone_mask(zone) != 0)
             {
                 let class = Class::online(zone);
                 if section.available(class) == 0 {
-                    section.hide_if_empty(class);
+                    section.hide_if_empty(self.words(), class);
                     self.zones.probes.add(1);
                 }
             }
         }
         let mut edges = [NodeSet::default(); ZonePart::ALL.len()];
         let mut empty = NodeSet::default();
-        self.for_zone_runs(range, |entry, node, part, run, own| {
+        self.for_zone_runs(range, &mut |entry, node, part, run, own| {
             self.count_online(entry, node, part.zone(), |online| online - run.frames());
             PartRecord::change(self.words(), node, part, |record| {
                 // Memory that has gone offline has no frames in use. So if a frame is still marked
@@ -159,8 +159,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         zone: Zone,
         change: impl Fn(u64) -> u64,
     ) {
-        let is_home = self.words().node_of_index(node).0 == entry.node();
-        for counts in [Some(&entry.online), is_home.then_some(&entry.on_home_node)] {
+        let is_announced_node = self.words().node_of_index(node).0 == entry.node();
+        for counts in
+            [Some(&entry.online), is_announced_node.then_some(&entry.online_on_announced_node)]
+        {
             if let Some(count) = counts.map(|counts| &counts[zone as usize]) {
                 count.store(change(count.load(Ordering::Relaxed)), Ordering::Relaxed);
             }
@@ -170,24 +172,25 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Calls `f` for each run of pageblocks of `range` that lie in one part of a node's memory. The
     /// arguments of `f` are the entry of the announced range, the node, the part, the run, and the
     /// number of frames of the run that hold descriptors.
+    #[inline(never)]
     fn for_zone_runs(
         &self,
         range: PfnRange,
-        mut f: impl FnMut(&Entry, NodeIndex, ZonePart, PfnRange, u64),
+        f: &mut dyn FnMut(&Entry, NodeIndex, ZonePart, PfnRange, u64),
     ) {
-        let mut rest = range;
+        let mut remaining = range;
         // `range` may span several regions, and these may belong to several nodes.
-        while !rest.is_empty()
-            && let Some(region) = self.words().announced_at(rest.start()).known()
+        while !remaining.is_empty()
+            && let Some(region) = self.words().announced_at(remaining.start()).or_violation()
         {
-            let (zone, run) = self.zone_run(rest.intersection(region.range));
+            let (zone, run) = self.zone_run(remaining.intersection(region.range));
             let part = ZonePart::at(zone, run.start(), self.zones.low_end());
             let run = run.intersection(part.bounds(self.zones.low_end()));
-            let own = self.frames.descriptor_frames_in(run);
-            if let Some(section) = self.words().section_of(run.start()).known() {
-                f(region.entry, section.node(), part, run, own);
+            let descriptor_frames = self.frames.descriptor_frames_in(run);
+            if let Some(section) = self.words().section_of(run.start()).or_violation() {
+                f(region.entry, section.node(self.words()), part, run, descriptor_frames);
             }
-            rest = rest.split_at(run.end()).1;
+            remaining = remaining.split_at(run.end()).1;
         }
     }
 
@@ -196,11 +199,14 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     pub(super) fn zone_run(&self, range: PfnRange) -> (Zone, PfnRange) {
         let (mut zone, mut node) = (None, None);
         let mut end = range.start();
-        'sections: for piece in range.sections() {
+        'sections: for section_range in range.chunks(SECTION_FRAMES as u64) {
             // End the run if the next section has no words.
-            let Some(Part { section, blocks }) = self.words().part_of(piece) else { break };
+            let Some(SectionPart { section, blocks }) = self.words().section_part(section_range)
+            else {
+                break;
+            };
             self.zones.probes.add(1);
-            if *node.get_or_insert(section.node()) != section.node() {
+            if *node.get_or_insert(section.node(self.words())) != section.node(self.words()) {
                 break;
             }
             let movable = blocks & section.zone_mask(Zone::Movable);
@@ -209,20 +215,23 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 if *zone.get_or_insert(zone_here) != zone_here {
                     break;
                 }
-                end = piece.end();
+                end = section_range.end();
                 continue;
             }
-            for block in piece.chunks(PAGEBLOCK_FRAMES as u64) {
+            for block_range in section_range.chunks(PAGEBLOCK_FRAMES as u64) {
                 self.zones.probes.add(1);
-                let found = self.words().block_of(block.start());
-                let zone_here = found.map_or(Zone::Kernel, |block| block.zone());
+                let block = self.words().block_of(block_range.start());
+                let zone_here = block.map_or(Zone::Kernel, |block| block.zone());
                 if *zone.get_or_insert(zone_here) != zone_here {
                     break 'sections;
                 }
-                end = block.end();
+                end = block_range.end();
             }
         }
         let end = if end == range.start() { range.end() } else { end };
-        (zone.unwrap_or(Zone::Kernel), PfnRange::new(range.start(), end).known().unwrap_or(range))
+        (
+            zone.unwrap_or(Zone::Kernel),
+            PfnRange::new(range.start(), end).or_violation().unwrap_or(range),
+        )
     }
 }

@@ -3,10 +3,10 @@
 use super::probes::Probes;
 use super::zone_part::ZonePart;
 use crate::addr::{Pfn, PfnRange};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::sync::Ordering;
-use crate::sync::settled::AtomicU64;
-use crate::words::{Entry, NodeIndex, Words, Zone};
+use crate::sync::untracked::AtomicU64;
+use crate::words::{Entry, NodeIndex, SectionWords, Zone};
 
 /// Data that all zones share.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ impl ByZone {
 
     /// Returns the counts of an announced range, only for its memory on the node that the range was
     /// announced for.
-    pub(super) fn on_home_node_of(entry: &Entry) -> ByZone {
-        ByZone::read(&entry.on_home_node)
+    pub(super) fn online_on_announced_node(entry: &Entry) -> ByZone {
+        ByZone::read(&entry.online_on_announced_node)
     }
 
     /// Reads the counts. Relaxed: only the control path reads and writes them.
@@ -77,38 +77,43 @@ impl PartRecord {
 
     /// Returns the record of a part. Returns an empty record if the node has no announced memory.
     ///
-    /// Relaxed, here and in `change`: only the control path reads and writes records.
-    pub(super) fn of(words: &Words, node: NodeIndex, part: ZonePart) -> PartRecord {
+    /// Relaxed, here and in `write`: only the control path reads and writes records.
+    pub(super) fn of(words: &SectionWords, node: NodeIndex, part: ZonePart) -> PartRecord {
         words.record(node).map_or(PartRecord::NONE, |record| {
             let fields = record.zones[part as usize].each_ref();
             let [start, end, online, holes, hole_pageblock_frames, unmanaged] =
                 fields.map(|field| field.load(Ordering::Relaxed));
             let spanned = Pfn::new(start).zip(Pfn::new(end));
             let spanned = spanned.and_then(|(start, end)| PfnRange::new(start, end));
-            let spanned = spanned.known().unwrap_or(PfnRange::EMPTY);
+            let spanned = spanned.or_violation().unwrap_or(PfnRange::EMPTY);
             PartRecord { spanned, online, holes, hole_pageblock_frames, unmanaged }
         })
     }
 
     /// Changes the record of a part.
     pub(super) fn change<T>(
-        words: &Words,
+        words: &SectionWords,
         node: NodeIndex,
         part: ZonePart,
         change: impl FnOnce(&mut PartRecord) -> T,
     ) -> T {
         let mut record = PartRecord::of(words, node, part);
         let changed = change(&mut record);
-        let PartRecord { spanned, online, holes, hole_pageblock_frames, unmanaged } = record;
+        record.write(words, node, part);
+        changed
+    }
+
+    #[inline(never)]
+    fn write(self, words: &SectionWords, node: NodeIndex, part: ZonePart) {
+        let PartRecord { spanned, online, holes, hole_pageblock_frames, unmanaged } = self;
         // The record was made when the node got its index.
-        if let Some(record) = words.record(node).known() {
+        if let Some(record) = words.record(node).or_violation() {
             let (start, end) = (spanned.start().number(), spanned.end().number());
             let fields = [start, end, online, holes, hole_pageblock_frames, unmanaged];
             for (field, value) in record.zones[part as usize].iter().zip(fields) {
                 field.store(value, Ordering::Relaxed);
             }
         }
-        changed
     }
 
     /// Adds `run`, which came online. `unmanaged` frames of `run` are not managed.
@@ -119,7 +124,7 @@ impl PartRecord {
             run
         } else {
             let start = self.spanned.start().min(run.start());
-            PfnRange::new(start, self.spanned.end().max(run.end())).known().unwrap_or(run)
+            PfnRange::new(start, self.spanned.end().max(run.end())).or_violation().unwrap_or(run)
         };
     }
 
@@ -130,8 +135,8 @@ impl PartRecord {
         let has_gaps = self.spanned.frames() != self.online;
         self.online -= run.frames();
         self.unmanaged -= unmanaged;
-        let (below, rest) = self.spanned.split_at(run.start());
-        let (_, above) = rest.split_at(run.end());
+        let (below, from_run) = self.spanned.split_at(run.start());
+        let (_, above) = from_run.split_at(run.end());
         match (below.is_empty(), above.is_empty()) {
             (false, false) => return true,
             _ if has_gaps => return false,

@@ -10,7 +10,7 @@ pub enum ZonePart {
     /// Kernel memory below the boundary.
     Low,
     /// Kernel memory at or above the boundary.
-    Kernel,
+    Normal,
     /// Movable memory, on both sides of the boundary.
     Movable,
 }
@@ -18,7 +18,7 @@ pub enum ZonePart {
 impl From<Zone> for ZonePart {
     fn from(zone: Zone) -> ZonePart {
         match zone {
-            Zone::Kernel => ZonePart::Kernel,
+            Zone::Kernel => ZonePart::Normal,
             Zone::Movable => ZonePart::Movable,
         }
     }
@@ -26,13 +26,13 @@ impl From<Zone> for ZonePart {
 
 impl ZonePart {
     /// All parts, in the order of their discriminants.
-    pub const ALL: [ZonePart; 3] = [ZonePart::Low, ZonePart::Kernel, ZonePart::Movable];
+    pub const ALL: [ZonePart; 3] = [ZonePart::Low, ZonePart::Normal, ZonePart::Movable];
 
     /// Returns the part that a frame of `zone` belongs to.
     pub(super) fn at(zone: Zone, frame: Pfn, low_end: Pfn) -> ZonePart {
         match zone {
             Zone::Kernel if frame < low_end => ZonePart::Low,
-            Zone::Kernel => ZonePart::Kernel,
+            Zone::Kernel => ZonePart::Normal,
             Zone::Movable => ZonePart::Movable,
         }
     }
@@ -40,7 +40,7 @@ impl ZonePart {
     /// Returns the parts of `zone`, the lowest first.
     pub(super) const fn of(zone: Zone) -> &'static [ZonePart] {
         match zone {
-            Zone::Kernel => &[ZonePart::Low, ZonePart::Kernel],
+            Zone::Kernel => &[ZonePart::Low, ZonePart::Normal],
             Zone::Movable => &[ZonePart::Movable],
         }
     }
@@ -48,7 +48,7 @@ impl ZonePart {
     /// Returns the zone that the part belongs to.
     pub(super) const fn zone(self) -> Zone {
         match self {
-            ZonePart::Low | ZonePart::Kernel => Zone::Kernel,
+            ZonePart::Low | ZonePart::Normal => Zone::Kernel,
             ZonePart::Movable => Zone::Movable,
         }
     }
@@ -58,7 +58,7 @@ impl ZonePart {
         let (low, high) = PfnRange::ALL.split_at(low_end);
         match self {
             ZonePart::Low => low,
-            ZonePart::Kernel => high,
+            ZonePart::Normal => high,
             ZonePart::Movable => PfnRange::ALL,
         }
     }

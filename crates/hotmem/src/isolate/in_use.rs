@@ -2,131 +2,141 @@
 //!
 //! # Metadata
 //! Own bitmaps (see `words/bitmaps.rs`) are never free, reported or migrated. If a token owns all
-//! online memory that the bitmaps describe, apart from the pageblocks kept for descriptors, then no
-//! new call can find the bitmaps, and they are dropped before the memory is removed. If a move is
-//! in flight, which may have found them earlier, they are dropped at a later attempt. So own
-//! bitmaps do not prevent the removal of the memory that they describe. If only a part of that
-//! memory is to be removed, and that part holds the bitmaps, the part cannot be removed until the
-//! rest is free too. Only the control path drops bitmaps: while it runs, no other part of the
-//! section can come online and be divided. Memory that holds other metadata cannot be removed
-//! ([`Why::Metadata`]). This is boot memory, or memory that was online when boot memory was full.
+//! online memory that the bitmaps describe, apart from the pageblocks that hold descriptors, then
+//! no new call can find the bitmaps, and they are dropped before the memory is removed. If a hiding
+//! step is in flight, which may have found them earlier, they are dropped at a later attempt. So
+//! self-hosted bitmaps do not prevent the removal of the memory that they describe. If only a part
+//! of that memory is to be removed, and that part holds the bitmaps, the part cannot be removed
+//! until the rest is free too. Only the control path drops bitmaps: while it runs, no other part of
+//! the section can come online and be divided. Memory that holds other metadata cannot be removed
+//! ([`BlockerKind::Metadata`]). This is boot memory, or memory that was online when boot memory was
+//! full.
 
 use crate::addr::{Pfn, PfnRange};
-use crate::blocker::{Blocker, Why};
+use crate::blocker::{Blocker, BlockerKind};
 use crate::frames::{Frames, descriptor_pageblocks};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, FrameBitmap, Part, SectionRef};
+use crate::words::{Block, FrameBitmap, SectionPart, SectionRef};
 
 impl<P: Platform> Frames<P> {
     /// Returns what keeps a section's isolated pageblocks from being drained. `live_mask` has a bit
-    /// for each pageblock to look at. Looks at the highest pageblock first, and names own bitmaps
-    /// only if nothing else is in use. Makes the token the owner of each pageblock in which it
-    /// finds no frame in use.
+    /// for each pageblock to look at. Looks at the highest pageblock first, and names self-hosted
+    /// bitmaps only if nothing else is in use. Makes the token the owner of each pageblock in which
+    /// it finds no frame in use.
     pub(super) fn find_blocker(&self, section: SectionRef<'_>, live_mask: u64) -> Option<Blocker> {
-        let mut own_bitmaps = None;
+        let mut self_hosted_bitmaps = None;
         for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live_mask >> bit & 1 != 0) {
-            let block = section.block(bit).known()?;
+            let block = section.block(bit).or_violation()?;
             let state = block.state().load();
             if !state.is_live() {
                 continue;
             }
-            if let Some(used) = self.used_in(&block) {
-                return Some(self.classify_owner(&block, used));
+            // The pageblock was freed as a whole, and the free will find the isolation.
+            if state.is_whole() && block.is_free() {
+                return Some(BlockerKind::Busy.at(block.range()));
             }
-            // Only own bitmaps and poisoned frames are left. A held bitmap has two causes: the
-            // pageblock was allocated whole and is partly freed, or an allocation or a free is
+            if let Some(used) = self.used_in(block) {
+                return Some(self.classify_owner(block, used));
+            }
+            // Only self-hosted bitmaps and poisoned frames are left. A held bitmap has two causes:
+            // the pageblock was allocated whole and is partly freed, or an allocation or a free is
             // under way. Only an allocation or a free under way is a reason to wait.
             let is_held =
-                self.with_bitmap(&block, |bitmap| bitmap.is_some_and(FrameBitmap::is_held));
+                self.with_bitmap(block, |bitmap| bitmap.is_some_and(FrameBitmap::is_held));
             if is_held && !state.is_partly_freed() {
-                return Some(Why::Busy.at(block.range()));
+                return Some(BlockerKind::Busy.at(block.range()));
             }
-            if let Some(own) = self.own_bitmaps_in(&block) {
-                own_bitmaps = PfnRange::with_len(own, 1);
+            if let Some(bitmap_frame) = self.self_hosted_bitmaps_in(block) {
+                self_hosted_bitmaps = PfnRange::with_len(bitmap_frame, 1);
             } else if !block.state().take_drained() {
-                return Some(Why::Busy.at(block.range()));
+                return Some(BlockerKind::Busy.at(block.range()));
             }
         }
-        own_bitmaps.map(|own| Why::Metadata.at(own))
+        self_hosted_bitmaps.map(|range| BlockerKind::Metadata.at(range))
     }
 
-    /// Drops own bitmaps of a section of which the token owns the pageblocks `held`. Bitmaps are
-    /// dropped if the token owns all online memory that they describe, apart from the pageblocks
-    /// kept for descriptors, and if no frame of that memory is in use. `live_mask` has a bit for
-    /// each pageblock that may be in use. The caller keeps the rest of the section from coming
-    /// online.
-    pub(super) fn drop_bitmaps(&self, Part { section, blocks: held }: Part<'_>, live_mask: u64) {
-        let others =
+    /// Drops self-hosted bitmaps of a section of which the token owns the pageblocks `held`.
+    /// Bitmaps are dropped if the token owns all online memory that they describe, apart from the
+    /// pageblocks that hold descriptors, and if no frame of that memory is in use. `live_mask` has
+    /// a bit for each pageblock that may be in use. The caller keeps the rest of the section from
+    /// coming online.
+    pub(super) fn drop_bitmaps(
+        &self,
+        SectionPart { section, blocks: held }: SectionPart<'_>,
+        live_mask: u64,
+    ) {
+        let online_elsewhere =
             section.online.load(Ordering::Acquire) & !held & !descriptor_pageblocks(section);
-        for (frame, blocks, own) in self.frames_of_bitmaps(section) {
+        for (frame, blocks, is_self_hosted) in self.frames_of_bitmaps(section) {
             let described = mask(blocks.end) & !mask(blocks.start);
-            if own && others & described == 0 {
-                self.drop_own_bitmaps(section, frame, live_mask & described);
+            if is_self_hosted && online_elsewhere & described == 0 {
+                self.drop_bitmap_frame(section, frame, live_mask & described);
             }
         }
     }
 
-    fn drop_own_bitmaps(&self, section: SectionRef<'_>, frame: Pfn, live_mask: u64) -> Option<()> {
-        let own = PfnRange::with_len(frame, 1)?;
-        if self.find_blocker(section, live_mask) != Some(Why::Metadata.at(own)) {
+    fn drop_bitmap_frame(&self, section: SectionRef<'_>, frame: Pfn, live_mask: u64) -> Option<()> {
+        let bitmap_range = PfnRange::with_len(frame, 1)?;
+        if self.find_blocker(section, live_mask) != Some(BlockerKind::Metadata.at(bitmap_range)) {
             return None;
         }
         let block = self.words().block_of(frame)?;
         let bitmaps = section.bitmaps.pointer_of(block.bit());
         let hidden = bitmaps.hide()?;
-        // If no move is in flight, no CPU uses the own bitmaps; and since they are hidden now, no
-        // look-up finds them.
-        if !self.no_move_in_flight() || !block.state().take_drained() {
+        // If no hiding step is in flight, no CPU uses the self-hosted bitmaps; and since they are
+        // hidden now, no look-up finds them.
+        if !self.no_hiding_step_in_flight() || !block.state().take_drained() {
             bitmaps.restore(hidden);
             return None;
         }
         // Give the frame the contents of free memory: the removal may be abandoned, and then the
         // frame is allocated again.
-        self.fill_as_free(own);
+        self.fill_as_free(bitmap_range);
         Some(())
     }
 
-    /// Counts the frames that are in use or hold own bitmaps, in the pageblock of `frame`.
+    /// Counts the frames that are in use or hold self-hosted bitmaps, in the pageblock of `frame`.
     pub(crate) fn used_in_pageblock_of(&self, frame: Pfn) -> u64 {
-        self.words().block_of(frame).map_or(0, |block| self.used_frames(&block))
+        self.words().block_of(frame).map_or(0, |block| self.used_frames(block))
     }
 
     /// Counts the frames that are not free in a live pageblock; returns 0 for any other pageblock.
-    pub(crate) fn used_frames(&self, block: &Block<'_>) -> u64 {
-        if !block.state().load().is_live() {
+    pub(crate) fn used_frames(&self, block: Block<'_>) -> u64 {
+        if block.live_state().is_none() {
             return 0;
         }
         let free = self.with_bitmap(block, |bitmap| bitmap.map_or(0, FrameBitmap::free_frames));
         PAGEBLOCK_FRAMES.saturating_sub(free) as u64
     }
 
-    /// Counts the frames of a live pageblock that would have to move: those in use, except own
-    /// bitmaps and except poisoned frames that were already taken out.
-    pub(super) fn frames_to_move(&self, block: &Block<'_>) -> u64 {
-        let stay =
-            self.poisoned_and_out_in(block.range()).chain(self.own_bitmaps_in(block)).count();
-        self.used_frames(block).saturating_sub(stay as u64)
+    /// Counts the frames of a live pageblock that would have to move: those in use, except
+    /// self-hosted bitmaps and quarantined frames.
+    pub(super) fn frames_to_move(&self, block: Block<'_>) -> u64 {
+        let unmovable =
+            self.quarantined_in(block.range()).chain(self.self_hosted_bitmaps_in(block)).count();
+        self.used_frames(block).saturating_sub(unmovable as u64)
     }
 
-    /// Returns the first run of frames in use in a live pageblock, except own bitmaps and except
-    /// poisoned frames that were already taken out.
-    pub(crate) fn used_in(&self, block: &Block<'_>) -> Option<PfnRange> {
-        let own = self.own_bitmaps_in(block).map(|frame| block.offset_of(frame));
-        let is_marked = block.state().load().has_poison();
-        let is_out = |at| {
-            is_marked
-                && self.poisoned_and_out_in(block.range()).any(|frame| block.offset_of(frame) == at)
+    /// Returns the first run of frames in use in a live pageblock, except self-hosted bitmaps and
+    /// quarantined frames.
+    pub(crate) fn used_in(&self, block: Block<'_>) -> Option<PfnRange> {
+        let bitmap_frame = self.self_hosted_bitmaps_in(block).map(|frame| block.offset_of(frame));
+        let has_poison = block.state().load().has_poison();
+        let is_quarantined = |at| {
+            has_poison
+                && self.quarantined_in(block.range()).any(|frame| block.offset_of(frame) == at)
         };
         // If there are no bitmaps, the pageblock was allocated as a whole, so all its frames are in
         // use.
         let run = self.with_bitmap(block, |bitmap| {
             let is_free = |at| bitmap.is_some_and(|bitmap| bitmap.is_free(at));
-            let used = |at: usize| !is_free(at) && own != Some(at) && !is_out(at);
-            let first = (0..PAGEBLOCK_FRAMES).find(|&at| used(at))?;
-            let end = (first..PAGEBLOCK_FRAMES).find(|&at| !used(at));
+            let is_used =
+                |at: usize| !is_free(at) && bitmap_frame != Some(at) && !is_quarantined(at);
+            let first = (0..PAGEBLOCK_FRAMES).find(|&at| is_used(at))?;
+            let end = (first..PAGEBLOCK_FRAMES).find(|&at| !is_used(at));
             Some(first..end.unwrap_or(PAGEBLOCK_FRAMES))
         })?;
         PfnRange::with_len(block.start().checked_add(run.start as u64)?, run.len() as u64)
@@ -134,21 +144,21 @@ impl<P: Platform> Frames<P> {
 
     /// Returns the first frames of `used` that have one owner, and names the owner: the kernel, if
     /// they are allocated, or the engine, if they are metadata.
-    fn classify_owner(&self, block: &Block<'_>, used: PfnRange) -> Blocker {
+    fn classify_owner(&self, block: Block<'_>, used: PfnRange) -> Blocker {
         // Bitmaps of other sections lie only in boot memory, so they are listed only for it. Boot
         // memory is rarely isolated, so this usually reads only the list of the regions' words.
-        let bitmaps = block.is_boot().then(|| self.bitmap_metadata());
+        let bitmaps = block.is_boot(self.words()).then(|| self.bitmap_metadata());
         // The part of `used` below the first frame that is metadata.
         let mut below = used;
         for metadata in self.metadata_except_bitmaps().chain(bitmaps.into_iter().flatten()) {
             let engine = metadata.frames.intersection(used);
             if engine.contains(used.start()) {
-                return Why::Metadata.at(engine);
+                return BlockerKind::Metadata.at(engine);
             }
             if !engine.is_empty() {
                 below = below.split_at(engine.start()).0;
             }
         }
-        Why::Allocated.at(below)
+        BlockerKind::Allocated.at(below)
     }
 }

@@ -5,23 +5,23 @@
 //! host or a device works on it. Then one of the token's exits consumes the token. Isolating a free
 //! pageblock claims it. Isolating a pageblock in use flags its block state and the words of its
 //! bitmap: after that, no frame of the pageblock can be allocated, and the token owns the pageblock
-//! once all its frames are free. The word `isolated` says which pageblocks a token has captured. A
-//! bit of `isolated` is set after the capture. So a pageblock that is neither free nor live nor
-//! `isolated` is being allocated, freed or captured at that moment.
+//! once all its frames are free. The word `isolated` says which pageblocks belong to a token. A
+//! bit of `isolated` is set after the other steps of the isolation. So a pageblock that is neither
+//! free nor live nor `isolated` is being allocated, freed or isolated at that moment.
 
-mod capture;
 mod in_use;
+mod isolate_pageblocks;
 
 use crate::addr::{Pfn, PfnRange};
-use crate::blocker::{Blocker, Why};
+use crate::blocker::{Blocker, BlockerKind};
 use crate::frames::{Frames, descriptor_pageblocks};
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::known::{Known, holds};
-use crate::origin::MachineId;
+use crate::invariant::{OrViolation, check_invariant};
+use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::token::Token;
-use crate::words::Part;
+use crate::words::SectionPart;
 use core::fmt;
 
 /// The right to whole pageblocks that nobody can allocate. A frame in them that is still in use can
@@ -34,7 +34,7 @@ use core::fmt;
 pub struct Isolation<'f, P> {
     frames: &'f Frames<P>,
     range: PfnRange,
-    /// All of it was wholly free when it was captured, so that no frame of it is in use.
+    /// All of it was wholly free when it was isolated, so that no frame of it is in use.
     was_free: bool,
 }
 
@@ -46,8 +46,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
     }
 
     /// Returns frames that are in use, those of the highest pageblock first, or `None` if no frame
-    /// is in use. The reason is [allocated](Why::Allocated), [metadata](Why::Metadata) or
-    /// [busy](Why::Busy).
+    /// is in use. The reason is [allocated](BlockerKind::Allocated),
+    /// [metadata](BlockerKind::Metadata) or [busy](BlockerKind::Busy).
     ///
     /// Cost: O(pageblocks) from the highest down to the first that is in use; O(1) if all
     /// pageblocks were free when they were isolated.
@@ -56,14 +56,14 @@ impl<'f, P: Platform> Isolation<'f, P> {
         if self.was_free {
             return None;
         }
-        let mut parts = self.parts().rev();
+        let mut parts = self.section_parts().rev();
         parts.find_map(|part| self.frames.find_blocker(part.section, part.blocks))
     }
 
-    /// Drops the own bitmaps that describe only memory of this token. For the control path only: it
-    /// does not bring other memory of these sections online meanwhile.
+    /// Drops the self-hosted bitmaps that describe only memory of this token. For the control path
+    /// only: it does not bring other memory of these sections online meanwhile.
     pub(crate) fn drop_bitmaps(&self) {
-        for part in self.parts() {
+        for part in self.section_parts() {
             self.frames.drop_bitmaps(part, self.possibly_live(part.blocks));
         }
     }
@@ -77,7 +77,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
     ///
     /// Context: any. Cost: O(pageblocks).
     pub fn release(self) {
-        for part in self.parts() {
+        for part in self.section_parts() {
             self.frames.release_in(part.section, part.blocks);
         }
     }
@@ -88,15 +88,15 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// Context: any. Cost: O(pageblocks).
     ///
     /// # Errors
-    /// Returns the token, and the frames that are in use or [pinned](Why::Pinned).
+    /// Returns the token, and the frames that are in use or [pinned](BlockerKind::Pinned).
     pub fn mark_reported(self) -> Result<(), (Isolation<'f, P>, Blocker)> {
         if let Some(pinned) = self.first_pinned() {
-            return Err((self, Why::Pinned.at(pinned)));
+            return Err((self, BlockerKind::Pinned.at(pinned)));
         }
         if let Some(in_use) = self.in_use() {
             return Err((self, in_use));
         }
-        for Part { section, blocks: held } in self.parts() {
+        for SectionPart { section, blocks: held } in self.section_parts() {
             let given = held & !descriptor_pageblocks(section);
             // Set the mark before the release publishes the pageblocks: the publish makes the mark
             // visible.
@@ -110,7 +110,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// Returns the first pageblock that has a pinned frame. No more frames can be pinned while the
     /// token holds the pageblocks.
     fn first_pinned(&self) -> Option<PfnRange> {
-        self.parts().find_map(|Part { section, blocks: held }| {
+        self.section_parts().find_map(|SectionPart { section, blocks: held }| {
             let pinned = held & self.frames.pinned_after_mark(section);
             (pinned != 0).then(|| section.first_block(pinned))
         })
@@ -127,7 +127,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
         if let Some(in_use) = self.in_use() {
             return Err((self, in_use));
         }
-        for Part { section, blocks: held } in self.parts() {
+        for SectionPart { section, blocks: held } in self.section_parts() {
             // Only the owner of the token can change these bits. Release: all earlier accesses to
             // the pageblock happen before the accesses of a reader that finds it offline.
             section.partial.fetch_and(!held, Ordering::AcqRel);
@@ -149,13 +149,13 @@ impl<'f, P: Platform> Isolation<'f, P> {
 
     /// Joins this token with the token of the range right above it.
     pub(crate) fn join(self, above: Isolation<'f, P>) -> Isolation<'f, P> {
-        holds(self.range.end() == above.range.start());
+        check_invariant(self.range.end() == above.range.start());
         let range = PfnRange::new(self.range.start(), above.range.end());
-        let range = range.known().unwrap_or(self.range);
+        let range = range.or_violation().unwrap_or(self.range);
         Isolation { frames: self.frames, range, was_free: self.was_free && above.was_free }
     }
 
-    /// Returns whether all pageblocks were wholly free when they were captured. If so, no frame of
+    /// Returns whether all pageblocks were wholly free when they were isolated. If so, no frame of
     /// them is in use.
     pub(crate) fn was_free(&self) -> bool {
         self.was_free
@@ -163,19 +163,19 @@ impl<'f, P: Platform> Isolation<'f, P> {
 
     /// Counts the frames that are in use and would have to move. Own bitmaps do not count.
     pub(crate) fn frames_in_use(&self) -> u64 {
-        let in_use = self.parts().map(|Part { section, blocks: held }| {
-            section.blocks(held).map(|block| self.frames.frames_to_move(&block)).sum::<u64>()
+        let in_use = self.section_parts().map(|SectionPart { section, blocks: held }| {
+            section.blocks(held).map(|block| self.frames.frames_to_move(block)).sum::<u64>()
         });
         in_use.sum()
     }
 
-    fn parts(&self) -> impl DoubleEndedIterator<Item = Part<'f>> {
-        self.frames.words().parts(self.range)
+    fn section_parts(&self) -> impl DoubleEndedIterator<Item = SectionPart<'f>> {
+        self.frames.words().section_parts(self.range)
     }
 }
 
 impl<P> Token for Isolation<'_, P> {
-    fn machine(&self) -> MachineId {
+    fn instance(&self) -> InstanceId {
         self.frames.id()
     }
 }

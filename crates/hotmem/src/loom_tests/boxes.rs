@@ -1,6 +1,6 @@
 //! Supplies pieces of a directory from the heap.
 
-use crate::words::directory::{Piece, Supply};
+use crate::words::directory::{DirectoryPiece, Supply};
 use core::ptr::NonNull;
 use std::any::Any;
 use std::boxed::Box;
@@ -24,7 +24,7 @@ impl Boxes {
 }
 
 impl Supply for Boxes {
-    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
+    fn new_piece<T: DirectoryPiece>(&mut self) -> Option<NonNull<T>> {
         Some(self.keep(T::zeroed()))
     }
 }

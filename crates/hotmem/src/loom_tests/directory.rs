@@ -14,7 +14,7 @@ fn a_chunk_is_installed_during_a_search() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
-        let other = spawn_thread(1, &world, |world| {
+        let other_thread = spawn_thread(1, &world, |world| {
             world.install(4, 0);
             world.fill(4);
         });
@@ -28,7 +28,7 @@ fn a_chunk_is_installed_during_a_search() {
         if let Some(section) = world.directory.section(id(4)) {
             section.partial.load(Ordering::Relaxed);
         }
-        other.join().unwrap();
+        other_thread.join().unwrap();
         world.check(8);
         assert_eq!(world.claim(0), Some(id(4)));
     });
@@ -42,12 +42,12 @@ fn a_chunk_is_installed_under_a_stale_bit() {
         // This leaves the node's bit of the chunk set, though the chunk has no free section.
         world.fill(1);
         assert_eq!(world.claim(0), Some(id(1)));
-        let other = spawn_thread(1, &world, |world| {
+        let other_thread = spawn_thread(1, &world, |world| {
             world.install(5, 0);
             world.fill(5);
         });
         let found = world.claim(0);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         world.check(8);
         if found.is_none() {
             assert_eq!(world.claim(0), Some(id(5)));
@@ -61,11 +61,11 @@ fn two_nodes_fill_one_chunk() {
         let world = World::new();
         world.install(0, 0);
         world.install(1, 1);
-        let other = spawn_thread(1, &world, |world| world.fill(1));
+        let other_thread = spawn_thread(1, &world, |world| world.fill(1));
         let another = spawn_thread(2, &world, |world| world.fill(0));
         let found = world.claim(1);
         assert!(found.is_none_or(|found| found == id(1)));
-        other.join().unwrap();
+        other_thread.join().unwrap();
         another.join().unwrap();
         world.check(4);
         assert_eq!(world.claim(0), Some(id(0)));
@@ -78,7 +78,7 @@ fn a_section_changes_its_node_during_a_search() {
         let world = World::new();
         world.install(0, 0);
         world.fill(0);
-        let other = spawn_thread(1, &world, |world| {
+        let other_thread = spawn_thread(1, &world, |world| {
             world.move_to(0, 1);
         });
         if let Some(found) = world.claim(0) {
@@ -87,7 +87,7 @@ fn a_section_changes_its_node_during_a_search() {
             assert_eq!(world.directory.node(found), Some(node(0)));
             world.fill(0);
         }
-        other.join().unwrap();
+        other_thread.join().unwrap();
         world.check(4);
         let on = world.directory.node(id(0)).unwrap().number();
         assert_eq!(world.claim(on), Some(id(0)));
@@ -102,7 +102,7 @@ fn a_section_gets_memory_while_the_bit_of_the_other_node_is_cleared() {
         world.install(1, 1);
         world.fill(0);
         assert_eq!(world.claim(0), Some(id(0)));
-        let other = spawn_thread(1, &world, |world| {
+        let other_thread = spawn_thread(1, &world, |world| {
             // This moves the section, which is absent, to node 1.
             world.install(2, 1);
             world.fill(2);
@@ -111,7 +111,7 @@ fn a_section_gets_memory_while_the_bit_of_the_other_node_is_cleared() {
             world.claim(0);
         });
         let found = world.claim(1);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         another.join().unwrap();
         world.check(4);
         if found.is_none() {
@@ -125,7 +125,7 @@ fn a_slow_publisher_races_with_a_change_of_node() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
-        let other = spawn_thread(1, &world, |world| {
+        let other_thread = spawn_thread(1, &world, |world| {
             // This publisher is slow: the section may have changed its node before it publishes.
             let section = world.directory.section(id(0)).unwrap();
             if section.partial.fetch_or(1, Ordering::AcqRel) == 0 {
@@ -139,7 +139,7 @@ fn a_slow_publisher_races_with_a_change_of_node() {
         if section.partial.fetch_or(2, Ordering::AcqRel) == 0 {
             world.directory.set_path(Class::partial(Zone::Kernel), id(0));
         }
-        other.join().unwrap();
+        other_thread.join().unwrap();
         assert!(world.directory.leads_to(Class::partial(Zone::Kernel), id(0)));
     });
 }
@@ -153,11 +153,11 @@ fn a_neighbour_stays_findable_while_an_empty_section_is_hidden() {
             world.fill(n);
         }
         world.directory.section(id(1)).unwrap().claim_all(1);
-        let other = spawn_thread(1, &world, |world| {
+        let other_thread = spawn_thread(1, &world, |world| {
             world.directory.section(id(0)).unwrap().claim_all(1);
             world.claim(0);
         });
-        other.join().unwrap();
+        other_thread.join().unwrap();
         world.check(4);
     });
 }
@@ -170,10 +170,10 @@ fn a_leaf_gets_memory_while_the_bits_above_it_are_cleared() {
         world.install(4, 0);
         world.fill(4);
         assert_eq!(world.claim(0), Some(id(4)));
-        let other = spawn_thread(1, &world, |world| world.fill(5));
+        let other_thread = spawn_thread(1, &world, |world| world.fill(5));
         let another = spawn_thread(2, &world, |world| world.fill(0));
         world.claim(0);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         another.join().unwrap();
         world.check(8);
     });
@@ -190,9 +190,9 @@ fn two_sections_are_hidden_and_get_memory() {
         world.directory.section(id(0)).unwrap().claim_all(1);
         world.directory.section(id(1)).unwrap().claim_all(1);
         world.directory.clear_section_bit(FREE, id(1), || true);
-        let other = spawn_thread(1, &world, |world| world.fill(1));
+        let other_thread = spawn_thread(1, &world, |world| world.fill(1));
         world.directory.clear_section_bit(FREE, id(0), || world.is_empty(id(0)));
-        other.join().unwrap();
+        other_thread.join().unwrap();
         world.check(2);
     });
 }
@@ -204,9 +204,9 @@ fn a_section_gets_memory_while_it_is_hidden() {
         world.install(0, 0);
         world.fill(0);
         assert_eq!(world.claim(0), Some(id(0)));
-        let other = spawn_thread(1, &world, |world| world.fill(0));
+        let other_thread = spawn_thread(1, &world, |world| world.fill(0));
         let found = world.claim(0);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         world.check(1);
         assert_eq!(found.or_else(|| world.claim(0)), Some(id(0)));
     });
@@ -222,9 +222,9 @@ fn a_chunk_gets_memory_while_the_bit_of_another_is_cleared() {
         assert_eq!(world.claim(0), Some(id(4)));
         // This clears the section's bit. The next search clears the chunk's bit.
         assert_eq!(world.claim(0), None);
-        let other = spawn_thread(1, &world, |world| world.fill(0));
+        let other_thread = spawn_thread(1, &world, |world| world.fill(0));
         world.claim(0);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         world.check(8);
     });
 }
@@ -238,19 +238,19 @@ fn two_searchers_clear_the_same_bits() {
         world.fill(4);
         assert_eq!(world.claim(0), Some(id(4)));
         assert_eq!(world.claim(0), None);
-        let other = spawn_thread(1, &world, |world| world.fill(5));
+        let other_thread = spawn_thread(1, &world, |world| world.fill(5));
         let another = spawn_thread(2, &world, |world| {
             world.claim(0);
         });
         world.claim(0);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         another.join().unwrap();
         world.check(8);
     });
 }
 
 #[test]
-fn a_peeking_search_hides_nothing_from_a_searcher_that_falls_asleep() {
+fn a_read_only_search_hides_nothing_from_a_searcher_that_falls_asleep() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
@@ -260,19 +260,19 @@ fn a_peeking_search_hides_nothing_from_a_searcher_that_falls_asleep() {
         assert_eq!(world.claim(0), None);
         let asleep = Arc::new(AtomicU64::new(0));
         let wakeup = asleep.clone();
-        let other = spawn_thread(1, &world, move |world| {
+        let other_thread = spawn_thread(1, &world, move |world| {
             world.fill(5);
             if wakeup.load(Ordering::Relaxed) == 1 {
                 wakeup.store(2, Ordering::Relaxed);
             }
         });
         let another = spawn_thread(2, &world, |world| {
-            world.directory.paths(node(0), FREE).peeking().next(id(0));
+            world.directory.paths(node(0), FREE).read_only().next(id(0));
         });
         asleep.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let found = world.claim(0);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         another.join().unwrap();
         let woken = asleep.load(Ordering::Relaxed) == 2;
         assert!(
@@ -287,12 +287,12 @@ fn two_threads_set_one_path() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
-        let other = spawn_thread(1, &world, |world| world.fill(0));
+        let other_thread = spawn_thread(1, &world, |world| world.fill(0));
         world.fill(0);
         // The path is complete even if the other thread has not set all of its bits yet.
         assert!(world.directory.leads_to(FREE, id(0)));
         assert_eq!(world.directory.paths(node(0), FREE).next(id(0)), Some(id(0)));
-        other.join().unwrap();
+        other_thread.join().unwrap();
     });
 }
 
@@ -305,13 +305,13 @@ fn a_chunk_is_retired_and_put_back_during_a_search() {
         world.fill(4);
         // The bits of the chunk stay set.
         world.take_offline(4);
-        let other = spawn_thread(1, &world, |world| {
+        let other_thread = spawn_thread(1, &world, |world| {
             world.directory.retire(id(4));
             world.install(4, 0);
             world.fill(4);
         });
         let found = world.claim(0);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         world.check(8);
         assert_eq!(found.or_else(|| world.claim(0)), Some(id(4)));
     });
@@ -322,7 +322,7 @@ fn a_chunk_that_was_put_back_is_found_initialised() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
-        let other = spawn_thread(1, &world, |world| {
+        let other_thread = spawn_thread(1, &world, |world| {
             world.install(4, 0);
             world.directory.retire(id(4));
             world.install(4, 0);
@@ -330,6 +330,6 @@ fn a_chunk_that_was_put_back_is_found_initialised() {
         if let Some(section) = world.directory.section(id(4)) {
             section.partial.load(Ordering::Relaxed);
         }
-        other.join().unwrap();
+        other_thread.join().unwrap();
     });
 }

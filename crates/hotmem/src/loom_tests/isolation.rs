@@ -1,7 +1,7 @@
-//! Models an isolation during each other operation.
+//! Models an isolation that runs while other CPUs allocate, free or isolate.
 
 use super::machine::{BLOCK, Held, range};
-use super::{Machine, model};
+use super::{Machine, large_model, model};
 use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 use crate::isolate::Isolation;
@@ -9,8 +9,8 @@ use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use loom::thread::JoinHandle;
 
-pub(super) const ONE: AllocRequest = AllocRequest::frames(1);
-pub(super) const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
+pub(super) const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
+pub(super) const ONE_BLOCK: AllocRequest = AllocRequest::frames(BLOCK);
 
 /// Overwrites isolated memory, if no frame of it is in use. Returns whether it has overwritten the
 /// memory.
@@ -60,16 +60,16 @@ fn isolate_during<const N: usize>(
 
 /// Allocates the second pageblock as a whole, so that only the first pageblock is free.
 pub(super) fn alloc_second_block(machine: &Machine) -> Held {
-    machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
+    machine.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()))
 }
 
 #[test]
 fn isolation_races_with_a_split() {
     model(|| {
         let machine = Machine::new(1);
-        let other = machine.on_cpu(1, isolate_and_release);
-        let mine = machine.alloc(ONE);
-        other.join().unwrap();
+        let other_thread = machine.spawn_on(1, isolate_and_release);
+        let mine = machine.alloc(ONE_FRAME);
+        other_thread.join().unwrap();
         machine.check();
         machine.free(mine);
         machine.check_empty();
@@ -82,12 +82,12 @@ fn isolation_races_with_a_small_allocation() {
         let machine = Machine::new(1);
         let second_block = alloc_second_block(&machine);
         let [a] = machine.alloc_singles();
-        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
+        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME).ok());
         let token = machine.isolate(range(0, BLOCK)).unwrap();
         // No frame of the pageblock is allocated after the isolation, so the number of frames in
         // use can only fall from now on.
         let in_use = token.frames_in_use();
-        let other_held = other.join().unwrap();
+        let other_held = other_thread.join().unwrap();
         machine.validate();
         assert!(token.frames_in_use() <= in_use);
         machine.free(a);
@@ -104,9 +104,9 @@ fn isolation_races_with_a_whole_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let second_block = alloc_second_block(&machine);
-        let other = machine.on_cpu(1, isolate_and_release);
-        let mine = machine.try_alloc(WHOLE);
-        other.join().unwrap();
+        let other_thread = machine.spawn_on(1, isolate_and_release);
+        let mine = machine.try_alloc(ONE_BLOCK);
+        other_thread.join().unwrap();
         machine.check();
         mine.into_iter().chain([second_block]).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -119,20 +119,20 @@ fn isolation_races_with_the_last_free() {
         let machine = Machine::new(1);
         let second_block = alloc_second_block(&machine);
         let [a] = machine.alloc_singles();
-        let other = machine.on_cpu(1, |machine| machine.free(a));
-        isolate_during(&machine, [other], second_block);
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
+        isolate_during(&machine, [other_thread], second_block);
     });
 }
 
 #[test]
 fn isolation_races_with_two_frees() {
-    model(|| {
+    large_model(1, 3, || {
         let machine = Machine::new(1);
         let second_block = alloc_second_block(&machine);
         let [a, b] = machine.alloc_singles();
-        let other = machine.on_cpu(0, |machine| machine.free(a));
-        let another = machine.on_cpu(1, |machine| machine.free(b));
-        isolate_during(&machine, [other, another], second_block);
+        let other_thread = machine.spawn_on(0, |machine| machine.free(a));
+        let another = machine.spawn_on(1, |machine| machine.free(b));
+        isolate_during(&machine, [other_thread, another], second_block);
     });
 }
 
@@ -141,9 +141,70 @@ fn isolation_races_with_a_whole_free() {
     model(|| {
         let machine = Machine::new(1);
         let second_block = alloc_second_block(&machine);
-        let whole = machine.alloc(WHOLE);
-        let other = machine.on_cpu(1, |machine| machine.free(whole));
-        isolate_during(&machine, [other], second_block);
+        let whole = machine.alloc(ONE_BLOCK);
+        let other_thread = machine.spawn_on(1, |machine| machine.free(whole));
+        isolate_during(&machine, [other_thread], second_block);
+    });
+}
+
+/// Isolates the first pageblock while `free` frees it as a whole. The second pageblock is free.
+fn isolate_during_a_whole_free(free: impl FnOnce(&Machine, Held) + 'static) {
+    let machine = Machine::new(1);
+    let whole = machine.alloc(ONE_BLOCK.at(range(0, 1).start()));
+    let other_thread = machine.spawn_on(1, |machine| free(machine, whole));
+    let token = machine.isolate(range(0, BLOCK));
+    let _ = token.as_ref().map(|token| overwrite_if_drained(&machine, token));
+    other_thread.join().unwrap();
+    machine.validate();
+    if let Ok(token) = token {
+        assert!(overwrite_if_drained(&machine, &token));
+        token.release();
+    }
+    machine.check_empty();
+}
+
+#[test]
+fn isolation_races_with_a_whole_free_beside_a_free_pageblock() {
+    model(|| isolate_during_a_whole_free(|machine, whole| machine.free(whole)));
+}
+
+#[test]
+fn isolation_races_with_a_whole_free_and_the_next_allocation() {
+    model(|| {
+        isolate_during_a_whole_free(|machine, whole| {
+            machine.free(whole);
+            let next = machine.alloc_unless_busy(ONE_BLOCK);
+            next.into_iter().for_each(|held| machine.free(held));
+        });
+    });
+}
+
+#[test]
+fn isolation_races_with_a_whole_allocation_of_a_freed_pageblock() {
+    model(|| {
+        let machine = Machine::new(1);
+        // The pageblock keeps its block state.
+        let whole = machine.alloc(ONE_BLOCK.at(range(0, 1).start()));
+        machine.free(whole);
+        let other_thread = machine.spawn_on(1, isolate_and_release);
+        let mine = machine.alloc_unless_busy(ONE_BLOCK);
+        other_thread.join().unwrap();
+        machine.check();
+        mine.into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolation_races_with_a_whole_free_and_another_isolation() {
+    model(|| {
+        isolate_during_a_whole_free(|machine, whole| {
+            machine.free(whole);
+            if let Ok(token) = machine.isolate(range(0, BLOCK)) {
+                overwrite_if_drained(machine, &token);
+                token.release();
+            }
+        });
     });
 }
 
@@ -154,9 +215,9 @@ fn isolation_races_with_a_hold() {
         let second_block = alloc_second_block(&machine);
         let [a] = machine.alloc_singles();
         // This free holds the words of the bitmap, because it may be the last free.
-        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         let token = machine.isolate(range(0, BLOCK));
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.validate();
         let _ = token.map(Isolation::release);
         machine.free(second_block);
@@ -169,12 +230,12 @@ fn isolation_races_with_a_free_of_a_part() {
     model(|| {
         let machine = Machine::new(1);
         let second_block = alloc_second_block(&machine);
-        let (low, high) = machine.split(machine.alloc(WHOLE), 1);
-        let other = machine.on_cpu(1, |machine| machine.free(low));
+        let (low, high) = machine.split(machine.alloc(ONE_BLOCK), 1);
+        let other_thread = machine.spawn_on(1, |machine| machine.free(low));
         let token = machine.isolate(range(0, BLOCK)).unwrap();
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.validate();
-        assert!(machine.try_alloc(ONE).is_err());
+        assert!(machine.try_alloc(ONE_FRAME).is_err());
         token.release();
         machine.check();
         [high, second_block].into_iter().for_each(|held| machine.free(held));
@@ -199,8 +260,8 @@ fn isolations_race() {
                 false
             }
         };
-        let other = machine.on_cpu(1, isolate);
-        assert!(isolate(&machine) | other.join().unwrap());
+        let other_thread = machine.spawn_on(1, isolate);
+        assert!(isolate(&machine) | other_thread.join().unwrap());
         machine.free(a);
         machine.check_empty();
     });
@@ -218,8 +279,8 @@ fn isolations_race_for_a_free_pageblock() {
             }
             Err(_) => false,
         };
-        let other = machine.on_cpu(1, isolate);
-        assert!(isolate(&machine) | other.join().unwrap());
+        let other_thread = machine.spawn_on(1, isolate);
+        assert!(isolate(&machine) | other_thread.join().unwrap());
         machine.check_empty();
     });
 }
@@ -232,9 +293,9 @@ fn isolation_races_with_descriptors_that_go_offline() {
         assert!(machine.take_offline(descriptor_block));
         machine.section(0).block(0).unwrap().state().set_holds_descriptors(true);
         machine.online(descriptor_block, OnlineType::Kernel);
-        let other = machine.on_cpu(1, |machine| machine.take_offline(range(0, BLOCK)));
+        let other_thread = machine.spawn_on(1, |machine| machine.take_offline(range(0, BLOCK)));
         let token = machine.isolate(descriptor_block);
-        let offline = other.join().unwrap();
+        let offline = other_thread.join().unwrap();
         let online = machine.section(0).online.load(Ordering::Relaxed) & 1;
         assert_eq!(offline, online == 0);
         assert!(!offline || token.is_err(), "a pageblock that is not online was isolated");
@@ -259,9 +320,9 @@ fn isolation_races_with_a_split_pageblock_that_is_all_free() {
             block.lasting_bitmap().unwrap().is_all_free(),
             "the pageblock stays divided, because it is CPU 0's hint"
         );
-        let other = machine.on_cpu(1, isolate_and_release);
-        let mine = machine.try_alloc(ONE);
-        other.join().unwrap();
+        let other_thread = machine.spawn_on(1, isolate_and_release);
+        let mine = machine.try_alloc(ONE_FRAME);
+        other_thread.join().unwrap();
         machine.check();
         mine.into_iter().chain([second_block]).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -275,10 +336,10 @@ fn isolation_races_with_an_allocation_and_its_free() {
         let second_block = alloc_second_block(&machine);
         let [a] = machine.alloc_singles();
         machine.free(a);
-        let other = machine.on_cpu(1, isolate_and_release);
-        let mine = machine.try_alloc(ONE);
+        let other_thread = machine.spawn_on(1, isolate_and_release);
+        let mine = machine.try_alloc(ONE_FRAME);
         mine.into_iter().for_each(|held| machine.free(held));
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.free(second_block);
         machine.check_empty();
     });
@@ -291,12 +352,12 @@ fn an_isolation_of_two_pageblocks_is_undone() {
         let held = alloc_second_block(&machine);
         let both = range(0, 2 * BLOCK);
         let first = machine.isolate(range(BLOCK, BLOCK)).unwrap();
-        let other = machine.on_cpu(1, |machine| {
-            let mine = machine.try_alloc(ONE);
+        let other_thread = machine.spawn_on(1, |machine| {
+            let mine = machine.try_alloc(ONE_FRAME);
             mine.into_iter().for_each(|held| machine.free(held));
         });
         assert!(machine.isolate(both).is_err());
-        other.join().unwrap();
+        other_thread.join().unwrap();
         first.release();
         machine.free(held);
         machine.check_empty();
@@ -309,10 +370,10 @@ fn reported_memory_is_allocated() {
         let machine = Machine::new(1);
         let second_block = alloc_second_block(&machine);
         let token = machine.isolate(range(0, BLOCK)).unwrap();
-        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
+        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME).ok());
         machine.overwrite(token.range());
         token.mark_reported().unwrap();
-        let other_held = other.join().unwrap();
+        let other_held = other_thread.join().unwrap();
         let reported = machine.counts().reported;
         assert_eq!(reported, if other_held.is_some() { 0 } else { BLOCK });
         machine.check();
@@ -323,16 +384,16 @@ fn reported_memory_is_allocated() {
 
 #[test]
 fn taking_offline_races_with_an_allocation_and_a_free() {
-    model(|| {
+    large_model(1, 3, || {
         let machine = Machine::new(1);
         let [a] = machine.alloc_singles();
         let block = a.range().align_outward(BLOCK);
-        let other = machine.on_cpu(1, |machine| {
+        let other_thread = machine.spawn_on(1, |machine| {
             machine.free(a);
-            machine.try_alloc(ONE).ok()
+            machine.try_alloc(ONE_FRAME).ok()
         });
         let offline = machine.take_offline(block);
-        let held = other.join().unwrap();
+        let held = other_thread.join().unwrap();
         if offline {
             assert!(held.iter().all(|held| !block.overlaps(held.range())));
             machine.overwrite(block);

@@ -9,7 +9,7 @@ use crate::hotplug::{Hotplug, OnlineType};
 use crate::mapping::AlwaysMapped;
 use crate::platform::{DirectMap, Platform};
 use crate::range_error::RangeError;
-use crate::sync::{Ordering, begin_thread, settled};
+use crate::sync::{Ordering, begin_thread, untracked};
 use crate::words::{BitmapFrame, SectionRef};
 use loom::thread;
 use std::cell::Cell;
@@ -41,9 +41,9 @@ pub(super) struct Machine {
     memory: Box<[BitmapFrame]>,
     /// A bit for each frame that the scenario holds. This is not one of loom's atomics, so it
     /// orders no accesses.
-    held: settled::AtomicU64,
+    held: untracked::AtomicU64,
     /// The number of threads that have been created.
-    threads: settled::AtomicUsize,
+    threads: untracked::AtomicUsize,
     /// The number of frames of RAM.
     len: u64,
 }
@@ -75,7 +75,7 @@ impl Machine {
     /// memory.
     pub(super) fn new(sections: usize) -> Arc<Machine> {
         let machine = Machine::without_bitmaps(sections);
-        (0..sections).for_each(|index| machine.install_outside_bitmaps(index));
+        (0..sections).for_each(|index| machine.add_lasting_bitmaps(index));
         machine
     }
 
@@ -92,12 +92,12 @@ impl Machine {
     }
 
     /// Installs bitmaps of section `index` that lie outside its memory.
-    pub(super) fn install_outside_bitmaps(&self, index: usize) {
+    pub(super) fn add_lasting_bitmaps(&self, index: usize) {
         self.set_bitmaps(self.section(index), 0, Pfn::new(self.len + index as u64).unwrap());
     }
 
-    /// Makes a machine of hotplugged memory without bitmaps. The first split in a section must find
-    /// a frame for the bitmaps.
+    /// Makes a machine of hotplugged memory without bitmaps. The CPU that first divides a pageblock
+    /// of a section must find a frame for the bitmaps.
     pub(super) fn without_bitmaps(sections: usize) -> Arc<Machine> {
         Machine::with_memory(sections, false)
     }
@@ -116,8 +116,8 @@ impl Machine {
         frames.set_direct_map(DirectMap::from_base(memory.as_ptr().cast_mut().cast()));
         let mut words = Boxes::default();
         frames.words().announce_model(range(0, len), is_boot, &mut words, Boxes::keep);
-        let held = settled::AtomicU64::new(0);
-        let threads = settled::AtomicUsize::new(1);
+        let held = untracked::AtomicU64::new(0);
+        let threads = untracked::AtomicUsize::new(1);
         let machine = Arc::new(Machine { frames, _words: words, memory, held, threads, len });
         for index in 0..sections {
             machine.section(index).present.store(SECTION_MASK, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Machine {
     }
 
     /// Runs `work` on another thread, on CPU `cpu`.
-    pub(super) fn on_cpu<T: 'static>(
+    pub(super) fn spawn_on<T: 'static>(
         self: &Arc<Self>,
         cpu: usize,
         work: impl FnOnce(&Machine) -> T + 'static,
@@ -162,7 +162,7 @@ impl Machine {
     }
 
     /// Runs `work` on this thread, as CPU `cpu`.
-    pub(super) fn as_cpu<T>(&self, cpu: usize, work: impl FnOnce(&Machine) -> T) -> T {
+    pub(super) fn run_as<T>(&self, cpu: usize, work: impl FnOnce(&Machine) -> T) -> T {
         let before = CPU.with(|number| number.replace(cpu));
         let done = work(self);
         CPU.with(|number| number.set(before));

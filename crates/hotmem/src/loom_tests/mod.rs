@@ -32,9 +32,10 @@ use std::eprintln;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Checks `scenario` in every interleaving of up to 2 preemptions.
+/// Checks `scenario` in every interleaving of up to 2 preemptions, and one more if `HOTMEM_DEEP` is
+/// set.
 fn model(scenario: impl Fn() + Sync + Send + 'static) {
-    model_within(2, scenario);
+    model_preemptions(2, scenario);
 }
 
 /// Returns whether the tests may take long: whether `HOTMEM_DEEP` is set.
@@ -44,10 +45,21 @@ fn is_deep() -> bool {
 
 /// Checks `scenario` in every interleaving of up to `preemptions` preemptions, and one more if
 /// `HOTMEM_DEEP` is set.
-fn model_within(preemptions: usize, scenario: impl Fn() + Sync + Send + 'static) {
-    let deeper = usize::from(is_deep());
+fn model_preemptions(preemptions: usize, scenario: impl Fn() + Sync + Send + 'static) {
+    large_model(preemptions, preemptions + 1, scenario);
+}
+
+/// Checks `scenario` in every interleaving of up to `preemptions` preemptions, or of up to
+/// `deep_preemptions` if `HOTMEM_DEEP` is set. For scenarios that would take longer than five
+/// seconds in [`model`]. Their mutants must fail with `preemptions`.
+fn large_model(
+    preemptions: usize,
+    deep_preemptions: usize,
+    scenario: impl Fn() + Sync + Send + 'static,
+) {
+    let bound = if is_deep() { deep_preemptions } else { preemptions };
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(preemptions + deeper);
+    builder.preemption_bound.get_or_insert(bound);
     builder.max_threads = THREADS;
     builder.max_branches = 100_000;
     let executions = Arc::new(AtomicUsize::new(0));

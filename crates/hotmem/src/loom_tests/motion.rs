@@ -2,13 +2,13 @@
 //! time, even if other operations hide them for a moment.
 
 use super::machine::{BLOCK, Held, range};
-use super::{Machine, model, model_within};
+use super::{Machine, large_model, model, model_preemptions};
 use crate::frames::{AllocError, AllocRequest};
 use crate::range_error::{RangeError, RangeErrorKind};
 use std::sync::Arc;
 
-const ONE: AllocRequest = AllocRequest::frames(1);
-const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
+const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
+const ONE_BLOCK: AllocRequest = AllocRequest::frames(BLOCK);
 
 /// Allocates and frees `request`, for which enough frames are free all the time. The allocation may
 /// fail as "busy", but not as "out of memory".
@@ -24,9 +24,10 @@ fn two_cpus_allocate_one_of_two_frames_each() {
     model(|| {
         let machine = Machine::new(1);
         let held = machine.alloc_singles::<6>();
-        let other = machine.on_cpu(1, |machine| check_not_out_of_memory(machine, ONE));
-        check_not_out_of_memory(&machine, ONE);
-        other.join().unwrap();
+        let other_thread =
+            machine.spawn_on(1, |machine| check_not_out_of_memory(machine, ONE_FRAME));
+        check_not_out_of_memory(&machine, ONE_FRAME);
+        other_thread.join().unwrap();
         held.into_iter().for_each(|held| machine.free(held));
         machine.check_empty();
     });
@@ -36,9 +37,10 @@ fn two_cpus_allocate_one_of_two_frames_each() {
 fn two_cpus_split_one_of_two_pageblocks_each() {
     model(|| {
         let machine = Machine::new(1);
-        let other = machine.on_cpu(1, |machine| check_not_out_of_memory(machine, ONE));
-        check_not_out_of_memory(&machine, ONE);
-        other.join().unwrap();
+        let other_thread =
+            machine.spawn_on(1, |machine| check_not_out_of_memory(machine, ONE_FRAME));
+        check_not_out_of_memory(&machine, ONE_FRAME);
+        other_thread.join().unwrap();
         machine.check_empty();
     });
 }
@@ -47,10 +49,11 @@ fn two_cpus_split_one_of_two_pageblocks_each() {
 fn the_rest_of_a_whole_allocation_is_given_back_during_another() {
     model(|| {
         let machine = Machine::new(1);
-        let other = machine
-            .on_cpu(1, |machine| check_not_out_of_memory(machine, AllocRequest::frames(BLOCK - 1)));
+        let other_thread = machine.spawn_on(1, |machine| {
+            check_not_out_of_memory(machine, AllocRequest::frames(BLOCK - 1))
+        });
         check_not_out_of_memory(&machine, AllocRequest::frames(BLOCK - 1));
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.check_empty();
     });
 }
@@ -59,12 +62,12 @@ fn the_rest_of_a_whole_allocation_is_given_back_during_another() {
 fn a_last_free_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let block = machine.alloc(WHOLE);
+        let block = machine.alloc(ONE_BLOCK);
         let [a] = machine.alloc_singles();
         // Three frames of the pageblock are free all the time, whether it is coalesced or not.
-        let other = machine.on_cpu(1, |machine| machine.free(a));
-        check_not_out_of_memory(&machine, ONE);
-        other.join().unwrap();
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
+        check_not_out_of_memory(&machine, ONE_FRAME);
+        other_thread.join().unwrap();
         machine.free(block);
         machine.check_empty();
     });
@@ -72,18 +75,18 @@ fn a_last_free_races_with_an_allocation() {
 
 #[test]
 fn a_search_for_a_run_fails_during_an_allocation() {
-    model_within(1, || {
+    model_preemptions(1, || {
         let machine = Machine::new(1);
-        let block = machine.alloc(WHOLE);
+        let block = machine.alloc(ONE_BLOCK);
         let [a, b, c, d] = machine.alloc_singles();
         machine.free(b);
         machine.free(d);
-        let other = machine.on_cpu(1, |machine| {
+        let other_thread = machine.spawn_on(1, |machine| {
             let nowhere = machine.try_alloc(AllocRequest::frames(2));
             assert!(nowhere.is_err());
         });
-        check_not_out_of_memory(&machine, ONE);
-        other.join().unwrap();
+        check_not_out_of_memory(&machine, ONE_FRAME);
+        other_thread.join().unwrap();
         [a, c, block].into_iter().for_each(|held| machine.free(held));
         machine.check_empty();
     });
@@ -93,10 +96,11 @@ fn a_search_for_a_run_fails_during_an_allocation() {
 fn a_claim_over_sections_fails_during_an_allocation() {
     model(|| {
         let machine = Machine::new(2);
-        let last = machine.alloc(WHOLE.at(range(3 * BLOCK, 1).start()));
-        let other = machine.on_cpu(1, |machine| check_not_out_of_memory(machine, WHOLE));
+        let last = machine.alloc(ONE_BLOCK.at(range(3 * BLOCK, 1).start()));
+        let other_thread =
+            machine.spawn_on(1, |machine| check_not_out_of_memory(machine, ONE_BLOCK));
         assert!(machine.try_alloc(AllocRequest::frames(4 * BLOCK)).is_err());
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.free(last);
         machine.check_empty();
     });
@@ -108,9 +112,10 @@ fn a_release_races_with_an_allocation() {
         let machine = Machine::new(1);
         let [a] = machine.alloc_singles();
         let token = machine.isolate(range(BLOCK, BLOCK)).unwrap();
-        let other = machine.on_cpu(1, |machine| check_not_out_of_memory(machine, ONE));
+        let other_thread =
+            machine.spawn_on(1, |machine| check_not_out_of_memory(machine, ONE_FRAME));
         token.release();
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.free(a);
         machine.check_empty();
     });
@@ -121,7 +126,8 @@ fn an_isolation_fails_during_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let first = machine.isolate(range(BLOCK, BLOCK)).unwrap();
-        let other = machine.on_cpu(1, |machine| check_not_out_of_memory(machine, ONE));
+        let other_thread =
+            machine.spawn_on(1, |machine| check_not_out_of_memory(machine, ONE_FRAME));
         let held = RangeError { range: range(BLOCK, BLOCK), kind: RangeErrorKind::Isolated };
         match machine.isolate(range(0, 2 * BLOCK)) {
             Ok(_) => unreachable!("a pageblock was isolated by two tokens"),
@@ -129,7 +135,7 @@ fn an_isolation_fails_during_an_allocation() {
                 matches!(error, RangeError { kind: RangeErrorKind::Busy, .. }) || error == held
             ),
         }
-        other.join().unwrap();
+        other_thread.join().unwrap();
         first.release();
         machine.check_empty();
     });
@@ -137,12 +143,12 @@ fn an_isolation_fails_during_an_allocation() {
 
 #[test]
 fn a_request_for_an_exact_place_fails_during_an_allocation() {
-    model_within(1, || {
+    model_preemptions(1, || {
         let machine = Machine::new(1);
-        let second = WHOLE.at(range(BLOCK, 1).start());
+        let second = ONE_BLOCK.at(range(BLOCK, 1).start());
         let first_two = AllocRequest::frames(2 * BLOCK).at(range(0, 1).start());
-        let rival = machine.on_cpu(0, move |machine| machine.try_alloc(second).ok());
-        let taker = machine.on_cpu(1, |machine| machine.try_alloc(WHOLE));
+        let rival = machine.spawn_on(0, move |machine| machine.try_alloc(second).ok());
+        let taker = machine.spawn_on(1, |machine| machine.try_alloc(ONE_BLOCK));
         let mine = machine.try_alloc(first_two).ok();
         let (rival, taker) = (rival.join().unwrap(), taker.join().unwrap());
         if mine.is_none() {
@@ -158,7 +164,7 @@ fn a_request_for_an_exact_place_fails_during_an_allocation() {
 /// is CPU 0's hint.
 fn nearly_full() -> (Arc<Machine>, [Held; 4]) {
     let machine = Machine::new(1);
-    let block = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
+    let block = machine.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()));
     let [a, b, c, last] = machine.alloc_singles();
     machine.free(last);
     (machine, [block, a, b, c])
@@ -168,10 +174,10 @@ fn nearly_full() -> (Arc<Machine>, [Held; 4]) {
 fn a_frame_is_freed_and_another_taken_where_a_search_has_been() {
     model(|| {
         let (machine, [block, a, b, c]) = nearly_full();
-        let other = machine.on_cpu(1, |machine| machine.alloc_unless_busy(ONE));
+        let other_thread = machine.spawn_on(1, |machine| machine.alloc_unless_busy(ONE_FRAME));
         machine.free(a);
-        let mine = machine.alloc_unless_busy(ONE);
-        let other = other.join().unwrap();
+        let mine = machine.alloc_unless_busy(ONE_FRAME);
+        let other = other_thread.join().unwrap();
         machine.check();
         mine.into_iter().chain(other).chain([block, b, c]).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -182,16 +188,16 @@ fn a_frame_is_freed_and_another_taken_where_a_search_has_been() {
 /// already.
 #[test]
 fn a_second_frame_of_a_word_is_freed_where_a_search_has_been() {
-    model(|| {
+    large_model(1, 3, || {
         let (machine, [block, a, b, c]) = nearly_full();
-        let slow = machine.on_cpu(0, |machine| machine.free(a));
-        let other = machine.on_cpu(0, |machine| {
+        let slow = machine.spawn_on(0, |machine| machine.free(a));
+        let other_thread = machine.spawn_on(0, |machine| {
             machine.free(b);
-            machine.alloc_unless_busy(ONE)
+            machine.alloc_unless_busy(ONE_FRAME)
         });
-        let mine = machine.as_cpu(1, |machine| machine.alloc_unless_busy(ONE));
+        let mine = machine.run_as(1, |machine| machine.alloc_unless_busy(ONE_FRAME));
         slow.join().unwrap();
-        let other = other.join().unwrap();
+        let other = other_thread.join().unwrap();
         machine.check();
         mine.into_iter().chain(other).chain([block, c]).for_each(|held| machine.free(held));
         machine.check_empty();

@@ -1,15 +1,15 @@
-//! Models the poisoning of a frame during each other operation. A poisoned frame is never allocated
-//! again, no other frame is lost, and the owner of a poisoned frame can use the frame until the
-//! owner frees it.
+//! Models the poisoning of a frame while other CPUs allocate, free or isolate memory. A poisoned
+//! frame is never allocated again, no other frame is lost, and the owner of a poisoned frame can
+//! use the frame until the owner frees it.
 
 use super::machine::{BLOCK, range};
-use super::{Machine, model};
+use super::{Machine, large_model, model};
 use crate::addr::Pfn;
 use crate::frames::{AllocRequest, Poisoned};
 use crate::range_error::{RangeError, RangeErrorKind};
 
-const ONE: AllocRequest = AllocRequest::frames(1);
-const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
+const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
+const ONE_BLOCK: AllocRequest = AllocRequest::frames(BLOCK);
 
 /// Poisons a frame. Returns `None` if the frame is being allocated or freed.
 fn poison(machine: &Machine, frame: u64) -> Option<Poisoned> {
@@ -22,14 +22,14 @@ fn poison(machine: &Machine, frame: u64) -> Option<Poisoned> {
     }
 }
 
-/// Checks, while no operation is in flight, that a frame is poisoned and out of use, and that all
+/// Checks, while no operation is in flight, that a frame is poisoned and quarantined, and that all
 /// other frames of the machine are free.
-fn check_out(machine: &Machine, frame: u64) {
-    assert_eq!(poison(machine, frame), Some(Poisoned::Out));
+fn check_quarantined(machine: &Machine, frame: u64) {
+    assert_eq!(poison(machine, frame), Some(Poisoned::Quarantined));
     machine.validate();
     let free = machine.counts().free;
     let all: std::vec::Vec<_> =
-        std::iter::from_fn(|| machine.try_alloc(ONE.movable()).ok()).collect();
+        std::iter::from_fn(|| machine.try_alloc(ONE_FRAME.movable()).ok()).collect();
     assert_eq!(all.len() as u64, free);
     assert_eq!(free, 2 * BLOCK - 1);
     assert!(all.iter().all(|held| !held.range().contains(Pfn::new(frame).unwrap())));
@@ -41,19 +41,19 @@ fn check_out(machine: &Machine, frame: u64) {
 fn poison_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
+        let second_block = machine.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()));
         let [a] = machine.alloc_singles();
-        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
+        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME).ok());
         // Frame 1 is the next free frame.
         let state = poison(&machine, 1);
-        let other_held = other.join().unwrap();
+        let other_held = other_thread.join().unwrap();
         machine.validate();
         let bad = Pfn::new(1).unwrap();
-        if state == Some(Poisoned::Out) {
+        if state == Some(Poisoned::Quarantined) {
             assert!(other_held.iter().all(|held| !held.range().contains(bad)));
         }
-        other_held.into_iter().chain([a, rest]).for_each(|held| machine.free(held));
-        check_out(&machine, 1);
+        other_held.into_iter().chain([a, second_block]).for_each(|held| machine.free(held));
+        check_quarantined(&machine, 1);
     });
 }
 
@@ -62,12 +62,12 @@ fn poison_races_with_the_free_of_its_frame() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b] = machine.alloc_singles();
-        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         poison(&machine, 0);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.validate();
         machine.free(b);
-        check_out(&machine, 0);
+        check_quarantined(&machine, 0);
     });
 }
 
@@ -76,10 +76,10 @@ fn poison_races_with_the_last_free() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.alloc_singles();
-        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         poison(&machine, 0);
-        other.join().unwrap();
-        check_out(&machine, 0);
+        other_thread.join().unwrap();
+        check_quarantined(&machine, 0);
     });
 }
 
@@ -87,12 +87,33 @@ fn poison_races_with_the_last_free() {
 fn poison_races_with_a_whole_free() {
     model(|| {
         let machine = Machine::new(1);
-        let whole = machine.alloc(WHOLE);
+        let whole = machine.alloc(ONE_BLOCK);
         let start = whole.range().start().number();
-        let other = machine.on_cpu(1, |machine| machine.free(whole));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(whole));
         poison(&machine, start + 1);
-        other.join().unwrap();
-        check_out(&machine, start + 1);
+        other_thread.join().unwrap();
+        check_quarantined(&machine, start + 1);
+    });
+}
+
+#[test]
+fn poison_races_with_a_whole_free_and_the_next_allocation() {
+    large_model(1, 3, || {
+        let machine = Machine::new(1);
+        let whole = machine.alloc(ONE_BLOCK.at(range(0, 1).start()));
+        let other_thread = machine.spawn_on(1, |machine| {
+            machine.free(whole);
+            machine.alloc_unless_busy(ONE_BLOCK)
+        });
+        let state = poison(&machine, 1);
+        let held = other_thread.join().unwrap();
+        machine.validate();
+        if state == Some(Poisoned::Quarantined) {
+            let bad = Pfn::new(1).unwrap();
+            assert!(held.iter().all(|held| !held.range().contains(bad)));
+        }
+        held.into_iter().for_each(|held| machine.free(held));
+        check_quarantined(&machine, 1);
     });
 }
 
@@ -102,12 +123,12 @@ fn a_second_poison_races_with_the_free_of_its_frame() {
         let machine = Machine::new(1);
         let [a, b] = machine.alloc_singles();
         poison(&machine, 0);
-        let other = machine.on_cpu(1, |machine| machine.free(b));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(b));
         poison(&machine, 1);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.validate();
         machine.free(a);
-        assert_eq!(poison(&machine, 1), Some(Poisoned::Out));
+        assert_eq!(poison(&machine, 1), Some(Poisoned::Quarantined));
         assert_eq!(machine.counts().poisoned, 2);
         assert_eq!(machine.counts().free, 2 * BLOCK - 2);
     });
@@ -117,25 +138,25 @@ fn a_second_poison_races_with_the_free_of_its_frame() {
 fn poison_races_with_a_free_and_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
+        let second_block = machine.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()));
         let [a, b, c] = machine.alloc_singles();
-        let other = machine.on_cpu(1, |machine| {
+        let other_thread = machine.spawn_on(1, |machine| {
             machine.free(a);
-            machine.try_alloc(ONE).ok()
+            machine.try_alloc(ONE_FRAME).ok()
         });
         poison(&machine, 0);
-        let other_held = other.join().unwrap();
+        let other_held = other_thread.join().unwrap();
         machine.validate();
-        other_held.into_iter().chain([b, c, rest]).for_each(|held| machine.free(held));
-        check_out(&machine, 0);
+        other_held.into_iter().chain([b, c, second_block]).for_each(|held| machine.free(held));
+        check_quarantined(&machine, 0);
     });
 }
 
 #[test]
 fn poison_races_with_a_release() {
-    model(|| {
+    large_model(1, 3, || {
         let machine = Machine::new(1);
-        let other = machine.on_cpu(1, |machine| {
+        let other_thread = machine.spawn_on(1, |machine| {
             if let Ok(token) = machine.isolate(range(0, BLOCK)) {
                 if token.in_use().is_none() {
                     machine.overwrite(token.range());
@@ -144,8 +165,8 @@ fn poison_races_with_a_release() {
             }
         });
         poison(&machine, 2);
-        other.join().unwrap();
-        check_out(&machine, 2);
+        other_thread.join().unwrap();
+        check_quarantined(&machine, 2);
     });
 }
 
@@ -156,15 +177,15 @@ fn isolation_of_poisoned_memory_races_with_the_last_free() {
         let [a] = machine.alloc_singles();
         poison(&machine, 1);
         let token = machine.isolate(range(0, BLOCK)).unwrap();
-        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         if token.in_use().is_none() {
             machine.overwrite(token.range());
         }
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.validate();
         assert_eq!(token.in_use(), None);
         machine.overwrite(token.range());
         token.release();
-        check_out(&machine, 1);
+        check_quarantined(&machine, 1);
     });
 }

@@ -1,7 +1,7 @@
-//! Models reports during each other operation.
+//! Models reports that run while other CPUs allocate, free, isolate memory or take it offline.
 
 use super::machine::{BLOCK, Held, SECTION, Threads, range};
-use super::{Machine, model, model_within};
+use super::{Machine, large_model, model, model_preemptions};
 use crate::addr::PfnRange;
 use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
@@ -9,22 +9,22 @@ use crate::range_error::{RangeError, RangeErrorKind};
 use crate::report::{Batch, Contents, Reporter, Settings, Step};
 use core::time::Duration;
 
-const ONE: AllocRequest = AllocRequest::frames(1);
-const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
+const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
+const ONE_BLOCK: AllocRequest = AllocRequest::frames(BLOCK);
 const NOW: Duration = Duration::ZERO;
 
-/// Returns settings that allow all free memory to be reported: a share of the few pageblocks would
-/// be 0.
+/// Returns settings that allow all free memory to be with the host at the same time. With the usual
+/// `reporting_divisor`, the limit would be 0, because a model has only a few pageblocks.
 fn unlimited_settings() -> Settings {
-    Settings { share: 1, ..Settings::EAGER }
+    Settings { reporting_divisor: 1, ..Settings::EAGER }
 }
 
 fn reporter(machine: &Machine) -> Reporter<'_, Threads> {
     Reporter::new(machine, unlimited_settings(), Contents::Undefined).unwrap()
 }
 
-/// Overwrites the memory of a batch, as the host may. loom reports if other code accesses the
-/// memory at the same time.
+/// Overwrites the memory of a batch, as the host may. loom fails the test if other code accesses
+/// the memory at the same time.
 fn overwrite_batch(machine: &Machine, batch: &Batch) {
     batch.ranges().iter().for_each(|&range| machine.overwrite(range));
 }
@@ -77,7 +77,7 @@ fn check_all_reported_again(machine: &Machine, reporter: &mut Reporter<'_, Threa
 
 /// Allocates the second pageblock as a whole, so that only the first pageblock is free.
 fn alloc_second_block(machine: &Machine) -> Held {
-    machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
+    machine.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()))
 }
 
 /// Reports one batch, if there is any memory to report.
@@ -89,28 +89,28 @@ fn report_once(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
 }
 
 #[test]
-fn a_report_races_with_a_split() {
-    model_within(1, || {
+fn a_report_races_with_dividing_a_pageblock() {
+    model_preemptions(1, || {
         let machine = Machine::with_reporter(1);
-        let rest = alloc_second_block(&machine);
+        let second_block = alloc_second_block(&machine);
         let mut reporter = reporter(&machine);
-        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
+        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME).ok());
         report_once(&machine, &mut reporter);
-        let other_held = other.join().unwrap();
+        let other_held = other_thread.join().unwrap();
         machine.check();
-        other_held.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        other_held.into_iter().chain([second_block]).for_each(|held| machine.free(held));
         check_all_reported(&machine, &mut reporter);
     });
 }
 
 #[test]
 fn a_report_races_with_a_whole_allocation() {
-    model_within(1, || {
+    model_preemptions(1, || {
         let machine = Machine::with_reporter(1);
         let mut reporter = reporter(&machine);
-        let other = machine.on_cpu(1, |machine| machine.try_alloc(WHOLE).ok());
+        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_BLOCK).ok());
         report_once(&machine, &mut reporter);
-        let other_held = other.join().unwrap();
+        let other_held = other_thread.join().unwrap();
         machine.check();
         other_held.into_iter().for_each(|held| machine.free(held));
         check_all_reported(&machine, &mut reporter);
@@ -120,55 +120,55 @@ fn a_report_races_with_a_whole_allocation() {
 /// Checks an allocation while the only free pageblock is being reported. The allocation gets the
 /// pageblock, or fails as "busy".
 fn check_that_no_allocation_runs_out_of_memory(request: AllocRequest) {
-    model_within(1, move || {
+    model_preemptions(1, move || {
         let machine = Machine::with_reporter(1);
-        let rest = alloc_second_block(&machine);
+        let second_block = alloc_second_block(&machine);
         let mut reporter = reporter(&machine);
-        let other = machine.on_cpu(1, move |machine| machine.alloc_unless_busy(request));
+        let other_thread = machine.spawn_on(1, move |machine| machine.alloc_unless_busy(request));
         report_once(&machine, &mut reporter);
-        let other_held = other.join().unwrap();
-        other_held.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        let other_held = other_thread.join().unwrap();
+        other_held.into_iter().chain([second_block]).for_each(|held| machine.free(held));
         check_all_reported(&machine, &mut reporter);
     });
 }
 
 #[test]
 fn a_report_races_with_an_allocation_of_a_frame() {
-    check_that_no_allocation_runs_out_of_memory(ONE);
+    check_that_no_allocation_runs_out_of_memory(ONE_FRAME);
 }
 
 #[test]
 fn a_report_races_with_an_allocation_of_a_pageblock() {
-    check_that_no_allocation_runs_out_of_memory(WHOLE);
+    check_that_no_allocation_runs_out_of_memory(ONE_BLOCK);
 }
 
 #[test]
-fn falling_asleep_races_with_a_whole_free() {
+fn going_to_sleep_races_with_freeing_a_pageblock() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let held = machine.alloc(WHOLE);
+        let held = machine.alloc(ONE_BLOCK);
         let mut reporter = reporter(&machine);
-        let other = machine.on_cpu(1, |machine| machine.free(held));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(held));
         report_until_idle(&machine, &mut reporter);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         // Either the reporter has found the pageblock, or the free has woken the reporter.
         check_all_reported(&machine, &mut reporter);
     });
 }
 
 #[test]
-fn falling_asleep_races_with_a_last_free() {
+fn going_to_sleep_races_with_freeing_the_last_frame() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let rest = alloc_second_block(&machine);
-        let [a] = machine.as_cpu(1, Machine::alloc_singles);
+        let second_block = alloc_second_block(&machine);
+        let [a] = machine.run_as(1, Machine::alloc_singles);
         let mut reporter = reporter(&machine);
         // The pageblock is not the hint of the CPU that frees this frame, so the free coalesces the
         // pageblock.
-        let other = machine.on_cpu(0, |machine| machine.free(a));
+        let other_thread = machine.spawn_on(0, |machine| machine.free(a));
         report_until_idle(&machine, &mut reporter);
-        other.join().unwrap();
-        check_all_reported_again(&machine, &mut reporter, rest);
+        other_thread.join().unwrap();
+        check_all_reported_again(&machine, &mut reporter, second_block);
     });
 }
 
@@ -176,44 +176,44 @@ fn falling_asleep_races_with_a_last_free() {
 fn one_of_two_frees_wakes_the_reporter() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let (a, b) = (machine.alloc(WHOLE), machine.alloc(WHOLE));
+        let (a, b) = (machine.alloc(ONE_BLOCK), machine.alloc(ONE_BLOCK));
         let mut reporter = reporter(&machine);
         report_until_idle(&machine, &mut reporter);
-        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         machine.free(b);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         assert!(machine.wakeup().is_on());
         assert_eq!(report_until_idle(&machine, &mut reporter), 2 * BLOCK);
     });
 }
 
 #[test]
-fn switching_on_races_with_a_whole_free() {
+fn starting_the_reporter_races_with_freeing_a_pageblock() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let (a, b) = (machine.alloc(WHOLE), machine.alloc(WHOLE));
-        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let (a, b) = (machine.alloc(ONE_BLOCK), machine.alloc(ONE_BLOCK));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         let mut reporter = reporter(&machine);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         check_all_reported_again(&machine, &mut reporter, b);
     });
 }
 
 #[test]
-fn a_refusal_races_with_an_allocation() {
+fn a_failed_report_races_with_an_allocation() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let rest = alloc_second_block(&machine);
+        let second_block = alloc_second_block(&machine);
         let mut reporter = reporter(&machine);
-        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
+        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME).ok());
         if let Some(batch) = next_batch(&mut reporter) {
             overwrite_batch(&machine, &batch);
             reporter.failed(batch, NOW).unwrap();
         }
-        let other_held = other.join().unwrap();
+        let other_held = other_thread.join().unwrap();
         machine.check();
         assert_eq!(machine.counts().reported, 0);
-        other_held.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        other_held.into_iter().chain([second_block]).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -224,14 +224,14 @@ fn a_reset_races_with_an_allocation_and_a_free() {
         let machine = Machine::with_reporter(1);
         let [a] = machine.alloc_singles();
         let mut reporter = reporter(&machine);
-        let lost = next_batch(&mut reporter);
-        let other = machine.on_cpu(1, |machine| {
+        let batch_before_reset = next_batch(&mut reporter);
+        let other_thread = machine.spawn_on(1, |machine| {
             machine.free(a);
-            machine.try_alloc(ONE).ok()
+            machine.try_alloc(ONE_FRAME).ok()
         });
         reporter.reset();
-        lost.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
-        let other_held = other.join().unwrap();
+        batch_before_reset.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
+        let other_held = other_thread.join().unwrap();
         assert_eq!(machine.counts().reporting, 0);
         machine.check();
         other_held.into_iter().for_each(|held| machine.free(held));
@@ -241,12 +241,12 @@ fn a_reset_races_with_an_allocation_and_a_free() {
 
 #[test]
 fn a_report_races_with_an_isolation() {
-    model(|| {
+    large_model(1, 3, || {
         let machine = Machine::with_reporter(1);
-        let rest = alloc_second_block(&machine);
+        let second_block = alloc_second_block(&machine);
         let block = range(0, BLOCK);
         let mut reporter = reporter(&machine);
-        let other = machine.on_cpu(1, move |machine| match machine.isolate(block) {
+        let other_thread = machine.spawn_on(1, move |machine| match machine.isolate(block) {
             Ok(token) => {
                 assert!(token.in_use().is_none());
                 machine.overwrite(block);
@@ -260,30 +260,30 @@ fn a_report_races_with_an_isolation() {
             Err(error) => panic!("{error}"),
         });
         report_until_idle(&machine, &mut reporter);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         check_all_reported(&machine, &mut reporter);
-        machine.free(rest);
+        machine.free(second_block);
         machine.check_empty();
     });
 }
 
 #[test]
 fn a_report_races_with_going_offline_and_online() {
-    model_within(1, || {
+    model_preemptions(1, || {
         let machine = Machine::with_reporter(1);
         let block: PfnRange = range(0, BLOCK);
-        let rest = alloc_second_block(&machine);
+        let second_block = alloc_second_block(&machine);
         let mut reporter = reporter(&machine);
-        let other = machine.on_cpu(1, move |machine| {
+        let other_thread = machine.spawn_on(1, move |machine| {
             if machine.take_offline(block) {
                 machine.overwrite(block);
                 machine.online(block, OnlineType::Kernel);
             }
         });
         report_until_idle(&machine, &mut reporter);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         check_all_reported(&machine, &mut reporter);
-        machine.free(rest);
+        machine.free(second_block);
         machine.check_empty();
     });
 }
@@ -294,9 +294,9 @@ fn two_cpus_allocate_reported_memory() {
         let machine = Machine::with_reporter(1);
         let mut reporter = reporter(&machine);
         report_until_idle(&machine, &mut reporter);
-        let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
-        let mine = machine.alloc(ONE);
-        let other = other.join().unwrap();
+        let other_thread = machine.spawn_on(1, |machine| machine.alloc(ONE_BLOCK));
+        let mine = machine.alloc(ONE_FRAME);
+        let other = other_thread.join().unwrap();
         assert_eq!(machine.counts().reported, 0);
         machine.free(mine);
         machine.free(other);
@@ -306,19 +306,19 @@ fn two_cpus_allocate_reported_memory() {
 
 #[test]
 fn a_report_races_with_a_search_for_unreported_memory() {
-    model_within(1, || {
+    model_preemptions(1, || {
         let machine = Machine::with_reporter(2);
         let mut reporter = reporter(&machine);
         report_until_idle(&machine, &mut reporter);
-        // Section 0 is CPU 1's hint, and the host has all of its free memory. The host does not
-        // have all of section 1.
-        let mine = machine.as_cpu(1, |machine| machine.alloc(WHOLE));
+        // All free memory of section 0, which is the hint of CPU 1, is reported. Section 1 has a
+        // pageblock that is not reported.
+        let mine = machine.run_as(1, |machine| machine.alloc(ONE_BLOCK));
         assert!(range(0, SECTION).covers(mine.range()));
-        let block = machine.alloc(WHOLE.at(range(SECTION, 1).start()));
+        let block = machine.alloc(ONE_BLOCK.at(range(SECTION, 1).start()));
         machine.free(block);
-        let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
+        let other_thread = machine.spawn_on(1, |machine| machine.alloc(ONE_BLOCK));
         report_once(&machine, &mut reporter);
-        let other_held = other.join().unwrap();
+        let other_held = other_thread.join().unwrap();
         [other_held, mine].into_iter().for_each(|held| machine.free(held));
         check_all_reported(&machine, &mut reporter);
         machine.check_empty();
@@ -329,20 +329,20 @@ fn a_report_races_with_a_search_for_unreported_memory() {
 fn a_hint_is_coalesced_while_its_cpu_allocates() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let rest = alloc_second_block(&machine);
-        // Pageblock 0 stays split, because it is CPU 1's hint.
-        machine.as_cpu(1, |machine| {
+        let second_block = alloc_second_block(&machine);
+        // Pageblock 0 stays divided, because it is CPU 1's hint.
+        machine.run_as(1, |machine| {
             let [a] = machine.alloc_singles();
             machine.free(a);
         });
-        let other = machine.on_cpu(1, |machine| {
-            let held = machine.try_alloc(ONE);
+        let other_thread = machine.spawn_on(1, |machine| {
+            let held = machine.try_alloc(ONE_FRAME);
             held.into_iter().for_each(|held| machine.free(held));
         });
         machine.coalesce_all_hinted();
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.check();
-        machine.free(rest);
+        machine.free(second_block);
         machine.check_empty();
     });
 }

@@ -1,10 +1,10 @@
 //! Models allocations and frees of frames of divided pageblocks.
 
 use super::machine::{BLOCK, range};
-use super::{Machine, model, model_within};
+use super::{Machine, large_model, model, model_preemptions};
 use crate::frames::{AllocError, AllocRequest};
 
-const ONE: AllocRequest = AllocRequest::frames(1);
+const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
 const TWO: AllocRequest = AllocRequest::frames(2);
 
 #[test]
@@ -12,9 +12,9 @@ fn free_races_with_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let [held] = machine.alloc_singles();
-        let other = machine.on_cpu(1, |machine| machine.free(held));
-        let mine = machine.alloc(ONE);
-        other.join().unwrap();
+        let other_thread = machine.spawn_on(1, |machine| machine.free(held));
+        let mine = machine.alloc(ONE_FRAME);
+        other_thread.join().unwrap();
         machine.free(mine);
         machine.check_empty();
     });
@@ -25,9 +25,9 @@ fn allocations_race_for_the_last_frame() {
     model(|| {
         let machine = Machine::new(1);
         let _held = machine.alloc_singles::<7>();
-        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).is_ok());
-        let mine = machine.try_alloc(ONE).is_ok();
-        assert!(mine != other.join().unwrap());
+        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME).is_ok());
+        let mine = machine.try_alloc(ONE_FRAME).is_ok();
+        assert!(mine != other_thread.join().unwrap());
         machine.check();
     });
 }
@@ -37,9 +37,9 @@ fn allocations_race_in_one_word() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.alloc_singles();
-        let other = machine.on_cpu(0, |machine| machine.alloc(ONE));
-        let mine = machine.alloc(ONE);
-        for held in [a, mine, other.join().unwrap()] {
+        let other_thread = machine.spawn_on(0, |machine| machine.alloc(ONE_FRAME));
+        let mine = machine.alloc(ONE_FRAME);
+        for held in [a, mine, other_thread.join().unwrap()] {
             machine.free(held);
         }
         machine.check_empty();
@@ -54,10 +54,10 @@ fn last_frees_race() {
         machine.free(a);
         machine.free(b);
         // Pageblock 1 is CPU 0's hint, and pageblock 0 is no hint.
-        let other = machine.on_cpu(1, |machine| machine.free(c));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(c));
         machine.free(d);
         let mine = machine.try_alloc(AllocRequest::frames(BLOCK));
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.check();
         mine.into_iter().chain([e]).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -69,9 +69,9 @@ fn last_frees_race_in_the_hint_of_one_cpu() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b] = machine.alloc_singles();
-        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         machine.free(b);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.check_empty();
     });
 }
@@ -81,9 +81,9 @@ fn last_free_in_a_hint_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.alloc_singles();
-        let other = machine.on_cpu(0, |machine| machine.free(a));
-        let mine = machine.alloc(ONE);
-        other.join().unwrap();
+        let other_thread = machine.spawn_on(0, |machine| machine.free(a));
+        let mine = machine.alloc(ONE_FRAME);
+        other_thread.join().unwrap();
         machine.check();
         machine.free(mine);
         machine.check_empty();
@@ -94,12 +94,12 @@ fn last_free_in_a_hint_races_with_an_allocation() {
 fn last_free_in_a_hint_races_with_a_whole_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let (a, b) = (machine.alloc(ONE), machine.alloc(AllocRequest::frames(BLOCK)));
-        let other = machine.on_cpu(0, |machine| machine.free(a));
+        let (a, b) = (machine.alloc(ONE_FRAME), machine.alloc(AllocRequest::frames(BLOCK)));
+        let other_thread = machine.spawn_on(0, |machine| machine.free(a));
         // The other pageblock is in use, so this allocation can only take the pageblock that stays
-        // split.
+        // divided.
         let mine = machine.try_alloc(AllocRequest::frames(BLOCK));
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.check();
         mine.into_iter().chain([b]).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -111,9 +111,9 @@ fn last_free_races_with_a_small_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.alloc_singles();
-        let other = machine.on_cpu(1, |machine| machine.free(a));
-        let mine = machine.alloc(ONE);
-        other.join().unwrap();
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
+        let mine = machine.alloc(ONE_FRAME);
+        other_thread.join().unwrap();
         machine.check();
         machine.free(mine);
         machine.check_empty();
@@ -124,10 +124,10 @@ fn last_free_races_with_a_small_allocation() {
 fn coalescing_races_with_a_claim() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b] = [machine.alloc(AllocRequest::frames(BLOCK)), machine.alloc(ONE)];
-        let other = machine.on_cpu(1, |machine| machine.free(b));
+        let [a, b] = [machine.alloc(AllocRequest::frames(BLOCK)), machine.alloc(ONE_FRAME)];
+        let other_thread = machine.spawn_on(1, |machine| machine.free(b));
         let mine = machine.try_alloc(AllocRequest::frames(BLOCK));
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.check();
         mine.into_iter().for_each(|held| machine.free(held));
         machine.free(a);
@@ -136,16 +136,16 @@ fn coalescing_races_with_a_claim() {
 }
 
 #[test]
-fn coalescing_races_with_a_split_that_is_shown() {
+fn coalescing_races_with_a_division_that_becomes_findable() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b, c, d, e] = machine.alloc_singles();
         // Pageblock 0 is no hint. Its bit in `partial` is set, and `a` is its only frame in use.
         [b, c, d].into_iter().for_each(|held| machine.free(held));
-        let of_the_first = ONE.within(..range(BLOCK, 1).start());
-        let other = machine.on_cpu(1, move |machine| machine.try_alloc(of_the_first));
+        let of_the_first = ONE_FRAME.within(..range(BLOCK, 1).start());
+        let other_thread = machine.spawn_on(1, move |machine| machine.try_alloc(of_the_first));
         machine.free(a);
-        let other = other.join().unwrap();
+        let other = other_thread.join().unwrap();
         machine.check();
         other.into_iter().chain([e]).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -153,7 +153,7 @@ fn coalescing_races_with_a_split_that_is_shown() {
 }
 
 #[test]
-fn a_hold_that_is_given_up_races_with_an_allocation() {
+fn a_hold_that_is_ended_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         // CPU 0's cursor points to a word of the second pageblock.
@@ -162,9 +162,9 @@ fn a_hold_that_is_given_up_races_with_an_allocation() {
         let of_the_first = TWO.within(..range(BLOCK, 1).start());
         // The free may hold the first word while the allocation takes both frames of the second
         // word.
-        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         let mine = machine.try_alloc(of_the_first);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.check();
         mine.into_iter().chain(rest).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -172,19 +172,19 @@ fn a_hold_that_is_given_up_races_with_an_allocation() {
 }
 
 #[test]
-fn a_hold_that_is_given_up_races_with_an_allocation_and_its_free() {
-    model_within(3, || {
+fn a_hold_that_is_ended_races_with_an_allocation_and_its_free() {
+    large_model(2, 4, || {
         let machine = Machine::new(1);
         let [a, b, c, d, e] = machine.alloc_singles();
-        let last = ONE.at(d.range().start());
+        let last = ONE_FRAME.at(d.range().start());
         [b, c, d].into_iter().for_each(|held| machine.free(held));
         // The second pageblock is CPU 0's hint, and has free frames. The free may hold the first
         // word of the first pageblock, and give up at the second word.
-        let other = machine.on_cpu(1, move |machine| {
+        let other_thread = machine.spawn_on(1, move |machine| {
             machine.try_alloc(last).into_iter().for_each(|held| machine.free(held));
         });
         machine.free(a);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         let whole = machine.alloc(AllocRequest::frames(BLOCK));
         [e, whole].into_iter().for_each(|held| machine.free(held));
         machine.check_empty();
@@ -199,13 +199,13 @@ fn a_free_races_with_a_search_that_takes_the_pageblock_out_of_partial() {
         // The bit of the first pageblock in `partial` is set, though no frame of it is free any
         // more. The second pageblock has free frames. It is CPU 0's hint, and CPU 0's cursor points
         // to a word of it.
-        let place = ONE.at(a.range().start());
+        let place = ONE_FRAME.at(a.range().start());
         machine.free(a);
         let a = machine.alloc(place);
-        let other = machine.on_cpu(0, |machine| machine.free(b));
+        let other_thread = machine.spawn_on(0, |machine| machine.free(b));
         let of_the_first = TWO.within(..range(BLOCK, 1).start());
-        assert!(machine.as_cpu(1, |machine| machine.try_alloc(of_the_first)).is_err());
-        other.join().unwrap();
+        assert!(machine.run_as(1, |machine| machine.try_alloc(of_the_first)).is_err());
+        other_thread.join().unwrap();
         machine.check();
         [a, c, d].into_iter().chain(rest).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -216,9 +216,9 @@ fn a_free_races_with_a_search_that_takes_the_pageblock_out_of_partial() {
 fn splits_race() {
     model(|| {
         let machine = Machine::new(1);
-        let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
-        let mine = machine.alloc(ONE);
-        let other = other.join().unwrap();
+        let other_thread = machine.spawn_on(1, |machine| machine.alloc(ONE_FRAME));
+        let mine = machine.alloc(ONE_FRAME);
+        let other = other_thread.join().unwrap();
         machine.check();
         machine.free(mine);
         machine.free(other);
@@ -227,13 +227,13 @@ fn splits_race() {
 }
 
 #[test]
-fn splits_race_for_the_last_pageblock() {
+fn divisions_race_for_the_last_pageblock() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
-        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
-        let mine = machine.try_alloc(ONE);
-        for result in [mine, other.join().unwrap()] {
+        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME));
+        let mine = machine.try_alloc(ONE_FRAME);
+        for result in [mine, other_thread.join().unwrap()] {
             match result {
                 Ok(held) => machine.free(held),
                 Err(error) => assert_eq!(error, AllocError::Busy),
@@ -253,9 +253,9 @@ fn a_search_for_a_missing_run_races_with_a_free() {
         // One frame of each word is free, but no run of two frames.
         machine.free(b);
         machine.free(d);
-        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         let mine = machine.try_alloc(TWO);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.check();
         mine.into_iter().for_each(|held| machine.free(held));
         machine.free(c);
@@ -270,9 +270,9 @@ fn runs_race() {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
         let [a] = machine.alloc_singles();
-        let other = machine.on_cpu(1, |machine| machine.try_alloc(TWO));
+        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(TWO));
         let mine = machine.try_alloc(TWO);
-        let other = other.join().unwrap();
+        let other = other_thread.join().unwrap();
         assert!(mine.is_ok() != other.is_ok() || mine.is_err());
         machine.check();
         mine.into_iter().chain(other).chain([a, block]).for_each(|held| machine.free(held));
@@ -282,12 +282,12 @@ fn runs_race() {
 
 #[test]
 fn two_cpus_free_parts_of_one_allocation() {
-    model(|| {
+    large_model(1, 3, || {
         let machine = Machine::new(1);
         let (low, high) = machine.split(machine.alloc(AllocRequest::frames(BLOCK)), 1);
-        let other = machine.on_cpu(1, |machine| machine.free(low));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(low));
         machine.free(high);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.check_empty();
     });
 }
@@ -298,10 +298,10 @@ fn double_free_is_refused_once() {
         let machine = Machine::new(1);
         let [a, _b] = machine.alloc_singles();
         let range = a.range();
-        let other = machine.on_cpu(1, move |machine| machine.try_free(range).is_ok());
+        let other_thread = machine.spawn_on(1, move |machine| machine.try_free(range).is_ok());
         let mine = machine.try_free(range).is_ok();
         assert!(
-            mine != other.join().unwrap(),
+            mine != other_thread.join().unwrap(),
             "exactly one of two frees of the same frame succeeds"
         );
         machine.forget_held(a);
@@ -311,12 +311,12 @@ fn double_free_is_refused_once() {
 
 #[test]
 fn three_threads_use_one_pageblock() {
-    model(|| {
+    large_model(1, 3, || {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
         let [a, b, c] = machine.alloc_singles();
-        let first = machine.on_cpu(1, |machine| machine.free(a));
-        let second = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
+        let first = machine.spawn_on(1, |machine| machine.free(a));
+        let second = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME));
         machine.free(b);
         first.join().unwrap();
         let second = second.join().unwrap();
@@ -328,16 +328,16 @@ fn three_threads_use_one_pageblock() {
 
 #[test]
 fn runs_race_in_one_word() {
-    model(|| {
+    large_model(1, 3, || {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
         let [a] = machine.alloc_singles();
         // The divided pageblock is the hint of both CPUs.
-        let b = machine.as_cpu(1, |machine| machine.alloc(ONE));
+        let b = machine.run_as(1, |machine| machine.alloc(ONE_FRAME));
         [a, b].into_iter().for_each(|held| machine.free(held));
-        let other = machine.on_cpu(1, |machine| machine.alloc_unless_busy(TWO));
+        let other_thread = machine.spawn_on(1, |machine| machine.alloc_unless_busy(TWO));
         let mine = machine.alloc_unless_busy(TWO);
-        let other = other.join().unwrap();
+        let other = other_thread.join().unwrap();
         machine.check();
         let held = mine.into_iter().chain(other).chain([block]);
         held.for_each(|held| machine.free(held));
@@ -353,9 +353,9 @@ fn a_run_is_freed_while_another_is_taken() {
         let [a, b] = [machine.alloc(TWO), machine.alloc(TWO)];
         machine.free(b);
         // The allocation may take the frames of `a` while their free is in flight.
-        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         let mine = machine.alloc_unless_busy(TWO);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.check();
         mine.into_iter().chain([block]).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -364,16 +364,16 @@ fn a_run_is_freed_while_another_is_taken() {
 
 #[test]
 fn a_search_without_a_suitable_run_races_with_an_allocation() {
-    model_within(1, || {
+    model_preemptions(1, || {
         let machine = Machine::new(1);
         let [a, b, c, d, e] = machine.alloc_singles();
         // The bit of pageblock 0 in `partial` is set. The pageblock has enough free frames, but no
         // run of free frames below the bound of the request.
         [b, c, d].into_iter().for_each(|held| machine.free(held));
         let below = |request: AllocRequest, pfn| request.within(..range(pfn, 1).start());
-        let other = machine.on_cpu(1, move |machine| machine.try_alloc(below(TWO, 2)));
-        let mine = machine.try_alloc(below(ONE, BLOCK));
-        assert!(other.join().unwrap().is_err());
+        let other_thread = machine.spawn_on(1, move |machine| machine.try_alloc(below(TWO, 2)));
+        let mine = machine.try_alloc(below(ONE_FRAME, BLOCK));
+        assert!(other_thread.join().unwrap().is_err());
         machine.check();
         mine.into_iter().chain([a, e]).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -389,9 +389,9 @@ fn the_partial_bit_of_a_neighbour_is_set_during_a_search() {
         // The third pageblock is CPU 0's hint, and CPU 0's cursor points to a word of it. The bit
         // of the first pageblock in `partial` is set.
         machine.free(a);
-        let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
+        let other_thread = machine.spawn_on(1, |machine| machine.alloc(ONE_FRAME));
         machine.free(e);
-        let other = other.join().unwrap();
+        let other = other_thread.join().unwrap();
         machine.validate();
         [b, c, d, other].into_iter().chain(rest).for_each(|held| machine.free(held));
         machine.validate();

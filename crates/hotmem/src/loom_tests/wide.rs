@@ -2,7 +2,7 @@
 //! another, and published again if one cannot be claimed.
 
 use super::machine::{BLOCK, Held, SECTION, range};
-use super::{Machine, is_deep, model_within};
+use super::{Machine, is_deep, model_preemptions};
 use crate::frames::{AllocError, AllocRequest};
 use crate::hotplug::OnlineType;
 use crate::range_error::{RangeError, RangeErrorKind};
@@ -32,11 +32,11 @@ fn claim_all_memory_during(
     words: u64,
     other_work: impl Fn(&Machine) -> Option<Held> + Copy + Send + Sync + 'static,
 ) {
-    model_within(1, move || {
+    model_preemptions(1, move || {
         let machine = Machine::new(words as usize);
-        let other = machine.on_cpu(1, other_work);
+        let other_thread = machine.spawn_on(1, other_work);
         let mine = machine.try_alloc(all(words));
-        let other = other.join().unwrap();
+        let other = other_thread.join().unwrap();
         assert!(mine.is_err() || other.is_none());
         mine.into_iter().chain(other).for_each(|held| machine.free(held));
         check_empty(&machine, words);
@@ -91,12 +91,12 @@ fn a_wide_claim_races_with_memory_that_goes_offline_and_comes_back() {
 
 #[test]
 fn a_wide_claim_races_with_the_free_of_a_pageblock_that_it_needs() {
-    model_within(1, || {
+    model_preemptions(1, || {
         let machine = Machine::new(WORDS as usize);
         let missing = machine.alloc(AllocRequest::frames(1).at(range(6 * SECTION, 1).start()));
-        let other = machine.on_cpu(1, |machine| machine.free(missing));
+        let other_thread = machine.spawn_on(1, |machine| machine.free(missing));
         let mine = machine.try_alloc(all(WORDS));
-        other.join().unwrap();
+        other_thread.join().unwrap();
         mine.into_iter().for_each(|held| machine.free(held));
         check_empty(&machine, WORDS);
     });
@@ -105,13 +105,13 @@ fn a_wide_claim_races_with_the_free_of_a_pageblock_that_it_needs() {
 #[test]
 fn a_wide_free_races_with_an_allocation() {
     let words = few_or_all_words();
-    model_within(1, move || {
+    model_preemptions(1, move || {
         let machine = Machine::new(words as usize);
         let (low, high) = machine.split(machine.alloc(all(words)), 3);
-        let other =
-            machine.on_cpu(1, |machine| machine.try_alloc(AllocRequest::frames(2 * SECTION)));
+        let other_thread =
+            machine.spawn_on(1, |machine| machine.try_alloc(AllocRequest::frames(2 * SECTION)));
         machine.free(high);
-        let other = other.join().unwrap();
+        let other = other_thread.join().unwrap();
         other.into_iter().chain([low]).for_each(|held| machine.free(held));
         check_empty(&machine, words);
     });
@@ -120,10 +120,10 @@ fn a_wide_free_races_with_an_allocation() {
 #[test]
 fn a_failed_wide_claim_hides_no_memory_from_another() {
     let words = few_or_all_words();
-    model_within(1, move || {
+    model_preemptions(1, move || {
         let machine = Machine::new(words as usize);
         let last = machine.alloc(AllocRequest::frames(1).at(range(words * SECTION - 1, 1).start()));
-        let other = machine.on_cpu(1, move |machine| {
+        let other_thread = machine.spawn_on(1, move |machine| {
             // `words - 1` sections are free all the time.
             match machine.try_alloc(all(words - 1)) {
                 Ok(held) => machine.free(held),
@@ -131,7 +131,7 @@ fn a_failed_wide_claim_hides_no_memory_from_another() {
             }
         });
         assert!(machine.try_alloc(all(words)).is_err());
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.free(last);
         check_empty(&machine, words);
     });

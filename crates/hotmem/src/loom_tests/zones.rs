@@ -2,17 +2,17 @@
 //! operation.
 
 use super::machine::{BLOCK, range};
-use super::{Machine, model, model_within};
+use super::{Machine, is_deep, large_model, model, model_preemptions};
 use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 
 /// Checks that `request`, which is not movable, gets no memory that has become movable.
 fn check_that_no_movable_memory_is_allocated(request: AllocRequest) {
-    model_within(1, move || {
+    model_preemptions(1, move || {
         let machine = Machine::new(1);
         let second = range(BLOCK, BLOCK);
         let first = machine.alloc(AllocRequest::frames(BLOCK));
-        let other = machine.on_cpu(1, move |machine| {
+        let other_thread = machine.spawn_on(1, move |machine| {
             let is_offline = machine.take_offline(second);
             if is_offline {
                 machine.online(second, OnlineType::Movable);
@@ -20,7 +20,7 @@ fn check_that_no_movable_memory_is_allocated(request: AllocRequest) {
             is_offline
         });
         let mine = machine.try_alloc(request).ok();
-        let is_movable = other.join().unwrap();
+        let is_movable = other_thread.join().unwrap();
         assert!(!is_movable || mine.is_none());
         machine.check();
         mine.into_iter().chain([first]).for_each(|held| machine.free(held));
@@ -51,25 +51,28 @@ fn a_request_for_an_exact_place_gets_no_movable_memory() {
 }
 
 #[test]
-fn a_free_pageblock_that_stays_split_changes_its_zone() {
-    model_within(1, || {
+fn a_free_pageblock_that_stays_divided_changes_its_zone() {
+    model_preemptions(1, || {
         let machine = Machine::new(1);
         let second = range(BLOCK, BLOCK);
         let first = machine.alloc(AllocRequest::frames(BLOCK));
-        // The pageblock stays split, because it is CPU 0's hint.
+        // The pageblock stays divided, because it is CPU 0's hint.
         let [a] = machine.alloc_singles();
         machine.free(a);
-        let other = machine.on_cpu(1, move |machine| {
+        let other_thread = machine.spawn_on(1, move |machine| {
             let is_offline = machine.take_offline(second);
             if is_offline {
                 machine.online(second, OnlineType::Movable);
-                let movable = machine.try_alloc(AllocRequest::frames(1).movable());
-                movable.into_iter().for_each(|held| machine.free(held));
+                // Twenty times as many interleavings, which take a minute.
+                if is_deep() {
+                    let movable = machine.try_alloc(AllocRequest::frames(1).movable());
+                    movable.into_iter().for_each(|held| machine.free(held));
+                }
             }
             is_offline
         });
         let mine = machine.try_alloc(AllocRequest::frames(1)).ok();
-        let is_movable = other.join().unwrap();
+        let is_movable = other_thread.join().unwrap();
         assert!(!is_movable || mine.is_none());
         machine.check();
         mine.into_iter().chain([first]).for_each(|held| machine.free(held));
@@ -82,7 +85,7 @@ fn a_free_pageblock_that_stays_split_changes_its_zone() {
 /// still be found.
 #[test]
 fn a_late_partial_bit_races_with_a_change_of_zone() {
-    model(|| {
+    large_model(1, 3, || {
         let machine = Machine::new(2);
         let [first, third] = [0, 2].map(|number| range(number * BLOCK, BLOCK));
         for movable in [first, third] {
@@ -94,16 +97,16 @@ fn a_late_partial_bit_races_with_a_change_of_zone() {
         let [leaving, beside] = [machine.alloc(whole(0).movable()), machine.alloc(whole(1))];
         // The hints of both CPUs are other pageblocks.
         let single = AllocRequest::frames(1);
-        let hints = [machine.alloc(single), machine.as_cpu(1, |m| m.alloc(single.movable()))];
+        let hints = [machine.alloc(single), machine.run_as(1, |m| m.alloc(single.movable()))];
         let (slow, rest) = machine.split(leaving, 1);
-        let other = machine.on_cpu(1, move |machine| machine.free(slow));
+        let other_thread = machine.spawn_on(1, move |machine| machine.free(slow));
         machine.free(rest);
         let is_offline = machine.take_offline(first);
         if is_offline {
             machine.online(first, OnlineType::Kernel);
         }
         let mine = machine.try_alloc(whole(0)).ok();
-        other.join().unwrap();
+        other_thread.join().unwrap();
         let (freed, beside) = machine.split(beside, 1);
         machine.free(freed);
         machine.check();
@@ -125,13 +128,13 @@ fn a_late_publish(before: OnlineType, after: OnlineType) {
         // The hint of both CPUs is another section.
         for cpu in [0, 1] {
             let other_block = AllocRequest::frames(BLOCK).at(range(2 * BLOCK, 1).start());
-            let other_block = machine.as_cpu(cpu, |machine| machine.alloc(other_block));
-            machine.as_cpu(cpu, |machine| machine.free(other_block));
+            let other_block = machine.run_as(cpu, |machine| machine.alloc(other_block));
+            machine.run_as(cpu, |machine| machine.free(other_block));
         }
-        let other = machine.on_cpu(1, move |machine| machine.free(first));
+        let other_thread = machine.spawn_on(1, move |machine| machine.free(first));
         assert!(machine.take_offline(second));
         machine.online(second, after);
-        other.join().unwrap();
+        other_thread.join().unwrap();
         machine.check();
         machine.check_empty();
     });

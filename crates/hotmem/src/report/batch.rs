@@ -2,8 +2,8 @@
 
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::known::Known;
-use crate::origin::MachineId;
+use crate::invariant::OrViolation;
+use crate::origin::InstanceId;
 use crate::token::Token;
 use core::fmt;
 
@@ -20,19 +20,19 @@ pub const MAX_BATCH: usize = if cfg!(loom) { 2 } else { 64 };
 pub struct Batch {
     ranges: [PfnRange; MAX_BATCH],
     len: usize,
-    machine: MachineId,
+    instance: InstanceId,
     /// The generation of batches that this one belongs to. A [reset](super::Reporter::reset) ends a
     /// generation and makes its batches void.
     pub(super) generation: u32,
 }
 
 impl Batch {
-    pub(super) fn new(machine: MachineId, generation: u32) -> Batch {
-        Batch { ranges: [PfnRange::EMPTY; MAX_BATCH], len: 0, machine, generation }
+    pub(super) fn new(instance: InstanceId, generation: u32) -> Batch {
+        Batch { ranges: [PfnRange::EMPTY; MAX_BATCH], len: 0, instance, generation }
     }
 
     pub(super) fn push(&mut self, range: PfnRange) {
-        if let Some(place) = self.ranges.get_mut(self.len).known() {
+        if let Some(place) = self.ranges.get_mut(self.len).or_violation() {
             *place = range;
             self.len += 1;
         }
@@ -52,8 +52,8 @@ impl Batch {
 }
 
 impl Token for Batch {
-    fn machine(&self) -> MachineId {
-        self.machine
+    fn instance(&self) -> InstanceId {
+        self.instance
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sets the contents of free memory, which is allowed only before the machine has a reporter.
+//! Sets the contents of free memory, which is allowed only before the instance has a reporter.
 
 use super::{Contents, ReporterError};
 use crate::frames::Frames;

@@ -11,11 +11,11 @@
 //! the [`Step`] that it returns. While no memory becomes free, the reporter is [`Step::Idle`], and
 //! the kernel need not call it. The first free after that calls [`Platform::wake_reporter`].
 //!
-//! A batch is *out* from the step that returns it until the kernel gives it back. Memory that is
-//! out cannot be allocated: a request that only this memory could satisfy fails with
-//! [`Busy`](crate::AllocError::Busy). So at most a [share](Settings::share) of free memory is out
-//! at one time. If the host does not answer within [`Settings::patience`], the reporter asks the
-//! kernel to reset the host's device.
+//! A batch is *reporting* from the step that returns it until the kernel returns it. Memory that is
+//! reporting cannot be allocated: a request that only this memory could satisfy fails with
+//! [`Busy`](crate::AllocError::Busy). So at most a [share](Settings::reporting_divisor) of free
+//! memory is reporting at one time. If the host does not answer within
+//! [`Settings::answer_timeout`], the reporter asks the kernel to reset the host's device.
 //!
 //! ```
 //! use hotmem::report::{Contents, Reporter, Settings, Step};
@@ -37,7 +37,7 @@
 //!     for range in batch.ranges() {
 //!         // The host discards the memory of `range`, and acknowledges, now or later.
 //!     }
-//!     reporter.reported(batch).expect("the batch is of this machine");
+//!     reporter.reported(batch).expect("the batch is of this instance");
 //! }
 //! assert_eq!(FRAMES.counts().reported, FRAMES.counts().free_whole);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -71,7 +71,7 @@ use core::fmt;
 use core::time::Duration;
 use phase::Phase;
 
-/// The reporter of a machine. A machine has at most one. Its methods take `&mut self`, so the
+/// The reporter of an instance. An instance has at most one. Its methods take `&mut self`, so the
 /// kernel puts the reporter behind a lock of its choice. The allocator needs no lock.
 pub struct Reporter<'f, P: Platform> {
     frames: &'f Frames<P>,
@@ -79,15 +79,15 @@ pub struct Reporter<'f, P: Platform> {
     /// takes effect in the next step.
     pub settings: Settings,
     /// The settings of the last step.
-    last: Settings,
+    last_settings: Settings,
     phase: Phase,
     /// No batch is sent before this time, so that the rate is kept.
     not_before: Duration,
-    /// The number of pageblocks that are out.
-    blocks_out: u64,
+    /// The number of pageblocks that are reporting.
+    blocks_reporting: u64,
     /// The time since when the host has not answered: that of its last answer, or that of the first
-    /// batch that was sent while no other batch was out. `None` stands for the time of the next
-    /// step.
+    /// batch that was sent while no other batch was reporting. `None` stands for the time of the
+    /// next step.
     unanswered_since: Option<Duration>,
     /// The number of refusals in a row.
     refusals: u32,
@@ -113,8 +113,8 @@ pub struct Reporter<'f, P: Platform> {
 ///   often in a row.
 pub type Step = Progress<Result<Batch, Unanswered>, Duration>;
 
-/// The request to reset the host's device and then call [`Reporter::reset`]: memory is out, and the
-/// host has not answered for [`Settings::patience`].
+/// The request to reset the host's device and then call [`Reporter::reset`]: memory is reporting,
+/// and the host has not answered for [`Settings::answer_timeout`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unanswered;
 
@@ -131,12 +131,15 @@ pub struct Statistics {
     pub refaulted: u64,
     /// Batches that the host refused.
     pub refused: u64,
+    /// Whether the reporter is on: the kernel has not switched it off, and the host has not refused
+    /// too often in a row.
+    pub is_on: bool,
 }
 
 /// The reason why a reporter could not be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReporterError {
-    /// The machine has a reporter already.
+    /// The instance has a reporter already.
     HasReporter,
     /// The kernel relies on the contents of free memory, and the host would leave other contents in
     /// it.
@@ -149,7 +152,7 @@ pub enum ReporterError {
 }
 
 impl<'f, P: Platform> Reporter<'f, P> {
-    /// Creates the reporter of this machine and switches it on. `after` says what reported memory
+    /// Creates the reporter of this instance and switches it on. `after` says what reported memory
     /// contains when it is used again.
     ///
     /// A virtio-balloon device leaves zeroes or the old contents. If `PAGE_POISON` was negotiated,
@@ -157,9 +160,9 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// fills free memory negotiates `PAGE_POISON` with the value that it fills with, and passes
     /// that value as `after`.
     ///
-    /// Batches of an earlier reporter may still be out. Their memory is freed when the kernel gives
-    /// them back, or by [`reset`](Self::reset). A reporter that is forgotten instead of dropped
-    /// stays the machine's reporter permanently.
+    /// Batches of an earlier reporter may still be reporting. Their memory is freed when the kernel
+    /// gives them back, or by [`reset`](Self::reset). A reporter that is forgotten instead of
+    /// dropped stays the instance's reporter permanently.
     ///
     /// Cost: O(sections) of online memory, once.
     ///
@@ -181,10 +184,10 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let mut reporter = Reporter {
             frames,
             settings,
-            last: settings,
+            last_settings: settings,
             phase: Phase::Resting,
             not_before: Duration::ZERO,
-            blocks_out: counts.reporting / PAGEBLOCK_FRAMES as u64,
+            blocks_reporting: counts.reporting / PAGEBLOCK_FRAMES as u64,
             unanswered_since: None,
             refusals: 0,
             hints_seen: false,
@@ -205,11 +208,11 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// sections that CPUs allocate from. The cost does not depend on the size of the machine.
     #[must_use = "a batch stays isolated until it comes back"]
     pub fn step(&mut self, now: Duration) -> Step {
-        if self.settings != self.last {
-            self.last = self.settings;
+        if self.settings != self.last_settings {
+            self.last_settings = self.settings;
             self.count_again();
         }
-        if self.blocks_out == 0 {
+        if self.blocks_reporting == 0 {
             return self.advance_if_on(now);
         }
         // Take the earlier time: if the clock ran backwards, the deadline would otherwise never
@@ -217,7 +220,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let unanswered_since =
             self.unanswered_since.map_or(now, |unanswered_since| unanswered_since.min(now));
         self.unanswered_since = Some(unanswered_since);
-        let deadline = unanswered_since.saturating_add(self.settings.patience);
+        let deadline = unanswered_since.saturating_add(self.settings.answer_timeout);
         if now >= deadline {
             return Step::Ready(Err(Unanswered));
         }
@@ -235,7 +238,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// Frees the memory of this batch, whose RAM the host has taken. Such memory is allocated last.
     ///
     /// # Errors
-    /// The batch, if another machine made it.
+    /// The batch, if another instance made it.
     pub fn reported(&mut self, batch: Batch) -> Result<(), Batch> {
         let batch = batch.of(self.frames)?;
         (self.refusals, self.unanswered_since) = (0, None);
@@ -244,17 +247,17 @@ impl<'f, P: Platform> Reporter<'f, P> {
     }
 
     /// Frees the memory of this batch, which the host has refused. The reporter sends other batches
-    /// after a pause. After [`Settings::tries`] refusals in a row, it switches itself off.
+    /// after a pause. After [`Settings::max_refusals`] refusals in a row, it switches itself off.
     ///
     /// # Errors
-    /// The batch, if another machine made it.
+    /// The batch, if another instance made it.
     pub fn failed(&mut self, batch: Batch, now: Duration) -> Result<(), Batch> {
         let batch = batch.of(self.frames)?;
         self.refusals = self.refusals.saturating_add(1);
         self.done.refused += 1;
         self.unanswered_since = None;
         self.publish_batch(&batch, false);
-        if self.refusals >= self.settings.tries {
+        if self.refusals >= self.settings.max_refusals {
             self.frames.wakeup().switch_off();
         } else {
             let pause = self.settings.pause_after(self.refusals);
@@ -263,21 +266,21 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(())
     }
 
-    /// Frees all memory that is out, including that of lost batches and of batches of an earlier
-    /// reporter. The memory does not count as reported. Call this after the host's device was reset
-    /// and no longer accesses any memory that it was given. All batches that still exist become
-    /// void. Returns the number of pageblocks that it freed.
+    /// Frees all memory that is reporting, including that of lost batches and of batches of an
+    /// earlier reporter. The memory does not count as reported. Call this after the host's device
+    /// was reset and no longer accesses any memory that it was given. All batches that still exist
+    /// become void. Returns the number of pageblocks that it freed.
     ///
     /// Cost: O(sections).
     pub fn reset(&mut self) -> u64 {
         self.frames.wakeup().next_generation();
-        self.blocks_out = 0;
+        self.blocks_reporting = 0;
         self.refusals = 0;
-        self.publish_all_out()
+        self.publish_all_reporting()
     }
 
-    /// Switches the reporter on or off. The kernel gives back the batches that are out even if the
-    /// reporter is off.
+    /// Switches the reporter on or off. The kernel gives back the batches that are reporting even
+    /// if the reporter is off.
     pub fn set_on(&mut self, on: bool) {
         if !on {
             self.frames.wakeup().switch_off();
@@ -290,24 +293,24 @@ impl<'f, P: Platform> Reporter<'f, P> {
     }
 
     /// Returns whether the reporter is switched on.
-    #[must_use]
-    pub fn is_on(&self) -> bool {
+    fn is_on(&self) -> bool {
         self.frames.wakeup().is_on()
     }
 
     /// Returns the statistics of the reporter. Cost: O(sections).
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let still = self.frames.counts().reported / PAGEBLOCK_FRAMES as u64;
-        let not_used = still.wrapping_add(self.frames.wakeup().withdrawn());
+        let still_reported = self.frames.counts().reported / PAGEBLOCK_FRAMES as u64;
+        let not_used = still_reported.wrapping_add(self.frames.wakeup().withdrawn());
         // While an operation is in flight, the difference may be below 0 for a moment.
-        let used = self.host_had.wrapping_add(self.done.reported).wrapping_sub(not_used);
-        Statistics { refaulted: used.cast_signed().max(0).cast_unsigned(), ..self.done }
+        let allocated_again = self.host_had.wrapping_add(self.done.reported).wrapping_sub(not_used);
+        let refaulted = allocated_again.cast_signed().max(0).cast_unsigned();
+        Statistics { refaulted, is_on: self.is_on(), ..self.done }
     }
 }
 
 impl<P: Platform> Drop for Reporter<'_, P> {
-    /// Switches the reporter off. Memory that is out stays isolated: see [`Reporter::reset`].
+    /// Switches the reporter off. Memory that is reporting stays isolated: see [`Reporter::reset`].
     fn drop(&mut self) {
         self.frames.wakeup().switch_off();
         self.frames.wakeup().unregister_reporter();
@@ -318,7 +321,7 @@ impl<P: Platform> fmt::Debug for Reporter<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reporter")
             .field("phase", &self.phase)
-            .field("out", &self.blocks_out)
+            .field("out", &self.blocks_reporting)
             .field("refusals", &self.refusals)
             .field("done", &self.done)
             .finish_non_exhaustive()
@@ -328,7 +331,7 @@ impl<P: Platform> fmt::Debug for Reporter<'_, P> {
 impl fmt::Display for ReporterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReporterError::HasReporter => f.write_str("the machine has a reporter already"),
+            ReporterError::HasReporter => f.write_str("the instance has a reporter already"),
             ReporterError::ContentsDiffer { relied_on, after } => {
                 write!(f, "free memory must contain {relied_on}, and the host leaves {after}")
             }

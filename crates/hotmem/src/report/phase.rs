@@ -40,7 +40,7 @@ pub(super) struct Round {
     pub(super) cursor: Cursor,
     /// Pageblocks of one section that are to be reported and are not in a batch yet: the section's
     /// first frame, and a bit for each pageblock.
-    pub(super) rest: Option<(Pfn, u64)>,
+    pub(super) unclaimed: Option<(Pfn, u64)>,
     /// Whether another round is needed: some pageblocks were free for too short a time, or were
     /// allocated while the round examined them.
     pub(super) too_young: bool,
@@ -116,14 +116,14 @@ impl StepBudget {
 /// The limits on the number of pageblocks that may still be added to a batch.
 pub(super) struct Headroom {
     /// The limit for all nodes and zones together.
-    pub(super) left: u64,
+    pub(super) blocks_left: u64,
     /// The node and zone whose free pageblocks were counted last, and their number, including those
     /// that this step has claimed since.
     pub(super) free: Option<(NodeIndex, Zone, u64)>,
 }
 
 impl Headroom {
-    pub(super) fn of(left: u64) -> Headroom {
-        Headroom { left, free: None }
+    pub(super) fn of(blocks_left: u64) -> Headroom {
+        Headroom { blocks_left, free: None }
     }
 }

@@ -6,7 +6,7 @@
 //!    │                                   └── too little ──┐               │              too young
 //!    └───── nothing became free ─── last check ◀──────────┴── nothing is left
 //! ```
-//! A round marks each free pageblock as *seen*. The next round, after the dwell time, reports the
+//! A round marks each free pageblock as *seen*. The next round, after `min_free_time`, reports the
 //! pageblock if the mark is still there: each use overwrites the mark in the block state, at no
 //! extra cost.
 //!
@@ -29,7 +29,7 @@ impl<P: Platform> Reporter<'_, P> {
                 _ if asleep => return Step::Idle,
                 Phase::Resting | Phase::LastCheck(_) => {
                     self.hints_seen = false;
-                    self.phase = Phase::Waiting(now.saturating_add(self.settings.delay));
+                    self.phase = Phase::Waiting(now.saturating_add(self.settings.wake_delay));
                 }
                 Phase::Waiting(until) if now < until => {
                     self.phase = Phase::Waiting(until);
@@ -37,8 +37,8 @@ impl<P: Platform> Reporter<'_, P> {
                 }
                 Phase::Waiting(_) => self.phase = Phase::Counting(Survey::default()),
                 Phase::Counting(mut survey) => {
-                    let threshold = self.settings.threshold_blocks();
-                    let is_enough = |survey: &Survey| survey.waiting >= threshold;
+                    let min_unreported = self.settings.min_unreported_blocks();
+                    let is_enough = |survey: &Survey| survey.waiting >= min_unreported;
                     if self.count_waiting(&mut survey, &mut budget, is_enough).is_err() {
                         self.phase = Phase::Counting(survey);
                         return Step::Working;
@@ -65,7 +65,7 @@ impl<P: Platform> Reporter<'_, P> {
         now: Duration,
         budget: &mut StepBudget,
     ) -> Option<Step> {
-        let headroom = self.settings.most_blocks().saturating_sub(self.blocks_out);
+        let headroom = self.settings.max_reporting_blocks().saturating_sub(self.blocks_reporting);
         if headroom == 0 {
             self.phase = Phase::Round(round);
             return Some(Step::Idle);
@@ -75,7 +75,7 @@ impl<P: Platform> Reporter<'_, P> {
             return Some(Step::Pending(self.not_before));
         }
         let mut batch = Batch::new(self.frames.id(), self.frames.wakeup().generation());
-        let mut headroom = Headroom::of(headroom.min(self.settings.most_at_once()));
+        let mut headroom = Headroom::of(headroom.min(self.settings.max_batch_blocks()));
         let is_over = self.fill_batch(&mut batch, &mut round, &mut headroom, budget);
         let is_empty = batch.ranges().is_empty();
         if is_over.is_ok() || !is_empty {
@@ -86,7 +86,7 @@ impl<P: Platform> Reporter<'_, P> {
         let step = match is_over {
             _ if !is_empty => self.send_batch(batch, now),
             Ok(true) => return self.end_round(&round, now),
-            // No more memory may be out.
+            // No more memory may be reporting.
             Ok(false) => Step::Idle,
             Err(BudgetSpent) => Step::Working,
         };
@@ -104,9 +104,9 @@ impl<P: Platform> Reporter<'_, P> {
         budget: &mut StepBudget,
     ) -> Result<bool, BudgetSpent> {
         loop {
-            if let Some(rest) = round.rest.take() {
-                self.claim_into_batch(rest, batch, headroom, round, budget)?;
-                if round.rest.is_some() {
+            if let Some(unclaimed) = round.unclaimed.take() {
+                self.claim_into_batch(unclaimed, batch, headroom, round, budget)?;
+                if round.unclaimed.is_some() {
                     return Ok(false);
                 }
             }
@@ -115,20 +115,20 @@ impl<P: Platform> Reporter<'_, P> {
             };
             let ripe = self.collect_ripe(section, round);
             if ripe != 0 {
-                round.rest = Some((section.start(), ripe));
+                round.unclaimed = Some((section.start(), ripe));
             }
         }
     }
 
     fn send_batch(&mut self, batch: Batch, now: Duration) -> Step {
         let blocks = batch.blocks();
-        if self.blocks_out == 0 {
+        if self.blocks_reporting == 0 {
             self.unanswered_since = Some(now);
         }
-        self.blocks_out += blocks;
+        self.blocks_reporting += blocks;
         self.done.batches += 1;
         let start = self.not_before.max(now);
-        self.not_before = start.saturating_add(self.settings.time_for(blocks));
+        self.not_before = start.saturating_add(self.settings.time_at_max_rate(blocks));
         Step::Ready(Ok(batch))
     }
 
@@ -138,7 +138,7 @@ impl<P: Platform> Reporter<'_, P> {
         let from_hints = !self.hints_seen && self.frames.coalesce_all_hinted();
         self.hints_seen = true;
         if round.too_young || from_hints {
-            let until = now.saturating_add(self.settings.dwell);
+            let until = now.saturating_add(self.settings.min_free_time);
             self.phase = Phase::Waiting(until);
             return Some(if now < until { Step::Pending(until) } else { Step::Working });
         }
@@ -154,8 +154,8 @@ impl<P: Platform> Reporter<'_, P> {
     }
 
     fn check_once_more(&mut self, mut survey: Survey, mut budget: StepBudget) -> Step {
-        let threshold = self.settings.threshold_blocks();
-        let is_enough = |survey: &Survey| survey.is_new && survey.waiting >= threshold;
+        let min_unreported = self.settings.min_unreported_blocks();
+        let is_enough = |survey: &Survey| survey.is_new && survey.waiting >= min_unreported;
         let all = self.count_waiting(&mut survey, &mut budget, is_enough);
         let is_new_work_there = is_enough(&survey);
         if all.is_err() {

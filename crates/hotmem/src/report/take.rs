@@ -6,7 +6,7 @@ use crate::addr::Pfn;
 use crate::geometry::mask;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
+use crate::words::{Class, NodeIndex, SectionPart, SectionRef, Zone};
 
 /// The number of claims in one section that may fail, because another CPU was faster, before the
 /// round goes on to the next section.
@@ -39,16 +39,16 @@ impl<'f, P: Platform> Reporter<'f, P> {
 
     /// Returns the pageblocks of a section that are free and not reported. If a zone has none,
     /// hides the section from searches of that zone's unreported memory.
-    fn unreported(section: SectionRef<'_>) -> u64 {
-        let mut all = 0;
+    fn unreported(&self, section: SectionRef<'_>) -> u64 {
+        let mut unreported = 0;
         for class in Zone::ALL.map(Class::unreported) {
-            let here = section.available(class);
-            if here == 0 {
-                section.hide_if_empty(class);
+            let available = section.available(class);
+            if available == 0 {
+                section.hide_if_empty(self.frames.words(), class);
             }
-            all |= here;
+            unreported |= available;
         }
-        all
+        unreported
     }
 
     /// Continues a count until it is complete, or until `is_enough` returns true.
@@ -61,7 +61,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         while !is_enough(survey)
             && let Some(section) = self.next_section(&mut survey.cursor, budget)?
         {
-            let candidates = Self::unreported(section) & !self.frames.pinned_in(section);
+            let candidates = self.unreported(section) & !self.frames.pinned_in(section);
             survey.waiting += u64::from(candidates.count_ones());
             survey.is_new |= section.blocks(candidates).any(|block| !block.state().was_seen());
         }
@@ -73,8 +73,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
     pub(super) fn collect_ripe(&self, section: SectionRef<'_>, round: &mut Round) -> u64 {
         let pinned = self.frames.pinned_in(section);
         let mut ripe = 0;
-        for block in section.blocks(Self::unreported(section) & !pinned) {
-            if block.state().mark_seen() || self.settings.dwell.is_zero() {
+        for block in section.blocks(self.unreported(section) & !pinned) {
+            if block.state().mark_seen() || self.settings.min_free_time.is_zero() {
                 ripe |= block.mask();
             } else {
                 round.too_young = true;
@@ -84,7 +84,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     }
 
     /// Claims pageblocks of `ripe`, the highest first, and adds them to the batch. Leaves those
-    /// that do not fit in `round.rest`.
+    /// that do not fit in `round.unclaimed`.
     pub(super) fn claim_into_batch(
         &self,
         (begin, mut ripe): (Pfn, u64),
@@ -99,15 +99,15 @@ impl<'f, P: Platform> Reporter<'f, P> {
         ripe &= !self.frames.pinned_in(section) & !section.reported.load(Ordering::Relaxed);
         let mut tries = TRIES;
         while ripe != 0 {
-            round.rest = Some((begin, ripe));
-            if headroom.left == 0 || batch.ranges().len() >= self.settings.most_ranges() {
+            round.unclaimed = Some((begin, ripe));
+            if headroom.blocks_left == 0 || batch.ranges().len() >= self.settings.max_ranges() {
                 return Ok(());
             }
             let zone = section.zone_of(63 - ripe.leading_zeros() as usize);
             let of_zone = ripe & section.zone_mask(zone);
             let spare = self.count_spare(
-                section.node(),
-                headroom.left,
+                section.node(self.frames.words()),
+                headroom.blocks_left,
                 &mut round.unreported_count,
                 budget,
             )?;
@@ -116,12 +116,18 @@ impl<'f, P: Platform> Reporter<'f, P> {
                 // seen by now.
                 break;
             }
-            let most = match self.more_out_in_zone(section.node(), zone, batch, headroom, budget)? {
+            let most = match self.more_reporting_in_zone(
+                section.node(self.frames.words()),
+                zone,
+                batch,
+                headroom,
+                budget,
+            )? {
                 Some(0) => return Ok(()),
                 Some(most) => {
-                    most.min(spare).min(self.settings.longest_blocks()).min(headroom.left)
+                    most.min(spare).min(self.settings.max_range_blocks()).min(headroom.blocks_left)
                 }
-                // Too little memory of this zone is free, so none of it may be out.
+                // Too little memory of this zone is free, so none of it may be reporting.
                 None => {
                     ripe &= !of_zone;
                     continue;
@@ -130,8 +136,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let (first, len) = highest_run(of_zone, most);
             let run = mask(len as usize) << first;
             self.frames.wakeup().note_sent(zone, len);
-            if section.claim_all(run) {
-                mark_as_out(section, run);
+            if self.frames.claim_all(section, run) {
+                mark_as_reporting(section, run);
                 let pinned = run & self.frames.pinned_after_mark(section);
                 if pinned != 0 {
                     self.publish(section, run, false);
@@ -139,13 +145,13 @@ impl<'f, P: Platform> Reporter<'f, P> {
                     continue;
                 }
                 let blocks = u64::from(len);
-                headroom.left -= blocks;
+                headroom.blocks_left -= blocks;
                 round.unreported_count.unreported =
                     round.unreported_count.unreported.saturating_sub(blocks);
                 ripe &= !run;
                 batch.push(section.pageblocks(first, len as usize));
             } else {
-                self.frames.wakeup().note_back(zone, len);
+                self.frames.wakeup().note_returned(zone, len);
                 round.note_allocated();
                 tries -= 1;
                 if tries == 0 {
@@ -154,7 +160,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
                 ripe &= section.free.load(Ordering::Relaxed);
             }
         }
-        round.rest = None;
+        round.unclaimed = None;
         Ok(())
     }
 
@@ -167,32 +173,32 @@ impl<'f, P: Platform> Reporter<'f, P> {
         count: &mut UnreportedCount,
         budget: &mut StepBudget,
     ) -> Result<u64, BudgetSpent> {
-        let kept = self.settings.kept_blocks();
-        if kept == 0 {
+        let kept_unreported = self.settings.kept_blocks();
+        if kept_unreported == 0 {
             return Ok(wanted);
         }
         if count.node != Some(node) {
             *count = UnreportedCount { node: Some(node), ..UnreportedCount::default() };
         }
-        while !count.is_complete && count.unreported < kept.saturating_add(wanted) {
+        while !count.is_complete && count.unreported < kept_unreported.saturating_add(wanted) {
             match self.next_section(&mut count.cursor, budget)? {
-                Some(section) if section.node() == node => {
-                    count.unreported += u64::from(Self::unreported(section).count_ones());
+                Some(section) if section.node(self.frames.words()) == node => {
+                    count.unreported += u64::from(self.unreported(section).count_ones());
                 }
                 Some(_) => {}
                 None => count.is_complete = true,
             }
         }
-        Ok(count.unreported.saturating_sub(kept))
+        Ok(count.unreported.saturating_sub(kept_unreported))
     }
 
-    /// Returns the number of further pageblocks of a zone of a node that may be out, so that the
-    /// share of free memory that is out is no larger than the settings allow. Returns `None` if too
-    /// little memory is free, so that none of it may be out.
+    /// Returns the number of further pageblocks of a zone of a node that may be reporting, so that
+    /// the share of free memory that is reporting is no larger than the settings allow. Returns
+    /// `None` if too little memory is free, so that none of it may be reporting.
     ///
-    /// Memory of other nodes and zones that is out counts as if it belonged to this zone and node,
-    /// both as out and as free. This can only make the limit stricter.
-    fn more_out_in_zone(
+    /// Memory of other nodes and zones that is reporting counts as if it belonged to this zone and
+    /// node, both as reporting and as free. This can only make the limit stricter.
+    fn more_reporting_in_zone(
         &self,
         node: NodeIndex,
         zone: Zone,
@@ -200,11 +206,11 @@ impl<'f, P: Platform> Reporter<'f, P> {
         headroom: &mut Headroom,
         budget: &mut StepBudget,
     ) -> Result<Option<u64>, BudgetSpent> {
-        let share = self.settings.free_per_out();
+        let share = self.settings.free_blocks_per_reporting();
         if share == 1 {
             return Ok(Some(u64::MAX));
         }
-        let out = self.blocks_out + batch.blocks();
+        let reporting_blocks = self.blocks_reporting + batch.blocks();
         let free = match headroom.free {
             Some((counted_node, counted_zone, free))
                 if (counted_node, counted_zone) == (node, zone) =>
@@ -212,14 +218,21 @@ impl<'f, P: Platform> Reporter<'f, P> {
                 free
             }
             _ => {
-                let enough = out.saturating_add(headroom.left).saturating_mul(share);
-                let free =
-                    out + self.count_free(node, zone, enough.saturating_sub(out), share, budget)?;
+                let enough =
+                    reporting_blocks.saturating_add(headroom.blocks_left).saturating_mul(share);
+                let free = reporting_blocks
+                    + self.count_free(
+                        node,
+                        zone,
+                        enough.saturating_sub(reporting_blocks),
+                        share,
+                        budget,
+                    )?;
                 headroom.free = Some((node, zone, free));
                 free
             }
         };
-        Ok((free >= share).then(|| (free / share).saturating_sub(out)))
+        Ok((free >= share).then(|| (free / share).saturating_sub(reporting_blocks)))
     }
 
     /// Counts free pageblocks of a zone of a node, from the top, where most are free, until the
@@ -235,7 +248,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     ) -> Result<u64, BudgetSpent> {
         let mut half = budget.half()?;
         let mut free = 0;
-        let mut all = Ok(());
+        let mut has_budget = Ok(());
         let class = Class::free(zone);
         let search = self.frames.words().search(node, class);
         let mut below = Pfn::LIMIT;
@@ -244,22 +257,22 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let hinted = self.frames.hinted_sections(zone);
             let hinted = hinted.filter(|s| search.includes(*s) && s.start() < below);
             let hinted = hinted.max_by_key(|section| section.start());
-            let found = hinted.into_iter().chain(search.prev(below));
-            let Some(section) = found.max_by_key(|section| section.start()) else { break };
+            let sections = hinted.into_iter().chain(search.prev(below));
+            let Some(section) = sections.max_by_key(|section| section.start()) else { break };
             below = section.start();
             if hinted != Some(section) {
-                all = half.spend();
-                if all.is_err() {
+                has_budget = half.spend();
+                if has_budget.is_err() {
                     break;
                 }
                 if section.available(class) == 0 {
-                    section.hide_if_empty(class);
+                    section.hide_if_empty(self.frames.words(), class);
                 }
             }
             free += u64::from(section.available(class).count_ones());
         }
         budget.add_rest(half);
-        if free < least { all.map(|()| free) } else { Ok(free) }
+        if free < least { has_budget.map(|()| free) } else { Ok(free) }
     }
 
     /// Publishes the pageblocks of a batch again. Returns their number, or 0 if the batch is void.
@@ -267,13 +280,14 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if batch.generation != self.frames.wakeup().generation() {
             return 0;
         }
-        self.blocks_out = self.blocks_out.saturating_sub(batch.blocks());
-        let parts = batch.ranges().iter().flat_map(|&range| self.frames.words().parts(range));
-        parts.map(|Part { section, blocks }| self.publish(section, blocks, reported)).sum()
+        self.blocks_reporting = self.blocks_reporting.saturating_sub(batch.blocks());
+        let parts =
+            batch.ranges().iter().flat_map(|&range| self.frames.words().section_parts(range));
+        parts.map(|SectionPart { section, blocks }| self.publish(section, blocks, reported)).sum()
     }
 
-    /// Publishes all pageblocks that are out. Returns their number.
-    pub(super) fn publish_all_out(&self) -> u64 {
+    /// Publishes all pageblocks that are reporting. Returns their number.
+    pub(super) fn publish_all_reporting(&self) -> u64 {
         let mut blocks = 0;
         for section in self.frames.words().sections() {
             let held = section.isolated.load(Ordering::Acquire);
@@ -284,30 +298,30 @@ impl<'f, P: Platform> Reporter<'f, P> {
         blocks
     }
 
-    /// Publishes those pageblocks of `held` that are out. Returns their number.
+    /// Publishes those pageblocks of `held` that are reporting. Returns their number.
     fn publish(&self, section: SectionRef<'_>, held: u64, reported: bool) -> u64 {
-        let back = section.blocks(held).filter(|block| block.state().clear_reporting());
-        let back = back.fold(0, |word, block| word | block.mask());
-        if back == 0 {
+        let returned = section.blocks(held).filter(|block| block.state().clear_reporting());
+        let returned = returned.fold(0, |word, block| word | block.mask());
+        if returned == 0 {
             return 0;
         }
-        let mut moves = self.frames.new_moves();
-        moves.start();
-        section.isolated.fetch_and(!back, Ordering::AcqRel);
-        let whole = self.frames.divide_around_poison(section, back, &mut moves);
+        let mut hiding_steps = self.frames.new_hiding_steps();
+        hiding_steps.start();
+        section.isolated.fetch_and(!returned, Ordering::AcqRel);
+        let without_poison = self.frames.divide_around_poison(section, returned, &mut hiding_steps);
         if reported {
             // Set the mark before the publish, which makes the mark visible.
-            section.reported.fetch_or(whole, Ordering::Relaxed);
-            self.frames.wakeup().note_withdrawn(back & !whole);
+            section.reported.fetch_or(without_poison, Ordering::Relaxed);
+            self.frames.wakeup().note_withdrawn(returned & !without_poison);
         }
-        if whole != 0 {
-            self.frames.show_free(section, whole, &mut moves);
+        if without_poison != 0 {
+            self.frames.publish_blocks(section, without_poison, &mut hiding_steps);
         }
         for zone in Zone::ALL {
-            let blocks = (back & section.zone_mask(zone)).count_ones();
-            self.frames.wakeup().note_back(zone, blocks);
+            let blocks = (returned & section.zone_mask(zone)).count_ones();
+            self.frames.wakeup().note_returned(zone, blocks);
         }
-        u64::from(back.count_ones())
+        u64::from(returned.count_ones())
     }
 
     /// Makes the tree lead to all memory that waits to be reported. No code has updated this tree
@@ -317,15 +331,15 @@ impl<'f, P: Platform> Reporter<'f, P> {
             for class in Zone::ALL.map(Class::unreported) {
                 // `SeqCst`: see `frames/wakeup.rs`.
                 if section.free.load(Ordering::SeqCst) != 0 && section.available(class) != 0 {
-                    section.make_findable(class);
+                    section.make_findable(self.frames.words(), class);
                 }
             }
         }
     }
 }
 
-/// Marks claimed pageblocks as out for reporting.
-fn mark_as_out(section: SectionRef<'_>, run: u64) {
+/// Marks claimed pageblocks as reporting.
+fn mark_as_reporting(section: SectionRef<'_>, run: u64) {
     section.blocks(run).for_each(|block| block.state().mark_reporting());
     section.isolated.fetch_or(run, Ordering::AcqRel);
 }

@@ -31,7 +31,7 @@ pub(crate) use plain::{
 
 /// Atomics that the threads of a model do not write, or whose values affect no other access. They
 /// are never loom's atomics, so that loom does not track their loads.
-pub(crate) mod settled {
+pub(crate) mod untracked {
     #[cfg(loom)]
     pub(crate) use super::plain::AtomicU8;
     pub(crate) use super::plain::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize};

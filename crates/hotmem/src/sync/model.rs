@@ -249,7 +249,7 @@ impl<T: 'static> PiecePtr<T> {
     }
 
     /// Declares that the pointer will not be written any more.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn end_installs(&self) {
         self.settled.store(self.modelled.load(Ordering::Acquire), Ordering::Relaxed);
     }
 

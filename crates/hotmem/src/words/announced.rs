@@ -5,10 +5,10 @@ use super::NodeRecord;
 use super::directory::Chunk;
 #[cfg(not(loom))]
 use super::directory::frames_of;
-use super::directory::{CHUNK_SECTIONS, Entry, Missing, RegionIndex, SectionId, Supply};
+use super::directory::{CHUNK_SECTIONS, Entry, NoMemory, RegionIndex, SectionId, Supply};
 #[cfg(not(loom))]
-use super::directory::{Needed, PieceCount};
-use super::{NodeId, NodeIndex, Words};
+use super::directory::{NeededRuns, PieceCount};
+use super::{NodeId, NodeIndex, SectionWords};
 #[cfg(not(loom))]
 use crate::addr::Bytes;
 use crate::addr::{Pfn, PfnRange};
@@ -16,7 +16,8 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::FRAME_SIZE;
 use crate::geometry::SECTION_FRAMES;
 #[cfg(not(loom))]
-use crate::known::Known;
+use crate::invariant::OrViolation;
+use crate::outlined::Outlined;
 #[cfg(not(loom))]
 use crate::platform::DirectMap;
 
@@ -40,7 +41,7 @@ impl<'a> Announced<'a> {
     }
 }
 
-impl Words {
+impl SectionWords {
     /// Iterates over the announced ranges. A range that is announced or withdrawn meanwhile may or
     /// may not be among them.
     pub(crate) fn announced(&self) -> impl Iterator<Item = Announced<'_>> {
@@ -61,10 +62,13 @@ impl Words {
 
     /// Iterates over the ranges of boot memory, which is never removed.
     pub(super) fn boot_ranges(&self) -> impl Iterator<Item = PfnRange> {
-        self.announced().filter(|announced| announced.is_boot).map(|announced| announced.range)
+        Outlined(
+            self.announced().filter(|announced| announced.is_boot).map(|announced| announced.range),
+        )
     }
 
     /// Returns whether one announced range contains all of `range`.
+    #[inline(never)]
     pub(crate) fn covers(&self, range: PfnRange) -> bool {
         self.ranges.containing(range.start()).is_some_and(|(_, _, all)| all.covers(range))
     }
@@ -77,10 +81,10 @@ impl Words {
     /// Returns how much memory the missing words of these ranges will take. The ranges must be in
     /// ascending order.
     #[cfg(not(loom))]
-    pub(crate) fn missing_for(
+    pub(crate) fn runs_for_words(
         &self,
         ranges: impl Iterator<Item = (PfnRange, NodeIndex)>,
-    ) -> Needed {
+    ) -> NeededRuns {
         let mut count = PieceCount::new(&self.directory);
         for (range, node) in ranges {
             chunks_of(range).for_each(|id| count.add(id, node));
@@ -90,7 +94,7 @@ impl Words {
 
     /// Returns how much memory the record of a node will take: none if the record exists.
     #[cfg(not(loom))]
-    pub(crate) fn missing_for_node(&self, node: NodeIndex) -> Needed {
+    pub(crate) fn runs_for_node(&self, node: NodeIndex) -> NeededRuns {
         let mut count = PieceCount::new(&self.directory);
         count.add_node(node);
         count.needed()
@@ -102,14 +106,14 @@ impl Words {
         &self,
         node: NodeIndex,
         supply: &mut impl Supply,
-    ) -> Result<&NodeRecord, Missing> {
+    ) -> Result<&NodeRecord, NoMemory> {
         self.directory.install_node(node, supply)
     }
 
     /// Returns how much more memory the list of ranges will take if this many ranges are added.
     #[cfg(not(loom))]
-    pub(crate) fn memory_needed_for_list(&self, ranges: usize) -> Needed {
-        let mut needed = Needed::default();
+    pub(crate) fn runs_for_list(&self, ranges: usize) -> NeededRuns {
+        let mut needed = NeededRuns::default();
         needed.add_single(self.ranges.frames_for(ranges));
         needed
     }
@@ -124,7 +128,7 @@ impl Words {
         range: PfnRange,
         node: NodeIndex,
         supply: &mut impl Supply,
-    ) -> Result<(), Missing> {
+    ) -> Result<(), NoMemory> {
         chunks_of(range).try_for_each(|id| self.directory.install(id, node, supply))
     }
 
@@ -132,7 +136,9 @@ impl Words {
     /// [`make_words`](Self::make_words) has made the pieces that they need to belong to the node.
     /// No memory of a section whose node changes is present.
     pub(crate) fn set_node(&self, range: PfnRange, node: NodeIndex) {
-        for section in range.sections().filter_map(|piece| SectionId::of(piece.start())) {
+        for section in
+            range.chunks(SECTION_FRAMES as u64).filter_map(|piece| SectionId::of(piece.start()))
+        {
             self.directory.set_node(section, node);
         }
     }
@@ -145,7 +151,7 @@ impl Words {
         node: NodeId,
         is_boot: bool,
         supply: &mut impl Supply,
-    ) -> Result<RegionIndex, Missing> {
+    ) -> Result<RegionIndex, NoMemory> {
         self.ranges.insert(range, node.0, is_boot, supply)
     }
 
@@ -163,7 +169,8 @@ impl Words {
         let node = nodes.assign(NodeId::ZERO).expect("the first");
         nodes.commit();
         for part in range.chunks((CHUNK_SECTIONS * SECTION_FRAMES) as u64) {
-            let chunk = make(supply, Chunk::with_sections(part.sections().count()));
+            let chunk =
+                make(supply, Chunk::with_sections(part.chunks(SECTION_FRAMES as u64).count()));
             let first = SectionId::of(part.start()).expect("memory of the model");
             self.directory.install_chunk(first, node, chunk, supply).expect("boxes");
             // A model may move its memory to another node.
@@ -172,7 +179,7 @@ impl Words {
         }
         self.announce(range, NodeId::ZERO, is_boot, supply).expect("boxes");
         self.set_node(range, node);
-        self.directory.settle();
+        self.directory.end_installs();
     }
 
     /// Retires the chunks of `range` that have no memory of other ranges. No part of `range` is
@@ -188,7 +195,7 @@ impl Words {
     #[cfg(not(loom))]
     pub(crate) fn forget_retired(&self, direct_map: DirectMap) -> impl Iterator<Item = PfnRange> {
         let frames = move |pointer: *mut u8, len| {
-            PfnRange::with_len(direct_map.frame_at(pointer).known()?, len)
+            PfnRange::with_len(direct_map.frame_at(pointer).or_violation()?, len)
         };
         self.directory.forget_retired().flat_map(move |(chunk, bitmaps)| {
             let bitmaps = bitmaps.map(|frame| (frame.cast(), 1));
@@ -208,7 +215,7 @@ impl Words {
 
     /// Returns how much memory the directory and the list of ranges take.
     #[cfg(not(loom))]
-    pub(crate) fn memory_of_pieces(&self) -> Bytes {
+    pub(crate) fn size_of_pieces(&self) -> Bytes {
         let directory = self.directory.walk().map(|piece| piece.frames).sum::<u64>();
         let ranges = self.ranges.walk().map(|piece| piece.frames).sum::<u64>();
         Bytes((directory + ranges) * FRAME_SIZE)
@@ -217,7 +224,7 @@ impl Words {
     /// Iterates over the pieces of the directory and of the list of ranges. Yields the frames that
     /// hold a piece, and the frames that the piece describes.
     #[cfg(not(loom))]
-    pub(crate) fn piece_memory(
+    pub(crate) fn frames_of_pieces(
         &self,
         direct_map: DirectMap,
     ) -> impl Iterator<Item = (PfnRange, PfnRange)> {

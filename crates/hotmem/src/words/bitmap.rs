@@ -5,6 +5,7 @@
 
 use super::Zone;
 use super::frame_word::FrameWord;
+use super::last_change::LastChange;
 use super::word_bits::{ALL_FREE, FreedBits};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, bits_of, mask};
 use core::ops::Range;
@@ -106,18 +107,23 @@ impl FrameBitmap {
     }
 
     /// Takes the frames of `bits` in one word, if all of them are free, whatever flags the word
-    /// has. The caller keeps them out of use.
-    pub(crate) fn take_out(&self, word: usize, bits: u64) -> bool {
-        self.words()[word].take_out(bits)
+    /// has. The caller must not allocate them to anybody.
+    pub(crate) fn take_flagged(&self, word: usize, bits: u64) -> bool {
+        self.words()[word].take_flagged(bits)
     }
 
     /// Takes the first free frame of a word that is of `zone` and has no flags. Returns the index
     /// of the word, the number of the frame, and whether the word has no other free frame.
+    /// `last_change` is the caller's.
     #[inline]
-    pub(crate) fn take_one_of(&self, zone: Zone) -> Option<(usize, u64, bool)> {
+    pub(crate) fn take_one_of(
+        &self,
+        zone: Zone,
+        last_change: &LastChange,
+    ) -> Option<(usize, u64, bool)> {
         let mut words = self.words().iter().enumerate();
         words.find_map(|(index, word)| {
-            let frame = word.take_one_of(zone)?;
+            let frame = word.take_one_of(zone, last_change)?;
             Some((index, frame, !word.offers_one_of(zone)))
         })
     }
@@ -141,7 +147,7 @@ impl FrameBitmap {
         let mut remaining = most;
         for (i, word) in self.words().iter().enumerate() {
             loop {
-                let taken = word.take_some(remaining);
+                let taken = word.take_up_to(remaining);
                 if taken == 0 {
                     break;
                 }
@@ -177,8 +183,8 @@ impl FrameBitmap {
 
     /// Returns whether any frame may be taken. The load is ordered after the caller's write, which
     /// freed frames or changed a hint or a flag.
-    pub(crate) fn has_some(&self) -> bool {
-        FrameWord::offer_some(self.words())
+    pub(crate) fn has_takeable(&self) -> bool {
+        FrameWord::any_takeable(self.words())
     }
 
     /// Returns how many frames may be taken: a snapshot, which orders nothing.

@@ -4,11 +4,13 @@
 //! frames from the pageblock that a hint names, and a hint may be old. So bitmaps lie in frames of
 //! boot memory, and stay as long as the words of their section. These are the *lasting* bitmaps.
 //! Only if boot memory has no free frame do bitmaps lie in the memory that they describe. These are
-//! the *own* bitmaps. Only CPUs that have counted a move use them (see `frames/exhaustion.rs`).
-//! When their memory is removed, they are dropped at a time at which no move is in flight.
+//! the *self-hosted* bitmaps. Only CPUs that have counted a hiding step use them (see
+//! `frames/exhaustion.rs`). When their memory is removed, they are dropped at a time at which no
+//! hiding step is in flight.
 
 use super::FrameBitmap;
 use super::frame_word::FrameWord;
+use super::last_change::LastChange;
 use super::word_bits::FreedBits;
 use crate::addr::Pfn;
 #[cfg(not(loom))]
@@ -33,7 +35,7 @@ const _: () = assert!(size_of::<BitmapFrame>() as u64 <= FRAME_SIZE);
 pub(crate) struct Bitmaps([BitmapPtr; BITMAP_FRAMES]);
 
 /// A pointer to a frame of bitmaps. The lowest bit is set for lasting bitmaps, so that one test
-/// tells them from own bitmaps and from a null pointer.
+/// tells them from self-hosted bitmaps and from a null pointer.
 #[repr(transparent)]
 pub(crate) struct BitmapPtr(AtomicPtr<BitmapFrame>);
 
@@ -45,32 +47,32 @@ impl BitmapPtr {
         BitmapPtr(AtomicPtr::new(null_mut()))
     }
 
-    /// Returns the bitmaps, and whether they are own bitmaps. Acquire pairs with the Release of
-    /// [`install`](Self::install).
+    /// Returns the bitmaps, and whether they are self-hosted bitmaps. Acquire pairs with the
+    /// Release of [`install`](Self::install).
     #[inline]
     pub(crate) fn load(&self) -> (*mut BitmapFrame, bool) {
-        let found = self.0.load(Ordering::Acquire);
-        let is_own = !found.is_null() && found.addr() & LASTING == 0;
-        (found.map_addr(|address| address & !LASTING), is_own)
+        let tagged = self.0.load(Ordering::Acquire);
+        let is_self_hosted = !tagged.is_null() && tagged.addr() & LASTING == 0;
+        (tagged.map_addr(|address| address & !LASTING), is_self_hosted)
     }
 
     /// Stores the pointer, if none is stored yet. Returns whether this call has stored it. Release:
     /// a reader that finds the pointer finds the bitmaps initialised.
-    pub(crate) fn install(&self, bitmaps: *mut BitmapFrame, is_own: bool) -> bool {
-        let tagged = bitmaps.map_addr(|address| address | if is_own { 0 } else { LASTING });
+    pub(crate) fn install(&self, bitmaps: *mut BitmapFrame, is_self_hosted: bool) -> bool {
+        let tagged = bitmaps.map_addr(|address| address | if is_self_hosted { 0 } else { LASTING });
         self.0.compare_exchange(null_mut(), tagged, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Hides own bitmaps from look-ups. Returns the value that [`restore`](Self::restore) needs, or
-    /// `None` if the pointer leads to no own bitmaps. For the control path only.
+    /// Hides self-hosted bitmaps from look-ups. Returns the value that [`restore`](Self::restore)
+    /// needs, or `None` if the pointer leads to no self-hosted bitmaps. For the control path only.
     pub(crate) fn hide(&self) -> Option<Hidden> {
-        let found = self.0.load(Ordering::Relaxed);
-        if found.is_null() || found.addr() & LASTING != 0 {
+        let tagged = self.0.load(Ordering::Relaxed);
+        if tagged.is_null() || tagged.addr() & LASTING != 0 {
             return None;
         }
         self.0.store(null_mut(), Ordering::Release);
         fence(Ordering::SeqCst); // pairs with the fence in `Frames::bitmap_of`
-        Some(Hidden(found))
+        Some(Hidden(tagged))
     }
 
     /// Undoes [`hide`](Self::hide).
@@ -82,9 +84,9 @@ impl BitmapPtr {
     /// can use the words of the section any more.
     #[cfg(not(loom))]
     pub(crate) fn forget(&self) -> *mut BitmapFrame {
-        let (found, _) = self.load();
+        let (tagged, _) = self.load();
         self.0.store(null_mut(), Ordering::Relaxed);
-        found
+        tagged
     }
 }
 
@@ -105,10 +107,11 @@ impl WordPtr {
 
     /// Frees the frames of `freed`, if the word has not changed since
     /// [`plan_free`](Self::plan_free) read it. Otherwise returns false, and changes nothing.
+    /// `last_change` is the caller's.
     #[inline(always)]
-    pub(crate) fn free(self, freed: FreedBits) -> bool {
+    pub(crate) fn free(self, freed: FreedBits, last_change: &LastChange) -> bool {
         // SAFETY: as in `plan_free`.
-        unsafe { &*self.0 }.free_as(freed)
+        unsafe { &*self.0 }.free_as(freed, last_change)
     }
 }
 
@@ -137,14 +140,14 @@ impl Bitmaps {
     #[inline]
     pub(crate) fn lasting(&self, bit: usize) -> Option<&FrameBitmap> {
         // Acquire: as in `load`, of which this is a part.
-        let found = self.pointer_of(bit).0.load(Ordering::Acquire);
-        if found.addr() & LASTING == 0 {
+        let tagged = self.pointer_of(bit).0.load(Ordering::Acquire);
+        if tagged.addr() & LASTING == 0 {
             return None;
         }
         // SAFETY: the pointer is tagged as lasting, so `Frames::install_bitmaps` or boot has stored
         // it, and it leads to a frame of boot memory that holds these bitmaps for as long as the
         // section has words.
-        let frame = unsafe { &*found.wrapping_byte_sub(LASTING) };
+        let frame = unsafe { &*tagged.wrapping_byte_sub(LASTING) };
         frame.bitmaps.get(bit % BITMAP_GROUP)
     }
 
@@ -153,24 +156,25 @@ impl Bitmaps {
     #[inline]
     pub(crate) fn lasting_word(&self, bit: usize, word: usize) -> Option<WordPtr> {
         // Acquire: as in `load`, of which this is a part.
-        let found = self.pointer_of(bit).0.load(Ordering::Acquire);
-        if found.addr() & LASTING == 0 {
+        let tagged = self.pointer_of(bit).0.load(Ordering::Acquire);
+        if tagged.addr() & LASTING == 0 {
             return None;
         }
-        let place = bit % BITMAP_GROUP * size_of::<FrameBitmap>() + word * size_of::<FrameWord>();
-        Some(WordPtr(found.wrapping_byte_sub(LASTING).wrapping_byte_add(place).cast()))
+        let offset = bit % BITMAP_GROUP * size_of::<FrameBitmap>() + word * size_of::<FrameWord>();
+        Some(WordPtr(tagged.wrapping_byte_sub(LASTING).wrapping_byte_add(offset).cast()))
     }
 
     /// Returns the bitmap of pageblock `bit`, if it has one.
     ///
     /// # Safety
     /// The caller is the control path; or the bitmap is a lasting one; or the caller has counted a
-    /// move and passed a `SeqCst` fence before this call, and does not use the bitmap after the end
-    /// of the move.
-    pub(crate) unsafe fn lasting_or_own(&self, bit: usize) -> Option<&FrameBitmap> {
+    /// hiding step and passed a `SeqCst` fence before this call, and does not use the bitmap after
+    /// the end of the hiding step.
+    pub(crate) unsafe fn lasting_or_self_hosted(&self, bit: usize) -> Option<&FrameBitmap> {
         let (bitmaps, _) = self.pointer_of(bit).load();
-        // SAFETY: null, or lasting bitmaps as in `lasting`, or own bitmaps: only the control path
-        // drops own bitmaps, and it waits for all moves that may have seen the pointer.
+        // SAFETY: null, or lasting bitmaps as in `lasting`, or self-hosted bitmaps: only the
+        // control path drops self-hosted bitmaps, and it waits for all hiding steps that may have
+        // seen the pointer.
         let frame = unsafe { bitmaps.as_ref() }?;
         frame.bitmaps.get(bit % BITMAP_GROUP)
     }
@@ -182,9 +186,9 @@ impl Bitmaps {
         self.pointer_of(bit).0.load(Ordering::Acquire).is_null()
     }
 
-    /// Returns whether the bitmap of pageblock `bit` is an own bitmap.
+    /// Returns whether the bitmap of pageblock `bit` is a self-hosted bitmap.
     #[inline]
-    pub(crate) fn is_own(&self, bit: usize) -> bool {
+    pub(crate) fn is_self_hosted(&self, bit: usize) -> bool {
         self.pointer_of(bit).load().1
     }
 }

@@ -9,7 +9,8 @@
 //! | `DESCRIPTORS\|ISOLATED` | as `DESCRIPTORS`, under an isolation token or not online |
 //! | `HOLE` | it is no RAM and was never announced, in a section with boot memory |
 //! | `LIVE` | divided: its frame bitmap says which of its frames are free |
-//! | `LIVE\|WHOLE` | allocated as a whole; the words of its bitmap, if it has one, are held |
+//! | `LIVE\|WHOLE` | allocated as a whole, or freed as a whole since then: its `free` bit says which; the words of its bitmap, if it has one, are held, and it records all frames as taken |
+//! | `LIVE\|WHOLE\|SEEN` | as `LIVE\|WHOLE`, and the reporter has seen it free; its next use clears the mark |
 //! | `LIVE\|PARTLY_FREED` | was allocated as a whole, and a part of it was freed; the words of its bitmap are still held |
 //! | `LIVE…\|ISOLATED` | as without `ISOLATED`, under an isolation token: no frame of it can be allocated |
 //! | `LIVE…\|LENT` | as without `LENT`, and the host was given some of its frames since it was last wholly free (see `frames/pins.rs`) |
@@ -20,6 +21,9 @@
 //! owner may overwrite this mark. All others change only a block state with `LIVE`, by
 //! compare-exchange. The CPU that holds all words of a divided pageblock's bitmap may become the
 //! pageblock's owner.
+//!
+//! The block state of a pageblock is *stale* if it is `LIVE|WHOLE`, with or without flags, and the
+//! pageblock's `free` bit is set: see `frames/stale.rs`.
 
 use crate::sync::{AtomicU8, Ordering, mutant};
 
@@ -47,7 +51,8 @@ const LENT: u8 = 1 << 2;
 /// Of a block state without [`LIVE`]: the reporter owns the pageblock, and the host may be working
 /// on it.
 const REPORTING: u8 = 1 << 2;
-/// Of a block state without [`LIVE`]: the reporter has seen the pageblock free.
+/// Of a block state without [`LIVE`], or of [`LIVE`] and [`WHOLE`]: the reporter has seen the
+/// pageblock free.
 const SEEN: u8 = 1 << 1;
 /// Of a block state without [`LIVE`]: the pageblock holds the kernel's descriptors of its own
 /// section.
@@ -65,6 +70,20 @@ impl BlockState {
     /// Returns whether the pageblock is allocated as a whole, and no part of it was freed.
     pub(crate) fn is_whole(self) -> bool {
         self.0 & (LIVE | WHOLE) == LIVE | WHOLE
+    }
+
+    /// Returns whether the pageblock was allocated as a whole, no part of it was freed, and the
+    /// block state has no flag.
+    #[inline(always)]
+    pub(crate) fn is_unflagged_whole(self) -> bool {
+        self.0 == LIVE | WHOLE
+    }
+
+    /// Returns whether the pageblock is not live and has no mark but that of
+    /// [`mark_seen`](AtomicBlockState::mark_seen).
+    #[inline(always)]
+    pub(crate) fn is_unused(self) -> bool {
+        self.0 & !SEEN == 0
     }
 
     /// Returns whether the pageblock was allocated as a whole, parts of it were freed, and the
@@ -190,14 +209,14 @@ impl AtomicBlockState {
             let changed = next(now).filter(|_| now & LIVE != 0)?;
             match self.0.compare_exchange_weak(now, changed, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return Some(BlockState(now)),
-                Err(seen) => now = seen,
+                Err(actual) => now = actual,
             }
         }
     }
 
     /// Takes a divided pageblock as a whole. The caller holds all words of its bitmap, and all its
     /// frames are free. Returns false if the pageblock is isolated or has poison.
-    pub(crate) fn take_held(&self) -> bool {
+    pub(crate) fn take_with_held_words(&self) -> bool {
         self.change(|now| BlockState(now).may_be_owned().then_some(0)).is_some()
     }
 
@@ -210,15 +229,7 @@ impl AtomicBlockState {
         self.change(|now| is_whole(now).then_some(0)).map(BlockState::is_isolated)
     }
 
-    /// Takes back a pageblock that was allocated as a whole, if its block state has no flag.
-    /// Returns false, and changes nothing, otherwise. `SeqCst`: as in [`change`](Self::change).
-    #[inline(always)]
-    pub(crate) fn take_back_unflagged(&self) -> bool {
-        let whole = LIVE | WHOLE;
-        self.0.compare_exchange(whole, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-    }
-
-    /// Takes an isolated pageblock for its token. The caller has seen that no frame of the
+    /// Takes an isolated pageblock for its token. The caller must have seen that no frame of the
     /// pageblock is in use any more. Returns false if the pageblock is not live or not isolated.
     pub(crate) fn take_drained(&self) -> bool {
         self.change(|now| (now & ISOLATED != 0).then_some(0)).is_some()
@@ -228,7 +239,7 @@ impl AtomicBlockState {
     /// has made sure that the pageblock has a bitmap. Returns the previous state.
     pub(crate) fn mark_partly_freed(&self) -> Option<BlockState> {
         self.change(|now| {
-            let partly_freed = now & !WHOLE | PARTLY_FREED;
+            let partly_freed = now & !(WHOLE | SEEN) | PARTLY_FREED;
             Some(if now & WHOLE == 0 { now } else { partly_freed })
         })
     }
@@ -253,28 +264,30 @@ impl AtomicBlockState {
     }
 
     /// Flags a live pageblock as isolated, and returns the outcome.
-    pub(crate) fn isolate(&self) -> Capture {
+    pub(crate) fn isolate(&self) -> IsolateOutcome {
         let mut now = self.0.load(Ordering::Acquire);
         loop {
             mutant!("isolation of any block state" => {
                 if now & (LIVE | DESCRIPTORS | REPORTING) == 0 {
                     self.0.fetch_or(ISOLATED, Ordering::AcqRel);
-                    return Capture::Flagged { open: false };
+                    return IsolateOutcome::Flagged { open: false };
                 }
             });
             let next = match now {
-                _ if now & (LIVE | REPORTING) == REPORTING => return Capture::Reporting,
+                _ if now & (LIVE | REPORTING) == REPORTING => return IsolateOutcome::Reporting,
                 DESCRIPTORS => DESCRIPTORS | ISOLATED,
-                _ if now & (LIVE | DESCRIPTORS) == 0 => return Capture::InFlight,
-                _ if now & ISOLATED != 0 => return Capture::HeldByAnother,
+                _ if now & (LIVE | DESCRIPTORS) == 0 => return IsolateOutcome::InFlight,
+                _ if now & ISOLATED != 0 => return IsolateOutcome::HeldByAnother,
                 _ => now | ISOLATED,
             };
             // AcqRel: Acquire as in `change`; Release, so that a CPU that sees the flag also sees
             // that the pageblock is drained.
             match self.0.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(DESCRIPTORS) => return Capture::HoldsDescriptors,
-                Ok(_) => return Capture::Flagged { open: now & (WHOLE | PARTLY_FREED) == 0 },
-                Err(seen) => now = seen,
+                Ok(DESCRIPTORS) => return IsolateOutcome::HoldsDescriptors,
+                Ok(_) => {
+                    return IsolateOutcome::Flagged { open: now & (WHOLE | PARTLY_FREED) == 0 };
+                }
+                Err(actual) => now = actual,
             }
         }
     }
@@ -290,7 +303,7 @@ impl AtomicBlockState {
             let next = now & !(ISOLATED | partly_freed);
             match self.0.compare_exchange_weak(now, next, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return BlockState(now),
-                Err(seen) => now = seen,
+                Err(actual) => now = actual,
             }
         }
     }
@@ -299,22 +312,27 @@ impl AtomicBlockState {
     /// so, the pageblock has been free since then. Relaxed: the mark only helps to choose what to
     /// report.
     pub(crate) fn mark_seen(&self) -> bool {
-        match self.0.compare_exchange(0, SEEN, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => false,
-            Err(now) => now == SEEN,
+        let now = self.0.load(Ordering::Relaxed);
+        if now == 0 || BlockState(now).is_unflagged_whole() {
+            // An exchange that fails needs no action: the pageblock is no longer free.
+            let _ = self.0.compare_exchange(now, now | SEEN, Ordering::Relaxed, Ordering::Relaxed);
         }
+        has_seen_mark(now)
     }
 
     /// Returns whether the pageblock is free and has the mark of [`mark_seen`](Self::mark_seen).
     pub(crate) fn was_seen(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == SEEN
+        has_seen_mark(self.0.load(Ordering::Relaxed))
     }
 
     /// Clears the mark of [`mark_seen`](Self::mark_seen) from a free pageblock. Relaxed: as for
     /// `mark_seen`.
     pub(crate) fn forget_seen(&self) {
-        // An exchange that fails needs no action: the block state has no mark.
-        let _ = self.0.compare_exchange(SEEN, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let now = self.0.load(Ordering::Relaxed);
+        if has_seen_mark(now) {
+            // An exchange that fails needs no action: the pageblock is no longer free.
+            let _ = self.0.compare_exchange(now, now & !SEEN, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// Marks a live pageblock of which the host will be given some frames. Returns false if the
@@ -338,9 +356,17 @@ impl AtomicBlockState {
     }
 }
 
-/// The outcome of a token's attempt to capture a pageblock.
+/// Returns whether a block state has the mark of [`AtomicBlockState::mark_seen`].
+fn has_seen_mark(state: u8) -> bool {
+    matches!(state, SEEN | FREED_WHOLE_AND_SEEN)
+}
+
+/// The block state of a pageblock that was freed as a whole, and that the reporter has seen free.
+const FREED_WHOLE_AND_SEEN: u8 = LIVE | WHOLE | SEEN;
+
+/// The outcome of an attempt to isolate a pageblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Capture {
+pub(crate) enum IsolateOutcome {
     /// The pageblock was wholly free, and the token owns it now.
     Owned,
     /// The pageblock is in use, and is flagged now. If the words of its bitmap may be open, the

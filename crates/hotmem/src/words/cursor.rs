@@ -12,14 +12,15 @@
 //!
 //! **The memory of the word.** A cursor is pointed only to lasting bitmaps, which stay until
 //! `Hotplug::reclaim_words`. The call that moves the cursor owns a frame of the word's pageblock,
-//! or has counted a move before it freed such a frame. So once the pageblock is offline and no move
-//! is in flight, no call will point a cursor to the pageblock any more. `Frames::clear_cursors`
-//! then clears all cursors. The caller of `reclaim_words` waits for all calls that may have read a
-//! cursor before that.
+//! or has counted a hiding step before it freed such a frame. So once the pageblock is offline and
+//! no hiding step is in flight, no call will point a cursor to the pageblock any more.
+//! `Frames::clear_cursors` then clears all cursors. The caller of `reclaim_words` waits for all
+//! calls that may have read a cursor before that.
 
 use super::Zone;
 use super::bitmaps::WordPtr;
 use super::frame_word::FrameWord;
+use super::last_change::LastChange;
 use crate::addr::Pfn;
 use crate::sync::{AtomicPtr, Ordering, const_unless_loom, mutant, sequential};
 use core::ptr::null_mut;
@@ -35,10 +36,10 @@ impl Cursor {
     }
 
     /// Takes the first free frame of the word, if it is of `zone` and has no flags. Returns the
-    /// frame's number.
+    /// frame's number. `last_change` is the caller's.
     #[inline]
-    pub(crate) fn take(&self, zone: Zone) -> Option<u64> {
-        self.word()?.take_one_of(zone)
+    pub(crate) fn take(&self, zone: Zone, last_change: &LastChange) -> Option<u64> {
+        self.word()?.take_one_of(zone, last_change)
     }
 
     /// Returns whether [`take`](Self::take) would probably find a frame.
@@ -64,9 +65,9 @@ impl Cursor {
     /// taken, returns the first frame of the previous word: the caller must then make these frames
     /// findable.
     ///
-    /// The caller has counted a move, because free frames of the previous word are hidden for a
-    /// moment. The caller also owns a frame of the new word's pageblock, or freed one during that
-    /// move.
+    /// The caller must have counted a hiding step, because free frames of the previous word are
+    /// hidden for a moment. The caller must also own a frame of the new word's pageblock, or have
+    /// freed one during that hiding step.
     ///
     /// `SeqCst`: Release pairs with the Acquire of [`take`](Self::take), which so sees the bitmaps
     /// initialised. A free that found the cursor at the previous word set its bits before, so that
@@ -76,7 +77,7 @@ impl Cursor {
         mutant!("no look at the previous word of a cursor" => return None);
         // SAFETY: as in `word`: null, or a word of lasting bitmaps.
         let old = unsafe { old.as_ref() }?;
-        if old.offers_some() { old.start() } else { None }
+        if old.has_takeable() { old.start() } else { None }
     }
 
     /// Returns whether the cursor points to a word.

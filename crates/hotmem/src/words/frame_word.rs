@@ -9,9 +9,10 @@
 //! A word that is not held proves that its pageblock is live and divided.
 
 use super::Zone;
+use super::last_change::LastChange;
 use super::word_bits::{
     ALL_FREE, CLOSED, FLAGS, FreedBits, GROUP, GROUP_SHIFT, HELD, ISOLATED, LENT, MOVABLE, POISON,
-    WORD_GROUP_FRAMES, lacks, lowest_bits, offers, zone_flag,
+    WORD_GROUP_FRAMES, has_free_without, lowest_bits, offers, zone_flag,
 };
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
@@ -93,16 +94,16 @@ impl FrameWord {
     ///
     /// AcqRel: Acquire pairs with [`free`](Self::free), so that the accesses of the previous owner
     /// of the frames happen before those of the new owner. Release pairs with the fence in
-    /// `Watch::saw_no_move`: a search that finds these frames taken also sees the moves that the
-    /// taker has seen.
+    /// `Watch::saw_no_hiding_step`: a search that finds these frames taken also sees the hiding
+    /// steps that the taker has seen.
     #[inline]
     pub(super) fn take(&self, bits: u64) -> bool {
         self.take_unless(CLOSED, bits)
     }
 
     /// Takes the frames of `bits`, if all of them are free, whatever flags the word has. The caller
-    /// keeps them out of use. AcqRel: see [`take`](Self::take).
-    pub(super) fn take_out(&self, bits: u64) -> bool {
+    /// must not allocate them to anybody. AcqRel: see [`take`](Self::take).
+    pub(super) fn take_flagged(&self, bits: u64) -> bool {
         self.take_unless(0, bits)
     }
 
@@ -116,7 +117,7 @@ impl FrameWord {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return true,
-                Err(seen) => now = seen,
+                Err(actual) => now = actual,
             }
         }
         false
@@ -124,15 +125,40 @@ impl FrameWord {
 
     /// Takes the first free frame and returns its number. Returns `None` if the word is of another
     /// zone than `zone`, has flags or no free frame, or if another CPU changes the word at the same
-    /// time. AcqRel: see [`take`](Self::take).
+    /// time. Also returns `None` if the guess of `last_change`, which is the caller's, is wrong;
+    /// then the next call has no wrong guess. AcqRel: see [`take`](Self::take).
     #[inline]
-    pub(super) fn take_one_of(&self, zone: Zone) -> Option<u64> {
-        let now = self.0.load(Ordering::Relaxed);
+    pub(super) fn take_one_of(&self, zone: Zone, last_change: &LastChange) -> Option<u64> {
+        let now = self.probable_value(last_change);
         if !offers(now, zone) {
+            last_change.clear();
             return None;
         }
-        self.0.compare_exchange(now, now & (now - 1), Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        Some(self.first_frame(now) + u64::from(now.trailing_zeros()))
+        self.change(now, now & (now - 1), Ordering::AcqRel, last_change)
+            .then(|| self.first_frame(now) + u64::from(now.trailing_zeros()))
+    }
+
+    /// Returns the value that the word has, unless the guess of `last_change` is wrong.
+    #[inline(always)]
+    fn probable_value(&self, last_change: &LastChange) -> u64 {
+        last_change.guess_value(self.address()).unwrap_or_else(|| self.0.load(Ordering::Relaxed))
+    }
+
+    /// Replaces the value `before` by `after`, and returns true. If the word has another value,
+    /// returns false, and changes nothing. `last_change`, which is the caller's, records the value
+    /// that the word has now, and must already name this word.
+    #[inline(always)]
+    fn change(&self, before: u64, after: u64, success: Ordering, last_change: &LastChange) -> bool {
+        match self.0.compare_exchange(before, after, success, Ordering::Relaxed) {
+            Ok(_) => {
+                last_change.set_value(after);
+                true
+            }
+            Err(now) => {
+                last_change.set_value(now);
+                false
+            }
+        }
     }
 
     /// Takes the first free frame, and returns its number in the word. Returns `None` if the word
@@ -142,7 +168,7 @@ impl FrameWord {
     pub(super) fn take_first(&self, beside_poison: bool) -> Option<usize> {
         let flags = if beside_poison { CLOSED } else { FLAGS };
         let mut now = self.0.load(Ordering::Relaxed);
-        while lacks(now, flags) && now & ALL_FREE != 0 {
+        while has_free_without(flags, now) {
             match self.0.compare_exchange_weak(
                 now,
                 now & (now - 1),
@@ -150,7 +176,7 @@ impl FrameWord {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return Some(now.trailing_zeros() as usize),
-                Err(seen) => now = seen,
+                Err(actual) => now = actual,
             }
         }
         None
@@ -158,9 +184,9 @@ impl FrameWord {
 
     /// Takes up to `most` of the free frames, the lowest first, and returns their bits. Takes none
     /// if the word has flags. AcqRel: see [`take`](Self::take).
-    pub(super) fn take_some(&self, most: usize) -> u64 {
+    pub(super) fn take_up_to(&self, most: usize) -> u64 {
         let mut now = self.0.load(Ordering::Relaxed);
-        while lacks(now, FLAGS) && now & ALL_FREE != 0 && most > 0 {
+        while has_free_without(FLAGS, now) && most > 0 {
             let taken = lowest_bits(now & ALL_FREE, most);
             match self.0.compare_exchange_weak(
                 now,
@@ -169,7 +195,7 @@ impl FrameWord {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return taken,
-                Err(seen) => now = seen,
+                Err(actual) => now = actual,
             }
         }
         0
@@ -184,21 +210,27 @@ impl FrameWord {
 
     /// Frees the frames of `freed`, if the word has not changed since
     /// [`plan_free`](Self::plan_free) read it. Otherwise returns false, and changes nothing.
-    /// `SeqCst`: see [`free`](Self::free).
+    /// `last_change` is the caller's. `SeqCst`: see [`free`](Self::free).
     #[inline(always)]
-    pub(super) fn free_as(&self, freed: FreedBits) -> bool {
+    pub(super) fn free_as(&self, freed: FreedBits, last_change: &LastChange) -> bool {
         let (before, after) = freed.change();
-        self.0.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        last_change.set_word(self.address());
+        self.change(before, after, Ordering::SeqCst, last_change)
     }
 
     /// Frees `frame`, if it is a frame of this word, the word has no flags and has other free
     /// frames, and no other CPU changes the word at the same time. Otherwise returns `None`, and
-    /// changes nothing. A free that succeeds has nothing more to do, unless all frames of the word
-    /// are free after it.
+    /// changes nothing; also if the guess of `last_change`, which is the caller's, is wrong. A free
+    /// that succeeds has nothing more to do, unless all frames of the word are free after it.
     #[inline(always)]
-    pub(super) fn free_one(&self, frame: Pfn) -> Option<FreedBits> {
-        let freed = self.plan_free(1 << (frame.number() % BITMAP_WORD_BITS as u64))?;
-        (freed.was_partial_in_group_of(frame) && self.free_as(freed)).then_some(freed)
+    pub(super) fn free_one(&self, frame: Pfn, last_change: &LastChange) -> Option<FreedBits> {
+        let bit = 1 << (frame.number() % BITMAP_WORD_BITS as u64);
+        let freed = FreedBits::new(self.probable_value(last_change), bit)?;
+        if !freed.was_partial_in_group_of(frame) {
+            return None;
+        }
+        let (before, after) = freed.change();
+        self.change(before, after, Ordering::SeqCst, last_change).then_some(freed)
     }
 
     /// Frees the frames of `bits`. Returns `None`, and changes nothing, if one of these frames is
@@ -230,7 +262,7 @@ impl FrameWord {
             match self.0.compare_exchange_weak(now, now | bits, Ordering::SeqCst, Ordering::Acquire)
             {
                 Ok(before) => return FreedBits::new(before, bits),
-                Err(seen) => now = seen,
+                Err(actual) => now = actual,
             }
         }
         None
@@ -250,7 +282,7 @@ impl FrameWord {
 
     /// Returns whether any frame of these words may be taken. `SeqCst`: as for
     /// [`are_all_free`](Self::are_all_free).
-    pub(super) fn offer_some(words: &[FrameWord]) -> bool {
+    pub(super) fn any_takeable(words: &[FrameWord]) -> bool {
         sequential();
         let is_takeable = |now| now & CLOSED == 0 && now & ALL_FREE != 0;
         let mut words = words.iter().map(|word| word.0.load(Ordering::SeqCst));
@@ -261,8 +293,8 @@ impl FrameWord {
 
     /// Returns whether any frame of this word may be taken. `SeqCst`: as for
     /// [`are_all_free`](Self::are_all_free).
-    pub(super) fn offers_some(&self) -> bool {
-        FrameWord::offer_some(core::slice::from_ref(self))
+    pub(super) fn has_takeable(&self) -> bool {
+        FrameWord::any_takeable(core::slice::from_ref(self))
     }
 
     /// Returns whether [`take_one_of`](Self::take_one_of) would probably find a frame.
@@ -310,6 +342,11 @@ impl FrameWord {
         self.first_frame(now) == frame && (now & CLOSED != 0 || now & MOVABLE == zone_flag(zone))
     }
 
+    #[inline(always)]
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
     /// Returns the number of the first frame of this word, whose value is `now`.
     #[inline]
     fn first_frame(&self, now: u64) -> u64 {
@@ -318,7 +355,7 @@ impl FrameWord {
             return first;
         }
         // Words with the same group number fill a frame of memory, in the order of their frames.
-        let byte_offset = core::ptr::from_ref(self).addr() % WORD_GROUP_BYTES;
+        let byte_offset = self.address() % WORD_GROUP_BYTES;
         first + (byte_offset / size_of::<FrameWord>() * BITMAP_WORD_BITS) as u64
     }
 }
@@ -327,3 +364,74 @@ impl FrameWord {
 pub(super) const WORD_GROUP_BYTES: usize =
     GROUP_FRAMES / BITMAP_WORD_BITS * size_of::<core::sync::atomic::AtomicU64>();
 const _: () = assert!(WORD_GROUP_BYTES.is_power_of_two());
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::words::Zone::{Kernel, Movable};
+
+    /// Returns an open word of frames of `zone`, of which `free` are free.
+    fn word(zone: Zone, free: u64) -> FrameWord {
+        let word = FrameWord(AtomicU64::new(0));
+        word.init(0);
+        word.write(free);
+        word.open(zone);
+        word
+    }
+
+    #[test]
+    fn an_allocation_with_a_wrong_guess_fails_one_time_and_takes_no_frame() {
+        let word = word(Movable, 0b0110);
+        let last_change = LastChange::new();
+        let first = word.take_one_of(Movable, &last_change).unwrap();
+        // Another CPU frees a frame that is lower than the next one that the guess names.
+        assert!(word.free(0b0001, || ()).is_some());
+        assert_eq!(word.take_one_of(Movable, &last_change), None);
+        assert_eq!(word.bits(), 0b0101);
+        assert_eq!(word.take_one_of(Movable, &last_change), Some(first - 1));
+        assert_eq!(word.take_one_of(Movable, &last_change), Some(first + 1));
+        // The guess is that no frame is free. It is wrong after another CPU's free.
+        assert_eq!(word.take_one_of(Movable, &last_change), None);
+        assert!(word.free(0b0100, || ()).is_some());
+        assert_eq!(word.take_one_of(Movable, &last_change), Some(first + 1));
+    }
+
+    #[test]
+    fn a_free_with_a_wrong_guess_fails_one_time_and_changes_nothing() {
+        let word = word(Kernel, 0b0111);
+        let last_change = LastChange::new();
+        let frame = Pfn::new(word.take_one_of(Kernel, &last_change).unwrap()).unwrap();
+        assert!(word.take(0b0010));
+        assert!(word.free_one(frame, &last_change).is_none());
+        assert_eq!(word.bits(), 0b0100);
+        assert!(word.free_one(frame, &last_change).is_some());
+        assert_eq!(word.bits(), 0b0101);
+        assert!(word.free_one(frame, &last_change).is_none(), "the frame was freed twice");
+    }
+
+    #[test]
+    fn a_guess_does_not_hide_flags() {
+        let word = word(Kernel, 0b0011);
+        let last_change = LastChange::new();
+        let frame = Pfn::new(word.take_one_of(Kernel, &last_change).unwrap()).unwrap();
+        word.isolate();
+        for _ in 0..2 {
+            assert_eq!(word.take_one_of(Kernel, &last_change), None);
+        }
+        word.release();
+        word.poison();
+        for _ in 0..2 {
+            assert!(word.free_one(frame, &last_change).is_none());
+        }
+        assert_eq!(word.bits(), 0b0010);
+    }
+
+    #[test]
+    fn the_guess_of_a_word_is_not_used_for_another() {
+        let (one, other) = (word(Kernel, 0b0011), word(Kernel, 0b1000));
+        let last_change = LastChange::new();
+        assert!(one.take_one_of(Kernel, &last_change).is_some());
+        assert!(other.take_one_of(Kernel, &last_change).is_some());
+        assert_eq!((one.bits(), other.bits()), (0b0010, 0));
+    }
+}

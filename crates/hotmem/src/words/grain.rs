@@ -51,7 +51,7 @@ impl Block<'_> {
     /// Returns the grain of the pageblock.
     #[inline]
     pub(crate) fn grain(&self) -> Grain {
-        self.section.grain_of(self.start())
+        self.section().grain_of(self.start())
     }
 
     /// Makes the pageblock one for runs again, if the `frames` contiguous frames that are about to
@@ -68,8 +68,8 @@ impl Block<'_> {
             return;
         }
         match grain {
-            Grain::Frame => self.section.runs.fetch_and(!self.mask(), Ordering::Relaxed),
-            Grain::Run => self.section.runs.fetch_or(self.mask(), Ordering::Relaxed),
+            Grain::Frame => self.section().runs.fetch_and(!self.mask(), Ordering::Relaxed),
+            Grain::Run => self.section().runs.fetch_or(self.mask(), Ordering::Relaxed),
         };
     }
 }

@@ -2,30 +2,33 @@
 //! section that lie in a range.
 
 use super::directory::{NEIGHBOURHOODS, NodeIndex, PATH_LEN, SectionId};
-use super::{AtomicBlockState, Class, FrameBitmap, NodeId, Section, Words, Zone};
+use super::{
+    AtomicBlockState, BlockState, Class, FrameBitmap, NodeId, Section, SectionWords, Zone,
+};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_GROUP, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, mask};
-use crate::known::Known;
+use crate::invariant::OrViolation;
+use crate::sync::Ordering;
 use core::ops::Deref;
 
 /// A section that was looked up: its words and its number.
 #[derive(Clone, Copy)]
 pub(crate) struct SectionRef<'a> {
-    machine_words: &'a Words,
     words: &'a Section,
     id: SectionId,
 }
 
-/// A pageblock that was looked up: its section, and its number in the section.
+/// A pageblock that was looked up: the words of its section, and its number, which is the number of
+/// its first frame, divided by the number of frames of a pageblock.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'a> {
-    pub(crate) section: SectionRef<'a>,
-    bit: usize,
+    words: &'a Section,
+    number: u64,
 }
 
 /// A section, and those of its pageblocks that lie in a range.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct SectionPart<'a> {
     pub(crate) section: SectionRef<'a>,
     /// The pageblocks that have a frame in the range.
     pub(crate) blocks: u64,
@@ -47,12 +50,8 @@ impl PartialEq for SectionRef<'_> {
 
 impl<'a> SectionRef<'a> {
     #[inline]
-    pub(super) fn new(
-        machine_words: &'a Words,
-        words: &'a Section,
-        id: SectionId,
-    ) -> SectionRef<'a> {
-        SectionRef { machine_words, words, id }
+    pub(super) fn new(words: &'a Section, id: SectionId) -> SectionRef<'a> {
+        SectionRef { words, id }
     }
 
     /// Returns the number of the section.
@@ -73,18 +72,19 @@ impl<'a> SectionRef<'a> {
     }
 
     /// Returns the frames of the section, announced or not.
+    #[inline(never)]
     pub(crate) fn range(self) -> PfnRange {
         let range = PfnRange::with_len(self.start(), SECTION_FRAMES as u64);
-        range.known().unwrap_or(PfnRange::EMPTY)
+        range.or_violation().unwrap_or(PfnRange::EMPTY)
     }
 
     /// Returns an announced range that overlaps the section, or an empty range if none does.
-    pub(crate) fn announced(self) -> PfnRange {
-        self.machine_words.overlapping(self.range()).unwrap_or(PfnRange::EMPTY)
+    pub(crate) fn announced(self, words: &SectionWords) -> PfnRange {
+        words.overlapping(self.range()).unwrap_or(PfnRange::EMPTY)
     }
 
     /// Returns the pageblocks of the section that have a frame in `range`.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn mask_of(self, range: PfnRange) -> u64 {
         let start = self.start().number();
         let below = |pfn: Pfn, round: u64| {
@@ -102,33 +102,35 @@ impl<'a> SectionRef<'a> {
     /// lies within one announced range. `runs_of(blocks, len)` finds the runs in a mask.
     pub(crate) fn runs_in_regions(
         self,
+        words: &SectionWords,
         blocks: u64,
         len: usize,
         runs_of: impl Fn(u64, usize) -> u64,
     ) -> u64 {
-        if blocks == 0 || self.machine_words.covers(self.range()) {
+        if blocks == 0 || words.covers(self.range()) {
             return runs_of(blocks, len);
         }
-        let announced = self.machine_words.announced().map(|announced| announced.range);
+        let announced = words.announced().map(|announced| announced.range);
         announced.fold(0, |runs, range| runs | runs_of(blocks & self.mask_of(range), len))
     }
 
     /// Returns the node of the section.
     #[inline]
-    pub(crate) fn node(self) -> NodeIndex {
+    pub(crate) fn node(self, words: &SectionWords) -> NodeIndex {
         // The head exists: the control path makes the heads before it makes the chunk.
-        self.machine_words.directory.node(self.id).unwrap_or(NodeIndex::FIRST)
+        words.directory.node(self.id).unwrap_or(NodeIndex::FIRST)
     }
 
     /// Returns the pageblocks of the section that are boot memory. Cost: O(announced ranges).
-    pub(crate) fn boot_blocks(self) -> u64 {
-        self.machine_words.boot_ranges().fold(0, |boot, range| boot | self.mask_of(range))
+    pub(crate) fn boot_blocks(self, words: &SectionWords) -> u64 {
+        words.boot_ranges().fold(0, |boot, range| boot | self.mask_of(range))
     }
 
     /// Returns pageblock number `bit` of the section.
     #[inline]
     pub(crate) fn block(self, bit: usize) -> Option<Block<'a>> {
-        (bit < SECTION_PAGEBLOCKS).then_some(Block { section: self, bit })
+        let number = self.id.number() * SECTION_PAGEBLOCKS as u64 + bit as u64;
+        (bit < SECTION_PAGEBLOCKS).then_some(Block { words: self.words, number })
     }
 
     /// Returns the pageblock of the section that has this frame.
@@ -141,7 +143,7 @@ impl<'a> SectionRef<'a> {
 
     /// Iterates over the pageblocks in `blocks`.
     pub(crate) fn blocks(self, blocks: u64) -> impl Iterator<Item = Block<'a>> {
-        crate::geometry::bits_of(blocks).filter_map(move |bit| self.block(bit).known())
+        crate::geometry::bits_of(blocks).filter_map(move |bit| self.block(bit).or_violation())
     }
 
     /// Returns the first frame of the group of pageblocks whose bitmaps lie in the same frame of
@@ -151,13 +153,15 @@ impl<'a> SectionRef<'a> {
     }
 
     /// Returns the frames of `len` pageblocks from number `first` on.
+    #[inline(never)]
     pub(crate) fn pageblocks(self, first: usize, len: usize) -> PfnRange {
         PfnRange::with_len(self.id.block_start(first), (len * PAGEBLOCK_FRAMES) as u64)
-            .known()
+            .or_violation()
             .unwrap_or(PfnRange::EMPTY)
     }
 
     /// Returns the frames of the lowest pageblock in `blocks`.
+    #[inline(never)]
     pub(crate) fn first_block(self, blocks: u64) -> PfnRange {
         self.pageblocks(blocks.trailing_zeros() as usize, 1)
     }
@@ -169,49 +173,47 @@ impl<'a> SectionRef<'a> {
 
     /// Returns the section that is `sections` sections above this one, if it has words and belongs
     /// to the same node.
-    #[inline]
-    pub(crate) fn above(self, sections: usize) -> Option<SectionRef<'a>> {
+    #[inline(never)]
+    pub(crate) fn above(self, words: &'a SectionWords, sections: usize) -> Option<SectionRef<'a>> {
         if sections == 0 {
             return Some(self);
         }
         let id = SectionId::new(self.id.number() + sections as u64)?;
-        self.machine_words.section(id).filter(|above| above.node() == self.node())
+        words.section(id).filter(|above| above.node(words) == self.node(words))
     }
 
     /// Returns the frames of the neighbourhood of the section: sections that one CPU should have
     /// for itself. If the announced range is large enough, the tree words of these sections share
     /// no cache lines with those of other sections.
-    pub(crate) fn neighbourhood(self) -> PfnRange {
+    pub(crate) fn neighbourhood(self, words: &SectionWords) -> PfnRange {
         let [least, most] = NEIGHBOURHOODS.map(|sections| sections * SECTION_FRAMES as u64);
-        let size = if self.announced().frames() / 16 < most { least } else { most };
+        let size = if self.announced(words).frames() / 16 < most { least } else { most };
         let start = self.start().align_down(size);
         PfnRange::with_len(start, size).unwrap_or(self.range())
     }
 
-    /// Makes searches for this class find the section. The caller has just made some of its
+    /// Makes searches for this class find the section. The caller must have just made some of its
     /// pageblocks belong to the class.
     #[inline]
-    pub(crate) fn make_findable(self, class: Class) {
-        self.machine_words.directory.set_path(class, self.id);
+    pub(crate) fn make_findable(self, words: &SectionWords, class: Class) {
+        words.directory.set_path(class, self.id);
     }
 
     /// Makes searches for this class skip the section, because a searcher has found no pageblocks
     /// of the class in it. If the section has such pageblocks again by now, searches still find it.
-    pub(crate) fn hide_if_empty(self, class: Class) {
-        self.machine_words
-            .directory
-            .clear_section_bit(class, self.id, || self.words.available(class) == 0);
+    pub(crate) fn hide_if_empty(self, words: &SectionWords, class: Class) {
+        words.directory.clear_section_bit(class, self.id, || self.words.available(class) == 0);
     }
 
     /// Makes searches for this class skip the section, even if it has pageblocks of the class. The
     /// caller makes the section findable in another way.
-    pub(crate) fn hide(self, class: Class) {
-        self.machine_words.directory.clear_section_bit(class, self.id, || true);
+    pub(crate) fn hide(self, words: &SectionWords, class: Class) {
+        words.directory.clear_section_bit(class, self.id, || true);
     }
 
     /// Returns whether searches for this class find the section.
-    pub(crate) fn is_findable(self, class: Class) -> bool {
-        self.machine_words.directory.leads_to(class, self.id)
+    pub(crate) fn is_findable(self, words: &SectionWords, class: Class) -> bool {
+        words.directory.leads_to(class, self.id)
     }
 
     /// Returns how many words [`make_findable`](Self::make_findable) reads.
@@ -227,72 +229,101 @@ impl<'a> SectionRef<'a> {
 }
 
 impl<'a> Block<'a> {
+    /// Returns the section of the pageblock.
+    #[inline]
+    pub(crate) fn section(self) -> SectionRef<'a> {
+        let id = SectionId::from_number(self.number / SECTION_PAGEBLOCKS as u64);
+        SectionRef { words: self.words, id }
+    }
+
+    /// Returns the number of the pageblock.
+    #[inline]
+    pub(super) fn number(self) -> u64 {
+        self.number
+    }
+
     /// Returns the block state of the pageblock.
     #[inline]
-    pub(crate) fn state(&self) -> &'a AtomicBlockState {
-        self.section.words.state(self.bit)
+    pub(crate) fn state(self) -> &'a AtomicBlockState {
+        self.words.state(self.bit())
+    }
+
+    /// Returns whether the pageblock's `free` bit is set. `SeqCst`: whoever flags a block state and
+    /// then finds the bit clear has set the flag before the pageblock is published (see
+    /// `frames/stale.rs`).
+    #[inline]
+    pub(crate) fn is_free(self) -> bool {
+        self.words.free.load(Ordering::SeqCst) & self.mask() != 0
+    }
+
+    /// Returns the block state if the pageblock is divided or allocated as a whole. A concurrent
+    /// free may make the result out of date.
+    #[inline]
+    pub(crate) fn live_state(self) -> Option<BlockState> {
+        let state = self.state().load();
+        let is_stale = state.is_whole() && self.is_free();
+        (state.is_live() && !is_stale).then_some(state)
     }
 
     /// Returns the first frame of the pageblock.
     #[inline]
-    pub(crate) fn start(&self) -> Pfn {
-        self.section.id.block_start(self.bit)
+    pub(crate) fn start(self) -> Pfn {
+        Pfn::new(self.number * PAGEBLOCK_FRAMES as u64).unwrap_or(Pfn::LIMIT)
     }
 
     /// Returns the frames of the pageblock.
-    pub(crate) fn range(&self) -> PfnRange {
+    #[inline(never)]
+    pub(crate) fn range(self) -> PfnRange {
         let range = PfnRange::with_len(self.start(), PAGEBLOCK_FRAMES as u64);
-        range.known().unwrap_or(PfnRange::EMPTY)
+        range.or_violation().unwrap_or(PfnRange::EMPTY)
     }
 
     /// Returns the number of `frame` within the pageblock, which must have the frame.
     #[allow(clippy::cast_possible_truncation, reason = "below 512")]
-    pub(crate) fn offset_of(&self, frame: Pfn) -> usize {
+    pub(crate) fn offset_of(self, frame: Pfn) -> usize {
         (frame.number() - self.start().number()) as usize
     }
 
     /// Returns the number of the pageblock in its section.
     #[inline]
-    pub(crate) fn bit(&self) -> usize {
-        self.bit
+    #[allow(clippy::cast_possible_truncation, reason = "within a section")]
+    pub(crate) fn bit(self) -> usize {
+        (self.number % SECTION_PAGEBLOCKS as u64) as usize
     }
 
     /// Returns the bit of the pageblock in the words of its section.
     #[inline]
-    pub(crate) fn mask(&self) -> u64 {
-        1 << self.bit
+    pub(crate) fn mask(self) -> u64 {
+        1 << self.bit()
     }
 
     /// Returns the frame bitmap of the pageblock, if it is a lasting bitmap.
     #[inline]
-    pub(crate) fn lasting_bitmap(&self) -> Option<&'a FrameBitmap> {
-        self.section.words.bitmaps.lasting(self.bit)
+    pub(crate) fn lasting_bitmap(self) -> Option<&'a FrameBitmap> {
+        self.words.bitmaps.lasting(self.bit())
     }
 
     /// Returns the zone of the pageblock.
     #[inline]
-    pub(crate) fn zone(&self) -> Zone {
-        self.section.zone_of(self.bit)
+    pub(crate) fn zone(self) -> Zone {
+        self.words.zone_of(self.bit())
     }
 
     /// Returns the node of the pageblock.
     #[inline]
-    pub(crate) fn node(&self) -> NodeIndex {
-        self.section.node()
+    pub(crate) fn node(self, words: &SectionWords) -> NodeIndex {
+        self.section().node(words)
     }
 
     /// Returns whether the pageblock belongs to `node`.
-    #[inline]
-    pub(crate) fn is_on(&self, node: NodeId) -> bool {
-        self.section.machine_words.is_node(self.node(), node)
+    #[inline(never)]
+    pub(crate) fn is_on(self, words: &SectionWords, node: NodeId) -> bool {
+        words.is_node(self.node(words), node)
     }
 
     /// Returns whether the pageblock is boot memory. Cost: O(announced ranges), or O(1) if the last
     /// look-up by frame found the same range.
-    pub(crate) fn is_boot(&self) -> bool {
-        self.section
-            .machine_words
-            .announced_at(self.start())
-            .is_some_and(|announced| announced.is_boot)
+    pub(crate) fn is_boot(self, words: &SectionWords) -> bool {
+        words.announced_at(self.start()).is_some_and(|announced| announced.is_boot)
     }
 }

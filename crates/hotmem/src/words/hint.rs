@@ -1,7 +1,7 @@
 //! Converts handles to and from the numbers that CPUs keep as hints.
 
 use super::directory::SectionId;
-use super::{Block, Section, SectionRef, Words};
+use super::{Block, Section, SectionRef, SectionWords};
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 
@@ -15,20 +15,20 @@ pub(crate) const NO_HINT: Hint = 0;
 impl Block<'_> {
     /// Returns the hint that names the pageblock: never [`NO_HINT`].
     #[inline]
-    pub(crate) fn hint(&self) -> Hint {
-        self.section.id().number() * SECTION_PAGEBLOCKS as u64 + self.bit() as u64 + 1
+    pub(crate) fn to_hint(self) -> Hint {
+        self.number() + 1
     }
 }
 
 impl SectionRef<'_> {
     /// Returns the hint that names the section: never [`NO_HINT`].
     #[inline]
-    pub(crate) fn hint(self) -> Hint {
+    pub(crate) fn to_hint(self) -> Hint {
         self.id().number() + 1
     }
 }
 
-impl Words {
+impl SectionWords {
     /// Returns the pageblock that a hint names, if its section has words.
     #[inline]
     pub(crate) fn hinted_block(&self, hint: Hint) -> Option<Block<'_>> {

@@ -10,25 +10,29 @@
 
 use super::bitmaps::WordPtr;
 use super::frame_word::{FrameWord, WORD_GROUP_BYTES};
+use super::last_change::LastChange;
 use super::word_bits::FreedBits;
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
-use crate::sync::{Ordering, settled};
+use crate::sync::{AtomicPtr, Ordering, const_unless_loom};
 use core::ptr::null_mut;
 
 /// A CPU's pointer into the bitmaps that describe the frame that it freed last, or null.
-pub(crate) struct LastFreed(settled::AtomicPtr<FrameWord>);
+pub(crate) struct LastFreed(AtomicPtr<FrameWord>);
 
 impl LastFreed {
-    pub(crate) const fn new() -> LastFreed {
-        LastFreed(settled::AtomicPtr::new(null_mut()))
+    const_unless_loom! {
+        pub(crate) fn new() -> LastFreed {
+            LastFreed(AtomicPtr::new(null_mut()))
+        }
     }
 
     /// Frees a frame, if the bitmaps that the pointer leads to describe the frame, and if the free
     /// has nothing to do but to set a bit. Otherwise returns `None`, and changes nothing.
+    /// `last_change` is the same CPU's.
     #[inline(always)]
-    pub(crate) fn free(&self, frame: Pfn) -> Option<FreedBits> {
-        // Acquire pairs with `set`, by another CPU.
+    pub(crate) fn free(&self, frame: Pfn, last_change: &LastChange) -> Option<FreedBits> {
+        // Acquire pairs with `point_to`, by another CPU.
         let word = self.0.load(Ordering::Acquire);
         if word.is_null() {
             return None;
@@ -41,17 +45,17 @@ impl LastFreed {
         let word = if cfg!(loom) {
             word
         } else {
-            word.map_addr(|word| word & !(WORD_GROUP_BYTES - 1) | byte_offset)
+            word.map_addr(|word| word & !(WORD_GROUP_BYTES - 1)).wrapping_byte_add(byte_offset)
         };
         // SAFETY: `word` is in the frame of lasting bitmaps that the pointer leads to, which stays
         // until this call has returned (see the head of this file).
-        unsafe { &*word }.free_one(frame)
+        unsafe { &*word }.free_one(frame, last_change)
     }
 
     /// Makes the pointer lead to the bitmaps in which this word lies. The caller owns a frame that
     /// these bitmaps describe.
     #[inline(always)]
-    pub(crate) fn set(&self, word: WordPtr) {
+    pub(crate) fn point_to(&self, word: WordPtr) {
         // Release pairs with the Acquire of `free`, which so sees the bitmaps initialised.
         self.0.store(word.0, Ordering::Release);
     }

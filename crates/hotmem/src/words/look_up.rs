@@ -1,39 +1,41 @@
-//! Looks up the words of sections and pageblocks.
+//! Looks up the words (the engine's metadata) of sections and pageblocks.
 
 use super::class::Class;
 use super::directory::{NodeIndex, NodeRecord, SectionId};
-use super::handles::{Block, Part, SectionRef};
+use super::handles::{Block, SectionPart, SectionRef};
 use super::search::Search;
 use super::zone::Zone;
-use super::{NodeId, Section, Words};
+use super::{NodeId, Section, SectionWords};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::sync::Ordering;
 
-impl Words {
-    /// Returns a section by its number, if it has words.
+impl SectionWords {
+    /// Returns a section by its number, or `None` if the section has no words: they are made when
+    /// memory is first added there.
     #[inline]
     pub(super) fn section(&self, id: SectionId) -> Option<SectionRef<'_>> {
         let section = self.directory.section(id)?;
-        Some(SectionRef::new(self, section, id))
+        Some(SectionRef::new(section, id))
     }
 
-    /// Returns the section that has this frame, if it has words.
+    /// Returns the section that contains this frame, if the section has words.
     #[inline]
     pub(crate) fn section_of(&self, pfn: Pfn) -> Option<SectionRef<'_>> {
-        self.section(SectionId::of(pfn)?)
+        let id = SectionId::of(pfn)?;
+        Some(SectionRef::new(self.directory.section_outlined(id)?, id))
     }
 
-    /// Returns the pageblock that has this frame, if its section has words.
-    #[inline]
+    /// Returns the pageblock that contains this frame, if its section has words.
+    #[inline(never)]
     pub(crate) fn block_of(&self, pfn: Pfn) -> Option<Block<'_>> {
-        self.section_of(pfn)?.block_at(pfn)
+        self.section(SectionId::of(pfn)?)?.block_at(pfn)
     }
 
-    /// Returns the words of the section of a frame, if it has words, and the number of the frame's
-    /// pageblock in the section. Cost: two loads.
+    /// Returns the words of the section that contains this frame, and the number of the frame's
+    /// pageblock in the section. Returns `None` if the section has no words. Cost: two loads.
     #[inline]
-    pub(crate) fn words_at(&self, pfn: Pfn) -> Option<(&Section, usize)> {
+    pub(crate) fn section_words_at(&self, pfn: Pfn) -> Option<(&Section, usize)> {
         let section = self.directory.section(SectionId::of(pfn)?)?;
         #[allow(clippy::cast_possible_truncation, reason = "within a section")]
         let offset = (pfn.number() % SECTION_FRAMES as u64) as usize;
@@ -42,7 +44,7 @@ impl Words {
 
     /// Returns the index of the node of a frame. The section of the frame must have words.
     #[inline]
-    pub(crate) fn node_at(&self, pfn: Pfn) -> NodeIndex {
+    pub(crate) fn node_index_at(&self, pfn: Pfn) -> NodeIndex {
         let section = SectionId::of(pfn);
         section.and_then(|id| self.directory.node(id)).unwrap_or(NodeIndex::FIRST)
     }
@@ -51,34 +53,38 @@ impl Words {
     pub(crate) fn node_of(&self, pfn: Pfn) -> Option<NodeId> {
         let block = self.block_of(pfn)?;
         // Acquire: the node was set before the memory became present.
-        let present = block.section.present.load(Ordering::Acquire);
-        let is_present = (present | block.section.device_blocks()) & block.mask() != 0;
-        is_present.then(|| self.node_of_index(block.node()))
+        let present = block.section().present.load(Ordering::Acquire);
+        let is_present = (present | block.section().device_blocks()) & block.mask() != 0;
+        is_present.then(|| self.node_of_index(block.node(self)))
     }
 
-    /// Returns the section and the pageblocks of `piece`, which lies in one section, or `None` if
+    /// Returns the section and the pageblocks of `range`, which lies in one section, or `None` if
     /// the section has no words.
-    #[inline]
-    pub(crate) fn part_of(&self, piece: PfnRange) -> Option<Part<'_>> {
-        let section = self.section_of(piece.start())?;
-        Some(Part { section, blocks: section.mask_of(piece) })
+    #[inline(never)]
+    pub(crate) fn section_part(&self, range: PfnRange) -> Option<SectionPart<'_>> {
+        let section = self.section_of(range.start())?;
+        Some(SectionPart { section, blocks: section.mask_of(range) })
     }
 
-    /// Returns the section and the pageblocks of `piece`, which lies in one section. If the section
+    /// Returns the section and the pageblocks of `range`, which lies in one section. If the section
     /// has no words, no part of the section is present, and the error is the first pageblock of
-    /// `piece`.
-    pub(crate) fn part_or_absent(&self, piece: PfnRange) -> Result<Part<'_>, PfnRange> {
-        let first = || piece.chunks(PAGEBLOCK_FRAMES as u64).next().unwrap_or(piece);
-        self.part_of(piece).ok_or_else(first)
+    /// `range`.
+    pub(crate) fn section_part_or_absent(
+        &self,
+        range: PfnRange,
+    ) -> Result<SectionPart<'_>, PfnRange> {
+        let first = || range.chunks(PAGEBLOCK_FRAMES as u64).next().unwrap_or(range);
+        self.section_part(range).ok_or_else(first)
     }
 
     /// Iterates over the sections of `range`, each with its pageblocks in the range. Skips sections
     /// without words.
-    pub(crate) fn parts(&self, range: PfnRange) -> Parts<'_> {
+    #[inline(never)]
+    pub(crate) fn section_parts(&self, range: PfnRange) -> SectionParts<'_> {
         let section = SECTION_FRAMES as u64;
         let from = range.start().number() / section;
         let end = if range.is_empty() { from } else { range.end().number().div_ceil(section) };
-        Parts { words: self, range, from, end }
+        SectionParts { words: self, range, from, end }
     }
 
     /// Returns the search for the sections of `node` that may have pageblocks of this class.
@@ -89,14 +95,17 @@ impl Words {
     /// Returns the first node that has memory online. A request for an unknown node gets memory of
     /// this node.
     pub(crate) fn first_online_node(&self) -> Option<NodeIndex> {
-        let has = |node, class| {
-            self.search(node, class).peek_all().any(|section| section.available(class) != 0)
+        let has_pageblocks = |node, class| {
+            self.search(node, class).all_read_only().any(|section| section.available(class) != 0)
         };
         let mut nodes = self.directory.online_nodes();
-        nodes.find(|&node| Zone::ALL.into_iter().any(|zone| has(node, Class::online(zone))))
+        nodes.find(|&node| {
+            Zone::ALL.into_iter().any(|zone| has_pageblocks(node, Class::online(zone)))
+        })
     }
 
-    /// Returns whether the trees of a class have no set bit on any node. Cost: a few loads.
+    /// Returns whether no tree of this class has a set bit: there is one tree for each NUMA node.
+    /// Cost: a few loads.
     #[inline]
     pub(crate) fn looks_empty(&self, class: Class) -> bool {
         self.directory.looks_empty(class)
@@ -108,16 +117,16 @@ impl Words {
         self.directory.record(node)
     }
 
-    /// Iterates over the sections of retired chunks: the words of withdrawn memory.
+    /// Iterates over the sections of retired chunks, which hold the words of withdrawn memory.
     #[cfg(not(loom))]
     pub(crate) fn retired_sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
         // SAFETY: only `Hotplug::reclaim_words` frees retired chunks, and its caller promises that
         // no call that lists metadata runs meanwhile.
         let retired = unsafe { self.directory.retired() };
-        retired.map(|(id, section)| SectionRef::new(self, section, id))
+        retired.map(|(id, section)| SectionRef::new(section, id))
     }
 
-    /// Iterates over no sections: models withdraw no memory.
+    /// Iterates over no sections, because loom models withdraw no memory.
     #[cfg(loom)]
     pub(crate) fn retired_sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
         core::iter::empty()
@@ -125,37 +134,37 @@ impl Words {
 
     /// Iterates over all sections that have words, the lowest first.
     pub(crate) fn sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
-        self.parts(PfnRange::ALL).map(|part| part.section)
+        self.section_parts(PfnRange::ALL).map(|part| part.section)
     }
 }
 
-/// Iterator over the parts of a range: see [`Words::parts`].
-pub(crate) struct Parts<'a> {
-    words: &'a Words,
+/// Iterator over the parts of a range: see [`SectionWords::section_parts`].
+pub(crate) struct SectionParts<'a> {
+    words: &'a SectionWords,
     range: PfnRange,
     /// The number of the next section, and one past the number of the last section.
     from: u64,
     end: u64,
 }
 
-impl<'a> Parts<'a> {
-    fn part(&self, id: SectionId) -> Option<Part<'a>> {
+impl<'a> SectionParts<'a> {
+    fn part(&self, id: SectionId) -> Option<SectionPart<'a>> {
         let section = self.words.section(id)?;
-        Some(Part { section, blocks: section.mask_of(self.range) })
+        Some(SectionPart { section, blocks: section.mask_of(self.range) })
     }
 }
 
-impl<'a> Iterator for Parts<'a> {
-    type Item = Part<'a>;
+impl<'a> Iterator for SectionParts<'a> {
+    type Item = SectionPart<'a>;
 
-    fn next(&mut self) -> Option<Part<'a>> {
+    fn next(&mut self) -> Option<SectionPart<'a>> {
         let id = self.words.directory.next_with_words(self.from, self.end)?;
         self.from = id.number() + 1;
         self.part(id)
     }
 }
 
-impl DoubleEndedIterator for Parts<'_> {
+impl DoubleEndedIterator for SectionParts<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         let id = self.words.directory.prev_with_words(self.from, self.end)?;
         self.end = id.number();

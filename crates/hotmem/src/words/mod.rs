@@ -13,12 +13,13 @@
 //! | `frame_word.rs`, `word_bits.rs` | a word of a frame bitmap, and the meaning of its bits |
 //! | `bitmaps.rs` | where frame bitmaps lie |
 //! | `cursor.rs`, `last_freed.rs` | a CPU's pointers to words of frame bitmaps |
+//! | `last_change.rs` | the word that a CPU changed last, and a guess of the word's value |
 //! | `class.rs`, `zone.rs` | the classes of pageblocks that trees lead to; zones |
 //! | `handles.rs` | handles: a section, a pageblock, the pageblocks of a section in a range |
 //! | `grain.rs` | what a divided pageblock is for |
 //! | `hint.rs` | conversion between handles and the numbers that CPUs keep as hints |
 //! | `search.rs` | finding sections |
-//! | `store.rs` | the type that contains all words of a machine |
+//! | `store.rs` | the type that contains all words of an instance |
 //! | `look_up.rs`, `announced.rs` | look-ups; the announced ranges |
 //! | `directory/` | how words are stored and found |
 //! | `node.rs` | NUMA nodes |
@@ -34,6 +35,7 @@ mod frame_word;
 mod grain;
 mod handles;
 mod hint;
+mod last_change;
 mod last_freed;
 mod look_up;
 mod node;
@@ -46,23 +48,25 @@ mod zone;
 pub(crate) use announced::Announced;
 pub(crate) use bitmap::{FrameBitmap, bitmap_words_of, words_of_run};
 pub(crate) use bitmaps::{BitmapFrame, WordPtr};
-pub(crate) use block_state::{AtomicBlockState, BlockState, Capture};
+pub(crate) use block_state::{AtomicBlockState, BlockState, IsolateOutcome};
 pub(crate) use class::Class;
 pub(crate) use cursor::Cursor;
 pub use directory::MAX_NODES;
 pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, RegionIndex};
 #[cfg(not(loom))]
 pub(crate) use directory::{
-    FrameSupply, MAX_PIECE_FRAMES, Missing, Needed, PIECE_FRAMES, Piece, Supply, frames_of,
+    FrameSource, FrameSupply, MAX_PIECE_FRAMES, NeededRuns, NoMemory, PIECE_FRAMES,
+    fill_with_zeroes,
 };
 pub(crate) use grain::{COMMON_RUN, Grain};
-pub(crate) use handles::{Block, Part, SectionRef};
+pub(crate) use handles::{Block, SectionPart, SectionRef};
 pub(crate) use hint::{Hint, NO_HINT, hint_at};
+pub(crate) use last_change::LastChange;
 pub(crate) use last_freed::LastFreed;
 pub use node::NodeId;
 pub(crate) use node::TooManyNodes;
 pub(crate) use search::Search;
-pub(crate) use section::{Beside, Section};
-pub(crate) use store::Words;
+pub(crate) use section::{BeforePublish, Section};
+pub(crate) use store::SectionWords;
 pub(crate) use word_bits::FreedBits;
 pub use zone::Zone;

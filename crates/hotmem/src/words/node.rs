@@ -1,9 +1,9 @@
 //! Converts between the platform's numbers of NUMA nodes and the nodes' indices in the engine's
 //! tables.
 
-use super::Words;
+use super::SectionWords;
 use super::directory::{NodeIndex, NodeRecord, NodeSet};
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::sync::Ordering;
 
 /// A NUMA node, by the platform's own number: an ACPI proximity domain or a PAPR associativity
@@ -23,7 +23,7 @@ pub(crate) struct TooManyNodes(pub(crate) NodeId);
 /// Gives indices to nodes. When this value is dropped, the indices that it gave are taken back,
 /// unless they are [committed](Self::commit). For the control path only.
 pub(crate) struct IndexAssignment<'a> {
-    words: &'a Words,
+    words: &'a SectionWords,
     new: NodeSet,
 }
 
@@ -57,7 +57,7 @@ impl Drop for IndexAssignment<'_> {
     }
 }
 
-impl Words {
+impl SectionWords {
     /// Starts giving indices to nodes.
     pub(crate) fn assign_indices(&self) -> IndexAssignment<'_> {
         IndexAssignment { words: self, new: NodeSet::default() }
@@ -66,20 +66,20 @@ impl Words {
     /// Takes back the indices of nodes that have no memory and are in no fallback order, except the
     /// nodes in `new`.
     fn forget_unused_nodes(&self, new: NodeSet) {
-        let mut used = new;
+        let mut used_nodes = new;
         for section in self.sections() {
             let mapped_blocks = section.present.load(Ordering::Acquire) | section.device_blocks();
             if mapped_blocks | section.isolated.load(Ordering::Acquire) != 0 {
-                used.insert(section.node());
+                used_nodes.insert(section.node(self));
             }
         }
         for node in self.nodes() {
             for other in self.record(node).into_iter().flat_map(NodeRecord::fallback) {
-                used.insert(node);
-                used.insert(other);
+                used_nodes.insert(node);
+                used_nodes.insert(other);
             }
         }
-        self.nodes().without(used).for_each(|node| self.numbers.forget(node));
+        self.nodes().without(used_nodes).for_each(|node| self.numbers.forget(node));
     }
 
     /// Returns the index of a node, if it has one.
@@ -91,7 +91,7 @@ impl Words {
     /// Returns the node that has this index.
     #[inline]
     pub(crate) fn node_of_index(&self, index: NodeIndex) -> NodeId {
-        NodeId(self.numbers.number_of(index).known().unwrap_or(0))
+        NodeId(self.numbers.number_of(index).or_violation().unwrap_or(0))
     }
 
     /// Returns whether a node has this index. The index of a section whose memory is absent may

@@ -1,7 +1,7 @@
 //! Finds the sections of a node, by ascending or descending address.
 
 use super::directory::{NodeIndex, Paths, SECTIONS, SectionId};
-use super::{Class, SectionRef, Words};
+use super::{Class, SectionRef, SectionWords};
 use crate::addr::Pfn;
 use crate::geometry::SECTION_FRAMES;
 
@@ -10,14 +10,14 @@ use crate::geometry::SECTION_FRAMES;
 /// The tree is a hint: a section that is found may have no pageblocks of the class.
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
-    words: &'a Words,
+    words: &'a SectionWords,
     node: NodeIndex,
     paths: Paths<'a>,
     only_boot: bool,
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(words: &'a Words, node: NodeIndex, class: Class) -> Search<'a> {
+    pub(super) fn new(words: &'a SectionWords, node: NodeIndex, class: Class) -> Search<'a> {
         let paths = words.directory.paths(node, class);
         Search { words, node, paths, only_boot: false }
     }
@@ -29,7 +29,8 @@ impl<'a> Search<'a> {
 
     /// Returns whether the search covers the section.
     pub(crate) fn includes(self, section: SectionRef<'_>) -> bool {
-        section.node() == self.node && (!self.only_boot || section.boot_blocks() != 0)
+        section.node(self.words) == self.node
+            && (!self.only_boot || section.boot_blocks(self.words) != 0)
     }
 
     /// Returns the first section that begins at or above `from`. Clears the stale bits that it
@@ -37,28 +38,32 @@ impl<'a> Search<'a> {
     ///
     /// Cost: a few loads for each level.
     pub(crate) fn next(self, from: Pfn) -> Option<SectionRef<'a>> {
-        self.next_counted(from, &mut 0)
+        self.next_counting_reads(from, &mut 0)
     }
 
     /// Searches as [`next`](Self::next) does, and adds the number of words that it reads to
-    /// `words`.
-    pub(crate) fn next_counted(self, from: Pfn, words: &mut u64) -> Option<SectionRef<'a>> {
+    /// `words_read`.
+    pub(crate) fn next_counting_reads(
+        self,
+        from: Pfn,
+        words_read: &mut u64,
+    ) -> Option<SectionRef<'a>> {
         let mut from = from;
         loop {
             let first = SectionId::of(from.align_up(SECTION_FRAMES as u64))?;
-            let id = self.paths.next_counted(first, words)?;
-            let Some(found) = self.words.section(id) else {
+            let id = self.paths.next_counting_reads(first, words_read)?;
+            let Some(section) = self.words.section(id) else {
                 self.paths.hide_absent(id);
                 from = id.start().checked_add(SECTION_FRAMES as u64)?;
                 continue;
             };
-            if !self.only_boot || found.boot_blocks() != 0 {
-                return Some(found);
+            if !self.only_boot || section.boot_blocks(self.words) != 0 {
+                return Some(section);
             }
             // The trees do not tell boot memory, so skip to the next announced range of boot
             // memory.
-            let above = self.words.boot_ranges().filter(|range| range.end() > found.end());
-            from = above.map(|range| range.start().max(found.end())).min()?;
+            let above = self.words.boot_ranges().filter(|range| range.end() > section.end());
+            from = above.map(|range| range.start().max(section.end())).min()?;
             from = from.align_down(SECTION_FRAMES as u64);
         }
     }
@@ -66,31 +71,36 @@ impl<'a> Search<'a> {
     /// Returns the first section that begins at or above `from`, for code that only looks. It
     /// clears no bit, so that it never hides a section from the searches of the allocator, not even
     /// for a moment.
-    pub(crate) fn peek(self, from: Pfn) -> Option<SectionRef<'a>> {
-        Search { paths: self.paths.peeking(), ..self }.next(from)
+    pub(crate) fn next_read_only(self, from: Pfn) -> Option<SectionRef<'a>> {
+        Search { paths: self.paths.read_only(), ..self }.next(from)
     }
 
     /// Returns the last section that begins below `below`. Clears the stale bits that it meets.
     pub(crate) fn prev(self, below: Pfn) -> Option<SectionRef<'a>> {
-        self.prev_counted(below, &mut 0)
+        self.prev_counting_reads(below, &mut 0)
     }
 
     /// Searches as [`prev`](Self::prev) does, and adds the number of words that it reads to
-    /// `words`.
-    pub(crate) fn prev_counted(self, below: Pfn, words: &mut u64) -> Option<SectionRef<'a>> {
+    /// `words_read`.
+    pub(crate) fn prev_counting_reads(
+        self,
+        below: Pfn,
+        words_read: &mut u64,
+    ) -> Option<SectionRef<'a>> {
         let mut below = below.number();
         loop {
-            let last = (below.checked_sub(1)? / SECTION_FRAMES as u64).min(SECTIONS as u64 - 1);
-            let id = self.paths.prev_counted(SectionId::new(last)?, words)?;
-            let Some(found) = self.words.section(id) else {
+            let last_change =
+                (below.checked_sub(1)? / SECTION_FRAMES as u64).min(SECTIONS as u64 - 1);
+            let id = self.paths.prev_counting_reads(SectionId::new(last_change)?, words_read)?;
+            let Some(section) = self.words.section(id) else {
                 self.paths.hide_absent(id);
                 below = id.start().number();
                 continue;
             };
-            if !self.only_boot || found.boot_blocks() != 0 {
-                return Some(found);
+            if !self.only_boot || section.boot_blocks(self.words) != 0 {
+                return Some(section);
             }
-            below = found.start().number();
+            below = section.start().number();
         }
     }
 
@@ -100,9 +110,10 @@ impl<'a> Search<'a> {
         iterate(from, move |from| self.next(from))
     }
 
-    /// Iterates over all sections, for code that only looks: see [`peek`](Self::peek).
-    pub(crate) fn peek_all(self) -> impl Iterator<Item = SectionRef<'a>> {
-        iterate(Pfn::ZERO, move |from| self.peek(from))
+    /// Iterates over all sections, for code that only looks: see
+    /// [`next_read_only`](Self::next_read_only).
+    pub(crate) fn all_read_only(self) -> impl Iterator<Item = SectionRef<'a>> {
+        iterate(Pfn::ZERO, move |from| self.next_read_only(from))
     }
 }
 
@@ -111,8 +122,8 @@ fn iterate<'a>(
     next: impl Fn(Pfn) -> Option<SectionRef<'a>>,
 ) -> impl Iterator<Item = SectionRef<'a>> {
     core::iter::from_fn(move || {
-        let found = next(from)?;
-        from = found.end();
-        Some(found)
+        let section = next(from)?;
+        from = section.end();
+        Some(section)
     })
 }

@@ -10,7 +10,7 @@ use super::AtomicBlockState;
 use super::bitmaps::Bitmaps;
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
-use crate::sync::{AtomicU64, Ordering, settled};
+use crate::sync::{AtomicU64, Ordering, untracked};
 use core::ops::Deref;
 
 /// The words of one section, which fill three cache lines. Most allocations and frees of frames
@@ -33,12 +33,9 @@ pub(crate) struct Section {
     states: [AtomicBlockState; SECTION_PAGEBLOCKS],
 }
 
-/// The words of a section at a [publish](Section::publish_beside) of a pageblock beside free ones
-/// of its zone.
-pub(crate) struct Beside {
-    /// The previous value of `free`.
-    pub(crate) before: u64,
-    /// The value of `movable`, read before the publish.
+/// The values of two words of a section before a [publish](Section::try_publish_beside_free).
+pub(crate) struct BeforePublish {
+    pub(crate) free: u64,
     pub(crate) movable: u64,
 }
 
@@ -51,7 +48,7 @@ pub(crate) struct Changing {
     /// A hint that some frames of the pageblock are free.
     pub(crate) partial: AtomicU64,
     /// The grain of the pageblock, if it is divided: set if it is for runs (see `words/grain.rs`).
-    pub(super) runs: settled::AtomicU64,
+    pub(super) runs: untracked::AtomicU64,
     /// Whether the pageblock is free and its RAM has been given to the host.
     pub(crate) reported: AtomicU64,
     /// Whether an isolation token owns the pageblock, or the pageblock is offline and an addition
@@ -82,7 +79,7 @@ impl Section {
             changing: Changing {
                 free: word(),
                 partial: word(),
-                runs: settled::AtomicU64::new(0),
+                runs: untracked::AtomicU64::new(0),
                 reported: word(),
                 isolated: word(),
             },
@@ -112,15 +109,15 @@ impl Section {
         self.movable.load(Ordering::Relaxed) & !self.present.load(Ordering::Relaxed)
     }
 
-    /// Claims the free pageblocks among `wanted`. Returns the claimed pageblocks, and those of them
+    /// Claims the free pageblocks among `blocks`. Returns the claimed pageblocks, and those of them
     /// that were reported.
     ///
     /// Acquire pairs with [`publish`](Self::publish), so that the claimer sees everything that
     /// earlier owners did to the pageblocks.
-    pub(crate) fn claim_any(&self, wanted: u64) -> (u64, u64) {
+    pub(crate) fn claim_any(&self, blocks: u64) -> (u64, u64) {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
-            let claimed = free & wanted;
+            let claimed = free & blocks;
             if claimed == 0 {
                 return (0, 0);
             }
@@ -136,19 +133,19 @@ impl Section {
         }
     }
 
-    /// Claims all pageblocks of `wanted`, or none. Returns whether it has claimed them. Acquire:
+    /// Claims all pageblocks of `blocks`, or none. Returns whether it has claimed them. Acquire:
     /// see [`claim_any`](Self::claim_any).
-    pub(crate) fn claim_all(&self, wanted: u64) -> bool {
+    pub(crate) fn claim_all(&self, blocks: u64) -> bool {
         let mut free = self.free.load(Ordering::Relaxed);
-        while free & wanted == wanted {
+        while free & blocks == blocks {
             match self.free.compare_exchange_weak(
                 free,
-                free & !wanted,
+                free & !blocks,
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    self.forget_reported(wanted);
+                    self.forget_reported(blocks);
                     return true;
                 }
                 Err(now) => free = now,
@@ -157,35 +154,36 @@ impl Section {
         false
     }
 
-    /// Claims `wanted`, which are free in `seen`, in one attempt. Returns false if the value of
-    /// `free` is no longer `seen`. Acquire: see [`claim_any`](Self::claim_any).
+    /// Claims `blocks`, which are free in `free_before`, in one attempt. Returns false if the value
+    /// of `free` is no longer `free_before`. Acquire: see [`claim_any`](Self::claim_any).
     #[inline(always)]
-    pub(crate) fn claim_once(&self, seen: u64, wanted: u64) -> bool {
-        let remaining = seen & !wanted;
+    pub(crate) fn claim_once(&self, free_before: u64, blocks: u64) -> bool {
+        let remaining = free_before & !blocks;
         let claimed = self
             .free
-            .compare_exchange(seen, remaining, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(free_before, remaining, Ordering::Acquire, Ordering::Relaxed)
             .is_ok();
         if claimed {
-            self.forget_reported(wanted);
+            self.forget_reported(blocks);
         }
         claimed
     }
 
     /// Publishes a pageblock in one attempt, if another pageblock of its zone is free in this
-    /// section. Returns `None`, and changes nothing, if no other pageblock of the zone is free, or
-    /// if another CPU changes `free` at the same time. `SeqCst`: see [`publish`](Self::publish).
+    /// section. Returns `None`, and changes nothing, if no other pageblock of the zone is free, if
+    /// this one is free already, or if another CPU changes `free` at the same time. `SeqCst`: see
+    /// [`publish`](Self::publish).
     #[inline(always)]
-    pub(crate) fn publish_beside(&self, block: u64) -> Option<Beside> {
+    pub(crate) fn try_publish_beside_free(&self, block: u64) -> Option<BeforePublish> {
         let before = self.free.load(Ordering::Relaxed);
         let movable = self.movable.load(Ordering::Relaxed);
         let zone = if movable & block == 0 { !movable } else { movable };
-        if before & zone == 0 {
+        if before & zone == 0 || before & block != 0 {
             return None;
         }
         let after = before | block;
         self.free.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed).ok()?;
-        Some(Beside { before, movable })
+        Some(BeforePublish { free: before, movable })
     }
 
     /// Gives up ownership of `blocks`: from now on any CPU may claim them. Returns the previous

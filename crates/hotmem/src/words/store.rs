@@ -1,20 +1,20 @@
-//! Defines the type that contains all words of a machine.
+//! Defines the type that contains all words of an instance.
 
 use super::directory::{Directory, NodeNumbers, Ranges};
 use crate::sync::const_unless_loom;
 
-/// All words of a machine, its announced ranges, and the numbers of its nodes.
-pub(crate) struct Words {
+/// All words of an instance, its announced ranges, and the numbers of its nodes.
+pub(crate) struct SectionWords {
     pub(super) directory: Directory,
     pub(super) ranges: Ranges,
     pub(super) numbers: NodeNumbers,
 }
 
-impl Words {
+impl SectionWords {
     const_unless_loom! {
-        /// Creates the words of a machine on which nothing is announced.
-        pub(crate) fn new() -> Words {
-            Words {
+        /// Creates the words of an instance on which nothing is announced.
+        pub(crate) fn new() -> SectionWords {
+            SectionWords {
                 directory: Directory::new(),
                 ranges: Ranges::new(),
                 numbers: NodeNumbers::new(),

@@ -5,10 +5,10 @@
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | `HELD` | no frame may be taken: the pageblock is not live, or it is allocated as a whole, or a CPU holds all words of the bitmap to take the pageblock as a whole |
-//! | `ISOLATED` | no frame may be taken: an isolation token has captured the pageblock |
-//! | `POISON` | a free must check whether it frees a poisoned frame |
 //! | `LENT` | the host was given some of the pageblock's frames |
+//! | `HELD` | no frame may be taken: the pageblock is not live, or it is allocated as a whole, or a CPU holds all words of the bitmap to take the pageblock as a whole |
+//! | `ISOLATED` | no frame may be taken: the pageblock is isolated |
+//! | `POISON` | a free must check whether it frees a poisoned frame |
 //! | `MOVABLE` | the zone of the frames, which is written when the word is opened |
 //! | the group number | the number of the group of pageblocks that the word's frames belong to; the bitmaps of a group lie in one frame of memory; a word keeps its group number for ever |
 
@@ -19,11 +19,11 @@ use crate::sync::mutant;
 
 /// The bits of a word whose frames are all free.
 pub(super) const ALL_FREE: u64 = mask(BITMAP_WORD_BITS);
-pub(super) const HELD: u64 = 1 << BITMAP_WORD_BITS;
-pub(super) const ISOLATED: u64 = HELD << 1;
-pub(super) const POISON: u64 = HELD << 2;
-pub(super) const LENT: u64 = HELD << 3;
-pub(super) const MOVABLE: u64 = HELD << 4;
+pub(super) const LENT: u64 = 1 << BITMAP_WORD_BITS;
+pub(super) const HELD: u64 = LENT << 1;
+pub(super) const ISOLATED: u64 = LENT << 2;
+pub(super) const POISON: u64 = LENT << 3;
+pub(super) const MOVABLE: u64 = LENT << 4;
 /// The group number is in the bits from this one up.
 pub(super) const GROUP_SHIFT: usize = BITMAP_WORD_BITS + 6;
 pub(super) const GROUP: u64 = !mask(GROUP_SHIFT);
@@ -71,7 +71,7 @@ impl FreedBits {
     #[inline(always)]
     pub(super) fn was_partial_in_group_of(self, frame: Pfn) -> bool {
         let name = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
-        self.before & ALL_FREE != 0 && (self.before ^ name) & (GROUP | FLAGS) == 0
+        is_bits_of_frames((self.before ^ name) & (GROUP | FLAGS | ALL_FREE))
     }
 
     /// Returns whether the word had no flags, and some of its frames were free before the free.
@@ -121,7 +121,7 @@ impl FreedBits {
         self.before & HELD != 0
     }
 
-    /// Returns whether an isolation token has captured the pageblock.
+    /// Returns whether the pageblock is isolated.
     pub(crate) fn is_isolated(self) -> bool {
         self.before & ISOLATED != 0
     }
@@ -148,17 +148,24 @@ pub(super) const fn zone_flag(zone: Zone) -> u64 {
     }
 }
 
-/// Returns whether a word has none of these flags.
-#[inline]
-pub(super) fn lacks(now: u64, flags: u64) -> bool {
-    mutant!("an allocation does not look at the flags" => return true);
-    now & flags == 0
+/// Returns whether a word has free frames, and none of these flags.
+#[inline(always)]
+pub(super) fn has_free_without(flags: u64, now: u64) -> bool {
+    mutant!("an allocation does not look at the flags" => return now & ALL_FREE != 0);
+    is_bits_of_frames(now & (flags | ALL_FREE))
+}
+
+/// Returns whether at least one bit of a frame is set, and no other bit. The bit `LENT`, which is
+/// directly above those of the frames, must not be set, so that one shift answers both questions.
+#[inline(always)]
+const fn is_bits_of_frames(bits: u64) -> bool {
+    bits.wrapping_sub(1) >> BITMAP_WORD_BITS == 0
 }
 
 /// Returns whether a word has no flags, and has free frames of a zone.
 #[inline]
 pub(super) fn offers(now: u64, zone: Zone) -> bool {
-    lacks(now ^ zone_flag(zone), FLAGS | MOVABLE) && now & ALL_FREE != 0
+    has_free_without(FLAGS | MOVABLE, now ^ zone_flag(zone))
 }
 
 /// Returns the lowest `n` set bits, or all of them if there are no more.

@@ -29,7 +29,7 @@ fn dropped_allocations_are_free_again_and_forgotten_ones_are_not() {
         for len in [1, 3, PAGEBLOCK - 1, PAGEBLOCK, 3 * PAGEBLOCK + 1] {
             let owned = frames.alloc(AllocRequest::frames(len)).unwrap();
             assert_eq!((owned.range().frames(), frames.counts().free), (len, free - len));
-            assert_eq!(owned.range(), range(owned.start().number(), len));
+            assert_eq!(owned.range(), range(owned.range().start().number(), len));
             drop(owned);
             assert_eq!(frames.counts().free, free);
         }
@@ -42,59 +42,27 @@ fn dropped_allocations_are_free_again_and_forgotten_ones_are_not() {
 }
 
 #[test]
-fn an_allocation_can_be_split_at_every_frame_and_its_parts_join_again() {
+fn an_allocation_can_be_split_at_every_frame() {
     on_a_machine(|frames, _| {
         let free = frames.counts().free;
         for len in [1, 5, PAGEBLOCK, PAGEBLOCK + 3] {
-            let mut owned = frames.alloc(AllocRequest::frames(len)).unwrap();
-            let all = owned.range();
-            for at in all.start().number()..=all.end().number() {
-                let (below, above) = owned.split_at(pfn(at));
-                assert_eq!((below.range(), above.range()), all.split_at(pfn(at)));
-                let joined = if at % 2 == 0 { below.join(above) } else { above.join(below) };
-                owned = joined.expect("the two parts of one allocation join");
-                assert_eq!((owned.range(), frames.counts().free), (all, free - len));
+            for at in 0..=len {
+                let owned = frames.alloc(AllocRequest::frames(len)).unwrap();
+                let all = owned.range();
+                let at = pfn(all.start().number() + at);
+                let (below, above) = owned.split_at(at);
+                assert_eq!((below.range(), above.range()), all.split_at(at));
+                assert_eq!(frames.counts().free, free - len);
+                drop(below);
+                assert_eq!(frames.counts().free, free - above.range().frames());
             }
-            let (below, above) = owned.split_at(pfn(all.start().number() + len / 2));
-            drop(below);
-            assert_eq!(frames.counts().free, free - above.range().frames());
         }
         assert_eq!(frames.counts().free, free);
     });
 }
 
 #[test]
-fn allocations_join_only_if_adjacent_on_one_machine_and_in_one_region() {
-    on_a_machine(|frames, hotplug| {
-        let refused = |one: Owned<'_>, other: Owned<'_>| {
-            let ranges = (one.range(), other.range());
-            let (one, other) = one.join(other).expect_err("these allocations must not join");
-            assert_eq!((one.range(), other.range()), ranges);
-        };
-        let at = |frame| AllocRequest::frames(2).at(pfn(frame));
-        let [below, above] = [0, 3].map(|frame| frames.alloc(at(PAGEBLOCK + frame)).unwrap());
-        refused(below, above);
-        // Allocations that are adjacent, but lie in two regions.
-        for section in [2, 3] {
-            let hot = range(section * SECTION, SECTION);
-            hotplug.announce(hot).unwrap();
-            hotplug.add(hot).unwrap();
-            hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
-        }
-        let top = frames.alloc(at(3 * SECTION - 2)).unwrap();
-        let bottom = frames.alloc(at(3 * SECTION)).unwrap();
-        assert_eq!(top.range().end(), bottom.start());
-        refused(bottom, top);
-        // An allocation of another machine whose frame numbers are adjacent.
-        on_a_machine(|others, _| {
-            let theirs = others.alloc(at(PAGEBLOCK + 2)).unwrap();
-            refused(frames.alloc(at(PAGEBLOCK)).unwrap(), theirs);
-        });
-    });
-}
-
-#[test]
-fn a_frame_that_is_poisoned_in_an_allocation_stays_out_when_it_is_freed() {
+fn a_frame_that_is_poisoned_in_an_allocation_is_quarantined_when_it_is_freed() {
     on_a_machine(|frames, hotplug| {
         let free = frames.counts().free;
         let owned = frames.alloc(AllocRequest::frames(5)).unwrap();
@@ -110,20 +78,20 @@ fn a_frame_that_is_poisoned_in_an_allocation_stays_out_when_it_is_freed() {
 }
 
 #[test]
-fn free_raw_filled_fills_memory_with_the_promised_contents() {
+fn fill_and_free_raw_fills_memory_with_the_promised_contents() {
     let memory = Memory::new(2 * SECTION);
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, SECTION);
     frames.set_contents(Contents::Filled(0)).unwrap();
     let owned = frames.alloc(AllocRequest::frames(2)).unwrap();
-    let frame = owned.start().number();
+    let frame = owned.range().start().number();
     memory.word(frame).store(7, std::sync::atomic::Ordering::Relaxed);
     // SAFETY: the frames are those of `owned`, which nobody uses any more.
-    unsafe { frames.free_raw_filled(owned.into_raw()) }.unwrap();
+    unsafe { frames.fill_and_free_raw(owned.into_raw()) }.unwrap();
     assert!(memory.words(frame).all(|word| word == 0));
 }
 
-/// Splits, joins and drops allocations at random. They must never overlap, and at the end all
+/// Splits and drops allocations at random. They must never overlap, and at the end all
 /// memory must be free.
 #[test]
 fn random_allocations_never_overlap_and_no_frame_is_lost() {
@@ -134,37 +102,23 @@ fn random_allocations_never_overlap_and_no_frame_is_lost() {
             let mut all: Vec<Owned<'_>> = Vec::new();
             for _ in 0..300 {
                 let which = rng.usize(..=all.len());
-                match rng.u32(..4) {
+                match rng.u32(..3) {
                     0 => all
                         .extend(frames.alloc(AllocRequest::frames(rng.u64(1..2 * PAGEBLOCK))).ok()),
                     1 if which < all.len() => {
                         let owned = all.swap_remove(which);
-                        let at = owned.start().number() + rng.u64(..=owned.range().frames());
+                        let at =
+                            owned.range().start().number() + rng.u64(..=owned.range().frames());
                         let (below, above) = owned.split_at(pfn(at));
                         all.extend([below, above]);
-                    }
-                    2 if all.len() >= 2 => {
-                        all.sort_by_key(|owned| (owned.start(), owned.range().frames()));
-                        let at = rng.usize(..all.len() - 1);
-                        let (other, one) = (all.remove(at + 1), all.remove(at));
-                        let adjacent = one.range().end() == other.start()
-                            || one.range().is_empty()
-                            || other.range().is_empty();
-                        match one.join(other) {
-                            Ok(joined) => all.push(joined),
-                            Err((one, other)) => {
-                                assert!(!adjacent, "{one:?} {other:?}");
-                                all.extend([one, other]);
-                            }
-                        }
                     }
                     _ if which < all.len() => drop(all.swap_remove(which)),
                     _ => {}
                 }
                 let held: u64 = all.iter().map(|owned| owned.range().frames()).sum();
-                let bitmaps = frames.counts().used() - held;
+                let bitmaps = frames.counts().used - held;
                 assert!(frames.counts().free <= free - held, "{bitmaps}");
-                all.sort_by_key(|owned| (owned.start(), owned.range().frames()));
+                all.sort_by_key(|owned| (owned.range().start(), owned.range().frames()));
                 let pairs = all.windows(2);
                 pairs.for_each(|pair| assert!(!pair[0].range().overlaps(pair[1].range())));
             }
@@ -191,8 +145,8 @@ fn a_request_for_boot_memory_gets_no_other() {
         let place = range(SECTION, len);
         let refused = frames.alloc_range(request.at(place.start()));
         assert!(matches!(refused, Err(AllocError::NotFree(_))), "{refused:?}");
-        while let Ok(got) = frames.alloc_range(request) {
-            assert!(range(0, SECTION).covers(got), "{got}");
+        while let Ok(allocated) = frames.alloc_range(request) {
+            assert!(range(0, SECTION).covers(allocated), "{allocated}");
         }
         let other = frames.alloc_range(AllocRequest::frames(len)).unwrap();
         frames.free_range(other).unwrap();

@@ -128,11 +128,11 @@ fn frames_of_any_allocation_can_be_freed_together() {
         let before = frames.counts().free;
         let mut list = vec![];
         for len in [1, 5, PAGEBLOCK, 2 * PAGEBLOCK, PAGEBLOCK / 8] {
-            let got = frames.alloc_range(AllocRequest::frames(len)).unwrap();
-            list.extend((got.start().number()..got.end().number()).map(pfn));
+            let allocated = frames.alloc_range(AllocRequest::frames(len)).unwrap();
+            list.extend((allocated.start().number()..allocated.end().number()).map(pfn));
         }
         let bad = list[list.len() / 2];
-        // The frame is allocated, so it leaves use only when it is freed.
+        // The frame is allocated, so it is quarantined only when it is freed.
         let _in_use = hotplug.poison(bad);
         rng.shuffle(&mut list);
         free(frames, &list).unwrap();
@@ -201,8 +201,8 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     let mut taken = vec![];
     // At the end all free frames are in the magazine. The engine drains it, so they are allocated
     // as well.
-    while let Ok(got) = FRAMES.alloc_range(ONE) {
-        taken.push(got.start());
+    while let Ok(allocated) = FRAMES.alloc_range(ONE) {
+        taken.push(allocated.start());
     }
     assert_eq!(FRAMES.validated().unwrap().free, 0);
     let mut magazine = take_from_kernel();
@@ -235,7 +235,7 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     // SAFETY: `page` came from the magazine, and nothing uses it.
     unsafe { magazine.free(page) };
     put_in_kernel(Some(magazine));
-    assert_eq!(hotplug.poison(page), Ok(Poisoned::Out));
+    assert_eq!(hotplug.poison(page), Ok(Poisoned::Quarantined));
     assert_ne!(take_from_kernel().alloc(), Ok(page));
     assert_eq!(FRAMES.validated().unwrap().poisoned, 1);
 }

@@ -42,8 +42,9 @@ impl Map {
 
     /// Returns the frames that lie in RAM as a whole.
     fn ram(&self) -> BTreeSet<u64> {
-        let whole = |r: &BootRange| r.start.div_ceil(FRAME_SIZE)..(r.start + r.len.0) / FRAME_SIZE;
-        self.ram.iter().flat_map(whole).collect()
+        let whole_frames =
+            |r: &BootRange| r.start.div_ceil(FRAME_SIZE)..(r.start + r.len.0) / FRAME_SIZE;
+        self.ram.iter().flat_map(whole_frames).collect()
     }
 
     /// Returns the frames of which any byte is reserved.
@@ -55,7 +56,7 @@ impl Map {
     }
 
     fn end(&self) -> u64 {
-        self.ram().last().map_or(0, |last| last + 1).next_multiple_of(SECTION)
+        self.ram().last().map_or(0, |last_frame| last_frame + 1).next_multiple_of(SECTION)
     }
 
     /// Boots a machine with this map, checks that its memory is that of the map, and allocates all
@@ -89,10 +90,10 @@ impl Map {
             frames.free_range(range(frame, 1)).unwrap();
         }
         let free: BTreeSet<u64> = ram.difference(&metadata).copied().collect();
-        let found = take_everything(&frames, &free);
+        let actual = take_everything(&frames, &free);
         let bitmaps: BTreeSet<u64> =
             frames.metadata().flat_map(|metadata| numbers(metadata.frames)).collect();
-        assert_eq!(found.union(&bitmaps).copied().collect::<BTreeSet<_>>(), ram);
+        assert_eq!(actual.union(&bitmaps).copied().collect::<BTreeSet<_>>(), ram);
         if let Err(error) = hotplug.announce(range(PFN_LIMIT - PAGEBLOCK, PAGEBLOCK)) {
             let AnnounceError::NoMetadata(bytes) = error else { panic!("{error}") };
             assert!(
@@ -153,19 +154,19 @@ fn check_blocks(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>, free: &BTreeSe
 /// Allocates all frames one by one and frees them again. Returns the frames that were allocated or
 /// became bitmap frames.
 fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<u64> {
-    let mut taken = BTreeSet::new();
+    let mut allocated = BTreeSet::new();
     while let Ok(frame) = frames.alloc_range(AllocRequest::frames(1)) {
         let frame = frame.start().number();
-        assert!(expected.contains(&frame) && taken.insert(frame), "{frame:#x} was not free");
+        assert!(expected.contains(&frame) && allocated.insert(frame), "{frame:#x} was not free");
     }
-    for &frame in &taken {
+    for &frame in &allocated {
         frames.free_range(range(frame, 1)).unwrap();
     }
     frames.validated().unwrap();
     // A section keeps a bitmap frame after one of its pageblocks was divided for the first time.
     let bitmaps = frames.metadata().map(|metadata| metadata.frames.start().number());
-    taken.extend(bitmaps.filter(|frame| expected.contains(frame)));
-    taken
+    allocated.extend(bitmaps.filter(|frame| expected.contains(frame)));
+    allocated
 }
 
 /// Makes ranges of bytes in the windows. They begin and end at multiples of a byte, a frame or a
@@ -319,9 +320,12 @@ fn ram_up_to_the_limit_of_addresses_is_booted() {
     let ram = vec![top, bytes(0, SECTION * FRAME_SIZE)];
     let map = Map { ram, reserved: vec![], mapped_below: SECTION };
     let hotplug = map.boot(&machine, &memory).unwrap();
-    let last = range(PFN_LIMIT - PAGEBLOCK, PAGEBLOCK);
-    assert_eq!(hotplug.regions().last().unwrap().1, last);
-    assert_eq!(machine.alloc_range(AllocRequest::frames(PAGEBLOCK).at(last.start())), Ok(last));
-    assert_eq!(machine.free_range(last), Ok(()));
+    let last_block = range(PFN_LIMIT - PAGEBLOCK, PAGEBLOCK);
+    assert_eq!(hotplug.regions().last().unwrap().1, last_block);
+    assert_eq!(
+        machine.alloc_range(AllocRequest::frames(PAGEBLOCK).at(last_block.start())),
+        Ok(last_block)
+    );
+    assert_eq!(machine.free_range(last_block), Ok(()));
     machine.validated().unwrap();
 }

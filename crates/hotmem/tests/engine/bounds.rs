@@ -27,14 +27,17 @@ impl Free<'_> {
     ) -> Option<PfnRange> {
         let request = request.within(pfn(lower)..pfn(upper));
         match self.frames.alloc_range(request) {
-            Ok(got) => {
-                let taken = got.start().number()..got.end().number();
-                assert_eq!(got.frames(), len);
-                assert!(lower <= taken.start && taken.end <= upper, "{got} of {lower}..{upper}");
+            Ok(allocated) => {
+                let taken = allocated.start().number()..allocated.end().number();
+                assert_eq!(allocated.frames(), len);
+                assert!(
+                    lower <= taken.start && taken.end <= upper,
+                    "{allocated} of {lower}..{upper}"
+                );
                 for frame in taken {
                     assert!(self.free.remove(&frame), "{frame} was not free");
                 }
-                Some(got)
+                Some(allocated)
             }
             Err(error) => {
                 assert_eq!(error, AllocError::OutOfMemory);
@@ -47,9 +50,9 @@ impl Free<'_> {
         }
     }
 
-    fn free_range(&mut self, got: PfnRange) {
-        self.frames.free_range(got).unwrap();
-        self.free.extend(got.start().number()..got.end().number());
+    fn free_range(&mut self, allocated: PfnRange) {
+        self.frames.free_range(allocated).unwrap();
+        self.free.extend(allocated.start().number()..allocated.end().number());
     }
 }
 
@@ -61,8 +64,8 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
     // Now all sections have their bitmaps, so no more frames become metadata later.
     let all: Vec<_> =
         std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
-    let free = all.iter().map(|got| got.start().number()).collect();
-    all.into_iter().for_each(|got| frames.free_range(got).unwrap());
+    let free = all.iter().map(|allocated| allocated.start().number()).collect();
+    all.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
     let mut free = Free { frames: &frames, free };
     let rng = &mut Rng::with_seed(11);
     let mut held: Vec<PfnRange> = vec![];
@@ -84,9 +87,9 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
         let request = AllocRequest::frames(len);
         let aligned = rng.bool() && len.is_power_of_two();
         let request = if aligned { request.aligned(len) } else { request };
-        let got = free.alloc(request, len, lower, upper);
-        outcomes[usize::from(got.is_some())] += 1;
-        held.extend(got);
+        let allocated = free.alloc(request, len, lower, upper);
+        outcomes[usize::from(allocated.is_some())] += 1;
+        held.extend(allocated);
     }
     assert!(
         cfg!(miri) || outcomes[0] > 100 && outcomes[1] > 100,
@@ -103,14 +106,14 @@ fn one_frame_between_the_bounds_is_enough() {
     let one = AllocRequest::frames(1);
     // The first pageblock that is divided in a section also holds the section's bitmap frame.
     for at in [SECTION + 1, SECTION + 2 * PAGEBLOCK - 1, 2 * SECTION, 2 * SECTION + PAGEBLOCK + 3] {
-        let got = frames.alloc_range(one.within(pfn(at)..pfn(at + 1))).unwrap();
-        assert_eq!(got, range(at, 1));
+        let allocated = frames.alloc_range(one.within(pfn(at)..pfn(at + 1))).unwrap();
+        assert_eq!(allocated, range(at, 1));
         let again = frames.alloc_range(one.within(pfn(at)..pfn(at + 1)));
         assert_eq!(again, Err(AllocError::OutOfMemory));
         assert_eq!(frames.alloc_range(one.at(pfn(at)).within(pfn(at + 1)..)), {
             Err(AllocError::Bad(BadRequest::Place(pfn(at))))
         });
-        frames.free_range(got).unwrap();
+        frames.free_range(allocated).unwrap();
     }
     let empty_bounds = one.within(pfn(2 * SECTION)..pfn(SECTION));
     assert_eq!(frames.alloc_range(empty_bounds), Err(AllocError::OutOfMemory));

@@ -72,7 +72,8 @@ fn while_other_cpus_are_busy_some_failures_are_out_of_memory() {
         busy
     });
     println!("{busy} of {ATTEMPTS} allocations returned Busy");
-    // All searches would return `Busy` only if another CPU was stopped in the middle of a move.
+    // All searches would return `Busy` only if another CPU was stopped in the middle of a hiding
+    // step.
     assert!(busy < ATTEMPTS, "all allocations returned Busy");
     frames.validated().unwrap();
     assert_eq!(frames.alloc_range(AllocRequest::frames(8 * SECTION)), Err(AllocError::OutOfMemory));

@@ -31,14 +31,14 @@ fn allocate_on_each(frames: &Frames<Cpus>, cpus: u64) -> Vec<u64> {
 #[test]
 fn each_cpu_allocates_from_a_pageblock_of_its_own() {
     with_cpus(ALL_CPUS, |frames, _| {
-        let taken = allocate_on_each(frames, CPUS);
-        let blocks: BTreeSet<u64> = taken.iter().map(|frame| frame / PAGEBLOCK).collect();
+        let allocated = allocate_on_each(frames, CPUS);
+        let blocks: BTreeSet<u64> = allocated.iter().map(|frame| frame / PAGEBLOCK).collect();
         assert_eq!(blocks.len() as u64, CPUS);
         // The second frame of most CPUs comes from the pageblock of the first. A few pageblocks are
         // full, because in the small geometry a bitmap frame can take the last frame of one.
         let again = allocate_on_each(frames, CPUS);
         let beside =
-            again.iter().zip(&taken).filter(|(b, a)| *b / PAGEBLOCK == *a / PAGEBLOCK).count();
+            again.iter().zip(&allocated).filter(|(b, a)| *b / PAGEBLOCK == *a / PAGEBLOCK).count();
         assert!(beside as u64 >= CPUS * 9 / 10, "{beside}");
     });
 }
@@ -58,10 +58,10 @@ fn cpus_beyond_the_number_of_boot_share_records() {
 #[test]
 fn the_pageblock_of_the_hint_of_any_cpu_is_found_by_all_and_removed() {
     with_cpus(ALL_CPUS, |frames, hotplug| {
-        let more = range(BOOT, BOOT);
-        hotplug.announce(more).unwrap();
-        hotplug.add(more).unwrap();
-        hotplug.online(more, OnlineType::Movable, &mut NoHooks).unwrap();
+        let added = range(BOOT, BOOT);
+        hotplug.announce(added).unwrap();
+        hotplug.add(added).unwrap();
+        hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
         let movable = AllocRequest::frames(1).movable();
         for cpu in 0..CPUS {
             Cpus::run_on(usize::try_from(cpu).unwrap());
@@ -69,10 +69,10 @@ fn the_pageblock_of_the_hint_of_any_cpu_is_found_by_all_and_removed() {
             frames.free_range(frame).unwrap();
         }
         Cpus::run_on(0);
-        let mut request = hotplug.offline(more).unwrap();
+        let mut request = hotplug.offline(added).unwrap();
         let done = request.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Ready(more));
-        hotplug.remove(more).unwrap();
+        assert_eq!(done, Progress::Ready(added));
+        hotplug.remove(added).unwrap();
     });
 }
 

@@ -42,26 +42,26 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
 
     // Give the frames that held the words other owners, which write a value there that looks like a
     // word with free frames.
-    let mut others = Vec::new();
+    let mut other_frames = Vec::new();
     while let Ok(frame) = frames.alloc_range(AllocRequest::frames(1)) {
         for frame in numbers(frame) {
             for word in memory.cells(frame) {
                 word.store(ALL_FREE_WORD, Ordering::Relaxed);
             }
         }
-        others.push(frame);
+        other_frames.push(frame);
     }
-    assert!(!others.is_empty());
+    assert!(!other_frames.is_empty());
     for cpu in 0..3 {
         Cpus::run_on(cpu);
         assert_eq!(frames.alloc_range(movable).err(), Some(AllocError::OutOfMemory), "CPU {cpu}");
     }
 
     // A CPU does not free frames into such a word, either.
-    for (nth, frame) in others.iter().enumerate() {
+    for (nth, frame) in other_frames.iter().enumerate() {
         Cpus::run_on(nth % 3);
         frames.free_range(*frame).unwrap();
     }
     let all = iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).count();
-    assert_eq!(all, others.len());
+    assert_eq!(all, other_frames.len());
 }

@@ -60,8 +60,8 @@ fn device_memory_is_a_hole_in_its_zone_and_is_never_allocated() {
             frames.counts_in(device()),
             Counts { announced: device().frames(), ..Counts::default() }
         );
-        while let Ok(got) = frames.alloc_range(AllocRequest::frames(1).movable()) {
-            assert!(!got.overlaps(device()), "{got}");
+        while let Ok(allocated) = frames.alloc_range(AllocRequest::frames(1).movable()) {
+            assert!(!allocated.overlaps(device()), "{allocated}");
         }
         let at = AllocRequest::frames(1).at(device().start()).movable();
         let not_free = AllocError::NotFree(range(device().start().number(), 1));
@@ -182,7 +182,7 @@ fn a_region_with_a_device_is_not_withdrawn() {
 }
 
 #[test]
-fn device_memory_becomes_ram_under_each_policy_and_device_memory_again() {
+fn device_memory_becomes_ram_with_each_online_type_and_device_memory_again() {
     let contig = Policy::ContigZones { movable_node: false };
     let policies = [
         (contig, OnlineType::Offline, State::Offline, false),
@@ -202,14 +202,14 @@ fn device_memory_becomes_ram_under_each_policy_and_device_memory_again() {
             assert_eq!(zone.contiguous, contiguous, "{policy:?} {kind:?}");
             if kind != OnlineType::Offline {
                 let at = AllocRequest::frames(PAGEBLOCK).at(device().start()).movable();
-                let got = frames.alloc_range(at).unwrap();
+                let allocated = frames.alloc_range(at).unwrap();
                 // A frame in use cannot be migrated, so the memory stays online.
                 let mut offline = hotplug.offline(device()).unwrap();
                 let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
                 assert!(matches!(progress, Progress::Pending(_)), "{progress:?}");
                 offline.cancel(hotplug, &mut NoHooks).unwrap();
                 assert_eq!(state(hotplug, device()), expected);
-                frames.free_range(got).unwrap();
+                frames.free_range(allocated).unwrap();
                 take_offline(hotplug, device());
             }
             hotplug.ram_to_device(device()).unwrap();
@@ -249,9 +249,9 @@ fn poison_is_remembered_until_device_memory_is_detached() {
     on_a_machine(|_, hotplug| {
         let bad = device().start();
         hotplug.device_to_ram_raw(device(), OnlineType::Offline, &mut NoHooks).unwrap();
-        assert_eq!(hotplug.poison(bad), Ok(Poisoned::Out));
+        assert_eq!(hotplug.poison(bad), Ok(Poisoned::Quarantined));
         hotplug.ram_to_device(device()).unwrap();
-        assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
+        assert!(hotplug.poisoned().eq([(bad, Poisoned::Quarantined)]));
         let refused = hotplug.device_to_ram_raw(device(), OnlineType::Movable, &mut NoHooks);
         let poisoned = RangeError {
             range: PfnRange::with_len(bad, 1).unwrap(),

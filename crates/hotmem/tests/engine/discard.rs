@@ -19,7 +19,7 @@ const HEADROOM: u64 = PAGEBLOCK;
 /// A kernel with a cache, which it can discard, and data, which it can migrate.
 struct Kernel<'f> {
     frames: &'f Frames<OneCpu>,
-    cache: BTreeSet<u64>,
+    page_cache: BTreeSet<u64>,
     dropped: u64,
     moved: u64,
 }
@@ -36,15 +36,15 @@ impl<'f> Kernel<'f> {
                 .alloc_range(AllocRequest::frames(PAGEBLOCK).movable().at(block.start()))
                 .unwrap();
         }
-        let cache = numbers(hot).filter(|&frame| is_cache(frame)).collect();
-        Kernel { frames, cache, dropped: 0, moved: 0 }
+        let page_cache = numbers(hot).filter(|&frame| is_cache(frame)).collect();
+        Kernel { frames, page_cache, dropped: 0, moved: 0 }
     }
 }
 
 impl Hooks for Kernel<'_> {
     fn discard(&mut self, within: PfnRange) {
         let free = self.frames.counts().free;
-        for frame in numbers(within).filter(|frame| self.cache.remove(frame)) {
+        for frame in numbers(within).filter(|frame| self.page_cache.remove(frame)) {
             self.frames.free_range(range(frame, 1)).unwrap();
             self.dropped += 1;
         }
@@ -56,8 +56,8 @@ impl Hooks for Kernel<'_> {
             let Ok(new) = self.frames.alloc_range(AllocRequest::frames(1).movable()) else {
                 return Migration::Retry;
             };
-            if self.cache.remove(&frame) {
-                self.cache.insert(new.start().number());
+            if self.page_cache.remove(&frame) {
+                self.page_cache.insert(new.start().number());
             }
             self.frames.free_range(range(frame, 1)).unwrap();
             self.moved += 1;
@@ -99,7 +99,7 @@ fn shrink(
         match shrink.poll(hotplug, kernel, budget) {
             Progress::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
             Progress::Working => {}
-            ended => return (shrink.left(), ended.pending()),
+            ended => return (shrink.frames_left(), ended.pending()),
         }
     }
 }
@@ -159,15 +159,18 @@ fn without_headroom_data_is_neither_isolated_nor_migrated() {
             let mut kernel = Kernel::filling(frames, hot, |_| false);
             let before = frames.validated().unwrap();
             let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, unit, ..hot.into() });
-            let (left, blocker) = loop {
+            let (remaining, blocker) = loop {
                 match shrink.poll(hotplug, &mut kernel, Budget { pageblocks: 1 }) {
                     Progress::Ready(removal) => panic!("{removal:?}"),
                     Progress::Working => assert_eq!(frames.validated().unwrap(), before),
-                    ended => break (shrink.left(), ended.pending()),
+                    ended => break (shrink.frames_left(), ended.pending()),
                 }
             };
-            assert_eq!((left, kernel.moved, frames.validated().unwrap()), (HOT, 0, before));
-            assert!(matches!(blocker, Some(Blocker { why: Why::NotEnoughFree { .. }, .. })));
+            assert_eq!((remaining, kernel.moved, frames.validated().unwrap()), (HOT, 0, before));
+            assert!(matches!(
+                blocker,
+                Some(Blocker { kind: BlockerKind::NotEnoughFree { .. }, .. })
+            ));
         });
     }
 }
@@ -175,13 +178,13 @@ fn without_headroom_data_is_neither_isolated_nor_migrated() {
 #[test]
 fn a_small_cache_lets_only_the_units_that_hold_it_leave() {
     with_headroom(HEADROOM, |frames, hotplug, hot| {
-        let cached = range(HOT_START + 2 * SECTION, 3 * SECTION);
-        let mut kernel = Kernel::filling(frames, hot, |frame| cached.contains(pfn(frame)));
-        let (left, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
-        assert_eq!((left, kernel.moved), (HOT - cached.frames(), 0));
-        assert!(matches!(blocker, Some(Blocker { why: Why::NotEnoughFree { .. }, .. })));
-        let state = hotplug.state_at(cached.start(), hot.end());
-        assert_eq!(state, (cached, State::Absent));
+        let cached_range = range(HOT_START + 2 * SECTION, 3 * SECTION);
+        let mut kernel = Kernel::filling(frames, hot, |frame| cached_range.contains(pfn(frame)));
+        let (remaining, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
+        assert_eq!((remaining, kernel.moved), (HOT - cached_range.frames(), 0));
+        assert!(matches!(blocker, Some(Blocker { kind: BlockerKind::NotEnoughFree { .. }, .. })));
+        let state = hotplug.state_at(cached_range.start(), hot.end());
+        assert_eq!(state, (cached_range, State::Absent));
     });
 }
 
@@ -193,9 +196,9 @@ fn an_offline_request_that_was_pending_calls_discard_again() {
         let pending = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
         assert!(matches!(
             pending,
-            Progress::Pending(Blocker { why: Why::NotEnoughFree { .. }, .. })
+            Progress::Pending(Blocker { kind: BlockerKind::NotEnoughFree { .. }, .. })
         ));
-        kernel.cache.extend(numbers(hot));
+        kernel.page_cache.extend(numbers(hot));
         let done = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
         assert_eq!((done, kernel.moved), (Progress::Ready(hot), 0));
     });
@@ -207,10 +210,10 @@ fn a_shrink_that_discards_leaves_the_floor_free() {
         let mut kernel = Kernel::filling(frames, hot, |_| true);
         // Discarding single frames divides pageblocks, for which bitmaps are allocated.
         let floor = frames.counts().free + SECTION / 2;
-        hotplug.settings.floor = floor;
-        let (left, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
-        assert_eq!(left, SECTION);
-        assert!(matches!(blocker, Some(Blocker { why: Why::NotEnoughFree { .. }, .. })));
+        hotplug.settings.min_free_frames = floor;
+        let (remaining, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
+        assert_eq!(remaining, SECTION);
+        assert!(matches!(blocker, Some(Blocker { kind: BlockerKind::NotEnoughFree { .. }, .. })));
         assert!(frames.counts().free >= floor);
     });
 }

@@ -32,8 +32,8 @@ fn frames_freed_before_a_conflicting_free_are_not_lost() {
     let map = BootMap::of_ram(&ram);
     let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     let three = frames.alloc_range(AllocRequest::frames(3 * PAGEBLOCK).aligned(PAGEBLOCK)).unwrap();
-    let (below, rest) = three.split_at(three.start().checked_add(2 * PAGEBLOCK + 5).unwrap());
-    let (tail, untouched) = rest.split_at(rest.start().checked_add(5).unwrap());
+    let (below, remaining) = three.split_at(three.start().checked_add(2 * PAGEBLOCK + 5).unwrap());
+    let (tail, untouched) = remaining.split_at(remaining.start().checked_add(5).unwrap());
     let metadata = || frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>();
     let (free, metadata_before) = (frames.counts().free, metadata());
     frames.platform().0.set(Some((&raw const frames, tail)));

@@ -47,8 +47,8 @@ impl Machine<'_> {
     /// Allocates all kernel memory.
     fn use_up(&mut self) {
         for len in [SECTION, PAGEBLOCK, 1] {
-            while let Ok(got) = self.frames.alloc_range(AllocRequest::frames(len)) {
-                self.used.push(got);
+            while let Ok(allocated) = self.frames.alloc_range(AllocRequest::frames(len)) {
+                self.used.push(allocated);
             }
         }
     }
@@ -80,10 +80,10 @@ fn kernel_memory_can_be_added_to_one_chunk_after_another() {
         for chunk in 1..=ROUNDS {
             let (before, reserved) = (machine.frames.counts(), machine.frames.metadata_reserved());
             machine.plug(in_chunk(chunk), OnlineType::Kernel).unwrap();
-            let got = machine.frames.counts().free - before.free;
+            let allocated = machine.frames.counts().free - before.free;
             let taken = machine.frames.metadata_reserved().frames() - reserved.frames();
             // Of the added memory, one more frame holds bitmaps.
-            assert_eq!(got + taken + 1, PLUGGED, "chunk {chunk}");
+            assert_eq!(allocated + taken + 1, PLUGGED, "chunk {chunk}");
             machine.use_up();
             assert_eq!(machine.frames.counts().free, before.free);
         }
@@ -112,9 +112,9 @@ fn movable_memory_uses_up_the_word_reserve_and_then_additions_are_refused() {
         machine.use_up();
         make_words(&mut machine.hotplug, second);
         // The next addition refills the reserve as well, if the kernel has freed memory.
-        let [third, last] = [far - CHUNK, far / 2].map(|at| range(at, PLUGGED));
+        let [third, last_region] = [far - CHUNK, far / 2].map(|at| range(at, PLUGGED));
         machine.hotplug.announce(third).unwrap();
-        machine.hotplug.announce(last).unwrap();
+        machine.hotplug.announce(last_region).unwrap();
         let before = machine.snapshot();
         assert!(matches!(machine.hotplug.add(third), Err(AddError::NoMetadata(_))));
         assert!(machine.snapshot() == before);
@@ -123,7 +123,7 @@ fn movable_memory_uses_up_the_word_reserve_and_then_additions_are_refused() {
         machine.frames.free_range(block).unwrap();
         make_words(&mut machine.hotplug, third);
         machine.use_up();
-        make_words(&mut machine.hotplug, last);
+        make_words(&mut machine.hotplug, last_region);
     });
 }
 
@@ -153,14 +153,14 @@ fn the_word_reserve_is_metadata() {
         .filter(|metadata| metadata.describes.is_empty())
         .map(|metadata| metadata.frames)
         .collect();
-    assert!(reserve.iter().map(|piece| piece.frames()).sum::<u64>() >= 7, "{reserve:?}");
-    for piece in reserve {
+    assert!(reserve.iter().map(|run| run.frames()).sum::<u64>() >= 7, "{reserve:?}");
+    for run in reserve {
         assert_eq!(
-            hotplug.poison(piece.start()),
-            Err(RangeError { range: piece, kind: RangeErrorKind::Metadata })
+            hotplug.poison(run.start()),
+            Err(RangeError { range: run, kind: RangeErrorKind::Metadata })
         );
-        let block = piece.start().align_down(PAGEBLOCK);
-        let at = AllocRequest::frames(1).at(piece.start());
+        let block = run.start().align_down(PAGEBLOCK);
+        let at = AllocRequest::frames(1).at(run.start());
         assert!(matches!(frames.alloc_range(at), Err(AllocError::NotFree(_))));
         let mut offline = match hotplug.offline(range(block.number(), PAGEBLOCK)) {
             Ok(offline) => offline,
@@ -168,7 +168,7 @@ fn the_word_reserve_is_metadata() {
         };
         let progress = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert!(
-            matches!(progress, Progress::Pending(Blocker { why: Why::Metadata, .. })),
+            matches!(progress, Progress::Pending(Blocker { kind: BlockerKind::Metadata, .. })),
             "{progress:?}"
         );
         offline.cancel(&mut hotplug, &mut NoHooks).unwrap();

@@ -5,7 +5,7 @@ use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::link::{Link, Maps, lend};
+use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping, with_kernel};
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, REMOTE, SECTION, Snapshot, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -57,8 +57,8 @@ impl<'f> Kernel<'f> {
         }
     }
 
-    fn own(&mut self, got: PfnRange) {
-        for frame in numbers(got) {
+    fn record_owned(&mut self, allocated: PfnRange) {
+        for frame in numbers(allocated) {
             let owner = self.owners.len() as u64 + 1;
             self.owners.insert(frame, owner);
             self.memory.word(frame).store(owner, Ordering::Relaxed);
@@ -146,14 +146,14 @@ impl Hooks for Kernel<'_> {
 /// A kernel that needs three page tables for each addition.
 struct Tables;
 
-impl Maps for Tables {
+impl TestMapping for Tables {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         3
     }
 }
 
 struct Machine<'f> {
-    hotplug: Hotplug<'f, Cpus, Link<Tables>>,
+    hotplug: Hotplug<'f, Cpus, ForwardingMapping<Tables>>,
     kernel: Kernel<'f>,
 }
 
@@ -200,14 +200,15 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
     let map = BootMap::of_ram(&ram);
-    let mut hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
+    let mut hotplug =
+        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map).unwrap();
     let divided = hotmem_testkit::divide_a_pageblock(&frames);
     let hot = range(HOT, HOT_SECTIONS * SECTION);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     let mut kernel = Kernel::new(&frames, &memory);
-    divided.into_iter().for_each(|got| kernel.own(got));
+    divided.into_iter().for_each(|allocated| kernel.record_owned(allocated));
     let allocations = [
         (1, 1),
         (PAGEBLOCK + 1, 3),
@@ -218,7 +219,7 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
         (3 * SECTION - 1, 1),
     ];
     for (at, len) in allocations {
-        kernel.own(
+        kernel.record_owned(
             frames.alloc_range(AllocRequest::frames(len).at(pfn(HOT + at)).movable()).unwrap(),
         );
     }
@@ -241,11 +242,11 @@ fn settle<'f>(m: &mut Machine<'f>, request: &mut Offline<'f, Cpus>) -> Progress<
 
 const FAULTS: [Fault; 4] = [Fault::Veto, Fault::Pinned, Fault::Retry, Fault::NoFrame];
 
-fn is_caused_by(fault: Fault, why: Why) -> bool {
+fn is_caused_by(fault: Fault, kind: BlockerKind) -> bool {
     match fault {
-        Fault::Veto => why == Why::Veto("busy"),
-        Fault::Pinned => why == Why::Unmovable("in use by a device"),
-        Fault::Retry | Fault::NoFrame => why == Why::Retry,
+        Fault::Veto => kind == BlockerKind::Veto("busy"),
+        Fault::Pinned => kind == BlockerKind::Unmovable("in use by a device"),
+        Fault::Retry | Fault::NoFrame => kind == BlockerKind::Retry,
     }
 }
 
@@ -257,7 +258,7 @@ fn an_offline_request_that_fails_is_cancelled() {
             let mut request = offline_all(m);
             match settle(m, &mut request) {
                 Progress::Pending(blocker) => {
-                    assert!(m.kernel.has_failed && is_caused_by(fault, blocker.why), "{blocker}");
+                    assert!(m.kernel.has_failed && is_caused_by(fault, blocker.kind), "{blocker}");
                     request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
                     assert!(m.kernel.agreed.is_empty());
                     assert_eq!(m.states_and_counts(), states_and_counts);
@@ -296,27 +297,30 @@ fn a_shrink_skips_a_unit_that_fails_and_removes_all_others() {
     for fault in [Fault::Veto, Fault::Pinned] {
         for unit in [PAGEBLOCK, SECTION, 2 * SECTION] {
             Machine::with_each_fault(fault, |m| {
-                let wanted = range(HOT, HOT_SECTIONS * SECTION);
-                let mut shrink = Shrink::new(ShrinkOptions { unit, ..wanted.into() });
-                let mut gone = 0;
-                let (left, blocker) = loop {
+                let target = range(HOT, HOT_SECTIONS * SECTION);
+                let mut shrink = Shrink::new(ShrinkOptions { unit, ..target.into() });
+                let mut removed = 0;
+                let (remaining, blocker) = loop {
                     match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget { pageblocks: 1 }) {
                         Progress::Ready(removal) => {
-                            gone += removal.range().frames();
+                            removed += removal.range().frames();
                             m.hotplug.commit_remove(removal).unwrap();
                         }
                         Progress::Working => {}
-                        ended => break (shrink.left(), ended.pending()),
+                        ended => break (shrink.frames_left(), ended.pending()),
                     }
                 };
-                assert_eq!(gone + left, wanted.frames() / unit * unit);
+                assert_eq!(removed + remaining, target.frames() / unit * unit);
                 let counts = m.kernel.frames.validated().unwrap();
-                assert_eq!((counts.movable, counts.isolated), (wanted.frames() - gone, 0));
-                assert_eq!(left > 0, m.kernel.has_failed && blocker.is_some());
+                assert_eq!((counts.movable, counts.isolated), (target.frames() - removed, 0));
+                assert_eq!(remaining > 0, m.kernel.has_failed && blocker.is_some());
                 // If a section is vetoed, the shrink tries again unit by unit, so only one unit
                 // stays.
-                assert!(left <= unit, "one {fault:?} kept {left} frames online, more than a unit");
-                assert!(blocker.is_none_or(|blocker| is_caused_by(fault, blocker.why)));
+                assert!(
+                    remaining <= unit,
+                    "one {fault:?} kept {remaining} frames online, more than a unit"
+                );
+                assert!(blocker.is_none_or(|blocker| is_caused_by(fault, blocker.kind)));
             });
         }
     }
@@ -326,9 +330,9 @@ fn a_shrink_skips_a_unit_that_fails_and_removes_all_others() {
 fn a_device_that_refuses_leaves_the_memory_online() {
     for refused in 0..HOT_SECTIONS {
         on_a_machine(|m| {
-            let wanted = range(HOT, HOT_SECTIONS * SECTION);
+            let target = range(HOT, HOT_SECTIONS * SECTION);
             let mut shrink =
-                Shrink::new(ShrinkOptions { unit: SECTION, largest: SECTION, ..wanted.into() });
+                Shrink::new(ShrinkOptions { unit: SECTION, largest: SECTION, ..target.into() });
             for part in (0..HOT_SECTIONS).rev() {
                 let removal = loop {
                     match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::UNLIMITED) {
@@ -354,11 +358,11 @@ fn a_device_that_refuses_leaves_the_memory_online() {
 #[test]
 fn a_device_that_refuses_offline_memory_leaves_it_offline() {
     on_a_machine(|m| {
-        let more = range(HOT + HOT_SECTIONS * SECTION, SECTION);
-        m.hotplug.announce(more).unwrap();
-        m.hotplug.add(more).unwrap();
+        let added = range(HOT + HOT_SECTIONS * SECTION, SECTION);
+        m.hotplug.announce(added).unwrap();
+        m.hotplug.add(added).unwrap();
         let before = m.snapshot();
-        let removal = m.hotplug.prepare_remove(more).unwrap();
+        let removal = m.hotplug.prepare_remove(added).unwrap();
         m.hotplug.abandon_remove(removal, &mut m.kernel).unwrap();
         assert_eq!(m.snapshot(), before);
     });
@@ -367,10 +371,11 @@ fn a_device_that_refuses_offline_memory_leaves_it_offline() {
 #[test]
 fn an_addition_that_is_dropped_leaves_the_machine_unchanged() {
     on_a_machine(|m| {
-        let more = range(HOT + HOT_SECTIONS * SECTION, SECTION);
-        m.hotplug.announce(more).unwrap();
+        let added = range(HOT + HOT_SECTIONS * SECTION, SECTION);
+        m.hotplug.announce(added).unwrap();
         let before = m.snapshot();
-        let addition = lend(&mut m.hotplug, &mut Tables, |hotplug, _| hotplug.prepare_add(more));
+        let addition =
+            with_kernel(&mut m.hotplug, &mut Tables, |hotplug, _| hotplug.prepare_add(added));
         let addition = addition.unwrap();
         assert_eq!(addition.tables().frames(), 3);
         drop(addition);
@@ -386,26 +391,27 @@ fn without_headroom_no_frame_is_migrated() {
         while let Ok(frame) = m.kernel.frames.alloc_range(AllocRequest::frames(1).movable()) {
             taken.push(frame);
         }
-        let last = range(HOT + 2 * SECTION, SECTION);
-        let (back, stay): (Vec<_>, Vec<_>) = taken.iter().partition(|&&frame| last.covers(frame));
+        let last_section = range(HOT + 2 * SECTION, SECTION);
+        let (back, stay): (Vec<_>, Vec<_>) =
+            taken.iter().partition(|&&frame| last_section.covers(frame));
         for frame in back {
             m.kernel.frames.free_range(frame).unwrap();
         }
         // A pageblock that a hint names stays divided although all its frames are free. Allocate
         // and free it as a whole, so that it is whole in both snapshots.
-        let mut whole = vec![];
+        let mut taken_blocks = vec![];
         while let Ok(block) = m.kernel.frames.alloc_range(AllocRequest::frames(PAGEBLOCK).movable())
         {
-            whole.push(block);
+            taken_blocks.push(block);
         }
-        whole.into_iter().for_each(|block| m.kernel.frames.free_range(block).unwrap());
+        taken_blocks.into_iter().for_each(|block| m.kernel.frames.free_range(block).unwrap());
         let used: Vec<_> = stay.into_iter().chain(m.kernel.used()).collect();
         let before = Snapshot::of(&m.hotplug, ALL * SECTION, &used);
-        let mut request = m.hotplug.offline(last).unwrap();
+        let mut request = m.hotplug.offline(last_section).unwrap();
         let Progress::Pending(blocker) = settle(m, &mut request) else {
             panic!("the request went on without free memory to migrate to")
         };
-        assert!(matches!(blocker.why, Why::NotEnoughFree { free: 0, .. }), "{blocker}");
+        assert!(matches!(blocker.kind, BlockerKind::NotEnoughFree { free: 0, .. }), "{blocker}");
         request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
         assert!(!m.kernel.moved && m.kernel.agreed.is_empty());
         assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &used), before);
@@ -421,7 +427,7 @@ fn memory_that_a_token_holds_is_named_as_the_blocker() {
             let held = token.range();
             let mut request = offline_all(m);
             let progress = settle(m, &mut request);
-            let blocker = Blocker { range: held, why: Why::HeldByAnother };
+            let blocker = Blocker { range: held, kind: BlockerKind::HeldByAnother };
             assert_eq!(progress, Progress::Pending(blocker));
             token.release();
             assert!(matches!(settle(m, &mut request), Progress::Ready(_)));
@@ -434,22 +440,25 @@ fn words_in_added_kernel_memory_block_its_removal() {
     on_a_machine(|m| {
         let frames = m.kernel.frames;
         // Boot memory is full, so the words of another range lie in memory that was added.
-        let more = range(HOT + HOT_SECTIONS * SECTION, SECTION);
-        m.hotplug.announce(more).unwrap();
-        m.hotplug.add(more).unwrap();
+        let added = range(HOT + HOT_SECTIONS * SECTION, SECTION);
+        m.hotplug.announce(added).unwrap();
+        m.hotplug.add(added).unwrap();
         while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
-        m.hotplug.online(more, OnlineType::Kernel, &mut NoHooks).unwrap();
+        m.hotplug.online(added, OnlineType::Kernel, &mut NoHooks).unwrap();
         m.hotplug.announce(range(REMOTE, PAGEBLOCK)).unwrap();
         drop(m.hotplug.prepare_add(range(REMOTE, PAGEBLOCK)).unwrap());
         let metadata = frames.metadata().map(|m| m.frames);
-        let words: Vec<_> = metadata.filter(|&words| more.covers(words)).collect();
+        let words: Vec<_> = metadata.filter(|&words| added.covers(words)).collect();
         assert!(!words.is_empty());
-        let mut request = m.hotplug.offline(more).unwrap();
+        let mut request = m.hotplug.offline(added).unwrap();
         let progress = settle(m, &mut request);
         let Progress::Pending(blocker) = progress else {
             panic!("memory with words that are needed went offline")
         };
-        assert!(words.contains(&blocker.range) && blocker.why == Why::Metadata, "{blocker}");
+        assert!(
+            words.contains(&blocker.range) && blocker.kind == BlockerKind::Metadata,
+            "{blocker}"
+        );
         request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
         frames.validated().unwrap();
     });

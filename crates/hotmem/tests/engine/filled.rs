@@ -6,8 +6,8 @@ use hotmem::{
 };
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::link::Maps;
-use hotmem_testkit::link::{Link, lend};
+use hotmem_testkit::forwarding::TestMapping;
+use hotmem_testkit::forwarding::{ForwardingMapping, with_kernel};
 use hotmem_testkit::{Memory, PAGEBLOCK, REMOTE, SECTION, numbers, range};
 use std::sync::atomic::Ordering;
 
@@ -38,7 +38,7 @@ const fn pfn(number: u64) -> Pfn {
 struct Machine<'f> {
     frames: &'f Frames<OneCpu>,
     memory: &'f Memory,
-    hotplug: Hotplug<'f, OneCpu, Link<Tables<'f>>>,
+    hotplug: Hotplug<'f, OneCpu, ForwardingMapping<Tables<'f>>>,
 }
 
 /// Runs `test` on a machine whose kernel has filled all free memory, and has written garbage to the
@@ -47,11 +47,11 @@ fn on_a_machine(test: impl FnOnce(Machine<'_>)) {
     let memory = Memory::new(PLUGGED.end().number());
     let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    let (mapping, map) = (Link::new(memory.direct_map()), BootMap::of_ram(&ram));
+    let (mapping, map) = (ForwardingMapping::new(memory.direct_map()), BootMap::of_ram(&ram));
     let mut hotplug = hotmem_testkit::start(&frames, mapping, &map).unwrap();
     let all = allocate_all(&frames);
     frames.set_contents(Contents::Filled(PATTERN)).unwrap();
-    all.into_iter().for_each(|frame| frames.free_range_filled(frame).unwrap());
+    all.into_iter().for_each(|frame| frames.fill_and_free_range(frame).unwrap());
     numbers(PLUGGED).for_each(|frame| memory.word(frame).store(GARBAGE, Ordering::Relaxed));
     hotplug.announce(PLUGGED).unwrap();
     hotmem_testkit::make_words(&mut hotplug, PLUGGED);
@@ -70,8 +70,8 @@ impl Machine<'_> {
 
     fn unplug(&mut self) {
         let mut offline = self.hotplug.offline(PLUGGED).unwrap();
-        let gone = offline.poll(&mut self.hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(gone, Progress::Ready(PLUGGED));
+        let removed = offline.poll(&mut self.hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(removed, Progress::Ready(PLUGGED));
         self.hotplug.remove(PLUGGED).unwrap();
     }
 
@@ -87,7 +87,7 @@ impl Machine<'_> {
                 "{frame} was free, but not filled"
             );
         }
-        all.into_iter().for_each(|frame| self.frames.free_range_filled(frame).unwrap());
+        all.into_iter().for_each(|frame| self.frames.fill_and_free_range(frame).unwrap());
         self.frames.validated().unwrap();
     }
 }
@@ -120,14 +120,14 @@ fn bitmaps_in_memory_that_stays_online_are_filled_when_they_are_freed() {
         machine.plug();
         let one = |at| AllocRequest::frames(1).movable().at(pfn(at));
         let below = machine.frames.alloc_range(one(MIDDLE - 2 * PAGEBLOCK)).unwrap();
-        machine.frames.free_range_filled(below).unwrap();
+        machine.frames.fill_and_free_range(below).unwrap();
         let above = machine.frames.alloc_range(one(MIDDLE)).unwrap();
         // The lower section is drained and loses its bitmaps, and the upper one is in use.
         let token = machine.frames.isolate(PLUGGED).unwrap();
         let (token, _) = machine.hotplug.take_offline(token, &mut NoHooks).unwrap_err();
         token.release();
-        machine.frames.free_range_filled(above).unwrap();
-        full.into_iter().for_each(|frame| machine.frames.free_range_filled(frame).unwrap());
+        machine.frames.fill_and_free_range(above).unwrap();
+        full.into_iter().for_each(|frame| machine.frames.fill_and_free_range(frame).unwrap());
         machine.check();
     });
 }
@@ -138,7 +138,7 @@ struct Tables<'f> {
     tables: Vec<Pfn>,
 }
 
-impl Maps for Tables<'_> {
+impl TestMapping for Tables<'_> {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         3
     }
@@ -161,13 +161,14 @@ impl Hooks for Tables<'_> {}
 fn frames_that_mappings_free_are_filled() {
     on_a_machine(|mut machine| {
         let mut tables = Tables { memory: machine.memory, tables: Vec::new() };
-        lend(&mut machine.hotplug, &mut tables, |hotplug, _| hotplug.add(PLUGGED)).unwrap();
+        with_kernel(&mut machine.hotplug, &mut tables, |hotplug, _| hotplug.add(PLUGGED)).unwrap();
         machine.hotplug.online(PLUGGED, OnlineType::Movable, &mut NoHooks).unwrap();
         assert_eq!(tables.tables.len(), 2);
         let mut offline = machine.hotplug.offline(PLUGGED).unwrap();
-        let gone = offline.poll(&mut machine.hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(gone, Progress::Ready(PLUGGED));
-        lend(&mut machine.hotplug, &mut tables, |hotplug, _| hotplug.remove(PLUGGED)).unwrap();
+        let removed = offline.poll(&mut machine.hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(removed, Progress::Ready(PLUGGED));
+        with_kernel(&mut machine.hotplug, &mut tables, |hotplug, _| hotplug.remove(PLUGGED))
+            .unwrap();
         assert_eq!(tables.tables, []);
         machine.check();
     });
@@ -178,16 +179,16 @@ fn refused_frames_are_not_written() {
     on_a_machine(|machine| {
         let used = machine.frames.alloc_range(AllocRequest::frames(2)).unwrap();
         let first = range(used.start().number(), 1);
-        machine.frames.free_range_filled(first).unwrap();
+        machine.frames.fill_and_free_range(first).unwrap();
         let word = |range: PfnRange| machine.memory.word(range.end().number() - 1);
         word(used).store(GARBAGE, Ordering::Relaxed);
-        let refused = machine.frames.free_range_filled(used).unwrap_err();
+        let refused = machine.frames.fill_and_free_range(used).unwrap_err();
         assert_eq!(refused.kind, RangeErrorKind::NotAllocated);
         assert_eq!(word(used).load(Ordering::Relaxed), GARBAGE);
         // This memory is not present, so a write would fault.
-        let foreign = machine.frames.free_range_filled(range(REMOTE, 1)).unwrap_err();
+        let foreign = machine.frames.fill_and_free_range(range(REMOTE, 1)).unwrap_err();
         assert_eq!(foreign.kind, RangeErrorKind::Foreign);
-        let empty = machine.frames.free_range_filled(range(0, 0)).unwrap_err();
+        let empty = machine.frames.fill_and_free_range(range(0, 0)).unwrap_err();
         assert_eq!(empty.kind, RangeErrorKind::Empty);
     });
 }

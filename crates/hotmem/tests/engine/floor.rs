@@ -1,4 +1,4 @@
-//! Tests that requests to remove memory leave as many frames free as the setting `floor` says.
+//! Tests that requests to remove memory leave `Settings::min_free_frames` frames free.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -44,22 +44,28 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
 fn a_shrink_goes_down_to_the_floor_and_no_further() {
     for floor in [0, 1, PAGEBLOCK, SECTION - 1, SECTION + PAGEBLOCK + 7, 3 * SECTION] {
         on_a_machine(|frames, hotplug, hot| {
-            hotplug.settings.floor = floor;
+            hotplug.settings.min_free_frames = floor;
             let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
-            let (left, blocker) = loop {
+            let (remaining, blocker) = loop {
                 match shrink.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED) {
                     Progress::Ready(removal) => {
                         hotplug.commit_remove(removal).unwrap();
                     }
                     Progress::Working => {}
-                    ended => break (shrink.left(), ended.pending()),
+                    ended => break (shrink.frames_left(), ended.pending()),
                 }
             };
             let free = frames.counts().free;
             assert!(free >= floor, "{free} of {floor}");
             // The removal of another pageblock would have left fewer frames free than the floor.
-            assert!(left > 0 && free < floor + PAGEBLOCK, "{free} of {floor}, {left} left");
-            assert!(matches!(blocker, Some(Blocker { why: Why::NotEnoughFree { .. }, .. })));
+            assert!(
+                remaining > 0 && free < floor + PAGEBLOCK,
+                "{free} of {floor}, {remaining} left"
+            );
+            assert!(matches!(
+                blocker,
+                Some(Blocker { kind: BlockerKind::NotEnoughFree { .. }, .. })
+            ));
         });
     }
 }
@@ -70,17 +76,19 @@ fn a_range_goes_offline_only_if_the_floor_stays_free_afterwards() {
         let top = range(BOOT + 2 * SECTION, 2 * SECTION);
         // In each section, 3 frames are migrated, and the section's bitmap frame is removed.
         let free_afterwards = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
-        hotplug.settings.floor = free_afterwards + 1;
+        hotplug.settings.min_free_frames = free_afterwards + 1;
         let mut offline = hotplug.offline(top).unwrap();
         let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
-        let Progress::Pending(Blocker { range: last, why: Why::NotEnoughFree { live, free } }) =
-            progress
+        let Progress::Pending(Blocker {
+            range: last_section,
+            kind: BlockerKind::NotEnoughFree { live, free },
+        }) = progress
         else {
             panic!("{progress:?}");
         };
-        assert_eq!((last, live), (range(BOOT + 3 * SECTION, SECTION), free + 1));
+        assert_eq!((last_section, live), (range(BOOT + 3 * SECTION, SECTION), free + 1));
         // If the floor is one frame lower, the request continues.
-        hotplug.settings.floor = free_afterwards;
+        hotplug.settings.min_free_frames = free_afterwards;
         let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
         assert_eq!((progress, frames.counts().free), (Progress::Ready(top), free_afterwards));
     });

@@ -4,9 +4,9 @@
 use hotmem::RangeErrorKind;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
-use hotmem_testkit::link::Link;
-use hotmem_testkit::link::Maps;
-use hotmem_testkit::link::lend;
+use hotmem_testkit::forwarding::ForwardingMapping;
+use hotmem_testkit::forwarding::TestMapping;
+use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::{Cpus, Memory, REMOTE, SECTION, pfn, range};
 
 /// A kernel that frees these frames when memory is removed, and records the frames that are
@@ -18,7 +18,7 @@ struct Kernel {
     refusals: Vec<(Pfn, RangeErrorKind)>,
 }
 
-impl Maps for Kernel {
+impl TestMapping for Kernel {
     fn undescribe(&mut self, _: PfnRange, free: &mut dyn FnMut(Pfn)) {
         self.descriptors.drain(..).for_each(free);
     }
@@ -27,8 +27,8 @@ impl Maps for Kernel {
         self.tables.drain(..).for_each(free);
     }
 
-    fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {
-        self.refusals.push((frame, why));
+    fn frame_refused(&mut self, frame: Pfn, reason: RangeErrorKind) {
+        self.refusals.push((frame, reason));
     }
 }
 
@@ -39,17 +39,20 @@ fn add_and_remove(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Cou
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, 4 * SECTION).bytes() }];
-    let mut hotplug =
-        hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &BootMap::of_ram(&ram))
-            .unwrap();
+    let mut hotplug = hotmem_testkit::start(
+        &frames,
+        ForwardingMapping::new(memory.direct_map()),
+        &BootMap::of_ram(&ram),
+    )
+    .unwrap();
     let plugged = range(8 * SECTION, SECTION);
     hotplug.announce(plugged).unwrap();
     hotmem_testkit::make_words(&mut hotplug, plugged);
     let before = frames.counts();
     let mut kernel = Kernel::default();
     test(&frames, &mut kernel);
-    lend(&mut hotplug, &mut kernel, |hotplug, _| hotplug.add(plugged)).unwrap();
-    lend(&mut hotplug, &mut kernel, |hotplug, _| hotplug.remove(plugged)).unwrap();
+    with_kernel(&mut hotplug, &mut kernel, |hotplug, _| hotplug.add(plugged)).unwrap();
+    with_kernel(&mut hotplug, &mut kernel, |hotplug, _| hotplug.remove(plugged)).unwrap();
     (before, frames.counts(), kernel)
 }
 

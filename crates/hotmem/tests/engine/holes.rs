@@ -183,11 +183,11 @@ fn absent_hotplugged_memory_is_no_hole() {
     plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
     let zone = kernel(&hotplug);
     assert_eq!((zone.described_holes, zone.contiguous), (0, false));
-    let rest = range(SECTION + PAGEBLOCK, SECTION - PAGEBLOCK);
-    plug(&mut hotplug, rest, OnlineType::Kernel);
+    let remaining = range(SECTION + PAGEBLOCK, SECTION - PAGEBLOCK);
+    plug(&mut hotplug, remaining, OnlineType::Kernel);
     assert!(kernel(&hotplug).contiguous);
-    take_offline(&mut hotplug, rest);
-    hotplug.remove(rest).unwrap();
+    take_offline(&mut hotplug, remaining);
+    hotplug.remove(remaining).unwrap();
     assert!(!kernel(&hotplug).contiguous);
 }
 
@@ -332,7 +332,8 @@ struct Naive {
 impl Naive {
     fn new(ram: &[PfnRange], low_end: Pfn) -> Naive {
         let is_ram = |range: PfnRange| ram.iter().any(|ram| ram.overlaps(range));
-        let sections = range(0, SECTIONS * SECTION).sections().filter(|section| is_ram(*section));
+        let sections =
+            range(0, SECTIONS * SECTION).chunks(SECTION).filter(|section| is_ram(*section));
         let blocks = sections.flat_map(|section| section.chunks(PAGEBLOCK));
         let holes = blocks.filter(|block| !is_ram(*block)).map(|block| block.start().number());
         Naive { holes: holes.collect(), low_end }
@@ -352,10 +353,10 @@ impl Naive {
             .filter(|b| zone == Zone::Movable || (b.start() < self.low_end) == low)
             .map(|b| b.start().number())
             .collect();
-        let Some((first, last)) = online.first().zip(online.last()) else {
+        let Some((first, last_block)) = online.first().zip(online.last()) else {
             return (PfnRange::EMPTY, 0, false);
         };
-        let span = PfnRange::new(pfn(*first), pfn(last + PAGEBLOCK)).unwrap();
+        let span = PfnRange::new(pfn(*first), pfn(last_block + PAGEBLOCK)).unwrap();
         let shares_section = |hole: u64| online.iter().any(|b| b / SECTION == hole / SECTION);
         let holes = span.chunks(PAGEBLOCK).map(|b| b.start().number());
         let holes =
@@ -431,9 +432,9 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
             let zones = [(low, Zone::Kernel, true), (kernel, Zone::Kernel, false)];
             for (info, zone, is_low) in zones.into_iter().chain([(movable, Zone::Movable, false)]) {
                 let (span, holes, contiguous) = naive.zone(&hotplug, zone, is_low);
-                let found = (info.spanned, info.described_holes, info.contiguous);
-                let what = format!("{machine}.{operation}: {zone:?}, low: {is_low}");
-                assert_eq!(found, (span, holes, contiguous), "{what}");
+                let actual = (info.spanned, info.described_holes, info.contiguous);
+                let label = format!("{machine}.{operation}: {zone:?}, low: {is_low}");
+                assert_eq!(actual, (span, holes, contiguous), "{label}");
                 seen[usize::from(contiguous && holes != 0)] += 1;
             }
         }

@@ -43,7 +43,7 @@ fn memory_is_added_used_and_removed() {
         }
         frames.validated().unwrap();
 
-        let mut gone = 0;
+        let mut removed = 0;
         let mut shrink = Shrink::new(ShrinkOptions {
             frames: plugged.frames(),
             ..region_range(&hotplug, region).unwrap().into()
@@ -51,17 +51,17 @@ fn memory_is_added_used_and_removed() {
         loop {
             match shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
                 Progress::Ready(removal) => {
-                    gone += removal.range().frames();
+                    removed += removal.range().frames();
                     hotplug.commit_remove(removal).unwrap();
                 }
                 Progress::Working => {}
                 ended => {
-                    assert_eq!((shrink.left(), ended.pending()), (0, None));
+                    assert_eq!((shrink.frames_left(), ended.pending()), (0, None));
                     break;
                 }
             }
         }
-        assert_eq!(gone, plugged.frames());
+        assert_eq!(removed, plugged.frames());
         let after = frames.validated().unwrap();
         assert_eq!(after.online, booted.online);
         hotplug.withdraw(region).unwrap();
@@ -77,18 +77,18 @@ fn all_boot_memory_can_be_allocated_once() {
             metadata.sum::<u64>()
         };
         let (mut counts, before) = (frames.validated().unwrap(), bitmaps());
-        let mut taken = Vec::new();
+        let mut allocated = Vec::new();
         while let Ok(frame) = frames.alloc_range(AllocRequest::frames(1)) {
-            taken.push(frame);
+            allocated.push(frame);
         }
         // The first pageblocks that are divided need frames for their bitmaps.
         counts.free -= bitmaps() - before;
-        assert_eq!(taken.len() as u64, counts.free);
+        assert_eq!(allocated.len() as u64, counts.free);
         assert_eq!(frames.alloc_range(AllocRequest::frames(1)), Err(AllocError::OutOfMemory));
-        taken.sort_by_key(|f| f.start());
-        taken.dedup();
-        assert_eq!(taken.len() as u64, counts.free);
-        for frame in taken {
+        allocated.sort_by_key(|f| f.start());
+        allocated.dedup();
+        assert_eq!(allocated.len() as u64, counts.free);
+        for frame in allocated {
             frames.free_range(frame).unwrap();
         }
         assert_eq!(frames.validated().unwrap().free, counts.free);

@@ -78,16 +78,16 @@ impl ThreeListeners {
 
 impl Hooks for ThreeListeners {
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
-        self.with(|chain| chain.ask(Change::Offline(range)))
+        self.with(|chain| chain.notify_going(Change::Offline(range)))
     }
     fn offline_cancelled(&mut self, range: PfnRange) {
-        self.with(|chain| chain.cancel(Change::Offline(range)));
+        self.with(|chain| chain.notify_cancelled(Change::Offline(range)));
     }
     fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
-        self.with(|chain| chain.ask(Change::Online(range)))
+        self.with(|chain| chain.notify_going(Change::Online(range)))
     }
     fn online_cancelled(&mut self, range: PfnRange) {
-        self.with(|chain| chain.cancel(Change::Online(range)));
+        self.with(|chain| chain.notify_cancelled(Change::Online(range)));
     }
 }
 
@@ -101,7 +101,10 @@ fn listeners_that_were_not_asked_receive_no_cancel_event() {
         let mut hooks = ThreeListeners::default();
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
-        assert!(matches!(progress, Progress::Pending(Blocker { why: Why::HeldByAnother, .. })));
+        assert!(matches!(
+            progress,
+            Progress::Pending(Blocker { kind: BlockerKind::HeldByAnother, .. })
+        ));
         offline.cancel(hotplug, &mut hooks).unwrap();
         let online = hotplug.online(hot, OnlineType::Kernel, &mut hooks);
         assert!(matches!(online, Err(RangeError { kind: RangeErrorKind::Online, .. })));
@@ -118,7 +121,10 @@ fn a_veto_is_cancelled_only_at_listeners_that_agreed() {
         let mut hooks = ThreeListeners::second_refuses();
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
-        assert!(matches!(progress, Progress::Pending(Blocker { why: Why::Veto("no"), .. })));
+        assert!(matches!(
+            progress,
+            Progress::Pending(Blocker { kind: BlockerKind::Veto("no"), .. })
+        ));
         offline.cancel(hotplug, &mut hooks).unwrap();
         let events = hooks.witnesses.map(|witness| witness.events);
         assert_eq!(events, [vec!["going", "cancelled"], vec!["going"], vec![]]);
@@ -144,7 +150,7 @@ fn an_offline_request_gives_up_on_a_frame_that_is_never_migrated() {
         let mut hooks = AlwaysMoved(0);
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
-        assert_eq!(progress, Progress::Pending(Blocker { range: stuck, why: Why::Retry }));
+        assert_eq!(progress, Progress::Pending(Blocker { range: stuck, kind: BlockerKind::Retry }));
         assert!(hooks.0 < 20, "{} tries", hooks.0);
         // The request continues once the frame is free.
         frames.free_range(stuck).unwrap();
@@ -186,7 +192,10 @@ fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory(
         // offline.
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert!(matches!(progress, Progress::Pending(Blocker { why: Why::Unmovable(_), .. })));
+        assert!(matches!(
+            progress,
+            Progress::Pending(Blocker { kind: BlockerKind::Unmovable(_), .. })
+        ));
         offline.cancel(hotplug, &mut NoHooks).unwrap();
         assert_eq!(hosted(frames), 1);
         frames.validated().unwrap();

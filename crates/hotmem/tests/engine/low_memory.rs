@@ -114,9 +114,9 @@ fn a_scan_of_kernel_memory_sees_both_sides() {
 /// Computes the span and the number of online frames of a zone in `within` from the state of each
 /// pageblock.
 fn walk(hotplug: &Hotplug<'_, OneCpu>, zone: Zone, within: PfnRange) -> (PfnRange, u64) {
-    let wanted = State::from(zone);
+    let target = State::from(zone);
     let blocks = range(0, ALL).intersection(within).chunks(PAGEBLOCK);
-    let online = blocks.filter(|b| hotplug.state_at(b.start(), b.end()) == (*b, wanted));
+    let online = blocks.filter(|b| hotplug.state_at(b.start(), b.end()) == (*b, target));
     online.fold((PfnRange::EMPTY, 0), |(span, online), block| {
         let start = if online == 0 { block.start() } else { span.start() };
         (PfnRange::new(start, block.end()).unwrap(), online + PAGEBLOCK)

@@ -1,4 +1,4 @@
-//! Tests that memory beyond the reach of the mapping is refused at boot and when it is announced,
+//! Tests that memory beyond the mappable range is refused at boot and when it is announced,
 //! and that a mapping may be a trait object.
 
 use hotmem::*;
@@ -13,12 +13,12 @@ fn ram(start: u64, frames: u64) -> [BootRange; 1] {
 }
 
 #[test]
-fn memory_outside_the_reach_is_not_announced() {
+fn memory_outside_the_mappable_range_is_not_announced() {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(OneCpu);
     let ram = ram(0, BOOT);
     let mut hotplug = start(&frames, memory.mapping(), &BootMap::of_ram(&ram)).unwrap();
-    assert_eq!(hotplug.mapping().reach(), range(0, 4 * SECTION));
+    assert_eq!(hotplug.mapping().mappable_range(), range(0, 4 * SECTION));
     let before = frames.metadata_reserved();
     for beyond in [
         range(4 * SECTION, PAGEBLOCK),
@@ -38,20 +38,20 @@ fn memory_outside_the_reach_is_not_announced() {
 }
 
 #[test]
-fn ram_outside_the_reach_is_refused_at_boot() {
+fn ram_outside_the_mappable_range_is_refused_at_boot() {
     let memory = Memory::new(2 * SECTION);
     let [beyond] = ram(SECTION, 2 * SECTION);
     let frames = Frames::new(OneCpu);
     let refused = start(&frames, memory.mapping(), &BootMap::of_ram(&[beyond])).err();
     assert_eq!(refused, Some(BootError::Unreachable(beyond)));
-    // Memory below the reach is refused as well.
+    // Memory below its end is refused as well.
     struct Upper(AlwaysMapped);
-    // SAFETY: the memory of `reach` is a part of the memory that the inner mapping maps.
+    // SAFETY: the memory of `mappable_range` is a part of the memory that the inner mapping maps.
     unsafe impl Mapping for Upper {
         fn base(&self) -> *mut u8 {
             self.0.base()
         }
-        fn reach(&self) -> PfnRange {
+        fn mappable_range(&self) -> PfnRange {
             range(SECTION, SECTION)
         }
     }
@@ -62,7 +62,7 @@ fn ram_outside_the_reach_is_refused_at_boot() {
     let upper = ram(SECTION, SECTION);
     start(&frames, Upper(memory.mapping()), &BootMap::of_ram(&upper)).unwrap();
     let owned = frames.alloc(AllocRequest::frames(1)).unwrap();
-    assert!(owned.start() >= pfn(SECTION));
+    assert!(owned.range().start() >= pfn(SECTION));
 }
 
 #[test]

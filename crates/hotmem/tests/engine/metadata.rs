@@ -78,26 +78,26 @@ fn adding_takes_12_kib_for_each_8_gib() {
         let mut start = REMOTE;
         for sections in [1, 2, 31, 32, 33, 64, 65, 128] {
             let before = (frames.metadata_reserved(), frames.counts().free);
-            let wanted = range(start, sections * SECTION);
-            let region = hotplug.announce(wanted).unwrap();
+            let target = range(start, sections * SECTION);
+            let region = hotplug.announce(target).unwrap();
             assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
-            hotplug.add(wanted).unwrap();
+            hotplug.add(target).unwrap();
             let bytes = frames.metadata_reserved().0 - before.0.0;
-            let taken = (before.1 - frames.counts().free) * FRAME_SIZE;
+            let allocated = (before.1 - frames.counts().free) * FRAME_SIZE;
             // If a pageblock was divided for the words, its bitmaps take one more frame.
-            assert!([bytes, bytes + FRAME_SIZE].contains(&taken), "{taken} {bytes}");
+            assert!([bytes, bytes + FRAME_SIZE].contains(&allocated), "{allocated} {bytes}");
             // At most 12 KiB for each chunk, 4 KiB for every 16 chunks, and 8 KiB for every 512.
             let chunks = sections.div_ceil(CHUNK.0);
             let most = chunks * CHUNK.1 + chunks.div_ceil(16) + 1 + 2;
             assert!(bytes <= most * FRAME_SIZE, "{bytes} bytes for {sections} sections");
             // The words stay, and the next memory at the same place uses them.
             let before = (frames.metadata_reserved(), frames.counts());
-            hotplug.remove(wanted).unwrap();
+            hotplug.remove(target).unwrap();
             hotplug.withdraw(region).unwrap();
-            let again = hotplug.announce(wanted).unwrap();
-            hotplug.add(wanted).unwrap();
+            let again = hotplug.announce(target).unwrap();
+            hotplug.add(target).unwrap();
             assert_eq!((frames.metadata_reserved(), frames.counts()), before);
-            hotplug.remove(wanted).unwrap();
+            hotplug.remove(target).unwrap();
             hotplug.withdraw(again).unwrap();
             start += sections.next_multiple_of(CHUNK.0) * SECTION;
         }
@@ -107,10 +107,10 @@ fn adding_takes_12_kib_for_each_8_gib() {
 #[test]
 fn words_are_used_again() {
     with_boot_memory_only(|frames, hotplug, _| {
-        let mut add_and_remove = |wanted| {
-            let region = hotplug.announce(wanted).unwrap();
-            hotplug.add(wanted).unwrap();
-            hotplug.remove(wanted).unwrap();
+        let mut add_and_remove = |target| {
+            let region = hotplug.announce(target).unwrap();
+            hotplug.add(target).unwrap();
+            hotplug.remove(target).unwrap();
             hotplug.withdraw(region).unwrap();
         };
         add_and_remove(range(REMOTE, 10 * SECTION));
@@ -122,7 +122,7 @@ fn words_are_used_again() {
     });
 }
 
-/// Boots a machine of 32 MiB, fragments its kernel memory into pieces of 64 KiB, and announces a
+/// Boots a machine of 32 MiB, fragments its kernel memory into runs of 64 KiB, and announces a
 /// device of a size up to the address limit.
 #[cfg(not(hotmem_geometry = "small"))]
 #[test]
@@ -133,39 +133,42 @@ fn a_small_machine_can_announce_all_memory_up_to_the_address_limit() {
         let ram = [BootRange { start: 0, len: Bytes::mib(32) }];
         let mut hotplug =
             hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
-        let mut taken = vec![];
+        let mut allocated = vec![];
         while let Ok(run) = frames.alloc_range(AllocRequest::frames(16)) {
-            taken.push(run);
+            allocated.push(run);
         }
-        taken.into_iter().step_by(2).for_each(|run| frames.free_range(run).unwrap());
+        allocated.into_iter().step_by(2).for_each(|run| frames.free_range(run).unwrap());
         let before = frames.metadata_reserved();
         let end =
             if bits == 52 { hotmem::geometry::PFN_LIMIT } else { REMOTE + (1 << (bits - 12)) };
         let device = range(REMOTE, end - REMOTE);
         hotplug.announce(device).unwrap();
         let announced = frames.metadata_reserved() - before;
-        assert!(announced <= Bytes::kib(64), "{announced} to announce {device}");
+        assert!(announced <= Bytes(64 << 10), "{announced} to announce {device}");
 
         let gib = Bytes::gib(1).frames();
         for (first, most) in [(range(REMOTE, gib), 256), (range(end - gib, gib), 256)] {
             let before = frames.metadata_reserved();
             hotplug.add(first).unwrap();
             hotplug.online(first, OnlineType::Movable, &mut NoHooks).unwrap();
-            let taken = frames.metadata_reserved() - before;
-            assert!(taken <= Bytes::kib(most), "{taken} for the first GiB at {first}");
+            let allocated = frames.metadata_reserved() - before;
+            assert!(allocated <= Bytes(most << 10), "{allocated} for the first GiB at {first}");
         }
         let before = frames.metadata_reserved();
         let tib = range(REMOTE + (1 << 30), Bytes::tib(1).frames());
         hotplug.add(tib).unwrap();
-        let taken = frames.metadata_reserved() - before;
-        assert!(taken <= Bytes::kib(1638), "{taken} for a TiB");
+        let allocated = frames.metadata_reserved() - before;
+        assert!(allocated <= Bytes(1638 << 10), "{allocated} for a TiB");
 
         // An addition that needs too much memory takes none.
         let before = (frames.metadata_reserved(), frames.counts().free);
-        let rest = PfnRange::new(tib.end(), pfn(end - gib)).unwrap();
-        assert!(matches!(hotplug.add(rest), Err(AddError::NoMetadata(_))));
+        let remaining = PfnRange::new(tib.end(), pfn(end - gib)).unwrap();
+        assert!(matches!(hotplug.add(remaining), Err(AddError::NoMetadata(_))));
         assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
-        assert_eq!(hotplug.state_at(rest.start(), rest.end()), (rest, State::Absent));
+        assert_eq!(
+            hotplug.state_at(remaining.start(), remaining.end()),
+            (remaining, State::Absent)
+        );
         frames.validated().unwrap();
     }
 }
@@ -247,16 +250,16 @@ fn memory_can_be_added_to_a_machine_without_a_free_frame() {
     hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
     assert_eq!(frames.counts().free, hot.frames());
     // Whole pageblocks and sections need no bitmaps.
-    let whole = frames.alloc_range(AllocRequest::frames(2 * SECTION)).unwrap();
+    let allocated_range = frames.alloc_range(AllocRequest::frames(2 * SECTION)).unwrap();
     assert_eq!(frames.counts().free, SECTION);
     // The first pageblock that is divided holds the bitmap frame.
     let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
     assert_eq!(frames.counts().free, SECTION - 2);
-    frames.free_range(range(whole.start().number(), 3)).unwrap();
+    frames.free_range(range(allocated_range.start().number(), 3)).unwrap();
     assert_eq!(frames.counts().free, SECTION - 2 + 3 - 1);
     frames.validated().unwrap();
     frames.free_range(one).unwrap();
-    frames.free_range(range(whole.start().number() + 3, 2 * SECTION - 3)).unwrap();
+    frames.free_range(range(allocated_range.start().number() + 3, 2 * SECTION - 3)).unwrap();
     // A section's own bitmap frame does not prevent its removal.
     hotplug.offline_all(hot);
     hotplug.remove(hot).unwrap();
@@ -280,11 +283,14 @@ fn bitmaps_in_their_section_block_only_the_removal_of_a_part_of_it() {
     let bitmaps = frames.metadata().map(|metadata| metadata.frames);
     let bitmaps = { bitmaps }
         .find(|&bitmaps| hot.covers(bitmaps))
-        .expect("the section holds its own bitmaps");
+        .expect("the section holds its self-hosted bitmaps");
     let host = range(bitmaps.start().align_down(PAGEBLOCK).number(), PAGEBLOCK);
     let mut part = hotplug.offline(host).unwrap();
     let progress = part.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-    assert_eq!(progress, Progress::Pending(Blocker { range: bitmaps, why: Why::Metadata }));
+    assert_eq!(
+        progress,
+        Progress::Pending(Blocker { range: bitmaps, kind: BlockerKind::Metadata })
+    );
     part.cancel(&mut hotplug, &mut NoHooks).unwrap();
     for block in hot.chunks(PAGEBLOCK).filter(|&block| block != host).chain([host]) {
         hotplug.offline_all(block);

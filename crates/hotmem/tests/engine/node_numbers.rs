@@ -101,10 +101,11 @@ fn the_257th_node_is_refused_by_its_number_and_changes_nothing() {
         let node = NodeId(number(nth));
         assert_eq!(hotplug.zone(node, Zone::Movable).spanned, section_above_boot(nth));
         for request in [AllocRequest::frames(1), AllocRequest::frames(PAGEBLOCK)] {
-            let got = frames.alloc_range(request.movable().node(NodeChoice::Only(node))).unwrap();
-            assert!(section_above_boot(nth).covers(got), "{node:?} got {got}");
-            assert_eq!(frames.node_of(got.start()), Some(node));
-            frames.free_range(got).unwrap();
+            let allocated =
+                frames.alloc_range(request.movable().node(NodeChoice::Only(node))).unwrap();
+            assert!(section_above_boot(nth).covers(allocated), "{node:?} got {allocated}");
+            assert_eq!(frames.node_of(allocated.start()), Some(node));
+            frames.free_range(allocated).unwrap();
         }
     }
     frames.validated().unwrap();
@@ -151,11 +152,11 @@ fn a_node_without_memory_leaves_its_index_to_other_nodes() {
             } else {
                 plug(&mut hotplug, nth).unwrap();
                 present_nodes.insert(nth);
-                let got = frames
+                let allocated = frames
                     .alloc_range(AllocRequest::frames(1).movable().node(NodeChoice::Only(node)))
                     .unwrap();
-                assert!(section_above_boot(nth).covers(got));
-                frames.free_range(got).unwrap();
+                assert!(section_above_boot(nth).covers(allocated));
+                frames.free_range(allocated).unwrap();
             }
         }
         assert_eq!(hotplug.nodes().count(), present_nodes.len() + 1, "round {round}");
@@ -184,7 +185,7 @@ fn an_addition_that_fails_takes_no_node_index() {
         let error = plug(&mut hotplug, nth).unwrap_err();
         assert!(matches!(error, AddError::NoMetadata(_)), "{error}");
     }
-    held.into_iter().for_each(|got| frames.free_range(got).unwrap());
+    held.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
     for nth in far.take(MAX_NODES - 1 - added) {
         plug(&mut hotplug, nth).unwrap();
     }
@@ -231,21 +232,21 @@ fn an_unknown_node_is_the_first_one_online() {
     hotplug.online(section_above_boot(1), OnlineType::Kernel, &mut NoHooks).unwrap();
     at.0.store(unknown.0, Ordering::Relaxed);
     for len in [1, 3, PAGEBLOCK] {
-        let home = |request: AllocRequest| {
-            let got = frames.alloc_range(request).unwrap();
-            frames.free_range(got).unwrap();
-            frames.node_of(got.start()).unwrap().0
+        let node_for = |request: AllocRequest| {
+            let allocated = frames.alloc_range(request).unwrap();
+            frames.free_range(allocated).unwrap();
+            frames.node_of(allocated.start()).unwrap().0
         };
         let request = AllocRequest::frames(len);
         assert_eq!(
             [
-                home(request),
-                home(request.node(NodeChoice::Near(unknown))),
-                home(request.node(NodeChoice::Avoiding(unknown)))
+                node_for(request),
+                node_for(request.node(NodeChoice::Near(unknown))),
+                node_for(request.node(NodeChoice::Avoiding(unknown)))
             ],
             [5; 3]
         );
-        assert_eq!(home(request.node(NodeChoice::Near(seven))), 7);
+        assert_eq!(node_for(request.node(NodeChoice::Near(seven))), 7);
         assert_eq!(
             frames.alloc_range(request.node(NodeChoice::Only(unknown))),
             Err(AllocError::OutOfMemory)
@@ -257,10 +258,10 @@ fn an_unknown_node_is_the_first_one_online() {
     assert_eq!(hotplug.zone(unknown, Zone::Kernel), ZoneInfo::default());
     assert_eq!(hotplug.nodes().map(|node| node.0).collect::<Vec<_>>(), [3, 5, 7]);
     let mut order = Vec::new();
-    while let Ok(got) =
+    while let Ok(allocated) =
         frames.alloc_range(AllocRequest::frames(PAGEBLOCK).node(NodeChoice::Near(unknown)))
     {
-        let node = frames.node_of(got.start()).unwrap().0;
+        let node = frames.node_of(allocated.start()).unwrap().0;
         if order.last() != Some(&node) {
             order.push(node);
         }

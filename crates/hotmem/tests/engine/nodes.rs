@@ -36,7 +36,7 @@ fn four_nodes<'a>(frames: &'a Frames<&'a OnNode>, memory: &Memory) -> Hotplug<'a
 }
 
 /// Returns the number of the section that a range begins in.
-fn home(range: PfnRange) -> usize {
+fn section_of(range: PfnRange) -> usize {
     usize::try_from(range.start().number() / SECTION).unwrap()
 }
 
@@ -53,8 +53,8 @@ fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
         at.0.store(2, Ordering::Relaxed);
         let mut order = Vec::new();
         while let Ok(got) = frames.alloc_range(request) {
-            if order.last() != Some(&home(got)) {
-                order.push(home(got));
+            if order.last() != Some(&section_of(got)) {
+                order.push(section_of(got));
             }
             held.push(got);
         }
@@ -70,19 +70,24 @@ fn a_request_can_prefer_or_require_a_node() {
     let frames = Frames::new(&at);
     let _hotplug = four_nodes(&frames, &memory);
     for request in [AllocRequest::frames(1), AllocRequest::frames(PAGEBLOCK)] {
-        assert_eq!(home(frames.alloc_range(request).unwrap()), 0);
-        assert_eq!(home(frames.alloc_range(request.node(NodeChoice::Near(node(3)))).unwrap()), 3);
-        assert_eq!(home(frames.alloc_range(request).unwrap()), 0);
+        assert_eq!(section_of(frames.alloc_range(request).unwrap()), 0);
+        assert_eq!(
+            section_of(frames.alloc_range(request.node(NodeChoice::Near(node(3)))).unwrap()),
+            3
+        );
+        assert_eq!(section_of(frames.alloc_range(request).unwrap()), 0);
     }
     let mut held = Vec::new();
     while let Ok(got) = frames.alloc_range(AllocRequest::frames(1).node(NodeChoice::Only(node(1))))
     {
-        assert_eq!(home(got), 1);
+        assert_eq!(section_of(got), 1);
         held.push(got);
     }
     assert!(held.len() as u64 > SECTION - PAGEBLOCK);
     assert_ne!(
-        home(frames.alloc_range(AllocRequest::frames(1).node(NodeChoice::Near(node(1)))).unwrap()),
+        section_of(
+            frames.alloc_range(AllocRequest::frames(1).node(NodeChoice::Near(node(1)))).unwrap()
+        ),
         1
     );
     let missing = AllocRequest::frames(1).node(NodeChoice::Only(node(7)));
@@ -98,24 +103,24 @@ fn a_cpu_on_a_node_without_memory_falls_back_until_memory_is_added() {
         at.0.store(6, Ordering::Relaxed);
         hotplug.set_fallback(node(6), &[node(5), node(2)]).unwrap();
         let request = AllocRequest::frames(frames_wanted);
-        let homes = |request: AllocRequest| {
+        let section_for = |request: AllocRequest| {
             let got = frames.alloc_range(request).unwrap();
             frames.free_range(got).unwrap();
-            home(got)
+            section_of(got)
         };
-        assert_eq!((homes(request), homes(request.movable())), (2, 2), "{request:?}");
-        let here = range(6 * SECTION, SECTION);
-        hotplug.announce(Announce { node: node(6), ..here.into() }).unwrap();
-        hotplug.add(here).unwrap();
-        assert_eq!(homes(request.movable()), 2, "the memory of node 6 is still offline");
-        hotplug.online(here, OnlineType::Movable, &mut NoHooks).unwrap();
+        assert_eq!((section_for(request), section_for(request.movable())), (2, 2), "{request:?}");
+        let on_node_6 = range(6 * SECTION, SECTION);
+        hotplug.announce(Announce { node: node(6), ..on_node_6.into() }).unwrap();
+        hotplug.add(on_node_6).unwrap();
+        assert_eq!(section_for(request.movable()), 2, "the memory of node 6 is still offline");
+        hotplug.online(on_node_6, OnlineType::Movable, &mut NoHooks).unwrap();
         let got = frames.alloc_range(request.movable()).unwrap();
-        assert_eq!((home(got), homes(request)), (6, 2), "{request:?}");
+        assert_eq!((section_of(got), section_for(request)), (6, 2), "{request:?}");
         frames.free_range(got).unwrap();
-        let mut offline = hotplug.offline(here).unwrap();
+        let mut offline = hotplug.offline(on_node_6).unwrap();
         let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Ready(here));
-        assert_eq!(homes(request.movable()), 2, "the memory of node 6 is offline again");
+        assert_eq!(done, Progress::Ready(on_node_6));
+        assert_eq!(section_for(request.movable()), 2, "the memory of node 6 is offline again");
         frames.validated().unwrap();
     }
 }
@@ -186,7 +191,7 @@ fn a_boundary_of_nodes_is_rounded_up_to_a_section() {
 }
 
 #[test]
-fn a_request_that_leaves_a_node_uses_the_node_only_when_all_others_are_full() {
+fn a_request_that_avoids_a_node_uses_it_only_when_all_others_are_full() {
     for request in
         [AllocRequest::frames(1), AllocRequest::frames(3), AllocRequest::frames(PAGEBLOCK)]
     {
@@ -195,14 +200,14 @@ fn a_request_that_leaves_a_node_uses_the_node_only_when_all_others_are_full() {
         let _hotplug = four_nodes(&frames, &memory);
         at.0.store(2, Ordering::Relaxed);
         // The CPU's hint is on the node that frames must leave.
-        assert_eq!(home(frames.alloc_range(request).unwrap()), 2);
-        let mut homes = Vec::new();
+        assert_eq!(section_of(frames.alloc_range(request).unwrap()), 2);
+        let mut sections = Vec::new();
         while let Ok(got) = frames.alloc_range(request.node(NodeChoice::Avoiding(node(2)))) {
-            if homes.last() != Some(&home(got)) {
-                homes.push(home(got));
+            if sections.last() != Some(&section_of(got)) {
+                sections.push(section_of(got));
             }
         }
-        assert_eq!(homes, [0, 1, 3, 2], "{request:?}");
+        assert_eq!(sections, [0, 1, 3, 2], "{request:?}");
         frames.validated().unwrap();
     }
 }
@@ -250,11 +255,11 @@ fn a_frame_that_becomes_unmovable_is_named_and_the_request_continues_later() {
     let mut mover =
         Mover { frames: &frames, pinned: Some(late), asked_before: false, moved: vec![] };
     let mut offline = hotplug.offline(far).unwrap();
-    let blocker = Blocker { range: late, why: Why::Unmovable("pinned since") };
+    let blocker = Blocker { range: late, kind: BlockerKind::Unmovable("pinned since") };
     let pending = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
     assert_eq!(pending, Progress::Pending(blocker));
     // The other frame was migrated to another node, and no memory of the range can be allocated.
-    assert_eq!(mover.moved.iter().map(|&moved| home(moved)).collect::<Vec<_>>(), [0]);
+    assert_eq!(mover.moved.iter().map(|&moved| section_of(moved)).collect::<Vec<_>>(), [0]);
     assert!(!far.overlaps(frames.alloc_range(AllocRequest::frames(1).movable()).unwrap()));
     mover.pinned = None;
     let done = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
@@ -269,13 +274,13 @@ fn a_node_repeated_in_a_fallback_order_counts_once() {
     let frames = Frames::new(&at);
     let mut hotplug = four_nodes(&frames, &memory);
     at.0.store(2, Ordering::Relaxed);
-    let mut others = vec![node(0); MAX_NODES];
-    others.extend([node(2), node(3), node(0)]);
-    hotplug.set_fallback(node(2), &others).unwrap();
+    let mut fallback = vec![node(0); MAX_NODES];
+    fallback.extend([node(2), node(3), node(0)]);
+    hotplug.set_fallback(node(2), &fallback).unwrap();
     let mut order = Vec::new();
     while let Ok(got) = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)) {
-        if order.last() != Some(&home(got)) {
-            order.push(home(got));
+        if order.last() != Some(&section_of(got)) {
+            order.push(section_of(got));
         }
     }
     assert_eq!(order, [2, 0, 3, 1]);
@@ -292,20 +297,21 @@ fn an_addition_may_name_the_node_of_its_memory() {
     let region = hotplug.announce(Announce { node: node(9), ..all.into() }).unwrap();
     assert_eq!(frames.node_of(all.start()), None);
     for shift in 0..3 {
-        let home = |nth: usize| node([5, 6, 7][(nth + shift) % 3]);
-        for (nth, section) in all.sections().enumerate() {
+        let requested_node = |nth: usize| node([5, 6, 7][(nth + shift) % 3]);
+        for (nth, section) in all.chunks(SECTION).enumerate() {
             // Node 9 is the node of the region.
-            let request = AddRequest { node: Some(home(nth)), ..section.into() };
-            let request = if home(nth) == node(7) { section.into() } else { request };
+            let request = AddRequest { node: Some(requested_node(nth)), ..section.into() };
+            let request = if requested_node(nth) == node(7) { section.into() } else { request };
             hotplug.add(request).unwrap();
         }
         let mut seen = Seen::default();
         // One request puts all of them online.
         hotplug.online(all, OnlineType::Movable, &mut seen).unwrap();
         assert_eq!(seen.0, [("appeared", 5), ("appeared", 6), ("appeared", 9)]);
-        let place = |nth| if home(nth) == node(7) { node(9) } else { home(nth) };
-        for (nth, section) in all.sections().enumerate() {
-            assert_eq!(frames.node_of(section.start()), Some(place(nth)));
+        let resulting_node =
+            |nth| if requested_node(nth) == node(7) { node(9) } else { requested_node(nth) };
+        for (nth, section) in all.chunks(SECTION).enumerate() {
+            assert_eq!(frames.node_of(section.start()), Some(resulting_node(nth)));
         }
         for n in [5, 6, 9] {
             let zone = hotplug.zone(node(n), Zone::Movable);
@@ -316,7 +322,7 @@ fn an_addition_may_name_the_node_of_its_memory() {
             frames.free_range(got).unwrap();
         }
         let blocks: Vec<_> = hotplug.memory_blocks(SECTION).map(|block| block.node).collect();
-        assert_eq!(blocks[4..], std::array::from_fn::<_, 12, _>(place));
+        assert_eq!(blocks[4..], std::array::from_fn::<_, 12, _>(resulting_node));
         frames.validated().unwrap();
         let mut offline = hotplug.offline(all).unwrap();
         let done = offline.poll(&mut hotplug, &mut seen, Budget::UNLIMITED);

@@ -15,7 +15,8 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     let mut hotplug = boot(&frames, &memory, BOOT);
     let hot = range(BOOT, HOT);
     plug(&mut hotplug, hot);
-    // The section allocates its bitmap frame before the test counts frames.
+    // Divide a pageblock, so that the frame for the bitmaps of the section is allocated before the
+    // test counts frames.
     let first = frames.alloc_range(AllocRequest::frames(1).at(hot.start()).movable()).unwrap();
     frames.free_range(first).unwrap();
     test(&frames, &mut hotplug, hot);
@@ -37,15 +38,15 @@ fn exhaust(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
 }
 
 #[test]
-fn a_free_frame_leaves_use_at_once_and_is_never_allocated_again() {
+fn a_free_frame_is_quarantined_at_once() {
     on_a_machine(|frames, hotplug, hot| {
         let bad = pfn(BOOT + PAGEBLOCK + 3);
         let before = frames.validated().unwrap();
-        assert_eq!(hotplug.poison(bad), Ok(Poisoned::Out));
-        assert_eq!(hotplug.poison(bad), Ok(Poisoned::Out));
-        assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
+        assert_eq!(hotplug.poison(bad), Ok(Poisoned::Quarantined));
+        assert_eq!(hotplug.poison(bad), Ok(Poisoned::Quarantined));
+        assert!(hotplug.poisoned().eq([(bad, Poisoned::Quarantined)]));
         let counts = frames.validated().unwrap();
-        assert_eq!((counts.poisoned, counts.used()), (1, before.used()));
+        assert_eq!((counts.poisoned, counts.used), (1, before.used));
         assert_eq!(counts.free, before.free - 1);
         for request in [
             AllocRequest::frames(1).at(bad),
@@ -54,12 +55,13 @@ fn a_free_frame_leaves_use_at_once_and_is_never_allocated_again() {
             assert!(matches!(frames.alloc_range(request.movable()), Err(AllocError::NotFree(_))));
         }
         let all = exhaust(frames);
-        assert!(all.iter().all(|got| !got.contains(bad)));
+        assert!(all.iter().all(|range| !range.contains(bad)));
         assert_eq!(frames.counts().free, 0);
-        all.into_iter().for_each(|got| frames.free_range(got).unwrap());
+        all.into_iter().for_each(|range| frames.free_range(range).unwrap());
         let freed_poison = frames.free_range(range(bad.number(), 1)).unwrap_err();
         assert_eq!(freed_poison.kind, RangeErrorKind::NotAllocated);
-        // Meanwhile the other halves of sections have allocated bitmap frames.
+        // `exhaust` has divided pageblocks everywhere, so each half of a section has a frame for
+        // its bitmaps now. One of them had it before.
         let metadata = (BOOT + HOT) / (SECTION / 2) - 1;
         assert!(frames.validated().unwrap().free >= counts.free - metadata);
         assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
@@ -67,21 +69,24 @@ fn a_free_frame_leaves_use_at_once_and_is_never_allocated_again() {
 }
 
 #[test]
-fn a_frame_in_use_leaves_use_when_it_is_freed() {
-    for part_of in [1, 5, PAGEBLOCK, 2 * PAGEBLOCK] {
+fn a_frame_in_use_is_quarantined_when_it_is_freed() {
+    for used_frames in [1, 5, PAGEBLOCK, 2 * PAGEBLOCK] {
         on_a_machine(|frames, hotplug, hot| {
-            let used = frames.alloc_range(AllocRequest::frames(part_of).movable()).unwrap();
+            let used = frames.alloc_range(AllocRequest::frames(used_frames).movable()).unwrap();
             let bad = pfn(used.end().number() - 1);
             let before = frames.validated().unwrap();
             assert_eq!(hotplug.poison(bad), Ok(Poisoned::InUse));
             assert_eq!(frames.validated().unwrap(), before);
             let blocked = offline(hotplug, hot);
-            assert!(matches!(blocked, Progress::Pending(Blocker { why: Why::Unmovable(_), .. })));
+            assert!(matches!(
+                blocked,
+                Progress::Pending(Blocker { kind: BlockerKind::Unmovable(_), .. })
+            ));
             frames.free_range(used).unwrap();
-            assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
+            assert!(hotplug.poisoned().eq([(bad, Poisoned::Quarantined)]));
             let after = frames.validated().unwrap();
-            assert_eq!((after.poisoned, after.used()), (1, before.used() - part_of));
-            assert!(exhaust(frames).iter().all(|got| !got.contains(bad)));
+            assert_eq!((after.poisoned, after.used), (1, before.used - used_frames));
+            assert!(exhaust(frames).iter().all(|range| !range.contains(bad)));
         });
     }
 }
@@ -95,18 +100,18 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
         for frame in bad {
             assert_eq!(hotplug.poison(frame), Ok(Poisoned::InUse));
         }
-        // Free the allocation in two parts. Frames that have left use cannot be freed again.
+        // Free the allocation in two parts. Quarantined frames cannot be freed again.
         frames.free_range(range(start, PAGEBLOCK / 2 + 1)).unwrap();
         frames.validated().unwrap();
         let again = frames.free_range(used).unwrap_err();
         assert_eq!((again.range, again.kind), (used, RangeErrorKind::NotAllocated));
         frames.free_range(range(start + PAGEBLOCK / 2 + 1, PAGEBLOCK / 2 - 1)).unwrap();
-        assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Out));
+        assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Quarantined));
         let counts = frames.validated().unwrap();
         assert_eq!(counts.poisoned, 4);
-        let got: Vec<u64> = exhaust(frames).into_iter().flat_map(numbers).collect();
+        let allocated: Vec<u64> = exhaust(frames).into_iter().flat_map(numbers).collect();
         for frame in numbers(used) {
-            assert_eq!(got.contains(&frame), !bad.contains(&pfn(frame)), "{frame:#x}");
+            assert_eq!(allocated.contains(&frame), !bad.contains(&pfn(frame)), "{frame:#x}");
         }
     });
 }
@@ -114,15 +119,15 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
 #[test]
 fn a_partly_free_pageblock_with_a_poisoned_frame_is_not_freed_as_a_whole() {
     on_a_machine(|frames, hotplug, added| {
-        let whole = frames
+        let whole_block = frames
             .alloc_range(AllocRequest::frames(PAGEBLOCK).movable().at(added.start()))
             .unwrap();
         let frame = |n: u64| range(added.start().number() + n, 1);
         assert_eq!(hotplug.poison(frame(2).start()), Ok(Poisoned::InUse));
         frames.free_range(frame(PAGEBLOCK - 3)).unwrap();
         let before = frames.counts();
-        let refused = Err(RangeError { range: whole, kind: RangeErrorKind::NotAllocated });
-        assert_eq!((frames.free_range(whole), frames.counts()), (refused, before));
+        let refused = Err(RangeError { range: whole_block, kind: RangeErrorKind::NotAllocated });
+        assert_eq!((frames.free_range(whole_block), frames.counts()), (refused, before));
         frames.free_range(frame(2)).unwrap();
         assert_eq!(frames.counts().poisoned, before.poisoned + 1);
     });
@@ -142,7 +147,7 @@ fn memory_with_poison_goes_offline_but_comes_online_only_after_a_removal() {
         assert_eq!(hotplug.online(low, OnlineType::Kernel, &mut NoHooks), refused);
         hotplug.online(high, OnlineType::Movable, &mut NoHooks).unwrap();
         // Offline memory can be poisoned as well.
-        assert_eq!(hotplug.poison(low.start()), Ok(Poisoned::Out));
+        assert_eq!(hotplug.poison(low.start()), Ok(Poisoned::Quarantined));
         assert_eq!(hotplug.memory_blocks(SECTION).map(|block| block.poisoned).sum::<u64>(), 2);
         frames.validated().unwrap();
         hotplug.remove(low).unwrap();
@@ -155,30 +160,35 @@ fn memory_with_poison_goes_offline_but_comes_online_only_after_a_removal() {
     });
 }
 
-/// Lets `undo` run and undo a shrink of memory with poisoned frames in two zones, and checks that
-/// the machine is unchanged.
+/// Calls `undo`, which must run a shrink and undo it. The memory has poisoned frames in two zones.
+/// Checks that the machine is unchanged afterwards.
 fn check_undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
     on_a_machine(|frames, hotplug, hot| {
-        let last = range(BOOT + HOT - SECTION, SECTION);
-        assert_eq!(offline(hotplug, last), Progress::Ready(last));
-        hotplug.online(last, OnlineType::Kernel, &mut NoHooks).unwrap();
+        let last_section = range(BOOT + HOT - SECTION, SECTION);
+        assert_eq!(offline(hotplug, last_section), Progress::Ready(last_section));
+        hotplug.online(last_section, OnlineType::Kernel, &mut NoHooks).unwrap();
         let bad = [BOOT + HOT - 1, BOOT + HOT - PAGEBLOCK, BOOT + HOT - SECTION, BOOT].map(pfn);
         for frame in bad {
-            assert_eq!(hotplug.poison(frame), Ok(Poisoned::Out));
+            assert_eq!(hotplug.poison(frame), Ok(Poisoned::Quarantined));
         }
         let before = (frames.validated().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
         let shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
         undo(hotplug, shrink);
         let after = (frames.validated().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
         assert_eq!(after, before);
-        assert_eq!(hotplug.state_at(last.start(), hot.end()), (last, State::Online));
-        assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Out));
-        assert!(exhaust(frames).iter().all(|got| bad.iter().all(|&bad| !got.contains(bad))));
+        assert_eq!(
+            hotplug.state_at(last_section.start(), hot.end()),
+            (last_section, State::Online)
+        );
+        assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Quarantined));
+        assert!(
+            exhaust(frames).iter().all(|allocated| bad.iter().all(|&bad| !allocated.contains(bad)))
+        );
     });
 }
 
 #[test]
-fn memory_with_poison_that_a_device_refuses_is_restored() {
+fn a_refused_removal_of_memory_with_poison_is_undone() {
     check_undone(|hotplug, mut shrink| {
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("the shrink did not take all hot memory");
@@ -189,7 +199,7 @@ fn memory_with_poison_that_a_device_refuses_is_restored() {
 }
 
 #[test]
-fn memory_with_poison_that_a_cancelled_shrink_took_is_restored() {
+fn a_cancelled_shrink_of_memory_with_poison_is_undone() {
     for polls in [1, 2] {
         check_undone(|hotplug, mut shrink| {
             for _ in 0..polls {
@@ -202,16 +212,16 @@ fn memory_with_poison_that_a_cancelled_shrink_took_is_restored() {
 }
 
 #[test]
-fn frames_poisoned_under_a_token_stay_out_of_use_after_each_exit() {
+fn frames_poisoned_under_a_token_stay_quarantined_after_the_isolation() {
     on_a_machine(|frames, hotplug, hot| {
         let bad = [pfn(BOOT), pfn(BOOT + PAGEBLOCK - 1)];
-        for exit in ["release", "report", "split"] {
+        for isolation_end in ["release", "report", "split"] {
             let token = frames.isolate(hot).unwrap();
             for frame in bad {
-                assert_eq!(hotplug.poison(frame), Ok(Poisoned::Out));
+                assert_eq!(hotplug.poison(frame), Ok(Poisoned::Quarantined));
             }
             assert_eq!(token.in_use(), None);
-            match exit {
+            match isolation_end {
                 "release" => token.release(),
                 "report" => token.mark_reported().unwrap(),
                 _ => {
@@ -223,9 +233,14 @@ fn frames_poisoned_under_a_token_stay_out_of_use_after_each_exit() {
             }
             let counts = frames.validated().unwrap();
             assert_eq!(counts.poisoned, 2);
-            assert_eq!(counts.reported, if exit == "report" { HOT - PAGEBLOCK } else { 0 });
+            assert_eq!(
+                counts.reported,
+                if isolation_end == "report" { HOT - PAGEBLOCK } else { 0 }
+            );
         }
-        assert!(exhaust(frames).iter().all(|got| bad.iter().all(|&bad| !got.contains(bad))));
+        assert!(
+            exhaust(frames).iter().all(|allocated| bad.iter().all(|&bad| !allocated.contains(bad)))
+        );
     });
 }
 
@@ -236,10 +251,10 @@ fn free_and_used_frames_can_be_poisoned_under_a_token() {
         let start = used.start().align_down(PAGEBLOCK);
         let token = frames.isolate(range(start.number(), PAGEBLOCK)).unwrap();
         // Poison a free frame and a frame in use.
-        let other = pfn(start.number() + 5);
-        assert_eq!(hotplug.poison(other), Ok(Poisoned::Out));
+        let free = pfn(start.number() + 5);
+        assert_eq!(hotplug.poison(free), Ok(Poisoned::Quarantined));
         assert_eq!(hotplug.poison(used.start()), Ok(Poisoned::InUse));
-        assert_eq!(token.in_use(), Some(Blocker { range: used, why: Why::Allocated }));
+        assert_eq!(token.in_use(), Some(Blocker { range: used, kind: BlockerKind::Allocated }));
         frames.free_range(used).unwrap();
         assert_eq!(token.in_use(), None);
         frames.validated().unwrap();
@@ -253,7 +268,7 @@ fn every_frame_of_a_pageblock_can_be_poisoned() {
     on_a_machine(|frames, hotplug, hot| {
         let block = range(BOOT, PAGEBLOCK.min(MAX_POISONED as u64));
         for frame in numbers(block) {
-            assert_eq!(hotplug.poison(pfn(frame)), Ok(Poisoned::Out));
+            assert_eq!(hotplug.poison(pfn(frame)), Ok(Poisoned::Quarantined));
             frames.validated().unwrap();
         }
         frames.isolate(range(BOOT, PAGEBLOCK)).unwrap().release();
@@ -281,14 +296,14 @@ fn invalid_frames_cannot_be_poisoned() {
         let metadata = frames.metadata().next().unwrap().frames;
         let refused = Err(RangeError { range: metadata, kind: RangeErrorKind::Metadata });
         assert_eq!(hotplug.poison(metadata.start()), refused);
-        let first = (BOOT..BOOT + HOT).step_by(2);
+        let every_second = (BOOT..BOOT + HOT).step_by(2);
         let mut poisoned = 0;
-        let refused = first.map(pfn).find_map(|frame| match hotplug.poison(frame) {
-            Ok(Poisoned::Out) => {
+        let refused = every_second.map(pfn).find_map(|frame| match hotplug.poison(frame) {
+            Ok(Poisoned::Quarantined) => {
                 poisoned += 1;
                 None
             }
-            other => Some((frame, other)),
+            answer => Some((frame, answer)),
         });
         if let Some((frame, error)) = refused {
             assert_eq!(

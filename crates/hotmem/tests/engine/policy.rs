@@ -19,14 +19,14 @@ fn plug(hotplug: &mut Hotplug<'_, OneCpu>, part: PfnRange) -> Vec<(State, u64)> 
 
 /// Returns the state and the number of pageblocks of each run of `part`.
 fn runs(hotplug: &Hotplug<'_, OneCpu>, part: PfnRange) -> Vec<(State, u64)> {
-    let mut found = Vec::new();
-    let mut rest = part;
-    while !rest.is_empty() {
-        let (run, state) = hotplug.state_at(rest.start(), rest.end());
-        found.push((state, run.frames() / PAGEBLOCK));
-        rest = rest.split_at(run.end()).1;
+    let mut actual = Vec::new();
+    let mut remaining = part;
+    while !remaining.is_empty() {
+        let (run, state) = hotplug.state_at(remaining.start(), remaining.end());
+        actual.push((state, run.frames() / PAGEBLOCK));
+        remaining = remaining.split_at(run.end()).1;
     }
-    found
+    actual
 }
 
 /// The number of pageblocks in a section.
@@ -59,11 +59,11 @@ fn auto_movable_allows_exactly_boot_memory_times_the_ratio_of_movable_memory() {
     hotplug.announce(range(SECTION, 7 * SECTION)).unwrap();
     let parts = plug(&mut hotplug, range(SECTION, 5 * SECTION));
     let movable = kernel * RATIO / 100 / PAGEBLOCK;
-    let rest = 5 * PER_SECTION - movable;
-    assert_eq!(parts, [(State::OnlineMovable, movable), (State::Online, rest)]);
+    let remaining = 5 * PER_SECTION - movable;
+    assert_eq!(parts, [(State::OnlineMovable, movable), (State::Online, remaining)]);
     // Added kernel memory does not allow more movable memory.
-    let more = range(6 * SECTION, SECTION);
-    assert_eq!(plug(&mut hotplug, more), [(State::Online, PER_SECTION)]);
+    let added = range(6 * SECTION, SECTION);
+    assert_eq!(plug(&mut hotplug, added), [(State::Online, PER_SECTION)]);
 }
 
 #[test]
@@ -101,8 +101,8 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
     hotplug.announce(dimm(1, 2)).unwrap();
     hotplug.add(range(SECTION, PAGEBLOCK)).unwrap();
     hotplug.online(range(SECTION, PAGEBLOCK), OnlineType::Kernel, &mut NoHooks).unwrap();
-    let rest = range(SECTION + PAGEBLOCK, SECTION);
-    assert_eq!(plug(&mut hotplug, rest), [(State::Online, PER_SECTION)]);
+    let remaining = range(SECTION + PAGEBLOCK, SECTION);
+    assert_eq!(plug(&mut hotplug, remaining), [(State::Online, PER_SECTION)]);
 }
 
 #[test]
@@ -123,17 +123,17 @@ fn kernel_memory_of_a_dynamic_group_allows_more_movable_memory_of_the_group() {
         [(movable, PER_SECTION), (kernel, half), (movable, half), (kernel, half), (movable, half)]
     );
     // A unit that has some kernel memory becomes kernel memory.
-    let last = range(4 * SECTION, PAGEBLOCK);
-    hotplug.add(last).unwrap();
-    hotplug.online(last, OnlineType::Kernel, &mut NoHooks).unwrap();
-    let rest = range(4 * SECTION + PAGEBLOCK, unit - PAGEBLOCK);
-    assert_eq!(plug(&mut hotplug, rest), [(kernel, half - 1)]);
+    let kernel_block = range(4 * SECTION, PAGEBLOCK);
+    hotplug.add(kernel_block).unwrap();
+    hotplug.online(kernel_block, OnlineType::Kernel, &mut NoHooks).unwrap();
+    let remaining = range(4 * SECTION + PAGEBLOCK, unit - PAGEBLOCK);
+    assert_eq!(plug(&mut hotplug, remaining), [(kernel, half - 1)]);
 }
 
 #[test]
 fn with_per_node_kernel_memory_of_a_group_allows_only_movable_memory_on_its_node() {
     let (home, away) = (NodeId(1), NodeId(2));
-    for (kernel_on, last) in [(home, State::OnlineMovable), (away, State::Online)] {
+    for (kernel_on, expected_state) in [(home, State::OnlineMovable), (away, State::Online)] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);
         hotplug.settings.policy = Policy::AutoMovable { ratio_percent: 100, per_node: true };
@@ -148,12 +148,12 @@ fn with_per_node_kernel_memory_of_a_group_allows_only_movable_memory_on_its_node
             hotplug.online(section(n), kind, &mut NoHooks).unwrap();
         }
         // This memory is not in the device's group, so the device's kernel memory does not allow it
-        // to be movable, whether it is added in one piece or in several.
-        let (first, rest) = section(6).split_at(range(6 * SECTION + PAGEBLOCK, 0).start());
+        // to be movable, whether it is added in one step or in several.
+        let (first, remaining) = section(6).split_at(range(6 * SECTION + PAGEBLOCK, 0).start());
         assert_eq!(plug(&mut hotplug, first), [(State::Online, 1)]);
-        assert_eq!(plug(&mut hotplug, rest), [(State::Online, PER_SECTION - 1)]);
+        assert_eq!(plug(&mut hotplug, remaining), [(State::Online, PER_SECTION - 1)]);
         // Memory of the device is movable if the device's kernel memory is on the same node.
-        assert_eq!(plug(&mut hotplug, section(3)), [(last, PER_SECTION)]);
+        assert_eq!(plug(&mut hotplug, section(3)), [(expected_state, PER_SECTION)]);
         // Memory that was taken offline no longer counts, in any zone.
         for n in [1, 2, 3] {
             let mut offline = hotplug.offline(section(n)).unwrap();

@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use hotmem::*;
-use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, WORD, pfn, range};
+use hotmem_testkit::{BITMAP_WORD_FRAMES, Cpus, Memory, PAGEBLOCK, SECTION, pfn, range};
 use hotmem_testkit::{Raw as _, Validated as _};
 
 /// The boundary of low memory: the end of boot memory in most tests, and the start of hotplugged
@@ -27,9 +27,9 @@ fn plugged<'f, P: Platform>(frames: &'f Frames<P>, memory: &Memory) -> Hotplug<'
     let mut hotplug = boot(frames, memory, range(0, LOW_END), LOW_END);
     // Make low memory the CPU's hints.
     for request in [AllocRequest::frames(1), AllocRequest::frames(PAGEBLOCK)] {
-        let got = frames.alloc_range(request).unwrap();
-        assert!(is_low(got));
-        frames.free_range(got).unwrap();
+        let allocated = frames.alloc_range(request).unwrap();
+        assert!(is_low(allocated));
+        frames.free_range(allocated).unwrap();
     }
     hotplug.announce(range(LOW_END, ALL - LOW_END)).unwrap();
     plug(&mut hotplug, range(LOW_END, ALL - LOW_END), OnlineType::Kernel);
@@ -47,15 +47,25 @@ fn is_low(range: PfnRange) -> bool {
 
 /// Allocates by `request` until that fails, and returns the ranges in order.
 fn allocate_all<P: Platform>(frames: &Frames<P>, request: AllocRequest) -> Vec<PfnRange> {
-    let got: Vec<_> = std::iter::from_fn(|| frames.alloc_range(request).ok()).collect();
+    let allocated: Vec<_> = std::iter::from_fn(|| frames.alloc_range(request).ok()).collect();
     assert_eq!(frames.alloc_range(request), Err(AllocError::OutOfMemory));
-    got
+    allocated
 }
 
 /// Returns lengths such that each search method of the allocator serves some of them.
 fn lengths() -> impl Iterator<Item = u64> {
-    [1, 2, WORD, WORD + 1, PAGEBLOCK, 2 * PAGEBLOCK, PAGEBLOCK + 1, SECTION, SECTION + PAGEBLOCK]
-        .into_iter()
+    [
+        1,
+        2,
+        BITMAP_WORD_FRAMES,
+        BITMAP_WORD_FRAMES + 1,
+        PAGEBLOCK,
+        2 * PAGEBLOCK,
+        PAGEBLOCK + 1,
+        SECTION,
+        SECTION + PAGEBLOCK,
+    ]
+    .into_iter()
 }
 
 #[test]
@@ -64,11 +74,11 @@ fn low_memory_is_used_only_when_no_other_memory_is_free() {
         for request in [AllocRequest::frames(len), AllocRequest::frames(len).movable()] {
             let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
             let _hotplug = plugged(&frames, &memory);
-            let got = allocate_all(&frames, request);
-            let above = got.iter().take_while(|&&got| !is_low(got)).count();
-            assert!(above > 0 && above < got.len(), "{len}: {above} of {}", got.len());
+            let allocated = allocate_all(&frames, request);
+            let above = allocated.iter().take_while(|&&allocated| !is_low(allocated)).count();
+            assert!(above > 0 && above < allocated.len(), "{len}: {above} of {}", allocated.len());
             assert!(
-                got[above..].iter().all(|&got| is_low(got)),
+                allocated[above..].iter().all(|&allocated| is_low(allocated)),
                 "{len}: memory above the boundary was still free"
             );
             frames.validated().unwrap();
@@ -101,13 +111,15 @@ fn a_request_with_a_bound_finds_low_memory() {
         // Make memory above the boundary the CPU's hint.
         assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()));
         let low = allocate_all(&frames, AllocRequest::frames(len).within(..pfn(LOW_END)));
-        assert!(!low.is_empty() && low.iter().all(|&got| is_low(got)), "{len}");
+        assert!(!low.is_empty() && low.iter().all(|&allocated| is_low(allocated)), "{len}");
         assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()));
         // A request with a higher bound also takes memory above the boundary, after low memory.
         let within =
             allocate_all(&frames, AllocRequest::frames(len).within(..pfn(ALL - PAGEBLOCK)));
         assert!(
-            within.iter().all(|&got| !is_low(got) && got.end() <= pfn(ALL - PAGEBLOCK)),
+            within
+                .iter()
+                .all(|&allocated| !is_low(allocated) && allocated.end() <= pfn(ALL - PAGEBLOCK)),
             "{len}"
         );
     }
@@ -129,10 +141,10 @@ fn all_low_memory_is_left_to_requests_with_a_bound() {
         if !held.is_empty() && (rng.bool() || held.len() == most) {
             frames.free_range(held.swap_remove(rng.usize(..held.len()))).unwrap();
         } else {
-            let len = [1, 2, WORD, PAGEBLOCK][rng.usize(..4)];
-            let got = frames.alloc_range(AllocRequest::frames(len)).unwrap();
-            assert!(!is_low(got));
-            held.push(got);
+            let len = [1, 2, BITMAP_WORD_FRAMES, PAGEBLOCK][rng.usize(..4)];
+            let allocated = frames.alloc_range(AllocRequest::frames(len)).unwrap();
+            assert!(!is_low(allocated));
+            held.push(allocated);
         }
     }
     // Only bitmap frames of the sections above the boundary may lie in low memory.
@@ -188,14 +200,17 @@ fn movable_memory_comes_before_kernel_memory_on_either_side() {
     let (movable, kernel) = (range(LOW_END, SECTION), range(LOW_END + SECTION, SECTION));
     plug(&mut hotplug, movable, OnlineType::Movable);
     plug(&mut hotplug, kernel, OnlineType::Kernel);
-    let got = allocate_all(&frames, AllocRequest::frames(PAGEBLOCK).movable());
-    let place = |got: &PfnRange| match () {
-        () if movable.covers(*got) => 0,
-        () if kernel.covers(*got) => 1,
+    let allocated = allocate_all(&frames, AllocRequest::frames(PAGEBLOCK).movable());
+    let place = |allocated: &PfnRange| match () {
+        () if movable.covers(*allocated) => 0,
+        () if kernel.covers(*allocated) => 1,
         () => 2,
     };
-    assert!(got.is_sorted_by_key(place));
-    assert_eq!(got.iter().filter(|got| place(got) < 2).count() as u64, 2 * SECTION / PAGEBLOCK);
+    assert!(allocated.is_sorted_by_key(place));
+    assert_eq!(
+        allocated.iter().filter(|allocated| place(allocated) < 2).count() as u64,
+        2 * SECTION / PAGEBLOCK
+    );
 }
 
 #[test]
@@ -214,27 +229,30 @@ fn a_request_uses_low_memory_only_if_no_memory_above_the_boundary_fits() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
         let _hotplug = plugged(&frames, &memory);
         // Leave free runs of several sizes above the boundary.
-        let hole = AllocRequest::frames(1 + rng.u64(..WORD));
+        let hole = AllocRequest::frames(1 + rng.u64(..BITMAP_WORD_FRAMES));
         let held = allocate_all(&frames, hole);
-        let (low, mut above): (Vec<_>, Vec<_>) = held.into_iter().partition(|&got| is_low(got));
+        let (low, mut above): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|&allocated| is_low(allocated));
         rng.shuffle(&mut above);
-        above.drain(..rng.usize(1..above.len())).for_each(|got| frames.free_range(got).unwrap());
+        above
+            .drain(..rng.usize(1..above.len()))
+            .for_each(|allocated| frames.free_range(allocated).unwrap());
         // Make memory above the boundary the CPU's hint.
         let one = frames.alloc_range(hole).unwrap();
         assert!(!is_low(one));
         frames.free_range(one).unwrap();
         // Free low memory too, which could serve the requests as well.
-        low.into_iter().step_by(2).for_each(|got| frames.free_range(got).unwrap());
+        low.into_iter().step_by(2).for_each(|allocated| frames.free_range(allocated).unwrap());
         // Request a run in one word of a frame bitmap, or a pageblock.
-        let len = [1, 2, 4, WORD, PAGEBLOCK][rng.usize(..5)];
+        let len = [1, 2, 4, BITMAP_WORD_FRAMES, PAGEBLOCK][rng.usize(..5)];
         let request = AllocRequest::frames(len).aligned(len);
-        while let Ok(got) = frames.alloc_range(request) {
-            if !is_low(got) {
+        while let Ok(allocated) = frames.alloc_range(request) {
+            if !is_low(allocated) {
                 continue;
             }
             let mut starts = (LOW_END..ALL).step_by(usize::try_from(len).unwrap());
             let fits = starts.find(|&at| frames.alloc_range(request.at(pfn(at))).is_ok());
-            assert_eq!(fits, None, "seed {seed}, {len}: {got}");
+            assert_eq!(fits, None, "seed {seed}, {len}: {allocated}");
             seen += 1;
             break;
         }

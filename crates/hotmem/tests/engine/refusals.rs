@@ -6,10 +6,12 @@ use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::link::Link;
-use hotmem_testkit::link::Maps;
-use hotmem_testkit::link::lend;
-use hotmem_testkit::{Memory, PAGEBLOCK, REMOTE, SECTION, Snapshot, WORD, pfn, range};
+use hotmem_testkit::forwarding::ForwardingMapping;
+use hotmem_testkit::forwarding::TestMapping;
+use hotmem_testkit::forwarding::with_kernel;
+use hotmem_testkit::{
+    BITMAP_WORD_FRAMES, Memory, PAGEBLOCK, REMOTE, SECTION, Snapshot, pfn, range,
+};
 
 /// The numbers of sections of boot memory, and of all memory.
 const BOOT: u64 = 1;
@@ -22,7 +24,7 @@ const UNKNOWN: u64 = 5 * SECTION;
 
 struct Machine<'f> {
     frames: &'f Frames<OneCpu>,
-    hotplug: Hotplug<'f, OneCpu, Link<Tables>>,
+    hotplug: Hotplug<'f, OneCpu, ForwardingMapping<Tables>>,
     region: RegionId,
     used: Vec<PfnRange>,
 }
@@ -40,15 +42,15 @@ impl Machine<'_> {
     }
 
     fn take(&mut self, request: AllocRequest) -> PfnRange {
-        let got = self.frames.alloc_range(request).expect("enough memory is free");
-        self.used.push(got);
-        got
+        let allocated = self.frames.alloc_range(request).expect("enough memory is free");
+        self.used.push(allocated);
+        allocated
     }
 
     /// Allocates every frame.
     fn exhaust(&mut self) {
-        while let Ok(got) = self.frames.alloc_range(AllocRequest::frames(1).movable()) {
-            self.used.push(got);
+        while let Ok(allocated) = self.frames.alloc_range(AllocRequest::frames(1).movable()) {
+            self.used.push(allocated);
         }
     }
 }
@@ -59,7 +61,8 @@ fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
     let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
     let map = BootMap::of_ram(&ram);
-    let mut hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
+    let mut hotplug =
+        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map).unwrap();
     let region = hotplug.announce(range(ONLINE, 3 * SECTION)).unwrap();
     hotplug.add(range(ONLINE, 2 * SECTION)).unwrap();
     hotplug.online(range(ONLINE, SECTION), OnlineType::Movable, &mut NoHooks).unwrap();
@@ -165,20 +168,20 @@ fn adding_memory_of_a_second_node_to_a_section_is_refused() {
 #[test]
 fn adding_without_memory_for_the_words_is_refused() {
     on_a_machine(|m| {
-        let wanted = range(REMOTE, SECTION);
-        m.hotplug.announce(wanted).unwrap();
+        let target = range(REMOTE, SECTION);
+        m.hotplug.announce(target).unwrap();
         m.exhaust();
         // Use up the word reserve as well.
         let farther = range(2 * REMOTE, SECTION);
         m.hotplug.announce(farther).unwrap();
         hotmem_testkit::make_words(&mut m.hotplug, farther);
         let before = Snapshot::of(&m.hotplug, ALL * SECTION, &m.used);
-        assert!(matches!(m.hotplug.add(wanted), Err(AddError::NoMetadata(_))));
+        assert!(matches!(m.hotplug.add(target), Err(AddError::NoMetadata(_))));
         assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &m.used), before);
         for kernel in m.used.extract_if(.., |used| used.start() < pfn(SECTION)) {
             m.frames.free_range(kernel).unwrap();
         }
-        m.hotplug.add(wanted).unwrap();
+        m.hotplug.add(target).unwrap();
     });
 }
 
@@ -220,8 +223,9 @@ fn withdrawing_memory_that_is_in_use_is_refused() {
             m.hotplug.withdraw(m.region)
         });
         let empty = m.hotplug.announce(range(UNKNOWN, SECTION)).unwrap();
-        let coming = m.hotplug.prepare_add(range(UNKNOWN, PAGEBLOCK)).unwrap();
-        m.refuses(RangeError { range: coming.range(), kind: RangeErrorKind::Held }, |m| {
+        let held = range(UNKNOWN, PAGEBLOCK);
+        let coming = m.hotplug.prepare_add(held).unwrap();
+        m.refuses(RangeError { range: held, kind: RangeErrorKind::Held }, |m| {
             m.hotplug.withdraw(empty)
         });
         drop(coming);
@@ -241,7 +245,7 @@ const UNMAPPABLE: u64 = u64::MAX - 1;
 /// The veto of a kernel that cannot map the memory.
 const CANNOT_MAP: Veto = Veto("mapped to something else");
 
-impl Maps for Tables {
+impl TestMapping for Tables {
     fn can_map(&self, _: PfnRange) -> Result<(), Veto> {
         if self.0 == UNMAPPABLE { Err(CANNOT_MAP) } else { Ok(()) }
     }
@@ -269,9 +273,9 @@ fn adding_with_bad_ranges_is_refused() {
                 |m| add(m, stray),
             );
         }
-        let last = range(ABSENT - PAGEBLOCK, PAGEBLOCK);
+        let last_block = range(ABSENT - PAGEBLOCK, PAGEBLOCK);
         m.refuses(
-            AddError::Range(RangeError { range: last, kind: RangeErrorKind::Present }),
+            AddError::Range(RangeError { range: last_block, kind: RangeErrorKind::Present }),
             |m| add(m, range(ABSENT - PAGEBLOCK, 2 * PAGEBLOCK)),
         );
         m.refuses(
@@ -281,8 +285,8 @@ fn adding_with_bad_ranges_is_refused() {
             }),
             |m| add(m, range(ONLINE, SECTION)),
         );
-        let coming = m.hotplug.prepare_add(range(ABSENT + PAGEBLOCK, PAGEBLOCK)).unwrap();
-        let held = coming.range();
+        let held = range(ABSENT + PAGEBLOCK, PAGEBLOCK);
+        let coming = m.hotplug.prepare_add(held).unwrap();
         m.refuses(AddError::Range(RangeError { range: held, kind: RangeErrorKind::Held }), |m| {
             add(m, range(ABSENT, SECTION))
         });
@@ -294,35 +298,37 @@ fn adding_with_bad_ranges_is_refused() {
 #[test]
 fn adding_without_frames_for_page_tables_is_refused() {
     on_a_machine(|m| {
-        let wanted = range(ABSENT, SECTION);
+        let target = range(ABSENT, SECTION);
         // Make the words before, so that the additions below need frames only for page tables.
-        drop(m.hotplug.prepare_add(wanted).unwrap());
+        drop(m.hotplug.prepare_add(target).unwrap());
         let error = |frames, error| AddError::NoTables { frames, error };
         let much = error(SECTION, AllocError::OutOfMemory);
         m.refuses(much, |m| {
-            lend(&mut m.hotplug, &mut Tables(SECTION), |hotplug, _| hotplug.add(wanted))
+            with_kernel(&mut m.hotplug, &mut Tables(SECTION), |hotplug, _| hotplug.add(target))
         });
         let absurd = error(u64::MAX, AllocError::Bad(BadRequest::TooLong { frames: u64::MAX }));
         m.refuses(absurd, |m| {
-            lend(&mut m.hotplug, &mut Tables(u64::MAX), |hotplug, _| hotplug.add(wanted))
+            with_kernel(&mut m.hotplug, &mut Tables(u64::MAX), |hotplug, _| hotplug.add(target))
         });
         m.exhaust();
         let none = error(1, AllocError::OutOfMemory);
-        m.refuses(none, |m| lend(&mut m.hotplug, &mut Tables(1), |hotplug, _| hotplug.add(wanted)));
-        lend(&mut m.hotplug, &mut Tables(0), |hotplug, _| hotplug.add(wanted)).unwrap();
+        m.refuses(none, |m| {
+            with_kernel(&mut m.hotplug, &mut Tables(1), |hotplug, _| hotplug.add(target))
+        });
+        with_kernel(&mut m.hotplug, &mut Tables(0), |hotplug, _| hotplug.add(target)).unwrap();
     });
 }
 
 #[test]
 fn adding_memory_that_the_kernel_cannot_map_is_refused() {
     on_a_machine(|m| {
-        let wanted = range(ABSENT, SECTION);
+        let target = range(ABSENT, SECTION);
         let vetoed =
-            AddError::Range(RangeError { range: wanted, kind: RangeErrorKind::Vetoed(CANNOT_MAP) });
+            AddError::Range(RangeError { range: target, kind: RangeErrorKind::Vetoed(CANNOT_MAP) });
         m.refuses(vetoed, |m| {
-            lend(&mut m.hotplug, &mut Tables(UNMAPPABLE), |hotplug, _| hotplug.add(wanted))
+            with_kernel(&mut m.hotplug, &mut Tables(UNMAPPABLE), |hotplug, _| hotplug.add(target))
         });
-        m.hotplug.add(wanted).unwrap();
+        m.hotplug.add(target).unwrap();
     });
 }
 
@@ -349,11 +355,11 @@ fn putting_bad_ranges_online_is_refused() {
         m.refuses(RangeError { range: twice, kind: RangeErrorKind::Online }, |m| {
             online(m, range(OFFLINE - PAGEBLOCK, SECTION))
         });
-        let leaving = m.hotplug.prepare_remove(range(OFFLINE, PAGEBLOCK)).unwrap();
-        m.refuses(RangeError { range: leaving.range(), kind: RangeErrorKind::Held }, |m| {
+        let removal = m.hotplug.prepare_remove(range(OFFLINE, PAGEBLOCK)).unwrap();
+        m.refuses(RangeError { range: removal.range(), kind: RangeErrorKind::Held }, |m| {
             online(m, range(OFFLINE, SECTION))
         });
-        m.hotplug.abandon_remove(leaving, &mut NoHooks).unwrap();
+        m.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         online(m, range(OFFLINE, SECTION)).unwrap();
     });
 }
@@ -403,11 +409,11 @@ fn removing_bad_ranges_is_refused() {
         m.refuses(RangeError { range: stray, kind: RangeErrorKind::NotPresent }, |m| {
             remove(m, stray)
         });
-        let leaving = m.hotplug.prepare_remove(range(OFFLINE, PAGEBLOCK)).unwrap();
-        m.refuses(RangeError { range: leaving.range(), kind: RangeErrorKind::Held }, |m| {
+        let removal = m.hotplug.prepare_remove(range(OFFLINE, PAGEBLOCK)).unwrap();
+        m.refuses(RangeError { range: removal.range(), kind: RangeErrorKind::Held }, |m| {
             remove(m, range(OFFLINE, SECTION))
         });
-        m.hotplug.abandon_remove(leaving, &mut NoHooks).unwrap();
+        m.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         remove(m, range(OFFLINE, SECTION)).unwrap();
     });
 }
@@ -529,11 +535,11 @@ fn freeing_bad_ranges_is_refused() {
             AllocRequest::frames(PAGEBLOCK),
             AllocRequest::frames(2 * PAGEBLOCK),
         ] {
-            let got = m.frames.alloc_range(request.movable()).unwrap();
-            m.frames.free_range(got).unwrap();
-            let first = got.chunks(PAGEBLOCK).next().unwrap();
+            let allocated = m.frames.alloc_range(request.movable()).unwrap();
+            m.frames.free_range(allocated).unwrap();
+            let first = allocated.chunks(PAGEBLOCK).next().unwrap();
             let twice = refused(first, RangeErrorKind::NotAllocated);
-            m.refuses(twice, |m| m.frames.free_range(got));
+            m.refuses(twice, |m| m.frames.free_range(allocated));
         }
     });
 }
@@ -541,13 +547,13 @@ fn freeing_bad_ranges_is_refused() {
 #[test]
 fn freeing_more_than_was_allocated_is_refused() {
     on_a_machine(|m| {
-        let got = m.take(AllocRequest::frames(WORD).movable());
-        let longer = range(got.start().number(), WORD + 1);
+        let allocated = m.take(AllocRequest::frames(BITMAP_WORD_FRAMES).movable());
+        let longer = range(allocated.start().number(), BITMAP_WORD_FRAMES + 1);
         let refused = RangeError { range: longer, kind: RangeErrorKind::NotAllocated };
         m.refuses(refused, |m| m.frames.free_range(longer));
-        let whole = m.take(AllocRequest::frames(2 * PAGEBLOCK).movable());
-        let longer = range(whole.start().number(), 3 * PAGEBLOCK);
-        let third = range(whole.start().number() + 2 * PAGEBLOCK, PAGEBLOCK);
+        let two_blocks = m.take(AllocRequest::frames(2 * PAGEBLOCK).movable());
+        let longer = range(two_blocks.start().number(), 3 * PAGEBLOCK);
+        let third = range(two_blocks.start().number() + 2 * PAGEBLOCK, PAGEBLOCK);
         let refused = RangeError { range: third, kind: RangeErrorKind::NotAllocated };
         m.refuses(refused, |m| m.frames.free_range(longer));
     });

@@ -43,8 +43,8 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
         if round % 3 == 0 {
             let at = rng.u64(BOOT..BOOT + HOT);
             let request = AllocRequest::frames(rng.u64(1..=PAGEBLOCK / 2)).at(pfn(at)).movable();
-            if let Ok(got) = frames.alloc_range(request) {
-                for frame in numbers(got) {
+            if let Ok(allocated) = frames.alloc_range(request) {
+                for frame in numbers(allocated) {
                     *used.entry(frame / PAGEBLOCK * PAGEBLOCK).or_insert(0) += 1;
                 }
             }

@@ -6,7 +6,7 @@ use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env, numbers, pfn, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env_number, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of frames of boot memory: enough for all frames that may be migrated.
@@ -47,10 +47,10 @@ fn expected_units(
     frames: u64,
     unit: u64,
 ) -> (Vec<u64>, Option<u64>) {
-    let mut gone = vec![];
+    let mut removed = vec![];
     let mut first_blocked = None;
     for unit_at in within.align_inward(unit).chunks(unit).rev() {
-        if gone.len() as u64 == frames / unit {
+        if removed.len() as u64 == frames / unit {
             break;
         }
         if !numbers(unit_at).step_by(PAGEBLOCK_FRAMES).all(|block| online.contains(&block)) {
@@ -59,16 +59,16 @@ fn expected_units(
         if pinned.range(numbers(unit_at)).next().is_some() {
             first_blocked.get_or_insert(unit_at.start().number());
         } else {
-            gone.push(unit_at.start().number());
+            removed.push(unit_at.start().number());
         }
     }
-    (gone, first_blocked)
+    (removed, first_blocked)
 }
 
 #[test]
 fn a_shrink_takes_what_a_naive_walk_takes() {
     let cases = if cfg!(hotmem_geometry = "small") { 2000 } else { 20 };
-    let first = env("HOTMEM_SEED").unwrap_or(0x5eed);
+    let first = env_number("HOTMEM_SEED").unwrap_or(0x5eed);
     for seed in first..first + cases {
         let done = std::panic::catch_unwind(|| one_case(&mut Rng::with_seed(seed)));
         assert!(done.is_ok(), "replay with HOTMEM_SEED={seed}");
@@ -101,8 +101,8 @@ fn one_case(rng: &mut Rng) {
         let at = rng.u64(BOOT..BOOT + HOT);
         let len = rng.u64(1..=2 * PAGEBLOCK).min(BOOT + HOT - at);
         let movable = rng.u8(..3) != 0;
-        if let Ok(got) = frames.alloc_range(AllocRequest::frames(len).at(pfn(at)).movable()) {
-            kernel.movable.extend(numbers(got).map(|frame| (frame, movable)));
+        if let Ok(allocated) = frames.alloc_range(AllocRequest::frames(len).at(pfn(at)).movable()) {
+            kernel.movable.extend(numbers(allocated).map(|frame| (frame, movable)));
         }
     }
     let pinned = kernel.movable.iter().filter(|(_, movable)| !**movable);
@@ -111,31 +111,31 @@ fn one_case(rng: &mut Rng) {
     let largest = if rng.bool() { u64::MAX } else { rng.u64(..HOT) };
     let within = range(BOOT + rng.u64(..HOT / 2), HOT / 2);
     let within = if rng.bool() { range(BOOT, HOT) } else { within };
-    let wanted = rng.u64(..HOT + SECTION);
+    let target = rng.u64(..HOT + SECTION);
     // A shrink does not take a unit that lies in two regions.
     let is_in_one_region =
         |unit_at: &PfnRange| !(unit_at.start() < pfn(middle) && unit_at.end() > pfn(middle));
     let units = range(BOOT, HOT).chunks(unit).filter(is_in_one_region);
     let one_region = units.flat_map(|unit_at| numbers(unit_at).step_by(PAGEBLOCK_FRAMES));
     let candidates: BTreeSet<u64> = one_region.filter(|block| online.contains(block)).collect();
-    let (expected, first_blocked) = expected_units(&candidates, &pinned, within, wanted, unit);
+    let (expected, first_blocked) = expected_units(&candidates, &pinned, within, target, unit);
 
-    let mut shrink = Shrink::new(ShrinkOptions { frames: wanted, unit, largest, ..within.into() });
-    let mut gone = vec![];
-    let (left, blocker) = loop {
+    let mut shrink = Shrink::new(ShrinkOptions { frames: target, unit, largest, ..within.into() });
+    let mut removed = vec![];
+    let (remaining, blocker) = loop {
         match shrink.poll(&mut hotplug, &mut kernel, Budget { pageblocks: rng.u64(..20) }) {
             Progress::Ready(removal) => {
                 assert!(removal.range().frames() <= (largest / unit * unit).max(unit));
-                gone.extend(removal.range().chunks(unit).rev().map(|u| u.start().number()));
+                removed.extend(removal.range().chunks(unit).rev().map(|u| u.start().number()));
                 hotplug.commit_remove(removal).unwrap();
             }
             Progress::Working => {}
-            ended => break (shrink.left(), ended.pending()),
+            ended => break (shrink.frames_left(), ended.pending()),
         }
     };
-    assert_eq!(gone, expected, "{left} left: {blocker:?}, {first_blocked:?}");
-    assert_eq!(left, wanted / unit * unit - gone.len() as u64 * unit);
+    assert_eq!(removed, expected, "{remaining} left: {blocker:?}, {first_blocked:?}");
+    assert_eq!(remaining, target / unit * unit - removed.len() as u64 * unit);
     assert_eq!(blocker.map(|b| b.range.start().align_down(unit).number()), first_blocked);
-    assert!(blocker.is_none_or(|blocker| blocker.why == Why::Unmovable("pinned")));
+    assert!(blocker.is_none_or(|blocker| blocker.kind == BlockerKind::Unmovable("pinned")));
     assert_eq!(frames.validated().unwrap().isolated, 0);
 }

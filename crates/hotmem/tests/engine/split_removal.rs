@@ -22,17 +22,17 @@ fn a_removal_is_split_in_two() {
         hotplug.announce(all).expect("the range can be announced");
         hotplug.add(all).expect("the range is announced");
         let removal = hotplug.prepare_remove(all).expect("the range is offline");
-        let (gone, stays) =
+        let (removed, remaining_removal) =
             removal.split_at(pfn(BOOT + PAGEBLOCK + 1)).expect("the removal has no descriptors");
         assert_eq!(
-            [gone.range(), stays.range()].map(PfnRange::frames),
+            [removed.range(), remaining_removal.range()].map(PfnRange::frames),
             [PAGEBLOCK, 2 * SECTION - PAGEBLOCK]
         );
-        let (gone_range, stays_range) = (gone.range(), stays.range());
-        hotplug.commit_remove(gone).unwrap();
-        hotplug.abandon_remove(stays, &mut NoHooks).unwrap();
+        let (removed_range, remaining_range) = (removed.range(), remaining_removal.range());
+        hotplug.commit_remove(removed).unwrap();
+        hotplug.abandon_remove(remaining_removal, &mut NoHooks).unwrap();
         let state = |range: PfnRange| hotplug.state_at(range.start(), range.end());
-        assert_eq!(state(gone_range), (gone_range, State::Absent));
-        assert_eq!(state(stays_range), (stays_range, State::Offline));
+        assert_eq!(state(removed_range), (removed_range, State::Absent));
+        assert_eq!(state(remaining_range), (remaining_range, State::Offline));
     });
 }

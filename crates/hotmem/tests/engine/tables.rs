@@ -1,20 +1,20 @@
 //! Tests where frames for page tables come from.
 
 use hotmem::*;
-use hotmem_testkit::link::{Maps, boot_linked, lend};
+use hotmem_testkit::forwarding::{TestMapping, boot_forwarding, with_kernel};
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, Validated as _};
 use std::{collections::BTreeSet, iter};
 
 const PLUGGED: PfnRange = PfnRange::with_len(Pfn::new(SECTION).unwrap(), 3 * SECTION).unwrap();
 
-/// A kernel with a page table for each pageblock. It never frees one.
+/// A kernel that takes a frame for the page table of each pageblock, and never frees it.
 #[derive(Default)]
 struct Kernel {
     mapped: BTreeSet<Pfn>,
     tables: Vec<Pfn>,
 }
 
-impl Maps for Kernel {
+impl TestMapping for Kernel {
     fn tables_needed(&self, range: PfnRange) -> u64 {
         range.chunks(PAGEBLOCK).count() as u64
     }
@@ -30,28 +30,29 @@ impl Maps for Kernel {
 
 impl Hooks for Kernel {}
 
-/// Plugs memory in pieces. When the next one comes, the CPU allocates from the one before.
+/// Plugs memory in quarters of a section, and takes the page tables of each quarter while the
+/// quarter before it has free frames. The tables must not lie there, since they are never freed.
 #[test]
-fn tables_that_stay_do_not_keep_plugged_memory() {
+fn permanent_tables_do_not_block_unplug() {
     let memory = Memory::new(PLUGGED.end().number());
     let frames = Frames::new(Cpus);
-    let mut hotplug = boot_linked(&frames, &memory, SECTION);
+    let mut hotplug = boot_forwarding(&frames, &memory, SECTION);
     let mut kernel = Kernel::default();
     hotplug.announce(PLUGGED).unwrap();
     for _ in 0..2 {
-        let mut used = vec![];
-        lend(&mut hotplug, &mut kernel, |hotplug, hooks| {
-            for piece in PLUGGED.chunks(SECTION / 4) {
-                hotplug.add(piece).unwrap();
-                let others = use_up(&frames);
-                hotplug.online(piece, OnlineType::Kernel, hooks).unwrap();
-                used.push(frames.alloc_range(AllocRequest::frames(2)).unwrap());
-                others.into_iter().for_each(|other| frames.free_range(other).unwrap());
+        let mut allocated = vec![];
+        with_kernel(&mut hotplug, &mut kernel, |hotplug, hooks| {
+            for part in PLUGGED.chunks(SECTION / 4) {
+                hotplug.add(part).unwrap();
+                let remaining = use_up(&frames);
+                hotplug.online(part, OnlineType::Kernel, hooks).unwrap();
+                allocated.push(frames.alloc_range(AllocRequest::frames(2)).unwrap());
+                remaining.into_iter().for_each(|range| frames.free_range(range).unwrap());
             }
-            used.drain(..).for_each(|used| frames.free_range(used).unwrap());
+            allocated.drain(..).for_each(|range| frames.free_range(range).unwrap());
             let mut shrink = Shrink::new(PLUGGED);
             while let Progress::Ready(removal) = shrink.poll(hotplug, hooks, Budget::UNLIMITED) {
-                hotplug.commit_remove(removal).expect("it is this machine's");
+                hotplug.commit_remove(removal).expect("the removal is of this instance");
             }
         });
         assert_eq!(frames.validated().unwrap().present, SECTION);
@@ -63,12 +64,12 @@ fn tables_that_stay_do_not_keep_plugged_memory() {
 fn tables_come_from_plugged_memory_once_boot_memory_is_used_up() {
     let memory = Memory::new(PLUGGED.end().number());
     let frames = Frames::new(Cpus);
-    let mut hotplug = boot_linked(&frames, &memory, SECTION);
+    let mut hotplug = boot_forwarding(&frames, &memory, SECTION);
     let mut kernel = Kernel::default();
     hotplug.announce(PLUGGED).unwrap();
-    lend(&mut hotplug, &mut kernel, |hotplug, hooks| {
-        let mut pieces = PLUGGED.chunks(SECTION);
-        let [first, second] = [(); 2].map(|()| pieces.next().unwrap());
+    with_kernel(&mut hotplug, &mut kernel, |hotplug, hooks| {
+        let mut sections = PLUGGED.chunks(SECTION);
+        let [first, second] = [(); 2].map(|()| sections.next().unwrap());
         hotplug.add(first).unwrap();
         use_up(&frames);
         hotplug.online(first, OnlineType::Kernel, hooks).unwrap();

@@ -46,12 +46,12 @@ fn a_run_begins_above_the_pageblocks_in_use() {
 fn all_memory_is_allocated_and_allocated_again() {
     on_a_machine(6, |frames| {
         for _ in 0..2 {
-            let taken: Vec<_> =
+            let allocated: Vec<_> =
                 (0..3).map(|_| frames.alloc_range(request_sections(2)).unwrap()).collect();
             let expected = [1, 3, 5].map(|n| range(n * SECTION, 2 * SECTION));
-            assert_eq!(taken, expected);
+            assert_eq!(allocated, expected);
             assert_eq!(frames.alloc_range(request_sections(2)), Err(AllocError::OutOfMemory));
-            taken.into_iter().for_each(|taken| frames.free_range(taken).unwrap());
+            allocated.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
         }
     });
 }

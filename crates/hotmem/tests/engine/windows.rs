@@ -37,18 +37,18 @@ fn frames_in_a_long_range_are_migrated_once() {
         hotplug.announce(hot).unwrap();
         hotplug.add(hot).unwrap();
         hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
-        let leaving = range(BOOT + first * SECTION, SECTIONS / 2 * SECTION);
+        let removal = range(BOOT + first * SECTION, SECTIONS / 2 * SECTION);
         let mut live = 0;
-        for section in leaving.chunks(SECTION) {
+        for section in removal.chunks(SECTION) {
             for frame in numbers(section).step_by(7).take(5) {
                 frames.alloc_range(AllocRequest::frames(1).movable().at(pfn(frame))).unwrap();
                 live += 1;
             }
         }
         let mut kernel = Moving { frames: &frames, moved: 0 };
-        let mut offline = hotplug.offline(leaving).unwrap();
+        let mut offline = hotplug.offline(removal).unwrap();
         let done = offline.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Ready(leaving));
+        assert_eq!(done, Progress::Ready(removal));
         assert_eq!(kernel.moved, live);
         frames.validated().unwrap();
     }

@@ -14,11 +14,11 @@ fn brute_force(
     zone: Zone,
     nodes: &[(PfnRange, NodeId)],
 ) -> (PfnRange, u64) {
-    let wanted = State::from(zone);
+    let target = State::from(zone);
     let mut online = Vec::new();
     for (range, its_node) in nodes {
         for block in range.chunks(PAGEBLOCK) {
-            if *its_node == node && hotplug.state_at(block.start(), block.end()) == (block, wanted)
+            if *its_node == node && hotplug.state_at(block.start(), block.end()) == (block, target)
             {
                 online.push(block);
             }
@@ -151,12 +151,12 @@ fn reserved_memory_is_managed_once_it_is_freed_and_leaves_with_its_pageblock() {
         (zone.present, zone.managed)
     };
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION));
-    let (half, rest) = ramdisk.split_at(range(SECTION + SECTION / 2, 1).start());
+    let (half, remaining) = ramdisk.split_at(range(SECTION + SECTION / 2, 1).start());
     hotplug.free_reserved_range(half).unwrap();
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
     assert!(hotplug.free_reserved_range(half).is_err());
     // `free_raw` does not change the zone's count of managed frames, but the memory can be removed.
-    frames.free_range(rest).unwrap();
+    frames.free_range(remaining).unwrap();
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
     let mut offline = hotplug.offline(ramdisk).unwrap();
     let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);

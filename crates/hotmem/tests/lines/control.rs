@@ -55,8 +55,11 @@ fn an_allocation_that_fails_makes_linear_loads() {
 #[test]
 fn reports_make_linear_loads() {
     is_linear("reports", |frames, _| {
-        let settings =
-            Settings { delay: Duration::ZERO, dwell: Duration::ZERO, ..Settings::default() };
+        let settings = Settings {
+            wake_delay: Duration::ZERO,
+            min_free_time: Duration::ZERO,
+            ..Settings::default()
+        };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         loop {
             match reporter.step(Duration::ZERO) {

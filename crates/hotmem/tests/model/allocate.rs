@@ -8,7 +8,7 @@ use crate::world::{
 use hotmem::{AllocError, NodeChoice, NodeId, PfnRange, RangeError, RangeErrorKind, Zone};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
-use hotmem_testkit::{PAGEBLOCK, SECTION, WORD, numbers, pfn, range};
+use hotmem_testkit::{BITMAP_WORD_FRAMES, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 
 impl World<'_> {
@@ -18,35 +18,38 @@ impl World<'_> {
         let answer = self.frames.alloc_range(request.alloc_request());
         self.trace(|| format!("alloc {request:?}: {answer:?}"));
         let added = self.sync_metadata();
-        let Ok(got) = answer.map_err(|error| self.check_refused(request, error, added)) else {
+        let Ok(allocated) = answer.map_err(|error| self.check_refused(request, error, added))
+        else {
             return None;
         };
-        assert_eq!((request.expected_error(), got.frames()), (None, request.frames));
+        assert_eq!((request.expected_error(), allocated.frames()), (None, request.frames));
         assert!(
-            got.start().number().is_multiple_of(request.align) && got.end() <= pfn(request.below),
-            "{got:?}"
+            allocated.start().number().is_multiple_of(request.align)
+                && allocated.end() <= pfn(request.below),
+            "{allocated:?}"
         );
-        assert!(request.at.is_none_or(|at| got.start() == pfn(at)), "{got:?}");
+        assert!(request.at.is_none_or(|at| allocated.start() == pfn(at)), "{allocated:?}");
         assert!(
-            numbers(got).all(|f| self.is_free_for(f, request)),
-            "{got:?} was not free for {request:?}"
+            numbers(allocated).all(|f| self.is_free_for(f, request)),
+            "{allocated:?} was not free for {request:?}"
         );
         if let Some((node, zone)) = first_choice {
-            self.check_choice(got, request, node, zone);
+            self.check_choice(allocated, request, node, zone);
         }
         self.next_owner += 1;
-        self.record_allocation(got, Tag { owner: self.next_owner, movable: request.movable });
-        Some(got)
+        self.record_allocation(allocated, Tag { owner: self.next_owner, movable: request.movable });
+        Some(allocated)
     }
 
     /// Checks that the frames come from the node and zone that the request prefers.
-    fn check_choice(&self, got: PfnRange, request: &ModelRequest, node: NodeId, zone: Zone) {
-        let start = got.start().number();
+    fn check_choice(&self, allocated: PfnRange, request: &ModelRequest, node: NodeId, zone: Zone) {
+        let start = allocated.start().number();
         let actual = (self.node_of(start), self.block_of(start).movable == (zone == Zone::Movable));
         match request.node {
-            // The frames may come from any node but `left`, because the CPU's hint is tried first.
-            Some(NodeChoice::Avoiding(left)) => {
-                assert_eq!(actual.0 == Some(left), node == left, "{request:?}");
+            // The frames may come from any node but `avoided`, because the CPU's hint is tried
+            // first.
+            Some(NodeChoice::Avoiding(avoided)) => {
+                assert_eq!(actual.0 == Some(avoided), node == avoided, "{request:?}");
             }
             _ => assert_eq!(actual, (Some(node), true), "{request:?}: {node:?} {zone:?}"),
         }
@@ -57,12 +60,12 @@ impl World<'_> {
             AllocError::Bad(expected_error) => {
                 assert_eq!(Some(expected_error), request.expected_error(), "{request:?}")
             }
-            AllocError::NotFree(piece) => {
+            AllocError::NotFree(block_range) => {
                 let place = range(
                     request.at.expect("only a request for an exact place fails with NotFree"),
                     request.frames,
                 );
-                assert_eq!(Some(piece), self.first_not_free(place, request), "{request:?}");
+                assert_eq!(Some(block_range), self.first_not_free(place, request), "{request:?}");
             }
             AllocError::OutOfMemory => {
                 assert!(request.expected_error().is_none() && request.at.is_none(), "{request:?}");
@@ -85,8 +88,8 @@ impl World<'_> {
 
     /// Records an allocation in the model, and writes the owner's tag to the first word of each
     /// frame.
-    pub(crate) fn record_allocation(&mut self, got: PfnRange, tag: Tag) {
-        for frame in numbers(got) {
+    pub(crate) fn record_allocation(&mut self, allocated: PfnRange, tag: Tag) {
+        for frame in numbers(allocated) {
             assert_eq!(
                 self.frame_states[frame as usize],
                 Frame::Free,
@@ -99,22 +102,22 @@ impl World<'_> {
     }
 
     /// Frees frames, and checks the result and that each frame still has its owner's tag.
-    pub(crate) fn free(&mut self, given: PfnRange) {
-        let expected = self.free_refused(given);
+    pub(crate) fn free(&mut self, freed: PfnRange) {
+        let expected = self.expected_free_error(freed);
         if expected.is_none() {
-            self.record_free(given);
+            self.record_free(freed);
         }
-        let answer = self.frames.free_range(given);
-        self.trace(|| format!("free {given:?}: {answer:?}"));
-        assert_eq!(answer, expected.map_or(Ok(()), Err), "free {given:?}");
+        let answer = self.frames.free_range(freed);
+        self.trace(|| format!("free {freed:?}: {answer:?}"));
+        assert_eq!(answer, expected.map_or(Ok(()), Err), "free {freed:?}");
         let added = self.sync_metadata();
         assert!(answer.is_ok() || added == 0, "a refused free changed the machine");
     }
 
     /// Records a free in the model. Call this before the engine frees the range, because the engine
     /// may use the frames for metadata at once.
-    pub(crate) fn record_free(&mut self, given: PfnRange) {
-        for frame in numbers(given) {
+    pub(crate) fn record_free(&mut self, freed: PfnRange) {
+        for frame in numbers(freed) {
             let Frame::Used(tag) = self.frame_states[frame as usize] else {
                 panic!("{frame:#x} is free")
             };
@@ -124,21 +127,21 @@ impl World<'_> {
         }
     }
 
-    fn free_refused(&self, given: PfnRange) -> Option<RangeError> {
+    fn expected_free_error(&self, freed: PfnRange) -> Option<RangeError> {
         let refused = |range, kind| Some(RangeError { range, kind });
-        if given.is_empty() {
-            return refused(given, RangeErrorKind::Empty);
+        if freed.is_empty() {
+            return refused(freed, RangeErrorKind::Empty);
         }
-        if !self.regions.iter().any(|region| region.range.covers(given)) {
-            return refused(given, RangeErrorKind::Foreign);
+        if !self.regions.iter().any(|region| region.range.covers(freed)) {
+            return refused(freed, RangeErrorKind::Foreign);
         }
-        given.chunks(PAGEBLOCK).find_map(|piece| {
-            if !self.block_of(piece.start().number()).online {
-                return refused(piece, RangeErrorKind::Foreign);
+        freed.chunks(PAGEBLOCK).find_map(|block_range| {
+            if !self.block_of(block_range.start().number()).online {
+                return refused(block_range, RangeErrorKind::Foreign);
             }
             let free = |frame: u64| !matches!(self.frame_states[frame as usize], Frame::Used(_));
-            let any_free = numbers(piece).any(free);
-            if any_free { refused(piece, RangeErrorKind::NotAllocated) } else { None }
+            let any_free = numbers(block_range).any(free);
+            if any_free { refused(block_range, RangeErrorKind::NotAllocated) } else { None }
         })
     }
 
@@ -161,7 +164,7 @@ impl World<'_> {
         let rng = &mut self.rng;
         let frames = match rng.u32(..100) {
             0..55 => 1,
-            55..70 => rng.u64(1..=WORD),
+            55..70 => rng.u64(1..=BITMAP_WORD_FRAMES),
             70..80 => rng.u64(1..=PAGEBLOCK),
             80..92 => PAGEBLOCK * rng.u64(1..=3),
             92..98 => rng.u64(PAGEBLOCK..=SECTION),
@@ -217,17 +220,18 @@ impl Machine<'_> {
 
     /// Checks that `free_reserved_range` refuses a range if boot did not reserve all of it, or if a
     /// part was freed before.
-    fn check_unreserved_refused(&mut self, given: PfnRange) {
+    fn check_unreserved_refused(&mut self, freed: PfnRange) {
         let is_reserved = |frame: u64| {
             let at = self.world.frame_states.get(frame as usize);
             matches!(at, Some(Frame::Used(tag)) if tag.owner == BOOT_OWNER)
         };
-        let Some(piece) = given.chunks(PAGEBLOCK).find(|&piece| !numbers(piece).all(is_reserved))
+        let Some(block_range) =
+            freed.chunks(PAGEBLOCK).find(|&block_range| !numbers(block_range).all(is_reserved))
         else {
             return;
         };
-        let refused = RangeError { range: piece, kind: RangeErrorKind::NotReserved };
-        assert_eq!(self.hotplug.free_reserved_range(given), Err(refused));
+        let refused = RangeError { range: block_range, kind: RangeErrorKind::NotReserved };
+        assert_eq!(self.hotplug.free_reserved_range(freed), Err(refused));
     }
 
     /// Frees a random range, if the engine must refuse that: free frames, frames that are not
@@ -236,31 +240,31 @@ impl Machine<'_> {
         let world = &mut self.world;
         let start = world.rng.u64(..SIZE + SECTION);
         let len = if world.rng.bool() { 1 } else { world.rng.u64(..3 * PAGEBLOCK) };
-        let given = range(start, len);
+        let freed = range(start, len);
         // The engine does not refuse to free holes and metadata, so the test must not free them.
-        let none_allocated = numbers(given).all(|frame| {
+        let none_allocated = numbers(freed).all(|frame| {
             let at = self.world.frame_states.get(frame as usize);
             !matches!(at, Some(Frame::Hole | Frame::Metadata | Frame::Used(_)))
         });
-        let any_free = numbers(given)
+        let any_free = numbers(freed)
             .any(|frame| self.world.frame_states.get(frame as usize) == Some(&Frame::Free));
-        let no_metadata = numbers(given).all(|frame| {
+        let no_metadata = numbers(freed).all(|frame| {
             !matches!(
                 self.world.frame_states.get(frame as usize),
                 Some(Frame::Hole | Frame::Metadata)
             )
         });
-        self.check_unreserved_refused(given);
+        self.check_unreserved_refused(freed);
         if none_allocated || (any_free && no_metadata) {
-            self.world.free(given);
+            self.world.free(freed);
         }
     }
 }
 
 impl World<'_> {
-    pub(crate) fn random_part(&mut self, whole: PfnRange) -> PfnRange {
-        let first = self.rng.u64(..whole.frames());
-        let len = self.rng.u64(1..=whole.frames() - first);
-        range(whole.start().number() + first, len)
+    pub(crate) fn random_part(&mut self, outer: PfnRange) -> PfnRange {
+        let first = self.rng.u64(..outer.frames());
+        let len = self.rng.u64(1..=outer.frames() - first);
+        range(outer.start().number() + first, len)
     }
 }

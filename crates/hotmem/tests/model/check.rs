@@ -27,11 +27,15 @@ impl World<'_> {
         for &dropped in before.difference(&now) {
             self.frame_states[dropped as usize] = Frame::Free;
         }
-        for &taken in now.difference(&before) {
-            assert_eq!(self.frame_states[taken as usize], Frame::Free, "metadata at {taken:#x}");
-            assert!(self.block_of(taken).online, "metadata at {taken:#x}");
-            self.frame_states[taken as usize] = Frame::Metadata;
-            self.blocks[(taken / PAGEBLOCK) as usize].reported = false;
+        for &taken_frames in now.difference(&before) {
+            assert_eq!(
+                self.frame_states[taken_frames as usize],
+                Frame::Free,
+                "metadata at {taken_frames:#x}"
+            );
+            assert!(self.block_of(taken_frames).online, "metadata at {taken_frames:#x}");
+            self.frame_states[taken_frames as usize] = Frame::Metadata;
+            self.blocks[(taken_frames / PAGEBLOCK) as usize].reported = false;
         }
         now.difference(&before).count()
     }
@@ -55,9 +59,9 @@ impl World<'_> {
         let blocks = |chunk: u64| {
             self.blocks.chunks((Words::CHUNK / PAGEBLOCK) as usize).nth(chunk as usize)
         };
-        let gone =
+        let removed =
             chunks.filter(|&chunk| !blocks(chunk).is_some_and(|all| all.iter().any(is_present)));
-        self.words.retire(gone);
+        self.words.retire(removed);
     }
 
     /// Reads from the engine which pageblocks are still reported: an operation may have claimed and
@@ -110,7 +114,7 @@ impl Machine<'_> {
     fn check_block(&self, all: PfnRange) -> u64 {
         let world = &self.world;
         let block = world.block_of(all.start().number());
-        let found = world.frames.counts_in(all);
+        let actual = world.frames.counts_in(all);
         let frames_if = |is: bool| if is { PAGEBLOCK } else { 0 };
         let is_allocatable = block.online && !block.is_held();
         let (mut free, mut poisoned) = (0, 0);
@@ -118,21 +122,24 @@ impl Machine<'_> {
             free += u64::from(world.frame_states[frame as usize] == Frame::Free);
             poisoned += u64::from(world.frame_states[frame as usize] == Frame::Poisoned);
         }
+        let (online, isolated) =
+            (frames_if(block.online), frames_if(block.online && block.is_held()));
         let expected = Counts {
             announced: frames_if(block.announced),
             present: frames_if(block.present),
-            online: frames_if(block.online),
+            online,
             movable: frames_if(block.online && block.movable),
-            isolated: frames_if(block.online && block.is_held()),
+            isolated,
             reporting: frames_if(block.reporting),
             reported: frames_if(block.reported),
             free,
             poisoned,
+            used: online - free - isolated - poisoned,
             // A pageblock that a CPU's hint names may stay divided although all its frames are
             // free, so it may be missing here.
-            free_whole: found.free_whole.min(frames_if(free == PAGEBLOCK)),
+            free_whole: actual.free_whole.min(frames_if(free == PAGEBLOCK)),
         };
-        assert_eq!(found, expected, "{all:?}: {block:?}");
+        assert_eq!(actual, expected, "{all:?}: {block:?}");
         let state = match (block.announced, block.present, block.online, block.movable) {
             (false, ..) => State::Unknown,
             (true, false, ..) if block.device => State::Device,
@@ -163,8 +170,9 @@ impl Machine<'_> {
             for (part, walked) in ZonePart::ALL.into_iter().zip(walked) {
                 let recorded = self.hotplug.zone(node, part);
                 let Walked { spanned, online, present, managed } = walked;
-                let found = (recorded.spanned, recorded.online, recorded.present, recorded.managed);
-                assert_eq!(found, (spanned, online, present, managed), "{node:?} {part:?}");
+                let actual =
+                    (recorded.spanned, recorded.online, recorded.present, recorded.managed);
+                assert_eq!(actual, (spanned, online, present, managed), "{node:?} {part:?}");
                 let contiguous = world.boot_complete && online > 0 && spanned.frames() == online;
                 assert_eq!(recorded.contiguous, contiguous, "{node:?} {part:?}");
             }
@@ -188,14 +196,14 @@ impl Machine<'_> {
     /// left over, and frees all of it again.
     pub(crate) fn find_everything(&mut self) {
         let one = ModelRequest { movable: true, ..ModelRequest::frames(1) };
-        let mut taken = vec![];
+        let mut taken_frames = vec![];
         while let Some(frame) = self.world.alloc(&one) {
-            taken.push(frame);
+            taken_frames.push(frame);
         }
-        self.world.rng.shuffle(&mut taken);
+        self.world.rng.shuffle(&mut taken_frames);
         self.validate();
         self.check();
-        for frame in taken {
+        for frame in taken_frames {
             self.world.free(frame);
         }
         self.validate();

@@ -12,15 +12,15 @@ use std::sync::atomic::Ordering;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DescriptorPolicy {
     /// The number of pageblocks that hold the descriptors of a section that is added as a whole.
-    keeps: u64,
+    descriptor_blocks: u64,
     /// The number of frames that the kernel requests for descriptors, but never takes.
     slack: u64,
 }
 
 impl DescriptorPolicy {
     pub(crate) fn random(rng: &mut Rng) -> Option<DescriptorPolicy> {
-        let keeps = [1, 1, 1, 0, 2, SECTION][rng.usize(..6)];
-        rng.bool().then(|| DescriptorPolicy { keeps, slack: rng.u64(..2) })
+        let descriptor_blocks = [1, 1, 1, 0, 2, SECTION][rng.usize(..6)];
+        rng.bool().then(|| DescriptorPolicy { descriptor_blocks, slack: rng.u64(..2) })
     }
 }
 
@@ -76,8 +76,8 @@ pub(crate) enum DescriptorPlace {
 }
 
 impl World<'_> {
-    pub(crate) fn keeps(&self) -> u64 {
-        self.descriptor_policy.map_or(0, |policy| policy.keeps)
+    pub(crate) fn descriptor_blocks(&self) -> u64 {
+        self.descriptor_policy.map_or(0, |policy| policy.descriptor_blocks)
     }
 
     /// Returns whether this pageblock holds descriptors of the section that it lies in.
@@ -85,9 +85,9 @@ impl World<'_> {
         self.frame_states.get(block.start().number() as usize) == Some(&Frame::Descriptors)
     }
 
-    /// Returns the pageblocks that hold the descriptors of the section of `piece`.
-    fn descriptors_of_section(&self, piece: PfnRange) -> PfnRange {
-        let section = piece.align_outward(SECTION);
+    /// Returns the pageblocks that hold the descriptors of the section of `section_range`.
+    fn descriptors_of_section(&self, section_range: PfnRange) -> PfnRange {
+        let section = section_range.align_outward(SECTION);
         let kept =
             section.chunks(PAGEBLOCK).take_while(|&block| self.holds_descriptors(block)).count()
                 as u64;
@@ -96,44 +96,56 @@ impl World<'_> {
 
     /// Returns the pageblocks with descriptors, which the engine must list as metadata.
     pub(crate) fn descriptor_ranges(&self) -> impl Iterator<Item = Metadata> {
-        range(0, SIZE).sections().filter_map(|section| {
+        range(0, SIZE).chunks(SECTION).filter_map(|section| {
             let frames = self.descriptors_of_section(section);
             (!frames.is_empty()).then_some(Metadata { frames, describes: section })
         })
     }
 
-    /// Returns the pageblocks that will hold descriptors when `piece` is added. There are none if
-    /// `piece` is not a whole section, and never all pageblocks of the section.
-    fn future_descriptors(&self, piece: PfnRange) -> PfnRange {
-        let whole = piece.frames() == SECTION;
-        let keeps = if whole { self.keeps().min(SECTION / PAGEBLOCK - 1) } else { 0 };
-        piece.split_at(pfn(piece.start().number() + keeps * PAGEBLOCK)).0
+    /// Returns the pageblocks that will hold descriptors when `section_range` is added. There are
+    /// none if `section_range` is not a whole section, and never all pageblocks of the section.
+    fn future_descriptors(&self, section_range: PfnRange) -> PfnRange {
+        let is_whole_section = section_range.frames() == SECTION;
+        let descriptor_blocks = if is_whole_section {
+            self.descriptor_blocks().min(SECTION / PAGEBLOCK - 1)
+        } else {
+            0
+        };
+        section_range
+            .split_at(pfn(section_range.start().number() + descriptor_blocks * PAGEBLOCK))
+            .0
     }
 
-    /// Returns whether the descriptors of `piece` lie in its section when `piece` is added.
-    fn is_described_in_section(&self, piece: PfnRange) -> bool {
-        !self.future_descriptors(piece).is_empty() || !self.descriptors_of_section(piece).is_empty()
+    /// Returns whether the descriptors of `section_range` lie in its section when it is added.
+    fn is_described_in_section(&self, section_range: PfnRange) -> bool {
+        !self.future_descriptors(section_range).is_empty()
+            || !self.descriptors_of_section(section_range).is_empty()
     }
 
     pub(crate) fn frames_to_describe(&self, range: PfnRange) -> u64 {
         let Some(DescriptorPolicy { slack, .. }) = self.descriptor_policy else { return 0 };
-        let parts = range.sections().filter(|&piece| !self.is_described_in_section(piece));
-        parts.map(|piece| piece.frames() / PAGEBLOCK).sum::<u64>() + slack
+        let parts = range
+            .chunks(SECTION)
+            .filter(|&section_range| !self.is_described_in_section(section_range));
+        parts.map(|section_range| section_range.frames() / PAGEBLOCK).sum::<u64>() + slack
     }
 
     pub(crate) fn describe_all(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        assert!(self.all(range, |block| block.mapped && block.described.is_none()), "{range:?}");
+        assert!(
+            self.all_blocks_are(range, |block| block.mapped && block.described.is_none()),
+            "{range:?}"
+        );
         if self.descriptor_policy.is_none() {
             return;
         }
-        for piece in range.sections() {
-            let in_section = self.is_described_in_section(piece);
-            for frame in numbers(self.future_descriptors(piece)) {
+        for section_range in range.chunks(SECTION) {
+            let in_section = self.is_described_in_section(section_range);
+            for frame in numbers(self.future_descriptors(section_range)) {
                 assert_eq!(self.frame_states[frame as usize], Frame::Free, "{frame:#x}");
                 self.frame_states[frame as usize] = Frame::Descriptors;
                 self.memory.word(frame).store(DESCRIPTORS_OWNER, Ordering::Relaxed);
             }
-            for block in piece.chunks(PAGEBLOCK) {
+            for block in section_range.chunks(PAGEBLOCK) {
                 let at = if in_section {
                     DescriptorPlace::Section
                 } else {
@@ -161,18 +173,18 @@ impl World<'_> {
         frame
     }
 
-    pub(crate) fn undescribe_all(&mut self, gone: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    pub(crate) fn undescribe_all(&mut self, removed: PfnRange, free: &mut dyn FnMut(Pfn)) {
         if self.descriptor_policy.is_none() {
             return;
         }
-        self.assert_untouched(gone);
-        for frame in numbers(gone) {
+        self.assert_untouched(removed);
+        for frame in numbers(removed) {
             if self.frame_states[frame as usize] == Frame::Descriptors {
                 self.frame_states[frame as usize] = Frame::Free;
             }
         }
-        self.mark_forbidden(gone);
-        for block in gone.chunks(PAGEBLOCK) {
+        self.mark_forbidden(removed);
+        for block in removed.chunks(PAGEBLOCK) {
             match self.blocks_in(block)[0]
                 .described
                 .take()
@@ -196,10 +208,10 @@ impl World<'_> {
             let is_described = self.descriptor_policy.is_some() && block.present;
             assert_eq!(block.described.is_some(), is_described, "{all:?}: {block:?}");
             let tables = Frame::Used(Tag { owner: TABLES_OWNER, movable: false });
-            let holds = |frames: PfnRange, what: Frame, owner: u64| {
+            let holds = |frames: PfnRange, state: Frame, owner: u64| {
                 let word = |frame: u64| self.memory.word(frame).load(Ordering::Relaxed);
                 let is =
-                    |frame: u64| (self.frame_states[frame as usize], word(frame)) == (what, owner);
+                    |frame: u64| (self.frame_states[frame as usize], word(frame)) == (state, owner);
                 !frames.is_empty() && numbers(frames).all(is)
             };
             let is_intact = match block.described {
@@ -224,25 +236,30 @@ impl World<'_> {
         assert_eq!(self.first_describing(range, range), None);
     }
 
-    /// Returns the first pageblock of `within` that would still be needed after `leaving` is
+    /// Returns the first pageblock of `within` that would still be needed after `removed_range` is
     /// removed, because it holds descriptors of memory that is present or being added.
-    pub(crate) fn first_describing(&self, within: PfnRange, leaving: PfnRange) -> Option<PfnRange> {
-        within.sections().find_map(|piece| {
-            let holder = piece.chunks(PAGEBLOCK).find(|&block| self.holds_descriptors(block))?;
-            let mut section = piece.align_outward(SECTION).chunks(PAGEBLOCK);
-            let stays = section.any(|block| {
+    pub(crate) fn first_describing(
+        &self,
+        within: PfnRange,
+        removed_range: PfnRange,
+    ) -> Option<PfnRange> {
+        within.chunks(SECTION).find_map(|section_range| {
+            let holder =
+                section_range.chunks(PAGEBLOCK).find(|&block| self.holds_descriptors(block))?;
+            let mut section = section_range.align_outward(SECTION).chunks(PAGEBLOCK);
+            let must_stay = section.any(|block| {
                 let Block { present, in_transit, .. } = self.block_of(block.start().number());
-                (*present || *in_transit) && !leaving.covers(block)
+                (*present || *in_transit) && !removed_range.covers(block)
             });
-            stays.then_some(holder)
+            must_stay.then_some(holder)
         })
     }
 
     /// Returns the first pageblock that would have to hold descriptors of `range`, but is being
     /// removed.
     pub(crate) fn leaving_descriptors(&self, range: PfnRange) -> Option<PfnRange> {
-        range.sections().find_map(|piece| {
-            self.descriptors_of_section(piece).chunks(PAGEBLOCK).find(|block| {
+        range.chunks(SECTION).find_map(|section_range| {
+            self.descriptors_of_section(section_range).chunks(PAGEBLOCK).find(|block| {
                 let block = self.block_of(block.start().number());
                 block.in_transit && !block.online
             })
@@ -251,7 +268,8 @@ impl World<'_> {
 
     /// Returns the first poisoned frame where descriptors would be placed if `range` were added.
     pub(crate) fn poison_under_descriptors(&self, range: PfnRange) -> Option<u64> {
-        let mut places = range.sections().map(|piece| self.future_descriptors(piece));
+        let mut places =
+            range.chunks(SECTION).map(|section_range| self.future_descriptors(section_range));
         places.find_map(|place| self.poisoned.range(numbers(place)).next().copied())
     }
 }

@@ -4,7 +4,7 @@ use crate::model_request::ModelRequest;
 use crate::world::{Block, Machine, World};
 use hotmem::{AddError, AllocError, OnlineType, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::RawReserved as _;
-use hotmem_testkit::link::lend;
+use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, range};
 
 impl Machine<'_> {
@@ -14,119 +14,121 @@ impl Machine<'_> {
         let offline = |block: &Block| block.present && !block.online && !block.in_transit;
         let world = &mut self.world;
         let anything = world.rng.u8(..10) == 0;
-        let what = world.rng.u8(..4);
-        let wanted = match (anything, what) {
+        let operation = world.rng.u8(..4);
+        let requested = match (anything, operation) {
             (true, _) => Some(world.random_blocks(4)),
             (_, 0) => world.random_run(longest, offline),
             _ => world.random_run(longest, device),
         };
-        match (wanted, what) {
+        match (requested, operation) {
             (None, _) => {}
-            (Some(wanted), 0) => self.ram_to_device(wanted),
-            (Some(wanted), 1) => self.detach_range(wanted),
-            (Some(wanted), _) => self.device_to_ram(wanted),
+            (Some(requested), 0) => self.ram_to_device(requested),
+            (Some(requested), 1) => self.detach_range(requested),
+            (Some(requested), _) => self.device_to_ram(requested),
         }
     }
 
-    pub(crate) fn detach_range(&mut self, wanted: PfnRange) {
+    pub(crate) fn detach_range(&mut self, requested: PfnRange) {
         let world = &mut self.world;
-        let expected = world.device_refused(wanted);
-        let answer = lend(&mut self.hotplug, world, |hotplug, _| hotplug.detach_raw(wanted));
-        world.trace(|| format!("detach {wanted:?}: {answer:?}"));
+        let expected = world.expected_device_error(requested);
+        let answer =
+            with_kernel(&mut self.hotplug, world, |hotplug, _| hotplug.detach_raw(requested));
+        world.trace(|| format!("detach {requested:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
-            world.forget_poison(wanted);
-            world.blocks_in(wanted).iter_mut().for_each(|block| block.device = false);
+            world.forget_poison(requested);
+            world.blocks_in(requested).iter_mut().for_each(|block| block.device = false);
         }
         world.sync_metadata();
     }
 
-    pub(crate) fn device_to_ram(&mut self, wanted: PfnRange) {
+    pub(crate) fn device_to_ram(&mut self, requested: PfnRange) {
         use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
         let world = &mut self.world;
         let kind = [Offline, Online, Movable, Kernel, AsBefore][world.rng.usize(..5)];
-        let frames = world.frames_to_describe(wanted);
+        let frames = world.frames_to_describe(requested);
         let expected = world
-            .device_refused(wanted)
+            .expected_device_error(requested)
             .map(AddError::Range)
-            .or_else(|| world.ram_refused(wanted, kind));
-        let chosen = expected.is_none().then(|| self.movable_by_policy(wanted));
+            .or_else(|| world.expected_ram_error(requested, kind));
+        let chosen = expected.is_none().then(|| self.movable_by_policy(requested));
         let world = &mut self.world;
         world.last_veto = None;
         if expected.is_none() {
-            world.set_device(wanted, false);
+            world.set_device(requested, false);
         }
-        let answer = lend(&mut self.hotplug, world, |hotplug, hooks| {
-            hotplug.device_to_ram_raw(wanted, kind, hooks)
+        let answer = with_kernel(&mut self.hotplug, world, |hotplug, hooks| {
+            hotplug.device_to_ram_raw(requested, kind, hooks)
         });
-        world.trace(|| format!("to RAM {wanted:?} {kind:?}: {answer:?}"));
+        world.trace(|| format!("to RAM {requested:?} {kind:?}: {answer:?}"));
         assert!(world.sync_metadata() == 0 || frames > 0);
         if let Err(AddError::Range(RangeError { range, kind: RangeErrorKind::Vetoed(_) })) = answer
         {
             assert_eq!((expected, world.last_veto), (None, Some(range)));
-            assert!(world.all(wanted, |block| !block.movable));
-            world.set_device(wanted, true);
+            assert!(world.all_blocks_are(requested, |block| !block.movable));
+            world.set_device(requested, true);
             return;
         }
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
-            let pageblocks = world.zones_in(wanted).len();
+            let pageblocks = world.zones_in(requested).len();
             let movable = match kind {
                 Online => chosen.expect("the call was not expected to fail"),
                 kind => vec![kind == Movable; pageblocks],
             };
-            assert_eq!(world.zones_in(wanted), movable);
-            assert!(world.all(wanted, |block| block.online != (kind == Offline)));
+            assert_eq!(world.zones_in(requested), movable);
+            assert!(world.all_blocks_are(requested, |block| block.online != (kind == Offline)));
         }
     }
 
-    pub(crate) fn ram_to_device(&mut self, wanted: PfnRange) {
+    pub(crate) fn ram_to_device(&mut self, requested: PfnRange) {
         let world = &mut self.world;
-        let expected = world.remove_refused(wanted);
-        let answer = lend(&mut self.hotplug, world, |hotplug, _| hotplug.ram_to_device(wanted));
-        world.trace(|| format!("to a device {wanted:?}: {answer:?}"));
+        let expected = world.expected_removal_error(requested);
+        let answer =
+            with_kernel(&mut self.hotplug, world, |hotplug, _| hotplug.ram_to_device(requested));
+        world.trace(|| format!("to a device {requested:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
-            world.set_device(wanted, true);
-            world.blocks_in(wanted).iter_mut().for_each(|block| block.movable = false);
-            world.assert_untouched(wanted);
+            world.set_device(requested, true);
+            world.blocks_in(requested).iter_mut().for_each(|block| block.movable = false);
+            world.assert_untouched(requested);
         }
     }
 }
 
 impl World<'_> {
-    fn device_refused(&self, wanted: PfnRange) -> Option<RangeError> {
-        if !Self::is_whole(wanted) {
-            return Some(RangeError { range: wanted, kind: RangeErrorKind::Unaligned });
+    fn expected_device_error(&self, requested: PfnRange) -> Option<RangeError> {
+        if !Self::is_whole(requested) {
+            return Some(RangeError { range: requested, kind: RangeErrorKind::Unaligned });
         }
-        if !self.in_one_region(wanted) {
-            return Some(RangeError { range: wanted, kind: RangeErrorKind::NotDevice });
+        if !self.in_one_region(requested) {
+            return Some(RangeError { range: requested, kind: RangeErrorKind::NotDevice });
         }
         let other: fn(&Block) -> bool = |block| !block.device;
-        self.first_wrong(wanted, [other])
+        self.first_wrong(requested, [other])
             .map(|(_, block)| RangeError { range: block, kind: RangeErrorKind::NotDevice })
     }
 
     /// Returns the error that the engine must return, without a call of hooks, when device memory
     /// cannot become RAM.
-    fn ram_refused(&self, wanted: PfnRange, kind: OnlineType) -> Option<AddError> {
+    fn expected_ram_error(&self, requested: PfnRange, kind: OnlineType) -> Option<AddError> {
         let refused = |error| Some(AddError::Range(error));
         let poisoned =
             |frame| refused(RangeError { range: range(frame, 1), kind: RangeErrorKind::Poisoned });
-        if let Some(frame) = self.poison_under_descriptors(wanted) {
+        if let Some(frame) = self.poison_under_descriptors(requested) {
             return poisoned(frame);
         }
-        if let Some(leaving_block) = self.leaving_descriptors(wanted) {
+        if let Some(leaving_block) = self.leaving_descriptors(requested) {
             return refused(RangeError { range: leaving_block, kind: RangeErrorKind::Held });
         }
-        let frames = self.frames_to_describe(wanted);
+        let frames = self.frames_to_describe(requested);
         let request = ModelRequest::frames(frames);
         if frames > 0 && !self.can_grant(&request) {
             let out = self.is_out_for(&request);
             let error = if out { AllocError::Busy } else { AllocError::OutOfMemory };
             return Some(AddError::NoTables { frames, error });
         }
-        let frame = self.poisoned.range(numbers(wanted)).next().copied();
+        let frame = self.poisoned.range(numbers(requested)).next().copied();
         frame.filter(|_| kind != OnlineType::Offline).and_then(poisoned)
     }
 

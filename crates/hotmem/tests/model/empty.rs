@@ -86,8 +86,8 @@ impl Machine<'_> {
         let metadata: Vec<_> = self.world.frames.metadata().collect();
         for block in range(0, SIZE).chunks(PAGEBLOCK) {
             if self.world.block_of(block.start().number()).present {
-                let stays = self.world.may_stay(block, &metadata);
-                assert!(stays, "{block:?} stays without a reason: {:?}", self.world.blocks);
+                let must_stay = self.world.may_stay(block, &metadata);
+                assert!(must_stay, "{block:?} stays without a reason: {:?}", self.world.blocks);
             }
         }
     }
@@ -96,9 +96,9 @@ impl Machine<'_> {
 impl World<'_> {
     fn may_stay(&self, block: PfnRange, metadata: &[Metadata]) -> bool {
         let others_stay = |section: PfnRange| {
-            let others = section.chunks(PAGEBLOCK).filter(|&other| other != block);
-            let mut others = others.filter(|&other| !self.holds_descriptors(other));
-            others.any(|other| self.block_of(other.start().number()).present)
+            let other_nodes = section.chunks(PAGEBLOCK).filter(|&other| other != block);
+            let mut other_nodes = other_nodes.filter(|&other| !self.holds_descriptors(other));
+            other_nodes.any(|other| self.block_of(other.start().number()).present)
         };
         // Records describe nothing, and words describe more than a section. All other metadata
         // describes one section.

@@ -5,10 +5,10 @@ use crate::model_request::ModelRequest;
 use crate::world::{Frame, TABLES_OWNER, Tag, World};
 use hotmem::{Hooks, Migration, NodeChoice, NodeId, Pfn, PfnRange, Veto, Zone};
 use hotmem_port::notify::Change;
-use hotmem_testkit::link::Maps;
+use hotmem_testkit::forwarding::TestMapping;
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn, range};
 
-impl Maps for World<'_> {
+impl TestMapping for World<'_> {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         self.tables_needed
     }
@@ -19,7 +19,7 @@ impl Maps for World<'_> {
 
     fn descriptor_pageblocks(&self, section: PfnRange) -> u64 {
         assert!(section.frames() == SECTION && section.is_aligned(SECTION), "{section:?}");
-        World::keeps(self)
+        World::descriptor_blocks(self)
     }
 
     fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
@@ -31,11 +31,11 @@ impl Maps for World<'_> {
     }
 
     fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        assert!(self.all(range, |block| !block.mapped), "{range:?} is mapped");
+        assert!(self.all_blocks_are(range, |block| !block.mapped), "{range:?} is mapped");
         self.assert_untouched(range);
         self.blocks_in(range).iter_mut().for_each(|block| block.mapped = true);
-        let taken = self.rng.u64(..=self.tables_needed);
-        for _ in 0..taken {
+        let taken_frames = self.rng.u64(..=self.tables_needed);
+        for _ in 0..taken_frames {
             if let Some(table) = take() {
                 self.tables.push((table.number(), range));
                 self.spare_taken += 1;
@@ -44,24 +44,27 @@ impl Maps for World<'_> {
     }
 
     fn unmap(&mut self, range: PfnRange) {
-        assert!(self.all(range, |block| block.mapped && !block.online), "{range:?} is in use");
+        assert!(
+            self.all_blocks_are(range, |block| block.mapped && !block.online),
+            "{range:?} is in use"
+        );
         self.assert_describes_no_other(range);
         self.blocks_in(range).iter_mut().for_each(|block| block.mapped = false);
         self.mark_forbidden(range);
     }
 
     fn remap(&mut self, range: PfnRange) {
-        assert!(self.all(range, |block| !block.mapped), "{range:?} is mapped");
+        assert!(self.all_blocks_are(range, |block| !block.mapped), "{range:?} is mapped");
         self.assert_untouched(range);
         self.blocks_in(range).iter_mut().for_each(|block| block.mapped = true);
     }
 
-    fn release_tables(&mut self, gone: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    fn release_tables(&mut self, removed: PfnRange, free: &mut dyn FnMut(Pfn)) {
         let tables = std::mem::take(&mut self.tables);
         for (table, mapped) in tables {
             let is_needed = numbers(mapped)
                 .step_by(PAGEBLOCK as usize)
-                .filter(|&frame| !gone.contains(pfn(frame)))
+                .filter(|&frame| !removed.contains(pfn(frame)))
                 .any(|frame| self.block_of(frame).present || self.block_of(frame).device);
             if is_needed {
                 self.tables.push((table, mapped));
@@ -77,7 +80,7 @@ impl Maps for World<'_> {
 
 impl Hooks for World<'_> {
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
-        assert!(self.all(range, |block| block.online), "{range:?} is not online");
+        assert!(self.all_blocks_are(range, |block| block.online), "{range:?} is not online");
         self.ask_all(Change::Offline(range))?;
         self.blocks_in(range).iter_mut().for_each(|block| block.agreed += 1);
         self.check_listeners(Change::Offline(range));
@@ -90,7 +93,7 @@ impl Hooks for World<'_> {
         let is_removable =
             numbers(range).all(|frame| self.frame_states[frame as usize].is_removable());
         assert!(
-            is_removable && self.all(range, |block| block.online && block.is_held()),
+            is_removable && self.all_blocks_are(range, |block| block.online && block.is_held()),
             "{range:?}"
         );
         for block in self.blocks_in(range) {
@@ -115,10 +118,10 @@ impl Hooks for World<'_> {
     }
 
     fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
-        assert!(self.all(range, |block| block.present && block.mapped && !block.online));
+        assert!(self.all_blocks_are(range, |block| block.present && block.mapped && !block.online));
         self.ask_all(Change::Online(range))?;
         for block in self.blocks_in(range) {
-            (block.coming, block.was_movable) = (true, block.movable);
+            (block.going_online, block.was_movable) = (true, block.movable);
             block.movable = zone == Zone::Movable;
         }
         self.check_listeners(Change::Online(range));
@@ -126,19 +129,23 @@ impl Hooks for World<'_> {
     }
 
     fn online_cancelled(&mut self, range: PfnRange) {
-        assert!(self.all(range, |block| block.coming), "the kernel never agreed to {range:?}");
+        assert!(
+            self.all_blocks_are(range, |block| block.going_online),
+            "the kernel never agreed to {range:?}"
+        );
         for block in self.blocks_in(range) {
-            (block.coming, block.movable) = (false, block.was_movable);
+            (block.going_online, block.movable) = (false, block.was_movable);
         }
         self.tell_cancelled(Change::Online(range));
     }
 
     fn onlined(&mut self, range: PfnRange) {
-        let was_asked = self.all(range, |block| block.coming && !block.in_transit);
-        let was_put_back = self.all(range, |block| !block.coming && block.in_transit);
+        let was_asked = self.all_blocks_are(range, |block| block.going_online && !block.in_transit);
+        let was_put_back =
+            self.all_blocks_are(range, |block| !block.going_online && block.in_transit);
         assert!(was_asked || was_put_back, "{range:?}");
         for block in self.blocks_in(range) {
-            (block.coming, block.in_transit, block.online) = (false, false, true);
+            (block.going_online, block.in_transit, block.online) = (false, false, true);
         }
         self.tell_done(Change::Online(range));
         // The engine divides pageblocks with poisoned frames, and kernel memory that refills the
@@ -151,7 +158,10 @@ impl Hooks for World<'_> {
 
     fn offline_cancelled(&mut self, range: PfnRange) {
         self.trace(|| format!("cancelled {range:?}"));
-        assert!(self.all(range, |block| block.agreed > 0), "the kernel never agreed to {range:?}");
+        assert!(
+            self.all_blocks_are(range, |block| block.agreed > 0),
+            "the kernel never agreed to {range:?}"
+        );
         self.blocks_in(range).iter_mut().for_each(|block| block.agreed -= 1);
         self.tell_cancelled(Change::Offline(range));
     }
@@ -159,7 +169,7 @@ impl Hooks for World<'_> {
     fn discard(&mut self, within: PfnRange) {
         self.sync_metadata();
         self.trace(|| format!("discard {within:?}"));
-        assert!(within.frames() == PAGEBLOCK && self.all(within, |block| block.online));
+        assert!(within.frames() == PAGEBLOCK && self.all_blocks_are(within, |block| block.online));
         for frame in numbers(within) {
             let is_movable =
                 matches!(self.frame_states[frame as usize], Frame::Used(Tag { movable: true, .. }));
@@ -174,7 +184,7 @@ impl Hooks for World<'_> {
         self.trace(|| format!("migrate {used:?}"));
         let one_block = used.start().align_down(PAGEBLOCK)
             == pfn(used.end().number() - 1).align_down(PAGEBLOCK);
-        assert!(one_block && self.all(used, |block| block.agreed > 0), "{used:?}");
+        assert!(one_block && self.all_blocks_are(used, |block| block.agreed > 0), "{used:?}");
         if self.rng.u32(..100) < self.retries {
             return Migration::Retry;
         }

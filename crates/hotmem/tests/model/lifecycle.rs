@@ -7,7 +7,7 @@ use hotmem::{
     AddError, AddRequest, Addition, Announce, AnnounceError, Group, NodeId, OnlineType, PfnRange,
     RangeError, RangeErrorKind,
 };
-use hotmem_testkit::link::lend;
+use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn, range};
 
@@ -33,12 +33,13 @@ impl<'f> Machine<'f> {
 
     fn announce(&mut self) {
         let longest = 5 * SECTION / PAGEBLOCK;
-        let wanted = self.world.random_blocks(longest);
-        let wanted = if self.world.rng.bool() { wanted.align_inward(SECTION) } else { wanted };
-        self.announce_range(wanted);
+        let requested = self.world.random_blocks(longest);
+        let requested =
+            if self.world.rng.bool() { requested.align_inward(SECTION) } else { requested };
+        self.announce_range(requested);
     }
 
-    pub(crate) fn announce_range(&mut self, wanted: PfnRange) {
+    pub(crate) fn announce_range(&mut self, requested: PfnRange) {
         let rng = &mut self.world.rng;
         let node = NODES[rng.usize(..NODES.len())];
         let group = match rng.u8(..3) {
@@ -46,35 +47,35 @@ impl<'f> Machine<'f> {
             1 => Group::Static,
             _ => Group::Dynamic { unit: PAGEBLOCK << rng.u32(..4) },
         };
-        let announced = Announce { node, group, ..wanted.into() };
+        let announced = Announce { node, group, ..requested.into() };
         let words = self.world.frames.metadata_reserved();
         let answer = self.hotplug.announce(announced);
         let grown = self.world.frames.metadata_reserved() != words;
-        self.world.trace(|| format!("announce {wanted:?}: {answer:?}"));
+        self.world.trace(|| format!("announce {requested:?}: {answer:?}"));
         let added = self.world.sync_metadata();
         let world = &mut self.world;
         match answer {
             Ok(id) => {
-                assert!(!wanted.is_empty() && wanted.is_aligned(PAGEBLOCK));
-                assert!(world.all(wanted, |block| !block.announced));
+                assert!(!requested.is_empty() && requested.is_aligned(PAGEBLOCK));
+                assert!(world.all_blocks_are(requested, |block| !block.announced));
                 let words_existed = world.words.record_region(world.regions.len());
-                world.regions.push(Region { id, range: wanted, node, group });
-                world.blocks_in(wanted).iter_mut().for_each(|block| block.announced = true);
+                world.regions.push(Region { id, range: requested, node, group });
+                world.blocks_in(requested).iter_mut().for_each(|block| block.announced = true);
                 world.check_words(words_existed, grown);
-                assert_eq!(region_range(&self.hotplug, id), Some(wanted));
+                assert_eq!(region_range(&self.hotplug, id), Some(requested));
                 return;
             }
             Err(AnnounceError::Range(RangeError { range, kind: RangeErrorKind::Unaligned })) => {
-                assert!(range == wanted && (range.is_empty() || !range.is_aligned(PAGEBLOCK)));
+                assert!(range == requested && (range.is_empty() || !range.is_aligned(PAGEBLOCK)));
             }
             Err(AnnounceError::Range(RangeError {
                 range: other,
                 kind: RangeErrorKind::Announced,
             })) => {
                 assert!(world.regions.iter().any(|region| region.range == other));
-                assert!(other.overlaps(wanted));
+                assert!(other.overlaps(requested));
             }
-            Err(AnnounceError::Range(error)) => panic!("{wanted:?}: {error}"),
+            Err(AnnounceError::Range(error)) => panic!("{requested:?}: {error}"),
             Err(AnnounceError::NoMetadata(bytes)) => {
                 assert!(!world.can_grant(&ModelRequest::frames(bytes.0.div_ceil(4096))));
             }
@@ -120,31 +121,32 @@ impl<'f> Machine<'f> {
     fn add(&mut self) {
         let absent =
             |block: &Block| block.announced && !block.present && !block.device && !block.in_transit;
-        let wanted = match self.world.rng.u8(..10) {
+        let requested = match self.world.rng.u8(..10) {
             0 => Some(self.world.random_blocks(4)),
             _ => self.world.random_run(3 * SECTION / PAGEBLOCK, absent),
         };
-        if let Some(wanted) = wanted {
-            self.add_range(wanted);
+        if let Some(requested) = requested {
+            self.add_range(requested);
         }
     }
 
-    pub(crate) fn add_range(&mut self, wanted: PfnRange) {
+    pub(crate) fn add_range(&mut self, requested: PfnRange) {
         let rng = &mut self.world.rng;
         self.world.tables_needed = if rng.bool() { 0 } else { rng.u64(..4) };
         let device = rng.u8(..4) == 0;
         let named = rng.bool().then(|| NODES[rng.usize(..NODES.len())]);
-        let described = if device { 0 } else { self.world.frames_to_describe(wanted) };
+        let described = if device { 0 } else { self.world.frames_to_describe(requested) };
         let needed = self.world.tables_needed + described;
-        let request = AddRequest { range: wanted, node: named, device };
+        let request = AddRequest { range: requested, node: named, device };
         let words = self.world.frames.metadata_reserved();
-        let answer =
-            lend(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.prepare_add(request));
+        let answer = with_kernel(&mut self.hotplug, &mut self.world, |hotplug, _| {
+            hotplug.prepare_add(request)
+        });
         let world = &mut self.world;
         let grown = world.frames.metadata_reserved() != words;
-        let region = world.regions.iter().find(|region| region.range.covers(wanted));
+        let region = world.regions.iter().find(|region| region.range.covers(requested));
         let node = named.or(region.map(|region| region.node)).unwrap_or_default();
-        world.trace(|| format!("add {wanted:?} on {node:?}: {answer:?}"));
+        world.trace(|| format!("add {requested:?} on {node:?}: {answer:?}"));
         // The engine may have divided a pageblock, for which it may have allocated a bitmap frame.
         let added = world.sync_metadata();
         let addition = match answer {
@@ -155,28 +157,31 @@ impl<'f> Machine<'f> {
                     AddError::NoTables { frames, .. } => {
                         assert_eq!(frames, needed);
                         assert!(!world.can_grant(&ModelRequest::frames(frames)));
-                        assert_eq!(world.add_refused(wanted, node), None);
+                        assert_eq!(world.expected_add_error(requested, node), None);
                     }
                     AddError::NoMetadata(bytes) => {
                         let all = bytes.0.div_ceil(4096) + needed;
                         assert!(!world.can_grant(&ModelRequest::frames(all)));
-                        assert_eq!(world.add_refused(wanted, node), None);
+                        assert_eq!(world.expected_add_error(requested, node), None);
                     }
-                    error => assert_eq!((world.add_refused(wanted, node), added), (Some(error), 0)),
+                    error => assert_eq!(
+                        (world.expected_add_error(requested, node), added),
+                        (Some(error), 0)
+                    ),
                 }
                 return;
             }
         };
-        assert_eq!(world.add_refused(wanted, node), None);
-        let words_existed = world.words.record_addition(wanted, node);
+        assert_eq!(world.expected_add_error(requested, node), None);
+        let words_existed = world.words.record_addition(requested, node);
         world.known_nodes.insert(node);
         assert_eq!(addition.tables().frames(), needed);
         world.record_tables(addition.tables());
         world.check_words(words_existed, grown);
-        for block in world.blocks_in(wanted) {
+        for block in world.blocks_in(requested) {
             (block.in_transit, block.node) = (true, node);
         }
-        self.additions.push((addition, device));
+        self.additions.push((addition, requested, device));
         if self.world.rng.bool() {
             self.finish_addition();
         }
@@ -188,32 +193,33 @@ impl<'f> Machine<'f> {
             return;
         }
         let world = &mut self.world;
-        let (addition, device) =
+        let (addition, requested, device) =
             self.additions.swap_remove(world.rng.usize(..self.additions.len()));
-        let (wanted, tables) = (addition.range(), addition.tables());
+        let tables = addition.tables();
         let taken_before = world.spare_taken;
         let is_committed = world.rng.u8(..4) != 0;
-        let described = if device { 0 } else { world.frames_to_describe(wanted) };
+        let described = if device { 0 } else { world.frames_to_describe(requested) };
         world.tables_needed = tables.frames() - described;
-        world.trace(|| format!("added {wanted:?}: {is_committed}, as device memory: {device}"));
-        for block in world.blocks_in(wanted) {
+        world.trace(|| format!("added {requested:?}: {is_committed}, as device memory: {device}"));
+        for block in world.blocks_in(requested) {
             block.in_transit = false;
             (block.present, block.device) = (is_committed && !device, is_committed && device);
         }
         match (is_committed, device) {
             (false, _) => drop(addition),
-            (true, false) => self.commit_addition(addition),
+            (true, false) => self.commit_addition(addition, requested),
             (true, true) => {
-                lend(&mut self.hotplug, world, |hotplug, _| hotplug.commit_add(addition)).unwrap()
+                with_kernel(&mut self.hotplug, world, |hotplug, _| hotplug.commit_add(addition))
+                    .unwrap()
             }
         }
         let world = &mut self.world;
-        let taken = world.spare_taken - taken_before;
+        let taken_frames = world.spare_taken - taken_before;
         let unused = tables
             .split_at(
                 tables
                     .start()
-                    .checked_add(taken)
+                    .checked_add(taken_frames)
                     .expect("the engine took no more tables than it allocated"),
             )
             .1;
@@ -223,58 +229,57 @@ impl<'f> Machine<'f> {
 
     /// Commits an addition and puts the memory online with the default online type, which a
     /// listener may veto.
-    fn commit_addition(&mut self, addition: Addition<'f, Cpus>) {
-        let wanted = addition.range();
+    fn commit_addition(&mut self, addition: Addition<'f, Cpus>, requested: PfnRange) {
         let kind = self.auto_online;
-        lend(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.commit_add(addition))
+        with_kernel(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.commit_add(addition))
             .unwrap();
-        assert!(self.world.all(wanted, |block| !block.online));
-        let chosen = self.movable_by_policy(wanted);
+        assert!(self.world.all_blocks_are(requested, |block| !block.online));
+        let chosen = self.movable_by_policy(requested);
         self.world.last_veto = None;
-        let online = self.hotplug.online(wanted, None, &mut self.world);
+        let online = self.hotplug.online(requested, None, &mut self.world);
         let world = &mut self.world;
         if let Some(vetoed) = world.last_veto {
             assert!(
                 matches!(online, Err(RangeError { range, kind: RangeErrorKind::Vetoed(_) }) if range == vetoed)
             );
-            assert!(world.all(wanted, |block| !block.online));
+            assert!(world.all_blocks_are(requested, |block| !block.online));
             return;
         }
         online.unwrap();
         if kind == OnlineType::Offline {
-            assert!(world.all(wanted, |block| !block.online));
+            assert!(world.all_blocks_are(requested, |block| !block.online));
             return;
         }
         let movable = match kind {
             OnlineType::Online => chosen,
             kind => vec![kind == OnlineType::Movable; chosen.len()],
         };
-        assert!(world.all(wanted, |block| block.online));
-        assert_eq!(world.zones_in(wanted), movable);
+        assert!(world.all_blocks_are(requested, |block| block.online));
+        assert_eq!(world.zones_in(requested), movable);
     }
 
     fn online(&mut self) {
-        if let Some(wanted) = self.world.random_offline() {
-            self.online_range(wanted);
+        if let Some(requested) = self.world.random_offline() {
+            self.online_range(requested);
         }
     }
 
-    pub(crate) fn online_range(&mut self, wanted: PfnRange) {
+    pub(crate) fn online_range(&mut self, requested: PfnRange) {
         use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
         let world = &mut self.world;
         let kinds = [Movable, Movable, Movable, Online, Kernel, AsBefore, Offline];
         let kind = kinds[world.rng.usize(..kinds.len())];
-        let expected = world.online_refused(wanted);
-        let before = world.zones_in(wanted);
-        let chosen = expected.is_none().then(|| self.movable_by_policy(wanted));
+        let expected = world.expected_online_error(requested);
+        let before = world.zones_in(requested);
+        let chosen = expected.is_none().then(|| self.movable_by_policy(requested));
         let world = &mut self.world;
         world.last_veto = None;
-        let answer = self.hotplug.online(wanted, kind, world);
-        world.trace(|| format!("online {wanted:?} {kind:?}: {answer:?}"));
+        let answer = self.hotplug.online(requested, kind, world);
+        world.trace(|| format!("online {requested:?} {kind:?}: {answer:?}"));
         assert_eq!(world.sync_metadata(), 0);
         if let Err(RangeError { range, kind: RangeErrorKind::Vetoed(_) }) = answer {
             assert_eq!((expected, world.last_veto), (None, Some(range)));
-            assert_eq!(world.zones_in(wanted), before);
+            assert_eq!(world.zones_in(requested), before);
             return;
         }
         assert_eq!(answer, expected.map_or(Ok(()), Err));
@@ -284,8 +289,8 @@ impl<'f> Machine<'f> {
                 Online => chosen.expect("the call was not expected to fail"),
                 kind => vec![kind == Movable; before.len()],
             };
-            assert_eq!(world.zones_in(wanted), movable);
-            assert!(world.all(wanted, |block| block.online));
+            assert_eq!(world.zones_in(requested), movable);
+            assert!(world.all_blocks_are(requested, |block| block.online));
         }
     }
 }
@@ -306,11 +311,11 @@ impl World<'_> {
         range: PfnRange,
         wrong: [fn(&Block) -> bool; N],
     ) -> Option<(usize, PfnRange)> {
-        range.sections().find_map(|piece| {
-            let blocks = || piece.chunks(PAGEBLOCK).filter(|block| !block.is_empty());
+        range.chunks(SECTION).find_map(|section_range| {
+            let blocks = || section_range.chunks(PAGEBLOCK).filter(|block| !block.is_empty());
             wrong.iter().enumerate().find_map(|(which, is_wrong)| {
-                let found = blocks().find(|b| is_wrong(self.block_of(b.start().number())));
-                found.map(|block| (which, block))
+                let wrong_block = blocks().find(|b| is_wrong(self.block_of(b.start().number())));
+                wrong_block.map(|block| (which, block))
             })
         })
     }
@@ -323,21 +328,21 @@ impl World<'_> {
         self.regions.iter().any(|region| region.range.covers(range))
     }
 
-    fn add_refused(&self, wanted: PfnRange, node: NodeId) -> Option<AddError> {
-        if !Self::is_whole(wanted) {
+    fn expected_add_error(&self, requested: PfnRange, node: NodeId) -> Option<AddError> {
+        if !Self::is_whole(requested) {
             return Some(AddError::Range(RangeError {
-                range: wanted,
+                range: requested,
                 kind: RangeErrorKind::Unaligned,
             }));
         }
-        if !self.in_one_region(wanted) {
+        if !self.in_one_region(requested) {
             return Some(AddError::Range(RangeError {
-                range: wanted,
+                range: requested,
                 kind: RangeErrorKind::NotAnnounced,
             }));
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| b.present, |b| b.device, |b| b.in_transit];
-        if let Some((which, block)) = self.first_wrong(wanted, wrong) {
+        if let Some((which, block)) = self.first_wrong(requested, wrong) {
             let errors = [
                 AddError::Range(RangeError { range: block, kind: RangeErrorKind::Present }),
                 AddError::Range(RangeError { range: block, kind: RangeErrorKind::Device }),
@@ -345,35 +350,35 @@ impl World<'_> {
             ];
             return Some(errors[which]);
         }
-        let leaving = self
-            .leaving_descriptors(wanted)
+        let removed_range = self
+            .leaving_descriptors(requested)
             .map(|range| AddError::Range(RangeError { range, kind: RangeErrorKind::Held }));
-        leaving.or_else(|| {
-            let other = self.first_on_other_node(wanted, node);
+        removed_range.or_else(|| {
+            let other = self.first_on_other_node(requested, node);
             other
                 .map(|range| AddError::Range(RangeError { range, kind: RangeErrorKind::OtherNode }))
         })
     }
 
-    /// Returns the first pageblock in the sections of `wanted` that another node has, or that is
+    /// Returns the first pageblock in the sections of `requested` that another node has, or that is
     /// being added to another node.
-    fn first_on_other_node(&self, wanted: PfnRange, node: NodeId) -> Option<PfnRange> {
-        let mut blocks = wanted.align_outward(SECTION).chunks(PAGEBLOCK);
+    fn first_on_other_node(&self, requested: PfnRange, node: NodeId) -> Option<PfnRange> {
+        let mut blocks = requested.align_outward(SECTION).chunks(PAGEBLOCK);
         blocks.find(|block| {
             let block = self.block_of(block.start().number());
             (block.present || block.device || block.in_transit) && block.node != node
         })
     }
 
-    fn online_refused(&self, wanted: PfnRange) -> Option<RangeError> {
-        if !Self::is_whole(wanted) {
-            return Some(RangeError { range: wanted, kind: RangeErrorKind::Unaligned });
+    fn expected_online_error(&self, requested: PfnRange) -> Option<RangeError> {
+        if !Self::is_whole(requested) {
+            return Some(RangeError { range: requested, kind: RangeErrorKind::Unaligned });
         }
-        if !self.in_one_region(wanted) {
-            return Some(RangeError { range: wanted, kind: RangeErrorKind::NotPresent });
+        if !self.in_one_region(requested) {
+            return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
-        if let Some((which, block)) = self.first_wrong(wanted, wrong) {
+        if let Some((which, block)) = self.first_wrong(requested, wrong) {
             let errors = [
                 RangeError { range: block, kind: RangeErrorKind::NotPresent },
                 RangeError { range: block, kind: RangeErrorKind::Online },
@@ -381,7 +386,7 @@ impl World<'_> {
             ];
             return Some(errors[which]);
         }
-        let poison = self.poisoned.range(numbers(wanted)).next();
+        let poison = self.poisoned.range(numbers(requested)).next();
         poison.map(|&frame| RangeError { range: range(frame, 1), kind: RangeErrorKind::Poisoned })
     }
 

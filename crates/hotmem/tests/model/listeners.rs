@@ -15,11 +15,11 @@ struct ListenerState {
     priority: i32,
     refuses: bool,
     /// For each pageblock, the number of requests to go offline that the listener has agreed to,
-    /// and of which it has not received the end.
-    leaving: Vec<u32>,
-    /// For each pageblock, whether the listener has agreed to a request to go online, and has not
-    /// received its end.
-    coming: Vec<bool>,
+    /// and that are not complete or cancelled yet.
+    offline_requests: Vec<u32>,
+    /// For each pageblock, whether the listener has agreed to a request to go online that is not
+    /// complete or cancelled yet.
+    going_online: Vec<bool>,
 }
 
 /// The events that listeners received, in order.
@@ -44,8 +44,8 @@ impl Listeners {
         let state = |_| ListenerState {
             priority: 0,
             refuses: false,
-            leaving: vec![0; blocks],
-            coming: vec![false; blocks],
+            offline_requests: vec![0; blocks],
+            going_online: vec![false; blocks],
         };
         Listeners(std::array::from_fn(state))
     }
@@ -74,7 +74,7 @@ impl Listeners {
         order
     }
 
-    /// Checks that each listener knows the state of these pageblocks that the kernel has recorded.
+    /// Checks that each listener has the same state of these pageblocks as the kernel.
     fn check_known_states(&self, blocks: &[Block], within: PfnRange) {
         for number in numbers(within)
             .step_by(usize::try_from(PAGEBLOCK).expect("the number of a pageblock fits usize"))
@@ -82,15 +82,15 @@ impl Listeners {
             let at =
                 usize::try_from(number / PAGEBLOCK).expect("the number of a pageblock fits usize");
             for state in &self.0 {
-                let known = (state.leaving[at], state.coming[at]);
-                assert_eq!(known, (blocks[at].agreed, blocks[at].coming), "{number:#x}");
+                let known = (state.offline_requests[at], state.going_online[at]);
+                assert_eq!(known, (blocks[at].agreed, blocks[at].going_online), "{number:#x}");
             }
         }
     }
 }
 
 impl World<'_> {
-    /// Asks all listeners, one of which may refuse at random.
+    /// Asks the listeners, in the order of the chain, until one refuses. Each may refuse at random.
     pub(crate) fn ask_all(&mut self, change: Change) -> Result<(), Veto> {
         for state in &mut self.listeners.0 {
             state.priority = self.rng.i32(-1..=1);
@@ -99,9 +99,9 @@ impl World<'_> {
         let order = self.listeners.order();
         let refuses = |number: &usize| self.listeners.0[*number].refuses;
         let veto = order.iter().position(refuses);
-        let (answer, events) = self.listeners.call(|chain| chain.ask(change));
-        let asked = &order[..veto.map_or(LISTENERS, |at| at + 1)];
-        let going = asked.iter().map(|&number| (number, Event::Going));
+        let (answer, events) = self.listeners.call(|chain| chain.notify_going(change));
+        let asked_listeners = &order[..veto.map_or(LISTENERS, |at| at + 1)];
+        let going = asked_listeners.iter().map(|&number| (number, Event::Going));
         let agreed = &order[..veto.unwrap_or(0)];
         let cancelled = agreed.iter().rev().map(|&number| (number, Event::Cancelled));
         assert!(events.into_iter().eq(going.chain(cancelled)));
@@ -113,19 +113,20 @@ impl World<'_> {
         answer
     }
 
-    /// Cancels a change that all listeners agreed to. The kernel has recorded the cancellation
-    /// before.
+    /// Tells all listeners that a change to which they had agreed is cancelled. The caller must
+    /// first record the cancellation in the kernel's state.
     pub(crate) fn tell_cancelled(&mut self, change: Change) {
         let order = self.listeners.order();
-        let ((), events) = self.listeners.call(|chain| chain.cancel(change));
+        let ((), events) = self.listeners.call(|chain| chain.notify_cancelled(change));
         assert!(events.into_iter().eq(order.into_iter().rev().map(|n| (n, Event::Cancelled))));
         self.check_listeners(change);
     }
 
-    /// Tells all listeners that a change was made. The kernel has recorded the change before.
+    /// Tells all listeners that a change was made. The caller must first record the change in the
+    /// kernel's state.
     pub(crate) fn tell_done(&mut self, change: Change) {
         let order = self.listeners.order();
-        let ((), events) = self.listeners.call(|chain| chain.done(change));
+        let ((), events) = self.listeners.call(|chain| chain.notify_done(change));
         assert!(events.into_iter().eq(order.into_iter().map(|n| (n, Event::Done))));
         self.check_listeners(change);
     }
@@ -147,7 +148,12 @@ impl LoggedListener<'_> {
     }
 
     /// Updates the listener's state of each pageblock of a change.
-    fn change(&mut self, change: Change, leaving: impl Fn(&mut u32), coming: impl Fn(&mut bool)) {
+    fn update_state(
+        &mut self,
+        change: Change,
+        offline: impl Fn(&mut u32),
+        online: impl Fn(&mut bool),
+    ) {
         let blocks = |range: PfnRange| {
             let numbers = numbers(range);
             let at = |number: u64| {
@@ -156,9 +162,11 @@ impl LoggedListener<'_> {
             at(numbers.start)..at(numbers.end)
         };
         match change {
-            Change::Online(range) => self.state.coming[blocks(range)].iter_mut().for_each(coming),
+            Change::Online(range) => {
+                self.state.going_online[blocks(range)].iter_mut().for_each(online)
+            }
             Change::Offline(range) => {
-                self.state.leaving[blocks(range)].iter_mut().for_each(leaving)
+                self.state.offline_requests[blocks(range)].iter_mut().for_each(offline)
             }
         }
     }
@@ -170,25 +178,27 @@ impl Listener for LoggedListener<'_> {
         if self.state.refuses {
             return Err(reason(self.number));
         }
-        self.change(
+        self.update_state(
             change,
-            |leaving| *leaving += 1,
-            |coming| assert!(!std::mem::replace(coming, true), "the listener was asked twice"),
+            |requests| *requests += 1,
+            |going_online| {
+                assert!(!std::mem::replace(going_online, true), "the listener was asked twice")
+            },
         );
         Ok(())
     }
 
     fn cancelled(&mut self, change: Change) {
         self.log(Event::Cancelled);
-        self.change(
+        self.update_state(
             change,
-            |leaving| {
-                *leaving =
-                    leaving.checked_sub(1).expect("the listener was asked about the pageblock")
+            |requests| {
+                *requests =
+                    requests.checked_sub(1).expect("the listener was asked about the pageblock")
             },
-            |coming| {
+            |going_online| {
                 assert!(
-                    std::mem::replace(coming, false),
+                    std::mem::replace(going_online, false),
                     "the listener was not asked about the pageblock"
                 )
             },
@@ -197,12 +207,12 @@ impl Listener for LoggedListener<'_> {
 
     fn done(&mut self, change: Change) {
         self.log(Event::Done);
-        // A change may end that listeners were not asked about: of pageblocks that a token of the
-        // test holds, or that a failed request has put online again.
-        self.change(
+        // A listener may be told of a change about which it was not asked: the pageblocks belonged
+        // to a token of the test, or a failed request has put them online again.
+        self.update_state(
             change,
-            |leaving| *leaving = leaving.saturating_sub(1),
-            |coming| *coming = false,
+            |requests| *requests = requests.saturating_sub(1),
+            |going_online| *going_online = false,
         );
     }
 }

@@ -29,22 +29,24 @@ mod tokens;
 mod views;
 mod world;
 
-use hotmem_testkit::env;
+use hotmem_testkit::env_number;
 use world::Machine;
 
-const OPERATIONS: u64 = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {
-    (true, _) => 40,
-    (_, true) => 1_000_000,
-    (_, false) => 5_000,
+/// The numbers of operations, without and with `HOTMEM_DEEP`.
+const OPERATIONS: [u64; 2] = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {
+    (true, _) => [40, 800],
+    (_, true) => [300_000, 20_000_000],
+    (_, false) => [5_000, 100_000],
 };
 /// The number of operations on a machine before a new one with another memory map boots.
 const OPERATIONS_PER_MACHINE: u64 = 20_000;
 
 #[test]
-fn a_million_operations_agree_with_the_model() {
-    let factor = if env("HOTMEM_DEEP").is_some() { 20 } else { 1 };
-    let operations = env("HOTMEM_OPERATIONS").unwrap_or(OPERATIONS * factor);
-    let first_seed = env("HOTMEM_SEED").unwrap_or(0x5eed);
+fn random_operations_agree_with_the_model() {
+    let [usual, deep] = OPERATIONS;
+    let default = if env_number("HOTMEM_DEEP").is_some() { deep } else { usual };
+    let operations = env_number("HOTMEM_OPERATIONS").unwrap_or(default);
+    let first_seed = env_number("HOTMEM_SEED").unwrap_or(0x5eed);
     let (mut operations_left, mut machines_booted) = (operations, 0);
     for seed in first_seed.. {
         if operations_left == 0 {
@@ -54,6 +56,7 @@ fn a_million_operations_agree_with_the_model() {
         machines_booted += u64::from(Machine::run(seed, operations_now));
         operations_left -= operations_now;
     }
-    assert_eq!(hotmem::violated_invariants(), 0, "{:?}", hotmem::first_violation());
+    let violations = hotmem::violated_invariants();
+    assert_eq!(violations.count, 0, "{violations:?}");
     assert!(machines_booted > 0);
 }

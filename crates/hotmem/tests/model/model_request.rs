@@ -3,7 +3,7 @@
 use crate::lifecycle::NODES;
 use crate::world::{Block, Frame, World};
 use hotmem::{AllocRequest, BadRequest, NodeChoice, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
-use hotmem_testkit::{PAGEBLOCK, SECTION, WORD, numbers, pfn, range};
+use hotmem_testkit::{BITMAP_WORD_FRAMES, PAGEBLOCK, SECTION, numbers, pfn, range};
 
 /// A request with public fields. [`AllocRequest`] has the same fields, but they are private.
 #[derive(Clone, Copy, Debug)]
@@ -110,14 +110,14 @@ impl World<'_> {
 
     fn can_grant_in(&self, request: &ModelRequest, zone: Option<Zone>) -> bool {
         let size = self.frame_states.len() as u64;
-        let step = if request.frames <= WORD { 1 } else { PAGEBLOCK };
+        let step = if request.frames <= BITMAP_WORD_FRAMES { 1 } else { PAGEBLOCK };
         let mut starts = (0..size).step_by(step as usize);
         starts.any(|start| {
             start.is_multiple_of(request.align)
                 && start + request.frames <= request.below
                 && start + request.frames <= size
                 && zone.is_none_or(|zone| self.block_of(start).movable == (zone == Zone::Movable))
-                && if request.frames <= WORD {
+                && if request.frames <= BITMAP_WORD_FRAMES {
                     self.has_run(start, request)
                 } else {
                     self.has_blocks(start, request)
@@ -127,7 +127,7 @@ impl World<'_> {
 
     /// Returns whether the frames of the request are free and lie in one word of a frame bitmap.
     fn has_run(&self, start: u64, request: &ModelRequest) -> bool {
-        start / WORD == (start + request.frames - 1) / WORD
+        start / BITMAP_WORD_FRAMES == (start + request.frames - 1) / BITMAP_WORD_FRAMES
             && (start..start + request.frames).all(|frame| self.is_free_for(frame, request))
     }
 
@@ -157,8 +157,8 @@ impl World<'_> {
         if !self.in_one_region(place) {
             return Some(place);
         }
-        place.chunks(PAGEBLOCK).find(|&piece| {
-            !numbers(piece).all(|frame| {
+        place.chunks(PAGEBLOCK).find(|&block_range| {
+            !numbers(block_range).all(|frame| {
                 frame < self.frame_states.len() as u64 && self.is_free_for(frame, request)
             })
         })

@@ -60,8 +60,8 @@ impl World<'_> {
     }
 
     /// Forgets the poisoned frames of memory that was removed.
-    pub(crate) fn forget_poison(&mut self, gone: PfnRange) {
-        for frame in numbers(gone) {
+    pub(crate) fn forget_poison(&mut self, removed: PfnRange) {
+        for frame in numbers(removed) {
             if self.poisoned.remove(&frame) {
                 self.frame_states[frame as usize] = Frame::Free;
             }

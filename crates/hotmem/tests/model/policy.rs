@@ -26,18 +26,18 @@ impl Machine<'_> {
         let world = &mut self.world;
         let node = NODES[world.rng.usize(..NODES.len())];
         let random_node = |rng: &mut fastrand::Rng| NODES[rng.usize(..NODES.len())];
-        let others = 0..world.rng.usize(..=NODES.len());
-        let others: Vec<_> = others.map(|_| random_node(&mut world.rng)).collect();
+        let other_nodes = 0..world.rng.usize(..=NODES.len());
+        let other_nodes: Vec<_> = other_nodes.map(|_| random_node(&mut world.rng)).collect();
         let words = world.frames.metadata_reserved();
-        let answer = self.hotplug.set_fallback(node, &others);
+        let answer = self.hotplug.set_fallback(node, &other_nodes);
         let grown = world.frames.metadata_reserved() != words;
         let added = world.sync_metadata();
         match answer {
             Ok(()) => {
                 let node_existed = world.words.record_node(node);
                 world.check_words(node_existed, grown);
-                world.known_nodes.extend(others.iter().chain([&node]));
-                world.fallback.insert(node, others);
+                world.known_nodes.extend(other_nodes.iter().chain([&node]));
+                world.fallback.insert(node, other_nodes);
             }
             Err(FallbackError::NoMetadata(bytes)) => {
                 assert!(!world.can_grant(&ModelRequest::frames(bytes.0.div_ceil(4096))));
@@ -51,15 +51,15 @@ impl Machine<'_> {
         self.hotplug.settings.boot_complete = world.boot_complete;
     }
 
-    /// Returns whether each pageblock of `wanted` must become movable by the policy. `wanted` is
-    /// offline and in one region.
-    pub(crate) fn movable_by_policy(&self, wanted: PfnRange) -> Vec<bool> {
+    /// Returns whether each pageblock of `requested` must become movable by the policy. `requested`
+    /// is offline and in one region.
+    pub(crate) fn movable_by_policy(&self, requested: PfnRange) -> Vec<bool> {
         let world = &self.world;
-        let at = world.regions.iter().position(|region| region.range.covers(wanted));
+        let at = world.regions.iter().position(|region| region.range.covers(requested));
         let region = at.expect("`wanted` is in one region");
         let mut answer = vec![];
         let (mut kernel, mut movable) = (0, 0);
-        for (node, run) in world.node_runs(wanted) {
+        for (node, run) in world.node_runs(requested) {
             match self.policy {
                 Policy::ContigZones { movable_node } => {
                     let low = self.hotplug.zone(node, ZonePart::Low).spanned.overlaps(run);
@@ -115,7 +115,7 @@ struct Balance<'a, 'f> {
 }
 
 impl Balance<'_, '_> {
-    fn decide(&mut self, wanted: PfnRange) -> Vec<bool> {
+    fn decide(&mut self, requested: PfnRange) -> Vec<bool> {
         let Region { range: all, group, .. } = self.world.regions[self.region];
         let mut answer = vec![];
         let unit = match group {
@@ -124,8 +124,8 @@ impl Balance<'_, '_> {
             Group::Dynamic { unit } => unit,
         };
         let parts: Vec<_> = match group {
-            Group::Static => vec![wanted],
-            _ => wanted.chunks(unit).collect(),
+            Group::Static => vec![requested],
+            _ => requested.chunks(unit).collect(),
         };
         for part in parts {
             let movable = match group {

@@ -2,7 +2,7 @@
 
 use crate::world::{Block, Machine, World};
 use hotmem::{PfnRange, RangeError, RangeErrorKind, Removal};
-use hotmem_testkit::link::lend;
+use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn};
 
 /// A removal that is prepared, and that the device has not answered.
@@ -17,21 +17,25 @@ pub(crate) struct PendingRemoval {
 
 impl Machine<'_> {
     pub(crate) fn remove(&mut self) {
-        if let Some(wanted) = self.world.random_offline() {
-            self.remove_range(wanted);
+        if let Some(requested) = self.world.random_offline() {
+            self.remove_range(requested);
         }
     }
 
-    pub(crate) fn remove_range(&mut self, wanted: PfnRange) {
-        let expected = self.world.remove_refused(wanted);
-        let answer =
-            lend(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.prepare_remove(wanted));
-        self.world.trace(|| format!("remove {wanted:?}: {answer:?}"));
+    pub(crate) fn remove_range(&mut self, requested: PfnRange) {
+        let expected = self.world.expected_removal_error(requested);
+        let answer = with_kernel(&mut self.hotplug, &mut self.world, |hotplug, _| {
+            hotplug.prepare_remove(requested)
+        });
+        self.world.trace(|| format!("remove {requested:?}: {answer:?}"));
         match answer {
             Err(error) => assert_eq!(Some(error), expected),
             Ok(removal) => {
-                assert_eq!((expected, removal.range()), (None, wanted));
-                self.world.blocks_in(wanted).iter_mut().for_each(|block| block.in_transit = true);
+                assert_eq!((expected, removal.range()), (None, requested));
+                self.world
+                    .blocks_in(requested)
+                    .iter_mut()
+                    .for_each(|block| block.in_transit = true);
                 self.record_removal(removal, false);
             }
         }
@@ -52,10 +56,10 @@ impl Machine<'_> {
         if self.removals.is_empty() {
             return;
         }
-        let leaving = self.removals.swap_remove(self.world.rng.usize(..self.removals.len()));
+        let removed_range = self.removals.swap_remove(self.world.rng.usize(..self.removals.len()));
         match self.world.rng.u8(..4) {
-            0 => self.split_removal(leaving),
-            _ => self.end_removal(leaving),
+            0 => self.split_removal(removed_range),
+            _ => self.end_removal(removed_range),
         }
     }
 
@@ -67,11 +71,14 @@ impl Machine<'_> {
         let is_accepted = world.rng.u32(..100) >= world.refusals;
         world.trace(|| format!("removed {gone:?}: {is_accepted}"));
         if is_accepted {
-            lend(&mut self.hotplug, world, |hotplug, _| hotplug.commit_remove(removal)).unwrap();
+            with_kernel(&mut self.hotplug, world, |hotplug, _| hotplug.commit_remove(removal))
+                .unwrap();
             world.forget_poison(gone);
         } else {
-            lend(&mut self.hotplug, world, |hotplug, hooks| hotplug.abandon_remove(removal, hooks))
-                .unwrap();
+            with_kernel(&mut self.hotplug, world, |hotplug, hooks| {
+                hotplug.abandon_remove(removal, hooks)
+            })
+            .unwrap();
         }
         for part in gone.chunks(PAGEBLOCK) {
             let block = &mut world.blocks_in(part)[0];
@@ -113,17 +120,17 @@ impl Machine<'_> {
 }
 
 impl World<'_> {
-    pub(crate) fn remove_refused(&self, wanted: PfnRange) -> Option<RangeError> {
-        if !Self::is_whole(wanted) {
-            return Some(RangeError { range: wanted, kind: RangeErrorKind::Unaligned });
+    pub(crate) fn expected_removal_error(&self, requested: PfnRange) -> Option<RangeError> {
+        if !Self::is_whole(requested) {
+            return Some(RangeError { range: requested, kind: RangeErrorKind::Unaligned });
         }
-        if !self.in_one_region(wanted) {
-            return Some(RangeError { range: wanted, kind: RangeErrorKind::NotPresent });
+        if !self.in_one_region(requested) {
+            return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
-        let Some((which, block)) = self.first_wrong(wanted, wrong) else {
+        let Some((which, block)) = self.first_wrong(requested, wrong) else {
             return self
-                .first_describing(wanted, wanted)
+                .first_describing(requested, requested)
                 .map(|range| RangeError { range, kind: RangeErrorKind::HoldsDescriptors });
         };
         let errors = [

@@ -121,15 +121,16 @@ impl<'f> Machine<'f> {
         if pins.len() == 4 {
             return;
         }
-        let wanted = self.world.random_blocks(4);
+        let requested = self.world.random_blocks(4);
         let world = &mut self.world;
         let mut pinned = Vec::new();
-        let answer = self.hotplug.pin(wanted, |frames| pinned.extend(numbers(frames)));
-        world.trace(|| format!("pin {wanted:?}: {answer:?}"));
+        let answer = self.hotplug.pin(requested, |frames| pinned.extend(numbers(frames)));
+        world.trace(|| format!("pin {requested:?}: {answer:?}"));
         // Regions are visited in the order in which they were announced, not by address.
         pinned.sort_unstable();
-        let blocks =
-            || wanted.chunks(PAGEBLOCK).map(|part| (part, world.block_of(part.start().number())));
+        let blocks = || {
+            requested.chunks(PAGEBLOCK).map(|part| (part, world.block_of(part.start().number())))
+        };
         let blocking = || blocks().filter(|(_, block)| block.online && block.is_held());
         let names = |named, is_reporting| {
             blocking().any(|(at, block)| at == named && block.reporting == is_reporting)
@@ -138,8 +139,8 @@ impl<'f> Machine<'f> {
             Ok(()) if blocking().next().is_none() => {
                 let online = blocks().filter(|(_, block)| block.online);
                 assert!(online.flat_map(|(part, _)| numbers(part)).eq(pinned));
-                world.blocks_in(wanted).iter_mut().for_each(|block| block.reported = false);
-                pins.push(wanted);
+                world.blocks_in(requested).iter_mut().for_each(|block| block.reported = false);
+                pins.push(requested);
             }
             Err(RangeError { range: named, kind: RangeErrorKind::Reporting })
                 if names(named, true) =>
@@ -151,7 +152,7 @@ impl<'f> Machine<'f> {
             {
                 assert!(pinned.is_empty())
             }
-            answer => panic!("{answer:?} for {wanted:?}"),
+            answer => panic!("{answer:?} for {requested:?}"),
         }
     }
 
@@ -216,7 +217,7 @@ impl<'f> Machine<'f> {
             reporter.failed(batch, now).unwrap();
             reporting.refusals += 1;
             reporting.done.refused += 1;
-            reporting.on &= reporting.refusals < reporting.settings.tries;
+            reporting.on &= reporting.refusals < reporting.settings.max_refusals;
         }
     }
 
@@ -227,7 +228,7 @@ impl<'f> Machine<'f> {
         self.world.trace(|| format!("report step at {now:?}: {step:?}"));
         self.world.sync_metadata();
         let reporting = &mut self.reporting;
-        assert_eq!(reporter.is_on(), reporting.on);
+        assert_eq!(reporter.statistics().is_on, reporting.on);
         // A reporter that is off starts no work. It may still ask for a reset of a silent host.
         assert!(reporting.on || !matches!(step, Step::Ready(Ok(_)) | Step::Working), "{step:?}");
         let wakeups_before = reporting.wakeups_when_idle.take();
@@ -242,10 +243,10 @@ impl<'f> Machine<'f> {
             }
             Step::Idle if !reporting.on => {}
             Step::Idle => {
-                let rings = Cpus::rings();
+                let wakeups = Cpus::wakeups();
                 // The engine woke the reporter at most once since it became idle.
-                assert!(wakeups_before.is_none_or(|since| rings - since <= 1));
-                self.reporting.wakeups_when_idle = Some(rings);
+                assert!(wakeups_before.is_none_or(|before| wakeups - before <= 1));
+                self.reporting.wakeups_when_idle = Some(wakeups);
                 self.check_all_is_reported();
             }
             Step::Working => {}
@@ -257,14 +258,20 @@ impl<'f> Machine<'f> {
     fn send(&mut self, batch: Batch, is_counted_now: bool) {
         let settings = self.reporting.settings;
         let world = &mut self.world;
-        let longest = (settings.longest.0 / FRAME_SIZE).clamp(PAGEBLOCK, SECTION);
-        assert!((1..=settings.batch.clamp(1, MAX_BATCH)).contains(&batch.ranges().len()));
+        let longest = (settings.max_range_size.0 / FRAME_SIZE).clamp(PAGEBLOCK, SECTION);
+        assert!(
+            (1..=settings.max_batch_ranges.clamp(1, MAX_BATCH)).contains(&batch.ranges().len())
+        );
         let before = self.reporting.reporting_blocks;
         for &range in batch.ranges() {
             assert!(!range.is_empty() && range.is_aligned(PAGEBLOCK) && range.frames() <= longest);
-            assert_eq!(range.sections().count(), 1);
+            assert_eq!(range.chunks(SECTION).count(), 1);
             let is_reportable = |block: &Block| block.online && !block.is_held() && !block.reported;
-            assert!(world.all(range, is_reportable), "{range:?} {:?}", world.blocks_in(range));
+            assert!(
+                world.all_blocks_are(range, is_reportable),
+                "{range:?} {:?}",
+                world.blocks_in(range)
+            );
             assert!(numbers(range).all(|frame| world.frame_states[frame as usize] == Frame::Free));
             assert!(self.reporting.pins.iter().all(|pin| !pin.overlaps(range)), "{range:?}");
             world.blocks_in(range).iter_mut().for_each(|block| block.reporting = true);
@@ -279,8 +286,11 @@ impl<'f> Machine<'f> {
         let keep_free = settings.keep_free.0.div_ceil(PAGEBLOCK * FRAME_SIZE) as usize;
         for &range in batch.ranges() {
             let node = world.node_of(range.start().number());
-            let left = world.wholly_free().filter(|&at| world.node_of(at) == node).count();
-            assert!(left >= keep_free || !is_counted_now, "{node:?} {left} {keep_free} {batch:?}");
+            let remaining = world.wholly_free().filter(|&at| world.node_of(at) == node).count();
+            assert!(
+                remaining >= keep_free || !is_counted_now,
+                "{node:?} {remaining} {keep_free} {batch:?}"
+            );
         }
         self.reporting.done.batches += 1;
         self.reporting.batches.push((batch, false));
@@ -291,16 +301,21 @@ impl<'f> Machine<'f> {
     fn check_all_is_reported(&self) {
         let Reporting { settings, pins, .. } = &self.reporting;
         let allows_all = settings.keep_free == Bytes::ZERO
-            && settings.threshold.0 <= PAGEBLOCK * FRAME_SIZE
-            && settings.share <= 1;
+            && settings.min_unreported.0 <= PAGEBLOCK * FRAME_SIZE
+            && settings.reporting_divisor <= 1;
         let world = &self.world;
         let is_pinned = |frame: u64| pins.iter().any(|pin| numbers(*pin).contains(&frame));
-        let left = world.wholly_free().filter(|&at| !world.block_of(at).reported && !is_pinned(at));
-        assert!(!allows_all || left.clone().count() <= HINTS, "{:x?}", left.collect::<Vec<_>>());
+        let remaining =
+            world.wholly_free().filter(|&at| !world.block_of(at).reported && !is_pinned(at));
+        assert!(
+            !allows_all || remaining.clone().count() <= HINTS,
+            "{:x?}",
+            remaining.collect::<Vec<_>>()
+        );
     }
 
     fn check_reporter(&mut self, reporter: &Reporter<'f, Cpus>) {
-        assert_eq!(reporter.is_on(), self.reporting.on);
+        self.reporting.done.is_on = self.reporting.on;
         // The count may exceed the model's: the engine may have allocated and freed reported memory
         // within one operation, which the model does not see.
         let refaulted = reporter.statistics().refaulted;
@@ -331,17 +346,17 @@ impl World<'_> {
         };
         let soon = |rng: &mut fastrand::Rng| Duration::from_millis(rng.u64(..8) / 4 * 5);
         Settings {
-            batch: rng.usize(..6),
-            longest: Bytes(rng.u64(..2 * SECTION * FRAME_SIZE)),
-            most_out: Bytes(rng.u64(..4 * SECTION * FRAME_SIZE)),
-            share: [0, 1, 3, 8][rng.usize(..4)],
-            patience: Duration::from_millis(rng.u64(1..200)),
-            threshold: few(rng),
-            delay: soon(rng),
-            dwell: soon(rng),
+            max_batch_ranges: rng.usize(..6),
+            max_range_size: Bytes(rng.u64(..2 * SECTION * FRAME_SIZE)),
+            max_reporting: Bytes(rng.u64(..4 * SECTION * FRAME_SIZE)),
+            reporting_divisor: [0, 1, 3, 8][rng.usize(..4)],
+            answer_timeout: Duration::from_millis(rng.u64(1..200)),
+            min_unreported: few(rng),
+            wake_delay: soon(rng),
+            min_free_time: soon(rng),
             keep_free: few(rng),
-            retry: soon(rng),
-            tries: rng.u32(1..5),
+            retry_pause: soon(rng),
+            max_refusals: rng.u32(1..5),
             ..Settings::default()
         }
     }
@@ -349,5 +364,5 @@ impl World<'_> {
 
 /// Returns the number of pageblocks that may be reporting at the same time.
 fn reporting_limit(settings: &Settings) -> u64 {
-    (settings.most_out.0 / (PAGEBLOCK * FRAME_SIZE)).max(1)
+    (settings.max_reporting.0 / (PAGEBLOCK * FRAME_SIZE)).max(1)
 }

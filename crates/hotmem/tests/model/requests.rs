@@ -4,10 +4,10 @@
 use crate::model_request::ModelRequest;
 use crate::world::{Block, Frame, Machine, SIZE, World};
 use hotmem::{
-    Blocker, Budget, Offline, OnlineType, PfnRange, Progress, RangeError, RangeErrorKind, Shrink,
-    ShrinkOptions, Why,
+    Blocker, BlockerKind, Budget, Offline, OnlineType, PfnRange, Progress, RangeError,
+    RangeErrorKind, Shrink, ShrinkOptions,
 };
-use hotmem_testkit::link::lend;
+use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, range};
 
 pub(crate) enum LongRequest<'f> {
@@ -18,11 +18,16 @@ pub(crate) enum LongRequest<'f> {
     Shrink {
         request: Shrink<'f, Cpus>,
         within: PfnRange,
+        /// All of the range of a persistent shrink.
+        persistent: Option<PfnRange>,
         unit: u64,
         largest: u64,
-        left: u64,
+        remaining: u64,
         /// Whether the request was never polled.
         is_new: bool,
+        /// Whether the request has returned nothing since it was pending. Then the next removal may
+        /// be the unit that it keeps isolated, and it still looks at the memory above.
+        is_again: bool,
         /// The pageblocks that the request has taken offline, but has not returned as a removal
         /// yet.
         ready: Vec<u64>,
@@ -34,12 +39,12 @@ impl<'f> Machine<'f> {
         match self.world.rng.u8(..10) {
             0 if self.requests.len() < 3 => {
                 let online = |block: &Block| block.online;
-                let wanted = match self.world.rng.u8(..5) {
+                let requested = match self.world.rng.u8(..5) {
                     0 => Some(self.world.random_blocks(4)),
                     _ => self.world.random_run(3 * SECTION / PAGEBLOCK, online),
                 };
-                if let Some(wanted) = wanted {
-                    self.start_offline(wanted);
+                if let Some(requested) = requested {
+                    self.start_offline(requested);
                 }
             }
             1 if self.requests.len() < 3 => self.start_shrink(),
@@ -48,22 +53,22 @@ impl<'f> Machine<'f> {
         }
     }
 
-    pub(crate) fn start_offline(&mut self, wanted: PfnRange) {
-        let answer = self.hotplug.offline(wanted);
+    pub(crate) fn start_offline(&mut self, requested: PfnRange) {
+        let answer = self.hotplug.offline(requested);
         let world = &mut self.world;
-        world.trace(|| format!("offline {wanted:?}: {:?}", answer.as_ref().err()));
-        let expected = if wanted.is_empty() || !wanted.is_aligned(PAGEBLOCK) {
-            Some(RangeError { range: wanted, kind: RangeErrorKind::Unaligned })
-        } else if !world.in_one_region(wanted) {
-            Some(RangeError { range: wanted, kind: RangeErrorKind::NotOnline })
+        world.trace(|| format!("offline {requested:?}: {:?}", answer.as_ref().err()));
+        let expected = if requested.is_empty() || !requested.is_aligned(PAGEBLOCK) {
+            Some(RangeError { range: requested, kind: RangeErrorKind::Unaligned })
+        } else if !world.in_one_region(requested) {
+            Some(RangeError { range: requested, kind: RangeErrorKind::NotOnline })
         } else {
-            let offline = world.first_wrong(wanted, [|block| !block.online]);
+            let offline = world.first_wrong(requested, [|block| !block.online]);
             offline.map(|(_, block)| RangeError { range: block, kind: RangeErrorKind::NotOnline })
         };
         match answer {
             Ok(request) => {
                 assert_eq!(expected, None);
-                self.requests.push(LongRequest::Offline { request, range: wanted });
+                self.requests.push(LongRequest::Offline { request, range: requested });
             }
             Err(error) => assert_eq!(Some(error), expected),
         }
@@ -79,18 +84,29 @@ impl<'f> Machine<'f> {
             1 => range(rng.u64(..SIZE), SIZE),
             _ => self.world.regions[self.world.rng.usize(..self.world.regions.len())].range,
         };
-        self.shrink_range(within, frames, unit, largest);
+        let is_persistent = self.world.rng.u8(..3) == 0;
+        self.shrink(
+            within,
+            ShrinkOptions { frames, unit, largest, is_persistent, ..within.into() },
+        );
     }
 
     pub(crate) fn shrink_range(&mut self, within: PfnRange, frames: u64, unit: u64, largest: u64) {
-        self.world.trace(|| format!("shrink {within:?} by {frames:#x}, unit {unit:#x}"));
+        self.shrink(within, ShrinkOptions { frames, unit, largest, ..within.into() });
+    }
+
+    fn shrink(&mut self, within: PfnRange, options: ShrinkOptions) {
+        let ShrinkOptions { frames, unit, largest, is_persistent, .. } = options;
+        self.world.trace(|| format!("shrink {options:?}"));
         self.requests.push(LongRequest::Shrink {
-            request: Shrink::new(ShrinkOptions { frames, unit, largest, ..within.into() }),
+            request: Shrink::new(options),
             within,
+            persistent: is_persistent.then_some(within),
             unit,
             largest: (largest / unit * unit).max(unit),
-            left: frames / unit * unit,
+            remaining: frames / unit * unit,
             is_new: true,
+            is_again: false,
             ready: vec![],
         });
     }
@@ -123,7 +139,7 @@ impl<'f> Machine<'f> {
         match progress {
             Progress::Ready(done) => {
                 assert_eq!(done, range);
-                assert!(world.all(range, |block| !block.online));
+                assert!(world.all_blocks_are(range, |block| !block.online));
                 return;
             }
             Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
@@ -134,13 +150,22 @@ impl<'f> Machine<'f> {
     }
 
     fn poll_shrink(&mut self, mut state: LongRequest<'f>, budget: Budget) {
-        let LongRequest::Shrink { request, within, unit, largest, left, is_new, ready } =
-            &mut state
+        let LongRequest::Shrink {
+            request,
+            within,
+            persistent,
+            unit,
+            largest,
+            remaining,
+            is_new,
+            is_again,
+            ready,
+        } = &mut state
         else {
             return;
         };
         self.world.offlined_by_shrink = Some(std::mem::take(ready));
-        let shrunk = lend(&mut self.hotplug, &mut self.world, |hotplug, hooks| {
+        let shrunk = with_kernel(&mut self.hotplug, &mut self.world, |hotplug, hooks| {
             request.poll(hotplug, hooks, budget)
         });
         *ready = self.world.offlined_by_shrink.take().unwrap_or_default();
@@ -152,30 +177,34 @@ impl<'f> Machine<'f> {
             Progress::Ready(removal) => {
                 let going = removal.range();
                 assert!(within.covers(going) && going.is_aligned(*unit) && !going.is_empty());
-                assert!(going.frames() <= *largest && going.frames() <= *left);
+                assert!(going.frames() <= *largest && going.frames() <= *remaining);
                 ready.retain(|&number| !going.overlaps(range(number * PAGEBLOCK, PAGEBLOCK)));
                 assert!(ready.iter().all(|&number| number * PAGEBLOCK < going.start().number()));
-                assert!(world.all(going, |block| !block.online && block.in_transit));
-                *left -= going.frames();
-                // The shrink does not look at memory above the removal again.
-                *within = within.split_at(going.start()).0;
+                assert!(world.all_blocks_are(going, |block| !block.online && block.in_transit));
+                *remaining -= going.frames();
+                if !std::mem::take(is_again) {
+                    // The shrink does not look at memory above the removal again.
+                    *within = within.split_at(going.start()).0;
+                }
                 self.record_removal(removal, true);
             }
             Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
             over => {
                 assert!(ready.is_empty());
-                assert_eq!(request.left(), *left);
+                assert_eq!(request.frames_left(), *remaining);
                 let blocker = over.pending();
-                assert!(blocker.is_none_or(|blocker| blocker.why != Why::Busy));
+                assert!(blocker.is_none_or(|blocker| blocker.kind != BlockerKind::Busy));
                 // Do not check a blocker that an earlier poll may have found, nor a veto: the state
                 // of the machine may have changed since.
                 let is_current =
-                    |blocker: &Blocker| *is_new && !matches!(blocker.why, Why::Veto(_));
+                    |blocker: &Blocker| *is_new && !matches!(blocker.kind, BlockerKind::Veto(_));
                 if let Some(blocker) = blocker.filter(is_current) {
                     assert!(within.covers(blocker.range), "{blocker:?}");
                     world.check_blocker(blocker, blocker.range.align_outward(*unit));
                 }
-                return;
+                let Some(range) = *persistent else { return };
+                *within = range;
+                *is_again = true;
             }
         }
         *is_new = false;
@@ -192,14 +221,14 @@ impl<'f> Machine<'f> {
         ready.retain(|&number| {
             let block = range(number * PAGEBLOCK, PAGEBLOCK);
             let held = Err(RangeError { range: block, kind: RangeErrorKind::Held });
-            let stays = !is_back(self, &number)
+            let must_stay = !is_back(self, &number)
                 && self.hotplug.online(block, OnlineType::Offline, &mut self.world) == held;
-            if !stays {
+            if !must_stay {
                 let block = &mut self.world.blocks[number as usize];
                 assert!(block.online);
                 block.in_transit = false;
             }
-            stays
+            must_stay
         });
     }
 
@@ -228,16 +257,16 @@ impl<'f> Machine<'f> {
 }
 
 impl World<'_> {
-    /// Returns whether this metadata will still be needed when `leaving` is offline.
-    fn is_needed(&self, metadata: PfnRange, leaving: PfnRange) -> bool {
-        let leaving = leaving.intersection(metadata.align_outward(SECTION));
+    /// Returns whether this metadata will still be needed when `removed_range` is offline.
+    fn is_needed(&self, metadata: PfnRange, removed_range: PfnRange) -> bool {
+        let removed_range = removed_range.intersection(metadata.align_outward(SECTION));
         let mut entries = self.frames.metadata().filter(|entry| entry.frames.overlaps(metadata));
         entries.any(|entry| {
             let of = entry.describes;
             let is_words = of.is_empty() || of.frames() > SECTION;
             let is_divided = |block: PfnRange| {
                 let online = self.block_of(block.start().number()).online;
-                online && !self.holds_descriptors(block) && !leaving.covers(block)
+                online && !self.holds_descriptors(block) && !removed_range.covers(block)
             };
             // Bitmaps in boot memory last as long as the words of their section.
             let lasts = self.boot_memory.covers(entry.frames);
@@ -247,33 +276,35 @@ impl World<'_> {
 
     /// Checks that the blocker that the engine returned does block the request.
     fn check_blocker(&self, blocker: Blocker, within: PfnRange) {
-        let Blocker { range: named, why } = blocker;
+        let Blocker { range: named, kind } = blocker;
         assert!(within.covers(named) && !named.is_empty(), "{blocker:?}");
         let frames = |is: fn(&Frame) -> bool| {
             numbers(named).any(|frame| is(&self.frame_states[frame as usize]))
         };
         let one = ModelRequest { movable: true, ..ModelRequest::frames(1) };
-        let does_block = match why {
-            Why::Unmovable(_) => frames(|frame| match frame {
+        let does_block = match kind {
+            BlockerKind::Unmovable(_) => frames(|frame| match frame {
                 Frame::Used(tag) => !tag.movable,
                 other => *other == Frame::Hole,
             }),
-            Why::Retry => self.retries > 0 || !self.can_grant(&one),
-            Why::Metadata if self.holds_descriptors(named) => {
+            BlockerKind::Retry => self.retries > 0 || !self.can_grant(&one),
+            BlockerKind::Metadata if self.holds_descriptors(named) => {
                 self.first_describing(named, named).is_some()
             }
-            Why::Metadata => {
+            BlockerKind::Metadata => {
                 !frames(|frame| *frame != Frame::Metadata) && self.is_needed(named, within)
             }
-            Why::HeldByAnother => self.all(named, |block| block.token || block.agreed > 0),
-            Why::Reporting => self.all(named, |block| block.reporting),
-            Why::Veto(_) => self.last_veto == Some(named),
-            Why::NotEnoughFree { live, free } => live > free,
-            Why::NotOnline => self.all(named, |block| !block.online),
+            BlockerKind::HeldByAnother => {
+                self.all_blocks_are(named, |block| block.token || block.agreed > 0)
+            }
+            BlockerKind::Reporting => self.all_blocks_are(named, |block| block.reporting),
+            BlockerKind::Veto(_) => self.last_veto == Some(named),
+            BlockerKind::NotEnoughFree { live, free } => live > free,
+            BlockerKind::NotOnline => self.all_blocks_are(named, |block| !block.online),
             // The kernel migrates allocated frames, and pinned memory can go offline.
-            Why::Allocated | Why::Pinned => false,
+            BlockerKind::Allocated | BlockerKind::Pinned => false,
             // The test has no other thread and no other machine.
-            Why::Busy | Why::Foreign => false,
+            BlockerKind::Busy | BlockerKind::Foreign => false,
         };
         assert!(does_block, "{blocker:?}");
     }

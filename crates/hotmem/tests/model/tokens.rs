@@ -1,7 +1,7 @@
 //! Isolates memory by tokens of the test, with their three exits.
 
 use crate::world::{Block, Frame, Machine};
-use hotmem::{Blocker, Isolation, PfnRange, RangeError, RangeErrorKind, Why};
+use hotmem::{Blocker, BlockerKind, Isolation, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn};
 
 pub(crate) type Token<'f> = Isolation<'f, Cpus>;
@@ -12,46 +12,49 @@ impl<'f> Machine<'f> {
             return self.use_token();
         }
         let online = |block: &Block| block.online && !block.is_held();
-        let wanted = match self.world.rng.u8(..5) {
+        let requested = match self.world.rng.u8(..5) {
             0 => Some(self.world.random_blocks(4)),
             _ => self.world.random_run(2 * SECTION / PAGEBLOCK, online),
         };
-        if let Some(wanted) = wanted
+        if let Some(requested) = requested
             && self.tokens.len() < 4
         {
-            self.isolate_range(wanted);
+            self.isolate_range(requested);
         }
     }
 
-    pub(crate) fn isolate_range(&mut self, wanted: PfnRange) {
+    pub(crate) fn isolate_range(&mut self, requested: PfnRange) {
         let world = &mut self.world;
-        let answer = world.frames.isolate(wanted);
-        world.trace(|| format!("isolate {wanted:?}: {answer:?}"));
+        let answer = world.frames.isolate(requested);
+        world.trace(|| format!("isolate {requested:?}: {answer:?}"));
         assert_eq!(world.sync_metadata(), 0);
         match answer {
             Ok(token) => {
-                assert!(!wanted.is_empty() && wanted.is_aligned(PAGEBLOCK));
-                assert_eq!(token.range(), wanted);
-                assert!(world.all(wanted, |block| block.online && !block.is_held()));
-                world.blocks_in(wanted).iter_mut().for_each(|block| block.token = true);
+                assert!(!requested.is_empty() && requested.is_aligned(PAGEBLOCK));
+                assert_eq!(token.range(), requested);
+                assert!(world.all_blocks_are(requested, |block| block.online && !block.is_held()));
+                world.blocks_in(requested).iter_mut().for_each(|block| block.token = true);
                 self.tokens.push(token);
             }
             Err(RangeError { range, kind: RangeErrorKind::Unaligned }) => {
-                assert!(range == wanted && (range.is_empty() || !range.is_aligned(PAGEBLOCK)));
+                assert!(range == requested && (range.is_empty() || !range.is_aligned(PAGEBLOCK)));
             }
             Err(RangeError { range, kind: RangeErrorKind::NotOnline }) => {
-                assert!(wanted.covers(range));
-                assert!(!world.in_one_region(range) || world.all(range, |block| !block.online));
-            }
-            Err(RangeError { range, kind: RangeErrorKind::Isolated }) => {
-                assert!(wanted.covers(range) && range.frames() == PAGEBLOCK);
+                assert!(requested.covers(range));
                 assert!(
-                    world.all(range, |block| block.online && block.is_held() && !block.reporting)
+                    !world.in_one_region(range)
+                        || world.all_blocks_are(range, |block| !block.online)
                 );
             }
+            Err(RangeError { range, kind: RangeErrorKind::Isolated }) => {
+                assert!(requested.covers(range) && range.frames() == PAGEBLOCK);
+                assert!(world.all_blocks_are(range, |block| block.online
+                    && block.is_held()
+                    && !block.reporting));
+            }
             Err(RangeError { range, kind: RangeErrorKind::Reporting }) => {
-                assert!(wanted.covers(range) && range.frames() == PAGEBLOCK);
-                assert!(world.all(range, |block| block.reporting));
+                assert!(requested.covers(range) && range.frames() == PAGEBLOCK);
+                assert!(world.all_blocks_are(range, |block| block.reporting));
             }
             Err(error) => panic!("unexpected refusal of an isolation: {error}"),
         }
@@ -79,14 +82,15 @@ impl<'f> Machine<'f> {
                 // range.
                 let in_use = token.in_use();
                 self.check_in_use(held, in_use);
-                let left = token.mark_reported();
-                self.world.trace(|| format!("report {held:?}: {left:?}"));
+                let remaining = token.mark_reported();
+                self.world.trace(|| format!("report {held:?}: {remaining:?}"));
                 let pinned = held
                     .chunks(PAGEBLOCK)
                     .find(|part| self.reporting.pins.iter().any(|pin| pin.overlaps(*part)));
-                let why = pinned.map(|range| Blocker { range, why: Why::Pinned }).or(in_use);
-                assert_eq!(left.as_ref().err().map(|(_, why)| *why), why);
-                match left {
+                let why =
+                    pinned.map(|range| Blocker { range, kind: BlockerKind::Pinned }).or(in_use);
+                assert_eq!(remaining.as_ref().err().map(|(_, why)| *why), why);
+                match remaining {
                     Ok(()) => {
                         for part in held.chunks(PAGEBLOCK) {
                             let reported = !self.world.holds_descriptors(part);
@@ -98,13 +102,13 @@ impl<'f> Machine<'f> {
                 }
             }
             3 => {
-                let left = self.hotplug.take_offline(token, &mut self.world);
+                let remaining = self.hotplug.take_offline(token, &mut self.world);
                 let world = &mut self.world;
-                world.trace(|| format!("take offline {held:?}: {left:?}"));
-                match left {
+                world.trace(|| format!("take offline {held:?}: {remaining:?}"));
+                match remaining {
                     Ok(range) => {
                         assert_eq!(range, held);
-                        assert!(world.all(held, |block| !block.online));
+                        assert!(world.all_blocks_are(held, |block| !block.online));
                     }
                     Err((token, in_use)) => {
                         self.tokens.push(token);
@@ -127,18 +131,18 @@ impl<'f> Machine<'f> {
         let all_are = |range: PfnRange, is: fn(&Frame) -> bool| {
             numbers(range).all(|frame| is(&world.frame_states[frame as usize]))
         };
-        match in_use.map(|Blocker { range, why }| (range, why)) {
+        match in_use.map(|Blocker { range, kind }| (range, kind)) {
             None => {
                 assert!(all_are(held, |frame| frame.is_removable()), "{held:?}");
             }
-            Some((used, Why::Allocated)) => {
+            Some((used, BlockerKind::Allocated)) => {
                 assert!(held.covers(used) && !used.is_empty());
                 assert!(
                     all_are(used, |frame| matches!(frame, Frame::Used(_) | Frame::Hole)),
                     "{used:?}"
                 );
             }
-            Some((frames, Why::Metadata)) => {
+            Some((frames, BlockerKind::Metadata)) => {
                 assert!(held.covers(frames) && !frames.is_empty());
                 assert!(all_are(frames, |frame| *frame == Frame::Metadata), "{frames:?}");
             }

@@ -1,23 +1,22 @@
 //! Compares memory blocks with a walk over their pageblocks.
 
 use crate::world::{Block, Frame, Machine};
-use hotmem::{MemoryBlock, MemoryBlockState, PfnRange, Why, Zone};
+use hotmem::{BlockerKind, MemoryBlock, MemoryBlockState, PfnRange, Zone};
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers};
 
 impl Machine<'_> {
-    /// Checks the state of each memory block, and whether it is removable.
+    /// Checks the state of each memory block, and its blocker.
     pub(crate) fn check_memory_blocks(&mut self) {
         let frames = SECTION << self.world.rng.u32(..3);
-        let mut found: Vec<_> = self.hotplug.memory_blocks(frames).collect();
-        found.sort_by_key(|block| block.range.start());
+        let mut actual: Vec<_> = self.hotplug.memory_blocks(frames).collect();
+        actual.iter().for_each(|block| self.check_blocker_of(block));
+        actual.iter_mut().for_each(|block| block.blocker = None);
+        actual.sort_by_key(|block| block.range.start());
         let mut regions = self.world.regions.clone();
         regions.sort_by_key(|region| region.range.start());
         let parts = regions.iter().flat_map(|region| region.range.chunks(frames));
         let expected: Vec<_> = parts.filter_map(|part| self.expected_block(part)).collect();
-        assert_eq!(found, expected);
-        for block in found {
-            self.check_removable(&block);
-        }
+        assert_eq!(actual, expected);
     }
 
     fn expected_block(&self, range: PfnRange) -> Option<MemoryBlock> {
@@ -26,11 +25,11 @@ impl Machine<'_> {
         let any = |is: fn(&Block) -> bool| blocks().any(|block| is(&block));
         let (online, offline) = (any(|b| b.online), any(|b| b.present && !b.online));
         let device = blocks().filter(|block| block.device).count() as u64 * PAGEBLOCK;
-        let leaving = any(|b| b.online && b.is_held() && !b.reporting);
+        let removed_range = any(|b| b.online && b.is_held() && !b.reporting);
         let state = match (online, offline) {
             (false, false) if device == 0 => return None,
             (false, false) => MemoryBlockState::Device,
-            _ if leaving => MemoryBlockState::GoingOffline,
+            _ if removed_range => MemoryBlockState::GoingOffline,
             (true, false) => MemoryBlockState::Online,
             (false, true) => MemoryBlockState::Offline,
             (true, true) => MemoryBlockState::Mixed,
@@ -42,13 +41,13 @@ impl Machine<'_> {
         };
         let node = range.chunks(PAGEBLOCK).find_map(|b| world.node_of(b.start().number()))?;
         let poisoned = world.poisoned.range(numbers(range)).count() as u64;
-        Some(MemoryBlock { range, node, state, zone, device, poisoned })
+        Some(MemoryBlock { range, node, state, zone, device, poisoned, blocker: None })
     }
 
     /// Checks that the blocker that the engine returns does block the removal, and that no memory
     /// below the blocker does. If the engine returns none, checks that no memory blocks the
     /// removal.
-    fn check_removable(&self, block: &MemoryBlock) {
+    fn check_blocker_of(&self, block: &MemoryBlock) {
         let world = &self.world;
         let is_kernel_memory = |frame: &u64| {
             let block = world.block_of(*frame);
@@ -60,11 +59,13 @@ impl Machine<'_> {
             is_used && is_kernel_memory(frame)
         };
         let first = numbers(block.range).find(is_used);
-        let Err(blocker) = self.hotplug.removable(block) else {
+        let Some(blocker) = block.blocker else {
             assert_eq!(first, None, "{block:?}");
             return;
         };
-        assert!(matches!(blocker.why, Why::Unmovable(_)) && block.range.covers(blocker.range));
+        assert!(
+            matches!(blocker.kind, BlockerKind::Unmovable(_)) && block.range.covers(blocker.range)
+        );
         // Metadata may block the removal as well.
         let is_blocking =
             |frame: u64| is_used(&frame) || world.frame_states[frame as usize] == Frame::Metadata;

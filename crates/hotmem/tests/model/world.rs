@@ -11,8 +11,8 @@ use hotmem::{
     Addition, BootMap, BootRange, Bytes, Frames, Group, Hotplug, NodeId, OnlineType, Pfn, PfnRange,
     Policy, RegionId,
 };
-use hotmem_testkit::link::Link;
-use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env, numbers, pfn, range};
+use hotmem_testkit::forwarding::ForwardingMapping;
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env_number, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -86,7 +86,7 @@ pub(crate) struct Block {
     pub in_transit: bool,
     pub mapped: bool,
     /// Whether the kernel has agreed that the pageblock goes online, but it is not online yet.
-    pub coming: bool,
+    pub going_online: bool,
     /// The value of `movable` before the kernel agreed that the pageblock goes online.
     pub was_movable: bool,
     /// The place of the pageblock's descriptors, while it is RAM with descriptors.
@@ -153,13 +153,13 @@ impl Words {
         Bytes(retired.len() as u64 * frames * 4096)
     }
 
-    /// Records that a region is announced in addition to `others` regions. Returns whether the list
-    /// of regions has an unused entry, so that the announcement allocates nothing.
-    pub(crate) fn record_region(&mut self, others: usize) -> bool {
+    /// Records that a region is announced in addition to `other_regions` regions. Returns whether
+    /// the list of regions has an unused entry, so that the announcement allocates nothing.
+    pub(crate) fn record_region(&mut self, other_regions: usize) -> bool {
         // The first eight entries need no memory; the others are allocated frame by frame.
         let frames = |regions: usize| regions.saturating_sub(8).div_ceil(63);
         let before = self.most_regions;
-        self.most_regions = before.max(others + 1);
+        self.most_regions = before.max(other_regions + 1);
         frames(before) == frames(self.most_regions)
     }
 }
@@ -219,13 +219,13 @@ pub(crate) struct World<'f> {
 
 /// The machine under test and the model of it.
 pub(crate) struct Machine<'f> {
-    pub hotplug: Hotplug<'f, Cpus, Link<World<'f>>>,
+    pub hotplug: Hotplug<'f, Cpus, ForwardingMapping<World<'f>>>,
     pub world: World<'f>,
     pub requests: Vec<LongRequest<'f>>,
     pub tokens: Vec<Token<'f>>,
     pub removals: Vec<PendingRemoval>,
-    /// The prepared additions. The flag says whether the addition is of device memory.
-    pub additions: Vec<(Addition<'f, Cpus>, bool)>,
+    /// The prepared additions, their ranges, and whether they are of device memory.
+    pub additions: Vec<(Addition<'f, Cpus>, PfnRange, bool)>,
     pub reporting: Reporting<'f>,
     pub policy: Policy,
     pub auto_online: OnlineType,
@@ -241,7 +241,7 @@ impl Machine<'_> {
         let mut rng = Rng::with_seed(seed);
         let memory = Memory::new(SIZE);
         let frames = Frames::new(Cpus);
-        let trace = env("HOTMEM_TRACE").is_some();
+        let trace = env_number("HOTMEM_TRACE").is_some();
         let Some(mut machine) = Machine::boot(&frames, &memory, &mut rng) else {
             return false;
         };
@@ -312,7 +312,9 @@ impl Machine<'_> {
         let low_end = rng.u64(..2 * SIZE).saturating_sub(SIZE);
         let low_end = Pfn::new(low_end).expect("within the address limit");
         let map = BootMap { reserved: &reserved, low_end, ..BootMap::of_ram(&ram) };
-        let hotplug = hotmem_testkit::start(frames, Link::new(memory.direct_map()), &map).ok()?;
+        let hotplug =
+            hotmem_testkit::start(frames, ForwardingMapping::new(memory.direct_map()), &map)
+                .ok()?;
         let mut world = World::new(frames, memory, rng.fork());
         let (id, region) = hotplug.regions().next()?;
         world.boot_memory = region;
@@ -430,7 +432,7 @@ impl<'f> World<'f> {
     }
 
     /// Returns whether all pageblocks of a range have a property.
-    pub(crate) fn all(&self, range: PfnRange, is: impl Fn(&Block) -> bool) -> bool {
+    pub(crate) fn all_blocks_are(&self, range: PfnRange, is: impl Fn(&Block) -> bool) -> bool {
         range.end() <= pfn(SIZE) && numbers(range).all(|frame| is(self.block_of(frame)))
     }
 
@@ -462,22 +464,22 @@ impl<'f> World<'f> {
             // Begin at the start of a section, so that whole sections are added and removed.
             at -= at % (SECTION / PAGEBLOCK);
         }
-        let found = (at..SIZE / PAGEBLOCK).chain(0..at).find(|&b| is(&self.blocks[b as usize]))?;
+        let first = (at..SIZE / PAGEBLOCK).chain(0..at).find(|&b| is(&self.blocks[b as usize]))?;
         let region = |b: u64| {
             let block = range(b * PAGEBLOCK, PAGEBLOCK);
             self.regions.iter().position(|region| region.range.covers(block))
         };
         let longest = self.rng.u64(1..=longest);
-        let run = (found..SIZE / PAGEBLOCK)
-            .take_while(|&b| is(&self.blocks[b as usize]) && region(b) == region(found))
+        let run = (first..SIZE / PAGEBLOCK)
+            .take_while(|&b| is(&self.blocks[b as usize]) && region(b) == region(first))
             .take(longest as usize)
             .count() as u64;
-        Some(range(found * PAGEBLOCK, run * PAGEBLOCK))
+        Some(range(first * PAGEBLOCK, run * PAGEBLOCK))
     }
 
-    pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
+    pub(crate) fn trace(&self, message: impl FnOnce() -> String) {
         if self.is_traced {
-            println!("{}", what());
+            println!("{}", message());
         }
     }
 }

@@ -32,9 +32,9 @@ fn memory_beyond_all_pointers_is_not_announced() {
         );
         assert_eq!((frames.counts(), frames.metadata_reserved()), (counts, reserved));
     }
-    let last = range(REACH - PAGEBLOCK, PAGEBLOCK);
-    let region = hotplug.announce(last).unwrap();
-    assert_eq!(region_range(&hotplug, region), Some(last));
+    let last_block = range(REACH - PAGEBLOCK, PAGEBLOCK);
+    let region = hotplug.announce(last_block).unwrap();
+    assert_eq!(region_range(&hotplug, region), Some(last_block));
     frames.validated().unwrap();
 }
 

@@ -8,10 +8,10 @@ use hotmem::geometry::PFN_LIMIT;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
-use hotmem_testkit::link::Link;
-use hotmem_testkit::link::Maps;
-use hotmem_testkit::link::lend;
-use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, env, numbers, pfn, range};
+use hotmem_testkit::forwarding::ForwardingMapping;
+use hotmem_testkit::forwarding::TestMapping;
+use hotmem_testkit::forwarding::with_kernel;
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, env_number, numbers, pfn, range};
 use std::collections::BTreeSet;
 
 /// The numbers of frames of a machine, and of its boot memory.
@@ -24,7 +24,7 @@ const MACHINES: u64 = if cfg!(miri) { 1 } else { 6 };
 /// A kernel that sometimes refuses, and sometimes needs more frames than the machine has.
 struct Kernel(Rng);
 
-impl Maps for Kernel {
+impl TestMapping for Kernel {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         let seed = self.0.get_seed();
         [0, 0, 0, 1, SECTION, u64::MAX][(seed % 6) as usize]
@@ -43,7 +43,7 @@ impl Hooks for Kernel {
 
 struct Machine<'f> {
     frames: &'f Frames<OneCpu>,
-    hotplug: Hotplug<'f, OneCpu, Link<Kernel>>,
+    hotplug: Hotplug<'f, OneCpu, ForwardingMapping<Kernel>>,
     kernel: Kernel,
     rng: Rng,
     regions: Vec<RegionId>,
@@ -121,12 +121,13 @@ impl Machine<'_> {
                 ("announce", answer.is_err())
             }
             1 => {
-                let answer = lend(hotplug, kernel, |hotplug, _| hotplug.add(at));
+                let answer = with_kernel(hotplug, kernel, |hotplug, _| hotplug.add(at));
                 self.may_have_divided = matches!(answer, Err(AddError::NoMetadata(_)));
                 ("add", answer.is_err())
             }
             2 => {
-                let answer = lend(hotplug, kernel, |hotplug, _| hotplug.prepare_add(at)).map(drop);
+                let answer =
+                    with_kernel(hotplug, kernel, |hotplug, _| hotplug.prepare_add(at)).map(drop);
                 self.may_have_divided = matches!(answer, Err(AddError::NoMetadata(_)));
                 ("prepare_add", answer.is_err())
             }
@@ -144,31 +145,38 @@ impl Machine<'_> {
                     ("offline", false)
                 }
             },
-            6 => ("remove", lend(hotplug, kernel, |hotplug, _| hotplug.remove(at)).is_err()),
-            7 => match lend(hotplug, kernel, |hotplug, _| hotplug.prepare_remove(at)) {
+            6 => ("remove", with_kernel(hotplug, kernel, |hotplug, _| hotplug.remove(at)).is_err()),
+            7 => match with_kernel(hotplug, kernel, |hotplug, _| hotplug.prepare_remove(at)) {
                 Err(_) => ("prepare_remove", true),
                 Ok(removal) => {
-                    lend(hotplug, kernel, |hotplug, hooks| hotplug.abandon_remove(removal, hooks))
-                        .unwrap();
+                    with_kernel(hotplug, kernel, |hotplug, hooks| {
+                        hotplug.abandon_remove(removal, hooks)
+                    })
+                    .unwrap();
                     ("prepare_remove", false)
                 }
             },
             8 => (
                 "attach",
-                lend(hotplug, kernel, |hotplug, _| {
+                with_kernel(hotplug, kernel, |hotplug, _| {
                     hotplug.add(AddRequest { device: true, ..at.into() })
                 })
                 .is_err(),
             ),
-            9 => ("detach", lend(hotplug, kernel, |hotplug, _| hotplug.detach_raw(at)).is_err()),
+            9 => (
+                "detach",
+                with_kernel(hotplug, kernel, |hotplug, _| hotplug.detach_raw(at)).is_err(),
+            ),
             10 => (
                 "device_to_ram",
-                lend(hotplug, kernel, |hotplug, hooks| hotplug.device_to_ram_raw(at, kind, hooks))
-                    .is_err(),
+                with_kernel(hotplug, kernel, |hotplug, hooks| {
+                    hotplug.device_to_ram_raw(at, kind, hooks)
+                })
+                .is_err(),
             ),
             11 => (
                 "ram_to_device",
-                lend(hotplug, kernel, |hotplug, _| hotplug.ram_to_device(at)).is_err(),
+                with_kernel(hotplug, kernel, |hotplug, _| hotplug.ram_to_device(at)).is_err(),
             ),
             12 => match frames.isolate(at) {
                 Err(_) => ("isolate", true),
@@ -212,7 +220,7 @@ impl Machine<'_> {
             18 => {
                 let node = NodeId(self.rng.u32(..3));
                 let request = AddRequest { node: Some(node), ..at.into() };
-                let answer = lend(hotplug, kernel, |hotplug, _| hotplug.add(request));
+                let answer = with_kernel(hotplug, kernel, |hotplug, _| hotplug.add(request));
                 self.may_have_divided = matches!(answer, Err(AddError::NoMetadata(_)));
                 ("add on a node", answer.is_err())
             }
@@ -239,7 +247,7 @@ impl Machine<'_> {
                 self.refused.insert(name);
                 let (mut now, mut before) = (self.snapshot(), before);
                 if self.may_have_divided {
-                    (now, before) = (now.whatever_is_split(), before.whatever_is_split());
+                    (now, before) = (now.ignoring_divisions(), before.ignoring_divisions());
                 }
                 assert!(now == before, "a refused {name} changed something: {rng:?}");
             }
@@ -249,7 +257,7 @@ impl Machine<'_> {
 
 #[test]
 fn a_refused_call_changes_nothing() {
-    let first = env("HOTMEM_SEED").unwrap_or(0);
+    let first = env_number("HOTMEM_SEED").unwrap_or(0);
     let mut refused = BTreeSet::new();
     for seed in first..first + MACHINES {
         let memory = Memory::new(ALL);
@@ -258,7 +266,9 @@ fn a_refused_call_changes_nothing() {
             |range: PfnRange| BootRange { start: range.start().phys_addr(), len: range.bytes() };
         let (ram, ramdisk) = ([bytes(range(0, BOOT))], range(SECTION - 5, 3 * PAGEBLOCK));
         let map = BootMap { reserved: &[bytes(ramdisk)], ..BootMap::of_ram(&ram) };
-        let hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
+        let hotplug =
+            hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map)
+                .unwrap();
         let mut machine = Machine {
             frames: &frames,
             hotplug,
@@ -272,6 +282,7 @@ fn a_refused_call_changes_nothing() {
         machine.run();
         refused.append(&mut machine.refused);
     }
-    assert_eq!(hotmem::violated_invariants(), 0, "{:?}", hotmem::first_violation());
+    let violations = hotmem::violated_invariants();
+    assert_eq!(violations.count, 0, "{violations:?}");
     assert!(cfg!(miri) || refused.len() >= 17, "only {refused:?} was ever refused");
 }

@@ -44,7 +44,7 @@ fn freeing_reserved_memory_twice_is_refused_and_not_counted() {
     on_a_machine(|_, hotplug| {
         let before = managed(hotplug);
         assert_eq!(before, 2 * SECTION - 3);
-        let (first, rest) = ramdisk().split_at(range(SECTION + PAGEBLOCK, 1).start());
+        let (first, remaining) = ramdisk().split_at(range(SECTION + PAGEBLOCK, 1).start());
         hotplug.free_reserved_range(first).unwrap();
         assert_eq!(managed(hotplug), before + PAGEBLOCK);
         for _ in 0..3 {
@@ -55,7 +55,7 @@ fn freeing_reserved_memory_twice_is_refused_and_not_counted() {
             );
             assert_eq!(managed(hotplug), before + PAGEBLOCK);
         }
-        hotplug.free_reserved_range(rest).unwrap();
+        hotplug.free_reserved_range(remaining).unwrap();
         assert_eq!(managed(hotplug), 3 * SECTION - 3);
     });
 }
@@ -65,9 +65,9 @@ fn memory_that_boot_did_not_reserve_is_refused() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
         let counts = frames.counts();
-        let taken = frames.alloc_range(AllocRequest::frames(1)).unwrap();
+        let allocated = frames.alloc_range(AllocRequest::frames(1)).unwrap();
         let counted = frames.counts();
-        for wrong in [taken, range(3 * SECTION, 1), range(2 * SECTION, PAGEBLOCK)] {
+        for wrong in [allocated, range(3 * SECTION, 1), range(2 * SECTION, PAGEBLOCK)] {
             assert_eq!(
                 hotplug.free_reserved_range(wrong),
                 refused(wrong, RangeErrorKind::NotReserved)
@@ -78,7 +78,7 @@ fn memory_that_boot_did_not_reserve_is_refused() {
         let none = range(SECTION, 0);
         assert_eq!(hotplug.free_reserved_range(none), refused(none, RangeErrorKind::Empty));
         assert_eq!((managed(hotplug), frames.counts()), (before, counted));
-        frames.free_range(taken).unwrap();
+        frames.free_range(allocated).unwrap();
         assert_eq!(frames.counts().free, counts.free);
     });
 }
@@ -135,6 +135,6 @@ fn reserved_memory_can_be_freed_in_parts_that_cross_pageblocks() {
             );
             assert_eq!(managed(hotplug), before + given);
         }
-        assert_eq!(frames.counts().used(), 3 * SECTION - frames.counts().free);
+        assert_eq!(frames.counts().used, 3 * SECTION - frames.counts().free);
     });
 }

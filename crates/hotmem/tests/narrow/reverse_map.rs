@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use hotmem::*;
-use hotmem_port::{LinearMap, Owner, ReverseMap};
+use hotmem_port::{FrameOwner, LinearMap, ReverseMap};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, SECTION, numbers, plug, range};
@@ -18,8 +18,8 @@ fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> 
     hotplug
 }
 
-fn owner(number: usize) -> Owner {
-    Owner(NonZeroU64::new(number as u64).unwrap())
+fn owner(number: usize) -> FrameOwner {
+    FrameOwner(NonZeroU64::new(number as u64).unwrap())
 }
 
 fn reverse_map<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> ReverseMap<'f, OneCpu> {
@@ -62,9 +62,9 @@ fn a_reverse_map_is_enough_to_migrate() {
     let mut kernel = Kernel { frames: &frames, owners: &owners, pages: vec![] };
     let mut rng = Rng::with_seed(1);
     for page in 0..usize::try_from(HOT / 16).unwrap().min(200) {
-        let got = frames.alloc_range(AllocRequest::frames(rng.u64(1..8)).movable()).unwrap();
-        owners.set(got, owner(page + 1)).unwrap();
-        kernel.pages.push(got);
+        let allocated = frames.alloc_range(AllocRequest::frames(rng.u64(1..8)).movable()).unwrap();
+        owners.set(allocated, owner(page + 1)).unwrap();
+        kernel.pages.push(allocated);
     }
     let hot = range(BOOT, HOT);
     assert!(kernel.pages.iter().any(|page| hot.covers(*page)));
@@ -100,7 +100,7 @@ fn a_reverse_map_agrees_with_a_btree_map_and_frees_all_its_memory() {
                 model.retain(|frame, _| !numbers(part).contains(frame));
             }
             1 => {
-                owners.forget(part);
+                owners.free_tables(part);
                 model.retain(|frame, _| !numbers(part).contains(frame));
             }
             _ => {
@@ -110,11 +110,11 @@ fn a_reverse_map_agrees_with_a_btree_map_and_frees_all_its_memory() {
             }
         }
         let runs = owners.runs(range(0, size));
-        let found: BTreeMap<_, _> = runs
+        let actual: BTreeMap<_, _> = runs
             .filter_map(|(run, owner)| Some((run, owner?)))
             .flat_map(|(run, owner)| numbers(run).map(move |frame| (frame, owner)))
             .collect();
-        assert_eq!(found, model);
+        assert_eq!(actual, model);
     }
     drop(owners);
     assert_eq!(frames.validated().unwrap().free + metadata_frames(), before);
@@ -129,10 +129,10 @@ fn without_memory_for_the_words_nothing_is_owned() {
     owners.set(first, owner(1)).unwrap();
     while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
     assert_eq!(owners.set(range(511, 2), owner(2)), Err(AllocError::OutOfMemory));
-    assert_eq!(owners.of(range(510, 1).start()), Some(owner(1)));
-    assert_eq!(owners.of(range(511, 1).start()), None);
-    assert_eq!(owners.of(range(512, 1).start()), None);
+    assert_eq!(owners.owner(range(510, 1).start()), Some(owner(1)));
+    assert_eq!(owners.owner(range(511, 1).start()), None);
+    assert_eq!(owners.owner(range(512, 1).start()), None);
     let beyond = PfnRange::new(Pfn::LIMIT, Pfn::LIMIT).unwrap();
-    assert_eq!(owners.of(beyond.start()), None);
+    assert_eq!(owners.owner(beyond.start()), None);
     assert_eq!(owners.set(beyond, owner(3)), Ok(()));
 }

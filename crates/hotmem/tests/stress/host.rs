@@ -18,16 +18,16 @@ pub(crate) struct Host<'f, 's> {
     unanswered: Vec<Batch>,
     rng: Rng,
     started: Instant,
-    done: Done,
+    counts: HostCounts,
 }
 
 /// Counts of completed actions.
 #[derive(Clone, Copy, Default, Debug)]
 #[allow(dead_code, reason = "printed by Debug")]
-struct Done {
+struct HostCounts {
     reported: u64,
     refused: u64,
-    lost: u64,
+    lost_batches: u64,
     resets: u64,
     switched: u64,
 }
@@ -36,10 +36,10 @@ struct Done {
 /// memory.
 fn settings() -> Settings {
     Settings {
-        most_out: Bytes(BOOT_SECTIONS * SECTION / 4 * FRAME_SIZE),
-        share: 1,
-        retry: Duration::ZERO,
-        tries: u32::MAX,
+        max_reporting: Bytes(BOOT_SECTIONS * SECTION / 4 * FRAME_SIZE),
+        reporting_divisor: 1,
+        retry_pause: Duration::ZERO,
+        max_refusals: u32::MAX,
         ..Settings::EAGER
     }
 }
@@ -47,8 +47,8 @@ fn settings() -> Settings {
 impl<'f, 's> Host<'f, 's> {
     pub(crate) fn new(allocations: &'s Allocations<'f>, rng: Rng) -> Self {
         let reporter = Reporter::new(allocations.frames, settings(), Contents::Undefined).unwrap();
-        let (unanswered, started, done) = (Vec::new(), Instant::now(), Done::default());
-        Host { allocations, reporter, unanswered, rng, started, done }
+        let (unanswered, started, counts) = (Vec::new(), Instant::now(), HostCounts::default());
+        Host { allocations, reporter, unanswered, rng, started, counts }
     }
 
     pub(crate) fn step(&mut self) {
@@ -57,14 +57,21 @@ impl<'f, 's> Host<'f, 's> {
             0 => self.reset(),
             1 => {
                 self.reporter.set_on(self.rng.u8(..4) != 0);
-                self.done.switched += 1;
+                self.counts.switched += 1;
             }
             2 => {
-                let dwell = Duration::from_millis(self.rng.u64(..3));
-                let longest = Bytes(self.rng.u64(1..=SECTION / PAGEBLOCK) * PAGEBLOCK * FRAME_SIZE);
-                let batch = self.rng.usize(1..=8);
-                let share = [1, 8][self.rng.usize(..2)];
-                let settings = Settings { dwell, longest, batch, share, ..settings() };
+                let min_free_time = Duration::from_millis(self.rng.u64(..3));
+                let max_range_size =
+                    Bytes(self.rng.u64(1..=SECTION / PAGEBLOCK) * PAGEBLOCK * FRAME_SIZE);
+                let max_batch_ranges = self.rng.usize(1..=8);
+                let reporting_divisor = [1, 8][self.rng.usize(..2)];
+                let settings = Settings {
+                    min_free_time,
+                    max_range_size,
+                    max_batch_ranges,
+                    reporting_divisor,
+                    ..settings()
+                };
                 self.reporter.settings = settings;
             }
             3..150 => match self.reporter.step(self.started.elapsed()) {
@@ -83,15 +90,15 @@ impl<'f, 's> Host<'f, 's> {
         self.discard(&batch);
         match self.rng.u8(..16) {
             0 => {
-                self.done.lost += 1;
+                self.counts.lost_batches += 1;
                 drop(batch);
             }
             1..4 => {
-                self.done.refused += 1;
+                self.counts.refused += 1;
                 self.reporter.failed(batch, self.started.elapsed()).unwrap();
             }
             _ => {
-                self.done.reported += 1;
+                self.counts.reported += 1;
                 self.reporter.reported(batch).unwrap();
             }
         }
@@ -108,7 +115,7 @@ impl<'f, 's> Host<'f, 's> {
         // Drop the batches first: after the reset the host must not access their memory.
         self.unanswered.clear();
         self.reporter.reset();
-        self.done.resets += 1;
+        self.counts.resets += 1;
     }
 
     /// Takes all memory back, and then reports all free memory. No other thread may run.
@@ -132,13 +139,13 @@ impl<'f, 's> Host<'f, 's> {
     }
 
     pub(crate) fn has_done_everything(&self) -> bool {
-        let Done { reported, refused, resets, .. } = self.done;
+        let HostCounts { reported, refused, resets, .. } = self.counts;
         [reported, refused, resets].iter().all(|&count| count > 0)
     }
 }
 
 impl fmt::Debug for Host<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.done)
+        write!(f, "{:?}", self.counts)
     }
 }

@@ -7,17 +7,17 @@ use hotmem::{
     Budget, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Progress, Shrink, ShrinkOptions,
     State,
 };
-use hotmem_testkit::link::Link;
-use hotmem_testkit::link::Maps;
-use hotmem_testkit::link::lend;
+use hotmem_testkit::forwarding::ForwardingMapping;
+use hotmem_testkit::forwarding::TestMapping;
+use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::fmt;
 
 pub(crate) struct Plug<'f, 's> {
-    hotplug: Hotplug<'f, Cpus, Link<Kernel<'f, 's>>>,
+    hotplug: Hotplug<'f, Cpus, ForwardingMapping<Kernel<'f, 's>>>,
     kernel: Kernel<'f, 's>,
     rng: Rng,
-    done: Done,
+    counts: PlugCounts,
 }
 
 pub(crate) struct Kernel<'f, 's> {
@@ -29,7 +29,7 @@ pub(crate) struct Kernel<'f, 's> {
 
 /// Counts of completed actions.
 #[derive(Clone, Copy, Default, Debug)]
-struct Done {
+struct PlugCounts {
     added: u64,
     removed: u64,
     abandoned: u64,
@@ -39,13 +39,13 @@ struct Done {
     blocked: u64,
 }
 
-impl Maps for Kernel<'_, '_> {
+impl TestMapping for Kernel<'_, '_> {
     fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
         1
     }
 
     fn describe(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
-        for section in range.sections().filter(|section| section.frames() == SECTION) {
+        for section in range.chunks(SECTION).filter(|section| section.frames() == SECTION) {
             self.allocations
                 .add_descriptors(section.split_at(pfn(section.start().number() + PAGEBLOCK)).0);
             self.described += 1;
@@ -88,7 +88,7 @@ impl Hooks for Kernel<'_, '_> {
 
 impl<'f, 's> Plug<'f, 's> {
     pub(crate) fn new(
-        mut hotplug: Hotplug<'f, Cpus, Link<Kernel<'f, 's>>>,
+        mut hotplug: Hotplug<'f, Cpus, ForwardingMapping<Kernel<'f, 's>>>,
         allocations: &'s Allocations<'f>,
         rng: Rng,
     ) -> Self {
@@ -98,7 +98,7 @@ impl<'f, 's> Plug<'f, 's> {
             hotplug,
             kernel: Kernel { allocations, moved: 0, described: 0 },
             rng,
-            done: Done::default(),
+            counts: PlugCounts::default(),
         }
     }
 
@@ -121,19 +121,19 @@ impl<'f, 's> Plug<'f, 's> {
 
     /// Returns the first run of pageblocks of the hot regions in this state, from a random place
     /// up.
-    fn random_run(&mut self, wanted: State) -> Option<PfnRange> {
+    fn random_run(&mut self, target: State) -> Option<PfnRange> {
         let from = self.rng.u64(HOT..SIZE) / PAGEBLOCK * PAGEBLOCK;
         let regions: Vec<PfnRange> = self.hotplug.regions().map(|(_, range)| range).collect();
         let hot = || regions.iter().filter(|region| region.start() >= pfn(HOT));
         let parts = hot().map(|region| region.split_at(pfn(from)).1).chain(hot().copied());
         parts.filter(|part| !part.is_empty()).find_map(|part| {
-            let mut rest = part;
-            while !rest.is_empty() {
-                let (run, state) = self.hotplug.state_at(rest.start(), rest.end());
-                if state == wanted {
+            let mut remaining = part;
+            while !remaining.is_empty() {
+                let (run, state) = self.hotplug.state_at(remaining.start(), remaining.end());
+                if state == target {
                     return Some(run);
                 }
-                rest = rest.split_at(run.end()).1;
+                remaining = remaining.split_at(run.end()).1;
             }
             None
         })
@@ -142,7 +142,7 @@ impl<'f, 's> Plug<'f, 's> {
     /// Returns a section that can be added as a whole.
     fn absent_section(&self) -> Option<PfnRange> {
         let regions = self.hotplug.regions().map(|(_, region)| region.align_inward(SECTION));
-        regions.flat_map(PfnRange::sections).find(|section| {
+        regions.flat_map(|region| region.chunks(SECTION)).find(|section| {
             self.hotplug.state_at(section.start(), section.end()) == (*section, State::Absent)
         })
     }
@@ -156,12 +156,12 @@ impl<'f, 's> Plug<'f, 's> {
 
     fn add(&mut self) {
         let Some(run) = self.random_run(State::Absent) else { return };
-        let section = self.absent_section().filter(|_| self.done.added == 0 || self.rng.bool());
+        let section = self.absent_section().filter(|_| self.counts.added == 0 || self.rng.bool());
         let part = section.unwrap_or_else(|| self.random_part(run));
-        lend(&mut self.hotplug, &mut self.kernel, |hotplug, _| hotplug.add(part)).unwrap();
+        with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, _| hotplug.add(part)).unwrap();
         let kind = if self.rng.u8(..4) == 0 { OnlineType::Kernel } else { OnlineType::Movable };
         self.hotplug.online(part, kind, &mut self.kernel).unwrap();
-        self.done.added += 1;
+        self.counts.added += 1;
     }
 
     fn shrink(&mut self) {
@@ -170,34 +170,34 @@ impl<'f, 's> Plug<'f, 's> {
         let mut shrink =
             Shrink::new(ShrinkOptions { frames: self.rng.u64(..all.frames()), unit, ..all.into() });
         for _ in 0..self.rng.u64(..200) {
-            match lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
+            match with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
                 shrink.poll(hotplug, hooks, Budget { pageblocks: 8 })
             }) {
                 Progress::Ready(removal) if self.rng.u8(..4) == 0 => {
-                    lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
+                    with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
                         hotplug.abandon_remove(removal, hooks)
                     })
                     .unwrap();
-                    self.done.abandoned += 1;
+                    self.counts.abandoned += 1;
                 }
                 Progress::Ready(removal) => {
-                    lend(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
+                    with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
                         hotplug.commit_remove(removal)
                     })
                     .unwrap();
-                    self.done.removed += 1;
+                    self.counts.removed += 1;
                 }
                 Progress::Working => {}
                 over => {
-                    self.done.blocked += u64::from(over.pending().is_some());
+                    self.counts.blocked += u64::from(over.pending().is_some());
                     return;
                 }
             }
         }
-        lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
+        with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
             shrink.cancel(hotplug, hooks).unwrap();
         });
-        self.done.cancelled += 1;
+        self.counts.cancelled += 1;
     }
 
     fn offline(&mut self) {
@@ -209,16 +209,16 @@ impl<'f, 's> Plug<'f, 's> {
             match request.poll(&mut self.hotplug, &mut self.kernel, Budget { pageblocks: 8 }) {
                 Progress::Ready(range) => {
                     assert_eq!(range, part);
-                    self.done.offline += 1;
+                    self.counts.offline += 1;
                     return;
                 }
                 Progress::Working => {}
-                Progress::Pending(_) => self.done.blocked += 1,
+                Progress::Pending(_) => self.counts.blocked += 1,
                 Progress::Idle => panic!("an offline request that was not done is idle"),
             }
         }
         request.cancel(&mut self.hotplug, &mut self.kernel).unwrap();
-        self.done.cancelled += 1;
+        self.counts.cancelled += 1;
     }
 
     /// Isolates random memory for a short time, and marks it as reported if it is free.
@@ -230,13 +230,14 @@ impl<'f, 's> Plug<'f, 's> {
             std::thread::yield_now();
         }
         match token.mark_reported() {
-            Ok(()) => self.done.reported += 1,
+            Ok(()) => self.counts.reported += 1,
             Err((token, _)) => token.release(),
         }
     }
 
     pub(crate) fn has_done_everything(&self) -> bool {
-        let Done { added, removed, abandoned, offline, cancelled, reported, blocked } = self.done;
+        let PlugCounts { added, removed, abandoned, offline, cancelled, reported, blocked } =
+            self.counts;
         let Kernel { moved, described, .. } = self.kernel;
         [added, removed, abandoned, offline, cancelled, reported, blocked, moved, described]
             .iter()
@@ -247,6 +248,6 @@ impl<'f, 's> Plug<'f, 's> {
 impl fmt::Debug for Plug<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Kernel { moved, described, .. } = self.kernel;
-        write!(f, "{:?}, moved {moved}, described {described}", self.done)
+        write!(f, "{:?}, moved {moved}, described {described}", self.counts)
     }
 }

@@ -23,7 +23,7 @@ pub(super) enum ReconfigureError {
     Blocked(Blocker),
     /// The engine refuses to turn the memory into device memory.
     ToDevice(RangeError),
-    /// The memory is device memory again, but cannot be described.
+    /// The memory is device memory again, and its descriptors cannot be mapped.
     Bind(BindError),
 }
 
@@ -44,8 +44,9 @@ impl Bound {
 }
 
 impl Ram {
-    /// Takes the memory offline, all of it or nothing. Then maps the descriptors of device memory
-    /// again, which the caller must [write](Bound::describe).
+    /// Takes all of the memory offline, and changes it to device memory. Then maps the descriptors
+    /// of device memory again, which the caller must [write](Bound::describe). If the memory cannot
+    /// be taken offline, it stays RAM.
     pub(super) fn into_device(self, engine: &mut Engine) -> Result<Bound, ReconfigureError> {
         let Engine { hotplug, hooks } = engine;
         if self.kind != OnlineType::Offline {

@@ -63,5 +63,5 @@ impl Drop for Supply {
 pub(super) fn free_frames(frames: PfnRange) {
     // SAFETY: the frames were allocated for a supply, and nothing refers to them any more. They are
     // freed once, so freeing cannot fail.
-    let _ = unsafe { FRAMES.free_raw_filled(frames) };
+    let _ = unsafe { FRAMES.fill_and_free_raw(frames) };
 }

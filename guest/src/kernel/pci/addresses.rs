@@ -31,7 +31,8 @@ impl Buses {
         self.config.write_word(bridge, MEMORY_WINDOW, last & 0xfff0_0000 | first >> 16);
     }
 
-    /// Assigns addresses of `window` to those BARs that have none. Returns the rest of the window.
+    /// Assigns addresses of `window` to the BARs that have no address. Returns the unused part of
+    /// the window.
     pub(super) fn place_bars(
         &mut self,
         function: DeviceFunction,

@@ -1,5 +1,5 @@
-//! Gives memory to the host through the balloon's device, and checks that pinned memory stays with the
-//! guest.
+//! Gives memory to the host through the balloon's device, and checks that pinned memory stays with
+//! the guest.
 
 use super::Session;
 use crate::kernel::balloon::BalloonMemory;
@@ -10,8 +10,8 @@ use hotmem_guest::cmdline::WorkAt;
 use hotmem_guest::event::Event;
 use hotmem_virtio::balloon;
 
-/// For a shorter wait than this the kernel polls and does not halt, because the next timer tick would
-/// wake it too late.
+/// For a shorter wait than this the kernel polls and does not halt, because the next timer tick
+/// would wake it too late.
 const MIN_HALT: Duration = Duration::from_millis(1);
 
 impl Session<'_> {
@@ -43,7 +43,7 @@ impl Session<'_> {
         };
         let now = Duration::from_micros(self.clock.now_us());
         let progress = match balloon.step(now, memory) {
-            Err(failure) if failure.leaves_nothing_behind() => {
+            Err(failure) if failure.device_holds_no_memory() => {
                 self.report.event(&Event::BalloonLost { why: &failure });
                 (self.balloon, self.engine.hooks.balloon) = (None, None);
                 return balloon::Progress::Idle;
@@ -69,14 +69,15 @@ impl Session<'_> {
         progress
     }
 
-    /// Returns whether the balloon must be polled again within [`MIN_HALT`], so that the kernel must
-    /// not halt.
+    /// Returns whether the balloon must be polled again within [`MIN_HALT`], so that the kernel
+    /// must not halt.
     pub(super) fn must_poll_soon(&self, balloon: balloon::Progress) -> bool {
         let now = Duration::from_micros(self.clock.now_us());
         matches!(balloon, balloon::Progress::Pending(at) if at < now + MIN_HALT)
     }
 
-    /// Starts the page-fault bursts that are due on other CPUs. Reports the results once all bursts are done.
+    /// Starts the page-fault bursts that are due on other CPUs. Reports the results after the last
+    /// burst.
     pub(super) fn step_bursts(&mut self) {
         let Some(bursts) = &mut self.bursts else { return };
         let reporter = self.engine.hooks.balloon.as_mut().and_then(BalloonMemory::reporter);

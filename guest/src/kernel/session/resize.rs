@@ -12,14 +12,13 @@ use crate::kernel::memory::FRAMES;
 use crate::kernel::moving_pages;
 use crate::kernel::progress::WATCHDOG;
 use crate::kernel::this_cpu::ThisCpu;
-use core::fmt::Display;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Bytes, Hotplug, NodeId, ZonePart};
 use hotmem_guest::cmdline::{Release, Touch};
 use hotmem_guest::event::Event;
 use hotmem_guest::watchdog::Step;
-use hotmem_virtio::mem::{Pending, Progress, Status};
+use hotmem_virtio::mem::{Progress, Status};
 
 impl Session<'_> {
     /// Runs one step of a device's driver. Returns `None` if there is no such device.
@@ -30,7 +29,7 @@ impl Session<'_> {
             (attached.driver().plugged(), attached.driver().statistics().requests);
         let Engine { hotplug, hooks } = &mut self.engine;
         let now = Duration::from_micros(now_us);
-        let mut memory = must("virtio-mem", attached.memory.with(hotplug, hooks));
+        let mut memory = must("virtio-mem", attached.memory.bind(hotplug, hooks));
         let progress = attached.device.poll(now, 1, &mut memory);
         drop(memory);
         attached.set_target(now_us, plugged, requests);
@@ -48,14 +47,15 @@ impl Session<'_> {
             Status::Reached if !attached.target.reached => self.reached(number),
             Status::Pending(why) if attached.target.pending != Some(why) => {
                 attached.target.pending = Some(why);
-                let blocker = attached.memory.blocker();
-                let why: &dyn Display = match &blocker {
-                    Some(blocker) if matches!(why, Pending::Memory(_)) => blocker,
-                    _ => &why,
-                };
                 let (target, plugged) = (attached.target.size, attached.driver().plugged());
                 let node = attached.node();
-                self.report.event(&Event::Pending { device: number, node, target, plugged, why });
+                self.report.event(&Event::Pending {
+                    device: number,
+                    node,
+                    target,
+                    plugged,
+                    why: &why,
+                });
             }
             _ => {}
         }

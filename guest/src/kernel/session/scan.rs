@@ -30,7 +30,7 @@ impl Session<'_> {
         let counts = FRAMES.counts();
         // The scan counts poisoned frames as used. It counts an isolated frame as free or as used,
         // as the frame's bit says.
-        let (least, most) = (counts.used(), counts.used() + counts.poisoned + counts.isolated);
+        let (least, most) = (counts.used, counts.used + counts.poisoned + counts.isolated);
         if (least..=most).contains(&used) {
             self.report.ok(format_args!("scan: {found} in use"));
         } else {

@@ -10,7 +10,7 @@ use hotmem_guest::event::Event;
 use hotmem_guest::watchdog::Step;
 
 impl Session<'_> {
-    /// Begins the work in boot memory, unless it has begun.
+    /// Begins the work in boot memory. Does nothing if the work has begun.
     pub(super) fn begin_work(&mut self) {
         if let Some(boot_memory) = self.work.take() {
             self.engine.hooks.workload.work(boot_memory, self.options.work);
@@ -36,7 +36,7 @@ impl Session<'_> {
         if self.request_from_balloon() {
             return false;
         }
-        // The event is reported even if there was nothing to touch, because a test may wait for it.
+        // The event is reported even if no memory was touched, because a test may wait for it.
         self.report.event(&Event::Touched { bytes, us });
         self.touched = self.touched + bytes;
         self.touching = None;
@@ -60,8 +60,8 @@ impl Session<'_> {
         self.engine.hooks.balloon.as_ref().is_some_and(balloon::is_returning_memory)
     }
 
-    /// Checks some touched memory, if a check is running. Frees all touched memory once all of it
-    /// is checked. Returns whether a check was running.
+    /// Checks some touched memory, if a check is running. Frees all touched memory when all of it
+    /// has been checked. Returns whether a check was running.
     pub(super) fn verify_some(&mut self) -> bool {
         let Some(from) = self.verify_from else { return false };
         WATCHDOG.enter(Step::Verify);

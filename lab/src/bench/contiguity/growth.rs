@@ -13,26 +13,28 @@ use hotmem::Bytes;
 
 pub(super) const TIME: Metric = ("time", "s");
 pub(super) const PROBES: Metric = ("probes", "count");
-/// The metrics that grow with the size, each with the metric of its exponent.
-const GROWTH: [(Metric, Metric); 2] =
+/// The metrics that grow with the size of the memory. For each, the second metric is the exponent
+/// of its growth.
+const EXPONENTS: [(Metric, Metric); 2] =
     [(TIME, ("growth_exponent", "count")), (PROBES, ("probes_growth_exponent", "count"))];
 
 /// Computes the exponents by which time and probes grow with the size. An exponent is the slope of
-/// the line through the logarithms of the medians: 1 is linear growth, 2 is quadratic growth. If
-/// memory stays offline, there are no probes.
+/// the line through the logarithms of the medians: 1 is linear growth, 2 is quadratic growth. The
+/// policy `offline` has no exponents of probes, because memory that stays offline needs no probes.
 pub(super) fn growth(records: &[Record], sizes: &[Bytes], policies: &[Policy]) -> Vec<Record> {
     let mut sample = Sample::new("contiguity");
     let cases = policies.iter().flat_map(|policy| STEPS.map(|step| format!("{policy}/{step}")));
     for (case, subject) in cases.flat_map(|case| {
-        [Subject::Before, Subject::Hotmem].map(|subject| (case.clone(), subject.name()))
+        [Subject::Baseline, Subject::Hotmem].map(|subject| (case.clone(), subject.name()))
     }) {
-        for (metric, exponent) in GROWTH {
+        for (metric, exponent) in EXPONENTS {
             let points = sizes.iter().filter_map(|&size| {
                 let case = format!("{}/{case}", size::short(size));
-                let is_it = |r: &&Record| r.case == case && r.subject == subject && r.is(metric);
+                let is_match =
+                    |r: &&Record| r.case == case && r.subject == subject && r.has_metric(metric);
                 #[allow(clippy::cast_precision_loss, reason = "only its logarithm is used")]
                 let point = |r: &Record| ((size.0 as f64).ln(), r.median.ln());
-                records.iter().find(is_it).filter(|r| r.median > 0.0).map(point)
+                records.iter().find(is_match).filter(|r| r.median > 0.0).map(point)
             });
             let points: Vec<_> = points.collect();
             if points.len() >= 2 {

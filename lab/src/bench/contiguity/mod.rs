@@ -8,18 +8,19 @@
 //! and then the blocks at the two ends in turn. So each of these is at an end of a zone that is not
 //! contiguous.
 //!
-//! The subject `before` differs from `hotmem` only in how it finds the answer. As Linux does, it
-//! walks the zone's span pageblock by pageblock and stops at the first that is not in the zone. If
-//! the removed block was at an end of the span, `before` first walks inwards to the next pageblock
-//! of the zone.
+//! The baseline, `before` in the records, differs from `hotmem` only in how it finds the answer. As
+//! Linux does, it walks the zone's span pageblock by pageblock and stops at the first that is not in
+//! the zone. If the removed block was at an end of the span, the baseline first walks inwards to the
+//! next pageblock of the zone.
 //!
-//! A probe of `before` is a pageblock that it reads. The engine counts the probes of `hotmem`
-//! (feature `probes`): each read of a zone's state, of a section's words or of a word of a tree.
+//! A probe is a read that is counted. The baseline counts each pageblock that it reads. For
+//! `hotmem`, the engine (feature `probes`) counts each read of a zone's state, of a section's words
+//! or of a word of a tree.
 //! The probes include the reads that update the answer when a block is added or removed, and the
 //! reads of a query.
 //!
 //! When all memory is added, the bench scans the zone for how much of each pageblock is in use
-//! (`scan`). `hotmem` relies on the zone's contiguity. `before` checks whether each pageblock is
+//! (`scan`). `hotmem` relies on the zone's contiguity. The baseline checks whether each pageblock is
 //! present, as Linux does in a zone that is not contiguous. The memory lies on a separate node.
 //! This corresponds to a guest whose boot memory is all below 4 GiB, where hot-added memory is in a
 //! separate zone.
@@ -74,7 +75,7 @@ pub struct Args {
         default_value = "offline,online,online_movable"
     )]
     policies: Vec<Policy>,
-    /// Runs for each median
+    /// The number of runs for each median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Where to write the figures as JSON
@@ -109,11 +110,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
         for &policy in &args.policies {
             for run in 0..args.runs {
                 // Another subject is first in each run.
-                let mut subjects = [Subject::Before, Subject::Hotmem];
+                let mut subjects = [Subject::Baseline, Subject::Hotmem];
                 subjects.rotate_left(run as usize % 2);
                 for subject in subjects {
                     let size = Bytes(shape.each.0.saturating_mul(shape.devices));
-                    if subject == Subject::Before && size > args.before_up_to {
+                    if subject == Subject::Baseline && size > args.before_up_to {
                         continue;
                     }
                     let done = measure(*shape, online_type(policy), subject)

@@ -1,5 +1,5 @@
-//! Adds and removes blocks of a zone, and queries the zone's contiguity after each block, as each
-//! subject does.
+//! Adds and removes blocks of a zone, and queries after each block whether the zone is contiguous.
+//! Hotmem reads the answer from its count; the baseline walks the zone.
 
 use crate::{bench::subject::Subject, hosted::HostedHotplug};
 use anyhow::{Result, bail};
@@ -14,7 +14,7 @@ pub(super) struct QueriedZone {
     subject: Subject,
     node: NodeId,
     zone: Zone,
-    /// The number of pageblocks that `before` has read.
+    /// The number of pageblocks that the baseline has read.
     walked: u64,
     /// The answer to the last query: whether the zone is contiguous.
     last_answer: bool,
@@ -25,7 +25,7 @@ impl QueriedZone {
         QueriedZone { subject, node, zone, walked: 0, last_answer: false }
     }
 
-    /// Runs a step. Returns the seconds and the probes that the step takes.
+    /// Runs a step. Returns its time in seconds and its number of probes (see `mod.rs`).
     pub(super) fn time<'f>(
         &mut self,
         hotplug: &mut HostedHotplug<'f>,
@@ -37,7 +37,7 @@ impl QueriedZone {
         let seconds = start.elapsed().as_secs_f64();
         let probes = match self.subject {
             Subject::Hotmem => hotplug.probes() - probes_before,
-            Subject::Before => self.walked - walked_before,
+            Subject::Baseline => self.walked - walked_before,
         };
         Ok((seconds, probes))
     }
@@ -66,7 +66,7 @@ impl QueriedZone {
         blocks: &[PfnRange],
     ) -> Result<()> {
         for &block in blocks {
-            let walks = self.subject == Subject::Before;
+            let walks = self.subject == Subject::Baseline;
             let spanned = walks.then(|| hotplug.zone(self.node, self.zone).spanned);
             let mut offline = hotplug.offline(block)?;
             match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
@@ -74,7 +74,7 @@ impl QueriedZone {
                 other => bail!("a free block cannot be brought offline: {other:?}"),
             }
             if let Some(spanned) = spanned {
-                self.shrink(hotplug, spanned, block);
+                self.read_to_shrink(hotplug, spanned, block);
             }
             self.query(hotplug);
             hotplug.remove(block)?;
@@ -101,7 +101,7 @@ impl QueriedZone {
         let zone = hotplug.zone(self.node, self.zone);
         self.last_answer = match self.subject {
             Subject::Hotmem => zone.contiguous,
-            Subject::Before => self.walk(hotplug, zone.spanned),
+            Subject::Baseline => self.walk(hotplug, zone.spanned),
         };
     }
 
@@ -112,8 +112,8 @@ impl QueriedZone {
         hotplug.state_at(block.start(), block.end()).1 == State::from(self.zone)
     }
 
-    /// Returns the number of frames in use in the zone, which it reads pageblock by pageblock.
-    pub(super) fn scan(&mut self, hotplug: &HostedHotplug<'_>) -> u64 {
+    /// Counts the frames in use in the zone, pageblock by pageblock.
+    pub(super) fn count_used_frames(&mut self, hotplug: &HostedHotplug<'_>) -> u64 {
         let mut used = 0;
         let mut add = |_: PfnRange, frames: u64| used += frames;
         let spanned = hotplug.zone(self.node, self.zone).spanned;
@@ -124,7 +124,7 @@ impl QueriedZone {
                     hotplug.occupancy(run, &mut add);
                 }
             }),
-            Subject::Before => self.walk_runs(hotplug, |run| hotplug.occupancy(run, &mut add)),
+            Subject::Baseline => self.walk_runs(hotplug, |run| hotplug.occupancy(run, &mut add)),
         }
         used
     }
@@ -154,9 +154,14 @@ impl QueriedZone {
                 .all(|block| self.read_is_online(hotplug, block))
     }
 
-    /// Reads what `before` reads to shrink the span after `removed` went offline. If `removed` was at an end
-    /// of the span, searches inwards for the next pageblock of the zone.
-    fn shrink(&mut self, hotplug: &HostedHotplug<'_>, spanned: PfnRange, removed: PfnRange) {
+    /// Does the reads by which the baseline shrinks the span after `removed` went offline. If
+    /// `removed` was at an end of the span, searches inwards for the next pageblock of the zone.
+    fn read_to_shrink(
+        &mut self,
+        hotplug: &HostedHotplug<'_>,
+        spanned: PfnRange,
+        removed: PfnRange,
+    ) {
         let (below, from_removed) = spanned.split_at(removed.start());
         let (_, above) = from_removed.split_at(removed.end());
         let mut is_online = |&block: &PfnRange| self.read_is_online(hotplug, block);

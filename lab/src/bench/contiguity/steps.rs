@@ -33,18 +33,18 @@ pub(super) const STEPS: [&str; 6] =
 
 /// Runs the steps. Returns the seconds and the probes of each of [`STEPS`].
 pub(super) fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64, u64)>> {
-    let room = Bytes(shape.each.0.saturating_mul(shape.devices));
-    let machine = shape.node.machine(room)?;
+    let hotplug_size = Bytes(shape.each.0.saturating_mul(shape.devices));
+    let machine = shape.node.machine(hotplug_size)?;
     let mut hotplug = machine.boot_without_returning_memory()?;
     // The engine checks for each removed block that this much memory stays free.
-    hotplug.settings.floor = Bytes::mib(1).frames();
+    hotplug.settings.min_free_frames = Bytes::mib(1).frames();
     let node = shape.node.id();
-    for device in machine.room().chunks(shape.each.frames()) {
+    for device in machine.hotplug_range().chunks(shape.each.frames()) {
         hotplug.announce(Announce { node, ..device.into() })?;
     }
     let zone = if kind == OnlineType::Movable { Zone::Movable } else { Zone::Kernel };
     let mut queried_zone = QueriedZone::new(subject, node, zone);
-    let blocks: Vec<_> = machine.room().chunks(BLOCK).collect();
+    let blocks: Vec<_> = machine.hotplug_range().chunks(BLOCK).collect();
     let downwards: Vec<_> = blocks.iter().rev().copied().collect();
 
     let plug = queried_zone
@@ -58,7 +58,7 @@ pub(super) fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Resul
     queried_zone.check_answer(true)?;
     let mut used = 0;
     let scan = queried_zone.time(&mut hotplug, |queried_zone, hotplug| {
-        used = queried_zone.scan(hotplug);
+        used = queried_zone.count_used_frames(hotplug);
         Ok(())
     })?;
     if used != 0 {
@@ -82,8 +82,8 @@ pub(super) fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Resul
 
 impl DeviceNode {
     /// Builds the machine with space for the devices' memory.
-    pub(super) fn machine(self, room: Bytes) -> Result<Hosted> {
-        let builder = Hosted::builder().room(room);
+    pub(super) fn machine(self, hotplug_size: Bytes) -> Result<Hosted> {
+        let builder = Hosted::builder().hotplug_size(hotplug_size);
         let builder = match self {
             DeviceNode::Separate => builder.boot_memory(Bytes::gib(1)),
             DeviceNode::OfBootMemory => {

@@ -15,10 +15,10 @@ fn probes(gib: u64, kind: OnlineType, subject: Subject) -> Vec<u64> {
 }
 
 #[test]
-fn both_subjects_give_the_same_answers_and_only_before_walks() {
+fn both_subjects_give_the_same_answers_and_only_the_baseline_walks() {
     for kind in [OnlineType::Kernel, OnlineType::Movable] {
         let shape = Shape { devices: 2, each: Bytes::gib(1), node: DeviceNode::Separate };
-        let walked: Vec<_> = measure(shape, kind, Subject::Before).unwrap();
+        let walked: Vec<_> = measure(shape, kind, Subject::Baseline).unwrap();
         let walked: Vec<_> = walked.into_iter().map(|(_, probes)| probes).collect();
         // 16 blocks of 64 pageblocks. After each block, all pageblocks present are walked.
         let plug = (1..=16).sum::<u64>() * 64;
@@ -39,18 +39,18 @@ fn both_subjects_give_the_same_answers_and_only_before_walks() {
 
 #[test]
 fn with_low_memory_on_its_node_the_zone_is_contiguous_after_each_block() {
-    for subject in [Subject::Before, Subject::Hotmem] {
+    for subject in [Subject::Baseline, Subject::Hotmem] {
         let machine = DeviceNode::OfBootMemory.machine(Bytes::gib(1)).unwrap();
         let mut hotplug = machine.boot_without_returning_memory().unwrap();
         let node = DeviceNode::OfBootMemory.id();
-        hotplug.announce(Announce { node, ..machine.room().into() }).unwrap();
+        hotplug.announce(Announce { node, ..machine.hotplug_range().into() }).unwrap();
         let mut queried_zone = QueriedZone::new(subject, node, Zone::Kernel);
-        let blocks: Vec<_> = machine.room().chunks(BLOCK).collect();
+        let blocks: Vec<_> = machine.hotplug_range().chunks(BLOCK).collect();
         for block in &blocks {
             queried_zone.plug(&mut hotplug, OnlineType::Online, &[*block]).unwrap();
             queried_zone.check_answer(true).unwrap();
         }
-        assert_eq!(hotplug.zone(node, Zone::Kernel).spanned, machine.room());
+        assert_eq!(hotplug.zone(node, Zone::Kernel).spanned, machine.hotplug_range());
         for block in blocks.iter().skip(1).rev() {
             queried_zone.unplug(&mut hotplug, &[*block]).unwrap();
             queried_zone.check_answer(true).unwrap();
@@ -60,7 +60,7 @@ fn with_low_memory_on_its_node_the_zone_is_contiguous_after_each_block() {
 
 #[test]
 fn low_memory_on_the_node_adds_at_most_four_probes_to_a_step() {
-    for subject in [Subject::Before, Subject::Hotmem] {
+    for subject in [Subject::Baseline, Subject::Hotmem] {
         let probes = |node| {
             let shape = Shape { devices: 1, each: Bytes::gib(2), node };
             let done = measure(shape, OnlineType::Kernel, subject).unwrap();
@@ -94,7 +94,7 @@ fn the_probes_of_hotmem_for_a_block_have_a_constant_bound() {
 
 #[test]
 fn if_memory_stays_offline_only_plug_and_unplug_are_measured_without_probes() {
-    for subject in [Subject::Before, Subject::Hotmem] {
+    for subject in [Subject::Baseline, Subject::Hotmem] {
         assert_eq!(probes(1, OnlineType::Offline, subject), [0, 0]);
     }
 }
@@ -115,26 +115,26 @@ fn blocks_are_removed_from_the_middle_and_from_the_ends() {
 
 #[test]
 fn both_subjects_find_the_same_number_of_frames_in_use() {
-    let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(Bytes::gib(1)).build();
+    let machine = Hosted::builder().boot_memory(Bytes::gib(1)).hotplug_size(Bytes::gib(1)).build();
     let machine = machine.unwrap();
     let mut hotplug = machine.boot_without_returning_memory().unwrap();
     let (node, zone) = (NodeId::ZERO, Zone::Movable);
-    hotplug.announce(machine.room()).unwrap();
-    hotplug.add(machine.room()).unwrap();
-    hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
+    hotplug.announce(machine.hotplug_range()).unwrap();
+    hotplug.add(machine.hotplug_range()).unwrap();
+    hotplug.online(machine.hotplug_range(), OnlineType::Movable, &mut NoHooks).unwrap();
     let frames = machine.frames();
     let request = |len| hotmem::AllocRequest::frames(len).movable();
     let held = [1, 3, 512, 700, 64].map(|len| frames.alloc(request(len)).unwrap());
     let used: u64 = held.iter().map(|held| held.range().frames()).sum();
     for has_hole in [false, true] {
         if has_hole {
-            let block = machine.room().chunks(BLOCK).rev().nth(2).unwrap();
+            let block = machine.hotplug_range().chunks(BLOCK).rev().nth(2).unwrap();
             let mut offline = hotplug.offline(block).unwrap();
             offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
         }
         assert_eq!(hotplug.zone(node, zone).contiguous, !has_hole);
-        let scan = |subject| QueriedZone::new(subject, node, zone).scan(&hotplug);
-        assert_eq!((scan(Subject::Hotmem), scan(Subject::Before)), (used, used));
+        let count = |subject| QueriedZone::new(subject, node, zone).count_used_frames(&hotplug);
+        assert_eq!((count(Subject::Hotmem), count(Subject::Baseline)), (used, used));
     }
 }
 

@@ -11,29 +11,31 @@
 //!
 //! The subject `before` works as Linux's pseries code did before "hot-add: skip redundant LMB
 //! lookup". It uses the same hypervisor and the same engine as `hotmem`. It adds or removes the
-//! LMBs one by one. For each LMB it claims the range in a linear list, searches the table from the
-//! start to learn the LMB's node, and writes a line to the log. The subject `before-no-lookup`
+//! LMBs one by one. For each LMB it resources the range in a linear list, searches the table from
+//! the start to learn the LMB's node, and writes a line to the log. The subject `before-no-lookup`
 //! works as after that patch: it takes the node from the LMB without a search, and is the same code
 //! otherwise. So the difference of these two is the gain of the patch. The difference of
 //! `before-no-lookup` and `hotmem` is the additional gain of `hotmem`.
 //!
 //! The case `pseries-64G` runs a guest on QEMU's pseries machine, with QEMU's firmware.
 
-mod before;
-mod claims;
+mod one_by_one;
 mod pseries;
 mod requests;
+mod resources;
 
-use self::before::{Before, check};
+use self::one_by_one::{OneByOne, check};
 use super::record::{self, Metric, Sample};
 use crate::{
-    dlpar::{Description, Partition, Parts},
+    dlpar::{Description, Partition, PartitionStorage},
     progress,
     resident::resident_here,
 };
 use anyhow::{Context, Result, bail};
 use hotmem::{AddRequest, Bytes, NodeId, OnlineType};
-use hotmem_dlpar::{Change, Connectors, Lmb, MAX_LIST_LEN, Machine, Request, Version, Which};
+use hotmem_dlpar::{
+    Change, Connectors, Lmb, LmbSelection, MAX_LIST_LEN, Machine, Request, Version,
+};
 use requests::LMB_SIZE;
 use std::{
     num::NonZeroU32,
@@ -44,7 +46,7 @@ use std::{
 /// Arguments of `hotmem bench dlpar`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Runs for each median
+    /// The number of runs for each median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Runs of each subject that changes LMBs one by one; 0: none. A run may take a minute
@@ -74,7 +76,7 @@ const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
 /// The resident memory that the machine needs.
 const HELD: Metric = ("memory_held", "MiB");
 /// The number of LMBs that searches for nodes have read.
-const LOOKED_AT: Metric = ("looked_at", "count");
+const LOOKED_AT: Metric = ("lmbs_read", "count");
 
 const NODES: u32 = 8;
 
@@ -82,7 +84,7 @@ const NODES: u32 = 8;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     /// Changes LMBs one by one, with a search for each LMB's node.
-    Before,
+    OneByOne,
     /// Changes LMBs one by one, without the search.
     NoLookUp,
     /// Changes all LMBs by one request of `hotmem-dlpar`.
@@ -96,7 +98,7 @@ enum Subject {
 impl Subject {
     fn name(self) -> &'static str {
         match self {
-            Subject::Before => "before",
+            Subject::OneByOne => "before",
             Subject::NoLookUp => "before-no-lookup",
             Subject::Hotmem => "hotmem",
             Subject::RandomRequests => "hotmem-random-requests",
@@ -115,7 +117,7 @@ struct Case {
     table: u32,
     assigned: u32,
     /// Whether the subjects that change LMBs one by one are measured too.
-    has_before: bool,
+    has_one_by_one: bool,
     nodes: Nodes,
 }
 
@@ -123,7 +125,7 @@ struct Case {
 #[derive(Clone, Copy)]
 enum Nodes {
     /// The table is divided into equal parts, one for each node, and the property names the nodes.
-    Parts,
+    PartitionStorage,
     /// Consecutive LMBs are on the nodes 0, 1, 2, … in turn, and only their connectors name the
     /// nodes.
     InTurn(NonZeroU32),
@@ -134,7 +136,7 @@ const CASES: [Case; 8] = [
     case("4096-of-126976/last", Change::Add, 4096, 126_976, 126_976 - 4096),
     case("126000-of-126976/add", Change::Add, 126_000, 126_976, 0),
     case("126000-of-126976/remove", Change::Remove, 126_000, 126_976, 126_000),
-    whole_table("126976-all/regular", Nodes::Parts),
+    whole_table("126976-all/regular", Nodes::PartitionStorage),
     whole_table(
         "126976-all/4-nodes-in-turn",
         Nodes::InTurn(NonZeroU32::new(4).expect("4 is not 0")),
@@ -143,16 +145,24 @@ const CASES: [Case; 8] = [
         "126976-all/255-nodes-in-turn",
         Nodes::InTurn(NonZeroU32::new(255).expect("255 is not 0")),
     ),
-    Case { has_before: false, ..case("1000000/add", Change::Add, 1_000_000, 1_000_000, 0) },
+    Case { has_one_by_one: false, ..case("1000000/add", Change::Add, 1_000_000, 1_000_000, 0) },
 ];
 
 const fn case(name: &'static str, change: Change, lmbs: u32, table: u32, assigned: u32) -> Case {
-    Case { name, change, lmbs, table, assigned, has_before: true, nodes: Nodes::Parts }
+    Case {
+        name,
+        change,
+        lmbs,
+        table,
+        assigned,
+        has_one_by_one: true,
+        nodes: Nodes::PartitionStorage,
+    }
 }
 
 /// Returns a case that adds all LMBs of a table.
 const fn whole_table(name: &'static str, nodes: Nodes) -> Case {
-    Case { has_before: false, nodes, ..case(name, Change::Add, 126_976, 126_976, 0) }
+    Case { has_one_by_one: false, nodes, ..case(name, Change::Add, 126_976, 126_976, 0) }
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -168,9 +178,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let progress = progress::bar(hosted + on_qemu);
     for case in cases {
         for nth in 0..args.runs.max(args.before_runs) {
-            let one_by_one = nth < args.before_runs && case.has_before;
+            let one_by_one = nth < args.before_runs && case.has_one_by_one;
             let subjects = [
-                one_by_one.then_some(Subject::Before),
+                one_by_one.then_some(Subject::OneByOne),
                 one_by_one.then_some(Subject::NoLookUp),
                 (nth < args.runs).then_some(Subject::Hotmem),
                 (nth < args.runs && case.is_whole()).then_some(Subject::RandomRequests),
@@ -183,7 +193,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 sample.add(case.name, subject.name(), TIME, measured.seconds);
                 sample.add(case.name, subject.name(), TIME_PER_LMB, per_lmb);
                 sample.add(case.name, subject.name(), HELD, measured.held);
-                if let Some(lmbs) = measured.looked_at {
+                if let Some(lmbs) = measured.lmbs_read {
                     #[allow(clippy::cast_precision_loss, reason = "for people")]
                     sample.add(case.name, subject.name(), LOOKED_AT, lmbs as f64);
                 }
@@ -206,7 +216,7 @@ impl Case {
     /// Returns whether the case adds all LMBs of a table, so that subjects can add them in any
     /// order.
     fn is_whole(&self) -> bool {
-        self.lmbs == self.table && !self.has_before && self.table < 1_000_000
+        self.lmbs == self.table && !self.has_one_by_one && self.table < 1_000_000
     }
 }
 
@@ -215,7 +225,7 @@ struct Measured {
     /// The resident memory of the machine in this process, in MiB.
     held: f64,
     /// The number of LMBs that searches have read, if the subject searches for LMBs.
-    looked_at: Option<u64>,
+    lmbs_read: Option<u64>,
 }
 
 /// Builds a machine, and measures the change of the case.
@@ -223,17 +233,16 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
     let resident_before = resident_here()?;
     let Case { table, assigned, lmbs, change, .. } = case;
     let description = match case.nodes {
-        Nodes::Parts => Description::new(Version::V2, table, LMB_SIZE, NODES, assigned)?,
-        Nodes::InTurn(nodes) => {
-            Description::new(Version::V2, table, LMB_SIZE, 1, assigned)?.told_by_connectors(nodes)
-        }
+        Nodes::PartitionStorage => Description::new(Version::V2, table, LMB_SIZE, NODES, assigned)?,
+        Nodes::InTurn(nodes) => Description::new(Version::V2, table, LMB_SIZE, 1, assigned)?
+            .with_nodes_of_connectors(nodes),
     };
-    let mut parts = Parts::new(description)?;
+    let mut parts = PartitionStorage::new(description)?;
     let mut partition = parts.start(OnlineType::Movable)?;
-    let (seconds, looked_at) = match subject {
+    let (seconds, lmbs_read) = match subject {
         Subject::Hotmem => {
             let (dlpar, mut machine) = partition.machine();
-            let request = Request::new(change, Which::Count(lmbs));
+            let request = Request::new(change, LmbSelection::Count(lmbs));
             let start = Instant::now();
             requests::carry_out(request, dlpar, &mut machine, at_once)?;
             (start.elapsed().as_secs_f64(), None)
@@ -248,7 +257,7 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
             let mut machine = Machine { hotplug, hooks, connectors: hypervisor };
             let start = Instant::now();
             for &connector in &connectors {
-                let request = Request::new(change, Which::Index(connector));
+                let request = Request::new(change, LmbSelection::Index(connector));
                 requests::carry_out(request, dlpar, &mut machine, at_once)?;
             }
             (start.elapsed().as_secs_f64(), None)
@@ -260,11 +269,14 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
             lmbs.iter().try_for_each(|lmb| add_alone(lmb, &mut partition))?;
             (start.elapsed().as_secs_f64(), None)
         }
-        Subject::Before | Subject::NoLookUp => {
-            let mut before = Before::new(&partition, subject == Subject::Before)?;
+        Subject::OneByOne | Subject::NoLookUp => {
+            let mut one_by_one = OneByOne::new(&partition, subject == Subject::OneByOne)?;
             let start = Instant::now();
-            before.change(change, lmbs, &mut partition)?;
-            (start.elapsed().as_secs_f64(), before.looks_up.then_some(before.looked_at))
+            one_by_one.change(change, lmbs, &mut partition)?;
+            (
+                start.elapsed().as_secs_f64(),
+                one_by_one.searches_node.then_some(one_by_one.lmbs_read),
+            )
         }
     };
     let held =
@@ -280,7 +292,7 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
     if change == Change::Add && assigned == 0 {
         check_nodes(case, &partition)?;
     }
-    Ok(Measured { seconds, held, looked_at })
+    Ok(Measured { seconds, held, lmbs_read })
 }
 
 /// Acquires one LMB, and brings its memory online on the node that its connector names.
@@ -305,7 +317,7 @@ fn check_nodes(case: Case, partition: &Partition<'_>) -> Result<()> {
     let lmbs_per_node = case.table.div_ceil(NODES).max(1);
     for (nth, lmb) in (0..case.lmbs).zip(partition.table().lmbs()) {
         let expected = NodeId(match case.nodes {
-            Nodes::Parts => nth / lmbs_per_node,
+            Nodes::PartitionStorage => nth / lmbs_per_node,
             Nodes::InTurn(nodes) => nth % nodes,
         });
         let last = lmb.range.chunks(1).next_back().context("an LMB has no frames")?.start();
@@ -329,24 +341,24 @@ mod tests {
         let changes = [(Change::Add, 40, 100), (Change::Remove, 70, 100), (Change::Add, 60, 0)];
         for (change, lmbs, assigned) in changes {
             let case = case("", change, lmbs, 200, assigned);
-            for subject in [Subject::Before, Subject::NoLookUp, Subject::Hotmem] {
+            for subject in [Subject::OneByOne, Subject::NoLookUp, Subject::Hotmem] {
                 let measured = measure(case, subject, 16).unwrap();
                 assert!(measured.seconds > 0.0 && measured.held >= 0.0);
                 let first = if change == Change::Add { assigned } else { 0 };
-                let looked_at = match subject {
-                    Subject::Before => {
+                let lmbs_read = match subject {
+                    Subject::OneByOne => {
                         Some((first..first + lmbs).map(|nth| u64::from(nth) + 1).sum())
                     }
                     _ => None,
                 };
-                assert_eq!(measured.looked_at, looked_at);
+                assert_eq!(measured.lmbs_read, lmbs_read);
             }
         }
     }
 
     #[test]
     fn lmbs_added_in_any_order_are_on_the_nodes_that_their_connectors_name() {
-        for nodes in [Nodes::Parts, Nodes::InTurn(NonZeroU32::new(3).unwrap())] {
+        for nodes in [Nodes::PartitionStorage, Nodes::InTurn(NonZeroU32::new(3).unwrap())] {
             let case = Case { nodes, ..case("", Change::Add, 90, 90, 0) };
             for subject in [Subject::Hotmem, Subject::RandomRequests, Subject::RandomOrder] {
                 assert!(measure(case, subject, 16).unwrap().seconds > 0.0);

@@ -52,7 +52,7 @@ pub(super) fn measure(
     progress: &ProgressBar,
 ) -> Result<()> {
     // An x86 host can run a pseries machine only under TCG.
-    sample.ran_on(RanOn::Tcg);
+    sample.set_executor(RanOn::Tcg);
     let linux = if linux_runs == 0 { None } else { LinuxGuest::find()? };
     for nth in 0..runs.max(linux_runs) {
         for (metric, icount) in [(TIME_PER_LMB, false), (INSTRUCTIONS, true)] {
@@ -81,10 +81,10 @@ pub(super) fn measure(
 /// Adds the figures of a run to `sample`.
 fn add(sample: &mut Sample, subject: &str, metric: Metric, run: &Run) {
     for (change, all) in [("add", &run.added), ("remove", &run.removed)] {
-        for (which, index) in RECORDED_DIMMS {
+        for (position, index) in RECORDED_DIMMS {
             if let Some(took) = all.get(index) {
                 let value = took / f64::from(LMBS_OF_DIMM);
-                sample.add(&format!("{CASE}/{change}/{which}"), subject, metric, value);
+                sample.add(&format!("{CASE}/{change}/{position}"), subject, metric, value);
             }
         }
     }
@@ -99,27 +99,27 @@ fn dimms() -> impl Iterator<Item = Dimm> {
 /// Measures the reference guest.
 fn hotmem(icount: bool) -> Result<Run> {
     let kernel = image::find_pseries(None)?;
-    let config = Config::new(kernel, ALL + Bytes::gib(2)).with("exit", 2 * SLOTS);
+    let config = Config::new(kernel, ALL + Bytes::gib(2)).with_guest_option("exit", 2 * SLOTS);
     // One poll handles all LMBs of a DIMM, as one event names them.
-    let config = config.with("at_once", LMBS_OF_DIMM);
+    let config = config.with_guest_option("at_once", LMBS_OF_DIMM);
     let mut vm = Vm::start(&Config { icount, ..config })?;
     vm.wait("kernel", |event| matches!(event, Event::Ready { .. }).then_some(()))?;
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     let took = |ns: u64| if icount { ns as f64 } else { ns as f64 / 1e9 };
     let mut run = Run { added: Vec::new(), removed: Vec::new() };
     for dimm in dimms() {
-        let done = vm.plug(&dimm)?;
-        if done.lmbs != LMBS_OF_DIMM {
-            bail!("{} was not added: {:?}", dimm.id, done.why);
+        let end = vm.plug(&dimm)?;
+        if end.lmbs != LMBS_OF_DIMM {
+            bail!("{} was not added: {:?}", dimm.id, end.why);
         }
-        run.added.push(took(done.ns));
+        run.added.push(took(end.ns));
     }
     for dimm in dimms() {
         let removal = vm.unplug(&dimm.id)?;
         if removal.host != HostEvent::Deleted(dimm.id.clone()) {
-            bail!("{} was not removed: {:?}", dimm.id, removal.done.why);
+            bail!("{} was not removed: {:?}", dimm.id, removal.end.why);
         }
-        run.removed.push(took(removal.done.ns));
+        run.removed.push(took(removal.end.ns));
     }
     vm.finish()?;
     Ok(run)
@@ -135,7 +135,7 @@ fn linux_seconds(linux: &LinuxGuest, limit: Duration) -> Result<Run> {
         // Show the log of Linux for the first DIMM of each change.
         if shown != what {
             change_log
-                .log
+                .lines
                 .iter()
                 .for_each(|line| crate::out::remark(format_args!("Linux: {line}")));
             shown = what;
@@ -180,9 +180,9 @@ fn settle(vm: &mut Vm, limit: Duration) -> Result<()> {
     bail!("Linux did not become idle within the time limit")
 }
 
-fn boot(linux: &LinuxGuest, record: bool, limit: Duration) -> Result<Vm> {
+fn boot(linux: &LinuxGuest, recorded: bool, limit: Duration) -> Result<Vm> {
     let config = linux.config(ALL + Bytes::gib(4));
-    linux.boot(&Config { record, patience: limit, ..config })
+    linux.boot(&Config { recorded, patience: limit, ..config })
 }
 
 /// Adds and removes all DIMMs. `measure` begins a change, waits for Linux's log lines about its
@@ -196,7 +196,7 @@ fn change(
         run.added.push(measure(vm, &|vm| vm.add(&dimm), "hot-added")?);
     }
     for dimm in dimms() {
-        run.removed.push(measure(vm, &|vm| vm.ask_back(&dimm.id), "hot-removed")?);
+        run.removed.push(measure(vm, &|vm| vm.request_removal(&dimm.id), "hot-removed")?);
     }
     Ok(run)
 }

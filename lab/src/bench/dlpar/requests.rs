@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use hotmem::{Budget, Bytes, Mapping, OnlineType, Platform, geometry::PAGEBLOCK_FRAMES};
 use hotmem_dlpar::{
-    Connectors, Dlpar, DrcIndex, MAX_LIST_LEN, Machine, Progress, Request, Written,
+    Connectors, Dlpar, DrcIndex, MAX_LIST_LEN, Machine, Progress, PropertyValue, Request,
 };
 
 pub(super) const LMB_SIZE: Bytes = Bytes::mib(256);
@@ -53,7 +53,7 @@ impl<C: Connectors> Connectors for WithoutProperty<'_, C> {
         self.0.configure(connector, list)
     }
 
-    fn update(&mut self, _: Written<'_>, _: Option<Written<'_>>) -> i32 {
+    fn update(&mut self, _: PropertyValue<'_>, _: Option<PropertyValue<'_>>) -> i32 {
         0
     }
 }

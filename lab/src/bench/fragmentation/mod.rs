@@ -42,7 +42,7 @@ pub struct Args {
     /// Run 100 million operations
     #[arg(long, conflicts_with = "operations")]
     thorough: bool,
-    /// Runs for each median; each run uses the next seed
+    /// The number of runs for each median; each run uses the next seed
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// The seed of the first run
@@ -59,8 +59,8 @@ const WHOLE: Metric = ("free_in_whole_pageblocks", "%");
 const REFUSED: [Metric; ORDERS.len()] =
     [("refused_order_0", "%"), ("refused_order_3", "%"), ("refused_order_9", "%")];
 /// The number of pageblocks that have no frame in use and that the allocator does not count as
-/// free.
-const HELD_OPEN: Metric = ("held_open", "count");
+/// free, because a CPU allocates from them.
+const UNUSED_BUT_NOT_FREE: Metric = ("held_open", "count");
 
 /// The measured allocators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,18 +100,23 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 let case = case(args.size, cpus);
                 progress.set_message(format!("{case}, {}", subject.name()));
                 let course = subject.measure(args.size, requests, operations, &progress)?;
-                for &(moment, whole) in &course.whole {
+                for &(moment, whole_blocks) in &course.whole_blocks {
                     let case = format!("{case}/after-{moment}");
-                    sample.add(&case, subject.name(), WHOLE, whole);
+                    sample.add(&case, subject.name(), WHOLE, whole_blocks);
                 }
-                if let Some(&(_, at_the_end)) = course.whole.last() {
+                if let Some(&(_, at_the_end)) = course.whole_blocks.last() {
                     sample.add(&case, subject.name(), WHOLE, at_the_end);
                 }
                 for (metric, refused) in REFUSED.into_iter().zip(course.refused) {
                     sample.add(&case, subject.name(), metric, refused);
                 }
-                if let Some(held_open) = course.held_open {
-                    sample.add(&case, subject.name(), HELD_OPEN, held_open as f64);
+                if let Some(unused_but_not_free) = course.unused_but_not_free {
+                    sample.add(
+                        &case,
+                        subject.name(),
+                        UNUSED_BUT_NOT_FREE,
+                        unused_but_not_free as f64,
+                    );
                 }
             }
         }
@@ -139,12 +144,12 @@ fn check_points(operations: u64) -> impl Iterator<Item = u64> {
 #[derive(PartialEq, Debug)]
 struct Course {
     /// Numbers of operations, and the share of free memory in whole pageblocks after each.
-    whole: Vec<(u64, f64)>,
+    whole_blocks: Vec<(u64, f64)>,
     /// The share of the requests of each order that failed.
     refused: [f64; ORDERS.len()],
-    /// The number of pageblocks that are [held open](HELD_OPEN) at the end, if the subject counts
+    /// The number of pageblocks that are [unused, but not free](UNUSED_BUT_NOT_FREE) at the end, if the subject counts
     /// free pageblocks.
-    held_open: Option<u64>,
+    unused_but_not_free: Option<u64>,
 }
 
 impl Subject {
@@ -159,11 +164,11 @@ impl Subject {
             Subject::Hotmem => {
                 let machine = machine(size)?;
                 let frames = machine.frames();
-                let first = machine.room().start().number();
-                let (mut course, whole) =
+                let first = machine.hotplug_range().start().number();
+                let (mut course, whole_blocks) =
                     course(frames, first, size, requests, operations, progress)?;
                 let counted = frames.counts().free_whole / PAGEBLOCK_FRAMES as u64;
-                course.held_open = Some(whole.saturating_sub(counted));
+                course.unused_but_not_free = Some(whole_blocks.saturating_sub(counted));
                 Ok(course)
             }
             Subject::Buddy => {
@@ -187,14 +192,14 @@ fn course(
     let mut player = Player::new(allocator, first, size.frames(), requests);
     player.fill();
     let mut done = 0;
-    let mut whole = Vec::new();
+    let mut whole_blocks = Vec::new();
     for moment in check_points(operations) {
         (done..moment).for_each(|_| player.step());
         done = moment;
-        whole.push((moment, player.free_in_whole_pageblocks()));
+        whole_blocks.push((moment, player.free_in_whole_pageblocks()));
         progress.inc(1);
     }
-    let course = Course { whole, refused: player.refused(), held_open: None };
+    let course = Course { whole_blocks, refused: player.refused(), unused_but_not_free: None };
     Ok((course, player.whole_pageblocks()))
 }
 
@@ -206,11 +211,11 @@ fn machine(size: Bytes) -> Result<Hosted> {
     // Boot memory has a frame of bitmaps and 512 bytes of words for each plugged section, and 32
     // MiB for its own words.
     let boot_memory = Bytes::mib(32).0 + (sections * (FRAME_SIZE + 512)).next_multiple_of(2 << 20);
-    let machine = Hosted::builder().boot_memory(Bytes(boot_memory)).room(size).build()?;
+    let machine = Hosted::builder().boot_memory(Bytes(boot_memory)).hotplug_size(size).build()?;
     let mut hotplug = machine.boot()?;
-    hotplug.announce(machine.room())?;
-    hotplug.add(machine.room())?;
-    hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks)?;
+    hotplug.announce(machine.hotplug_range())?;
+    hotplug.add(machine.hotplug_range())?;
+    hotplug.online(machine.hotplug_range(), OnlineType::Movable, &mut NoHooks)?;
     make_bitmaps(&machine)?;
     use_up(machine.frames());
     let counts = machine.frames().counts();
@@ -226,7 +231,7 @@ fn machine(size: Bytes) -> Result<Hosted> {
 /// it created them later, they would lie in the movable memory, and each frame of bitmaps would
 /// keep a pageblock from being free as a whole.
 fn make_bitmaps(machine: &Hosted) -> Result<()> {
-    for pageblock in machine.room().chunks(PAGEBLOCK_FRAMES as u64) {
+    for pageblock in machine.hotplug_range().chunks(PAGEBLOCK_FRAMES as u64) {
         let request = AllocRequest::frames(1).at(pageblock.start()).movable();
         drop(
             machine
@@ -263,21 +268,22 @@ mod tests {
         for subject in Subject::ALL {
             let course = course_of(subject, 1, 16);
             assert_eq!(course, course_of(subject, 1, 16));
-            assert_ne!(course.whole, course_of(subject, 2, 16).whole);
-            let check_points: Vec<_> = course.whole.iter().map(|&(moment, _)| moment).collect();
+            assert_ne!(course.whole_blocks, course_of(subject, 2, 16).whole_blocks);
+            let check_points: Vec<_> =
+                course.whole_blocks.iter().map(|&(moment, _)| moment).collect();
             assert_eq!(check_points, [10_000, 20_000, 50_000, 100_000]);
-            assert!(course.whole.iter().all(|(_, share)| (0.0..=100.0).contains(share)));
+            assert!(course.whole_blocks.iter().all(|(_, share)| (0.0..=100.0).contains(share)));
         }
         // An allocator that does not know CPUs gives the same results for any number of them.
-        let of = |cpus| course_of(Subject::Buddy, 1, cpus).whole;
+        let of = |cpus| course_of(Subject::Buddy, 1, cpus).whole_blocks;
         assert_eq!(of(1), of(16));
     }
 
     #[test]
-    fn each_cpu_holds_at_most_one_pageblock_open() {
+    fn each_cpu_keeps_at_most_one_pageblock_divided() {
         for cpus in [1, 16] {
             let course = course_of(Subject::Hotmem, 1, cpus);
-            assert!(course.held_open.unwrap() <= u64::from(cpus), "{course:?}");
+            assert!(course.unused_but_not_free.unwrap() <= u64::from(cpus), "{course:?}");
             assert_eq!(course.refused[0], 0.0, "a frame was refused while 10 % are free");
         }
     }
@@ -308,15 +314,17 @@ mod tests {
         for case in ["256M/1cpu", "256M/16cpus"] {
             for subject in Subject::ALL {
                 let of = |case: &str, metric| {
-                    let is_it = |record: &&Record| {
-                        record.case == case && record.is(metric) && record.subject == subject.name()
+                    let is_match = |record: &&Record| {
+                        record.case == case
+                            && record.has_metric(metric)
+                            && record.subject == subject.name()
                     };
-                    records.iter().find(is_it).map(|record| record.runs)
+                    records.iter().find(is_match).map(|record| record.runs)
                 };
                 assert_eq!(of(&format!("{case}/after-20000"), WHOLE), Some(2), "{case}");
                 assert_eq!(of(case, WHOLE), Some(2), "{case}");
                 assert!(REFUSED.iter().all(|&refused| of(case, refused) == Some(2)), "{case}");
-                assert_eq!(of(case, HELD_OPEN).is_some(), subject == Subject::Hotmem);
+                assert_eq!(of(case, UNUSED_BUT_NOT_FREE).is_some(), subject == Subject::Hotmem);
             }
         }
     }

@@ -8,20 +8,20 @@ const FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 pub(super) struct Pageblocks {
     first: u64,
     used: Vec<u16>,
-    whole: u64,
+    whole_blocks: u64,
 }
 
 impl Pageblocks {
     /// Returns the pageblocks of `frames` frames from `first` on. No frame is in use.
     pub(super) fn new(first: u64, frames: u64) -> Pageblocks {
-        let whole = frames / FRAMES;
-        Pageblocks { first, used: (0..whole).map(|_| 0).collect(), whole }
+        let whole_blocks = frames / FRAMES;
+        Pageblocks { first, used: (0..whole_blocks).map(|_| 0).collect(), whole_blocks }
     }
 
     /// Counts 2^`order` frames as in use.
     pub(super) fn take(&mut self, frame: u64, order: u32) {
         let used = &mut self.used[index(frame - self.first)];
-        self.whole -= u64::from(*used == 0);
+        self.whole_blocks -= u64::from(*used == 0);
         *used += 1 << order;
         assert!(u64::from(*used) <= FRAMES, "frame {frame} was allocated twice");
     }
@@ -30,12 +30,12 @@ impl Pageblocks {
     pub(super) fn free(&mut self, frame: u64, order: u32) {
         let used = &mut self.used[index(frame - self.first)];
         *used -= 1 << order;
-        self.whole += u64::from(*used == 0);
+        self.whole_blocks += u64::from(*used == 0);
     }
 
     /// Returns the number of pageblocks that have no frame in use.
-    pub(super) fn whole(&self) -> u64 {
-        self.whole
+    pub(super) fn whole_blocks(&self) -> u64 {
+        self.whole_blocks
     }
 }
 
@@ -53,12 +53,12 @@ mod tests {
         let mut blocks = Pageblocks::new(4 * FRAMES, 3 * FRAMES);
         let taken = [(4 * FRAMES + 3, 0), (4 * FRAMES + 8, 3), (6 * FRAMES, 9)];
         taken.iter().for_each(|&(frame, order)| blocks.take(frame, order));
-        assert_eq!(blocks.whole(), 1);
-        let whole = taken.map(|(frame, order)| {
+        assert_eq!(blocks.whole_blocks(), 1);
+        let whole_blocks = taken.map(|(frame, order)| {
             blocks.free(frame, order);
-            blocks.whole()
+            blocks.whole_blocks()
         });
-        assert_eq!(whole, [1, 2, 3]);
+        assert_eq!(whole_blocks, [1, 2, 3]);
     }
 
     #[test]

@@ -87,13 +87,13 @@ impl<'a, A: Allocator> Player<'a, A> {
 
     /// Returns the share of free memory that lies in pageblocks without a frame in use, in percent.
     pub(super) fn free_in_whole_pageblocks(&self) -> f64 {
-        let whole = self.pageblocks.whole() * PAGEBLOCK_FRAMES as u64;
-        whole as f64 * 100.0 / (self.frames - self.used) as f64
+        let whole_blocks = self.pageblocks.whole_blocks() * PAGEBLOCK_FRAMES as u64;
+        whole_blocks as f64 * 100.0 / (self.frames - self.used) as f64
     }
 
     /// Returns the number of pageblocks without a frame in use.
     pub(super) fn whole_pageblocks(&self) -> u64 {
-        self.pageblocks.whole()
+        self.pageblocks.whole_blocks()
     }
 
     /// Returns the share of the requests of each order of [`ORDERS`] that failed, in percent.

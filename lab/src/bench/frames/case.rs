@@ -1,6 +1,6 @@
 //! Defines a case of the bench: an allocator, an access pattern, and the size of the machine.
 
-use super::access::Access;
+use super::access_pattern::AccessPattern;
 use super::subject::Subject;
 use crate::bench::random::ORDERS;
 use crate::size;
@@ -21,7 +21,7 @@ pub(super) struct Case {
     #[arg(long)]
     pub(super) threads: u16,
     #[arg(long, value_enum)]
-    pub(super) access: Access,
+    pub(super) access: AccessPattern,
 }
 
 impl Case {
@@ -33,7 +33,7 @@ impl Case {
         }
         let threads = if self.threads == 1 { "thread" } else { "threads" };
         let order = match self.access {
-            Access::Mixed => ORDERS.map(|(order, _)| order.to_string()).join("-"),
+            AccessPattern::Mixed => ORDERS.map(|(order, _)| order.to_string()).join("-"),
             _ => self.order.to_string(),
         };
         format!("{size}/order{order}/{}{threads}/{access}", self.threads)
@@ -43,7 +43,7 @@ impl Case {
     /// thread if the pattern does not depend on the number of threads.
     pub(super) fn plain(self) -> Case {
         match self.access {
-            Access::Mixed => Case { order: 0, ..self },
+            AccessPattern::Mixed => Case { order: 0, ..self },
             access if access.is_start() => Case { order: 0, threads: 1, ..self },
             _ => self,
         }
@@ -52,13 +52,16 @@ impl Case {
     /// Returns whether the subject can run this case.
     pub(super) fn makes_sense(&self) -> bool {
         let single = match self.subject {
-            Subject::Limit => matches!(self.access, Access::Pair),
+            Subject::Limit => matches!(self.access, AccessPattern::Pair),
             Subject::HotmemMagazine | Subject::HotmemCpuMagazine => match self.access {
-                Access::Pair | Access::Bulk | Access::Random | Access::Interrupts => true,
-                Access::RemoteFree => self.threads_are_pairs(),
+                AccessPattern::Pair
+                | AccessPattern::Bulk
+                | AccessPattern::Random
+                | AccessPattern::Interrupts => true,
+                AccessPattern::RemoteFree => self.threads_are_pairs(),
                 _ => false,
             },
-            Subject::HotmemBatches => matches!(self.access, Access::Bulk),
+            Subject::HotmemBatches => matches!(self.access, AccessPattern::Bulk),
             _ => return self.makes_sense_for_one(),
         };
         single && self.order == 0
@@ -67,18 +70,18 @@ impl Case {
     fn makes_sense_for_one(&self) -> bool {
         self.subject.can_have(self.size)
             && match self.access {
-                Access::PairNeighbours | Access::BulkNeighbours => {
+                AccessPattern::PairNeighbours | AccessPattern::BulkNeighbours => {
                     self.threads > 1 && self.order == 0
                 }
-                Access::RemoteFree => self.threads_are_pairs(),
+                AccessPattern::RemoteFree => self.threads_are_pairs(),
                 // The other allocators have no zones. Kernel memory must be present: see
                 // `measure_hotmem`.
-                Access::PairWithoutMovable | Access::PairWithoutMovable64Cpus => {
+                AccessPattern::PairWithoutMovable | AccessPattern::PairWithoutMovable64Cpus => {
                     self.subject == Subject::Hotmem
                         && self.threads == 1
                         && self.size <= Bytes::gib(16)
                 }
-                Access::Announce | Access::Hotplug => self.subject == Subject::Hotmem,
+                AccessPattern::Announce | AccessPattern::Hotplug => self.subject == Subject::Hotmem,
                 access if access.nodes().is_some() => {
                     self.subject == Subject::Hotmem && self.threads == 1
                 }
@@ -97,7 +100,7 @@ impl Case {
         match self.subject {
             // For more than one frame `bitmap-allocator` searches frame by frame from the bottom,
             // so its operations take long.
-            Subject::BitmapAllocator if self.access == Access::Mixed => OPERATIONS >> 4,
+            Subject::BitmapAllocator if self.access == AccessPattern::Mixed => OPERATIONS >> 4,
             Subject::BitmapAllocator if self.order > 0 => OPERATIONS >> 6,
             _ => OPERATIONS,
         }

@@ -1,7 +1,7 @@
 //! Counts the instructions of an operation by valgrind's callgrind. The count is exact and does not
 //! depend on the load of the host.
 
-use super::access::Access;
+use super::access_pattern::AccessPattern;
 use super::case::Case;
 use anyhow::{Context, Result, bail};
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ pub(in crate::bench) fn can_count() -> bool {
 pub(super) fn per_operation(case: &Case) -> Result<f64> {
     // A count has no noise, so fewer operations than for times are enough. Bulk traffic needs more
     // of them than the other patterns, because its rounds are long.
-    let shift = if case.access == Access::Bulk { 2 } else { 6 };
+    let shift = if case.access == AccessPattern::Bulk { 2 } else { 6 };
     let operations = case.operations() >> shift;
     let (fewer, more) = (count(case, operations)?, count(case, 2 * operations)?);
     Ok((more - fewer) / operations as f64)

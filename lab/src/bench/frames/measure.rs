@@ -2,7 +2,7 @@
 //!
 //! Hotmem's frame bitmaps lie in boot memory, as in a kernel that has been running for a while.
 
-use super::access::Access;
+use super::access_pattern::AccessPattern;
 use super::case::Case;
 use super::several::{Limit, Through};
 use super::subject::{Allocator, BITMAP_1T, BITMAP_64G, Bitmap, Buddy, OnNodes, Subject};
@@ -29,7 +29,7 @@ impl Case {
     pub(super) fn measure(&self, operations: u64, unbacked: bool) -> Result<f64> {
         let frames = usize::try_from(self.size.0 / FRAME_SIZE)?;
         match self.subject {
-            Subject::Hotmem if self.access == Access::Init => boot_with(self.size),
+            Subject::Hotmem if self.access == AccessPattern::Init => boot_with(self.size),
             Subject::Hotmem
             | Subject::HotmemMagazine
             | Subject::HotmemCpuMagazine
@@ -61,7 +61,7 @@ impl Case {
         // 64 MiB for its own words.
         let boot_memory = Bytes(sections * (FRAME_SIZE + 512)).0.next_multiple_of(2 << 20);
         let boot_memory = Bytes(boot_memory + Bytes::mib(64).0);
-        let builder = Hosted::builder().boot_memory(boot_memory).room(self.size);
+        let builder = Hosted::builder().boot_memory(boot_memory).hotplug_size(self.size);
         // Bitmaps may lie in plugged kernel memory, so the memory must be backed if there is any.
         let without_movable = self.access.is_without_movable();
         let builder = if unbacked && !without_movable {
@@ -75,17 +75,17 @@ impl Case {
         let machine = builder.build()?;
         let mut hotplug = machine.boot()?;
         let started = cpu_time();
-        hotplug.announce(machine.room())?;
-        if self.access == Access::Announce {
+        hotplug.announce(machine.hotplug_range())?;
+        if self.access == AccessPattern::Announce {
             return Ok(nanoseconds(cpu_time() - started));
         }
         if !self.access.is_start() {
             split_boot_memory(&machine);
         }
         match self.access.nodes() {
-            None => hotplug.add(machine.room())?,
+            None => hotplug.add(machine.hotplug_range())?,
             Some(asked) => {
-                let room = machine.room();
+                let room = machine.hotplug_range();
                 let part = if asked.alternate { ALTERNATING.frames() } else { room.frames() / 4 };
                 for (nth, part) in (0..).zip(room.chunks(part)) {
                     hotplug.add(AddRequest { node: Some(NodeId(nth % NODES)), ..part.into() })?;
@@ -93,14 +93,14 @@ impl Case {
             }
         }
         let kind = if without_movable { OnlineType::Kernel } else { OnlineType::Movable };
-        hotplug.online(machine.room(), kind, &mut NoHooks)?;
-        if self.access == Access::PairWithoutMovable64Cpus {
+        hotplug.online(machine.hotplug_range(), kind, &mut NoHooks)?;
+        if self.access == AccessPattern::PairWithoutMovable64Cpus {
             allocate_on_cpus(machine.frames(), 64)?;
         }
-        if self.access == Access::Hotplug {
+        if self.access == AccessPattern::Hotplug {
             return Ok(nanoseconds(cpu_time() - started));
         }
-        let first = machine.room().start().number();
+        let first = machine.hotplug_range().start().number();
         match self.access.nodes() {
             None => match self.subject {
                 Subject::HotmemMagazine => {
@@ -140,7 +140,7 @@ fn split_boot_memory(machine: &Hosted) {
     // Allocate all frames before the first is freed.
     let taken: Vec<_> = taken.collect();
     for frame in taken {
-        if frame.start().number().is_multiple_of(PAGEBLOCK_FRAMES as u64) {
+        if frame.range().start().number().is_multiple_of(PAGEBLOCK_FRAMES as u64) {
             let _stays = frame.into_raw();
         }
     }

@@ -1,18 +1,19 @@
-//! Allocates and frees pieces of several orders.
+//! Allocates and frees runs of several orders.
 
-use super::subject::{Own, until_some};
+use super::subject::{ThreadState, until_some};
 use crate::bench::random::Random;
 
-/// The number of pieces that a thread holds.
+/// The number of allocations that a thread holds.
 const HELD: usize = 1 << 14;
 /// The number of random orders, which are drawn before the measurement and requested repeatedly.
 const ORDERS: usize = 1 << 16;
 
-/// The pieces of several orders that a thread holds, and the orders that it requests.
+/// The allocations of several orders that a thread holds, and the orders that it requests.
 pub(super) struct Mixed {
     held: Vec<(u64, u32)>,
     orders: Vec<u32>,
-    /// The index of the piece that is freed next, and that of the order that is allocated next.
+    /// The index of the allocation that is freed next, and that of the order that is allocated
+    /// next.
     next: (usize, usize),
 }
 
@@ -21,29 +22,29 @@ impl Mixed {
         Mixed { held: Vec::new(), orders: Vec::new(), next: (0, 0) }
     }
 
-    /// Draws the orders, and allocates the pieces to hold.
-    pub(super) fn prepare(&mut self, own: &mut impl Own) {
+    /// Draws the orders, and allocates the allocations to hold.
+    pub(super) fn prepare(&mut self, thread_state: &mut impl ThreadState) {
         let mut random = Random::new();
         self.orders.extend((0..ORDERS).map(|_| random.order()));
-        let piece = |_| {
+        let allocate = |_| {
             let order = self.orders[random.index_below(ORDERS)];
-            (until_some(|| own.alloc(order)), order)
+            (until_some(|| thread_state.alloc(order)), order)
         };
-        self.held.extend((0..HELD).map(piece));
+        self.held.extend((0..HELD).map(allocate));
         // The measured loop goes through the shuffled list in order. For the allocator this is as
         // random as random picks.
         random.shuffle(&mut self.held);
     }
 
-    /// Frees one piece and allocates one, `operations` times.
+    /// Frees one run and allocates one, `operations` times.
     #[inline]
-    pub(super) fn run(&mut self, own: &mut impl Own, operations: u64) {
+    pub(super) fn run(&mut self, thread_state: &mut impl ThreadState, operations: u64) {
         let (mut held_index, mut order_index) = self.next;
         for _ in 0..operations {
             let (frame, order) = self.held[held_index];
-            own.free(frame, order);
+            thread_state.free(frame, order);
             let order = self.orders[order_index];
-            self.held[held_index] = (until_some(|| own.alloc(order)), order);
+            self.held[held_index] = (until_some(|| thread_state.alloc(order)), order);
             (held_index, order_index) = ((held_index + 1) % HELD, (order_index + 1) % ORDERS);
         }
         self.next = (held_index, order_index);
@@ -63,7 +64,7 @@ mod tests {
         freed: u64,
     }
 
-    impl Own for Bump {
+    impl ThreadState for Bump {
         fn alloc(&mut self, order: u32) -> Option<u64> {
             self.next += 1 << order;
             self.used.insert((self.next, order));

@@ -4,7 +4,7 @@
 //! Each run measures every case once, in a separate process for each. The subjects of a case follow
 //! each other, so load of the host affects all of them alike.
 
-mod access;
+mod access_pattern;
 mod case;
 pub(super) mod instructions;
 pub(super) use names::value_name;
@@ -21,7 +21,7 @@ mod traffic;
 
 use super::record::{self, Sample};
 use crate::{progress, size};
-use access::Access;
+use access_pattern::AccessPattern;
 use anyhow::{Context, Result, bail};
 use case::Case;
 use hotmem::Bytes;
@@ -61,8 +61,8 @@ pub struct Args {
     subjects: Vec<Subject>,
     /// The access patterns; by default the first six of these, with --thorough all
     #[arg(long, value_enum, value_delimiter = ',')]
-    accesses: Vec<Access>,
-    /// Runs for each median
+    accesses: Vec<AccessPattern>,
+    /// The number of runs for each median
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), default_value = "3",
           default_value_if("thorough", "true", "7"))]
     runs: u32,
@@ -87,9 +87,9 @@ pub struct CaseArgs {
     unbacked: bool,
 }
 
-/// The CPU time for allocating and freeing one piece.
+/// The CPU time for allocating and freeing one run.
 const TIME_PER_OP: (&str, &str) = ("time_per_op", "ns");
-/// The instructions for allocating and freeing one piece.
+/// The instructions for allocating and freeing one run.
 const INSTRUCTIONS_PER_OP: (&str, &str) = ("instructions_per_op", "count");
 /// The CPU time until all memory can be allocated.
 const TIME: (&str, &str) = ("time", "s");
@@ -130,7 +130,7 @@ impl Args {
     /// Returns the requested cases that can run. Cases that differ only in the subject are next to
     /// each other.
     fn cases(&self) -> Vec<Case> {
-        let usual = Access::default_set(self.thorough);
+        let usual = AccessPattern::default_set(self.thorough);
         let accesses = if self.accesses.is_empty() { usual } else { &self.accesses };
         let mut cases = Vec::new();
         for &size in &self.sizes {
@@ -259,12 +259,12 @@ mod tests {
         assert!(usual.len() * 2 < all.len(), "{} of {}", usual.len(), all.len());
         let runs = |line: &[&str]| parsed::<Args>(line).runs;
         assert_eq!([runs(&[]), runs(&["--thorough"]), runs(&["--runs", "5"])], [3, 7, 5]);
-        for access in [Access::RemoteFree, Access::Interrupts, Access::Mixed] {
+        for access in [AccessPattern::RemoteFree, AccessPattern::Interrupts, AccessPattern::Mixed] {
             for subject in
                 [Subject::Hotmem, Subject::BuddySystemAllocator, Subject::BitmapAllocator]
             {
-                let is_it = |case: &Case| (case.access, case.subject) == (access, subject);
-                assert!(usual.iter().any(is_it), "{subject}: {access}");
+                let is_match = |case: &Case| (case.access, case.subject) == (access, subject);
+                assert!(usual.iter().any(is_match), "{subject}: {access}");
             }
         }
     }

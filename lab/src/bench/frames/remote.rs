@@ -1,8 +1,8 @@
-//! Runs the access pattern of remote frees. One CPU allocates pieces and passes them through a ring
+//! Runs the access pattern of remote frees. One CPU allocates runs and passes them through a ring
 //! to another CPU, which frees them.
 
 use super::ring::{ENTRIES, Receiver, Ring, Sender};
-use super::subject::{Allocator, Own, until_some};
+use super::subject::{Allocator, ThreadState, until_some};
 use crate::hosted::Threads;
 
 /// The role of a thread.
@@ -29,29 +29,29 @@ pub(super) fn parts(rings: &[Ring], threads: usize) -> Vec<Part<'_>> {
 }
 
 impl Part<'_> {
-    /// Allocates `operations` pieces, frees `operations` pieces, or does both, according to the
-    /// role.
+    /// Allocates `operations` allocations, frees `operations` allocations, or does both, according
+    /// to the role.
     pub(super) fn run<A: Allocator>(
         &mut self,
         allocator: &A,
-        own: &mut A::Own<'_>,
+        thread_state: &mut A::ThreadState<'_>,
         order: u32,
         operations: u64,
     ) {
         match self {
             Part::Allocates(sender) => {
-                (0..operations).for_each(|_| sender.send(until_some(|| own.alloc(order))));
+                (0..operations).for_each(|_| sender.send(until_some(|| thread_state.alloc(order))));
             }
             Part::Frees(receiver) => {
-                (0..operations).for_each(|_| own.free(receiver.receive(), order));
+                (0..operations).for_each(|_| thread_state.free(receiver.receive(), order));
             }
             Part::Both(sender, receiver) => {
-                let mut other_cpu = allocator.own();
+                let mut other_cpu = allocator.thread_state();
                 let mut remaining = operations;
                 while remaining > 0 {
                     let burst = remaining.min(ENTRIES);
                     Threads::run_as(0);
-                    (0..burst).for_each(|_| sender.send(until_some(|| own.alloc(order))));
+                    (0..burst).for_each(|_| sender.send(until_some(|| thread_state.alloc(order))));
                     Threads::run_as(1);
                     (0..burst).for_each(|_| other_cpu.free(receiver.receive(), order));
                     remaining -= burst;
@@ -77,8 +77,8 @@ mod tests {
             parts(&rings, threads).iter().map(name).collect::<String>()
         };
         assert_eq!([1, 2, 4].map(names), ["b", "af", "afaf"]);
-        // Other access patterns also run with an odd number of threads, and then one part is
-        // unused.
+        // With an odd number of threads, there is one part more than there are threads. The last
+        // part is not run.
         assert_eq!(names(3).len(), 4);
     }
 }

@@ -2,7 +2,7 @@
 //! by calls for many frames. Also implements the limit: the least cost of a pair of atomic
 //! operations.
 
-use super::subject::{Allocator, Own};
+use super::subject::{Allocator, ThreadState};
 use crate::hosted::Threads;
 use hotmem::{AllocRequest, Frames, Pfn};
 use hotmem_port::{CpuMagazine, Magazine};
@@ -16,13 +16,13 @@ const ONE: AllocRequest = AllocRequest::frames(1).movable();
 /// The engine. Each thread uses it through a value of type `O`.
 pub(super) struct Through<'f, O> {
     frames: &'f Frames<Threads>,
-    own: fn(&'f Frames<Threads>) -> O,
+    new_thread_state: fn(&'f Frames<Threads>) -> O,
 }
 
 impl<'f> Through<'f, Magazine<'f, Threads, SEVERAL>> {
     /// Makes a subject in which each thread has a magazine.
     pub(super) fn magazines(frames: &'f Frames<Threads>) -> Self {
-        Through { frames, own: |frames| Magazine::new(frames, ONE) }
+        Through { frames, new_thread_state: |frames| Magazine::new(frames, ONE) }
     }
 }
 
@@ -30,28 +30,31 @@ impl<'f> Through<'f, CpuMagazine<'f, Threads, SEVERAL>> {
     /// Makes a subject in which each thread is a CPU that has a magazine.
     pub(super) fn cpu_magazines(frames: &'f Frames<Threads>) -> Self {
         // SAFETY: only one thread uses each magazine, and no call interrupts another.
-        Through { frames, own: |frames| unsafe { CpuMagazine::new(frames, ONE) } }
+        Through { frames, new_thread_state: |frames| unsafe { CpuMagazine::new(frames, ONE) } }
     }
 }
 
 impl<'f> Through<'f, OwnBatches<'f>> {
     /// Makes a subject in which each thread requests many frames by one call.
     pub(super) fn batches(frames: &'f Frames<Threads>) -> Self {
-        Through { frames, own: |frames| OwnBatches { frames, batch: [Pfn::ZERO; SEVERAL] } }
+        Through {
+            frames,
+            new_thread_state: |frames| OwnBatches { frames, batch: [Pfn::ZERO; SEVERAL] },
+        }
     }
 }
 
 /// The limit: each thread changes a word that no other thread uses.
 pub(super) struct Limit;
 
-impl<O: Own> Allocator for Through<'_, O> {
-    type Own<'a>
+impl<O: ThreadState> Allocator for Through<'_, O> {
+    type ThreadState<'a>
         = O
     where
         Self: 'a;
 
-    fn own(&self) -> O {
-        (self.own)(self.frames)
+    fn thread_state(&self) -> O {
+        (self.new_thread_state)(self.frames)
     }
 
     fn alloc(&self, order: u32) -> Option<u64> {
@@ -67,7 +70,7 @@ impl<O: Own> Allocator for Through<'_, O> {
     }
 }
 
-impl Own for Magazine<'_, Threads, SEVERAL> {
+impl ThreadState for Magazine<'_, Threads, SEVERAL> {
     #[inline]
     fn alloc(&mut self, _: u32) -> Option<u64> {
         Magazine::alloc(self).map(Pfn::number).ok()
@@ -82,7 +85,7 @@ impl Own for Magazine<'_, Threads, SEVERAL> {
     }
 }
 
-impl Own for CpuMagazine<'_, Threads, SEVERAL> {
+impl ThreadState for CpuMagazine<'_, Threads, SEVERAL> {
     #[inline]
     fn alloc(&mut self, _: u32) -> Option<u64> {
         CpuMagazine::alloc(self).map(Pfn::number).ok()
@@ -103,7 +106,7 @@ pub(super) struct OwnBatches<'f> {
     batch: [Pfn; SEVERAL],
 }
 
-impl Own for OwnBatches<'_> {
+impl ThreadState for OwnBatches<'_> {
     fn alloc(&mut self, order: u32) -> Option<u64> {
         Allocator::alloc(self.frames, order)
     }
@@ -113,12 +116,12 @@ impl Own for OwnBatches<'_> {
     }
 
     fn take(&mut self, _: u32, count: u64, held: &mut Vec<u64>) {
-        let mut left = count;
-        while left > 0 {
-            let most = usize::try_from(left).unwrap_or(SEVERAL).min(SEVERAL);
-            let got = self.frames.alloc_many(ONE, &mut self.batch[..most]).unwrap_or(0);
-            held.extend(self.batch[..got].iter().map(|frame| frame.number()));
-            left -= got as u64;
+        let mut frames_left = count;
+        while frames_left > 0 {
+            let most = usize::try_from(frames_left).unwrap_or(SEVERAL).min(SEVERAL);
+            let allocated = self.frames.alloc_many(ONE, &mut self.batch[..most]).unwrap_or(0);
+            held.extend(self.batch[..allocated].iter().map(|frame| frame.number()));
+            frames_left -= allocated as u64;
         }
     }
 
@@ -135,9 +138,9 @@ impl Own for OwnBatches<'_> {
 }
 
 impl Allocator for Limit {
-    type Own<'a> = AtomicU64;
+    type ThreadState<'a> = AtomicU64;
 
-    fn own(&self) -> AtomicU64 {
+    fn thread_state(&self) -> AtomicU64 {
         AtomicU64::new(0)
     }
 
@@ -150,7 +153,7 @@ impl Allocator for Limit {
     fn fill(&self) {}
 }
 
-impl Own for AtomicU64 {
+impl ThreadState for AtomicU64 {
     #[inline]
     fn alloc(&mut self, _: u32) -> Option<u64> {
         exchange(self, 0, 1)

@@ -73,27 +73,27 @@ impl fmt::Display for Subject {
 /// An allocator with the interface that the bench uses. Frames are numbers.
 pub(in crate::bench) trait Allocator: Sync {
     /// The state with which one thread of the bench allocates and frees.
-    type Own<'a>: Own
+    type ThreadState<'a>: ThreadState
     where
         Self: 'a;
     /// Returns the state for the calling thread.
-    fn own(&self) -> Self::Own<'_>;
+    fn thread_state(&self) -> Self::ThreadState<'_>;
     /// Allocates 2^`order` frames.
     fn alloc(&self, order: u32) -> Option<u64>;
     /// Frees the 2^`order` frames from `frame` on, which are an allocation or a part of one.
     fn free(&self, frame: u64, order: u32);
-    /// Allocates all free memory, in pieces as large as possible.
+    /// Allocates all free memory, in runs as large as possible.
     fn fill(&self);
 }
 
 /// The state with which one thread uses an allocator.
-pub(in crate::bench) trait Own {
+pub(in crate::bench) trait ThreadState {
     /// Allocates 2^`order` frames.
     fn alloc(&mut self, order: u32) -> Option<u64>;
     /// Frees an allocation.
     fn free(&mut self, frame: u64, order: u32);
 
-    /// Allocates `count` pieces of 2^`order` frames, and appends them to `held`.
+    /// Allocates `count` runs of 2^`order` frames, and appends them to `held`.
     #[inline]
     fn take(&mut self, order: u32, count: u64, held: &mut Vec<u64>) {
         for _ in 0..count {
@@ -101,7 +101,7 @@ pub(in crate::bench) trait Own {
         }
     }
 
-    /// Frees all pieces in `held`, and leaves `held` empty.
+    /// Frees all allocations in `held`, and leaves `held` empty.
     #[inline]
     fn give_all(&mut self, order: u32, held: &mut Vec<u64>) {
         for frame in held.drain(..) {
@@ -110,7 +110,7 @@ pub(in crate::bench) trait Own {
     }
 }
 
-impl<A: Allocator> Own for &A {
+impl<A: Allocator> ThreadState for &A {
     #[inline(always)]
     fn alloc(&mut self, order: u32) -> Option<u64> {
         A::alloc(self, order)
@@ -123,9 +123,9 @@ impl<A: Allocator> Own for &A {
 }
 
 impl Allocator for Frames<Threads> {
-    type Own<'a> = &'a Self;
+    type ThreadState<'a> = &'a Self;
 
-    fn own(&self) -> &Self {
+    fn thread_state(&self) -> &Self {
         self
     }
 
@@ -171,12 +171,12 @@ impl OnNodes<'_> {
 }
 
 impl Allocator for OnNodes<'_> {
-    type Own<'a>
+    type ThreadState<'a>
         = &'a Self
     where
         Self: 'a;
 
-    fn own(&self) -> &Self {
+    fn thread_state(&self) -> &Self {
         self
     }
 
@@ -211,9 +211,9 @@ impl Buddy {
 }
 
 impl Allocator for Buddy {
-    type Own<'a> = &'a Self;
+    type ThreadState<'a> = &'a Self;
 
-    fn own(&self) -> &Self {
+    fn thread_state(&self) -> &Self {
         self
     }
 
@@ -252,9 +252,9 @@ impl<B: BitAlloc> Bitmap<B> {
 }
 
 impl<B: BitAlloc + Send> Allocator for Bitmap<B> {
-    type Own<'a> = &'a Self;
+    type ThreadState<'a> = &'a Self;
 
-    fn own(&self) -> &Self {
+    fn thread_state(&self) -> &Self {
         self
     }
 

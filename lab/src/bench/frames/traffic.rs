@@ -1,10 +1,10 @@
 //! Runs and times the allocations and frees of a case.
 
-use super::access::Access;
+use super::access_pattern::AccessPattern;
 use super::case::Case;
 use super::mixed::Mixed;
 use super::remote::{self, Part};
-use super::subject::{Allocator, HUGE, Own, index, until_some};
+use super::subject::{Allocator, HUGE, ThreadState, index, until_some};
 use crate::bench::random::Random;
 use crate::hosted::Threads;
 use anyhow::{Context, Result, ensure};
@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use spin::Barrier;
 use std::{hint::black_box, thread, time::Duration};
 
-/// The number of pieces that each thread holds in bulk traffic, if there is enough memory.
+/// The number of allocations that each thread holds in bulk traffic, if there is enough memory.
 const BULK: u64 = 1 << 18;
 /// The number of frames that all threads together hold in random traffic.
 const HELD_FRAMES: u64 = 1 << 20;
@@ -23,7 +23,7 @@ const HELD_HUGE: u64 = 1 << 11;
 /// Of this many pairs, one is nested in another, as by an interrupt.
 const INTERRUPTED: u64 = 8;
 
-/// Returns the nanoseconds of CPU time of an operation: allocating and freeing one piece.
+/// Returns the nanoseconds of CPU time of an operation: allocating and freeing one run.
 ///
 /// `first` is the first frame of the memory. No frame of the memory may be in use.
 pub(super) fn measure<A: Allocator>(
@@ -44,9 +44,9 @@ pub(super) fn measure<A: Allocator>(
                 pin(cpu)?;
                 // The threads of earlier cases had the same CPU numbers.
                 Threads::run_as(cpu);
-                let (own, mixed) = (allocator.own(), Mixed::new());
+                let (thread_state, mixed) = (allocator.thread_state(), Mixed::new());
                 let mut traffic =
-                    Traffic { allocator, own, case, barrier, held, next: 0, mixed, part };
+                    Traffic { allocator, thread_state, case, barrier, held, next: 0, mixed, part };
                 // The length of the warm-up does not depend on `operations`, so the warm-up cancels
                 // out in the difference of two runs.
                 traffic.warm_up(case.operations() >> 6);
@@ -63,8 +63,8 @@ pub(super) fn measure<A: Allocator>(
     Ok(times.iter().sum::<f64>() / times.len() as f64)
 }
 
-/// Brings the memory into the initial state of the access pattern. Returns the pieces that each
-/// thread holds.
+/// Brings the memory into the initial state of the access pattern. Returns the allocations that
+/// each thread holds.
 fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<Vec<u64>>> {
     let threads = usize::from(case.threads);
     let pageblock = PAGEBLOCK_FRAMES as u64;
@@ -79,28 +79,28 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
         pageblocks_to_free.for_each(|nth| allocator.free(first + nth * pageblock, HUGE));
     };
     let neighbours = match case.access {
-        Access::Pair
-        | Access::Bulk
-        | Access::RemoteFree
-        | Access::Interrupts
-        | Access::Mixed
-        | Access::PairWithoutMovable
-        | Access::PairWithoutMovable64Cpus
-        | Access::PairNear
-        | Access::PairNearAlternating
-        | Access::PairOnly
-        | Access::PairOnlyAlternating
-        | Access::Init
-        | Access::Announce
-        | Access::Hotplug => return Ok(held),
-        Access::Random => {
+        AccessPattern::Pair
+        | AccessPattern::Bulk
+        | AccessPattern::RemoteFree
+        | AccessPattern::Interrupts
+        | AccessPattern::Mixed
+        | AccessPattern::PairWithoutMovable
+        | AccessPattern::PairWithoutMovable64Cpus
+        | AccessPattern::PairNear
+        | AccessPattern::PairNearAlternating
+        | AccessPattern::PairOnly
+        | AccessPattern::PairOnlyAlternating
+        | AccessPattern::Init
+        | AccessPattern::Announce
+        | AccessPattern::Hotplug => return Ok(held),
+        AccessPattern::Random => {
             let count = if case.order == HUGE { HELD_HUGE } else { HELD_FRAMES / pageblock };
             ensure!(count <= pageblocks, "random traffic needs {count} pageblocks");
             leave_free(count, pageblocks / count);
             return Ok(held);
         }
-        Access::PairNeighbours => threads as u64,
-        Access::BulkNeighbours => BULK / pageblock * threads as u64,
+        AccessPattern::PairNeighbours => threads as u64,
+        AccessPattern::BulkNeighbours => BULK / pageblock * threads as u64,
     };
     ensure!(neighbours <= pageblocks, "this traffic needs {neighbours} pageblocks");
     leave_free(neighbours, 1);
@@ -114,11 +114,11 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
 /// The state of one thread.
 struct Traffic<'a, A: Allocator> {
     allocator: &'a A,
-    own: A::Own<'a>,
+    thread_state: A::ThreadState<'a>,
     case: &'a Case,
     barrier: &'a Barrier,
     held: Vec<u64>,
-    /// The index of the piece that random traffic frees next.
+    /// The index of the allocation that random traffic frees next.
     next: usize,
     mixed: Mixed,
     /// The role of the thread in remote frees.
@@ -129,7 +129,7 @@ impl<A: Allocator> Traffic<'_, A> {
     /// Runs allocations until the state of the allocator no longer changes.
     fn warm_up(&mut self, operations: u64) {
         match self.case.access {
-            Access::Random => {
+            AccessPattern::Random => {
                 let all = if self.case.order == HUGE { HELD_HUGE } else { HELD_FRAMES };
                 self.take(self.case.order, all / u64::from(self.case.threads));
                 // The measured loop goes through the shuffled list in order. For the allocator this
@@ -137,11 +137,11 @@ impl<A: Allocator> Traffic<'_, A> {
                 Random::new().shuffle(&mut self.held);
             }
             // Half of the frames of this thread's pageblock.
-            Access::PairNeighbours => {
-                let kept = self.held.len() / 2;
-                self.held.drain(kept..).for_each(|frame| self.own.free(frame, 0));
+            AccessPattern::PairNeighbours => {
+                let kept_len = self.held.len() / 2;
+                self.held.drain(kept_len..).for_each(|frame| self.thread_state.free(frame, 0));
             }
-            Access::Mixed => self.mixed.prepare(&mut self.own),
+            AccessPattern::Mixed => self.mixed.prepare(&mut self.thread_state),
             _ => {}
         }
         self.run(operations);
@@ -161,50 +161,51 @@ impl<A: Allocator> Traffic<'_, A> {
     #[inline(always)]
     fn run_of(&mut self, order: u32, operations: u64) -> (Duration, u64) {
         match self.case.access {
-            Access::Pair
-            | Access::PairNeighbours
-            | Access::PairWithoutMovable
-            | Access::PairWithoutMovable64Cpus
-            | Access::PairNear
-            | Access::PairNearAlternating
-            | Access::PairOnly
-            | Access::PairOnlyAlternating => {
+            AccessPattern::Pair
+            | AccessPattern::PairNeighbours
+            | AccessPattern::PairWithoutMovable
+            | AccessPattern::PairWithoutMovable64Cpus
+            | AccessPattern::PairNear
+            | AccessPattern::PairNearAlternating
+            | AccessPattern::PairOnly
+            | AccessPattern::PairOnlyAlternating => {
                 let pairs = |traffic: &mut Self| {
                     for _ in 0..operations {
                         let frame = traffic.take_one(order);
-                        traffic.own.free(black_box(frame), order);
+                        traffic.thread_state.free(black_box(frame), order);
                     }
                 };
                 (self.time_together(pairs), operations)
             }
-            Access::Random => {
+            AccessPattern::Random => {
                 let swaps = |traffic: &mut Self| {
                     for _ in 0..operations {
                         let any = traffic.next;
                         traffic.next = if any == 0 { traffic.held.len() } else { any } - 1;
-                        traffic.own.free(traffic.held[any], order);
+                        traffic.thread_state.free(traffic.held[any], order);
                         traffic.held[any] = traffic.take_one(order);
                     }
                 };
                 (self.time_together(swaps), operations)
             }
-            Access::Interrupts => {
+            AccessPattern::Interrupts => {
                 (self.time_together(|traffic| traffic.interrupted(order, operations)), operations)
             }
-            Access::RemoteFree => {
+            AccessPattern::RemoteFree => {
                 let frames = |traffic: &mut Self| {
-                    let Traffic { allocator, own, part, .. } = traffic;
-                    part.run(*allocator, own, order, operations);
+                    let Traffic { allocator, thread_state, part, .. } = traffic;
+                    part.run(*allocator, thread_state, order, operations);
                 };
                 (self.time_together(frames), operations)
             }
-            Access::Mixed => {
-                let swaps = |traffic: &mut Self| traffic.mixed.run(&mut traffic.own, operations);
+            AccessPattern::Mixed => {
+                let swaps =
+                    |traffic: &mut Self| traffic.mixed.run(&mut traffic.thread_state, operations);
                 (self.time_together(swaps), operations)
             }
-            Access::Bulk => {
-                let pieces_in_memory = (self.case.size.0 / FRAME_SIZE) >> order;
-                let count = BULK.min(pieces_in_memory / 2 / u64::from(self.case.threads));
+            AccessPattern::Bulk => {
+                let runs_in_memory = (self.case.size.0 / FRAME_SIZE) >> order;
+                let count = BULK.min(runs_in_memory / 2 / u64::from(self.case.threads));
                 let rounds = operations.div_ceil(count);
                 let round = |_| {
                     self.time_together(|t| t.take(order, count))
@@ -212,7 +213,7 @@ impl<A: Allocator> Traffic<'_, A> {
                 };
                 ((0..rounds).map(round).sum(), rounds * count)
             }
-            Access::BulkNeighbours => {
+            AccessPattern::BulkNeighbours => {
                 let count = self.held.len() as u64;
                 let rounds = operations.div_ceil(count);
                 let round = |_| {
@@ -221,7 +222,9 @@ impl<A: Allocator> Traffic<'_, A> {
                 };
                 ((0..rounds).map(round).sum(), rounds * count)
             }
-            Access::Init | Access::Announce | Access::Hotplug => (Duration::ZERO, 1),
+            AccessPattern::Init | AccessPattern::Announce | AccessPattern::Hotplug => {
+                (Duration::ZERO, 1)
+            }
         }
     }
 
@@ -237,33 +240,33 @@ impl<A: Allocator> Traffic<'_, A> {
     /// Makes `operations` pairs. In some of them another pair is nested, as by an interrupt between
     /// two calls of the allocator.
     fn interrupted(&mut self, order: u32, operations: u64) {
-        let mut left = operations;
-        while left > 0 {
+        let mut frames_left = operations;
+        while frames_left > 0 {
             let frame = self.take_one(order);
-            left -= 1;
-            if left % INTERRUPTED == 1 {
+            frames_left -= 1;
+            if frames_left % INTERRUPTED == 1 {
                 // An interrupt handler has no magazine of its own.
                 let nested = until_some(|| self.allocator.alloc(order));
                 self.allocator.free(black_box(nested), order);
-                left -= 1;
+                frames_left -= 1;
             }
-            self.own.free(black_box(frame), order);
+            self.thread_state.free(black_box(frame), order);
         }
     }
 
     #[inline]
     fn take_one(&mut self, order: u32) -> u64 {
-        until_some(|| self.own.alloc(order))
+        until_some(|| self.thread_state.alloc(order))
     }
 
     #[inline]
     fn take(&mut self, order: u32, count: u64) {
-        self.own.take(order, count, &mut self.held);
+        self.thread_state.take(order, count, &mut self.held);
     }
 
     #[inline]
     fn give_all(&mut self, order: u32) {
-        self.own.give_all(order, &mut self.held);
+        self.thread_state.give_all(order, &mut self.held);
     }
 }
 

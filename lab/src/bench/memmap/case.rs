@@ -1,6 +1,6 @@
 //! Defines the cases of the bench, and measures a subject in a case.
 
-use super::{before, fill::Fill, memory::PageSize};
+use super::{field_by_field, fill::Fill, memory::PageSize};
 use anyhow::{Error, Result};
 use hotmem::{Bytes, PfnRange, geometry::PAGEBLOCK_FRAMES};
 use hotmem_guest::descriptor::{Owner, Page};
@@ -23,7 +23,7 @@ pub(super) struct Fastest {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Subject {
     /// Writes field by field.
-    Before,
+    FieldByField,
     /// Repeats a template by ordinary stores.
     Template,
     /// Repeats a template by stores of general registers that bypass the caches.
@@ -32,15 +32,15 @@ pub(super) enum Subject {
     /// descriptors, these are the widest stores that bypass the caches. If the host has just
     /// cleared the memory, they are ordinary stores.
     Hotmem,
-    /// Fills the same memory with one byte by the fastest stores.
+    /// Fills the same memory with a repeated byte by the fastest stores.
     Limit,
-    /// Fills the same memory with one byte by stores of general registers.
+    /// Fills the same memory with a repeated byte by stores of general registers.
     LimitMovnti,
 }
 
 impl Subject {
     pub(super) const ALL: [Subject; 6] = [
-        Subject::Before,
+        Subject::FieldByField,
         Subject::Template,
         Subject::Movnti,
         Subject::Hotmem,
@@ -50,7 +50,7 @@ impl Subject {
 
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Subject::Before => "before",
+            Subject::FieldByField => "before",
             Subject::Template => "template",
             Subject::Movnti => "movnti",
             Subject::Hotmem => "hotmem",
@@ -78,7 +78,7 @@ pub(super) struct Namespace {
     /// The subjects that are measured with this namespace.
     pub(super) subjects: &'static [Subject],
     /// Whether the first bind is measured as well as rebinds.
-    has_first: bool,
+    measures_first_bind: bool,
 }
 
 pub(super) const NAMESPACES: &[Namespace] = &[
@@ -88,7 +88,7 @@ pub(super) const NAMESPACES: &[Namespace] = &[
         compound: Compound::SINGLE,
         shares_tails: false,
         subjects: &Subject::ALL,
-        has_first: true,
+        measures_first_bind: true,
     },
     Namespace {
         name: "devdax-2M",
@@ -96,7 +96,7 @@ pub(super) const NAMESPACES: &[Namespace] = &[
         compound: Compound::MIB_2,
         shares_tails: false,
         subjects: &Subject::ALL,
-        has_first: true,
+        measures_first_bind: true,
     },
     Namespace {
         name: "devdax-1G",
@@ -104,7 +104,7 @@ pub(super) const NAMESPACES: &[Namespace] = &[
         compound: Compound::GIB_1,
         shares_tails: false,
         subjects: &Subject::ALL,
-        has_first: false,
+        measures_first_bind: false,
     },
     Namespace {
         name: "devdax-2M-shared",
@@ -112,7 +112,7 @@ pub(super) const NAMESPACES: &[Namespace] = &[
         compound: Compound::MIB_2,
         shares_tails: true,
         subjects: &[Subject::Template, Subject::Movnti, Subject::Hotmem],
-        has_first: false,
+        measures_first_bind: false,
     },
 ];
 
@@ -139,7 +139,8 @@ impl Case {
         for cpus in [1].into_iter().chain((cpus > 1).then_some(cpus)) {
             for space in NAMESPACES {
                 let first = [PageSize::Huge, PageSize::Small].map(Step::First);
-                let steps = first.into_iter().filter(|_| space.has_first).chain([Step::Rebind]);
+                let steps =
+                    first.into_iter().filter(|_| space.measures_first_bind).chain([Step::Rebind]);
                 cases.extend(steps.map(|step| Case { space, step, cpus }));
             }
         }
@@ -167,8 +168,8 @@ impl Case {
         slots: &mut [MaybeUninit<Page>],
     ) -> Result<Duration> {
         let first = slots.as_ptr().addr() as u64;
-        let below = range.start().number() * size_of::<Page>() as u64;
-        let owner = Owner::device(0x00de_71ce, first.wrapping_sub(below));
+        let start_offset = range.start().number() * size_of::<Page>() as u64;
+        let owner = Owner::device(0x00de_71ce, first.wrapping_sub(start_offset));
         let parts = self.parts(range, slots);
         let barrier = Barrier::new(parts.len());
         let timed = |(range, slots)| {
@@ -192,7 +193,7 @@ impl Case {
         Ok(end.zip(start).map_or(Duration::ZERO, |(end, start)| end.duration_since(start)))
     }
 
-    /// Divides the range and its slots into a part of whole compounds for each CPU.
+    /// Divides the range and its slots into one part for each CPU. No part splits a compound page.
     fn parts<'m>(
         &self,
         range: PfnRange,
@@ -200,13 +201,15 @@ impl Case {
     ) -> Vec<(PfnRange, &'m mut [MaybeUninit<Page>])> {
         let pages = self.space.compound.frames().max(PAGEBLOCK_FRAMES as u64);
         let each = range.frames().div_ceil(self.cpus).next_multiple_of(pages);
-        let (mut rest, mut parts) = (range, Vec::new());
-        while let Some(middle) = rest.start().checked_add(each).filter(|_| !rest.is_empty()) {
-            let (part, more) = rest.split_at(middle);
+        let (mut remaining, mut parts) = (range, Vec::new());
+        while let Some(middle) =
+            remaining.start().checked_add(each).filter(|_| !remaining.is_empty())
+        {
+            let (part, more) = remaining.split_at(middle);
             let count = usize::try_from(part.frames()).unwrap_or(slots.len()).min(slots.len());
             let (low, high) = slots.split_at_mut(count);
             parts.push((part, low));
-            (rest, slots) = (more, high);
+            (remaining, slots) = (more, high);
         }
         parts
     }
@@ -221,8 +224,8 @@ impl Case {
         owner: &Owner,
     ) -> Result<()> {
         let stores = match subject {
-            Subject::Before => {
-                before::describe(slots, range, self.space.kind, self.space.compound, owner);
+            Subject::FieldByField => {
+                field_by_field::describe(slots, range, self.space.kind, self.space.compound, owner);
                 return Ok(());
             }
             Subject::Limit | Subject::LimitMovnti => {
@@ -231,7 +234,7 @@ impl Case {
                 return Ok(());
             }
             Subject::Template => Stores::ORDINARY,
-            Subject::Movnti => Stores::GENERAL,
+            Subject::Movnti => Stores::GENERAL_REGISTERS,
             // The memory that the host has just cleared is still in the caches, so ordinary stores
             // are faster.
             Subject::Hotmem if self.step != Step::Rebind => Stores::ORDINARY,
@@ -241,7 +244,7 @@ impl Case {
         Ok(())
     }
 
-    /// Returns the describer that Hotmem uses.
+    /// Returns the object with which Hotmem writes the descriptors.
     fn memmap<'d>(&self, owner: &'d Owner) -> Result<Memmap<'d, Owner>> {
         let memmap = Memmap::new(self.space.kind, self.space.compound, owner);
         Ok(if self.space.shares_tails { memmap.sharing_tails()? } else { memmap })

@@ -4,8 +4,8 @@
 //! Each turn measures every subject once, so that load of the host affects all of them alike. Each
 //! subject is compared with the limit of the same turn.
 
-mod before;
 mod case;
+mod field_by_field;
 mod fill;
 mod memory;
 
@@ -38,10 +38,10 @@ pub struct Args {
     /// The memory of the device, in whole GiB
     #[arg(long, value_parser = size::parse, default_value = "100G")]
     size: Bytes,
-    /// Runs for each median on memory that holds older descriptors
+    /// The number of runs for each median on memory that holds older descriptors
     #[arg(long, value_name = "RUNS", default_value_t = 30)]
     rebinds: u32,
-    /// Runs for each median on memory that was never touched
+    /// The number of runs for each median on memory that was never touched
     #[arg(long, value_name = "RUNS", default_value_t = 6)]
     first_binds: u32,
     /// Where to write the figures as JSON
@@ -138,8 +138,8 @@ fn take_turns(
         if let Some(limit) = times.get(&subject.limit()) {
             sample.add(&name, subject.name(), OF_LIMIT, time / limit);
         }
-        if let Some(before) = times.get(&Subject::Before) {
-            sample.add(&name, subject.name(), SPEEDUP, before / time);
+        if let Some(field_by_field) = times.get(&Subject::FieldByField) {
+            sample.add(&name, subject.name(), SPEEDUP, field_by_field / time);
         }
     }
     Ok(())
@@ -156,8 +156,9 @@ fn print(records: &[Record], cases: &[Case]) -> Result<(), OutputError> {
             continue;
         }
         let median = |subject: &str, metric: Metric| {
-            let found =
-                records.iter().find(|r| r.case == name && r.who() == subject && r.is(metric));
+            let found = records
+                .iter()
+                .find(|r| r.case == name && r.subject_name() == subject && r.has_metric(metric));
             match found {
                 Some(record) if metric == TIME => record.show(record.median),
                 Some(record) => figures(record.median),
@@ -195,12 +196,12 @@ mod tests {
         }
         assert_eq!(
             (order[0], order[6], order[11]),
-            (Subject::Before, Subject::Template, Subject::Before)
+            (Subject::FieldByField, Subject::Template, Subject::FieldByField)
         );
         let records = sample.records();
         let find = |subject: Subject, metric| {
-            let is_it = |r: &&Record| r.who() == subject.name() && r.is(metric);
-            records.iter().find(is_it).unwrap()
+            let is_match = |r: &&Record| r.subject_name() == subject.name() && r.has_metric(metric);
+            records.iter().find(is_match).unwrap()
         };
         let hotmem = find(Subject::Hotmem, OF_LIMIT);
         assert_eq!((hotmem.min, hotmem.max, hotmem.runs), (0.8, 0.8, 2));

@@ -1,7 +1,7 @@
 //! Defines the arguments of the bench.
 
 use crate::{
-    guest::{Guest, Runner},
+    guest::{AccelAndImage, Guest},
     size,
 };
 use hotmem::Bytes;
@@ -32,7 +32,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit: u32,
     #[command(flatten)]
-    pub(super) runner: Runner,
+    pub(super) accel_and_image: AccelAndImage,
     /// Where to write the figures as JSON
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,

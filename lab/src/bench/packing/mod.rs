@@ -38,8 +38,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let mut sample = Sample::new("packing");
     let packed = pack_each(subjects(&args.guests), |subject| {
-        let mut guests = args.runner.guests(&[subject.guest()], args.guest)?;
-        sample.ran_on(guests.choose_accel()?.into());
+        let mut guests = args.accel_and_image.guests(&[subject.guest()], args.guest)?;
+        sample.set_executor(guests.choose_accel()?.into());
         Bench { args, guests, sample: &mut sample }.pack(subject)
     });
     let records = sample.records();
@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn a_failing_subject_is_named_and_the_others_are_packed() {
-        let (mut packed, all) = (Vec::new(), || vec![Subject::Linux, Subject::Hotmem64]);
+        let (mut packed, all) =
+            (Vec::new(), || vec![Subject::Linux, Subject::HotmemWithDescriptors]);
         let failed = pack_each(all(), |subject| {
             packed.push(subject.name());
             if subject == Subject::Linux { bail!("no Linux") } else { Ok(()) }

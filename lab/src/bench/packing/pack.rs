@@ -6,7 +6,7 @@ use crate::{
     guest::{Guests, Policy},
     progress,
     qemu::{Balloon, Config, Error, Event, Vm, host},
-    resident::{self, Watch},
+    resident::{self, Sampler},
     size,
 };
 use anyhow::{Context, Result, bail};
@@ -30,7 +30,7 @@ const IDLE: Metric = ("idle", "%");
 
 /// The time between two reads of a guest's resident memory.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// A guest has settled when its resident memory has not shrunk for this long.
+/// A guest has time_to_return when its resident memory has not shrunk for this long.
 const STEADY: Duration = Duration::from_secs(3);
 /// A guest uses at most its memory less this part of it, which the kernel needs.
 const KERNEL_PART: u64 = 12;
@@ -55,7 +55,7 @@ impl Bench<'_> {
         while running.len() < self.args.max_guests as usize {
             let number = running.len();
             let used = used(group.as_ref(), &running);
-            let held = size::about(used.unwrap_or_default());
+            let held = size::approximate(used.unwrap_or_default());
             let (name, limit) = (subject.name(), self.args.host);
             bar.set_message(format!("{name}: {number} guests hold {held} of {limit}"));
             match self.start(subject, number, group.as_ref(), &running, Some(&case))? {
@@ -71,7 +71,7 @@ impl Bench<'_> {
         bar.finish_and_clear();
         let (name, count) = (subject.name(), running.len() as f64);
         if running.len() == self.args.max_guests as usize {
-            self.sample.add_not_done(&case, name, GUESTS, count);
+            self.sample.add_stopped(&case, name, GUESTS, count);
         } else {
             self.sample.add(&case, name, GUESTS, count);
         }
@@ -120,8 +120,8 @@ impl Bench<'_> {
         check_freed(self.work(number), freed).with_context(|| format!("guest {number}"))?;
         if let Some(case) = case {
             let name = subject.name();
-            if let Some(settled) = resident::settled(&samples, freed_at) {
-                self.sample.add(case, name, SETTLE, settled.as_secs_f64());
+            if let Some(time) = resident::time_to_return(&samples, freed_at) {
+                self.sample.add(case, name, SETTLE, time.as_secs_f64());
             }
             if let Some(held) = resident::proportional(vm.pid()) {
                 self.sample.add(case, name, RESIDUAL, held.0 as f64 / f64::from(1 << 20));
@@ -139,7 +139,7 @@ impl Bench<'_> {
     /// longer changes.
     fn use_memory(&self, config: &Config) -> Result<Used, Error> {
         let mut vm = Vm::start(config)?;
-        let watch = Watch::start(vm.pid(), POLL_INTERVAL);
+        let watch = Sampler::start(vm.pid(), POLL_INTERVAL);
         let (freed, since_start) = vm.wait("end of the guest's work", |event| match *event {
             Event::Freed { bytes, .. } => Some(Bytes(bytes)),
             _ => None,
@@ -173,10 +173,10 @@ impl Bench<'_> {
         let config = self.guests.config(subject.guest(), Policy::OnlineMovable, Bytes::ZERO)?;
         // Writing and reading takes about 2 s for each GiB on an idle machine.
         let patience = config.patience + Duration::from_secs(work >> 30) * 10;
-        let config = config.with("work", work).with("hold", "off");
+        let config = config.with_guest_option("work", work).with_guest_option("hold", "off");
         let balloon = match subject {
             Subject::Silent => Balloon::Plain,
-            Subject::Hotmem | Subject::Hotmem64 | Subject::Linux => Balloon::Reports,
+            Subject::Hotmem | Subject::HotmemWithDescriptors | Subject::Linux => Balloon::Reports,
         };
         Ok(Config { balloon, patience, ..config })
     }

@@ -8,7 +8,7 @@ pub(super) enum Subject {
     /// The reference guest without reports.
     Silent,
     Hotmem,
-    Hotmem64,
+    HotmemWithDescriptors,
     Linux,
 }
 
@@ -16,7 +16,7 @@ pub(super) enum Subject {
 pub(super) fn subjects(guests: &[Guest]) -> Vec<Subject> {
     let subjects = guests.iter().flat_map(|guest| match guest {
         Guest::Hotmem => &[Subject::Silent, Subject::Hotmem][..],
-        Guest::Hotmem64 => &[Subject::Hotmem64],
+        Guest::HotmemWithDescriptors => &[Subject::HotmemWithDescriptors],
         Guest::Linux => &[Subject::Linux],
     });
     subjects.copied().collect()
@@ -27,7 +27,7 @@ impl Subject {
         match self {
             Subject::Silent => "hotmem-no-reports",
             Subject::Hotmem => "hotmem",
-            Subject::Hotmem64 => "hotmem-64B",
+            Subject::HotmemWithDescriptors => "hotmem-64B",
             Subject::Linux => "linux",
         }
     }
@@ -35,7 +35,7 @@ impl Subject {
     pub(super) fn guest(self) -> Guest {
         match self {
             Subject::Silent | Subject::Hotmem => Guest::Hotmem,
-            Subject::Hotmem64 => Guest::Hotmem64,
+            Subject::HotmemWithDescriptors => Guest::HotmemWithDescriptors,
             Subject::Linux => Guest::Linux,
         }
     }

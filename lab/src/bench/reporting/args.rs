@@ -36,7 +36,7 @@ pub struct Args {
     /// available memory if that is less]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
     pub(super) give_back: Vec<Bytes>,
-    /// Runs for each median that is not of a guest
+    /// The number of runs for each median that is not of a guest
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) runs: u32,
     /// Do not count instructions
@@ -65,10 +65,10 @@ pub(super) enum Case {
 }
 
 /// Returns the shortest rest, in milliseconds, after which memory is reported. A reporter scans
-/// once in each dwell time, and reports memory that two scans have found free.
+/// once in each `min_free_time`, and reports memory that two scans have found free.
 fn least_rest() -> i64 {
-    let Settings { delay, dwell, .. } = Settings::default();
-    i64::try_from((delay + 2 * dwell).as_millis()).unwrap_or(i64::MAX)
+    let Settings { wake_delay, min_free_time, .. } = Settings::default();
+    i64::try_from((wake_delay + 2 * min_free_time).as_millis()).unwrap_or(i64::MAX)
 }
 
 impl Args {

@@ -34,9 +34,9 @@ pub(super) fn usual_size() -> Bytes {
 pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
     // The list of the frames needs less than a 64th of the memory.
     host::ensure_available(Bytes(size.0 + size.0 / 64))?;
-    let machine = Hosted::builder().room(size).build()?;
+    let machine = Hosted::builder().hotplug_size(size).build()?;
     let mut hotplug = machine.boot()?;
-    let hotplug_space = machine.room();
+    let hotplug_space = machine.hotplug_range();
     hotplug.announce(hotplug_space)?;
     hotplug.add(hotplug_space)?;
     hotplug.online(hotplug_space, OnlineType::Movable, &mut NoHooks)?;
@@ -59,7 +59,7 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
     let address =
         machine.address_of(hotplug_space.start()).context("the plugged memory has no address")?;
     ensure!(
-        resident::held_at(address, size)? == size,
+        resident::committed_at(address, size)? == size,
         "not all of {size} is resident after it was written"
     );
     let started = Instant::now();
@@ -68,10 +68,10 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
             reporter.set_on(true);
             reporter.settle();
         }
-        Subject::Limit => machine.give_back(hotplug_space),
+        Subject::Limit => machine.return_to_host(hotplug_space),
     }
     let seconds = started.elapsed().as_secs_f64();
-    let held = resident::held_at(address, size)?;
+    let held = resident::committed_at(address, size)?;
     ensure!(held.0 <= size.0 / 100, "{held} of the free memory did not go back to the host");
     Ok(seconds)
 }

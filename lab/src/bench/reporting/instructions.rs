@@ -60,7 +60,7 @@ pub(super) fn count(
                 };
                 if let Some(count) = count {
                     let in_guest = machine == Machine::Guest;
-                    sample.ran_on(if in_guest { RanOn::Tcg } else { RanOn::Process });
+                    sample.set_executor(if in_guest { RanOn::Tcg } else { RanOn::Process });
                     sample.add(&case, &subject.to_string(), INSTRUCTIONS, count);
                 }
             }

@@ -121,7 +121,7 @@ fn measure_page_faults(
         None => (Machine::Hosted, RanOn::Process, args.runs),
     };
     let case = plan.name(machine);
-    sample.ran_on(ran_on);
+    sample.set_executor(ran_on);
     for run in 1..=runs {
         for subject in [Subject::Silent, Subject::Hotmem] {
             progress.set_message(format!("{case}, {subject}, run {run} of {runs}"));
@@ -138,7 +138,7 @@ fn measure_page_faults(
 
 /// Measures each size by both subjects in turn.
 fn measure_give_back(args: &Args, sample: &mut Sample, progress: &ProgressBar) -> Result<()> {
-    sample.ran_on(RanOn::Process);
+    sample.set_executor(RanOn::Process);
     let sizes = match &args.give_back[..] {
         [] => &[give_back::usual_size()],
         sizes => sizes,
@@ -166,7 +166,9 @@ fn print_sides(records: &[Record], args: &Args) -> Result<(), OutputError> {
             for metric in [RATE, INSTRUCTIONS] {
                 let figure_of = |subject: Subject| {
                     let who = subject.to_string();
-                    records.iter().find(|r| r.case == case && r.is(metric) && r.who() == who)
+                    records
+                        .iter()
+                        .find(|r| r.case == case && r.has_metric(metric) && r.subject_name() == who)
                 };
                 if let (Some(without), Some(with)) =
                     (figure_of(Subject::Silent), figure_of(Subject::Hotmem))
@@ -217,11 +219,11 @@ mod tests {
     #[test]
     fn a_rest_in_which_nothing_can_be_reported_is_refused() {
         let command = <Args as clap::Args>::augment_args(clap::Command::new("bench"));
-        let Settings { delay, dwell, .. } = Settings::default();
-        let short = (delay + dwell).as_millis().to_string();
+        let Settings { wake_delay, min_free_time, .. } = Settings::default();
+        let short = (wake_delay + min_free_time).as_millis().to_string();
         assert!(command.try_get_matches_from(["bench", "--rest", &short]).is_err());
         let args: Args = parsed(&["--threads", "1,24", "--rounds", "2"]);
-        assert!(args.plans().all(|plan| plan.rest > delay + dwell));
+        assert!(args.plans().all(|plan| plan.rest > wake_delay + min_free_time));
         assert_eq!(args.plans().map(|plan| plan.threads).collect::<Vec<_>>(), [1, 24]);
     }
 }

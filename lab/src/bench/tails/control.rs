@@ -39,7 +39,7 @@ impl<'m> Control<'m> {
     /// Boots the machine, and plugs `size` bytes that stay plugged.
     pub(super) fn new(machine: &'m Hosted, size: Bytes) -> Result<Control<'m>> {
         let mut hotplug = machine.boot_without_returning_memory()?;
-        let hotplug_space = machine.room();
+        let hotplug_space = machine.hotplug_range();
         hotplug.announce(hotplug_space)?;
         let end = hotplug_space.start().number() + size.frames();
         let (base, extra) = hotplug_space.split_at(Pfn::new(end).unwrap_or(hotplug_space.end()));
@@ -96,7 +96,7 @@ impl<'m> Control<'m> {
                 Progress::Ready(removal) => {
                     let commit = || hotplug.commit_remove(removal);
                     if calls.time("remove", Some(budget), commit).is_err() {
-                        bail!("the removal belongs to another machine");
+                        bail!("the removal belongs to another instance");
                     }
                 }
                 Progress::Working => {}
@@ -131,7 +131,7 @@ impl<'m> Control<'m> {
                 Step::Ready(Ok(batch)) => {
                     let reported = || reporter.reported(batch).is_ok();
                     if !self.calls.time("reported", None, reported) {
-                        bail!("the batch belongs to another machine");
+                        bail!("the batch belongs to another instance");
                     }
                 }
                 Step::Working => {}

@@ -39,7 +39,7 @@ pub struct Args {
     /// The number of allocations in a run, which is also the number of frees
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     operations: u64,
-    /// Runs for each median
+    /// The number of runs for each median
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Where to write the figures as JSON
@@ -150,7 +150,7 @@ impl Args {
             Subject::Hotmem => {
                 let machine = Hosted::builder()
                     .boot_memory(Bytes::mib(128))
-                    .room(Bytes(self.size.0 + control::EXTRA.0))
+                    .hotplug_size(Bytes(self.size.0 + control::EXTRA.0))
                     .build()?;
                 let mut control = Control::new(&machine, self.size)?;
                 let times = self.times(machine.frames(), || match background {

@@ -11,8 +11,8 @@ fn each_figure_that_the_report_shows_is_recorded() {
     std::fs::remove_file(&file).unwrap();
     let records: Vec<Record> = serde_json::from_str(&text).unwrap();
     let has = |case: String, subject: &str, metric: Metric| {
-        let is_it = |r: &&Record| r.case == case && r.subject == subject && r.is(metric);
-        let found = records.iter().find(is_it);
+        let is_match = |r: &&Record| r.case == case && r.subject == subject && r.has_metric(metric);
+        let found = records.iter().find(is_match);
         assert!(found.is_some_and(|record| record.median > 0.0), "{case}, {subject}: {found:?}");
     };
     for background in Background::ALL {

@@ -13,7 +13,7 @@ pub struct Args {
     /// The cases to run: their names, or the beginnings of their names
     #[arg(long, value_name = "CASE,…", value_delimiter = ',', default_value = "native,xen")]
     pub(super) cases: Vec<String>,
-    /// Runs for each median
+    /// The number of runs for each median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) runs: u32,
     /// The numbers of entries in a hypercall

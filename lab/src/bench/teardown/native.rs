@@ -6,8 +6,8 @@ use crate::bench::record::Sample;
 use anyhow::{Context, Result, ensure};
 use hotmem::{Bytes, Pfn};
 use hotmem_pgtable::{
-    AtomicU64, Batch, Covered, ENTRIES, Entry, Flags, Flush, Level, Native, Owner, PageTables, Run,
-    Space, Table, Tables, Unmap, VirtRange, entry_at,
+    AtomicU64, Batch, CoveredTables, ENTRIES, Entry, Flags, Flush, Level, Native, Owner,
+    PageTables, Run, Space, Table, Tables, Unmap, VirtRange, entry_at,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -62,7 +62,7 @@ impl Case {
 #[derive(Clone, Copy)]
 enum Subject {
     /// Exchanges every entry.
-    Before,
+    ExchangeEach,
     /// Reads each entry, and exchanges it unless it is empty.
     TestedFirst,
     /// Frees whole tables.
@@ -74,8 +74,8 @@ enum Subject {
 /// Measures a case. The recorded cycles are divided by the number of entries that the range spans.
 pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> {
     let subjects: &[Subject] = match case {
-        Case::Exit => &[Subject::Before, Subject::TestedFirst, Subject::Hotmem],
-        _ => &[Subject::Before, Subject::TestedFirst, Subject::Hotmem, Subject::TablesKept],
+        Case::Exit => &[Subject::ExchangeEach, Subject::TestedFirst, Subject::Hotmem],
+        _ => &[Subject::ExchangeEach, Subject::TestedFirst, Subject::Hotmem, Subject::TablesKept],
     };
     let memory = Memory::new();
     let mut batch = Box::new(Batch::new());
@@ -87,7 +87,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
             let mut flushes = 0_u32;
             let start = clock()?;
             match subject {
-                Subject::Before => {
+                Subject::ExchangeEach => {
                     memory.exchange_each::<false>(space, &mut seen);
                     flushes += 1;
                 }
@@ -100,7 +100,8 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
                     let mut tables = PageTables::new(native, space, &mut batch);
                     let range = VirtRange::new(0, Bytes(PAGES << 12))?;
                     let keeps_tables = matches!(subject, Subject::TablesKept);
-                    let covered = if keeps_tables { Covered::Keep } else { Covered::Free };
+                    let covered =
+                        if keeps_tables { CoveredTables::Keep } else { CoveredTables::Free };
                     let unmap = Unmap { tables: covered, ..Unmap::default() };
                     match case {
                         Case::Exit => tables.teardown(&mut seen)?,
@@ -111,13 +112,13 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
             let cycles = clock()? - start;
             ensure!(
                 (seen.pages, seen.dirty) == (case.mapped(), case.dirty()),
-                "the reported pages are not the mapped ones: {seen:?}"
+                "the unmapped pages are not the mapped ones: {seen:?}"
             );
             if run == 0 {
                 continue;
             }
             let name = match subject {
-                Subject::Before => "before",
+                Subject::ExchangeEach => "before",
                 Subject::TestedFirst => "before, tested first",
                 Subject::Hotmem => "hotmem",
                 Subject::TablesKept => "hotmem, tables kept",
@@ -130,7 +131,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
     Ok(())
 }
 
-/// An owner that counts what is reported to it.
+/// An owner that counts what it receives.
 #[derive(Default, Debug)]
 struct Seen {
     pages: u64,
@@ -182,7 +183,7 @@ impl Memory {
             for index in 0..ENTRIES {
                 let page = number * ENTRIES + index;
                 let is_dirty = case != Case::Clean && (page / 256).is_multiple_of(2);
-                let used = if is_dirty { Flags::USED } else { Flags::ACCESSED };
+                let used = if is_dirty { Flags::ACCESSED_DIRTY } else { Flags::ACCESSED };
                 let frame = pfn(page + usize::try_from(FIRST_FRAME).unwrap_or(0));
                 let entry = Entry::new(frame, Flags::PRESENT | Flags::WRITABLE | used);
                 let entry = if page.is_multiple_of(case.step()) { entry } else { Entry::EMPTY };
@@ -192,7 +193,7 @@ impl Memory {
         Space::new(pfn(1), Level::L4)
     }
 
-    /// Exchanges each entry of the range, reports the runs to the owner, and frees the tables. If
+    /// Exchanges each entry of the range, passes the runs to the owner, and frees the tables. If
     /// `SKIP_EMPTY` is set, reads each entry first, and does not exchange an empty one.
     fn exchange_each<const SKIP_EMPTY: bool>(&self, space: Space, owner: &mut Seen) {
         let root = &self.tables[usize::try_from(space.root.number()).unwrap_or(0)];

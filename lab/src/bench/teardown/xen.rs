@@ -3,7 +3,7 @@
 use super::args::{Args, CYCLES};
 use crate::{
     bench::record::{Metric, RanOn, Sample},
-    xen::{Clock, Figure, MOST, Machine, Xpti},
+    xen::{Clock, Figure, MAX_SIZE, Machine, Xpti},
 };
 use anyhow::Result;
 use hotmem::geometry::FRAME_SIZE;
@@ -35,7 +35,7 @@ const PARTS: usize = 3;
 /// Measures the requested cases, and adds their figures to `sample`.
 pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) -> Result<()> {
     // Xen runs under TCG only.
-    sample.ran_on(RanOn::Tcg);
+    sample.set_executor(RanOn::Tcg);
     let wanted = |stems: &[&str], xpti| stems.iter().any(|s| args.may_want(&format!("{s}/{xpti}")));
     for xpti in [Xpti::On, Xpti::Off] {
         let (batched, tables) = (wanted(&BATCHED, xpti), wanted(&TABLES, xpti));
@@ -43,7 +43,7 @@ pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) 
             continue;
         }
         let machine = Machine::find(args.guest_image.as_deref())?;
-        let pages = MOST.0 / FRAME_SIZE;
+        let pages = MAX_SIZE.0 / FRAME_SIZE;
         for (clock, runs) in [(Clock::Instructions, 1), (Clock::Cycles, args.runs)] {
             let words = |mode| format!("mode={mode} pages={pages} runs={runs}");
             for batch in args.batches.iter().filter(|_| batched) {

@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(with_linux.sizes(), [Bytes::gib(16), Bytes::gib(64)]);
         let usual = Bytes::gib(2);
         assert!(
-            with_linux.sizes().iter().all(|&size| linux::Linux::least_boot_memory(size) <= usual)
+            with_linux.sizes().iter().all(|&size| linux::Linux::min_boot_memory(size) <= usual)
         );
         assert_eq!(with_linux.warm_up(Policy::OnlineMovable, Bytes::gib(64)), usual);
         let without_linux = args("");

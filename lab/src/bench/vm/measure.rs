@@ -94,7 +94,7 @@ impl Bench<'_> {
         ensure!(
             bytes >= touch.0 / 10 * 9,
             "{case}: only {} of {touch} were {}",
-            size::about(Bytes(bytes)),
+            size::approximate(Bytes(bytes)),
             metric.0
         );
         self.sample.add(case, &guest.to_string(), metric, bytes as f64 / f64::from(1 << 20));
@@ -108,7 +108,7 @@ impl Bench<'_> {
         if guest == Guest::Hotmem && !self.args.machine.counts_instructions() {
             self.sample.add("boot", "hotmem", FIRST_LINE, first_line.as_secs_f64());
         }
-        guest.ready(&mut vm)?;
+        guest.wait_until_ready(&mut vm)?;
         if warm_up != Bytes::ZERO {
             self.warm_up(&mut vm, warm_up)?;
         }
@@ -139,7 +139,7 @@ impl Bench<'_> {
         let subject = guest.to_string();
         let Some(resize) = done else {
             let left = vm.device_size()?.0.abs_diff(target.0) >> 20;
-            self.sample.add_not_done(case, &subject, TIME, self.args.limit.into());
+            self.sample.add_stopped(case, &subject, TIME, self.args.limit.into());
             self.sample.add(case, &subject, LEFT, left as f64);
             return Ok(false);
         };
@@ -160,7 +160,7 @@ impl Bench<'_> {
     /// first.
     fn change(&self, vm: &mut Vm, guest: Guest, target: Bytes) -> Result<Option<Resize>> {
         Ok(match guest {
-            Guest::Hotmem | Guest::Hotmem64 => Some(vm.resize(target)?),
+            Guest::Hotmem | Guest::HotmemWithDescriptors => Some(vm.resize(target)?),
             Guest::Linux => {
                 vm.resize_within(target, Duration::from_secs(self.args.limit.into()))?
             }

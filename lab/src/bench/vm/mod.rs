@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let sizes = args.sizes();
     let mut guests = args.machine.guests(&args.guests, &sizes)?;
     let mut sample = Sample::new("vm");
-    sample.ran_on(guests.choose_accel()?.into());
+    sample.set_executor(guests.choose_accel()?.into());
     let mut bench = Bench { args, guests, sample, progress: progress::spinner() };
     for (size, policy) in sizes.iter().flat_map(|&s| args.policies.iter().map(move |&p| (s, p))) {
         for run in 1..=args.runs {

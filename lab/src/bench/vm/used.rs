@@ -34,16 +34,21 @@ impl Used {
     /// Changes `config` so that the guest uses `touch` bytes of plugged memory.
     pub(super) fn config(self, guest: Guest, config: Config, touch: Bytes) -> Config {
         match self {
-            Used::Checked => config.touching(touch),
-            Used::Dropped => config.touching(touch).with("release", "unchecked"),
+            Used::Checked => config.with_touched_memory(touch),
+            Used::Dropped => {
+                config.with_touched_memory(touch).with_guest_option("release", "unchecked")
+            }
             Used::Migrated => {
                 let boot_memory = config.boot_memory + touch + SPARE;
-                let config = Config { boot_memory, ..config.with("release", "off") };
+                let config = Config { boot_memory, ..config.with_guest_option("release", "off") };
                 if guest == Guest::Linux {
-                    return config.touching(touch);
+                    return config.with_touched_memory(touch);
                 }
                 // Only the guest's heap is mapped by page tables.
-                config.touching(touch).with("touch", 0).with("heap", touch.0)
+                config
+                    .with_touched_memory(touch)
+                    .with_guest_option("touch", 0)
+                    .with_guest_option("heap", touch.0)
             }
         }
     }
@@ -104,7 +109,9 @@ mod tests {
         assert_eq!(line(Used::Checked, Guest::Hotmem), touch);
         assert_eq!(line(Used::Dropped, Guest::Linux), format!("{touch} hotmem.release=unchecked"));
         assert_eq!(line(Used::Migrated, Guest::Linux), format!("hotmem.release=off {touch}"));
-        assert!(line(Used::Migrated, Guest::Hotmem64).ends_with("hotmem.heap=1073741824"));
+        assert!(
+            line(Used::Migrated, Guest::HotmemWithDescriptors).ends_with("hotmem.heap=1073741824")
+        );
         // The boot memory has space for the migrated memory.
         let migrating = config(Used::Migrated, Guest::Hotmem);
         assert!(migrating.boot_memory >= Bytes::mib(128 + 1024));

@@ -10,12 +10,13 @@ const PAGES: usize = 2048;
 const THREADS: u64 = 3;
 
 fn address(page: usize) -> u64 {
-    // The range spans two tables of each level.
+    // The pages lie on both sides of a boundary between two L3 tables, so there are tables of each
+    // level below L4 on both sides.
     (512 << 30) + page as u64 * PAGE - PAGES as u64 / 2 * PAGE
 }
 
 #[test]
-fn an_unmapped_page_is_refused() {
+fn unmapped_pages_are_not_accessed_and_a_mapped_page_is_not_mapped_again() {
     let machine = Hosted::builder().build().unwrap();
     let _hotplug = machine.boot().unwrap();
     let space = machine.address_space();
@@ -28,18 +29,19 @@ fn an_unmapped_page_is_refused() {
     space.unmap(0x1000);
     space.unmap(0x1000);
     assert_eq!(machine.frames().counts().free, free + 1);
-    // Tables are never freed, so they run out.
+    // Each of these pages needs new tables. Tables are never freed, so all tables are used in the
+    // end.
     let refused = (0..1 << 20).find(|n| space.map(n << 30).is_err());
     assert!(refused.is_some_and(|n| n < TABLES as u64), "{refused:?}");
 }
 
 #[test]
-fn pages_of_an_unplugged_node_move_to_another_node() {
-    let machine = Hosted::builder().room(Bytes::mib(256)).build().unwrap();
+fn pages_are_migrated_to_another_node_than_that_of_the_offlined_memory() {
+    let machine = Hosted::builder().hotplug_size(Bytes::mib(256)).build().unwrap();
     let mut hotplug = machine.boot().unwrap();
-    let (room, space) = (machine.room(), machine.address_space());
+    let (range, space) = (machine.hotplug_range(), machine.address_space());
     let hooks = &mut machine.hooks();
-    let (near, far) = room.split_at(room.start().checked_add(room.frames() / 2).unwrap());
+    let (near, far) = range.split_at(range.start().checked_add(range.frames() / 2).unwrap());
     for (part, node) in [(near, 0), (far, 1)] {
         let node = NodeId(node);
         hotplug.announce(Announce { node, ..part.into() }).unwrap();
@@ -48,16 +50,22 @@ fn pages_of_an_unplugged_node_move_to_another_node() {
     }
     (0..PAGES).for_each(|page| space.map(address(page)).unwrap());
     let are_on =
-        |part: PfnRange| space.mmu.mapped().owners.keys().all(|&frame| part.contains(frame));
+        |part: PfnRange| space.mmu.mapped().addresses.keys().all(|&frame| part.contains(frame));
     assert!(are_on(near));
     let mut offline = hotplug.offline(near).unwrap();
     let done = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
     assert_eq!(done, Progress::Ready(near));
-    assert!(are_on(far), "node 0 has boot memory");
+    assert!(are_on(far), "a page was migrated to boot memory, which is on the offlined node");
 }
 
-/// Writes to a quarter of all pages at a time, and returns how often it wrote to each page.
-fn write(space: AddressSpace, thread: u64, done: &AtomicBool, phase: &AtomicU64) -> Vec<u64> {
+/// Writes to random pages until `done`, and returns the number of writes to each page. `phase`
+/// selects the quarter of all pages that is written to.
+fn write_to_pages(
+    space: AddressSpace,
+    thread: u64,
+    done: &AtomicBool,
+    phase: &AtomicU64,
+) -> Vec<u64> {
     let mut counts = vec![0; PAGES];
     let mut random = fastrand::Rng::with_seed(thread);
     while !done.load(SeqCst) {
@@ -70,27 +78,27 @@ fn write(space: AddressSpace, thread: u64, done: &AtomicBool, phase: &AtomicU64)
     counts
 }
 
-/// Memory is unplugged while threads write to it through virtual addresses: in the end every write
-/// is there, and every page that was written is dirty.
+/// Memory is unplugged while threads write to it through virtual addresses. In the end each word
+/// has the number of writes to it, and exactly the pages that were written to are dirty.
 #[test]
 fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
-    let machine = Hosted::builder().room(Bytes::mib(256)).build().unwrap();
+    let machine = Hosted::builder().hotplug_size(Bytes::mib(256)).build().unwrap();
     let mut hotplug = machine.boot().unwrap();
-    let (room, space) = (machine.room(), machine.address_space());
+    let (range, space) = (machine.hotplug_range(), machine.address_space());
     let hooks = &mut machine.hooks();
-    hotplug.announce(room).unwrap();
+    hotplug.announce(range).unwrap();
     let done = AtomicBool::new(false);
     let phase = AtomicU64::new(0);
     thread::scope(|scope| {
         let mut mapped = false;
         let mut writers = Vec::new();
         for round in 0..6 {
-            hotplug.add(room).unwrap();
-            hotplug.online(room, OnlineType::Movable, hooks).unwrap();
+            hotplug.add(range).unwrap();
+            hotplug.online(range, OnlineType::Movable, hooks).unwrap();
             if mapped {
-                // The pages move to the memory that was plugged.
-                let all: Vec<Pfn> = space.mmu.mapped().owners.keys().copied().collect();
-                for frame in all {
+                // The pages are migrated from boot memory to the memory that was plugged.
+                let used: Vec<Pfn> = space.mmu.mapped().addresses.keys().copied().collect();
+                for frame in used {
                     let frame = PfnRange::with_len(frame, 1).unwrap();
                     assert_eq!(space.migrate(frame), Some(Migration::Moved));
                 }
@@ -99,23 +107,23 @@ fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
                 mapped = true;
                 for thread in 0..THREADS {
                     let (done, phase) = (&done, &phase);
-                    writers.push(scope.spawn(move || write(space, thread, done, phase)));
+                    writers.push(scope.spawn(move || write_to_pages(space, thread, done, phase)));
                 }
             }
             phase.fetch_add(1, Relaxed);
-            let moved = space.moved();
-            let mut shrink = Shrink::new(ShrinkOptions { largest: 2048, ..room.into() });
+            let migrated = space.migrated();
+            let mut shrink = Shrink::new(ShrinkOptions { largest: 2048, ..range.into() });
             loop {
                 match shrink.poll(&mut hotplug, hooks, Budget { pageblocks: 4 }) {
                     Progress::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
                     Progress::Working => {}
-                    over => {
-                        assert_eq!((shrink.left(), over.pending()), (0, None));
+                    last => {
+                        assert_eq!((shrink.frames_left(), last.pending()), (0, None));
                         break;
                     }
                 }
             }
-            assert!(space.moved() - moved >= Bytes(PAGES as u64 * PAGE), "round {round}");
+            assert!(space.migrated() - migrated >= Bytes(PAGES as u64 * PAGE), "round {round}");
         }
         done.store(true, SeqCst);
         let counts: Vec<_> = writers.into_iter().map(|thread| thread.join().unwrap()).collect();
@@ -126,12 +134,12 @@ fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
                 assert_eq!(space.read(address(page) + thread * 8), Some(count));
                 written |= count > 0;
             }
-            // Dirty has not been cleared so far, and must have survived each move of the page.
+            // No call has cleared Dirty, and each migration of the page must have kept it.
             assert_eq!(space.take_dirty(address(page)), written, "page {page}");
             space.unmap(address(page));
         }
     });
-    // SAFETY: all threads have ended.
+    // SAFETY: all threads have ended, so no other thread uses the machine.
     let counts = unsafe { machine.frames().validate() }.unwrap();
     assert_eq!(counts.present, machine.boot_memory().frames());
 }

@@ -2,8 +2,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod.rs` | the machine: its start, requests to the device, the guest's output, its end |
-//! | `resize.rs` | changes of its memory, from the request until device and guest are done |
+//! | `mod.rs` | start and end of the machine, requests to its devices, the guest's output |
+//! | `resize.rs` | changes of the guest's memory, and the time that they take |
 
 mod resize;
 
@@ -13,7 +13,7 @@ use super::{
     Config, Error, Event, Report,
     console::{Console, NoLine},
     monitor::Monitor,
-    process::{LAST_WORDS, Qemu},
+    process::{EXIT_LIMIT, Qemu},
 };
 use hotmem::Bytes;
 use std::{
@@ -23,29 +23,31 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// QEMU's exit status after the guest's PASS: `isa-debug-exit` makes 2 × 0x10 + 1 of its 0x10.
+/// QEMU's exit status if the guest's verdict is PASS. The guest then writes 0x10 to QEMU's device
+/// `isa-debug-exit`, and QEMU exits with 2 × 0x10 + 1.
 const PASS_STATUS: i32 = 33;
 
-/// A running virtual machine, which is killed when this is dropped.
+/// A running virtual machine. Dropping this value kills it.
 pub struct Vm {
     qemu: Qemu,
     monitor: Monitor,
     console: Console,
     started: Instant,
     patience: Duration,
-    /// Whether the first line may be incomplete, because a migrated guest began it on the source
-    /// machine.
-    goes_on: bool,
+    /// Whether the next line may be incomplete, because a migrated guest has printed the start of
+    /// it on the source machine.
+    is_line_cut: bool,
     failed_point: Option<String>,
-    /// The last reason that the guest gave for not reaching its target.
+    /// The guest's latest reason why it cannot reach its target.
     pending: Option<String>,
+    /// The size of all metadata that the guest has reported.
     metadata: Option<Bytes>,
     watcher: Option<Watcher>,
 }
 
 /// An observation of a machine.
 #[derive(Clone, Copy, Debug)]
-pub enum Seen<'a> {
+pub enum Observation<'a> {
     /// The host requested this size of the device.
     Requested(Bytes),
     /// The device has this size plugged.
@@ -56,13 +58,13 @@ pub enum Seen<'a> {
     Failed(&'a str),
 }
 
-type Watcher = Box<dyn FnMut(Seen<'_>) + Send>;
+type Watcher = Box<dyn FnMut(Observation<'_>) + Send>;
 
 impl Vm {
-    /// Starts the machine. It is killed when the calling thread ends, if it has not ended before.
+    /// Starts the machine. QEMU is killed when the calling thread ends.
     ///
     /// # Errors
-    /// [`Error`]: no QEMU, too little memory on the host, or QEMU's own complaint.
+    /// [`Error`]: there is no QEMU, the host has too little memory, or QEMU reports an error.
     pub fn start(config: &Config) -> Result<Vm, Error> {
         super::host::ensure_available(config.host_memory())?;
         let (monitor, qemu_monitor) = UnixStream::pair().map_err(Error::Start)?;
@@ -81,7 +83,7 @@ impl Vm {
                     console,
                     started,
                     patience,
-                    goes_on: config.incoming.is_some(),
+                    is_line_cut: config.incoming.is_some(),
                     failed_point: None,
                     pending: None,
                     metadata: None,
@@ -89,25 +91,26 @@ impl Vm {
                 })
             }
             Err(error) => {
-                // A guest that does not support this machine may end before the monitor answers.
-                while let Ok((_, line)) = console.next(LAST_WORDS) {
+                // If the guest does not support this machine, it may end before the monitor
+                // answers. Then the guest's reason is the error.
+                while let Ok((_, line)) = console.next(EXIT_LIMIT) {
                     if let Ok(Report::BailOut(why)) = Report::parse(&line) {
                         return Err(Error::BailOut(why));
                     }
                 }
-                Err(qemu.explain("its monitor answered", &console).unwrap_or(error))
+                Err(qemu.exit_error("its monitor answered", &console).unwrap_or(error))
             }
         }
     }
 
-    /// Passes every observation of device 0 and of the guest to `watcher` from now on.
-    pub fn watch(&mut self, watcher: impl FnMut(Seen<'_>) + Send + 'static) {
+    /// Makes the machine call `watcher` with each later observation of device 0 and of the guest.
+    pub fn watch(&mut self, watcher: impl FnMut(Observation<'_>) + Send + 'static) {
         self.watcher = Some(Box::new(watcher));
     }
 
-    fn show(&mut self, seen: Seen<'_>) {
+    fn notify(&mut self, observation: Observation<'_>) {
         if let Some(watcher) = &mut self.watcher {
-            watcher(seen);
+            watcher(observation);
         }
     }
 
@@ -123,23 +126,23 @@ impl Vm {
         self.qemu.pid()
     }
 
-    /// Waits for the first event for which `wanted` returns a value; `what` names it. Returns the
-    /// value, and the time from QEMU's start to the event.
+    /// Waits for the first event for which `select` returns a value. Returns the value, and the
+    /// time from QEMU's start to the event. Errors name the event `what`.
     ///
     /// # Errors
     /// [`Error`]: the guest ended, gave up, hangs or printed a malformed event.
     pub fn wait<T>(
         &mut self,
         what: &str,
-        mut wanted: impl FnMut(&Event) -> Option<T>,
+        mut select: impl FnMut(&Event) -> Option<T>,
     ) -> Result<(T, Duration), Error> {
         let deadline = Instant::now() + self.patience;
         loop {
             let (at, report) = self.next(what, deadline)?;
             if let Report::Event(event) = report
-                && let Some(answer) = wanted(&event)
+                && let Some(value) = select(&event)
             {
-                return Ok((answer, at - self.started));
+                return Ok((value, at - self.started));
             }
         }
     }
@@ -153,11 +156,11 @@ impl Vm {
         Ok(at - self.started)
     }
 
-    /// Requests `target` of the device without waiting for the guest. If the guest has ended, the
-    /// next call returns an error.
+    /// Requests `target` of the device without waiting for the guest. Returns `Ok` also if the
+    /// guest has ended. The next call then returns an error.
     ///
     /// # Errors
-    /// QEMU's refusal, for example of a `target` that is not a multiple of the block size.
+    /// QEMU refuses the request, for example because `target` is not a multiple of the block size.
     pub fn request(&mut self, target: Bytes) -> Result<(), Error> {
         self.request_of(0, target)
     }
@@ -168,19 +171,19 @@ impl Vm {
     /// As for [`request`](Self::request).
     pub fn request_of(&mut self, n: usize, target: Bytes) -> Result<(), Error> {
         if n == 0 {
-            self.show(Seen::Requested(target));
+            self.notify(Observation::Requested(target));
         }
         match self.monitor.request(n, target) {
-            // If this is the guest's last request, the guest may end before QEMU answers.
+            // If this is the guest's last request, QEMU may exit before it answers.
             Err(Error::Monitor(why)) if !timed_out(&why) => Ok(()),
-            answer => answer.map_err(|error| self.behind(error)),
+            answer => answer.map_err(|error| self.cause_of(error)),
         }
     }
 
     /// Returns the size that the device has plugged.
     ///
     /// # Errors
-    /// If QEMU does not answer.
+    /// QEMU does not answer.
     pub fn device_size(&mut self) -> Result<Bytes, Error> {
         self.device_size_of(0)
     }
@@ -190,9 +193,9 @@ impl Vm {
     /// # Errors
     /// As for [`device_size`](Self::device_size).
     pub fn device_size_of(&mut self, n: usize) -> Result<Bytes, Error> {
-        let size = self.monitor.size(n).map_err(|error| self.behind(error))?;
+        let size = self.monitor.size(n).map_err(|error| self.cause_of(error))?;
         if n == 0 {
-            self.show(Seen::Plugged(size));
+            self.notify(Observation::Plugged(size));
         }
         Ok(size)
     }
@@ -200,9 +203,9 @@ impl Vm {
     /// Executes a command line in QEMU's human monitor, such as `device_add`.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the monitor prints anything.
+    /// [`Error::Refused`] with the monitor's output, if the monitor prints anything.
     pub fn monitor_line(&mut self, line: &str) -> Result<(), Error> {
-        let reason = self.monitor.line(line).map_err(|error| self.behind(error))?;
+        let reason = self.monitor.line(line).map_err(|error| self.cause_of(error))?;
         let reason = reason.trim();
         if reason.is_empty() {
             return Ok(());
@@ -214,25 +217,25 @@ impl Vm {
     /// output.
     ///
     /// # Errors
-    /// If QEMU does not answer.
-    pub fn ask_monitor(&mut self, line: &str) -> Result<String, Error> {
-        self.monitor.line(line).map_err(|error| self.behind(error))
+    /// QEMU does not answer.
+    pub fn query_monitor(&mut self, line: &str) -> Result<String, Error> {
+        self.monitor.line(line).map_err(|error| self.cause_of(error))
     }
 
-    /// Returns the number of instructions that the guest has executed since QEMU's start, if they
-    /// are [`recorded`](super::Config::recorded). Waiting does not count.
+    /// Returns the number of instructions that the guest has executed since QEMU's start. The
+    /// number does not grow while the guest waits for an interrupt.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error::Refused`] if the machine is not [`recorded`](super::Config::recorded).
     pub fn instructions(&mut self) -> Result<u64, Error> {
         self.monitor.instructions()
     }
 
     /// Waits for the guest's verdict and for QEMU's exit. Returns the size of all metadata that the
-    /// guest wrote for new memory, if it reported that.
+    /// guest wrote for new memory, if the guest has reported it.
     ///
     /// # Errors
-    /// [`Error`], unless the verdict is PASS.
+    /// [`Error`] if the verdict is not PASS.
     pub fn finish(mut self) -> Result<Option<Bytes>, Error> {
         let deadline = Instant::now() + self.patience;
         while self.next("verdict", deadline)?.1 != Report::Verdict(true) {}
@@ -243,34 +246,34 @@ impl Vm {
         }
     }
 
-    /// Waits for the next line until `deadline`.
+    /// Returns the next line, and waits for it until `deadline`. Errors name the event `what`.
     fn next(&mut self, what: &str, deadline: Instant) -> Result<(Instant, Report), Error> {
         let patience = deadline.saturating_duration_since(Instant::now());
         self.poll(patience)?.ok_or_else(|| self.hang(what))
     }
 
-    /// Returns the next line if it arrives within `patience`. A failure that the guest reports is
-    /// an error.
+    /// Returns the next line if it arrives within `patience`. Returns an error if the line reports
+    /// that the guest failed.
     fn poll(&mut self, patience: Duration) -> Result<Option<(Instant, Report)>, Error> {
         let (at, line) = match self.console.next(patience) {
             Ok(line) => line,
             Err(NoLine::Timeout) => return Ok(None),
             Err(NoLine::Closed) => {
-                let ended = self.qemu.explain("the end of what was waited for", &self.console);
+                let ended = self.qemu.exit_error("the event that was waited for", &self.console);
                 return Err(ended.unwrap_or_else(|| self.hang("end after its console closed")));
             }
         };
-        let goes_on = std::mem::take(&mut self.goes_on);
+        let is_line_cut = std::mem::take(&mut self.is_line_cut);
         let report = match Report::parse(&line) {
-            Err(_) if goes_on => return self.poll(patience),
+            Err(_) if is_line_cut => return self.poll(patience),
             Ok(Report::BailOut(why)) => return Err(Error::BailOut(why)),
             Ok(Report::Verdict(false)) => return Err(Error::Failed(self.failed_point.take())),
             Ok(report) => report,
             Err(source) => return Err(Error::Garbled { line, source }),
         };
         match &report {
-            Report::Event(event) => self.show(Seen::Event(event)),
-            Report::NotOk(point) => self.show(Seen::Failed(point)),
+            Report::Event(event) => self.notify(Observation::Event(event)),
+            Report::NotOk(point) => self.notify(Observation::Failed(point)),
             _ => {}
         }
         match &report {
@@ -286,11 +289,11 @@ impl Vm {
         Ok(Some((at, report)))
     }
 
-    /// Returns the cause of a monitor error. When a guest gives up, QEMU ends, and the monitor's
-    /// connection may break before the console shows the reason.
-    fn behind(&mut self, error: Error) -> Error {
+    /// Returns the cause of a monitor error. If the guest gave up, QEMU ended, and the connection
+    /// to its monitor broke. The console then has the guest's reason, which may arrive later.
+    fn cause_of(&mut self, error: Error) -> Error {
         while let Error::Monitor(_) = error {
-            match self.poll(LAST_WORDS) {
+            match self.poll(EXIT_LIMIT) {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(cause) => return cause,
@@ -300,7 +303,7 @@ impl Vm {
     }
 
     fn hang(&self, what: &str) -> Error {
-        Error::Hang { what: what.into(), after: self.patience, said: self.console.tail() }
+        Error::Hang { what: what.into(), after: self.patience, output: self.console.tail() }
     }
 }
 

@@ -5,21 +5,22 @@ use crate::qemu::{Error, Event, Report, Zone};
 use hotmem::Bytes;
 use std::time::{Duration, Instant};
 
-/// The minimal interval between two queries of the device's size: querying without a pause slows
-/// the guest.
+/// The minimal interval between two queries of the device's size. Queries without a pause would
+/// slow the guest.
 const POLL: Duration = Duration::from_millis(1);
 
-/// The result of a change of the guest's memory. Times count from the host's request.
+/// The result of a change of the guest's memory. Times begin at the host's request unless a field
+/// says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Resize {
-    /// The time until the device had plugged or unplugged everything, measured up to 1 ms or 1 %
-    /// late, or until the guest reported that, whichever was first.
+    /// The time until the device had the target plugged. The measured time may be too long by 1 ms
+    /// or 1 %, but is never longer than [`recognised`](Self::recognised).
     pub device_done: Duration,
-    /// The time until the guest reported that it uses the memory, or has released it.
+    /// The time until the guest reported that the memory is online or removed.
     pub recognised: Duration,
-    /// The time that the guest measured, from the device's interrupt on.
+    /// The time that the guest measured, which begins at the device's interrupt.
     pub in_guest: Duration,
-    /// Requests that the guest's driver made to the device.
+    /// The number of requests that the guest's driver made to the device.
     pub requests: u64,
     /// The memory that is online in the guest now.
     pub online: Bytes,
@@ -27,19 +28,21 @@ pub struct Resize {
     pub node: u16,
     /// The part of that node's memory that is online in the guest now.
     pub node_online: Bytes,
-    /// Whether the device announced the request by an interrupt. Otherwise the guest polled.
+    /// Whether an interrupt of the device announced the host's request. If not, the guest polled
+    /// the device.
     pub interrupted: bool,
-    /// The zone of the device's memory; `None` if none of it is online or the guest does not report
-    /// it.
+    /// The zone of the device's memory, or `None` if none of this memory is online or the guest
+    /// does not report the zone.
     pub zone: Option<Zone>,
 }
 
 impl Vm {
-    /// Requests `target` of the device and waits until device and guest are done.
+    /// Requests `target` of the device and waits until the device has `target` plugged and the
+    /// guest has reported it.
     ///
     /// # Errors
-    /// [`Error`]. If the guest gave a reason for not reaching its target, [`Error::Hang`] contains
-    /// it.
+    /// [`Error`]. If the guest has reported why it cannot reach the target, [`Error::Hang`]
+    /// contains the reason.
     pub fn resize(&mut self, target: Bytes) -> Result<Resize, Error> {
         self.resize_of(0, target)
     }
@@ -52,13 +55,13 @@ impl Vm {
     pub fn resize_of(&mut self, n: usize, target: Bytes) -> Result<Resize, Error> {
         let done = self.resize_of_within(n, target, self.patience)?;
         done.ok_or_else(|| {
-            let why = self.pending.as_ref().map(|why| format!(" (the guest: {why})"));
+            let why = self.pending.as_ref().map(|why| format!(" (the guest's reason: {why})"));
             self.hang(&format!("end of the resize to {target}{}", why.unwrap_or_default()))
         })
     }
 
-    /// Requests `target` of the device and waits at most `limit` for device and guest. Returns
-    /// `None` if they are not done by then; they continue.
+    /// Requests `target` of the device and waits as [`resize`](Self::resize) does, but at most
+    /// `limit`. Returns `None` if the resize has not ended by then.
     ///
     /// # Errors
     /// [`Error`], except [`Error::Hang`].

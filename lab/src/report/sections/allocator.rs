@@ -27,16 +27,15 @@ pub(super) const FRAMES: Section = Section {
     question: "What does it cost to allocate and free a frame, by one thread and by two at once? \
                Does the cost grow with the order of the allocation or with the size of the memory?",
     reported: "LLFree (USENIX ATC '23) is a lock-free allocator; its figures here were measured by \
-               hand with its own bench. The other peers are crates that kernels use, behind a spin \
-               lock.",
-    differs: "LLFree's bench measures wall-clock time with half of the memory in use, and Hotmem's \
-              the CPU time of each thread; docs/llfree.json has its version, date and commands. The \
-              other peers have no zones and no nodes, and their memory can neither grow nor shrink. \
-              In the rows with frees on another CPU, one of two threads allocates and the other \
-              frees, and the time of each includes its waiting for the other; one thread takes the \
-              part of both CPUs in turn. A simulated interrupt comes between two calls of the \
-              allocator; the figures do not include the cost of masking interrupts while a lock is \
-              held. The limit is two compare-exchanges of one word that no other CPU uses.",
+               hand, as a subject of the same bench. The other peers are crates that kernels use, \
+               behind a spin lock.",
+    differs: "docs/llfree.json has LLFree's version, date and commands. The other peers have no \
+              zones and no nodes, and their memory can neither grow nor shrink. In the rows with \
+              frees on another CPU and 2 threads, one thread allocates and the other frees, and \
+              the time of each includes its waiting for the other. With 1 thread, this thread acts \
+              as both CPUs, one after the other. A simulated interrupt comes between two calls of \
+              the allocator; the figures do not include the cost of masking interrupts while a \
+              lock is held. The limit is two compare-exchanges of one word that no other CPU uses.",
     hardware: "Machines with more than two CPUs have not been measured.",
     steps: &["frames", "frames-instructions"],
     rows: &[
@@ -79,7 +78,7 @@ pub(super) const FRAMES: Section = Section {
             bench: "frames",
             case: "16G/order0/*/remote-free",
             metric: "time_per_op",
-            peers: LOCKED,
+            peers: PEERS,
             ..Row::NONE
         },
         Row {

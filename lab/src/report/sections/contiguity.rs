@@ -1,4 +1,4 @@
-//! The section about document 000: finding out whether a zone is contiguous.
+//! The section about finding out whether a zone is contiguous.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -7,21 +7,25 @@ const BOTH: &[(&str, &str)] = &[("hotmem", "hotmem"), ("walking the zone", "befo
 
 pub(super) const SECTION: Section = Section {
     id: "contiguity",
-    title: "Whether a zone is contiguous (document 000)",
+    title: "Whether a zone is contiguous",
     question: "After each block of 128 MiB that is plugged, a kernel asks whether the zone is \
                contiguous. How does the cost of the answer grow with the zone?",
     reported: "Linux walks the zone pageblock by pageblock after each block. The patch \"mm: optimize \
                zone->contiguous updates\" counts instead: 256 GiB plugged in 3 s instead of 10, 512 \
                GiB in 7 s instead of 36, in a VM on hardware.",
-    differs: "The peer is the same engine, in which Linux's algorithm replaces the count. Both run in \
-              this process, without page tables and descriptors, so this compares the algorithms and \
-              not the kernels. Both count their reads: of the state of a zone, of the words of a \
-              section, and of a pageblock.",
-    hardware: "The documents' own machines, a VM with 512 GiB and CXL memory, have not been measured.",
+    differs: "Hotmem keeps a count, from which it knows whether a zone is contiguous, as the patch \
+              \"mm: optimize zone->contiguous updates\" does. The peer is Hotmem's engine without \
+              this count: instead it walks the zone pageblock by pageblock, as Linux does. Both \
+              run in this process, without page tables and descriptors, so the rows compare the \
+              algorithms and not the kernels. The rows that end in \"reads\" count the reads \
+              that keep the answer up to date and that answer the queries: reads of a zone's \
+              state, of the words of a section, of a word of a tree, or of a pageblock.",
+    hardware: "A VM with 512 GiB, on which the patch was measured, and CXL memory have not been \
+               measured.",
     steps: &["contiguity", "contiguity-large", "contiguity-pc"],
     rows: &[
         Row {
-            what: "{} plugged in blocks, contiguity asked after each",
+            what: "{} plugged block by block, contiguity queried after each block",
             bench: "contiguity",
             case: "#/online_movable/plug",
             peers: WALK,
@@ -29,7 +33,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "{} plugged in blocks, contiguity asked after each: reads",
+            what: "{} plugged block by block, contiguity queried after each block: reads",
             bench: "contiguity",
             case: "#/online_movable/plug",
             metric: "probes",
@@ -67,7 +71,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "256 GiB plugged beside 2 GiB of boot memory on one node, policy online: reads",
+            what: "256 GiB plugged beside 2 GiB of boot memory on one node, brought online by policy \"online\": reads",
             bench: "contiguity",
             case: "pc-256G/online/plug",
             metric: "probes",

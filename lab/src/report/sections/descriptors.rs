@@ -1,27 +1,41 @@
-//! The section about document 001: page descriptors of device memory, written past the caches.
+//! The section about page descriptors of device memory, written past the caches.
 
 use super::section::{Cases, Plot, Row, Section};
 
-const FIELDS: &[(&str, &str)] = &[("field by field", "before")];
+const FIELD_BY_FIELD: &[(&str, &str)] = &[("field by field", "before")];
 const LINUX: &[(&str, &str)] = &[("Linux", "linux")];
 const SUBJECTS: &[(&str, &str)] = &[
     ("hotmem", "hotmem"),
     ("the machine's limit", "limit"),
     ("field by field", "before"),
-    ("template, ordinary stores", "template"),
+    ("the template by ordinary stores", "template"),
 ];
 
 pub(super) const SECTION: Section = Section {
     id: "descriptors",
-    title: "Page descriptors of device memory (document 001)",
+    title: "Page descriptors of device memory",
     question: "A device of 100 GiB needs 1.6 GB of page descriptors each time that it is bound. How \
                close to the bandwidth of the memory are they written?",
     reported: "The series \"mm/zone_device: template-based memmap init\" reports for 100 GB in a VM \
                on Ice Lake 273.5 ms before and 114.3 ms after for single pages, 313.5 and 99.4 ms \
                for pages of 2 MiB.",
-    differs: "The peer in this process writes the same descriptors field by field; the limit is the \
-              fastest of all fills of the same memory, found in the same run. In a guest, Linux also \
-              sets up the pageblocks of its zone, and reports its times in steps of 1 ms.",
+    differs: "The rows write the descriptors of 100 GiB of device memory, which a kernel does when \
+              it binds the device. In the rows \"first\", nothing has accessed the memory of the \
+              descriptors before. So while the descriptors are written, the host allocates this \
+              memory in pages of 2 MiB and clears it; in the rows \"first-4K\", in pages of 4 KiB. \
+              In the rows \"rebind\", the memory holds the descriptors of an earlier bind. Hotmem \
+              makes one descriptor, the template, and copies it to the others, as the series \
+              \"mm/zone_device: template-based memmap init\" does. It copies by ordinary stores if \
+              the host has just cleared the memory, and by stores that bypass the caches if the \
+              memory holds older descriptors. One peer in this process writes each field of each \
+              descriptor, and another copies the template by ordinary stores. The descriptors of a \
+              page of 2 MiB fill eight frames. With \"shared tails\", all pages of 2 MiB share one \
+              frame in place of seven of their eight, so only one frame of descriptors is written \
+              for each page. The limit is the time that the fastest stores take to fill the same \
+              memory with one byte in the same run. In the guests, \"fsdax\" has single frames, \
+              \"devdax-2M\" has pages of 2 MiB, and \"devdax-2M-shared\" has pages of 2 MiB with \
+              shared tails. In a guest, Linux also sets up the pageblocks of its zone, and reports \
+              its times in steps of 1 ms.",
     hardware: "Real persistent memory has not been bound: QEMU's NVDIMM is ordinary memory.",
     steps: &["memmap", "nvdimm"],
     rows: &[
@@ -29,7 +43,7 @@ pub(super) const SECTION: Section = Section {
             what: "descriptors of a device's memory written, for single frames ({})",
             bench: "memmap",
             case: "fsdax/*",
-            peers: FIELDS,
+            peers: FIELD_BY_FIELD,
             limit: "limit",
             headline: "rebind",
             ..Row::NONE
@@ -38,7 +52,7 @@ pub(super) const SECTION: Section = Section {
             what: "descriptors written for single frames (rebind), on two CPUs",
             bench: "memmap",
             case: "fsdax/rebind/2cpus",
-            peers: FIELDS,
+            peers: FIELD_BY_FIELD,
             limit: "limit",
             ..Row::NONE
         },
@@ -46,7 +60,7 @@ pub(super) const SECTION: Section = Section {
             what: "descriptors written for pages of 2 MiB ({})",
             bench: "memmap",
             case: "devdax-2M/*",
-            peers: FIELDS,
+            peers: FIELD_BY_FIELD,
             limit: "limit",
             ..Row::NONE
         },
@@ -54,7 +68,7 @@ pub(super) const SECTION: Section = Section {
             what: "descriptors written for pages of 1 GiB ({})",
             bench: "memmap",
             case: "devdax-1G/*",
-            peers: FIELDS,
+            peers: FIELD_BY_FIELD,
             limit: "limit",
             ..Row::NONE
         },
@@ -62,11 +76,11 @@ pub(super) const SECTION: Section = Section {
             what: "descriptors written for pages of 2 MiB with shared tails ({})",
             bench: "memmap",
             case: "devdax-2M-shared/*",
-            peers: &[("template, ordinary stores", "template")],
+            peers: &[("the template by ordinary stores", "template")],
             ..Row::NONE
         },
         Row {
-            what: "descriptors written for single frames, without vector registers ({})",
+            what: "descriptors written for single frames, by stores of general registers ({})",
             bench: "memmap",
             case: "fsdax/*",
             ours: "movnti",

@@ -19,12 +19,14 @@ pub(super) const SECTION: Section = Section {
     reported: "LLFree (USENIX ATC '23) reports that it keeps more whole huge pages than Linux's buddy \
                allocator. buddy_system_allocator joins neighbours as soon as both are free, and \
                searches all of its free blocks.",
-    differs: "All allocators get the same requests: 90 % are of order 0, 9 % of order 3 and 1 % of order \
-              9. 90 % of the allocations are freed after a short time and the others after a hundred \
-              times as long; both times are random. One thread takes the part of all CPUs in turn, and \
-              each run has another seed. In hotmem each CPU allocates from two pageblocks, one for \
-              single frames and one for runs; the buddy allocator has no state of CPUs. No allocator \
-              is asked to give up the pageblocks of its CPUs.",
+    differs: "All allocators get the same requests: 90 % are of order 0, 9 % of order 3 and 1 % of \
+              order 9. 90 % of the allocations are freed after a short time and the others after a \
+              hundred times as long; both times are random. One thread acts as each of the CPUs in \
+              turn, and each run has another seed. In hotmem each CPU allocates from two \
+              pageblocks, one for single frames and one for runs; the buddy allocator has no \
+              per-CPU data. A pageblock from which a CPU allocates does not count as free, even \
+              if no frame of it is in use. The CPUs still allocate from these pageblocks when the \
+              figures are taken.",
     hardware: "Requests recorded in a real kernel have not been replayed.",
     steps: &["fragmentation"],
     rows: &[
@@ -46,7 +48,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "pageblocks without a frame in use that CPUs allocate from, so that they are not free, {}",
+            what: "pageblocks with no frame in use that do not count as free, because CPUs allocate from them, {}",
             bench: "fragmentation",
             case: "4G/*",
             metric: "held_open",

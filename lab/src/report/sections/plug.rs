@@ -17,10 +17,12 @@ pub(super) const SECTION: Section = Section {
     reported: "virtio-mem's Linux driver adds and removes memory block by block, each of 128 MiB. \
                linux-mm reports 10 s for 256 GiB and 36 s for 512 GiB under KVM on hardware (Yuan \
                Liu, March 2026), and 3 s and 7 s with a patch.",
-    differs: "The guest hotmem-64B writes a descriptor of 64 bytes for each frame, as Linux does, so \
-              compare these two. The guest hotmem writes no descriptors, which is less work. Linux \
-              runs user programs and writes a log, and its figure may be up to 20 ms too long. In the \
-              rows with Linux, 2 GiB were plugged into each guest and unplugged before.",
+    differs: "The guest hotmem-64B writes a descriptor of 64 bytes for each frame, as Linux does, \
+              so compare only its figures with those of Linux. The guest hotmem writes no \
+              descriptors, so it does less work. Linux also runs user programs and writes a log. \
+              Its script polls the memory every 20 ms, so its figures may be up to 20 ms too long. \
+              Before the times of a row with Linux were measured, 2 GiB were plugged into each guest \
+              and unplugged again.",
     hardware: "No guest has had memory plugged by a host that uses hardware virtualization.",
     steps: &["vm", "vm-cold", "vm-sizes", "vm-used", "vm-instructions"],
     rows: &[
@@ -84,7 +86,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "64 GiB unplugged while 1 GiB of them is in use; the guest reads that and frees it",
+            what: "64 GiB unplugged while 1 GiB of it is in use; the guest reads that part and frees it",
             bench: "vm",
             case: "64G/online_movable/unplug-1G-checked",
             ..Row::NONE

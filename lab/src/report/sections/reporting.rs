@@ -1,4 +1,4 @@
-//! The section about document 003: free memory is reported to the host.
+//! The section about free memory that is reported to the host.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -14,17 +14,21 @@ const PACKED: &[(&str, &str)] = &[
 
 pub(super) const SECTION: Section = Section {
     id: "reporting",
-    title: "Free memory given back to the host (document 003)",
+    title: "Free memory given back to the host",
     question: "A guest's free memory stays with the guest, unless the guest reports it to the host. How many \
                guests fit on a host, how soon does the host get free memory back, and what does \
                reporting cost the guest?",
     reported: "The series \"mm: Support for page reporting\" (v12) fits 7 guests of 5 GB on a host \
                of 15 GB instead of 2, and makes page_fault1 with 24 CPUs 1 to 3 % slower.",
-    differs: "The host is a memory cgroup if this process may make one; otherwise the bench limits the \
-              memory of all guests together (\"simulated\"). Guests are smaller than the document's, \
-              so that the bench takes less time. The guest hotmem-64B writes 64 bytes for each frame, \
-              as Linux does. page_fault1 runs in bursts with pauses, so that each burst faults its \
-              memory in again.",
+    differs: "In the rows with \"host/guest\", the first size is the memory of the host, and the \
+              second is the memory of each guest. The host is a memory cgroup if the user of the bench may create one. \
+              Otherwise, in rows marked \"simulated\", the bench limits the memory of all guests \
+              together. The guests are smaller than those of the series \"mm: Support for page \
+              reporting\", so that the bench takes less time. The guest hotmem-64B writes 64 bytes \
+              for each frame, as Linux does. The limit is the time of one madvise call for the same memory. \
+              page_fault1 is the test of will-it-scale that allocates, clears and frees memory \
+              again and again. In this bench it pauses after each burst long enough for its free memory to \
+              be reported, so that the next burst faults the memory in again.",
     hardware: "No guest has run with hardware virtualization.",
     steps: &["packing", "give-back", "page-fault"],
     rows: &[
@@ -82,7 +86,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "frames allocated a second in a guest by one thread, each reported before",
+            what: "page_fault1: frames allocated in a second in a guest by one thread, all of them reported before",
             bench: "reporting",
             case: "page_fault1/1/guest/rounds-1",
             metric: "rate",
@@ -91,7 +95,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "frames allocated a second in this process by one thread, each reported before",
+            what: "page_fault1: frames allocated in a second in this process by one thread, all of them reported before",
             bench: "reporting",
             case: "page_fault1/1/hosted/rounds-1",
             metric: "rate",

@@ -15,12 +15,18 @@ pub(super) const SECTION: Section = Section {
                control path depend on its budget?",
     reported: "Allocators report means. Linux takes zone->lock for whole batches of frames, and \
                isolates a pageblock under it.",
-    differs: "The wall clock is read before and after each call, so the figures include the time that the \
-              host takes away. The limit is two readings of the clock in the same run, with nothing \
-              between them. Calls of the control path are measured by CPU time, while a resize, reports \
-              and isolation run in turn. The simulated host acknowledges reports at once. The other allocators \
-              cannot resize, report or isolate memory. Which of millions of calls is the slowest differs \
-              from run to run, so no ratio of such figures is given.",
+    differs: "The wall clock is read before and after each call. So the figures include the time \
+              during which the host does not run the CPU. The limit is the time between two \
+              readings of the clock with nothing between them, in the same run. While the \
+              allocations and frees are measured, another CPU sleeps (nothing), allocates and \
+              frees frames (traffic), plugs and unplugs 4 GiB (resize), reports free memory \
+              (reports), isolates memory and releases it (isolation), or repeats resize, \
+              reports and isolation in turn (all). In the runs with \"all\", the calls of the \
+              control path are measured, too, in CPU time; \"add/64-pageblocks\" is the call \
+              \"add\" with a budget of 64 pageblocks. The simulated host acknowledges reports at \
+              once. The other allocators cannot resize, report or isolate memory. The rows \"the \
+              slowest of all\" have no ratio, because the slowest of millions of calls differs \
+              from run to run.",
     hardware: "In a virtual machine, the host interrupts a CPU for longer than the calls take.",
     steps: &["tails"],
     rows: &[

@@ -1,28 +1,34 @@
-//! The section about document 004: clearing page tables under Xen PV and natively.
+//! The section about clearing page tables under Xen PV and natively.
 
 use super::section::{Cases, Plot, Row, Section};
 
 const TRAP_AND_READ: &[(&str, &str)] = &[
-    ("an exchange of each, which traps", "before"),
+    ("an atomic exchange of each entry (traps)", "before"),
     ("read first, then cleared", "read-then-clear"),
 ];
-const TRAP: &[(&str, &str)] = &[("an exchange of each, which traps", "before")];
+const TRAP: &[(&str, &str)] = &[("an atomic exchange of each entry (traps)", "before")];
 const READ: &[(&str, &str)] = &[("read first, then cleared", "read-then-clear")];
-const ORDER: &[(&str, &str)] = &[("Linux's order, written anew", "linux-order")];
-const EXCHANGE: &[(&str, &str)] = &[("an exchange of each", "before")];
+const ORDER: &[(&str, &str)] = &[("Linux's order, reimplemented", "linux-order")];
+const EXCHANGE: &[(&str, &str)] = &[("an atomic exchange of each entry", "before")];
 
 pub(super) const SECTION: Section = Section {
     id: "teardown",
-    title: "Page tables cleared (document 004)",
+    title: "Page tables cleared",
     question: "Under Xen PV, clearing a page-table entry atomically traps. What does an entry cost if one \
                hypercall clears hundreds of them, and are dirty bits lost?",
     reported: "The thread \"unmap_page_range optimisation\" (xen-devel, February 2026) reports 3.27 s \
                with traps and 0.76 s by reading and then clearing, which is not atomic. It also reports \
                that the sender of a migration spends 45 % of its time in traps.",
     differs: "Xen 4.17 runs under TCG with two CPUs; instructions are counted while the CPUs take \
-              turns. A trap costs more cycles on hardware than its instructions say. Linux's \
-              order at exit was written anew after its source. In the native rows, no processor walks \
-              the tables, and flushes are only counted.",
+              turns. A trap costs more cycles on hardware than its number of instructions \
+              suggests. \"batch-32\" has 32 entries in each hypercall, and \"tables-8\" has 8 L1 \
+              tables. Hotmem clears entries by a hypercall that keeps their Accessed and Dirty \
+              bits (docs/xen-pv-teardown.md). One peer exchanges each entry atomically; each \
+              exchange traps into Xen, as in the thread \"unmap_page_range optimisation\". Another \
+              peer first reads the entries and then clears them by a hypercall, which is not \
+              atomic. At the end of an address space, the peer uses the order of Linux's \
+              xen_exit_mmap, which was reimplemented for this bench. In the native rows, no \
+              processor walks the tables, and flushes are only counted.",
     hardware: "Xen on hardware, a domU, shadow mode, superpages and more than two CPUs have not been \
                tried.",
     steps: &["teardown-native", "teardown-xen"],
@@ -46,7 +52,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "memory of another domain mapped, read and unmapped, {}: share of unmapping",
+            what: "memory of another domain mapped, read and unmapped, {}: share of the instructions that unmap",
             bench: "teardown",
             case: "xen-migrate/xpti-on/*",
             metric: "unmapping_share",
@@ -75,8 +81,8 @@ pub(super) const SECTION: Section = Section {
             case: "native-munmap-sparse",
             metric: "cycles_per_entry",
             peers: &[
-                ("an exchange of each", "before"),
-                ("an exchange of each that is not empty", "before, tested first"),
+                ("an atomic exchange of each entry", "before"),
+                ("an atomic exchange of each entry that is not empty", "before, tested first"),
             ],
             ..Row::NONE
         },
@@ -109,7 +115,7 @@ pub(super) const SECTION: Section = Section {
             },
             subjects: &[
                 ("hotmem", "hotmem"),
-                ("an exchange of each", "before"),
+                ("an atomic exchange of each entry", "before"),
                 ("read first, then cleared", "read-then-clear"),
             ],
             log: true,
@@ -127,7 +133,7 @@ pub(super) const SECTION: Section = Section {
             subjects: &[
                 ("hotmem", "hotmem"),
                 ("hotmem, tables kept", "hotmem, tables kept"),
-                ("an exchange of each", "before"),
+                ("an atomic exchange of each entry", "before"),
             ],
             log: false,
         },

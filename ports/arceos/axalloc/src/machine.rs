@@ -10,16 +10,16 @@ use hotmem::{AllocRequest, BootMap, Bytes, Frames, Hotplug, Pfn, PfnRange};
 use hotmem_heap::Heap;
 use hotmem_port::lock_api::Mutex;
 use hotmem_port::{
-    AllocOrNone, BootRanges, Interrupts, IrqLock, LateMapping, LatePlatform, LinearMap,
+    AllocOrNone, BootRanges, ConfigurablePlatform, Interrupts, IrqLock, LateMapping, LinearMap,
 };
 use kernel_guard::{BaseGuard, NoPreemptIrqSave};
 
 type Lock = IrqLock<Cpu>;
-type Mapping = LateMapping<'static, LatePlatform, Lock>;
-type Machine = Hotplug<'static, LatePlatform, &'static Mapping>;
+type Mapping = LateMapping<'static, ConfigurablePlatform, Lock>;
+type Machine = Hotplug<'static, ConfigurablePlatform, &'static Mapping>;
 
 /// The frame allocator.
-pub static FRAMES: Frames<LatePlatform> = Frames::new(LatePlatform::new());
+pub static FRAMES: Frames<ConfigurablePlatform> = Frames::new(ConfigurablePlatform::new());
 /// The control path, which is set at the first allocation.
 pub static HOTPLUG: Mutex<Lock, Option<Machine>> = Mutex::new(None);
 /// The linear map.
@@ -30,7 +30,7 @@ pub static MAPPING: Mapping = unsafe { LateMapping::new(&FRAMES, LINEAR, REACH) 
 pub(crate) const LINEAR: LinearMap = LinearMap::at_address(PHYS_VIRT_OFFSET);
 const REACH: PfnRange = PfnRange::with_len(Pfn::ZERO, Bytes::gib(512).frames()).unwrap();
 /// The heap.
-pub static HEAP: Heap<LatePlatform, Lock> = Heap::new(&FRAMES, LINEAR);
+pub static HEAP: Heap<ConfigurablePlatform, Lock> = Heap::new(&FRAMES, LINEAR);
 /// Free boot memory, until the engine is started with it.
 static BOOT_MEMORY: Mutex<Lock, BootRanges<16>> = Mutex::new(BootRanges::new());
 

@@ -18,7 +18,7 @@ pub struct Load(Vec<thread::JoinHandle<()>>);
 
 impl Load {
     /// Starts the load. Binds the calling thread to the first CPU, because the threads of the other
-    /// CPUs never yield: there the calling thread would not run again after a wait.
+    /// CPUs never yield: on their CPUs, the calling thread would not run again after a wait.
     pub fn start() -> Load {
         stay_on(0);
         Load((1..axhal::cpu_num()).map(|cpu| thread::spawn(move || churn(cpu))).collect())
@@ -27,7 +27,7 @@ impl Load {
     /// Does nothing, because the other CPUs use plugged memory continuously.
     pub fn use_memory(&mut self, _: bool) {}
 
-    /// Returns false, because the load keeps no memory that could be freed at once.
+    /// Returns false: the load keeps no memory that it could free now.
     pub fn free(&mut self) -> bool {
         false
     }

@@ -1,20 +1,21 @@
 //! A load that uses all memory, or, if the host chooses that, a [mixed] load.
 
+mod checked_memory;
 mod mixed;
-mod piece;
 
 use crate::fw_cfg;
 use alloc::vec::Vec;
+use axalloc::FRAMES;
 use axstd::println;
+use checked_memory::CheckedMemory;
 use core::{iter, mem};
-use piece::Piece;
 
 /// The words of 64 MiB.
 const LEN: usize = 8 << 20;
 
 /// The memory in use.
 pub struct Load {
-    pieces: Vec<Piece>,
+    allocations: Vec<CheckedMemory>,
     is_mixed: bool,
 }
 
@@ -22,21 +23,21 @@ impl Load {
     /// Returns a load that uses no memory yet. It is mixed if a file of fw_cfg says so.
     pub fn start() -> Load {
         let is_mixed = fw_cfg::read("opt/hotmem-load").is_some_and(|load| load == "mixed");
-        Load { pieces: Vec::new(), is_mixed }
+        Load { allocations: Vec::new(), is_mixed }
     }
 
     /// Allocates all free memory, and writes and checks each word. Frees the memory unless `keep`
     /// is set. A mixed load frees all but what stays in use.
     pub fn use_memory(&mut self, keep: bool) {
         let words: usize = if self.is_mixed {
-            mixed::run(&mut self.pieces)
+            mixed::run(&mut self.allocations, FRAMES.counts().free)
         } else {
-            self.pieces.extend(iter::from_fn(|| Piece::new(LEN)));
-            self.pieces.iter().map(Piece::len).sum()
+            self.allocations.extend(iter::from_fn(|| CheckedMemory::new(LEN)));
+            self.allocations.iter().map(CheckedMemory::len).sum()
         };
         self.check();
         if !keep && !self.is_mixed {
-            self.pieces.clear();
+            self.allocations.clear();
         }
         println!(r#"{{"event":"verified","bytes":{}}}"#, words * size_of::<usize>());
     }
@@ -44,13 +45,13 @@ impl Load {
     /// Checks the memory in use again and frees it. Returns whether there was any.
     pub fn free(&mut self) -> bool {
         self.check();
-        !mem::take(&mut self.pieces).is_empty()
+        !mem::take(&mut self.allocations).is_empty()
     }
 
     /// Ends the load.
     pub fn end(self) {}
 
     fn check(&self) {
-        self.pieces.iter().for_each(Piece::check);
+        self.allocations.iter().for_each(CheckedMemory::check);
     }
 }

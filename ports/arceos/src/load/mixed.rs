@@ -1,37 +1,36 @@
 //! A mixed load: objects, pages and buffers that are allocated and freed in random order, a few of
 //! which stay in use.
 
-use super::piece::Piece;
+use super::checked_memory::CheckedMemory;
 use alloc::vec::Vec;
-use axalloc::FRAMES;
 use core::mem;
 
-/// The words that are in use at once are this part of the free memory.
-const PART: usize = 2;
-/// How often, on average, each piece is replaced by another one.
+/// The load keeps the free memory divided by this number in use.
+const DIVISOR: usize = 2;
+/// How often, on average, each allocation is replaced by another one.
 const ROUNDS: usize = 3;
-/// So many pieces stay in use, for each hundred that are in use at once.
+/// The percentage of the allocations that stay allocated after the load has ended.
 const PERCENT_KEPT: usize = 1;
 
-/// Runs the load. Adds the pieces that stay in use to `kept`, and returns the number of words that
-/// were in use at once.
-pub fn run(kept: &mut Vec<Piece>) -> usize {
-    let most = ((FRAMES.counts().free << 12) as usize) / PART / size_of::<usize>();
+/// Runs the load on a machine that has this many free frames. Adds the allocations that stay in use
+/// to `kept`, and returns the number of words that were in use at once.
+pub fn run(kept: &mut Vec<CheckedMemory>, free_frames: u64) -> usize {
+    let most = ((free_frames << 12) as usize) / DIVISOR / size_of::<usize>();
     let mut random = Random(1);
-    let mut pieces = Vec::new();
+    let mut allocations = Vec::new();
     let mut used = 0;
     while used < most
-        && let Some(piece) = Piece::new(random.len())
+        && let Some(allocation) = CheckedMemory::new(random.len())
     {
-        used += piece.len();
-        pieces.push(piece);
+        used += allocation.len();
+        allocations.push(allocation);
     }
-    for _ in 0..ROUNDS * pieces.len() {
-        let number = random.below(pieces.len());
-        let place = &mut pieces[number];
+    for _ in 0..ROUNDS * allocations.len() {
+        let number = random.below(allocations.len());
+        let place = &mut allocations[number];
         place.check();
-        // The old piece is freed, or kept, after the new one was allocated.
-        let Some(new) = Piece::new(place.len()) else { continue };
+        // The old allocation is freed, or kept, after the new one was allocated.
+        let Some(new) = CheckedMemory::new(place.len()) else { continue };
         let old = mem::replace(place, new);
         if random.below(100 * ROUNDS) < PERCENT_KEPT {
             kept.push(old);
@@ -50,8 +49,8 @@ impl Random {
         (self.0 >> 33) as usize % end
     }
 
-    /// Returns the length of a piece in words: most are objects of up to 1 KiB, some are pages of
-    /// up to 64 KiB, and a few are buffers of up to 4 MiB.
+    /// Returns the length of an allocation in words: most are objects of up to 1 KiB, some are
+    /// pages of up to 64 KiB, and a few are buffers of up to 4 MiB.
     fn len(&mut self) -> usize {
         let (least, most) = match self.below(100) {
             0 => (8 << 10, 512 << 10),

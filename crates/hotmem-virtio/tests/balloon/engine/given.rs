@@ -1,4 +1,4 @@
-//! Tests of the memory that is given to the host, kept, and taken back.
+//! Tests which memory is given to the host, kept and taken back.
 
 use super::*;
 use hotmem::{RangeError, RangeErrorKind};
@@ -7,7 +7,7 @@ use hotmem::{RangeError, RangeErrorKind};
 fn freed_memory_is_reported_automatically() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let mut world = World::new(&machine, Features::PAGE_REPORTING, patient());
+    let mut world = World::new(&machine, Features::PAGE_REPORTING, settings_with_rounds());
     world.run(Duration::from_secs(2));
     let reported = || machine.frames.counts().reported;
     let all = reported();
@@ -22,14 +22,18 @@ fn freed_memory_is_reported_automatically() {
     world.check();
 }
 
-/// Checks that exactly the memory that the host was given is marked, for all settings.
+/// Checks that exactly the memory that the host was given is marked as reported.
 fn check_marks(world: &World<'_>) {
     let mut reported = 0;
     for range in &world.device.reported {
         reported += range.frames();
         assert_eq!(world.machine.frames.counts_in(*range).reported, range.frames(), "{range}");
     }
-    assert_eq!(world.machine.frames.counts().reported, reported, "never sent");
+    assert_eq!(
+        world.machine.frames.counts().reported,
+        reported,
+        "memory that was never sent is marked as reported"
+    );
 }
 
 #[test]
@@ -37,9 +41,14 @@ fn only_reported_memory_is_marked_for_every_batch_size() {
     for most_ranges in [1, 16, 32] {
         let machine = Machine::new();
         let _hotplug = machine.boot();
-        let mut world = World::new(&machine, Features::PAGE_REPORTING, patient());
-        world.driver = world.driver.with_report_ranges(most_ranges);
-        let settings = Settings { batch: 64, longest: Bytes::mib(2), share: 1, ..patient() };
+        let mut world = World::new(&machine, Features::PAGE_REPORTING, settings_with_rounds());
+        world.driver = world.driver.with_max_report_ranges(most_ranges);
+        let settings = Settings {
+            max_batch_ranges: 64,
+            max_range_size: Bytes::mib(2),
+            reporting_divisor: 1,
+            ..settings_with_rounds()
+        };
         world.memory.reporter().unwrap().settings = settings;
         world.run(Duration::from_secs(2));
         check_marks(&world);
@@ -49,22 +58,22 @@ fn only_reported_memory_is_marked_for_every_batch_size() {
 }
 
 #[test]
-fn a_silent_device_is_reset_and_its_memory_is_free() {
+fn a_device_that_does_not_answer_is_reset_and_its_memory_is_free() {
     for queue in [Queue::Reports, Queue::Inflate, Queue::Hints] {
         let machine = Machine::new();
         let _hotplug = machine.boot();
-        let mut world = World::new(&machine, FEATURES, patient());
+        let mut world = World::new(&machine, FEATURES, settings_with_rounds());
         let before = machine.frames.counts().free;
         world.device.asleep.push(queue);
         world.device.config.num_pages = 20_000;
         // The balloon and the hints together leave too little memory to report.
         if queue != Queue::Reports {
-            world.device.ask_hints(5);
+            world.device.request_hints(5);
         }
         let began = world.now;
-        world.run_until_silent(queue);
-        assert!(world.now - began < Driver::PATIENCE + Duration::from_secs(2));
-        // A silent host holds so little memory that the guest can continue.
+        world.run_until_reset(queue);
+        assert!(world.now - began < Driver::DEFAULT_ANSWER_TIMEOUT + Duration::from_secs(2));
+        // A host that does not answer has so little memory that the guest can continue.
         for _ in 0..60 {
             world.allocate(64);
         }
@@ -76,15 +85,15 @@ fn a_silent_device_is_reset_and_its_memory_is_free() {
         assert!((60 * 64..=60 * 64 + (SIZE >> 27)).contains(&used), "{used} frames are in use");
         assert_eq!(counts.reporting, 0);
         world.device.asleep.clear();
-        world.device.ask_hints(1);
+        world.device.request_hints(1);
         world.run(Duration::from_secs(10));
-        assert_eq!(world.memory.held(), 20_000);
+        assert_eq!(world.memory.inflated_frames(), 20_000);
         world.check();
     }
 }
 
 #[test]
-fn the_balloon_leaves_the_floor() {
+fn the_balloon_leaves_the_minimum_of_free_frames() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
     let mut world = World::new(&machine, Features::empty(), Settings::default());
@@ -94,7 +103,7 @@ fn the_balloon_leaves_the_floor() {
     let left = machine.frames.counts().free;
     assert!((FLOOR..FLOOR + BLOCK).contains(&left), "{left}");
     assert_eq!(world.device.balloon.len() as u64, free - left);
-    assert_eq!(u64::from(world.device.actual), world.memory.held());
+    assert_eq!(u64::from(world.device.actual), world.memory.inflated_frames());
     world.device.config.num_pages = 0;
     world.run(Duration::from_secs(10));
     assert_eq!(machine.frames.counts().free, free);
@@ -106,7 +115,7 @@ fn memory_that_an_assigned_device_can_access_is_not_given_away() {
     for features in [FEATURES, FEATURES.difference(Features::PAGE_REPORTING)] {
         let machine = Machine::new();
         let mut hotplug = machine.boot();
-        let mut world = World::new(&machine, features, patient());
+        let mut world = World::new(&machine, features, settings_with_rounds());
         let pinned = PfnRange::new(Pfn::new(100 * BLOCK).unwrap(), Pfn::new(120 * BLOCK).unwrap());
         let pinned = pinned.unwrap();
         hotplug.pin(pinned, |_| {}).unwrap();
@@ -115,11 +124,11 @@ fn memory_that_an_assigned_device_can_access_is_not_given_away() {
         assert_eq!(world.device.reported.is_empty(), !reports);
         world.device.config.num_pages = 20_000;
         world.run(Duration::from_secs(10));
-        assert_eq!(world.memory.held(), 20_000);
-        world.device.ask_hints(5);
+        assert_eq!(world.memory.inflated_frames(), 20_000);
+        world.device.request_hints(5);
         world.run(Duration::from_secs(1));
         assert!(!world.device.hinted.is_empty());
-        // The host requests the rest as well.
+        // The host requests all other memory too.
         world.device.config.num_pages = u32::MAX;
         world.run(Duration::from_secs(10));
         let given = world.device.reported.iter().chain(&world.device.hinted);
@@ -134,9 +143,9 @@ fn memory_that_an_assigned_device_can_access_is_not_given_away() {
 fn memory_in_the_balloon_or_hinted_is_not_pinned() {
     let machine = Machine::new();
     let mut hotplug = machine.boot();
-    let mut world = World::new(&machine, FEATURES, patient());
+    let mut world = World::new(&machine, FEATURES, settings_with_rounds());
     world.device.config.num_pages = 20_000;
-    world.device.ask_hints(5);
+    world.device.request_hints(5);
     world.run(Duration::from_secs(10));
     let inflated = world.device.balloon.iter().map(|&n| u64::from(n));
     let hinted = world.device.hinted.iter().map(|range| range.start().number());
@@ -153,7 +162,7 @@ fn memory_in_the_balloon_or_hinted_is_not_pinned() {
         );
     }
     world.device.config.num_pages = 0;
-    world.device.ask_hints(1);
+    world.device.request_hints(1);
     world.run(Duration::from_secs(10));
     let pins = given.iter().step_by(given.len().div_ceil(16));
     assert!(pins.map(|&number| refused(number)).all(|answer| answer.is_ok()));
@@ -172,10 +181,10 @@ fn the_guest_takes_back_what_it_needs() {
         world.used = world.used.or_else(|| world.device.answer());
         world.step();
     }
-    assert!(world.memory.held() <= 30_000);
+    assert!(world.memory.inflated_frames() <= 30_000);
     world.memory.need(0);
     world.run(Duration::from_secs(30));
-    assert_eq!(world.memory.held(), 40_000);
+    assert_eq!(world.memory.inflated_frames(), 40_000);
 }
 
 #[test]
@@ -183,7 +192,7 @@ fn a_hint_that_is_with_the_device_is_not_taken_back() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
     let mut world = World::new(&machine, Features::FREE_PAGE_HINT, Settings::default());
-    world.device.ask_hints(5);
+    world.device.request_hints(5);
     let is_hint = |message: &Message| matches!(message, Message::Hint(_));
     while world.device.hinted.is_empty() || !world.device.waiting.iter().any(is_hint) {
         world.used = world.used.or_else(|| world.device.answer());
@@ -196,7 +205,8 @@ fn a_hint_that_is_with_the_device_is_not_taken_back() {
     while machine.frames.counts().free > BLOCK {
         world.allocate(1);
     }
-    // The device may write to it until it answers, and a migration need not copy it after that.
+    // The device may write to the hinted memory until it answers. After that, a migration need not
+    // copy the memory.
     world.step();
     world.check();
     world.used = world.device.answer();
@@ -207,30 +217,30 @@ fn a_hint_that_is_with_the_device_is_not_taken_back() {
 }
 
 #[test]
-fn balloon_frames_that_must_leave_are_exchanged() {
+fn balloon_frames_in_memory_to_be_removed_are_replaced() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
     let mut world = World::new(&machine, Features::empty(), Settings::default());
     world.device.config.num_pages = 20_000;
     world.run(Duration::from_secs(1));
-    // A pageblock that contains only frames of the balloon.
+    // Choose a pageblock that contains only frames of the balloon.
     let whole =
         |number: &&u32| (**number..**number + 512).all(|n| world.device.balloon.contains(&n));
     let number = *world.device.balloon.iter().filter(|n| **n % 512 == 0).find(whole).unwrap();
     let used = PfnRange::with_len(Pfn::new(u64::from(number) + 7).unwrap(), 1).unwrap();
     let block = used.align_outward(BLOCK);
     assert_eq!(world.memory.migrate(used), Some(Migration::Retry));
-    // Isolated, as offlining does, so that the frames are not allocated again.
+    // Isolate the pageblock, as offlining does, so that its frames are not allocated again.
     let isolation = machine.frames.isolate(block).unwrap();
     world.run(Duration::from_secs(1));
     assert_eq!(isolation.in_use(), None);
-    assert_eq!(world.memory.held(), 20_000);
+    assert_eq!(world.memory.inflated_frames(), 20_000);
     assert_eq!(world.memory.migrate(used), None);
     isolation.release();
 }
 
 #[test]
-fn balloon_frames_that_must_leave_are_exchanged_for_memory_that_stays() {
+fn balloon_frames_in_memory_to_be_removed_are_replaced_by_memory_that_stays() {
     let machine = Machine::new();
     let (all, boot_frames) = (SIZE >> 12, SIZE >> 13);
     let mut hotplug = boot(&machine.frames, &machine.memory, boot_frames);
@@ -238,7 +248,7 @@ fn balloon_frames_that_must_leave_are_exchanged_for_memory_that_stays() {
     let mut world = World::new(&machine, Features::empty(), Settings::default());
     world.device.config.num_pages = 10_000;
     world.run(Duration::from_secs(1));
-    // Movable memory is given away first.
+    // The balloon takes movable memory first.
     let in_hotplugged = |world: &World<'_>| {
         world.device.balloon.iter().filter(|&&n| u64::from(n) >= boot_frames).count()
     };
@@ -248,9 +258,12 @@ fn balloon_frames_that_must_leave_are_exchanged_for_memory_that_stays() {
     assert!(used.start().number() >= boot_frames);
     assert_eq!(world.memory.migrate(used), Some(Migration::Retry));
     world.run(Duration::from_secs(1));
-    // What is hotplugged may have to leave next.
-    assert!(in_hotplugged(&world) < before, "exchanged for other memory that can be removed");
-    assert_eq!(world.memory.held(), 10_000);
+    // Hotplugged memory may have to leave next.
+    assert!(
+        in_hotplugged(&world) < before,
+        "frames were replaced by other memory that can be removed"
+    );
+    assert_eq!(world.memory.inflated_frames(), 10_000);
 }
 
 const FILL: u32 = 0xaaaa_aaaa;
@@ -284,23 +297,23 @@ fn filled_memory_is_still_filled_when_it_is_allocated() {
     let mut memory = EngineMemory::new(&machine.frames, FLOOR);
     let settings = Settings::EAGER;
     let (features, poison) = (Features::all(), Poison::Filled(FILL));
-    // The host must know the value that reported memory must hold. In other memory it may leave
-    // anything.
+    // The device must have the value that reported memory must keep. Otherwise the host may write any
+    // value.
     let spoilt = memory.report(FEATURES, poison, settings);
     assert!(matches!(spoilt, Err(ReporterError::ContentsDiffer { .. })), "{spoilt:?}");
     memory.report(features, poison, settings).unwrap();
     let mut world = World { leaves: FILLED, ..World::with(&machine, features, memory) };
     world.device.config.num_pages = 20_000;
-    world.device.ask_hints(5);
+    world.device.request_hints(5);
     world.run(Duration::from_secs(10));
-    assert_eq!(world.memory.held(), 20_000);
+    assert_eq!(world.memory.inflated_frames(), 20_000);
     assert!(!world.device.hinted.is_empty() && !world.device.reported.is_empty());
     world.device.config.num_pages = 0;
-    world.device.ask_hints(1);
+    world.device.request_hints(1);
     world.run(Duration::from_secs(10));
-    assert_eq!(world.memory.held(), 0);
+    assert_eq!(world.memory.inflated_frames(), 0);
     for frame in all_frames(&machine) {
-        assert_eq!(machine.read(frame.start().number()), FILLED, "{frame:?}");
+        assert_eq!(machine.read(frame.range().start().number()), FILLED, "{frame:?}");
     }
 }
 

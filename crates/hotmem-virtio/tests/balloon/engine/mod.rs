@@ -1,5 +1,5 @@
-//! Tests of the driver with the engine, and a host that overwrites the memory it is given:
-//! allocated memory must never change.
+//! Tests the driver with the engine and a host that overwrites the memory that it is given. Allocated
+//! memory must never change.
 
 mod given;
 mod random;
@@ -20,7 +20,7 @@ const SIZE: u64 = 256 << 20;
 const BLOCK: u64 = 512;
 const FLOOR: u64 = 4096;
 
-/// 256 MiB of memory and its engine.
+/// A machine of 256 MiB.
 struct Machine {
     frames: Frames<OneCpu>,
     memory: hotmem_testkit::Memory,
@@ -56,7 +56,7 @@ struct World<'f> {
     used: Option<Queue>,
     owned: Vec<(PfnRange, u64)>,
     stamp: u64,
-    /// The value that the host leaves in reported memory.
+    /// The value that the host writes to reported memory.
     leaves: u64,
 }
 
@@ -80,8 +80,8 @@ impl<'f> World<'f> {
         World { machine, device, driver, memory, now, used, owned, stamp, leaves: u64::MAX }
     }
 
-    /// Overwrites the memory of a request, as the host may while it holds it.
-    fn scribble(&self, message: &Message) {
+    /// Overwrites the memory of a request, as the host may while it has the memory.
+    fn overwrite(&self, message: &Message) {
         let take = |range: PfnRange, leaves| self.machine.write(range, |_| leaves);
         match message {
             Message::Inflate(range) | Message::Hint(range) => take(*range, u64::MAX),
@@ -97,14 +97,14 @@ impl<'f> World<'f> {
         let step = self.driver.step(self.now, &config, self.used.take(), &mut self.memory);
         match step {
             Step::Ready(Ok(Action::Send(message))) => {
-                self.scribble(&message);
+                self.overwrite(&message);
                 self.device.send(message);
             }
             Step::Ready(Ok(Action::SetActual(frames))) => self.device.actual = frames,
             _ => {}
         }
-        // The host may still write just before it answers.
-        self.device.waiting.iter().for_each(|message| self.scribble(message));
+        // The host may write until it answers.
+        self.device.waiting.iter().for_each(|message| self.overwrite(message));
         step
     }
 
@@ -130,22 +130,22 @@ impl<'f> World<'f> {
                 _ => {}
             }
         }
-        panic!("it spins: {:?}", self.driver);
+        panic!("the driver does not wait: {:?}", self.driver);
     }
 
-    /// Runs until the driver reports that this queue is silent.
-    fn run_until_silent(&mut self, queue: Queue) {
+    /// Runs until the driver requests a reset because of this queue.
+    fn run_until_reset(&mut self, queue: Queue) {
         for _ in 0..200_000 {
             self.used = self.used.or_else(|| self.device.answer());
             let answered = self.used.is_some();
             match self.step() {
                 Step::Pending(until) if !answered => self.now = until,
-                Step::Ready(Ok(Action::Reset(silent))) => return assert_eq!(silent, queue),
+                Step::Ready(Ok(Action::Reset(reset))) => return assert_eq!(reset, queue),
                 Step::Idle | Step::Ready(Err(_)) if !answered => break,
                 _ => {}
             }
         }
-        panic!("the driver does not report the silent device: {:?}", self.driver);
+        panic!("the driver does not request a reset: {:?}", self.driver);
     }
 
     /// Resets the device and starts a new driver.
@@ -172,7 +172,7 @@ impl<'f> World<'f> {
         }
         let (range, stamp) = self.owned.swap_remove(which % self.owned.len());
         self.verify(range, stamp);
-        // SAFETY: it was taken out of `owned`.
+        // SAFETY: the range was removed from `owned`, so no code uses it any more.
         unsafe { self.machine.frames.free_raw(range) }.unwrap();
     }
 
@@ -189,7 +189,7 @@ impl<'f> World<'f> {
     }
 }
 
-/// The default settings, except that memory freed during a report waits for the next round.
-fn patient() -> Settings {
+/// Returns the default settings, except that memory freed during a report waits for the next round.
+fn settings_with_rounds() -> Settings {
     Settings { keep_free: Bytes::ZERO, ..Settings::default() }
 }

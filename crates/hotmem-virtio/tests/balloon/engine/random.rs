@@ -1,4 +1,4 @@
-//! Random sequences of events.
+//! Tests random sequences of events.
 
 use super::*;
 use proptest::{collection::vec, prelude::*};
@@ -41,14 +41,14 @@ proptest! {
     fn no_frame_has_two_owners(history in vec(event(), 1..80), eager: bool) {
         let machine = Machine::new();
         let _hotplug = machine.boot();
-        let settings = if eager { Settings::EAGER } else { patient() };
+        let settings = if eager { Settings::EAGER } else { settings_with_rounds() };
         let mut world = World::new(&machine, FEATURES, settings);
         for event in history {
             match event {
                 Event::Allocate(frames) => world.allocate(frames),
                 Event::Free(which) => world.free(which),
                 Event::Target(frames) => world.device.config.num_pages = frames,
-                Event::Hints(command) => world.device.ask_hints(command),
+                Event::Hints(command) => world.device.request_hints(command),
                 Event::Need(frames) => world.memory.need(frames),
                 Event::Migrate(pfn) => {
                     let used = PfnRange::with_len(Pfn::new(pfn).unwrap(), 1).unwrap();
@@ -74,12 +74,12 @@ proptest! {
         world.check();
         world.device.asleep.clear();
         world.device.config.num_pages = 0;
-        world.device.ask_hints(1);
+        world.device.request_hints(1);
         world.memory.need(0);
         world.run(Duration::from_secs(60));
         world.check();
         prop_assert_eq!(world.driver.status(), Status::Settled);
-        prop_assert_eq!(world.memory.held(), 0);
+        prop_assert_eq!(world.memory.inflated_frames(), 0);
         while !world.owned.is_empty() {
             world.free(0);
         }

@@ -12,7 +12,7 @@ use crate::sync::{Ordering, PiecePtr};
 /// The memory that pieces will take: the number of runs of contiguous frames, by their length. Each
 /// piece takes one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Needed([u64; MAX_PIECE_FRAMES]);
+pub(crate) struct NeededRuns([u64; MAX_PIECE_FRAMES]);
 
 /// The number of frames of the largest piece.
 pub(crate) const MAX_PIECE_FRAMES: usize = 3;
@@ -33,7 +33,7 @@ const _: () = {
     }
 };
 
-impl Needed {
+impl NeededRuns {
     /// Adds this many runs of one frame.
     pub(crate) fn add_single(&mut self, frames: u64) {
         self.0[0] += frames;
@@ -54,13 +54,13 @@ impl Needed {
 /// Counts the missing pieces of sections. Sections must be added in ascending order.
 pub(crate) struct PieceCount<'a> {
     directory: &'a Directory,
-    needed: Needed,
+    needed: NeededRuns,
     /// Whether the record of each pair of nodes was counted.
     pairs: [bool; MAX_NODES.div_ceil(2)],
-    /// Whether the part of each group of nodes was counted for the leaf of `last`.
+    /// Whether the part of each group of nodes was counted for the leaf of `last_section`.
     groups: [bool; MAX_NODES.div_ceil(PART_GROUP_NODES)],
     /// The section that was added last.
-    last: Option<SectionId>,
+    last_section: Option<SectionId>,
 }
 
 impl<'a> PieceCount<'a> {
@@ -68,10 +68,10 @@ impl<'a> PieceCount<'a> {
     pub(crate) fn new(directory: &'a Directory) -> PieceCount<'a> {
         PieceCount {
             directory,
-            needed: Needed::default(),
+            needed: NeededRuns::default(),
             pairs: [false; MAX_NODES.div_ceil(2)],
             groups: [false; MAX_NODES.div_ceil(PART_GROUP_NODES)],
-            last: None,
+            last_section: None,
         }
     }
 
@@ -87,8 +87,10 @@ impl<'a> PieceCount<'a> {
     pub(crate) fn add(&mut self, id: SectionId, node: NodeIndex) {
         self.add_node(node);
         let node = node.number();
-        let last = self.last.replace(id);
-        let is_new = |of: fn(SectionId) -> usize| last.is_none_or(|last| of(last) != of(id));
+        let last_section = self.last_section.replace(id);
+        let is_new = |of: fn(SectionId) -> usize| {
+            last_section.is_none_or(|last_section| of(last_section) != of(id))
+        };
         let directory = self.directory;
         let root = &directory.root[id.chunk() / LEAF_CHUNKS];
         let leaf = directory.leaf(id.chunk() / LEAF_CHUNKS);
@@ -106,12 +108,14 @@ impl<'a> PieceCount<'a> {
         if node >= INLINE_NODES
             && !core::mem::replace(&mut self.groups[node / PART_GROUP_NODES], true)
         {
-            self.count_missing::<PartGroup>(leaf.map(|leaf| &leaf.parts[node / PART_GROUP_NODES]));
+            self.count_missing::<PartGroup>(
+                leaf.map(|leaf| &leaf.node_parts[node / PART_GROUP_NODES]),
+            );
         }
     }
 
     /// Returns the memory that all counted pieces will take.
-    pub(crate) fn needed(&self) -> Needed {
+    pub(crate) fn needed(&self) -> NeededRuns {
         self.needed
     }
 

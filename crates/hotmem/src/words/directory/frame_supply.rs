@@ -1,10 +1,35 @@
 //! Makes pieces of the directory from frames that the caller has set aside.
 
 use super::install::{Supply, frames_of};
-use super::pieces::Piece;
+use super::pieces::DirectoryPiece;
 use crate::addr::PfnRange;
+use crate::geometry::FRAME_SIZE;
 use crate::platform::DirectMap;
 use core::ptr::NonNull;
+
+/// A source of frames for pieces. There is one copy of the code that makes pieces, for all sources.
+pub(crate) trait FrameSource {
+    /// Returns the first of `frames` contiguous frames, which are mapped and filled with zeroes,
+    /// and which no other code uses for as long as the instance exists. Returns `None` if no memory
+    /// is left.
+    fn zeroed_frames(&mut self, frames: u64) -> Option<NonNull<u8>>;
+}
+
+impl Supply for &mut (dyn FrameSource + '_) {
+    fn new_piece<T: DirectoryPiece>(&mut self) -> Option<NonNull<T>> {
+        self.zeroed_frames(frames_of::<T>()).map(NonNull::cast)
+    }
+}
+
+/// Fills frames with zeroes.
+///
+/// # Safety
+/// `memory` points to `frames` frames that are mapped and that no other code uses.
+#[allow(clippy::cast_possible_truncation, reason = "a piece")]
+pub(crate) unsafe fn fill_with_zeroes(memory: NonNull<u8>, frames: u64) {
+    // SAFETY: the caller guarantees it.
+    unsafe { memory.write_bytes(0, (frames * FRAME_SIZE) as usize) };
+}
 
 /// A supply of pieces, which takes its frames from a range, the lowest first.
 pub(crate) struct FrameSupply {
@@ -17,7 +42,7 @@ impl FrameSupply {
     ///
     /// # Safety
     /// `direct_map` maps the frames of `memory`, and no other code uses the frames that become
-    /// pieces for as long as the machine lives.
+    /// pieces for as long as the instance exists.
     pub(crate) unsafe fn new(direct_map: DirectMap, memory: PfnRange) -> FrameSupply {
         FrameSupply { direct_map, unused: memory }
     }
@@ -28,9 +53,8 @@ impl FrameSupply {
     }
 }
 
-impl Supply for FrameSupply {
-    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
-        let frames = frames_of::<T>();
+impl FrameSource for FrameSupply {
+    fn zeroed_frames(&mut self, frames: u64) -> Option<NonNull<u8>> {
         let (frames_of_piece, unused) =
             self.unused.split_at(self.unused.start().checked_add(frames)?);
         if frames_of_piece.frames() < frames {
@@ -38,9 +62,9 @@ impl Supply for FrameSupply {
         }
         let piece = NonNull::new(self.direct_map.pointer(frames_of_piece.start()))?;
         self.unused = unused;
-        // SAFETY: `piece` points to `frames_of_piece`, which is large enough for `T`. By the
-        // contract of `new`, these frames are mapped and no other code uses them.
-        unsafe { piece.write_bytes(0, size_of::<T>()) };
-        Some(piece.cast())
+        // SAFETY: `piece` points to `frames_of_piece`. By the contract of `new`, these frames are
+        // mapped and no other code uses them.
+        unsafe { fill_with_zeroes(piece, frames) };
+        Some(piece)
     }
 }

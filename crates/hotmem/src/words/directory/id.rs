@@ -73,7 +73,7 @@ impl SectionId {
     }
 }
 
-/// A node's index in the tables of this machine: below [`MAX_NODES`].
+/// A node's index in the tables of this instance: below [`MAX_NODES`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub(crate) struct NodeIndex(u8);
 

@@ -5,8 +5,8 @@
 //! initialised, so that a reader that finds a piece also finds the pieces above it.
 
 use super::pieces::{
-    Chunk, HEADS_CHUNKS, Heads, INLINE_NODES, Leaf, NodePair, NodeRecord, PART_GROUP_NODES,
-    PartGroup, Piece,
+    Chunk, DirectoryPiece, HEADS_CHUNKS, Heads, INLINE_NODES, Leaf, NodePair, NodeRecord,
+    PART_GROUP_NODES, PartGroup,
 };
 use super::sizes::LEAF_CHUNKS;
 use super::{Directory, NodeIndex, SectionId};
@@ -15,14 +15,14 @@ use core::ptr::NonNull;
 
 /// A source of memory for pieces.
 pub(crate) trait Supply {
-    /// Returns a new piece whose bytes are all zero and which stays for as long as the machine
-    /// lives. Returns `None` if no memory is left.
-    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>>;
+    /// Returns a new piece whose bytes are all zero and which stays for as long as the instance
+    /// exists. Returns `None` if no memory is left.
+    fn new_piece<T: DirectoryPiece>(&mut self) -> Option<NonNull<T>>;
 }
 
 /// The error for a piece that could not be made because no memory is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Missing;
+pub(crate) struct NoMemory;
 
 impl Directory {
     /// Makes all missing pieces that a section needs to have words and to belong to `node`, from
@@ -33,7 +33,7 @@ impl Directory {
         id: SectionId,
         node: NodeIndex,
         supply: &mut impl Supply,
-    ) -> Result<(), Missing> {
+    ) -> Result<(), NoMemory> {
         let leaf = self.install_above(id, node, supply)?;
         self.put_back(id);
         let _: &Chunk = get_or_make(&leaf.chunks[id.chunk() % LEAF_CHUNKS], supply)?;
@@ -46,13 +46,14 @@ impl Directory {
         id: SectionId,
         node: NodeIndex,
         supply: &mut impl Supply,
-    ) -> Result<&Leaf, Missing> {
+    ) -> Result<&Leaf, NoMemory> {
         self.install_node(node, supply)?;
         let (leaf, chunk) = (id.chunk() / LEAF_CHUNKS, id.chunk() % LEAF_CHUNKS);
         let leaf: &Leaf = get_or_make(&self.root[leaf], supply)?;
         let _: &Heads = get_or_make(&leaf.heads[chunk / HEADS_CHUNKS], supply)?;
         if node.number() >= INLINE_NODES {
-            let _: &PartGroup = get_or_make(&leaf.parts[node.number() / PART_GROUP_NODES], supply)?;
+            let _: &PartGroup =
+                get_or_make(&leaf.node_parts[node.number() / PART_GROUP_NODES], supply)?;
         }
         Ok(leaf)
     }
@@ -62,20 +63,20 @@ impl Directory {
         &self,
         node: NodeIndex,
         supply: &mut impl Supply,
-    ) -> Result<&NodeRecord, Missing> {
+    ) -> Result<&NodeRecord, NoMemory> {
         let pair: &NodePair = get_or_make(&self.records[node.number() / 2], supply)?;
         Ok(&pair.nodes[node.number() % 2])
     }
 
     /// Tells the pointers that no more pieces will be made: see [`PiecePtr`].
     #[cfg(loom)]
-    pub(crate) fn settle(&self) {
-        self.records.iter().for_each(PiecePtr::settle);
-        self.root.iter().for_each(PiecePtr::settle);
+    pub(crate) fn end_installs(&self) {
+        self.records.iter().for_each(PiecePtr::end_installs);
+        self.root.iter().for_each(PiecePtr::end_installs);
         for leaf in (0..self.root.len()).filter_map(|leaf| self.leaf(leaf)) {
-            leaf.chunks.iter().for_each(PiecePtr::settle);
-            leaf.heads.iter().for_each(PiecePtr::settle);
-            leaf.parts.iter().for_each(PiecePtr::settle);
+            leaf.chunks.iter().for_each(PiecePtr::end_installs);
+            leaf.heads.iter().for_each(PiecePtr::end_installs);
+            leaf.node_parts.iter().for_each(PiecePtr::end_installs);
         }
     }
 
@@ -88,7 +89,7 @@ impl Directory {
         node: NodeIndex,
         chunk: NonNull<Chunk>,
         supply: &mut impl Supply,
-    ) -> Result<(), Missing> {
+    ) -> Result<(), NoMemory> {
         let leaf = self.install_above(id, node, supply)?;
         leaf.chunks[id.chunk() % LEAF_CHUNKS].store(chunk.as_ptr(), Ordering::Release);
         Ok(())
@@ -102,20 +103,20 @@ pub(crate) const fn frames_of<T>() -> u64 {
 }
 
 /// Returns the piece that `pointer` points to, and makes it if there is none.
-pub(super) fn get_or_make<'a, T: Piece>(
+pub(super) fn get_or_make<'a, T: DirectoryPiece>(
     pointer: &'a PiecePtr<T>,
     supply: &mut impl Supply,
-) -> Result<&'a T, Missing> {
+) -> Result<&'a T, NoMemory> {
     let piece = match NonNull::new(pointer.load(Ordering::Acquire)) {
         Some(piece) => piece,
         None => {
-            let new_piece = supply.piece::<T>().ok_or(Missing)?;
+            let new_piece = supply.new_piece::<T>().ok_or(NoMemory)?;
             // Release: a reader that finds the pointer finds the piece initialised.
             pointer.store(new_piece.as_ptr(), Ordering::Release);
             new_piece
         }
     };
-    // SAFETY: a piece of a `Supply` stays for as long as the machine lives, and consists of
+    // SAFETY: a piece of a `Supply` stays for as long as the instance exists, and consists of
     // atomics, so that shared references to it may exist at any time.
     Ok(unsafe { piece.as_ref() })
 }

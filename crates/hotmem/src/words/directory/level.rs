@@ -3,13 +3,13 @@
 
 use super::pieces::PART_WORDS;
 use crate::geometry::mask;
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
 
 /// Makes sure that a bit is set. Returns whether it was clear.
 #[inline]
 pub(super) fn set_bit(words: &[AtomicU64], bit: usize) -> bool {
-    let Some(word) = words.get(bit / 64).known() else { return false };
+    let Some(word) = words.get(bit / 64).or_violation() else { return false };
     let mask = 1 << (bit % 64);
     let is_clear = word.load(Ordering::Relaxed) & mask == 0;
     if is_clear {
@@ -22,7 +22,7 @@ pub(super) fn set_bit(words: &[AtomicU64], bit: usize) -> bool {
 
 /// Clears a bit, if it is set, and then calls `look_again`, which may set it again.
 pub(super) fn clear_bit(words: &[AtomicU64], bit: usize, look_again: impl FnOnce()) {
-    let Some(word) = words.get(bit / 64).known() else { return };
+    let Some(word) = words.get(bit / 64).or_violation() else { return };
     let mask = 1 << (bit % 64);
     if word.load(Ordering::Relaxed) & mask == 0 {
         return;
@@ -41,15 +41,15 @@ pub(super) fn is_zero(words: &[AtomicU64]) -> bool {
 /// Returns the first set bit at or above `from`.
 #[inline]
 pub(super) fn first_set(words: &[AtomicU64], from: usize, read: &mut u64) -> Option<usize> {
-    let mut wanted = !mask(from % 64);
+    let mut search_mask = !mask(from % 64);
     for (i, word) in words.iter().enumerate().skip(from / 64) {
         *read += 1;
         // Acquire pairs with the Release in `set_bit`.
-        let found = word.load(Ordering::Acquire) & wanted;
-        if found != 0 {
-            return Some(i * 64 + found.trailing_zeros() as usize);
+        let set_bits = word.load(Ordering::Acquire) & search_mask;
+        if set_bits != 0 {
+            return Some(i * 64 + set_bits.trailing_zeros() as usize);
         }
-        wanted = u64::MAX;
+        search_mask = u64::MAX;
     }
     None
 }
@@ -63,26 +63,26 @@ pub(super) fn last_of_all(
 ) -> Option<usize> {
     let mut last = None;
     for (i, word) in words.iter().enumerate() {
-        let found = word.load(Ordering::Acquire) & mask(end.saturating_sub(i * 64).min(64));
-        if found != 0 {
-            last = Some((i, found));
+        let set_bits = word.load(Ordering::Acquire) & mask(end.saturating_sub(i * 64).min(64));
+        if set_bits != 0 {
+            last = Some((i, set_bits));
         }
     }
     *read += PART_WORDS as u64;
-    last.map(|(i, found)| i * 64 + 63 - found.leading_zeros() as usize)
+    last.map(|(i, set_bits)| i * 64 + 63 - set_bits.leading_zeros() as usize)
 }
 
 /// Returns the last set bit below `end`.
 pub(super) fn last_set(words: &[AtomicU64], end: usize, read: &mut u64) -> Option<usize> {
     let last = end.checked_sub(1)?;
-    let mut wanted = mask(last % 64 + 1);
+    let mut search_mask = mask(last % 64 + 1);
     for (i, word) in words.iter().enumerate().take(last / 64 + 1).rev() {
         *read += 1;
-        let found = word.load(Ordering::Acquire) & wanted;
-        if let Some(bit) = found.checked_ilog2() {
+        let set_bits = word.load(Ordering::Acquire) & search_mask;
+        if let Some(bit) = set_bits.checked_ilog2() {
             return Some(i * 64 + bit as usize);
         }
-        wanted = u64::MAX;
+        search_mask = u64::MAX;
     }
     None
 }

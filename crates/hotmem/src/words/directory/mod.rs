@@ -3,7 +3,7 @@
 //! Sections are grouped into *chunks* of 64 (8 GiB), and chunks into *leaves* of 512 (4 TiB). A
 //! look-up loads two pointers, both with Acquire: from the root to the leaf, and from the leaf to
 //! the chunk. A null pointer means that the memory is absent. The control path makes the missing
-//! pieces when memory is added. Pieces do not move and stay for as long as the machine lives, so
+//! pieces when memory is added. Pieces do not move and stay for as long as the instance exists, so
 //! that a look-up needs no grace period and no reference counts. Only retired chunks can be freed:
 //! the kernel must promise that no call uses them any more (see `retire.rs`).
 //!
@@ -42,35 +42,37 @@ mod tests;
 mod walk;
 
 #[cfg(not(loom))]
-pub(crate) use count::{MAX_PIECE_FRAMES, Needed, PIECE_FRAMES, PieceCount};
+pub(crate) use count::{MAX_PIECE_FRAMES, NeededRuns, PIECE_FRAMES, PieceCount};
 #[cfg(not(loom))]
-pub(crate) use frame_supply::FrameSupply;
+pub(crate) use frame_supply::{FrameSource, FrameSupply, fill_with_zeroes};
 pub(crate) use id::{NodeIndex, NodeSet, SECTIONS, SectionId};
 #[cfg(not(loom))]
 pub(crate) use install::frames_of;
-pub(crate) use install::{Missing, Supply};
+pub(crate) use install::{NoMemory, Supply};
 pub(crate) use numbers::NodeNumbers;
 pub(crate) use paths::{PATH_LEN, Paths};
-pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord, Piece};
+#[cfg(loom)]
+pub(crate) use pieces::DirectoryPiece;
+pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord};
 pub(crate) use ranges::{Entry, Ranges, RegionIndex};
 pub(crate) use sizes::CHUNK_SECTIONS;
 pub use sizes::MAX_NODES;
 
-use crate::sync::{AtomicU64, Ordering, PiecePtr, array_of, const_unless_loom, settled};
+use crate::sync::{AtomicU64, Ordering, PiecePtr, array_of, const_unless_loom, untracked};
 use crate::words::Section;
 use pieces::{CLASSES, HEADS_CHUNKS, INLINE_NODES};
 use pieces::{Head, Heads, Leaf, NodePair, NodePart, PART_GROUP_NODES, PartGroup};
 use sizes::{LEAF_CHUNKS, NODE_WORDS, ROOT_LEAVES};
 
-/// The words of all memory of a machine.
+/// The words of all memory of an instance.
 pub(crate) struct Directory {
     root: [PiecePtr<Leaf>; ROOT_LEAVES],
     /// The records of the nodes, two in each piece.
     records: [PiecePtr<NodePair>; MAX_NODES.div_ceil(2)],
     /// For each class, a bit for each node that may have sections of that class.
     node_bits: [[AtomicU64; NODE_WORDS]; CLASSES],
-    /// A number of bits. The node index of every section fits into so many low bits.
-    planes: settled::AtomicU64,
+    /// The number of low bits into which the node index of every section fits.
+    max_index_bits: untracked::AtomicU64,
 }
 
 impl Directory {
@@ -81,7 +83,7 @@ impl Directory {
                 root: array_of![PiecePtr::new(core::ptr::null_mut()); ROOT_LEAVES],
                 records: array_of![PiecePtr::new(core::ptr::null_mut()); MAX_NODES.div_ceil(2)],
                 node_bits: array_of![array_of![AtomicU64::new(0); NODE_WORDS]; CLASSES],
-                planes: settled::AtomicU64::new(0),
+                max_index_bits: untracked::AtomicU64::new(0),
             }
         }
     }
@@ -92,14 +94,25 @@ impl Directory {
         self.chunk(id.chunk())?.section(id.index_in_chunk())
     }
 
+    /// Does the same as [`section`](Self::section) by a function call, which takes less code.
+    #[inline(never)]
+    pub(crate) fn section_outlined(&self, id: SectionId) -> Option<&Section> {
+        self.section(id)
+    }
+
     /// Returns the node of a section that has words.
     #[inline]
     pub(crate) fn node(&self, id: SectionId) -> Option<NodeIndex> {
-        // Relaxed, as for the node itself. `planes` is raised before a section belongs to another
-        // node than the first.
-        if self.planes.load(Ordering::Relaxed) == 0 {
+        // Relaxed, as for the node itself. `max_index_bits` is raised before a section belongs to
+        // another node than the first.
+        if self.max_index_bits.load(Ordering::Relaxed) == 0 {
             return Some(NodeIndex::FIRST);
         }
+        self.node_in_head(id)
+    }
+
+    #[inline(never)]
+    fn node_in_head(&self, id: SectionId) -> Option<NodeIndex> {
         Some(self.head(id.chunk())?.node(id.index_in_chunk()))
     }
 
@@ -138,7 +151,7 @@ impl Directory {
         // Acquire pairs with the Release of `get_or_make`.
         let leaf = self.root.get(leaf)?.load(Ordering::Acquire);
         // SAFETY: null, or a pointer to a piece that was initialised before `get_or_make` stored
-        // the pointer, and that stays for as long as the machine lives.
+        // the pointer, and that stays for as long as the instance exists.
         unsafe { leaf.as_ref() }
     }
 
@@ -152,7 +165,7 @@ impl Directory {
         unsafe { chunk.as_ref() }
     }
 
-    #[inline]
+    #[inline(never)]
     fn head(&self, chunk: usize) -> Option<&Head> {
         let leaf = self.leaf(chunk / LEAF_CHUNKS)?;
         let heads: *mut Heads =
@@ -169,9 +182,9 @@ impl Directory {
         if let Some(part) = leaf.inline_parts.get(n) {
             return Some(part);
         }
-        let group: *mut PartGroup = leaf.parts[n / PART_GROUP_NODES].load(Ordering::Acquire);
+        let group: *mut PartGroup = leaf.node_parts[n / PART_GROUP_NODES].load(Ordering::Acquire);
         // SAFETY: as in `leaf`.
-        Some(&unsafe { group.as_ref() }?.parts[n % PART_GROUP_NODES])
+        Some(&unsafe { group.as_ref() }?.node_parts[n % PART_GROUP_NODES])
     }
 
     /// Returns the record of a node.

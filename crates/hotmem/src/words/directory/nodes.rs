@@ -2,8 +2,8 @@
 
 use super::Directory;
 use super::id::{NodeIndex, NodeSet, SectionId};
-use super::sizes::PLANES;
-use crate::known::Known;
+use super::sizes::NODE_INDEX_BITS;
+use crate::invariant::OrViolation;
 use crate::sync::{Ordering, fence, mutant};
 use crate::words::{Class, Zone};
 
@@ -16,45 +16,47 @@ impl Directory {
         }))
     }
 
-    /// Moves a section to `node`, so that searches of `node` find the section for each class that
-    /// it has bits of. The section has words, no part of it is present, and the pieces of `node`
-    /// are installed. For the control path only.
+    /// Moves a section to `node`. The caller ensures that the section has words, that no part of it
+    /// is present, and that the trees of `node` are installed. For the control path only.
     ///
-    /// A publisher that sets a bit of a word in which other bits of the same class are set sets no
-    /// path, because a path leads to the section already. But that path is one of the old node. So
-    /// after the change, this function sets a path of the new node for each class whose word is not
-    /// zero; `partial`, for example, may have stale bits. A publisher that does set a path reads
-    /// the node after it has published.
+    /// If a word of the section has set bits of a class already, a CPU that sets another bit sets no
+    /// path in the tree, because there is one. But that path is in the tree of the old node. A word
+    /// can have set bits although no part of the section is present: bits of `partial` may be stale.
+    /// So this function sets a path in the tree of the new node for each class whose word is not
+    /// zero. A CPU that sets a path reads the node after it has set the bit of the word, and so sets
+    /// a path in the tree of the new node.
     pub(crate) fn set_node(&self, id: SectionId, node: NodeIndex) {
-        let Some(head) = self.head(id.chunk()).known() else { return };
-        let Some(section) = self.section(id).known() else { return };
+        let Some(head) = self.head(id.chunk()).or_violation() else { return };
+        let Some(section) = self.section(id).or_violation() else { return };
         if head.node(id.index_in_chunk()) == node {
             return;
         }
-        // Relaxed: a searcher that does not see the new value also finds sections of other nodes,
-        // and it checks the node of each pageblock that it claims.
-        let planes = u64::from(usize::BITS - node.number().leading_zeros());
-        self.planes.fetch_max(planes, Ordering::Relaxed);
-        let bit = 1 << id.index_in_chunk();
-        for (i, plane) in head.planes.iter().enumerate().take(PLANES) {
+        // Relaxed: a search that reads the old number of bits only finds too many sections, and it
+        // checks the node of each pageblock that it claims.
+        let index_bits = u64::from(usize::BITS - node.number().leading_zeros());
+        self.max_index_bits.fetch_max(index_bits, Ordering::Relaxed);
+        let section_bit = 1 << id.index_in_chunk();
+        for (index_bit, sections) in
+            head.sections_by_index_bit.iter().enumerate().take(NODE_INDEX_BITS)
+        {
             // Relaxed: the fence below orders these writes before the loads of `partial` and
             // `free`.
-            if node.number() >> i & 1 == 0 {
-                plane.fetch_and(!bit, Ordering::Relaxed);
+            if node.number() >> index_bit & 1 == 0 {
+                sections.fetch_and(!section_bit, Ordering::Relaxed);
             } else {
-                plane.fetch_or(bit, Ordering::Relaxed);
+                sections.fetch_or(section_bit, Ordering::Relaxed);
             }
         }
         head.set_node(id.index_in_chunk(), node);
         fence(Ordering::SeqCst); // pairs with the fence in `Directory::set_path`
         // These are read-modify-writes, so that a publisher whose write to the word comes later
         // sees the new node. AcqRel pairs with the AcqRel of the publishers.
-        let stale = [
+        let words_and_classes = [
             (section.partial.fetch_or(0, Ordering::AcqRel), Class::ALL_PARTIAL),
             (section.free.fetch_or(0, Ordering::AcqRel), Class::ALL_FREE),
         ];
         mutant!("no path is set after a node has changed" => return);
-        for (word, classes) in stale {
+        for (word, classes) in words_and_classes {
             if word != 0 {
                 classes.iter().for_each(|&class| self.set_path(class, id));
             }

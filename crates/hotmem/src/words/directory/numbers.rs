@@ -2,7 +2,7 @@
 
 use super::id::{NodeIndex, NodeSet};
 use super::sizes::{MAX_NODES, NODE_WORDS};
-use crate::sync::{Ordering, settled};
+use crate::sync::{Ordering, untracked};
 
 /// The platform's node numbers, each with its index. Only the control path changes them; any
 /// context may read them.
@@ -11,9 +11,9 @@ pub(crate) struct NodeNumbers {
     /// modulo [`MAX_NODES`]; then the next places are tried in order. A place contains 0 if it was
     /// never used, [`FORGOTTEN`] if it is free again, and otherwise a number with the flag
     /// [`TAKEN`].
-    places: [settled::AtomicU64; MAX_NODES],
+    places: [untracked::AtomicU64; MAX_NODES],
     /// A bit for each place that is taken.
-    taken: [settled::AtomicU64; NODE_WORDS],
+    used_indices: [untracked::AtomicU64; NODE_WORDS],
 }
 
 const TAKEN: u64 = 1 << 32;
@@ -22,8 +22,8 @@ const FORGOTTEN: u64 = 1 << 33;
 impl NodeNumbers {
     pub(crate) const fn new() -> NodeNumbers {
         NodeNumbers {
-            places: [const { settled::AtomicU64::new(0) }; MAX_NODES],
-            taken: [const { settled::AtomicU64::new(0) }; NODE_WORDS],
+            places: [const { untracked::AtomicU64::new(0) }; MAX_NODES],
+            used_indices: [const { untracked::AtomicU64::new(0) }; NODE_WORDS],
         }
     }
 
@@ -46,14 +46,16 @@ impl NodeNumbers {
         let is_free = |index: &NodeIndex| self.number_of(*index).is_none();
         let index = probe(number).find(is_free)?;
         self.places[index.number()].store(TAKEN | u64::from(number), Ordering::Relaxed);
-        self.taken[index.number() / 64].fetch_or(1 << (index.number() % 64), Ordering::Relaxed);
+        self.used_indices[index.number() / 64]
+            .fetch_or(1 << (index.number() % 64), Ordering::Relaxed);
         Some(index)
     }
 
     /// Takes an index back, so that another number may get it.
     pub(crate) fn forget(&self, index: NodeIndex) {
         self.places[index.number()].store(FORGOTTEN, Ordering::Relaxed);
-        self.taken[index.number() / 64].fetch_and(!(1 << (index.number() % 64)), Ordering::Relaxed);
+        self.used_indices[index.number() / 64]
+            .fetch_and(!(1 << (index.number() % 64)), Ordering::Relaxed);
     }
 
     /// Returns the number that has this index.
@@ -65,8 +67,9 @@ impl NodeNumbers {
     }
 
     /// Returns all indices that are in use.
+    #[inline(never)]
     pub(crate) fn all(&self) -> NodeSet {
-        NodeSet::from_words(self.taken.each_ref().map(|word| word.load(Ordering::Relaxed)))
+        NodeSet::from_words(self.used_indices.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 }
 

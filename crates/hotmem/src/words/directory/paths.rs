@@ -2,7 +2,7 @@
 //!
 //! The lowest level has a word for each class and chunk, with a bit for each section; all nodes
 //! share it. Above the lowest level, each node has its own tree: its part of a leaf has a bit for
-//! each chunk, and its record has a bit for each leaf. At the top, the machine has a bit for each
+//! each chunk, and its record has a bit for each leaf. At the top, the directory has a bit for each
 //! node. The bit of a chunk in the tree of node n summarises the bits of those sections of the
 //! chunk that belong to node n.
 //!
@@ -25,10 +25,10 @@
 
 use super::level::{clear_bit, first_set, is_zero, last_of_all, last_set, set_bit};
 use super::pieces::Head;
-use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, PLANES, ROOT_LEAVES};
+use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, NODE_INDEX_BITS, ROOT_LEAVES};
 use super::{Directory, NodeIndex, SectionId};
 use crate::geometry::mask;
-use crate::known::Known;
+use crate::invariant::OrViolation;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
 use crate::words::Class;
 
@@ -46,11 +46,11 @@ pub(crate) struct Paths<'a> {
 }
 
 impl Directory {
-    /// Makes sure that searches for `class` find a section. The caller has just made the section
-    /// nonempty.
+    /// Makes sure that searches for `class` find a section. The caller must have just made the
+    /// section nonempty.
     pub(crate) fn set_path(&self, class: Class, id: SectionId) {
         fence(Ordering::SeqCst); // pairs with the fences in `clear_bit` and `clear_section_bit`
-        let Some(head) = self.head(id.chunk()).known() else { return };
+        let Some(head) = self.head(id.chunk()).or_violation() else { return };
         let tree = core::slice::from_ref(&head.tree[class.index()]);
         mutant!("a path stops at a set bit" => if !set_bit(tree, id.index_in_chunk()) { return });
         set_bit(tree, id.index_in_chunk());
@@ -61,7 +61,7 @@ impl Directory {
         // The part exists: the control path makes the pieces of a node before a section belongs to
         // the node.
         let (leaf, chunk_in_leaf) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
-        if let Some(part) = self.part(node, leaf).known() {
+        if let Some(part) = self.part(node, leaf).or_violation() {
             set_bit(part.words(class), chunk_in_leaf);
         }
         self.set_leaf(class, node, leaf);
@@ -69,7 +69,7 @@ impl Directory {
 
     fn set_leaf(&self, class: Class, node: NodeIndex, leaf: usize) {
         if ROOT_LEAVES > 1
-            && let Some(record) = self.record(node).known()
+            && let Some(record) = self.record(node).or_violation()
         {
             set_bit(record.top(class), leaf);
         }
@@ -84,7 +84,7 @@ impl Directory {
         id: SectionId,
         is_empty: impl Fn() -> bool,
     ) {
-        let Some(head) = self.head(id.chunk()).known() else { return };
+        let Some(head) = self.head(id.chunk()).or_violation() else { return };
         let tree = &head.tree[class.index()];
         mutant!("hiding a section hides all sections of its chunk" => {
             tree.store(0, Ordering::SeqCst);
@@ -137,12 +137,13 @@ impl Directory {
         let n = node.number();
         // Relaxed: see `set_node`.
         #[allow(clippy::cast_possible_truncation, reason = "at most 8")]
-        let planes = self.planes.load(Ordering::Relaxed) as usize;
-        let planes = planes.max((usize::BITS - n.leading_zeros()) as usize).min(PLANES);
-        let planes = head.planes[..planes].iter().enumerate();
-        planes.fold(mask(CHUNK_SECTIONS), |sections, (i, plane)| {
-            let plane = plane.load(Ordering::Relaxed);
-            sections & if n >> i & 1 == 0 { !plane } else { plane }
+        let used_bits = self.max_index_bits.load(Ordering::Relaxed) as usize;
+        let bits_of_node = (usize::BITS - n.leading_zeros()) as usize;
+        let bits = used_bits.max(bits_of_node).min(NODE_INDEX_BITS);
+        let by_index_bit = head.sections_by_index_bit[..bits].iter().enumerate();
+        by_index_bit.fold(mask(CHUNK_SECTIONS), |sections, (bit, with_bit)| {
+            let with_bit = with_bit.load(Ordering::Relaxed);
+            sections & if n >> bit & 1 == 0 { !with_bit } else { with_bit }
         })
     }
 }
@@ -150,8 +151,8 @@ impl Directory {
 impl<'a> Paths<'a> {
     /// Returns the same paths for code that only looks. A search over these paths clears no bit, so
     /// that it never hides a section from the searches of the allocator, not even for a moment.
-    pub(crate) fn peeking(self) -> Paths<'a> {
-        mutant!("a peeking search clears bits" => return self);
+    pub(crate) fn read_only(self) -> Paths<'a> {
+        mutant!("a read-only search clears bits" => return self);
         Paths { clears: false, ..self }
     }
 
@@ -173,45 +174,53 @@ impl<'a> Paths<'a> {
     /// each level.
     #[cfg(test)]
     pub(crate) fn next(self, from: SectionId) -> Option<SectionId> {
-        self.next_counted(from, &mut 0)
+        self.next_counting_reads(from, &mut 0)
     }
 
     /// Returns the first section at or above `from` that the paths lead to. Adds the number of
-    /// words that it reads to `words`.
+    /// words that it reads to `words_read`.
     #[inline]
-    pub(crate) fn next_counted(self, from: SectionId, words: &mut u64) -> Option<SectionId> {
+    pub(crate) fn next_counting_reads(
+        self,
+        from: SectionId,
+        words_read: &mut u64,
+    ) -> Option<SectionId> {
         let mut chunk = from.chunk();
-        let mut wanted = !mask(from.index_in_chunk());
+        let mut search_mask = !mask(from.index_in_chunk());
         loop {
-            *words += 1;
-            let found = self.in_chunk(chunk) & wanted;
-            if found != 0 {
-                return Some(SectionId::from_chunk(chunk, found.trailing_zeros() as usize));
+            *words_read += 1;
+            let set_bits = self.in_chunk(chunk) & search_mask;
+            if set_bits != 0 {
+                return Some(SectionId::from_chunk(chunk, set_bits.trailing_zeros() as usize));
             }
-            if wanted == u64::MAX && self.clears {
+            if search_mask == u64::MAX && self.clears {
                 self.hide_chunk(chunk);
             }
-            wanted = u64::MAX;
-            chunk = self.next_chunk(chunk + 1, words)?;
+            search_mask = u64::MAX;
+            chunk = self.next_chunk(chunk + 1, words_read)?;
         }
     }
 
     /// Returns the last section at or below `from` that the paths lead to. Adds the number of words
-    /// that it reads to `words`.
-    pub(crate) fn prev_counted(self, from: SectionId, words: &mut u64) -> Option<SectionId> {
+    /// that it reads to `words_read`.
+    pub(crate) fn prev_counting_reads(
+        self,
+        from: SectionId,
+        words_read: &mut u64,
+    ) -> Option<SectionId> {
         let mut chunk = from.chunk();
-        let mut wanted = mask(from.index_in_chunk() + 1);
+        let mut search_mask = mask(from.index_in_chunk() + 1);
         loop {
-            *words += 1;
-            let found = self.in_chunk(chunk) & wanted;
-            if let Some(last) = found.checked_ilog2() {
+            *words_read += 1;
+            let set_bits = self.in_chunk(chunk) & search_mask;
+            if let Some(last) = set_bits.checked_ilog2() {
                 return Some(SectionId::from_chunk(chunk, last as usize));
             }
-            if wanted == u64::MAX && self.clears {
+            if search_mask == u64::MAX && self.clears {
                 self.hide_chunk(chunk);
             }
-            wanted = u64::MAX;
-            chunk = self.prev_chunk(chunk, words)?;
+            search_mask = u64::MAX;
+            chunk = self.prev_chunk(chunk, words_read)?;
         }
     }
 
@@ -226,7 +235,7 @@ impl<'a> Paths<'a> {
     }
 
     /// Returns the first chunk at or above `from` whose bit is set in the node's tree.
-    fn next_chunk(self, from: usize, words: &mut u64) -> Option<usize> {
+    fn next_chunk(self, from: usize, words_read: &mut u64) -> Option<usize> {
         if self.directory.node_looks_empty(self.class, self.node) {
             return None;
         }
@@ -236,7 +245,7 @@ impl<'a> Paths<'a> {
                 return None;
             }
             if let Some(part) = self.directory.part(self.node, leaf)
-                && let Some(chunk_in_leaf) = first_set(part.words(self.class), first, words)
+                && let Some(chunk_in_leaf) = first_set(part.words(self.class), first, words_read)
             {
                 return Some(leaf * LEAF_CHUNKS + chunk_in_leaf);
             }
@@ -246,7 +255,7 @@ impl<'a> Paths<'a> {
             first = 0;
             let next = if ROOT_LEAVES > 1 {
                 let record = self.directory.record(self.node);
-                record.and_then(|r| first_set(r.top(self.class), leaf + 1, words))
+                record.and_then(|r| first_set(r.top(self.class), leaf + 1, words_read))
             } else {
                 None
             };
@@ -259,7 +268,7 @@ impl<'a> Paths<'a> {
     }
 
     /// Returns the last chunk below `below` whose bit is set in the node's tree.
-    fn prev_chunk(self, below: usize, words: &mut u64) -> Option<usize> {
+    fn prev_chunk(self, below: usize, words_read: &mut u64) -> Option<usize> {
         if self.directory.node_looks_empty(self.class, self.node) {
             return None;
         }
@@ -267,7 +276,7 @@ impl<'a> Paths<'a> {
         loop {
             if end != 0
                 && let Some(part) = self.directory.part(self.node, leaf)
-                && let Some(chunk_in_leaf) = last_of_all(part.words(self.class), end, words)
+                && let Some(chunk_in_leaf) = last_of_all(part.words(self.class), end, words_read)
             {
                 return Some(leaf * LEAF_CHUNKS + chunk_in_leaf);
             }
@@ -277,7 +286,7 @@ impl<'a> Paths<'a> {
             end = LEAF_CHUNKS;
             let next = if ROOT_LEAVES > 1 {
                 let record = self.directory.record(self.node);
-                record.and_then(|r| last_set(r.top(self.class), leaf, words))
+                record.and_then(|r| last_set(r.top(self.class), leaf, words_read))
             } else {
                 None
             };
@@ -323,8 +332,8 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Clears the machine's bit of the node, if the node has no bit of a leaf. If it has one after
-    /// that, sets the bit again.
+    /// Clears the directory's bit of the node, if no leaf of the node has its bit set. If a leaf
+    /// has it set after that, sets the bit of the node again.
     fn hide_node(self) {
         if !self.clears
             || self.directory.node_looks_empty(self.class, self.node)
@@ -340,7 +349,7 @@ impl<'a> Paths<'a> {
         });
     }
 
-    /// Returns whether the level below the machine's bit of the node has no set bit.
+    /// Returns whether the level below the directory's bit of the node has no set bit.
     fn is_empty(self) -> bool {
         if ROOT_LEAVES > 1 {
             self.directory.record(self.node).is_none_or(|r| is_zero(r.top(self.class)))

@@ -3,7 +3,7 @@
 //!
 //! | piece | size | covers |
 //! |---|---|---|
-//! | root | 8 KiB, in the machine itself | 4 PiB |
+//! | root | 8 KiB, in `Frames` itself | 4 PiB |
 //! | [`Leaf`] | 8 KiB | 4 TiB |
 //! | [`Heads`] | 4 KiB | 128 GiB |
 //! | [`Chunk`] | 12 KiB | 8 GiB |
@@ -11,8 +11,8 @@
 //! | [`NodePair`] | 4 KiB | two nodes in 4 PiB |
 
 use super::id::NodeIndex;
-use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, PLANES, ROOT_LEAVES};
-use crate::sync::settled;
+use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, NODE_INDEX_BITS, ROOT_LEAVES};
+use crate::sync::untracked;
 use crate::sync::{AtomicU8, AtomicU64, Ordering, PiecePtr};
 use crate::words::Class;
 use crate::words::Section;
@@ -38,7 +38,7 @@ pub(crate) const NEIGHBOURHOODS: [u64; 2] = [1, if cfg!(loom) { 1 } else { CHUNK
 ///
 /// # Safety
 /// All zero bytes are a valid value.
-pub(crate) unsafe trait Piece: Sized + 'static {
+pub(crate) unsafe trait DirectoryPiece: Sized + 'static {
     /// Returns an empty piece. loom's atomics cannot be made from zero bytes.
     #[cfg(loom)]
     fn zeroed() -> Self;
@@ -52,7 +52,7 @@ pub(crate) struct Leaf {
     /// one of them.
     pub(super) chunks: [PiecePtr<Chunk>; LEAF_CHUNKS],
     pub(super) heads: [PiecePtr<Heads>; LEAF_CHUNKS.div_ceil(HEADS_CHUNKS)],
-    pub(super) parts: [PiecePtr<PartGroup>; MAX_NODES.div_ceil(PART_GROUP_NODES)],
+    pub(super) node_parts: [PiecePtr<PartGroup>; MAX_NODES.div_ceil(PART_GROUP_NODES)],
     pub(super) inline_parts: [NodePart; INLINE_NODES],
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Head {
     /// For each class, a bit for each section that may have pageblocks of the class, on any node.
     pub(super) tree: [AtomicU64; CLASSES],
     /// For each bit of a node's index, the sections whose node has this bit set.
-    pub(super) planes: [AtomicU64; PLANES],
+    pub(super) sections_by_index_bit: [AtomicU64; NODE_INDEX_BITS],
     /// The index of each section's node.
     nodes: [AtomicU8; CHUNK_SECTIONS],
     /// The chunk itself, while it is retired: see `retire.rs`.
@@ -97,7 +97,7 @@ pub(crate) struct NodePart {
 /// Parts of neighbouring nodes.
 #[repr(C)]
 pub(crate) struct PartGroup {
-    pub(super) parts: [NodePart; PART_GROUP_NODES],
+    pub(super) node_parts: [NodePart; PART_GROUP_NODES],
 }
 
 /// The record of a node: the top words of its trees, its fallback order of other nodes, and its
@@ -108,9 +108,9 @@ pub(crate) struct NodeRecord {
     top: [[AtomicU64; TOP_WORDS]; CLASSES],
     /// The nodes that are searched after this node. Each entry is the node's index plus 1; an entry
     /// of 0 ends the list.
-    fallback: [settled::AtomicU16; MAX_NODES],
+    fallback: [untracked::AtomicU16; MAX_NODES],
     /// The statistics of the node's zones: see `hotplug/zone_counts.rs`.
-    pub(crate) zones: [[settled::AtomicU64; 6]; 3],
+    pub(crate) zones: [[untracked::AtomicU64; 6]; 3],
 }
 
 /// Records of two nodes.
@@ -178,11 +178,11 @@ impl NodeRecord {
     }
 }
 
-/// Implements `Piece` for a type of atomics, which are not plain memory under loom.
+/// Implements `DirectoryPiece` for a type of atomics, which are not plain memory under loom.
 macro_rules! piece {
     ($name:ty, $zeroed:expr) => {
         // SAFETY: the type consists of atomics of integers and pointers, which may be all zero.
-        unsafe impl Piece for $name {
+        unsafe impl DirectoryPiece for $name {
             #[cfg(loom)]
             fn zeroed() -> Self {
                 $zeroed
@@ -208,7 +208,7 @@ piece!(
     Leaf {
         chunks: from_fn(|_| PiecePtr::new(null_mut())),
         heads: from_fn(|_| PiecePtr::new(null_mut())),
-        parts: from_fn(|_| PiecePtr::new(null_mut())),
+        node_parts: from_fn(|_| PiecePtr::new(null_mut())),
         inline_parts: from_fn(|_| NodePart::zeroed()),
     }
 );
@@ -217,21 +217,21 @@ piece!(
     Heads {
         heads: from_fn(|_| Head {
             tree: from_fn(|_| AtomicU64::new(0)),
-            planes: from_fn(|_| AtomicU64::new(0)),
+            sections_by_index_bit: from_fn(|_| AtomicU64::new(0)),
             nodes: from_fn(|_| AtomicU8::new(0)),
             retired: PiecePtr::new(null_mut()),
         }),
     }
 );
 piece!(Chunk, Chunk::with_sections(CHUNK_SECTIONS));
-piece!(PartGroup, PartGroup { parts: from_fn(|_| NodePart::zeroed()) });
+piece!(PartGroup, PartGroup { node_parts: from_fn(|_| NodePart::zeroed()) });
 piece!(
     NodePair,
     NodePair {
         nodes: from_fn(|_| NodeRecord {
             top: from_fn(|_| from_fn(|_| AtomicU64::new(0))),
-            fallback: [const { settled::AtomicU16::new(0) }; MAX_NODES],
-            zones: [const { [const { settled::AtomicU64::new(0) }; 6] }; 3],
+            fallback: [const { untracked::AtomicU16::new(0) }; MAX_NODES],
+            zones: [const { [const { untracked::AtomicU64::new(0) }; 6] }; 3],
         }),
     }
 );

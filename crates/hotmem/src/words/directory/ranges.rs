@@ -4,12 +4,13 @@
 //! Only the control path writes the list; any context may read it. A place in the list is used
 //! again after its range was withdrawn.
 
-use super::install::{Missing, Supply, get_or_make};
-use super::pieces::Piece;
+use super::install::{NoMemory, Supply, get_or_make};
+use super::pieces::DirectoryPiece;
 #[cfg(not(loom))]
 use super::walk::PieceMemory;
 use crate::addr::{Pfn, PfnRange};
-use crate::sync::settled::{AtomicU64, AtomicUsize};
+use crate::outlined::Outlined;
+use crate::sync::untracked::{AtomicU64, AtomicUsize};
 use crate::sync::{Ordering, PiecePtr, const_unless_loom};
 
 /// The number of ranges that lie in the list itself.
@@ -26,8 +27,8 @@ pub(crate) struct RegionIndex(u32);
 pub(crate) struct Ranges {
     inline_entries: [Entry; INLINE_RANGES],
     first_frame: PiecePtr<EntryFrame>,
-    /// The number of places that have ever been used.
-    used: AtomicUsize,
+    /// The number of places that were made. It never decreases, because a vacant place stays.
+    places_made: AtomicUsize,
     /// The place of the range that the last look-up by frame found, so that look-ups of
     /// neighbouring frames find their range at once.
     last_found: AtomicUsize,
@@ -50,20 +51,21 @@ pub(crate) struct Entry {
     /// The number of the node, the flag [`BOOT`], and the group in the bits from [`GROUP_SHIFT`]
     /// up.
     node: AtomicU64,
-    /// The number of the announcement, which is unique in this process.
+    /// The number of the announcement, which is unique in this process. `Hotplug::announce` sets
+    /// it.
     pub(crate) id: AtomicU64,
     /// The number of online frames, by zone.
     pub(crate) online: [AtomicU64; 2],
-    /// The number of online frames, by zone, of sections that belong to the node that the range was
-    /// announced for.
-    pub(crate) on_home_node: [AtomicU64; 2],
+    /// The number of online frames, by zone, that are on the node that the range was announced for.
+    /// This is less than `online` if some sections were added to another node.
+    pub(crate) online_on_announced_node: [AtomicU64; 2],
 }
 
 const BOOT: u64 = 1 << 32;
 const GROUP_SHIFT: u32 = 56;
 
 // SAFETY: the type consists of atomics of integers and pointers, which may be all zero.
-unsafe impl Piece for EntryFrame {
+unsafe impl DirectoryPiece for EntryFrame {
     #[cfg(loom)]
     fn zeroed() -> Self {
         EntryFrame {
@@ -84,7 +86,7 @@ impl Entry {
             node: AtomicU64::new(0),
             id: AtomicU64::new(0),
             online: [const { AtomicU64::new(0) }; 2],
-            on_home_node: [const { AtomicU64::new(0) }; 2],
+            online_on_announced_node: [const { AtomicU64::new(0) }; 2],
         }
     }
 
@@ -144,7 +146,7 @@ impl Ranges {
             Ranges {
                 inline_entries: [const { Entry::unused() }; INLINE_RANGES],
                 first_frame: PiecePtr::new(core::ptr::null_mut()),
-                used: AtomicUsize::new(0),
+                places_made: AtomicUsize::new(0),
                 last_found: AtomicUsize::new(0),
             }
         }
@@ -159,17 +161,17 @@ impl Ranges {
         node: u32,
         is_boot: bool,
         supply: &mut impl Supply,
-    ) -> Result<RegionIndex, Missing> {
-        let used = self.used.load(Ordering::Relaxed);
+    ) -> Result<RegionIndex, NoMemory> {
+        let places_made = self.places_made.load(Ordering::Relaxed);
         let vacant = self.places().find(|(_, entry)| entry.range().is_none());
         let (index, entry) = match vacant {
             Some(vacant) => vacant,
-            None => self.add_place(used, supply)?,
+            None => self.add_place(places_made, supply)?,
         };
         entry.start.store(range.start().number(), Ordering::Relaxed);
         let boot = if is_boot { BOOT } else { 0 };
         entry.node.store(u64::from(node) | boot, Ordering::Relaxed);
-        let counts = entry.online.iter().chain(&entry.on_home_node);
+        let counts = entry.online.iter().chain(&entry.online_on_announced_node);
         counts.for_each(|count| count.store(0, Ordering::Relaxed));
         entry.end.store(range.end().number(), Ordering::Release);
         Ok(index)
@@ -178,22 +180,23 @@ impl Ranges {
     /// Returns how many more frames the list will take if this many ranges are added.
     #[cfg(not(loom))]
     pub(crate) fn frames_for(&self, more: usize) -> u64 {
-        let used = self.used.load(Ordering::Relaxed);
-        let vacant = used - self.iter().count();
-        frames_of_list(used + more.saturating_sub(vacant)) - frames_of_list(used)
+        let places_made = self.places_made.load(Ordering::Relaxed);
+        let vacant = places_made - self.iter().count();
+        let places_needed = places_made + more.saturating_sub(vacant);
+        frames_of_list(places_needed) - frames_of_list(places_made)
     }
 
     /// Iterates over all frames of the list, as pieces.
     #[cfg(not(loom))]
     pub(crate) fn walk(&self) -> impl Iterator<Item = PieceMemory> {
-        let places =
+        let pointers =
             core::iter::once(&self.first_frame).chain(self.frames().map(|frame| &frame.next));
-        places.filter_map(|pointer| PieceMemory::of_pointer(pointer, PfnRange::EMPTY))
+        pointers.filter_map(|pointer| PieceMemory::of_pointer(pointer, PfnRange::EMPTY))
     }
 
     /// Iterates over the frames of the list.
     fn frames(&self) -> impl Iterator<Item = &EntryFrame> {
-        // SAFETY: null, or a piece that stays for as long as the machine lives. Acquire pairs with
+        // SAFETY: null, or a piece that stays for as long as this list exists. Acquire pairs with
         // the Release of `get_or_make`.
         let first = unsafe { self.first_frame.load(Ordering::Acquire).as_ref() };
         core::iter::successors(first, |frame| {
@@ -202,15 +205,15 @@ impl Ranges {
         })
     }
 
-    /// Adds place number `used`, after the last place.
+    /// Adds place number `place`, after the last place.
     fn add_place(
         &self,
-        used: usize,
+        place: usize,
         supply: &mut impl Supply,
-    ) -> Result<(RegionIndex, &Entry), Missing> {
-        let index = RegionIndex(u32::try_from(used).map_err(|_| Missing)?);
-        let entry = match used.checked_sub(INLINE_RANGES) {
-            None => &self.inline_entries[used],
+    ) -> Result<(RegionIndex, &Entry), NoMemory> {
+        let index = RegionIndex(u32::try_from(place).map_err(|_| NoMemory)?);
+        let entry = match place.checked_sub(INLINE_RANGES) {
+            None => &self.inline_entries[place],
             Some(index_in_frames) => {
                 let mut frame: &EntryFrame = get_or_make(&self.first_frame, supply)?;
                 for _ in 0..index_in_frames / RANGES_PER_FRAME {
@@ -220,7 +223,7 @@ impl Ranges {
             }
         };
         // Release: a reader that finds the new number finds the frame of the new place.
-        self.used.store(used + 1, Ordering::Release);
+        self.places_made.store(place + 1, Ordering::Release);
         Ok((index, entry))
     }
 
@@ -228,18 +231,19 @@ impl Ranges {
     fn places(&self) -> impl Iterator<Item = (RegionIndex, &Entry)> {
         let entries =
             self.inline_entries.iter().chain(self.frames().flat_map(|frame| &frame.entries));
-        (0..).map(RegionIndex).zip(entries).take(self.used.load(Ordering::Acquire))
+        (0..).map(RegionIndex).zip(entries).take(self.places_made.load(Ordering::Acquire))
     }
 
     /// Iterates over the announced ranges.
+    #[inline(never)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RegionIndex, &Entry, PfnRange)> {
-        self.places().filter_map(|(index, entry)| Some((index, entry, entry.range()?)))
+        Outlined(self.places().filter_map(|(index, entry)| Some((index, entry, entry.range()?))))
     }
 
     /// Returns the entry with this index. Cost: a load for each 63 ranges before it.
     pub(crate) fn get(&self, index: RegionIndex) -> Option<&Entry> {
         let number = index.number();
-        if number >= self.used.load(Ordering::Acquire) {
+        if number >= self.places_made.load(Ordering::Acquire) {
             return None;
         }
         let Some(index_in_frames) = number.checked_sub(INLINE_RANGES) else {

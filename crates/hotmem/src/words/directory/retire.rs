@@ -84,7 +84,7 @@ impl Directory {
     ) -> impl Iterator<Item = (*mut Chunk, impl Iterator<Item = *mut BitmapFrame>)> {
         let leaves = (0..super::ROOT_LEAVES).filter_map(|leaf| self.leaf(leaf));
         let heads = leaves.flat_map(|leaf| &leaf.heads);
-        // SAFETY: null, or a piece that stays for as long as the machine lives.
+        // SAFETY: null, or a piece that stays for as long as the instance exists.
         let heads = heads.filter_map(|pointer| unsafe { pointer.load(Ordering::Acquire).as_ref() });
         heads.flat_map(|group| &group.heads).filter_map(|head| {
             let retired = head.retired.load(Ordering::Relaxed);

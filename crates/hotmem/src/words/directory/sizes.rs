@@ -18,4 +18,4 @@ const _: () = {
     assert!(sections * crate::geometry::SECTION_FRAMES as u64 == crate::geometry::PFN_LIMIT);
 };
 /// The number of bits of a node's index.
-pub(super) const PLANES: usize = MAX_NODES.ilog2() as usize;
+pub(super) const NODE_INDEX_BITS: usize = MAX_NODES.ilog2() as usize;

@@ -3,7 +3,7 @@
 
 extern crate std;
 
-use super::pieces::Piece;
+use super::pieces::DirectoryPiece;
 use super::{Directory, MAX_NODES, NodeIndex, NodeNumbers, Ranges, SECTIONS, SectionId, Supply};
 use crate::addr::{Pfn, PfnRange};
 use crate::sync::Ordering;
@@ -14,12 +14,12 @@ use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-/// A supply of pieces from the heap. The pieces are freed with the supply.
+/// Provides the pieces of a directory from the heap, and frees them when it is dropped.
 #[derive(Default)]
 struct Heap(Vec<(*mut u8, Layout)>);
 
 impl Supply for Heap {
-    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
+    fn new_piece<T: DirectoryPiece>(&mut self) -> Option<NonNull<T>> {
         let layout = Layout::new::<T>();
         // SAFETY: no type of a piece has size 0.
         let memory = unsafe { alloc_zeroed(layout) };
@@ -31,7 +31,7 @@ impl Supply for Heap {
 impl Drop for Heap {
     fn drop(&mut self) {
         for (memory, layout) in self.0.drain(..) {
-            // SAFETY: `piece` has allocated `memory` with this layout.
+            // SAFETY: `new_piece` has allocated `memory` with this layout.
             unsafe { dealloc(memory, layout) };
         }
     }
@@ -105,7 +105,7 @@ impl World {
     fn prev(&self, n: usize, from: SectionId) -> Option<SectionId> {
         let mut from = from;
         loop {
-            let found = self.directory.paths(node(n), ONLINE).prev_counted(from, &mut 0)?;
+            let found = self.directory.paths(node(n), ONLINE).prev_counting_reads(from, &mut 0)?;
             if !self.is_empty(found) {
                 return Some(found);
             }
@@ -118,8 +118,8 @@ impl World {
         let is_match = |&(_, &(other, online)): &(&SectionId, &(usize, bool))| online && other == n;
         let next = self.sections.range(from..).find(is_match).map(|(&section, _)| section);
         let prev = self.sections.range(..=from).rev().find(is_match).map(|(&section, _)| section);
-        let peek = self.directory.paths(node(n), ONLINE).peeking().next(from);
-        assert!(peek.is_some() || next.is_none());
+        let next_read_only = self.directory.paths(node(n), ONLINE).read_only().next(from);
+        assert!(next_read_only.is_some() || next.is_none());
         assert_eq!((self.next(n, from), self.prev(n, from)), (next, prev), "{n} {from:?}");
     }
 
@@ -148,7 +148,7 @@ fn random_section_number(rng: &mut fastrand::Rng) -> usize {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "takes minutes; the two other searches run")]
+#[cfg_attr(miri, ignore = "takes minutes, and Miri runs the other tests of this file")]
 fn searches_agree_with_an_oracle_while_nodes_change() {
     let steps = if cfg!(miri) { 12 } else { 6000 };
     for (seed, nodes) in [(1, 1), (2, 2), (3, 4), (4, 9), (5, MAX_NODES)] {
@@ -225,7 +225,7 @@ fn node_numbers_are_those_of_the_platform() {
 #[cfg(not(hotmem_geometry = "small"))]
 #[test]
 fn a_search_reads_a_few_words_however_many_nodes_alternate() {
-    // The nodes take turns in the sections of 2 TiB.
+    // The sections of a range of 2 TiB are assigned to the nodes in turn.
     let count = if cfg!(miri) { 70 } else { 16384 };
     for nodes in [1, 4, 32, MAX_NODES].into_iter().filter(|nodes| 2 * nodes < count) {
         let mut world = World::new();
@@ -236,16 +236,16 @@ fn a_search_reads_a_few_words_however_many_nodes_alternate() {
         for n in 0..nodes.min(5) {
             let mut words = 0;
             let paths = world.directory.paths(node(n), ONLINE);
-            let found = paths.next_counted(id(count / 2 - nodes / 2), &mut words).unwrap();
+            let found = paths.next_counting_reads(id(count / 2 - nodes / 2), &mut words).unwrap();
             assert_eq!(found.number() % nodes as u64, n as u64);
-            paths.prev_counted(id(SECTIONS - 1), &mut words).unwrap();
+            paths.prev_counting_reads(id(SECTIONS - 1), &mut words).unwrap();
             assert!(words < 60, "{words} words with {nodes} nodes");
         }
     }
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "takes minutes; the two other searches run")]
+#[cfg_attr(miri, ignore = "takes minutes, and Miri runs the other tests of this file")]
 fn any_number_of_ranges_can_be_announced_and_withdrawn() {
     let (list, mut heap) = (Ranges::new(), Heap::default());
     let mut rng = fastrand::Rng::with_seed(3);

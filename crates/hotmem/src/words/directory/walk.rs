@@ -7,6 +7,7 @@ use super::pieces::{Chunk, HEADS_CHUNKS, Heads, Leaf, NodePair, PartGroup};
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, ROOT_LEAVES};
 use crate::addr::PfnRange;
 use crate::geometry::SECTION_FRAMES;
+use crate::outlined::Outlined;
 use crate::sync::{Ordering, PiecePtr};
 
 /// The memory of a piece.
@@ -45,7 +46,7 @@ impl Directory {
         let leaf = self.leaf(number);
         let leaf_piece =
             PieceMemory::of_pointer::<Leaf>(&self.root[number], chunks(first, LEAF_CHUNKS));
-        leaf_piece.into_iter().chain(leaf.into_iter().flat_map(move |leaf| {
+        Outlined(leaf_piece.into_iter().chain(leaf.into_iter().flat_map(move |leaf| {
             let all = chunks(first, LEAF_CHUNKS);
             let heads = leaf.heads.iter().enumerate().filter_map(move |(i, pointer)| {
                 PieceMemory::of_pointer::<Heads>(
@@ -53,8 +54,8 @@ impl Directory {
                     chunks(first + i * HEADS_CHUNKS, HEADS_CHUNKS),
                 )
             });
-            let parts = leaf
-                .parts
+            let node_parts = leaf
+                .node_parts
                 .iter()
                 .filter_map(move |pointer| PieceMemory::of_pointer::<PartGroup>(pointer, all));
             let chunks = leaf.chunks.iter().enumerate().filter_map(move |(i, pointer)| {
@@ -63,8 +64,8 @@ impl Directory {
                     |pointer| PieceMemory::of_pointer::<Chunk>(pointer, chunks(first + i, 1));
                 chunk_piece(pointer).or_else(|| chunk_piece(retired?))
             });
-            heads.chain(parts).chain(chunks)
-        }))
+            heads.chain(node_parts).chain(chunks)
+        })))
     }
 }
 

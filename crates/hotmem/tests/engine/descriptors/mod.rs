@@ -1,14 +1,14 @@
 //! Tests descriptors of RAM. If a whole section is added, its descriptors lie in the section
 //! itself, otherwise in other free memory. They are removed with the memory that they describe.
 
-mod kept;
 mod random;
+mod self_hosted;
 
 use fastrand::Rng;
 use hotmem::*;
-use hotmem_testkit::link::Link;
-use hotmem_testkit::link::Maps;
-use hotmem_testkit::link::lend;
+use hotmem_testkit::forwarding::ForwardingMapping;
+use hotmem_testkit::forwarding::TestMapping;
+use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,15 +54,18 @@ impl Kernel {
             .map(|s| range(s * SECTION, PAGEBLOCK))
     }
 
-    fn is_described_in_section(&self, piece: PfnRange) -> bool {
-        piece.frames() == SECTION || self.describes_itself(piece.start().number() / SECTION)
+    fn is_described_in_section(&self, section_range: PfnRange) -> bool {
+        section_range.frames() == SECTION
+            || self.describes_itself(section_range.start().number() / SECTION)
     }
 }
 
-impl Maps for Kernel {
+impl TestMapping for Kernel {
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
-        let parts = range.sections().filter(|&piece| !self.is_described_in_section(piece));
-        parts.map(|piece| piece.frames() / PAGEBLOCK).sum()
+        let parts = range
+            .chunks(SECTION)
+            .filter(|&section_range| !self.is_described_in_section(section_range));
+        parts.map(|section_range| section_range.frames() / PAGEBLOCK).sum()
     }
 
     fn descriptor_pageblocks(&self, section: PfnRange) -> u64 {
@@ -71,9 +74,9 @@ impl Maps for Kernel {
     }
 
     fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        for piece in range.sections() {
-            let in_section = self.is_described_in_section(piece);
-            for block in blocks(piece) {
+        for section_range in range.chunks(SECTION) {
+            let in_section = self.is_described_in_section(section_range);
+            for block in blocks(section_range) {
                 let at = match in_section {
                     true => Place::ItsSection,
                     false => Place::Frame(take().expect(
@@ -95,12 +98,12 @@ impl Maps for Kernel {
             {
                 Place::Frame(frame) => free(frame),
                 Place::ItsSection if block % PER_SECTION == 0 => {
-                    let mut others = self.places.range(block..block + PER_SECTION);
-                    let others = others.find(|(b, at)| {
+                    let mut other_places = self.places.range(block..block + PER_SECTION);
+                    let other_places = other_places.find(|(b, at)| {
                         **at == Place::ItsSection && !blocks(range).any(|gone| gone == **b)
                     });
                     assert_eq!(
-                        others, None,
+                        other_places, None,
                         "memory that stays has its descriptors in memory that is removed"
                     );
                 }
@@ -118,7 +121,7 @@ impl Hooks for Kernel {
 
 struct Machine<'f> {
     frames: &'f Frames<OneCpu>,
-    hotplug: Hotplug<'f, OneCpu, Link<Kernel>>,
+    hotplug: Hotplug<'f, OneCpu, ForwardingMapping<Kernel>>,
     kernel: Kernel,
 }
 
@@ -127,14 +130,15 @@ fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
     let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: range(0, BOOT * SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
-    let mut hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
+    let mut hotplug =
+        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map).unwrap();
     hotplug.announce(range(BOOT * SECTION, (ALL - BOOT) * SECTION)).unwrap();
     test(&mut Machine { frames: &frames, hotplug, kernel: Kernel::default() });
 }
 
 impl Machine<'_> {
     fn plug(&mut self, range: PfnRange) {
-        lend(&mut self.hotplug, &mut self.kernel, |hotplug, _| hotplug.add(range)).unwrap();
+        with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, _| hotplug.add(range)).unwrap();
         self.hotplug.online(range, OnlineType::Movable, &mut self.kernel).unwrap();
     }
 
@@ -156,17 +160,17 @@ impl Machine<'_> {
     fn shrink(&mut self, within: PfnRange, frames: u64) -> (u64, Option<Blocker>) {
         let mut shrink = Shrink::new(ShrinkOptions { frames, ..within.into() });
         loop {
-            match lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
+            match with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
                 shrink.poll(hotplug, hooks, Budget::UNLIMITED)
             }) {
                 Progress::Ready(removal) => {
-                    lend(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
+                    with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
                         hotplug.commit_remove(removal)
                     })
                     .unwrap()
                 }
                 Progress::Working => {}
-                ended => return (shrink.left(), ended.pending()),
+                ended => return (shrink.frames_left(), ended.pending()),
             }
         }
     }

@@ -4,8 +4,8 @@ use super::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::link::Link;
-use hotmem_testkit::link::lend;
+use hotmem_testkit::forwarding::ForwardingMapping;
+use hotmem_testkit::forwarding::with_kernel;
 
 const STEPS: u32 = if cfg!(hotmem_geometry = "small") { 6000 } else { 600 };
 
@@ -30,31 +30,36 @@ fn exactly_the_ram_has_descriptors() {
                     m.frames.free_range(freed).unwrap();
                 }
                 (2, _) => shrink(m, hot, &mut rng),
-                (3, State::Absent) => lend(hotplug, hooks, |hotplug, _| {
+                (3, State::Absent) => with_kernel(hotplug, hooks, |hotplug, _| {
                     hotplug.add(AddRequest { device: true, ..run.into() })
                 })
                 .unwrap(),
-                (_, State::Absent) => match lend(hotplug, hooks, |hotplug, _| hotplug.add(run)) {
-                    Ok(()) => {
-                        let _ = hotplug.online(run, kind, hooks);
+                (_, State::Absent) => {
+                    match with_kernel(hotplug, hooks, |hotplug, _| hotplug.add(run)) {
+                        Ok(()) => {
+                            let _ = hotplug.online(run, kind, hooks);
+                        }
+                        Err(error) => assert!(matches!(error, AddError::NoTables { .. })),
                     }
-                    Err(error) => assert!(matches!(error, AddError::NoTables { .. })),
-                },
+                }
                 (3, State::Device) => {
-                    lend(hotplug, hooks, |hotplug, _| hotplug.detach_raw(run)).unwrap()
+                    with_kernel(hotplug, hooks, |hotplug, _| hotplug.detach_raw(run)).unwrap()
                 }
                 (_, State::Device) => {
-                    let _ = lend(hotplug, hooks, |hotplug, hooks| {
+                    let _ = with_kernel(hotplug, hooks, |hotplug, hooks| {
                         hotplug.device_to_ram_raw(run, kind, hooks)
                     });
                 }
                 (3, State::Offline) => {
                     seen.insert(
-                        lend(hotplug, hooks, |hotplug, _| hotplug.ram_to_device(run)).is_ok(),
+                        with_kernel(hotplug, hooks, |hotplug, _| hotplug.ram_to_device(run))
+                            .is_ok(),
                     );
                 }
                 (4, State::Offline) => {
-                    seen.insert(lend(hotplug, hooks, |hotplug, _| hotplug.remove(run)).is_ok());
+                    seen.insert(
+                        with_kernel(hotplug, hooks, |hotplug, _| hotplug.remove(run)).is_ok(),
+                    );
                 }
                 (_, State::Offline) => {
                     let _ = hotplug.online(run, kind, hooks);
@@ -79,7 +84,8 @@ fn exactly_the_ram_has_descriptors() {
             m.frames.free_range(range).unwrap();
         }
         while let Some(run) = next_run(&m.hotplug, hot, State::Device) {
-            lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.detach_raw(run)).unwrap();
+            with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.detach_raw(run))
+                .unwrap();
         }
         while let Some(run) = next_run(&m.hotplug, hot, State::Offline) {
             m.hotplug.online(run, OnlineType::Movable, &mut m.kernel).unwrap();
@@ -99,24 +105,24 @@ fn exactly_the_ram_has_descriptors() {
 }
 
 fn next_run(
-    hotplug: &Hotplug<'_, OneCpu, Link<Kernel>>,
+    hotplug: &Hotplug<'_, OneCpu, ForwardingMapping<Kernel>>,
     within: PfnRange,
-    wanted: State,
+    target: State,
 ) -> Option<PfnRange> {
-    let mut rest = within;
-    while !rest.is_empty() {
-        let (run, state) = hotplug.state_at(rest.start(), rest.end());
-        if state == wanted {
+    let mut remaining = within;
+    while !remaining.is_empty() {
+        let (run, state) = hotplug.state_at(remaining.start(), remaining.end());
+        if state == target {
             return Some(run);
         }
-        rest = rest.split_at(run.end()).1;
+        remaining = remaining.split_at(run.end()).1;
     }
     None
 }
 
 /// Returns a random run of memory in one state, which often begins and ends at sections.
 fn random_run(
-    hotplug: &Hotplug<'_, OneCpu, Link<Kernel>>,
+    hotplug: &Hotplug<'_, OneCpu, ForwardingMapping<Kernel>>,
     hot: PfnRange,
     rng: &mut Rng,
 ) -> (PfnRange, State) {
@@ -132,21 +138,21 @@ fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
     let mut shrink =
         Shrink::new(ShrinkOptions { frames: rng.u64(..hot.frames()), unit, largest, ..hot.into() });
     loop {
-        match lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+        match with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             shrink.poll(hotplug, hooks, Budget { pageblocks: 8 })
         }) {
             Progress::Ready(removal) if rng.u8(..4) == 0 => {
-                lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+                with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
                     hotplug.abandon_remove(removal, hooks)
                 })
                 .unwrap();
             }
-            Progress::Ready(removal) => {
-                lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_remove(removal))
-                    .unwrap()
-            }
+            Progress::Ready(removal) => with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
+                hotplug.commit_remove(removal)
+            })
+            .unwrap(),
             Progress::Working if rng.u8(..8) == 0 => {
-                return lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+                return with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
                     shrink.cancel(hotplug, hooks).unwrap();
                 });
             }

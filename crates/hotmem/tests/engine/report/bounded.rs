@@ -13,7 +13,7 @@ const WORD_BYTES: u64 = 1 << 11;
 /// Returns a number of boot sections that is enough for the words of `sections` more sections, and
 /// for some free pageblocks.
 fn boot_for(sections: u64) -> u64 {
-    BOOT + (sections * WORD_BYTES).div_ceil(SECTION * FRAME_SIZE)
+    BOOT_SECTIONS + (sections * WORD_BYTES).div_ceil(SECTION * FRAME_SIZE)
 }
 
 /// Returns all frames of a machine with `sections` sections above boot memory.
@@ -71,8 +71,8 @@ fn memory_that_is_kept_back_is_counted_in_many_steps() {
             let first = count_steps(&mut reporter);
             assert!(first * SECTIONS_PER_STEP >= sections, "{sections} sections in {first} steps");
             // After a change the reporter counts again, in as many steps.
-            let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
-            frames.free_range(used).unwrap();
+            let allocated = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
+            frames.free_range(allocated).unwrap();
             let again = count_steps(&mut reporter);
             assert!(again * SECTIONS_PER_STEP >= sections, "{sections} sections in {again} steps");
         });
@@ -82,7 +82,7 @@ fn memory_that_is_kept_back_is_counted_in_many_steps() {
 #[test]
 fn all_memory_is_reported_though_no_step_reads_all_sections() {
     on_large_machine(1 << 10, |frames, _| {
-        let settings = Settings { keep_free: frames_of(3), ..Settings::EAGER };
+        let settings = Settings { keep_free: size_of_blocks(3), ..Settings::EAGER };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (_, step) = settle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");

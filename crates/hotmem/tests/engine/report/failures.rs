@@ -7,7 +7,7 @@ use hotmem_testkit::Validated as _;
 #[test]
 fn refusals_are_retried_a_bounded_number_of_times() {
     on_machine(|frames, _, _| {
-        let settings = Settings { tries: 3, retry: ms(10), ..at_once() };
+        let settings = Settings { max_refusals: 3, retry_pause: ms(10), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let before = frames.counts();
         let batch = send(&mut reporter, ms(0));
@@ -21,12 +21,12 @@ fn refusals_are_retried_a_bounded_number_of_times() {
         let batch = send(&mut reporter, ms(30));
         reporter.reported(batch).unwrap();
         for now in [ms(30), ms(40), ms(60)] {
-            let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
-            frames.free_range(used).unwrap();
+            let allocated = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
+            frames.free_range(allocated).unwrap();
             let batch = send(&mut reporter, now);
             reporter.failed(batch, now).unwrap();
         }
-        assert!(!reporter.is_on());
+        assert!(!reporter.statistics().is_on);
         assert!(matches!(reporter.step(ms(1000)), Step::Idle));
         assert_eq!(reporter.statistics().refused, 5);
         reporter.set_on(true);
@@ -38,7 +38,11 @@ fn refusals_are_retried_a_bounded_number_of_times() {
 #[test]
 fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
     on_machine(|frames, _, _| {
-        let settings = Settings { batch: 1, longest: frames_of(2), ..at_once() };
+        let settings = Settings {
+            max_batch_ranges: 1,
+            max_range_size: size_of_blocks(2),
+            ..immediate_settings()
+        };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let before = frames.counts();
         let (batch, stale) = (send(&mut reporter, ms(0)), send(&mut reporter, ms(0)));
@@ -63,21 +67,21 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
 }
 
 #[test]
-fn a_batch_of_another_machine_is_handed_back() {
+fn a_batch_of_another_instance_is_returned() {
     on_machine(|frames, _, _| {
         on_machine(|other, _, _| {
-            let (mut here, mut there) = (eager(frames), eager(other));
-            let (mine, foreign) = (send(&mut here, ms(0)), send(&mut there, ms(0)));
+            let (mut local, mut foreign_reporter) = (eager(frames), eager(other));
+            let (mine, foreign) = (send(&mut local, ms(0)), send(&mut foreign_reporter, ms(0)));
             let before = frames.counts();
-            let Err(foreign) = here.reported(foreign) else {
-                panic!("a batch of another machine was accepted")
+            let Err(foreign) = local.reported(foreign) else {
+                panic!("a batch of another instance was accepted")
             };
-            let Err(foreign) = here.failed(foreign, ms(0)) else {
-                panic!("a batch of another machine was accepted")
+            let Err(foreign) = local.failed(foreign, ms(0)) else {
+                panic!("a batch of another instance was accepted")
             };
             assert_eq!(frames.validated().unwrap(), before);
-            here.reported(mine).unwrap();
-            there.reported(foreign).unwrap();
+            local.reported(mine).unwrap();
+            foreign_reporter.reported(foreign).unwrap();
             assert_eq!((frames.counts().reporting, other.counts().reporting), (0, 0));
         });
     });
@@ -86,14 +90,18 @@ fn a_batch_of_another_machine_is_handed_back() {
 #[test]
 fn batches_of_a_dropped_reporter_count_and_are_accepted_by_the_next_reporter() {
     on_machine(|frames, _, _| {
-        let one = Settings { most_out: frames_of(1), longest: frames_of(1), ..at_once() };
+        let one = Settings {
+            max_reporting: size_of_blocks(1),
+            max_range_size: size_of_blocks(1),
+            ..immediate_settings()
+        };
         let mut first = Reporter::new(frames, one, Contents::Undefined).unwrap();
-        let left = send(&mut first, ms(0));
+        let remaining = send(&mut first, ms(0));
         drop(first);
         let mut second = Reporter::new(frames, one, Contents::Undefined).unwrap();
         let step = second.step(ms(0));
-        assert!(matches!(step, Step::Pending(at) if at == one.patience), "{step:?}");
-        second.reported(left).unwrap();
+        assert!(matches!(step, Step::Pending(at) if at == one.answer_timeout), "{step:?}");
+        second.reported(remaining).unwrap();
         assert_eq!((frames.counts().reporting, frames.counts().reported), (0, PAGEBLOCK));
         assert_eq!(count_blocks(send(&mut second, ms(0)).ranges()), 1);
     });
@@ -103,7 +111,7 @@ fn batches_of_a_dropped_reporter_count_and_are_accepted_by_the_next_reporter() {
 fn a_forgotten_reporter_stays_the_reporter() {
     on_machine(|frames, _, _| {
         std::mem::forget(eager(frames));
-        let second = Reporter::new(frames, at_once(), Contents::Undefined);
+        let second = Reporter::new(frames, immediate_settings(), Contents::Undefined);
         assert_eq!(second.unwrap_err(), ReporterError::HasReporter);
     });
 }
@@ -114,11 +122,11 @@ fn a_second_reporter_and_one_whose_host_changes_the_contents_are_refused() {
         let poison = Contents::Filled(0xaaaa_aaaa);
         frames.set_contents(poison).unwrap();
         for after in [Contents::Undefined, Contents::Filled(0)] {
-            let refused = Reporter::new(frames, at_once(), after).unwrap_err();
+            let refused = Reporter::new(frames, immediate_settings(), after).unwrap_err();
             assert_eq!(refused, ReporterError::ContentsDiffer { relied_on: poison, after });
         }
-        let first = Reporter::new(frames, at_once(), poison).unwrap();
-        let second = Reporter::new(frames, at_once(), poison);
+        let first = Reporter::new(frames, immediate_settings(), poison).unwrap();
+        let second = Reporter::new(frames, immediate_settings(), poison);
         assert_eq!(second.unwrap_err(), ReporterError::HasReporter);
         let other = frames.set_contents(Contents::Filled(0));
         assert_eq!(other, Err(ReporterError::HasReporter));
@@ -135,8 +143,8 @@ fn a_reporter_that_is_switched_on_again_finds_memory_that_became_free() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         reporter.set_on(false);
-        let used = frames.alloc_range(AllocRequest::frames(3 * PAGEBLOCK)).unwrap();
-        frames.free_range(used).unwrap();
+        let allocated = frames.alloc_range(AllocRequest::frames(3 * PAGEBLOCK)).unwrap();
+        frames.free_range(allocated).unwrap();
         assert!(matches!(reporter.step(ms(5)), Step::Idle));
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 0);
         reporter.set_on(true);

@@ -1,9 +1,8 @@
-//! Tests that a step takes as many instructions on a machine of 4 TiB as on one of 1 TiB. valgrind
-//! runs this test program again in a child process, and counts the instructions there.
+//! Tests that a step takes as many instructions on a machine of 4 TiB as on one of 1 TiB.
 
 use super::bounded::{all_of, on_large_machine};
 use super::*;
-use std::process::{Command, Stdio};
+use crate::counted;
 
 /// The environment variable with the number of sections for the process under valgrind.
 const SECTIONS: &str = "HOTMEM_REPORT_SECTIONS";
@@ -39,23 +38,10 @@ fn count_and_exit(sections: u64) {
 
 /// Returns the average number of instructions of a step on a machine of this many TiB.
 fn instructions_per_step(tib: u64) -> f64 {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg("--toggle-collect=*counted_steps*")
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "report::instructions::a_step_costs_the_same_on_1_tib_and_on_4"])
-        .env(SECTIONS, (tib * TIB).to_string())
-        .stdout(Stdio::null())
-        .output()
-        .unwrap();
-    let messages = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{messages}");
-    let count = messages
-        .lines()
-        .find_map(|line| line.split_once("Collected : "))
-        .expect("valgrind prints a line `Collected`")
-        .1;
-    count.trim().parse::<f64>().unwrap() / f64::from(2 * STEPS)
+    let sections = (tib * TIB).to_string();
+    let test = "report::instructions::a_step_costs_the_same_on_1_tib_and_on_4";
+    let count = counted::instructions(test, "counted_steps", (SECTIONS, &sections));
+    count / f64::from(2 * STEPS)
 }
 
 #[test]
@@ -63,9 +49,7 @@ fn a_step_costs_the_same_on_1_tib_and_on_4() {
     if let Ok(sections) = std::env::var(SECTIONS) {
         return count_and_exit(sections.parse().unwrap());
     }
-    let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
-    if !version.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: valgrind is not installed");
+    if !counted::can_count() {
         return;
     }
     let (one, four) = (instructions_per_step(1), instructions_per_step(4));

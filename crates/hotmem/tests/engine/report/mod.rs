@@ -5,13 +5,13 @@ mod failures;
 mod instructions;
 mod pace;
 mod pins;
-mod starve;
-mod what;
+mod slow_host;
+mod which_memory;
 
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
 use hotmem::{
-    AllocRequest, Announce, Blocker, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, MAX_PINS,
-    NoHooks, NodeChoice, NodeId, OnlineType, PfnRange, Platform, Progress, Why,
+    AllocRequest, Announce, Blocker, BlockerKind, BootMap, BootRange, Budget, Bytes, Frames,
+    Hotplug, MAX_PINS, NoHooks, NodeChoice, NodeId, OnlineType, PfnRange, Platform, Progress,
     geometry::FRAME_SIZE,
 };
 use hotmem_testkit::Validated as _;
@@ -19,9 +19,10 @@ use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, pfn, range};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The numbers of sections of boot memory, and of all memory.
-const BOOT: u64 = 2;
-const ALL: u64 = 4;
+/// The number of sections of boot memory.
+const BOOT_SECTIONS: u64 = 2;
+/// The number of sections of boot memory and of memory that can be plugged.
+const ALL_SECTIONS: u64 = 4;
 
 /// A platform that counts how often the engine wakes the reporter.
 #[derive(Default)]
@@ -44,29 +45,30 @@ fn on_machine(test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>, &W
     on_machine_with_node(NodeId::ZERO, test);
 }
 
-/// Runs `test` on a machine like that of [`on_machine`], on which memory that can be plugged is on
-/// the node `plugged`.
+/// Runs `test` on the same machine as [`on_machine`], except that the memory that can be plugged is
+/// on the node `plugged_node`.
 fn on_machine_with_node(
-    plugged: NodeId,
+    plugged_node: NodeId,
     test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount),
 ) {
-    on_booted(BOOT, ALL - BOOT, |frames, hotplug, wakeups| {
-        let absent = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
-        hotplug.announce(Announce { node: plugged, ..absent.into() }).unwrap();
+    on_booted(BOOT_SECTIONS, ALL_SECTIONS - BOOT_SECTIONS, |frames, hotplug, wakeups| {
+        let absent = range(BOOT_SECTIONS * SECTION, (ALL_SECTIONS - BOOT_SECTIONS) * SECTION);
+        hotplug.announce(Announce { node: plugged_node, ..absent.into() }).unwrap();
         test(frames, hotplug, wakeups);
     });
 }
 
-/// Runs `test` on a machine of `sections` sections, with memory for `more` sections above them.
+/// Runs `test` on a machine with `boot_sections` sections of boot memory. The test can announce
+/// `absent_sections` sections above them, and add them.
 fn on_booted(
-    sections: u64,
-    more: u64,
+    boot_sections: u64,
+    absent_sections: u64,
     test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount),
 ) {
     let wakeups = WakeupCount::default();
-    let memory = Memory::new((sections + more) * SECTION);
+    let memory = Memory::new((boot_sections + absent_sections) * SECTION);
     let frames = Frames::new(&wakeups);
-    let ram = [BootRange { start: 0, len: Bytes(sections * SECTION * FRAME_SIZE) }];
+    let ram = [BootRange { start: 0, len: Bytes(boot_sections * SECTION * FRAME_SIZE) }];
     let mut hotplug =
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     test(&frames, &mut hotplug, &wakeups);
@@ -74,13 +76,13 @@ fn on_booted(
 }
 
 /// Returns settings by which the reporter reports all free memory at once.
-fn at_once() -> Settings {
-    Settings { share: 1, ..Settings::EAGER }
+fn immediate_settings() -> Settings {
+    Settings { reporting_divisor: 1, ..Settings::EAGER }
 }
 
 /// Makes a reporter that reports all free memory at once.
 fn eager<'f, P: Platform>(frames: &'f Frames<P>) -> Reporter<'f, P> {
-    Reporter::new(frames, at_once(), Contents::Undefined).unwrap()
+    Reporter::new(frames, immediate_settings(), Contents::Undefined).unwrap()
 }
 
 fn ms(ms: u64) -> Duration {
@@ -120,6 +122,6 @@ fn count_blocks(ranges: &[PfnRange]) -> u64 {
 }
 
 /// Returns the size of this many pageblocks.
-fn frames_of(blocks: u64) -> Bytes {
+fn size_of_blocks(blocks: u64) -> Bytes {
     Bytes(blocks * PAGEBLOCK * FRAME_SIZE)
 }

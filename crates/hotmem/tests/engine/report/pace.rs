@@ -1,24 +1,25 @@
-//! Tests the settings that keep free memory unreported or delay its reports: dwell time, threshold,
-//! memory to keep free, rate.
+//! Tests the settings that keep free memory unreported or delay its reports: `min_free_time`,
+//! `min_unreported`, `keep_free`, `max_reporting` and `max_per_second`.
 
 use super::*;
 use hotmem_testkit::Raw as _;
 
 #[test]
-fn memory_is_reported_only_after_its_dwell_time() {
+fn memory_is_reported_only_after_min_free_time() {
     on_machine(|frames, _, wakeups| {
-        let settings = Settings { delay: ms(10), dwell: ms(100), ..at_once() };
+        let settings =
+            Settings { wake_delay: ms(10), min_free_time: ms(100), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == ms(10)));
         assert!(matches!(settle(&mut reporter, ms(10)), (none, Step::Pending(at))
             if none.is_empty() && at == ms(110)));
-        // The dwell time of a pageblock begins again after a short use.
+        // The `min_free_time` of a pageblock begins again after a short use.
         let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         frames.free_range(used).unwrap();
-        let whole = frames.counts().free_whole / PAGEBLOCK;
+        let free_blocks = frames.counts().free_whole / PAGEBLOCK;
         let (reported, step) = settle(&mut reporter, ms(110));
         assert!(matches!(step, Step::Pending(at) if at == ms(210)), "{step:?}");
-        assert_eq!(count_blocks(&reported), whole - 1);
+        assert_eq!(count_blocks(&reported), free_blocks - 1);
         assert!(reported.iter().all(|range| !range.overlaps(used)));
         let (reported, step) = settle(&mut reporter, ms(210));
         assert_eq!(reported, [used]);
@@ -30,7 +31,7 @@ fn memory_is_reported_only_after_its_dwell_time() {
 #[test]
 fn memory_in_constant_use_is_never_reported() {
     on_machine(|frames, _, _| {
-        let settings = Settings { dwell: ms(100), ..at_once() };
+        let settings = Settings { min_free_time: ms(100), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let mut now = 0;
         while !matches!(settle(&mut reporter, ms(now)), (_, Step::Idle)) {
@@ -48,11 +49,11 @@ fn memory_in_constant_use_is_never_reported() {
 }
 
 #[test]
-fn less_memory_than_the_threshold_is_not_reported() {
+fn less_memory_than_min_unreported_is_not_reported() {
     on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        reporter.settings = Settings { threshold: frames_of(3), ..at_once() };
+        reporter.settings = Settings { min_unreported: size_of_blocks(3), ..immediate_settings() };
         let used = frames.alloc_range(AllocRequest::frames(3 * PAGEBLOCK)).unwrap();
         for (i, block) in used.chunks(PAGEBLOCK).enumerate() {
             frames.free_range(block).unwrap();
@@ -66,17 +67,17 @@ fn less_memory_than_the_threshold_is_not_reported() {
 }
 
 #[test]
-fn the_step_after_a_change_of_the_settings_counts_again() {
+fn the_next_step_applies_a_lower_min_unreported_without_a_wakeup() {
     on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        reporter.settings.threshold = frames_of(2);
+        reporter.settings.min_unreported = size_of_blocks(2);
         let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         settle(&mut reporter, ms(0));
         frames.free_range(used).unwrap();
         assert_eq!(count_blocks(&settle(&mut reporter, ms(0)).0), 0);
         let wakeups_before = wakeups.0.load(Ordering::Relaxed);
-        reporter.settings.threshold = frames_of(1);
+        reporter.settings.min_unreported = size_of_blocks(1);
         assert_eq!(count_blocks(&settle(&mut reporter, ms(0)).0), 1);
         assert_eq!(wakeups.0.load(Ordering::Relaxed), wakeups_before);
     });
@@ -85,7 +86,7 @@ fn the_step_after_a_change_of_the_settings_counts_again() {
 #[test]
 fn memory_to_keep_free_stays_unreported() {
     on_machine(|frames, _, _| {
-        let settings = Settings { keep_free: frames_of(2), ..at_once() };
+        let settings = Settings { keep_free: size_of_blocks(2), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let mut sent = Vec::new();
         let mut step = reporter.step(ms(0));
@@ -114,14 +115,14 @@ fn memory_to_keep_free_stays_unreported() {
 #[test]
 fn each_node_keeps_free_memory() {
     on_machine_with_node(NodeId(1), |frames, hotplug, _| {
-        let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+        let plugged = range(BOOT_SECTIONS * SECTION, (ALL_SECTIONS - BOOT_SECTIONS) * SECTION);
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-        let settings = Settings { keep_free: frames_of(3), ..at_once() };
+        let settings = Settings { keep_free: size_of_blocks(3), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (_, step) = settle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");
-        for node in [range(0, BOOT * SECTION), plugged] {
+        for node in [range(0, BOOT_SECTIONS * SECTION), plugged] {
             let counts = frames.counts_in(node);
             assert_eq!(counts.free_whole - counts.reported, 3 * PAGEBLOCK, "{node}");
         }
@@ -150,24 +151,25 @@ fn unreported_memory_is_used_before_reported_memory() {
         settle(&mut reporter, ms(0));
         // The order of places moves the CPU's hint between sections.
         for place in [SECTION + 2 * PAGEBLOCK, 3 * PAGEBLOCK, SECTION, PAGEBLOCK] {
-            let here = frames.alloc_range(AllocRequest::frames(PAGEBLOCK).at(pfn(place))).unwrap();
+            let hinted_block =
+                frames.alloc_range(AllocRequest::frames(PAGEBLOCK).at(pfn(place))).unwrap();
             let refaulted = reporter.statistics().refaulted;
-            frames.free_range(here).unwrap();
-            assert_eq!(frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap(), here);
+            frames.free_range(hinted_block).unwrap();
+            assert_eq!(frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap(), hinted_block);
             assert_eq!(reporter.statistics().refaulted, refaulted);
             let next = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
             assert_eq!(reporter.statistics().refaulted, refaulted + 1);
             frames.free_range(next).unwrap();
             settle(&mut reporter, ms(0));
-            frames.free_range(here).unwrap();
+            frames.free_range(hinted_block).unwrap();
             // An allocation that must divide a pageblock prefers unreported memory, too.
             let counts = frames.counts();
             let split = counts.free - counts.free_whole;
             let mut ones: Vec<_> =
                 (0..=split).map(|_| frames.alloc_range(AllocRequest::frames(1)).unwrap()).collect();
-            assert!(here.covers(ones.pop().unwrap()));
+            assert!(hinted_block.covers(ones.pop().unwrap()));
             assert_eq!(reporter.statistics().refaulted, refaulted + 1);
-            let one = range(here.start().number(), 1);
+            let one = range(hinted_block.start().number(), 1);
             ones.into_iter().chain([one]).for_each(|range| frames.free_range(range).unwrap());
             settle(&mut reporter, ms(0));
         }
@@ -177,37 +179,38 @@ fn unreported_memory_is_used_before_reported_memory() {
 #[test]
 fn unreported_memory_beyond_a_bound_hides_nothing_below_it() {
     on_machine(|frames, hotplug, _| {
-        // Add a section, which has no metadata.
-        let section = range(BOOT * SECTION, SECTION);
+        // Add a section. None of its frames holds metadata, so all its pageblocks are free.
+        let section = range(BOOT_SECTIONS * SECTION, SECTION);
         hotplug.add(section).unwrap();
         hotplug.online(section, OnlineType::Kernel, &mut NoHooks).unwrap();
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         let above =
             AllocRequest::frames(2 * PAGEBLOCK).at(pfn(section.start().number() + 2 * PAGEBLOCK));
-        let here = frames.alloc_range(above).unwrap();
-        frames.free_range(here).unwrap();
-        let below = AllocRequest::frames(2 * PAGEBLOCK).within(..here.start());
-        let got: Vec<_> = core::iter::from_fn(|| frames.alloc_range(below).ok()).collect();
-        assert!(got.contains(&range(section.start().number(), 2 * PAGEBLOCK)));
-        got.into_iter().for_each(|range| frames.free_range(range).unwrap());
+        let hinted_block = frames.alloc_range(above).unwrap();
+        frames.free_range(hinted_block).unwrap();
+        let below = AllocRequest::frames(2 * PAGEBLOCK).within(..hinted_block.start());
+        let allocated: Vec<_> = core::iter::from_fn(|| frames.alloc_range(below).ok()).collect();
+        assert!(allocated.contains(&range(section.start().number(), 2 * PAGEBLOCK)));
+        allocated.into_iter().for_each(|range| frames.free_range(range).unwrap());
     });
 }
 
 #[test]
 fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
     on_machine(|frames, hotplug, _| {
-        let far = range(ALL * SECTION, BOOT * SECTION);
+        let far = range(ALL_SECTIONS * SECTION, BOOT_SECTIONS * SECTION);
         hotplug.announce(Announce { node: NodeId(1), ..far.into() }).unwrap();
         hotplug.add(far).unwrap();
         hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
-        // Keep all pageblocks of the far node free but one, and all pageblocks of the near node.
-        let keep_free = frames_of(far.frames() / PAGEBLOCK - 1);
-        let settings = Settings { keep_free, ..at_once() };
+        // Keep free all pageblocks of the far node except one. The near node has no more free
+        // pageblocks than that, so all of them are kept free.
+        let keep_free = size_of_blocks(far.frames() / PAGEBLOCK - 1);
+        let settings = Settings { keep_free, ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
         assert!(far.covers(batch.ranges()[0]) && count_blocks(batch.ranges()) == 1);
-        reporter.settings = at_once();
+        reporter.settings = immediate_settings();
         reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(1));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
@@ -217,11 +220,11 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
 #[test]
 fn no_more_memory_is_reporting_than_the_settings_allow() {
     on_machine(|frames, _, _| {
-        let settings = Settings { most_out: frames_of(2), ..at_once() };
+        let settings = Settings { max_reporting: size_of_blocks(2), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
         assert_eq!(count_blocks(batch.ranges()), 2);
-        assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == settings.patience));
+        assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == settings.answer_timeout));
         reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
@@ -231,7 +234,7 @@ fn no_more_memory_is_reporting_than_the_settings_allow() {
 #[test]
 fn reports_do_not_exceed_the_rate() {
     on_machine(|frames, _, _| {
-        let settings = Settings { rate: Some(frames_of(2)), ..at_once() };
+        let settings = Settings { max_per_second: Some(size_of_blocks(2)), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (reported, step) = settle(&mut reporter, ms(0));
         assert_eq!(count_blocks(&reported), 2);

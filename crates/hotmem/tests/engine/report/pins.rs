@@ -10,11 +10,11 @@ fn pin(hotplug: &mut Hotplug<'_, &WakeupCount>, range: PfnRange) -> Result<(), R
     hotplug.pin(range, |_| {})
 }
 
-fn assert_refused(hotplug: &mut Hotplug<'_, &WakeupCount>, wanted: PfnRange, why: RangeError) {
+fn assert_refused(hotplug: &mut Hotplug<'_, &WakeupCount>, target: PfnRange, why: RangeError) {
     let refused =
-        hotplug.pin(wanted, |frames| panic!("pin named {frames}, although it was refused"));
+        hotplug.pin(target, |frames| panic!("pin named {frames}, although it was refused"));
     assert_eq!(refused, Err(why));
-    assert!(!hotplug.unpin(wanted), "{wanted} was pinned, although pin was refused");
+    assert!(!hotplug.unpin(target), "{target} was pinned, although pin was refused");
 }
 
 #[test]
@@ -23,9 +23,13 @@ fn pinned_memory_is_never_reported() {
         let mut reporter = eager(frames);
         let pinned = range(PAGEBLOCK + 1, 1);
         let batch = send(&mut reporter, ms(0));
-        let out = batch.ranges()[0];
-        let first = range(out.start().number(), PAGEBLOCK);
-        assert_refused(hotplug, out, RangeError { range: first, kind: RangeErrorKind::Reporting });
+        let reporting_range = batch.ranges()[0];
+        let first = range(reporting_range.start().number(), PAGEBLOCK);
+        assert_refused(
+            hotplug,
+            reporting_range,
+            RangeError { range: first, kind: RangeErrorKind::Reporting },
+        );
         reporter.failed(batch, ms(0)).unwrap();
         pin(hotplug, pinned).unwrap();
         let (reported, step) = settle(&mut reporter, ms(100_000));
@@ -49,9 +53,13 @@ fn pinned_memory_is_never_reported() {
 #[test]
 fn memory_that_is_unpinned_during_a_round_is_reported() {
     on_machine(|frames, hotplug, _| {
-        let settings = Settings { batch: 1, longest: frames_of(1), ..at_once() };
+        let settings = Settings {
+            max_batch_ranges: 1,
+            max_range_size: size_of_blocks(1),
+            ..immediate_settings()
+        };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-        let pinned = range((BOOT - 1) * SECTION, SECTION);
+        let pinned = range((BOOT_SECTIONS - 1) * SECTION, SECTION);
         pin(hotplug, pinned).unwrap();
         // A round goes from the top down, so it has passed the pinned memory.
         let batch = send(&mut reporter, ms(0));
@@ -66,7 +74,7 @@ fn memory_that_is_unpinned_during_a_round_is_reported() {
 #[test]
 fn pins_need_no_reporter_and_outlive_it() {
     on_machine(|frames, hotplug, _| {
-        let pinned = range((BOOT - 1) * SECTION, SECTION);
+        let pinned = range((BOOT_SECTIONS - 1) * SECTION, SECTION);
         pin(hotplug, pinned).unwrap();
         for _ in 0..2 {
             let mut reporter = eager(frames);
@@ -85,9 +93,9 @@ fn pin_names_all_frames_for_a_touch_and_none_is_reported_afterwards() {
         settle(&mut reporter, ms(0));
         // Pin memory that is free and reported, memory in use, and memory partly in use: the host
         // may have taken the RAM of any of them.
-        let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
+        let allocated = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
-        let all = range(0, BOOT * SECTION);
+        let all = range(0, BOOT_SECTIONS * SECTION);
         let refaulted = reporter.statistics().refaulted;
         let mut touched = Vec::new();
         hotplug.pin(all, |frames| touched.push(frames)).unwrap();
@@ -96,7 +104,7 @@ fn pin_names_all_frames_for_a_touch_and_none_is_reported_afterwards() {
         let counts = frames.validated().unwrap();
         assert_eq!(counts.reported, 0);
         assert_eq!(reporter.statistics().refaulted, refaulted, "a pin does not count as a refault");
-        for range in [used, one] {
+        for range in [allocated, one] {
             frames.free_range(range).unwrap();
         }
         assert_eq!(count_blocks(&settle(&mut reporter, ms(0)).0), 0);
@@ -109,12 +117,12 @@ fn pin_names_all_frames_for_a_touch_and_none_is_reported_afterwards() {
 #[test]
 fn pin_names_only_the_online_part_of_its_range() {
     on_machine(|_, hotplug, _| {
-        let across = range(BOOT * SECTION - 3, 7);
+        let across = range(BOOT_SECTIONS * SECTION - 3, 7);
         let mut touched = Vec::new();
         hotplug.pin(across, |frames| touched.push(frames)).unwrap();
         assert_eq!(
             touched,
-            [range(BOOT * SECTION - 3, 3)],
+            [range(BOOT_SECTIONS * SECTION - 3, 3)],
             "only the part in boot memory is online"
         );
         let empty = range(0, 0);
@@ -126,7 +134,7 @@ fn pin_names_only_the_online_part_of_its_range() {
 #[test]
 fn absent_memory_can_be_pinned_before_it_is_added() {
     on_machine(|frames, hotplug, _| {
-        let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+        let plugged = range(BOOT_SECTIONS * SECTION, (ALL_SECTIONS - BOOT_SECTIONS) * SECTION);
         pin(hotplug, plugged).unwrap();
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -138,19 +146,23 @@ fn absent_memory_can_be_pinned_before_it_is_added() {
 #[test]
 fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
     on_machine(|frames, hotplug, _| {
-        let free = range((BOOT - 1) * SECTION, PAGEBLOCK);
+        let free = range((BOOT_SECTIONS - 1) * SECTION, PAGEBLOCK);
         let token = frames.isolate(free).unwrap();
         assert_refused(hotplug, free, RangeError { range: free, kind: RangeErrorKind::Isolated });
         token.release();
-        let used = frames.alloc_range(AllocRequest::frames(1)).unwrap();
-        let block = used.align_outward(PAGEBLOCK);
+        let allocated = frames.alloc_range(AllocRequest::frames(1)).unwrap();
+        let block = allocated.align_outward(PAGEBLOCK);
         let token = frames.isolate(block).unwrap();
-        assert_refused(hotplug, used, RangeError { range: block, kind: RangeErrorKind::Isolated });
+        assert_refused(
+            hotplug,
+            allocated,
+            RangeError { range: block, kind: RangeErrorKind::Isolated },
+        );
         token.release();
         pin(hotplug, range(free.start().number() + 1, 1)).unwrap();
         let before = frames.counts();
         let (token, why) = frames.isolate(free).unwrap().mark_reported().unwrap_err();
-        assert_eq!(why, Blocker { range: free, why: Why::Pinned });
+        assert_eq!(why, Blocker { range: free, kind: BlockerKind::Pinned });
         token.release();
         assert_eq!(frames.validated().unwrap(), before);
     });
@@ -169,17 +181,18 @@ fn lent_memory_cannot_be_pinned_and_pinned_memory_cannot_be_lent() {
         assert_refused(hotplug, high, RangeError { range: lent, kind: RangeErrorKind::Lent });
         frames.free_range(high).unwrap();
         pin(hotplug, lent).unwrap();
-        let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK).at(lent.start())).unwrap();
+        let allocated =
+            frames.alloc_range(AllocRequest::frames(PAGEBLOCK).at(lent.start())).unwrap();
         assert_eq!(
-            frames.lend(used),
-            Err(RangeError { range: used, kind: RangeErrorKind::Pinned })
+            frames.lend(allocated),
+            Err(RangeError { range: allocated, kind: RangeErrorKind::Pinned })
         );
         assert!(hotplug.unpin(lent));
-        frames.lend(used).unwrap();
-        frames.free_range(used).unwrap();
+        frames.lend(allocated).unwrap();
+        frames.free_range(allocated).unwrap();
         assert_eq!(
-            frames.lend(used),
-            Err(RangeError { range: used, kind: RangeErrorKind::NotAllocated })
+            frames.lend(allocated),
+            Err(RangeError { range: allocated, kind: RangeErrorKind::NotAllocated })
         );
         frames.validated().unwrap();
     });
@@ -188,7 +201,7 @@ fn lent_memory_cannot_be_pinned_and_pinned_memory_cannot_be_lent() {
 #[test]
 fn a_divided_pageblock_whose_lent_frame_was_freed_can_be_pinned() {
     on_machine(|frames, hotplug, _| {
-        let plugged = range(BOOT * SECTION, SECTION);
+        let plugged = range(BOOT_SECTIONS * SECTION, SECTION);
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
         let one = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
@@ -204,7 +217,11 @@ fn a_divided_pageblock_whose_lent_frame_was_freed_can_be_pinned() {
 #[test]
 fn a_range_does_not_include_pinned_or_reported_pageblocks() {
     on_machine(|frames, hotplug, _| {
-        let settings = Settings { batch: 1, longest: frames_of(1), ..at_once() };
+        let settings = Settings {
+            max_batch_ranges: 1,
+            max_range_size: size_of_blocks(1),
+            ..immediate_settings()
+        };
         let mut reporter = Reporter::new(frames, settings, Contents::Filled(0)).unwrap();
         let [first] = *send(&mut reporter, ms(0)).ranges() else { panic!("one range") };
         let below = |n: u64| range(first.start().number() - n * PAGEBLOCK, PAGEBLOCK);
@@ -218,7 +235,7 @@ fn a_range_does_not_include_pinned_or_reported_pageblocks() {
 fn reporting_memory_cannot_be_pinned_across_regions() {
     on_machine(|frames, hotplug, _| {
         // One region ends within a section, where the next region begins.
-        let ends = range((ALL + 1) * SECTION, SECTION / 2);
+        let ends = range((ALL_SECTIONS + 1) * SECTION, SECTION / 2);
         let begins = range(ends.end().number(), SECTION / 2);
         let both = range(ends.end().number() - PAGEBLOCK, 2 * PAGEBLOCK);
         for region in [ends, begins] {
@@ -228,13 +245,13 @@ fn reporting_memory_cannot_be_pinned_across_regions() {
         }
         let mut reporter = eager(frames);
         let batch = send(&mut reporter, ms(0));
-        assert!(batch.ranges().iter().any(|out| out.overlaps(both)));
-        let RangeError { range: out, kind: RangeErrorKind::Reporting } =
+        assert!(batch.ranges().iter().any(|reporting_range| reporting_range.overlaps(both)));
+        let RangeError { range: reporting_range, kind: RangeErrorKind::Reporting } =
             pin(hotplug, both).unwrap_err()
         else {
             panic!("the pin was refused for another reason than a report")
         };
-        assert!(both.covers(out) && out.frames() == PAGEBLOCK);
+        assert!(both.covers(reporting_range) && reporting_range.frames() == PAGEBLOCK);
         reporter.reported(batch).unwrap();
         pin(hotplug, both).unwrap();
         assert_eq!(frames.counts_in(both).reported, 0);

@@ -1,20 +1,20 @@
-//! Tests tokens that are passed to another machine, dropped or forgotten.
+//! Tests tokens that are passed to another instance, dropped or forgotten.
 
+mod dropped;
 mod foreign;
-mod lost;
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::link::{Link, Maps};
+use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping};
 use hotmem_testkit::{Memory, SECTION, Snapshot, range};
 use std::sync::Barrier;
 use std::thread;
 
 /// How many sections boot memory has.
 const BOOT_SECTIONS: u64 = 1;
-/// How many sections the machine has.
+/// How many sections the instance has.
 const SECTIONS: u64 = 5;
 
 /// Returns the section that is online and movable.
@@ -35,21 +35,21 @@ fn absent() -> PfnRange {
 /// A kernel that takes this many frames for page tables.
 struct KernelWithTables(u64);
 
-impl Maps for KernelWithTables {
+impl TestMapping for KernelWithTables {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         self.0
     }
 }
 
-struct Machine<'f> {
-    hotplug: Hotplug<'f, OneCpu, Link<KernelWithTables>>,
+struct Instance<'f> {
+    hotplug: Hotplug<'f, OneCpu, ForwardingMapping<KernelWithTables>>,
     region: RegionId,
     used: Vec<PfnRange>,
     /// Allocations that keep two pageblocks of boot memory divided.
     divided: Vec<PfnRange>,
 }
 
-impl<'f> Machine<'f> {
+impl<'f> Instance<'f> {
     fn snapshot(&self) -> Snapshot {
         let used = [&self.used[..], &self.divided].concat();
         Snapshot::of(&self.hotplug, SECTIONS * SECTION, &used)
@@ -60,14 +60,14 @@ impl<'f> Machine<'f> {
     }
 }
 
-/// Runs `test` on two equal machines. Each has a section in each state, and some online memory in
+/// Runs `test` on two equal instances. Each has a section in each state, and some online memory in
 /// use.
-fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
+fn on_two(test: impl for<'f> FnOnce(&mut Instance<'f>, &mut Instance<'f>)) {
     let memories = [Memory::new(SECTIONS * SECTION), Memory::new(SECTIONS * SECTION)];
     let frames = [Frames::new(OneCpu), Frames::new(OneCpu)];
     let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
-    let [mut here, mut there] = [0, 1].map(|nth| {
-        let direct_map = Link::new(memories[nth].direct_map());
+    let [mut local, mut foreign] = [0, 1].map(|nth| {
+        let direct_map = ForwardingMapping::new(memories[nth].direct_map());
         let map = BootMap::of_ram(&ram);
         let mut hotplug = hotmem_testkit::start(&frames[nth], direct_map, &map).unwrap();
         let divided = hotmem_testkit::divide_a_pageblock(&frames[nth]);
@@ -80,24 +80,23 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
         let used = frames[nth]
             .alloc_range(AllocRequest::frames(1).movable().at(online().start()))
             .unwrap();
-        Machine { hotplug, region, used: vec![used], divided }
+        Instance { hotplug, region, used: vec![used], divided }
     });
-    assert_ne!(here.hotplug.machine(), there.hotplug.machine());
-    test(&mut here, &mut there);
-    for machine in [here, there] {
-        machine.frames().validated().unwrap();
+    test(&mut local, &mut foreign);
+    for instance in [local, foreign] {
+        instance.frames().validated().unwrap();
     }
 }
 
-/// Makes a call on `here`, and checks that the call changes neither machine.
+/// Makes a call on `local`, and checks that the call changes neither instance.
 fn unchanged<'f, T>(
-    here: &mut Machine<'f>,
-    there: &mut Machine<'f>,
-    act: impl FnOnce(&mut Hotplug<'f, OneCpu, Link<KernelWithTables>>) -> T,
+    local: &mut Instance<'f>,
+    foreign: &mut Instance<'f>,
+    act: impl FnOnce(&mut Hotplug<'f, OneCpu, ForwardingMapping<KernelWithTables>>) -> T,
 ) -> T {
-    let before = (here.snapshot(), there.snapshot());
-    let answer = act(&mut here.hotplug);
-    assert_eq!((here.snapshot(), there.snapshot()), before);
+    let before = (local.snapshot(), foreign.snapshot());
+    let answer = act(&mut local.hotplug);
+    assert_eq!((local.snapshot(), foreign.snapshot()), before);
     answer
 }
 

@@ -53,7 +53,7 @@ fn config(subject: Subject, plan: Plan, image: &Path, clock: Clock) -> Config {
     let Plan { threads, rounds, bursts, rest } = plan;
     let faults = format!("{}:{rounds}:{bursts}:{}", WORKING_SET.0, rest.as_millis());
     let reports = if subject == Subject::Hotmem { "on" } else { "off" };
-    let config = Config::new(image.into(), Bytes::ZERO).with("faults", faults);
+    let config = Config::new(image.into(), Bytes::ZERO).with_guest_option("faults", faults);
     Config {
         boot_memory: Bytes(NODES * plan.node_size().0),
         nodes: vec![plan.node_size(); usize::try_from(NODES).unwrap_or(0)],
@@ -62,7 +62,7 @@ fn config(subject: Subject, plan: Plan, image: &Path, clock: Clock) -> Config {
         accel,
         icount,
         patience: BASE_TIME_LIMIT + (rest + Duration::from_secs(rounds.into())) * (bursts + 2),
-        ..config.with("reports", reports)
+        ..config.with_guest_option("reports", reports)
     }
 }
 

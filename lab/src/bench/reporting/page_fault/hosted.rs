@@ -29,9 +29,9 @@ pub(in super::super) enum Use {
 /// Runs the plan and measures it. The caller's thread is the first thread.
 pub(in super::super) fn measure(subject: Subject, plan: Plan, frame_use: Use) -> Result<Timed> {
     let node = plan.node_size();
-    let machine = Hosted::builder().room(Bytes(NODES * node.0)).build()?;
+    let machine = Hosted::builder().hotplug_size(Bytes(NODES * node.0)).build()?;
     let mut hotplug = machine.boot()?;
-    for (number, memory) in (0..).zip(machine.room().chunks(node.frames())) {
+    for (number, memory) in (0..).zip(machine.hotplug_range().chunks(node.frames())) {
         hotplug.announce(Announce { node: NodeId(number), ..memory.into() })?;
         hotplug.add(memory)?;
         hotplug.online(memory, OnlineType::Movable, &mut NoHooks)?;

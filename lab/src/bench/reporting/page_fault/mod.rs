@@ -181,7 +181,7 @@ mod tests {
         timed().record(&PLAN.name(Machine::Guest), Subject::Hotmem, &mut sample);
         timed().record(&PLAN.name(Machine::Hosted), Subject::Silent, &mut sample);
         let records = sample.records();
-        let seen: Vec<_> = records
+        let summaries: Vec<_> = records
             .iter()
             .map(|r| format!("{} {} {} {}", r.case, r.subject, r.metric, r.unit))
             .collect();
@@ -191,6 +191,6 @@ mod tests {
         ];
         let metrics = ["rate ops/s", "reported MiB", "refaulted MiB"];
         let expected = [guest, hosted].map(|case| metrics.map(|metric| format!("{case} {metric}")));
-        assert_eq!(seen, expected.concat());
+        assert_eq!(summaries, expected.concat());
     }
 }

@@ -1,0 +1,43 @@
+//! Tests that a caller can continue or cancel an open request that another caller has abandoned.
+
+use crate::basic::{ADD, REMOVE};
+use crate::other_instance::begin_partial_removal;
+use crate::world::{movable_request, with_world};
+use hotmem::Budget;
+use hotmem_dlpar::{Error, LmbSelection};
+
+#[test]
+fn another_caller_reads_and_continues_the_open_request() {
+    with_world(|world| {
+        // The request stays open after this call, because `dlpar` stores it.
+        begin_partial_removal(world);
+        let refused = world
+            .dlpar
+            .begin(movable_request(ADD, LmbSelection::Count(1)))
+            .expect_err("a request is open");
+        let open = world.dlpar.request().expect("a request is open");
+        assert_eq!(refused, Error::InProgress(open));
+        assert_eq!(refused.to_string(), "a request to remove 4 LMBs is open");
+        assert_eq!((open.change(), open.selection()), (REMOVE, LmbSelection::Count(4)));
+        let (done, wanted) = world.dlpar.progress();
+        assert!(done > 0 && wanted == 4);
+        let done = world
+            .poll_to_end(Budget::UNLIMITED, |_| false)
+            .expect("no obstacle prevents the request");
+        assert_eq!((done.lmbs, world.dlpar.progress()), (4, (0, 0)));
+        world.request(ADD, LmbSelection::Count(1)).expect("no request is open");
+    });
+}
+
+#[test]
+fn another_caller_cancels_the_open_request() {
+    with_world(|world| {
+        let before = world.snapshot();
+        begin_partial_removal(world);
+        world.dlpar.cancel();
+        let failure =
+            world.poll_to_end(Budget::UNLIMITED, |_| false).expect_err("the request was cancelled");
+        assert_eq!((failure, world.snapshot()), (Error::Cancelled.into(), before));
+        world.request(ADD, LmbSelection::Count(1)).expect("no request is open");
+    });
+}

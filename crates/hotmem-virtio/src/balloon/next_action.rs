@@ -1,0 +1,101 @@
+//! Defines what a service of the device tells the driver to do next, and the wait for an answer of
+//! the device.
+
+use super::message::Message;
+use super::queues::Queue;
+use super::status::{Counters, Failure};
+use crate::backoff::earlier;
+use core::time::Duration;
+
+/// The limits of the device that the services observe.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceLimits {
+    /// The time that the device may take to answer.
+    pub(super) answer_timeout: Duration,
+    /// The maximal number of ranges in a report.
+    pub(super) max_report_ranges: usize,
+}
+
+/// What a service tells the driver to do next.
+pub(super) enum NextAction {
+    Send(Message),
+    /// Write this number to the field `actual` of the configuration.
+    SetActual(u32),
+    StepAgain,
+    /// The service has nothing to do before this time, or before an event if the time is `None`.
+    Wait(Option<Duration>),
+    /// Reset the device, because it has not answered on this queue for too long.
+    ResetDevice(Queue),
+    Fail(Failure),
+}
+
+/// A request that is with the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent<T> {
+    pub(super) request: T,
+    /// The time of the last check for an answer.
+    checked_at: Duration,
+    /// The time waited until the last check.
+    waited: Duration,
+}
+
+/// The time after which an answer is overdue. An overdue answer is still accepted.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// The interval between the first two checks for an answer on a queue whose interrupts are
+/// suppressed.
+const FIRST_CHECK_INTERVAL: Duration = Duration::from_micros(20);
+
+impl<T> Sent<T> {
+    pub(super) fn new(request: T, now: Duration) -> Sent<T> {
+        Sent { request, checked_at: now, waited: Duration::ZERO }
+    }
+
+    pub(super) fn is_overdue(&self) -> bool {
+        self.waited >= ANSWER_TIME
+    }
+
+    /// Continues the wait for the device's answer on this queue. Returns the time of the next check,
+    /// or requests a reset if the device has exceeded its time limit.
+    ///
+    /// A clock may jump in either direction, and a machine may be stopped for an hour together with
+    /// its device. So at most `ANSWER_TIME` counts as waited between two checks.
+    pub(super) fn wait_for_answer(
+        &mut self,
+        queue: Queue,
+        now: Duration,
+        limits: DeviceLimits,
+        counters: &mut Counters,
+    ) -> NextAction {
+        let was_overdue = self.is_overdue();
+        self.waited += now.saturating_sub(self.checked_at).min(ANSWER_TIME);
+        self.checked_at = now;
+        if self.is_overdue() && !was_overdue {
+            counters.overdue = counters.overdue.wrapping_add(1);
+        }
+        if self.waited >= limits.answer_timeout {
+            return NextAction::ResetDevice(queue);
+        }
+        let next = if self.is_overdue() { ANSWER_TIME } else { ANSWER_TIME - self.waited };
+        let next = next.min(limits.answer_timeout - self.waited);
+        NextAction::Wait(Some(now.saturating_add(next)))
+    }
+
+    /// Continues the wait like [`wait_for_answer`](Self::wait_for_answer), for a queue whose
+    /// interrupts are suppressed. The time until the next check is as long as the wait so far.
+    pub(super) fn poll_for_answer(
+        &mut self,
+        queue: Queue,
+        now: Duration,
+        limits: DeviceLimits,
+        counters: &mut Counters,
+    ) -> NextAction {
+        match self.wait_for_answer(queue, now, limits, counters) {
+            NextAction::Wait(deadline) => {
+                let next_check =
+                    now.saturating_add(self.waited.clamp(FIRST_CHECK_INTERVAL, ANSWER_TIME));
+                NextAction::Wait(earlier(deadline, Some(next_check)))
+            }
+            reset => reset,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Applies the device's answer to the memory that the request named.
+
+use super::driver::{Activity, Driver, Halt, InFlight, Purpose};
+use super::memory::Memory;
+use super::request::{BlockState, Response, ResponseError};
+use super::resize::from_obstacle;
+use super::status::{Failure, Pending, Statistics, Status};
+use super::walk::BlockWalk;
+use hotmem::PfnRange;
+
+impl Driver {
+    /// Applies the answer to the outstanding request.
+    pub(super) fn handle_answer<M: Memory>(
+        &mut self,
+        bytes: &[u8],
+        memory: &mut M,
+    ) -> Result<(), Halt> {
+        let Some(InFlight { request, purpose, overdue, .. }) = self.in_flight.take() else {
+            self.statistics.stray = self.statistics.stray.wrapping_add(1);
+            return Ok(());
+        };
+        if overdue {
+            self.no_longer_pending();
+        }
+        let range = request.range();
+        let response = match Response::from_bytes(bytes) {
+            Ok(response) => response,
+            Err(error) => {
+                // Undo the preparation of a plug, because the memory is not used yet. Memory to be
+                // unplugged stays isolated, because the driver does not know whether it is still
+                // plugged.
+                if let Purpose::Plug = purpose {
+                    memory.plug_refused(range);
+                }
+                return Err(self.malformed(error));
+            }
+        };
+        self.statistics.count(response);
+        let failed = matches!(self.status, Status::Failed(_));
+        match (purpose, response) {
+            // Accept no new memory from a device that has failed.
+            (Purpose::Plug, Response::Ack { .. }) if failed => memory.plug_refused(range),
+            (Purpose::Plug, Response::Ack { .. }) => {
+                memory.plugged(range);
+                self.plugged_frames += range.frames();
+                self.plugged_below = range.end();
+                self.progressed();
+                memory.bring_online().map_err(from_obstacle)?;
+            }
+            (Purpose::Plug, refusal) => {
+                memory.plug_refused(range);
+                if refusal == Response::Error && !failed {
+                    // Query the blocks, because some devices answer ERROR after they have marked
+                    // the blocks as plugged.
+                    self.start_walk(BlockWalk::of_range(range));
+                }
+                return Err(refused(refusal));
+            }
+            (Purpose::Unplug, Response::Ack { .. }) => self.was_unplugged(range, memory),
+            (Purpose::Unplug, refusal @ Response::Error) => {
+                self.activity = Activity::Resolving(range);
+                return Err(refused(refusal));
+            }
+            (Purpose::Unplug, refusal) => {
+                memory.unplug_refused(range);
+                return Err(refused(refusal));
+            }
+            (Purpose::Resolve, Response::Ack { state }) => match self.block_state(state)? {
+                BlockState::Unplugged => self.was_unplugged(range, memory),
+                BlockState::Plugged => {
+                    memory.unplug_refused(range);
+                    self.activity = Activity::Resizing;
+                }
+                BlockState::Mixed => return Err(Halt::Fail(Failure::HalfUnplugged(range))),
+            },
+            (Purpose::Query(segment), Response::Ack { state }) => {
+                let state = self.block_state(state)?;
+                return self.queried(segment, range, state);
+            }
+            (Purpose::Discard, Response::Ack { .. }) => {
+                self.discarded(range);
+                self.progressed();
+            }
+            (Purpose::Clear, Response::Ack { .. }) => {
+                self.activity = Activity::Resizing;
+                self.progressed();
+            }
+            (Purpose::Clear, refusal @ Response::Error) => {
+                if !failed {
+                    self.start_walk(BlockWalk::of_device(&self.config));
+                }
+                return Err(refused(refusal));
+            }
+            (Purpose::Discard, refusal) => {
+                self.query_again();
+                return Err(refused(refusal));
+            }
+            (Purpose::Resolve | Purpose::Query(_) | Purpose::Clear, refusal) => {
+                return Err(refused(refusal));
+            }
+        }
+        Ok(())
+    }
+
+    fn was_unplugged<M: Memory>(&mut self, range: PfnRange, memory: &mut M) {
+        memory.unplugged(range);
+        self.plugged_frames -= range.frames();
+        self.plugged_below = self.plugged_below.min(range.start());
+        self.activity = Activity::Resizing;
+        self.progressed();
+    }
+
+    fn block_state(&mut self, state: u16) -> Result<BlockState, Halt> {
+        BlockState::from_wire(state).map_err(|error| self.malformed(error))
+    }
+
+    fn malformed(&mut self, error: ResponseError) -> Halt {
+        self.statistics.malformed = self.statistics.malformed.wrapping_add(1);
+        Halt::Fail(Failure::Response(error))
+    }
+}
+
+/// Converts a refusal to a halt after which the driver tries again later.
+fn refused(response: Response) -> Halt {
+    Halt::Later(match response {
+        Response::Nack => Pending::Nack,
+        Response::Busy => Pending::Busy,
+        Response::Error | Response::Ack { .. } => Pending::DeviceError,
+    })
+}
+
+impl Statistics {
+    fn count(&mut self, response: Response) {
+        let counter = match response {
+            Response::Ack { .. } => &mut self.acks,
+            Response::Nack => &mut self.nacks,
+            Response::Busy => &mut self.busies,
+            Response::Error => &mut self.errors,
+        };
+        *counter = counter.wrapping_add(1);
+    }
+}

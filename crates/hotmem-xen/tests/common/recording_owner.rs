@@ -1,0 +1,46 @@
+//! Defines an owner that records its calls.
+
+use super::Xen;
+use hotmem_addr::Pfn;
+use hotmem_pgtable::{Entry, Owner, Run};
+
+/// An owner that records its calls.
+pub(crate) struct RecordingOwner<'x> {
+    pub(crate) xen: &'x Xen,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) freed: usize,
+    pub(crate) stuck: usize,
+}
+
+impl RecordingOwner<'_> {
+    pub(crate) fn new(xen: &Xen) -> RecordingOwner<'_> {
+        RecordingOwner { xen, runs: Vec::new(), freed: 0, stuck: 0 }
+    }
+
+    /// Returns the address and the entry of each unmapped page that the owner received.
+    pub(crate) fn pages(&self) -> Vec<(u64, Entry)> {
+        let pages = |run: &Run| {
+            let run = *run;
+            (0..run.virt.bytes().frames()).map(move |page| {
+                let entry = Entry::from_bits(run.entry.bits() + (page << 12));
+                (run.virt.start() + (page << 12), entry)
+            })
+        };
+        self.runs.iter().flat_map(pages).collect()
+    }
+}
+
+impl Owner for RecordingOwner<'_> {
+    fn unmapped(&mut self, run: Run) {
+        self.runs.push(run);
+    }
+
+    fn free_table(&mut self, table: Pfn) {
+        self.freed += 1;
+        self.xen.free(table);
+    }
+
+    fn stuck_table(&mut self, _: Pfn) {
+        self.stuck += 1;
+    }
+}

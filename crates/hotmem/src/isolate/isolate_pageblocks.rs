@@ -1,0 +1,233 @@
+//! Isolates pageblocks for an isolation token, and releases them to the allocator.
+
+use super::Isolation;
+use crate::addr::PfnRange;
+use crate::frames::{Frames, HidingSteps};
+use crate::geometry::SECTION_FRAMES;
+use crate::invariant::OrViolation;
+use crate::platform::Platform;
+use crate::range_error::{RangeError, RangeErrorKind};
+use crate::sync::{Ordering, mutant, sequential, spin_hint};
+use crate::words::{Block, IsolateOutcome, SectionPart, SectionRef};
+
+/// The number of times that an isolation reads the block state of a pageblock that is being
+/// allocated or freed. After that, the isolation fails.
+const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
+
+impl<P: Platform> Frames<P> {
+    /// Isolates all of `range`, which must consist of whole pageblocks that are online.
+    ///
+    /// Context: any. Cost: O(pageblocks), and a bounded wait for a pageblock that is being
+    /// allocated or freed. Calls no hook and holds no lock.
+    ///
+    /// # Errors
+    /// [`RangeError`]; nothing is isolated. If another CPU changes `range` meanwhile, free
+    /// pageblocks of `range` may lose their reported state. Such pageblocks are reported to the
+    /// host again.
+    pub fn isolate(&self, range: PfnRange) -> Result<Isolation<'_, P>, RangeError> {
+        RangeError::check_pageblocks(range)?;
+        if let Some(error) = self.foreseen_refusal(range) {
+            return Err(error);
+        }
+        // Count a hiding step: if the isolation fails half-way, searches cannot find the isolated
+        // pageblocks until they are released.
+        let mut hiding_steps = self.new_hiding_steps();
+        hiding_steps.start();
+        let mut isolation = Isolation { frames: self, range: PfnRange::EMPTY, was_free: true };
+        for section_range in range.chunks(SECTION_FRAMES as u64) {
+            match self.isolate_in_section(section_range) {
+                Ok(was_free) => {
+                    isolation.range = range.split_at(section_range.end()).0;
+                    isolation.was_free &= was_free;
+                }
+                Err(error) => {
+                    isolation.release();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(isolation)
+    }
+
+    /// If a part of `range` is reported, checks by loads alone whether `range` cannot be isolated,
+    /// and returns the reason. An isolation clears the reported state of a pageblock, and a release
+    /// does not restore it. So a refusal that can be foreseen must come before the isolation.
+    fn foreseen_refusal(&self, range: PfnRange) -> Option<RangeError> {
+        // Relaxed: if another CPU changes the words meanwhile, the isolation fails instead.
+        let reported = |part: &SectionPart<'_>| part.section.reported.load(Ordering::Relaxed);
+        if !self.words().section_parts(range).any(|part| reported(&part) & part.blocks != 0) {
+            return None;
+        }
+        range.chunks(SECTION_FRAMES as u64).find_map(|section_range| {
+            let SectionPart { section, blocks } =
+                match self.words().section_part_or_absent(section_range) {
+                    Ok(part) => part,
+                    Err(absent) => return Some(RangeErrorKind::NotOnline.at(absent)),
+                };
+            let offline = blocks & !section.online.load(Ordering::Relaxed);
+            if offline != 0 {
+                return Some(RangeErrorKind::NotOnline.at(section.first_block(offline)));
+            }
+            let in_use = blocks & !section.free.load(Ordering::Relaxed);
+            let held = section.isolated.load(Ordering::Relaxed);
+            // The bit of `isolated` is also set for a pageblock that is being reported, so look at
+            // that state first.
+            section.blocks(in_use).find_map(|block| match block.state().load() {
+                state if state.is_reporting() => Some(RangeErrorKind::Reporting.at(block.range())),
+                _ if held & block.mask() != 0 => Some(RangeErrorKind::Isolated.at(block.range())),
+                _ => None,
+            })
+        })
+    }
+
+    /// Isolates all of `section_range`, which lies in one section, or nothing. Returns whether all
+    /// of `section_range` was free or holds descriptors.
+    fn isolate_in_section(&self, section_range: PfnRange) -> Result<bool, RangeError> {
+        let part = self
+            .words()
+            .section_part_or_absent(section_range)
+            .map_err(|absent| RangeErrorKind::NotOnline.at(absent))?;
+        let SectionPart { section, blocks: wanted } = part;
+        // Acquire: makes the words visible that were written before the pageblocks came online.
+        let offline = wanted & !section.online.load(Ordering::Acquire);
+        if offline != 0 {
+            return Err(RangeErrorKind::NotOnline.at(section.first_block(offline)));
+        }
+        let (mut isolated, withdrawn) = self.claim_any(section, wanted);
+        self.wakeup().note_withdrawn(withdrawn);
+        section.isolated.fetch_or(isolated, Ordering::AcqRel);
+        let in_use = wanted & !isolated;
+        let mut descriptor_blocks = 0;
+        for block in section.blocks(in_use) {
+            match self.isolate_block(block) {
+                outcome @ (IsolateOutcome::Owned
+                | IsolateOutcome::Flagged { .. }
+                | IsolateOutcome::HoldsDescriptors) => {
+                    section.isolated.fetch_or(block.mask(), Ordering::AcqRel);
+                    isolated |= block.mask();
+                    if outcome == IsolateOutcome::HoldsDescriptors {
+                        descriptor_blocks |= block.mask();
+                    }
+                }
+                failed => {
+                    self.release_in(section, isolated);
+                    let range = block.range();
+                    return Err(match failed {
+                        IsolateOutcome::HeldByAnother => RangeErrorKind::Isolated.at(range),
+                        IsolateOutcome::Reporting => RangeErrorKind::Reporting.at(range),
+                        _ => RangeErrorKind::Busy.at(range),
+                    });
+                }
+            }
+        }
+        Ok(in_use == descriptor_blocks)
+    }
+
+    /// Isolates a pageblock whose `free` bit the caller could not claim.
+    fn isolate_block(&self, block: Block<'_>) -> IsolateOutcome {
+        let mut hiding_steps = self.new_hiding_steps();
+        for _ in 0..ATTEMPTS {
+            if block.state().load().is_live() && self.take_if_all_free(block, &mut hiding_steps) {
+                return IsolateOutcome::Owned;
+            }
+            match block.state().isolate() {
+                IsolateOutcome::InFlight => {}
+                outcome => {
+                    if outcome == (IsolateOutcome::Flagged { open: true })
+                        && let Some(bitmap) =
+                            self.bitmap_of_outlined(block, &mut hiding_steps).or_violation()
+                    {
+                        bitmap.isolate();
+                    }
+                    if outcome == (IsolateOutcome::Flagged { open: false })
+                        && self.take_flagged_if_freed(block)
+                    {
+                        return IsolateOutcome::Owned;
+                    }
+                    return outcome;
+                }
+            }
+            if block.section().isolated.load(Ordering::Acquire) & block.mask() != 0 {
+                return IsolateOutcome::HeldByAnother;
+            }
+            let (claimed, withdrawn) = self.claim_any(block.section(), block.mask());
+            self.wakeup().note_withdrawn(withdrawn);
+            if claimed != 0 {
+                return IsolateOutcome::Owned;
+            }
+            spin_hint();
+        }
+        IsolateOutcome::InFlight
+    }
+
+    /// Takes a pageblock for its token, if it was freed as a whole before the caller has flagged
+    /// its block state: see `frames/stale.rs`.
+    fn take_flagged_if_freed(&self, block: Block<'_>) -> bool {
+        mutant!("isolation does not look whether the pageblock is free" => return false);
+        sequential();
+        let is_owned = block.is_free() && block.section().claim_all(block.mask());
+        is_owned && block.state().take_drained()
+    }
+
+    /// Releases isolated pageblocks of a section to the allocator.
+    pub(super) fn release_in(&self, section: SectionRef<'_>, isolated: u64) {
+        let mut hiding_steps = self.new_hiding_steps();
+        hiding_steps.start();
+        section.isolated.fetch_and(!isolated, Ordering::AcqRel);
+        let mut owned = 0;
+        for block in section.blocks(isolated) {
+            if !self.release_block(block, &mut hiding_steps) {
+                owned |= block.mask();
+            }
+        }
+        let owned = self.divide_around_poison(section, owned, &mut hiding_steps);
+        if owned != 0 {
+            self.publish_blocks(section, owned, &mut hiding_steps);
+        }
+    }
+
+    /// Releases a pageblock if it is live or holds descriptors. Returns false if no frame of the
+    /// pageblock is in use, so that the token owns it.
+    fn release_block(&self, block: Block<'_>, hiding_steps: &mut HidingSteps<'_>) -> bool {
+        let now = block.state().load();
+        if !now.is_live() {
+            return now.holds_descriptors() && block.state().release().holds_descriptors();
+        }
+        // A pageblock without a bitmap is allocated as a whole. Clear the flags of the words before
+        // the block state: after that, another token may set them.
+        let bitmap = self.bitmap_of_outlined(block, hiding_steps);
+        if let Some(bitmap) = bitmap {
+            bitmap.release();
+        }
+        let before = block.state().release();
+        // The token owns the pageblock if another CPU has freed it as a whole meanwhile.
+        if !before.is_live() {
+            return false;
+        }
+        // Another CPU may have freed parts of the pageblock meanwhile, and made a bitmap for that.
+        if !before.is_whole()
+            && let Some(bitmap) = self.bitmap_of_outlined(block, hiding_steps).or_violation()
+        {
+            if before.is_partly_freed() {
+                self.open_parts(block, bitmap, before);
+            }
+            self.publish_or_make_findable(block, bitmap, hiding_steps);
+        }
+        true
+    }
+
+    /// Holds `range` for an addition or a removal: sets its bits in `isolated`. `range` is neither
+    /// online nor held.
+    pub(crate) fn hold(&self, range: PfnRange) {
+        for SectionPart { section, blocks } in self.words().section_parts(range) {
+            section.isolated.fetch_or(blocks, Ordering::AcqRel);
+        }
+    }
+
+    /// Ends the hold of an addition or a removal on `range`.
+    pub(crate) fn end_hold(&self, range: PfnRange) {
+        for SectionPart { section, blocks } in self.words().section_parts(range) {
+            section.isolated.fetch_and(!blocks, Ordering::AcqRel);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Keeps the code of long iterators out of the functions that use them.
+
+/// An iterator whose `next` is one function, which all users of the iterator call. Adapters on top
+/// of a plain iterator compile the whole iterator again for each user.
+#[derive(Clone)]
+pub(crate) struct Outlined<I>(pub(crate) I);
+
+impl<I: Iterator> Iterator for Outlined<I> {
+    type Item = I::Item;
+
+    #[inline(never)]
+    fn next(&mut self) -> Option<I::Item> {
+        self.0.next()
+    }
+}
+
+impl<I: DoubleEndedIterator> DoubleEndedIterator for Outlined<I> {
+    #[inline(never)]
+    fn next_back(&mut self) -> Option<I::Item> {
+        self.0.next_back()
+    }
+}

@@ -1,0 +1,57 @@
+//! Remembers which word a CPU changed last, and the value that the word had then, so that the next
+//! change of the word need not read the word first.
+//!
+//! A read that follows a locked operation on the same word waits for that operation, and the next
+//! locked operation waits for the read. A CPU mostly allocates and frees frames of one word, so
+//! most changes would wait like this. The remembered value is only a guess: each change is a
+//! compare-exchange, which fails if the word has another value. So nothing depends on the guess but
+//! time, and the accesses of this file order nothing.
+//!
+//! Loom does not know these accesses, so it would miss interleavings in which two threads on one CPU
+//! differ only in them. In a model there are no guesses, and each change reads the word.
+
+use crate::sync::{Ordering, untracked};
+
+/// The word that a CPU changed last, and the value that the word had then.
+pub(crate) struct LastChange {
+    /// The address of the word, or 0.
+    word: untracked::AtomicUsize,
+    value: untracked::AtomicU64,
+}
+
+impl LastChange {
+    pub(crate) const fn new() -> LastChange {
+        LastChange { word: untracked::AtomicUsize::new(0), value: untracked::AtomicU64::new(0) }
+    }
+
+    /// Returns the value that the word at address `word` probably has, if it is the word that the
+    /// CPU changed last. Otherwise makes it that word: the caller must then read it, and record the
+    /// value that its change leaves.
+    #[inline(always)]
+    pub(super) fn guess_value(&self, word: usize) -> Option<u64> {
+        if cfg!(loom) || self.word.load(Ordering::Relaxed) != word {
+            self.set_word(word);
+            return None;
+        }
+        Some(self.value.load(Ordering::Relaxed))
+    }
+
+    /// Makes the word at address `word` the word that the CPU changed last. The caller must record
+    /// a value.
+    #[inline(always)]
+    pub(super) fn set_word(&self, word: usize) {
+        self.word.store(word, Ordering::Relaxed);
+    }
+
+    /// Records the value that the word has.
+    #[inline(always)]
+    pub(super) fn set_value(&self, value: u64) {
+        self.value.store(value, Ordering::Relaxed);
+    }
+
+    /// Forgets the word, so that the next change reads its word.
+    #[inline(always)]
+    pub(super) fn clear(&self) {
+        self.set_word(0);
+    }
+}

@@ -1,0 +1,164 @@
+//! Tests that allocations that succeed take few more instructions while memory is reported,
+//! isolated or resized.
+//!
+//! One thread does both, in turn: an operation of the control path begins, then some allocations and
+//! frees are counted, and then the operation ends. So the counts have no noise.
+
+use crate::counted;
+use fastrand::Rng;
+use hotmem::report::{Batch, Contents, Reporter, Settings, Step};
+use hotmem::*;
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, range};
+use std::time::Duration;
+
+/// The environment variable that tells the process under valgrind what the control path does.
+const BESIDE: &str = "HOTMEM_BESIDE_ALLOCATIONS";
+/// Boot memory, memory for allocations, and memory that is added and removed, in sections.
+const BOOT: u64 = 1;
+const TRAFFIC: u64 = 4;
+const RESIZED: u64 = 1;
+/// The number of pageblocks that are isolated at a time.
+const ISOLATED: u64 = 8;
+/// The number of pageblocks that are used before each report.
+const REPORTED: usize = 16;
+/// How often the control path runs, and the number of frees and allocations during each run.
+const ROUNDS: u64 = 16;
+const OPERATIONS: u64 = 256;
+/// What allocations may take beside the control path, as a multiple of what they take alone.
+const MOST: f64 = 1.10;
+
+/// Allocated frames: one half of the memory, as single frames, runs of 8 and whole pageblocks.
+struct Traffic<'f> {
+    frames: &'f Frames<Cpus>,
+    held: Vec<PfnRange>,
+    rng: Rng,
+}
+
+impl<'f> Traffic<'f> {
+    fn new(frames: &'f Frames<Cpus>) -> Traffic<'f> {
+        let mut traffic = Traffic { frames, held: Vec::new(), rng: Rng::with_seed(1) };
+        let mut frames_held = 0;
+        while frames_held < TRAFFIC * SECTION / 2 {
+            let len = [1, 8, PAGEBLOCK][match traffic.rng.u32(..100) {
+                0 => 2,
+                1..10 => 1,
+                _ => 0,
+            }];
+            traffic.held.push(traffic.alloc(len));
+            frames_held += len;
+        }
+        traffic
+    }
+
+    fn alloc(&self, len: u64) -> PfnRange {
+        self.frames.alloc_range(AllocRequest::frames(len).movable()).unwrap()
+    }
+}
+
+/// Frees random allocations, and allocates as many frames again each time. valgrind counts the
+/// instructions of this function only.
+#[inline(never)]
+fn counted_traffic(traffic: &mut Traffic<'_>) {
+    for _ in 0..OPERATIONS {
+        let at = traffic.rng.usize(..traffic.held.len());
+        let former = traffic.held[at];
+        traffic.frames.free_range(former).unwrap();
+        traffic.held[at] = traffic.alloc(former.frames());
+    }
+}
+
+/// Lets valgrind count the traffic, while the control path begins and ends what `beside` names.
+fn count(beside: &str) {
+    let does = |label| beside == label || beside == "all";
+    let memory = Memory::new((BOOT + TRAFFIC + RESIZED) * SECTION);
+    let frames = Frames::new(Cpus);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT * SECTION);
+    let plugged = range(BOOT * SECTION, TRAFFIC * SECTION);
+    let resized = range((BOOT + TRAFFIC) * SECTION, RESIZED * SECTION);
+    hotmem_testkit::plug(&mut hotplug, plugged);
+    hotplug.announce(resized).unwrap();
+    let settings = Settings { reporting_divisor: 1, ..Settings::EAGER };
+    let mut reporter = Reporter::new(&frames, settings, Contents::Undefined).unwrap();
+    let mut traffic = Traffic::new(&frames);
+    let mut rng = Rng::with_seed(2);
+    let (mut reports, mut isolations) = (0, 0);
+    for round in 0..ROUNDS {
+        // The traffic runs on CPU 0, and the control path on another.
+        Cpus::run_on(1);
+        let batch = does("reports").then(|| {
+            // Pageblocks that were in use have to be reported again.
+            let used = [0; REPORTED].map(|_| traffic.alloc(PAGEBLOCK));
+            used.into_iter().for_each(|block| frames.free_range(block).unwrap());
+            next_batch(&mut reporter, round)
+        });
+        let batch = batch.flatten();
+        let isolation = does("isolation").then(|| {
+            let block = rng.u64(..TRAFFIC * SECTION / PAGEBLOCK - ISOLATED);
+            let start = plugged.start().number() + block * PAGEBLOCK;
+            // Memory that is being reported cannot be isolated.
+            frames.isolate(range(start, ISOLATED * PAGEBLOCK)).ok()
+        });
+        let isolation = isolation.flatten();
+        if does("resize") {
+            hotplug.add(resized).unwrap();
+            // The traffic prefers movable memory.
+            hotplug.online(resized, OnlineType::Kernel, &mut NoHooks).unwrap();
+        }
+        Cpus::run_on(0);
+        counted_traffic(&mut traffic);
+        Cpus::run_on(1);
+        if does("resize") {
+            let isolation = frames.isolate(resized).unwrap();
+            hotplug.take_offline(isolation, &mut NoHooks).unwrap();
+            hotplug.remove(resized).unwrap();
+        }
+        if let Some(isolation) = isolation {
+            isolation.release();
+            isolations += 1;
+        }
+        if let Some(batch) = batch {
+            reporter.reported(batch).unwrap();
+            reports += 1;
+        }
+    }
+    assert!(!does("reports") || reports >= ROUNDS / 4, "only {reports} reports");
+    assert!(!does("isolation") || isolations >= ROUNDS / 4, "only {isolations} isolations");
+}
+
+/// Returns the next batch that the reporter has, if it has one now.
+fn next_batch(reporter: &mut Reporter<'_, Cpus>, round: u64) -> Option<Batch> {
+    loop {
+        match reporter.step(Duration::from_secs(round)) {
+            Step::Ready(batch) => return Some(batch.unwrap()),
+            Step::Working => {}
+            _ => return None,
+        }
+    }
+}
+
+/// Returns the average number of instructions of a free and an allocation.
+fn instructions_beside(label: &str) -> f64 {
+    let test = "interference::the_control_path_makes_allocations_little_dearer";
+    let count = counted::instructions(test, "counted_traffic", (BESIDE, label));
+    count / (ROUNDS * OPERATIONS) as f64
+}
+
+#[test]
+fn the_control_path_makes_allocations_little_dearer() {
+    if let Ok(beside) = std::env::var(BESIDE) {
+        return count(&beside);
+    }
+    if !counted::can_count() {
+        return;
+    }
+    let alone = instructions_beside("nothing");
+    assert!(alone > 100.0, "{alone:.0} instructions are too few for a free and an allocation");
+    for label in ["reports", "isolation", "resize", "all"] {
+        let beside = instructions_beside(label);
+        println!(
+            "{alone:.1} instructions alone, {beside:.1} beside {label}: {:.3}",
+            beside / alone
+        );
+        assert!(beside <= MOST * alone, "{beside:.1} beside {label}, {alone:.1} alone");
+    }
+}

@@ -1,0 +1,187 @@
+//! Tests that a persistent shrink keeps a unit isolated while it is pending, and then tries the
+//! whole range again.
+
+use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
+
+const BOOT: u64 = SECTION;
+const HOT: u64 = 2 * SECTION;
+/// The pageblocks of hotplugged memory in which a frame is in use, the lowest first.
+const USED: [u64; 3] = [1, 3, SECTION / PAGEBLOCK + 1];
+
+/// A kernel that migrates nothing, and that may refuse to let memory go offline.
+#[derive(Default)]
+struct Kernel {
+    refuses: bool,
+    /// The number of frames for which `going_offline` was called, but neither `offlined` nor
+    /// `offline_cancelled`.
+    going_offline: u64,
+}
+
+impl Hooks for Kernel {
+    fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
+        if self.refuses {
+            return Err(Veto("refused"));
+        }
+        self.going_offline += range.frames();
+        Ok(())
+    }
+
+    fn offlined(&mut self, range: PfnRange) {
+        self.going_offline -= range.frames();
+    }
+
+    fn offline_cancelled(&mut self, range: PfnRange) {
+        self.going_offline -= range.frames();
+    }
+}
+
+/// A machine with a persistent shrink of all its hotplugged memory.
+struct World<'f> {
+    frames: &'f Frames<OneCpu>,
+    hotplug: Hotplug<'f, OneCpu>,
+    shrink: Shrink<'f, OneCpu>,
+    kernel: Kernel,
+    /// The frames in use in the pageblocks of [`USED`].
+    used: [Option<PfnRange>; 3],
+}
+
+fn with_world(test: impl FnOnce(&mut World<'_>)) {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
+    let hot = range(BOOT, HOT);
+    hotmem_testkit::plug(&mut hotplug, hot);
+    let used = USED.map(|block| {
+        let at = AllocRequest::frames(1).movable().at(pageblock(block).start());
+        Some(frames.alloc_range(at).unwrap())
+    });
+    let shrink = Shrink::new(ShrinkOptions { is_persistent: true, ..hot.into() });
+    let mut world = World { frames: &frames, hotplug, shrink, kernel: Kernel::default(), used };
+    test(&mut world);
+    frames.validated().unwrap();
+}
+
+/// Returns a pageblock of hotplugged memory.
+fn pageblock(number: u64) -> PfnRange {
+    range(BOOT + number * PAGEBLOCK, PAGEBLOCK)
+}
+
+impl World<'_> {
+    /// Polls the shrink, and commits its removals, until it is over or pending. Returns the number
+    /// of pageblocks removed, and the blocker.
+    fn poll(&mut self) -> (u64, Option<Blocker>) {
+        let mut removed = 0;
+        loop {
+            match self.shrink.poll(&mut self.hotplug, &mut self.kernel, Budget { pageblocks: 3 }) {
+                Progress::Ready(removal) => {
+                    removed += removal.range().frames() / PAGEBLOCK;
+                    self.hotplug.commit_remove(removal).unwrap();
+                }
+                Progress::Working => {}
+                over => return (removed, over.pending()),
+            }
+        }
+    }
+
+    /// Returns which pageblocks of [`USED`] are isolated, by their index.
+    fn isolated(&self) -> Vec<usize> {
+        let is_isolated = |&index: &usize| {
+            let second = range(pageblock(USED[index]).start().number() + 1, 1);
+            let request = AllocRequest::frames(1).movable().at(second.start());
+            match self.frames.alloc_range(request) {
+                Ok(frame) => {
+                    self.frames.free_range(frame).unwrap();
+                    false
+                }
+                Err(_) => self.used[index].is_some(),
+            }
+        };
+        let isolated: Vec<_> = (0..USED.len()).filter(is_isolated).collect();
+        let frames = isolated.len() as u64 * PAGEBLOCK;
+        assert_eq!((self.frames.counts().isolated, self.kernel.going_offline), (frames, frames));
+        isolated
+    }
+
+    fn free(&mut self, index: usize) {
+        self.frames.free_range(self.used[index].take().unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_unit_that_is_freed_while_it_is_isolated_is_removed() {
+    with_world(|world| {
+        let (removed, blocker) = world.poll();
+        assert_eq!(removed, HOT / PAGEBLOCK - 3);
+        assert_eq!(blocker.map(|blocker| blocker.range), world.used[2]);
+        for index in [2, 1, 0] {
+            assert_eq!(world.isolated(), [index]);
+            world.free(index);
+            let (removed, blocker) = world.poll();
+            assert_eq!((removed, blocker.is_none()), (1, index == 0));
+        }
+        assert_eq!((world.frames.counts().present, world.shrink.frames_left()), (BOOT, 0));
+        assert_eq!(world.poll(), (0, None));
+    });
+}
+
+#[test]
+fn each_try_isolates_the_next_lower_unit() {
+    with_world(|world| {
+        for index in [2, 1, 0, 2, 1, 0, 2] {
+            world.poll();
+            assert_eq!(world.isolated(), [index]);
+        }
+        assert_eq!(world.shrink.frames_left(), 3 * PAGEBLOCK);
+    });
+}
+
+#[test]
+fn a_unit_that_is_freed_while_another_is_isolated_is_removed_at_the_next_try() {
+    with_world(|world| {
+        world.poll();
+        world.poll();
+        assert_eq!(world.isolated(), [1]);
+        world.free(2);
+        let (removed, blocker) = world.poll();
+        assert_eq!((removed, blocker.map(|blocker| blocker.range)), (1, world.used[1]));
+        assert_eq!(world.isolated(), [0]);
+    });
+}
+
+#[test]
+fn no_unit_is_isolated_after_a_veto() {
+    with_world(|world| {
+        world.kernel.refuses = true;
+        let (removed, blocker) = world.poll();
+        assert_eq!((removed, blocker.unwrap().kind), (0, BlockerKind::Veto("refused")));
+        assert_eq!(world.isolated(), []);
+        world.kernel.refuses = false;
+        assert_eq!(world.poll().0, HOT / PAGEBLOCK - 3);
+        assert_eq!(world.isolated(), [2]);
+    });
+}
+
+#[test]
+fn no_unit_is_isolated_if_too_little_memory_is_free() {
+    with_world(|world| {
+        world.poll();
+        world.hotplug.settings.min_free_frames = 2 * BOOT;
+        let (removed, blocker) = world.poll();
+        assert_eq!(removed, 0);
+        assert!(matches!(blocker.unwrap().kind, BlockerKind::NotEnoughFree { .. }), "{blocker:?}");
+        assert_eq!(world.isolated(), []);
+    });
+}
+
+#[test]
+fn a_cancelled_shrink_releases_the_isolated_unit() {
+    with_world(|world| {
+        world.poll();
+        assert_eq!(world.isolated(), [2]);
+        let shrink = std::mem::replace(&mut world.shrink, Shrink::new(range(BOOT, HOT)));
+        shrink.cancel(&mut world.hotplug, &mut world.kernel).unwrap();
+        assert_eq!(world.isolated(), []);
+    });
+}

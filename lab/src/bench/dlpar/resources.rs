@@ -1,0 +1,116 @@
+//! Keeps the ranges of RAM in a linear list, as Linux keeps its resources.
+
+use anyhow::{Context, Result, bail};
+use hotmem::PfnRange;
+
+/// A linear list of reserved ranges in the order of addresses.
+#[derive(Default)]
+pub(super) struct Resources {
+    resources: Vec<Resource>,
+    /// The index of the resource with the lowest address.
+    first: Option<u32>,
+    /// The index of the first resource that is not in use.
+    unused: Option<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Resource {
+    range: PfnRange,
+    next: Option<u32>,
+}
+
+impl Resources {
+    /// Returns the resource with an index.
+    fn at(&self, resource: u32) -> &Resource {
+        &self.resources[resource as usize]
+    }
+
+    /// Returns the first resource that ends above the start of `range`, and the resource before it:
+    /// `(before, next)`.
+    fn find(&self, range: PfnRange) -> (Option<u32>, Option<u32>) {
+        let (mut before, mut next) = (None, self.first);
+        while let Some(resource) = next {
+            if self.at(resource).range.end() > range.start() {
+                break;
+            }
+            (before, next) = (next, self.at(resource).next);
+        }
+        (before, next)
+    }
+
+    /// Makes `to` the resource after `before`, or the first resource if `before` is `None`.
+    fn link(&mut self, before: Option<u32>, to: Option<u32>) {
+        match before {
+            Some(before) => self.resources[before as usize].next = to,
+            None => self.first = to,
+        }
+    }
+
+    /// Resources `range`.
+    ///
+    /// # Errors
+    /// If a part of `range` is reserved.
+    pub(super) fn insert(&mut self, range: PfnRange) -> Result<()> {
+        let (before, next) = self.find(range);
+        if next.is_some_and(|next| self.at(next).range.overlaps(range)) {
+            bail!("a part of {range} is reserved already");
+        }
+        let resource = Resource { range, next };
+        let index = match self.unused.take() {
+            Some(unused) => {
+                self.unused = self.at(unused).next;
+                self.resources[unused as usize] = resource;
+                unused
+            }
+            None => {
+                self.resources.push(resource);
+                u32::try_from(self.resources.len() - 1)?
+            }
+        };
+        self.link(before, Some(index));
+        Ok(())
+    }
+
+    /// Removes the resource of exactly `range`.
+    ///
+    /// # Errors
+    /// If there is no such resource.
+    pub(super) fn remove(&mut self, range: PfnRange) -> Result<()> {
+        let (before, found) = self.find(range);
+        let found = found
+            .filter(|&found| self.at(found).range == range)
+            .context("no resource has exactly this range")?;
+        self.link(before, self.at(found).next);
+        self.resources[found as usize].next = self.unused.replace(found);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hotmem::Bytes;
+
+    const SIZE: Bytes = Bytes::mib(256);
+
+    #[test]
+    fn claims_are_in_the_order_of_their_addresses() {
+        let range = |nth: u64| PfnRange::from_bytes(nth * SIZE.0, SIZE).unwrap();
+        let mut resources = Resources::default();
+        for nth in [5, 3, 9, 0] {
+            resources.insert(range(nth)).unwrap();
+        }
+        assert!(resources.insert(range(3)).is_err());
+        resources.remove(range(3)).unwrap();
+        assert!(resources.remove(range(3)).is_err());
+        resources.insert(range(4)).unwrap();
+        let mut found = Vec::new();
+        let mut next = resources.first;
+        while let Some(resource) = next {
+            found.push(resources.at(resource).range.start().phys_addr() / SIZE.0);
+            next = resources.at(resource).next;
+        }
+        assert_eq!(found, [0, 4, 5, 9]);
+        assert_eq!(resources.resources.len(), 4);
+    }
+}
