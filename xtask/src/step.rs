@@ -35,6 +35,9 @@ pub(crate) struct Steps {
     failed: u64,
     /// Tests that are marked `#[ignore]`.
     ignored: u64,
+    /// The names of tests that failed.
+    failed_tests: Vec<String>,
+    /// The steps that failed, each with the reason.
     failures: Vec<String>,
     missing: Vec<String>,
     skipped: Vec<String>,
@@ -143,6 +146,11 @@ impl Steps {
     /// of which each uses one CPU; cargo must have compiled what they run, because cargo compiles
     /// for one of them at a time.
     pub(crate) fn run_together(&mut self, steps: &[Step<'_>]) {
+        self.run_together_to(steps, &mut std::io::stdout());
+    }
+
+    /// Does what [`Steps::run_together`] does, with `out` for the output of the steps.
+    fn run_together_to(&mut self, steps: &[Step<'_>], out: &mut impl Write) {
         steps.iter().for_each(|step| self.announce(step));
         let start = Instant::now();
         let run = |step: &Step<'_>| {
@@ -161,7 +169,7 @@ impl Steps {
             let outcome = output.and_then(|output| {
                 print!("{}", String::from_utf8_lossy(&output.stderr));
                 let mut text = output.stdout.as_slice();
-                self.show(&mut text, &mut std::io::stdout())?;
+                self.show(&mut text, out)?;
                 if output.status.success() { Ok(()) } else { Err(output.status.to_string()) }
             });
             self.record(step, time, outcome);
@@ -224,6 +232,7 @@ impl Steps {
             self.passed += passed;
             self.failed += failed;
             self.ignored += ignored;
+            self.failed_tests.extend(failed_test(&line).map(str::to_owned));
             // If the output cannot be shown, the tests continue.
             let _ = writeln!(out, "{line}");
         }
@@ -275,14 +284,15 @@ impl Steps {
         times.iter().map(|(name, seconds)| format!("{seconds:5.0} s  {name}\n")).collect()
     }
 
-    /// Returns the names of failed, missing and skipped steps, one on each line.
+    /// Returns the names of failed tests and of failed, missing and skipped steps, one on each
+    /// line.
     fn names(&self) -> String {
         let ignored = format!("{} tests that are marked `#[ignore]`", self.ignored);
         let ignored = (self.ignored > 0).then_some(&ignored);
         let lines = |word: &'static str, names: &mut dyn Iterator<Item = &String>| -> String {
             names.map(|name| format!("{word}: {name}\n")).collect()
         };
-        lines("FAILED", &mut self.failures.iter())
+        lines("FAILED", &mut self.failed_tests.iter().chain(&self.failures))
             + &lines("NOT RUN", &mut self.missing.iter())
             + &lines("skipped", &mut self.skipped.iter().chain(ignored))
     }
@@ -319,6 +329,11 @@ fn test_result(line: &str) -> Option<[u64; 3]> {
     Some([count("passed")?, count("failed")?, count("ignored")?])
 }
 
+/// Parses a line such as `test frames::free ... FAILED`. Returns the test's name.
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,17 +346,19 @@ mod tests {
         assert_eq!(test_result(bad), Some([3, 2, 0]));
         assert_eq!(test_result("test result: confused"), None);
         assert_eq!(test_result("test frames ... ok"), None);
+        assert_eq!(failed_test("test frames ... ok"), None);
     }
 
     #[test]
     fn test_results_add_up_and_failed_commands_are_errors() {
         let mut steps = Steps::default();
-        let line = "test result: ok. 2 passed; 1 failed; 0 ignored";
+        let line = "test one::two ... FAILED\ntest result: ok. 2 passed; 1 failed; 0 ignored";
         let mut shown = Vec::new();
         let mut printf = Command::new("printf");
         steps.stream(printf.arg(format!("{line}\n{line}\n")), &mut shown).unwrap();
         assert_eq!((steps.passed, steps.failed), (4, 2));
         assert_eq!(shown, format!("{line}\n{line}\n").as_bytes());
+        assert_eq!(steps.names(), "FAILED: one::two\nFAILED: one::two\n");
         assert!(steps.stream(&mut Command::new("false"), &mut shown).is_err());
         assert!(steps.stream(&mut Command::new("/nowhere/program"), &mut shown).is_err());
     }
@@ -399,7 +416,10 @@ mod tests {
         let shell = |line| Step { program: "sh", args: vec!["-c", line], ..Step::cargo("sh", "") };
         let both = lines.each_ref().map(|line| shell(line).seconds(60));
         let mut steps = Steps::default();
-        steps.run_together(&both);
+        // `cargo xtask test` must not read these results as those of tests.
+        let mut shown = Vec::new();
+        steps.run_together_to(&both, &mut shown);
+        assert_eq!(String::from_utf8(shown).unwrap().lines().count(), 2);
         std::fs::remove_dir_all(dir).unwrap();
         assert_eq!((steps.passed, steps.failed, steps.times.len()), (4, 2, 2));
         assert_eq!(steps.failures.len(), 1);
