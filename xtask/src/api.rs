@@ -4,7 +4,7 @@
 //! among them. Other crates may define the items. The list has no trait methods, variants or
 //! fields, and nothing that only the benches' and tests' builds have.
 
-use crate::step::{Steps, root};
+use crate::{step::root, steps::Steps};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,

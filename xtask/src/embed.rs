@@ -3,7 +3,8 @@
 
 use crate::{
     setup,
-    step::{Step, Steps, root},
+    step::{Step, root},
+    steps::Steps,
 };
 use std::{
     fs,

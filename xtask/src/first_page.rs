@@ -1,7 +1,7 @@
 //! Counts the names of the engine that `examples/first_page.rs` uses. A reader must learn these
 //! names to plug and unplug memory.
 
-use crate::step::{Steps, root};
+use crate::{step::root, steps::Steps};
 use std::{collections::BTreeSet, fs};
 
 const EXAMPLE: &str = "crates/hotmem/examples/first_page.rs";

@@ -1,7 +1,7 @@
 //! `cargo xtask header`, which generates `hotmem.h` from the crate `hotmem-c` by cbindgen. `cargo
 //! xtask lint` fails if the file differs from the generated text.
 
-use crate::step::{Steps, root};
+use crate::{step::root, steps::Steps};
 use std::{fs, process::ExitCode};
 
 /// The sources of public items, in the order of the header.

@@ -1,6 +1,6 @@
 //! Prints tables with lines for each optimisation level.
 
-use crate::step::Steps;
+use crate::steps::Steps;
 use std::io;
 
 /// The optimisation levels for small code and for fast code.

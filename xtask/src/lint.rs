@@ -4,7 +4,8 @@
 
 use crate::{
     api, cycles, first_page, header, named_tests, oldest, packages, paths, ports, setup,
-    step::{HOST, Step, Steps, root},
+    step::{HOST, Step, root},
+    steps::Steps,
 };
 use std::{fs, path::Path, process::ExitCode};
 

@@ -21,6 +21,7 @@ mod ports;
 mod progress;
 mod setup;
 mod step;
+mod steps;
 mod test;
 mod text;
 mod times;

@@ -1,6 +1,6 @@
 //! Checks that each test and mutant exists that a document names as evidence.
 
-use crate::step::{Steps, root};
+use crate::{step::root, steps::Steps};
 use std::{fs, path::Path};
 
 const DOCUMENTS: [&str; 2] = ["INVARIANTS.md", "SECURITY.md"];

@@ -2,7 +2,8 @@
 
 use crate::{
     apt::show,
-    step::{Step, Steps, root, runs},
+    step::{Step, root, runs},
+    steps::Steps,
 };
 use std::{collections::BTreeMap, fs};
 

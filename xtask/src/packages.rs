@@ -3,7 +3,8 @@
 
 use crate::{
     oldest,
-    step::{Step, Steps, root},
+    step::{Step, root},
+    steps::Steps,
 };
 use std::{fs, path::Path};
 

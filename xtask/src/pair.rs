@@ -3,7 +3,8 @@
 
 use crate::{
     levels, setup,
-    step::{Step, Steps, root},
+    step::{Step, root},
+    steps::Steps,
 };
 use std::{fs, io, path::Path, process::Command, process::ExitCode};
 

@@ -1,6 +1,6 @@
 //! Finds names of missing files and broken links in comments and documents.
 
-use crate::step::{Steps, root};
+use crate::{step::root, steps::Steps};
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// A text in backticks is the name of a file if it begins with one of these prefixes.

@@ -6,7 +6,7 @@ mod c_kernel;
 mod ostd;
 mod port;
 
-use crate::step::Steps;
+use crate::steps::Steps;
 use port::Port;
 use std::process::ExitCode;
 

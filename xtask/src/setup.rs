@@ -4,7 +4,8 @@
 use crate::{
     apt::{apt_as_root, download, files, show},
     backport::{self, Apt, Source},
-    step::{Steps, root, runs},
+    step::{root, runs},
+    steps::Steps,
 };
 use std::{
     path::Path,

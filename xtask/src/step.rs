@@ -1,13 +1,9 @@
-//! Runs commands one after another, each with a time limit, and adds up the test results in their
-//! output.
+//! A step of a task: a command with its environment and its time limit.
 
-use crate::times::{Times, rounded};
 use std::{
-    io::{BufRead, BufReader, Write},
     path::Path,
-    process::{Command, ExitCode, Stdio},
-    thread,
-    time::{Duration, Instant},
+    process::{Command, Stdio},
+    time::Duration,
 };
 
 /// Returns the workspace's root.
@@ -25,39 +21,14 @@ pub(crate) fn tests(program: &str, only: &str) -> String {
     format!("test --no-fail-fast {HOST} --test {program} -- {only}")
 }
 
-/// The results of a task's steps.
-#[derive(Default)]
-pub(crate) struct Steps {
-    timed: Option<Timed>,
-    /// The steps that were run, each with its time in seconds.
-    times: Vec<(String, f64)>,
-    passed: u64,
-    failed: u64,
-    /// Tests that are marked `#[ignore]`.
-    ignored: u64,
-    /// The names of tests that failed.
-    failed_tests: Vec<String>,
-    /// The steps that failed, each with the reason.
-    failures: Vec<String>,
-    missing: Vec<String>,
-    skipped: Vec<String>,
-}
-
-/// A task that prints the usual time of the task and of its steps.
-struct Timed {
-    task: &'static str,
-    start: Instant,
-    times: Times,
-}
-
 /// A command, its environment and its time limit.
 pub(crate) struct Step<'a> {
-    name: &'a str,
-    about: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) about: &'a str,
     program: &'a str,
     args: Vec<&'a str>,
     env: Vec<(&'a str, String)>,
-    time_limit: Duration,
+    pub(crate) time_limit: Duration,
 }
 
 impl<'a> Step<'a> {
@@ -71,6 +42,12 @@ impl<'a> Step<'a> {
     /// Returns a step that runs another program. `args` are separated by spaces.
     pub(crate) fn program(name: &'a str, program: &'a str, args: &'a str) -> Step<'a> {
         Step { program, args: args.split_whitespace().collect(), ..Step::cargo(name, "") }
+    }
+
+    /// Returns a step that runs a line of the shell.
+    #[cfg(test)]
+    pub(crate) fn shell(name: &'a str, line: &'a str) -> Step<'a> {
+        Step { program: "sh", args: vec!["-c", line], ..Step::cargo(name, "") }
     }
 
     /// Sets the line that explains the step.
@@ -91,7 +68,7 @@ impl<'a> Step<'a> {
 
     /// Returns the command. If coreutils and util-linux are installed, the command and its children
     /// are ended when the time limit is over or when this program ends.
-    fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let seconds = self.time_limit.as_secs().to_string();
         let limit = ["setpriv", "--pdeathsig", "TERM", "timeout", "--kill-after=10", &seconds];
         let mut words = if can_limit_time() { limit.to_vec() } else { Vec::new() };
@@ -105,7 +82,7 @@ impl<'a> Step<'a> {
 }
 
 /// Returns whether [`Step::command`] can limit the time of a command.
-fn can_limit_time() -> bool {
+pub(crate) fn can_limit_time() -> bool {
     runs("setpriv", &["--pdeathsig", "TERM", "timeout", "60", "true"])
 }
 
@@ -114,330 +91,4 @@ pub(crate) fn runs(program: &str, args: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
-}
-
-impl Steps {
-    /// Returns empty results of a task that prints the usual time of the task and of its steps.
-    pub(crate) fn timed(task: &'static str) -> Steps {
-        let times = Times::read(root().join("target/xtask-times"));
-        println!("== {task}{}", usually(&times, task));
-        let timed = Timed { task, start: Instant::now(), times };
-        Steps { timed: Some(timed), ..Steps::default() }
-    }
-
-    /// Prints the step's name, its explanation and its usual time on this machine.
-    fn announce(&self, step: &Step<'_>) {
-        let usual = self.timed.as_ref().map(|timed| usually(&timed.times, step.name));
-        println!("\n== {}{}", step.name, usual.unwrap_or_default());
-        if !step.about.is_empty() {
-            println!("   {}", step.about);
-        }
-    }
-
-    /// Runs the step, shows its output and records the result.
-    pub(crate) fn run(&mut self, step: &Step<'_>) {
-        self.announce(step);
-        let start = Instant::now();
-        let outcome = self.stream(&mut step.command(), &mut std::io::stdout());
-        self.record(step, start.elapsed(), outcome);
-    }
-
-    /// Runs steps at the same time. Shows the output of each step after all have ended. For steps
-    /// of which each uses one CPU; cargo must have compiled what they run, because cargo compiles
-    /// for one of them at a time.
-    pub(crate) fn run_together(&mut self, steps: &[Step<'_>]) {
-        self.run_together_to(steps, &mut std::io::stdout());
-    }
-
-    /// Does what [`Steps::run_together`] does, with `out` for the output of the steps.
-    fn run_together_to(&mut self, steps: &[Step<'_>], out: &mut impl Write) {
-        steps.iter().for_each(|step| self.announce(step));
-        let start = Instant::now();
-        let run = |step: &Step<'_>| {
-            let mut command = step.command();
-            let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output();
-            (output.map_err(|error| error.to_string()), start.elapsed())
-        };
-        let ended: Vec<_> = thread::scope(|scope| {
-            let running: Vec<_> = steps.iter().map(|step| scope.spawn(move || run(step))).collect();
-            running.into_iter().map(|running| running.join()).collect()
-        });
-        for (step, ended) in steps.iter().zip(ended) {
-            let (output, time) =
-                ended.unwrap_or_else(|_| (Err("its thread panicked".to_owned()), start.elapsed()));
-            println!("\n== {}, output", step.name);
-            let outcome = output.and_then(|output| {
-                print!("{}", String::from_utf8_lossy(&output.stderr));
-                let mut text = output.stdout.as_slice();
-                self.show(&mut text, out)?;
-                if output.status.success() { Ok(()) } else { Err(output.status.to_string()) }
-            });
-            self.record(step, time, outcome);
-        }
-    }
-
-    /// Records the time and the outcome of a step that has ended.
-    fn record(&mut self, step: &Step<'_>, time: Duration, outcome: Result<(), String>) {
-        let seconds = time.as_secs_f64();
-        self.times.push((step.name.to_owned(), seconds));
-        match outcome {
-            Ok(()) => {
-                println!("== {}: {seconds:.0} s", step.name);
-                if let Some(timed) = &mut self.timed {
-                    timed.times.record(step.name, seconds);
-                }
-            }
-            Err(why) if time >= step.time_limit => {
-                self.fail(format!("{}: not ended after {seconds:.0} s ({why})", step.name));
-            }
-            Err(why) => self.fail(format!("{}: {why}", step.name)),
-        }
-    }
-
-    /// Runs a step that must fail with this message.
-    pub(crate) fn must_fail(&mut self, step: &Step<'_>, message: &str) {
-        println!("\n== {}", step.name);
-        match step.command().output() {
-            Err(why) => self.fail(format!("{}: {why}", step.name)),
-            Ok(output) if output.status.success() => {
-                self.fail(format!("{}: it did not fail", step.name));
-            }
-            Ok(output) => {
-                let stderr = String::from_utf8_lossy(&output.stderr);
-                if !stderr.contains(message) {
-                    self.fail(format!(
-                        "{}: it did not print `{message}`, but\n{stderr}",
-                        step.name
-                    ));
-                }
-            }
-        }
-    }
-
-    /// Shows the output line by line and adds up the test results in it.
-    fn stream(&mut self, command: &mut Command, out: &mut impl Write) -> Result<(), String> {
-        let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
-        if let Some(output) = child.stdout.take() {
-            self.show(BufReader::new(output), out)?;
-        }
-        let status = child.wait().map_err(|e| e.to_string())?;
-        if status.success() { Ok(()) } else { Err(status.to_string()) }
-    }
-
-    /// Shows lines of output and adds up the test results in them.
-    fn show(&mut self, output: impl BufRead, out: &mut impl Write) -> Result<(), String> {
-        for line in output.lines() {
-            let line = line.map_err(|e| e.to_string())?;
-            let [passed, failed, ignored] = test_result(&line).unwrap_or_default();
-            self.passed += passed;
-            self.failed += failed;
-            self.ignored += ignored;
-            self.failed_tests.extend(failed_test(&line).map(str::to_owned));
-            // If the output cannot be shown, the tests continue.
-            let _ = writeln!(out, "{line}");
-        }
-        Ok(())
-    }
-
-    /// Records a step or a check that failed.
-    pub(crate) fn fail(&mut self, what: String) {
-        println!("== FAILED: {what}");
-        self.failures.push(what);
-    }
-
-    /// Records a required part of the task that could not be run. The task then fails.
-    pub(crate) fn missing(&mut self, what: impl Into<String>) {
-        let what = what.into();
-        println!("\n== NOT RUN: {what}");
-        self.missing.push(what);
-    }
-
-    /// Records an optional part of the task that could not be run.
-    pub(crate) fn skip(&mut self, what: impl Into<String>) {
-        let what = what.into();
-        println!("\n== skipped: {what}");
-        self.skipped.push(what);
-    }
-
-    /// Prints the summary of a task with tests. The last line has the number of tests.
-    pub(crate) fn conclude_tests(mut self) -> ExitCode {
-        if let Some(Timed { task, start, mut times }) = self.timed.take() {
-            let seconds = start.elapsed().as_secs_f64();
-            times.record(task, seconds);
-            println!("\n== {task}: {}", rounded(seconds));
-        }
-        println!("\n{}{}{}", self.seconds(), self.names(), self.counts());
-        self.exit_code()
-    }
-
-    /// Prints the summary.
-    pub(crate) fn conclude(self) -> ExitCode {
-        print!("\n{}{}", self.seconds(), self.names());
-        self.exit_code()
-    }
-
-    /// Returns the seconds of each step that took at least one, one on each line, the longest
-    /// first.
-    fn seconds(&self) -> String {
-        let mut times: Vec<_> = self.times.iter().filter(|(_, seconds)| *seconds >= 1.0).collect();
-        times.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        times.iter().map(|(name, seconds)| format!("{seconds:5.0} s  {name}\n")).collect()
-    }
-
-    /// Returns the names of failed tests and of failed, missing and skipped steps, one on each
-    /// line.
-    fn names(&self) -> String {
-        let ignored = format!("{} tests that are marked `#[ignore]`", self.ignored);
-        let ignored = (self.ignored > 0).then_some(&ignored);
-        let lines = |word: &'static str, names: &mut dyn Iterator<Item = &String>| -> String {
-            names.map(|name| format!("{word}: {name}\n")).collect()
-        };
-        lines("FAILED", &mut self.failed_tests.iter().chain(&self.failures))
-            + &lines("NOT RUN", &mut self.missing.iter())
-            + &lines("skipped", &mut self.skipped.iter().chain(ignored))
-    }
-
-    /// Returns a text with the number of tests that passed and failed, and the number of steps and
-    /// tests that were skipped, if any.
-    fn counts(&self) -> String {
-        let skipped = match self.skipped.len() as u64 + self.ignored {
-            0 => String::new(),
-            skipped => format!(", {skipped} skipped"),
-        };
-        format!("{} passed, {} failed{skipped}", self.passed, self.failed)
-    }
-
-    fn exit_code(&self) -> ExitCode {
-        let is_success = self.failures.is_empty() && self.missing.is_empty() && self.failed == 0;
-        if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-    }
-}
-
-/// Returns a text with the usual time of a step or task.
-fn usually(times: &Times, what: &str) -> String {
-    let usual = times.median(what).map(|seconds| format!(": usually {}", rounded(seconds)));
-    usual.unwrap_or_else(|| ": no earlier run on this machine".to_owned())
-}
-
-/// Parses a line such as `test result: ok. 12 passed; 0 failed; …`. Returns the number of tests
-/// that passed, failed and were ignored.
-fn test_result(line: &str) -> Option<[u64; 3]> {
-    let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
-    let count = |what: &str| -> Option<u64> {
-        counts.split("; ").find_map(|part| part.strip_suffix(what))?.trim().parse().ok()
-    };
-    Some([count("passed")?, count("failed")?, count("ignored")?])
-}
-
-/// Parses a line such as `test frames::free ... FAILED`. Returns the test's name.
-fn failed_test(line: &str) -> Option<&str> {
-    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn test_results_are_parsed_from_cargos_output() {
-        let ok = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s";
-        assert_eq!(test_result(ok), Some([12, 0, 1]));
-        let bad = "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
-        assert_eq!(test_result(bad), Some([3, 2, 0]));
-        assert_eq!(test_result("test result: confused"), None);
-        assert_eq!(test_result("test frames ... ok"), None);
-        assert_eq!(failed_test("test frames ... ok"), None);
-    }
-
-    #[test]
-    fn test_results_add_up_and_failed_commands_are_errors() {
-        let mut steps = Steps::default();
-        let line = "test one::two ... FAILED\ntest result: ok. 2 passed; 1 failed; 0 ignored";
-        let mut shown = Vec::new();
-        let mut printf = Command::new("printf");
-        steps.stream(printf.arg(format!("{line}\n{line}\n")), &mut shown).unwrap();
-        assert_eq!((steps.passed, steps.failed), (4, 2));
-        assert_eq!(shown, format!("{line}\n{line}\n").as_bytes());
-        assert_eq!(steps.names(), "FAILED: one::two\nFAILED: one::two\n");
-        assert!(steps.stream(&mut Command::new("false"), &mut shown).is_err());
-        assert!(steps.stream(&mut Command::new("/nowhere/program"), &mut shown).is_err());
-    }
-
-    #[test]
-    fn the_longest_steps_come_first() {
-        let times = [("short", 0.4), ("long", 12.0), ("longer", 345.2)];
-        let times = times.map(|(name, seconds)| (name.to_owned(), seconds)).to_vec();
-        let steps = Steps { times, ..Steps::default() };
-        assert_eq!(steps.seconds(), "  345 s  longer\n   12 s  long\n");
-    }
-
-    #[test]
-    fn skipped_steps_are_named_at_the_end_and_counted_on_the_last_line() {
-        let mut steps = Steps::default();
-        assert_eq!((steps.names().as_str(), steps.counts().as_str()), ("", "0 passed, 0 failed"));
-        let line = "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured";
-        steps.stream(Command::new("echo").arg(line), &mut Vec::new()).unwrap();
-        steps.skip("Xen: install it");
-        assert_eq!(
-            steps.names(),
-            "skipped: Xen: install it\nskipped: 1 tests that are marked `#[ignore]`\n"
-        );
-        assert_eq!(steps.counts(), "2 passed, 0 failed, 2 skipped");
-        assert_eq!(steps.exit_code(), ExitCode::SUCCESS);
-        steps.missing("QEMU: install it");
-        assert!(steps.names().starts_with("NOT RUN: QEMU: install it\n"));
-        assert_eq!(steps.exit_code(), ExitCode::FAILURE);
-    }
-
-    #[test]
-    fn a_step_that_must_fail_must_print_the_message() {
-        let shell = |line| Step { program: "sh", args: vec!["-c", line], ..Step::cargo("sh", "") };
-        let mut steps = Steps::default();
-        steps.must_fail(&shell("echo too narrow >&2; false"), "too narrow");
-        assert!(steps.failures.is_empty());
-        steps.must_fail(&shell("echo too wide >&2; false"), "too narrow");
-        steps.must_fail(&shell("echo too narrow >&2"), "too narrow");
-        assert_eq!(steps.failures.len(), 2);
-    }
-
-    #[test]
-    fn steps_run_at_the_same_time_and_their_results_add_up() {
-        let dir = std::env::temp_dir().join(format!("hotmem-steps-{}", std::process::id()));
-        std::fs::create_dir(&dir).unwrap();
-        // Each step waits for the file of the other step.
-        let line = |mine, other| {
-            format!(
-                "cd {}; touch {mine}; while ! test -e {other}; do sleep 0.01; done; \
-                 echo 'test result: ok. 2 passed; 1 failed; 0 ignored'; test {mine} = first",
-                dir.display()
-            )
-        };
-        let lines = [line("first", "second"), line("second", "first")];
-        let shell = |line| Step { program: "sh", args: vec!["-c", line], ..Step::cargo("sh", "") };
-        let both = lines.each_ref().map(|line| shell(line).seconds(60));
-        let mut steps = Steps::default();
-        // `cargo xtask test` must not read these results as those of tests.
-        let mut shown = Vec::new();
-        steps.run_together_to(&both, &mut shown);
-        assert_eq!(String::from_utf8(shown).unwrap().lines().count(), 2);
-        std::fs::remove_dir_all(dir).unwrap();
-        assert_eq!((steps.passed, steps.failed, steps.times.len()), (4, 2, 2));
-        assert_eq!(steps.failures.len(), 1);
-    }
-
-    #[test]
-    fn only_timed_steps_have_times() {
-        assert!(Steps::timed("a task of a test").timed.is_some());
-        assert!(Steps::default().timed.is_none());
-    }
-
-    #[test]
-    fn a_step_is_ended_after_its_time_limit() {
-        let mut steps = Steps::default();
-        let mut step = Step::cargo("sleep", "60").seconds(1);
-        step.program = "sleep";
-        steps.run(&step);
-        // If the host cannot limit the time of a command, the step succeeds.
-        assert_eq!(steps.failures.len(), usize::from(can_limit_time()));
-    }
 }

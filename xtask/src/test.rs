@@ -2,7 +2,8 @@
 
 use crate::{
     backport, embed, ports, setup,
-    step::{HOST, Step, Steps, root, runs, tests},
+    step::{HOST, Step, root, runs, tests},
+    steps::Steps,
 };
 use std::{
     path::{Path, PathBuf},

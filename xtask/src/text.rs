@@ -3,7 +3,8 @@
 
 use crate::{
     embed, levels, setup,
-    step::{Step, Steps, root},
+    step::{Step, root},
+    steps::Steps,
 };
 use std::{fs, io, process::ExitCode};
 

@@ -8,7 +8,7 @@
 mod graph;
 mod source;
 
-use crate::step::{Steps, root};
+use crate::{step::root, steps::Steps};
 use graph::Graph;
 
 /// Fails if files of a crate form a cycle.

@@ -2,7 +2,10 @@
 //! features.
 
 use super::port::{Image, Port, target};
-use crate::step::{Step, Steps, root};
+use crate::{
+    step::{Step, root},
+    steps::Steps,
+};
 use std::{fs, io, path::PathBuf};
 
 pub(super) const PORT: Port = Port {

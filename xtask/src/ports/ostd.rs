@@ -2,10 +2,7 @@
 //! workspace's.
 
 use super::port::{Image, Missing, Port};
-use crate::{
-    setup,
-    step::{Step, Steps},
-};
+use crate::{setup, step::Step, steps::Steps};
 
 pub(super) const PORT: Port = Port {
     name: "ostd",

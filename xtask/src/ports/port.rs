@@ -2,7 +2,8 @@
 
 use crate::{
     setup,
-    step::{Step, Steps, tests},
+    step::{Step, tests},
+    steps::Steps,
 };
 
 /// A port.
