@@ -120,7 +120,7 @@ impl<P: Platform> Frames<P> {
                 block,
                 bitmap,
                 word,
-                FreedBits::last_of_word(bit),
+                FreedBits::last_in_word(bit),
                 &mut hiding_steps,
             );
         }

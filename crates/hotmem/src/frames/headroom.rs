@@ -2,7 +2,7 @@
 //! not on the size of the machine.
 
 use super::Frames;
-use super::numbers::BloomFilter;
+use super::bloom_filter::BloomFilter;
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -24,7 +24,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Counts the free frames of a zone. While no operation is in flight, counts each frame once.
+    /// Counts the free frames of a zone. Counts each frame exactly once if no operation runs at the
+    /// same time.
     fn count_free(&self, zone: Zone, count: &mut Count) -> Result<(), Enough> {
         let (free, partial) = (Class::free(zone), Class::partial(zone));
         let wholly_free = |section: SectionRef<'_>| {
@@ -38,7 +39,7 @@ impl<P: Platform> Frames<P> {
         let hinted = || self.hinted_sections(zone);
         let mut counted = BloomFilter::default();
         for (nth, section) in hinted().enumerate() {
-            if !counted.insert(section.to_hint())
+            if !counted.test_and_insert(section.to_hint())
                 || hinted().take(nth).all(|before| before != section)
             {
                 count.add(wholly_free(section))?;
@@ -58,7 +59,7 @@ impl<P: Platform> Frames<P> {
         let mut counted = BloomFilter::default();
         for (nth, block) in self.blocks_of_hints_and_cursors(zone).enumerate() {
             let is_found = block.section().partial.load(Ordering::Acquire) & block.mask() != 0;
-            let is_new = !counted.insert(block.to_hint())
+            let is_new = !counted.test_and_insert(block.to_hint())
                 || block_hints().take(nth).all(|before| before != block.to_hint());
             if !is_found && is_new {
                 count.add(self.takeable(block))?;

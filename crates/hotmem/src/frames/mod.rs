@@ -31,7 +31,7 @@
 //! | `wakeup.rs` | the step that wakes the reporter; what it shares with the allocator |
 //! | `contents.rs` | the contents of free memory |
 //! | `counts.rs`, `headroom.rs` | counts of frames by state; the check that enough frames are free |
-//! | `numbers.rs`, `crowd.rs` | sets of sections and neighbourhoods, for walks over all CPUs |
+//! | `bloom_filter.rs`, `crowd.rs` | sets of sections and neighbourhoods, for walks over all CPUs |
 //! | `validate.rs` | a check of all metadata |
 //! | `metadata.rs` | the list of metadata |
 //! | `for_words.rs`, `word_reserve.rs` | frames for words, and the reserve of such frames |
@@ -40,6 +40,7 @@
 mod allocation;
 mod batch;
 mod blocks;
+mod bloom_filter;
 mod claim;
 mod claim_runs;
 mod contents;
@@ -61,7 +62,6 @@ mod free_frame;
 mod headroom;
 mod hints;
 mod metadata;
-mod numbers;
 mod order;
 mod pin_table;
 mod pins;

@@ -85,18 +85,19 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// call, the engine keeps them, and uses them again if memory is added in the same place.
     ///
     /// The words of 8 GiB of addresses form one chunk of 12 KiB. The call frees a chunk if no
-    /// announced region overlaps its addresses. With the chunk, it frees its frame bitmaps: 4 KiB
-    /// for each 64 MiB in which a pageblock was ever divided. Returns how much memory it has freed.
+    /// announced region overlaps its addresses. With a chunk, the call frees the chunk's frame
+    /// bitmaps: 4 KiB for each 64 MiB in which a pageblock was ever divided. Returns how much memory
+    /// it has freed.
     /// If another CPU was in the middle of an allocation or a free at the last withdrawal, the call
     /// may free nothing. The next call then frees the words.
     ///
     /// Cost: O(chunks).
     ///
     /// # Safety
-    /// The caller must wait until every call that began before the last
-    /// [withdrawal](Self::withdraw), and every call that began before the last call of this
-    /// function, has returned on every CPU. This concerns the calls of [`Frames`], of the reporter,
-    /// and of all objects that they have returned. During this call, no other CPU may call
+    /// *Calls* are here those of [`Frames`], of the reporter, and of all objects that these have
+    /// returned. Before this function is called, the following calls must have returned on every
+    /// CPU: those that began before the last [withdrawal](Self::withdraw), and those that began
+    /// before the previous call of this function. While the function runs, no other CPU may call
     /// [`Frames::metadata`], [`Isolation::in_use`](crate::Isolation::in_use) or the reporter,
     /// because these list metadata.
     pub unsafe fn reclaim_words(&mut self) -> Bytes {
@@ -119,7 +120,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Makes the missing words of the sections of `range`, and the missing pieces of the directory
-    /// without which these sections could not be assigned to `node`.
+    /// that assigning these sections to `node` needs.
     ///
     /// # Errors
     /// Those of [`allocate_word_memory`](Self::allocate_word_memory).

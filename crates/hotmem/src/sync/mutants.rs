@@ -1,4 +1,4 @@
-//! Makes one step of the engine faulty, to check that a scenario notices.
+//! Makes one step of the engine faulty, to check that a test notices it.
 //!
 //! The environment variable `HOTMEM_MUTANT` names the mutant: the step, and its fault. In the
 //! following list, PLACE is `FILE [TYPE::]FUNCTION`:
@@ -59,7 +59,7 @@ static MUTANT: LazyLock<Mutant> = LazyLock::new(|| {
 
 impl FunctionLines {
     /// Finds the lines of the function that `FILE [TYPE::]FUNCTION` names. The function ends at a
-    /// closing brace with the same indentation as its head.
+    /// closing brace with the same indentation as the line with `fn`.
     fn find(place: &str) -> FunctionLines {
         let (file, function) = place.split_once(' ').expect("PLACE is `FILE [TYPE::]FUNCTION`");
         let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -109,7 +109,7 @@ pub(super) fn weakened(order: Ordering) -> Ordering {
     if fault() == Some(Fault::Relaxed) { Ordering::Relaxed } else { order }
 }
 
-/// Returns whether the caller's write is one of the function that writes are delayed past.
+/// Returns whether the caller is the second function of a `late` mutant: its write ends the delay.
 #[track_caller]
 pub(super) fn ends_delay() -> bool {
     matches!(&*MUTANT, Mutant::Late { past, .. } if past.contain_caller())

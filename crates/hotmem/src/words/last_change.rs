@@ -4,11 +4,11 @@
 //! A read that follows a locked operation on the same word waits for that operation, and the next
 //! locked operation waits for the read. A CPU mostly allocates and frees frames of one word, so
 //! most changes would wait like this. The remembered value is only a guess: each change is a
-//! compare-exchange, which fails if the word has another value. So nothing depends on the guess but
-//! time, and the accesses of this file order nothing.
+//! compare-exchange, which fails if the word has another value. So only the speed depends on the
+//! guess, and the accesses of this file order nothing.
 //!
-//! Loom does not know these accesses, so it would miss interleavings in which two threads on one CPU
-//! differ only in them. In a model there are no guesses, and each change reads the word.
+//! Loom does not see these accesses, so it would not try every order of them when two threads share
+//! a CPU. In a model there are no guesses, and each change reads the word.
 
 use crate::sync::{Ordering, untracked};
 
@@ -25,8 +25,9 @@ impl LastChange {
     }
 
     /// Returns the value that the word at address `word` probably has, if it is the word that the
-    /// CPU changed last. Otherwise makes it that word: the caller must then read it, and record the
-    /// value that its change leaves.
+    /// CPU changed last. Otherwise remembers `word` as the word changed last, and returns `None`:
+    /// the caller must read the word, and record the value after its change with
+    /// [`set_value`](Self::set_value).
     #[inline(always)]
     pub(super) fn guess_value(&self, word: usize) -> Option<u64> {
         if cfg!(loom) || self.word.load(Ordering::Relaxed) != word {

@@ -10,7 +10,10 @@
 //! | `ISOLATED` | no frame may be taken: the pageblock is isolated |
 //! | `POISON` | a free must check whether it frees a poisoned frame |
 //! | `MOVABLE` | the zone of the frames, which is written when the word is opened |
-//! | the group number | the number of the group of pageblocks that the word's frames belong to; the bitmaps of a group lie in one frame of memory; a word keeps its group number for ever |
+//! | the group number | the number of the word's group of pageblocks; it never changes |
+//!
+//! The bitmaps of a group of pageblocks lie in one frame of memory. In this directory, *flags* are
+//! `HELD`, `ISOLATED` and `POISON`, and neither `LENT` nor `MOVABLE`.
 
 use super::Zone;
 use crate::addr::Pfn;
@@ -24,23 +27,23 @@ pub(super) const HELD: u64 = LENT << 1;
 pub(super) const ISOLATED: u64 = LENT << 2;
 pub(super) const POISON: u64 = LENT << 3;
 pub(super) const MOVABLE: u64 = LENT << 4;
-/// The group number is in the bits from this one up.
+/// The group number is in the bits from this one up. The bit below it is unused.
 pub(super) const GROUP_SHIFT: usize = BITMAP_WORD_BITS + 6;
 pub(super) const GROUP: u64 = !mask(GROUP_SHIFT);
 
 /// The flags that keep allocations from taking frames.
 pub(super) const CLOSED: u64 = HELD | ISOLATED;
-/// The flags that other comments call "flags": those of [`CLOSED`], and [`POISON`].
+/// All flags: those of [`CLOSED`], and [`POISON`].
 pub(super) const FLAGS: u64 = CLOSED | POISON;
 
-/// The number of frames of a group: the frames whose bits lie in one frame of memory. In a model,
-/// bitmaps do not fill frames of memory, so each word is a group by itself.
+/// The number of frames of a group: those that the bitmaps in one frame of memory describe. In a
+/// model, bitmaps do not fill frames of memory, so each word is a group by itself.
 pub(super) const WORD_GROUP_FRAMES: u64 =
     if cfg!(loom) { BITMAP_WORD_BITS } else { GROUP_FRAMES } as u64;
 const _: () = assert!((PFN_LIMIT - 1) / WORD_GROUP_FRAMES <= GROUP >> GROUP_SHIFT);
 
-/// A free of frames of one word: the value of the word before the free, and the bits of the freed
-/// frames.
+/// Describes the freeing of frames of one word: the value of the word before it, and the bits of the
+/// freed frames.
 #[derive(Clone, Copy)]
 pub(crate) struct FreedBits {
     before: u64,
@@ -48,15 +51,15 @@ pub(crate) struct FreedBits {
 }
 
 impl FreedBits {
-    /// Returns the free of `bits` in a word whose value is `before`; `None` if one of these bits is
-    /// set already.
+    /// Describes the freeing of `bits` in a word whose value is `before`. Returns `None` if one of
+    /// these bits is set already.
     #[inline(always)]
     pub(super) fn new(before: u64, bits: u64) -> Option<FreedBits> {
         (before & bits == 0).then_some(FreedBits { before, bits })
     }
 
-    /// Returns the free of `bits` in a word without flags whose other frames are all free.
-    pub(crate) fn last_of_word(bits: u64) -> FreedBits {
+    /// Describes the last free in a word: the word has no flags, and only `bits` were allocated.
+    pub(crate) fn last_in_word(bits: u64) -> FreedBits {
         FreedBits { before: ALL_FREE & !bits, bits }
     }
 
@@ -66,12 +69,12 @@ impl FreedBits {
         (self.before, self.before | self.bits)
     }
 
-    /// Returns whether the word is of the group of `frame`, and
-    /// [`was_partial`](Self::was_partial) holds.
+    /// Returns whether the word belongs to the group of `frame`, and
+    /// [was partial](Self::was_partial).
     #[inline(always)]
     pub(super) fn was_partial_in_group_of(self, frame: Pfn) -> bool {
-        let name = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
-        is_bits_of_frames((self.before ^ name) & (GROUP | FLAGS | ALL_FREE))
+        let group = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
+        is_bits_of_frames((self.before ^ group) & (GROUP | FLAGS | ALL_FREE))
     }
 
     /// Returns whether the word had no flags, and some of its frames were free before the free.
@@ -139,7 +142,7 @@ impl FreedBits {
     }
 }
 
-/// Returns the value of the flag `MOVABLE` for a zone.
+/// Returns the value of the bit `MOVABLE` for a zone.
 #[inline]
 pub(super) const fn zone_flag(zone: Zone) -> u64 {
     match zone {
@@ -155,8 +158,9 @@ pub(super) fn has_free_without(flags: u64, now: u64) -> bool {
     is_bits_of_frames(now & (flags | ALL_FREE))
 }
 
-/// Returns whether at least one bit of a frame is set, and no other bit. The bit `LENT`, which is
-/// directly above those of the frames, must not be set, so that one shift answers both questions.
+/// Returns whether at least one bit of a frame is set, and no other bit. The caller must mask out
+/// `LENT`, the bit above those of the frames: the test is `1 <= bits <= LENT`, one shift, so `LENT`
+/// alone would pass.
 #[inline(always)]
 const fn is_bits_of_frames(bits: u64) -> bool {
     bits.wrapping_sub(1) >> BITMAP_WORD_BITS == 0
@@ -168,7 +172,7 @@ pub(super) fn offers(now: u64, zone: Zone) -> bool {
     has_free_without(FLAGS | MOVABLE, now ^ zone_flag(zone))
 }
 
-/// Returns the lowest `n` set bits, or all of them if there are no more.
+/// Returns the lowest `n` set bits, or all of them if there are fewer.
 pub(super) fn lowest_bits(word: u64, n: usize) -> u64 {
     let higher_bits = (0..n).fold(word, |higher_bits, _| higher_bits & higher_bits.wrapping_sub(1));
     word & !higher_bits

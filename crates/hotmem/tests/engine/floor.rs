@@ -23,8 +23,8 @@ impl Hooks for Moving<'_> {
     }
 }
 
-/// Runs `test` on a machine whose free memory is all in its hot memory, where a few frames of each
-/// section are in use.
+/// Runs `test` on a machine whose free memory is all in its hotplugged memory, where a few frames of
+/// each section are in use.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
@@ -56,11 +56,11 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
                 }
             };
             let free = frames.counts().free;
-            assert!(free >= floor, "{free} of {floor}");
+            assert!(free >= floor, "{free} frames are free, the floor is {floor}");
             // The removal of another pageblock would have left fewer frames free than the floor.
             assert!(
                 remaining > 0 && free < floor + PAGEBLOCK,
-                "{free} of {floor}, {remaining} left"
+                "{free} frames are free, the floor is {floor}, {remaining} remain to be removed"
             );
             assert!(matches!(
                 blocker,
@@ -74,7 +74,8 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
 fn a_range_goes_offline_only_if_the_floor_stays_free_afterwards() {
     on_a_machine(|frames, hotplug, _| {
         let top = range(BOOT + 2 * SECTION, 2 * SECTION);
-        // In each section, 3 frames are migrated, and the section's bitmap frame is removed.
+        // In each section of `top`, 4 frames are not free: 3 in use, and the frame of its self-hosted
+        // bitmaps. The 3 are migrated, so they take 3 free frames elsewhere.
         let free_afterwards = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
         hotplug.settings.min_free_frames = free_afterwards + 1;
         let mut offline = hotplug.offline(top).unwrap();

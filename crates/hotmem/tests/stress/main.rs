@@ -37,10 +37,10 @@ const WORKERS: usize = 3;
 /// only a defect takes that long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The least number of allocations in all rounds.
+/// The least number of allocations of all rounds together.
 const MIN_ALLOCATIONS: u64 = if cfg!(miri) { 100 } else { 1000 };
 
-/// The limits of one round: all threads run for its length, and then stop.
+/// The limits of one round: each thread stops at `until`, or after its number of operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     number: u64,
@@ -54,9 +54,9 @@ pub(crate) struct Round {
 }
 
 fn rounds() -> impl Iterator<Item = Round> {
-    // Under Miri, operations limit a round, not the time, and there is one round for each assignment
-    // of CPUs (see `work`). All of them are limited, because a search of full memory takes Miri
-    // minutes.
+    // Under Miri, a round ends after a number of operations, not after a time, and there is one
+    // round for each assignment of CPUs (see `work`). Allocations are limited in all of these
+    // rounds, because Miri takes minutes for a search of full memory.
     let (length, operations, numbers) = if cfg!(miri) {
         (PATIENCE * 10, 8, 0..3)
     } else {
@@ -120,9 +120,8 @@ fn no_frame_is_allocated_twice_or_lost() {
                     && plug.has_done_everything()
                     && host.has_done_everything());
         let (took, min_duration) = (start.elapsed(), Duration::from_secs(seconds));
-        let has_taken_long =
-            took >= PATIENCE.max(min_duration) || (all_happened && took >= min_duration);
-        if has_taken_long && !cfg!(miri) {
+        let may_stop = took >= PATIENCE.max(min_duration) || (all_happened && took >= min_duration);
+        if may_stop && !cfg!(miri) {
             break;
         }
     }
@@ -139,8 +138,8 @@ fn work(
     rng: &mut Rng,
     magazine: &Magazine<'_>,
 ) {
-    // By round, all threads share a CPU (as interrupt handlers do), each thread has a CPU of its
-    // own, or each has a random CPU.
+    // Depending on the round's number, all threads share a CPU (as interrupt handlers do), each
+    // thread has a CPU of its own, or each has a random CPU.
     Cpus::run_on([0, number, rng.usize(..WORKERS)][round.number as usize % 3]);
     for _ in 0..round.operations {
         if Instant::now() > round.until {
@@ -153,7 +152,7 @@ fn work(
     }
 }
 
-/// Reports free memory, as the host.
+/// Reports free memory to the host, and answers as the host.
 fn serve(round: Round, host: &mut Host<'_, '_>) {
     for _ in 0..round.control_operations {
         if Instant::now() > round.until {
@@ -188,8 +187,12 @@ fn check(allocations: &Allocations<'_>) {
         allocations.assert_unowned(frame);
         assert!(allocated_frames.insert(frame.start().number()), "{frame} was allocated twice");
     }
-    let bitmaps: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
-    assert_eq!(allocated_frames.len() as u64 + bitmaps - metadata, counts.free, "frames were lost");
+    let metadata_after: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
+    assert_eq!(
+        allocated_frames.len() as u64 + metadata_after - metadata,
+        counts.free,
+        "frames were lost"
+    );
     for run in runs(&allocated_frames.into_iter().collect::<Vec<_>>()) {
         frames.free_range(run).unwrap();
     }

@@ -10,8 +10,8 @@
 pub(super) struct BloomFilter([u64; 32]);
 
 impl BloomFilter {
-    /// Adds a number. Returns whether the number may have been added before.
-    pub(super) fn insert(&mut self, number: u64) -> bool {
+    /// Returns whether the number may have been added before, and adds it.
+    pub(super) fn test_and_insert(&mut self, number: u64) -> bool {
         let (word, bit) = word_and_bit(number);
         let before = self.0[word];
         self.0[word] |= bit;
@@ -39,11 +39,11 @@ mod tests {
     #[test]
     fn the_filter_reports_all_numbers_that_were_added_and_few_others() {
         let mut numbers = BloomFilter::default();
-        let there = (0..256).map(|n| n * 32_768);
-        let errors = there.clone().filter(|&n| numbers.insert(n)).count();
+        let added = (0..256).map(|n| n * 32_768);
+        let errors = added.clone().filter(|&n| numbers.test_and_insert(n)).count();
         assert!(errors < 64, "{errors}");
-        assert!(there.clone().all(|n| numbers.may_have(n)));
-        let others = there.map(|n| n + 8_388_608).filter(|&n| numbers.may_have(n)).count();
+        assert!(added.clone().all(|n| numbers.may_have(n)));
+        let others = added.map(|n| n + 8_388_608).filter(|&n| numbers.may_have(n)).count();
         assert!(others < 64, "{others}");
     }
 }
