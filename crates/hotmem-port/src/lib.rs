@@ -31,6 +31,8 @@ pub mod notify;
 mod retry;
 mod reverse_map;
 mod table_frames;
+#[cfg(feature = "x86_64")]
+mod x86_64;
 
 pub use boot_ranges::{BootRanges, TooManyRanges};
 pub use configurable_platform::ConfigurablePlatform;
