@@ -65,7 +65,7 @@ pub struct Options {
     pub dma: Bytes,
     /// The amount of mapped memory to which other CPUs write, at most [`MAX_WRITTEN`]
     /// (`hotmem.writers`).
-    pub writers: Bytes,
+    pub memory_written_by_cpus: Bytes,
     /// How devices may interrupt (`hotmem.interrupts`).
     pub interrupts: Interrupts,
     /// How persistent memory is bound, if at all (`hotmem.nvdimm`).
@@ -121,7 +121,7 @@ impl Default for Options {
             heap: Bytes::ZERO,
             pin: false,
             dma: Bytes::ZERO,
-            writers: Bytes::ZERO,
+            memory_written_by_cpus: Bytes::ZERO,
             interrupts: Interrupts::Msix,
             nvdimm: None,
             map: DescriptorPlace::Device,
@@ -241,7 +241,8 @@ impl Options {
             "pin" => self.pin = parse_switch(value)?,
             "dma" => self.dma = parse_size(value)?,
             "writers" => {
-                self.writers = parse_size(value).filter(|&size| size <= MAX_WRITTEN)?;
+                self.memory_written_by_cpus =
+                    parse_size(value).filter(|&size| size <= MAX_WRITTEN)?;
             }
             "interrupts" => {
                 self.interrupts = match value {

@@ -14,7 +14,7 @@ use hotmem::{
     AllocRequest, Blocker, Budget, Bytes, Frames, Hooks, Migration, OnlineType, Pfn, PfnRange,
     Progress, Shrink, ShrinkOptions, geometry::PAGEBLOCK_FRAMES,
 };
-use hotmem_lab::hosted::{Hosted, HostedHotplug, Threads};
+use hotmem_lab::hosted::{Hosted, HostedHotplug, ThreadCpus};
 use std::{alloc::Layout, fmt, ptr::NonNull};
 use talc::{
     TalcCell,
@@ -26,7 +26,7 @@ const PAGEBLOCK_BYTES: u64 = Bytes::mib(2).0;
 
 /// The source of the heap's memory.
 struct Pageblocks<'m> {
-    frames: &'m Frames<Threads>,
+    frames: &'m Frames<ThreadCpus>,
     /// The address of frame 0.
     memory: NonNull<u8>,
 }

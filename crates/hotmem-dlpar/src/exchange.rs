@@ -78,10 +78,10 @@ pub(crate) enum Exchanged {
 }
 
 impl Exchange {
-    /// Begins to acquire the connector. `kept` says that the partition has kept the connector since
+    /// Begins to acquire the connector. `has_connector` says that the partition has had the connector since
     /// an earlier request. Such a connector is usable, and may be isolated or configured.
-    pub(crate) fn acquire(connector: DrcIndex, kept: bool) -> Exchange {
-        let call = if kept { Call::Unisolate } else { Call::Sense };
+    pub(crate) fn acquire(connector: DrcIndex, has_connector: bool) -> Exchange {
+        let call = if has_connector { Call::Unisolate } else { Call::Sense };
         Exchange { connector, aim: Aim::Acquire, call, failed: None }
     }
 

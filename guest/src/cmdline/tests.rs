@@ -53,7 +53,7 @@ fn every_key_is_read() {
         heap: Bytes::mib(32),
         pin: true,
         dma: Bytes::mib(8),
-        writers: Bytes::mib(4),
+        memory_written_by_cpus: Bytes::mib(4),
         interrupts: Interrupts::Intx,
         nvdimm: Some(Namespace::DevDax),
         map: DescriptorPlace::Memory,

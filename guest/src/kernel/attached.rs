@@ -38,16 +38,16 @@ pub(crate) struct InterruptSource {
 pub(crate) struct Target {
     pub(crate) size: Bytes,
     /// The plugged size when the requested size was first read.
-    pub(crate) plugged: Bytes,
+    pub(crate) plugged_before: Bytes,
     /// The time at which the requested size was first read.
     pub(crate) since_us: u64,
     /// The number of requests that the driver had sent when the requested size was first read.
-    pub(crate) requests: u64,
+    pub(crate) requests_before: u64,
     /// Whether the device announced the requested size by an interrupt.
-    pub(crate) interrupted: bool,
-    pub(crate) reached: bool,
+    pub(crate) came_by_interrupt: bool,
+    pub(crate) is_reached: bool,
     /// The reason for a delay that was reported last.
-    pub(crate) pending: Option<Pending>,
+    pub(crate) reported_delay: Option<Pending>,
     /// The driver's count of postponed operations that [`Attached::take_failed_removal`] read last.
     pub(crate) seen_postponed: u64,
 }
@@ -65,12 +65,12 @@ impl Attached {
         let is_at_target = config.requested() == Bytes::ZERO && config.plugged() == Bytes::ZERO;
         let target = Target {
             size: config.requested(),
-            plugged: Bytes::ZERO,
+            plugged_before: Bytes::ZERO,
             since_us: now_us,
-            requests: 0,
-            interrupted: false,
-            reached: is_at_target,
-            pending: None,
+            requests_before: 0,
+            came_by_interrupt: false,
+            is_reached: is_at_target,
+            reported_delay: None,
             seen_postponed: 0,
         };
         let memory = HotplugMemory::new(online, BUDGET);
@@ -107,23 +107,25 @@ impl Attached {
             && self.driver().status() == Status::Reached
     }
 
-    /// Starts a new target if the requested size has changed. `plugged` and `requests` are the
+    /// Starts a new target if the requested size has changed. `plugged_before` and `requests_before` are the
     /// driver's values before the change, `since_us` is the time of the change.
-    pub(crate) fn set_target(&mut self, since_us: u64, plugged: Bytes, requests: u64) {
+    pub(crate) fn set_target(
+        &mut self,
+        since_us: u64,
+        plugged_before: Bytes,
+        requests_before: u64,
+    ) {
         let size = self.driver().config().requested();
         if size != self.target.size {
-            let (interrupted, seen_postponed) =
-                (self.interrupt.is_pending, self.target.seen_postponed);
-            let (reached, pending) = (false, None);
             self.target = Target {
                 size,
-                plugged,
+                plugged_before,
                 since_us,
-                requests,
-                interrupted,
-                reached,
-                pending,
-                seen_postponed,
+                requests_before,
+                came_by_interrupt: self.interrupt.is_pending,
+                is_reached: false,
+                reported_delay: None,
+                seen_postponed: self.target.seen_postponed,
             };
         }
         self.interrupt.is_pending = false;

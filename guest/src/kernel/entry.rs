@@ -1,6 +1,6 @@
 //! Switches from PVH's 32-bit entry to 64-bit mode, and calls [`super::kernel_main`].
 
-use super::image::{BOOT_PAGES, KERNEL_BASE, PAGE, STACK_BYTES, STACK_MARK, TABLE};
+use super::image::{BOOT_PAGES, KERNEL_BASE, PAGE_FLAGS, STACK_BYTES, STACK_MARK, TABLE_FLAGS};
 use core::arch::global_asm;
 
 // XEN_ELFNOTE_PHYS32_ENTRY: paging off, flat 32-bit segments, `start_info` in ebx, interrupts
@@ -89,21 +89,21 @@ boot_gdt_high:
     .balign 4096
     .globl boot_root
 boot_root:
-    .quad boot_kernel_pointers_low - {base} + {table}   # until the first jump
+    .quad boot_kernel_pointers_low - {base} + {table_flags}   # until the jump to the virtual address
     .fill 255, 8, 0
-    .quad boot_direct_pointers - {base} + {table}
+    .quad boot_direct_pointers - {base} + {table_flags}
     .fill 254, 8, 0
-    .quad boot_kernel_pointers - {base} + {table}
+    .quad boot_kernel_pointers - {base} + {table_flags}
     .globl boot_kernel_pointers_low
 boot_kernel_pointers_low:
-    .quad boot_kernel_directory - {base} + {table}
+    .quad boot_kernel_directory - {base} + {table_flags}
     .fill 511, 8, 0
 boot_kernel_pointers:
     .fill 510, 8, 0
-    .quad boot_kernel_directory - {base} + {table}
+    .quad boot_kernel_directory - {base} + {table_flags}
     .quad 0
 boot_direct_pointers:
-    .quad boot_direct_directory - {base} + {table}
+    .quad boot_direct_directory - {base} + {table_flags}
     .fill 511, 8, 0
 boot_kernel_directory:
     .set page, 0
@@ -128,8 +128,8 @@ boot_stack:
 boot_stack_top:
     "#,
     base = const KERNEL_BASE,
-    table = const TABLE,
-    page_flags = const PAGE,
+    table_flags = const TABLE_FLAGS,
+    page_flags = const PAGE_FLAGS,
     pages = const BOOT_PAGES,
     stack = const STACK_BYTES,
     mark = const STACK_MARK,

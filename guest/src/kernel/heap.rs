@@ -35,7 +35,7 @@ const GROWTH_BYTES: u64 = GROWTH_PAGES * PAGE_BYTES;
 #[derive(Debug)]
 struct Pages {
     memory: Option<Mapped>,
-    mapped: u64,
+    mapped_pages: u64,
     /// The heap's end, or `None` if the heap has no memory.
     end: Option<NonNull<u8>>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct HeapUse {
     /// The amount of memory that the heap maps.
     pub(crate) mapped: Bytes,
     /// The amount of memory that was migrated under the heap since boot.
-    pub(crate) moved: Bytes,
+    pub(crate) migrated: Bytes,
 }
 
 /// Opens the heap. Before that, allocations fail. The heap's page tables lie below `tables_below`.
@@ -60,9 +60,9 @@ pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
 
 /// Returns the heap's use of memory.
 pub(crate) fn usage() -> HeapUse {
-    let Pages { mapped, memory, .. } = &HEAP.lock().source;
-    let moved = memory.as_ref().map_or(Bytes::ZERO, Mapped::moved_bytes);
-    HeapUse { mapped: Bytes(mapped * PAGE_BYTES), moved }
+    let Pages { mapped_pages, memory, .. } = &HEAP.lock().source;
+    let migrated = memory.as_ref().map_or(Bytes::ZERO, Mapped::moved_bytes);
+    HeapUse { mapped: Bytes(mapped_pages * PAGE_BYTES), migrated }
 }
 
 /// Pins or unpins the frame at the start of `object`. A driver pins a frame while a device accesses
@@ -84,19 +84,19 @@ pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
 
 impl Pages {
     const fn unmapped() -> Self {
-        Pages { memory: None, mapped: 0, end: None }
+        Pages { memory: None, mapped_pages: 0, end: None }
     }
 
     /// Maps `pages` more pages. If there are not enough frames, maps no page and returns `None`.
     fn grow(&mut self, pages: u64) -> Option<()> {
-        let wanted = self.mapped..self.mapped.checked_add(pages)?;
+        let wanted = self.mapped_pages..self.mapped_pages.checked_add(pages)?;
         let memory = self.memory.as_mut()?;
         for page in wanted.clone() {
             if memory.map(page).is_none() {
                 self.shrink_to(wanted.start);
                 return None;
             }
-            self.mapped += 1;
+            self.mapped_pages += 1;
         }
         Some(())
     }
@@ -104,8 +104,8 @@ impl Pages {
     /// Unmaps all pages except the first `pages`.
     fn shrink_to(&mut self, pages: u64) {
         if let Some(memory) = &mut self.memory {
-            memory.unmap(pages..self.mapped);
-            self.mapped = pages;
+            memory.unmap(pages..self.mapped_pages);
+            self.mapped_pages = pages;
         }
     }
 }
@@ -121,13 +121,13 @@ unsafe impl Source for Pages {
         let bytes =
             layout.size().checked_add(layout.align()).and_then(|sum| sum.checked_add(overhead));
         let pages = (bytes.ok_or(())? as u64).div_ceil(GROWTH_BYTES) * GROWTH_PAGES;
-        if pages > WINDOW_PAGES - talc.source.mapped {
+        if pages > WINDOW_PAGES - talc.source.mapped_pages {
             return Err(());
         }
         talc.source.grow(pages).ok_or(())?;
-        let size = to_usize(talc.source.mapped * PAGE_BYTES);
+        let size = to_usize(talc.source.mapped_pages * PAGE_BYTES);
         let base = core::ptr::with_exposed_provenance_mut::<u8>(to_usize(BASE));
-        // SAFETY: all pages up to `mapped` are mapped, and nothing else uses the window. `end` is
+        // SAFETY: all pages up to `mapped_pages` are mapped, and nothing else uses the window. `end` is
         // the heap's end that `claim`, `extend` or `resize` has returned last.
         let end = unsafe {
             match talc.source.end {
@@ -142,7 +142,7 @@ unsafe impl Source for Pages {
     unsafe fn resize(&mut self, free: *mut u8, end: *mut u8, _: bool) -> *mut u8 {
         let used = (free.addr() as u64).saturating_sub(BASE).next_multiple_of(GROWTH_BYTES);
         let pages = used / PAGE_BYTES;
-        if pages >= self.mapped {
+        if pages >= self.mapped_pages {
             return end;
         }
         self.shrink_to(pages);

@@ -13,9 +13,9 @@ pub(crate) const STACK_BYTES: u64 = 256 << 10;
 /// The value of the stack's lowest word, unless the stack was overrun.
 pub(crate) const STACK_MARK: u64 = 0x5afe_57ac_4bed_f00d;
 /// Flags of an entry for a table: present, writable, accessed, dirty.
-pub(crate) const TABLE: u64 = 0x63;
+pub(crate) const TABLE_FLAGS: u64 = 0x63;
 /// Flags of an entry for a 2 MiB page.
-pub(crate) const PAGE: u64 = 0xe3;
+pub(crate) const PAGE_FLAGS: u64 = 0xe3;
 
 unsafe extern "C" {
     /// The root of the page tables.
@@ -40,7 +40,7 @@ pub(crate) fn stack_is_overrun() -> bool {
 
 /// Returns the first root entry, which maps the kernel at its physical address.
 pub(crate) fn identity_entry() -> u64 {
-    (&raw const boot_kernel_pointers_low).expose_provenance() as u64 - KERNEL_BASE + TABLE
+    (&raw const boot_kernel_pointers_low).expose_provenance() as u64 - KERNEL_BASE + TABLE_FLAGS
 }
 
 /// Returns the physical addresses of the image, page-aligned.

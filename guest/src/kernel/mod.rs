@@ -155,7 +155,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         }
         exit::exit(report.finish())
     }
-    if options.writers != Bytes::ZERO {
+    if options.memory_written_by_cpus != Bytes::ZERO {
         moving_pages::open(engine.space(), map.ram_end());
     }
     if options.churn {
@@ -168,7 +168,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         let nodes = firmware.nodes.as_slice().iter().map(|(_, node)| node.0.saturating_add(1));
         faults::begin(bursts, nodes.max().unwrap_or(1), clock);
     }
-    if options.churn || options.writers != Bytes::ZERO || options.faults.is_some() {
+    if options.churn || options.memory_written_by_cpus != Bytes::ZERO || options.faults.is_some() {
         let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
         let space = engine.space();
         must("CPUs", smp::start_others(apic, firmware.cpus.apic_ids(), &clock, space));

@@ -16,8 +16,8 @@ use hotmem_guest::elf::{Image, ImageError, Segment};
 use hotmem_guest::pvh::{Handover, PvhError};
 use hotmem_guest::to_usize;
 
-/// The address of the tables that this kernel passes to the next kernel, in memory that both
-/// kernels do not use otherwise. The list of parts to copy is at the start.
+/// The address of the tables that this kernel passes to the next kernel, in memory that neither
+/// kernel uses otherwise. The list of [`Part`]s is at the start.
 const TABLES: u64 = 0x9000;
 const TABLES_END: u64 = 0x1_0000;
 const MAX_PARTS: usize = 16;
@@ -32,8 +32,8 @@ pub(crate) struct NextKernel {
 /// A part of an image to copy, in a format for 32-bit code.
 #[repr(C)]
 struct Part {
-    from: u32,
-    to: u32,
+    source: u32,
+    destination: u32,
     len: u32,
     /// The number of zeros to write after the copied bytes.
     zeros: u32,
@@ -46,7 +46,7 @@ pub(crate) enum NextKernelError {
     /// The first module is not an image.
     Image(ImageError),
     /// The destination of a segment is not free RAM below 4 GiB.
-    Place(Segment),
+    Destination(Segment),
     /// There are more parts than [`MAX_PARTS`].
     TooManyParts,
     /// The tables for the next kernel are too large.
@@ -70,7 +70,7 @@ impl NextKernel {
         let mut parts = 0;
         for segment in image.segments() {
             let part = Part::new(module.addr, segment, map);
-            let part = part.ok_or(NextKernelError::Place(segment))?;
+            let part = part.ok_or(NextKernelError::Destination(segment))?;
             if parts == MAX_PARTS {
                 return Err(NextKernelError::TooManyParts);
             }
@@ -100,7 +100,7 @@ impl NextKernel {
         unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, end.addr() - start.addr()) };
         space.restore_identity_map();
         // SAFETY: the copied code is linked for the address `TRAMPOLINE`, and is mapped there.
-        // `new` has checked the parts that the code copies, and no other code of this kernel runs
+        // `Part::new` has checked the parts that the code copies, and no other code of this kernel runs
         // any more.
         unsafe {
             asm!(
@@ -117,28 +117,29 @@ impl NextKernel {
 }
 
 impl Part {
-    /// Makes the part that copies `segment` of the image at `source`. Returns `None` if the
+    /// Makes the part that copies `segment` of the image at `image_start`. Returns `None` if the
     /// segment's destination is not free RAM.
-    fn new(source: u64, segment: Segment, map: &LoaderMap<'_>) -> Option<Self> {
+    fn new(image_start: u64, segment: Segment, map: &LoaderMap<'_>) -> Option<Self> {
         let Segment { offset, file_len, phys_addr, len } = segment;
-        let to = frames_touched_by(phys_addr, len).ok()?;
+        let frames = frames_touched_by(phys_addr, len).ok()?;
         let low = PfnRange::new(Pfn::ZERO, Pfn::containing(TABLES_END)?)?;
         let modules = map.modules.iter().map(|module| frames_touched_by(module.addr, module.size));
-        let is_free = !to.overlaps(low) && modules.flatten().all(|module| !to.overlaps(module));
-        if !is_free || !map.ram_ranges().any(|ram| ram.covers(to)) {
+        let is_free =
+            !frames.overlaps(low) && modules.flatten().all(|module| !frames.overlaps(module));
+        if !is_free || !map.ram_ranges().any(|ram| ram.covers(frames)) {
             return None;
         }
         // The 32-bit code reaches only memory below 4 GiB.
-        let last = u32::try_from(phys_addr.checked_add(len)?).ok()?;
-        let from = source.checked_add(offset)?;
-        u32::try_from(from.checked_add(file_len)?).ok()?;
+        let end = u32::try_from(phys_addr.checked_add(len)?).ok()?;
+        let part_source = image_start.checked_add(offset)?;
+        u32::try_from(part_source.checked_add(file_len)?).ok()?;
         let file_len = u32::try_from(file_len).ok()?;
-        let to = u32::try_from(phys_addr).ok()?;
+        let destination = u32::try_from(phys_addr).ok()?;
         Some(Part {
-            from: u32::try_from(from).ok()?,
-            to,
+            source: u32::try_from(part_source).ok()?,
+            destination,
             len: file_len,
-            zeros: (last - to).checked_sub(file_len)?,
+            zeros: (end - destination).checked_sub(file_len)?,
         })
     }
 }
@@ -219,10 +220,10 @@ impl fmt::Display for NextKernelError {
         match self {
             NextKernelError::NoModule => f.write_str("the loader passed no module"),
             NextKernelError::Image(error) => error.fmt(f),
-            NextKernelError::Place(Segment { phys_addr, len, .. }) => {
-                write!(f, "{len:#x} bytes at {phys_addr:#x} are not RAM, or in use")
+            NextKernelError::Destination(Segment { phys_addr, len, .. }) => {
+                write!(f, "{len:#x} bytes at {phys_addr:#x} are not free RAM below 4 GiB")
             }
-            NextKernelError::TooManyParts => write!(f, "it has more than {MAX_PARTS} parts"),
+            NextKernelError::TooManyParts => write!(f, "the image has more than {MAX_PARTS} parts"),
             NextKernelError::Tables(error) => error.fmt(f),
             NextKernelError::OtherCpusRun => f.write_str("other CPUs run this kernel"),
         }

@@ -4,7 +4,7 @@
 use super::frames::cpu_time;
 use super::record::{self, Metric, Sample};
 use crate::{
-    hosted::{Hosted, Threads},
+    hosted::{Hosted, ThreadCpus},
     progress,
 };
 use anyhow::{Context, Result};
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let machine = Hosted::builder().boot_memory(MEMORY).build()?;
     let _hotplug = machine.boot()?;
     let base = machine.address_of(Pfn::ZERO).context("the machine has no first frame")?;
-    let hotmem: Heap<'_, Threads, Lock> =
+    let hotmem: Heap<'_, ThreadCpus, Lock> =
         Heap::new(machine.frames(), LinearMap::new(base.as_ptr()));
     let memory = [(); 2].map(|()| vec![0_u64; usize::try_from(MEMORY.0 / 8).unwrap_or_default()]);
     let [talc_memory, buddy_memory] = memory.map(Vec::leak);

@@ -1,6 +1,6 @@
 //! A hosted pseries partition.
 
-use crate::hosted::{HostMemory, Hosted, HostedError, HostedHotplug, Threads};
+use crate::hosted::{HostMemory, Hosted, HostedError, HostedHotplug, ThreadCpus};
 use hotmem::{Bytes, NoHooks, OnlineType, Pfn};
 use hotmem_dlpar::{
     Dlpar, DynamicMemory, FLAG_ASSIGNED, Group, LmbSize, LookupArrays, MAX_LIST_LEN, Machine,
@@ -243,7 +243,7 @@ pub struct PartitionStorage {
 /// A running partition, with the parts of its kernel that handle requests.
 pub struct Partition<'p> {
     /// The LMBs and the current request.
-    pub dlpar: Dlpar<'p, 'p, Threads>,
+    pub dlpar: Dlpar<'p, 'p, ThreadCpus>,
     /// The engine.
     pub hotplug: HostedHotplug<'p>,
     /// The hypervisor.
@@ -320,7 +320,7 @@ impl<'p> Partition<'p> {
     #[allow(clippy::type_complexity, reason = "a caller needs both values at the same time")]
     pub fn machine(
         &mut self,
-    ) -> (&mut Dlpar<'p, 'p, Threads>, Machine<'_, 'p, Threads, HostMemory<'p>, Hypervisor<'p>>)
+    ) -> (&mut Dlpar<'p, 'p, ThreadCpus>, Machine<'_, 'p, ThreadCpus, HostMemory<'p>, Hypervisor<'p>>)
     {
         let Partition { dlpar, hotplug, hypervisor, hooks } = self;
         (dlpar, Machine { hotplug, hooks, connectors: hypervisor })

@@ -25,7 +25,7 @@ use std::{
 /// let mut hotplug = machine.boot()?;
 /// let space = machine.address_space();
 /// space.map(0x7000)?;
-/// assert_eq!(space.add(0x7008, 5), Some(5));
+/// assert_eq!(space.add_to_word(0x7008, 5), Some(5));
 /// assert_eq!(space.read(0x7008), Some(5));
 /// assert!(space.take_dirty(0x7000) && !space.take_dirty(0x7000));
 /// space.unmap(0x7000);
@@ -120,7 +120,7 @@ impl<'m> AddressSpace<'m> {
     /// Adds `n` to the word that contains `address` and returns the sum, or `None` if the page is
     /// not mapped. The addition is not atomic: one of two concurrent additions may be lost.
     #[expect(clippy::must_use_candidate, reason = "callers may need only the addition")]
-    pub fn add(self, address: u64, n: u64) -> Option<u64> {
+    pub fn add_to_word(self, address: u64, n: u64) -> Option<u64> {
         self.access(address, Flags::ACCESSED_DIRTY, |word| {
             let sum = word.load(Relaxed).wrapping_add(n);
             word.store(sum, Relaxed);

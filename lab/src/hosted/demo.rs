@@ -1,6 +1,6 @@
-//! `hotmem hosted`, which changes the memory of a machine in this process, without QEMU.
+//! `hotmem hosted`, which plugs and unplugs memory of a simulated machine in this process.
 
-use super::{Hosted, HostedError, Threads};
+use super::{Hosted, HostedError, ThreadCpus};
 use crate::{
     lsmem::Listing,
     size,
@@ -24,7 +24,7 @@ pub struct Args {
     /// The size to plug
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64G")]
     plug: Bytes,
-    /// The size to allocate, of which each frame is written and checked
+    /// The amount of memory to allocate; each of its frames is written and checked
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
     touch: Bytes,
     /// The size to map at virtual addresses. These pages stay mapped and are migrated when memory
@@ -45,8 +45,8 @@ impl Args {
     }
 }
 
-/// Plugs memory into a machine in this process, allocates, writes and checks some of it, and
-/// unplugs all of it.
+/// Plugs memory into a simulated machine in this process, allocates, writes and checks some of it,
+/// and unplugs all of it.
 ///
 /// # Errors
 /// The first error.
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
     let pages = || (0..args.keep.frames()).map(|page| (page * FRAME_SIZE, page + 1));
     for (address, value) in pages() {
         space.map(address)?;
-        space.add(address, value);
+        space.add_to_word(address, value);
     }
     steps.push(("map, write", args.keep, start.elapsed()));
 
@@ -125,7 +125,7 @@ fn build(args: &Args) -> Result<Hosted, HostedError> {
 
 /// Allocates `bytes` in ranges of different lengths. Writes the number of each frame to its first
 /// word, and the complement of the number to its last word.
-fn allocate_and_write(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'_, Threads>>> {
+fn allocate_and_write(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'_, ThreadCpus>>> {
     let mut used = Vec::new();
     let mut left = bytes.frames();
     for length in [1, 512, 3, 64, 5000].into_iter().cycle() {
@@ -146,7 +146,7 @@ fn allocate_and_write(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'
 }
 
 /// Checks the words of every frame, and frees the frames.
-fn check_and_free(machine: &Hosted, used: Vec<Allocation<'_, Threads>>) -> Result<()> {
+fn check_and_free(machine: &Hosted, used: Vec<Allocation<'_, ThreadCpus>>) -> Result<()> {
     for allocation in used {
         let is_intact = for_each_word(machine, allocation.range(), |word, value| {
             // SAFETY: as in `allocate_and_write`.

@@ -70,7 +70,7 @@ const HOTPLUG_ALIGN: Bytes = Bytes::gib(4);
 /// A machine in this process.
 pub struct Hosted {
     // `frames` is declared before `memory`, so that it is dropped before `memory`.
-    frames: Frames<Threads>,
+    frames: Frames<ThreadCpus>,
     mmu: OnceLock<Mmu>,
     memory: Reservation,
     /// Whether `memory` covers the hotplug range.
@@ -131,7 +131,7 @@ impl Hosted {
 
     /// Returns the allocator.
     #[must_use]
-    pub fn frames(&self) -> &Frames<Threads> {
+    pub fn frames(&self) -> &Frames<ThreadCpus> {
         &self.frames
     }
 
@@ -215,7 +215,7 @@ impl Builder {
             (range(0, boot_memory)?, range(hotplug_start, hotplug_size)?);
         let end = if is_backed { hotplug_range.end() } else { boot_memory.end() };
         let memory = Reservation::new(Bytes(end.phys_addr()))?;
-        let (frames, mmu) = (Frames::new(Threads::default()), OnceLock::new());
+        let (frames, mmu) = (Frames::new(ThreadCpus::default()), OnceLock::new());
         Ok(Hosted { frames, mmu, memory, is_backed, boot_memory, low_end, hotplug_range })
     }
 }
@@ -223,7 +223,7 @@ impl Builder {
 /// A platform whose CPUs are threads. The first call of [`cpu`](Platform::cpu) by a thread assigns
 /// a CPU number to the thread.
 #[derive(Debug, Default)]
-pub struct Threads {
+pub struct ThreadCpus {
     waker: Waker,
 }
 
@@ -231,7 +231,7 @@ thread_local! {
     static NODE: Cell<NodeId> = const { Cell::new(NodeId::ZERO) };
 }
 
-impl Threads {
+impl ThreadCpus {
     /// Assigns the calling thread to `node`. A new thread is on node 0.
     pub fn run_on(node: NodeId) {
         NODE.set(node);
@@ -255,7 +255,7 @@ fn assign_cpu() -> usize {
     cpu
 }
 
-impl Platform for Threads {
+impl Platform for ThreadCpus {
     #[inline]
     fn cpu(&self) -> usize {
         match cpu_number::get() {
@@ -275,7 +275,7 @@ impl Platform for Threads {
 }
 
 /// The control path of a hosted machine.
-pub type HostedHotplug<'m> = Hotplug<'m, Threads, HostMemory<'m>>;
+pub type HostedHotplug<'m> = Hotplug<'m, ThreadCpus, HostMemory<'m>>;
 
 /// The mapping of a hosted machine. All memory is always mapped. The host commits a page when the
 /// page is first accessed. When the engine unmaps memory, its pages are returned to the host.

@@ -1,7 +1,7 @@
 //! Free page reporting on a hosted machine. Free memory is returned to the host by `madvise`.
 
 use super::waker::locked;
-use super::{Hosted, Threads};
+use super::{Hosted, ThreadCpus};
 use hotmem::PfnRange;
 use hotmem::report::{
     Batch, Contents, Reporter, ReporterError, Settings, Statistics, Step, Unanswered,
@@ -20,7 +20,7 @@ use std::{
 /// query and control the reporter.
 pub struct HostReporter<'m> {
     machine: &'m Hosted,
-    reporter: Mutex<Reporter<'m, Threads>>,
+    reporter: Mutex<Reporter<'m, ThreadCpus>>,
     started: Instant,
     stop: AtomicBool,
     /// Whether the thread in [`run`](Self::run) is idle, and the condition on which other threads
@@ -261,7 +261,7 @@ mod tests {
     /// Allocates and frees ranges at random, and checks that their words do not change meanwhile.
     fn churn(machine: &Hosted, seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut allocations: Vec<(Allocation<'_, Threads>, u64)> = Vec::new();
+        let mut allocations: Vec<(Allocation<'_, ThreadCpus>, u64)> = Vec::new();
         for tag in 1..3000 {
             let frames = [1, 1, 3, 64, 512, 700][rng.usize(..6)];
             let request = AllocRequest::frames(frames).movable();

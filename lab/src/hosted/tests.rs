@@ -130,7 +130,7 @@ fn device_memory_becomes_ram_and_device_memory_again_with_each_online_type() {
 
 #[test]
 fn each_thread_has_its_own_cpu_number() {
-    let threads = Threads::default();
+    let threads = ThreadCpus::default();
     let threads = &threads;
     let numbers = std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -144,10 +144,10 @@ fn each_thread_has_its_own_cpu_number() {
 
 #[test]
 fn run_as_sets_the_cpu_number_of_a_thread() {
-    let threads = Threads::default();
+    let threads = ThreadCpus::default();
     let numbers = std::thread::spawn(move || {
         [7, 0, 300].map(|cpu| {
-            Threads::run_as(cpu);
+            ThreadCpus::run_as(cpu);
             threads.cpu()
         })
     });

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-/// An event in the guest. Sizes are in bytes.
+/// An event in the guest. Sizes are in bytes. *The table* is the guest's table of LMBs, which it reads
+/// from the device tree.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event {
@@ -39,11 +40,11 @@ pub enum Event {
     },
     /// An event log from the firmware was not about memory.
     Ignored,
-    /// The guest has filled memory with patterns.
+    /// The guest has written patterns to memory.
     Touched {
         /// The size.
         bytes: u64,
-        /// The time of filling it, in nanoseconds.
+        /// The time that the writes took, in nanoseconds.
         ns: u64,
     },
     /// The guest has read memory again, and all patterns were intact.

@@ -139,7 +139,7 @@ fn section_markup<'a>(
                 p class="missing" { "Not measured: " (missing.subject) ": " (missing.why) }
             }
             p { b { "What differs. " } (section.differs) }
-            p { b { "Never run on hardware. " } (section.hardware) }
+            p { b { "Not measured. " } (section.not_measured) }
             @if shows_external {
                 p {
                     b { (external_figures.subject) " was measured by hand" } " on " (external_figures.date) ", "

@@ -71,7 +71,7 @@ pub(super) fn series<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Vec<Series<'a>>
         // A logarithmic axis has no position for zero.
         points.retain(|(at, record)| {
             record.is_measured()
-                && (!plot.log || record.min > 0.0)
+                && (!plot.is_logarithmic || record.min > 0.0)
                 && (*at > 0.0 || !plot.is_log_in_x())
         });
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -84,7 +84,7 @@ impl Plot {
     fn is_log_in_x(&self) -> bool {
         match self.cases {
             Cases::Sizes(_) | Cases::Points { .. } => true,
-            Cases::Numbers { log, .. } => log,
+            Cases::Numbers { is_logarithmic, .. } => is_logarithmic,
             Cases::Named(_) => false,
         }
     }
@@ -141,7 +141,7 @@ pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> 
         let area = SVGBackend::with_string(&mut text, PIXELS).into_drawing_area();
         let from_zero = |range: &Range<f64>| 0.0..range.end * 1.08;
         let padded = |range: &Range<f64>| (range.start / 1.3)..(range.end * 1.3);
-        let drawn = match (&plot.cases, plot.log) {
+        let drawn = match (&plot.cases, plot.is_logarithmic) {
             (Cases::Named(cases), log) => {
                 // The first case is at the top.
                 let positions = f64::from(u32::try_from(cases.len()).unwrap_or(1));

@@ -83,7 +83,7 @@ impl<'a> Lookup<'a> {
                     limit: self
                         .figure_of(bench_run, ours, row.limit)
                         .and_then(|limit| Some((limit, Ratio::of(ours, limit)?))),
-                    is_headline: row.headline == wildcard_text.replace("-simulated", ""),
+                    is_headline: row.headline == Some(&*wildcard_text.replace("-simulated", "")),
                 });
             }
         }

@@ -16,27 +16,28 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
         steps_left: &mut u32,
     ) -> Flow {
-        let position = match self.undoing {
+        let position = match self.undo_reason {
             Some(_) => self.next_released(table, machine),
-            None if table.taken == self.wanted => None,
+            None if table.taken_lmbs == self.wanted_lmbs => None,
             None => self.next_candidate(table),
         };
         let Some(position) = position else {
-            if self.undoing.is_none() && table.taken < self.wanted {
+            if self.undo_reason.is_none() && table.taken_lmbs < self.wanted_lmbs {
                 let error = self.not_enough(table);
                 self.fail(error, table, machine);
             } else {
                 self.go_to(Step::Add);
             }
-            return Flow::On;
+            return Flow::Continue;
         };
         let connector = match table.connector(position) {
             Ok(connector) => connector,
             Err(error) => return self.not_acquired(error, position, table, machine),
         };
         let mut list = [0; MAX_LIST_LEN];
-        let kept = table.is_kept(position);
-        let mut exchange = self.exchange.take().unwrap_or(Exchange::acquire(connector, kept));
+        let is_connector_only = table.is_connector_only(position);
+        let mut exchange =
+            self.exchange.take().unwrap_or(Exchange::acquire(connector, is_connector_only));
         match exchange.go_on(machine.connectors, &mut list) {
             Exchanged::Busy(milliseconds) => {
                 return match self.wait_for(exchange, milliseconds) {
@@ -51,7 +52,7 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             Exchanged::Done(reported) => {
                 // Ignore the list, because an LMB that is restored keeps its node.
-                if let Some(len) = reported.filter(|_| self.undoing.is_none()) {
+                if let Some(len) = reported.filter(|_| self.undo_reason.is_none()) {
                     let list = &list[..len];
                     let hint = table.lmb(position.saturating_sub(1)).aa_index;
                     let Some(row) = table.rows.find_or_add(list, hint) else {
@@ -60,7 +61,7 @@ impl<'f, P: Platform> Open<'f, P> {
                             return self.not_acquired(error, position, table, machine);
                         }
                         self.exchange = Some(exchange);
-                        return Flow::On;
+                        return Flow::Continue;
                     };
                     let (group, bit) = table.group_mut(position);
                     group.reported[bit] = row;
@@ -68,13 +69,13 @@ impl<'f, P: Platform> Open<'f, P> {
             }
         }
         *steps_left -= 1;
-        if self.undoing.is_none() {
-            self.tried = position + 1;
+        if self.undo_reason.is_none() {
+            self.tried_below = position + 1;
             table.take(position);
         } else {
             self.cursor = position + 1;
         }
-        if *steps_left == 0 { Flow::Working } else { Flow::On }
+        if *steps_left == 0 { Flow::Working } else { Flow::Continue }
     }
 
     /// Handles an LMB that could not be acquired.
@@ -86,18 +87,21 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Flow {
         let is_stuck = matches!(error, Error::Connector(ConnectorError { stuck: true, .. }));
-        let was_kept = table.is_kept(position);
-        table.keep(position, is_stuck);
-        if self.undoing.is_some() {
+        let was_connector_only = table.is_connector_only(position);
+        table.set_connector_only(position, is_stuck);
+        if self.undo_reason.is_some() {
             self.cursor = position + 1;
             self.leave(FinalState::Lost, error, position, table, machine);
-            return Flow::On;
+            return Flow::Continue;
         }
-        self.tried = position + 1;
-        let final_state =
-            if is_stuck && !was_kept { FinalState::Unrestored } else { FinalState::AsItWas };
+        self.tried_below = position + 1;
+        let final_state = if is_stuck && !was_connector_only {
+            FinalState::Unrestored
+        } else {
+            FinalState::AsItWas
+        };
         self.skip_or_fail(error, final_state, position, table, machine);
-        Flow::On
+        Flow::Continue
     }
 
     /// Waits for a busy connector. If the caller does not want to wait, undoes the calls that were
@@ -123,11 +127,11 @@ impl<'f, P: Platform> Open<'f, P> {
 
     /// Returns the next LMB that the request may take.
     pub(super) fn next_candidate(&self, table: &Table<'_>) -> Option<u32> {
-        table.next_in(self.tried..self.end, self.request.candidates())
+        table.next_in(self.tried_below..self.end, self.request.candidates())
     }
 
     pub(super) fn not_enough(&self, table: &Table<'_>) -> Error {
-        Error::NotEnough { wanted: self.wanted, available: table.taken }
+        Error::NotEnough { wanted: self.wanted_lmbs, available: table.taken_lmbs }
     }
 
     /// Returns the next taken LMB whose memory has been removed already.

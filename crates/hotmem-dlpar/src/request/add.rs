@@ -20,12 +20,12 @@ impl<'f, P: Platform> Open<'f, P> {
         let Some(stretch) = self.next_stretch(table, |group| group.taken, *steps_left) else {
             self.resume_adding = None;
             self.go_to(Step::Online);
-            return Flow::On;
+            return Flow::Continue;
         };
         let (run, state) = machine.hotplug.state_at(stretch.range.start(), stretch.range.end());
         if !matches!(state, State::Absent | State::Unknown) {
             self.cursor += table.lmbs_in(run).max(1);
-            return Flow::On;
+            return Flow::Continue;
         }
         let absent = match table.lmbs_in(run) {
             // A part of the LMB is present, so the engine will refuse to add it.
@@ -36,16 +36,16 @@ impl<'f, P: Platform> Open<'f, P> {
             Ok(added) => {
                 let lmbs = table.lmbs_in(added.range);
                 self.cursor += lmbs;
-                self.at_most = u32::MAX;
+                self.max_range_lmbs = u32::MAX;
                 *steps_left = steps_left.saturating_sub(lmbs);
-                if self.undoing.is_none() {
+                if self.undo_reason.is_none() {
                     self.count_range(added.range, stretch.node);
                     self.summary.misplaced += if added.misplaced { lmbs } else { 0 };
                 }
             }
             Err(error) => return self.not_added(error, &stretch, absent, table, machine),
         }
-        if *steps_left == 0 { Flow::Working } else { Flow::On }
+        if *steps_left == 0 { Flow::Working } else { Flow::Continue }
     }
 
     /// Handles a refusal of the engine: tries a smaller range, makes room for page tables, or
@@ -67,14 +67,14 @@ impl<'f, P: Platform> Open<'f, P> {
                 let before = PfnRange::new(range.start(), in_the_way.start());
                 let before = before.map_or(0, |before| table.lmbs_in(before));
                 if before > 0 {
-                    self.at_most = before;
-                    return Flow::On;
+                    self.max_range_lmbs = before;
+                    return Flow::Continue;
                 }
             }
             // A smaller range needs fewer words and page tables.
             _ if lmbs > 1 => {
-                self.at_most = lmbs / 2;
-                return Flow::On;
+                self.max_range_lmbs = lmbs / 2;
+                return Flow::Continue;
             }
             // Memory that this request has added may have frames for them, once it is online.
             Error::Add(AddError::NoTables { .. } | AddError::NoMetadata(_))
@@ -83,21 +83,21 @@ impl<'f, P: Platform> Open<'f, P> {
                 let resume = self.cursor;
                 self.go_to(Step::Online);
                 self.resume_adding = Some(resume);
-                return Flow::On;
+                return Flow::Continue;
             }
             _ => {}
         }
-        self.at_most = u32::MAX;
+        self.max_range_lmbs = u32::MAX;
         self.resume_adding = None;
-        if self.undoing.is_some() {
+        if self.undo_reason.is_some() {
             self.cursor = stretch.first + 1;
             // The partition has its connector again, so `Table::adopt` can try again.
             self.leave(FinalState::Unrestored, error, stretch.first, table, machine);
-            table.let_go(stretch.first);
+            table.clear_taken(stretch.first);
         } else {
             self.evict(error, stretch.first, table, machine);
         }
-        Flow::On
+        Flow::Continue
     }
 
     /// Puts the offline LMBs among the taken ones online: added LMBs as configured, LMBs that stay
@@ -108,20 +108,24 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
         steps_left: &mut u32,
     ) -> Flow {
-        let undoing = self.undoing.is_some();
-        let next = self
-            .next(table, |group| if undoing { group.taken & group.online } else { group.taken });
+        let undoing = self.undo_reason.is_some();
+        let next =
+            self.next(
+                table,
+                |group| if undoing { group.taken & group.was_online } else { group.taken },
+            );
         let Some(position) = next else {
             match self.resume_adding {
                 Some(resume) => (self.step, self.cursor) = (Step::Add, resume),
                 None if undoing => self.step = Step::Refuse,
                 None => self.go_on_with(table, Step::Update, Step::Acquire),
             }
-            return Flow::On;
+            return Flow::Continue;
         };
         self.cursor = position;
         let former = table.former_state(position);
-        let limit = if former == FormerState::Mixed { 1 } else { (*steps_left).min(self.at_most) };
+        let limit =
+            if former == FormerState::Mixed { 1 } else { (*steps_left).min(self.max_range_lmbs) };
         let alike = |group: &Group| if undoing { former.of(group) } else { group.taken };
         let stretch = table.stretch(position, alike, limit);
         let kind = if undoing { Some(former.online_type()) } else { self.request.online };
@@ -131,26 +135,26 @@ impl<'f, P: Platform> Open<'f, P> {
         let lmbs = table.lmbs_in(run);
         if lmbs > 0 && is_online_as_requested(kind, state) {
             self.cursor += lmbs;
-            return Flow::On;
+            return Flow::Continue;
         }
         if matches!(state, State::Absent | State::Unknown) && self.resume_adding.is_some() {
             // Put online only the memory below the position at which adding has stopped.
             self.cursor = table.lmbs;
-            return Flow::On;
+            return Flow::Continue;
         }
         let lmbs = lmbs.max(1);
         match machine.hotplug.online(table.part_of(&stretch, lmbs), kind, machine.hooks) {
             Ok(()) => {
                 self.cursor += lmbs;
-                self.at_most = u32::MAX;
+                self.max_range_lmbs = u32::MAX;
                 *steps_left = steps_left.saturating_sub(lmbs);
                 if former == FormerState::Mixed {
                     self.check_zones(position, table, machine);
                 }
             }
-            Err(_) if lmbs > 1 => self.at_most = lmbs / 2,
+            Err(_) if lmbs > 1 => self.max_range_lmbs = lmbs / 2,
             Err(error) => {
-                self.at_most = u32::MAX;
+                self.max_range_lmbs = u32::MAX;
                 if undoing {
                     self.cursor += 1;
                     self.leave(
@@ -165,7 +169,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 }
             }
         }
-        if *steps_left == 0 { Flow::Working } else { Flow::On }
+        if *steps_left == 0 { Flow::Working } else { Flow::Continue }
     }
 
     /// Handles an LMB that could not be released and is online again as before.
@@ -209,7 +213,7 @@ impl<'f, P: Platform> Open<'f, P> {
         limit: u32,
     ) -> Option<Stretch> {
         self.cursor = self.next(table, mask_of)?;
-        Some(table.stretch(self.cursor, mask_of, limit.min(self.at_most)))
+        Some(table.stretch(self.cursor, mask_of, limit.min(self.max_range_lmbs)))
     }
 
     /// Releases an acquired LMB that the engine does not accept. Then the request either continues
@@ -223,8 +227,8 @@ impl<'f, P: Platform> Open<'f, P> {
     ) {
         debug_assert_eq!(self.request.change, Change::Add);
         self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
-        if self.undoing.is_none() {
-            self.evicting = Some((position, self.step));
+        if self.undo_reason.is_none() {
+            self.evicting_lmb = Some((position, self.step));
             self.step = Step::Release;
         }
     }

@@ -18,19 +18,19 @@ impl<'f, P: Platform> Open<'f, P> {
         let Some(position) = self.next(table, |group| group.taken) else {
             self.go_to(Step::Sweep);
             self.cursor = self.first;
-            return Flow::On;
+            return Flow::Continue;
         };
         self.cursor = position;
-        if position >= self.checked {
-            match self.check_memory(position, (*left).min(self.at_most), table, machine) {
-                Ok(end) => (self.checked, self.at_most) = (end, u32::MAX),
+        if position >= self.checked_below {
+            match self.check_memory(position, (*left).min(self.max_range_lmbs), table, machine) {
+                Ok(end) => (self.checked_below, self.max_range_lmbs) = (end, u32::MAX),
                 Err((_, lmbs)) if lmbs > 1 => {
-                    self.at_most = lmbs / 2;
-                    return Flow::On;
+                    self.max_range_lmbs = lmbs / 2;
+                    return Flow::Continue;
                 }
                 Err((error, _)) => {
                     self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
-                    return Flow::On;
+                    return Flow::Continue;
                 }
             }
         }
@@ -38,7 +38,7 @@ impl<'f, P: Platform> Open<'f, P> {
             Ok(connector) => connector,
             Err(error) => {
                 self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
-                return Flow::On;
+                return Flow::Continue;
             }
         };
         let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector));
@@ -58,11 +58,11 @@ impl<'f, P: Platform> Open<'f, P> {
                 table,
                 machine,
             );
-            return Flow::On;
+            return Flow::Continue;
         }
         self.cursor = position + 1;
         *left -= 1;
-        if *left == 0 { Flow::Working } else { Flow::On }
+        if *left == 0 { Flow::Working } else { Flow::Continue }
     }
 
     /// Checks that the engine allows the removal of at most `limit` neighbouring LMBs. Returns the

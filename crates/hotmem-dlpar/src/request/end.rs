@@ -1,4 +1,4 @@
-//! Ends a request: updates the device tree and gives up the taken LMBs.
+//! Ends a request: updates the device tree and clears the marks of the taken LMBs.
 
 use super::{
     Change, Error, Failure, Flow, Machine, Open, Progress, Step, Summary, Wait, log_lines,
@@ -17,7 +17,7 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Flow {
         let assigning = self.request.change == Change::Add;
-        if table.taken > 0 {
+        if table.taken_lmbs > 0 {
             let memory = table.dynamic_memory_after(assigning);
             let arrays = table.rows.has_grown().then(|| table.lookup_arrays());
             let status = machine.connectors.update(memory, arrays);
@@ -26,10 +26,10 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             if status != 0 {
                 self.fail(Error::Update(status), table, machine);
-                return Flow::On;
+                return Flow::Continue;
             }
         }
-        self.summary.lmbs = table.taken + self.swept;
+        self.summary.lmbs = table.taken_lmbs + self.connectors_released;
         log_lines::log_each_lmb(table, self.span(), self.request.change);
         for group in table.taken_groups(self.span()) {
             let taken = group.taken;
@@ -40,16 +40,16 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             group.assigned =
                 if assigning { group.assigned | taken } else { group.assigned & !taken };
-            group.kept &= !taken;
+            group.connector_only &= !taken;
         }
         table.rows.note_written();
         self.step = Step::Done;
-        Flow::On
+        Flow::Continue
     }
 
-    /// Gives up the taken LMBs and returns the result.
+    /// Clears the marks of the taken LMBs and returns the result.
     pub(super) fn finish(&mut self, table: &mut Table<'_>) -> Progress {
-        let result = match self.undoing.take() {
+        let result = match self.undo_reason.take() {
             None => Ok(Summary { first_skip_error: self.first_skip_error, ..self.summary }),
             Some(error) => Err(Failure {
                 error,
@@ -59,11 +59,12 @@ impl<'f, P: Platform> Open<'f, P> {
             }),
         };
         for group in table.taken_groups(self.span()) {
-            (group.taken, group.online, group.movable, group.mixed) = (0, 0, 0, 0);
+            (group.taken, group.was_online, group.was_movable, group.was_mixed) = (0, 0, 0, 0);
             group.reported = Group::EMPTY.reported;
         }
-        table.taken = 0;
-        // LMBs that were not restored may still refer to new lists.
+        table.taken_lmbs = 0;
+        // Undo the new rows of the associativity table only if every LMB was restored: one that was
+        // not may still refer to a new row.
         if result.is_err() && self.summary.unrestored == 0 {
             table.rows.undo();
         }

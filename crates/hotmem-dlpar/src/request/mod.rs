@@ -109,7 +109,7 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     /// Returns how many LMBs the open request has taken, and how many it needs.
     #[must_use]
     pub fn progress(&self) -> (u32, u32) {
-        (self.table.taken, self.open.as_ref().map_or(0, Open::wanted))
+        (self.table.taken_lmbs, self.open.as_ref().map_or(0, Open::wanted))
     }
 
     /// Opens a request. The work begins when it is polled.

@@ -20,14 +20,14 @@ impl<'f, P: Platform> Open<'f, P> {
         if let Some(leaving) = self.leaving.take() {
             return self.continue_offlining(leaving, table, machine, left);
         }
-        let undoing = self.undoing.is_some();
+        let undoing = self.undo_reason.is_some();
         let first = match undoing {
             true => self.next(table, |group| group.taken),
-            false if table.taken == self.wanted => None,
+            false if table.taken_lmbs == self.wanted_lmbs => None,
             false => self.next_candidate(table),
         };
         let Some(first) = first else {
-            if !undoing && table.taken < self.wanted {
+            if !undoing && table.taken_lmbs < self.wanted_lmbs {
                 let error = self.not_enough(table);
                 self.fail(error, table, machine);
             } else if undoing || matches!(self.request.selection, LmbSelection::Count(_)) {
@@ -35,28 +35,28 @@ impl<'f, P: Platform> Open<'f, P> {
             } else {
                 self.go_to(Step::Check);
             }
-            return Flow::On;
+            return Flow::Continue;
         };
-        if let Some((position, error)) = self.blocked
+        if let Some((position, error)) = self.blocked_lmb
             && position == first
         {
-            self.blocked = None;
+            self.blocked_lmb = None;
             self.pass(error, first, table, machine);
-            return Flow::On;
+            return Flow::Continue;
         }
-        let blocked = self.blocked.map(|(position, _)| position);
+        let blocked = self.blocked_lmb.map(|(position, _)| position);
         let most = match (undoing, blocked) {
             (true, None) => u32::MAX,
             (true, Some(blocked)) => blocked - first,
             (false, blocked) => {
                 let end = blocked.unwrap_or(self.end);
-                (self.wanted - table.taken).min(end - first)
+                (self.wanted_lmbs - table.taken_lmbs).min(end - first)
             }
         };
         // At least the rest of a section at once, however small the budget: the section's metadata
         // may lie in its first LMB, and can be freed only with its last.
         let at_once = (*left).max(table.in_section_from(first));
-        let limit = most.min(at_once).min(self.at_most);
+        let limit = most.min(at_once).min(self.max_range_lmbs);
         let stretch = if undoing {
             table.stretch(first, |group| group.taken, limit)
         } else {
@@ -68,7 +68,7 @@ impl<'f, P: Platform> Open<'f, P> {
             Ok(Some(leaving)) => self.leaving = Some(leaving),
             Err(error) => self.stays(error, first, table, machine),
         }
-        Flow::On
+        Flow::Continue
     }
 
     /// Begins to take offline as much of a stretch as is in one state and one announced range.
@@ -86,7 +86,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let (run, state) = machine.hotplug.state_at(within.start(), within.end());
         let lmbs = table.lmbs_in(run);
         match state {
-            State::Absent | State::Unknown if self.undoing.is_some() => {
+            State::Absent | State::Unknown if self.undo_reason.is_some() => {
                 self.cursor = first + lmbs.max(1);
                 return Ok(None);
             }
@@ -127,7 +127,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 let Leaving { first, lmbs, former, .. } = leaving;
                 self.record_offline(first, lmbs, former, table);
                 *left = left.saturating_sub(lmbs);
-                if *left == 0 { Flow::Working } else { Flow::On }
+                if *left == 0 { Flow::Working } else { Flow::Continue }
             }
             Progress::Working => {
                 self.leaving = Some(leaving);
@@ -135,14 +135,14 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             Progress::Pending(blocker) => {
                 let by_count = matches!(self.request.selection, LmbSelection::Count(_))
-                    && self.undoing.is_none();
-                let impatient = self.undoing.is_some() && self.skips_waiting();
+                    && self.undo_reason.is_none();
+                let impatient = self.undo_reason.is_some() && self.skips_waiting();
                 if blocker.is_temporary() && !by_count && !impatient {
                     self.leaving = Some(leaving);
                     return Flow::Wait(Wait::Memory(blocker));
                 }
                 self.split_blocked_range(leaving, blocker, table, machine);
-                Flow::On
+                Flow::Continue
             }
         }
     }
@@ -159,10 +159,11 @@ impl<'f, P: Platform> Open<'f, P> {
         leaving.cancel(machine);
         let spread = table.lmbs_in(blocker.range).min(last - first + 1);
         if spread > 1
-            && (self.undoing.is_some() || matches!(self.request.selection, LmbSelection::Count(_)))
+            && (self.undo_reason.is_some()
+                || matches!(self.request.selection, LmbSelection::Count(_)))
         {
             // The engine does not say which of these LMBs it refuses.
-            self.at_most = spread / 2;
+            self.max_range_lmbs = spread / 2;
             return;
         }
         let start = table.lmb(first).range.start();
@@ -181,8 +182,8 @@ impl<'f, P: Platform> Open<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        if self.undoing.is_some() || matches!(self.request.selection, LmbSelection::Count(_)) {
-            self.blocked = Some((position, error));
+        if self.undo_reason.is_some() || matches!(self.request.selection, LmbSelection::Count(_)) {
+            self.blocked_lmb = Some((position, error));
         } else {
             self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
         }
@@ -196,15 +197,15 @@ impl<'f, P: Platform> Open<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        if self.undoing.is_none() {
-            self.tried = position + 1;
+        if self.undo_reason.is_none() {
+            self.tried_below = position + 1;
             self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
             return;
         }
         self.cursor = position + 1;
         self.leave(FinalState::Unrestored, error, position, table, machine);
         table.assign(position, true);
-        table.let_go(position);
+        table.clear_taken(position);
     }
 
     /// Records that LMBs are offline, and takes them if the request removes LMBs.
@@ -215,12 +216,12 @@ impl<'f, P: Platform> Open<'f, P> {
         former: FormerState,
         table: &mut Table<'_>,
     ) {
-        self.at_most = u32::MAX;
-        if self.undoing.is_some() {
+        self.max_range_lmbs = u32::MAX;
+        if self.undo_reason.is_some() {
             self.cursor = first + lmbs;
             return;
         }
-        self.tried = first + lmbs;
+        self.tried_below = first + lmbs;
         for position in first..first + lmbs {
             table.take(position);
             table.record_former_state(position, former);

@@ -18,33 +18,34 @@ pub(super) struct Open<'f, P: Platform> {
     pub(super) cursor: u32,
     /// The position below which all candidates have been tried. There are no candidates from `end`
     /// on.
-    pub(super) tried: u32,
+    pub(super) tried_below: u32,
     /// The position of the first candidate.
     pub(super) first: u32,
     pub(super) end: u32,
-    pub(super) wanted: u32,
+    pub(super) wanted_lmbs: u32,
     pub(super) exchange: Option<Exchange>,
     pub(super) leaving: Option<Leaving<'f, P>>,
     pub(super) removal: Option<Removal>,
     /// The engine has agreed to the removal of all taken memory below this position.
-    pub(super) checked: u32,
+    pub(super) checked_below: u32,
     /// The number of LMBs without memory whose connectors were released.
-    pub(super) swept: u32,
+    pub(super) connectors_released: u32,
     /// The LMB that the engine does not accept and that is being released, and the step to continue
     /// with.
-    pub(super) evicting: Option<(u32, Step)>,
+    pub(super) evicting_lmb: Option<(u32, Step)>,
     /// The LMB whose memory cannot be taken offline, and why.
-    pub(super) blocked: Option<(u32, Error)>,
+    pub(super) blocked_lmb: Option<(u32, Error)>,
     /// The maximal number of LMBs in one range, less after a refusal.
-    pub(super) at_most: u32,
+    pub(super) max_range_lmbs: u32,
     /// The position at which adding continues, once the memory that was added is online and can
     /// hold page tables.
     pub(super) resume_adding: Option<u32>,
-    pub(super) undoing: Option<Error>,
+    /// Why the request is being undone, if it is.
+    pub(super) undo_reason: Option<Error>,
     pub(super) cancel: Cancel,
     pub(super) first_skip_error: Option<Error>,
     /// The end and the node of the last range that was handed to the engine.
-    handed_over: (Pfn, NodeId),
+    last_handed_over: (Pfn, NodeId),
     pub(super) summary: Summary,
 }
 
@@ -65,7 +66,7 @@ pub(super) enum Step {
 /// The result of a part of a step.
 pub(super) enum Flow {
     /// Continue, with the same step or another.
-    On,
+    Continue,
     /// Wait.
     Wait(Wait),
     /// The budget is used up.
@@ -73,8 +74,13 @@ pub(super) enum Flow {
 }
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// Opens a request that may take `wanted` of the LMBs from `first` to `end`.
-    pub(super) fn new(request: Request, step: Step, (first, end): (u32, u32), wanted: u32) -> Self {
+    /// Opens a request that may take `wanted_lmbs` of the LMBs from `first` to `end`.
+    pub(super) fn new(
+        request: Request,
+        step: Step,
+        (first, end): (u32, u32),
+        wanted_lmbs: u32,
+    ) -> Self {
         let summary = Summary {
             change: request.change,
             lmbs: 0,
@@ -89,23 +95,23 @@ impl<'f, P: Platform> Open<'f, P> {
             request,
             step,
             cursor: 0,
-            tried: first,
+            tried_below: first,
             first,
             end,
-            wanted,
+            wanted_lmbs,
             exchange: None,
             leaving: None,
             removal: None,
-            checked: 0,
-            swept: 0,
-            evicting: None,
-            blocked: None,
-            at_most: u32::MAX,
+            checked_below: 0,
+            connectors_released: 0,
+            evicting_lmb: None,
+            blocked_lmb: None,
+            max_range_lmbs: u32::MAX,
             resume_adding: None,
-            undoing: None,
+            undo_reason: None,
             cancel: Cancel::No,
             first_skip_error: None,
-            handed_over: (Pfn::ZERO, NodeId::ZERO),
+            last_handed_over: (Pfn::ZERO, NodeId::ZERO),
             summary,
         }
     }
@@ -115,7 +121,7 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     pub(super) fn wanted(&self) -> u32 {
-        self.wanted
+        self.wanted_lmbs
     }
 
     /// Continues the request, on the machine that the table belongs to.
@@ -129,7 +135,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let lmbs = budget.pageblocks / pageblocks.max(1);
         let mut steps_left = u32::try_from(lmbs).unwrap_or(u32::MAX).max(1);
         loop {
-            if self.undoing.is_none() && self.can_start_undoing() {
+            if self.undo_reason.is_none() && self.can_start_undoing() {
                 self.fail(Error::Cancelled, table, machine);
             }
             if steps_left == 0 {
@@ -148,7 +154,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 Step::Done => return self.finish(table),
             };
             match flow {
-                Flow::On => {}
+                Flow::Continue => {}
                 Flow::Wait(wait) => return Progress::Pending(wait),
                 Flow::Working => return Progress::Working,
             }
@@ -168,18 +174,18 @@ impl<'f, P: Platform> Open<'f, P> {
 
     /// Starts another step at the first LMB.
     pub(super) fn go_to(&mut self, step: Step) {
-        (self.step, self.cursor, self.at_most) = (step, 0, u32::MAX);
+        (self.step, self.cursor, self.max_range_lmbs) = (step, 0, u32::MAX);
     }
 
     /// Starts step `complete` if enough LMBs are taken, and otherwise step `more`.
     pub(super) fn go_on_with(&mut self, table: &Table<'_>, complete: Step, more: Step) {
-        self.go_to(if table.taken < self.wanted { more } else { complete });
+        self.go_to(if table.taken_lmbs < self.wanted_lmbs { more } else { complete });
     }
 
     /// Counts a range that is handed to the engine, unless the range continues another range that
     /// only the budget has split.
     pub(super) fn count_range(&mut self, range: PfnRange, node: NodeId) {
-        self.summary.ranges += u32::from(self.handed_over != (range.start(), node));
-        self.handed_over = (range.end(), node);
+        self.summary.ranges += u32::from(self.last_handed_over != (range.start(), node));
+        self.last_handed_over = (range.end(), node);
     }
 }

@@ -21,13 +21,13 @@ impl<'f, P: Platform> Open<'f, P> {
     ) -> Flow {
         let by_count = matches!(self.request.selection, LmbSelection::Count(_));
         let gone = table
-            .next(self.first, |group| !(group.assigned | group.kept) & group.eligible)
+            .next(self.first, |group| !(group.assigned | group.connector_only) & group.eligible)
             .is_some_and(|position| position < self.end);
         self.step = Step::Done;
         if self.request.change == Change::Add || by_count || gone {
-            return Flow::On;
+            return Flow::Continue;
         }
-        let Ok(connector) = table.connector(self.first) else { return Flow::On };
+        let Ok(connector) = table.connector(self.first) else { return Flow::Continue };
         let status = machine.connectors.set_isolation(connector, false);
         // A failure is ignored: such a platform does not support the report.
         if let Some(milliseconds) = exchange::wait(status)
@@ -36,6 +36,6 @@ impl<'f, P: Platform> Open<'f, P> {
             self.step = Step::Refuse;
             return Flow::Wait(Wait::Connector { connector, milliseconds });
         }
-        Flow::On
+        Flow::Continue
     }
 }

@@ -18,27 +18,27 @@ impl<'f, P: Platform> Open<'f, P> {
         left: &mut u32,
     ) -> Flow {
         if self.exchange.is_none() && self.removal.is_none() {
-            let next = match self.evicting {
+            let next = match self.evicting_lmb {
                 Some((position, _)) => Some(position),
                 None => self.next(table, |group| group.taken),
             };
             let Some(position) = next else {
                 self.released_all(table, machine);
-                return Flow::On;
+                return Flow::Continue;
             };
             self.cursor = position;
-            match self.prepare(position, (*left).min(self.at_most), table, machine) {
+            match self.prepare(position, (*left).min(self.max_range_lmbs), table, machine) {
                 Ok(true) => {}
-                Ok(false) => return Flow::On,
+                Ok(false) => return Flow::Continue,
                 // The engine refuses one of these LMBs, but does not say which.
                 Err((_, lmbs)) if lmbs > 1 => {
-                    self.at_most = lmbs / 2;
-                    return Flow::On;
+                    self.max_range_lmbs = lmbs / 2;
+                    return Flow::Continue;
                 }
                 Err((error, _)) => {
-                    self.at_most = u32::MAX;
+                    self.max_range_lmbs = u32::MAX;
                     self.not_released(error, position, table, machine);
-                    return Flow::On;
+                    return Flow::Continue;
                 }
             }
         }
@@ -48,7 +48,7 @@ impl<'f, P: Platform> Open<'f, P> {
             Err(error) => {
                 self.settle(table, machine);
                 self.not_released(error, position, table, machine);
-                return Flow::On;
+                return Flow::Continue;
             }
         };
         let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector));
@@ -59,14 +59,14 @@ impl<'f, P: Platform> Open<'f, P> {
             },
             Exchanged::Failed(error) => self.refused(error, position, table, machine),
             Exchanged::Done(_) => {
-                table.keep(position, false);
+                table.set_connector_only(position, false);
                 self.cursor = position + 1;
                 self.settle_at_end(position, table, machine);
                 self.evicted(position, table);
             }
         }
         *left -= 1;
-        if *left == 0 { Flow::Working } else { Flow::On }
+        if *left == 0 { Flow::Working } else { Flow::Continue }
     }
 
     /// Prepares the removal of at most `limit` neighbouring LMBs. Returns `false` if there is
@@ -81,7 +81,7 @@ impl<'f, P: Platform> Open<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Result<bool, (Error, u32)> {
-        let limit = if self.evicting.is_some() { 1 } else { limit };
+        let limit = if self.evicting_lmb.is_some() { 1 } else { limit };
         let stretch = table.stretch(position, |group| group.taken, limit);
         let within = region::region_at(machine.hotplug, stretch.range.start())
             .map_or(PfnRange::EMPTY, |all| all.intersection(stretch.range));
@@ -100,8 +100,8 @@ impl<'f, P: Platform> Open<'f, P> {
                 let range = table.part_of(&stretch, lmbs);
                 let removal = machine.hotplug.prepare_remove(range);
                 self.removal = Some(removal.map_err(|error| (Error::Remove(error), lmbs))?);
-                self.at_most = u32::MAX;
-                if self.request.change == Change::Remove && self.undoing.is_none() {
+                self.max_range_lmbs = u32::MAX;
+                if self.request.change == Change::Remove && self.undo_reason.is_none() {
                     self.count_range(range, stretch.node);
                 }
                 Ok(true)
@@ -143,7 +143,7 @@ impl<'f, P: Platform> Open<'f, P> {
                             table,
                             machine,
                         );
-                        table.let_go(position);
+                        table.clear_taken(position);
                     }
                 }
                 return;
@@ -175,7 +175,7 @@ impl<'f, P: Platform> Open<'f, P> {
         // isolated.
         self.cursor = position + 1;
         self.settle_at_end(position, table, machine);
-        table.keep(position, true);
+        table.set_connector_only(position, true);
         if self.request.change == Change::Add {
             self.leave(FinalState::Unrestored, Error::Connector(error), position, table, machine);
             self.evicted(position, table);
@@ -210,25 +210,25 @@ impl<'f, P: Platform> Open<'f, P> {
             // Memory that the engine does not remove stays.
             table.assign(position, true);
             self.leave(FinalState::Unrestored, error, position, table, machine);
-            match self.evicting {
+            match self.evicting_lmb {
                 Some(_) => self.evicted(position, table),
-                None => table.let_go(position),
+                None => table.clear_taken(position),
             }
             return;
         }
         self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
-        if self.undoing.is_none() && table.is_taken(position) {
+        if self.undo_reason.is_none() && table.is_taken(position) {
             if table.former_state(position) != FormerState::Offline {
                 self.online_again(position, table, machine);
             }
-            table.let_go(position);
+            table.clear_taken(position);
         }
     }
 
     /// Continues with the other LMBs after an eviction.
     fn evicted(&mut self, position: u32, table: &mut Table<'_>) {
-        if let Some((_, step)) = self.evicting.take() {
-            table.let_go(position);
+        if let Some((_, step)) = self.evicting_lmb.take() {
+            table.clear_taken(position);
             (self.step, self.cursor) = (step, position + 1);
         }
     }
@@ -239,7 +239,7 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         self.settle(table, machine);
-        if self.undoing.is_some() {
+        if self.undo_reason.is_some() {
             self.step = Step::Done;
         } else {
             self.go_on_with(table, Step::Update, Step::Offline);

@@ -22,11 +22,12 @@ impl<P: Platform> Open<'_, P> {
             }
             LmbSelection::Index(index) => {
                 let position = table.position_of(index).ok_or(Error::Unknown(index))?;
-                let kept = request.change == Change::Remove && table.is_kept(position);
-                if !kept {
+                let is_connector_only =
+                    request.change == Change::Remove && table.is_connector_only(position);
+                if !is_connector_only {
                     request.check_one(table, position, index)?;
                 }
-                ((position, position + 1), u32::from(!kept))
+                ((position, position + 1), u32::from(!is_connector_only))
             }
             LmbSelection::Range { first: index, count } => {
                 let first = table.position_of(index).ok_or(Error::Unknown(index))?;

@@ -17,9 +17,9 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
         steps_left: &mut u32,
     ) -> Flow {
-        let Some(position) = self.next(table, |group| group.kept & group.eligible) else {
+        let Some(position) = self.next(table, |group| group.connector_only & group.eligible) else {
             self.go_to(Step::Release);
-            return Flow::On;
+            return Flow::Continue;
         };
         self.cursor = position;
         let failed = match table.connector(position) {
@@ -39,12 +39,12 @@ impl<'f, P: Platform> Open<'f, P> {
         match failed {
             Some(error) => self.skip_or_fail(error, FinalState::AsItWas, position, table, machine),
             None => {
-                table.keep(position, false);
-                self.swept += 1;
+                table.set_connector_only(position, false);
+                self.connectors_released += 1;
                 self.cursor = position + 1;
             }
         }
         *steps_left -= 1;
-        if *steps_left == 0 { Flow::Working } else { Flow::On }
+        if *steps_left == 0 { Flow::Working } else { Flow::Continue }
     }
 }

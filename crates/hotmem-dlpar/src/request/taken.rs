@@ -19,10 +19,10 @@ impl FormerState {
     pub(super) fn of(self, group: &Group) -> u64 {
         group.taken
             & match self {
-                FormerState::Offline => !group.online,
-                FormerState::Kernel => group.online & !group.movable & !group.mixed,
-                FormerState::Movable => group.movable,
-                FormerState::Mixed => group.mixed,
+                FormerState::Offline => !group.was_online,
+                FormerState::Kernel => group.was_online & !group.was_movable & !group.was_mixed,
+                FormerState::Movable => group.was_movable,
+                FormerState::Mixed => group.was_mixed,
             }
     }
 
@@ -43,7 +43,7 @@ impl Table<'_> {
     pub(super) fn take(&mut self, position: u32) {
         let (group, bit) = self.group_mut(position);
         group.taken |= 1 << bit;
-        self.taken += 1;
+        self.taken_lmbs += 1;
     }
 
     /// Returns whether the open request has taken the LMB.
@@ -56,9 +56,9 @@ impl Table<'_> {
     pub(super) fn record_former_state(&mut self, position: u32, former: FormerState) {
         let (group, bit) = self.group_mut(position);
         let bit_if = |yes: bool| u64::from(yes) << bit;
-        group.online |= bit_if(former != FormerState::Offline);
-        group.movable |= bit_if(former == FormerState::Movable);
-        group.mixed |= bit_if(former == FormerState::Mixed);
+        group.was_online |= bit_if(former != FormerState::Offline);
+        group.was_movable |= bit_if(former == FormerState::Movable);
+        group.was_mixed |= bit_if(former == FormerState::Mixed);
     }
 
     /// Returns the state of a taken LMB before it went offline.
@@ -71,31 +71,37 @@ impl Table<'_> {
             .unwrap_or(FormerState::Offline)
     }
 
-    /// Gives up the LMB.
-    pub(super) fn let_go(&mut self, position: u32) {
+    /// Records that the open request no longer has the LMB.
+    pub(super) fn clear_taken(&mut self, position: u32) {
         let (group, bit) = self.group_mut(position);
         let mask = !(1_u64 << bit);
-        for word in [&mut group.taken, &mut group.online, &mut group.movable, &mut group.mixed] {
+        for word in
+            [&mut group.taken, &mut group.was_online, &mut group.was_movable, &mut group.was_mixed]
+        {
             *word &= mask;
         }
         group.reported[bit] = NO_ROW;
-        self.taken -= 1;
+        self.taken_lmbs -= 1;
     }
 
     /// Records whether the partition keeps the connector of an LMB without its memory.
-    pub(super) fn keep(&mut self, position: u32, kept: bool) {
+    pub(super) fn set_connector_only(&mut self, position: u32, is_connector_only: bool) {
         let (group, bit) = self.group_mut(position);
         let mask = 1_u64 << bit;
-        group.kept = if kept { group.kept | mask } else { group.kept & !mask };
-        if kept && group.reported[bit] != NO_ROW {
+        group.connector_only = if is_connector_only {
+            group.connector_only | mask
+        } else {
+            group.connector_only & !mask
+        };
+        if is_connector_only && group.reported[bit] != NO_ROW {
             group.aa_index[bit] = group.reported[bit];
         }
     }
 
     /// Returns whether the partition keeps the connector of an LMB without its memory.
-    pub(super) fn is_kept(&self, position: u32) -> bool {
+    pub(super) fn is_connector_only(&self, position: u32) -> bool {
         let (group, bit) = self.group_of(position);
-        group.kept >> bit & 1 != 0
+        group.connector_only >> bit & 1 != 0
     }
 
     /// Records whether the partition has the LMB.

@@ -34,7 +34,7 @@ impl<'f, P: Platform> Open<'f, P> {
 
     /// Returns whether the caller does not want to wait for the undoing.
     pub(super) fn skips_waiting(&mut self) -> bool {
-        let (asked, then) = match self.undoing {
+        let (asked, then) = match self.undo_reason {
             Some(_) => (Cancel::HypervisorRequest, Cancel::No),
             None => (Cancel::AskedAgain, Cancel::Turning),
         };
@@ -81,7 +81,7 @@ impl<'f, P: Platform> Open<'f, P> {
             FinalState::Unrestored => self.summary.unrestored += 1,
             FinalState::Lost => {
                 debug_assert_eq!(self.request.change, Change::Remove);
-                table.let_go(position);
+                table.clear_taken(position);
                 table.assign(position, false);
                 self.summary.lost += 1;
             }
@@ -102,10 +102,10 @@ impl<'f, P: Platform> Open<'f, P> {
             leaving.cancel(machine);
         }
         self.settle(table, machine);
-        self.blocked = None;
-        self.evicting = None;
+        self.blocked_lmb = None;
+        self.evicting_lmb = None;
         self.resume_adding = None;
-        self.undoing = Some(error);
+        self.undo_reason = Some(error);
         self.cancel = Cancel::No;
         self.go_to(match self.request.change {
             Change::Add => Step::Offline,

@@ -30,7 +30,7 @@ pub struct Table<'a> {
     pub(crate) rows: Rows<'a>,
     numa: Numa,
     /// The number of LMBs that the open request has taken.
-    pub(crate) taken: u32,
+    pub(crate) taken_lmbs: u32,
 }
 
 /// A logical memory block.
@@ -84,7 +84,7 @@ impl<'a> Table<'a> {
             groups,
             rows: Rows::new(*arrays, storage.arrays),
             numa,
-            taken: 0,
+            taken_lmbs: 0,
         };
         table.fill();
         Ok(table)

@@ -20,15 +20,15 @@ pub struct Group {
     /// LMBs that the open request has taken.
     pub(crate) taken: u64,
     /// LMBs that the request has taken offline. If the request fails, it puts them online again.
-    pub(crate) online: u64,
-    /// Those LMBs of `online` that were online in the movable zone.
-    pub(crate) movable: u64,
-    /// Those LMBs of `online` that were online in two zones.
-    pub(crate) mixed: u64,
+    pub(crate) was_online: u64,
+    /// Those LMBs of `was_online` that were online in the movable zone.
+    pub(crate) was_movable: u64,
+    /// Those LMBs of `was_online` that were online in two zones.
+    pub(crate) was_mixed: u64,
     /// LMBs of which the partition has the connector and not the memory: a request has acquired the
     /// connector, the engine or the kernel has refused the memory, and the platform did not take
     /// the connector back.
-    pub(crate) kept: u64,
+    pub(crate) connector_only: u64,
     /// The flags without [`FLAG_ASSIGNED`].
     pub(crate) flags: [u32; GROUP],
     pub(crate) aa_index: [u32; GROUP],
@@ -42,10 +42,10 @@ impl Group {
         assigned: 0,
         eligible: 0,
         taken: 0,
-        online: 0,
-        movable: 0,
-        mixed: 0,
-        kept: 0,
+        was_online: 0,
+        was_movable: 0,
+        was_mixed: 0,
+        connector_only: 0,
         flags: [0; GROUP],
         aa_index: [NO_ROW; GROUP],
         reported: [NO_ROW; GROUP],

@@ -58,7 +58,8 @@ impl RawConfig {
 }
 
 impl Config {
-    /// The maximal number of blocks in one request: the largest number of 16 bits.
+    /// The maximal number of blocks in one request: the largest value of its 16-bit field
+    /// `nb_blocks`.
     pub const MAX_REQUEST_BLOCKS: u64 = u16::MAX as u64;
 
     /// Validates the first configuration that a device reports.
@@ -205,8 +206,8 @@ impl Config {
     }
 }
 
-/// Returns the frame that lies `frames` above the region's start, or the region's end if that is
-/// lower.
+/// Returns the frame that lies `frames` above the region's start, or the region's end if that frame
+/// lies beyond [`Pfn::LIMIT`].
 fn pfn_after(region: PfnRange, frames: u64) -> Pfn {
     region.start().checked_add(frames).unwrap_or(region.end())
 }

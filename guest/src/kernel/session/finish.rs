@@ -27,7 +27,7 @@ impl Session<'_> {
         let settled = self.balloon.as_ref().is_none_or(Balloon::is_settled);
         let (mut reached, mut total) = (self.entropy.is_none() && settled, Bytes::ZERO);
         for attached in self.devices() {
-            reached &= attached.target.reached;
+            reached &= attached.target.is_reached;
             total = total + attached.target.size;
         }
         match self.options.exit {
@@ -41,7 +41,7 @@ impl Session<'_> {
     pub(super) fn finish(mut self) -> Verdict {
         WATCHDOG.enter(Step::Verify);
         let cpus = other_cpus();
-        if self.options.writers != Bytes::ZERO {
+        if self.options.memory_written_by_cpus != Bytes::ZERO {
             let writes = moving_pages::stop();
             self.report.ok(format_args!("{writes} writes by {cpus} more CPUs, none lost"));
         }

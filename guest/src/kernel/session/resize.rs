@@ -34,6 +34,7 @@ impl Session<'_> {
         drop(memory);
         attached.set_target(now_us, plugged, requests);
         attached.query_zone(plugged, &mut self.engine);
+        // The driver is ready only with a failure, after which it does nothing.
         if let Progress::Ready(failure) = progress {
             give_up(format_args!("virtio-mem: device {number}: {failure}"));
         }
@@ -44,9 +45,9 @@ impl Session<'_> {
     pub(super) fn report_status(&mut self, number: usize) {
         let Some(attached) = &mut self.devices[number] else { return };
         match attached.driver().status() {
-            Status::Reached if !attached.target.reached => self.reached(number),
-            Status::Pending(why) if attached.target.pending != Some(why) => {
-                attached.target.pending = Some(why);
+            Status::Reached if !attached.target.is_reached => self.reached(number),
+            Status::Pending(reason) if attached.target.reported_delay != Some(reason) => {
+                attached.target.reported_delay = Some(reason);
                 let (target, plugged) = (attached.target.size, attached.driver().plugged());
                 let node = attached.node();
                 self.report.event(&Event::Pending {
@@ -54,7 +55,7 @@ impl Session<'_> {
                     node,
                     target,
                     plugged,
-                    why: &why,
+                    why: &reason,
                 });
             }
             _ => {}
@@ -63,9 +64,9 @@ impl Session<'_> {
 
     pub(super) fn reached(&mut self, number: usize) {
         let Some(attached) = &mut self.devices[number] else { return };
-        attached.target.reached = true;
-        let (before, plugged, node) =
-            (attached.target.plugged, attached.driver().plugged(), attached.node());
+        attached.target.is_reached = true;
+        let (plugged_before, plugged, node) =
+            (attached.target.plugged_before, attached.driver().plugged(), attached.node());
         let counts = FRAMES.counts();
         self.report.event(&Event::Resized {
             device: number,
@@ -79,9 +80,9 @@ impl Session<'_> {
                 .driver()
                 .statistics()
                 .requests
-                .wrapping_sub(attached.target.requests),
+                .wrapping_sub(attached.target.requests_before),
             us: self.clock.now_us().saturating_sub(attached.target.since_us),
-            interrupted: attached.target.interrupted,
+            interrupted: attached.target.came_by_interrupt,
             zone: attached.zone.as_mut().and_then(|zone| zone.report(&self.engine.hotplug)),
         });
         self.resizes += 1;
@@ -90,25 +91,25 @@ impl Session<'_> {
             WATCHDOG.enter(Step::Verify);
             must("descriptors", self.engine.check_descriptors(Extent::Sample));
         }
-        if plugged >= before {
-            self.report.ok(format_args!("plug {}", plugged - before));
+        if plugged >= plugged_before {
+            self.report.ok(format_args!("plug {}", plugged - plugged_before));
         } else {
-            self.report.ok(format_args!("unplug {}", before - plugged));
+            self.report.ok(format_args!("unplug {}", plugged_before - plugged));
         }
-        if plugged > before && self.options.touch != Touch::UpTo(Bytes::ZERO) {
+        if plugged > plugged_before && self.options.touch != Touch::UpTo(Bytes::ZERO) {
             self.engine.hooks.workload.memory_was_plugged();
             self.touching = Some(Touching::default());
         }
-        if self.options.writers != Bytes::ZERO {
+        if self.options.memory_written_by_cpus != Bytes::ZERO {
             WATCHDOG.enter(Step::Verify);
-            if plugged > before {
-                moving_pages::grow(self.options.writers);
+            if plugged > plugged_before {
+                moving_pages::grow(self.options.memory_written_by_cpus);
             }
             self.report.event(&moving_pages::check_dirty_bits());
         }
         if self.objects.are_wanted() {
             WATCHDOG.enter(Step::Heap);
-            if plugged > before {
+            if plugged > plugged_before {
                 self.objects.make();
             }
             self.report_heap();
@@ -127,8 +128,8 @@ impl Session<'_> {
 
     pub(super) fn report_heap(&mut self) {
         self.objects.verify();
-        let HeapUse { mapped, moved } = heap::usage();
-        self.report.event(&Event::Heap { objects: self.objects.len(), mapped, moved });
+        let HeapUse { mapped, migrated } = heap::usage();
+        self.report.event(&Event::Heap { objects: self.objects.len(), mapped, moved: migrated });
     }
 
     pub(super) fn report_written_and_verified(&mut self) {
@@ -137,8 +138,8 @@ impl Session<'_> {
             self.report.event(&Event::Verified { bytes });
         }
         let reserved = FRAMES.metadata_reserved();
-        let announced = reserved - core::mem::replace(&mut self.reserved, reserved);
-        let written = core::mem::take(&mut self.engine.mapping().written) + announced;
+        let newly_reserved = reserved - core::mem::replace(&mut self.reserved, reserved);
+        let written = core::mem::take(&mut self.engine.mapping().written) + newly_reserved;
         if written != Bytes::ZERO {
             self.report.event(&Event::Metadata { written });
         }

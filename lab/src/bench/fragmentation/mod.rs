@@ -12,7 +12,7 @@ use super::frames::{Allocator, Buddy};
 use super::random::ORDERS;
 use super::record::{self, Metric, Sample};
 use crate::{
-    hosted::{Hosted, Threads},
+    hosted::{Hosted, ThreadCpus},
     progress, size,
 };
 use anyhow::{Context, Result, ensure};
@@ -206,7 +206,7 @@ fn course(
 /// Returns a machine with `size` bytes of movable memory and no free kernel memory.
 fn machine(size: Bytes) -> Result<Hosted> {
     // Act as CPU 0, because the thread may have acted as any CPU in the run before.
-    Threads::run_as(0);
+    ThreadCpus::run_as(0);
     let sections = size.0.div_ceil(Bytes::mib(128).0);
     // Boot memory has a frame of bitmaps and 512 bytes of words for each plugged section, and 32
     // MiB for its own words.
@@ -245,7 +245,7 @@ fn make_bitmaps(machine: &Hosted) -> Result<()> {
 
 /// Allocates all kernel memory. Otherwise movable requests would get it when no movable memory is
 /// free.
-fn use_up(frames: &Frames<Threads>) {
+fn use_up(frames: &Frames<ThreadCpus>) {
     while let Ok(frame) = frames.alloc(AllocRequest::frames(1)) {
         let _stays = frame.into_raw();
     }

@@ -4,7 +4,7 @@
 use super::pageblocks::Pageblocks;
 use super::requests::{Request, Requests, in_use};
 use crate::bench::{frames::Allocator, random::ORDERS};
-use crate::hosted::Threads;
+use crate::hosted::ThreadCpus;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -70,12 +70,12 @@ impl<'a, A: Allocator> Player<'a, A> {
         while self.used + (1 << order) > in_use(self.frames)
             && let Some(Reverse(old)) = self.living.pop()
         {
-            Threads::run_as(old.freed_by);
+            ThreadCpus::run_as(old.freed_by);
             self.allocator.free(old.frame, old.order);
             self.pageblocks.free(old.frame, old.order);
             self.used -= 1 << old.order;
         }
-        Threads::run_as(by);
+        ThreadCpus::run_as(by);
         let Some(frame) = self.allocator.alloc(order) else {
             self.refused[nth] += 1;
             return;

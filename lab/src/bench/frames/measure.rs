@@ -4,10 +4,10 @@
 
 use super::access_pattern::AccessPattern;
 use super::case::Case;
-use super::several::{Limit, Through};
+use super::several::{Limit, PerThread};
 use super::subject::{Allocator, BITMAP_1T, BITMAP_64G, Bitmap, Buddy, OnNodes, Subject};
 use super::traffic::{self, cpu_time, nanoseconds};
-use crate::hosted::{Hosted, Threads};
+use crate::hosted::{Hosted, ThreadCpus};
 use anyhow::{Context, Result};
 use bitmap_allocator::{BitAlloc, BitAlloc16M};
 use hotmem::{
@@ -103,17 +103,20 @@ impl Case {
         let first = machine.hotplug_range().start().number();
         match self.access.nodes() {
             None => match self.subject {
-                Subject::HotmemMagazine => {
-                    traffic::measure(&Through::magazines(machine.frames()), first, self, operations)
-                }
+                Subject::HotmemMagazine => traffic::measure(
+                    &PerThread::magazines(machine.frames()),
+                    first,
+                    self,
+                    operations,
+                ),
                 Subject::HotmemCpuMagazine => traffic::measure(
-                    &Through::cpu_magazines(machine.frames()),
+                    &PerThread::cpu_magazines(machine.frames()),
                     first,
                     self,
                     operations,
                 ),
                 Subject::HotmemBatches => {
-                    traffic::measure(&Through::batches(machine.frames()), first, self, operations)
+                    traffic::measure(&PerThread::batches(machine.frames()), first, self, operations)
                 }
                 _ => traffic::measure(machine.frames(), first, self, operations),
             },
@@ -147,7 +150,7 @@ fn split_boot_memory(machine: &Hosted) {
 }
 
 /// Allocates and frees a frame on each of `cpus` CPUs, so that the engine has a hint for each CPU.
-fn allocate_on_cpus(frames: &Frames<Threads>, cpus: usize) -> Result<()> {
+fn allocate_on_cpus(frames: &Frames<ThreadCpus>, cpus: usize) -> Result<()> {
     let pair = || -> Result<()> {
         drop(frames.alloc(AllocRequest::frames(1)).context("allocating on another CPU")?);
         Ok(())

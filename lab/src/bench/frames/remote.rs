@@ -3,7 +3,7 @@
 
 use super::ring::{ENTRIES, Receiver, Ring, Sender};
 use super::subject::{Allocator, ThreadState, until_some};
-use crate::hosted::Threads;
+use crate::hosted::ThreadCpus;
 
 /// The role of a thread.
 pub(super) enum Part<'a> {
@@ -50,9 +50,9 @@ impl Part<'_> {
                 let mut remaining = operations;
                 while remaining > 0 {
                     let burst = remaining.min(ENTRIES);
-                    Threads::run_as(0);
+                    ThreadCpus::run_as(0);
                     (0..burst).for_each(|_| sender.send(until_some(|| thread_state.alloc(order))));
-                    Threads::run_as(1);
+                    ThreadCpus::run_as(1);
                     (0..burst).for_each(|_| other_cpu.free(receiver.receive(), order));
                     remaining -= burst;
                 }

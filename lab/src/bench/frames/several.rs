@@ -3,43 +3,46 @@
 //! operations.
 
 use super::subject::{Allocator, ThreadState};
-use crate::hosted::Threads;
+use crate::hosted::ThreadCpus;
 use hotmem::{AllocRequest, Frames, Pfn};
 use hotmem_port::{CpuMagazine, Magazine};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The number of frames in a magazine and in a batch.
-const SEVERAL: usize = 64;
+const BATCH_FRAMES: usize = 64;
 /// A request for one movable frame.
-const ONE: AllocRequest = AllocRequest::frames(1).movable();
+const ONE_FRAME: AllocRequest = AllocRequest::frames(1).movable();
 
-/// The engine. Each thread uses it through a value of type `O`.
-pub(super) struct Through<'f, O> {
-    frames: &'f Frames<Threads>,
-    new_thread_state: fn(&'f Frames<Threads>) -> O,
+/// The engine. Each thread has a state of type `S`, through which it uses the engine.
+pub(super) struct PerThread<'f, S> {
+    frames: &'f Frames<ThreadCpus>,
+    new_thread_state: fn(&'f Frames<ThreadCpus>) -> S,
 }
 
-impl<'f> Through<'f, Magazine<'f, Threads, SEVERAL>> {
+impl<'f> PerThread<'f, Magazine<'f, ThreadCpus, BATCH_FRAMES>> {
     /// Makes a subject in which each thread has a magazine.
-    pub(super) fn magazines(frames: &'f Frames<Threads>) -> Self {
-        Through { frames, new_thread_state: |frames| Magazine::new(frames, ONE) }
+    pub(super) fn magazines(frames: &'f Frames<ThreadCpus>) -> Self {
+        PerThread { frames, new_thread_state: |frames| Magazine::new(frames, ONE_FRAME) }
     }
 }
 
-impl<'f> Through<'f, CpuMagazine<'f, Threads, SEVERAL>> {
+impl<'f> PerThread<'f, CpuMagazine<'f, ThreadCpus, BATCH_FRAMES>> {
     /// Makes a subject in which each thread is a CPU that has a magazine.
-    pub(super) fn cpu_magazines(frames: &'f Frames<Threads>) -> Self {
+    pub(super) fn cpu_magazines(frames: &'f Frames<ThreadCpus>) -> Self {
         // SAFETY: only one thread uses each magazine, and no call interrupts another.
-        Through { frames, new_thread_state: |frames| unsafe { CpuMagazine::new(frames, ONE) } }
+        PerThread {
+            frames,
+            new_thread_state: |frames| unsafe { CpuMagazine::new(frames, ONE_FRAME) },
+        }
     }
 }
 
-impl<'f> Through<'f, OwnBatches<'f>> {
+impl<'f> PerThread<'f, ThreadBatches<'f>> {
     /// Makes a subject in which each thread requests many frames by one call.
-    pub(super) fn batches(frames: &'f Frames<Threads>) -> Self {
-        Through {
+    pub(super) fn batches(frames: &'f Frames<ThreadCpus>) -> Self {
+        PerThread {
             frames,
-            new_thread_state: |frames| OwnBatches { frames, batch: [Pfn::ZERO; SEVERAL] },
+            new_thread_state: |frames| ThreadBatches { frames, batch: [Pfn::ZERO; BATCH_FRAMES] },
         }
     }
 }
@@ -47,13 +50,13 @@ impl<'f> Through<'f, OwnBatches<'f>> {
 /// The limit: each thread changes a word that no other thread uses.
 pub(super) struct Limit;
 
-impl<O: ThreadState> Allocator for Through<'_, O> {
+impl<S: ThreadState> Allocator for PerThread<'_, S> {
     type ThreadState<'a>
-        = O
+        = S
     where
         Self: 'a;
 
-    fn thread_state(&self) -> O {
+    fn thread_state(&self) -> S {
         (self.new_thread_state)(self.frames)
     }
 
@@ -70,7 +73,7 @@ impl<O: ThreadState> Allocator for Through<'_, O> {
     }
 }
 
-impl ThreadState for Magazine<'_, Threads, SEVERAL> {
+impl ThreadState for Magazine<'_, ThreadCpus, BATCH_FRAMES> {
     #[inline]
     fn alloc(&mut self, _: u32) -> Option<u64> {
         Magazine::alloc(self).map(Pfn::number).ok()
@@ -85,7 +88,7 @@ impl ThreadState for Magazine<'_, Threads, SEVERAL> {
     }
 }
 
-impl ThreadState for CpuMagazine<'_, Threads, SEVERAL> {
+impl ThreadState for CpuMagazine<'_, ThreadCpus, BATCH_FRAMES> {
     #[inline]
     fn alloc(&mut self, _: u32) -> Option<u64> {
         CpuMagazine::alloc(self).map(Pfn::number).ok()
@@ -101,12 +104,12 @@ impl ThreadState for CpuMagazine<'_, Threads, SEVERAL> {
 }
 
 /// The engine, and the frames that a thread allocates or frees by one call.
-pub(super) struct OwnBatches<'f> {
-    frames: &'f Frames<Threads>,
-    batch: [Pfn; SEVERAL],
+pub(super) struct ThreadBatches<'f> {
+    frames: &'f Frames<ThreadCpus>,
+    batch: [Pfn; BATCH_FRAMES],
 }
 
-impl ThreadState for OwnBatches<'_> {
+impl ThreadState for ThreadBatches<'_> {
     fn alloc(&mut self, order: u32) -> Option<u64> {
         Allocator::alloc(self.frames, order)
     }
@@ -118,15 +121,15 @@ impl ThreadState for OwnBatches<'_> {
     fn take(&mut self, _: u32, count: u64, held: &mut Vec<u64>) {
         let mut frames_left = count;
         while frames_left > 0 {
-            let most = usize::try_from(frames_left).unwrap_or(SEVERAL).min(SEVERAL);
-            let allocated = self.frames.alloc_many(ONE, &mut self.batch[..most]).unwrap_or(0);
+            let most = usize::try_from(frames_left).unwrap_or(BATCH_FRAMES).min(BATCH_FRAMES);
+            let allocated = self.frames.alloc_many(ONE_FRAME, &mut self.batch[..most]).unwrap_or(0);
             held.extend(self.batch[..allocated].iter().map(|frame| frame.number()));
             frames_left -= allocated as u64;
         }
     }
 
-    fn give_all(&mut self, _: u32, held: &mut Vec<u64>) {
-        for some in held.chunks(SEVERAL) {
+    fn free_all(&mut self, _: u32, held: &mut Vec<u64>) {
+        for some in held.chunks(BATCH_FRAMES) {
             let frames = self.batch.iter_mut().zip(some);
             frames.for_each(|(frame, &number)| *frame = Pfn::new(number).unwrap_or(Pfn::ZERO));
             // SAFETY: the bench frees only frames that it has allocated, and each once.

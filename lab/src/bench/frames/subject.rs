@@ -2,7 +2,7 @@
 //! frames.
 
 use super::names::value_name;
-use crate::hosted::Threads;
+use crate::hosted::ThreadCpus;
 use bitmap_allocator::{BitAlloc, BitAlloc16M, BitAlloc256M};
 use buddy_system_allocator::FrameAllocator;
 use hotmem::{
@@ -103,7 +103,7 @@ pub(in crate::bench) trait ThreadState {
 
     /// Frees all allocations in `held`, and leaves `held` empty.
     #[inline]
-    fn give_all(&mut self, order: u32, held: &mut Vec<u64>) {
+    fn free_all(&mut self, order: u32, held: &mut Vec<u64>) {
         for frame in held.drain(..) {
             self.free(frame, order);
         }
@@ -122,7 +122,7 @@ impl<A: Allocator> ThreadState for &A {
     }
 }
 
-impl Allocator for Frames<Threads> {
+impl Allocator for Frames<ThreadCpus> {
     type ThreadState<'a> = &'a Self;
 
     fn thread_state(&self) -> &Self {
@@ -158,14 +158,14 @@ impl Allocator for Frames<Threads> {
 
 /// The engine. Consecutive requests name the nodes in turn.
 pub(super) struct OnNodes<'a> {
-    frames: &'a Frames<Threads>,
+    frames: &'a Frames<ThreadCpus>,
     nodes: u32,
     only: bool,
     next: AtomicU32,
 }
 
 impl OnNodes<'_> {
-    pub(super) fn new(frames: &Frames<Threads>, nodes: u32, only: bool) -> OnNodes<'_> {
+    pub(super) fn new(frames: &Frames<ThreadCpus>, nodes: u32, only: bool) -> OnNodes<'_> {
         OnNodes { frames, nodes, only, next: AtomicU32::new(0) }
     }
 }

@@ -6,7 +6,7 @@ use super::mixed::Mixed;
 use super::remote::{self, Part};
 use super::subject::{Allocator, HUGE, ThreadState, index, until_some};
 use crate::bench::random::Random;
-use crate::hosted::Threads;
+use crate::hosted::ThreadCpus;
 use anyhow::{Context, Result, ensure};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -43,7 +43,7 @@ pub(super) fn measure<A: Allocator>(
             scope.spawn(move || -> Result<f64> {
                 pin(cpu)?;
                 // The threads of earlier cases had the same CPU numbers.
-                Threads::run_as(cpu);
+                ThreadCpus::run_as(cpu);
                 let (thread_state, mixed) = (allocator.thread_state(), Mixed::new());
                 let mut traffic =
                     Traffic { allocator, thread_state, case, barrier, held, next: 0, mixed, part };
@@ -209,7 +209,7 @@ impl<A: Allocator> Traffic<'_, A> {
                 let rounds = operations.div_ceil(count);
                 let round = |_| {
                     self.time_together(|t| t.take(order, count))
-                        + self.time_together(|t| t.give_all(order))
+                        + self.time_together(|t| t.free_all(order))
                 };
                 ((0..rounds).map(round).sum(), rounds * count)
             }
@@ -217,7 +217,7 @@ impl<A: Allocator> Traffic<'_, A> {
                 let count = self.held.len() as u64;
                 let rounds = operations.div_ceil(count);
                 let round = |_| {
-                    self.time_together(|t| t.give_all(order))
+                    self.time_together(|t| t.free_all(order))
                         + self.time_together(|t| t.take(order, count))
                 };
                 ((0..rounds).map(round).sum(), rounds * count)
@@ -265,8 +265,8 @@ impl<A: Allocator> Traffic<'_, A> {
     }
 
     #[inline]
-    fn give_all(&mut self, order: u32) {
-        self.thread_state.give_all(order, &mut self.held);
+    fn free_all(&mut self, order: u32) {
+        self.thread_state.free_all(order, &mut self.held);
     }
 }
 

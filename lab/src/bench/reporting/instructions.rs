@@ -44,7 +44,7 @@ pub(super) fn count(
     for plan in args.plans().map(|plan| Plan { bursts: BURSTS, ..plan }) {
         for &machine in &args.machines {
             let case = plan.name(machine);
-            for subject in [Subject::Silent, Subject::Hotmem] {
+            for subject in [Subject::NoReporting, Subject::Hotmem] {
                 progress.set_message(format!("{case}: instructions of {subject}"));
                 let count = match (machine, image) {
                     (Machine::Hosted, _) if can_count => Some(count_per_frame(subject, plan)?),

@@ -123,7 +123,7 @@ fn measure_page_faults(
     let case = plan.name(machine);
     sample.set_executor(ran_on);
     for run in 1..=runs {
-        for subject in [Subject::Silent, Subject::Hotmem] {
+        for subject in [Subject::NoReporting, Subject::Hotmem] {
             progress.set_message(format!("{case}, {subject}, run {run} of {runs}"));
             let timed = match guest {
                 Some((image, accel)) => guest::measure(subject, plan, image, Clock::Time(accel)),
@@ -171,7 +171,7 @@ fn print_sides(records: &[Record], args: &Args) -> Result<(), OutputError> {
                         .find(|r| r.case == case && r.has_metric(metric) && r.subject_name() == who)
                 };
                 if let (Some(without), Some(with)) =
-                    (figure_of(Subject::Silent), figure_of(Subject::Hotmem))
+                    (figure_of(Subject::NoReporting), figure_of(Subject::Hotmem))
                 {
                     let more = (with.median / without.median - 1.0) * 100.0;
                     table.add_row([
@@ -206,7 +206,7 @@ mod tests {
     fn every_case_ends() {
         let rest = Duration::from_millis(1500);
         let plan = Plan { threads: 3, rounds: 1, bursts: 2, rest };
-        for subject in [Subject::Silent, Subject::Hotmem] {
+        for subject in [Subject::NoReporting, Subject::Hotmem] {
             let timed = hosted::measure(subject, plan, hosted::Use::Touch).unwrap();
             assert!(timed.rate() > 0.0);
             assert_eq!(timed.refaulted > Bytes::ZERO, subject == Subject::Hotmem);

@@ -8,7 +8,7 @@ use std::fmt;
 pub(super) enum Subject {
     /// The reporter is off
     #[value(name = "hotmem-no-reports")]
-    Silent,
+    NoReporting,
     /// The reporter is on
     Hotmem,
 }
@@ -16,7 +16,7 @@ pub(super) enum Subject {
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Subject::Silent => "hotmem-no-reports",
+            Subject::NoReporting => "hotmem-no-reports",
             Subject::Hotmem => "hotmem",
         })
     }

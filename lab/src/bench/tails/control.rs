@@ -3,7 +3,7 @@
 use super::background::Background;
 use super::calls::Calls;
 use crate::bench::random::Random;
-use crate::hosted::{Hosted, HostedHotplug, Threads};
+use crate::hosted::{Hosted, HostedHotplug, ThreadCpus};
 use anyhow::{Result, bail};
 use hotmem::{
     AllocRequest, Budget, Bytes, NoHooks, OnlineType, Pfn, PfnRange, Progress, Shrink,
@@ -30,7 +30,7 @@ pub(super) struct Control<'m> {
     base: PfnRange,
     /// The memory that is plugged and unplugged.
     extra: PfnRange,
-    reporter: Option<Reporter<'m, Threads>>,
+    reporter: Option<Reporter<'m, ThreadCpus>>,
     calls: Calls,
     random: Random,
 }

@@ -20,7 +20,7 @@ fn unmapped_pages_are_not_accessed_and_a_mapped_page_is_not_mapped_again() {
     let machine = Hosted::builder().build().unwrap();
     let _hotplug = machine.boot().unwrap();
     let space = machine.address_space();
-    assert_eq!((space.read(0), space.add(8, 1), space.take_dirty(0)), (None, None, false));
+    assert_eq!((space.read(0), space.add_to_word(8, 1), space.take_dirty(0)), (None, None, false));
     assert_eq!(space.map(1 << 47), Err(MapError::Refused(1 << 47)));
     space.map(0x1fff).unwrap();
     assert_eq!(space.map(0x1000), Err(MapError::Refused(0x1000)));
@@ -71,7 +71,7 @@ fn write_to_pages(
     while !done.load(SeqCst) {
         let page = random.usize(..PAGES);
         if (page as u64 ^ phase.load(Relaxed)).is_multiple_of(4) {
-            space.add(address(page) + thread * 8, 1).unwrap();
+            space.add_to_word(address(page) + thread * 8, 1).unwrap();
             counts[page] += 1;
         }
     }

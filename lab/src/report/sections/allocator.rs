@@ -36,7 +36,7 @@ pub(super) const FRAMES: Section = Section {
               as both CPUs, one after the other. A simulated interrupt comes between two calls of \
               the allocator; the figures do not include the cost of masking interrupts while a \
               lock is held. The limit is two compare-exchanges of one word that no other CPU uses.",
-    hardware: "Machines with more than two CPUs have not been measured.",
+    not_measured: "Machines with more than two CPUs have not been measured.",
     steps: &["frames", "frames-instructions"],
     rows: &[
         Row {
@@ -46,7 +46,7 @@ pub(super) const FRAMES: Section = Section {
             metric: "time_per_op",
             peers: PEERS,
             limit: "limit",
-            headline: "1thread",
+            headline: Some("1thread"),
             ..Row::NONE
         },
         Row {
@@ -134,7 +134,7 @@ pub(super) const FRAMES: Section = Section {
                 ("16G/order9/2threads/pair", "2 MiB, 2 threads"),
             ]),
             subjects: SUBJECTS,
-            log: true,
+            is_logarithmic: true,
         },
         Plot {
             title: "Instructions, by the size of the memory",
@@ -142,7 +142,7 @@ pub(super) const FRAMES: Section = Section {
             metric: "instructions_per_op",
             cases: Cases::Sizes("*/order0/1thread/random"),
             subjects: &[("hotmem", "hotmem"), ("bitmap-allocator", "bitmap-allocator")],
-            log: true,
+            is_logarithmic: true,
         },
     ],
 };
@@ -157,7 +157,7 @@ pub(super) const HEAP: Section = Section {
     differs: "Each heap has 256 MiB and the same kind of spin lock; hotmem's has one lock for each CPU. \
               In the rows with many objects, 2000 exist at once. Times are the CPU time of each \
               thread.",
-    hardware: "Machines with more than two CPUs have not been measured.",
+    not_measured: "Machines with more than two CPUs have not been measured.",
     steps: &["heap"],
     rows: &[
         Row {
@@ -166,7 +166,7 @@ pub(super) const HEAP: Section = Section {
             case: "64B/*/pair",
             metric: "time_per_op",
             peers: HEAPS,
-            headline: "1thread",
+            headline: Some("1thread"),
             ..Row::NONE
         },
         Row {
@@ -218,6 +218,6 @@ pub(super) const HEAP: Section = Section {
             ("talc", "talc"),
             ("buddy_system_allocator", "buddy_system_allocator"),
         ],
-        log: true,
+        is_logarithmic: true,
     }],
 };

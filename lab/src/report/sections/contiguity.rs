@@ -20,7 +20,7 @@ pub(super) const SECTION: Section = Section {
               algorithms and not the kernels. The rows that end in \"reads\" count the reads \
               that keep the answer up to date and that answer the queries: reads of a zone's \
               state, of the words of a section, of a word of a tree, or of a pageblock.",
-    hardware: "A VM with 512 GiB, on which the patch was measured, and CXL memory have not been \
+    not_measured: "A VM with 512 GiB, on which the patch was measured, and CXL memory have not been \
                measured.",
     steps: &["contiguity", "contiguity-large", "contiguity-pc"],
     rows: &[
@@ -29,7 +29,7 @@ pub(super) const SECTION: Section = Section {
             bench: "contiguity",
             case: "#/online_movable/plug",
             peers: WALK,
-            headline: "512G",
+            headline: Some("512G"),
             ..Row::NONE
         },
         Row {
@@ -86,7 +86,7 @@ pub(super) const SECTION: Section = Section {
             metric: "probes",
             cases: Cases::Sizes("#/online_movable/plug"),
             subjects: BOTH,
-            log: true,
+            is_logarithmic: true,
         },
         Plot {
             title: "Time to plug and ask, by size",
@@ -94,7 +94,7 @@ pub(super) const SECTION: Section = Section {
             metric: "time",
             cases: Cases::Sizes("#/online_movable/plug"),
             subjects: BOTH,
-            log: true,
+            is_logarithmic: true,
         },
     ],
 };

@@ -36,7 +36,7 @@ pub(super) const SECTION: Section = Section {
               \"devdax-2M\" has pages of 2 MiB, and \"devdax-2M-shared\" has pages of 2 MiB with \
               shared tails. In a guest, Linux also sets up the pageblocks of its zone, and reports \
               its times in steps of 1 ms.",
-    hardware: "Real persistent memory has not been bound: QEMU's NVDIMM is ordinary memory.",
+    not_measured: "Real persistent memory has not been bound: QEMU's NVDIMM is ordinary memory.",
     steps: &["memmap", "nvdimm"],
     rows: &[
         Row {
@@ -45,7 +45,7 @@ pub(super) const SECTION: Section = Section {
             case: "fsdax/*",
             peers: FIELD_BY_FIELD,
             limit: "limit",
-            headline: "rebind",
+            headline: Some("rebind"),
             ..Row::NONE
         },
         Row {
@@ -114,6 +114,6 @@ pub(super) const SECTION: Section = Section {
             ("fsdax/rebind/2cpus", "single, 2 CPUs"),
         ]),
         subjects: SUBJECTS,
-        log: false,
+        is_logarithmic: false,
     }],
 };

@@ -27,7 +27,7 @@ pub(super) const SECTION: Section = Section {
               per-CPU data. A pageblock from which a CPU allocates does not count as free, even \
               if no frame of it is in use. The CPUs still allocate from these pageblocks when the \
               figures are taken.",
-    hardware: "Requests recorded in a real kernel have not been replayed.",
+    not_measured: "Requests recorded in a real kernel have not been replayed.",
     steps: &["fragmentation"],
     rows: &[
         Row {
@@ -60,17 +60,25 @@ pub(super) const SECTION: Section = Section {
             title: "Free memory in whole pageblocks, 1 CPU",
             bench: "fragmentation",
             metric: "free_in_whole_pageblocks",
-            cases: Cases::Numbers { case: "4G/1cpu/after-*", axis: "operations", log: true },
+            cases: Cases::Numbers {
+                case: "4G/1cpu/after-*",
+                axis: "operations",
+                is_logarithmic: true,
+            },
             subjects: SUBJECTS,
-            log: false,
+            is_logarithmic: false,
         },
         Plot {
             title: "Free memory in whole pageblocks, 16 CPUs",
             bench: "fragmentation",
             metric: "free_in_whole_pageblocks",
-            cases: Cases::Numbers { case: "4G/16cpus/after-*", axis: "operations", log: true },
+            cases: Cases::Numbers {
+                case: "4G/16cpus/after-*",
+                axis: "operations",
+                is_logarithmic: true,
+            },
             subjects: SUBJECTS,
-            log: false,
+            is_logarithmic: false,
         },
     ],
 };

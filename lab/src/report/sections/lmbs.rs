@@ -28,7 +28,7 @@ pub(super) const SECTION: Section = Section {
               between the peers is what the patch saves, and the difference between the faster \
               peer and Hotmem is what Hotmem saves beyond that. On QEMU's pseries machine, Linux's \
               figures include the printing of its log messages.",
-    hardware: "PowerVM and real firmware have not been tried.",
+    not_measured: "PowerVM and real firmware have not been tried.",
     steps: &["dlpar", "dlpar-all", "dlpar-million", "dlpar-pseries"],
     rows: &[
         Row {
@@ -43,7 +43,7 @@ pub(super) const SECTION: Section = Section {
             bench: "dlpar",
             case: "126000-of-126976/*",
             peers: ONE_BY_ONE,
-            headline: "add",
+            headline: Some("add"),
             ..Row::NONE
         },
         Row { what: "a million LMBs: {}", bench: "dlpar", case: "1000000/*", ..Row::NONE },
@@ -77,6 +77,6 @@ pub(super) const SECTION: Section = Section {
             axis: "LMBs",
         },
         subjects: ALL,
-        log: true,
+        is_logarithmic: true,
     }],
 };

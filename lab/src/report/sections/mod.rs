@@ -41,10 +41,11 @@ mod tests {
         let steps: BTreeSet<_> = STEPS.iter().map(|step| &step.name).collect();
         assert_eq!(named, steps);
         for section in SECTIONS {
-            let Section { id, question, reported, differs, hardware, rows, plots, .. } = section;
+            let Section { id, question, reported, differs, not_measured, rows, plots, .. } =
+                section;
             let ends = [". ", "? "].map(|end| question.matches(end).count());
             assert_eq!(ends[0] + ends[1], 1, "two sentences, {id}: {question}");
-            for text in [reported, differs, hardware] {
+            for text in [reported, differs, not_measured] {
                 assert!(text.len() > 20 && text.ends_with('.'), "{id}: {text}");
             }
             assert!(!rows.is_empty() && !plots.is_empty(), "{id}");

@@ -23,7 +23,7 @@ pub(super) const SECTION: Section = Section {
               Its script polls the memory every 20 ms, so its figures may be up to 20 ms too long. \
               Before the times of a row with Linux were measured, 2 GiB were plugged into each guest \
               and unplugged again.",
-    hardware: "No guest has had memory plugged by a host that uses hardware virtualization.",
+    not_measured: "No guest has had memory plugged by a host that uses hardware virtualization.",
     steps: &["vm", "vm-cold", "vm-sizes", "vm-used", "vm-instructions"],
     rows: &[
         Row {
@@ -33,7 +33,7 @@ pub(super) const SECTION: Section = Section {
             case: "*/online_movable/plug",
             ours: "hotmem-64B",
             peers: LINUX,
-            headline: "64G",
+            headline: Some("64G"),
             ..Row::NONE
         },
         Row {
@@ -43,7 +43,7 @@ pub(super) const SECTION: Section = Section {
             case: "*/online_movable/unplug",
             ours: "hotmem-64B",
             peers: LINUX,
-            headline: "64G",
+            headline: Some("64G"),
             ..Row::NONE
         },
         Row {
@@ -118,7 +118,7 @@ pub(super) const SECTION: Section = Section {
             metric: "time",
             cases: Cases::Sizes("*/online_movable/plug"),
             subjects: GUESTS,
-            log: true,
+            is_logarithmic: true,
         },
         Plot {
             title: "Unplug, by size",
@@ -126,7 +126,7 @@ pub(super) const SECTION: Section = Section {
             metric: "time",
             cases: Cases::Sizes("*/online_movable/unplug"),
             subjects: GUESTS,
-            log: true,
+            is_logarithmic: true,
         },
     ],
 };

@@ -18,7 +18,7 @@ pub(super) const SECTION: Section = Section {
               kernel and the plugged size. Each kernel uses all plugged memory and frees it before \
               it is unplugged. Only OSTD has a peer: its own allocator, which caches segments of \
               one to four frames for each CPU.",
-    hardware: "None of the kernels has run on hardware with Hotmem.",
+    not_measured: "None of the kernels has run on hardware with Hotmem.",
     steps: &["ports"],
     rows: &[
         Row {
@@ -76,9 +76,9 @@ pub(super) const SECTION: Section = Section {
             title: "A segment of OSTD allocated and freed, by its frames",
             bench: "ports",
             metric: "instructions_per_op",
-            cases: Cases::Numbers { case: "ostd/segment/*", axis: "frames", log: true },
+            cases: Cases::Numbers { case: "ostd/segment/*", axis: "frames", is_logarithmic: true },
             subjects: ALLOCATORS,
-            log: true,
+            is_logarithmic: true,
         },
         Plot {
             title: "4 GiB plugged and unplugged",
@@ -93,7 +93,7 @@ pub(super) const SECTION: Section = Section {
                 ("c-kernel/4G/unplug", "C, unplug"),
             ]),
             subjects: HOTMEM,
-            log: true,
+            is_logarithmic: true,
         },
     ],
 };

@@ -29,7 +29,7 @@ pub(super) const SECTION: Section = Section {
               page_fault1 is the test of will-it-scale that allocates, clears and frees memory \
               again and again. In this bench it pauses after each burst long enough for its free memory to \
               be reported, so that the next burst faults the memory in again.",
-    hardware: "No guest has run with hardware virtualization.",
+    not_measured: "No guest has run with hardware virtualization.",
     steps: &["packing", "give-back", "page-fault"],
     rows: &[
         Row {
@@ -49,7 +49,7 @@ pub(super) const SECTION: Section = Section {
             metric: "residual",
             ours: "hotmem-64B",
             peers: LINUX,
-            headline: "1900M/1G",
+            headline: Some("1900M/1G"),
             ..Row::NONE
         },
         Row {
@@ -109,9 +109,13 @@ pub(super) const SECTION: Section = Section {
             title: "Memory held for all guests together, by their number",
             bench: "packing",
             metric: "held",
-            cases: Cases::Numbers { case: "*/*/after-guest-*", axis: "guests", log: false },
+            cases: Cases::Numbers {
+                case: "*/*/after-guest-*",
+                axis: "guests",
+                is_logarithmic: false,
+            },
             subjects: PACKED,
-            log: false,
+            is_logarithmic: false,
         },
         Plot {
             title: "Time until the host has the memory back, by size",
@@ -119,7 +123,7 @@ pub(super) const SECTION: Section = Section {
             metric: "time",
             cases: Cases::Sizes("give-back/*"),
             subjects: LIMIT,
-            log: true,
+            is_logarithmic: true,
         },
     ],
 };

@@ -27,7 +27,7 @@ pub(super) const SECTION: Section = Section {
               once. The other allocators cannot resize, report or isolate memory. The rows \"the \
               slowest of all\" have no ratio, because the slowest of millions of calls differs \
               from run to run.",
-    hardware: "In a virtual machine, the host interrupts a CPU for longer than the calls take.",
+    not_measured: "In a virtual machine, the host interrupts a CPU for longer than the calls take.",
     steps: &["tails"],
     rows: &[
         Row {
@@ -102,7 +102,7 @@ pub(super) const SECTION: Section = Section {
                 ("buddy_system_allocator", "buddy_system_allocator"),
                 ("the clock alone", "limit"),
             ],
-            log: true,
+            is_logarithmic: true,
         },
         Plot {
             title: "The longest call for an unplug, by its budget",
@@ -111,10 +111,10 @@ pub(super) const SECTION: Section = Section {
             cases: Cases::Numbers {
                 case: "16G/all/unplug/*",
                 axis: "budget (pageblocks)",
-                log: true,
+                is_logarithmic: true,
             },
             subjects: &[("hotmem", "hotmem")],
-            log: true,
+            is_logarithmic: true,
         },
     ],
 };

@@ -29,7 +29,7 @@ pub(super) const SECTION: Section = Section {
               atomic. At the end of an address space, the peer uses the order of Linux's \
               xen_exit_mmap, which was reimplemented for this bench. In the native rows, no \
               processor walks the tables, and flushes are only counted.",
-    hardware: "Xen on hardware, a domU, shadow mode, superpages and more than two CPUs have not been \
+    not_measured: "Xen on hardware, a domU, shadow mode, superpages and more than two CPUs have not been \
                tried.",
     steps: &["teardown-native", "teardown-xen"],
     rows: &[
@@ -39,7 +39,7 @@ pub(super) const SECTION: Section = Section {
             case: "xen-munmap/xpti-on/*",
             metric: "instructions_per_entry",
             peers: TRAP_AND_READ,
-            headline: "batch-32",
+            headline: Some("batch-32"),
             ..Row::NONE
         },
         Row {
@@ -48,7 +48,7 @@ pub(super) const SECTION: Section = Section {
             case: "xen-munmap/xpti-on/*",
             metric: "lost_dirty",
             peers: READ,
-            headline: "batch-32",
+            headline: Some("batch-32"),
             ..Row::NONE
         },
         Row {
@@ -111,14 +111,14 @@ pub(super) const SECTION: Section = Section {
             cases: Cases::Numbers {
                 case: "xen-munmap/xpti-on/batch-*",
                 axis: "entries in a hypercall",
-                log: true,
+                is_logarithmic: true,
             },
             subjects: &[
                 ("hotmem", "hotmem"),
                 ("an atomic exchange of each entry", "before"),
                 ("read first, then cleared", "read-then-clear"),
             ],
-            log: true,
+            is_logarithmic: true,
         },
         Plot {
             title: "Cycles an entry, natively",
@@ -135,7 +135,7 @@ pub(super) const SECTION: Section = Section {
                 ("hotmem, tables kept", "hotmem, tables kept"),
                 ("an atomic exchange of each entry", "before"),
             ],
-            log: false,
+            is_logarithmic: false,
         },
     ],
 };

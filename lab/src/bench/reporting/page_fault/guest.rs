@@ -75,7 +75,7 @@ mod tests {
         let plan = Plan { threads: 3, rounds: 2, bursts: 5, rest: Duration::from_millis(700) };
         let config_of =
             |subject| config(subject, plan, Path::new("guest"), Clock::Time(Accel::Tcg));
-        let (on, off) = (config_of(Subject::Hotmem), config_of(Subject::Silent));
+        let (on, off) = (config_of(Subject::Hotmem), config_of(Subject::NoReporting));
         assert_eq!(on.append, ["hotmem.faults=134217728:2:5:700", "hotmem.reports=on"]);
         assert_eq!(off.append, ["hotmem.faults=134217728:2:5:700", "hotmem.reports=off"]);
         assert_eq!((on.cpus, on.nodes.len(), on.balloon), (4, 2, off.balloon));

@@ -2,7 +2,7 @@
 
 use super::super::subject::Subject;
 use super::{NODES, Plan, Timed, WORKING_SET};
-use crate::hosted::{Hosted, Threads};
+use crate::hosted::{Hosted, ThreadCpus};
 use anyhow::Result;
 use hotmem::{
     AllocRequest, Announce, Bytes, NoHooks, NodeId, OnlineType, PfnRange,
@@ -45,7 +45,7 @@ pub(in super::super) fn measure(subject: Subject, plan: Plan, frame_use: Use) ->
         clear(&machine, pageblock.range());
         drop(pageblock);
     }
-    let timed = if subject == Subject::Silent {
+    let timed = if subject == Subject::NoReporting {
         run_threads(&machine, plan, frame_use, Statistics::default)?
     } else {
         let reporter = machine.reporter(Settings::default())?;
@@ -69,7 +69,7 @@ fn run_threads(
     let barrier = Barrier::new(usize::from(plan.threads));
     let run_thread = |number: u16| -> Result<(Duration, Statistics)> {
         let node = u64::from(number) % NODES;
-        Threads::run_on(NodeId(u32::try_from(node)?));
+        ThreadCpus::run_on(NodeId(u32::try_from(node)?));
         let mut held = Vec::with_capacity(usize::try_from(WORKING_SET.frames())?);
         let mut burst = || (0..plan.rounds).try_for_each(|_| round(machine, frame_use, &mut held));
         let first = burst();

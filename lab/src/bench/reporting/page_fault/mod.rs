@@ -162,9 +162,9 @@ mod tests {
         let less = Bytes(PLAN.least_reported().0 - 1);
         assert!(Timed { reported: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
         assert!(Timed { refaulted: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
-        assert!(timed().check(Subject::Silent, PLAN).is_err());
+        assert!(timed().check(Subject::NoReporting, PLAN).is_err());
         let silent = Timed { reported: Bytes::ZERO, refaulted: Bytes::ZERO, ..timed() };
-        silent.check(Subject::Silent, PLAN).unwrap();
+        silent.check(Subject::NoReporting, PLAN).unwrap();
         let other = Plan { rounds: 4, ..PLAN };
         assert!(timed().check(Subject::Hotmem, other).is_err());
     }
@@ -179,7 +179,7 @@ mod tests {
     fn figures_have_their_case_and_subject() {
         let mut sample = Sample::new("reporting");
         timed().record(&PLAN.name(Machine::Guest), Subject::Hotmem, &mut sample);
-        timed().record(&PLAN.name(Machine::Hosted), Subject::Silent, &mut sample);
+        timed().record(&PLAN.name(Machine::Hosted), Subject::NoReporting, &mut sample);
         let records = sample.records();
         let summaries: Vec<_> = records
             .iter()
