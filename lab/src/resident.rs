@@ -19,14 +19,14 @@ use std::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     /// The time.
-    pub at: Instant,
+    pub time: Instant,
     /// The resident memory.
     pub resident: Bytes,
 }
 
 /// A thread that samples the resident memory of a process periodically.
 pub struct Sampler {
-    stop: Arc<AtomicBool>,
+    must_stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Sample>>,
 }
 
@@ -40,18 +40,18 @@ impl Sampler {
             let mut samples = Vec::new();
             while !stopped.load(Relaxed) {
                 let Some(resident) = resident(pid) else { break };
-                samples.push(Sample { at: Instant::now(), resident });
+                samples.push(Sample { time: Instant::now(), resident });
                 thread::sleep(interval);
             }
             samples
         });
-        Sampler { stop, thread }
+        Sampler { must_stop: stop, thread }
     }
 
     /// Stops sampling and returns the samples.
     #[must_use]
     pub fn finish(self) -> Vec<Sample> {
-        self.stop.store(true, Relaxed);
+        self.must_stop.store(true, Relaxed);
         self.thread.join().unwrap_or_default()
     }
 }
@@ -121,19 +121,19 @@ fn field(text: &str, name: &str) -> Option<Bytes> {
 /// to the host in all. Returns `None` if it returned at most a tenth of its memory.
 #[must_use]
 pub fn time_to_return(samples: &[Sample], freed: Instant) -> Option<Duration> {
-    let before = samples.iter().rev().find(|sample| sample.at <= freed)?.resident.0;
-    let after: Vec<_> = samples.iter().filter(|sample| sample.at > freed).collect();
+    let before = samples.iter().rev().find(|sample| sample.time <= freed)?.resident.0;
+    let after: Vec<_> = samples.iter().filter(|sample| sample.time > freed).collect();
     let last = after.last()?.resident.0;
     let returned = before.checked_sub(last).filter(|&returned| returned > before / 10)?;
     let first = after.iter().find(|sample| sample.resident.0 <= last + returned / 50)?;
-    Some(first.at - freed)
+    Some(first.time - freed)
 }
 
 /// Converts samples to a line of a plot: the seconds since `start`, and the resident memory in GiB.
 #[must_use]
 pub fn series(samples: &[Sample], start: Instant) -> Series {
     let point = |sample: &Sample| {
-        let seconds = sample.at.saturating_duration_since(start).as_secs_f64();
+        let seconds = sample.time.saturating_duration_since(start).as_secs_f64();
         (seconds, sample.resident.0 as f64 / f64::from(1 << 30))
     };
     samples.iter().map(point).collect()
@@ -186,7 +186,7 @@ mod tests {
     fn time_to_return_ends_at_98_percent_of_the_returned_memory() {
         let start = Instant::now();
         let sample =
-            |ms, mib| Sample { at: start + Duration::from_millis(ms), resident: Bytes::mib(mib) };
+            |ms, mib| Sample { time: start + Duration::from_millis(ms), resident: Bytes::mib(mib) };
         let samples = [
             sample(0, 1000),
             sample(100, 1000),
@@ -211,6 +211,6 @@ mod tests {
             sampler.finish()
         });
         let samples = attempts.into_iter().find(|samples| samples.len() > 2).unwrap();
-        assert!(samples.is_sorted_by_key(|sample| sample.at));
+        assert!(samples.is_sorted_by_key(|sample| sample.time));
     }
 }

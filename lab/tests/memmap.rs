@@ -20,7 +20,7 @@ struct Page {
     flags: u64,
     order: u64,
     refcount: u64,
-    unused: [u64; 5],
+    unused_words: [u64; 5],
 }
 
 const SECTION: SectionField = SectionField::at(38);
@@ -140,7 +140,7 @@ fn head_address_is_correct_for_shared_tails_and_each_compound_has_one_frame() {
         assert_eq!(page.flags & (HEAD | TAIL), if is_head { HEAD } else { TAIL });
         assert_eq!(page.refcount, u64::from(is_head));
         assert_eq!(page.order, if nth % 512 == 1 { 9 } else { 0 });
-        assert_eq!(page.unused, [0; 5]);
+        assert_eq!(page.unused_words, [0; 5]);
         assert_eq!(head.flags & HEAD, HEAD);
         let section = SECTION.get(head.flags);
         assert_eq!(

@@ -23,11 +23,11 @@ const ENGINE: &str = "crates/hotmem/src";
 const DEFINING_CRATES: [&str; 3] =
     [ENGINE, "crates/hotmem-addr/src", "crates/hotmem-invariant/src"];
 /// The largest allowed size of the interface.
-const LIMITS: Counts = Counts { items: 81, functions: 118 };
+const LIMITS: Counts = Counts { item_count: 81, functions: 118 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counts {
-    items: usize,
+    item_count: usize,
     functions: usize,
 }
 
@@ -39,10 +39,10 @@ pub(crate) fn check(steps: &mut Steps) {
     });
     match checked {
         Ok((true, counts))
-            if counts.items <= LIMITS.items && counts.functions <= LIMITS.functions => {}
-        Ok((true, Counts { items, functions })) => steps.fail(format!(
+            if counts.item_count <= LIMITS.item_count && counts.functions <= LIMITS.functions => {}
+        Ok((true, Counts { item_count: items, functions })) => steps.fail(format!(
             "the engine has {items} public items and {functions} functions, but at most {} and {} are allowed",
-            LIMITS.items, LIMITS.functions
+            LIMITS.item_count, LIMITS.functions
         )),
         Ok((false, _)) => {
             steps.fail(format!("{LIST} differs from the engine's interface: run cargo xtask api"));
@@ -58,7 +58,7 @@ pub(crate) fn write() -> ExitCode {
         Ok(api.counts())
     });
     match written {
-        Ok(Counts { items, functions }) => {
+        Ok(Counts { item_count: items, functions }) => {
             println!("{LIST}: {items} items, {functions} functions");
             ExitCode::SUCCESS
         }
@@ -175,11 +175,11 @@ impl Api {
     }
 
     fn counts(&self) -> Counts {
-        Counts { items: self.items.len(), functions: self.functions.len() }
+        Counts { item_count: self.items.len(), functions: self.functions.len() }
     }
 
     fn list(&self) -> String {
-        let Counts { items, functions } = self.counts();
+        let Counts { item_count: items, functions } = self.counts();
         let mut list = format!("{items} items\n");
         for (path, kind) in &self.items {
             let _ = writeln!(list, "{kind} {path}");

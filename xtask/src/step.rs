@@ -24,7 +24,7 @@ pub(crate) fn tests(program: &str, only: &str) -> String {
 /// A command, its environment and its time limit.
 pub(crate) struct Step<'a> {
     pub(crate) name: &'a str,
-    pub(crate) about: &'a str,
+    pub(crate) description: &'a str,
     program: &'a str,
     args: Vec<&'a str>,
     env: Vec<(&'a str, String)>,
@@ -36,7 +36,7 @@ impl<'a> Step<'a> {
     pub(crate) fn cargo(name: &'a str, args: &'a str) -> Step<'a> {
         let time_limit = Duration::from_secs(1500);
         let args = args.split_whitespace().collect();
-        Step { name, about: "", program: "cargo", args, env: Vec::new(), time_limit }
+        Step { name, description: "", program: "cargo", args, env: Vec::new(), time_limit }
     }
 
     /// Returns a step that runs another program. `args` are separated by spaces.
@@ -52,7 +52,7 @@ impl<'a> Step<'a> {
 
     /// Sets the line that explains the step.
     pub(crate) fn about(self, about: &'a str) -> Step<'a> {
-        Step { about, ..self }
+        Step { description: about, ..self }
     }
 
     /// Sets an environment variable.

@@ -2,7 +2,7 @@
 
 use crate::{
     step::{Step, root},
-    times::{Times, rounded},
+    times::{RecordedTimes, rounded},
 };
 use std::{
     io::{BufRead, BufReader, Write},
@@ -14,43 +14,43 @@ use std::{
 /// The results of a task's steps.
 #[derive(Default)]
 pub(crate) struct Steps {
-    timed: Option<Timed>,
+    task_times: Option<TimedTask>,
     /// The steps that were run, each with its time in seconds.
     times: Vec<(String, f64)>,
-    passed: u64,
-    failed: u64,
+    passed_tests: u64,
+    failed_test_count: u64,
     /// Tests that are marked `#[ignore]`.
-    ignored: u64,
+    ignored_tests: u64,
     /// The names of tests that failed.
     failed_tests: Vec<String>,
     /// The steps that failed, each with the reason.
     failures: Vec<String>,
-    missing: Vec<String>,
-    skipped: Vec<String>,
+    missing_programs: Vec<String>,
+    skipped_steps: Vec<String>,
 }
 
 /// A task that prints the usual time of the task and of its steps.
-struct Timed {
+struct TimedTask {
     task: &'static str,
     start: Instant,
-    times: Times,
+    times: RecordedTimes,
 }
 
 impl Steps {
     /// Returns empty results of a task that prints the usual time of the task and of its steps.
     pub(crate) fn timed(task: &'static str) -> Steps {
-        let times = Times::read(root().join("target/xtask-times"));
+        let times = RecordedTimes::read(root().join("target/xtask-times"));
         println!("== {task}{}", usually(&times, task));
-        let timed = Timed { task, start: Instant::now(), times };
-        Steps { timed: Some(timed), ..Steps::default() }
+        let timed = TimedTask { task, start: Instant::now(), times };
+        Steps { task_times: Some(timed), ..Steps::default() }
     }
 
     /// Prints the step's name, its explanation and its usual time on this machine.
     fn announce(&self, step: &Step<'_>) {
-        let usual = self.timed.as_ref().map(|timed| usually(&timed.times, step.name));
+        let usual = self.task_times.as_ref().map(|timed| usually(&timed.times, step.name));
         println!("\n== {}{}", step.name, usual.unwrap_or_default());
-        if !step.about.is_empty() {
-            println!("   {}", step.about);
+        if !step.description.is_empty() {
+            println!("   {}", step.description);
         }
     }
 
@@ -103,7 +103,7 @@ impl Steps {
         match outcome {
             Ok(()) => {
                 println!("== {}: {seconds:.0} s", step.name);
-                if let Some(timed) = &mut self.timed {
+                if let Some(timed) = &mut self.task_times {
                     timed.times.record(step.name, seconds);
                 }
             }
@@ -149,9 +149,9 @@ impl Steps {
         for line in output.lines() {
             let line = line.map_err(|e| e.to_string())?;
             let [passed, failed, ignored] = test_result(&line).unwrap_or_default();
-            self.passed += passed;
-            self.failed += failed;
-            self.ignored += ignored;
+            self.passed_tests += passed;
+            self.failed_test_count += failed;
+            self.ignored_tests += ignored;
             self.failed_tests.extend(failed_test(&line).map(str::to_owned));
             // If the output cannot be shown, the tests continue.
             let _ = writeln!(out, "{line}");
@@ -169,19 +169,19 @@ impl Steps {
     pub(crate) fn missing(&mut self, what: impl Into<String>) {
         let what = what.into();
         println!("\n== NOT RUN: {what}");
-        self.missing.push(what);
+        self.missing_programs.push(what);
     }
 
     /// Records an optional part of the task that could not be run.
     pub(crate) fn skip(&mut self, what: impl Into<String>) {
         let what = what.into();
         println!("\n== skipped: {what}");
-        self.skipped.push(what);
+        self.skipped_steps.push(what);
     }
 
     /// Prints the summary of a task with tests. The last line has the number of tests.
     pub(crate) fn conclude_tests(mut self) -> ExitCode {
-        if let Some(Timed { task, start, mut times }) = self.timed.take() {
+        if let Some(TimedTask { task, start, mut times }) = self.task_times.take() {
             let seconds = start.elapsed().as_secs_f64();
             times.record(task, seconds);
             println!("\n== {task}: {}", rounded(seconds));
@@ -207,34 +207,36 @@ impl Steps {
     /// Returns the names of failed tests and of failed, missing and skipped steps, one on each
     /// line.
     fn names(&self) -> String {
-        let ignored = format!("{} tests that are marked `#[ignore]`", self.ignored);
-        let ignored = (self.ignored > 0).then_some(&ignored);
+        let ignored = format!("{} tests that are marked `#[ignore]`", self.ignored_tests);
+        let ignored = (self.ignored_tests > 0).then_some(&ignored);
         let lines = |word: &'static str, names: &mut dyn Iterator<Item = &String>| -> String {
             names.map(|name| format!("{word}: {name}\n")).collect()
         };
         lines("FAILED", &mut self.failed_tests.iter().chain(&self.failures))
-            + &lines("NOT RUN", &mut self.missing.iter())
-            + &lines("skipped", &mut self.skipped.iter().chain(ignored))
+            + &lines("NOT RUN", &mut self.missing_programs.iter())
+            + &lines("skipped", &mut self.skipped_steps.iter().chain(ignored))
     }
 
     /// Returns a text with the number of tests that passed and failed, and the number of steps and
     /// tests that were skipped, if any.
     fn counts(&self) -> String {
-        let skipped = match self.skipped.len() as u64 + self.ignored {
+        let skipped = match self.skipped_steps.len() as u64 + self.ignored_tests {
             0 => String::new(),
             skipped => format!(", {skipped} skipped"),
         };
-        format!("{} passed, {} failed{skipped}", self.passed, self.failed)
+        format!("{} passed, {} failed{skipped}", self.passed_tests, self.failed_test_count)
     }
 
     fn exit_code(&self) -> ExitCode {
-        let is_success = self.failures.is_empty() && self.missing.is_empty() && self.failed == 0;
+        let is_success = self.failures.is_empty()
+            && self.missing_programs.is_empty()
+            && self.failed_test_count == 0;
         if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
 /// Returns a text with the usual time of a step or task.
-fn usually(times: &Times, what: &str) -> String {
+fn usually(times: &RecordedTimes, what: &str) -> String {
     let usual = times.median(what).map(|seconds| format!(": usually {}", rounded(seconds)));
     usual.unwrap_or_else(|| ": no earlier run on this machine".to_owned())
 }
@@ -277,7 +279,7 @@ mod tests {
         let mut shown = Vec::new();
         let mut printf = Command::new("printf");
         steps.stream(printf.arg(format!("{line}\n{line}\n")), &mut shown).unwrap();
-        assert_eq!((steps.passed, steps.failed), (4, 2));
+        assert_eq!((steps.passed_tests, steps.failed_test_count), (4, 2));
         assert_eq!(shown, format!("{line}\n{line}\n").as_bytes());
         assert_eq!(steps.names(), "FAILED: one::two\nFAILED: one::two\n");
         assert!(steps.stream(&mut Command::new("false"), &mut shown).is_err());
@@ -342,14 +344,14 @@ mod tests {
         steps.run_together_to(&both, &mut shown);
         assert_eq!(String::from_utf8(shown).unwrap().lines().count(), 2);
         std::fs::remove_dir_all(dir).unwrap();
-        assert_eq!((steps.passed, steps.failed, steps.times.len()), (4, 2, 2));
+        assert_eq!((steps.passed_tests, steps.failed_test_count, steps.times.len()), (4, 2, 2));
         assert_eq!(steps.failures.len(), 1);
     }
 
     #[test]
     fn only_timed_steps_have_times() {
-        assert!(Steps::timed("a task of a test").timed.is_some());
-        assert!(Steps::default().timed.is_none());
+        assert!(Steps::timed("a task of a test").task_times.is_some());
+        assert!(Steps::default().task_times.is_none());
     }
 
     #[test]

@@ -186,7 +186,7 @@ fn guest(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step
     let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
     steps.run(&Step::cargo("guest", guest).about("builds the reference kernel"));
     if setup::qemu() {
-        let tests = tests("qemu", "--skip newer::");
+        let tests = tests("qemu", "--skip newer_qemu::");
         let step = Step::cargo(name, &tests);
         steps.run(&adapt(
             step.about("boots the reference kernel on QEMU's virtio-mem, DIMMs, NVDIMMs"),
@@ -199,7 +199,7 @@ fn guest(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step
 /// The filter for all tests of the guest.
 const ALL_TESTS: &str = "";
 /// The filter for the tests that depend most on the version of QEMU.
-const VERSION_TESTS: &str = "newer:: boot:: interrupts:: hot_add:: live_migration::";
+const VERSION_TESTS: &str = "newer_qemu:: boot:: interrupts:: hot_add:: live_migration::";
 
 /// Runs tests of the guest on a QEMU that is newer than the installed one. The guest must be built.
 fn on_backport(

@@ -10,16 +10,16 @@ use std::{
 const RUNS: usize = 5;
 
 /// The recorded times in seconds. The last run of a step is the last in its list.
-pub(crate) struct Times {
+pub(crate) struct RecordedTimes {
     path: PathBuf,
     steps: BTreeMap<String, Vec<f64>>,
 }
 
-impl Times {
+impl RecordedTimes {
     /// Reads the times from the file at `path`. A missing file counts as empty.
-    pub(crate) fn read(path: PathBuf) -> Times {
+    pub(crate) fn read(path: PathBuf) -> RecordedTimes {
         let steps = parse(&fs::read_to_string(&path).unwrap_or_default());
-        Times { path, steps }
+        RecordedTimes { path, steps }
     }
 
     /// Returns the median time of a step, in seconds.
@@ -66,13 +66,13 @@ mod tests {
     #[test]
     fn the_median_of_the_last_runs_is_returned() {
         let path = std::env::temp_dir().join(format!("hotmem-times-{}", std::process::id()));
-        let mut times = Times::read(path.clone());
+        let mut times = RecordedTimes::read(path.clone());
         assert_eq!(times.median("Miri"), None);
         for seconds in [900.0, 800.0, 10.0, 12.0, 11.0, 300.0] {
             times.record("Miri", seconds);
         }
         times.record("guest", 3.0);
-        let recorded = Times::read(path.clone());
+        let recorded = RecordedTimes::read(path.clone());
         fs::remove_file(path).unwrap();
         assert_eq!((recorded.median("Miri"), recorded.median("guest")), (Some(12.0), Some(3.0)));
         assert_eq!(recorded.steps["Miri"].len(), RUNS);

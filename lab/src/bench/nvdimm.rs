@@ -95,11 +95,11 @@ const BOOT_MEMORY: Bytes = Bytes::gib(3);
 const DATA: Bytes = Bytes::mib(2 * 258);
 
 /// A guest's figures for one bind.
-struct Bound {
+struct BindEvent {
     frames: u64,
-    saved: Bytes,
-    written: Bytes,
-    describing: Duration,
+    bytes_saved: Bytes,
+    bytes_written: Bytes,
+    describe_time: Duration,
     binding: Duration,
 }
 
@@ -182,7 +182,7 @@ impl Bench<'_> {
         let config = Config {
             boot_memory: BOOT_MEMORY,
             nvdimms: vec![self.args.size],
-            touched: descriptors + DATA,
+            touched_memory: descriptors + DATA,
             accel,
             icount: counting,
             ..config
@@ -196,20 +196,20 @@ impl Bench<'_> {
             let mut add = |metric, value| self.sample.add(&name, &subject, metric, value);
             let per_frame = |took: Duration| took.as_nanos() as f64 / bound.frames as f64;
             match (counting, turn) {
-                (false, 0) => add(FIRST_TIME, bound.describing.as_secs_f64()),
+                (false, 0) => add(FIRST_TIME, bound.describe_time.as_secs_f64()),
                 (false, _) => {
-                    add(TIME, bound.describing.as_secs_f64());
+                    add(TIME, bound.describe_time.as_secs_f64());
                     add(BIND_TIME, bound.binding.as_secs_f64());
                 }
                 (true, 0) => {}
                 (true, _) => {
-                    add(INSTRUCTIONS, per_frame(bound.describing));
+                    add(INSTRUCTIONS, per_frame(bound.describe_time));
                     add(BIND_INSTRUCTIONS, per_frame(bound.binding));
                 }
             }
             if turn == rebinds && guest == Guest::Hotmem && !counting {
-                add(WRITTEN, bound.written.0 as f64 / bound.frames as f64);
-                add(SAVED, bound.saved.0 as f64 / f64::from(1 << 20));
+                add(WRITTEN, bound.bytes_written.0 as f64 / bound.frames as f64);
+                add(SAVED, bound.bytes_saved.0 as f64 / f64::from(1 << 20));
             }
         }
         if guest == Guest::Hotmem {
@@ -220,13 +220,13 @@ impl Bench<'_> {
 }
 
 /// Waits for the end of the next bind, and returns its figures.
-fn bound(vm: &mut Vm) -> Result<Bound> {
+fn bound(vm: &mut Vm) -> Result<BindEvent> {
     let bound = |event: &Event| match *event {
-        Event::Bound { frames, saved, written, describe_us, us, .. } => Some(Bound {
+        Event::Bound { frames, saved, written, describe_us, us, .. } => Some(BindEvent {
             frames,
-            saved: Bytes(saved),
-            written: Bytes(written),
-            describing: Duration::from_micros(describe_us),
+            bytes_saved: Bytes(saved),
+            bytes_written: Bytes(written),
+            describe_time: Duration::from_micros(describe_us),
             binding: Duration::from_micros(us),
         }),
         _ => None,

@@ -146,10 +146,10 @@ impl Bench<'_> {
                 self.progress.set_message(format!("{port}, {size_name}, run {run}"));
                 host::ensure_available(kernel.config(size).host_memory())?;
                 let done = kernel.plug_and_unplug(size)?;
-                if done.used < size || done.still_plugged > Bytes::ZERO {
+                if done.checked_memory < size || done.still_plugged > Bytes::ZERO {
                     bail!(
                         "the guest used {} of {size_name}, and {} are still plugged at the end",
-                        done.used,
+                        done.checked_memory,
                         done.still_plugged
                     );
                 }
@@ -176,7 +176,7 @@ impl Bench<'_> {
             self.progress.set_message(format!("{port}, segments, {subject}"));
             host::ensure_available(kernel.config(Bytes::ZERO).host_memory())?;
             let measured = kernel.measure_segments(SEGMENTS)?;
-            self.sample.add(&format!("{port}/boot"), subject, FREE, mib(measured.free));
+            self.sample.add(&format!("{port}/boot"), subject, FREE, mib(measured.free_memory));
             for (what, instructions) in measured.instructions {
                 let frames = what.split(' ').next().unwrap_or(&what);
                 let case = format!("{port}/segment/{frames}");
@@ -189,7 +189,7 @@ impl Bench<'_> {
     fn report_free(&mut self, port: Port) -> Result<()> {
         self.progress.set_message(format!("{port}, reporting"));
         let held = port.kernel().report_free(REPORTED)?;
-        for (what, bytes) in [("in-use", held.max), ("free", held.after_report)] {
+        for (what, bytes) in [("in-use", held.largest), ("free", held.after_report)] {
             let case = format!("{port}/{}/{what}", size::short(REPORTED));
             self.sample.add(&case, "hotmem", HELD, mib(bytes));
         }

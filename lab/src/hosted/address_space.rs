@@ -1,7 +1,7 @@
 //! The virtual address space of a hosted machine, on its simulated MMU.
 
 use super::Hosted;
-use super::mmu::{Arrays, Mmu, PAGE, SPACE};
+use super::mmu::{Mmu, PAGE, SPACE, TableArrays};
 use hotmem::{
     AllocError, AllocRequest, Allocation, Bytes, Hooks, Migration, NodeChoice, Pfn, PfnRange,
     geometry::PAGEBLOCK_FRAMES,
@@ -52,13 +52,13 @@ pub enum MapError {
 /// The owner of the simulated MMU's page tables. It allocates new tables, never frees a table, and
 /// records the run that was unmapped.
 struct Kernel<'a> {
-    tables: &'a Arrays,
-    unmapped: Option<PfnRange>,
+    tables: &'a TableArrays,
+    unmapped_frame: Option<PfnRange>,
 }
 
 impl Owner for Kernel<'_> {
     fn unmapped(&mut self, run: Run) {
-        self.unmapped = run.frames();
+        self.unmapped_frame = run.frames();
     }
 
     fn free_table(&mut self, _: Pfn) {}
@@ -84,7 +84,7 @@ impl<'m> AddressSpace<'m> {
         // SAFETY: the frame was allocated above.
         unsafe { self.pointer(frame.start()).write_bytes(0, ENTRIES) };
         let entry = Entry::new(frame.start(), Flags::PRESENT | Flags::WRITABLE);
-        let mut kernel = Kernel { tables: &self.mmu.tables, unmapped: None };
+        let mut kernel = Kernel { tables: &self.mmu.tables, unmapped_frame: None };
         let mut tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
         match tables.map(Run { virt, entry, level: Level::L1 }, &mut kernel) {
             Ok(_) => {
@@ -101,11 +101,11 @@ impl<'m> AddressSpace<'m> {
     /// Unmaps the page that contains `address`, if it is mapped, and frees its frame.
     pub fn unmap(self, address: u64) {
         let mapped = &mut *self.mmu.mapped();
-        let mut kernel = Kernel { tables: &self.mmu.tables, unmapped: None };
+        let mut kernel = Kernel { tables: &self.mmu.tables, unmapped_frame: None };
         let mut tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
         let how = Unmap { tables: CoveredTables::Keep, ignore_used: true, dying: false };
         let _ = tables.unmap_range(VirtRange::page(address), how, &mut kernel);
-        if let Some(frame) = kernel.unmapped {
+        if let Some(frame) = kernel.unmapped_frame {
             mapped.addresses.remove(&frame.start());
             self.free(frame);
         }
@@ -140,14 +140,14 @@ impl<'m> AddressSpace<'m> {
         let before = word.fetch_and(!Flags::ACCESSED_DIRTY.bits(), Relaxed);
         // An access that set Dirty before it was cleared may not have written yet. Wait until such
         // accesses have ended.
-        drop(self.mmu.accessing.write().unwrap_or_else(PoisonError::into_inner));
+        drop(self.mmu.access_lock.write().unwrap_or_else(PoisonError::into_inner));
         Entry::from_bits(before).flags().contains(Flags::DIRTY)
     }
 
     /// Returns the size of all pages that were migrated since the machine was built.
     #[must_use]
     pub fn migrated(self) -> Bytes {
-        self.mmu.mapped().migrated
+        self.mmu.mapped().migrated_bytes
     }
 
     /// Moves the pages in the frames of `used`, which lie in one pageblock, to other frames.
@@ -189,7 +189,7 @@ impl<'m> AddressSpace<'m> {
         for (from, page, to) in moves {
             mapped.addresses.remove(&from.start());
             mapped.addresses.insert(to.start(), page);
-            mapped.migrated = mapped.migrated + Bytes(PAGE);
+            mapped.migrated_bytes = mapped.migrated_bytes + Bytes(PAGE);
             self.free(from);
         }
         Some(Migration::Moved)
@@ -200,7 +200,7 @@ impl<'m> AddressSpace<'m> {
     /// if the page is not mapped.
     fn access(self, address: u64, flags: Flags, act: impl Fn(&AtomicU64) -> u64) -> Option<u64> {
         loop {
-            let access = self.mmu.accessing.read().unwrap_or_else(PoisonError::into_inner);
+            let access = self.mmu.access_lock.read().unwrap_or_else(PoisonError::into_inner);
             let Some(located) = self.mmu.located_entry(address) else {
                 // This is a page fault. The page is not mapped, or the thread that holds the lock
                 // is migrating it.

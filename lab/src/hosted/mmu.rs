@@ -27,49 +27,52 @@ pub(super) const SPACE: Space = Space::new(Pfn::ZERO, Level::L4);
 
 /// A machine's MMU, with one address space.
 pub(super) struct Mmu {
-    pub(super) tables: Arrays,
+    pub(super) tables: TableArrays,
     /// Held for reading during an access, and taken for writing by a flush.
-    pub(super) accessing: RwLock<()>,
+    pub(super) access_lock: RwLock<()>,
     /// Locked while entries are changed. A thread with a page fault takes this lock to wait for a
     /// migration of the page.
-    mapped: Mutex<Mapped>,
+    mapped: Mutex<MappedPages>,
 }
 
 /// Page tables. The frame number of a table is its index in `tables`, and not a frame of the
 /// machine.
-pub(super) struct Arrays {
+pub(super) struct TableArrays {
     tables: Vec<OnceLock<Box<Table>>>,
-    used: AtomicUsize,
+    tables_used: AtomicUsize,
 }
 
 /// The mapped pages.
-pub(super) struct Mapped {
+pub(super) struct MappedPages {
     /// The reverse map: the virtual address of the page in each frame.
     pub(super) addresses: HashMap<Pfn, u64>,
     pub(super) batch: Box<Batch>,
     /// The size of all pages that were migrated.
-    pub(super) migrated: Bytes,
+    pub(super) migrated_bytes: Bytes,
 }
 
 impl Mmu {
     pub(super) fn new() -> Mmu {
         let tables = (0..TABLES).map(|_| OnceLock::new()).collect();
-        let tables = Arrays { tables, used: AtomicUsize::new(0) };
+        let tables = TableArrays { tables, tables_used: AtomicUsize::new(0) };
         // The root, which is table 0.
         tables.allocate();
-        let mapped =
-            Mapped { addresses: HashMap::new(), batch: Box::default(), migrated: Bytes::ZERO };
-        Mmu { tables, accessing: RwLock::new(()), mapped: Mutex::new(mapped) }
+        let mapped = MappedPages {
+            addresses: HashMap::new(),
+            batch: Box::default(),
+            migrated_bytes: Bytes::ZERO,
+        };
+        Mmu { tables, access_lock: RwLock::new(()), mapped: Mutex::new(mapped) }
     }
 
-    pub(super) fn native(&self) -> Native<&Arrays, impl FnMut(Flush) + '_> {
+    pub(super) fn native(&self) -> Native<&TableArrays, impl FnMut(Flush) + '_> {
         // A flush waits until all accesses that have begun have ended.
         Native::new(&self.tables, |_| {
-            drop(self.accessing.write().unwrap_or_else(PoisonError::into_inner));
+            drop(self.access_lock.write().unwrap_or_else(PoisonError::into_inner));
         })
     }
 
-    pub(super) fn mapped(&self) -> MutexGuard<'_, Mapped> {
+    pub(super) fn mapped(&self) -> MutexGuard<'_, MappedPages> {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,10 +87,10 @@ impl Mmu {
     }
 }
 
-impl Arrays {
+impl TableArrays {
     /// Returns an empty table, or `None` if all tables are used.
     pub(super) fn allocate(&self) -> Option<Pfn> {
-        let number = self.used.fetch_add(1, Relaxed);
+        let number = self.tables_used.fetch_add(1, Relaxed);
         self.tables.get(number)?.get_or_init(|| Box::new([const { AtomicU64::new(0) }; ENTRIES]));
         Pfn::new(number as u64)
     }
@@ -97,7 +100,7 @@ impl Arrays {
     }
 }
 
-impl Tables for &Arrays {
+impl Tables for &TableArrays {
     fn table(&self, frame: Pfn) -> Option<&Table> {
         self.get(frame)
     }

@@ -21,11 +21,11 @@ use std::{
 pub struct HostReporter<'m> {
     machine: &'m Hosted,
     reporter: Mutex<Reporter<'m, ThreadCpus>>,
-    started: Instant,
-    stop: AtomicBool,
+    start: Instant,
+    must_stop: AtomicBool,
     /// Whether the thread in [`run`](Self::run) is idle, and the condition on which other threads
     /// wait until it is.
-    idle: (Mutex<bool>, Condvar),
+    is_idle: (Mutex<bool>, Condvar),
 }
 
 /// A running reporter. Dropping this value stops the reporter.
@@ -43,9 +43,9 @@ impl Hosted {
         Ok(HostReporter {
             machine: self,
             reporter: Mutex::new(reporter),
-            started: Instant::now(),
-            stop: AtomicBool::new(false),
-            idle: (Mutex::new(false), Condvar::new()),
+            start: Instant::now(),
+            must_stop: AtomicBool::new(false),
+            is_idle: (Mutex::new(false), Condvar::new()),
         })
     }
 
@@ -68,11 +68,11 @@ impl<'m> HostReporter<'m> {
     /// [`stop`](Self::stop) was called.
     pub fn run(&self) {
         self.machine.waker().set(Some(thread::current()));
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.must_stop.load(Ordering::Acquire) {
             match self.step() {
-                Wait::No => {}
-                Wait::Until(at) => thread::park_timeout(at.saturating_sub(self.now())),
-                Wait::Woken => {
+                Wait::NoWait => {}
+                Wait::UntilTimeOrWake(at) => thread::park_timeout(at.saturating_sub(self.now())),
+                Wait::UntilWake => {
                     self.set_idle(true);
                     thread::park();
                     self.set_idle(false);
@@ -92,24 +92,24 @@ impl<'m> HostReporter<'m> {
 
     /// Waits until the thread in [`run`](Self::run) has nothing to report.
     pub fn wait_until_idle(&self) {
-        let idle = locked(&self.idle.0);
-        let waited = self.idle.1.wait_while(idle, |idle| !*idle);
+        let idle = locked(&self.is_idle.0);
+        let waited = self.is_idle.1.wait_while(idle, |idle| !*idle);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     fn set_idle(&self, idle: bool) {
-        *locked(&self.idle.0) = idle;
-        self.idle.1.notify_all();
+        *locked(&self.is_idle.0) = idle;
+        self.is_idle.1.notify_all();
     }
 
     /// Reports free memory on the calling thread, until nothing more can be reported now.
     pub fn settle(&self) {
-        while matches!(self.step(), Wait::No) {}
+        while matches!(self.step(), Wait::NoWait) {}
     }
 
     /// Makes [`run`](Self::run) return.
     pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
+        self.must_stop.store(true, Ordering::Release);
         self.machine.waker().wake();
     }
 
@@ -126,7 +126,7 @@ impl<'m> HostReporter<'m> {
     }
 
     fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.start.elapsed()
     }
 
     fn step(&self) -> Wait {
@@ -141,13 +141,13 @@ impl<'m> HostReporter<'m> {
                     Ok(()) => reporter.reported(batch),
                     Err(_) => reporter.failed(batch, self.now()),
                 };
-                Wait::No
+                Wait::NoWait
             }
-            Step::Working => Wait::No,
-            Step::Pending(at) => Wait::Until(at),
+            Step::Working => Wait::NoWait,
+            Step::Pending(at) => Wait::UntilTimeOrWake(at),
             // `Unanswered` means that another thread's `madvise` has not returned for
             // `Settings::answer_timeout`. There is no device to reset, so this thread waits.
-            Step::Ready(Err(Unanswered)) | Step::Idle => Wait::Woken,
+            Step::Ready(Err(Unanswered)) | Step::Idle => Wait::UntilWake,
         }
     }
 }
@@ -161,11 +161,11 @@ impl Drop for Running<'_, '_> {
 /// How long the thread waits before the next step.
 enum Wait {
     /// It does not wait.
-    No,
+    NoWait,
     /// Until this time, or until it is woken.
-    Until(Duration),
+    UntilTimeOrWake(Duration),
     /// Until it is woken.
-    Woken,
+    UntilWake,
 }
 
 #[cfg(test)]

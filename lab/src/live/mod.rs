@@ -24,44 +24,44 @@ use std::{
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A thread that draws the view. Dropping this value stops the thread.
-pub struct Live {
-    shared: Arc<Shared>,
+pub struct LiveView {
+    shared: Arc<SharedView>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct SharedView {
     state: Mutex<State>,
     step: Mutex<String>,
-    stop: AtomicBool,
-    started: Instant,
+    must_stop: AtomicBool,
+    start: Instant,
     pid: u32,
 }
 
-impl Live {
+impl LiveView {
     /// Starts to draw the memory of `vm`. Returns `None` if standard input or standard error is not
     /// a terminal, or if the terminal does not report the position of its cursor.
     #[must_use]
-    pub fn start(vm: &mut Vm) -> Option<Live> {
+    pub fn start(vm: &mut Vm) -> Option<LiveView> {
         if !io::stderr().is_terminal() || !io::stdin().is_terminal() {
             return None;
         }
         let options = TerminalOptions { viewport: Viewport::Inline(view::HEIGHT) };
         let terminal = Terminal::with_options(CrosstermBackend::new(io::stderr()), options).ok()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedView {
             state: Mutex::default(),
             step: Mutex::default(),
-            stop: AtomicBool::new(false),
-            started: vm.started(),
+            must_stop: AtomicBool::new(false),
+            start: vm.started(),
             pid: vm.pid(),
         });
         let observer = Arc::clone(&shared);
         vm.watch(move |observation: Observation<'_>| {
             let mut state = observer.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.record(observer.started.elapsed(), &observation);
+            state.record(observer.start.elapsed(), &observation);
         });
         let drawer = Arc::clone(&shared);
         let thread = thread::spawn(move || drawer.draw(terminal));
-        Some(Live { shared, thread: Some(thread) })
+        Some(LiveView { shared, thread: Some(thread) })
     }
 
     /// Sets the name of the current step.
@@ -71,9 +71,9 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for LiveView {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Relaxed);
+        self.shared.must_stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
             // If the thread panicked, it has printed the panic.
             let _ = thread.join();
@@ -81,22 +81,22 @@ impl Drop for Live {
     }
 }
 
-impl Shared {
+impl SharedView {
     /// Draws at regular intervals until [`Live`] is dropped or the terminal fails. The last drawing
     /// stays in the terminal.
     fn draw(&self, mut terminal: Terminal<CrosstermBackend<Stderr>>) {
         loop {
-            let is_last = self.stop.load(Relaxed);
+            let is_last = self.must_stop.load(Relaxed);
             let state = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 // After QEMU has ended, the last size stays in the state.
                 if let Some(resident) = resident(self.pid) {
-                    state.resident = resident;
+                    state.resident_memory = resident;
                 }
                 state.clone()
             };
             let step = self.step.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let now = self.started.elapsed();
+            let now = self.start.elapsed();
             let drawn = terminal.draw(|frame| view::draw(frame, &state, &step, now));
             if is_last || drawn.is_err() {
                 return;

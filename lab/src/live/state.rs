@@ -16,15 +16,15 @@ pub(super) struct State {
     /// The boot memory.
     pub(super) boot_memory: Bytes,
     /// The size that the host last requested of the device.
-    pub(super) requested: Bytes,
+    pub(super) requested_size: Bytes,
     /// The size that the device has plugged.
     pub(super) plugged: Bytes,
     /// The guest's online memory, with the boot memory.
     pub(super) online: Bytes,
     /// The guest's allocated memory.
-    pub(super) used: Bytes,
+    pub(super) used_memory: Bytes,
     /// The resident memory of QEMU.
-    pub(super) resident: Bytes,
+    pub(super) resident_memory: Bytes,
     /// Descriptions of the latest events, each with the time since QEMU's start. The first is the
     /// latest.
     pub(super) events: VecDeque<(Duration, String)>,
@@ -35,7 +35,7 @@ impl State {
     pub(super) fn record(&mut self, at: Duration, observation: &Observation<'_>) {
         let line = match *observation {
             Observation::Requested(target) => {
-                self.requested = target;
+                self.requested_size = target;
                 Some(format!("the host requests {} of the device", approximate(target)))
             }
             Observation::Plugged(size) => {
@@ -65,7 +65,7 @@ impl State {
             Event::Resized { target, plugged, online, free, requests, us, .. } => {
                 self.plugged = Bytes(plugged);
                 self.online = Bytes(online);
-                self.used = Bytes(online.saturating_sub(free));
+                self.used_memory = Bytes(online.saturating_sub(free));
                 let took = crate::table::time(Duration::from_micros(us));
                 format!("has {} after {took}, requests: {requests}", approximate(Bytes(target)))
             }
@@ -74,11 +74,11 @@ impl State {
                 format!("cannot reach {} for now: {why}", approximate(Bytes(target)))
             }
             Event::Touched { bytes, .. } => {
-                self.used = self.used + Bytes(bytes);
+                self.used_memory = self.used_memory + Bytes(bytes);
                 format!("has written to {}", approximate(Bytes(bytes)))
             }
             Event::Freed { bytes, .. } => {
-                self.used = Bytes(self.used.0.saturating_sub(bytes));
+                self.used_memory = Bytes(self.used_memory.0.saturating_sub(bytes));
                 format!("has freed {}", approximate(Bytes(bytes)))
             }
             Event::Verified { bytes } => format!("has checked {}", approximate(Bytes(bytes))),
@@ -94,10 +94,10 @@ impl State {
     /// Returns the largest of all sizes. A bar of this size has the full width.
     pub(super) fn largest_size(&self) -> Bytes {
         let sizes = [
-            self.boot_memory + self.requested,
+            self.boot_memory + self.requested_size,
             self.boot_memory + self.plugged,
             self.online,
-            self.resident,
+            self.resident_memory,
         ];
         sizes.into_iter().max().unwrap_or_default().max(Bytes(1))
     }
@@ -129,12 +129,12 @@ mod tests {
             r#"{{"event":"resized","target":1073741824,"plugged":1073741824,"online":{online},"free":{free},"requests":1,"us":464}}"#
         );
         state.record(at, &Observation::Event(&event(&resized)));
-        assert_eq!((state.plugged, state.used), (Bytes::gib(1), Bytes::mib(12)));
+        assert_eq!((state.plugged, state.used_memory), (Bytes::gib(1), Bytes::mib(12)));
         state.record(
             at,
             &Observation::Event(&event(r#"{"event":"touched","bytes":1048576,"us":1}"#)),
         );
-        assert_eq!(state.used, Bytes::mib(13));
+        assert_eq!(state.used_memory, Bytes::mib(13));
         let lines: Vec<_> = state.events.iter().map(|(_, line)| line.as_str()).collect();
         assert_eq!(
             lines,

@@ -31,11 +31,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, step: &str, now: Durati
     frame.render_widget(Paragraph::new(heading), title);
     let largest_size = state.largest_size();
     let sizes = [
-        ("requested", state.boot_memory + state.requested, Color::DarkGray),
+        ("requested", state.boot_memory + state.requested_size, Color::DarkGray),
         ("plugged", state.boot_memory + state.plugged, Color::Blue),
         ("online", state.online, Color::Cyan),
-        ("used", state.used, Color::Yellow),
-        ("on the host", state.resident, Color::Magenta),
+        ("used", state.used_memory, Color::Yellow),
+        ("on the host", state.resident_memory, Color::Magenta),
     ];
     let lines = Layout::vertical([Constraint::Length(1); BARS as usize]).split(bars);
     for ((name, size, colour), &line) in sizes.into_iter().zip(lines.iter()) {
@@ -82,7 +82,7 @@ mod tests {
         let mut state = State { boot_memory: Bytes::mib(128), ..State::default() };
         state.record(Duration::from_millis(250), &Observation::Requested(Bytes::gib(1)));
         state.record(Duration::from_millis(260), &Observation::Plugged(Bytes::gib(1)));
-        state.resident = Bytes::mib(64);
+        state.resident_memory = Bytes::mib(64);
         let text = draw_to_text(&state, 70, HEIGHT);
         for part in [
             "guest of 128.0 MiB, 1.5 s: plug 1GiB",

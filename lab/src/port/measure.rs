@@ -17,7 +17,7 @@ pub struct PlugCycle {
     /// The plug.
     pub plug: Resize,
     /// The size of the memory that the kernel wrote and checked after the plug.
-    pub used: Bytes,
+    pub checked_memory: Bytes,
     /// The unplug.
     pub unplug: Resize,
     /// The size that the device still has plugged after the unplug.
@@ -28,9 +28,9 @@ pub struct PlugCycle {
 #[derive(Clone, Copy, Debug)]
 pub struct CommittedMemory {
     /// The largest committed size, while the guest used its memory.
-    pub max: Bytes,
+    pub largest: Bytes,
     /// The size that the guest reported.
-    pub reported: Bytes,
+    pub reported_memory: Bytes,
     /// The committed size after the report.
     pub after_report: Bytes,
     /// The size of the guest's online memory after the device has unplugged all its memory.
@@ -41,7 +41,7 @@ pub struct CommittedMemory {
 #[derive(Debug)]
 pub struct Segments {
     /// The size of the memory that is free after boot.
-    pub free: Bytes,
+    pub free_memory: Bytes,
     /// The name of each segment, such as `4 frames`, and the number of instructions to allocate and
     /// free it.
     pub instructions: Vec<(String, u64)>,
@@ -60,7 +60,7 @@ impl Kernel {
         let unplug = vm.resize(Bytes::ZERO)?;
         let still_plugged = vm.device_size()?;
         end(vm)?;
-        Ok(PlugCycle { boot_memory, plug, used, unplug, still_plugged })
+        Ok(PlugCycle { boot_memory, plug, checked_memory: used, unplug, still_plugged })
     }
 
     /// Measures the time from the host's request to the first allocation in the plugged memory, in
@@ -107,7 +107,7 @@ impl Kernel {
         let figures = (0..figures).map(|_| vm.wait("a figure", measured).map(|found| found.0));
         let instructions = figures.collect::<Result<_, _>>()?;
         vm.finish()?;
-        Ok(Segments { free, instructions })
+        Ok(Segments { free_memory: free, instructions })
     }
 
     /// Plugs `memory`, waits until the guest has used, freed and reported memory, and unplugs it.
@@ -132,7 +132,12 @@ impl Kernel {
         // Reported memory can be unplugged, too.
         let online_after_unplug = vm.resize(Bytes::ZERO)?.online;
         end(vm)?;
-        Ok(CommittedMemory { max, reported, after_report, online_after_unplug })
+        Ok(CommittedMemory {
+            largest: max,
+            reported_memory: reported,
+            after_report,
+            online_after_unplug,
+        })
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Config {
     /// DIMMs that are plugged at the start.
     pub dimms: Vec<Dimm>,
     /// Further arguments of QEMU.
-    pub more: Vec<String>,
+    pub more_args: Vec<String>,
     /// Whether one instruction takes one nanosecond of the guest's time. The guest's time also
     /// passes while the guest waits.
     pub icount: bool,
@@ -40,10 +40,10 @@ pub struct Config {
     /// return the number of executed instructions. One instruction takes one nanosecond of the
     /// guest's time, as with `icount`. A guest that polls instead of waiting for interrupts makes
     /// hardly any progress.
-    pub recorded: bool,
+    pub is_recorded: bool,
     /// Whether the machine waits for [`Vm::start_cpus`](super::Vm::start_cpus) before its first
     /// instruction.
-    pub stopped: bool,
+    pub starts_stopped: bool,
     /// The time limit of a wait for an event. After it, the guest counts as hung.
     pub patience: Duration,
 }
@@ -92,10 +92,10 @@ impl Config {
             max_memory,
             nodes: 0,
             dimms: Vec::new(),
-            more: Vec::new(),
+            more_args: Vec::new(),
             icount: false,
-            recorded: false,
-            stopped: false,
+            is_recorded: false,
+            starts_stopped: false,
             patience: Duration::from_secs(120),
         }
     }
@@ -119,7 +119,7 @@ impl Config {
         pair("-machine", MACHINE.into());
         pair("-accel", "tcg,thread=single".into());
         pair("-cpu", "power9".into());
-        if self.recorded {
+        if self.is_recorded {
             // The recording is never replayed.
             pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
         } else if self.icount {
@@ -140,8 +140,8 @@ impl Config {
             pair("-object", backend);
             pair("-device", device);
         }
-        command.args(&self.more);
-        if self.stopped {
+        command.args(&self.more_args);
+        if self.starts_stopped {
             command.arg("-S");
         }
         let Config { kernel, append, .. } = self;
@@ -158,7 +158,7 @@ mod tests {
     fn the_command_line_has_memory_node_dimm_and_append_settings() {
         let config = Config::new("guest".into(), Bytes::gib(33)).with_guest_option("pin", 2);
         let dimm = Dimm { node: 1, address: Some(1 << 32), ..Dimm::new("a", Bytes::mib(256)) };
-        let config = Config { nodes: 2, dimms: vec![dimm], stopped: true, ..config };
+        let config = Config { nodes: 2, dimms: vec![dimm], starts_stopped: true, ..config };
         let command = config.command();
         let line: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
         let line = line.join(" ");

@@ -261,6 +261,6 @@ impl Vm {
     }
 
     fn hang(&self, what: &str) -> Error {
-        Error::Hang { what: what.into(), after: self.patience, output: self.console.tail() }
+        Error::Hang { awaited: what.into(), wait: self.patience, output: self.console.tail() }
     }
 }

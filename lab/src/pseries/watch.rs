@@ -87,7 +87,7 @@ pub fn run(plan: &Plan, mut step_begins: impl FnMut(&str)) -> Result<(Duration, 
             remove(&mut vm, &dimms)?
         };
         rows.push(Row { step, memory: plan.plug, time: StepTime::Resize(times.resize) });
-        if let Some((bytes, time)) = times.touched {
+        if let Some((bytes, time)) = times.touched_memory {
             rows.push(Row { step: "touch", memory: bytes, time: StepTime::InGuest(time) });
         }
     }
@@ -98,12 +98,12 @@ pub fn run(plan: &Plan, mut step_begins: impl FnMut(&str)) -> Result<(Duration, 
 struct Step {
     resize: Resize,
     /// The size that the guest filled with patterns, and the time.
-    touched: Option<(Bytes, Duration)>,
+    touched_memory: Option<(Bytes, Duration)>,
 }
 
 /// Adds the DIMMs. If `touches`, waits after each of them until the guest has filled memory.
 fn add(vm: &mut Vm, dimms: &[Dimm], touches: bool) -> Result<Step, Error> {
-    let mut sum = Sum::default();
+    let mut sum = DimmTimes::default();
     let mut touched = (Bytes::ZERO, Duration::ZERO);
     for dimm in dimms {
         let start = Instant::now();
@@ -124,11 +124,11 @@ fn add(vm: &mut Vm, dimms: &[Dimm], touches: bool) -> Result<Step, Error> {
             touched = (touched.0 + bytes, touched.1 + time);
         }
     }
-    Ok(Step { resize: sum.resize(), touched: touches.then_some(touched) })
+    Ok(Step { resize: sum.resize(), touched_memory: touches.then_some(touched) })
 }
 
 fn remove(vm: &mut Vm, dimms: &[Dimm]) -> Result<Step, Error> {
-    let mut sum = Sum::default();
+    let mut sum = DimmTimes::default();
     for dimm in dimms {
         let start = Instant::now();
         let removal = vm.unplug(&dimm.id)?;
@@ -139,12 +139,12 @@ fn remove(vm: &mut Vm, dimms: &[Dimm]) -> Result<Step, Error> {
         }
         sum.add_dimm(took, took, removal.end.ns, removal.end.online);
     }
-    Ok(Step { resize: sum.resize(), touched: None })
+    Ok(Step { resize: sum.resize(), touched_memory: None })
 }
 
 /// The sum of the times of all DIMMs in a step.
 #[derive(Default)]
-struct Sum {
+struct DimmTimes {
     device_done: Duration,
     recognised: Duration,
     in_guest: Duration,
@@ -152,7 +152,7 @@ struct Sum {
     online: Bytes,
 }
 
-impl Sum {
+impl DimmTimes {
     fn add_dimm(&mut self, device_done: Duration, recognised: Duration, ns: u64, online: u64) {
         self.device_done += device_done;
         self.recognised += recognised;

@@ -101,7 +101,7 @@ pub struct Config {
     pub balloon: Balloon,
     /// The file into which QEMU's command `migrate` wrote the state of a machine with the same
     /// configuration. The new machine starts from this state.
-    pub incoming: Option<PathBuf>,
+    pub incoming_state: Option<PathBuf>,
     /// The file `cgroup.procs` of the control group in which QEMU runs, open for writing.
     pub group: Option<Arc<File>>,
     /// Devices of other kinds, as values of QEMU's option `-device`.
@@ -113,7 +113,7 @@ pub struct Config {
     /// QEMU's `maxmem`. If this is `None`, it is computed from the devices.
     pub max_memory: Option<Bytes>,
     /// The requested size of each virtio-mem device at the start of the machine.
-    pub requested: Bytes,
+    pub requested_at_start: Bytes,
     /// The block size of the virtio-mem devices.
     pub block_size: Bytes,
     /// The accelerator.
@@ -126,7 +126,7 @@ pub struct Config {
     /// Whether QEMU records the run, so that [`Vm::instructions`](super::Vm::instructions) can
     /// return the number of executed instructions (TCG only). One instruction takes one nanosecond
     /// of the guest's time, as with `icount`.
-    pub recorded: bool,
+    pub is_recorded: bool,
     /// The number of CPUs.
     pub cpus: u32,
     /// Whether TCG runs all CPUs in turn on one thread (TCG only). TCG of QEMU 7.2 and 10.0 with a
@@ -134,7 +134,7 @@ pub struct Config {
     pub single_thread: bool,
     /// The largest amount of plugged memory to which the guest writes. The host must have as much
     /// memory available.
-    pub touched: Bytes,
+    pub touched_memory: Bytes,
     /// The time limit of a wait for an event. After it, the guest counts as hung.
     pub patience: Duration,
 }
@@ -161,20 +161,20 @@ impl Config {
             firmware_files: Vec::new(),
             transport: Transport::Pci,
             balloon: Balloon::None,
-            incoming: None,
+            incoming_state: None,
             group: None,
             other_devices: Vec::new(),
             empty_ports: 0,
             max_memory: None,
-            requested: Bytes::ZERO,
+            requested_at_start: Bytes::ZERO,
             block_size: Bytes::mib(2),
             accel: Accel::Tcg,
             cpu: None,
             icount: false,
-            recorded: false,
+            is_recorded: false,
             cpus: 1,
             single_thread: false,
-            touched: Bytes::ZERO,
+            touched_memory: Bytes::ZERO,
             // This is longer than the guest's own watchdog (60 s), which names the operation that
             // hangs.
             patience: Duration::from_secs(75),
@@ -184,7 +184,7 @@ impl Config {
     /// Makes the guest write to up to `size` of its plugged memory.
     #[must_use]
     pub fn with_touched_memory(mut self, size: Bytes) -> Config {
-        self.touched = size;
+        self.touched_memory = size;
         // On an idle host the guest takes about 1.5 s for each GiB.
         self.patience += Duration::from_secs(size.0 >> 30) * 10;
         self.with_guest_option("touch", size.0)
@@ -202,7 +202,7 @@ impl Config {
     pub fn host_memory(&self) -> Bytes {
         // QEMU itself was measured to use 49 MiB, and 0.094 MiB for each GiB of device memory.
         let qemu = Bytes(Bytes::mib(49).0 + self.all_device_memory().0 / 10_000);
-        self.boot_memory + self.touched + qemu
+        self.boot_memory + self.touched_memory + qemu
     }
 
     fn all_device_memory(&self) -> Bytes {
@@ -223,7 +223,7 @@ impl Config {
         let (accel, cpu) = match self.accel {
             // `max` alone has 40 physical address bits, with which less than 1 TiB can be plugged.
             // With `erms` Linux clears memory by `rep stosb`, which is four times slower under TCG.
-            Accel::Tcg if self.icount || self.recorded || self.single_thread => {
+            Accel::Tcg if self.icount || self.is_recorded || self.single_thread => {
                 ("tcg,thread=single", "max,phys-bits=46,-erms")
             }
             Accel::Tcg => ("tcg", "max,phys-bits=46,-erms"),
@@ -237,7 +237,7 @@ impl Config {
         pair("-machine", format!("{}{nvdimm}", self.machine));
         pair("-accel", accel.into());
         pair("-cpu", self.cpu.unwrap_or(cpu).into());
-        if self.recorded {
+        if self.is_recorded {
             // QEMU reports the number of executed instructions only while it records. The recording
             // is never replayed.
             pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
@@ -281,7 +281,7 @@ impl Config {
                 "-device",
                 format!(
                     "{kind},id=vmem{n},memdev=plug{n},block-size={}B,requested-size={}B{node}{address}",
-                    self.block_size.0, self.requested.0
+                    self.block_size.0, self.requested_at_start.0
                 ),
             );
         }
@@ -315,7 +315,7 @@ impl Config {
         for n in 0..self.empty_ports {
             pair("-device", root_port(&format!("spare{n}"), slots.next()));
         }
-        if let Some(file) = &self.incoming {
+        if let Some(file) = &self.incoming_state {
             pair("-incoming", format!("exec:cat \"{}\"", file.display()));
         }
         let Config { kernel, append, .. } = self;

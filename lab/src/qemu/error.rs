@@ -17,12 +17,12 @@ pub enum Error {
     /// The host has less available memory than the guest would access.
     #[error(
         "this needs {} of the host's memory and {} are available",
-        approximate(*.need),
+        approximate(*.needed),
         approximate(*.available)
     )]
     HostMemory {
         /// The memory that the guest would access, and QEMU's own memory.
-        need: Bytes,
+        needed: Bytes,
         /// The memory that the host has available without swapping.
         available: Bytes,
     },
@@ -33,22 +33,22 @@ pub enum Error {
     #[error("could not build the guest: {0}")]
     Build(String),
     /// QEMU ended before an event that was waited for.
-    #[error("QEMU ended ({status}) before {what}{output}")]
+    #[error("QEMU ended ({status}) before {awaited}{output}")]
     Ended {
         /// The event that was waited for.
-        what: String,
+        awaited: String,
         /// QEMU's exit status.
         status: ExitStatus,
         /// The last output of QEMU and the guest.
         output: Tail,
     },
     /// An event of the guest did not occur in time.
-    #[error("the guest hangs: no {what} after {} s{output}", after.as_secs())]
+    #[error("the guest hangs: no {awaited} after {} s{output}", wait.as_secs())]
     Hang {
         /// The event that was waited for.
-        what: String,
+        awaited: String,
         /// The length of the wait.
-        after: Duration,
+        wait: Duration,
         /// The last output of the guest.
         output: Tail,
     },

@@ -17,7 +17,7 @@ pub fn available_memory() -> Option<Bytes> {
 /// [`Error::HostMemory`] if less is available.
 pub fn ensure_available(need: Bytes) -> Result<(), Error> {
     match available_memory() {
-        Some(available) if available < need => Err(Error::HostMemory { need, available }),
+        Some(available) if available < need => Err(Error::HostMemory { needed: need, available }),
         _ => Ok(()),
     }
 }

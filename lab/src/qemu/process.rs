@@ -67,7 +67,7 @@ impl Qemu {
             while standard_error.next(EXIT_LIMIT).is_ok() {}
             output.extend(standard_error.tail().0);
         }
-        Some(Error::Ended { what: what.into(), status, output: Tail(output) })
+        Some(Error::Ended { awaited: what.into(), status, output: Tail(output) })
     }
 }
 

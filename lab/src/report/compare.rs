@@ -17,7 +17,7 @@ enum Change {
     Better,
     Worse,
     /// The runs of both overlap, or their relative difference is less than [`EQUAL`].
-    Within,
+    WithinSpread,
     /// The spread is unknown, because a time was measured only once.
     Unknown,
 }
@@ -36,7 +36,7 @@ pub(super) fn print(
             continue;
         };
         match change(was, is) {
-            Change::Within => within += 1,
+            Change::WithinSpread => within += 1,
             Change::Unknown => unknown += 1,
             change => {
                 changed.add_row([
@@ -85,14 +85,14 @@ fn ratios(
     for section in SECTIONS {
         let was = old.rows(section);
         for is in new.rows(section) {
-            let same = was.iter().find(|row| row.what == is.what);
+            let same = was.iter().find(|row| row.title == is.title);
             for peer in &is.peers {
                 let before = same.and_then(|row| row.peers.iter().find(|p| p.name == peer.name));
                 let before = before.and_then(|before| before.ratio);
                 let (Some(before), Some(now)) = (before, peer.ratio) else { continue };
                 all += 1;
                 if !before.covers(&now) {
-                    let (what, name) = (&is.what, peer.name);
+                    let (what, name) = (&is.title, peer.name);
                     outside.push(format!("{what}, {name}: {before} then, {now} now"));
                 }
             }
@@ -109,10 +109,10 @@ fn change(was: &Record, is: &Record) -> Change {
     } else if was.min > is.max {
         was.min - is.max
     } else {
-        return Change::Within;
+        return Change::WithinSpread;
     };
     if gap <= was.median.abs() * EQUAL {
-        return Change::Within;
+        return Change::WithinSpread;
     }
     if !is_count && (was.runs < 2 || is.runs < 2) {
         return Change::Unknown;
@@ -130,7 +130,7 @@ impl fmt::Display for Change {
         f.write_str(match self {
             Change::Better => "better",
             Change::Worse => "worse",
-            Change::Within => "within",
+            Change::WithinSpread => "within",
             Change::Unknown => "unknown",
         })
     }
@@ -154,8 +154,8 @@ mod tests {
     fn a_figure_changes_if_it_leaves_the_spread_of_both() {
         let time = |values, runs| record("time", "s", values, runs);
         let was = time([1.0, 1.1, 1.2], 3);
-        assert_eq!(change(&was, &time([1.15, 1.5, 2.0], 3)), Change::Within);
-        assert_eq!(change(&was, &time([1.21, 1.5, 2.0], 3)), Change::Within, "too close");
+        assert_eq!(change(&was, &time([1.15, 1.5, 2.0], 3)), Change::WithinSpread);
+        assert_eq!(change(&was, &time([1.21, 1.5, 2.0], 3)), Change::WithinSpread, "too close");
         assert_eq!(change(&was, &time([1.3, 1.5, 2.0], 3)), Change::Worse);
         assert_eq!(change(&was, &time([0.5, 0.6, 0.7], 3)), Change::Better);
         assert_eq!(change(&was, &time([2.0; 3], 1)), Change::Unknown);
@@ -166,7 +166,7 @@ mod tests {
         let rate = |value| record("rate", "ops/s", [value; 3], 5);
         assert_eq!(change(&rate(1.0), &rate(2.0)), Change::Better);
         let count = |value| record("instructions", "count", [value; 3], 1);
-        assert_eq!(change(&count(100.0), &count(101.0)), Change::Within);
+        assert_eq!(change(&count(100.0), &count(101.0)), Change::WithinSpread);
         assert_eq!(change(&count(100.0), &count(110.0)), Change::Worse);
     }
 

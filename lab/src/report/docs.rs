@@ -126,8 +126,8 @@ fn row_of_benchmarks(row: &FoundRow<'_>) -> String {
     let ratios: Vec<_> = ratios.collect();
     format!(
         "| {} | {} | {} | {} | `{}` |\n",
-        row.what,
-        spread(row.ours),
+        row.title,
+        spread(row.hotmem),
         compared.join("; "),
         ratios.join("; "),
         row.command.trim_start_matches("bench ")
@@ -137,7 +137,7 @@ fn row_of_benchmarks(row: &FoundRow<'_>) -> String {
 fn row_of_readme(row: &FoundRow<'_>) -> String {
     let peers: Vec<_> =
         row.peers.iter().map(|peer| format!("{}: {}", peer.name, spread(peer.record))).collect();
-    format!("| {} | {} | {} |\n", row.what, spread(row.ours), peers.join("; "))
+    format!("| {} | {} | {} |\n", row.title, spread(row.hotmem), peers.join("; "))
 }
 
 /// Breaks a paragraph into lines of at most 100 characters.

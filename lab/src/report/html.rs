@@ -132,7 +132,7 @@ fn section_markup<'a>(
         section id=(section.id) {
             h2 { (section.title) }
             p class="question" { (section.question) }
-            p { b { "What is reported. " } (section.reported) }
+            p { b { "What is reported. " } (section.published) }
             (table(rows))
             div class="plots" { @for plot in plots.iter().flatten() { (plot) } }
             @for missing in not_measured {
@@ -185,8 +185,8 @@ fn table(rows: &[FoundRow<'_>]) -> Markup {
             tbody {
                 @for row in rows {
                     tr {
-                        th scope="row" { (row.what) }
-                        td data-label="hotmem" title={ (row.ours.runs) " runs" } { (spread(row.ours)) }
+                        th scope="row" { (row.title) }
+                        td data-label="hotmem" title={ (row.hotmem.runs) " runs" } { (spread(row.hotmem)) }
                         td data-label="compared with" {
                             @for peer in &row.peers {
                                 div { (peer.name) " " b { (spread(peer.record)) } }

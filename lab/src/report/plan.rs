@@ -178,7 +178,7 @@ pub(super) const STEPS: &[Step] = &[
 ];
 
 /// The command by which a step runs on this machine, or the reason why it does not run.
-pub(super) struct Planned {
+pub(super) struct PlannedRun {
     pub(super) step: &'static str,
     /// The number of the visit, from 1.
     pub(super) visit: u32,
@@ -188,7 +188,7 @@ pub(super) struct Planned {
     pub(super) missing: Option<Missing>,
 }
 
-impl Planned {
+impl PlannedRun {
     /// Returns whether `bench_run` includes this visit.
     pub(super) fn is_in(&self, bench_run: &BenchRun) -> bool {
         bench_run.visits >= self.visit
@@ -197,20 +197,20 @@ impl Planned {
 
 /// Returns the steps of a set for which `wants` is true, with the subjects that are missing on this
 /// machine.
-pub(super) fn plan(quick: bool, wants: impl Fn(&Step) -> bool) -> Vec<Planned> {
+pub(super) fn plan(quick: bool, wants: impl Fn(&Step) -> bool) -> Vec<PlannedRun> {
     let set = usize::from(quick);
     let line = |step: &Step| [step.standard, step.quick][set];
     let wanted = || STEPS.iter().filter(|step| wants(step) && !line(step).is_empty());
     let visits = wanted().map(|step| step.visits(set)).max().unwrap_or(0);
     let visit = |visit| {
         let visited = wanted().filter(move |step| step.visits(set) >= visit);
-        visited.map(move |step| Planned { visit, ..step.on_this_machine(line(step), set) })
+        visited.map(move |step| PlannedRun { visit, ..step.on_this_machine(line(step), set) })
     };
     (1..=visits).flat_map(visit).collect()
 }
 
 impl Step {
-    fn on_this_machine(&self, line: &str, set: usize) -> Planned {
+    fn on_this_machine(&self, line: &str, set: usize) -> PlannedRun {
         let missing = |subject: &str, why: String| {
             Some(Missing { step: self.name.into(), subject: subject.into(), why })
         };
@@ -247,7 +247,7 @@ impl Step {
             }
         };
         let command = if line.is_empty() { line } else { format!("bench {line}") };
-        Planned { step: self.name, visit: 1, command, seconds: self.seconds[set], missing }
+        PlannedRun { step: self.name, visit: 1, command, seconds: self.seconds[set], missing }
     }
 }
 

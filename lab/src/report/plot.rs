@@ -186,7 +186,7 @@ macro_rules! mark {
     };
 }
 
-type Drawn = Result<(), Box<dyn std::error::Error>>;
+type DrawResult = Result<(), Box<dyn std::error::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 fn style(nth: usize) -> ShapeStyle {
@@ -200,7 +200,7 @@ fn unit<'a>(series: &'a [Series<'_>]) -> &'a str {
 }
 
 /// Draws lines with a whisker from the least to the greatest value at each point.
-fn draw<X, Y>(plot: &Plot, series: &[Series<'_>], area: &Area<'_>, x: X, y: Y) -> Drawn
+fn draw<X, Y>(plot: &Plot, series: &[Series<'_>], area: &Area<'_>, x: X, y: Y) -> DrawResult
 where
     X: AsRangedCoord<Value = f64>,
     Y: AsRangedCoord<Value = f64>,
@@ -241,7 +241,13 @@ where
 }
 
 /// Draws a row of dots for each case, with a whisker from the least to the greatest value.
-fn draw_named<X>(plot: &Plot, series: &[Series<'_>], area: &Area<'_>, x: X, y: Range<f64>) -> Drawn
+fn draw_named<X>(
+    plot: &Plot,
+    series: &[Series<'_>],
+    area: &Area<'_>,
+    x: X,
+    y: Range<f64>,
+) -> DrawResult
 where
     X: AsRangedCoord<Value = f64>,
     X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,

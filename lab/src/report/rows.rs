@@ -20,8 +20,8 @@ pub(super) struct Lookup<'a> {
 
 /// A row of a table, with its figures.
 pub(super) struct FoundRow<'a> {
-    pub(super) what: String,
-    pub(super) ours: &'a Record,
+    pub(super) title: String,
+    pub(super) hotmem: &'a Record,
     /// The command that measured it.
     pub(super) command: &'a str,
     pub(super) peers: Vec<Peer<'a>>,
@@ -69,15 +69,15 @@ impl<'a> Lookup<'a> {
             for ours in &bench_run.records {
                 let is_of_row = ours.bench == row.bench && ours.metric == row.metric;
                 if !is_of_row
-                    || ours.subject_name() != row.ours
-                    || found.iter().any(|f| f.ours.case == ours.case)
+                    || ours.subject_name() != row.subject
+                    || found.iter().any(|f| f.hotmem.case == ours.case)
                 {
                     continue;
                 }
                 let Some(wildcard_text) = wildcard_text(row.case, &ours.case) else { continue };
                 found.push(FoundRow {
-                    what: row.what.replace("{}", &readable(&wildcard_text)),
-                    ours,
+                    title: row.title.replace("{}", &readable(&wildcard_text)),
+                    hotmem: ours,
                     command: &bench_run.command,
                     peers: self.peers(row, bench_run, ours),
                     limit: self
@@ -308,8 +308,8 @@ mod tests {
         let none = none();
         let rows = Lookup::new(&measured, &none).rows(&SECTIONS[0]);
         let [large, small, ..] = &rows[..] else { panic!("{}", rows.len()) };
-        assert_eq!(large.what, "64G plugged into a guest, 64 bytes written for each frame");
-        assert_eq!((spread(large.ours), large.is_headline), ("150 (100 to 200) ms".into(), true));
+        assert_eq!(large.title, "64G plugged into a guest, 64 bytes written for each frame");
+        assert_eq!((spread(large.hotmem), large.is_headline), ("150 (100 to 200) ms".into(), true));
         let peer = &large.peers[0];
         assert_eq!((peer.name, spread(peer.record)), ("Linux", "5 (4 to 6) s".into()));
         let ratio = peer.ratio.unwrap();

@@ -6,7 +6,7 @@
 
 use super::{
     file::{BenchRun, Missing, Records, rounded},
-    plan::Planned,
+    plan::PlannedRun,
 };
 use crate::{bench::record::Record, out, progress};
 use anyhow::{Context, Result, bail};
@@ -26,7 +26,7 @@ use std::{
 pub(super) const PART: &str = "records.part.json";
 
 /// Runs the steps of the plan that `records` does not have yet, and saves the records in `file`.
-pub(super) fn run(plan: &[Planned], records: &mut Records, file: &mut PartFile) -> Result<()> {
+pub(super) fn run(plan: &[PlannedRun], records: &mut Records, file: &mut PartFile) -> Result<()> {
     let program = std::env::current_exe().context("the path of this program")?;
     let mut left = RemainingTime::new(plan, records);
     let bar = progress::spinner();
@@ -50,7 +50,7 @@ pub(super) fn run(plan: &[Planned], records: &mut Records, file: &mut PartFile) 
         let seconds = start.elapsed().as_secs_f64();
         left.mark_done(planned, start.elapsed());
         let failure = match outcome {
-            Ok(Measured { records: measured, failed }) => {
+            Ok(BenchResult { records: measured, failure: failed }) => {
                 let bench_run = BenchRun {
                     step: planned.step.into(),
                     command: planned.command.clone(),
@@ -117,15 +117,15 @@ impl PartFile {
 
 /// The records of a bench. A bench of several subjects writes the records of the others if one of
 /// them fails.
-struct Measured {
+struct BenchResult {
     records: Vec<Record>,
     /// The reason why the other subjects could not be measured.
-    failed: Option<String>,
+    failure: Option<String>,
 }
 
 /// Runs a bench in a process of its own and returns its records. If the bench failed in part, there
 /// is at least one record.
-fn run_bench(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Measured> {
+fn run_bench(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<BenchResult> {
     // The flag `CLOEXEC` is not set, so that the bench can open the file by its number.
     let memory = memfd_create("hotmem-records", MemfdFlags::empty()).context("memory")?;
     let mut bench = Command::new(program)
@@ -155,7 +155,7 @@ fn run_bench(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Me
     memory.rewind().and_then(|()| memory.read_to_string(&mut text)).context("its records")?;
     match (serde_json::from_str::<Vec<Record>>(&text), failed) {
         (Ok(records), Some(why)) if records.is_empty() => bail!("{why}"),
-        (Ok(records), failed) => Ok(Measured { records, failed }),
+        (Ok(records), failed) => Ok(BenchResult { records, failure: failed }),
         (Err(_), Some(why)) => bail!("{why}"),
         (Err(error), None) => bail!("it wrote no records: {error}"),
     }
@@ -164,23 +164,23 @@ fn run_bench(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Me
 /// An estimate of the remaining time.
 struct RemainingTime {
     /// The seconds that the remaining steps take on the machine of the plan.
-    planned: f64,
+    planned_seconds: f64,
     /// The seconds that the finished steps take on the machine of the plan, and those that they
     /// took on this machine.
-    past: (f64, f64),
+    finished_seconds: (f64, f64),
     /// The seconds that the terminal shows for the running step.
-    shown: u64,
+    shown_seconds: u64,
     on_terminal: bool,
 }
 
 impl RemainingTime {
-    fn new(plan: &[Planned], records: &Records) -> RemainingTime {
+    fn new(plan: &[PlannedRun], records: &Records) -> RemainingTime {
         let bench_run_of =
             |step: &str| records.steps.iter().find(|bench_run| bench_run.step == step);
         let mut left = RemainingTime {
-            planned: 0.0,
-            past: (0.0, 0.0),
-            shown: u64::MAX,
+            planned_seconds: 0.0,
+            finished_seconds: (0.0, 0.0),
+            shown_seconds: u64::MAX,
             on_terminal: std::io::stderr().is_terminal(),
         };
         for planned in plan.iter().filter(|planned| !planned.command.is_empty()) {
@@ -188,19 +188,19 @@ impl RemainingTime {
                 Some(bench_run) => {
                     left.count(planned, bench_run.seconds / f64::from(bench_run.visits))
                 }
-                None => left.planned += f64::from(planned.seconds),
+                None => left.planned_seconds += f64::from(planned.seconds),
             }
         }
         left
     }
 
-    fn count(&mut self, planned: &Planned, seconds: f64) {
-        self.past.0 += f64::from(planned.seconds);
-        self.past.1 += seconds;
+    fn count(&mut self, planned: &PlannedRun, seconds: f64) {
+        self.finished_seconds.0 += f64::from(planned.seconds);
+        self.finished_seconds.1 += seconds;
     }
 
-    fn mark_done(&mut self, planned: &Planned, took: Duration) {
-        self.planned -= f64::from(planned.seconds);
+    fn mark_done(&mut self, planned: &PlannedRun, took: Duration) {
+        self.planned_seconds -= f64::from(planned.seconds);
         self.count(planned, took.as_secs_f64());
     }
 
@@ -208,8 +208,8 @@ impl RemainingTime {
     /// slower so far is expected to be slower for the rest.
     fn seconds(&self, running: f64) -> f64 {
         // The additional minute on both sides keeps the first steps from dominating the ratio.
-        let ratio = (self.past.1 + 60.0) / (self.past.0 + 60.0);
-        (self.planned * ratio - running).max(1.0)
+        let ratio = (self.finished_seconds.1 + 60.0) / (self.finished_seconds.0 + 60.0);
+        (self.planned_seconds * ratio - running).max(1.0)
     }
 
     fn show(&self, bar: &ProgressBar, title: &str) {
@@ -219,10 +219,10 @@ impl RemainingTime {
 
     fn tick(&mut self, bar: &ProgressBar, title: &str, start: Instant) {
         let running = start.elapsed();
-        if self.on_terminal && running.as_secs() != self.shown {
-            self.shown = running.as_secs();
+        if self.on_terminal && running.as_secs() != self.shown_seconds {
+            self.shown_seconds = running.as_secs();
             let left = minutes(self.seconds(running.as_secs_f64()));
-            bar.set_message(format!("{title}, {} s; about {left} left", self.shown));
+            bar.set_message(format!("{title}, {} s; about {left} left", self.shown_seconds));
         }
     }
 }
@@ -239,8 +239,8 @@ mod tests {
         *,
     };
 
-    fn planned(step: &'static str, command: &str, seconds: u32) -> Planned {
-        Planned { step, visit: 1, command: command.into(), seconds, missing: None }
+    fn planned(step: &'static str, command: &str, seconds: u32) -> PlannedRun {
+        PlannedRun { step, visit: 1, command: command.into(), seconds, missing: None }
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!([minutes(40.2), minutes(240.0)], ["40 s", "4 min"]);
         // Steps from before an interruption count.
         let left = RemainingTime::new(&plan, &records(&[]));
-        assert_eq!(left.planned, 120.0);
+        assert_eq!(left.planned_seconds, 120.0);
     }
 
     /// The program `true` takes the place of the bench: it writes no records and prints nothing.
@@ -285,7 +285,7 @@ mod tests {
         let command = script.to_str().unwrap();
         let measured = run_bench(Path::new("/bin/sh"), command, || {}).unwrap();
         assert_eq!(measured.records, all.steps[0].records);
-        assert_eq!(measured.failed.as_deref(), Some("the guest stopped"));
+        assert_eq!(measured.failure.as_deref(), Some("the guest stopped"));
         std::fs::write(&wrote, "[]").unwrap();
         let error = run_bench(Path::new("/bin/sh"), command, || {}).err().unwrap();
         assert_eq!(error.to_string(), "the guest stopped");
@@ -297,9 +297,9 @@ mod tests {
     fn a_second_visit_adds_its_runs() {
         let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
         let first = planned("vm", "no-such-bench", 60);
-        let second = Planned { visit: 2, ..planned("vm", "no-such-bench", 60) };
+        let second = PlannedRun { visit: 2, ..planned("vm", "no-such-bench", 60) };
         let left = RemainingTime::new(&[first, second], &all);
-        assert_eq!((left.planned, left.past), (60.0, (60.0, 1.5)));
+        assert_eq!((left.planned_seconds, left.finished_seconds), (60.0, (60.0, 1.5)));
         let further = all.steps[0].clone();
         all.steps[0].add(further);
         assert_eq!((all.steps[0].visits, all.steps[0].records[0].runs), (2, 2));
@@ -307,11 +307,11 @@ mod tests {
         let before = all.clone();
         let plan = [
             planned("vm", "no-such-bench", 60),
-            Planned { visit: 2, ..planned("vm", "no-such-bench", 60) },
+            PlannedRun { visit: 2, ..planned("vm", "no-such-bench", 60) },
         ];
         run(&plan, &mut all, &mut PartFile::new(scratch.0.join(PART))).unwrap();
         assert_eq!(all, before, "all of it is done");
-        let plan = [Planned { visit: 3, ..planned("vm", "no-such-bench", 60) }];
+        let plan = [PlannedRun { visit: 3, ..planned("vm", "no-such-bench", 60) }];
         run(&plan, &mut all, &mut PartFile::new(scratch.0.join(PART))).unwrap();
         assert_eq!(all.steps, before.steps);
         assert_eq!((&*all.missing[0].step, &*all.missing[0].subject), ("vm", "a part"));

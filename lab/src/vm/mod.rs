@@ -3,7 +3,7 @@
 pub mod rows;
 
 #[cfg(feature = "live")]
-use crate::live::Live;
+use crate::live::LiveView;
 use crate::{
     guest::{Guest, Guests, Machine, Policy},
     plot, progress, pseries,
@@ -131,7 +131,7 @@ pub fn run(args: &Args) -> Result<()> {
 enum Display {
     /// The live view of the memory.
     #[cfg(feature = "live")]
-    Live(Live),
+    Live(LiveView),
     /// A spinner with the name of the current step, which is drawn only in a terminal.
     Plain(ProgressBar),
 }
@@ -143,7 +143,7 @@ impl Display {
         if !plain {
             // The view draws in the spinner's line, so the spinner must end first.
             progress.finish_and_clear();
-            return match Live::start(vm) {
+            return match LiveView::start(vm) {
                 Some(live) => Display::Live(live),
                 None => Display::Plain(progress::spinner()),
             };

@@ -110,7 +110,7 @@ impl TestedKernel {
     pub(crate) fn plugs_and_unplugs(self, memory: Bytes) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let cycle = self.0.plug_and_unplug(memory).unwrap();
-        let (used, boot_memory) = (cycle.used, cycle.boot_memory);
+        let (used, boot_memory) = (cycle.checked_memory, cycle.boot_memory);
         assert_eq!(boot_memory, self.0.boot_memory);
         assert_eq!(cycle.plug.online, boot_memory + memory);
         // The kernel uses all plugged memory, and a part of boot memory.
@@ -153,8 +153,8 @@ impl TestedKernel {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::gib(1);
         let committed = self.0.report_free(memory).unwrap();
-        let (max, after) = (committed.max, committed.after_report);
-        assert!(committed.reported >= memory && max >= memory, "{committed:?}");
+        let (max, after) = (committed.largest, committed.after_report);
+        assert!(committed.reported_memory >= memory && max >= memory, "{committed:?}");
         assert!(after.0 < max.0 / 4, "the host has {after} of {max} committed");
         assert_eq!(committed.online_after_unplug, self.0.boot_memory);
         println!(

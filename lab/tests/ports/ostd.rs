@@ -56,7 +56,7 @@ fn the_tests_of_ostd_pass() {
 fn segments_of_four_frames_and_more_take_less_instructions_than_with_ostds_own_allocator() {
     let [hotmem, osdk] =
         [port::OSTD_HOTMEM, port::OSTD_OSDK].map(|kernel| TestedKernel(kernel).measure(9));
-    let (free, osdk_free) = (hotmem.free, osdk.free);
+    let (free, osdk_free) = (hotmem.free_memory, osdk.free_memory);
     println!("OSTD: {} bytes free after boot, {} with OSTD's own allocator", free.0, osdk_free.0);
     assert!(free.0 > osdk_free.0 - Bytes::mib(1).0);
     for ((frames, hotmem), (_, osdk)) in hotmem.instructions.into_iter().zip(osdk.instructions) {

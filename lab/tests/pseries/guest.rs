@@ -155,7 +155,7 @@ fn a_single_lmb_is_added_by_index_in_a_tree_of_version_1() {
 fn dimms_plugged_before_the_negotiation_can_be_removed() {
     let config = config(Bytes::gib(9), 3);
     let cold = Dimm::new("cold", Bytes::mib(512));
-    let config = Config { stopped: true, dimms: vec![cold.clone()], ..config };
+    let config = Config { starts_stopped: true, dimms: vec![cold.clone()], ..config };
     let mut vm = Vm::start(&config).unwrap();
     let early = Dimm::new("early", LMB);
     vm.add(&early).unwrap();
@@ -197,7 +197,7 @@ fn the_guest_reports_its_free_memory_to_a_balloon_device() {
     const TOUCHED: Bytes = Bytes::mib(128);
     let config = config(Bytes::gib(5), 4).with_guest_option("touch", TOUCHED.0);
     let balloon = ["-device", "virtio-balloon-pci,id=balloon0,free-page-reporting=on"];
-    let config = Config { more: balloon.map(str::to_owned).into(), ..config };
+    let config = Config { more_args: balloon.map(str::to_owned).into(), ..config };
     let mut vm = Vm::start(&config).unwrap();
     wait_until_ready(&mut vm);
     // A slow guest reports in several parts. The sum is at least 1 GiB less the 32 MiB that the

@@ -15,7 +15,7 @@ use std::ops::Range;
 const LMB: Bytes = Bytes::mib(256);
 
 /// The arguments of a machine, and the LMBs that its device tree must describe.
-struct Shape {
+struct PartitionShape {
     args: &'static [&'static str],
     /// The number of LMBs in the property.
     lmbs: u32,
@@ -26,9 +26,9 @@ struct Shape {
     assigned: &'static [(Range<u64>, u32)],
 }
 
-const SHAPES: [Shape; 4] = [
-    Shape { args: &["-m", "1G,slots=4,maxmem=4G"], lmbs: 16, reserved: 4, assigned: &[] },
-    Shape {
+const SHAPES: [PartitionShape; 4] = [
+    PartitionShape { args: &["-m", "1G,slots=4,maxmem=4G"], lmbs: 16, reserved: 4, assigned: &[] },
+    PartitionShape {
         args: &[
             "-m",
             "1G,slots=32,maxmem=33G",
@@ -47,7 +47,7 @@ const SHAPES: [Shape; 4] = [
         reserved: 4,
         assigned: &[],
     },
-    Shape {
+    PartitionShape {
         args: &[
             "-m",
             "512M,slots=4,maxmem=8G",
@@ -60,7 +60,7 @@ const SHAPES: [Shape; 4] = [
         reserved: 4,
         assigned: &[(4..8, 0)],
     },
-    Shape {
+    PartitionShape {
         args: &[
             "-m",
             "1G,slots=8,maxmem=16G",
@@ -113,13 +113,13 @@ fn lmbs_of_two_nodes_that_are_assigned_at_boot_can_be_removed() {
     check(&SHAPES[3]);
 }
 
-fn check(shape: &Shape) {
+fn check(shape: &PartitionShape) {
     for version in [Version::V1, Version::V2] {
         check_version(shape, version);
     }
 }
 
-fn check_version(shape: &Shape, version: Version) {
+fn check_version(shape: &PartitionShape, version: Version) {
     let blob = firmware::device_tree(version, shape.args);
     let description = Description::from_tree(&blob).unwrap();
     let words = words(&blob);

@@ -10,14 +10,14 @@ use hotmem_lab::qemu::{Config, Event};
 struct Heap {
     objects: u64,
     mapped: Bytes,
-    moved: Bytes,
+    migrated: Bytes,
 }
 
 /// Waits for the guest's next report of its heap.
 fn heap(vm: &mut Machine) -> Heap {
     let heap = |event: &Event| match *event {
         Event::Heap { objects, mapped, moved } => {
-            Some(Heap { objects, mapped: Bytes(mapped), moved: Bytes(moved) })
+            Some(Heap { objects, mapped: Bytes(mapped), migrated: Bytes(moved) })
         }
         _ => None,
     };
@@ -51,8 +51,8 @@ fn memory_with_live_objects_is_unplugged() {
         // At the first unplug all pages of the heap are in the unplugged memory. They are migrated
         // to boot memory and stay there.
         let is_first = moved == Bytes::ZERO;
-        assert!(!is_first || after.moved > Bytes::mib(31), "{after:?}");
-        moved = after.moved;
+        assert!(!is_first || after.migrated > Bytes::mib(31), "{after:?}");
+        moved = after.migrated;
     }
     vm.finish(size);
 }

@@ -35,7 +35,7 @@ fn a_migrated_machine_continues_without_its_reported_memory() {
     let (min, max) = (Bytes::mib(32).0, Bytes::mib(150).0);
     assert!((min..max).contains(&file.len()), "{} bytes", file.len());
     let incoming = Some(file.0.clone());
-    let mut destination = Vm::start(&Config { incoming, ..config }).unwrap();
+    let mut destination = Vm::start(&Config { incoming_state: incoming, ..config }).unwrap();
     wait_until_migrated(&mut destination);
     for mut vm in [destination, source] {
         vm.monitor_line("cont").unwrap();

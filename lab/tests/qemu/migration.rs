@@ -7,18 +7,18 @@ use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event};
 
 #[derive(Clone, Copy, Debug)]
-struct Written {
+struct WriteCounts {
     pages: u64,
     writes: u64,
-    moved: u64,
+    migrated_bytes: u64,
     dirty: u64,
-    clean: u64,
+    clean_pages: u64,
 }
 
-fn written(vm: &mut Machine) -> Written {
+fn written(vm: &mut Machine) -> WriteCounts {
     let written = |event: &Event| match *event {
         Event::Written { pages, writes, moved, dirty, clean } => {
-            Some(Written { pages, writes, moved, dirty, clean })
+            Some(WriteCounts { pages, writes, migrated_bytes: moved, dirty, clean_pages: clean })
         }
         _ => None,
     };
@@ -46,10 +46,13 @@ fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
         vm.resize_checked(Bytes::ZERO);
         let after = written(&mut vm);
         println!("{after:?}");
-        assert!(after.moved >= before.moved + memory.0, "not all pages were migrated");
+        assert!(
+            after.migrated_bytes >= before.migrated_bytes + memory.0,
+            "not all pages were migrated"
+        );
         assert!(after.writes > before.writes && before.writes >= writes, "{before:?} {after:?}");
         writes = after.writes;
-        (dirty, clean) = (dirty + after.dirty, clean + after.clean);
+        (dirty, clean) = (dirty + after.dirty, clean + after.clean_pages);
     }
     assert!(dirty > 0 && clean > 0, "{dirty} {clean}");
     vm.finish(Bytes::mib(2));

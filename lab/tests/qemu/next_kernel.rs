@@ -18,8 +18,8 @@ fn two_kernels(first: impl Fn(Config) -> Config, second: impl Fn(Config) -> Conf
     let second = second(crate::support::config(SIZE));
     config.append.push("--".to_owned());
     config.append.extend(second.append);
-    let touched = config.touched.max(second.touched);
-    Config { initrd: Some(config.kernel.clone()), touched, ..config }
+    let touched = config.touched_memory.max(second.touched_memory);
+    Config { initrd: Some(config.kernel.clone()), touched_memory: touched, ..config }
 }
 
 /// Plugs memory into the first kernel, and waits until the second kernel has brought as much

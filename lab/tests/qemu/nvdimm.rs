@@ -14,11 +14,11 @@ const DATA_FRAMES: std::ops::RangeInclusive<u64> = 502 * 512..=503 * 512;
 
 /// The guest's figures of a bind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Bound {
+struct BindEvent {
     frames: u64,
     map: u64,
-    saved: u64,
-    written: u64,
+    bytes_saved: u64,
+    bytes_written: u64,
 }
 
 fn nvdimm(keys: &[(&str, &str)]) -> Config {
@@ -29,7 +29,7 @@ fn nvdimm(keys: &[(&str, &str)]) -> Config {
 
 /// Runs a machine with one device until the guest ends. Returns the figures of the binds, which
 /// must be equal, and the number of descriptors that the guest has checked after the last bind.
-fn run(config: &Config, binds: usize) -> (Bound, u64) {
+fn run(config: &Config, binds: usize) -> (BindEvent, u64) {
     let mut vm = Vm::start(config).unwrap();
     let found = |event: &Event| match *event {
         Event::Nvdimm { size, .. } => Some(size),
@@ -41,7 +41,7 @@ fn run(config: &Config, binds: usize) -> (Bound, u64) {
     for _ in 0..binds {
         let bound = |event: &Event| match *event {
             Event::Bound { frames, map, saved, written, .. } => {
-                Some(Bound { frames, map, saved, written })
+                Some(BindEvent { frames, map, bytes_saved: saved, bytes_written: written })
             }
             _ => None,
         };
@@ -62,7 +62,10 @@ fn run(config: &Config, binds: usize) -> (Bound, u64) {
 fn check_descriptors_on_the_device(mode: &str) {
     let (bound, checked) = run(&nvdimm(&[("nvdimm", mode)]), 1 + REBINDS);
     assert!(DATA_FRAMES.contains(&bound.frames), "{bound:?}");
-    assert_eq!((bound.map, bound.written, bound.saved), (bound.frames * 64, bound.frames * 64, 0));
+    assert_eq!(
+        (bound.map, bound.bytes_written, bound.bytes_saved),
+        (bound.frames * 64, bound.frames * 64, 0)
+    );
     assert_eq!(checked, bound.frames);
 }
 
@@ -81,13 +84,18 @@ fn each_bind_writes_descriptors_of_compounds_of_1_gib() {
     let gib = Bytes::gib(1);
     let devdax = nvdimm(&[("nvdimm", "devdax"), ("align", "1G"), ("rebinds", "2")]);
     let in_ram = devdax.clone().with_guest_option("map", "mem");
-    let expected = Bound { frames: gib.frames(), map: 16 << 20, saved: 0, written: 16 << 20 };
+    let expected =
+        BindEvent { frames: gib.frames(), map: 16 << 20, bytes_saved: 0, bytes_written: 16 << 20 };
     // The device has 2 GiB. With the descriptors on the device, it has one compound of 1 GiB.
     let on_device = Config { nvdimms: vec![Bytes::gib(2)], ..devdax };
     assert_eq!(run(&on_device, 3), (expected, gib.frames()));
     assert_eq!(run(&in_ram, 3), (expected, gib.frames()));
-    let shared =
-        Bound { map: 2 << 12, saved: (16 << 20) - (2 << 12), written: 1 << 12, ..expected };
+    let shared = BindEvent {
+        map: 2 << 12,
+        bytes_saved: (16 << 20) - (2 << 12),
+        bytes_written: 1 << 12,
+        ..expected
+    };
     assert_eq!(run(&in_ram.with_guest_option("tails", "shared"), 3), (shared, gib.frames()));
 }
 
@@ -95,7 +103,10 @@ fn each_bind_writes_descriptors_of_compounds_of_1_gib() {
 fn each_bind_writes_descriptors_of_compounds_to_ram() {
     let keys = [("nvdimm", "devdax"), ("map", "mem"), ("rebinds", "2")];
     let (bound, checked) = run(&nvdimm(&keys), 3);
-    assert_eq!(bound, Bound { frames: SIZE.frames(), map: 16 << 20, saved: 0, written: 16 << 20 });
+    assert_eq!(
+        bound,
+        BindEvent { frames: SIZE.frames(), map: 16 << 20, bytes_saved: 0, bytes_written: 16 << 20 }
+    );
     assert_eq!(checked, bound.frames);
 }
 
@@ -107,8 +118,8 @@ fn descriptors_with_shared_tails_need_one_frame_for_each_compound() {
         let compounds = bound.frames / 512;
         assert!((min..=512).contains(&compounds), "{bound:?}");
         // One more frame has the descriptors that the tails of all compounds share.
-        assert_eq!((bound.map, bound.written), ((compounds + 1) << 12, compounds << 12));
-        assert_eq!(bound.saved, (compounds * 7 - 1) << 12);
+        assert_eq!((bound.map, bound.bytes_written), ((compounds + 1) << 12, compounds << 12));
+        assert_eq!(bound.bytes_saved, (compounds * 7 - 1) << 12);
         assert_eq!(checked, bound.frames);
     }
 }

@@ -121,7 +121,7 @@ fn instructions_grow_no_faster_than_the_plugged_memory() {
     let instructions = |online: &str, tib: u64| {
         let size = Bytes::tib(tib);
         // Boot memory suffices for all page tables, so that requests have the maximal size.
-        let machine = Config { boot_memory: Bytes::gib(1), recorded: true, ..config(size) };
+        let machine = Config { boot_memory: Bytes::gib(1), is_recorded: true, ..config(size) };
         let mut vm = start(
             &machine.with_guest_option("online", online).with_guest_option("exit", "resizes:3"),
         );
@@ -158,7 +158,7 @@ fn memory_that_is_requested_before_boot_is_plugged() {
     let config = config(Bytes::gib(16))
         .with_touched_memory(Bytes::mib(32))
         .with_guest_option("exit", "size:16G");
-    let mut vm = start(&Config { requested, ..config });
+    let mut vm = start(&Config { requested_at_start: requested, ..config });
     let reached = |event: &Event| match *event {
         Event::Resized { target, .. } => Some(target),
         _ => None,

@@ -21,28 +21,28 @@ pub(super) const PORT: Port = Port {
 const IMAGES: [Image; 4] = [
     Image {
         name: "ArceOS",
-        about: "builds ArceOS from its registry crates, with Hotmem as its frame allocator",
+        description: "builds ArceOS from its registry crates, with Hotmem as its frame allocator",
         build: "build --release --manifest-path ports/arceos/Cargo.toml \
                 --target x86_64-unknown-none --target-dir target/ports/boot-tables",
         cpus: 1,
     },
     Image {
         name: "ArceOS with page tables",
-        about: "the same, with page tables of ArceOS, threads and interrupts",
+        description: "the same, with page tables of ArceOS, threads and interrupts",
         build: "build --release --manifest-path ports/arceos/Cargo.toml \
                 --features paging --target x86_64-unknown-none --target-dir target/ports/paging",
         cpus: 1,
     },
     Image {
         name: "ArceOS with four CPUs",
-        about: "the same, with four CPUs that allocate",
+        description: "the same, with four CPUs that allocate",
         build: "build --release --manifest-path ports/arceos/Cargo.toml \
                 --features smp --target x86_64-unknown-none --target-dir target/ports/smp",
         cpus: 4,
     },
     Image {
         name: "ArceOS without Hotmem",
-        about: "builds unmodified ArceOS with its own allocator, as the peer",
+        description: "builds unmodified ArceOS with its own allocator, as the peer",
         build: "build --release --manifest-path ports/arceos/stock/Cargo.toml \
                 --target x86_64-unknown-none --target-dir target/ports/stock",
         cpus: 1,

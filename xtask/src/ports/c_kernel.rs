@@ -20,7 +20,7 @@ pub(super) const PORT: Port = Port {
 
 const IMAGES: [Image; 1] = [Image {
     name: "kernel in C",
-    about: "compiles and links ports/c-kernel",
+    description: "compiles and links ports/c-kernel",
     build: KERNEL,
     cpus: 1,
 }];

@@ -17,7 +17,7 @@ pub(super) const PORT: Port = Port {
 const IMAGES: [Image; 3] = [
     Image {
         name: "OSTD",
-        about: "builds OSTD from its registry crates, with Hotmem as its frame allocator",
+        description: "builds OSTD from its registry crates, with Hotmem as its frame allocator",
         build: "+1.99.0 --config ports/ostd/.cargo/config.toml \
                 build --release --manifest-path ports/ostd/Cargo.toml -p hotmem-ostd \
                 --target x86_64-unknown-none --target-dir target/ports/ostd",
@@ -25,7 +25,7 @@ const IMAGES: [Image; 3] = [
     },
     Image {
         name: "OSTD's allocator and Hotmem",
-        about: "builds OSTD with its own allocator and with Hotmem, for benches",
+        description: "builds OSTD with its own allocator and with Hotmem, for benches",
         build: "+1.99.0 --config ports/ostd/.cargo/config.toml \
                 build --release --manifest-path ports/ostd/Cargo.toml -p hotmem-ostd-bench \
                 --target x86_64-unknown-none --target-dir target/ports/ostd",
@@ -34,7 +34,7 @@ const IMAGES: [Image; 3] = [
     // Some of the tests expect a panic, so the core library is built with support for unwinding.
     Image {
         name: "OSTD's own tests",
-        about: "builds OSTD with the tests of its package",
+        description: "builds OSTD with the tests of its package",
         build: "+1.99.0 --config ports/ostd/ktest/config.toml \
                 build --release -Zbuild-std=core,alloc --manifest-path ports/ostd/Cargo.toml \
                 -p hotmem-ostd-ktest \

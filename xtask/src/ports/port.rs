@@ -29,7 +29,7 @@ pub(super) struct Port {
 /// A kernel's image.
 pub(super) struct Image {
     pub(super) name: &'static str,
-    pub(super) about: &'static str,
+    pub(super) description: &'static str,
     /// The arguments of cargo, or of the C compiler.
     pub(super) build: &'static str,
     pub(super) cpus: u32,
@@ -81,7 +81,7 @@ impl Port {
         for image in images {
             match (self.build)(image) {
                 Ok(mut build) => {
-                    let image_itself = build.pop().map(|last| last.about(image.about));
+                    let image_itself = build.pop().map(|last| last.about(image.description));
                     build.iter().chain(&image_itself).for_each(|step| steps.run(step));
                 }
                 Err(why) => steps.fail(why),

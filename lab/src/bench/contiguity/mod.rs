@@ -51,7 +51,7 @@ use anyhow::{Context, Result, bail};
 use growth::{PROBES, TIME, growth};
 use hotmem::{Bytes, OnlineType};
 use std::path::PathBuf;
-use steps::{BLOCK, DeviceNode, STEPS, Shape, measure};
+use steps::{BLOCK, DeviceNode, MachineShape, STEPS, measure};
 
 /// Arguments of `hotmem bench contiguity`.
 #[derive(clap::Args)]
@@ -96,9 +96,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if let Some(odd) = args.sizes.iter().find(|size| size.0 == 0 || size.frames() % BLOCK != 0) {
         bail!("--sizes {odd} must be whole blocks of 128 MiB, and not 0");
     }
-    let on_separate_node = |devices, each| Shape { devices, each, node: DeviceNode::Separate };
+    let on_separate_node =
+        |devices, each| MachineShape { devices, block_size: each, node: DeviceNode::Separate };
     let vm = args.sizes.iter().map(|&size| (size::short(size), on_separate_node(1, size)));
-    let pc = Shape { node: DeviceNode::OfBootMemory, ..on_separate_node(1, Bytes::gib(256)) };
+    let pc =
+        MachineShape { node: DeviceNode::OfBootMemory, ..on_separate_node(1, Bytes::gib(256)) };
     let cxl = [2, 4].map(|n| (format!("cxl-{n}x128G"), on_separate_node(n, Bytes::gib(128))));
     let others = [("pc-256G".to_owned(), pc)].into_iter().chain(cxl);
     let others = others.filter(|_| !args.only_sizes);
@@ -113,7 +115,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 let mut subjects = [Subject::Baseline, Subject::Hotmem];
                 subjects.rotate_left(run as usize % 2);
                 for subject in subjects {
-                    let size = Bytes(shape.each.0.saturating_mul(shape.devices));
+                    let size = Bytes(shape.block_size.0.saturating_mul(shape.devices));
                     if subject == Subject::Baseline && size > args.before_up_to {
                         continue;
                     }

@@ -15,14 +15,14 @@ pub(super) struct QueriedZone {
     node: NodeId,
     zone: Zone,
     /// The number of pageblocks that the baseline has read.
-    walked: u64,
+    pageblocks_read: u64,
     /// The answer to the last query: whether the zone is contiguous.
     last_answer: bool,
 }
 
 impl QueriedZone {
     pub(super) fn new(subject: Subject, node: NodeId, zone: Zone) -> QueriedZone {
-        QueriedZone { subject, node, zone, walked: 0, last_answer: false }
+        QueriedZone { subject, node, zone, pageblocks_read: 0, last_answer: false }
     }
 
     /// Runs a step. Returns its time in seconds and its number of probes (see `mod.rs`).
@@ -31,13 +31,13 @@ impl QueriedZone {
         hotplug: &mut HostedHotplug<'f>,
         step: impl FnOnce(&mut QueriedZone, &mut HostedHotplug<'f>) -> Result<()>,
     ) -> Result<(f64, u64)> {
-        let (walked_before, probes_before) = (self.walked, hotplug.probes());
+        let (walked_before, probes_before) = (self.pageblocks_read, hotplug.probes());
         let start = Instant::now();
         step(self, hotplug)?;
         let seconds = start.elapsed().as_secs_f64();
         let probes = match self.subject {
             Subject::Hotmem => hotplug.probes() - probes_before,
-            Subject::Baseline => self.walked - walked_before,
+            Subject::Baseline => self.pageblocks_read - walked_before,
         };
         Ok((seconds, probes))
     }
@@ -108,7 +108,7 @@ impl QueriedZone {
     /// Reads the state of a pageblock, and counts the read. Returns whether the pageblock is online
     /// in the zone.
     fn read_is_online(&mut self, hotplug: &HostedHotplug<'_>, block: PfnRange) -> bool {
-        self.walked += 1;
+        self.pageblocks_read += 1;
         hotplug.state_at(block.start(), block.end()).1 == State::from(self.zone)
     }
 

@@ -11,9 +11,9 @@ pub(super) const BLOCK: u64 = SECTION_FRAMES as u64;
 
 /// A number of devices, and the memory of each.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct MachineShape {
     pub(super) devices: u64,
-    pub(super) each: Bytes,
+    pub(super) block_size: Bytes,
     pub(super) node: DeviceNode,
 }
 
@@ -32,14 +32,18 @@ pub(super) const STEPS: [&str; 6] =
     ["plug", "unplug", "scan", "plug-gaps", "unplug-middle", "unplug-ends"];
 
 /// Runs the steps. Returns the seconds and the probes of each of [`STEPS`].
-pub(super) fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64, u64)>> {
-    let hotplug_size = Bytes(shape.each.0.saturating_mul(shape.devices));
+pub(super) fn measure(
+    shape: MachineShape,
+    kind: OnlineType,
+    subject: Subject,
+) -> Result<Vec<(f64, u64)>> {
+    let hotplug_size = Bytes(shape.block_size.0.saturating_mul(shape.devices));
     let machine = shape.node.machine(hotplug_size)?;
     let mut hotplug = machine.boot_without_returning_memory()?;
     // The engine checks for each removed block that this much memory stays free.
     hotplug.settings.min_free_frames = Bytes::mib(1).frames();
     let node = shape.node.id();
-    for device in machine.hotplug_range().chunks(shape.each.frames()) {
+    for device in machine.hotplug_range().chunks(shape.block_size.frames()) {
         hotplug.announce(Announce { node, ..device.into() })?;
     }
     let zone = if kind == OnlineType::Movable { Zone::Movable } else { Zone::Kernel };

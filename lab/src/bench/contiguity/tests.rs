@@ -3,13 +3,16 @@
 
 use super::growth::slope;
 use super::queried_zone::QueriedZone;
-use super::steps::{BLOCK, DeviceNode, Shape, from_the_ends, from_the_middle, measure, with_gaps};
+use super::steps::{
+    BLOCK, DeviceNode, MachineShape, from_the_ends, from_the_middle, measure, with_gaps,
+};
 use crate::{bench::subject::Subject, hosted::Hosted};
 use hotmem::{Announce, Budget, Bytes, NoHooks, NodeId, OnlineType, PfnRange, Zone};
 
 /// Returns the probes of each of [`STEPS`](super::steps::STEPS) in a zone of one device.
 fn probes(gib: u64, kind: OnlineType, subject: Subject) -> Vec<u64> {
-    let shape = Shape { devices: 1, each: Bytes::gib(gib), node: DeviceNode::Separate };
+    let shape =
+        MachineShape { devices: 1, block_size: Bytes::gib(gib), node: DeviceNode::Separate };
     let done = measure(shape, kind, subject).unwrap();
     done.into_iter().map(|(_, probes)| probes).collect()
 }
@@ -17,7 +20,8 @@ fn probes(gib: u64, kind: OnlineType, subject: Subject) -> Vec<u64> {
 #[test]
 fn both_subjects_give_the_same_answers_and_only_the_baseline_walks() {
     for kind in [OnlineType::Kernel, OnlineType::Movable] {
-        let shape = Shape { devices: 2, each: Bytes::gib(1), node: DeviceNode::Separate };
+        let shape =
+            MachineShape { devices: 2, block_size: Bytes::gib(1), node: DeviceNode::Separate };
         let walked: Vec<_> = measure(shape, kind, Subject::Baseline).unwrap();
         let walked: Vec<_> = walked.into_iter().map(|(_, probes)| probes).collect();
         // 16 blocks of 64 pageblocks. After each block, all pageblocks present are walked.
@@ -62,7 +66,7 @@ fn with_low_memory_on_its_node_the_zone_is_contiguous_after_each_block() {
 fn low_memory_on_the_node_adds_at_most_four_probes_to_a_step() {
     for subject in [Subject::Baseline, Subject::Hotmem] {
         let probes = |node| {
-            let shape = Shape { devices: 1, each: Bytes::gib(2), node };
+            let shape = MachineShape { devices: 1, block_size: Bytes::gib(2), node };
             let done = measure(shape, OnlineType::Kernel, subject).unwrap();
             done.into_iter().map(|(_, probes)| probes).collect::<Vec<_>>()
         };

@@ -115,7 +115,7 @@ struct Case {
     change: Change,
     lmbs: u32,
     table: u32,
-    assigned: u32,
+    assigned_lmbs: u32,
     /// Whether the subjects that change LMBs one by one are measured too.
     has_one_by_one: bool,
     nodes: Nodes,
@@ -154,7 +154,7 @@ const fn case(name: &'static str, change: Change, lmbs: u32, table: u32, assigne
         change,
         lmbs,
         table,
-        assigned,
+        assigned_lmbs: assigned,
         has_one_by_one: true,
         nodes: Nodes::PartitionStorage,
     }
@@ -192,7 +192,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 let per_lmb = measured.seconds / f64::from(case.lmbs);
                 sample.add(case.name, subject.name(), TIME, measured.seconds);
                 sample.add(case.name, subject.name(), TIME_PER_LMB, per_lmb);
-                sample.add(case.name, subject.name(), HELD, measured.held);
+                sample.add(case.name, subject.name(), HELD, measured.resident_mib);
                 if let Some(lmbs) = measured.lmbs_read {
                     #[allow(clippy::cast_precision_loss, reason = "for people")]
                     sample.add(case.name, subject.name(), LOOKED_AT, lmbs as f64);
@@ -220,18 +220,18 @@ impl Case {
     }
 }
 
-struct Measured {
+struct RequestCosts {
     seconds: f64,
     /// The resident memory of the machine in this process, in MiB.
-    held: f64,
+    resident_mib: f64,
     /// The number of LMBs that searches have read, if the subject searches for LMBs.
     lmbs_read: Option<u64>,
 }
 
 /// Builds a machine, and measures the change of the case.
-fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
+fn measure(case: Case, subject: Subject, at_once: u32) -> Result<RequestCosts> {
     let resident_before = resident_here()?;
-    let Case { table, assigned, lmbs, change, .. } = case;
+    let Case { table, assigned_lmbs: assigned, lmbs, change, .. } = case;
     let description = match case.nodes {
         Nodes::PartitionStorage => Description::new(Version::V2, table, LMB_SIZE, NODES, assigned)?,
         Nodes::InTurn(nodes) => Description::new(Version::V2, table, LMB_SIZE, 1, assigned)?
@@ -292,7 +292,7 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
     if change == Change::Add && assigned == 0 {
         check_nodes(case, &partition)?;
     }
-    Ok(Measured { seconds, held, lmbs_read })
+    Ok(RequestCosts { seconds, resident_mib: held, lmbs_read })
 }
 
 /// Acquires one LMB, and brings its memory online on the node that its connector names.
@@ -343,7 +343,7 @@ mod tests {
             let case = case("", change, lmbs, 200, assigned);
             for subject in [Subject::OneByOne, Subject::NoLookUp, Subject::Hotmem] {
                 let measured = measure(case, subject, 16).unwrap();
-                assert!(measured.seconds > 0.0 && measured.held >= 0.0);
+                assert!(measured.seconds > 0.0 && measured.resident_mib >= 0.0);
                 let first = if change == Change::Add { assigned } else { 0 };
                 let lmbs_read = match subject {
                     Subject::OneByOne => {

@@ -36,8 +36,8 @@ const RECORDED_DIMMS: [(&str, usize); 2] = [("first", 0), ("last", SLOTS as usiz
 
 /// The cost of each DIMM, in seconds or in instructions.
 struct Run {
-    added: Vec<f64>,
-    removed: Vec<f64>,
+    add_times: Vec<f64>,
+    remove_times: Vec<f64>,
 }
 
 /// Linux counts as idle when it executes fewer instructions than this in this time.
@@ -80,7 +80,7 @@ pub(super) fn measure(
 
 /// Adds the figures of a run to `sample`.
 fn add(sample: &mut Sample, subject: &str, metric: Metric, run: &Run) {
-    for (change, all) in [("add", &run.added), ("remove", &run.removed)] {
+    for (change, all) in [("add", &run.add_times), ("remove", &run.remove_times)] {
         for (position, index) in RECORDED_DIMMS {
             if let Some(took) = all.get(index) {
                 let value = took / f64::from(LMBS_OF_DIMM);
@@ -106,20 +106,20 @@ fn hotmem(icount: bool) -> Result<Run> {
     vm.wait("kernel", |event| matches!(event, Event::Ready { .. }).then_some(()))?;
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     let took = |ns: u64| if icount { ns as f64 } else { ns as f64 / 1e9 };
-    let mut run = Run { added: Vec::new(), removed: Vec::new() };
+    let mut run = Run { add_times: Vec::new(), remove_times: Vec::new() };
     for dimm in dimms() {
         let end = vm.plug(&dimm)?;
         if end.lmbs != LMBS_OF_DIMM {
             bail!("{} was not added: {:?}", dimm.id, end.why);
         }
-        run.added.push(took(end.ns));
+        run.add_times.push(took(end.ns));
     }
     for dimm in dimms() {
         let removal = vm.unplug(&dimm.id)?;
         if removal.host != HostEvent::Deleted(dimm.id.clone()) {
             bail!("{} was not removed: {:?}", dimm.id, removal.end.why);
         }
-        run.removed.push(took(removal.end.ns));
+        run.remove_times.push(took(removal.end.ns));
     }
     vm.finish()?;
     Ok(run)
@@ -182,7 +182,7 @@ fn settle(vm: &mut Vm, limit: Duration) -> Result<()> {
 
 fn boot(linux: &LinuxGuest, recorded: bool, limit: Duration) -> Result<Vm> {
     let config = linux.config(ALL + Bytes::gib(4));
-    linux.boot(&Config { recorded, patience: limit, ..config })
+    linux.boot(&Config { is_recorded: recorded, patience: limit, ..config })
 }
 
 /// Adds and removes all DIMMs. `measure` begins a change, waits for Linux's log lines about its
@@ -191,12 +191,12 @@ fn change(
     vm: &mut Vm,
     mut measure: impl FnMut(&mut Vm, &dyn Fn(&mut Vm) -> Result<(), Error>, &'static str) -> Result<f64>,
 ) -> Result<Run> {
-    let mut run = Run { added: Vec::new(), removed: Vec::new() };
+    let mut run = Run { add_times: Vec::new(), remove_times: Vec::new() };
     for dimm in dimms() {
-        run.added.push(measure(vm, &|vm| vm.add(&dimm), "hot-added")?);
+        run.add_times.push(measure(vm, &|vm| vm.add(&dimm), "hot-added")?);
     }
     for dimm in dimms() {
-        run.removed.push(measure(vm, &|vm| vm.request_removal(&dimm.id), "hot-removed")?);
+        run.remove_times.push(measure(vm, &|vm| vm.request_removal(&dimm.id), "hot-removed")?);
     }
     Ok(run)
 }

@@ -8,9 +8,9 @@ use hotmem::PfnRange;
 pub(super) struct Resources {
     resources: Vec<Resource>,
     /// The index of the resource with the lowest address.
-    first: Option<u32>,
+    lowest: Option<u32>,
     /// The index of the first resource that is not in use.
-    unused: Option<u32>,
+    first_unused: Option<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ impl Resources {
     /// Returns the first resource that ends above the start of `range`, and the resource before it:
     /// `(before, next)`.
     fn find(&self, range: PfnRange) -> (Option<u32>, Option<u32>) {
-        let (mut before, mut next) = (None, self.first);
+        let (mut before, mut next) = (None, self.lowest);
         while let Some(resource) = next {
             if self.at(resource).range.end() > range.start() {
                 break;
@@ -42,7 +42,7 @@ impl Resources {
     fn link(&mut self, before: Option<u32>, to: Option<u32>) {
         match before {
             Some(before) => self.resources[before as usize].next = to,
-            None => self.first = to,
+            None => self.lowest = to,
         }
     }
 
@@ -56,9 +56,9 @@ impl Resources {
             bail!("a part of {range} is reserved already");
         }
         let resource = Resource { range, next };
-        let index = match self.unused.take() {
+        let index = match self.first_unused.take() {
             Some(unused) => {
-                self.unused = self.at(unused).next;
+                self.first_unused = self.at(unused).next;
                 self.resources[unused as usize] = resource;
                 unused
             }
@@ -81,7 +81,7 @@ impl Resources {
             .filter(|&found| self.at(found).range == range)
             .context("no resource has exactly this range")?;
         self.link(before, self.at(found).next);
-        self.resources[found as usize].next = self.unused.replace(found);
+        self.resources[found as usize].next = self.first_unused.replace(found);
         Ok(())
     }
 }
@@ -105,7 +105,7 @@ mod tests {
         assert!(resources.remove(range(3)).is_err());
         resources.insert(range(4)).unwrap();
         let mut found = Vec::new();
-        let mut next = resources.first;
+        let mut next = resources.lowest;
         while let Some(resource) = next {
             found.push(resources.at(resource).range.start().phys_addr() / SIZE.0);
             next = resources.at(resource).next;

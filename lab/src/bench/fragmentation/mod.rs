@@ -21,7 +21,7 @@ use hotmem::{
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
 };
 use indicatif::ProgressBar;
-use player::Player;
+use player::RequestPlayer;
 use requests::Requests;
 use std::path::PathBuf;
 
@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 if let Some(&(_, at_the_end)) = course.whole_blocks.last() {
                     sample.add(&case, subject.name(), WHOLE, at_the_end);
                 }
-                for (metric, refused) in REFUSED.into_iter().zip(course.refused) {
+                for (metric, refused) in REFUSED.into_iter().zip(course.refused_shares) {
                     sample.add(&case, subject.name(), metric, refused);
                 }
                 if let Some(unused_but_not_free) = course.unused_but_not_free {
@@ -142,11 +142,11 @@ fn check_points(operations: u64) -> impl Iterator<Item = u64> {
 
 /// The results of one run.
 #[derive(PartialEq, Debug)]
-struct Course {
+struct RunResults {
     /// Numbers of operations, and the share of free memory in whole pageblocks after each.
     whole_blocks: Vec<(u64, f64)>,
     /// The share of the requests of each order that failed.
-    refused: [f64; ORDERS.len()],
+    refused_shares: [f64; ORDERS.len()],
     /// The number of pageblocks that are [unused, but not free](UNUSED_BUT_NOT_FREE) at the end, if the subject counts
     /// free pageblocks.
     unused_but_not_free: Option<u64>,
@@ -159,7 +159,7 @@ impl Subject {
         requests: Requests,
         operations: u64,
         progress: &ProgressBar,
-    ) -> Result<Course> {
+    ) -> Result<RunResults> {
         match self {
             Subject::Hotmem => {
                 let machine = machine(size)?;
@@ -188,8 +188,8 @@ fn course(
     requests: Requests,
     operations: u64,
     progress: &ProgressBar,
-) -> Result<(Course, u64)> {
-    let mut player = Player::new(allocator, first, size.frames(), requests);
+) -> Result<(RunResults, u64)> {
+    let mut player = RequestPlayer::new(allocator, first, size.frames(), requests);
     player.fill();
     let mut done = 0;
     let mut whole_blocks = Vec::new();
@@ -199,7 +199,8 @@ fn course(
         whole_blocks.push((moment, player.free_in_whole_pageblocks()));
         progress.inc(1);
     }
-    let course = Course { whole_blocks, refused: player.refused(), unused_but_not_free: None };
+    let course =
+        RunResults { whole_blocks, refused_shares: player.refused(), unused_but_not_free: None };
     Ok((course, player.whole_pageblocks()))
 }
 
@@ -258,7 +259,7 @@ mod tests {
 
     const SIZE: Bytes = Bytes::mib(256);
 
-    fn course_of(subject: Subject, seed: u64, cpus: u16) -> Course {
+    fn course_of(subject: Subject, seed: u64, cpus: u16) -> RunResults {
         let requests = Requests::new(seed, cpus, SIZE.frames());
         subject.measure(SIZE, requests, 100_000, &ProgressBar::hidden()).unwrap()
     }
@@ -284,7 +285,7 @@ mod tests {
         for cpus in [1, 16] {
             let course = course_of(Subject::Hotmem, 1, cpus);
             assert!(course.unused_but_not_free.unwrap() <= u64::from(cpus), "{course:?}");
-            assert_eq!(course.refused[0], 0.0, "a frame was refused while 10 % are free");
+            assert_eq!(course.refused_shares[0], 0.0, "a frame was refused while 10 % are free");
         }
     }
 

@@ -6,8 +6,8 @@ const FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 
 /// The number of frames in use in each pageblock of a machine.
 pub(super) struct Pageblocks {
-    first: u64,
-    used: Vec<u16>,
+    first_frame: u64,
+    used_frames: Vec<u16>,
     whole_blocks: u64,
 }
 
@@ -15,12 +15,16 @@ impl Pageblocks {
     /// Returns the pageblocks of `frames` frames from `first` on. No frame is in use.
     pub(super) fn new(first: u64, frames: u64) -> Pageblocks {
         let whole_blocks = frames / FRAMES;
-        Pageblocks { first, used: (0..whole_blocks).map(|_| 0).collect(), whole_blocks }
+        Pageblocks {
+            first_frame: first,
+            used_frames: (0..whole_blocks).map(|_| 0).collect(),
+            whole_blocks,
+        }
     }
 
     /// Counts 2^`order` frames as in use.
     pub(super) fn take(&mut self, frame: u64, order: u32) {
-        let used = &mut self.used[index(frame - self.first)];
+        let used = &mut self.used_frames[index(frame - self.first_frame)];
         self.whole_blocks -= u64::from(*used == 0);
         *used += 1 << order;
         assert!(u64::from(*used) <= FRAMES, "frame {frame} was allocated twice");
@@ -28,7 +32,7 @@ impl Pageblocks {
 
     /// Counts 2^`order` frames as free.
     pub(super) fn free(&mut self, frame: u64, order: u32) {
-        let used = &mut self.used[index(frame - self.first)];
+        let used = &mut self.used_frames[index(frame - self.first_frame)];
         *used -= 1 << order;
         self.whole_blocks += u64::from(*used == 0);
     }

@@ -9,53 +9,53 @@ use hotmem::geometry::PAGEBLOCK_FRAMES;
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// Makes requests one after the other, and keeps a constant share of the memory in use.
-pub(super) struct Player<'a, A> {
+pub(super) struct RequestPlayer<'a, A> {
     allocator: &'a A,
     requests: Requests,
     frames: u64,
     /// The memory in use, in the order in which it is freed.
-    living: BinaryHeap<Reverse<Living>>,
-    used: u64,
+    allocated_runs: BinaryHeap<Reverse<AllocatedRun>>,
+    used_frames: u64,
     pageblocks: Pageblocks,
-    now: u64,
+    requests_made: u64,
     /// The number of requests of each order of [`ORDERS`].
-    made: [u64; ORDERS.len()],
+    requests_by_order: [u64; ORDERS.len()],
     /// The number of these requests that failed.
-    refused: [u64; ORDERS.len()],
+    failures_by_order: [u64; ORDERS.len()],
 }
 
 /// Memory in use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Living {
+struct AllocatedRun {
     /// The number of the request before which the memory may be freed. The field is first, so that
     /// values are compared by it.
-    until: u64,
+    free_at_request: u64,
     frame: u64,
     order: u32,
     freed_by: usize,
 }
 
-impl<'a, A: Allocator> Player<'a, A> {
+impl<'a, A: Allocator> RequestPlayer<'a, A> {
     /// Makes a player that uses `frames` frames from `first` on.
     pub(super) fn new(allocator: &'a A, first: u64, frames: u64, requests: Requests) -> Self {
         let pageblocks = Pageblocks::new(first, frames);
-        Player {
+        RequestPlayer {
             allocator,
             requests,
             frames,
-            living: BinaryHeap::new(),
-            used: 0,
+            allocated_runs: BinaryHeap::new(),
+            used_frames: 0,
             pageblocks,
-            now: 0,
-            made: [0; ORDERS.len()],
-            refused: [0; ORDERS.len()],
+            requests_made: 0,
+            requests_by_order: [0; ORDERS.len()],
+            failures_by_order: [0; ORDERS.len()],
         }
     }
 
     /// Makes requests until the constant share is in use, so that memory must be freed for the next
     /// request.
     pub(super) fn fill(&mut self) {
-        while self.living.len() as u64 == self.now {
+        while self.allocated_runs.len() as u64 == self.requests_made {
             self.step();
         }
     }
@@ -63,32 +63,37 @@ impl<'a, A: Allocator> Player<'a, A> {
     /// Makes one request. Before it, frees memory in the order in which lifetimes end, until the
     /// request fits the share that may be in use.
     pub(super) fn step(&mut self) {
-        let Request { order, by, freed_by, lifetime } = self.requests.next();
-        self.now += 1;
+        let Request { order, cpu: by, freed_by, lifetime } = self.requests.next();
+        self.requests_made += 1;
         let nth = ORDERS.iter().position(|&(of, _)| of == order).unwrap_or_default();
-        self.made[nth] += 1;
-        while self.used + (1 << order) > in_use(self.frames)
-            && let Some(Reverse(old)) = self.living.pop()
+        self.requests_by_order[nth] += 1;
+        while self.used_frames + (1 << order) > in_use(self.frames)
+            && let Some(Reverse(old)) = self.allocated_runs.pop()
         {
             ThreadCpus::run_as(old.freed_by);
             self.allocator.free(old.frame, old.order);
             self.pageblocks.free(old.frame, old.order);
-            self.used -= 1 << old.order;
+            self.used_frames -= 1 << old.order;
         }
         ThreadCpus::run_as(by);
         let Some(frame) = self.allocator.alloc(order) else {
-            self.refused[nth] += 1;
+            self.failures_by_order[nth] += 1;
             return;
         };
         self.pageblocks.take(frame, order);
-        self.used += 1 << order;
-        self.living.push(Reverse(Living { until: self.now + lifetime, frame, order, freed_by }));
+        self.used_frames += 1 << order;
+        self.allocated_runs.push(Reverse(AllocatedRun {
+            free_at_request: self.requests_made + lifetime,
+            frame,
+            order,
+            freed_by,
+        }));
     }
 
     /// Returns the share of free memory that lies in pageblocks without a frame in use, in percent.
     pub(super) fn free_in_whole_pageblocks(&self) -> f64 {
         let whole_blocks = self.pageblocks.whole_blocks() * PAGEBLOCK_FRAMES as u64;
-        whole_blocks as f64 * 100.0 / (self.frames - self.used) as f64
+        whole_blocks as f64 * 100.0 / (self.frames - self.used_frames) as f64
     }
 
     /// Returns the number of pageblocks without a frame in use.
@@ -98,7 +103,9 @@ impl<'a, A: Allocator> Player<'a, A> {
 
     /// Returns the share of the requests of each order of [`ORDERS`] that failed, in percent.
     pub(super) fn refused(&self) -> [f64; ORDERS.len()] {
-        let share = |nth: usize| self.refused[nth] as f64 * 100.0 / self.made[nth].max(1) as f64;
+        let share = |nth: usize| {
+            self.failures_by_order[nth] as f64 * 100.0 / self.requests_by_order[nth].max(1) as f64
+        };
         std::array::from_fn(share)
     }
 }

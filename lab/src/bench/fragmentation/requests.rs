@@ -14,7 +14,7 @@ const IN_USE: u64 = 90;
 pub(super) struct Request {
     pub(super) order: u32,
     /// The CPU that allocates.
-    pub(super) by: usize,
+    pub(super) cpu: usize,
     /// The CPU that frees. Memory with a short lifetime is freed by the CPU that allocated it.
     pub(super) freed_by: usize,
     /// The number of requests after which the memory is freed.
@@ -27,10 +27,10 @@ pub(super) struct Requests {
     sizes: Random,
     /// A separate generator for CPUs, so that sizes and lifetimes do not depend on the number of
     /// CPUs.
-    places: Random,
+    cpu_random: Random,
     cpus: u16,
     /// The mean of a short lifetime.
-    short: u64,
+    mean_short_lifetime: u64,
 }
 
 /// Returns how many of `frames` frames are in use.
@@ -47,19 +47,20 @@ impl Requests {
         let living = in_use(frames) * 100 / of_hundred;
         let short = living * 100 / (SHORT + (100 - SHORT) * LONGER);
         let [sizes, places] = [seed, !seed].map(Random::with_seed);
-        Requests { sizes, places, cpus, short: short.max(1) }
+        Requests { sizes, cpu_random: places, cpus, mean_short_lifetime: short.max(1) }
     }
 
     /// Returns the next request.
     pub(super) fn next(&mut self) -> Request {
         let order = self.sizes.order();
         let is_short = self.sizes.below(100) < SHORT;
-        let mean = if is_short { self.short } else { self.short * LONGER };
+        let mean =
+            if is_short { self.mean_short_lifetime } else { self.mean_short_lifetime * LONGER };
         // Lifetimes are distributed uniformly from 1 to twice the mean.
         let lifetime = 1 + self.sizes.below(2 * mean);
-        let mut any = || self.places.index_below(self.cpus.into());
+        let mut any = || self.cpu_random.index_below(self.cpus.into());
         let (by, other) = (any(), any());
-        Request { order, by, freed_by: if is_short { by } else { other }, lifetime }
+        Request { order, cpu: by, freed_by: if is_short { by } else { other }, lifetime }
     }
 }
 
@@ -94,13 +95,13 @@ mod tests {
             assert!((found / expected as f64 - 1.0).abs() < 0.05, "order {order}: {found} %");
         }
         for cpu in 0..16 {
-            let found = share(&|request| request.by == cpu);
+            let found = share(&|request| request.cpu == cpu);
             assert!((found * 16.0 - 1.0).abs() < 0.05, "CPU {cpu}: {found}");
         }
         // One in ten has a long lifetime, and 15 of 16 of these are freed by another CPU.
-        let elsewhere = share(&|request| request.by != request.freed_by);
+        let elsewhere = share(&|request| request.cpu != request.freed_by);
         assert!((elsewhere / (0.1 * 15.0 / 16.0) - 1.0).abs() < 0.05, "{elsewhere}");
-        let short = Requests::new(1, 16, FRAMES).short;
+        let short = Requests::new(1, 16, FRAMES).mean_short_lifetime;
         let long = share(&|request| request.lifetime > 2 * short);
         assert!((long / 0.099 - 1.0).abs() < 0.05, "{long}");
     }
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn lifetimes_use_the_memory() {
         let mut requests = Requests::new(1, 1, FRAMES);
-        let count = 5 * LONGER * requests.short;
+        let count = 5 * LONGER * requests.mean_short_lifetime;
         let at_the_end = (0..count).map(|now| (now, requests.next()));
         let living = at_the_end.filter(|(now, request)| now + request.lifetime > count);
         let frames: u64 = living.map(|(_, request)| 1 << request.order).sum();

@@ -1,6 +1,6 @@
 //! Defines the access patterns that the bench measures.
 
-use super::names::value_name;
+use super::value_name::value_name;
 use std::fmt;
 
 /// An access pattern.
@@ -90,7 +90,7 @@ impl AccessPattern {
             AccessPattern::PairOnlyAlternating => (true, true),
             _ => return None,
         };
-        Some(NamedNodes { only, alternate })
+        Some(NamedNodes { refuses_other_nodes: only, is_alternating: alternate })
     }
 
     /// Returns whether the pattern measures the start of a machine instead of allocations.
@@ -103,9 +103,9 @@ impl AccessPattern {
 #[derive(Clone, Copy)]
 pub(super) struct NamedNodes {
     /// Whether memory of another node is refused.
-    pub(super) only: bool,
+    pub(super) refuses_other_nodes: bool,
     /// Whether the node changes every 256 MiB. Otherwise each node has a quarter of the memory.
-    pub(super) alternate: bool,
+    pub(super) is_alternating: bool,
 }
 
 impl fmt::Display for AccessPattern {

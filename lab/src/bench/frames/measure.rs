@@ -4,7 +4,7 @@
 
 use super::access_pattern::AccessPattern;
 use super::case::Case;
-use super::several::{Limit, PerThread};
+use super::many_frames::{Limit, PerThread};
 use super::subject::{Allocator, BITMAP_1T, BITMAP_64G, Bitmap, Buddy, OnNodes, Subject};
 use super::traffic::{self, cpu_time, nanoseconds};
 use crate::hosted::{Hosted, ThreadCpus};
@@ -86,7 +86,8 @@ impl Case {
             None => hotplug.add(machine.hotplug_range())?,
             Some(asked) => {
                 let room = machine.hotplug_range();
-                let part = if asked.alternate { ALTERNATING.frames() } else { room.frames() / 4 };
+                let part =
+                    if asked.is_alternating { ALTERNATING.frames() } else { room.frames() / 4 };
                 for (nth, part) in (0..).zip(room.chunks(part)) {
                     hotplug.add(AddRequest { node: Some(NodeId(nth % NODES)), ..part.into() })?;
                 }
@@ -121,7 +122,7 @@ impl Case {
                 _ => traffic::measure(machine.frames(), first, self, operations),
             },
             Some(asked) => {
-                let nodes = OnNodes::new(machine.frames(), NODES, asked.only);
+                let nodes = OnNodes::new(machine.frames(), NODES, asked.refuses_other_nodes);
                 traffic::measure(&nodes, first, self, operations)
             }
         }

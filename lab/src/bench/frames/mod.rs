@@ -7,17 +7,17 @@
 mod access_pattern;
 mod case;
 pub(super) mod instructions;
-pub(super) use names::value_name;
 pub(super) use subject::{Allocator, Bitmap, Buddy, until_some};
 pub(super) use traffic::{allowed_cpus, cpu_time, pin};
+pub(super) use value_name::value_name;
+mod many_frames;
 mod measure;
-mod mixed;
-mod names;
-mod remote;
+mod mixed_orders;
+mod remote_frees;
 mod ring;
-mod several;
 mod subject;
 mod traffic;
+mod value_name;
 
 use super::record::{self, Sample};
 use crate::{progress, size};

@@ -17,8 +17,8 @@ const READS_BEFORE_YIELD: u32 = 1 << 12;
 /// A ring with one sender and one receiver.
 pub(super) struct Ring {
     entries: Vec<AtomicU64>,
-    sent: PaddedCount,
-    received: PaddedCount,
+    sent_count: PaddedCount,
+    received_count: PaddedCount,
 }
 
 /// A count that has a pair of cache lines to itself, because processors fetch lines in pairs.
@@ -29,17 +29,29 @@ impl Ring {
     pub(super) fn new() -> Ring {
         let entries = iter::repeat_with(|| AtomicU64::new(0));
         let [sent, received] = [(); 2].map(|()| PaddedCount(AtomicU64::new(0)));
-        Ring { entries: entries.take(super::subject::index(ENTRIES)).collect(), sent, received }
+        Ring {
+            entries: entries.take(super::subject::index(ENTRIES)).collect(),
+            sent_count: sent,
+            received_count: received,
+        }
     }
 
     /// Returns the sender. A ring must have only one.
     pub(super) fn sender(&self) -> Sender<'_> {
-        Sender { ring: self, sent: self.sent.0.load(Ordering::Relaxed), free_entries: 0 }
+        Sender {
+            ring: self,
+            sent_count: self.sent_count.0.load(Ordering::Relaxed),
+            free_entries: 0,
+        }
     }
 
     /// Returns the receiver. A ring must have only one.
     pub(super) fn receiver(&self) -> Receiver<'_> {
-        Receiver { ring: self, received: self.received.0.load(Ordering::Relaxed), ready_entries: 0 }
+        Receiver {
+            ring: self,
+            received_count: self.received_count.0.load(Ordering::Relaxed),
+            ready_entries: 0,
+        }
     }
 
     fn entry(&self, number: u64) -> &AtomicU64 {
@@ -50,7 +62,7 @@ impl Ring {
 /// Sends frames.
 pub(super) struct Sender<'a> {
     ring: &'a Ring,
-    sent: u64,
+    sent_count: u64,
     /// The number of frames that can be sent before the receiver's count is read again.
     free_entries: u64,
 }
@@ -63,22 +75,22 @@ impl Sender<'_> {
             // Acquire pairs with the Release in `receive`: the receiver has read the entries that
             // it counts.
             self.free_entries = wait_until_not_0(|| {
-                ENTRIES - (self.sent - self.ring.received.0.load(Ordering::Acquire))
+                ENTRIES - (self.sent_count - self.ring.received_count.0.load(Ordering::Acquire))
             });
         }
         self.free_entries -= 1;
         // Relaxed is enough, because the store of the count below publishes the entry.
-        self.ring.entry(self.sent).store(frame, Ordering::Relaxed);
-        self.sent += 1;
+        self.ring.entry(self.sent_count).store(frame, Ordering::Relaxed);
+        self.sent_count += 1;
         // Release pairs with the Acquire in `receive`.
-        self.ring.sent.0.store(self.sent, Ordering::Release);
+        self.ring.sent_count.0.store(self.sent_count, Ordering::Release);
     }
 }
 
 /// Receives frames.
 pub(super) struct Receiver<'a> {
     ring: &'a Ring,
-    received: u64,
+    received_count: u64,
     /// The number of frames that can be received before the sender's count is read again.
     ready_entries: u64,
 }
@@ -90,14 +102,15 @@ impl Receiver<'_> {
         if self.ready_entries == 0 {
             // Acquire pairs with the Release in `send`: the entries that the sender counts are
             // visible.
-            self.ready_entries =
-                wait_until_not_0(|| self.ring.sent.0.load(Ordering::Acquire) - self.received);
+            self.ready_entries = wait_until_not_0(|| {
+                self.ring.sent_count.0.load(Ordering::Acquire) - self.received_count
+            });
         }
         self.ready_entries -= 1;
-        let frame = self.ring.entry(self.received).load(Ordering::Relaxed);
-        self.received += 1;
+        let frame = self.ring.entry(self.received_count).load(Ordering::Relaxed);
+        self.received_count += 1;
         // Release pairs with the Acquire in `send`.
-        self.ring.received.0.store(self.received, Ordering::Release);
+        self.ring.received_count.0.store(self.received_count, Ordering::Release);
         frame
     }
 }

@@ -1,7 +1,7 @@
 //! Names the measured allocators, and gives all of them the interface of an allocator of 2^order
 //! frames.
 
-use super::names::value_name;
+use super::value_name::value_name;
 use crate::hosted::ThreadCpus;
 use bitmap_allocator::{BitAlloc, BitAlloc16M, BitAlloc256M};
 use buddy_system_allocator::FrameAllocator;
@@ -160,13 +160,13 @@ impl Allocator for Frames<ThreadCpus> {
 pub(super) struct OnNodes<'a> {
     frames: &'a Frames<ThreadCpus>,
     nodes: u32,
-    only: bool,
-    next: AtomicU32,
+    refuses_other_nodes: bool,
+    next_node: AtomicU32,
 }
 
 impl OnNodes<'_> {
     pub(super) fn new(frames: &Frames<ThreadCpus>, nodes: u32, only: bool) -> OnNodes<'_> {
-        OnNodes { frames, nodes, only, next: AtomicU32::new(0) }
+        OnNodes { frames, nodes, refuses_other_nodes: only, next_node: AtomicU32::new(0) }
     }
 }
 
@@ -182,8 +182,9 @@ impl Allocator for OnNodes<'_> {
 
     #[inline]
     fn alloc(&self, order: u32) -> Option<u64> {
-        let node = NodeId(self.next.fetch_add(1, Ordering::Relaxed) % self.nodes);
-        let node = if self.only { NodeChoice::Only(node) } else { NodeChoice::Near(node) };
+        let node = NodeId(self.next_node.fetch_add(1, Ordering::Relaxed) % self.nodes);
+        let node =
+            if self.refuses_other_nodes { NodeChoice::Only(node) } else { NodeChoice::Near(node) };
         let want = AllocRequest::order(order).movable().node(node);
         let range = self.frames.alloc(want).ok()?.into_raw();
         Some(range.start().number())

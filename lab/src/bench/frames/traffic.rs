@@ -2,8 +2,8 @@
 
 use super::access_pattern::AccessPattern;
 use super::case::Case;
-use super::mixed::Mixed;
-use super::remote::{self, Part};
+use super::mixed_orders::MixedOrders;
+use super::remote_frees::{self, RemoteRole};
 use super::subject::{Allocator, HUGE, ThreadState, index, until_some};
 use crate::bench::random::Random;
 use crate::hosted::ThreadCpus;
@@ -36,17 +36,25 @@ pub(super) fn measure<A: Allocator>(
     let cpus = cpus(usize::from(case.threads))?;
     let barrier = Barrier::new(usize::from(case.threads));
     let barrier = &barrier;
-    let rings = remote::rings(usize::from(case.threads));
-    let parts = remote::parts(&rings, usize::from(case.threads));
+    let rings = remote_frees::rings(usize::from(case.threads));
+    let parts = remote_frees::parts(&rings, usize::from(case.threads));
     let times = thread::scope(|scope| {
         let start = |((cpu, held), part)| {
             scope.spawn(move || -> Result<f64> {
                 pin(cpu)?;
                 // The threads of earlier cases had the same CPU numbers.
                 ThreadCpus::run_as(cpu);
-                let (thread_state, mixed) = (allocator.thread_state(), Mixed::new());
-                let mut traffic =
-                    Traffic { allocator, thread_state, case, barrier, held, next: 0, mixed, part };
+                let (thread_state, mixed) = (allocator.thread_state(), MixedOrders::new());
+                let mut traffic = Traffic {
+                    allocator,
+                    thread_state,
+                    case,
+                    barrier,
+                    allocations: held,
+                    next_freed: 0,
+                    mixed_orders: mixed,
+                    remote_role: part,
+                };
                 // The length of the warm-up does not depend on `operations`, so the warm-up cancels
                 // out in the difference of two runs.
                 traffic.warm_up(case.operations() >> 6);
@@ -117,12 +125,12 @@ struct Traffic<'a, A: Allocator> {
     thread_state: A::ThreadState<'a>,
     case: &'a Case,
     barrier: &'a Barrier,
-    held: Vec<u64>,
+    allocations: Vec<u64>,
     /// The index of the allocation that random traffic frees next.
-    next: usize,
-    mixed: Mixed,
+    next_freed: usize,
+    mixed_orders: MixedOrders,
     /// The role of the thread in remote frees.
-    part: Part<'a>,
+    remote_role: RemoteRole<'a>,
 }
 
 impl<A: Allocator> Traffic<'_, A> {
@@ -134,14 +142,16 @@ impl<A: Allocator> Traffic<'_, A> {
                 self.take(self.case.order, all / u64::from(self.case.threads));
                 // The measured loop goes through the shuffled list in order. For the allocator this
                 // is as random as random picks, and the bench has no cache misses of its own.
-                Random::new().shuffle(&mut self.held);
+                Random::new().shuffle(&mut self.allocations);
             }
             // Half of the frames of this thread's pageblock.
             AccessPattern::PairNeighbours => {
-                let kept_len = self.held.len() / 2;
-                self.held.drain(kept_len..).for_each(|frame| self.thread_state.free(frame, 0));
+                let kept_len = self.allocations.len() / 2;
+                self.allocations
+                    .drain(kept_len..)
+                    .for_each(|frame| self.thread_state.free(frame, 0));
             }
-            AccessPattern::Mixed => self.mixed.prepare(&mut self.thread_state),
+            AccessPattern::Mixed => self.mixed_orders.prepare(&mut self.thread_state),
             _ => {}
         }
         self.run(operations);
@@ -180,10 +190,11 @@ impl<A: Allocator> Traffic<'_, A> {
             AccessPattern::Random => {
                 let swaps = |traffic: &mut Self| {
                     for _ in 0..operations {
-                        let any = traffic.next;
-                        traffic.next = if any == 0 { traffic.held.len() } else { any } - 1;
-                        traffic.thread_state.free(traffic.held[any], order);
-                        traffic.held[any] = traffic.take_one(order);
+                        let any = traffic.next_freed;
+                        traffic.next_freed =
+                            if any == 0 { traffic.allocations.len() } else { any } - 1;
+                        traffic.thread_state.free(traffic.allocations[any], order);
+                        traffic.allocations[any] = traffic.take_one(order);
                     }
                 };
                 (self.time_together(swaps), operations)
@@ -193,14 +204,15 @@ impl<A: Allocator> Traffic<'_, A> {
             }
             AccessPattern::RemoteFree => {
                 let frames = |traffic: &mut Self| {
-                    let Traffic { allocator, thread_state, part, .. } = traffic;
+                    let Traffic { allocator, thread_state, remote_role: part, .. } = traffic;
                     part.run(*allocator, thread_state, order, operations);
                 };
                 (self.time_together(frames), operations)
             }
             AccessPattern::Mixed => {
-                let swaps =
-                    |traffic: &mut Self| traffic.mixed.run(&mut traffic.thread_state, operations);
+                let swaps = |traffic: &mut Self| {
+                    traffic.mixed_orders.run(&mut traffic.thread_state, operations)
+                };
                 (self.time_together(swaps), operations)
             }
             AccessPattern::Bulk => {
@@ -214,7 +226,7 @@ impl<A: Allocator> Traffic<'_, A> {
                 ((0..rounds).map(round).sum(), rounds * count)
             }
             AccessPattern::BulkNeighbours => {
-                let count = self.held.len() as u64;
+                let count = self.allocations.len() as u64;
                 let rounds = operations.div_ceil(count);
                 let round = |_| {
                     self.time_together(|t| t.free_all(order))
@@ -261,12 +273,12 @@ impl<A: Allocator> Traffic<'_, A> {
 
     #[inline]
     fn take(&mut self, order: u32, count: u64) {
-        self.thread_state.take(order, count, &mut self.held);
+        self.thread_state.take(order, count, &mut self.allocations);
     }
 
     #[inline]
     fn free_all(&mut self, order: u32) {
-        self.thread_state.free_all(order, &mut self.held);
+        self.thread_state.free_all(order, &mut self.allocations);
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 
 /// The fastest fill on this machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fastest {
+pub(super) struct FastestFill {
     pub(super) fill: Fill,
     pub(super) stores: Stores,
 }
@@ -163,7 +163,7 @@ impl Case {
     pub(super) fn measure(
         &self,
         subject: Subject,
-        fastest: Fastest,
+        fastest: FastestFill,
         range: PfnRange,
         slots: &mut [MaybeUninit<Page>],
     ) -> Result<Duration> {
@@ -218,7 +218,7 @@ impl Case {
     fn describe(
         &self,
         subject: Subject,
-        fastest: Fastest,
+        fastest: FastestFill,
         range: PfnRange,
         slots: &mut [MaybeUninit<Page>],
         owner: &Owner,
@@ -277,7 +277,7 @@ mod tests {
     fn all_subjects_except_the_limits_write_the_same_bytes() {
         let count = usize::try_from(FRAMES).unwrap();
         let mut memory = Memory::new(count, PageSize::Small).unwrap();
-        let fastest = Fastest { fill: Fill::Ordinary, stores: Stores::best() };
+        let fastest = FastestFill { fill: Fill::Ordinary, stores: Stores::best() };
         for case in Case::all(2) {
             if case.step != Step::Rebind {
                 continue;

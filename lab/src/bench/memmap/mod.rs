@@ -18,7 +18,7 @@ use crate::{
     table::{figures, table},
 };
 use anyhow::{Context, Result, bail};
-use case::{Case, Fastest, Step, Subject};
+use case::{Case, FastestFill, Step, Subject};
 use fill::Fill;
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::descriptor::Page;
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
 
     let mut rebind_memory = Memory::new(count, PageSize::Huge)?;
-    let fastest = Fastest { fill: fastest_fill(&mut rebind_memory), stores: Stores::best() };
+    let fastest = FastestFill { fill: fastest_fill(&mut rebind_memory), stores: Stores::best() };
     let mut sample = Sample::new("memmap");
     let progress = progress::bar(cases.iter().map(|case| u64::from(runs(case))).sum());
     for case in &cases {

@@ -105,7 +105,7 @@ impl Bench<'_> {
             let used = used(group, running).unwrap_or_default();
             group.map_or(0, Group::killed) > killed || used > self.args.host
         };
-        let Used { vm, samples, freed_at, freed } = match self.use_memory(&config) {
+        let GuestMemory { vm, samples, freed_at, freed } = match self.use_memory(&config) {
             Ok(used) => used,
             Err(Error::Ended { .. } | Error::Hang { .. } | Error::Monitor(_))
                 if is_full(running) =>
@@ -137,7 +137,7 @@ impl Bench<'_> {
 
     /// Boots a guest, and waits until it has used and freed its memory and its resident memory no
     /// longer changes.
-    fn use_memory(&self, config: &Config) -> Result<Used, Error> {
+    fn use_memory(&self, config: &Config) -> Result<GuestMemory, Error> {
         let mut vm = Vm::start(config)?;
         let watch = Sampler::start(vm.pid(), POLL_INTERVAL);
         let (freed, since_start) = vm.wait("end of the guest's work", |event| match *event {
@@ -156,7 +156,7 @@ impl Bench<'_> {
                 (least, since) = (now, Instant::now());
             }
         }
-        Ok(Used { vm, samples: watch.finish(), freed_at, freed })
+        Ok(GuestMemory { vm, samples: watch.finish(), freed_at, freed })
     }
 
     /// Returns the memory that guest `number` must use. It is a whole number of MiB, because the
@@ -175,7 +175,7 @@ impl Bench<'_> {
         let patience = config.patience + Duration::from_secs(work >> 30) * 10;
         let config = config.with_guest_option("work", work).with_guest_option("hold", "off");
         let balloon = match subject {
-            Subject::Silent => Balloon::Plain,
+            Subject::NoReporting => Balloon::Plain,
             Subject::Hotmem | Subject::HotmemWithDescriptors | Subject::Linux => Balloon::Reports,
         };
         Ok(Config { balloon, patience, ..config })
@@ -183,7 +183,7 @@ impl Bench<'_> {
 }
 
 /// A guest that has used its memory and freed it.
-struct Used {
+struct GuestMemory {
     vm: Vm,
     samples: Vec<resident::Sample>,
     freed_at: Instant,

@@ -6,7 +6,7 @@ use crate::guest::Guest;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     /// The reference guest without reports.
-    Silent,
+    NoReporting,
     Hotmem,
     HotmemWithDescriptors,
     Linux,
@@ -15,7 +15,7 @@ pub(super) enum Subject {
 /// Returns the subjects of the guests: the reference guest is packed without and with reports.
 pub(super) fn subjects(guests: &[Guest]) -> Vec<Subject> {
     let subjects = guests.iter().flat_map(|guest| match guest {
-        Guest::Hotmem => &[Subject::Silent, Subject::Hotmem][..],
+        Guest::Hotmem => &[Subject::NoReporting, Subject::Hotmem][..],
         Guest::HotmemWithDescriptors => &[Subject::HotmemWithDescriptors],
         Guest::Linux => &[Subject::Linux],
     });
@@ -25,7 +25,7 @@ pub(super) fn subjects(guests: &[Guest]) -> Vec<Subject> {
 impl Subject {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Subject::Silent => "hotmem-no-reports",
+            Subject::NoReporting => "hotmem-no-reports",
             Subject::Hotmem => "hotmem",
             Subject::HotmemWithDescriptors => "hotmem-64B",
             Subject::Linux => "linux",
@@ -34,7 +34,7 @@ impl Subject {
 
     pub(super) fn guest(self) -> Guest {
         match self {
-            Subject::Silent | Subject::Hotmem => Guest::Hotmem,
+            Subject::NoReporting | Subject::Hotmem => Guest::Hotmem,
             Subject::HotmemWithDescriptors => Guest::HotmemWithDescriptors,
             Subject::Linux => Guest::Linux,
         }

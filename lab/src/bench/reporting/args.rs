@@ -77,7 +77,7 @@ impl Args {
         let rest = Duration::from_millis(self.rest.into());
         let bursts = self.bursts;
         self.threads.iter().flat_map(move |&threads| {
-            self.rounds.iter().map(move |&rounds| Plan { threads, rounds, bursts, rest })
+            self.rounds.iter().map(move |&rounds| Plan { threads, rounds, bursts, rest_time: rest })
         })
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn count(
                     (Machine::Guest, Some(image)) if plan.threads == 1 => {
                         let timed = guest::measure(subject, plan, image, Clock::Instructions)?;
                         #[allow(clippy::cast_precision_loss, reason = "for people")]
-                        let count = timed.busy.as_nanos() as f64 / timed.frames as f64;
+                        let count = timed.burst_time.as_nanos() as f64 / timed.frames as f64;
                         Some(count)
                     }
                     _ => None,
@@ -91,7 +91,7 @@ fn count_run(subject: Subject, plan: Plan) -> Result<u64> {
         .args(["bench", "reporting-case", "--subject", &subject.to_string()])
         .args(["--threads", &plan.threads.to_string(), "--rounds", &plan.rounds.to_string()])
         .args(["--bursts", &plan.bursts.to_string()])
-        .args(["--rest", &plan.rest.as_millis().to_string()])
+        .args(["--rest", &plan.rest_time.as_millis().to_string()])
         .stdout(Stdio::null())
         .output()
         .context("starting valgrind")?;

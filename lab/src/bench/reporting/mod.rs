@@ -127,7 +127,7 @@ fn measure_page_faults(
             progress.set_message(format!("{case}, {subject}, run {run} of {runs}"));
             let timed = match guest {
                 Some((image, accel)) => guest::measure(subject, plan, image, Clock::Time(accel)),
-                None => hosted::measure(subject, plan, hosted::Use::Clear),
+                None => hosted::measure(subject, plan, hosted::FrameUse::Clear),
             };
             let timed = timed.with_context(|| format!("{case} of {subject}"))?;
             timed.record(&case, subject, sample);
@@ -192,8 +192,8 @@ fn print_sides(records: &[Record], args: &Args) -> Result<(), OutputError> {
 /// Runs one case of page_fault, whose instructions valgrind counts.
 pub(super) fn run_case(args: &CaseArgs) -> Result<()> {
     let &CaseArgs { subject, threads, rounds, bursts, rest } = args;
-    let plan = Plan { threads, rounds, bursts, rest: Duration::from_millis(rest.into()) };
-    hosted::measure(subject, plan, hosted::Use::Touch).map(|_| ())
+    let plan = Plan { threads, rounds, bursts, rest_time: Duration::from_millis(rest.into()) };
+    hosted::measure(subject, plan, hosted::FrameUse::Touch).map(|_| ())
 }
 
 #[cfg(test)]
@@ -205,9 +205,9 @@ mod tests {
     #[test]
     fn every_case_ends() {
         let rest = Duration::from_millis(1500);
-        let plan = Plan { threads: 3, rounds: 1, bursts: 2, rest };
+        let plan = Plan { threads: 3, rounds: 1, bursts: 2, rest_time: rest };
         for subject in [Subject::NoReporting, Subject::Hotmem] {
-            let timed = hosted::measure(subject, plan, hosted::Use::Touch).unwrap();
+            let timed = hosted::measure(subject, plan, hosted::FrameUse::Touch).unwrap();
             assert!(timed.rate() > 0.0);
             assert_eq!(timed.refaulted > Bytes::ZERO, subject == Subject::Hotmem);
         }
@@ -223,7 +223,7 @@ mod tests {
         let short = (wake_delay + min_free_time).as_millis().to_string();
         assert!(command.try_get_matches_from(["bench", "--rest", &short]).is_err());
         let args: Args = parsed(&["--threads", "1,24", "--rounds", "2"]);
-        assert!(args.plans().all(|plan| plan.rest > wake_delay + min_free_time));
+        assert!(args.plans().all(|plan| plan.rest_time > wake_delay + min_free_time));
         assert_eq!(args.plans().map(|plan| plan.threads).collect::<Vec<_>>(), [1, 24]);
     }
 }

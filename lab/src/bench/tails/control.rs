@@ -29,7 +29,7 @@ pub(super) struct Control<'m> {
     /// The memory that stays plugged.
     base: PfnRange,
     /// The memory that is plugged and unplugged.
-    extra: PfnRange,
+    hotplug_memory: PfnRange,
     reporter: Option<Reporter<'m, ThreadCpus>>,
     calls: Calls,
     random: Random,
@@ -46,7 +46,7 @@ impl<'m> Control<'m> {
         hotplug.add(base)?;
         hotplug.online(base, OnlineType::Movable, &mut NoHooks)?;
         let (calls, random) = (Calls::default(), Random::new());
-        Ok(Control { machine, hotplug, base, extra, reporter: None, calls, random })
+        Ok(Control { machine, hotplug, base, hotplug_memory: extra, reporter: None, calls, random })
     }
 
     /// Returns the longest calls.
@@ -72,7 +72,7 @@ impl<'m> Control<'m> {
 
     /// Plugs all of `extra`.
     fn plug(&mut self, budget: u64) -> Result<()> {
-        let Control { hotplug, extra, calls, .. } = self;
+        let Control { hotplug, hotplug_memory: extra, calls, .. } = self;
         for part in extra.chunks(budget * PAGEBLOCK_FRAMES as u64) {
             calls.time("add", Some(budget), || hotplug.add(part))?;
             calls.time("online", Some(budget), || {
@@ -85,7 +85,7 @@ impl<'m> Control<'m> {
     /// Unplugs all of `extra`. Memory in use cannot be migrated, so the function waits until the
     /// measured thread has freed its frames of `extra`.
     fn unplug(&mut self, budget: u64) -> Result<()> {
-        let Control { hotplug, extra, calls, .. } = self;
+        let Control { hotplug, hotplug_memory: extra, calls, .. } = self;
         let longest_run = budget * PAGEBLOCK_FRAMES as u64;
         let options = || ShrinkOptions { largest: longest_run, ..(*extra).into() };
         let mut shrink = Shrink::new(options());

@@ -19,7 +19,7 @@ use bitmap_allocator::{BitAlloc, BitAlloc16M};
 use calls::Calls;
 use control::Control;
 use hotmem::{Bytes, geometry::FRAME_SIZE};
-use samples::{Tail, Times};
+use samples::{CallTimes, Tail};
 use spin::Mutex;
 use std::{path::PathBuf, thread, time::Duration};
 
@@ -120,8 +120,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// Records the times of a run, and the longest calls of the control path.
-fn add(sample: &mut Sample, case: &str, subject: &str, times: Times, calls: &Calls) {
-    let Times { alloc, free, clock_only } = times;
+fn add(sample: &mut Sample, case: &str, subject: &str, times: CallTimes, calls: &Calls) {
+    let CallTimes { alloc, free, clock_only } = times;
     let calls_timed = [("alloc", subject, alloc), ("free", subject, free)];
     // The subject does not change the time of the clock, so the limit is recorded only once.
     let limit = (subject == Subject::Hotmem.name()).then_some(clock_only);
@@ -144,7 +144,7 @@ fn add(sample: &mut Sample, case: &str, subject: &str, times: Times, calls: &Cal
 impl Args {
     /// Measures one run of `subject`. Returns the times of its allocations and frees, and the
     /// longest calls of the control path.
-    fn measure(&self, subject: Subject, background: Background) -> Result<(Times, Calls)> {
+    fn measure(&self, subject: Subject, background: Background) -> Result<(CallTimes, Calls)> {
         let frames = usize::try_from(self.size.0 / FRAME_SIZE)?;
         match subject {
             Subject::Hotmem => {
@@ -172,7 +172,7 @@ impl Args {
         &self,
         allocator: &impl Allocator,
         background: Background,
-    ) -> Result<(Times, Calls)> {
+    ) -> Result<(CallTimes, Calls)> {
         let times = self.times(allocator, || match background {
             Background::Traffic => samples::traffic(allocator),
             _ => idle(),
@@ -186,12 +186,12 @@ impl Args {
         &self,
         allocator: &impl Allocator,
         mut background: impl FnMut() -> Result<()>,
-    ) -> Result<Times> {
+    ) -> Result<CallTimes> {
         let cpus = allowed_cpus()?;
         let (first, last) = cpus.first().zip(cpus.last()).context("no CPU may be used")?;
         pin(*last)?;
         thread::scope(|scope| {
-            let measuring = scope.spawn(|| -> Result<Times> {
+            let measuring = scope.spawn(|| -> Result<CallTimes> {
                 pin(*first)?;
                 Ok(samples::measure(allocator, self.operations))
             });

@@ -13,7 +13,7 @@ const HELD: usize = 1 << 16;
 const BACKGROUND_FRAMES: usize = 1 << 12;
 
 /// The times of all calls, in nanoseconds.
-pub(super) struct Times {
+pub(super) struct CallTimes {
     pub(super) alloc: Vec<u32>,
     pub(super) free: Vec<u32>,
     /// The times between two readings of the clock without a call between them.
@@ -43,7 +43,7 @@ impl Tail {
 
 /// Frees one of the held frames and allocates a frame, `operations` times. The held frames are in a
 /// random order.
-pub(super) fn measure(allocator: &impl Allocator, operations: u64) -> Times {
+pub(super) fn measure(allocator: &impl Allocator, operations: u64) -> CallTimes {
     let mut held = allocate_shuffled(allocator, HELD);
     // Write the arrays of times before the measurement, so that the host has allocated their memory
     // when it begins.
@@ -61,7 +61,7 @@ pub(super) fn measure(allocator: &impl Allocator, operations: u64) -> Times {
         *time = nanoseconds(Instant::now(), Instant::now());
     }
     held.into_iter().for_each(|frame| allocator.free(frame, 0));
-    Times { alloc, free, clock_only }
+    CallTimes { alloc, free, clock_only }
 }
 
 /// Allocates frames, and frees all of them in a random order.

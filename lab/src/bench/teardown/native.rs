@@ -83,7 +83,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
     for run in 0..=runs {
         for &subject in subjects {
             let space = memory.map(case);
-            let mut seen = Seen::default();
+            let mut seen = CountingOwner::default();
             let mut flushes = 0_u32;
             let start = clock()?;
             match subject {
@@ -133,13 +133,13 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
 
 /// An owner that counts what it receives.
 #[derive(Default, Debug)]
-struct Seen {
+struct CountingOwner {
     pages: u64,
     dirty: u64,
     tables: u64,
 }
 
-impl Owner for Seen {
+impl Owner for CountingOwner {
     fn unmapped(&mut self, run: Run) {
         let pages = run.virt.bytes().frames();
         self.pages += pages;
@@ -195,7 +195,7 @@ impl Memory {
 
     /// Exchanges each entry of the range, passes the runs to the owner, and frees the tables. If
     /// `SKIP_EMPTY` is set, reads each entry first, and does not exchange an empty one.
-    fn exchange_each<const SKIP_EMPTY: bool>(&self, space: Space, owner: &mut Seen) {
+    fn exchange_each<const SKIP_EMPTY: bool>(&self, space: Space, owner: &mut CountingOwner) {
         let root = &self.tables[usize::try_from(space.root.number()).unwrap_or(0)];
         let below = |table: &Table, index| {
             let frame = entry_at(table, index).frame(Level::L4).unwrap_or(Pfn::ZERO);

@@ -1,6 +1,6 @@
 //! Defines the arguments of the bench, and computes sizes and warm-ups from them.
 
-use super::used::Used;
+use super::memory_in_use::MemoryInUse;
 use crate::{
     guest::{Guest, Machine, Policy},
     size,
@@ -30,7 +30,7 @@ pub struct Args {
     pub(super) touch: Bytes,
     /// What the guest does with memory in use when it is unplugged
     #[arg(long, value_enum, value_delimiter = ',', default_value = "checked,dropped,migrated")]
-    pub(super) used: Vec<Used>,
+    pub(super) used: Vec<MemoryInUse>,
     /// The memory that is plugged into and unplugged from each guest before it is measured, because
     /// TCG is slow the first time that code runs; at most half of the measured size [default: 2G if
     /// Linux is among the guests; otherwise 0]

@@ -1,6 +1,6 @@
 //! Boots a guest, plugs and unplugs its memory, and records the costs.
 
-use super::{args::Args, used::Used};
+use super::{args::Args, memory_in_use::MemoryInUse};
 use crate::{
     bench::record::{Metric, Sample},
     guest::{Guest, Guests, Policy},
@@ -77,7 +77,7 @@ impl Bench<'_> {
         &mut self,
         vm: &mut Vm,
         guest: Guest,
-        used: Used,
+        used: MemoryInUse,
         (size, touch): (Bytes, Bytes),
         case: &str,
     ) -> Result<()> {

@@ -5,11 +5,11 @@
 //! | `mod.rs` | the runs, and the notes below their table |
 //! | `args.rs` | the arguments, the default sizes and warm-ups |
 //! | `measure.rs` | one guest: boot, warm-up, plug and unplug |
-//! | `used.rs` | what happens to memory in use |
+//! | `memory_in_use.rs` | what happens to memory in use |
 
 mod args;
 mod measure;
-mod used;
+mod memory_in_use;
 
 pub(super) use args::Args;
 
@@ -21,7 +21,7 @@ use crate::{guest::Policy, linux, progress, size, table::time};
 use anyhow::{Context, Result};
 use hotmem::Bytes;
 use measure::{Bench, INSTRUCTIONS, LEFT, TIME};
-use used::Used;
+use memory_in_use::MemoryInUse;
 
 /// The note that is printed if the bench migrates memory in use.
 const MIGRATED: &str = "migrated: these guests have no warm-up, and as much more memory at boot \
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let warm_up = args.full_warm_up();
         say!("Warm-up: each guest first plugged and unplugged {warm_up}, or half of the size.")?;
     }
-    if args.touch != Bytes::ZERO && args.used.contains(&Used::Migrated) {
+    if args.touch != Bytes::ZERO && args.used.contains(&MemoryInUse::Migrated) {
         say!("{MIGRATED}")?;
     }
     if args.has_linux() {

@@ -39,7 +39,7 @@ pub struct Vm {
     is_line_cut: bool,
     failed_point: Option<String>,
     /// The guest's latest reason why it cannot reach its target.
-    pending: Option<String>,
+    delay_reason: Option<String>,
     /// The size of all metadata that the guest has reported.
     metadata: Option<Bytes>,
     watcher: Option<Watcher>,
@@ -83,9 +83,9 @@ impl Vm {
                     console,
                     started,
                     patience,
-                    is_line_cut: config.incoming.is_some(),
+                    is_line_cut: config.incoming_state.is_some(),
                     failed_point: None,
-                    pending: None,
+                    delay_reason: None,
                     metadata: None,
                     watcher: None,
                 })
@@ -280,7 +280,7 @@ impl Vm {
             Report::NotOk(point) => {
                 self.failed_point.get_or_insert_with(|| point.clone());
             }
-            Report::Event(Event::Pending { why, .. }) => self.pending = Some(why.clone()),
+            Report::Event(Event::Pending { why, .. }) => self.delay_reason = Some(why.clone()),
             Report::Event(Event::Metadata { written }) => {
                 self.metadata = Some(self.metadata.unwrap_or_default() + Bytes(*written));
             }
@@ -303,7 +303,7 @@ impl Vm {
     }
 
     fn hang(&self, what: &str) -> Error {
-        Error::Hang { what: what.into(), after: self.patience, output: self.console.tail() }
+        Error::Hang { awaited: what.into(), wait: self.patience, output: self.console.tail() }
     }
 }
 

@@ -55,7 +55,7 @@ impl Vm {
     pub fn resize_of(&mut self, n: usize, target: Bytes) -> Result<Resize, Error> {
         let done = self.resize_of_within(n, target, self.patience)?;
         done.ok_or_else(|| {
-            let why = self.pending.as_ref().map(|why| format!(" (the guest's reason: {why})"));
+            let why = self.delay_reason.as_ref().map(|why| format!(" (the guest's reason: {why})"));
             self.hang(&format!("end of the resize to {target}{}", why.unwrap_or_default()))
         })
     }
@@ -81,7 +81,7 @@ impl Vm {
     ) -> Result<Option<Resize>, Error> {
         let start = Instant::now();
         let deadline = start + limit;
-        self.pending = None;
+        self.delay_reason = None;
         self.request_of(n, target)?;
         let mut device_done = None;
         let mut resized: Option<Resize> = None;

@@ -26,7 +26,7 @@ pub(super) const FRAMES: Section = Section {
     title: "The frame allocator",
     question: "What does it cost to allocate and free a frame, by one thread and by two at once? \
                Does the cost grow with the order of the allocation or with the size of the memory?",
-    reported: "LLFree (USENIX ATC '23) is a lock-free allocator; its figures here were measured by \
+    published: "LLFree (USENIX ATC '23) is a lock-free allocator; its figures here were measured by \
                hand, as a subject of the same bench. The other peers are crates that kernels use, \
                behind a spin lock.",
     differs: "docs/llfree.json has LLFree's version, date and commands. The other peers have no \
@@ -40,7 +40,7 @@ pub(super) const FRAMES: Section = Section {
     steps: &["frames", "frames-instructions"],
     rows: &[
         Row {
-            what: "one frame allocated and freed, {}",
+            title: "one frame allocated and freed, {}",
             bench: "frames",
             case: "16G/order0/*/pair",
             metric: "time_per_op",
@@ -50,7 +50,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "a page of 2 MiB allocated and freed, {}",
+            title: "a page of 2 MiB allocated and freed, {}",
             bench: "frames",
             case: "16G/order9/*/pair",
             metric: "time_per_op",
@@ -58,7 +58,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "many frames allocated, then freed, {}",
+            title: "many frames allocated, then freed, {}",
             bench: "frames",
             case: "16G/order0/*/bulk",
             metric: "time_per_op",
@@ -66,7 +66,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "a frame freed at random and one allocated, all memory in use, {}",
+            title: "a frame freed at random and one allocated, all memory in use, {}",
             bench: "frames",
             case: "16G/order0/*/random",
             metric: "time_per_op",
@@ -74,7 +74,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "a frame allocated on one CPU and freed on another, {}",
+            title: "a frame allocated on one CPU and freed on another, {}",
             bench: "frames",
             case: "16G/order0/*/remote-free",
             metric: "time_per_op",
@@ -82,7 +82,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "one frame allocated and freed, every 8th in a simulated interrupt, {}",
+            title: "one frame allocated and freed, every 8th in a simulated interrupt, {}",
             bench: "frames",
             case: "16G/order0/*/interrupts",
             metric: "time_per_op",
@@ -90,7 +90,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "an allocation freed at random and one made, 90 % frames, 9 % 32 KiB, 1 % 2 MiB, {}",
+            title: "an allocation freed at random and one made, 90 % frames, 9 % 32 KiB, 1 % 2 MiB, {}",
             bench: "frames",
             case: "16G/order0-3-9/*/mixed",
             metric: "time_per_op",
@@ -98,7 +98,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "one frame allocated and freed, {}: instructions",
+            title: "one frame allocated and freed, {}: instructions",
             bench: "frames",
             case: "*/order0/1thread/pair",
             metric: "instructions_per_op",
@@ -106,7 +106,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "a frame freed at random and one allocated, {}: instructions",
+            title: "a frame freed at random and one allocated, {}: instructions",
             bench: "frames",
             case: "*/order0/1thread/random",
             metric: "instructions_per_op",
@@ -114,7 +114,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "a frame allocated on one CPU and freed on another, {}: instructions",
+            title: "a frame allocated on one CPU and freed on another, {}: instructions",
             bench: "frames",
             case: "*/order0/1thread/remote-free",
             metric: "instructions_per_op",
@@ -152,7 +152,7 @@ pub(super) const HEAP: Section = Section {
     title: "A kernel's heap",
     question: "What does it cost to allocate and free a small object on a heap whose memory can be \
                unplugged? How does that compare with heaps that never give memory back?",
-    reported: "talc and buddy_system_allocator are heaps that kernels in Rust use; neither gives \
+    published: "talc and buddy_system_allocator are heaps that kernels in Rust use; neither gives \
                memory back to the frame allocator.",
     differs: "Each heap has 256 MiB and the same kind of spin lock; hotmem's has one lock for each CPU. \
               In the rows with many objects, 2000 exist at once. Times are the CPU time of each \
@@ -161,7 +161,7 @@ pub(super) const HEAP: Section = Section {
     steps: &["heap"],
     rows: &[
         Row {
-            what: "an object of 64 bytes allocated and freed, {}",
+            title: "an object of 64 bytes allocated and freed, {}",
             bench: "heap",
             case: "64B/*/pair",
             metric: "time_per_op",
@@ -170,7 +170,7 @@ pub(super) const HEAP: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "many objects of 64 bytes allocated, then freed, {}",
+            title: "many objects of 64 bytes allocated, then freed, {}",
             bench: "heap",
             case: "64B/*/bulk",
             metric: "time_per_op",
@@ -178,7 +178,7 @@ pub(super) const HEAP: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "many objects of 64 bytes allocated, then freed in random order, {}",
+            title: "many objects of 64 bytes allocated, then freed in random order, {}",
             bench: "heap",
             case: "64B/*/random",
             metric: "time_per_op",
@@ -186,7 +186,7 @@ pub(super) const HEAP: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "an object of 1024 bytes allocated and freed, {}",
+            title: "an object of 1024 bytes allocated and freed, {}",
             bench: "heap",
             case: "1024B/*/pair",
             metric: "time_per_op",
@@ -194,7 +194,7 @@ pub(super) const HEAP: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "many objects of 1024 bytes allocated, then freed, {}",
+            title: "many objects of 1024 bytes allocated, then freed, {}",
             bench: "heap",
             case: "1024B/*/bulk",
             metric: "time_per_op",

@@ -10,7 +10,7 @@ pub(super) const SECTION: Section = Section {
     title: "Whether a zone is contiguous",
     question: "After each block of 128 MiB that is plugged, a kernel asks whether the zone is \
                contiguous. How does the cost of the answer grow with the zone?",
-    reported: "Linux walks the zone pageblock by pageblock after each block. The patch \"mm: optimize \
+    published: "Linux walks the zone pageblock by pageblock after each block. The patch \"mm: optimize \
                zone->contiguous updates\" counts instead: 256 GiB plugged in 3 s instead of 10, 512 \
                GiB in 7 s instead of 36, in a VM on hardware.",
     differs: "Hotmem keeps a count, from which it knows whether a zone is contiguous, as the patch \
@@ -25,7 +25,7 @@ pub(super) const SECTION: Section = Section {
     steps: &["contiguity", "contiguity-large", "contiguity-pc"],
     rows: &[
         Row {
-            what: "{} plugged block by block, contiguity queried after each block",
+            title: "{} plugged block by block, contiguity queried after each block",
             bench: "contiguity",
             case: "#/online_movable/plug",
             peers: WALK,
@@ -33,7 +33,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "{} plugged block by block, contiguity queried after each block: reads",
+            title: "{} plugged block by block, contiguity queried after each block: reads",
             bench: "contiguity",
             case: "#/online_movable/plug",
             metric: "probes",
@@ -41,28 +41,28 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "{} unplugged from the top",
+            title: "{} unplugged from the top",
             bench: "contiguity",
             case: "#/online_movable/unplug",
             peers: WALK,
             ..Row::NONE
         },
         Row {
-            what: "{} unplugged from both ends of a zone with a hole",
+            title: "{} unplugged from both ends of a zone with a hole",
             bench: "contiguity",
             case: "#/online_movable/unplug-ends",
             peers: WALK,
             ..Row::NONE
         },
         Row {
-            what: "{} scanned for frames in use, where the zone is known to be contiguous",
+            title: "{} scanned for frames in use, where the zone is known to be contiguous",
             bench: "contiguity",
             case: "#/online_movable/scan",
             peers: &[("asking each pageblock", "before")],
             ..Row::NONE
         },
         Row {
-            what: "64 GiB to 64 TiB plugged: exponent by which the time grows with the size",
+            title: "64 GiB to 64 TiB plugged: exponent by which the time grows with the size",
             bench: "contiguity",
             case: "online_movable/plug",
             metric: "growth_exponent",
@@ -71,7 +71,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "256 GiB plugged beside 2 GiB of boot memory on one node, brought online by policy \"online\": reads",
+            title: "256 GiB plugged beside 2 GiB of boot memory on one node, brought online by policy \"online\": reads",
             bench: "contiguity",
             case: "pc-256G/online/plug",
             metric: "probes",

@@ -16,7 +16,7 @@ pub(super) const SECTION: Section = Section {
     title: "Page descriptors of device memory",
     question: "A device of 100 GiB needs 1.6 GB of page descriptors each time that it is bound. How \
                close to the bandwidth of the memory are they written?",
-    reported: "The series \"mm/zone_device: template-based memmap init\" reports for 100 GB in a VM \
+    published: "The series \"mm/zone_device: template-based memmap init\" reports for 100 GB in a VM \
                on Ice Lake 273.5 ms before and 114.3 ms after for single pages, 313.5 and 99.4 ms \
                for pages of 2 MiB.",
     differs: "The rows write the descriptors of 100 GiB of device memory, which a kernel does when \
@@ -40,7 +40,7 @@ pub(super) const SECTION: Section = Section {
     steps: &["memmap", "nvdimm"],
     rows: &[
         Row {
-            what: "descriptors of a device's memory written, for single frames ({})",
+            title: "descriptors of a device's memory written, for single frames ({})",
             bench: "memmap",
             case: "fsdax/*",
             peers: FIELD_BY_FIELD,
@@ -49,7 +49,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "descriptors written for single frames (rebind), on two CPUs",
+            title: "descriptors written for single frames (rebind), on two CPUs",
             bench: "memmap",
             case: "fsdax/rebind/2cpus",
             peers: FIELD_BY_FIELD,
@@ -57,7 +57,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "descriptors written for pages of 2 MiB ({})",
+            title: "descriptors written for pages of 2 MiB ({})",
             bench: "memmap",
             case: "devdax-2M/*",
             peers: FIELD_BY_FIELD,
@@ -65,7 +65,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "descriptors written for pages of 1 GiB ({})",
+            title: "descriptors written for pages of 1 GiB ({})",
             bench: "memmap",
             case: "devdax-1G/*",
             peers: FIELD_BY_FIELD,
@@ -73,29 +73,29 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "descriptors written for pages of 2 MiB with shared tails ({})",
+            title: "descriptors written for pages of 2 MiB with shared tails ({})",
             bench: "memmap",
             case: "devdax-2M-shared/*",
             peers: &[("the template by ordinary stores", "template")],
             ..Row::NONE
         },
         Row {
-            what: "descriptors written for single frames, by stores of general registers ({})",
+            title: "descriptors written for single frames, by stores of general registers ({})",
             bench: "memmap",
             case: "fsdax/*",
-            ours: "movnti",
+            subject: "movnti",
             limit: "limit-movnti",
             ..Row::NONE
         },
         Row {
-            what: "guest, an NVDIMM of 100 GiB bound again: its descriptors ({})",
+            title: "guest, an NVDIMM of 100 GiB bound again: its descriptors ({})",
             bench: "nvdimm",
             case: "*/rebind",
             peers: LINUX,
             ..Row::NONE
         },
         Row {
-            what: "the whole bind, page tables included ({})",
+            title: "the whole bind, page tables included ({})",
             bench: "nvdimm",
             case: "*/rebind",
             metric: "bind_time",

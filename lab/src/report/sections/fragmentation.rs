@@ -16,7 +16,7 @@ pub(super) const SECTION: Section = Section {
     question: "90 % of the memory is in use, most of it for a short time and some for a long time. How \
                much of the free memory is in whole pageblocks (2 MiB), which huge pages and unplug \
                need?",
-    reported: "LLFree (USENIX ATC '23) reports that it keeps more whole huge pages than Linux's buddy \
+    published: "LLFree (USENIX ATC '23) reports that it keeps more whole huge pages than Linux's buddy \
                allocator. buddy_system_allocator joins neighbours as soon as both are free, and \
                searches all of its free blocks.",
     differs: "All allocators get the same requests: 90 % are of order 0, 9 % of order 3 and 1 % of \
@@ -31,7 +31,7 @@ pub(super) const SECTION: Section = Section {
     steps: &["fragmentation"],
     rows: &[
         Row {
-            what: "4 GiB: free memory in whole pageblocks at the end, {}",
+            title: "4 GiB: free memory in whole pageblocks at the end, {}",
             bench: "fragmentation",
             case: "4G/*",
             metric: "free_in_whole_pageblocks",
@@ -40,7 +40,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "requests for a pageblock that failed, {}",
+            title: "requests for a pageblock that failed, {}",
             bench: "fragmentation",
             case: "4G/*",
             metric: "refused_order_9",
@@ -48,7 +48,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "pageblocks with no frame in use that do not count as free, because CPUs allocate from them, {}",
+            title: "pageblocks with no frame in use that do not count as free, because CPUs allocate from them, {}",
             bench: "fragmentation",
             case: "4G/*",
             metric: "held_open",

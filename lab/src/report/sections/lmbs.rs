@@ -18,7 +18,7 @@ pub(super) const SECTION: Section = Section {
     title: "Memory blocks of a pseries partition",
     question: "A partition of 31 TB has 126 976 logical memory blocks (LMBs), which are added and \
                removed by number. How does the cost for each LMB grow with their number?",
-    reported: "The patch \"pseries/hotplug-memory: hot-add: skip redundant LMB lookup\" reports \
+    published: "The patch \"pseries/hotplug-memory: hot-add: skip redundant LMB lookup\" reports \
                126 000 LMBs added in 12 450 s before and 7065 s after, on hardware.",
     differs: "The peers use the same engine and the same simulated hypervisor, which answers at \
               once. They add one LMB after another, and keep the added ranges in a linear list, as \
@@ -32,23 +32,23 @@ pub(super) const SECTION: Section = Section {
     steps: &["dlpar", "dlpar-all", "dlpar-million", "dlpar-pseries"],
     rows: &[
         Row {
-            what: "4096 of 126 976 LMBs added, the {} ones",
+            title: "4096 of 126 976 LMBs added, the {} ones",
             bench: "dlpar",
             case: "4096-of-126976/*",
             peers: ONE_BY_ONE,
             ..Row::NONE
         },
         Row {
-            what: "126 000 LMBs (31 TB) of a pseries partition: {}",
+            title: "126 000 LMBs (31 TB) of a pseries partition: {}",
             bench: "dlpar",
             case: "126000-of-126976/*",
             peers: ONE_BY_ONE,
             headline: Some("add"),
             ..Row::NONE
         },
-        Row { what: "a million LMBs: {}", bench: "dlpar", case: "1000000/*", ..Row::NONE },
+        Row { title: "a million LMBs: {}", bench: "dlpar", case: "1000000/*", ..Row::NONE },
         Row {
-            what: "QEMU's pseries machine, 64 GiB: an LMB added, {}, instructions",
+            title: "QEMU's pseries machine, 64 GiB: an LMB added, {}, instructions",
             bench: "dlpar",
             case: "pseries-64G/add/*",
             metric: "instructions_per_lmb",
@@ -56,7 +56,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "QEMU's pseries machine, 64 GiB: an LMB removed, {}, instructions",
+            title: "QEMU's pseries machine, 64 GiB: an LMB removed, {}, instructions",
             bench: "dlpar",
             case: "pseries-64G/remove/*",
             metric: "instructions_per_lmb",

@@ -41,8 +41,16 @@ mod tests {
         let steps: BTreeSet<_> = STEPS.iter().map(|step| &step.name).collect();
         assert_eq!(named, steps);
         for section in SECTIONS {
-            let Section { id, question, reported, differs, not_measured, rows, plots, .. } =
-                section;
+            let Section {
+                id,
+                question,
+                published: reported,
+                differs,
+                not_measured,
+                rows,
+                plots,
+                ..
+            } = section;
             let ends = [". ", "? "].map(|end| question.matches(end).count());
             assert_eq!(ends[0] + ends[1], 1, "two sentences, {id}: {question}");
             for text in [reported, differs, not_measured] {
@@ -55,8 +63,8 @@ mod tests {
     #[test]
     fn a_row_has_braces_exactly_if_its_case_has_a_wildcard() {
         for row in SECTIONS.iter().flat_map(|section| section.rows) {
-            let (star, brace) = (row.case.contains(['*', '#']), row.what.contains("{}"));
-            assert_eq!(star, brace, "{}", row.what);
+            let (star, brace) = (row.case.contains(['*', '#']), row.title.contains("{}"));
+            assert_eq!(star, brace, "{}", row.title);
         }
     }
 }

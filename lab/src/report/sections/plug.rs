@@ -14,7 +14,7 @@ pub(super) const SECTION: Section = Section {
     title: "Memory plugged into guests and unplugged",
     question: "How long does it take until a guest can use memory that its host plugs, and until the \
                guest has given that memory back? How do these times grow with the size?",
-    reported: "virtio-mem's Linux driver adds and removes memory block by block, each of 128 MiB. \
+    published: "virtio-mem's Linux driver adds and removes memory block by block, each of 128 MiB. \
                linux-mm reports 10 s for 256 GiB and 36 s for 512 GiB under KVM on hardware (Yuan \
                Liu, March 2026), and 3 s and 7 s with a patch.",
     differs: "The guest hotmem-64B writes a descriptor of 64 bytes for each frame, as Linux does, \
@@ -27,84 +27,84 @@ pub(super) const SECTION: Section = Section {
     steps: &["vm", "vm-cold", "vm-sizes", "vm-used", "vm-instructions"],
     rows: &[
         Row {
-            what: "{} plugged into a guest, 64 bytes written for each frame",
+            title: "{} plugged into a guest, 64 bytes written for each frame",
             bench: "vm",
             step: "vm",
             case: "*/online_movable/plug",
-            ours: "hotmem-64B",
+            subject: "hotmem-64B",
             peers: LINUX,
             headline: Some("64G"),
             ..Row::NONE
         },
         Row {
-            what: "{} unplugged from that guest, none of it in use",
+            title: "{} unplugged from that guest, none of it in use",
             bench: "vm",
             step: "vm",
             case: "*/online_movable/unplug",
-            ours: "hotmem-64B",
+            subject: "hotmem-64B",
             peers: LINUX,
             headline: Some("64G"),
             ..Row::NONE
         },
         Row {
-            what: "{} plugged into a guest that has just booted, 64 bytes written for each frame",
+            title: "{} plugged into a guest that has just booted, 64 bytes written for each frame",
             bench: "vm",
             case: "*/online_movable/plug",
             step: "vm-cold",
-            ours: "hotmem-64B",
+            subject: "hotmem-64B",
             peers: LINUX,
             ..Row::NONE
         },
         Row {
-            what: "{} plugged into a guest, 64 bytes written for each frame: instructions",
+            title: "{} plugged into a guest, 64 bytes written for each frame: instructions",
             bench: "vm",
             case: "*/online_movable/plug",
             metric: "instructions",
-            ours: "hotmem-64B",
+            subject: "hotmem-64B",
             peers: LINUX,
             ..Row::NONE
         },
         Row {
-            what: "{} unplugged from that guest, none of it in use: instructions",
+            title: "{} unplugged from that guest, none of it in use: instructions",
             bench: "vm",
             case: "*/online_movable/unplug",
             metric: "instructions",
-            ours: "hotmem-64B",
+            subject: "hotmem-64B",
             peers: LINUX,
             ..Row::NONE
         },
         Row {
-            what: "{} plugged into a guest without descriptors",
+            title: "{} plugged into a guest without descriptors",
             bench: "vm",
             case: "*/online_movable/plug",
             ..Row::NONE
         },
         Row {
-            what: "{} unplugged from a guest without descriptors",
+            title: "{} unplugged from a guest without descriptors",
             bench: "vm",
             case: "*/online_movable/unplug",
             ..Row::NONE
         },
         Row {
-            what: "64 GiB unplugged while 1 GiB of it is in use; the guest reads that part and frees it",
+            title: "64 GiB unplugged while 1 GiB of it is in use; the guest reads that part and frees it",
             bench: "vm",
             case: "64G/online_movable/unplug-1G-checked",
             ..Row::NONE
         },
         Row {
-            what: "the same, but the guest frees the 1 GiB without reading it",
+            title: "the same, but the guest frees the 1 GiB without reading it",
             bench: "vm",
             case: "64G/online_movable/unplug-1G-dropped",
             ..Row::NONE
         },
         Row {
-            what: "the same, but the guest moves the 1 GiB to other frames",
+            title: "the same, but the guest moves the 1 GiB to other frames",
             bench: "vm",
             case: "64G/online_movable/unplug-1G-migrated",
             ..Row::NONE
         },
         Row {
-            what: "from the start of QEMU to the first line that the guest prints",
+            title: "from the start of QEMU to the first line that the guest prints",
             bench: "vm",
             case: "boot",
             metric: "first_line",

@@ -12,7 +12,7 @@ pub(super) const SECTION: Section = Section {
     title: "Other kernels that use Hotmem",
     question: "Does the engine work as the frame allocator of ArceOS, of OSTD and of a kernel in C? \
                What does it cost there?",
-    reported: "Without Hotmem none of the three can use memory that its host plugs. ArceOS does not \
+    published: "Without Hotmem none of the three can use memory that its host plugs. ArceOS does not \
                even boot with 1 GiB, because its allocator's bitmap is for 256 MiB.",
     differs: "ArceOS and the kernel in C boot with 128 MiB, OSTD with 512 MiB. The rows name the \
               kernel and the plugged size. Each kernel uses all plugged memory and frees it before \
@@ -22,25 +22,25 @@ pub(super) const SECTION: Section = Section {
     steps: &["ports"],
     rows: &[
         Row {
-            what: "memory plugged into a kernel ({})",
+            title: "memory plugged into a kernel ({})",
             bench: "ports",
             case: "*/*/plug",
             ..Row::NONE
         },
         Row {
-            what: "memory unplugged from a kernel, none of it in use any more ({})",
+            title: "memory unplugged from a kernel, none of it in use any more ({})",
             bench: "ports",
             case: "*/*/unplug",
             ..Row::NONE
         },
         Row {
-            what: "from the host's request to the first allocation in plugged memory, ArceOS",
+            title: "from the host's request to the first allocation in plugged memory, ArceOS",
             bench: "ports",
             case: "arceos/first-allocation",
             ..Row::NONE
         },
         Row {
-            what: "OSTD: a segment of {} frames allocated and freed: instructions",
+            title: "OSTD: a segment of {} frames allocated and freed: instructions",
             bench: "ports",
             case: "ostd/segment/*",
             metric: "instructions_per_op",
@@ -48,7 +48,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "OSTD: free memory after a boot with 3 GiB",
+            title: "OSTD: free memory after a boot with 3 GiB",
             bench: "ports",
             case: "ostd/boot",
             metric: "free",
@@ -57,14 +57,14 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "memory that the host holds while the kernel uses 1 GiB, {}",
+            title: "memory that the host holds while the kernel uses 1 GiB, {}",
             bench: "ports",
             case: "*/1G/in-use",
             metric: "held",
             ..Row::NONE
         },
         Row {
-            what: "memory that the host holds after the 1 GiB was freed and reported, {}",
+            title: "memory that the host holds after the 1 GiB was freed and reported, {}",
             bench: "ports",
             case: "*/1G/free",
             metric: "held",

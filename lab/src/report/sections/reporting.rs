@@ -18,7 +18,7 @@ pub(super) const SECTION: Section = Section {
     question: "A guest's free memory stays with the guest, unless the guest reports it to the host. How many \
                guests fit on a host, how soon does the host get free memory back, and what does \
                reporting cost the guest?",
-    reported: "The series \"mm: Support for page reporting\" (v12) fits 7 guests of 5 GB on a host \
+    published: "The series \"mm: Support for page reporting\" (v12) fits 7 guests of 5 GB on a host \
                of 15 GB instead of 2, and makes page_fault1 with 24 CPUs 1 to 3 % slower.",
     differs: "In the rows with \"host/guest\", the first size is the memory of the host, and the \
               second is the memory of each guest. The host is a memory cgroup if the user of the bench may create one. \
@@ -33,27 +33,27 @@ pub(super) const SECTION: Section = Section {
     steps: &["packing", "give-back", "page-fault"],
     rows: &[
         Row {
-            what: "guests that fit on the host, 64 bytes written for each frame ({})",
+            title: "guests that fit on the host, 64 bytes written for each frame ({})",
             bench: "packing",
             case: "*/*",
             metric: "guests",
-            ours: "hotmem-64B",
+            subject: "hotmem-64B",
             peers: LINUX,
             more_is_better: true,
             ..Row::NONE
         },
         Row {
-            what: "memory that the host holds for an idle guest, 64 bytes a frame (host/guest {})",
+            title: "memory that the host holds for an idle guest, 64 bytes a frame (host/guest {})",
             bench: "packing",
             case: "*/*",
             metric: "residual",
-            ours: "hotmem-64B",
+            subject: "hotmem-64B",
             peers: LINUX,
             headline: Some("1900M/1G"),
             ..Row::NONE
         },
         Row {
-            what: "memory that the host holds for an idle guest without descriptors (host/guest {})",
+            title: "memory that the host holds for an idle guest without descriptors (host/guest {})",
             bench: "packing",
             case: "*/*",
             metric: "residual",
@@ -61,32 +61,32 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "from a guest's freeing memory until the host has it back (host/guest {})",
+            title: "from a guest's freeing memory until the host has it back (host/guest {})",
             bench: "packing",
             case: "*/*",
             metric: "settle",
-            ours: "hotmem-64B",
+            subject: "hotmem-64B",
             peers: LINUX,
             ..Row::NONE
         },
         Row {
-            what: "an idle guest's share of a CPU (host/guest {})",
+            title: "an idle guest's share of a CPU (host/guest {})",
             bench: "packing",
             case: "*/*",
             metric: "idle",
-            ours: "hotmem-64B",
+            subject: "hotmem-64B",
             peers: LINUX,
             ..Row::NONE
         },
         Row {
-            what: "from freeing {} in random order until the host has it back",
+            title: "from freeing {} in random order until the host has it back",
             bench: "reporting",
             case: "give-back/*",
             limit: "limit",
             ..Row::NONE
         },
         Row {
-            what: "page_fault1: frames allocated in a second in a guest by one thread, all of them reported before",
+            title: "page_fault1: frames allocated in a second in a guest by one thread, all of them reported before",
             bench: "reporting",
             case: "page_fault1/1/guest/rounds-1",
             metric: "rate",
@@ -95,7 +95,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "page_fault1: frames allocated in a second in this process by one thread, all of them reported before",
+            title: "page_fault1: frames allocated in a second in this process by one thread, all of them reported before",
             bench: "reporting",
             case: "page_fault1/1/hosted/rounds-1",
             metric: "rate",

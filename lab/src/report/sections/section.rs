@@ -9,7 +9,7 @@ pub(in crate::report) struct Section {
     pub(in crate::report) question: &'static str,
     /// The figures that others have published for the same question: the authors of the peers, or the
     /// document that asks the question.
-    pub(in crate::report) reported: &'static str,
+    pub(in crate::report) published: &'static str,
     /// The differences between Hotmem and its peers that affect the figures.
     pub(in crate::report) differs: &'static str,
     /// What the figures do not show: the hardware and the loads that were not measured.
@@ -23,7 +23,7 @@ pub(in crate::report) struct Section {
 /// A pattern for rows of a table, which gives one row for each case that matches.
 pub(in crate::report) struct Row {
     /// What is measured. Each `{}` is replaced by the text that a wildcard matched.
-    pub(in crate::report) what: &'static str,
+    pub(in crate::report) title: &'static str,
     /// The pattern of cases. `/` separates the parts of a case. A `*` matches a part or the rest of
     /// one, and a `#` a part that begins with a digit.
     pub(in crate::report) case: &'static str,
@@ -32,7 +32,7 @@ pub(in crate::report) struct Row {
     /// The step whose records count, if several steps measure the case.
     pub(in crate::report) step: &'static str,
     /// The subject with Hotmem.
-    pub(in crate::report) ours: &'static str,
+    pub(in crate::report) subject: &'static str,
     /// The other subjects, each as its shown name and the subject.
     pub(in crate::report) peers: &'static [(&'static str, &'static str)],
     /// The subject that is the machine's limit.
@@ -47,12 +47,12 @@ pub(in crate::report) struct Row {
 
 impl Row {
     pub(super) const NONE: Row = Row {
-        what: "",
+        title: "",
         case: "",
         bench: "",
         metric: "time",
         step: "",
-        ours: "hotmem",
+        subject: "hotmem",
         peers: &[],
         limit: "",
         more_is_better: false,

@@ -13,7 +13,7 @@ pub(super) const SECTION: Section = Section {
     question: "How long do the slowest allocations and frees take, while another CPU allocates, plugs and \
                unplugs, reports free memory or isolates some? How does the longest call of the \
                control path depend on its budget?",
-    reported: "Allocators report means. Linux takes zone->lock for whole batches of frames, and \
+    published: "Allocators report means. Linux takes zone->lock for whole batches of frames, and \
                isolates a pageblock under it.",
     differs: "The wall clock is read before and after each call. So the figures include the time \
               during which the host does not run the CPU. The limit is the time between two \
@@ -31,7 +31,7 @@ pub(super) const SECTION: Section = Section {
     steps: &["tails"],
     rows: &[
         Row {
-            what: "allocating a frame, 99.9th percentile; another CPU does: {}",
+            title: "allocating a frame, 99.9th percentile; another CPU does: {}",
             bench: "tails",
             case: "16G/*/alloc",
             metric: "p99.9",
@@ -40,7 +40,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "allocating a frame, the slowest of all; another CPU does: {}",
+            title: "allocating a frame, the slowest of all; another CPU does: {}",
             bench: "tails",
             case: "16G/*/alloc",
             metric: "longest",
@@ -50,7 +50,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "freeing a frame, 99.9th percentile; another CPU does: {}",
+            title: "freeing a frame, 99.9th percentile; another CPU does: {}",
             bench: "tails",
             case: "16G/*/free",
             metric: "p99.9",
@@ -59,7 +59,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "freeing a frame, the slowest of all; another CPU does: {}",
+            title: "freeing a frame, the slowest of all; another CPU does: {}",
             bench: "tails",
             case: "16G/*/free",
             metric: "longest",
@@ -69,14 +69,14 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the longest single call of the control path (call/budget): {}",
+            title: "the longest single call of the control path (call/budget): {}",
             bench: "tails",
             case: "16G/all/*/*",
             metric: "longest_call",
             ..Row::NONE
         },
         Row {
-            what: "the longest single call of the reporter: {}",
+            title: "the longest single call of the reporter: {}",
             bench: "tails",
             case: "16G/all/*",
             metric: "longest_call",

@@ -16,7 +16,7 @@ pub(super) const SECTION: Section = Section {
     title: "Page tables cleared",
     question: "Under Xen PV, clearing a page-table entry atomically traps. What does an entry cost if one \
                hypercall clears hundreds of them, and are dirty bits lost?",
-    reported: "The thread \"unmap_page_range optimisation\" (xen-devel, February 2026) reports 3.27 s \
+    published: "The thread \"unmap_page_range optimisation\" (xen-devel, February 2026) reports 3.27 s \
                with traps and 0.76 s by reading and then clearing, which is not atomic. It also reports \
                that the sender of a migration spends 45 % of its time in traps.",
     differs: "Xen 4.17 runs under TCG with two CPUs; instructions are counted while the CPUs take \
@@ -34,7 +34,7 @@ pub(super) const SECTION: Section = Section {
     steps: &["teardown-native", "teardown-xen"],
     rows: &[
         Row {
-            what: "a page unmapped under Xen PV, its dirty bit kept, {}: instructions",
+            title: "a page unmapped under Xen PV, its dirty bit kept, {}: instructions",
             bench: "teardown",
             case: "xen-munmap/xpti-on/*",
             metric: "instructions_per_entry",
@@ -43,7 +43,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "dirty bits lost under Xen PV while another CPU writes, {}",
+            title: "dirty bits lost under Xen PV while another CPU writes, {}",
             bench: "teardown",
             case: "xen-munmap/xpti-on/*",
             metric: "lost_dirty",
@@ -52,7 +52,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "memory of another domain mapped, read and unmapped, {}: share of the instructions that unmap",
+            title: "memory of another domain mapped, read and unmapped, {}: share of the instructions that unmap",
             bench: "teardown",
             case: "xen-migrate/xpti-on/*",
             metric: "unmapping_share",
@@ -60,7 +60,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "an address space ended under Xen PV: instructions a page",
+            title: "an address space ended under Xen PV: instructions a page",
             bench: "teardown",
             case: "xen-exit/xpti-on",
             metric: "instructions_per_entry",
@@ -68,7 +68,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "an address space ended, {}: interrupts that make the other CPU flush",
+            title: "an address space ended, {}: interrupts that make the other CPU flush",
             bench: "teardown",
             case: "xen-exit/xpti-on/*",
             metric: "flush_interrupts",
@@ -76,7 +76,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "unmapped natively, one page in 64 mapped: cycles an entry",
+            title: "unmapped natively, one page in 64 mapped: cycles an entry",
             bench: "teardown",
             case: "native-munmap-sparse",
             metric: "cycles_per_entry",
@@ -87,7 +87,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "unmapped natively, all pages mapped: cycles an entry",
+            title: "unmapped natively, all pages mapped: cycles an entry",
             bench: "teardown",
             case: "native-munmap-dense",
             metric: "cycles_per_entry",
@@ -95,7 +95,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "an address space ended natively: cycles an entry",
+            title: "an address space ended natively: cycles an entry",
             bench: "teardown",
             case: "native-exit",
             metric: "cycles_per_entry",

@@ -1,7 +1,7 @@
 //! Runs `page_fault1` on the CPUs of the reference guest.
 
 use super::super::subject::Subject;
-use super::{NODES, Plan, Timed, WORKING_SET};
+use super::{BurstCosts, NODES, Plan, WORKING_SET};
 use crate::qemu::{Accel, Balloon, Config, Event, Vm};
 use anyhow::Result;
 use hotmem::Bytes;
@@ -25,12 +25,12 @@ pub(in super::super) fn measure(
     plan: Plan,
     image: &Path,
     clock: Clock,
-) -> Result<Timed> {
+) -> Result<BurstCosts> {
     let mut vm = Vm::start(&config(subject, plan, image, clock))?;
     let faulted = |event: &Event| match *event {
-        Event::Faulted { cpus, frames, us, reported, refaulted } => Some(Timed {
+        Event::Faulted { cpus, frames, us, reported, refaulted } => Some(BurstCosts {
             frames,
-            busy: Duration::from_micros(us),
+            burst_time: Duration::from_micros(us),
             threads: u16::try_from(cpus).unwrap_or(u16::MAX),
             reported: Bytes(reported),
             refaulted: Bytes(refaulted),
@@ -50,7 +50,7 @@ fn config(subject: Subject, plan: Plan, image: &Path, clock: Clock) -> Config {
         Clock::Time(accel) => (accel, false),
         Clock::Instructions => (Accel::Tcg, true),
     };
-    let Plan { threads, rounds, bursts, rest } = plan;
+    let Plan { threads, rounds, bursts, rest_time: rest } = plan;
     let faults = format!("{}:{rounds}:{bursts}:{}", WORKING_SET.0, rest.as_millis());
     let reports = if subject == Subject::Hotmem { "on" } else { "off" };
     let config = Config::new(image.into(), Bytes::ZERO).with_guest_option("faults", faults);
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_guest_has_a_cpu_for_each_thread_and_subjects_differ_only_in_reporting() {
-        let plan = Plan { threads: 3, rounds: 2, bursts: 5, rest: Duration::from_millis(700) };
+        let plan = Plan { threads: 3, rounds: 2, bursts: 5, rest_time: Duration::from_millis(700) };
         let config_of =
             |subject| config(subject, plan, Path::new("guest"), Clock::Time(Accel::Tcg));
         let (on, off) = (config_of(Subject::Hotmem), config_of(Subject::NoReporting));

@@ -1,7 +1,7 @@
 //! Runs `page_fault1` on threads of this process, with the memory of a hosted machine.
 
 use super::super::subject::Subject;
-use super::{NODES, Plan, Timed, WORKING_SET};
+use super::{BurstCosts, NODES, Plan, WORKING_SET};
 use crate::hosted::{Hosted, ThreadCpus};
 use anyhow::Result;
 use hotmem::{
@@ -18,7 +18,7 @@ use std::{
 
 /// What a thread does with an allocated frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Use {
+pub(in super::super) enum FrameUse {
     /// Clears the frame.
     Clear,
     /// Writes the first byte of the frame. Counts of instructions use this, because clearing takes
@@ -27,7 +27,11 @@ pub(in super::super) enum Use {
 }
 
 /// Runs the plan and measures it. The caller's thread is the first thread.
-pub(in super::super) fn measure(subject: Subject, plan: Plan, frame_use: Use) -> Result<Timed> {
+pub(in super::super) fn measure(
+    subject: Subject,
+    plan: Plan,
+    frame_use: FrameUse,
+) -> Result<BurstCosts> {
     let node = plan.node_size();
     let machine = Hosted::builder().hotplug_size(Bytes(NODES * node.0)).build()?;
     let mut hotplug = machine.boot()?;
@@ -63,9 +67,9 @@ pub(in super::super) fn measure(subject: Subject, plan: Plan, frame_use: Use) ->
 fn run_threads(
     machine: &Hosted,
     plan: Plan,
-    frame_use: Use,
+    frame_use: FrameUse,
     statistics: impl Fn() -> Statistics + Sync,
-) -> Result<Timed> {
+) -> Result<BurstCosts> {
     let barrier = Barrier::new(usize::from(plan.threads));
     let run_thread = |number: u16| -> Result<(Duration, Statistics)> {
         let node = u64::from(number) % NODES;
@@ -78,10 +82,10 @@ fn run_threads(
         let before = statistics();
         // Threads take turns: while one runs a burst, the memory that another has freed is
         // reported.
-        thread::sleep(plan.rest * u32::from(number) / u32::from(plan.threads));
+        thread::sleep(plan.rest_time * u32::from(number) / u32::from(plan.threads));
         let mut busy = Duration::ZERO;
         for _ in 0..plan.bursts {
-            thread::sleep(plan.rest);
+            thread::sleep(plan.rest_time);
             let started = Instant::now();
             burst()?;
             busy += started.elapsed();
@@ -100,9 +104,9 @@ fn run_threads(
         let bytes = |after: u64, before: u64| {
             Bytes((after - before) * PAGEBLOCK_FRAMES as u64 * FRAME_SIZE)
         };
-        Ok(Timed {
+        Ok(BurstCosts {
             frames: plan.frames(),
-            busy,
+            burst_time: busy,
             threads: plan.threads,
             reported: bytes(after.reported, before.reported),
             refaulted: bytes(after.refaulted, before.refaulted),
@@ -111,13 +115,13 @@ fn run_threads(
 }
 
 /// Allocates and uses the working set of a thread, and frees it.
-fn round(machine: &Hosted, frame_use: Use, held: &mut Vec<PfnRange>) -> Result<()> {
+fn round(machine: &Hosted, frame_use: FrameUse, held: &mut Vec<PfnRange>) -> Result<()> {
     let frames = machine.frames();
     for _ in 0..WORKING_SET.frames() {
         let frame = frames.alloc(AllocRequest::frames(1).movable())?.into_raw();
         match frame_use {
-            Use::Clear => clear(machine, frame),
-            Use::Touch => touch(machine, frame),
+            FrameUse::Clear => clear(machine, frame),
+            FrameUse::Touch => touch(machine, frame),
         }
         held.push(frame);
     }

@@ -37,7 +37,7 @@ pub(super) struct Plan {
     /// The number of bursts that are timed.
     pub(super) bursts: u32,
     /// How long a thread rests between two bursts.
-    pub(super) rest: Duration,
+    pub(super) rest_time: Duration,
 }
 
 /// The machine that runs the plan.
@@ -51,11 +51,11 @@ pub(super) enum Machine {
 
 /// The results of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Timed {
+pub(super) struct BurstCosts {
     /// The number of frames that all threads have allocated in their timed bursts.
     pub(super) frames: u64,
     /// The sum of the times of all timed bursts.
-    pub(super) busy: Duration,
+    pub(super) burst_time: Duration,
     pub(super) threads: u16,
     /// The amount of memory that was reported between the first and the last burst, including the
     /// rests.
@@ -90,11 +90,11 @@ impl Plan {
     }
 }
 
-impl Timed {
+impl BurstCosts {
     /// Returns the number of frames that all threads together allocate and free in a second.
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     pub(super) fn rate(&self) -> f64 {
-        self.frames as f64 / self.busy.as_secs_f64() * f64::from(self.threads)
+        self.frames as f64 / self.burst_time.as_secs_f64() * f64::from(self.threads)
     }
 
     /// Checks that the run measured reporting. With reporting, at least [`Plan::least_reported`]
@@ -147,12 +147,13 @@ impl fmt::Display for Machine {
 mod tests {
     use super::*;
 
-    const PLAN: Plan = Plan { threads: 2, rounds: 3, bursts: 4, rest: Duration::from_millis(700) };
+    const PLAN: Plan =
+        Plan { threads: 2, rounds: 3, bursts: 4, rest_time: Duration::from_millis(700) };
 
-    fn timed() -> Timed {
+    fn timed() -> BurstCosts {
         let (reported, refaulted) = (PLAN.least_reported(), PLAN.least_reported());
         let busy = Duration::from_secs(4);
-        Timed { frames: PLAN.frames(), busy, threads: 2, reported, refaulted }
+        BurstCosts { frames: PLAN.frames(), burst_time: busy, threads: 2, reported, refaulted }
     }
 
     #[test]
@@ -160,10 +161,10 @@ mod tests {
         timed().check(Subject::Hotmem, PLAN).unwrap();
         assert_eq!(PLAN.least_reported(), WORKING_SET);
         let less = Bytes(PLAN.least_reported().0 - 1);
-        assert!(Timed { reported: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
-        assert!(Timed { refaulted: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
+        assert!(BurstCosts { reported: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
+        assert!(BurstCosts { refaulted: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
         assert!(timed().check(Subject::NoReporting, PLAN).is_err());
-        let silent = Timed { reported: Bytes::ZERO, refaulted: Bytes::ZERO, ..timed() };
+        let silent = BurstCosts { reported: Bytes::ZERO, refaulted: Bytes::ZERO, ..timed() };
         silent.check(Subject::NoReporting, PLAN).unwrap();
         let other = Plan { rounds: 4, ..PLAN };
         assert!(timed().check(Subject::Hotmem, other).is_err());

@@ -105,7 +105,7 @@ fn pinned_memory_is_not_hinted() {
     source.monitor_line("migrate_set_parameter max-bandwidth 1g").unwrap();
     wait_until_migrated(&mut source);
     let incoming = Some(file.0.clone());
-    let mut destination = Vm::start(&Config { incoming, ..config }).unwrap();
+    let mut destination = Vm::start(&Config { incoming_state: incoming, ..config }).unwrap();
     wait_until_migrated(&mut destination);
     // QEMU does not send hinted memory, so only the pinned part has the device's data.
     for block in 0..PART.0 / Bytes::mib(2).0 {

@@ -6,7 +6,7 @@ use super::subject::{Allocator, ThreadState, until_some};
 use crate::hosted::ThreadCpus;
 
 /// The role of a thread.
-pub(super) enum Part<'a> {
+pub(super) enum RemoteRole<'a> {
     Allocates(Sender<'a>),
     Frees(Receiver<'a>),
     /// Acts as two CPUs in turn. One allocates, the other frees.
@@ -19,16 +19,16 @@ pub(super) fn rings(threads: usize) -> Vec<Ring> {
 }
 
 /// Returns the roles of all threads.
-pub(super) fn parts(rings: &[Ring], threads: usize) -> Vec<Part<'_>> {
+pub(super) fn parts(rings: &[Ring], threads: usize) -> Vec<RemoteRole<'_>> {
     if let ([ring], 1) = (rings, threads) {
-        return vec![Part::Both(ring.sender(), ring.receiver())];
+        return vec![RemoteRole::Both(ring.sender(), ring.receiver())];
     }
     let pair_of_parts =
-        |ring| [Part::Allocates(Ring::sender(ring)), Part::Frees(Ring::receiver(ring))];
+        |ring| [RemoteRole::Allocates(Ring::sender(ring)), RemoteRole::Frees(Ring::receiver(ring))];
     rings.iter().flat_map(pair_of_parts).collect()
 }
 
-impl Part<'_> {
+impl RemoteRole<'_> {
     /// Allocates `operations` allocations, frees `operations` allocations, or does both, according
     /// to the role.
     pub(super) fn run<A: Allocator>(
@@ -39,13 +39,13 @@ impl Part<'_> {
         operations: u64,
     ) {
         match self {
-            Part::Allocates(sender) => {
+            RemoteRole::Allocates(sender) => {
                 (0..operations).for_each(|_| sender.send(until_some(|| thread_state.alloc(order))));
             }
-            Part::Frees(receiver) => {
+            RemoteRole::Frees(receiver) => {
                 (0..operations).for_each(|_| thread_state.free(receiver.receive(), order));
             }
-            Part::Both(sender, receiver) => {
+            RemoteRole::Both(sender, receiver) => {
                 let mut other_cpu = allocator.thread_state();
                 let mut remaining = operations;
                 while remaining > 0 {
@@ -69,10 +69,10 @@ mod tests {
     fn each_thread_has_a_part() {
         let names = |threads: usize| {
             let rings = rings(threads);
-            let name = |part: &Part<'_>| match part {
-                Part::Allocates(_) => 'a',
-                Part::Frees(_) => 'f',
-                Part::Both(..) => 'b',
+            let name = |part: &RemoteRole<'_>| match part {
+                RemoteRole::Allocates(_) => 'a',
+                RemoteRole::Frees(_) => 'f',
+                RemoteRole::Both(..) => 'b',
             };
             parts(&rings, threads).iter().map(name).collect::<String>()
         };

@@ -83,7 +83,8 @@ fn migrate(mut source: Vm, config: &Config) -> Vm {
     source.monitor_line("stop").unwrap();
     let file = MigrationFile::begin(&mut source);
     wait_until_migrated(&mut source);
-    let mut vm = Vm::start(&Config { incoming: Some(file.0.clone()), ..config.clone() }).unwrap();
+    let mut vm =
+        Vm::start(&Config { incoming_state: Some(file.0.clone()), ..config.clone() }).unwrap();
     wait_until_migrated(&mut vm);
     vm.monitor_line("cont").unwrap();
     vm

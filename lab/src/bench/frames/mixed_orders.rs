@@ -9,17 +9,17 @@ const HELD: usize = 1 << 14;
 const ORDERS: usize = 1 << 16;
 
 /// The allocations of several orders that a thread holds, and the orders that it requests.
-pub(super) struct Mixed {
-    held: Vec<(u64, u32)>,
+pub(super) struct MixedOrders {
+    allocations: Vec<(u64, u32)>,
     orders: Vec<u32>,
     /// The index of the allocation that is freed next, and that of the order that is allocated
     /// next.
-    next: (usize, usize),
+    next_indices: (usize, usize),
 }
 
-impl Mixed {
-    pub(super) fn new() -> Mixed {
-        Mixed { held: Vec::new(), orders: Vec::new(), next: (0, 0) }
+impl MixedOrders {
+    pub(super) fn new() -> MixedOrders {
+        MixedOrders { allocations: Vec::new(), orders: Vec::new(), next_indices: (0, 0) }
     }
 
     /// Draws the orders, and allocates the allocations to hold.
@@ -30,24 +30,24 @@ impl Mixed {
             let order = self.orders[random.index_below(ORDERS)];
             (until_some(|| thread_state.alloc(order)), order)
         };
-        self.held.extend((0..HELD).map(allocate));
+        self.allocations.extend((0..HELD).map(allocate));
         // The measured loop goes through the shuffled list in order. For the allocator this is as
         // random as random picks.
-        random.shuffle(&mut self.held);
+        random.shuffle(&mut self.allocations);
     }
 
     /// Frees one run and allocates one, `operations` times.
     #[inline]
     pub(super) fn run(&mut self, thread_state: &mut impl ThreadState, operations: u64) {
-        let (mut held_index, mut order_index) = self.next;
+        let (mut held_index, mut order_index) = self.next_indices;
         for _ in 0..operations {
-            let (frame, order) = self.held[held_index];
+            let (frame, order) = self.allocations[held_index];
             thread_state.free(frame, order);
             let order = self.orders[order_index];
-            self.held[held_index] = (until_some(|| thread_state.alloc(order)), order);
+            self.allocations[held_index] = (until_some(|| thread_state.alloc(order)), order);
             (held_index, order_index) = ((held_index + 1) % HELD, (order_index + 1) % ORDERS);
         }
-        self.next = (held_index, order_index);
+        self.next_indices = (held_index, order_index);
     }
 }
 
@@ -58,33 +58,33 @@ mod tests {
 
     /// An allocator that never reuses a frame.
     #[derive(Default)]
-    struct Bump {
-        next: u64,
-        used: BTreeSet<(u64, u32)>,
-        freed: u64,
+    struct BumpAllocator {
+        next_frame: u64,
+        used_runs: BTreeSet<(u64, u32)>,
+        freed_runs: u64,
     }
 
-    impl ThreadState for Bump {
+    impl ThreadState for BumpAllocator {
         fn alloc(&mut self, order: u32) -> Option<u64> {
-            self.next += 1 << order;
-            self.used.insert((self.next, order));
-            Some(self.next)
+            self.next_frame += 1 << order;
+            self.used_runs.insert((self.next_frame, order));
+            Some(self.next_frame)
         }
 
         fn free(&mut self, frame: u64, order: u32) {
-            assert!(self.used.remove(&(frame, order)), "{frame} is not held");
-            self.freed += 1;
+            assert!(self.used_runs.remove(&(frame, order)), "{frame} is not held");
+            self.freed_runs += 1;
         }
     }
 
     #[test]
     fn each_piece_is_freed_with_the_order_of_its_allocation() {
-        let (mut bump, mut mixed) = (Bump::default(), Mixed::new());
+        let (mut bump, mut mixed) = (BumpAllocator::default(), MixedOrders::new());
         mixed.prepare(&mut bump);
         mixed.run(&mut bump, 3 * HELD as u64);
         mixed.run(&mut bump, 5);
-        assert_eq!((bump.used.len(), bump.freed), (HELD, 3 * HELD as u64 + 5));
-        let large = bump.used.iter().filter(|(_, order)| *order == 9).count();
+        assert_eq!((bump.used_runs.len(), bump.freed_runs), (HELD, 3 * HELD as u64 + 5));
+        let large = bump.used_runs.iter().filter(|(_, order)| *order == 9).count();
         assert!((HELD / 200..HELD / 50).contains(&large), "{large} of {HELD}");
     }
 }

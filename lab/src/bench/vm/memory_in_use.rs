@@ -12,7 +12,7 @@ use std::fmt;
 
 /// What the guest does with memory in use when the memory is unplugged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(super) enum Used {
+pub(super) enum MemoryInUse {
     /// The user of the memory reads all of it, and frees it
     Checked,
     /// The user of the memory frees it without reading it
@@ -30,15 +30,15 @@ const MOVED: Metric = ("moved", "MiB");
 /// The boot memory that a guest needs in addition to the memory that is migrated there.
 const SPARE: Bytes = Bytes::mib(64);
 
-impl Used {
+impl MemoryInUse {
     /// Changes `config` so that the guest uses `touch` bytes of plugged memory.
     pub(super) fn config(self, guest: Guest, config: Config, touch: Bytes) -> Config {
         match self {
-            Used::Checked => config.with_touched_memory(touch),
-            Used::Dropped => {
+            MemoryInUse::Checked => config.with_touched_memory(touch),
+            MemoryInUse::Dropped => {
                 config.with_touched_memory(touch).with_guest_option("release", "unchecked")
             }
-            Used::Migrated => {
+            MemoryInUse::Migrated => {
                 let boot_memory = config.boot_memory + touch + SPARE;
                 let config = Config { boot_memory, ..config.with_guest_option("release", "off") };
                 if guest == Guest::Linux {
@@ -56,14 +56,14 @@ impl Used {
     /// Returns the warm-up. If memory is migrated, there is no warm-up, because heap objects that a
     /// warm-up has migrated would stay in boot memory.
     pub(super) fn warm_up(self, full_warm_up: Bytes) -> Bytes {
-        if self == Used::Migrated { Bytes::ZERO } else { full_warm_up }
+        if self == MemoryInUse::Migrated { Bytes::ZERO } else { full_warm_up }
     }
 
     /// Returns whether `event` says that the guest uses the memory.
     pub(super) fn is_in_use(self, guest: Guest, event: &Event) -> bool {
         match event {
             Event::Heap { objects, .. } => guest.is_reference() && *objects > 0,
-            Event::Touched { .. } => guest == Guest::Linux || self != Used::Migrated,
+            Event::Touched { .. } => guest == Guest::Linux || self != MemoryInUse::Migrated,
             _ => false,
         }
     }
@@ -72,23 +72,23 @@ impl Used {
     /// guest reports any.
     pub(super) fn proof(self, guest: Guest) -> Option<Metric> {
         match self {
-            Used::Checked if guest.is_reference() => Some(CHECKED),
-            Used::Checked | Used::Dropped => None,
-            Used::Migrated => Some(MOVED),
+            MemoryInUse::Checked if guest.is_reference() => Some(CHECKED),
+            MemoryInUse::Checked | MemoryInUse::Dropped => None,
+            MemoryInUse::Migrated => Some(MOVED),
         }
     }
 
     /// Returns the bytes of the evidence, if `event` is the evidence.
     pub(super) fn bytes(self, event: &Event) -> Option<u64> {
         match *event {
-            Event::Verified { bytes } if self == Used::Checked => Some(bytes),
-            Event::Heap { moved, .. } if self == Used::Migrated => Some(moved),
+            Event::Verified { bytes } if self == MemoryInUse::Checked => Some(bytes),
+            Event::Heap { moved, .. } if self == MemoryInUse::Migrated => Some(moved),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Used {
+impl fmt::Display for MemoryInUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
     }
@@ -100,31 +100,41 @@ mod tests {
 
     #[test]
     fn each_treatment_of_memory_in_use_has_its_options_and_evidence() {
-        let config = |used: Used, guest| {
+        let config = |used: MemoryInUse, guest| {
             let config = Config::new("guest".into(), Bytes::gib(4));
             used.config(guest, config, Bytes::gib(1))
         };
         let line = |used, guest| config(used, guest).append.join(" ");
         let touch = "hotmem.touch=1073741824";
-        assert_eq!(line(Used::Checked, Guest::Hotmem), touch);
-        assert_eq!(line(Used::Dropped, Guest::Linux), format!("{touch} hotmem.release=unchecked"));
-        assert_eq!(line(Used::Migrated, Guest::Linux), format!("hotmem.release=off {touch}"));
+        assert_eq!(line(MemoryInUse::Checked, Guest::Hotmem), touch);
+        assert_eq!(
+            line(MemoryInUse::Dropped, Guest::Linux),
+            format!("{touch} hotmem.release=unchecked")
+        );
+        assert_eq!(
+            line(MemoryInUse::Migrated, Guest::Linux),
+            format!("hotmem.release=off {touch}")
+        );
         assert!(
-            line(Used::Migrated, Guest::HotmemWithDescriptors).ends_with("hotmem.heap=1073741824")
+            line(MemoryInUse::Migrated, Guest::HotmemWithDescriptors)
+                .ends_with("hotmem.heap=1073741824")
         );
         // The boot memory has space for the migrated memory.
-        let migrating = config(Used::Migrated, Guest::Hotmem);
+        let migrating = config(MemoryInUse::Migrated, Guest::Hotmem);
         assert!(migrating.boot_memory >= Bytes::mib(128 + 1024));
 
         let moved = Event::Heap { objects: 1, mapped: 7, moved: 5 };
         let verified = Event::Verified { bytes: 3 };
         assert_eq!(
-            (Used::Migrated.bytes(&moved), Used::Migrated.bytes(&verified)),
+            (MemoryInUse::Migrated.bytes(&moved), MemoryInUse::Migrated.bytes(&verified)),
             (Some(5), None)
         );
-        assert_eq!((Used::Checked.bytes(&moved), Used::Checked.bytes(&verified)), (None, Some(3)));
-        assert_eq!(Used::Migrated.proof(Guest::Linux), Some(MOVED));
-        assert_eq!(Used::Checked.proof(Guest::Hotmem), Some(CHECKED));
-        assert_eq!(Used::Dropped.proof(Guest::Hotmem), None);
+        assert_eq!(
+            (MemoryInUse::Checked.bytes(&moved), MemoryInUse::Checked.bytes(&verified)),
+            (None, Some(3))
+        );
+        assert_eq!(MemoryInUse::Migrated.proof(Guest::Linux), Some(MOVED));
+        assert_eq!(MemoryInUse::Checked.proof(Guest::Hotmem), Some(CHECKED));
+        assert_eq!(MemoryInUse::Dropped.proof(Guest::Hotmem), None);
     }
 }
