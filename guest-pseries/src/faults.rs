@@ -13,9 +13,9 @@ pub struct Fault {
     /// The kind of call that gets the wrong answer.
     pub call: FaultyCall,
     /// The number, counted from 1, of the first call of that kind that gets the wrong answer.
-    pub nth: u32,
+    pub first_call: u32,
     /// Whether all later calls of that kind get the wrong answer too, until the fault ends.
-    pub lasts: bool,
+    pub is_lasting: bool,
     /// The wrong answer.
     pub answer: Answer,
 }
@@ -70,7 +70,7 @@ impl Fault {
         };
         let lasts = nth.is_some();
         let nth = nth.unwrap_or(number).parse().ok().filter(|&nth| nth > 0)?;
-        Some(Fault { call, nth, lasts, answer })
+        Some(Fault { call, first_call: nth, is_lasting: lasts, answer })
     }
 }
 
@@ -92,14 +92,15 @@ impl<F> FaultyFirmware<F> {
 
     /// Ends the fault, if it lasts and has begun.
     pub fn end_lasting_fault(&mut self) {
-        self.fault.take_if(|fault| fault.lasts && self.calls >= fault.nth);
+        self.fault.take_if(|fault| fault.is_lasting && self.calls >= fault.first_call);
     }
 
     /// Counts a call. Returns the wrong answer, if the call gets one.
     fn take_answer(&mut self, call: FaultyCall) -> Option<Answer> {
         let fault = self.fault.filter(|fault| fault.call == call)?;
         self.calls += 1;
-        let is_wrong = self.calls == fault.nth || fault.lasts && self.calls > fault.nth;
+        let is_wrong =
+            self.calls == fault.first_call || fault.is_lasting && self.calls > fault.first_call;
         is_wrong.then_some(fault.answer)
     }
 }

@@ -22,11 +22,11 @@ pub(crate) struct Race<'a> {
     pub(crate) batch: usize,
     pub(crate) rounds: u64,
     pub(crate) writes: u64,
-    pub(crate) lost: u64,
+    pub(crate) lost_bits: u64,
 }
 
 /// The operation between the last two marks.
-pub(crate) struct Marked {
+pub(crate) struct MarkedOperation {
     pub(crate) case: &'static str,
     pub(crate) subject: &'static str,
     /// The number of full L1 tables.
@@ -61,16 +61,16 @@ impl fmt::Display for Figure<'_> {
     }
 }
 
-impl fmt::Display for Marked {
+impl fmt::Display for MarkedOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Marked { case, subject, tables } = self;
+        let MarkedOperation { case, subject, tables } = self;
         write!(f, r#"{{"event":"marked","case":"{case}","subject":"{subject}","tables":{tables}}}"#)
     }
 }
 
 impl fmt::Display for Race<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Race { subject, batch, rounds, writes, lost } = self;
+        let Race { subject, batch, rounds, writes, lost_bits: lost } = self;
         write!(
             f,
             r#"{{"event":"race","subject":"{subject}","batch":{batch},"rounds":{rounds},"writes":{writes},"lost":{lost}}}"#

@@ -4,7 +4,7 @@
 
 use super::case::{drop_tables, entry, refill};
 use super::console::Console;
-use super::figures::Marked;
+use super::figures::MarkedOperation;
 use super::space::Kernel;
 use super::subject::{EXITS, SUBJECTS, protect, unmap};
 use super::trap;
@@ -60,6 +60,6 @@ fn run_between_marks(
     mark();
     operation();
     mark();
-    let marked = Marked { case, subject, tables: pages / 512 };
+    let marked = MarkedOperation { case, subject, tables: pages / 512 };
     let _ = writeln!(Console::new(), "{marked}");
 }

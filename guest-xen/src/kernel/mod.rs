@@ -1,25 +1,25 @@
 //! The kernel, from Xen's jump to the verdict of the run.
 
-mod agree;
 mod case;
 mod console;
 mod entry;
 mod figures;
-mod foreign;
+mod foreign_memory;
 mod hypercall;
 mod linux;
 mod marks;
 mod memory;
-mod other;
+mod model_check;
 mod race;
 mod space;
-mod sparse;
+mod sparse_tables;
 mod start_info;
 mod stop;
 mod subject;
-mod timed;
+mod timed_hypercalls;
 mod trap;
 mod two_roots;
+mod writer_cpu;
 
 use console::Console;
 use hotmem_guest::report::Report;
@@ -54,34 +54,35 @@ extern "C" fn kernel_main(info: u64) -> ! {
     if must("features", kernel.xen.features()) & features::MMU_PT_UPDATE_PRESERVE_AD == 0 {
         give_up("this Xen has no MMU_PT_UPDATE_PRESERVE_AD");
     }
-    must("the other CPU", other::start(memory.root));
+    must("the other CPU", writer_cpu::start(memory.root));
     report.ok("boot, two CPUs");
-    let pages = to_usize(info.number("pages", 4096)).clamp(1, other::PAGES).next_multiple_of(512);
+    let pages =
+        to_usize(info.number("pages", 4096)).clamp(1, writer_cpu::PAGES).next_multiple_of(512);
     let batch = to_usize(info.number("batch", 512)).clamp(1, 512);
     let runs = info.number("runs", 1);
     let mode = info.value("mode").unwrap_or("test");
     match mode {
         "test" => {
-            agree::run(kernel, &mut report);
+            model_check::run(kernel, &mut report);
             two_roots::run(kernel, &mut report);
             race::run(kernel, &mut report, info.number("writes", 100_000));
             case::run(kernel, &mut report, pages, batch, 1);
             case::run_exit(kernel, &mut report, pages, 1);
-            sparse::run(kernel, &mut report, 1);
-            foreign::run(kernel, &mut report, pages, batch, 1);
+            sparse_tables::run(kernel, &mut report, 1);
+            foreign_memory::run(kernel, &mut report, pages, batch, 1);
         }
         "race" => race::run(kernel, &mut report, info.number("writes", 1_000_000)),
         "bench" => {
             case::run(kernel, &mut report, pages, batch, runs);
-            foreign::run(kernel, &mut report, pages, batch, runs);
+            foreign_memory::run(kernel, &mut report, pages, batch, runs);
         }
         "batches" => case::run(kernel, &mut report, pages, batch, runs),
         "tables" => {
             case::run_exit(kernel, &mut report, pages, runs);
-            sparse::run(kernel, &mut report, runs);
+            sparse_tables::run(kernel, &mut report, runs);
         }
         "marks" => marks::run(kernel, &mut report),
-        "foreign" => foreign::run(kernel, &mut report, pages, batch, runs),
+        "foreign" => foreign_memory::run(kernel, &mut report, pages, batch, runs),
         _ => report.not_ok(format_args!("unknown mode {mode}")),
     }
     report.finish();

@@ -3,9 +3,9 @@
 use super::case::{drop_tables, refill};
 use super::console::Console;
 use super::figures::Race;
-use super::other;
 use super::space::{Kernel, UnmappedCounts};
 use super::subject::{Subject, unmap};
+use super::writer_cpu;
 use core::fmt::Write;
 use hotmem_guest::report::Report;
 use hotmem_pgtable::{Entry, Flags, Unmap};
@@ -46,23 +46,23 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64
             {
                 refill(kernel, space, PAGES, entry);
                 kernel.pool.unmapped_counts = UnmappedCounts::default();
-                other::begin(super::space::BASE, PAGES);
-                let before = other::writes();
-                while other::writes() == before {
+                writer_cpu::begin(super::space::BASE, PAGES);
+                let before = writer_cpu::writes();
+                while writer_cpu::writes() == before {
                     core::hint::spin_loop();
                 }
-                let before = other::writes();
+                let before = writer_cpu::writes();
                 unmap(kernel, subject, space, 0..PAGES, batch, Unmap::default());
-                writes += other::writes() - before;
-                other::stop();
+                writes += writer_cpu::writes() - before;
+                writer_cpu::stop();
                 let dirty = &kernel.pool.dirty[..PAGES];
-                let unseen = |(page, dirty): (usize, &bool)| !dirty && other::wrote(page);
+                let unseen = |(page, dirty): (usize, &bool)| !dirty && writer_cpu::wrote(page);
                 lost += dirty.iter().enumerate().filter(|&page| unseen(page)).count() as u64;
                 // A page that the owner does not receive counts as lost too.
                 lost += (PAGES as u64).abs_diff(kernel.pool.unmapped_counts.pages);
                 rounds += 1;
             }
-            let race = Race { subject: subject.name(), batch, rounds, writes, lost };
+            let race = Race { subject: subject.name(), batch, rounds, writes, lost_bits: lost };
             let _ = writeln!(Console::new(), "{race}");
             match subject {
                 Subject::Hotmem if lost == 0 => {

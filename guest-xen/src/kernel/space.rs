@@ -2,7 +2,7 @@
 
 use super::memory::{FRAMES, Memory};
 use super::stop::must;
-use super::timed::Timed;
+use super::timed_hypercalls::TimedHypercalls;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::{Bytes, Pfn};
@@ -23,27 +23,27 @@ pub(crate) const CONFIG: Config = Config::new(GrantDetection::assume_absent());
 const PAGE_BYTES: Bytes = Bytes(4 << 10);
 
 /// The number of frames for tables; the others are mapped as pages.
-const TABLES: usize = FRAMES - super::other::PAGES;
+const TABLES: usize = FRAMES - super::writer_cpu::PAGES;
 
 /// The kernel's state: frames for tables, and buffers for batches.
 pub(crate) struct Kernel {
     pub(crate) memory: Memory,
-    pub(crate) xen: Timed,
+    pub(crate) xen: TimedHypercalls,
     pub(crate) pool: Pool,
     batch: Batch,
     buffer: HypercallBuffer,
     updates: [MmuUpdate; ENTRIES],
     /// Entries that were read before they are cleared.
-    pub(crate) read: [Entry; ENTRIES],
+    pub(crate) entries_read: [Entry; ENTRIES],
 }
 
 /// Frames for tables, and the record of unmapped pages.
 pub(crate) struct Pool {
-    free: [Pfn; TABLES],
-    left: usize,
+    free_tables: [Pfn; TABLES],
+    tables_left: usize,
     pub(crate) unmapped_counts: UnmappedCounts,
     /// Whether each page was unmapped dirty.
-    pub(crate) dirty: [bool; super::other::PAGES],
+    pub(crate) dirty: [bool; super::writer_cpu::PAGES],
     /// The current run of pages that are added one by one.
     run: Option<Run>,
 }
@@ -66,16 +66,16 @@ impl Kernel {
         // only call. The static is written field by field, because it is too large for the stack.
         unsafe {
             (&raw mut (*kernel).memory).write(memory);
-            (&raw mut (*kernel).xen).write(Timed::new(SyscallHypervisor::new()));
-            (&raw mut (*kernel).pool.free).write([Pfn::ZERO; TABLES]);
-            (&raw mut (*kernel).pool.left).write(0);
+            (&raw mut (*kernel).xen).write(TimedHypercalls::new(SyscallHypervisor::new()));
+            (&raw mut (*kernel).pool.free_tables).write([Pfn::ZERO; TABLES]);
+            (&raw mut (*kernel).pool.tables_left).write(0);
             (&raw mut (*kernel).pool.unmapped_counts).write(UnmappedCounts::default());
             (&raw mut (*kernel).pool.run).write(None);
-            (&raw mut (*kernel).pool.dirty).write([false; super::other::PAGES]);
+            (&raw mut (*kernel).pool.dirty).write([false; super::writer_cpu::PAGES]);
             (&raw mut (*kernel).batch).write(Batch::new());
             (&raw mut (*kernel).buffer).write(HypercallBuffer::new());
             (&raw mut (*kernel).updates).write([MmuUpdate::NONE; ENTRIES]);
-            (&raw mut (*kernel).read).write([Entry::EMPTY; ENTRIES]);
+            (&raw mut (*kernel).entries_read).write([Entry::EMPTY; ENTRIES]);
             for number in 0..TABLES {
                 (*kernel).pool.free_table(memory.frame(number));
             }
@@ -85,7 +85,7 @@ impl Kernel {
 
     /// Returns a frame whose contents do not matter.
     pub(crate) fn page(&self, number: usize) -> Pfn {
-        self.memory.frame(TABLES + number % super::other::PAGES)
+        self.memory.frame(TABLES + number % super::writer_cpu::PAGES)
     }
 
     /// Returns the page tables of an address space.
@@ -93,7 +93,7 @@ impl Kernel {
         &mut self,
         space: Space,
         config: Config,
-    ) -> (PageTables<'_, XenPv<'_, &mut Timed, Memory>>, &mut Pool) {
+    ) -> (PageTables<'_, XenPv<'_, &mut TimedHypercalls, Memory>>, &mut Pool) {
         let machine = XenPv::new(&mut self.xen, self.memory, config, &mut self.buffer);
         (PageTables::new(machine, space, &mut self.batch), &mut self.pool)
     }
@@ -251,12 +251,12 @@ impl Kernel {
 impl Pool {
     /// Returns how many frames for tables are left.
     pub(crate) fn left(&self) -> usize {
-        self.left
+        self.tables_left
     }
 
     fn take(&mut self) -> Option<Pfn> {
-        self.left = self.left.checked_sub(1)?;
-        self.free.get(self.left).copied()
+        self.tables_left = self.tables_left.checked_sub(1)?;
+        self.free_tables.get(self.tables_left).copied()
     }
 
     /// Adds a single unmapped page, and joins pages into runs.
@@ -295,9 +295,9 @@ impl Owner for Pool {
     }
 
     fn free_table(&mut self, table: Pfn) {
-        if let Some(free) = self.free.get_mut(self.left) {
+        if let Some(free) = self.free_tables.get_mut(self.tables_left) {
             *free = table;
-            self.left += 1;
+            self.tables_left += 1;
         }
     }
 }

@@ -109,12 +109,12 @@ pub(crate) fn unmap(
 fn clear_after_reading(kernel: &mut Kernel, space: Space, first: usize, count: usize) {
     let pages = first..first + count;
     for (index, (_, now)) in kernel.read(space, pages.clone()).enumerate() {
-        kernel.read[index] = now;
+        kernel.entries_read[index] = now;
     }
     let clear = |at| MmuUpdate::new(at, Command::Normal, Entry::EMPTY);
     let updates = kernel.entries(space, pages).map(clear);
     kernel.update(updates, DomId::SELF, count);
-    for (index, &entry) in kernel.read[..count].iter().enumerate() {
+    for (index, &entry) in kernel.entries_read[..count].iter().enumerate() {
         kernel.pool.add_page(BASE + (first + index) as u64 * 4096, entry);
     }
 }

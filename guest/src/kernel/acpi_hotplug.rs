@@ -41,10 +41,10 @@ struct PortState {
 }
 
 /// The changes on a bus.
-pub(crate) struct Change {
+pub(crate) struct BusChange {
     pub(crate) bus: u32,
-    pub(crate) appeared: bool,
-    pub(crate) leaving: bool,
+    pub(crate) has_appeared: bool,
+    pub(crate) must_leave: bool,
 }
 
 impl AcpiHotplug {
@@ -65,7 +65,7 @@ impl AcpiHotplug {
     /// Returns the changes since the last call, and the removals that
     /// [`try_again`](Self::try_again) has postponed. If there are none, the call reads only one I/O
     /// port.
-    pub(crate) fn changes(&mut self) -> impl Iterator<Item = Change> + use<> {
+    pub(crate) fn changes(&mut self) -> impl Iterator<Item = BusChange> + use<> {
         let mut gpe_port = Port::<u8>::new(self.gpe_port);
         // SAFETY: reading the status has no effect.
         let happened = unsafe { gpe_port.read() } & HOT_PLUG_EVENT != 0;
@@ -77,7 +77,7 @@ impl AcpiHotplug {
         self.has_pending_removal = false;
         (0..buses).map(|bus| {
             write(SELECT_BUS, bus);
-            Change { bus, appeared: read(APPEARED) != 0, leaving: read(LEAVING) != 0 }
+            BusChange { bus, has_appeared: read(APPEARED) != 0, must_leave: read(LEAVING) != 0 }
         })
     }
 

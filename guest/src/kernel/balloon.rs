@@ -7,7 +7,7 @@ use super::device_error::DeviceError;
 use super::memory::FRAMES;
 use super::queue_memory::queue_memory;
 use super::this_cpu::ThisCpu;
-use super::transport::{Connected, DeviceTransport, Wiring};
+use super::transport::{ConnectedDevice, DeviceTransport, Wiring};
 use core::time::Duration;
 use hotmem::report::Settings;
 use hotmem::{Bytes, PfnRange};
@@ -28,10 +28,10 @@ pub(crate) struct Balloon {
     /// The name of the device's transport.
     transport: &'static str,
     wiring: Wiring,
-    target: u64,
+    target_frames: u64,
     /// Whether the target was reported as reached.
-    reached: bool,
-    pending: Option<Pending>,
+    is_reached: bool,
+    reported_delay: Option<Pending>,
     counters: Counters,
     /// The frames of the queues, which belong to the device until the machine ends.
     _queues: PfnRange,
@@ -48,10 +48,10 @@ impl Balloon {
 
     /// Starts the device.
     pub(crate) fn start(
-        connected: Connected,
+        connected: ConnectedDevice,
         options: &Options,
     ) -> Result<(Self, BalloonMemory), DeviceError> {
-        let Connected { transport, wiring } = connected;
+        let ConnectedDevice { transport, wiring } = connected;
         let kind = transport.kind();
         let (shared, queues) = queue_memory(Device::<DeviceTransport>::MEMORY_SIZE)?;
         let mut features = Features::all();
@@ -61,7 +61,7 @@ impl Balloon {
             BalloonOptions { features, poison, answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT };
         let mut device =
             Device::new(transport, shared, balloon_options).map_err(DeviceError::Balloon)?;
-        if wiring == Wiring::Polled {
+        if wiring == Wiring::Polling {
             Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
         }
         let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
@@ -73,9 +73,9 @@ impl Balloon {
             .report(device.driver().features(), poison, settings)
             .map_err(DeviceError::Reporter)?;
         let balloon = Balloon {
-            target: 0,
-            reached: true,
-            pending: None,
+            target_frames: 0,
+            is_reached: true,
+            reported_delay: None,
             counters: *device.driver().counters(),
             device,
             transport: kind,
@@ -130,17 +130,17 @@ impl Balloon {
     /// summed up until the driver is `idle`.
     pub(crate) fn next_event(&mut self, idle: bool) -> Option<Event<'_>> {
         let (target, held) = (self.driver().target(), self.driver().inflated_frames());
-        if target != self.target {
-            (self.target, self.reached) = (target, false);
+        if target != self.target_frames {
+            (self.target_frames, self.is_reached) = (target, false);
         }
         match self.driver().status() {
-            Status::Settled if !self.reached => {
-                (self.reached, self.pending) = (true, None);
+            Status::Settled if !self.is_reached => {
+                (self.is_reached, self.reported_delay) = (true, None);
                 return Some(Event::Inflated { target: bytes_of(target), held: bytes_of(held) });
             }
-            Status::Pending(why) if self.pending != Some(why) => {
-                self.reached = false;
-                let why = self.pending.insert(why);
+            Status::Pending(why) if self.reported_delay != Some(why) => {
+                self.is_reached = false;
+                let why = self.reported_delay.insert(why);
                 let (target, held) = (bytes_of(target), bytes_of(held));
                 return Some(Event::InflationPending { target, held, why });
             }
@@ -165,7 +165,7 @@ impl Balloon {
 
     /// Returns whether the balloon has the size that the host requests.
     pub(crate) fn is_settled(&self) -> bool {
-        self.reached && self.driver().target() == self.target
+        self.is_reached && self.driver().target() == self.target_frames
     }
 
     fn driver(&self) -> &Driver {

@@ -7,15 +7,15 @@ use core::fmt;
 /// A TSC whose frequency is not known yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Stopwatch {
-    started: u64,
+    start_tsc: u64,
     /// The number of TSC cycles that it took to start the timer.
-    slack: u64,
+    start_cycles: u64,
 }
 
 /// A clock of the microseconds since the kernel's first instructions.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
-    started: u64,
+    start_tsc: u64,
     hz: u64,
 }
 
@@ -38,7 +38,7 @@ impl Stopwatch {
         let before = tsc();
         pit::start_countdown();
         let started = tsc();
-        Stopwatch { started, slack: started.wrapping_sub(before) }
+        Stopwatch { start_tsc: started, start_cycles: started.wrapping_sub(before) }
     }
 
     /// Determines the TSC frequency from CPUID. If CPUID does not give it, uses the 8254's
@@ -50,13 +50,13 @@ impl Stopwatch {
             None if pit::has_countdown() => measure(self)?,
             None => measure_by_ticks(pit::counts_per_tick(ticks))?,
         };
-        Ok(Clock { started: self.started, hz })
+        Ok(Clock { start_tsc: self.start_tsc, hz })
     }
 }
 
 impl Clock {
     pub(crate) fn now_us(&self) -> u64 {
-        let cycles = u128::from(tsc().wrapping_sub(self.started));
+        let cycles = u128::from(tsc().wrapping_sub(self.start_tsc));
         u64::try_from(cycles * 1_000_000 / u128::from(self.hz)).unwrap_or(u64::MAX)
     }
 }
@@ -66,8 +66,8 @@ impl Clock {
 fn measure(mut stopwatch: Stopwatch) -> Result<u64, UnknownSpeed> {
     for _ in 0..MAX_READS {
         let (before, counts, now) = (tsc(), pit::counts_elapsed(), tsc());
-        let cycles = now.wrapping_sub(stopwatch.started);
-        let slack = stopwatch.slack + now.wrapping_sub(before);
+        let cycles = now.wrapping_sub(stopwatch.start_tsc);
+        let slack = stopwatch.start_cycles + now.wrapping_sub(before);
         match counts {
             Some(counts) if counts >= MIN_COUNTS && slack < cycles / SLACK_DIVISOR => {
                 return speed(cycles, counts);
@@ -100,21 +100,28 @@ fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
 
 /// Accumulates the counts of channel 0 of the 8254.
 struct Ticks {
-    started: u64,
-    slack: u64,
+    start_tsc: u64,
+    start_cycles: u64,
     counter: u32,
     counts: u32,
     /// The TSC before the last read of the counter.
     last_read: u64,
     /// The maximal number of TSC cycles between two reads.
-    longest: u64,
+    max_read_cycles: u64,
 }
 
 impl Ticks {
     fn begin() -> Self {
         let (last_read, counter, started) = (tsc(), pit::counts_left(), tsc());
         let slack = started.wrapping_sub(last_read);
-        Ticks { started, slack, counter, counts: 0, last_read, longest: 0 }
+        Ticks {
+            start_tsc: started,
+            start_cycles: slack,
+            counter,
+            counts: 0,
+            last_read,
+            max_read_cycles: 0,
+        }
     }
 
     /// Reads the counter. Returns the number of TSC cycles since `begin`, and the maximal error of
@@ -123,15 +130,16 @@ impl Ticks {
         let (before, counter, now) = (tsc(), pit::counts_left(), tsc());
         let from = if counter > self.counter { self.counter + period } else { self.counter };
         self.counts += from.saturating_sub(counter);
-        self.longest = now.wrapping_sub(self.last_read).max(self.longest);
+        self.max_read_cycles = now.wrapping_sub(self.last_read).max(self.max_read_cycles);
         (self.counter, self.last_read) = (counter, before);
-        (now.wrapping_sub(self.started), self.slack + now.wrapping_sub(before))
+        (now.wrapping_sub(self.start_tsc), self.start_cycles + now.wrapping_sub(before))
     }
 
     /// Returns whether no whole period can have passed between two reads.
     fn is_gapless(&self, cycles: u64, period: u32) -> bool {
-        let (longest, counts) = (u128::from(self.longest), u128::from(self.counts));
-        self.longest < cycles / 4 && longest * counts < u128::from(cycles) * u128::from(period / 2)
+        let (longest, counts) = (u128::from(self.max_read_cycles), u128::from(self.counts));
+        self.max_read_cycles < cycles / 4
+            && longest * counts < u128::from(cycles) * u128::from(period / 2)
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct WrongDescriptor(Pfn);
 
 /// Which descriptors to check.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum CheckedDescriptors {
     /// All descriptors.
     All,
     /// A few descriptors of each section.
@@ -40,7 +40,7 @@ pub(crate) enum Extent {
 impl Engine {
     /// Describes boot memory, and the holes in its sections. The descriptors lie in boot memory.
     pub(crate) fn describe_boot_memory(&mut self) -> Result<(), DescriptorMapError> {
-        self.mapping().described = true;
+        self.mapping().has_descriptors = true;
         let frame = || Some(alloc_frames(AllocRequest::frames(1)).ok()?.start());
         let mut from = Pfn::ZERO;
         while let Some(run) = next_run(&self.hotplug, from) {
@@ -60,7 +60,10 @@ impl Engine {
     }
 
     /// Checks descriptors of RAM. Returns how many it checked.
-    pub(crate) fn check_descriptors(&self, extent: Extent) -> Result<u64, WrongDescriptor> {
+    pub(crate) fn check_descriptors(
+        &self,
+        extent: CheckedDescriptors,
+    ) -> Result<u64, WrongDescriptor> {
         let memmap = Memmap::new(KIND, Compound::SINGLE, &Owner::RAM);
         let mut checked = 0;
         let mut from = Pfn::ZERO;
@@ -69,8 +72,8 @@ impl Engine {
                 let (first, last) = (part.start().number(), part.end().number() - 1);
                 let sampled = [first, first + mix(first) % part.frames(), last];
                 let (every, sampled) = match extent {
-                    Extent::All => (first..last + 1, &[][..]),
-                    Extent::Sample => (0..0, &sampled[..]),
+                    CheckedDescriptors::All => (first..last + 1, &[][..]),
+                    CheckedDescriptors::Sample => (0..0, &sampled[..]),
                 };
                 for pfn in every.chain(sampled.iter().copied()).filter_map(Pfn::new) {
                     if read_descriptor(pfn) != Owner::RAM.page(pfn, KIND, memmap.layout()) {
@@ -133,7 +136,7 @@ impl KernelMapping {
             // they stay mapped as long as the memory that they describe is present.
             let slots = unsafe { slots(part, memmap.layout()) };
             let written = slots.and_then(|slots| memmap.describe(slots).ok());
-            self.written = self.written + written.unwrap_or(Bytes::ZERO);
+            self.bytes_described = self.bytes_described + written.unwrap_or(Bytes::ZERO);
             WATCHDOG.progress();
         }
         Ok(())
@@ -141,7 +144,7 @@ impl KernelMapping {
 
     /// Returns the descriptor map, if RAM has descriptors.
     pub(super) fn map_of_ram(&mut self) -> Option<&mut DescriptorMap<FrameTables>> {
-        self.described.then(|| self.space.descriptor_map_mut())
+        self.has_descriptors.then(|| self.space.descriptor_map_mut())
     }
 }
 

@@ -11,7 +11,7 @@ use virtio_drivers::transport::pci::bus::{DeviceFunction, DeviceFunctionInfo};
 pub(crate) struct Edu(NonNull<u8>);
 
 /// The device does not finish a transfer.
-pub(crate) struct Stuck;
+pub(crate) struct TransferUnfinished;
 
 const VENDOR: u16 = 0x1234;
 const DEVICE: u16 = 0x11e8;
@@ -53,16 +53,22 @@ impl Edu {
     }
 
     /// Makes the device read a frame.
-    pub(crate) fn read(&self, frame: Pfn, clock: &Clock) -> Result<(), Stuck> {
+    pub(crate) fn read(&self, frame: Pfn, clock: &Clock) -> Result<(), TransferUnfinished> {
         self.transfer(frame.phys_addr(), BUFFER, 0, clock)
     }
 
     /// Makes the device write to a frame the data that it last read.
-    pub(crate) fn write(&self, frame: Pfn, clock: &Clock) -> Result<(), Stuck> {
+    pub(crate) fn write(&self, frame: Pfn, clock: &Clock) -> Result<(), TransferUnfinished> {
         self.transfer(BUFFER, frame.phys_addr(), TO_MEMORY, clock)
     }
 
-    fn transfer(&self, from: u64, to: u64, direction: u64, clock: &Clock) -> Result<(), Stuck> {
+    fn transfer(
+        &self,
+        from: u64,
+        to: u64,
+        direction: u64,
+        clock: &Clock,
+    ) -> Result<(), TransferUnfinished> {
         for (register, value) in [
             (SOURCE, from),
             (DESTINATION, to),
@@ -77,7 +83,7 @@ impl Edu {
         // SAFETY: the command register is mapped, and reading it has no effect.
         while unsafe { self.0.byte_add(COMMAND).cast::<u64>().read_volatile() } & START != 0 {
             if clock.now_us() > deadline_us {
-                return Err(Stuck);
+                return Err(TransferUnfinished);
             }
             core::hint::spin_loop();
         }

@@ -6,7 +6,7 @@
 use super::device_error::DeviceError;
 use super::memory::FRAMES;
 use super::queue_memory::queue_memory;
-use super::transport::{Connected, DeviceTransport, Wiring};
+use super::transport::{ConnectedDevice, DeviceTransport, Wiring};
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::event::Event;
 use hotmem_guest::to_usize;
@@ -43,11 +43,11 @@ impl Entropy {
     pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::EntropySource;
 
     /// Starts the device and sends the request.
-    pub(crate) fn ask(connected: Connected, now_us: u64) -> Result<Self, DeviceError> {
-        let Connected { mut transport, wiring } = connected;
+    pub(crate) fn ask(connected: ConnectedDevice, now_us: u64) -> Result<Self, DeviceError> {
+        let ConnectedDevice { mut transport, wiring } = connected;
         let (memory, frames) = queue_memory(Queue::BYTES + to_usize(ANSWER_BYTES.0))?;
         let (mut queue, answer) = Queue::new(memory).ok_or(DeviceError::Entropy("no queue"))?;
-        if wiring == Wiring::Polled {
+        if wiring == Wiring::Polling {
             queue.suppress_interrupts();
         }
         negotiate(&mut transport)?;
@@ -92,7 +92,7 @@ impl Entropy {
     /// Returns an event if the device has answered.
     pub(crate) fn answer(&mut self, now_us: u64) -> Result<Option<Event<'static>>, DeviceError> {
         let us = now_us.saturating_sub(self.since_us);
-        let is_polled = self.wiring == Wiring::Polled;
+        let is_polled = self.wiring == Wiring::Polling;
         let timeout_us = if is_polled { POLLED_TIMEOUT_US } else { TIMEOUT_US };
         if !self.interrupted && us < timeout_us {
             return Ok(None);

@@ -7,8 +7,8 @@
 //! Only the CPU that boots uses the heap and migrates its pages. It does not use the heap during a
 //! migration, so no access faults.
 
-use super::mapped::Mapped;
 use super::memory::AddressSpace;
+use super::migratable_window::MigratableWindow;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use hotmem::{Bytes, Migration, Pfn, PfnRange};
@@ -34,7 +34,7 @@ const GROWTH_BYTES: u64 = GROWTH_PAGES * PAGE_BYTES;
 /// The mapped pages at the window's start, from which the allocator allocates.
 #[derive(Debug)]
 struct Pages {
-    memory: Option<Mapped>,
+    memory: Option<MigratableWindow>,
     mapped_pages: u64,
     /// The heap's end, or `None` if the heap has no memory.
     end: Option<NonNull<u8>>,
@@ -55,13 +55,13 @@ pub(crate) struct HeapUse {
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
     // Accessed and Dirty are set in advance, so that no access has to set them.
     let flags = UNUSED | Flags::ACCESSED_DIRTY;
-    HEAP.lock().source.memory = Some(Mapped::new(space, BASE, flags, tables_below));
+    HEAP.lock().source.memory = Some(MigratableWindow::new(space, BASE, flags, tables_below));
 }
 
 /// Returns the heap's use of memory.
 pub(crate) fn usage() -> HeapUse {
     let Pages { mapped_pages, memory, .. } = &HEAP.lock().source;
-    let migrated = memory.as_ref().map_or(Bytes::ZERO, Mapped::moved_bytes);
+    let migrated = memory.as_ref().map_or(Bytes::ZERO, MigratableWindow::moved_bytes);
     HeapUse { mapped: Bytes(mapped_pages * PAGE_BYTES), migrated }
 }
 

@@ -20,9 +20,9 @@ use hotmem_guest::layout::DESCRIPTORS;
 pub(crate) struct KernelMapping {
     pub(crate) space: AddressSpace,
     /// The number of bytes written to describe added memory.
-    pub(crate) written: Bytes,
+    pub(crate) bytes_described: Bytes,
     /// Whether RAM has descriptors.
-    pub(crate) described: bool,
+    pub(crate) has_descriptors: bool,
 }
 
 /// The kernel's vetoes and migrations when memory is brought online or taken offline.
@@ -67,20 +67,20 @@ unsafe impl Mapping for KernelMapping {
         // refused, so `map` cannot fail.
         let mapped = mapped.unwrap_or_else(|error| give_up(error));
         let words = Bytes(range.chunks(SECTION_FRAMES as u64).count() as u64 * ONLINE_BYTES);
-        self.written = self.written + mapped + words;
+        self.bytes_described = self.bytes_described + mapped + words;
     }
 
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
-        let map = self.described.then(|| self.space.descriptor_map());
+        let map = self.has_descriptors.then(|| self.space.descriptor_map());
         map.map_or(0, |map| map.frames_needed(range))
     }
 
     fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
-        if self.described { DESCRIPTORS.frames_kept() / PAGEBLOCK_FRAMES as u64 } else { 0 }
+        if self.has_descriptors { DESCRIPTORS.frames_kept() / PAGEBLOCK_FRAMES as u64 } else { 0 }
     }
 
     unsafe fn describe(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {
-        if self.described {
+        if self.has_descriptors {
             // `take_frame` returns `descriptors_needed` frames, and these descriptors were not
             // mapped, so `write` cannot fail.
             let _ = self.write(range, &Owner::RAM, take_frame);

@@ -17,7 +17,7 @@ pub(super) struct MemoryView {
     config: ConfigSpace,
     function: DeviceFunction,
     /// A bit for each word at which a hidden capability begins.
-    hidden: u64,
+    hidden_words: u64,
 }
 
 /// The offset of the BAR's number in a virtio capability.
@@ -42,7 +42,7 @@ impl MemoryView {
         let virtio = buses.root.capabilities(function).filter(|found| found.id == PCI_CAP_ID_VNDR);
         let behind_ports = virtio.map(|found| found.offset).filter(|&at| is_behind_ports(at));
         let hidden = behind_ports.fold(0, |hidden, at| hidden | bit(at));
-        PciRoot::new(MemoryView { config, function, hidden })
+        PciRoot::new(MemoryView { config, function, hidden_words: hidden })
     }
 }
 
@@ -53,7 +53,7 @@ fn bit(register: u8) -> u64 {
 impl ConfigurationAccess for MemoryView {
     fn read_word(&self, function: DeviceFunction, register: u8) -> u32 {
         let word = self.config.read_word(function, register);
-        let is_hidden = function == self.function && self.hidden & bit(register) != 0;
+        let is_hidden = function == self.function && self.hidden_words & bit(register) != 0;
         if is_hidden { word & !IDENTIFIER } else { word }
     }
 

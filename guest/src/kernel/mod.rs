@@ -2,7 +2,7 @@
 
 mod acpi;
 mod acpi_hotplug;
-mod attached;
+mod attached_device;
 mod balloon;
 mod boot_memory;
 mod churn;
@@ -18,7 +18,6 @@ mod entropy;
 mod entry;
 mod exit;
 mod fatal;
-mod faults;
 mod flush;
 mod hal;
 mod heap;
@@ -26,18 +25,19 @@ mod hooks;
 mod image;
 mod lapic;
 mod limits;
-mod mapped;
 mod memory;
 mod memory_view;
+mod migratable_window;
 mod moving_pages;
 mod msix;
 mod next_kernel;
 mod nmi;
 mod nvdimm;
 mod objects;
+mod page_faults;
 mod pci;
 mod pic;
-mod pinned;
+mod pinned_memory;
 mod pit;
 mod poison;
 mod progress;
@@ -107,7 +107,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     });
     let firmware = acpi::Firmware::read(info.rsdp_addr(), &mut space, map.ram_ranges());
     let firmware = must("ACPI", firmware);
-    let mapping = KernelMapping { space, written: Bytes::ZERO, described: false };
+    let mapping = KernelMapping { space, bytes_described: Bytes::ZERO, has_descriptors: false };
     let hotplug = must("memory", map.start(mapping, table_frames, &firmware));
     let (workload, vetoes) = (Workload::new(&options), options.vetoes);
     let hooks = KernelHooks { workload, balloon: None, vetoes, last_online: None };
@@ -166,7 +166,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
     if let Some(bursts) = options.faults {
         let nodes = firmware.nodes.as_slice().iter().map(|(_, node)| node.0.saturating_add(1));
-        faults::begin(bursts, nodes.max().unwrap_or(1), clock);
+        page_faults::begin(bursts, nodes.max().unwrap_or(1), clock);
     }
     if options.churn || options.memory_written_by_cpus != Bytes::ZERO || options.faults.is_some() {
         let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
@@ -179,7 +179,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         cmdline,
         cpu: apic.and_then(LocalApic::message_id),
         boot_memory,
-        next,
+        next_kernel: next,
     };
     exit::exit(Session::open(report, &clock, &options, parameters, engine).run())
 }

@@ -7,8 +7,8 @@
 
 use super::fatal::give_up;
 use super::flush::{answer_flush, flush_all};
-use super::mapped::{BATCH_PAGES, Mapped};
 use super::memory::{AddressSpace, FRAME_WORDS};
+use super::migratable_window::{BATCH_PAGES, MigratableWindow};
 use super::progress::WATCHDOG;
 use super::quiesce;
 use super::this_cpu::ThisCpu;
@@ -35,7 +35,7 @@ const STRIDE: u64 = 64;
 const BURST: u32 = 16;
 
 /// The pages' frames. A CPU that faults on a page that is not present waits for the lock.
-static MEMORY: spin::Mutex<Option<Mapped>> = spin::Mutex::new(None);
+static MEMORY: spin::Mutex<Option<MigratableWindow>> = spin::Mutex::new(None);
 /// The state of each page when the dirty bits were last cleared.
 static DIRTY_CHECKS: spin::Mutex<[DirtyCheck; MAX_PAGES]> =
     spin::Mutex::new([DirtyCheck::UNWRITTEN; MAX_PAGES]);
@@ -52,11 +52,11 @@ static WRITE_COUNTS: [[AtomicU32; MAX_PAGES]; WRITERS] =
 #[derive(Clone, Copy)]
 struct DirtyCheck {
     /// The number of writes just before the bit was cleared by the previous check.
-    before: u32,
+    writes_before_last_check: u32,
     /// The number of writes just before the bit was cleared by this check.
-    now: u32,
+    writes_before_clear: u32,
     /// The number of writes after all TLBs were flushed and all earlier writes were counted.
-    after: u32,
+    writes_after_flush: u32,
     /// Whether the bit was set when this check cleared it.
     dirty: bool,
 }
@@ -64,12 +64,12 @@ struct DirtyCheck {
 /// A CPU that writes.
 pub(crate) struct Writer {
     cpu: usize,
-    random: u64,
+    random_state: u64,
 }
 
 impl Writer {
     pub(crate) fn new(cpu: usize) -> Self {
-        Writer { cpu, random: mix(cpu as u64) }
+        Writer { cpu, random_state: mix(cpu as u64) }
     }
 
     /// Increments up to [`BURST`] words of the pages.
@@ -82,12 +82,13 @@ impl Writer {
             // Acquire pairs with the Release in `grow`: this CPU sees that the pages are mapped and
             // zeroed.
             let pages = PAGE_COUNT.load(Acquire);
-            self.random = mix(self.random);
-            let Some(page) = self.random.checked_rem(pages) else { return };
+            self.random_state = mix(self.random_state);
+            let Some(page) = self.random_state.checked_rem(pages) else { return };
             if !is_written_in(page, PHASE.load(Relaxed)) {
                 continue;
             }
-            let word = self.cpu as u64 + (self.random >> 32) % (PAGE_BYTES / 8) / STRIDE * STRIDE;
+            let word =
+                self.cpu as u64 + (self.random_state >> 32) % (PAGE_BYTES / 8) / STRIDE * STRIDE;
             let address = to_usize(BASE + page * PAGE_BYTES + word * 8);
             let pointer = core::ptr::with_exposed_provenance_mut::<u64>(address);
             // SAFETY: the page is mapped. If it is being moved, the page fault waits until it is
@@ -109,7 +110,7 @@ fn is_written_in(page: u64, phase: u64) -> bool {
 
 /// Opens the window that contains the pages. The window's page tables lie below `tables_below`.
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
-    *MEMORY.lock() = Some(Mapped::new(space, BASE, UNUSED, tables_below));
+    *MEMORY.lock() = Some(MigratableWindow::new(space, BASE, UNUSED, tables_below));
 }
 
 /// Handles a page fault: waits while the page is being moved. Returns whether the page is mapped
@@ -171,12 +172,12 @@ pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
 pub(crate) fn check_dirty_bits() -> Event<'static> {
     let mut memory = MEMORY.lock();
     let (mut seen, pages) = (DIRTY_CHECKS.lock(), PAGE_COUNT.load(Relaxed));
-    let moved = memory.as_ref().map_or(Bytes::ZERO, Mapped::moved_bytes);
+    let moved = memory.as_ref().map_or(Bytes::ZERO, MigratableWindow::moved_bytes);
     for (page, seen) in (0..pages).zip(seen.iter_mut()) {
-        seen.now = write_count(page);
+        seen.writes_before_clear = write_count(page);
         seen.dirty = memory.as_mut().is_some_and(|memory| memory.window().take_dirty(page));
         // The number of writes since the TLB flush of the last check.
-        let times = seen.now.wrapping_sub(seen.after);
+        let times = seen.writes_before_clear.wrapping_sub(seen.writes_after_flush);
         if times > 0 && !seen.dirty {
             give_up(format_args!("page {page} was written {times} times and is not dirty"));
         }
@@ -190,14 +191,15 @@ pub(crate) fn check_dirty_bits() -> Event<'static> {
     let (mut dirty, mut clean, mut writes) = (0, 0, 0);
     for (page, seen) in (0..pages).zip(seen.iter_mut()) {
         // This number includes every write that set the dirty bit before the flush.
-        seen.after = write_count(page);
-        let before = core::mem::replace(&mut seen.before, seen.now);
-        if seen.after == before && seen.dirty {
+        seen.writes_after_flush = write_count(page);
+        let before =
+            core::mem::replace(&mut seen.writes_before_last_check, seen.writes_before_clear);
+        if seen.writes_after_flush == before && seen.dirty {
             give_up(format_args!("page {page} is dirty and no CPU has written to it"));
         }
         let sum = if seen.dirty { &mut dirty } else { &mut clean };
         *sum += 1;
-        writes += u64::from(seen.after);
+        writes += u64::from(seen.writes_after_flush);
     }
     WATCHDOG.progress();
     Event::Written { pages, writes, moved, dirty, clean }
@@ -241,5 +243,10 @@ fn write_count(page: u64) -> u32 {
 }
 
 impl DirtyCheck {
-    const UNWRITTEN: DirtyCheck = DirtyCheck { before: 0, now: 0, after: 0, dirty: false };
+    const UNWRITTEN: DirtyCheck = DirtyCheck {
+        writes_before_last_check: 0,
+        writes_before_clear: 0,
+        writes_after_flush: 0,
+        dirty: false,
+    };
 }

@@ -26,7 +26,7 @@ const START_INFO: u64 = TABLES + (MAX_PARTS * size_of::<Part>()) as u64;
 /// A kernel that is ready to be started, because its tables are written.
 pub(crate) struct NextKernel {
     entry: u32,
-    parts: usize,
+    part_count: usize,
 }
 
 /// A part of an image to copy, in a format for 32-bit code.
@@ -85,7 +85,7 @@ impl NextKernel {
             core::slice::from_raw_parts_mut(virt(START_INFO), to_usize(TABLES_END - START_INFO))
         };
         handover.write(START_INFO, buffer).map_err(NextKernelError::Tables)?;
-        Ok(NextKernel { entry: image.entry(), parts })
+        Ok(NextKernel { entry: image.entry(), part_count: parts })
     }
 
     /// Ends this kernel and starts the next one. No device may write to memory any more. Returns
@@ -107,7 +107,7 @@ impl NextKernel {
                 "jmp {start}",
                 start = in(reg) TRAMPOLINE,
                 in("edi") u32::try_from(TABLES).unwrap_or(0),
-                in("ecx") u32::try_from(self.parts).unwrap_or(0),
+                in("ecx") u32::try_from(self.part_count).unwrap_or(0),
                 in("esi") u32::try_from(START_INFO).unwrap_or(0),
                 in("edx") self.entry,
                 options(noreturn)

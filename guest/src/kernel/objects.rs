@@ -10,11 +10,11 @@ use hotmem_guest::to_usize;
 
 /// The objects, oldest first.
 pub(crate) struct Objects {
-    all: Vec<Vec<u64>>,
+    objects: Vec<Vec<u64>>,
     /// The number of objects to make.
-    wanted: usize,
+    target_count: usize,
     seed: u64,
-    pin: bool,
+    pins_one: bool,
 }
 
 /// The size of the largest object. The average is half of it.
@@ -25,41 +25,46 @@ impl Objects {
     /// Makes an empty list of objects.
     pub(crate) fn new(options: &Options) -> Self {
         let wanted = to_usize(options.heap.0 / MEAN_BYTES);
-        Objects { all: Vec::new(), wanted, seed: options.seed, pin: options.pin }
+        Objects {
+            objects: Vec::new(),
+            target_count: wanted,
+            seed: options.seed,
+            pins_one: options.pin,
+        }
     }
 
     /// Returns whether the run uses objects.
     pub(crate) fn are_wanted(&self) -> bool {
-        self.wanted > 0
+        self.target_count > 0
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.all.len() as u64
+        self.objects.len() as u64
     }
 
     /// Makes the objects that are missing, as many as there is memory for. Pins the last object, if
     /// `hotmem.pin` is on and no pin was removed.
     pub(crate) fn make(&mut self) {
         // Reserve the whole list first, so that the list lies below all objects.
-        if self.all.try_reserve_exact(self.wanted - self.all.len()).is_err() {
+        if self.objects.try_reserve_exact(self.target_count - self.objects.len()).is_err() {
             return;
         }
-        while self.all.len() < self.wanted {
-            let number = self.all.len() as u64;
+        while self.objects.len() < self.target_count {
+            let number = self.objects.len() as u64;
             let mut object = Vec::new();
             if object.try_reserve_exact(to_usize(self.words(number))).is_err() {
                 break;
             }
             object.extend((0..self.words(number)).map(|index| self.word(number, index)));
-            self.all.push(object);
+            self.objects.push(object);
             WATCHDOG.progress();
         }
-        self.pin_last(self.pin);
+        self.pin_last(self.pins_one);
     }
 
     /// Checks the contents of every object.
     pub(crate) fn verify(&self) {
-        for (number, object) in (0..).zip(&self.all) {
+        for (number, object) in (0..).zip(&self.objects) {
             let expected = (0..self.words(number)).map(|index| self.word(number, index));
             if !object.iter().copied().eq(expected) {
                 give_up(format_args!("object {number} on the heap has changed"));
@@ -71,15 +76,15 @@ impl Objects {
     /// Makes it easier to remove memory: unpins the pinned object. If no object is pinned, frees
     /// the younger half of the objects.
     pub(crate) fn relieve(&mut self) {
-        if core::mem::take(&mut self.pin) {
+        if core::mem::take(&mut self.pins_one) {
             self.pin_last(false);
         } else {
-            self.all.truncate(self.all.len() / 2);
+            self.objects.truncate(self.objects.len() / 2);
         }
     }
 
     fn pin_last(&self, pinned: bool) {
-        if let Some(last) = self.all.last() {
+        if let Some(last) = self.objects.last() {
             heap::pin(last.as_ptr().cast(), pinned);
         }
     }

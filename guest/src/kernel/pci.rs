@@ -47,7 +47,7 @@ pub(crate) struct Buses {
     pub(super) config: ConfigSpace,
     spare_window: MmioWindow,
     /// A bit for each bus that was searched.
-    searched: [u64; 4],
+    searched_buses: [u64; 4],
     ports: [Option<HotPlugPort>; MAX_PORTS],
 }
 
@@ -64,7 +64,7 @@ struct HotPlugPort {
     /// The bus below the port.
     secondary: u8,
     /// Whether a device was found in the slot at boot.
-    occupied: bool,
+    is_occupied: bool,
     slot: Slot,
 }
 
@@ -100,7 +100,7 @@ impl Buses {
             root: PciRoot::new(config),
             config,
             spare_window,
-            searched: [0; 4],
+            searched_buses: [0; 4],
             ports: [None; MAX_PORTS],
         })
     }
@@ -168,7 +168,7 @@ impl Buses {
         found: &mut FoundDevices,
     ) -> Result<bool, BusError> {
         let mut occupied = false;
-        self.searched[usize::from(bus / 64)] |= 1 << (bus % 64);
+        self.searched_buses[usize::from(bus / 64)] |= 1 << (bus % 64);
         for (function, info) in self.root.enumerate_bus(bus) {
             occupied = true;
             match info.header_type {
@@ -205,7 +205,7 @@ impl Buses {
 
         let occupied = self.find_on(secondary, port, depth + 1, wanted, found)?;
         if let Some(port) = port.and_then(|port| self.ports[port].as_mut()) {
-            port.occupied = occupied;
+            port.is_occupied = occupied;
         }
 
         if !numbered {
@@ -233,7 +233,7 @@ impl Buses {
     }
 
     fn is_searched(&self, bus: u8) -> bool {
-        self.searched[usize::from(bus / 64)] >> (bus % 64) & 1 != 0
+        self.searched_buses[usize::from(bus / 64)] >> (bus % 64) & 1 != 0
     }
 
     /// Returns the highest bus that was searched.

@@ -10,7 +10,7 @@ mod work;
 
 use super::acpi::EcamArea;
 use super::acpi_hotplug::AcpiHotplug;
-use super::attached::Attached;
+use super::attached_device::AttachedDevice;
 use super::balloon::Balloon;
 use super::clock::Clock;
 use super::device::is_driven;
@@ -18,14 +18,14 @@ use super::edu::Edu;
 use super::engine::Engine;
 use super::entropy::Entropy;
 use super::fatal::{give_up, must};
-use super::faults::Bursts;
 use super::lapic::ApicId;
 use super::limits::MAX_DEVICES;
 use super::memory::FRAMES;
 use super::next_kernel::NextKernel;
 use super::objects::Objects;
+use super::page_faults::Bursts;
 use super::pci::{Buses, MAX_PORTS};
-use super::pinned::Pinned;
+use super::pinned_memory::PinnedRanges;
 use super::progress::WATCHDOG;
 use super::serial::Serial;
 use super::trap;
@@ -36,7 +36,7 @@ use hotmem_guest::virtio_mmio;
 use hotmem_guest::watchdog::Step;
 use hotmem_virtio::balloon;
 use hotmem_virtio::mem::Progress;
-use touching::Touching;
+use touching::TouchRound;
 use virtio_drivers::transport::pci::bus::DeviceFunctionInfo;
 
 /// A run with devices.
@@ -46,12 +46,12 @@ pub(crate) struct Session<'a> {
     options: &'a Options,
     buses: Buses,
     acpi_hotplug: Option<AcpiHotplug>,
-    devices: [Option<Attached>; MAX_DEVICES],
+    devices: [Option<AttachedDevice>; MAX_DEVICES],
     entropy: Option<Entropy>,
-    pinned: Option<Pinned>,
+    pinned_ranges: Option<PinnedRanges>,
     /// The balloon's new size, if the balloon has changed its size and [`Session::pinned`] was not
     /// checked since.
-    inflated: Option<Bytes>,
+    unchecked_balloon_size: Option<Bytes>,
     balloon: Option<Balloon>,
     /// The CPU to which devices send messages; `None` if messages are not possible.
     cpu: Option<ApicId>,
@@ -59,18 +59,18 @@ pub(crate) struct Session<'a> {
     objects: Objects,
     /// The boot memory, until the work in it begins.
     work: Option<PfnRange>,
-    touching: Option<Touching>,
+    touch_round: Option<TouchRound>,
     /// The bursts of other CPUs.
     bursts: Option<Bursts>,
     /// The frame at which the check of touched memory continues; `None` if no check is running.
     /// When the check is complete, the memory is freed.
     verify_from: Option<Pfn>,
-    touched: Bytes,
+    touched_memory: Bytes,
     resizes: u32,
     /// The amount of memory that was reserved for the engine's words at the last report.
-    reserved: Bytes,
+    reserved_metadata: Bytes,
     /// The kernel to start at the end.
-    next: Option<NextKernel>,
+    next_kernel: Option<NextKernel>,
 }
 
 /// The parameters of a run: addresses for finding devices, and values that the boot code has
@@ -87,7 +87,7 @@ pub(crate) struct SessionParameters<'a> {
     /// The memory from frame 0 to the end of the RAM in the loader's map.
     pub(crate) boot_memory: PfnRange,
     /// The kernel to start at the end of a successful run.
-    pub(crate) next: Option<NextKernel>,
+    pub(crate) next_kernel: Option<NextKernel>,
 }
 
 impl<'a> Session<'a> {
@@ -113,20 +113,20 @@ impl<'a> Session<'a> {
             buses,
             devices: [const { None }; MAX_DEVICES],
             entropy: None,
-            pinned: None,
-            inflated: None,
+            pinned_ranges: None,
+            unchecked_balloon_size: None,
             balloon: None,
             cpu: parameters.cpu,
             engine,
             objects: Objects::new(options),
             work: (options.work != Bytes::ZERO).then_some(parameters.boot_memory),
-            touching: None,
+            touch_round: None,
             bursts: options.faults.map(Bursts::new),
             verify_from: None,
-            touched: Bytes::ZERO,
+            touched_memory: Bytes::ZERO,
             resizes: 0,
-            reserved: FRAMES.metadata_reserved(),
-            next: parameters.next,
+            reserved_metadata: FRAMES.metadata_reserved(),
+            next_kernel: parameters.next_kernel,
         };
         for (function, port) in found.iter() {
             session.attach_pci(function, port);
@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
         if session.devices[0].is_none() && !has_other_devices && !session.buses.has_ports() {
             give_up("there is no virtio-mem device");
         }
-        if options.dma != Bytes::ZERO && session.pinned.is_none() {
+        if options.dma != Bytes::ZERO && session.pinned_ranges.is_none() {
             give_up("there is no edu device");
         }
         if options.work_at == WorkAt::Boot {
@@ -179,7 +179,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn devices(&mut self) -> impl Iterator<Item = &mut Attached> {
+    fn devices(&mut self) -> impl Iterator<Item = &mut AttachedDevice> {
         self.devices.iter_mut().flatten()
     }
 

@@ -12,7 +12,7 @@ pub(crate) struct Signal {
     /// The number of the latest round.
     round: AtomicU32,
     /// The number of the round that each CPU answered last.
-    answered: [AtomicU32; MAX_CPUS],
+    answered_rounds: [AtomicU32; MAX_CPUS],
 }
 
 /// The number of other CPUs that run. Only the boot CPU writes it.
@@ -30,7 +30,10 @@ pub(crate) fn set_other_cpus(count: usize) {
 
 impl Signal {
     pub(crate) const fn new() -> Self {
-        Signal { round: AtomicU32::new(0), answered: [const { AtomicU32::new(0) }; MAX_CPUS] }
+        Signal {
+            round: AtomicU32::new(0),
+            answered_rounds: [const { AtomicU32::new(0) }; MAX_CPUS],
+        }
     }
 
     /// Begins a round, and waits until all other CPUs have answered it. Only the boot CPU calls
@@ -50,7 +53,7 @@ impl Signal {
 
     /// Waits until all other CPUs have answered this round.
     pub(crate) fn wait(&self, round: u32) {
-        for answered in &self.answered[1..=other_cpus()] {
+        for answered in &self.answered_rounds[1..=other_cpus()] {
             // Acquire pairs with the Release in `answer`: this CPU sees what `act` has written.
             while answered.load(Acquire) != round {
                 core::hint::spin_loop();
@@ -62,7 +65,7 @@ impl Signal {
     pub(crate) fn answer(&self, cpu: usize, act: impl FnOnce()) {
         // Acquire pairs with the Release in `begin`.
         let round = self.round.load(Acquire);
-        let answered = &self.answered[cpu];
+        let answered = &self.answered_rounds[cpu];
         if answered.load(Relaxed) != round {
             act();
             // Release pairs with the Acquire in `wait`.

@@ -2,12 +2,12 @@
 
 use super::churn;
 use super::clock::Clock;
-use super::faults;
 use super::flush::flush_all;
 use super::image;
 use super::lapic::{self, Ipi, LocalApic};
 use super::limits::MAX_CPUS;
 use super::memory::{AddressSpace, alloc_frames, virt};
+use super::page_faults;
 use super::signal::{other_cpus, set_other_cpus};
 use super::this_cpu::set_number;
 use super::trap;
@@ -49,7 +49,7 @@ pub(crate) enum StartError {
     NoOtherCpu,
 }
 
-/// Starts all other CPUs. They run [`faults::run`] if [`faults::begin`] was called, and
+/// Starts all other CPUs. They run [`page_faults::run`] if [`page_faults::begin`] was called, and
 /// [`churn::run`] otherwise.
 pub(crate) fn start_others(
     apic: &LocalApic,
@@ -105,8 +105,8 @@ extern "C" fn ap_main(number: u64) -> ! {
     lapic::enable_on_this_cpu();
     interrupts::enable();
     ARRIVED.store(number, Release);
-    if faults::is_planned() {
-        faults::run(number)
+    if page_faults::is_planned() {
+        page_faults::run(number)
     }
     churn::run(number)
 }

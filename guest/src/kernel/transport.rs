@@ -34,18 +34,18 @@ pub(crate) struct DeviceTransport {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wiring {
     /// By an MSI-X message that only this device sends.
-    Message,
+    OwnMessage,
     /// By an interrupt line that other devices may share. Contains the line's number, if the
     /// firmware gives one.
-    Line(Option<u8>),
+    SharedLine(Option<u8>),
     /// By an interrupt line that only this device uses.
     OwnLine(u8),
     /// The device does not interrupt, so the kernel polls it.
-    Polled,
+    Polling,
 }
 
 /// A device that can be started, with its interrupt.
-pub(crate) struct Connected {
+pub(crate) struct ConnectedDevice {
     pub(crate) transport: DeviceTransport,
     pub(crate) wiring: Wiring,
 }
@@ -62,7 +62,7 @@ pub(crate) enum ConnectError {
     Memory(MapError),
 }
 
-impl Connected {
+impl ConnectedDevice {
     /// Connects to a PCI device whose registers are mapped. The device interrupts by `message`, if
     /// the device supports MSI-X and `interrupts` allows it.
     pub(crate) fn on_pci(
@@ -78,15 +78,15 @@ impl Connected {
             .filter(|_| interrupts >= Interrupts::Msix)
             .and_then(|message| Vectors::route(buses, function, message));
         let wiring = match vectors {
-            Some(_) => Wiring::Message,
+            Some(_) => Wiring::OwnMessage,
             None if interrupts >= Interrupts::Intx && !must_be_polled(&mut transport) => {
                 buses.enable_line(function);
-                Wiring::Line(buses.irq(function))
+                Wiring::SharedLine(buses.irq(function))
             }
-            None => Wiring::Polled,
+            None => Wiring::Polling,
         };
         let transport = transport.into();
-        Ok(Connected { transport: DeviceTransport { transport, vectors }, wiring })
+        Ok(ConnectedDevice { transport: DeviceTransport { transport, vectors }, wiring })
     }
 
     /// Connects to the MMIO device at `place`. Returns `None` if `place` has no device.
@@ -111,9 +111,9 @@ impl Connected {
             return Err(ConnectError::Legacy);
         }
         let may = interrupts >= Interrupts::Intx;
-        let wiring = if may { Wiring::OwnLine(irq) } else { Wiring::Polled };
+        let wiring = if may { Wiring::OwnLine(irq) } else { Wiring::Polling };
         let transport = DeviceTransport { transport: transport.into(), vectors: None };
-        Ok(Some(Connected { transport, wiring }))
+        Ok(Some(ConnectedDevice { transport, wiring }))
     }
 }
 
@@ -142,26 +142,26 @@ impl DeviceTransport {
 impl Wiring {
     /// Returns whether the device interrupts by a line, so that its interrupt status must be read.
     pub(crate) fn is_line(self) -> bool {
-        matches!(self, Wiring::Line(_) | Wiring::OwnLine(_))
+        matches!(self, Wiring::SharedLine(_) | Wiring::OwnLine(_))
     }
 
     /// Enables the device's interrupt, which ends [`trap::wait_for_interrupt`]. Returns whether the
     /// device has an interrupt.
     pub(crate) fn enable(self) -> bool {
         match self {
-            Wiring::Message => true,
-            Wiring::Line(irq) => trap::enable_shared_line(irq),
+            Wiring::OwnMessage => true,
+            Wiring::SharedLine(irq) => trap::enable_shared_line(irq),
             Wiring::OwnLine(irq) => trap::enable_own_line(irq),
-            Wiring::Polled => false,
+            Wiring::Polling => false,
         }
     }
 
     /// Returns the name that the command line uses.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Wiring::Message => "msix",
-            Wiring::Line(_) | Wiring::OwnLine(_) => "intx",
-            Wiring::Polled => "poll",
+            Wiring::OwnMessage => "msix",
+            Wiring::SharedLine(_) | Wiring::OwnLine(_) => "intx",
+            Wiring::Polling => "poll",
         }
     }
 }

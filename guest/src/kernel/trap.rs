@@ -51,7 +51,7 @@ struct Gate {
 /// The top of the stack when the stubs call [`handle_trap`].
 #[repr(C)]
 struct TrapFrame {
-    saved: [u64; 9],
+    saved_registers: [u64; 9],
     vector: u64,
     error_code: u64,
     rip: u64,

@@ -6,8 +6,8 @@
 
 use super::fatal::give_up;
 use super::limits::MAX_DEVICES;
-use super::mapped;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
+use super::migratable_window;
 use super::poison;
 use super::progress::WATCHDOG;
 use core::fmt;
@@ -24,7 +24,7 @@ const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
 
 /// The state of the workload.
 pub(crate) struct Workload {
-    owned: OwnedFrames,
+    owned_frames: OwnedFrames,
     /// The memory that the workload may touch: the region of each device, and as the last element
     /// the boot memory.
     regions: [PfnRange; MAX_DEVICES + 1],
@@ -34,7 +34,7 @@ pub(crate) struct Workload {
     touch_limit: u64,
     seed: u64,
     release: Release,
-    verified: u64,
+    verified_frames: u64,
     /// The strategy of the next allocation, or `None` if the workload has all memory that it needs
     /// or can get.
     strategy: Option<Strategy>,
@@ -65,7 +65,16 @@ impl Workload {
         let Options { seed, release, .. } = *options;
         let regions = [PfnRange::EMPTY; MAX_DEVICES + 1];
         let limit = touch_limit;
-        Workload { owned, regions, limit, touch_limit, seed, release, verified: 0, strategy: None }
+        Workload {
+            owned_frames: owned,
+            regions,
+            limit,
+            touch_limit,
+            seed,
+            release,
+            verified_frames: 0,
+            strategy: None,
+        }
     }
 
     /// Adds the region of a device.
@@ -103,7 +112,7 @@ impl Workload {
     /// may use devices' memory only.
     pub(crate) fn missing_frames(&self) -> u64 {
         let anywhere = !self.regions[MAX_DEVICES].is_empty();
-        if anywhere { self.limit.saturating_sub(self.owned.len()) } else { 0 }
+        if anywhere { self.limit.saturating_sub(self.owned_frames.len()) } else { 0 }
     }
 
     /// Makes the workload allocate again, because memory was freed.
@@ -141,7 +150,7 @@ impl Workload {
 
     /// Returns the amount of memory that was checked since the last call.
     pub(crate) fn take_verified(&mut self) -> Bytes {
-        Bytes(core::mem::take(&mut self.verified) * FRAME_SIZE)
+        Bytes(core::mem::take(&mut self.verified_frames) * FRAME_SIZE)
     }
 
     /// Checks all memory that the workload owns, and frees it.
@@ -156,7 +165,7 @@ impl Workload {
     /// Checks the workload's next frames at or above `from`, at most as many as a pageblock has.
     /// Returns the frame at which to continue, or `None` if there were no more frames.
     pub(crate) fn verify_some(&mut self, from: Pfn) -> Option<Pfn> {
-        let run = self.owned.first_run(PfnRange::new(from, self.end())?)?;
+        let run = self.owned_frames.first_run(PfnRange::new(from, self.end())?)?;
         let part = run.chunks(PAGEBLOCK_FRAMES as u64).next()?;
         self.verify(part);
         Some(part.end())
@@ -164,26 +173,26 @@ impl Workload {
 
     /// Frees all memory that the workload owns. Returns the amount.
     pub(crate) fn free_all(&mut self) -> Bytes {
-        let old_len = self.owned.len();
+        let old_len = self.owned_frames.len();
         let mut remaining = PfnRange::new(Pfn::ZERO, self.end()).unwrap_or(PfnRange::EMPTY);
-        while let Some(run) = self.owned.first_run(remaining) {
-            self.owned.remove(run);
+        while let Some(run) = self.owned_frames.first_run(remaining) {
+            self.owned_frames.remove(run);
             run.chunks(PAGEBLOCK_FRAMES as u64).for_each(free_frames);
             remaining = remaining.split_at(run.end()).1;
         }
         WATCHDOG.progress();
-        Bytes((old_len - self.owned.len()) * FRAME_SIZE)
+        Bytes((old_len - self.owned_frames.len()) * FRAME_SIZE)
     }
 
     /// Migrates the first run of frames of `used` that the workload owns. `used` is a run within
     /// one pageblock. Returns `None` if the workload owns no frame of `used`.
     pub(crate) fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
-        let owned_run = self.owned.first_run(used)?;
+        let owned_run = self.owned_frames.first_run(used)?;
         if self.release != Release::Unchecked {
             self.verify(owned_run);
         }
         if self.release != Release::Never {
-            self.owned.remove(owned_run);
+            self.owned_frames.remove(owned_run);
             free_frames(owned_run);
             return Some(Migration::Freed);
         }
@@ -200,7 +209,9 @@ impl Workload {
 
     /// Migrates the frame `from`. Returns whether there was a frame to which it could be migrated.
     fn move_frame(&mut self, from: Pfn) -> bool {
-        let Ok(new) = alloc_frames(mapped::request_elsewhere(from)) else { return false };
+        let Ok(new) = alloc_frames(migratable_window::request_elsewhere(from)) else {
+            return false;
+        };
         if !self.add_owned(new) {
             free_frames(new);
             return false;
@@ -215,14 +226,14 @@ impl Workload {
             pattern::write(FRAME_WORDS, to, self.seed);
         }
         let old = PfnRange::with_len(from, 1).unwrap_or(PfnRange::EMPTY);
-        self.owned.remove(old);
+        self.owned_frames.remove(old);
         free_frames(old);
         true
     }
 
     fn allocate_some(&mut self) -> Option<PfnRange> {
         loop {
-            let missing = self.limit.saturating_sub(self.owned.len());
+            let missing = self.limit.saturating_sub(self.owned_frames.len());
             self.strategy = self.strategy.filter(|_| missing > 0);
             match self.strategy? {
                 Strategy::Anywhere(size) => {
@@ -298,7 +309,7 @@ impl Workload {
         let lowest = devices.map(|region| region.start()).min().unwrap_or(Pfn::LIMIT);
         let request = AllocRequest::frames(1).within(..lowest);
         let table = || Some(alloc_frames(request).ok()?.start());
-        self.owned.insert(frames, table).is_ok()
+        self.owned_frames.insert(frames, table).is_ok()
     }
 
     fn verify(&mut self, frames: PfnRange) {
@@ -307,7 +318,7 @@ impl Workload {
             let found = unsafe { pattern::check(FRAME_WORDS, frame, self.seed) };
             found.unwrap_or_else(|mismatch| give_up(mismatch));
         }
-        self.verified += frames.frames();
+        self.verified_frames += frames.frames();
         WATCHDOG.progress();
     }
 }

@@ -6,9 +6,9 @@ use hotmem_guest::event::ZoneReport;
 /// A zone, and the results of the queries.
 pub(crate) struct ZoneWatch {
     node: NodeId,
-    part: ZonePart,
-    asked: u64,
-    contiguous: u64,
+    zone_part: ZonePart,
+    queries: u64,
+    contiguous_answers: u64,
 }
 
 impl ZoneWatch {
@@ -26,20 +26,20 @@ impl ZoneWatch {
             _ => return None,
         };
         let node = engine.frames().node_of(range.start())?;
-        Some(ZoneWatch { node, part, asked: 0, contiguous: 0 })
+        Some(ZoneWatch { node, zone_part: part, queries: 0, contiguous_answers: 0 })
     }
 
     /// Returns whether `other` watches the same zone.
     pub(crate) fn is_same(&self, other: &ZoneWatch) -> bool {
-        (self.node, self.part) == (other.node, other.part)
+        (self.node, self.zone_part) == (other.node, other.zone_part)
     }
 
     /// Queries whether the zone is contiguous, if any of its memory is online.
     pub(crate) fn query<P: Platform, M: Mapping>(&mut self, engine: &Hotplug<'_, P, M>) {
         let info = self.info(engine);
         if info.online != 0 {
-            self.asked += 1;
-            self.contiguous += u64::from(info.contiguous);
+            self.queries += 1;
+            self.contiguous_answers += u64::from(info.contiguous);
         }
     }
 
@@ -48,14 +48,14 @@ impl ZoneWatch {
         &mut self,
         engine: &Hotplug<'_, P, M>,
     ) -> Option<ZoneReport> {
-        let asked = core::mem::take(&mut self.asked);
-        let contiguous = core::mem::take(&mut self.contiguous);
+        let asked = core::mem::take(&mut self.queries);
+        let contiguous = core::mem::take(&mut self.contiguous_answers);
         let info = self.info(engine);
-        (asked != 0).then_some(ZoneReport { name: name(self.part), info, asked, contiguous })
+        (asked != 0).then_some(ZoneReport { name: name(self.zone_part), info, asked, contiguous })
     }
 
     fn info<P: Platform, M: Mapping>(&self, engine: &Hotplug<'_, P, M>) -> ZoneInfo {
-        engine.zone(self.node, self.part)
+        engine.zone(self.node, self.zone_part)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Checks bound memory: the descriptors, the frames that hold the descriptors, and the device's
 //! data.
 
-use super::Bound;
+use super::BoundMemory;
 use crate::kernel::memory::{AddressSpace, FRAME_WORDS};
 use crate::kernel::progress::WATCHDOG;
 use core::fmt;
@@ -33,7 +33,7 @@ pub(super) enum CheckError {
 
 /// Checks all descriptors if `all` is set and the device is small, and a sample of them otherwise.
 /// Returns the number of checked descriptors.
-pub(super) fn descriptors(bound: &Bound, all: bool) -> Result<u64, CheckError> {
+pub(super) fn descriptors(bound: &BoundMemory, all: bool) -> Result<u64, CheckError> {
     let all = all && bound.data.frames() <= MAX_FULL_CHECK;
     let mut checked = 0;
     for block in bound.data.chunks(PAGEBLOCK_FRAMES as u64) {
@@ -51,7 +51,7 @@ pub(super) fn descriptors(bound: &Bound, all: bool) -> Result<u64, CheckError> {
     Ok(checked)
 }
 
-fn check_descriptor(bound: &Bound, pfn: Pfn) -> Result<(), CheckError> {
+fn check_descriptor(bound: &BoundMemory, pfn: Pfn) -> Result<(), CheckError> {
     let expected = bound.owner.page(pfn, bound.parameters.kind, &bound.layout);
     let found = read_descriptor(address_of(pfn));
     for (n, (found, expected)) in found.words().into_iter().zip(expected.words()).enumerate() {
@@ -76,7 +76,7 @@ fn read_descriptor(address: u64) -> Page {
 
 /// Checks the frames that hold the descriptors. Returns the total size of these frames; the frame
 /// of the shared tails counts once.
-pub(super) fn backing(bound: &Bound, space: &mut AddressSpace) -> Result<Bytes, CheckError> {
+pub(super) fn backing(bound: &BoundMemory, space: &mut AddressSpace) -> Result<Bytes, CheckError> {
     let mut own = 0;
     for page in DESCRIPTORS.pages_of(bound.data) {
         match (space.descriptor_map_mut().frame(page), bound.tails) {
@@ -90,7 +90,7 @@ pub(super) fn backing(bound: &Bound, space: &mut AddressSpace) -> Result<Bytes, 
 }
 
 /// Writes patterns to some of the device's data.
-pub(super) fn write_data(bound: &Bound, seed: u64) {
+pub(super) fn write_data(bound: &BoundMemory, seed: u64) {
     for frame in data_frames(bound.data) {
         // SAFETY: the device's memory is mapped, and nothing else uses it.
         unsafe { pattern::write(FRAME_WORDS, frame, seed) };
@@ -99,7 +99,7 @@ pub(super) fn write_data(bound: &Bound, seed: u64) {
 }
 
 /// Checks the patterns that [`write_data`] has written. Returns the number of frames with patterns.
-pub(super) fn data(bound: &Bound, seed: u64) -> Result<u64, CheckError> {
+pub(super) fn data(bound: &BoundMemory, seed: u64) -> Result<u64, CheckError> {
     let mut found = 0;
     for frame in data_frames(bound.data) {
         // SAFETY: the device's memory is mapped, and nothing else uses it.

@@ -26,7 +26,7 @@ use hotmem_memmap::{
     Slots, SlotsError,
 };
 pub(super) use run::run;
-use supply::{Supply, free_frames};
+use supply::{DescriptorFrames, free_frames};
 
 /// The parameters of binding.
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ struct BindParameters {
 }
 
 /// Bound memory.
-struct Bound {
+struct BoundMemory {
     /// The whole range of persistent memory.
     region: PfnRange,
     /// The part of the region that has descriptors.
@@ -55,7 +55,7 @@ enum BindError {
     /// The engine refuses the memory.
     Attach(AddError),
     /// The tails cannot share a frame.
-    Share(ShareError),
+    SharedTails(ShareError),
     /// The descriptors do not fit on the device.
     Altmap(AltmapError),
     /// There is no memory for the descriptors.
@@ -80,26 +80,26 @@ impl BindParameters {
     fn memmap(self, owner: &Owner) -> Result<Memmap<'_, Owner>, BindError> {
         let memmap = Memmap::new(self.kind, self.compound, owner);
         if self.shared_tails {
-            memmap.sharing_tails().map_err(BindError::Share)
+            memmap.sharing_tails().map_err(BindError::SharedTails)
         } else {
             Ok(memmap)
         }
     }
 }
 
-impl Bound {
+impl BoundMemory {
     /// Attaches `region`, which consists of whole pageblocks, as device memory. Maps its
     /// descriptors, which the caller must then [write](Bound::describe).
     fn bind(
         engine: &mut Engine,
         region: PfnRange,
         parameters: BindParameters,
-    ) -> Result<Bound, BindError> {
+    ) -> Result<BoundMemory, BindError> {
         engine
             .hotplug
             .add(AddRequest { device: true, ..region.into() })
             .map_err(BindError::Attach)?;
-        Bound::of_device(engine.space(), region, parameters).inspect_err(|_| {
+        BoundMemory::of_device(engine.space(), region, parameters).inspect_err(|_| {
             // SAFETY: the memory was just attached and nothing uses it, so detaching it cannot
             // fail.
             let _ = unsafe { engine.hotplug.detach(region) };
@@ -111,19 +111,19 @@ impl Bound {
         space: &mut AddressSpace,
         region: PfnRange,
         parameters: BindParameters,
-    ) -> Result<Bound, BindError> {
+    ) -> Result<BoundMemory, BindError> {
         let owner = Owner::device(region.start().phys_addr(), DESCRIPTOR_MAP_BASE);
         let layout = *parameters.memmap(&owner)?.layout();
         let (data, mut supply) = match parameters.map {
             DescriptorPlace::Device => {
                 let altmap = carve(region, &layout).map_err(BindError::Altmap)?;
-                (altmap.data(), Supply::on_device(altmap.map()))
+                (altmap.data(), DescriptorFrames::on_device(altmap.map()))
             }
             DescriptorPlace::Memory => {
-                (whole_compounds(region, layout.compound())?, Supply::of_memory())
+                (whole_compounds(region, layout.compound())?, DescriptorFrames::of_memory())
             }
         };
-        let mut bound = Bound { region, data, parameters, layout, owner, tails: None };
+        let mut bound = BoundMemory { region, data, parameters, layout, owner, tails: None };
         match bound.map(space, &mut supply) {
             Ok(()) => Ok(bound),
             Err(error) => {
@@ -173,7 +173,11 @@ impl Bound {
         }
     }
 
-    fn map(&mut self, space: &mut AddressSpace, supply: &mut Supply) -> Result<(), BindError> {
+    fn map(
+        &mut self,
+        space: &mut AddressSpace,
+        supply: &mut DescriptorFrames,
+    ) -> Result<(), BindError> {
         if self.layout.shares_tails() {
             self.map_compounds(space, supply)
         } else {
@@ -182,7 +186,11 @@ impl Bound {
     }
 
     /// Maps a frame at each page of descriptors.
-    fn map_all(&self, space: &mut AddressSpace, supply: &mut Supply) -> Result<(), BindError> {
+    fn map_all(
+        &self,
+        space: &mut AddressSpace,
+        supply: &mut DescriptorFrames,
+    ) -> Result<(), BindError> {
         let mut pages = DESCRIPTORS.pages_of(self.data);
         while !pages.is_empty() {
             let to = (pages.start | (PAGEBLOCK_FRAMES as u64 - 1)) + 1;
@@ -209,7 +217,7 @@ impl Bound {
     fn map_compounds(
         &mut self,
         space: &mut AddressSpace,
-        supply: &mut Supply,
+        supply: &mut DescriptorFrames,
     ) -> Result<(), BindError> {
         let tails = match self.parameters.map {
             DescriptorPlace::Device => self.region.start(),
@@ -288,7 +296,7 @@ impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BindError::Attach(error) => error.fmt(f),
-            BindError::Share(error) => error.fmt(f),
+            BindError::SharedTails(error) => error.fmt(f),
             BindError::Altmap(error) => error.fmt(f),
             BindError::NoMemory(error) => write!(f, "no memory for descriptors: {error}"),
             BindError::DescriptorMap(error) => error.fmt(f),

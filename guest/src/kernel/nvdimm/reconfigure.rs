@@ -1,6 +1,6 @@
 //! Turns persistent memory into ordinary RAM and back, as `daxctl reconfigure-device` does.
 
-use super::{BindError, BindParameters, Bound};
+use super::{BindError, BindParameters, BoundMemory};
 use crate::kernel::engine::{BUDGET, Engine};
 use crate::kernel::progress::WATCHDOG;
 use core::fmt;
@@ -27,14 +27,14 @@ pub(super) enum ReconfigureError {
     Bind(BindError),
 }
 
-impl Bound {
+impl BoundMemory {
     /// Unmaps the device's descriptors, and puts the memory online as RAM.
     pub(super) fn into_ram(
         self,
         engine: &mut Engine,
         kind: OnlineType,
     ) -> Result<Ram, ReconfigureError> {
-        let Bound { region, parameters, .. } = self;
+        let BoundMemory { region, parameters, .. } = self;
         self.unmap_descriptors(engine.space());
         let Engine { hotplug, hooks } = engine;
         // SAFETY: `self` was the only user of the device memory.
@@ -47,7 +47,7 @@ impl Ram {
     /// Takes all of the memory offline, and changes it to device memory. Then maps the descriptors
     /// of device memory again, which the caller must [write](Bound::describe). If the memory cannot
     /// be taken offline, it stays RAM.
-    pub(super) fn into_device(self, engine: &mut Engine) -> Result<Bound, ReconfigureError> {
+    pub(super) fn into_device(self, engine: &mut Engine) -> Result<BoundMemory, ReconfigureError> {
         let Engine { hotplug, hooks } = engine;
         if self.kind != OnlineType::Offline {
             let mut offline = hotplug.offline(self.region).map_err(ReconfigureError::Offline)?;
@@ -64,7 +64,7 @@ impl Ram {
             }
         }
         hotplug.ram_to_device(self.region).map_err(ReconfigureError::ToDevice)?;
-        Bound::of_device(engine.space(), self.region, self.parameters)
+        BoundMemory::of_device(engine.space(), self.region, self.parameters)
             .map_err(ReconfigureError::Bind)
     }
 }

@@ -1,8 +1,8 @@
 //! Binds, checks and unbinds all persistent memory, repeatedly.
 
-use super::{BindError, BindParameters, Bound, check};
+use super::{BindError, BindParameters, BoundMemory, check};
 use crate::kernel::clock::Clock;
-use crate::kernel::descriptors::Extent;
+use crate::kernel::descriptors::CheckedDescriptors;
 use crate::kernel::engine::{Engine, online_type};
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::limits::MAX_DEVICES;
@@ -79,7 +79,7 @@ pub(in crate::kernel) fn run(
         report.not_ok(format_args!("{free_after} frames are free, not {free_before} as before"));
     }
     for device in devices() {
-        must("NVDIMM", engine.hotplug.withdraw(device.announced));
+        must("NVDIMM", engine.hotplug.withdraw(device.region_id));
     }
 }
 
@@ -94,7 +94,7 @@ fn free_and_engine_frames() -> u64 {
 struct Device {
     number: usize,
     region: PfnRange,
-    announced: RegionId,
+    region_id: RegionId,
 }
 
 impl Device {
@@ -109,7 +109,7 @@ impl Device {
         report.event(&Event::Nvdimm { device: number, addr, size });
         let node = NodeId(persistent.domain.unwrap_or(0));
         let announced = engine.hotplug.announce(Announce { node, ..region.into() });
-        Device { number, region, announced: must("NVDIMM", announced) }
+        Device { number, region, region_id: must("NVDIMM", announced) }
     }
 }
 
@@ -126,15 +126,15 @@ impl Rounds<'_> {
     fn use_as_ram(
         &mut self,
         device: &Device,
-        bound: Bound,
+        bound: BoundMemory,
         engine: &mut Engine,
         all: bool,
-    ) -> Bound {
+    ) -> BoundMemory {
         let (kind, started) = (online_type(self.options.online), self.clock.now_us());
         let ram = must("NVDIMM", bound.into_ram(engine, kind));
         self.reconfigured(device, "system_ram", started);
         if self.options.descriptors {
-            let extent = if all { Extent::All } else { Extent::Sample };
+            let extent = if all { CheckedDescriptors::All } else { CheckedDescriptors::Sample };
             must("descriptors", engine.check_descriptors(extent));
         }
 
@@ -161,7 +161,7 @@ impl Rounds<'_> {
         bound
     }
 
-    fn bind(&mut self, device: &Device, engine: &mut Engine) -> Bound {
+    fn bind(&mut self, device: &Device, engine: &mut Engine) -> BoundMemory {
         WATCHDOG.enter(Step::Nvdimm);
         let before = free_and_engine_frames();
         match self.try_to_bind(device, engine) {
@@ -184,9 +184,9 @@ impl Rounds<'_> {
         &self,
         device: &Device,
         engine: &mut Engine,
-    ) -> Result<(Bound, Event<'static>), BindError> {
+    ) -> Result<(BoundMemory, Event<'static>), BindError> {
         let started = self.clock.now_us();
-        let bound = Bound::bind(engine, device.region, self.parameters)?;
+        let bound = BoundMemory::bind(engine, device.region, self.parameters)?;
         let mapped = self.clock.now_us();
         let written = match bound.describe() {
             Ok(written) => written,
@@ -209,7 +209,7 @@ impl Rounds<'_> {
         Ok((bound, event))
     }
 
-    fn unbind(&mut self, device: &Device, bound: Bound, engine: &mut Engine) {
+    fn unbind(&mut self, device: &Device, bound: BoundMemory, engine: &mut Engine) {
         let started = self.clock.now_us();
         must("NVDIMM", bound.unbind(engine));
         let us = self.clock.now_us().saturating_sub(started);
@@ -218,7 +218,14 @@ impl Rounds<'_> {
 
     /// Checks descriptors, and reports them together with `data`, the number of frames of data that
     /// were checked.
-    fn check(&mut self, device: &Device, bound: &Bound, engine: &mut Engine, data: u64, all: bool) {
+    fn check(
+        &mut self,
+        device: &Device,
+        bound: &BoundMemory,
+        engine: &mut Engine,
+        data: u64,
+        all: bool,
+    ) {
         let descriptors = must("NVDIMM", check::descriptors(bound, all));
         let space = engine.space();
         if all && must("NVDIMM", check::backing(bound, space)) != bound.map_bytes() {
@@ -237,7 +244,7 @@ impl Rounds<'_> {
     }
 }
 
-impl Bound {
+impl BoundMemory {
     /// Returns the expected size of the memory that holds the descriptors.
     fn map_bytes(&self) -> Bytes {
         let own = self.layout.frames_needed(self.data);

@@ -5,20 +5,20 @@ use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{AllocError, AllocRequest, PfnRange};
 
 /// A supply of frames. Frames that were not taken are freed when it is dropped.
-pub(super) struct Supply {
-    unused: PfnRange,
+pub(super) struct DescriptorFrames {
+    unused_frames: PfnRange,
     on_device: bool,
 }
 
-impl Supply {
+impl DescriptorFrames {
     /// Makes a supply of `frames`, which belong to the device.
     pub(super) fn on_device(frames: PfnRange) -> Self {
-        Supply { unused: frames, on_device: true }
+        DescriptorFrames { unused_frames: frames, on_device: true }
     }
 
     /// Makes a supply of ordinary memory.
     pub(super) fn of_memory() -> Self {
-        Supply { unused: PfnRange::EMPTY, on_device: false }
+        DescriptorFrames { unused_frames: PfnRange::EMPTY, on_device: false }
     }
 
     /// Takes at least one and at most `frames` contiguous frames. In ordinary memory, takes a whole
@@ -32,16 +32,18 @@ impl Supply {
         {
             return Ok(whole);
         }
-        if self.unused.is_empty() {
+        if self.unused_frames.is_empty() {
             if self.on_device {
                 return Err(AllocError::OutOfMemory);
             }
-            self.unused = alloc_frames(whole).or_else(|_| alloc_frames(AllocRequest::frames(1)))?;
+            self.unused_frames =
+                alloc_frames(whole).or_else(|_| alloc_frames(AllocRequest::frames(1)))?;
         }
-        let start = self.unused.start();
-        let (taken, unused) =
-            self.unused.split_at(start.checked_add(frames).unwrap_or(self.unused.end()));
-        self.unused = unused;
+        let start = self.unused_frames.start();
+        let (taken, unused) = self
+            .unused_frames
+            .split_at(start.checked_add(frames).unwrap_or(self.unused_frames.end()));
+        self.unused_frames = unused;
         Ok(taken)
     }
 
@@ -53,9 +55,9 @@ impl Supply {
     }
 }
 
-impl Drop for Supply {
+impl Drop for DescriptorFrames {
     fn drop(&mut self) {
-        self.put_back(self.unused);
+        self.put_back(self.unused_frames);
     }
 }
 

@@ -58,7 +58,7 @@ impl Buses {
 
     /// Returns whether there was a device in the port's slot at boot.
     pub(crate) fn port_was_occupied(&self, port: usize) -> bool {
-        self.ports[port].is_some_and(|port| port.occupied)
+        self.ports[port].is_some_and(|port| port.is_occupied)
     }
 
     /// Returns whether there is a device in the port's slot.
@@ -105,7 +105,7 @@ impl Buses {
         self.config.write_word(bridge, register, now);
         let index = self.ports.iter().position(Option::is_none).ok_or(BusError::TooManyPorts)?;
         self.ports[index] =
-            Some(HotPlugPort { bridge, register, secondary, occupied: false, slot });
+            Some(HotPlugPort { bridge, register, secondary, is_occupied: false, slot });
         Ok(Some(index))
     }
 }

@@ -1,7 +1,7 @@
 //! Attaches devices, handles their interrupts, and detaches them.
 
 use super::Session;
-use crate::kernel::attached::{Attached, InterruptSource};
+use crate::kernel::attached_device::{AttachedDevice, InterruptSource};
 use crate::kernel::balloon::Balloon;
 use crate::kernel::device::{self, is_virtio_mem};
 use crate::kernel::edu::Edu;
@@ -10,9 +10,9 @@ use crate::kernel::entropy::Entropy;
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::limits::MAX_DEVICES;
 use crate::kernel::pci::MAX_PORTS;
-use crate::kernel::pinned::Pinned;
+use crate::kernel::pinned_memory::PinnedRanges;
 use crate::kernel::progress::{TICKS_WITHOUT_IRQ, WATCHDOG, start_ticking};
-use crate::kernel::transport::{Connected, Wiring};
+use crate::kernel::transport::{ConnectedDevice, Wiring};
 use crate::kernel::trap::{self, take_messages};
 use crate::kernel::vectors::{MSI_VECTORS, Message};
 use hotmem_guest::cmdline;
@@ -69,7 +69,7 @@ impl Session<'_> {
         };
         let message = self.cpu.map(|cpu| (message, cpu));
         let interrupts = self.options.interrupts;
-        let connected = Connected::on_pci(&mut self.buses, function, interrupts, message);
+        let connected = ConnectedDevice::on_pci(&mut self.buses, function, interrupts, message);
         self.attach(must("virtio", connected), port);
     }
 
@@ -78,23 +78,23 @@ impl Session<'_> {
             give_up("edu: its registers cannot be mapped")
         };
         let (frames, hotplug) = (self.options.dma.frames(), &mut self.engine.hotplug);
-        let pinned = must("edu", Pinned::begin(edu, frames, hotplug, self.clock));
+        let pinned = must("edu", PinnedRanges::begin(edu, frames, hotplug, self.clock));
         self.report.event(&must("edu", pinned.event()));
-        self.pinned = Some(pinned);
+        self.pinned_ranges = Some(pinned);
     }
 
     /// Attaches the MMIO device at `place`, if there is one.
     pub(super) fn attach_mmio(&mut self, place: MmioDevice) {
         WATCHDOG.enter(Step::Device);
         let space = self.engine.space();
-        let connected = Connected::on_mmio(place, self.options.interrupts, space);
+        let connected = ConnectedDevice::on_mmio(place, self.options.interrupts, space);
         if let Some(connected) = must("virtio-mmio", connected) {
             self.attach(connected, None);
         }
     }
 
     /// Attaches a device of any type that the kernel drives.
-    fn attach(&mut self, connected: Connected, port: Option<usize>) {
+    fn attach(&mut self, connected: ConnectedDevice, port: Option<usize>) {
         let wiring = connected.wiring;
         match connected.transport.device_type() {
             DeviceType::Memory => self.attach_memory(connected, port),
@@ -110,7 +110,7 @@ impl Session<'_> {
         }
     }
 
-    fn attach_balloon(&mut self, connected: Connected) {
+    fn attach_balloon(&mut self, connected: ConnectedDevice) {
         let started = Balloon::start(connected, self.options);
         let (balloon, memory) = must("virtio-balloon", started);
         self.report.event(&balloon.event());
@@ -118,20 +118,21 @@ impl Session<'_> {
         self.engine.hooks.balloon = Some(memory);
     }
 
-    fn attach_memory(&mut self, connected: Connected, port: Option<usize>) {
+    fn attach_memory(&mut self, connected: ConnectedDevice, port: Option<usize>) {
         let number = self.free_device_number();
-        let Connected { transport, wiring } = connected;
+        let ConnectedDevice { transport, wiring } = connected;
         let interrupt = InterruptSource { transport: transport.kind(), wiring, is_pending: false };
         let (mut device, queue) = must("virtio-mem", device::start(transport));
         device.set_leftover(match self.options.leftover {
             cmdline::Leftover::Adopt => Leftover::Adopt,
             cmdline::Leftover::Unplug => Leftover::UnplugAll,
         });
-        if wiring == Wiring::Polled {
+        if wiring == Wiring::Polling {
             device.suppress_interrupts();
         }
         let online = online_type(self.options.online);
-        let attached = Attached::new((device, queue), interrupt, port, online, self.clock.now_us());
+        let attached =
+            AttachedDevice::new((device, queue), interrupt, port, online, self.clock.now_us());
         self.report.event(&attached.event(number));
         let region = attached.region();
         if region.end().phys_addr() > DIRECT_MAP_BYTES {
@@ -174,11 +175,11 @@ impl Session<'_> {
     pub(super) fn watch_acpi(&mut self) {
         let Some(mut hotplug) = self.acpi_hotplug.take() else { return };
         for change in hotplug.changes() {
-            if change.appeared {
+            if change.has_appeared {
                 let new = hotplug.find_new_ports(change.bus, &self.buses);
                 (0..MAX_PORTS).filter(|&port| new[port]).for_each(|port| self.examine_slot(port));
             }
-            if change.leaving {
+            if change.must_leave {
                 match hotplug.port_of_bus(change.bus) {
                     Some(port) if self.detach(port) => hotplug.eject(port),
                     Some(_) => hotplug.try_again(),
@@ -203,8 +204,9 @@ impl Session<'_> {
     /// Stops the device in the port's slot, if one is attached, and withdraws its memory. Returns
     /// whether the slot can be powered off. It cannot be powered off while memory is plugged.
     fn detach(&mut self, port: usize) -> bool {
-        let in_slot =
-            |attached: &Option<Attached>| attached.as_ref().is_some_and(|a| a.port == Some(port));
+        let in_slot = |attached: &Option<AttachedDevice>| {
+            attached.as_ref().is_some_and(|a| a.port == Some(port))
+        };
         let Some(number) = self.devices.iter().position(in_slot) else { return true };
         let Some(attached) = self.devices[number].take_if(|attached| attached.is_removable())
         else {

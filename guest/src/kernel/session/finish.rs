@@ -1,10 +1,10 @@
 //! Decides when a run is over, and makes the final checks.
 
 use super::Session;
-use crate::kernel::attached::Attached;
+use crate::kernel::attached_device::AttachedDevice;
 use crate::kernel::balloon::Balloon;
 use crate::kernel::churn;
-use crate::kernel::descriptors::Extent;
+use crate::kernel::descriptors::CheckedDescriptors;
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::memory::FRAMES;
 use crate::kernel::moving_pages;
@@ -62,7 +62,7 @@ impl Session<'_> {
             self.report_heap();
             self.report.ok(format_args!("{} objects on the heap, all as made", self.objects.len()));
         }
-        if let Some(pinned) = self.pinned.take() {
+        if let Some(pinned) = self.pinned_ranges.take() {
             if pinned.unpin(&mut self.engine.hotplug) {
                 self.report.ok("memory pinned for a device");
             } else {
@@ -72,11 +72,12 @@ impl Session<'_> {
         self.engine.hooks.workload.verify_and_free_all();
         self.report_written_and_verified();
         if self.options.descriptors {
-            let checked = must("descriptors", self.engine.check_descriptors(Extent::All));
+            let checked =
+                must("descriptors", self.engine.check_descriptors(CheckedDescriptors::All));
             self.report.ok(format_args!("{checked} descriptors of RAM, all as written"));
         }
-        if self.touched != Bytes::ZERO {
-            self.report.ok(format_args!("touched {}, all found as written", self.touched));
+        if self.touched_memory != Bytes::ZERO {
+            self.report.ok(format_args!("touched {}, all found as written", self.touched_memory));
         }
         // SAFETY: the other CPUs neither allocate nor free frames any more.
         match unsafe { FRAMES.validate() } {
@@ -84,7 +85,7 @@ impl Session<'_> {
             Err(fault) => self.report.not_ok(format_args!("validate: {fault}")),
         }
         self.scan();
-        match self.next.take() {
+        match self.next_kernel.take() {
             Some(next) if self.report.passes() => self.hand_over(next),
             _ => self.report.finish(),
         }
@@ -95,7 +96,7 @@ impl Session<'_> {
         let plugged =
             self.devices().fold(Bytes::ZERO, |sum, attached| sum + attached.driver().plugged());
         self.report.event(&Event::HandOver { plugged });
-        self.devices.iter_mut().filter_map(Option::take).for_each(Attached::stop);
+        self.devices.iter_mut().filter_map(Option::take).for_each(AttachedDevice::stop);
         (self.entropy, self.balloon) = (None, None);
         interrupts::disable();
         give_up(format_args!("next kernel: {}", next.start(self.engine.space())))

@@ -18,7 +18,10 @@ impl Session<'_> {
     /// Checks pinned memory after the balloon has changed its size. If the balloon is empty, pins
     /// one more range.
     pub(super) fn check_pinned(&mut self) {
-        let (Some(pinned), Some(held)) = (&mut self.pinned, self.inflated) else { return };
+        let (Some(pinned), Some(held)) = (&mut self.pinned_ranges, self.unchecked_balloon_size)
+        else {
+            return;
+        };
         let hotplug = &mut self.engine.hotplug;
         let checked = pinned.check(self.clock).and_then(|()| {
             if held == Bytes::ZERO {
@@ -30,7 +33,7 @@ impl Session<'_> {
             Err(error) if error.is_temporary() => {}
             answer => {
                 self.report.event(&must("pinned memory", answer));
-                self.inflated = None;
+                self.unchecked_balloon_size = None;
             }
         }
     }
@@ -53,7 +56,7 @@ impl Session<'_> {
         if let Some(event) = balloon.next_event(progress == balloon::Progress::Idle) {
             self.report.event(&event);
             if let Event::Inflated { held, .. } = event {
-                self.inflated = Some(held);
+                self.unchecked_balloon_size = Some(held);
             }
             let most_is_hinted =
                 self.work.is_some_and(|boot| memory.hinted_frames() > boot.frames() / 2);

@@ -1,9 +1,9 @@
 //! Resizes virtio-mem devices, and reports the results.
 
 use super::Session;
-use super::touching::Touching;
-use crate::kernel::attached::Attached;
-use crate::kernel::descriptors::Extent;
+use super::touching::TouchRound;
+use crate::kernel::attached_device::AttachedDevice;
+use crate::kernel::descriptors::CheckedDescriptors;
 use crate::kernel::engine::Engine;
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::heap::{self, HeapUse};
@@ -89,7 +89,7 @@ impl Session<'_> {
         self.report_written_and_verified();
         if self.options.descriptors {
             WATCHDOG.enter(Step::Verify);
-            must("descriptors", self.engine.check_descriptors(Extent::Sample));
+            must("descriptors", self.engine.check_descriptors(CheckedDescriptors::Sample));
         }
         if plugged >= plugged_before {
             self.report.ok(format_args!("plug {}", plugged - plugged_before));
@@ -98,7 +98,7 @@ impl Session<'_> {
         }
         if plugged > plugged_before && self.options.touch != Touch::UpTo(Bytes::ZERO) {
             self.engine.hooks.workload.memory_was_plugged();
-            self.touching = Some(Touching::default());
+            self.touch_round = Some(TouchRound::default());
         }
         if self.options.memory_written_by_cpus != Bytes::ZERO {
             WATCHDOG.enter(Step::Verify);
@@ -119,7 +119,7 @@ impl Session<'_> {
     /// If a device's memory cannot be removed, unpins or frees some objects on the kernel's heap.
     pub(super) fn relieve(&mut self) {
         let may_free = self.objects.are_wanted() && self.options.release != Release::Never;
-        if may_free && self.devices().any(Attached::take_failed_removal) {
+        if may_free && self.devices().any(AttachedDevice::take_failed_removal) {
             WATCHDOG.enter(Step::Heap);
             self.objects.relieve();
             self.report_heap();
@@ -138,8 +138,8 @@ impl Session<'_> {
             self.report.event(&Event::Verified { bytes });
         }
         let reserved = FRAMES.metadata_reserved();
-        let newly_reserved = reserved - core::mem::replace(&mut self.reserved, reserved);
-        let written = core::mem::take(&mut self.engine.mapping().written) + newly_reserved;
+        let newly_reserved = reserved - core::mem::replace(&mut self.reserved_metadata, reserved);
+        let written = core::mem::take(&mut self.engine.mapping().bytes_described) + newly_reserved;
         if written != Bytes::ZERO {
             self.report.event(&Event::Metadata { written });
         }

@@ -4,7 +4,7 @@ use hotmem::Bytes;
 
 /// The progress of a round of touching.
 #[derive(Default)]
-pub(super) struct Touching {
+pub(super) struct TouchRound {
     pub(super) bytes: Bytes,
     pub(super) us: u64,
 }

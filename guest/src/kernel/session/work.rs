@@ -1,7 +1,7 @@
 //! Runs the workload: touches memory, checks the memory, and frees it.
 
 use super::Session;
-use super::touching::Touching;
+use super::touching::TouchRound;
 use crate::kernel::balloon;
 use crate::kernel::hooks::KernelHooks;
 use crate::kernel::progress::WATCHDOG;
@@ -14,7 +14,7 @@ impl Session<'_> {
     pub(super) fn begin_work(&mut self) {
         if let Some(boot_memory) = self.work.take() {
             self.engine.hooks.workload.work(boot_memory, self.options.work);
-            self.touching = Some(Touching::default());
+            self.touch_round = Some(TouchRound::default());
         }
     }
 
@@ -23,7 +23,7 @@ impl Session<'_> {
         if self.balloon_is_returning_memory() {
             return false;
         }
-        let Some(touching) = &mut self.touching else { return false };
+        let Some(touching) = &mut self.touch_round else { return false };
         WATCHDOG.enter(Step::Touch);
         let started = self.clock.now_us();
         let touched = self.engine.hooks.workload.touch_some();
@@ -32,14 +32,14 @@ impl Session<'_> {
             touching.bytes = touching.bytes + bytes;
             return true;
         }
-        let Touching { bytes, us } = *touching;
+        let TouchRound { bytes, us } = *touching;
         if self.request_from_balloon() {
             return false;
         }
         // The event is reported even if no memory was touched, because a test may wait for it.
         self.report.event(&Event::Touched { bytes, us });
-        self.touched = self.touched + bytes;
-        self.touching = None;
+        self.touched_memory = self.touched_memory + bytes;
+        self.touch_round = None;
         self.verify_from = (!self.options.hold).then_some(Pfn::ZERO);
         false
     }

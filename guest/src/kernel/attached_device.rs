@@ -12,10 +12,10 @@ use hotmem_guest::event::Event;
 use hotmem_virtio::mem::{Driver, HotplugMemory, Pending, Status};
 
 /// A virtio-mem device with its driver.
-pub(crate) struct Attached {
+pub(crate) struct AttachedDevice {
     pub(crate) device: MemDevice,
     pub(crate) memory: HotplugMemory<'static, ThisCpu>,
-    pub(crate) target: Target,
+    pub(crate) target: ResizeTarget,
     /// The port of the device's hot-plug slot, if the device is in one.
     pub(crate) port: Option<usize>,
     pub(crate) interrupt: InterruptSource,
@@ -35,7 +35,7 @@ pub(crate) struct InterruptSource {
 }
 
 /// The requested size of a device, and the progress towards it.
-pub(crate) struct Target {
+pub(crate) struct ResizeTarget {
     pub(crate) size: Bytes,
     /// The plugged size when the requested size was first read.
     pub(crate) plugged_before: Bytes,
@@ -52,7 +52,7 @@ pub(crate) struct Target {
     pub(crate) seen_postponed: u64,
 }
 
-impl Attached {
+impl AttachedDevice {
     /// Makes the state of a device that was just started. `queue` holds the frames of its queue.
     pub(crate) fn new(
         (device, queue): (MemDevice, PfnRange),
@@ -63,7 +63,7 @@ impl Attached {
     ) -> Self {
         let config = device.driver().config();
         let is_at_target = config.requested() == Bytes::ZERO && config.plugged() == Bytes::ZERO;
-        let target = Target {
+        let target = ResizeTarget {
             size: config.requested(),
             plugged_before: Bytes::ZERO,
             since_us: now_us,
@@ -74,7 +74,7 @@ impl Attached {
             seen_postponed: 0,
         };
         let memory = HotplugMemory::new(online, BUDGET);
-        Attached { device, memory, target, port, interrupt, zone: None, queue }
+        AttachedDevice { device, memory, target, port, interrupt, zone: None, queue }
     }
 
     pub(crate) fn driver(&self) -> &Driver {
@@ -117,7 +117,7 @@ impl Attached {
     ) {
         let size = self.driver().config().requested();
         if size != self.target.size {
-            self.target = Target {
+            self.target = ResizeTarget {
                 size,
                 plugged_before,
                 since_us,

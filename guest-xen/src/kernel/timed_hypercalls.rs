@@ -5,15 +5,15 @@ use core::ops::{Deref, DerefMut};
 use hotmem_xen::{BatchRefused, DomId, Errno, Hypervisor, MmuExtOp, MmuUpdate, SyscallHypervisor};
 
 /// Hypercalls whose cycles are counted.
-pub(crate) struct Timed {
+pub(crate) struct TimedHypercalls {
     xen: SyscallHypervisor,
     cycles: u64,
     flushes: u64,
 }
 
-impl Timed {
-    pub(crate) fn new(xen: SyscallHypervisor) -> Timed {
-        Timed { xen, cycles: 0, flushes: 0 }
+impl TimedHypercalls {
+    pub(crate) fn new(xen: SyscallHypervisor) -> TimedHypercalls {
+        TimedHypercalls { xen, cycles: 0, flushes: 0 }
     }
 
     /// Returns the total cycles of all hypercalls.
@@ -49,7 +49,7 @@ impl Timed {
     }
 }
 
-impl Deref for Timed {
+impl Deref for TimedHypercalls {
     type Target = SyscallHypervisor;
 
     fn deref(&self) -> &SyscallHypervisor {
@@ -57,13 +57,13 @@ impl Deref for Timed {
     }
 }
 
-impl DerefMut for Timed {
+impl DerefMut for TimedHypercalls {
     fn deref_mut(&mut self) -> &mut SyscallHypervisor {
         &mut self.xen
     }
 }
 
-impl Hypervisor for Timed {
+impl Hypervisor for TimedHypercalls {
     fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), BatchRefused> {
         self.time(|xen| xen.mmu_update(updates, owner))
     }

@@ -27,7 +27,7 @@ pub(crate) const BATCH_PAGES: usize = PAGEBLOCK_FRAMES;
 
 /// A window and the frames of its pages.
 #[derive(Debug)]
-pub(crate) struct Mapped {
+pub(crate) struct MigratableWindow {
     window: Window<FrameTables, FlushAll>,
     /// The initial flags of the pages' entries.
     flags: Flags,
@@ -36,10 +36,10 @@ pub(crate) struct Mapped {
     moved_pages: u64,
 }
 
-impl Mapped {
+impl MigratableWindow {
     /// Makes a window at `base`, with no pages mapped.
     pub(crate) fn new(space: &AddressSpace, base: u64, flags: Flags, tables_below: Pfn) -> Self {
-        Mapped { window: space.window(base), flags, tables_below, moved_pages: 0 }
+        MigratableWindow { window: space.window(base), flags, tables_below, moved_pages: 0 }
     }
 
     /// Returns the amount of memory that was migrated under the pages so far.

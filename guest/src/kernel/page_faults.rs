@@ -41,9 +41,9 @@ struct Plan {
 /// The state of a CPU.
 struct Cpu {
     /// The number of bursts that the CPU should have done. Only the CPU that boots writes it.
-    requested: AtomicU32,
+    requested_bursts: AtomicU32,
     /// The number of bursts that the CPU has done. The CPU stores it after `us`.
-    done: AtomicU32,
+    finished_bursts: AtomicU32,
     /// The total time of all bursts except the first, in microseconds.
     us: AtomicU64,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Bursts {
     next_start_us: [Option<u64>; MAX_CPUS],
     /// The reporter's statistics when all CPUs had done their first burst. That burst is not
     /// measured, because it uses the memory for the first time.
-    before: Option<Statistics>,
+    statistics_before: Option<Statistics>,
     is_over: bool,
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn run(cpu: usize) -> ! {
         }
         // Release pairs with the Acquire in `step` and `is_at_rest`: a CPU that reads this
         // number of bursts also sees their time in `us`.
-        this_cpu.done.store(burst, Release);
+        this_cpu.finished_bursts.store(burst, Release);
     }
 }
 
@@ -140,7 +140,11 @@ fn free_frames(frames: PfnRange) {
 
 impl Cpu {
     const fn new() -> Cpu {
-        Cpu { requested: AtomicU32::new(0), done: AtomicU32::new(0), us: AtomicU64::new(0) }
+        Cpu {
+            requested_bursts: AtomicU32::new(0),
+            finished_bursts: AtomicU32::new(0),
+            us: AtomicU64::new(0),
+        }
     }
 
     /// Halts until a burst is requested. Returns the burst's number.
@@ -149,8 +153,8 @@ impl Cpu {
             interrupts::disable();
             // Relaxed: the request carries no data, because the plan was written before the CPU
             // started.
-            let requested = self.requested.load(Relaxed);
-            if requested != self.done.load(Relaxed) {
+            let requested = self.requested_bursts.load(Relaxed);
+            if requested != self.finished_bursts.load(Relaxed) {
                 interrupts::enable();
                 return requested;
             }
@@ -162,14 +166,14 @@ impl Cpu {
 
     fn is_at_rest(&self) -> bool {
         // Acquire pairs with the Release in `run`.
-        self.done.load(Acquire) == self.requested.load(Relaxed)
+        self.finished_bursts.load(Acquire) == self.requested_bursts.load(Relaxed)
     }
 }
 
 impl Bursts {
     /// Returns the state before the first burst.
     pub(crate) fn new(faults: Faults) -> Self {
-        Bursts { faults, next_start_us: [None; MAX_CPUS], before: None, is_over: false }
+        Bursts { faults, next_start_us: [None; MAX_CPUS], statistics_before: None, is_over: false }
     }
 
     /// Starts the bursts that are due. Returns an event with the results after the last burst.
@@ -187,7 +191,7 @@ impl Bursts {
                 continue;
             }
             // Relaxed: only this CPU writes `requested`.
-            let requested = cpu.requested.load(Relaxed);
+            let requested = cpu.requested_bursts.load(Relaxed);
             // The second bursts of the CPUs start at different times, so that the memory that one
             // CPU has freed is reported while another CPU runs its burst.
             let delay_us = if requested == 1 { rest_us * index as u64 / count as u64 } else { 0 };
@@ -198,15 +202,15 @@ impl Bursts {
             });
             if start_us <= now_us && requested <= self.faults.bursts {
                 (*next_start_us, interrupts) = (None, true);
-                cpu.requested.store(requested + 1, Relaxed);
+                cpu.requested_bursts.store(requested + 1, Relaxed);
             }
         }
         if interrupts {
             lapic::interrupt_others(vectors::FLUSH);
         }
         let last = self.faults.bursts + 1;
-        self.is_over = cpus.iter().all(|cpu| cpu.done.load(Acquire) == last);
-        let before = self.before.filter(|_| self.is_over)?;
+        self.is_over = cpus.iter().all(|cpu| cpu.finished_bursts.load(Acquire) == last);
+        let before = self.statistics_before.filter(|_| self.is_over)?;
         let pageblocks = |after: u64, before: u64| {
             Bytes(after.wrapping_sub(before) * PAGEBLOCK_FRAMES as u64 * FRAME_SIZE)
         };
@@ -228,12 +232,12 @@ impl Bursts {
     /// Records `statistics` when all CPUs have done their first burst. Returns whether the next
     /// burst may start: no CPU starts its second burst until all have done their first.
     fn record_first_bursts(&mut self, cpus: &[Cpu], statistics: Statistics) -> bool {
-        let is_first = |cpu: &Cpu| cpu.requested.load(Relaxed) == 1;
-        if self.before.is_some() || !cpus.iter().all(is_first) {
+        let is_first = |cpu: &Cpu| cpu.requested_bursts.load(Relaxed) == 1;
+        if self.statistics_before.is_some() || !cpus.iter().all(is_first) {
             return true;
         }
         let all = cpus.iter().all(Cpu::is_at_rest);
-        self.before = all.then_some(statistics);
+        self.statistics_before = all.then_some(statistics);
         all
     }
 }

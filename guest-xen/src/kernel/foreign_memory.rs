@@ -32,7 +32,7 @@ pub(crate) fn run(
         *frame = Pfn::new(number as u64).unwrap_or_default();
     }
     let populated = super::stop::must("populate_physmap", kernel.xen.populate(domain, frames));
-    let memory = Foreign { domain, space, frames, batch };
+    let memory = ForeignMemory { domain, space, frames, batch };
     let mut wrong = u32::from(populated != pages as u64);
     for _ in 0..runs {
         for subject in SUBJECTS {
@@ -76,14 +76,14 @@ pub(crate) fn run(
 }
 
 /// Another domain's memory and its mapping.
-struct Foreign<'a> {
+struct ForeignMemory<'a> {
     domain: DomId,
     space: Space,
     frames: &'a [Pfn],
     batch: usize,
 }
 
-impl Foreign<'_> {
+impl ForeignMemory<'_> {
     fn batches(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (pages, batch) = (self.frames.len(), self.batch);
         (0..pages).step_by(batch).map(move |first| first..pages.min(first + batch))
@@ -115,16 +115,16 @@ fn read_pages(pages: Range<usize>) {
 }
 
 /// The frames of the other domain.
-struct Frames(core::cell::UnsafeCell<[Pfn; super::other::PAGES]>);
+struct Frames(core::cell::UnsafeCell<[Pfn; super::writer_cpu::PAGES]>);
 
 // SAFETY: only the first CPU runs this file.
 unsafe impl Sync for Frames {}
 
-static FRAMES: Frames = Frames(core::cell::UnsafeCell::new([Pfn::ZERO; super::other::PAGES]));
+static FRAMES: Frames = Frames(core::cell::UnsafeCell::new([Pfn::ZERO; super::writer_cpu::PAGES]));
 
 impl Frames {
     #[allow(clippy::mut_from_ref, reason = "see below")]
-    fn get(&self) -> &mut [Pfn; super::other::PAGES] {
+    fn get(&self) -> &mut [Pfn; super::writer_cpu::PAGES] {
         // SAFETY: `run` is not called from within itself.
         unsafe { &mut *self.0.get() }
     }

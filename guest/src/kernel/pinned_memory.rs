@@ -3,7 +3,7 @@
 //! the pinned range must not be lost.
 
 use super::clock::Clock;
-use super::edu::{Edu, Stuck};
+use super::edu::{Edu, TransferUnfinished};
 use super::hooks::KernelMapping;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames, virt};
 use super::this_cpu::ThisCpu;
@@ -14,7 +14,7 @@ use hotmem::{AllocError, AllocRequest, Bytes, Hotplug, Pfn, PfnRange, RangeError
 use hotmem_guest::event::Event;
 
 /// Two ranges of whole pageblocks, all of them free. The device has written to each.
-pub(crate) struct Pinned {
+pub(crate) struct PinnedRanges {
     edu: Edu,
     ranges: [PfnRange; 2],
     /// The number of pinned ranges. The first range is pinned first.
@@ -30,7 +30,7 @@ pub(crate) enum PinnedError {
     /// The engine refuses the pin.
     Pin(RangeError),
     /// The device does not finish a transfer.
-    Stuck,
+    TransferUnfinished,
     /// The frame does not hold the data that the device wrote.
     DataLost(Pfn),
 }
@@ -38,7 +38,7 @@ pub(crate) enum PinnedError {
 /// The index within each pageblock of the one frame that the device writes to.
 const WRITTEN_FRAME: u64 = 77;
 
-impl Pinned {
+impl PinnedRanges {
     /// Makes the device write to two ranges of `frames` frames each, and pins the first.
     pub(crate) fn begin(
         edu: Edu,
@@ -60,7 +60,7 @@ impl Pinned {
             frames_of(&[range]).try_for_each(|frame| write(&edu, frame, clock))?;
         }
         [source, ranges[0], ranges[1]].into_iter().for_each(free);
-        let mut pinned = Pinned { edu, ranges, pinned_count: 0, written_count: 1 };
+        let mut pinned = PinnedRanges { edu, ranges, pinned_count: 0, written_count: 1 };
         pinned.pin(hotplug)?;
         Ok(pinned)
     }
@@ -185,9 +185,9 @@ fn holds_device_data(frame: Pfn) -> bool {
     (0..Edu::WORDS).all(|index| unsafe { FRAME_WORDS.read(frame, index) } == data_word(index))
 }
 
-impl From<Stuck> for PinnedError {
-    fn from(_: Stuck) -> Self {
-        PinnedError::Stuck
+impl From<TransferUnfinished> for PinnedError {
+    fn from(_: TransferUnfinished) -> Self {
+        PinnedError::TransferUnfinished
     }
 }
 
@@ -196,7 +196,7 @@ impl fmt::Display for PinnedError {
         match self {
             PinnedError::Alloc(error) => error.fmt(f),
             PinnedError::Pin(error) => error.fmt(f),
-            PinnedError::Stuck => f.write_str("the device does not finish a transfer"),
+            PinnedError::TransferUnfinished => f.write_str("the device does not finish a transfer"),
             PinnedError::DataLost(frame) => {
                 write!(f, "frame {:#x} does not hold what the device wrote", frame.number())
             }
