@@ -3,7 +3,8 @@
 //! allocations. Checks that no call panics, that a refused call changes nothing, and that no frame
 //! has two owners.
 //!
-//! `tests/narrow/refused.rs` makes fewer kinds of calls on one instance, and compares more state.
+//! `tests/narrow/refused_calls.rs` makes fewer kinds of calls on one instance, and compares more
+//! state.
 //! `HOTMEM_SEED` replays a run.
 
 use fastrand::Rng;
@@ -32,7 +33,7 @@ struct Machine<'f> {
     offlines: Vec<Offline<'f, OneCpu>>,
     shrinks: Vec<Shrink<'f, OneCpu>>,
     tokens: Vec<Isolation<'f, OneCpu>>,
-    owned: Vec<Owned<'f>>,
+    owned_ranges: Vec<Owned<'f>>,
     reporter: Option<Reporter<'f, OneCpu>>,
     batches: Vec<Batch>,
     owners: ReverseMap<'f, OneCpu>,
@@ -52,7 +53,7 @@ impl<'f> Machine<'f> {
             offlines: vec![],
             shrinks: vec![],
             tokens: vec![],
-            owned: vec![],
+            owned_ranges: vec![],
             reporter: None,
             batches: vec![],
             // SAFETY: `memory` is the memory of the machine of `frames`.
@@ -68,11 +69,11 @@ impl<'f> Machine<'f> {
 
     /// Records an allocation. Checks that no other allocation and no metadata has its frames.
     fn record_owned(&mut self, owned: Owned<'f>) {
-        let no_overlap = self.owned.iter().all(|o| !o.range().overlaps(owned.range()));
+        let no_overlap = self.owned_ranges.iter().all(|o| !o.range().overlaps(owned.range()));
         assert!(no_overlap, "{owned:?} has two owners");
         let is_metadata = |metadata: Metadata| metadata.frames.overlaps(owned.range());
         assert!(!self.frames().metadata().any(is_metadata), "{owned:?} is metadata");
-        self.owned.push(owned);
+        self.owned_ranges.push(owned);
     }
 
     /// Calls all queries, and validates the machine.
@@ -309,7 +310,7 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
             false
         }
         24 => {
-            let Some(owned) = take_random(rng, &mut local.owned) else { return false };
+            let Some(owned) = take_random(rng, &mut local.owned_ranges) else { return false };
             match rng.u8(..3) {
                 0 => drop(owned),
                 1 => {
@@ -321,7 +322,7 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
                 }
                 _ => {
                     let (below, above) = owned.split_at(at.start());
-                    local.owned.extend([below, above]);
+                    local.owned_ranges.extend([below, above]);
                 }
             }
             false

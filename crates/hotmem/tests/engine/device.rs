@@ -219,9 +219,9 @@ fn device_memory_becomes_ram_with_each_online_type_and_device_memory_again() {
 }
 
 /// Hooks that refuse to put a range online if it contains this frame.
-struct Refuses(Pfn);
+struct RefusingHooks(Pfn);
 
-impl Hooks for Refuses {
+impl Hooks for RefusingHooks {
     fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
         if range.contains(self.0) { Err(Veto("not this one")) } else { Ok(()) }
     }
@@ -231,7 +231,7 @@ impl Hooks for Refuses {
 fn device_memory_whose_onlining_is_vetoed_stays_device_memory() {
     on_a_machine(|_, hotplug| {
         let before = snapshot(hotplug);
-        let hooks = &mut Refuses(pfn(device().end().number() - 1));
+        let hooks = &mut RefusingHooks(pfn(device().end().number() - 1));
         for kind in [OnlineType::Online, OnlineType::Movable, OnlineType::Kernel] {
             let refused = hotplug.device_to_ram_raw(device(), kind, hooks);
             let veto =

@@ -9,9 +9,9 @@ use std::cell::Cell;
 
 /// A platform that frees a range in the middle of another free.
 #[derive(Default)]
-struct Rival(Cell<Option<(*const Frames<Rival>, PfnRange)>>);
+struct OtherThread(Cell<Option<(*const Frames<OtherThread>, PfnRange)>>);
 
-impl Platform for Rival {
+impl Platform for OtherThread {
     fn cpu(&self) -> usize {
         if let Some((frames, range)) = self.0.take() {
             // SAFETY: `frames` points to the machine of the test, which outlives this platform's
@@ -27,7 +27,7 @@ impl Platform for Rival {
 #[test]
 fn frames_freed_before_a_conflicting_free_are_not_lost() {
     let memory = Memory::new(SECTION);
-    let frames = Frames::new(Rival::default());
+    let frames = Frames::new(OtherThread::default());
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
     let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();

@@ -32,13 +32,13 @@ struct Kernel<'f> {
     frames: &'f Frames<Cpus>,
     memory: &'f Memory,
     owners: BTreeMap<u64, u64>,
-    agreed: BTreeSet<u64>,
+    agreed_blocks: BTreeSet<u64>,
     /// The number of steps before the fault. `None` after the fault, or if there is no fault.
     steps_left: Option<u64>,
     fault: Fault,
     /// Whether a step has failed.
     has_failed: bool,
-    moved: bool,
+    has_migrated: bool,
 }
 
 impl<'f> Kernel<'f> {
@@ -49,11 +49,11 @@ impl<'f> Kernel<'f> {
             frames,
             memory,
             owners,
-            agreed,
+            agreed_blocks: agreed,
             steps_left: None,
             fault,
             has_failed: false,
-            moved: false,
+            has_migrated: false,
         }
     }
 
@@ -95,7 +95,7 @@ impl Hooks for Kernel<'_> {
             return Err(Veto("busy"));
         }
         assert!(
-            numbers(range).all(|frame| self.agreed.insert(frame)),
+            numbers(range).all(|frame| self.agreed_blocks.insert(frame)),
             "the kernel was asked twice about {range:?}"
         );
         Ok(())
@@ -103,14 +103,14 @@ impl Hooks for Kernel<'_> {
 
     fn offlined(&mut self, range: PfnRange) {
         assert!(
-            numbers(range).all(|frame| self.agreed.remove(&frame)),
+            numbers(range).all(|frame| self.agreed_blocks.remove(&frame)),
             "the kernel was never asked about {range:?}"
         );
     }
 
     fn offline_cancelled(&mut self, range: PfnRange) {
         assert!(
-            numbers(range).all(|frame| self.agreed.remove(&frame)),
+            numbers(range).all(|frame| self.agreed_blocks.remove(&frame)),
             "the kernel was never asked about {range:?}"
         );
     }
@@ -138,7 +138,7 @@ impl Hooks for Kernel<'_> {
             self.owners.insert(new, owner);
             self.frames.free_range(range(old, 1)).expect("the kernel frees its own frame");
         }
-        self.moved = true;
+        self.has_migrated = true;
         Migration::Moved
     }
 }
@@ -260,9 +260,9 @@ fn an_offline_request_that_fails_is_cancelled() {
                 Progress::Pending(blocker) => {
                     assert!(m.kernel.has_failed && is_caused_by(fault, blocker.kind), "{blocker}");
                     request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
-                    assert!(m.kernel.agreed.is_empty());
+                    assert!(m.kernel.agreed_blocks.is_empty());
                     assert_eq!(m.states_and_counts(), states_and_counts);
-                    assert!(m.kernel.moved || m.snapshot() == before);
+                    assert!(m.kernel.has_migrated || m.snapshot() == before);
                 }
                 done => assert!(!m.kernel.has_failed, "{done:?}"),
             }
@@ -285,7 +285,7 @@ fn an_offline_request_that_failed_continues_when_it_is_polled_again() {
             let all = range(HOT, HOT_SECTIONS * SECTION);
             assert_eq!(progress, Progress::Ready(all));
             assert_eq!(m.hotplug.state_at(all.start(), all.end()), (all, State::Offline));
-            assert!(m.kernel.agreed.is_empty());
+            assert!(m.kernel.agreed_blocks.is_empty());
             m.hotplug.remove(all).unwrap();
             m.kernel.frames.validated().unwrap();
         });
@@ -413,7 +413,7 @@ fn without_headroom_no_frame_is_migrated() {
         };
         assert!(matches!(blocker.kind, BlockerKind::NotEnoughFree { free: 0, .. }), "{blocker}");
         request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
-        assert!(!m.kernel.moved && m.kernel.agreed.is_empty());
+        assert!(!m.kernel.has_migrated && m.kernel.agreed_blocks.is_empty());
         assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &used), before);
     });
 }

@@ -4,7 +4,7 @@
 //! One thread does both, in turn: an operation of the control path begins, then some allocations and
 //! frees are counted, and then the operation ends. So the counts have no noise.
 
-use crate::counted;
+use crate::instruction_count;
 use fastrand::Rng;
 use hotmem::report::{Batch, Contents, Reporter, Settings, Step};
 use hotmem::*;
@@ -30,13 +30,13 @@ const MOST: f64 = 1.10;
 /// Allocated frames: one half of the memory, as single frames, runs of 8 and whole pageblocks.
 struct Traffic<'f> {
     frames: &'f Frames<Cpus>,
-    held: Vec<PfnRange>,
+    allocations: Vec<PfnRange>,
     rng: Rng,
 }
 
 impl<'f> Traffic<'f> {
     fn new(frames: &'f Frames<Cpus>) -> Traffic<'f> {
-        let mut traffic = Traffic { frames, held: Vec::new(), rng: Rng::with_seed(1) };
+        let mut traffic = Traffic { frames, allocations: Vec::new(), rng: Rng::with_seed(1) };
         let mut frames_held = 0;
         while frames_held < TRAFFIC * SECTION / 2 {
             let len = [1, 8, PAGEBLOCK][match traffic.rng.u32(..100) {
@@ -44,7 +44,7 @@ impl<'f> Traffic<'f> {
                 1..10 => 1,
                 _ => 0,
             }];
-            traffic.held.push(traffic.alloc(len));
+            traffic.allocations.push(traffic.alloc(len));
             frames_held += len;
         }
         traffic
@@ -60,10 +60,10 @@ impl<'f> Traffic<'f> {
 #[inline(never)]
 fn counted_traffic(traffic: &mut Traffic<'_>) {
     for _ in 0..OPERATIONS {
-        let at = traffic.rng.usize(..traffic.held.len());
-        let former = traffic.held[at];
+        let at = traffic.rng.usize(..traffic.allocations.len());
+        let former = traffic.allocations[at];
         traffic.frames.free_range(former).unwrap();
-        traffic.held[at] = traffic.alloc(former.frames());
+        traffic.allocations[at] = traffic.alloc(former.frames());
     }
 }
 
@@ -139,7 +139,7 @@ fn next_batch(reporter: &mut Reporter<'_, Cpus>, round: u64) -> Option<Batch> {
 /// Returns the average number of instructions of a free and an allocation.
 fn instructions_beside(label: &str) -> f64 {
     let test = "interference::the_control_path_makes_allocations_little_dearer";
-    let count = counted::instructions(test, "counted_traffic", (BESIDE, label));
+    let count = instruction_count::instructions(test, "counted_traffic", (BESIDE, label));
     count / (ROUNDS * OPERATIONS) as f64
 }
 
@@ -148,7 +148,7 @@ fn the_control_path_makes_allocations_little_dearer() {
     if let Ok(beside) = std::env::var(BESIDE) {
         return count(&beside);
     }
-    if !counted::can_count() {
+    if !instruction_count::can_count() {
         return;
     }
     let alone = instructions_beside("nothing");

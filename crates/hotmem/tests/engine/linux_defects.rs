@@ -36,15 +36,15 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
 
 /// A listener that records the events that it receives, and vetoes changes if `refuses` is set.
 #[derive(Default)]
-struct Witness {
-    refuses: bool,
+struct RecordingListener {
+    refuses_offlining: bool,
     events: Vec<&'static str>,
 }
 
-impl Listener for Witness {
+impl Listener for RecordingListener {
     fn going(&mut self, _: Change) -> Result<(), Veto> {
         self.events.push("going");
-        if self.refuses { Err(Veto("no")) } else { Ok(()) }
+        if self.refuses_offlining { Err(Veto("no")) } else { Ok(()) }
     }
     fn cancelled(&mut self, _: Change) {
         self.events.push("cancelled");
@@ -57,13 +57,13 @@ impl Listener for Witness {
 /// A kernel with a chain of three listeners, the second of which refuses.
 #[derive(Default)]
 struct ThreeListeners {
-    witnesses: [Witness; 3],
+    witnesses: [RecordingListener; 3],
 }
 
 impl ThreeListeners {
     fn second_refuses() -> ThreeListeners {
         let mut three = ThreeListeners::default();
-        three.witnesses[1].refuses = true;
+        three.witnesses[1].refuses_offlining = true;
         three
     }
 
@@ -315,8 +315,8 @@ fn memory_is_added_though_no_frame_is_free() {
 /// hooks are called only for frames in use.
 #[test]
 fn only_frames_in_use_are_asked_about() {
-    struct Counting<'f>(&'f Frames<OneCpu>, u64);
-    impl Hooks for Counting<'_> {
+    struct CountingMapping<'f>(&'f Frames<OneCpu>, u64);
+    impl Hooks for CountingMapping<'_> {
         fn migrate(&mut self, used: PfnRange) -> Migration {
             self.1 += used.frames();
             self.0.free_range(used).unwrap();
@@ -328,7 +328,7 @@ fn only_frames_in_use_are_asked_about() {
         for frame in [BOOT + 3, BOOT + 2 * SECTION, BOOT + HOT - 1] {
             frames.alloc_range(at(frame)).unwrap();
         }
-        let mut hooks = Counting(frames, 0);
+        let mut hooks = CountingMapping(frames, 0);
         let mut offline = hotplug.offline(hot).unwrap();
         let done = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert_eq!((done, hooks.1), (Progress::Ready(hot), 3));

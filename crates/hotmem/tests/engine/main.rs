@@ -1,49 +1,49 @@
 //! Tests the engine by its public interface. All these tests are one program: the engine is
 //! generic, so each further program would compile all of it again.
 
+mod address_bounds;
 mod allocation;
 mod arbitrary;
 mod batch;
-mod blocks;
 mod boot;
-mod bounds;
-mod busy;
-mod counted;
+mod busy_errors;
 mod cpus;
 mod cursor;
 mod descriptors;
 mod device;
-mod discard;
+mod discarded_data;
 mod double_free;
-mod exhausted;
+mod exhausted_memory;
 mod fast_path;
 mod faults;
-mod filled;
-mod floor;
-mod given_back;
+mod filled_memory;
+mod foreign_frees;
 mod holes;
+mod instruction_count;
 #[cfg(not(hotmem_geometry = "small"))]
 mod interference;
 mod lifecycle;
 mod linux_defects;
 mod low_memory;
 mod mapping;
+mod memory_blocks;
 mod metadata;
+mod min_free_frames;
+mod multi_section;
 mod node_numbers;
 mod nodes;
-mod persistent;
+mod offline_windows;
+mod page_table_frames;
+mod persistent_shrink;
 mod poison;
 mod policy;
-mod prefer;
 mod refusals;
 mod report;
-mod scan;
 mod shrink;
 mod split_removal;
-mod tables;
 mod tokens;
-mod wide;
-mod windows;
 #[cfg(all(target_os = "linux", not(miri)))]
-mod zeroed;
+mod zeroed_statics;
+mod zone_preference;
+mod zone_scans;
 mod zones;

@@ -214,16 +214,16 @@ fn a_request_that_avoids_a_node_uses_it_only_when_all_others_are_full() {
 
 /// A kernel that migrates frames to other nodes. At the second attempt it says that one frame is
 /// unmovable.
-struct Mover<'a> {
+struct MigratingHooks<'a> {
     frames: &'a Frames<&'a OnNode>,
-    pinned: Option<PfnRange>,
+    unmovable_range: Option<PfnRange>,
     asked_before: bool,
-    moved: Vec<PfnRange>,
+    migrated_ranges: Vec<PfnRange>,
 }
 
-impl Hooks for Mover<'_> {
+impl Hooks for MigratingHooks<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        if self.pinned.is_some_and(|pinned| pinned.overlaps(used)) {
+        if self.unmovable_range.is_some_and(|pinned| pinned.overlaps(used)) {
             if std::mem::replace(&mut self.asked_before, true) {
                 return Migration::Unmovable("pinned since");
             }
@@ -232,7 +232,7 @@ impl Hooks for Mover<'_> {
         let request =
             AllocRequest::frames(used.frames()).movable().node(NodeChoice::Avoiding(node(2)));
         let Ok(new) = self.frames.alloc_range(request) else { return Migration::Retry };
-        self.moved.push(new);
+        self.migrated_ranges.push(new);
         self.frames.free_range(used).unwrap();
         Migration::Moved
     }
@@ -252,19 +252,26 @@ fn a_frame_that_becomes_unmovable_is_named_and_the_request_continues_later() {
     let early = frames.alloc_range(at_place(4 * SECTION + 5)).unwrap();
     let late = frames.alloc_range(at_place(5 * SECTION + 7)).unwrap();
     assert!(far.covers(early) && far.covers(late));
-    let mut mover =
-        Mover { frames: &frames, pinned: Some(late), asked_before: false, moved: vec![] };
+    let mut mover = MigratingHooks {
+        frames: &frames,
+        unmovable_range: Some(late),
+        asked_before: false,
+        migrated_ranges: vec![],
+    };
     let mut offline = hotplug.offline(far).unwrap();
     let blocker = Blocker { range: late, kind: BlockerKind::Unmovable("pinned since") };
     let pending = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
     assert_eq!(pending, Progress::Pending(blocker));
     // The other frame was migrated to another node, and no memory of the range can be allocated.
-    assert_eq!(mover.moved.iter().map(|&moved| section_of(moved)).collect::<Vec<_>>(), [0]);
+    assert_eq!(
+        mover.migrated_ranges.iter().map(|&moved| section_of(moved)).collect::<Vec<_>>(),
+        [0]
+    );
     assert!(!far.overlaps(frames.alloc_range(AllocRequest::frames(1).movable()).unwrap()));
-    mover.pinned = None;
+    mover.unmovable_range = None;
     let done = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
     assert_eq!(done, Progress::Ready(far));
-    assert_eq!(mover.moved.len(), 2);
+    assert_eq!(mover.migrated_ranges.len(), 2);
     frames.validated().unwrap();
 }
 

@@ -167,17 +167,17 @@ fn with_per_node_kernel_memory_of_a_group_allows_only_movable_memory_on_its_node
 /// Hooks that veto the second request to go online.
 #[derive(Default)]
 struct RefusesLater {
-    asked: Vec<PfnRange>,
-    cancelled: Vec<PfnRange>,
+    asked_ranges: Vec<PfnRange>,
+    cancelled_ranges: Vec<PfnRange>,
 }
 
 impl Hooks for RefusesLater {
     fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
-        self.asked.push(range);
-        if self.asked.len() == 2 { Err(Veto("enough")) } else { Ok(()) }
+        self.asked_ranges.push(range);
+        if self.asked_ranges.len() == 2 { Err(Veto("enough")) } else { Ok(()) }
     }
     fn online_cancelled(&mut self, range: PfnRange) {
-        self.cancelled.push(range);
+        self.cancelled_ranges.push(range);
     }
 }
 
@@ -197,7 +197,7 @@ fn a_veto_leaves_the_whole_range_offline_and_cancels_what_was_agreed() {
         refused,
         Err(RangeError { range: high, kind: RangeErrorKind::Vetoed(Veto("enough")) })
     );
-    assert_eq!((hooks.asked, hooks.cancelled), (vec![low, high], vec![low]));
+    assert_eq!((hooks.asked_ranges, hooks.cancelled_ranges), (vec![low, high], vec![low]));
     assert_eq!(frames.validated().unwrap(), before);
     assert_eq!(runs(&hotplug, all), [(State::Offline, 2 * PER_SECTION)]);
 }

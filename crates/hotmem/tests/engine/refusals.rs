@@ -26,7 +26,7 @@ struct Machine<'f> {
     frames: &'f Frames<OneCpu>,
     hotplug: Hotplug<'f, OneCpu, ForwardingMapping<Tables>>,
     region: RegionId,
-    used: Vec<PfnRange>,
+    allocations: Vec<PfnRange>,
 }
 
 impl Machine<'_> {
@@ -36,21 +36,21 @@ impl Machine<'_> {
         error: E,
         act: impl FnOnce(&mut Self) -> Result<T, E>,
     ) {
-        let before = Snapshot::of(&self.hotplug, ALL * SECTION, &self.used);
+        let before = Snapshot::of(&self.hotplug, ALL * SECTION, &self.allocations);
         assert_eq!(act(self), Err(error));
-        assert_eq!(Snapshot::of(&self.hotplug, ALL * SECTION, &self.used), before);
+        assert_eq!(Snapshot::of(&self.hotplug, ALL * SECTION, &self.allocations), before);
     }
 
     fn take(&mut self, request: AllocRequest) -> PfnRange {
         let allocated = self.frames.alloc_range(request).expect("enough memory is free");
-        self.used.push(allocated);
+        self.allocations.push(allocated);
         allocated
     }
 
     /// Allocates every frame.
     fn exhaust(&mut self) {
         while let Ok(allocated) = self.frames.alloc_range(AllocRequest::frames(1).movable()) {
-            self.used.push(allocated);
+            self.allocations.push(allocated);
         }
     }
 }
@@ -66,7 +66,7 @@ fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
     let region = hotplug.announce(range(ONLINE, 3 * SECTION)).unwrap();
     hotplug.add(range(ONLINE, 2 * SECTION)).unwrap();
     hotplug.online(range(ONLINE, SECTION), OnlineType::Movable, &mut NoHooks).unwrap();
-    test(&mut Machine { frames: &frames, hotplug, region, used: vec![] });
+    test(&mut Machine { frames: &frames, hotplug, region, allocations: vec![] });
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn adding_without_memory_for_the_words_is_refused() {
         let farther = range(2 * REMOTE, SECTION);
         m.hotplug.announce(farther).unwrap();
         hotmem_testkit::make_words(&mut m.hotplug, farther);
-        let before = Snapshot::of(&m.hotplug, ALL * SECTION, &m.used);
+        let before = Snapshot::of(&m.hotplug, ALL * SECTION, &m.allocations);
         assert!(matches!(m.hotplug.add(target), Err(AddError::NoMetadata(_))));
-        assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &m.used), before);
-        for kernel in m.used.extract_if(.., |used| used.start() < pfn(SECTION)) {
+        assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &m.allocations), before);
+        for kernel in m.allocations.extract_if(.., |used| used.start() < pfn(SECTION)) {
             m.frames.free_range(kernel).unwrap();
         }
         m.hotplug.add(target).unwrap();
@@ -479,7 +479,7 @@ fn allocating_an_exact_place_that_is_not_free_is_refused() {
         };
         let not_free = AllocError::NotFree;
         let taken = at(m, range(ONLINE + PAGEBLOCK + 3, 1)).unwrap();
-        m.used.push(taken);
+        m.allocations.push(taken);
         m.refuses(not_free(taken), |m| at(m, taken));
         // The frames before and after `taken` are free, and stay free.
         let block = range(ONLINE + PAGEBLOCK, PAGEBLOCK);

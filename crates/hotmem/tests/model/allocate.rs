@@ -1,17 +1,17 @@
 //! Allocates and frees, and compares each result with the model.
 
 use crate::lifecycle::NODES;
-use crate::model_request::ModelRequest;
-use crate::world::{
-    BOOT_OWNER, CHECK_EVERY_OPERATION, Frame, Machine, SIZE, TABLES_OWNER, Tag, World,
+use crate::model::{
+    BOOT_OWNER, CHECK_EVERY_OPERATION, Frame, Machine, Model, SIZE, TABLES_OWNER, Tag,
 };
+use crate::model_request::ModelRequest;
 use hotmem::{AllocError, NodeChoice, NodeId, PfnRange, RangeError, RangeErrorKind, Zone};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::{BITMAP_WORD_FRAMES, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 
-impl World<'_> {
+impl Model<'_> {
     /// Makes a request, checks the result, and records the allocation in the model.
     pub(crate) fn alloc(&mut self, request: &ModelRequest) -> Option<PfnRange> {
         let first_choice = if CHECK_EVERY_OPERATION { self.first_choice(request) } else { None };
@@ -96,7 +96,7 @@ impl World<'_> {
                 "frame {frame:#x} for {tag:?}"
             );
             self.frame_states[frame as usize] = Frame::Used(tag);
-            self.blocks[(frame / PAGEBLOCK) as usize].reported = false;
+            self.blocks[(frame / PAGEBLOCK) as usize].is_reported = false;
             self.memory.word(frame).store(tag.owner, Ordering::Relaxed);
         }
     }
@@ -122,7 +122,7 @@ impl World<'_> {
                 panic!("{frame:#x} is free")
             };
             assert_eq!(self.memory.word(frame).load(Ordering::Relaxed), tag.owner, "{frame:#x}");
-            let is_bad = self.poisoned.contains(&frame);
+            let is_bad = self.poisoned_frames.contains(&frame);
             self.frame_states[frame as usize] = if is_bad { Frame::Poisoned } else { Frame::Free };
         }
     }
@@ -192,37 +192,37 @@ impl World<'_> {
 
 impl Machine<'_> {
     pub(crate) fn allocate_or_free(&mut self) {
-        let world = &mut self.world;
-        let allocate = world.rng.u8(..100) < if self.filling { 70 } else { 30 };
+        let model = &mut self.model;
+        let allocate = model.rng.u8(..100) < if self.is_filling { 70 } else { 30 };
         if allocate {
-            let request = world.random_allocation();
-            world.alloc(&request);
-        } else if let Some((used, tag)) = world.random_used() {
+            let request = model.random_allocation();
+            model.alloc(&request);
+        } else if let Some((used, tag)) = model.random_used() {
             // Free frames that boot reserved in parts, so that some of them stay longer.
-            let in_part = tag.owner == BOOT_OWNER || world.rng.u8(..3) == 0;
-            let part = if in_part { world.random_part(used) } else { used };
+            let in_part = tag.owner == BOOT_OWNER || model.rng.u8(..3) == 0;
+            let part = if in_part { model.random_part(used) } else { used };
             if tag.owner == BOOT_OWNER {
                 self.free_reserved(part);
             } else {
-                world.free(part);
+                model.free(part);
             }
         }
     }
 
     /// Frees memory that boot reserved.
     pub(crate) fn free_reserved(&mut self, part: PfnRange) {
-        self.world.record_free(part);
+        self.model.record_free(part);
         let answer = self.hotplug.free_reserved_range(part);
-        self.world.trace(|| format!("free reserved {part:?}: {answer:?}"));
+        self.model.trace(|| format!("free reserved {part:?}: {answer:?}"));
         assert_eq!(answer, Ok(()));
-        self.world.sync_metadata();
+        self.model.sync_metadata();
     }
 
     /// Checks that `free_reserved_range` refuses a range if boot did not reserve all of it, or if a
     /// part was freed before.
     fn check_unreserved_refused(&mut self, freed: PfnRange) {
         let is_reserved = |frame: u64| {
-            let at = self.world.frame_states.get(frame as usize);
+            let at = self.model.frame_states.get(frame as usize);
             matches!(at, Some(Frame::Used(tag)) if tag.owner == BOOT_OWNER)
         };
         let Some(block_range) =
@@ -237,31 +237,31 @@ impl Machine<'_> {
     /// Frees a random range, if the engine must refuse that: free frames, frames that are not
     /// online, or an empty range.
     pub(crate) fn bad_free(&mut self) {
-        let world = &mut self.world;
-        let start = world.rng.u64(..SIZE + SECTION);
-        let len = if world.rng.bool() { 1 } else { world.rng.u64(..3 * PAGEBLOCK) };
+        let model = &mut self.model;
+        let start = model.rng.u64(..SIZE + SECTION);
+        let len = if model.rng.bool() { 1 } else { model.rng.u64(..3 * PAGEBLOCK) };
         let freed = range(start, len);
         // The engine does not refuse to free holes and metadata, so the test must not free them.
         let none_allocated = numbers(freed).all(|frame| {
-            let at = self.world.frame_states.get(frame as usize);
+            let at = self.model.frame_states.get(frame as usize);
             !matches!(at, Some(Frame::Hole | Frame::Metadata | Frame::Used(_)))
         });
         let any_free = numbers(freed)
-            .any(|frame| self.world.frame_states.get(frame as usize) == Some(&Frame::Free));
+            .any(|frame| self.model.frame_states.get(frame as usize) == Some(&Frame::Free));
         let no_metadata = numbers(freed).all(|frame| {
             !matches!(
-                self.world.frame_states.get(frame as usize),
+                self.model.frame_states.get(frame as usize),
                 Some(Frame::Hole | Frame::Metadata)
             )
         });
         self.check_unreserved_refused(freed);
         if none_allocated || (any_free && no_metadata) {
-            self.world.free(freed);
+            self.model.free(freed);
         }
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     pub(crate) fn random_part(&mut self, outer: PfnRange) -> PfnRange {
         let first = self.rng.u64(..outer.frames());
         let len = self.rng.u64(1..=outer.frames() - first);

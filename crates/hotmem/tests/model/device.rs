@@ -1,7 +1,7 @@
 //! Attaches and detaches device memory, and converts it to RAM and back.
 
+use crate::model::{Block, Machine, Model};
 use crate::model_request::ModelRequest;
-use crate::world::{Block, Machine, World};
 use hotmem::{AddError, AllocError, OnlineType, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::forwarding::with_kernel;
@@ -11,14 +11,14 @@ impl Machine<'_> {
     pub(crate) fn reconfigure(&mut self) {
         let longest = 3 * SECTION / PAGEBLOCK;
         let device = |block: &Block| block.device;
-        let offline = |block: &Block| block.present && !block.online && !block.in_transit;
-        let world = &mut self.world;
-        let anything = world.rng.u8(..10) == 0;
-        let operation = world.rng.u8(..4);
+        let offline = |block: &Block| block.is_present && !block.online && !block.in_transit;
+        let model = &mut self.model;
+        let anything = model.rng.u8(..10) == 0;
+        let operation = model.rng.u8(..4);
         let requested = match (anything, operation) {
-            (true, _) => Some(world.random_blocks(4)),
-            (_, 0) => world.random_run(longest, offline),
-            _ => world.random_run(longest, device),
+            (true, _) => Some(model.random_blocks(4)),
+            (_, 0) => model.random_run(longest, offline),
+            _ => model.random_run(longest, device),
         };
         match (requested, operation) {
             (None, _) => {}
@@ -29,74 +29,74 @@ impl Machine<'_> {
     }
 
     pub(crate) fn detach_range(&mut self, requested: PfnRange) {
-        let world = &mut self.world;
-        let expected = world.expected_device_error(requested);
+        let model = &mut self.model;
+        let expected = model.expected_device_error(requested);
         let answer =
-            with_kernel(&mut self.hotplug, world, |hotplug, _| hotplug.detach_raw(requested));
-        world.trace(|| format!("detach {requested:?}: {answer:?}"));
+            with_kernel(&mut self.hotplug, model, |hotplug, _| hotplug.detach_raw(requested));
+        model.trace(|| format!("detach {requested:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
-            world.forget_poison(requested);
-            world.blocks_in(requested).iter_mut().for_each(|block| block.device = false);
+            model.forget_poison(requested);
+            model.blocks_in(requested).iter_mut().for_each(|block| block.device = false);
         }
-        world.sync_metadata();
+        model.sync_metadata();
     }
 
     pub(crate) fn device_to_ram(&mut self, requested: PfnRange) {
         use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
-        let world = &mut self.world;
-        let kind = [Offline, Online, Movable, Kernel, AsBefore][world.rng.usize(..5)];
-        let frames = world.frames_to_describe(requested);
-        let expected = world
+        let model = &mut self.model;
+        let kind = [Offline, Online, Movable, Kernel, AsBefore][model.rng.usize(..5)];
+        let frames = model.frames_to_describe(requested);
+        let expected = model
             .expected_device_error(requested)
             .map(AddError::Range)
-            .or_else(|| world.expected_ram_error(requested, kind));
+            .or_else(|| model.expected_ram_error(requested, kind));
         let chosen = expected.is_none().then(|| self.movable_by_policy(requested));
-        let world = &mut self.world;
-        world.last_veto = None;
+        let model = &mut self.model;
+        model.last_veto = None;
         if expected.is_none() {
-            world.set_device(requested, false);
+            model.set_device(requested, false);
         }
-        let answer = with_kernel(&mut self.hotplug, world, |hotplug, hooks| {
+        let answer = with_kernel(&mut self.hotplug, model, |hotplug, hooks| {
             hotplug.device_to_ram_raw(requested, kind, hooks)
         });
-        world.trace(|| format!("to RAM {requested:?} {kind:?}: {answer:?}"));
-        assert!(world.sync_metadata() == 0 || frames > 0);
+        model.trace(|| format!("to RAM {requested:?} {kind:?}: {answer:?}"));
+        assert!(model.sync_metadata() == 0 || frames > 0);
         if let Err(AddError::Range(RangeError { range, kind: RangeErrorKind::Vetoed(_) })) = answer
         {
-            assert_eq!((expected, world.last_veto), (None, Some(range)));
-            assert!(world.all_blocks_are(requested, |block| !block.movable));
-            world.set_device(requested, true);
+            assert_eq!((expected, model.last_veto), (None, Some(range)));
+            assert!(model.all_blocks_are(requested, |block| !block.movable));
+            model.set_device(requested, true);
             return;
         }
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
-            let pageblocks = world.zones_in(requested).len();
+            let pageblocks = model.zones_in(requested).len();
             let movable = match kind {
                 Online => chosen.expect("the call was not expected to fail"),
                 kind => vec![kind == Movable; pageblocks],
             };
-            assert_eq!(world.zones_in(requested), movable);
-            assert!(world.all_blocks_are(requested, |block| block.online != (kind == Offline)));
+            assert_eq!(model.zones_in(requested), movable);
+            assert!(model.all_blocks_are(requested, |block| block.online != (kind == Offline)));
         }
     }
 
     pub(crate) fn ram_to_device(&mut self, requested: PfnRange) {
-        let world = &mut self.world;
-        let expected = world.expected_removal_error(requested);
+        let model = &mut self.model;
+        let expected = model.expected_removal_error(requested);
         let answer =
-            with_kernel(&mut self.hotplug, world, |hotplug, _| hotplug.ram_to_device(requested));
-        world.trace(|| format!("to a device {requested:?}: {answer:?}"));
+            with_kernel(&mut self.hotplug, model, |hotplug, _| hotplug.ram_to_device(requested));
+        model.trace(|| format!("to a device {requested:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
-            world.set_device(requested, true);
-            world.blocks_in(requested).iter_mut().for_each(|block| block.movable = false);
-            world.assert_untouched(requested);
+            model.set_device(requested, true);
+            model.blocks_in(requested).iter_mut().for_each(|block| block.movable = false);
+            model.assert_untouched(requested);
         }
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     fn expected_device_error(&self, requested: PfnRange) -> Option<RangeError> {
         if !Self::is_whole(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::Unaligned });
@@ -128,13 +128,13 @@ impl World<'_> {
             let error = if out { AllocError::Busy } else { AllocError::OutOfMemory };
             return Some(AddError::NoTables { frames, error });
         }
-        let frame = self.poisoned.range(numbers(requested)).next().copied();
+        let frame = self.poisoned_frames.range(numbers(requested)).next().copied();
         frame.filter(|_| kind != OnlineType::Offline).and_then(poisoned)
     }
 
     fn set_device(&mut self, range: PfnRange, device: bool) {
         for block in self.blocks_in(range) {
-            (block.present, block.device) = (!device, device);
+            (block.is_present, block.device) = (!device, device);
         }
     }
 }

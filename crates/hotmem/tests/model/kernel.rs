@@ -1,14 +1,14 @@
 //! Implements the kernel of the modelled machine, which records the owner of each frame, and
 //! migrates what it can.
 
+use crate::model::{Frame, Model, TABLES_OWNER, Tag};
 use crate::model_request::ModelRequest;
-use crate::world::{Frame, TABLES_OWNER, Tag, World};
 use hotmem::{Hooks, Migration, NodeChoice, NodeId, Pfn, PfnRange, Veto, Zone};
 use hotmem_port::notify::Change;
 use hotmem_testkit::forwarding::TestMapping;
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn, range};
 
-impl TestMapping for World<'_> {
+impl TestMapping for Model<'_> {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         self.tables_needed
     }
@@ -19,7 +19,7 @@ impl TestMapping for World<'_> {
 
     fn descriptor_pageblocks(&self, section: PfnRange) -> u64 {
         assert!(section.frames() == SECTION && section.is_aligned(SECTION), "{section:?}");
-        World::descriptor_blocks(self)
+        Model::descriptor_blocks(self)
     }
 
     fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
@@ -65,7 +65,7 @@ impl TestMapping for World<'_> {
             let is_needed = numbers(mapped)
                 .step_by(PAGEBLOCK as usize)
                 .filter(|&frame| !removed.contains(pfn(frame)))
-                .any(|frame| self.block_of(frame).present || self.block_of(frame).device);
+                .any(|frame| self.block_of(frame).is_present || self.block_of(frame).device);
             if is_needed {
                 self.tables.push((table, mapped));
             } else {
@@ -78,11 +78,11 @@ impl TestMapping for World<'_> {
     }
 }
 
-impl Hooks for World<'_> {
+impl Hooks for Model<'_> {
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
         assert!(self.all_blocks_are(range, |block| block.online), "{range:?} is not online");
         self.ask_all(Change::Offline(range))?;
-        self.blocks_in(range).iter_mut().for_each(|block| block.agreed += 1);
+        self.blocks_in(range).iter_mut().for_each(|block| block.agreed_requests += 1);
         self.check_listeners(Change::Offline(range));
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Hooks for World<'_> {
         );
         for block in self.blocks_in(range) {
             // `going_offline` was not called for pageblocks that a token of the test holds.
-            block.agreed -= u32::from(!block.token);
+            block.agreed_requests -= u32::from(!block.token);
             (block.online, block.token) = (false, false);
         }
         self.tell_done(Change::Offline(range));
@@ -118,7 +118,9 @@ impl Hooks for World<'_> {
     }
 
     fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
-        assert!(self.all_blocks_are(range, |block| block.present && block.mapped && !block.online));
+        assert!(
+            self.all_blocks_are(range, |block| block.is_present && block.mapped && !block.online)
+        );
         self.ask_all(Change::Online(range))?;
         for block in self.blocks_in(range) {
             (block.going_online, block.was_movable) = (true, block.movable);
@@ -159,10 +161,10 @@ impl Hooks for World<'_> {
     fn offline_cancelled(&mut self, range: PfnRange) {
         self.trace(|| format!("cancelled {range:?}"));
         assert!(
-            self.all_blocks_are(range, |block| block.agreed > 0),
+            self.all_blocks_are(range, |block| block.agreed_requests > 0),
             "the kernel never agreed to {range:?}"
         );
-        self.blocks_in(range).iter_mut().for_each(|block| block.agreed -= 1);
+        self.blocks_in(range).iter_mut().for_each(|block| block.agreed_requests -= 1);
         self.tell_cancelled(Change::Offline(range));
     }
 
@@ -184,7 +186,10 @@ impl Hooks for World<'_> {
         self.trace(|| format!("migrate {used:?}"));
         let one_block = used.start().align_down(PAGEBLOCK)
             == pfn(used.end().number() - 1).align_down(PAGEBLOCK);
-        assert!(one_block && self.all_blocks_are(used, |block| block.agreed > 0), "{used:?}");
+        assert!(
+            one_block && self.all_blocks_are(used, |block| block.agreed_requests > 0),
+            "{used:?}"
+        );
         if self.rng.u32(..100) < self.retries {
             return Migration::Retry;
         }
@@ -217,7 +222,7 @@ impl Hooks for World<'_> {
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     /// Records frames that the engine has allocated for page tables.
     pub(crate) fn record_tables(&mut self, tables: PfnRange) {
         self.record_allocation(tables, Tag { owner: TABLES_OWNER, movable: false });

@@ -1,8 +1,8 @@
 //! Announces, withdraws, adds, onlines and removes memory with valid and invalid arguments, and
 //! compares each result with the model.
 
+use crate::model::{Block, Machine, Model, Region, SIZE};
 use crate::model_request::ModelRequest;
-use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
     AddError, AddRequest, Addition, Announce, AnnounceError, Group, NodeId, OnlineType, PfnRange,
     RangeError, RangeErrorKind,
@@ -16,10 +16,10 @@ pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId(257), NodeId(u32::MA
 
 impl<'f> Machine<'f> {
     pub(crate) fn change_range_state(&mut self) {
-        if self.world.descriptor_policy.is_some() && self.world.rng.u8(..4) == 0 {
+        if self.model.descriptor_policy.is_some() && self.model.rng.u8(..4) == 0 {
             return self.change_described_section();
         }
-        match self.world.rng.u32(..24) {
+        match self.model.rng.u32(..24) {
             0..3 => self.announce(),
             3 => self.withdraw(),
             4..9 => self.add(),
@@ -33,14 +33,14 @@ impl<'f> Machine<'f> {
 
     fn announce(&mut self) {
         let longest = 5 * SECTION / PAGEBLOCK;
-        let requested = self.world.random_blocks(longest);
+        let requested = self.model.random_blocks(longest);
         let requested =
-            if self.world.rng.bool() { requested.align_inward(SECTION) } else { requested };
+            if self.model.rng.bool() { requested.align_inward(SECTION) } else { requested };
         self.announce_range(requested);
     }
 
     pub(crate) fn announce_range(&mut self, requested: PfnRange) {
-        let rng = &mut self.world.rng;
+        let rng = &mut self.model.rng;
         let node = NODES[rng.usize(..NODES.len())];
         let group = match rng.u8(..3) {
             0 => Group::None,
@@ -48,20 +48,20 @@ impl<'f> Machine<'f> {
             _ => Group::Dynamic { unit: PAGEBLOCK << rng.u32(..4) },
         };
         let announced = Announce { node, group, ..requested.into() };
-        let words = self.world.frames.metadata_reserved();
+        let words = self.model.frames.metadata_reserved();
         let answer = self.hotplug.announce(announced);
-        let grown = self.world.frames.metadata_reserved() != words;
-        self.world.trace(|| format!("announce {requested:?}: {answer:?}"));
-        let added = self.world.sync_metadata();
-        let world = &mut self.world;
+        let grown = self.model.frames.metadata_reserved() != words;
+        self.model.trace(|| format!("announce {requested:?}: {answer:?}"));
+        let added = self.model.sync_metadata();
+        let model = &mut self.model;
         match answer {
             Ok(id) => {
                 assert!(!requested.is_empty() && requested.is_aligned(PAGEBLOCK));
-                assert!(world.all_blocks_are(requested, |block| !block.announced));
-                let words_existed = world.words.record_region(world.regions.len());
-                world.regions.push(Region { id, range: requested, node, group });
-                world.blocks_in(requested).iter_mut().for_each(|block| block.announced = true);
-                world.check_words(words_existed, grown);
+                assert!(model.all_blocks_are(requested, |block| !block.is_announced));
+                let words_existed = model.words.record_region(model.regions.len());
+                model.regions.push(Region { id, range: requested, node, group });
+                model.blocks_in(requested).iter_mut().for_each(|block| block.is_announced = true);
+                model.check_words(words_existed, grown);
                 assert_eq!(region_range(&self.hotplug, id), Some(requested));
                 return;
             }
@@ -72,24 +72,25 @@ impl<'f> Machine<'f> {
                 range: other,
                 kind: RangeErrorKind::Announced,
             })) => {
-                assert!(world.regions.iter().any(|region| region.range == other));
+                assert!(model.regions.iter().any(|region| region.range == other));
                 assert!(other.overlaps(requested));
             }
             Err(AnnounceError::Range(error)) => panic!("{requested:?}: {error}"),
             Err(AnnounceError::NoMetadata(bytes)) => {
-                assert!(!world.can_grant(&ModelRequest::frames(bytes.0.div_ceil(4096))));
+                assert!(!model.can_grant(&ModelRequest::frames(bytes.0.div_ceil(4096))));
             }
         }
         assert_eq!(added, 0);
     }
 
     fn withdraw(&mut self) {
-        let world = &mut self.world;
-        let at = world.rng.usize(..world.regions.len());
-        let Region { id, range: region, .. } = world.regions[at];
+        let model = &mut self.model;
+        let at = model.rng.usize(..model.regions.len());
+        let Region { id, range: region, .. } = model.regions[at];
         let answer = self.hotplug.withdraw(id);
-        world.trace(|| format!("withdraw {region:?}: {answer:?}"));
-        let expected = world.first_wrong(region, [|b| b.present, |b| b.device, |b| b.in_transit]);
+        model.trace(|| format!("withdraw {region:?}: {answer:?}"));
+        let expected =
+            model.first_wrong(region, [|b| b.is_present, |b| b.device, |b| b.in_transit]);
         let expected = expected.map(|(which, block)| match which {
             0 => RangeError { range: block, kind: RangeErrorKind::Present },
             1 => RangeError { range: block, kind: RangeErrorKind::Device },
@@ -97,33 +98,34 @@ impl<'f> Machine<'f> {
         });
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
-            world.regions.swap_remove(at);
-            world.blocks_in(region).fill(Block::default());
-            world.retire_words(region);
+            model.regions.swap_remove(at);
+            model.blocks_in(region).fill(Block::default());
+            model.retire_words(region);
             assert_eq!(region_range(&self.hotplug, id), None);
             assert_eq!(
                 self.hotplug.withdraw(id),
                 Err(RangeError { range: region, kind: RangeErrorKind::NotAnnounced })
             );
-            if self.world.rng.u8(..3) == 0 {
+            if self.model.rng.u8(..3) == 0 {
                 // SAFETY: no other thread uses the machine.
                 let freed = unsafe { self.hotplug.reclaim_words() };
-                let world = &mut self.world;
-                let before = world.metadata.len();
-                world.sync_metadata();
-                assert_eq!(freed.0, (before - world.metadata.len()) as u64 * 4096);
+                let model = &mut self.model;
+                let before = model.metadata.len();
+                model.sync_metadata();
+                assert_eq!(freed.0, (before - model.metadata.len()) as u64 * 4096);
                 // Bitmaps in boot memory go with the words.
-                assert!(freed >= world.words.reclaim());
+                assert!(freed >= model.words.reclaim());
             }
         }
     }
 
     fn add(&mut self) {
-        let absent =
-            |block: &Block| block.announced && !block.present && !block.device && !block.in_transit;
-        let requested = match self.world.rng.u8(..10) {
-            0 => Some(self.world.random_blocks(4)),
-            _ => self.world.random_run(3 * SECTION / PAGEBLOCK, absent),
+        let absent = |block: &Block| {
+            block.is_announced && !block.is_present && !block.device && !block.in_transit
+        };
+        let requested = match self.model.rng.u8(..10) {
+            0 => Some(self.model.random_blocks(4)),
+            _ => self.model.random_run(3 * SECTION / PAGEBLOCK, absent),
         };
         if let Some(requested) = requested {
             self.add_range(requested);
@@ -131,24 +133,24 @@ impl<'f> Machine<'f> {
     }
 
     pub(crate) fn add_range(&mut self, requested: PfnRange) {
-        let rng = &mut self.world.rng;
-        self.world.tables_needed = if rng.bool() { 0 } else { rng.u64(..4) };
+        let rng = &mut self.model.rng;
+        self.model.tables_needed = if rng.bool() { 0 } else { rng.u64(..4) };
         let device = rng.u8(..4) == 0;
         let named = rng.bool().then(|| NODES[rng.usize(..NODES.len())]);
-        let described = if device { 0 } else { self.world.frames_to_describe(requested) };
-        let needed = self.world.tables_needed + described;
+        let described = if device { 0 } else { self.model.frames_to_describe(requested) };
+        let needed = self.model.tables_needed + described;
         let request = AddRequest { range: requested, node: named, device };
-        let words = self.world.frames.metadata_reserved();
-        let answer = with_kernel(&mut self.hotplug, &mut self.world, |hotplug, _| {
+        let words = self.model.frames.metadata_reserved();
+        let answer = with_kernel(&mut self.hotplug, &mut self.model, |hotplug, _| {
             hotplug.prepare_add(request)
         });
-        let world = &mut self.world;
-        let grown = world.frames.metadata_reserved() != words;
-        let region = world.regions.iter().find(|region| region.range.covers(requested));
+        let model = &mut self.model;
+        let grown = model.frames.metadata_reserved() != words;
+        let region = model.regions.iter().find(|region| region.range.covers(requested));
         let node = named.or(region.map(|region| region.node)).unwrap_or_default();
-        world.trace(|| format!("add {requested:?} on {node:?}: {answer:?}"));
+        model.trace(|| format!("add {requested:?} on {node:?}: {answer:?}"));
         // The engine may have divided a pageblock, for which it may have allocated a bitmap frame.
-        let added = world.sync_metadata();
+        let added = model.sync_metadata();
         let addition = match answer {
             Ok(addition) => addition,
             Err(error) => {
@@ -156,33 +158,33 @@ impl<'f> Machine<'f> {
                 match error {
                     AddError::NoTables { frames, .. } => {
                         assert_eq!(frames, needed);
-                        assert!(!world.can_grant(&ModelRequest::frames(frames)));
-                        assert_eq!(world.expected_add_error(requested, node), None);
+                        assert!(!model.can_grant(&ModelRequest::frames(frames)));
+                        assert_eq!(model.expected_add_error(requested, node), None);
                     }
                     AddError::NoMetadata(bytes) => {
                         let all = bytes.0.div_ceil(4096) + needed;
-                        assert!(!world.can_grant(&ModelRequest::frames(all)));
-                        assert_eq!(world.expected_add_error(requested, node), None);
+                        assert!(!model.can_grant(&ModelRequest::frames(all)));
+                        assert_eq!(model.expected_add_error(requested, node), None);
                     }
                     error => assert_eq!(
-                        (world.expected_add_error(requested, node), added),
+                        (model.expected_add_error(requested, node), added),
                         (Some(error), 0)
                     ),
                 }
                 return;
             }
         };
-        assert_eq!(world.expected_add_error(requested, node), None);
-        let words_existed = world.words.record_addition(requested, node);
-        world.known_nodes.insert(node);
+        assert_eq!(model.expected_add_error(requested, node), None);
+        let words_existed = model.words.record_addition(requested, node);
+        model.known_nodes.insert(node);
         assert_eq!(addition.tables().frames(), needed);
-        world.record_tables(addition.tables());
-        world.check_words(words_existed, grown);
-        for block in world.blocks_in(requested) {
+        model.record_tables(addition.tables());
+        model.check_words(words_existed, grown);
+        for block in model.blocks_in(requested) {
             (block.in_transit, block.node) = (true, node);
         }
         self.additions.push((addition, requested, device));
-        if self.world.rng.bool() {
+        if self.model.rng.bool() {
             self.finish_addition();
         }
     }
@@ -192,29 +194,29 @@ impl<'f> Machine<'f> {
         if self.additions.is_empty() {
             return;
         }
-        let world = &mut self.world;
+        let model = &mut self.model;
         let (addition, requested, device) =
-            self.additions.swap_remove(world.rng.usize(..self.additions.len()));
+            self.additions.swap_remove(model.rng.usize(..self.additions.len()));
         let tables = addition.tables();
-        let taken_before = world.spare_taken;
-        let is_committed = world.rng.u8(..4) != 0;
-        let described = if device { 0 } else { world.frames_to_describe(requested) };
-        world.tables_needed = tables.frames() - described;
-        world.trace(|| format!("added {requested:?}: {is_committed}, as device memory: {device}"));
-        for block in world.blocks_in(requested) {
+        let taken_before = model.spare_taken;
+        let is_committed = model.rng.u8(..4) != 0;
+        let described = if device { 0 } else { model.frames_to_describe(requested) };
+        model.tables_needed = tables.frames() - described;
+        model.trace(|| format!("added {requested:?}: {is_committed}, as device memory: {device}"));
+        for block in model.blocks_in(requested) {
             block.in_transit = false;
-            (block.present, block.device) = (is_committed && !device, is_committed && device);
+            (block.is_present, block.device) = (is_committed && !device, is_committed && device);
         }
         match (is_committed, device) {
             (false, _) => drop(addition),
             (true, false) => self.commit_addition(addition, requested),
             (true, true) => {
-                with_kernel(&mut self.hotplug, world, |hotplug, _| hotplug.commit_add(addition))
+                with_kernel(&mut self.hotplug, model, |hotplug, _| hotplug.commit_add(addition))
                     .unwrap()
             }
         }
-        let world = &mut self.world;
-        let taken_frames = world.spare_taken - taken_before;
+        let model = &mut self.model;
+        let taken_frames = model.spare_taken - taken_before;
         let unused = tables
             .split_at(
                 tables
@@ -223,63 +225,63 @@ impl<'f> Machine<'f> {
                     .expect("the engine took no more tables than it allocated"),
             )
             .1;
-        world.record_free(unused);
-        world.sync_metadata();
+        model.record_free(unused);
+        model.sync_metadata();
     }
 
     /// Commits an addition and puts the memory online with the default online type, which a
     /// listener may veto.
     fn commit_addition(&mut self, addition: Addition<'f, Cpus>, requested: PfnRange) {
         let kind = self.auto_online;
-        with_kernel(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.commit_add(addition))
+        with_kernel(&mut self.hotplug, &mut self.model, |hotplug, _| hotplug.commit_add(addition))
             .unwrap();
-        assert!(self.world.all_blocks_are(requested, |block| !block.online));
+        assert!(self.model.all_blocks_are(requested, |block| !block.online));
         let chosen = self.movable_by_policy(requested);
-        self.world.last_veto = None;
-        let online = self.hotplug.online(requested, None, &mut self.world);
-        let world = &mut self.world;
-        if let Some(vetoed) = world.last_veto {
+        self.model.last_veto = None;
+        let online = self.hotplug.online(requested, None, &mut self.model);
+        let model = &mut self.model;
+        if let Some(vetoed) = model.last_veto {
             assert!(
                 matches!(online, Err(RangeError { range, kind: RangeErrorKind::Vetoed(_) }) if range == vetoed)
             );
-            assert!(world.all_blocks_are(requested, |block| !block.online));
+            assert!(model.all_blocks_are(requested, |block| !block.online));
             return;
         }
         online.unwrap();
         if kind == OnlineType::Offline {
-            assert!(world.all_blocks_are(requested, |block| !block.online));
+            assert!(model.all_blocks_are(requested, |block| !block.online));
             return;
         }
         let movable = match kind {
             OnlineType::Online => chosen,
             kind => vec![kind == OnlineType::Movable; chosen.len()],
         };
-        assert!(world.all_blocks_are(requested, |block| block.online));
-        assert_eq!(world.zones_in(requested), movable);
+        assert!(model.all_blocks_are(requested, |block| block.online));
+        assert_eq!(model.zones_in(requested), movable);
     }
 
     fn online(&mut self) {
-        if let Some(requested) = self.world.random_offline() {
+        if let Some(requested) = self.model.random_offline() {
             self.online_range(requested);
         }
     }
 
     pub(crate) fn online_range(&mut self, requested: PfnRange) {
         use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
-        let world = &mut self.world;
+        let model = &mut self.model;
         let kinds = [Movable, Movable, Movable, Online, Kernel, AsBefore, Offline];
-        let kind = kinds[world.rng.usize(..kinds.len())];
-        let expected = world.expected_online_error(requested);
-        let before = world.zones_in(requested);
+        let kind = kinds[model.rng.usize(..kinds.len())];
+        let expected = model.expected_online_error(requested);
+        let before = model.zones_in(requested);
         let chosen = expected.is_none().then(|| self.movable_by_policy(requested));
-        let world = &mut self.world;
-        world.last_veto = None;
-        let answer = self.hotplug.online(requested, kind, world);
-        world.trace(|| format!("online {requested:?} {kind:?}: {answer:?}"));
-        assert_eq!(world.sync_metadata(), 0);
+        let model = &mut self.model;
+        model.last_veto = None;
+        let answer = self.hotplug.online(requested, kind, model);
+        model.trace(|| format!("online {requested:?} {kind:?}: {answer:?}"));
+        assert_eq!(model.sync_metadata(), 0);
         if let Err(RangeError { range, kind: RangeErrorKind::Vetoed(_) }) = answer {
-            assert_eq!((expected, world.last_veto), (None, Some(range)));
-            assert_eq!(world.zones_in(requested), before);
+            assert_eq!((expected, model.last_veto), (None, Some(range)));
+            assert_eq!(model.zones_in(requested), before);
             return;
         }
         assert_eq!(answer, expected.map_or(Ok(()), Err));
@@ -289,13 +291,13 @@ impl<'f> Machine<'f> {
                 Online => chosen.expect("the call was not expected to fail"),
                 kind => vec![kind == Movable; before.len()],
             };
-            assert_eq!(world.zones_in(requested), movable);
-            assert!(world.all_blocks_are(requested, |block| block.online));
+            assert_eq!(model.zones_in(requested), movable);
+            assert!(model.all_blocks_are(requested, |block| block.online));
         }
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     /// Returns whether each pageblock of a range is movable.
     pub(crate) fn zones_in(&mut self, range: PfnRange) -> Vec<bool> {
         if range.end() > pfn(SIZE) {
@@ -341,7 +343,7 @@ impl World<'_> {
                 kind: RangeErrorKind::NotAnnounced,
             }));
         }
-        let wrong: [fn(&Block) -> bool; 3] = [|b| b.present, |b| b.device, |b| b.in_transit];
+        let wrong: [fn(&Block) -> bool; 3] = [|b| b.is_present, |b| b.device, |b| b.in_transit];
         if let Some((which, block)) = self.first_wrong(requested, wrong) {
             let errors = [
                 AddError::Range(RangeError { range: block, kind: RangeErrorKind::Present }),
@@ -366,7 +368,7 @@ impl World<'_> {
         let mut blocks = requested.align_outward(SECTION).chunks(PAGEBLOCK);
         blocks.find(|block| {
             let block = self.block_of(block.start().number());
-            (block.present || block.device || block.in_transit) && block.node != node
+            (block.is_present || block.device || block.in_transit) && block.node != node
         })
     }
 
@@ -377,7 +379,7 @@ impl World<'_> {
         if !self.in_one_region(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
-        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
+        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.is_present, |b| b.online, |b| b.in_transit];
         if let Some((which, block)) = self.first_wrong(requested, wrong) {
             let errors = [
                 RangeError { range: block, kind: RangeErrorKind::NotPresent },
@@ -386,7 +388,7 @@ impl World<'_> {
             ];
             return Some(errors[which]);
         }
-        let poison = self.poisoned.range(numbers(requested)).next();
+        let poison = self.poisoned_frames.range(numbers(requested)).next();
         poison.map(|&frame| RangeError { range: range(frame, 1), kind: RangeErrorKind::Poisoned })
     }
 

@@ -1,6 +1,6 @@
 //! Implements listeners that may veto changes, and records the events that each of them received.
 
-use crate::world::{Block, World};
+use crate::model::{Block, Model};
 use hotmem::PfnRange;
 use hotmem::Veto;
 use hotmem_port::notify::{Chain, Change, Listener};
@@ -13,7 +13,7 @@ pub(crate) struct Listeners([ListenerState; LISTENERS]);
 
 struct ListenerState {
     priority: i32,
-    refuses: bool,
+    is_refusing: bool,
     /// For each pageblock, the number of requests to go offline that the listener has agreed to,
     /// and that are not complete or cancelled yet.
     offline_requests: Vec<u32>,
@@ -43,7 +43,7 @@ impl Listeners {
     pub(crate) fn new(blocks: usize) -> Listeners {
         let state = |_| ListenerState {
             priority: 0,
-            refuses: false,
+            is_refusing: false,
             offline_requests: vec![0; blocks],
             going_online: vec![false; blocks],
         };
@@ -83,21 +83,25 @@ impl Listeners {
                 usize::try_from(number / PAGEBLOCK).expect("the number of a pageblock fits usize");
             for state in &self.0 {
                 let known = (state.offline_requests[at], state.going_online[at]);
-                assert_eq!(known, (blocks[at].agreed, blocks[at].going_online), "{number:#x}");
+                assert_eq!(
+                    known,
+                    (blocks[at].agreed_requests, blocks[at].going_online),
+                    "{number:#x}"
+                );
             }
         }
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     /// Asks the listeners, in the order of the chain, until one refuses. Each may refuse at random.
     pub(crate) fn ask_all(&mut self, change: Change) -> Result<(), Veto> {
         for state in &mut self.listeners.0 {
             state.priority = self.rng.i32(-1..=1);
-            state.refuses = self.rng.u32(..100 * LISTENERS as u32) < self.vetoes;
+            state.is_refusing = self.rng.u32(..100 * LISTENERS as u32) < self.vetoes;
         }
         let order = self.listeners.order();
-        let refuses = |number: &usize| self.listeners.0[*number].refuses;
+        let refuses = |number: &usize| self.listeners.0[*number].is_refusing;
         let veto = order.iter().position(refuses);
         let (answer, events) = self.listeners.call(|chain| chain.notify_going(change));
         let asked_listeners = &order[..veto.map_or(LISTENERS, |at| at + 1)];
@@ -175,7 +179,7 @@ impl LoggedListener<'_> {
 impl Listener for LoggedListener<'_> {
     fn going(&mut self, change: Change) -> Result<(), Veto> {
         self.log(Event::Going);
-        if self.state.refuses {
+        if self.state.is_refusing {
             return Err(reason(self.number));
         }
         self.update_state(

@@ -10,27 +10,27 @@
 )]
 
 mod allocate;
-mod bad;
-mod check;
-mod describe;
+mod compare;
+mod descriptors;
 mod device;
-mod empty;
 mod kernel;
 mod lifecycle;
 mod listeners;
+mod long_requests;
+mod memory_blocks;
+mod model;
 mod model_request;
 mod poison;
 mod policy;
+mod refused_calls;
 mod remove;
+mod remove_all;
 mod report;
-mod requests;
-mod scans;
 mod tokens;
-mod views;
-mod world;
+mod zone_scans;
 
 use hotmem_testkit::env_number;
-use world::Machine;
+use model::Machine;
 
 /// The numbers of operations, without and with `HOTMEM_DEEP`.
 const OPERATIONS: [u64; 2] = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {

@@ -1,7 +1,7 @@
 //! Describes requests for frames, and computes whether the model could serve them.
 
 use crate::lifecycle::NODES;
-use crate::world::{Block, Frame, World};
+use crate::model::{Block, Frame, Model};
 use hotmem::{AllocRequest, BadRequest, NodeChoice, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
 use hotmem_testkit::{BITMAP_WORD_FRAMES, PAGEBLOCK, SECTION, numbers, pfn, range};
 
@@ -48,7 +48,7 @@ impl ModelRequest {
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     /// Returns whether this frame is free and may serve the request.
     pub(crate) fn is_free_for(&self, frame: u64, request: &ModelRequest) -> bool {
         let block = &self.blocks[(frame / PAGEBLOCK) as usize];

@@ -1,42 +1,42 @@
 //! Poisons frames in any state.
 
-use crate::world::{Frame, Machine, SIZE, World};
+use crate::model::{Frame, Machine, Model, SIZE};
 use hotmem::{MAX_POISONED, PfnRange, Poisoned, RangeError, RangeErrorKind};
 use hotmem_testkit::{numbers, pfn, range};
 
 impl Machine<'_> {
     pub(crate) fn poison(&mut self) {
-        let frame = self.world.rng.u64(..SIZE);
+        let frame = self.model.rng.u64(..SIZE);
         self.poison_frame(frame);
     }
 
     pub(crate) fn poison_frame(&mut self, frame: u64) {
-        let expected = self.world.expected_refusal(frame);
+        let expected = self.model.expected_refusal(frame);
         let answer = self.hotplug.poison(pfn(frame));
-        let world = &mut self.world;
-        world.trace(|| format!("poison {frame:#x}: {answer:?}"));
+        let model = &mut self.model;
+        model.trace(|| format!("poison {frame:#x}: {answer:?}"));
         match (answer, expected) {
             (Ok(state), None) => {
-                world.poisoned.insert(frame);
-                let was = world.frame_states[frame as usize];
+                model.poisoned_frames.insert(frame);
+                let was = model.frame_states[frame as usize];
                 let in_use = matches!(was, Frame::Used(_) | Frame::Hole);
                 assert_eq!(state == Poisoned::InUse, in_use, "{frame:#x} was {was:?}");
                 if !in_use {
-                    world.frame_states[frame as usize] = Frame::Poisoned;
+                    model.frame_states[frame as usize] = Frame::Poisoned;
                 }
             }
             (Err(RangeError { range: metadata, kind: RangeErrorKind::Metadata }), None) => {
-                let is_metadata = |frame| is_metadata(world.frame_states[frame as usize]);
+                let is_metadata = |frame| is_metadata(model.frame_states[frame as usize]);
                 assert!(metadata.contains(pfn(frame)) && numbers(metadata).all(is_metadata));
             }
             (Err(error), Some(expected)) => assert_eq!(error, expected),
             (answer, expected) => panic!("{answer:?} instead of {expected:?}"),
         }
-        world.sync_metadata();
+        model.sync_metadata();
         let poisoned = self.hotplug.poisoned().map(|(frame, _)| frame.number());
         let mut poisoned: Vec<_> = poisoned.collect();
         poisoned.sort_unstable();
-        assert!(poisoned.iter().eq(&world.poisoned));
+        assert!(poisoned.iter().eq(&model.poisoned_frames));
     }
 }
 
@@ -45,14 +45,14 @@ fn is_metadata(frame: Frame) -> bool {
     matches!(frame, Frame::Metadata | Frame::Descriptors)
 }
 
-impl World<'_> {
+impl Model<'_> {
     fn expected_refusal(&self, frame: u64) -> Option<RangeError> {
-        if !self.block_of(frame).present {
+        if !self.block_of(frame).is_present {
             return Some(RangeError { range: range(frame, 1), kind: RangeErrorKind::NotPresent });
         }
-        let is_new =
-            !self.poisoned.contains(&frame) && !is_metadata(self.frame_states[frame as usize]);
-        let is_full = self.poisoned.len() == MAX_POISONED;
+        let is_new = !self.poisoned_frames.contains(&frame)
+            && !is_metadata(self.frame_states[frame as usize]);
+        let is_full = self.poisoned_frames.len() == MAX_POISONED;
         (is_new && is_full).then_some(RangeError {
             range: range(frame, 1),
             kind: RangeErrorKind::TooMany(MAX_POISONED),
@@ -62,7 +62,7 @@ impl World<'_> {
     /// Forgets the poisoned frames of memory that was removed.
     pub(crate) fn forget_poison(&mut self, removed: PfnRange) {
         for frame in numbers(removed) {
-            if self.poisoned.remove(&frame) {
+            if self.poisoned_frames.remove(&frame) {
                 self.frame_states[frame as usize] = Frame::Free;
             }
         }

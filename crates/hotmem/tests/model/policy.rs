@@ -1,15 +1,15 @@
 //! Computes the policy's choice of a zone, pageblock by pageblock.
 
 use crate::lifecycle::NODES;
+use crate::model::{Block, Machine, Model, Region};
 use crate::model_request::ModelRequest;
-use crate::world::{Block, Machine, Region, World};
 use hotmem::{FallbackError, Group, NodeId, OnlineType, PfnRange, Policy, Zone, ZonePart};
 use hotmem_testkit::{PAGEBLOCK, numbers};
 
 impl Machine<'_> {
     pub(crate) fn change_policy(&mut self) {
         use OnlineType::{Kernel, Movable, Offline, Online};
-        let rng = &mut self.world.rng;
+        let rng = &mut self.model.rng;
         self.policy = match rng.u8(..3) {
             0 => Policy::ContigZones { movable_node: rng.bool() },
             1 => Policy::AUTO_MOVABLE,
@@ -23,43 +23,43 @@ impl Machine<'_> {
 
     /// Changes the fallback order of a node, and whether boot memory counts as complete.
     pub(crate) fn change_order(&mut self) {
-        let world = &mut self.world;
-        let node = NODES[world.rng.usize(..NODES.len())];
+        let model = &mut self.model;
+        let node = NODES[model.rng.usize(..NODES.len())];
         let random_node = |rng: &mut fastrand::Rng| NODES[rng.usize(..NODES.len())];
-        let other_nodes = 0..world.rng.usize(..=NODES.len());
-        let other_nodes: Vec<_> = other_nodes.map(|_| random_node(&mut world.rng)).collect();
-        let words = world.frames.metadata_reserved();
+        let other_nodes = 0..model.rng.usize(..=NODES.len());
+        let other_nodes: Vec<_> = other_nodes.map(|_| random_node(&mut model.rng)).collect();
+        let words = model.frames.metadata_reserved();
         let answer = self.hotplug.set_fallback(node, &other_nodes);
-        let grown = world.frames.metadata_reserved() != words;
-        let added = world.sync_metadata();
+        let grown = model.frames.metadata_reserved() != words;
+        let added = model.sync_metadata();
         match answer {
             Ok(()) => {
-                let node_existed = world.words.record_node(node);
-                world.check_words(node_existed, grown);
-                world.known_nodes.extend(other_nodes.iter().chain([&node]));
-                world.fallback.insert(node, other_nodes);
+                let node_existed = model.words.record_node(node);
+                model.check_words(node_existed, grown);
+                model.known_nodes.extend(other_nodes.iter().chain([&node]));
+                model.fallback.insert(node, other_nodes);
             }
             Err(FallbackError::NoMetadata(bytes)) => {
-                assert!(!world.can_grant(&ModelRequest::frames(bytes.0.div_ceil(4096))));
+                assert!(!model.can_grant(&ModelRequest::frames(bytes.0.div_ceil(4096))));
                 assert_eq!(added, 0);
             }
             Err(FallbackError::TooManyNodes(node)) => {
                 panic!("{node:?} was refused although NODES are fewer than MAX_NODES")
             }
         }
-        world.boot_complete = world.rng.u8(..4) != 0;
-        self.hotplug.settings.boot_complete = world.boot_complete;
+        model.boot_complete = model.rng.u8(..4) != 0;
+        self.hotplug.settings.boot_complete = model.boot_complete;
     }
 
     /// Returns whether each pageblock of `requested` must become movable by the policy. `requested`
     /// is offline and in one region.
     pub(crate) fn movable_by_policy(&self, requested: PfnRange) -> Vec<bool> {
-        let world = &self.world;
-        let at = world.regions.iter().position(|region| region.range.covers(requested));
+        let model = &self.model;
+        let at = model.regions.iter().position(|region| region.range.covers(requested));
         let region = at.expect("`wanted` is in one region");
         let mut answer = vec![];
         let (mut kernel, mut movable) = (0, 0);
-        for (node, run) in world.node_runs(requested) {
+        for (node, run) in model.node_runs(requested) {
             match self.policy {
                 Policy::ContigZones { movable_node } => {
                     let low = self.hotplug.zone(node, ZonePart::Low).spanned.overlaps(run);
@@ -74,7 +74,7 @@ impl Machine<'_> {
                 Policy::AutoMovable { ratio_percent, per_node } => {
                     let ratio = u64::from(ratio_percent);
                     let mut balance =
-                        Balance { world, region, node, ratio, per_node, kernel, movable };
+                        Balance { model, region, node, ratio, per_node, kernel, movable };
                     answer.extend(balance.decide(run));
                     (kernel, movable) = (balance.kernel, balance.movable);
                 }
@@ -84,7 +84,7 @@ impl Machine<'_> {
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     /// Divides a range of present memory into runs on one node each.
     fn node_runs(&self, range: PfnRange) -> Vec<(NodeId, PfnRange)> {
         let mut runs: Vec<(NodeId, PfnRange)> = vec![];
@@ -104,7 +104,7 @@ impl World<'_> {
 
 /// The amounts of movable and kernel memory that a policy compares.
 struct Balance<'a, 'f> {
-    world: &'a World<'f>,
+    model: &'a Model<'f>,
     region: usize,
     node: NodeId,
     ratio: u64,
@@ -116,7 +116,7 @@ struct Balance<'a, 'f> {
 
 impl Balance<'_, '_> {
     fn decide(&mut self, requested: PfnRange) -> Vec<bool> {
-        let Region { range: all, group, .. } = self.world.regions[self.region];
+        let Region { range: all, group, .. } = self.model.regions[self.region];
         let mut answer = vec![];
         let unit = match group {
             Group::None => PAGEBLOCK,
@@ -138,7 +138,7 @@ impl Balance<'_, '_> {
                 Group::Dynamic { unit } => {
                     let unit = part.align_outward(unit).intersection(all);
                     let kernels = |frame: u64| {
-                        let block = self.world.block_of(frame);
+                        let block = self.model.block_of(frame);
                         block.online && !block.movable
                     };
                     !numbers(unit).any(kernels) && self.fits(part.frames())
@@ -153,10 +153,10 @@ impl Balance<'_, '_> {
     /// Returns the numbers of kernel and of movable frames that are online in a region. If `node`
     /// is given, only frames of this node count.
     fn count_online(&self, region: usize, node: Option<NodeId>) -> (u64, u64) {
-        let range = self.world.regions[region].range;
+        let range = self.model.regions[region].range;
         let mut online = (0, 0);
         for block in range.chunks(PAGEBLOCK) {
-            let state = self.world.block_of(block.start().number());
+            let state = self.model.block_of(block.start().number());
             if node.is_some_and(|node| state.node != node) {
                 continue;
             }
@@ -177,15 +177,15 @@ impl Balance<'_, '_> {
 
     fn fits_on(&self, node: Option<NodeId>, more: u64) -> bool {
         let on_node = |block: &&Block| node.is_none_or(|node| block.node == node);
-        let movable = self.world.blocks.iter().filter(|block| block.online && block.movable);
+        let movable = self.model.blocks.iter().filter(|block| block.online && block.movable);
         let movable = movable.filter(on_node).count() as u64 * PAGEBLOCK + self.movable + more;
         let (mut supported_by_groups, mut boot_kernel) = (0, 0);
-        for (number, region) in self.world.regions.iter().enumerate() {
+        for (number, region) in self.model.regions.iter().enumerate() {
             if node.is_some_and(|node| region.node != node) {
                 continue;
             }
             let (mut kernel, mut movable) = self.count_online(number, node);
-            if region.range == self.world.boot_memory {
+            if region.range == self.model.boot_memory {
                 boot_kernel += kernel;
             }
             if number == self.region {

@@ -1,6 +1,6 @@
 //! Removes memory: the device accepts removals as a whole or in parts, or refuses them.
 
-use crate::world::{Block, Machine, World};
+use crate::model::{Block, Machine, Model};
 use hotmem::{PfnRange, RangeError, RangeErrorKind, Removal};
 use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn};
@@ -17,22 +17,22 @@ pub(crate) struct PendingRemoval {
 
 impl Machine<'_> {
     pub(crate) fn remove(&mut self) {
-        if let Some(requested) = self.world.random_offline() {
+        if let Some(requested) = self.model.random_offline() {
             self.remove_range(requested);
         }
     }
 
     pub(crate) fn remove_range(&mut self, requested: PfnRange) {
-        let expected = self.world.expected_removal_error(requested);
-        let answer = with_kernel(&mut self.hotplug, &mut self.world, |hotplug, _| {
+        let expected = self.model.expected_removal_error(requested);
+        let answer = with_kernel(&mut self.hotplug, &mut self.model, |hotplug, _| {
             hotplug.prepare_remove(requested)
         });
-        self.world.trace(|| format!("remove {requested:?}: {answer:?}"));
+        self.model.trace(|| format!("remove {requested:?}: {answer:?}"));
         match answer {
             Err(error) => assert_eq!(Some(error), expected),
             Ok(removal) => {
                 assert_eq!((expected, removal.range()), (None, requested));
-                self.world
+                self.model
                     .blocks_in(requested)
                     .iter_mut()
                     .for_each(|block| block.in_transit = true);
@@ -44,9 +44,9 @@ impl Machine<'_> {
     /// Records a removal. Lets the device answer one of the removals now, or none.
     pub(crate) fn record_removal(&mut self, removal: Removal, was_online: bool) {
         let has_descriptors =
-            removal.range().chunks(PAGEBLOCK).any(|block| self.world.holds_descriptors(block));
+            removal.range().chunks(PAGEBLOCK).any(|block| self.model.holds_descriptors(block));
         self.removals.push(PendingRemoval { removal, was_online, has_descriptors });
-        if self.world.rng.bool() {
+        if self.model.rng.bool() {
             self.finish_removal();
         }
     }
@@ -56,8 +56,8 @@ impl Machine<'_> {
         if self.removals.is_empty() {
             return;
         }
-        let removed_range = self.removals.swap_remove(self.world.rng.usize(..self.removals.len()));
-        match self.world.rng.u8(..4) {
+        let removed_range = self.removals.swap_remove(self.model.rng.usize(..self.removals.len()));
+        match self.model.rng.u8(..4) {
             0 => self.split_removal(removed_range),
             _ => self.end_removal(removed_range),
         }
@@ -65,38 +65,38 @@ impl Machine<'_> {
 
     /// Lets the device accept or refuse a removal: commits or abandons it.
     fn end_removal(&mut self, PendingRemoval { removal, was_online, .. }: PendingRemoval) {
-        let world = &mut self.world;
+        let model = &mut self.model;
         let gone = removal.range();
-        world.assert_untouched(gone);
-        let is_accepted = world.rng.u32(..100) >= world.refusals;
-        world.trace(|| format!("removed {gone:?}: {is_accepted}"));
+        model.assert_untouched(gone);
+        let is_accepted = model.rng.u32(..100) >= model.refusals;
+        model.trace(|| format!("removed {gone:?}: {is_accepted}"));
         if is_accepted {
-            with_kernel(&mut self.hotplug, world, |hotplug, _| hotplug.commit_remove(removal))
+            with_kernel(&mut self.hotplug, model, |hotplug, _| hotplug.commit_remove(removal))
                 .unwrap();
-            world.forget_poison(gone);
+            model.forget_poison(gone);
         } else {
-            with_kernel(&mut self.hotplug, world, |hotplug, hooks| {
+            with_kernel(&mut self.hotplug, model, |hotplug, hooks| {
                 hotplug.abandon_remove(removal, hooks)
             })
             .unwrap();
         }
         for part in gone.chunks(PAGEBLOCK) {
-            let block = &mut world.blocks_in(part)[0];
+            let block = &mut model.blocks_in(part)[0];
             block.in_transit = false;
             if is_accepted {
-                (block.present, block.movable) = (false, false);
+                (block.is_present, block.movable) = (false, false);
             }
             assert_eq!(block.online, was_online && !is_accepted);
         }
-        world.sync_metadata();
-        world.assert_untouched(gone);
+        model.sync_metadata();
+        model.assert_untouched(gone);
     }
 
     fn split_removal(
         &mut self,
         PendingRemoval { removal, was_online, has_descriptors }: PendingRemoval,
     ) {
-        let at = pfn(self.world.rng.u64(numbers(removal.range())));
+        let at = pfn(self.model.rng.u64(numbers(removal.range())));
         let (low, high) = removal.range().split_at(at.align_down(PAGEBLOCK));
         let is_refused =
             has_descriptors && !low.is_empty() && !high.start().number().is_multiple_of(SECTION);
@@ -119,7 +119,7 @@ impl Machine<'_> {
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     pub(crate) fn expected_removal_error(&self, requested: PfnRange) -> Option<RangeError> {
         if !Self::is_whole(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::Unaligned });
@@ -127,7 +127,7 @@ impl World<'_> {
         if !self.in_one_region(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
-        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
+        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.is_present, |b| b.online, |b| b.in_transit];
         let Some((which, block)) = self.first_wrong(requested, wrong) else {
             return self
                 .first_describing(requested, requested)

@@ -1,6 +1,6 @@
 //! Reports free memory between other operations. The host accepts, refuses or loses batches.
 
-use crate::world::{Block, Frame, Machine, World};
+use crate::model::{Block, Frame, Machine, Model};
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::report::{
     Batch, Contents, MAX_BATCH, Reporter, ReporterError, Settings, Statistics, Step, Unanswered,
@@ -18,7 +18,7 @@ pub(crate) struct Reporting<'f> {
     reporter: Option<Reporter<'f, Cpus>>,
     settings: Settings,
     now: Duration,
-    on: bool,
+    is_on: bool,
     refusals: u32,
     /// Batches without an answer, and whether the host was reset after they were sent.
     batches: Vec<(Batch, bool)>,
@@ -26,7 +26,7 @@ pub(crate) struct Reporting<'f> {
     pub(crate) pins: Vec<PfnRange>,
     /// The number of reporting pageblocks that count against the limit.
     reporting_blocks: u64,
-    done: Statistics,
+    statistics: Statistics,
     /// The number of wakeups at the time when the reporter became idle.
     wakeups_when_idle: Option<u64>,
     /// Whether the last step has not finished counting free memory, so that the next step continues
@@ -40,12 +40,12 @@ impl Reporting<'_> {
             reporter: None,
             settings: Settings::EAGER,
             now: Duration::ZERO,
-            on: false,
+            is_on: false,
             refusals: 0,
             batches: vec![],
             pins: vec![],
             reporting_blocks: 0,
-            done: Statistics::default(),
+            statistics: Statistics::default(),
             wakeups_when_idle: None,
             is_counting: false,
         }
@@ -55,9 +55,9 @@ impl Reporting<'_> {
 impl<'f> Machine<'f> {
     pub(crate) fn report(&mut self) {
         let reporting = &mut self.reporting;
-        reporting.now += Duration::from_millis(self.world.rng.u64(..5));
+        reporting.now += Duration::from_millis(self.model.rng.u64(..5));
         let Some(mut reporter) = reporting.reporter.take() else { return self.start_reporter() };
-        match self.world.rng.u8(..24) {
+        match self.model.rng.u8(..24) {
             // Drop the reporter. Its batches stay without an answer.
             0 => return,
             1 => self.change_settings(&mut reporter),
@@ -67,14 +67,14 @@ impl<'f> Machine<'f> {
             5..12 => self.answer_batch(&mut reporter),
             _ => self.step_reporter(&mut reporter),
         }
-        self.world.sync_metadata();
+        self.model.sync_metadata();
         self.check_reporter(&reporter);
         self.reporting.reporter = Some(reporter);
     }
 
     fn start_reporter(&mut self) {
-        let frames = self.world.frames;
-        let settings = self.world.random_settings();
+        let frames = self.model.frames;
+        let settings = self.model.random_settings();
         let start = || Reporter::new(frames, settings, Contents::Filled(0));
         self.reporting.reporter = Some(start().expect("the machine has no reporter"));
         assert_eq!(start().err(), Some(ReporterError::HasReporter));
@@ -82,7 +82,7 @@ impl<'f> Machine<'f> {
             std::mem::replace(&mut self.reporting, Reporting::new());
         // Memory that the previous reporter has reported, without an answer, counts as well.
         let reporting_blocks =
-            self.world.blocks.iter().filter(|block| block.reporting).count() as u64;
+            self.model.blocks.iter().filter(|block| block.reporting).count() as u64;
         self.reporting = Reporting {
             reporter,
             batches,
@@ -90,46 +90,46 @@ impl<'f> Machine<'f> {
             settings,
             reporting_blocks,
             pins,
-            on: true,
+            is_on: true,
             ..Reporting::new()
         };
     }
 
     fn change_settings(&mut self, reporter: &mut Reporter<'f, Cpus>) {
-        let settings = self.world.random_settings();
+        let settings = self.model.random_settings();
         reporter.settings = settings;
         self.reporting.settings = settings;
     }
 
     fn switch(&mut self, reporter: &mut Reporter<'f, Cpus>) {
         let reporting = &mut self.reporting;
-        let on = self.world.rng.u8(..4) != 0;
+        let on = self.model.rng.u8(..4) != 0;
         reporter.set_on(on);
-        if on && !reporting.on {
+        if on && !reporting.is_on {
             reporting.refusals = 0;
         }
-        (reporting.on, reporting.wakeups_when_idle) = (on, None);
+        (reporting.is_on, reporting.wakeups_when_idle) = (on, None);
     }
 
     fn pin(&mut self) {
         let pins = &mut self.reporting.pins;
-        if !pins.is_empty() && self.world.rng.bool() {
-            let pin = pins.swap_remove(self.world.rng.usize(..pins.len()));
+        if !pins.is_empty() && self.model.rng.bool() {
+            let pin = pins.swap_remove(self.model.rng.usize(..pins.len()));
             assert!(self.hotplug.unpin(pin));
             return;
         }
         if pins.len() == 4 {
             return;
         }
-        let requested = self.world.random_blocks(4);
-        let world = &mut self.world;
+        let requested = self.model.random_blocks(4);
+        let model = &mut self.model;
         let mut pinned = Vec::new();
         let answer = self.hotplug.pin(requested, |frames| pinned.extend(numbers(frames)));
-        world.trace(|| format!("pin {requested:?}: {answer:?}"));
+        model.trace(|| format!("pin {requested:?}: {answer:?}"));
         // Regions are visited in the order in which they were announced, not by address.
         pinned.sort_unstable();
         let blocks = || {
-            requested.chunks(PAGEBLOCK).map(|part| (part, world.block_of(part.start().number())))
+            requested.chunks(PAGEBLOCK).map(|part| (part, model.block_of(part.start().number())))
         };
         let blocking = || blocks().filter(|(_, block)| block.online && block.is_held());
         let names = |named, is_reporting| {
@@ -139,7 +139,7 @@ impl<'f> Machine<'f> {
             Ok(()) if blocking().next().is_none() => {
                 let online = blocks().filter(|(_, block)| block.online);
                 assert!(online.flat_map(|(part, _)| numbers(part)).eq(pinned));
-                world.blocks_in(requested).iter_mut().for_each(|block| block.reported = false);
+                model.blocks_in(requested).iter_mut().for_each(|block| block.is_reported = false);
                 pins.push(requested);
             }
             Err(RangeError { range: named, kind: RangeErrorKind::Reporting })
@@ -168,14 +168,14 @@ impl<'f> Machine<'f> {
     /// Resets the host: takes back all reporting memory, including that of lost batches, and makes
     /// batches without an answer void.
     fn reset_host(&mut self, reporter: &mut Reporter<'f, Cpus>) {
-        let world = &mut self.world;
+        let model = &mut self.model;
         let reporting: Vec<_> =
-            (0..).zip(&world.blocks).filter(|(_, block)| block.reporting).collect();
+            (0..).zip(&model.blocks).filter(|(_, block)| block.reporting).collect();
         let reporting: Vec<u64> = reporting.into_iter().map(|(number, _)| number).collect();
         for &number in &reporting {
-            world.assert_untouched(hotmem_testkit::range(number * PAGEBLOCK, PAGEBLOCK));
+            model.assert_untouched(hotmem_testkit::range(number * PAGEBLOCK, PAGEBLOCK));
         }
-        world.blocks.iter_mut().for_each(|block| block.reporting = false);
+        model.blocks.iter_mut().for_each(|block| block.reporting = false);
         self.reporting.batches.iter_mut().for_each(|(_, void)| *void = true);
         (self.reporting.reporting_blocks, self.reporting.refusals) = (0, 0);
         assert_eq!(reporter.reset(), reporting.len() as u64);
@@ -188,9 +188,9 @@ impl<'f> Machine<'f> {
         if batches.is_empty() {
             return;
         }
-        let (batch, is_void) = batches.swap_remove(self.world.rng.usize(..batches.len()));
-        let answer = self.world.rng.u8(..20);
-        self.world.trace(|| format!("the host answers {batch:?}: {answer}, void: {is_void}"));
+        let (batch, is_void) = batches.swap_remove(self.model.rng.usize(..batches.len()));
+        let answer = self.model.rng.u8(..20);
+        self.model.trace(|| format!("the host answers {batch:?}: {answer}, void: {is_void}"));
         if answer == 0 {
             drop(batch);
             return;
@@ -198,12 +198,12 @@ impl<'f> Machine<'f> {
         let is_accepted = answer < 15;
         let mut blocks = 0;
         for &range in batch.ranges().iter().filter(|_| !is_void) {
-            self.world.assert_untouched(range);
+            self.model.assert_untouched(range);
             for part in range.chunks(PAGEBLOCK) {
-                let is_whole = !self.world.has_poison(part);
-                let block = &mut self.world.blocks_in(part)[0];
+                let is_whole = !self.model.has_poison(part);
+                let block = &mut self.model.blocks_in(part)[0];
                 assert!(block.reporting, "{part:?}");
-                (block.reporting, block.reported) = (false, is_accepted && is_whole);
+                (block.reporting, block.is_reported) = (false, is_accepted && is_whole);
                 blocks += 1;
             }
         }
@@ -212,25 +212,25 @@ impl<'f> Machine<'f> {
         if is_accepted {
             reporter.reported(batch).unwrap();
             reporting.refusals = 0;
-            reporting.done.reported += blocks;
+            reporting.statistics.reported += blocks;
         } else {
             reporter.failed(batch, now).unwrap();
             reporting.refusals += 1;
-            reporting.done.refused += 1;
-            reporting.on &= reporting.refusals < reporting.settings.max_refusals;
+            reporting.statistics.refused += 1;
+            reporting.is_on &= reporting.refusals < reporting.settings.max_refusals;
         }
     }
 
     fn step_reporter(&mut self, reporter: &mut Reporter<'f, Cpus>) {
-        self.world.sync_reported();
+        self.model.sync_reported();
         let now = self.reporting.now;
         let step = reporter.step(now);
-        self.world.trace(|| format!("report step at {now:?}: {step:?}"));
-        self.world.sync_metadata();
+        self.model.trace(|| format!("report step at {now:?}: {step:?}"));
+        self.model.sync_metadata();
         let reporting = &mut self.reporting;
-        assert_eq!(reporter.statistics().is_on, reporting.on);
+        assert_eq!(reporter.statistics().is_on, reporting.is_on);
         // A reporter that is off starts no work. It may still ask for a reset of a silent host.
-        assert!(reporting.on || !matches!(step, Step::Ready(Ok(_)) | Step::Working), "{step:?}");
+        assert!(reporting.is_on || !matches!(step, Step::Ready(Ok(_)) | Step::Working), "{step:?}");
         let wakeups_before = reporting.wakeups_when_idle.take();
         let is_counted_now =
             !std::mem::replace(&mut reporting.is_counting, matches!(step, Step::Working));
@@ -241,7 +241,7 @@ impl<'f> Machine<'f> {
                 assert!(reporting.reporting_blocks > 0);
                 self.reset_host(reporter);
             }
-            Step::Idle if !reporting.on => {}
+            Step::Idle if !reporting.is_on => {}
             Step::Idle => {
                 let wakeups = Cpus::wakeups();
                 // The engine woke the reporter at most once since it became idle.
@@ -257,7 +257,7 @@ impl<'f> Machine<'f> {
     /// it answers.
     fn send(&mut self, batch: Batch, is_counted_now: bool) {
         let settings = self.reporting.settings;
-        let world = &mut self.world;
+        let model = &mut self.model;
         let longest = (settings.max_range_size.0 / FRAME_SIZE).clamp(PAGEBLOCK, SECTION);
         assert!(
             (1..=settings.max_batch_ranges.clamp(1, MAX_BATCH)).contains(&batch.ranges().len())
@@ -266,17 +266,18 @@ impl<'f> Machine<'f> {
         for &range in batch.ranges() {
             assert!(!range.is_empty() && range.is_aligned(PAGEBLOCK) && range.frames() <= longest);
             assert_eq!(range.chunks(SECTION).count(), 1);
-            let is_reportable = |block: &Block| block.online && !block.is_held() && !block.reported;
+            let is_reportable =
+                |block: &Block| block.online && !block.is_held() && !block.is_reported;
             assert!(
-                world.all_blocks_are(range, is_reportable),
+                model.all_blocks_are(range, is_reportable),
                 "{range:?} {:?}",
-                world.blocks_in(range)
+                model.blocks_in(range)
             );
-            assert!(numbers(range).all(|frame| world.frame_states[frame as usize] == Frame::Free));
+            assert!(numbers(range).all(|frame| model.frame_states[frame as usize] == Frame::Free));
             assert!(self.reporting.pins.iter().all(|pin| !pin.overlaps(range)), "{range:?}");
-            world.blocks_in(range).iter_mut().for_each(|block| block.reporting = true);
+            model.blocks_in(range).iter_mut().for_each(|block| block.reporting = true);
             // From now on the host owns the memory.
-            world.mark_forbidden(range);
+            model.mark_forbidden(range);
             self.reporting.reporting_blocks += range.frames() / PAGEBLOCK;
         }
         assert!(
@@ -285,14 +286,14 @@ impl<'f> Machine<'f> {
         );
         let keep_free = settings.keep_free.0.div_ceil(PAGEBLOCK * FRAME_SIZE) as usize;
         for &range in batch.ranges() {
-            let node = world.node_of(range.start().number());
-            let remaining = world.wholly_free().filter(|&at| world.node_of(at) == node).count();
+            let node = model.node_of(range.start().number());
+            let remaining = model.wholly_free().filter(|&at| model.node_of(at) == node).count();
             assert!(
                 remaining >= keep_free || !is_counted_now,
                 "{node:?} {remaining} {keep_free} {batch:?}"
             );
         }
-        self.reporting.done.batches += 1;
+        self.reporting.statistics.batches += 1;
         self.reporting.batches.push((batch, false));
     }
 
@@ -303,10 +304,10 @@ impl<'f> Machine<'f> {
         let allows_all = settings.keep_free == Bytes::ZERO
             && settings.min_unreported.0 <= PAGEBLOCK * FRAME_SIZE
             && settings.reporting_divisor <= 1;
-        let world = &self.world;
+        let model = &self.model;
         let is_pinned = |frame: u64| pins.iter().any(|pin| numbers(*pin).contains(&frame));
         let remaining =
-            world.wholly_free().filter(|&at| !world.block_of(at).reported && !is_pinned(at));
+            model.wholly_free().filter(|&at| !model.block_of(at).is_reported && !is_pinned(at));
         assert!(
             !allows_all || remaining.clone().count() <= HINTS,
             "{:x?}",
@@ -315,17 +316,17 @@ impl<'f> Machine<'f> {
     }
 
     fn check_reporter(&mut self, reporter: &Reporter<'f, Cpus>) {
-        self.reporting.done.is_on = self.reporting.on;
+        self.reporting.statistics.is_on = self.reporting.is_on;
         // The count may exceed the model's: the engine may have allocated and freed reported memory
         // within one operation, which the model does not see.
         let refaulted = reporter.statistics().refaulted;
-        assert!(refaulted >= self.reporting.done.refaulted, "{refaulted} refaulted");
-        self.reporting.done.refaulted = refaulted;
-        assert_eq!(reporter.statistics(), self.reporting.done);
+        assert!(refaulted >= self.reporting.statistics.refaulted, "{refaulted} refaulted");
+        self.reporting.statistics.refaulted = refaulted;
+        assert_eq!(reporter.statistics(), self.reporting.statistics);
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     /// Returns the first frame of each pageblock whose frames are all free.
     fn wholly_free(&self) -> impl Iterator<Item = u64> + Clone {
         let starts = (0..self.frame_states.len() as u64).step_by(PAGEBLOCK as usize);

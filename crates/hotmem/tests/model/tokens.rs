@@ -1,6 +1,6 @@
 //! Isolates memory by tokens of the test, with their three exits.
 
-use crate::world::{Block, Frame, Machine};
+use crate::model::{Block, Frame, Machine};
 use hotmem::{Blocker, BlockerKind, Isolation, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn};
 
@@ -8,13 +8,13 @@ pub(crate) type Token<'f> = Isolation<'f, Cpus>;
 
 impl<'f> Machine<'f> {
     pub(crate) fn isolate(&mut self) {
-        if !self.tokens.is_empty() && self.world.rng.bool() {
+        if !self.tokens.is_empty() && self.model.rng.bool() {
             return self.use_token();
         }
         let online = |block: &Block| block.online && !block.is_held();
-        let requested = match self.world.rng.u8(..5) {
-            0 => Some(self.world.random_blocks(4)),
-            _ => self.world.random_run(2 * SECTION / PAGEBLOCK, online),
+        let requested = match self.model.rng.u8(..5) {
+            0 => Some(self.model.random_blocks(4)),
+            _ => self.model.random_run(2 * SECTION / PAGEBLOCK, online),
         };
         if let Some(requested) = requested
             && self.tokens.len() < 4
@@ -24,16 +24,16 @@ impl<'f> Machine<'f> {
     }
 
     pub(crate) fn isolate_range(&mut self, requested: PfnRange) {
-        let world = &mut self.world;
-        let answer = world.frames.isolate(requested);
-        world.trace(|| format!("isolate {requested:?}: {answer:?}"));
-        assert_eq!(world.sync_metadata(), 0);
+        let model = &mut self.model;
+        let answer = model.frames.isolate(requested);
+        model.trace(|| format!("isolate {requested:?}: {answer:?}"));
+        assert_eq!(model.sync_metadata(), 0);
         match answer {
             Ok(token) => {
                 assert!(!requested.is_empty() && requested.is_aligned(PAGEBLOCK));
                 assert_eq!(token.range(), requested);
-                assert!(world.all_blocks_are(requested, |block| block.online && !block.is_held()));
-                world.blocks_in(requested).iter_mut().for_each(|block| block.token = true);
+                assert!(model.all_blocks_are(requested, |block| block.online && !block.is_held()));
+                model.blocks_in(requested).iter_mut().for_each(|block| block.token = true);
                 self.tokens.push(token);
             }
             Err(RangeError { range, kind: RangeErrorKind::Unaligned }) => {
@@ -42,31 +42,31 @@ impl<'f> Machine<'f> {
             Err(RangeError { range, kind: RangeErrorKind::NotOnline }) => {
                 assert!(requested.covers(range));
                 assert!(
-                    !world.in_one_region(range)
-                        || world.all_blocks_are(range, |block| !block.online)
+                    !model.in_one_region(range)
+                        || model.all_blocks_are(range, |block| !block.online)
                 );
             }
             Err(RangeError { range, kind: RangeErrorKind::Isolated }) => {
                 assert!(requested.covers(range) && range.frames() == PAGEBLOCK);
-                assert!(world.all_blocks_are(range, |block| block.online
+                assert!(model.all_blocks_are(range, |block| block.online
                     && block.is_held()
                     && !block.reporting));
             }
             Err(RangeError { range, kind: RangeErrorKind::Reporting }) => {
                 assert!(requested.covers(range) && range.frames() == PAGEBLOCK);
-                assert!(world.all_blocks_are(range, |block| block.reporting));
+                assert!(model.all_blocks_are(range, |block| block.reporting));
             }
             Err(error) => panic!("unexpected refusal of an isolation: {error}"),
         }
     }
 
     fn use_token(&mut self) {
-        let world = &mut self.world;
-        let token = self.tokens.swap_remove(world.rng.usize(..self.tokens.len()));
+        let model = &mut self.model;
+        let token = self.tokens.swap_remove(model.rng.usize(..self.tokens.len()));
         let held = token.range();
-        match world.rng.u8(..6) {
+        match model.rng.u8(..6) {
             0 => {
-                let at = pfn(world.rng.u64(numbers(held)));
+                let at = pfn(model.rng.u64(numbers(held)));
                 let (low, high) = token.split_at(at);
                 assert!(low.range().end() == high.range().start() && low.range().end() <= at);
                 let parts = [low, high].into_iter().filter(|part| !part.range().is_empty());
@@ -83,7 +83,7 @@ impl<'f> Machine<'f> {
                 let in_use = token.in_use();
                 self.check_in_use(held, in_use);
                 let remaining = token.mark_reported();
-                self.world.trace(|| format!("report {held:?}: {remaining:?}"));
+                self.model.trace(|| format!("report {held:?}: {remaining:?}"));
                 let pinned = held
                     .chunks(PAGEBLOCK)
                     .find(|part| self.reporting.pins.iter().any(|pin| pin.overlaps(*part)));
@@ -93,22 +93,22 @@ impl<'f> Machine<'f> {
                 match remaining {
                     Ok(()) => {
                         for part in held.chunks(PAGEBLOCK) {
-                            let reported = !self.world.holds_descriptors(part);
-                            let block = &mut self.world.blocks_in(part)[0];
-                            (block.token, block.reported) = (false, reported);
+                            let reported = !self.model.holds_descriptors(part);
+                            let block = &mut self.model.blocks_in(part)[0];
+                            (block.token, block.is_reported) = (false, reported);
                         }
                     }
                     Err((token, _)) => self.tokens.push(token),
                 }
             }
             3 => {
-                let remaining = self.hotplug.take_offline(token, &mut self.world);
-                let world = &mut self.world;
-                world.trace(|| format!("take offline {held:?}: {remaining:?}"));
+                let remaining = self.hotplug.take_offline(token, &mut self.model);
+                let model = &mut self.model;
+                model.trace(|| format!("take offline {held:?}: {remaining:?}"));
                 match remaining {
                     Ok(range) => {
                         assert_eq!(range, held);
-                        assert!(world.all_blocks_are(held, |block| !block.online));
+                        assert!(model.all_blocks_are(held, |block| !block.online));
                     }
                     Err((token, in_use)) => {
                         self.tokens.push(token);
@@ -118,18 +118,18 @@ impl<'f> Machine<'f> {
             }
             _ => {
                 token.release();
-                world.blocks_in(held).iter_mut().for_each(|block| block.token = false);
+                model.blocks_in(held).iter_mut().for_each(|block| block.token = false);
             }
         }
-        self.world.sync_metadata();
+        self.model.sync_metadata();
     }
 
     /// Checks the frames in use that a token names, or that there are none.
     fn check_in_use(&mut self, held: PfnRange, in_use: Option<Blocker>) {
-        let world = &mut self.world;
-        world.sync_metadata();
+        let model = &mut self.model;
+        model.sync_metadata();
         let all_are = |range: PfnRange, is: fn(&Frame) -> bool| {
-            numbers(range).all(|frame| is(&world.frame_states[frame as usize]))
+            numbers(range).all(|frame| is(&model.frame_states[frame as usize]))
         };
         match in_use.map(|Blocker { range, kind }| (range, kind)) {
             None => {

@@ -1,6 +1,6 @@
 //! Tests the engine. These tests also run on a target with 32-bit pointers.
 
-mod pointers;
-mod refused;
-mod reserved;
+mod pointer_range;
+mod refused_calls;
+mod reserved_memory;
 mod reverse_map;

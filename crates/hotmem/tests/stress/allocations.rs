@@ -45,8 +45,8 @@ pub(crate) struct Allocations<'f> {
     slots: Vec<Mutex<Option<Owned>>>,
     serial: AtomicU64,
     allocated: AtomicU64,
-    busy: AtomicU64,
-    exhausted: AtomicU64,
+    busy_failures: AtomicU64,
+    exhausted_failures: AtomicU64,
     from_magazine: AtomicU64,
     /// Whether the kernel has asked a worker to drain its magazine.
     drain_requests: [AtomicBool; WORKERS],
@@ -67,8 +67,8 @@ pub(crate) struct AllocationCounts {
     pub(crate) allocations: u64,
     /// Allocations that failed with `Busy`.
     #[allow(dead_code, reason = "printed by Debug")]
-    busy: u64,
-    pub(crate) exhausted: u64,
+    busy_failures: u64,
+    pub(crate) exhausted_failures: u64,
     /// Allocations from magazines.
     pub(crate) from_magazine: u64,
 }
@@ -95,8 +95,8 @@ impl<'f> Allocations<'f> {
             slots: (0..SLOTS).map(|_| Mutex::new(None)).collect(),
             serial: AtomicU64::new(1),
             allocated: AtomicU64::new(0),
-            busy: AtomicU64::new(0),
-            exhausted: AtomicU64::new(0),
+            busy_failures: AtomicU64::new(0),
+            exhausted_failures: AtomicU64::new(0),
             from_magazine: AtomicU64::new(0),
             drain_requests: [const { AtomicBool::new(false) }; WORKERS],
         }
@@ -112,8 +112,8 @@ impl<'f> Allocations<'f> {
     pub(crate) fn counts(&self) -> AllocationCounts {
         AllocationCounts {
             allocations: self.allocated.load(Ordering::Relaxed),
-            busy: self.busy.load(Ordering::Relaxed),
-            exhausted: self.exhausted.load(Ordering::Relaxed),
+            busy_failures: self.busy_failures.load(Ordering::Relaxed),
+            exhausted_failures: self.exhausted_failures.load(Ordering::Relaxed),
             from_magazine: self.from_magazine.load(Ordering::Relaxed),
         }
     }
@@ -177,7 +177,7 @@ impl<'f> Allocations<'f> {
         let got = match self.frames.alloc_range(request) {
             Ok(got) => got,
             Err(AllocError::Busy) => {
-                self.busy.fetch_add(1, Ordering::Relaxed);
+                self.busy_failures.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
             Err(AllocError::NotFree(_)) if exact => return None,
@@ -187,7 +187,7 @@ impl<'f> Allocations<'f> {
                     !is_limited || frames > 1,
                     "one frame could not be allocated in a limited round"
                 );
-                self.exhausted.fetch_add(1, Ordering::Relaxed);
+                self.exhausted_failures.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
             Err(error) => panic!("{request:?}: {error}"),

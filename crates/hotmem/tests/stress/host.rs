@@ -15,7 +15,7 @@ pub(crate) struct Host<'f, 's> {
     allocations: &'s Allocations<'f>,
     reporter: Reporter<'f, Cpus>,
     /// The batches that the host has not answered.
-    unanswered: Vec<Batch>,
+    unanswered_batches: Vec<Batch>,
     rng: Rng,
     started: Instant,
     counts: HostCounts,
@@ -25,11 +25,11 @@ pub(crate) struct Host<'f, 's> {
 #[derive(Clone, Copy, Default, Debug)]
 #[allow(dead_code, reason = "printed by Debug")]
 struct HostCounts {
-    reported: u64,
-    refused: u64,
+    reported_batches: u64,
+    refused_batches: u64,
     lost_batches: u64,
     resets: u64,
-    switched: u64,
+    reporter_switches: u64,
 }
 
 /// Returns settings that limit the reporting memory, so that limited rounds always find free
@@ -48,7 +48,7 @@ impl<'f, 's> Host<'f, 's> {
     pub(crate) fn new(allocations: &'s Allocations<'f>, rng: Rng) -> Self {
         let reporter = Reporter::new(allocations.frames, settings(), Contents::Undefined).unwrap();
         let (unanswered, started, counts) = (Vec::new(), Instant::now(), HostCounts::default());
-        Host { allocations, reporter, unanswered, rng, started, counts }
+        Host { allocations, reporter, unanswered_batches: unanswered, rng, started, counts }
     }
 
     pub(crate) fn step(&mut self) {
@@ -57,7 +57,7 @@ impl<'f, 's> Host<'f, 's> {
             0 => self.reset(),
             1 => {
                 self.reporter.set_on(self.rng.u8(..4) != 0);
-                self.counts.switched += 1;
+                self.counts.reporter_switches += 1;
             }
             2 => {
                 let min_free_time = Duration::from_millis(self.rng.u64(..3));
@@ -75,7 +75,7 @@ impl<'f, 's> Host<'f, 's> {
                 self.reporter.settings = settings;
             }
             3..150 => match self.reporter.step(self.started.elapsed()) {
-                Step::Ready(Ok(batch)) => self.unanswered.push(batch),
+                Step::Ready(Ok(batch)) => self.unanswered_batches.push(batch),
                 _ => std::thread::yield_now(),
             },
             _ => self.answer_batch(),
@@ -83,10 +83,11 @@ impl<'f, 's> Host<'f, 's> {
     }
 
     fn answer_batch(&mut self) {
-        if self.unanswered.is_empty() {
+        if self.unanswered_batches.is_empty() {
             return;
         }
-        let batch = self.unanswered.swap_remove(self.rng.usize(..self.unanswered.len()));
+        let batch =
+            self.unanswered_batches.swap_remove(self.rng.usize(..self.unanswered_batches.len()));
         self.discard(&batch);
         match self.rng.u8(..16) {
             0 => {
@@ -94,11 +95,11 @@ impl<'f, 's> Host<'f, 's> {
                 drop(batch);
             }
             1..4 => {
-                self.counts.refused += 1;
+                self.counts.refused_batches += 1;
                 self.reporter.failed(batch, self.started.elapsed()).unwrap();
             }
             _ => {
-                self.counts.reported += 1;
+                self.counts.reported_batches += 1;
                 self.reporter.reported(batch).unwrap();
             }
         }
@@ -113,7 +114,7 @@ impl<'f, 's> Host<'f, 's> {
 
     fn reset(&mut self) {
         // Drop the batches first: after the reset the host must not access their memory.
-        self.unanswered.clear();
+        self.unanswered_batches.clear();
         self.reporter.reset();
         self.counts.resets += 1;
     }
@@ -139,7 +140,8 @@ impl<'f, 's> Host<'f, 's> {
     }
 
     pub(crate) fn has_done_everything(&self) -> bool {
-        let HostCounts { reported, refused, resets, .. } = self.counts;
+        let HostCounts { reported_batches: reported, refused_batches: refused, resets, .. } =
+            self.counts;
         [reported, refused, resets].iter().all(|&count| count > 0)
     }
 }

@@ -22,21 +22,21 @@ pub(crate) struct Plug<'f, 's> {
 
 pub(crate) struct Kernel<'f, 's> {
     allocations: &'s Allocations<'f>,
-    moved: u64,
+    migrated_frames: u64,
     /// The number of sections that were added as a whole.
-    described: u64,
+    whole_sections_added: u64,
 }
 
 /// Counts of completed actions.
 #[derive(Clone, Copy, Default, Debug)]
 struct PlugCounts {
-    added: u64,
-    removed: u64,
-    abandoned: u64,
-    offline: u64,
-    cancelled: u64,
-    reported: u64,
-    blocked: u64,
+    additions: u64,
+    removals: u64,
+    abandoned_additions: u64,
+    offlinings: u64,
+    cancellations: u64,
+    reports: u64,
+    blocked_requests: u64,
 }
 
 impl TestMapping for Kernel<'_, '_> {
@@ -48,7 +48,7 @@ impl TestMapping for Kernel<'_, '_> {
         for section in range.chunks(SECTION).filter(|section| section.frames() == SECTION) {
             self.allocations
                 .add_descriptors(section.split_at(pfn(section.start().number() + PAGEBLOCK)).0);
-            self.described += 1;
+            self.whole_sections_added += 1;
         }
     }
 
@@ -75,7 +75,7 @@ impl Hooks for Kernel<'_, '_> {
         for frame in numbers(used) {
             match self.allocations.migrate_frame(frame) {
                 Ok(()) => {
-                    self.moved += 1;
+                    self.migrated_frames += 1;
                     answer = Migration::Moved;
                 }
                 Err(NotMoved::Unmovable) => return Migration::Unmovable("not movable"),
@@ -96,7 +96,7 @@ impl<'f, 's> Plug<'f, 's> {
         hotplug.announce(range(HOT_MIDDLE, SIZE - HOT_MIDDLE)).unwrap();
         Plug {
             hotplug,
-            kernel: Kernel { allocations, moved: 0, described: 0 },
+            kernel: Kernel { allocations, migrated_frames: 0, whole_sections_added: 0 },
             rng,
             counts: PlugCounts::default(),
         }
@@ -156,12 +156,13 @@ impl<'f, 's> Plug<'f, 's> {
 
     fn add(&mut self) {
         let Some(run) = self.random_run(State::Absent) else { return };
-        let section = self.absent_section().filter(|_| self.counts.added == 0 || self.rng.bool());
+        let section =
+            self.absent_section().filter(|_| self.counts.additions == 0 || self.rng.bool());
         let part = section.unwrap_or_else(|| self.random_part(run));
         with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, _| hotplug.add(part)).unwrap();
         let kind = if self.rng.u8(..4) == 0 { OnlineType::Kernel } else { OnlineType::Movable };
         self.hotplug.online(part, kind, &mut self.kernel).unwrap();
-        self.counts.added += 1;
+        self.counts.additions += 1;
     }
 
     fn shrink(&mut self) {
@@ -178,18 +179,18 @@ impl<'f, 's> Plug<'f, 's> {
                         hotplug.abandon_remove(removal, hooks)
                     })
                     .unwrap();
-                    self.counts.abandoned += 1;
+                    self.counts.abandoned_additions += 1;
                 }
                 Progress::Ready(removal) => {
                     with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
                         hotplug.commit_remove(removal)
                     })
                     .unwrap();
-                    self.counts.removed += 1;
+                    self.counts.removals += 1;
                 }
                 Progress::Working => {}
                 over => {
-                    self.counts.blocked += u64::from(over.pending().is_some());
+                    self.counts.blocked_requests += u64::from(over.pending().is_some());
                     return;
                 }
             }
@@ -197,7 +198,7 @@ impl<'f, 's> Plug<'f, 's> {
         with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
             shrink.cancel(hotplug, hooks).unwrap();
         });
-        self.counts.cancelled += 1;
+        self.counts.cancellations += 1;
     }
 
     fn offline(&mut self) {
@@ -209,16 +210,16 @@ impl<'f, 's> Plug<'f, 's> {
             match request.poll(&mut self.hotplug, &mut self.kernel, Budget { pageblocks: 8 }) {
                 Progress::Ready(range) => {
                     assert_eq!(range, part);
-                    self.counts.offline += 1;
+                    self.counts.offlinings += 1;
                     return;
                 }
                 Progress::Working => {}
-                Progress::Pending(_) => self.counts.blocked += 1,
+                Progress::Pending(_) => self.counts.blocked_requests += 1,
                 Progress::Idle => panic!("an offline request that was not done is idle"),
             }
         }
         request.cancel(&mut self.hotplug, &mut self.kernel).unwrap();
-        self.counts.cancelled += 1;
+        self.counts.cancellations += 1;
     }
 
     /// Isolates random memory for a short time, and marks it as reported if it is free.
@@ -230,15 +231,22 @@ impl<'f, 's> Plug<'f, 's> {
             std::thread::yield_now();
         }
         match token.mark_reported() {
-            Ok(()) => self.counts.reported += 1,
+            Ok(()) => self.counts.reports += 1,
             Err((token, _)) => token.release(),
         }
     }
 
     pub(crate) fn has_done_everything(&self) -> bool {
-        let PlugCounts { added, removed, abandoned, offline, cancelled, reported, blocked } =
-            self.counts;
-        let Kernel { moved, described, .. } = self.kernel;
+        let PlugCounts {
+            additions: added,
+            removals: removed,
+            abandoned_additions: abandoned,
+            offlinings: offline,
+            cancellations: cancelled,
+            reports: reported,
+            blocked_requests: blocked,
+        } = self.counts;
+        let Kernel { migrated_frames: moved, whole_sections_added: described, .. } = self.kernel;
         [added, removed, abandoned, offline, cancelled, reported, blocked, moved, described]
             .iter()
             .all(|&count| count > 0)
@@ -247,7 +255,7 @@ impl<'f, 's> Plug<'f, 's> {
 
 impl fmt::Debug for Plug<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Kernel { moved, described, .. } = self.kernel;
+        let Kernel { migrated_frames: moved, whole_sections_added: described, .. } = self.kernel;
         write!(f, "{:?}, moved {moved}, described {described}", self.counts)
     }
 }

@@ -31,7 +31,7 @@ enum Place {
 #[derive(Default)]
 struct Kernel {
     /// The place of each described pageblock's descriptors.
-    places: BTreeMap<u64, Place>,
+    descriptor_places: BTreeMap<u64, Place>,
     vetoes: bool,
     /// The number of calls of `undescribe`.
     undescribe_calls: usize,
@@ -44,7 +44,7 @@ fn blocks(range: PfnRange) -> impl Iterator<Item = u64> {
 impl Kernel {
     /// Returns whether a section's descriptors lie in its first pageblock now.
     fn describes_itself(&self, section: u64) -> bool {
-        self.places.get(&(section * PER_SECTION)) == Some(&Place::ItsSection)
+        self.descriptor_places.get(&(section * PER_SECTION)) == Some(&Place::ItsSection)
     }
 
     /// Returns the pageblocks that hold the descriptors of their sections now.
@@ -83,7 +83,11 @@ impl TestMapping for Kernel {
                         "the engine gives as many frames as `descriptors_needed` returned",
                     )),
                 };
-                assert_eq!(self.places.insert(block, at), None, "{block} is described already");
+                assert_eq!(
+                    self.descriptor_places.insert(block, at),
+                    None,
+                    "{block} is described already"
+                );
             }
         }
     }
@@ -92,13 +96,13 @@ impl TestMapping for Kernel {
         self.undescribe_calls += 1;
         for block in blocks(range) {
             match self
-                .places
+                .descriptor_places
                 .remove(&block)
                 .expect("a pageblock that is undescribed has descriptors")
             {
                 Place::Frame(frame) => free(frame),
                 Place::ItsSection if block % PER_SECTION == 0 => {
-                    let mut other_places = self.places.range(block..block + PER_SECTION);
+                    let mut other_places = self.descriptor_places.range(block..block + PER_SECTION);
                     let other_places = other_places.find(|(b, at)| {
                         **at == Place::ItsSection && !blocks(range).any(|gone| gone == **b)
                     });
@@ -149,7 +153,7 @@ impl Machine<'_> {
     }
 
     fn snapshot(&self, used: &[PfnRange]) -> Snapshot {
-        let descriptor_frames = self.kernel.places.values().filter_map(|at| match at {
+        let descriptor_frames = self.kernel.descriptor_places.values().filter_map(|at| match at {
             Place::Frame(frame) => PfnRange::with_len(*frame, 1),
             Place::ItsSection => None,
         });

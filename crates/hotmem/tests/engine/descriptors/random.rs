@@ -98,8 +98,8 @@ fn exactly_the_ram_has_descriptors() {
         }
         // Only memory with frames of descriptors stays: the kernel does not migrate them.
         let is_descriptors = |at: &Place| matches!(at, Place::Frame(f) if hot.contains(*f));
-        assert_eq!(left != 0, m.kernel.places.values().any(is_descriptors));
-        assert_eq!(left == 0, m.kernel.places.is_empty());
+        assert_eq!(left != 0, m.kernel.descriptor_places.values().any(is_descriptors));
+        assert_eq!(left == 0, m.kernel.descriptor_places.is_empty());
         check(m, hot);
     });
 }
@@ -168,8 +168,8 @@ fn check(m: &Machine<'_>, hot: PfnRange) {
         |block: u64| m.hotplug.state_at(pfn(block * PAGEBLOCK), pfn((block + 1) * PAGEBLOCK)).1;
     for block in blocks(hot) {
         let is_ram = !matches!(state(block), State::Absent | State::Device);
-        assert_eq!(m.kernel.places.contains_key(&block), is_ram, "{block}");
-        let at = m.kernel.places.get(&block);
+        assert_eq!(m.kernel.descriptor_places.contains_key(&block), is_ram, "{block}");
+        let at = m.kernel.descriptor_places.get(&block);
         let holds = at.is_none_or(|at| match at {
             Place::ItsSection => m.kernel.describes_itself(block / PER_SECTION),
             Place::Frame(frame) => {

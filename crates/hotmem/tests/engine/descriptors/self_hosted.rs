@@ -117,7 +117,7 @@ fn pageblocks_with_descriptors_are_removed_with_the_last_memory_that_they_descri
         });
         m.frames.free_range(pinned).unwrap();
         assert_eq!(m.shrink(section, SECTION), (0, None));
-        assert!(m.kernel.places.is_empty());
+        assert!(m.kernel.descriptor_places.is_empty());
         assert!(!m.frames.metadata().any(|metadata| metadata.frames.overlaps(section)));
     });
 }
@@ -175,7 +175,10 @@ fn descriptors_stay_while_memory_that_they_describe_is_being_added() {
         assert_eq!(m.shrink(descriptor_block, PAGEBLOCK), (PAGEBLOCK, Some(blocker)));
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_add(addition))
             .unwrap();
-        assert_eq!(m.kernel.places.get(&(WHOLE / PAGEBLOCK + 1)), Some(&Place::ItsSection));
+        assert_eq!(
+            m.kernel.descriptor_places.get(&(WHOLE / PAGEBLOCK + 1)),
+            Some(&Place::ItsSection)
+        );
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.remove(range(WHOLE + PAGEBLOCK, PAGEBLOCK))
         })
@@ -279,7 +282,7 @@ fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
             hotplug.add(AddRequest { device: true, ..section.into() })
         })
         .unwrap();
-        assert!(m.kernel.places.is_empty());
+        assert!(m.kernel.descriptor_places.is_empty());
         m.kernel.vetoes = true;
         let refused = with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(section, OnlineType::Movable, hooks)
@@ -288,7 +291,7 @@ fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
             refused,
             Err(AddError::Range(RangeError { kind: RangeErrorKind::Vetoed(_), .. }))
         ));
-        assert!(m.kernel.places.is_empty() && m.kernel.undescribe_calls == 0);
+        assert!(m.kernel.descriptor_places.is_empty() && m.kernel.undescribe_calls == 0);
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
         })
@@ -299,7 +302,7 @@ fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
         assert_eq!(m.hotplug.poison(bad), Ok(Poisoned::Quarantined));
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(section))
             .unwrap();
-        assert!(m.kernel.places.is_empty());
+        assert!(m.kernel.descriptor_places.is_empty());
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
         })

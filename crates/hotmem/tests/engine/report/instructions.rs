@@ -1,8 +1,8 @@
 //! Tests that a step takes as many instructions on a machine of 4 TiB as on one of 1 TiB.
 
-use super::bounded::{all_of, on_large_machine};
+use super::step_cost::{all_of, on_large_machine};
 use super::*;
-use crate::counted;
+use crate::instruction_count;
 
 /// The environment variable with the number of sections for the process under valgrind.
 const SECTIONS: &str = "HOTMEM_REPORT_SECTIONS";
@@ -40,7 +40,7 @@ fn count_and_exit(sections: u64) {
 fn instructions_per_step(tib: u64) -> f64 {
     let sections = (tib * TIB).to_string();
     let test = "report::instructions::a_step_costs_the_same_on_1_tib_and_on_4";
-    let count = counted::instructions(test, "counted_steps", (SECTIONS, &sections));
+    let count = instruction_count::instructions(test, "counted_steps", (SECTIONS, &sections));
     count / f64::from(2 * STEPS)
 }
 
@@ -49,7 +49,7 @@ fn a_step_costs_the_same_on_1_tib_and_on_4() {
     if let Ok(sections) = std::env::var(SECTIONS) {
         return count_and_exit(sections.parse().unwrap());
     }
-    if !counted::can_count() {
+    if !instruction_count::can_count() {
         return;
     }
     let (one, four) = (instructions_per_step(1), instructions_per_step(4));

@@ -1,11 +1,11 @@
 //! Tests free page reporting.
 
-mod bounded;
 mod failures;
 mod instructions;
-mod pace;
 mod pins;
+mod report_delays;
 mod slow_host;
+mod step_cost;
 mod which_memory;
 
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};

@@ -1,7 +1,7 @@
 //! Tests tokens that are passed to another instance, dropped or forgotten.
 
-mod dropped;
-mod foreign;
+mod dropped_tokens;
+mod foreign_tokens;
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
@@ -44,14 +44,14 @@ impl TestMapping for KernelWithTables {
 struct Instance<'f> {
     hotplug: Hotplug<'f, OneCpu, ForwardingMapping<KernelWithTables>>,
     region: RegionId,
-    used: Vec<PfnRange>,
+    allocations: Vec<PfnRange>,
     /// Allocations that keep two pageblocks of boot memory divided.
-    divided: Vec<PfnRange>,
+    dividing_allocations: Vec<PfnRange>,
 }
 
 impl<'f> Instance<'f> {
     fn snapshot(&self) -> Snapshot {
-        let used = [&self.used[..], &self.divided].concat();
+        let used = [&self.allocations[..], &self.dividing_allocations].concat();
         Snapshot::of(&self.hotplug, SECTIONS * SECTION, &used)
     }
 
@@ -80,7 +80,7 @@ fn on_two(test: impl for<'f> FnOnce(&mut Instance<'f>, &mut Instance<'f>)) {
         let used = frames[nth]
             .alloc_range(AllocRequest::frames(1).movable().at(online().start()))
             .unwrap();
-        Instance { hotplug, region, used: vec![used], divided }
+        Instance { hotplug, region, allocations: vec![used], dividing_allocations: divided }
     });
     test(&mut local, &mut foreign);
     for instance in [local, foreign] {

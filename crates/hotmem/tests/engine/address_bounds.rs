@@ -1,4 +1,4 @@
-//! Compares the results of requests with a lower and an upper upper with a naive search of all free
+//! Compares the results of requests with a lower and an upper bound with a naive search of all free
 //! frames.
 
 use fastrand::Rng;
@@ -11,12 +11,12 @@ use std::collections::BTreeSet;
 const ALL: u64 = 3 * SECTION;
 
 /// The free frames that the test expects.
-struct Free<'f> {
+struct FreeFrames<'f> {
     frames: &'f Frames<OneCpu>,
-    free: BTreeSet<u64>,
+    free_frames: BTreeSet<u64>,
 }
 
-impl Free<'_> {
+impl FreeFrames<'_> {
     /// Makes a request and compares the result with the free frames.
     fn alloc(
         &mut self,
@@ -35,14 +35,14 @@ impl Free<'_> {
                     "{allocated} of {lower}..{upper}"
                 );
                 for frame in taken {
-                    assert!(self.free.remove(&frame), "{frame} was not free");
+                    assert!(self.free_frames.remove(&frame), "{frame} was not free");
                 }
                 Some(allocated)
             }
             Err(error) => {
                 assert_eq!(error, AllocError::OutOfMemory);
                 if len == 1 {
-                    let free_frame = self.free.range(lower..upper.max(lower)).next();
+                    let free_frame = self.free_frames.range(lower..upper.max(lower)).next();
                     assert_eq!(free_frame, None, "{lower}..{upper}");
                 }
                 None
@@ -52,7 +52,7 @@ impl Free<'_> {
 
     fn free_range(&mut self, allocated: PfnRange) {
         self.frames.free_range(allocated).unwrap();
-        self.free.extend(allocated.start().number()..allocated.end().number());
+        self.free_frames.extend(allocated.start().number()..allocated.end().number());
     }
 }
 
@@ -66,7 +66,7 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
         std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
     let free = all.iter().map(|allocated| allocated.start().number()).collect();
     all.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
-    let mut free = Free { frames: &frames, free };
+    let mut free = FreeFrames { frames: &frames, free_frames: free };
     let rng = &mut Rng::with_seed(11);
     let mut held: Vec<PfnRange> = vec![];
     let mut outcomes = [0; 2];

@@ -83,7 +83,7 @@ fn an_offline_request_that_is_dropped_leaves_its_memory_isolated_and_counted() {
         let _ = request.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
         drop(request);
         assert_eq!(local.frames().validated().unwrap().isolated, SECTION);
-        local.frames().free_range(local.used[0]).unwrap();
+        local.frames().free_range(local.allocations[0]).unwrap();
         assert_eq!(local.frames().validated().unwrap().isolated, SECTION);
         let mut shrink = Shrink::new(ShrinkOptions { frames: SECTION, ..online().into() });
         let ended = shrink.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -96,7 +96,7 @@ fn an_offline_request_that_is_dropped_leaves_its_memory_isolated_and_counted() {
 fn a_shrink_that_is_dropped_leaves_memory_that_it_took_offline_held_and_counted() {
     on_two(|local, _| {
         let counts = local.frames().counts();
-        local.frames().free_range(local.used.remove(0)).unwrap();
+        local.frames().free_range(local.allocations.remove(0)).unwrap();
         let mut shrink =
             Shrink::new(ShrinkOptions { frames: SECTION, largest: PAGEBLOCK, ..online().into() });
         let answer = shrink.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -115,7 +115,7 @@ fn a_shrink_that_is_dropped_leaves_memory_that_it_took_offline_held_and_counted(
 #[test]
 fn requests_that_have_ended_do_nothing_when_they_are_polled_again() {
     on_two(|local, foreign| {
-        local.frames().free_range(local.used.remove(0)).unwrap();
+        local.frames().free_range(local.allocations.remove(0)).unwrap();
         let mut offline = local.hotplug.offline(online()).unwrap();
         let done = offline.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(online()));
@@ -145,16 +145,16 @@ fn requests_that_have_ended_do_nothing_when_they_are_polled_again() {
 #[test]
 fn nested_additions_of_two_machines_take_page_tables_from_their_own_machine() {
     type Theirs<'f> = Hotplug<'f, OneCpu, ForwardingMapping<KernelWithTables>>;
-    struct Nested<'a, 'f> {
-        other: Option<(&'a mut Theirs<'f>, Addition<'f, OneCpu>)>,
+    struct NestingHooks<'a, 'f> {
+        other_instance: Option<(&'a mut Theirs<'f>, Addition<'f, OneCpu>)>,
         allocated: Vec<Pfn>,
     }
-    impl TestMapping for Nested<'_, '_> {
+    impl TestMapping for NestingHooks<'_, '_> {
         fn tables_needed(&self, _: PfnRange) -> u64 {
             2
         }
         fn map(&mut self, _: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-            if let Some((other, addition)) = self.other.take() {
+            if let Some((other, addition)) = self.other_instance.take() {
                 other.commit_add(addition).unwrap();
             }
             self.allocated.extend(take());
@@ -170,13 +170,13 @@ fn nested_additions_of_two_machines_take_page_tables_from_their_own_machine() {
         local.announce(range(2 * SECTION, SECTION)).unwrap();
         hotmem_testkit::make_words(&mut local, range(2 * SECTION, SECTION));
         // Allocate a frame, so that the next free frames of the instances have different numbers.
-        foreign.used.push(foreign.frames().alloc_range(AllocRequest::frames(1)).unwrap());
+        foreign.allocations.push(foreign.frames().alloc_range(AllocRequest::frames(1)).unwrap());
         let free = [frames.counts().free, foreign.frames().counts().free];
         let foreign_token = with_kernel(&mut foreign.hotplug, &mut KernelWithTables(2), |h, _| {
             h.prepare_add(absent())
         });
         let other = Some((&mut foreign.hotplug, foreign_token.unwrap()));
-        let mut nested = Nested { other, allocated: vec![] };
+        let mut nested = NestingHooks { other_instance: other, allocated: vec![] };
         with_kernel(&mut local, &mut nested, |local, _| local.add(range(2 * SECTION, SECTION)))
             .unwrap();
         let allocated = std::mem::take(&mut nested.allocated);

@@ -1,19 +1,19 @@
 //! Removes all removable memory of a machine, and checks that all other memory has a reason to stay.
 
-use crate::world::{BOOT_OWNER, Block, Frame, Machine, SIZE, TABLES_OWNER, World};
+use crate::model::{BOOT_OWNER, Block, Frame, Machine, Model, SIZE, TABLES_OWNER};
 use hotmem::{Metadata, OnlineType, PfnRange};
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, range};
 
 impl Machine<'_> {
     pub(crate) fn remove_all_memory(&mut self) {
-        let world = &mut self.world;
-        (world.vetoes, world.retries, world.refusals) = (0, 0, 0);
+        let model = &mut self.model;
+        (model.vetoes, model.retries, model.refusals) = (0, 0, 0);
         self.end_all();
         self.free_all();
         loop {
-            let before = self.world.frames.counts().present;
+            let before = self.model.frames.counts().present;
             self.shrink_all();
-            if self.world.frames.counts().present == before {
+            if self.model.frames.counts().present == before {
                 break;
             }
         }
@@ -30,7 +30,7 @@ impl Machine<'_> {
         for token in std::mem::take(&mut self.tokens) {
             let held = token.range();
             token.release();
-            self.world.blocks_in(held).iter_mut().for_each(|block| block.token = false);
+            self.model.blocks_in(held).iter_mut().for_each(|block| block.token = false);
         }
         while !self.additions.is_empty() {
             self.finish_addition();
@@ -47,9 +47,9 @@ impl Machine<'_> {
 
     fn free_all(&mut self) {
         for frame in numbers(range(0, SIZE)) {
-            match self.world.frame_states[frame as usize] {
+            match self.model.frame_states[frame as usize] {
                 Frame::Used(tag) if tag.owner == BOOT_OWNER => self.free_reserved(range(frame, 1)),
-                Frame::Used(tag) if tag.owner != TABLES_OWNER => self.world.free(range(frame, 1)),
+                Frame::Used(tag) if tag.owner != TABLES_OWNER => self.model.free(range(frame, 1)),
                 _ => {}
             }
         }
@@ -59,17 +59,17 @@ impl Machine<'_> {
     /// frames), and then shrinks the whole machine once.
     fn shrink_all(&mut self) {
         for block in range(0, SIZE).chunks(PAGEBLOCK) {
-            let Block { present, device, online, .. } =
-                *self.world.block_of(block.start().number());
+            let Block { is_present: present, device, online, .. } =
+                *self.model.block_of(block.start().number());
             if device {
                 self.detach_range(block);
-            } else if present && !online && self.world.has_poison(block) {
+            } else if present && !online && self.model.has_poison(block) {
                 self.remove_range(block);
                 self.finish_removals();
             } else if present && !online {
-                let (hotplug, world) = (&mut self.hotplug, &mut self.world);
+                let (hotplug, model) = (&mut self.hotplug, &mut self.model);
                 hotplug
-                    .online(block, OnlineType::Movable, world)
+                    .online(block, OnlineType::Movable, model)
                     .expect("no listener refuses while the machine is emptied");
             }
         }
@@ -83,22 +83,22 @@ impl Machine<'_> {
     /// Checks that each remaining pageblock holds an unmovable frame, or holds metadata or
     /// descriptors of memory that stays.
     fn check_remaining(&self) {
-        let metadata: Vec<_> = self.world.frames.metadata().collect();
+        let metadata: Vec<_> = self.model.frames.metadata().collect();
         for block in range(0, SIZE).chunks(PAGEBLOCK) {
-            if self.world.block_of(block.start().number()).present {
-                let must_stay = self.world.may_stay(block, &metadata);
-                assert!(must_stay, "{block:?} stays without a reason: {:?}", self.world.blocks);
+            if self.model.block_of(block.start().number()).is_present {
+                let must_stay = self.model.may_stay(block, &metadata);
+                assert!(must_stay, "{block:?} stays without a reason: {:?}", self.model.blocks);
             }
         }
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     fn may_stay(&self, block: PfnRange, metadata: &[Metadata]) -> bool {
         let others_stay = |section: PfnRange| {
             let other_nodes = section.chunks(PAGEBLOCK).filter(|&other| other != block);
             let mut other_nodes = other_nodes.filter(|&other| !self.holds_descriptors(other));
-            other_nodes.any(|other| self.block_of(other.start().number()).present)
+            other_nodes.any(|other| self.block_of(other.start().number()).is_present)
         };
         // Records describe nothing, and words describe more than a section. All other metadata
         // describes one section.

@@ -14,7 +14,7 @@ const USED: [u64; 3] = [1, 3, SECTION / PAGEBLOCK + 1];
 /// A kernel that migrates nothing, and that may refuse to let memory go offline.
 #[derive(Default)]
 struct Kernel {
-    refuses: bool,
+    refuses_offlining: bool,
     /// The number of frames for which `going_offline` was called, but neither `offlined` nor
     /// `offline_cancelled`.
     going_offline: u64,
@@ -22,7 +22,7 @@ struct Kernel {
 
 impl Hooks for Kernel {
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
-        if self.refuses {
+        if self.refuses_offlining {
             return Err(Veto("refused"));
         }
         self.going_offline += range.frames();
@@ -39,16 +39,16 @@ impl Hooks for Kernel {
 }
 
 /// A machine with a persistent shrink of all its hotplugged memory.
-struct World<'f> {
+struct ShrinkingMachine<'f> {
     frames: &'f Frames<OneCpu>,
     hotplug: Hotplug<'f, OneCpu>,
     shrink: Shrink<'f, OneCpu>,
     kernel: Kernel,
     /// The frames in use in the pageblocks of [`USED`].
-    used: [Option<PfnRange>; 3],
+    frames_in_use: [Option<PfnRange>; 3],
 }
 
-fn with_world(test: impl FnOnce(&mut World<'_>)) {
+fn with_shrinking_machine(test: impl FnOnce(&mut ShrinkingMachine<'_>)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
     let hot = range(BOOT, HOT);
@@ -58,7 +58,13 @@ fn with_world(test: impl FnOnce(&mut World<'_>)) {
         Some(frames.alloc_range(at).unwrap())
     });
     let shrink = Shrink::new(ShrinkOptions { is_persistent: true, ..hot.into() });
-    let mut world = World { frames: &frames, hotplug, shrink, kernel: Kernel::default(), used };
+    let mut world = ShrinkingMachine {
+        frames: &frames,
+        hotplug,
+        shrink,
+        kernel: Kernel::default(),
+        frames_in_use: used,
+    };
     test(&mut world);
     frames.validated().unwrap();
 }
@@ -68,7 +74,7 @@ fn pageblock(number: u64) -> PfnRange {
     range(BOOT + number * PAGEBLOCK, PAGEBLOCK)
 }
 
-impl World<'_> {
+impl ShrinkingMachine<'_> {
     /// Polls the shrink, and commits its removals, until it is over or pending. Returns the number
     /// of pageblocks removed, and the blocker.
     fn poll(&mut self) -> (u64, Option<Blocker>) {
@@ -95,7 +101,7 @@ impl World<'_> {
                     self.frames.free_range(frame).unwrap();
                     false
                 }
-                Err(_) => self.used[index].is_some(),
+                Err(_) => self.frames_in_use[index].is_some(),
             }
         };
         let isolated: Vec<_> = (0..USED.len()).filter(is_isolated).collect();
@@ -105,16 +111,16 @@ impl World<'_> {
     }
 
     fn free(&mut self, index: usize) {
-        self.frames.free_range(self.used[index].take().unwrap()).unwrap();
+        self.frames.free_range(self.frames_in_use[index].take().unwrap()).unwrap();
     }
 }
 
 #[test]
 fn a_unit_that_is_freed_while_it_is_isolated_is_removed() {
-    with_world(|world| {
+    with_shrinking_machine(|world| {
         let (removed, blocker) = world.poll();
         assert_eq!(removed, HOT / PAGEBLOCK - 3);
-        assert_eq!(blocker.map(|blocker| blocker.range), world.used[2]);
+        assert_eq!(blocker.map(|blocker| blocker.range), world.frames_in_use[2]);
         for index in [2, 1, 0] {
             assert_eq!(world.isolated(), [index]);
             world.free(index);
@@ -128,7 +134,7 @@ fn a_unit_that_is_freed_while_it_is_isolated_is_removed() {
 
 #[test]
 fn each_try_isolates_the_next_lower_unit() {
-    with_world(|world| {
+    with_shrinking_machine(|world| {
         for index in [2, 1, 0, 2, 1, 0, 2] {
             world.poll();
             assert_eq!(world.isolated(), [index]);
@@ -139,25 +145,25 @@ fn each_try_isolates_the_next_lower_unit() {
 
 #[test]
 fn a_unit_that_is_freed_while_another_is_isolated_is_removed_at_the_next_try() {
-    with_world(|world| {
+    with_shrinking_machine(|world| {
         world.poll();
         world.poll();
         assert_eq!(world.isolated(), [1]);
         world.free(2);
         let (removed, blocker) = world.poll();
-        assert_eq!((removed, blocker.map(|blocker| blocker.range)), (1, world.used[1]));
+        assert_eq!((removed, blocker.map(|blocker| blocker.range)), (1, world.frames_in_use[1]));
         assert_eq!(world.isolated(), [0]);
     });
 }
 
 #[test]
 fn no_unit_is_isolated_after_a_veto() {
-    with_world(|world| {
-        world.kernel.refuses = true;
+    with_shrinking_machine(|world| {
+        world.kernel.refuses_offlining = true;
         let (removed, blocker) = world.poll();
         assert_eq!((removed, blocker.unwrap().kind), (0, BlockerKind::Veto("refused")));
         assert_eq!(world.isolated(), []);
-        world.kernel.refuses = false;
+        world.kernel.refuses_offlining = false;
         assert_eq!(world.poll().0, HOT / PAGEBLOCK - 3);
         assert_eq!(world.isolated(), [2]);
     });
@@ -165,7 +171,7 @@ fn no_unit_is_isolated_after_a_veto() {
 
 #[test]
 fn no_unit_is_isolated_if_too_little_memory_is_free() {
-    with_world(|world| {
+    with_shrinking_machine(|world| {
         world.poll();
         world.hotplug.settings.min_free_frames = 2 * BOOT;
         let (removed, blocker) = world.poll();
@@ -177,7 +183,7 @@ fn no_unit_is_isolated_if_too_little_memory_is_free() {
 
 #[test]
 fn a_cancelled_shrink_releases_the_isolated_unit() {
-    with_world(|world| {
+    with_shrinking_machine(|world| {
         world.poll();
         assert_eq!(world.isolated(), [2]);
         let shrink = std::mem::replace(&mut world.shrink, Shrink::new(range(BOOT, HOT)));

@@ -1,18 +1,18 @@
 //! Compares memory blocks with a walk over their pageblocks.
 
-use crate::world::{Block, Frame, Machine};
+use crate::model::{Block, Frame, Machine};
 use hotmem::{BlockerKind, MemoryBlock, MemoryBlockState, PfnRange, Zone};
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers};
 
 impl Machine<'_> {
     /// Checks the state of each memory block, and its blocker.
     pub(crate) fn check_memory_blocks(&mut self) {
-        let frames = SECTION << self.world.rng.u32(..3);
+        let frames = SECTION << self.model.rng.u32(..3);
         let mut actual: Vec<_> = self.hotplug.memory_blocks(frames).collect();
         actual.iter().for_each(|block| self.check_blocker_of(block));
         actual.iter_mut().for_each(|block| block.blocker = None);
         actual.sort_by_key(|block| block.range.start());
-        let mut regions = self.world.regions.clone();
+        let mut regions = self.model.regions.clone();
         regions.sort_by_key(|region| region.range.start());
         let parts = regions.iter().flat_map(|region| region.range.chunks(frames));
         let expected: Vec<_> = parts.filter_map(|part| self.expected_block(part)).collect();
@@ -20,10 +20,10 @@ impl Machine<'_> {
     }
 
     fn expected_block(&self, range: PfnRange) -> Option<MemoryBlock> {
-        let world = &self.world;
-        let blocks = || range.chunks(PAGEBLOCK).map(|b| *world.block_of(b.start().number()));
+        let model = &self.model;
+        let blocks = || range.chunks(PAGEBLOCK).map(|b| *model.block_of(b.start().number()));
         let any = |is: fn(&Block) -> bool| blocks().any(|block| is(&block));
-        let (online, offline) = (any(|b| b.online), any(|b| b.present && !b.online));
+        let (online, offline) = (any(|b| b.online), any(|b| b.is_present && !b.online));
         let device = blocks().filter(|block| block.device).count() as u64 * PAGEBLOCK;
         let removed_range = any(|b| b.online && b.is_held() && !b.reporting);
         let state = match (online, offline) {
@@ -39,8 +39,8 @@ impl Machine<'_> {
             (false, true) => Some(Zone::Kernel),
             _ => None,
         };
-        let node = range.chunks(PAGEBLOCK).find_map(|b| world.node_of(b.start().number()))?;
-        let poisoned = world.poisoned.range(numbers(range)).count() as u64;
+        let node = range.chunks(PAGEBLOCK).find_map(|b| model.node_of(b.start().number()))?;
+        let poisoned = model.poisoned_frames.range(numbers(range)).count() as u64;
         Some(MemoryBlock { range, node, state, zone, device, poisoned, blocker: None })
     }
 
@@ -48,14 +48,14 @@ impl Machine<'_> {
     /// below the blocker does. If the engine returns none, checks that no memory blocks the
     /// removal.
     fn check_blocker_of(&self, block: &MemoryBlock) {
-        let world = &self.world;
+        let model = &self.model;
         let is_kernel_memory = |frame: &u64| {
-            let block = world.block_of(*frame);
+            let block = model.block_of(*frame);
             block.online && !block.movable
         };
         let is_used = |frame: &u64| {
             let is_used =
-                matches!(world.frame_states[*frame as usize], Frame::Used(_) | Frame::Hole);
+                matches!(model.frame_states[*frame as usize], Frame::Used(_) | Frame::Hole);
             is_used && is_kernel_memory(frame)
         };
         let first = numbers(block.range).find(is_used);
@@ -68,7 +68,7 @@ impl Machine<'_> {
         );
         // Metadata may block the removal as well.
         let is_blocking =
-            |frame: u64| is_used(&frame) || world.frame_states[frame as usize] == Frame::Metadata;
+            |frame: u64| is_used(&frame) || model.frame_states[frame as usize] == Frame::Metadata;
         let blocking_frames = numbers(blocker.range);
         assert!(
             !blocking_frames.is_empty() && blocking_frames.clone().all(is_blocking),

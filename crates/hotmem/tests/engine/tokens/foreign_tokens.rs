@@ -98,7 +98,7 @@ fn a_foreign_offline_request_is_refused_and_returned() {
             unchanged(local, foreign, |local| foreign_token.poll(local, &mut NoHooks, unlimited));
         assert_eq!(answer, refused);
         let blocked = foreign_token.poll(&mut foreign.hotplug, &mut NoHooks, unlimited);
-        let pinned = Blocker { range: foreign.used[0], kind: PINNED };
+        let pinned = Blocker { range: foreign.allocations[0], kind: PINNED };
         assert_eq!(blocked, Progress::Pending(pinned));
         let foreign_token = unchanged(local, foreign, |local| {
             assert_eq!(foreign_token.poll(local, &mut NoHooks, unlimited), refused);
@@ -148,11 +148,11 @@ fn foreign_frames_are_refused_unless_they_are_allocated_here_too() {
         foreign.hotplug.online(offline(), OnlineType::Movable, &mut NoHooks).unwrap();
         foreign.hotplug.add(absent()).unwrap();
         foreign.hotplug.online(absent(), OnlineType::Movable, &mut NoHooks).unwrap();
-        foreign.used.push(free);
+        foreign.allocations.push(free);
         let at = |range: PfnRange| AllocRequest::frames(1).movable().at(range.start());
         let elsewhere =
             [offline(), absent()].map(|all| foreign.frames().alloc_range(at(all)).unwrap());
-        foreign.used.extend(elsewhere);
+        foreign.allocations.extend(elsewhere);
         unchanged(local, foreign, |local| {
             let refused = |range, kind| {
                 assert_eq!(local.frames().free_range(range), Err(RangeError { range, kind }));
@@ -162,10 +162,10 @@ fn foreign_frames_are_refused_unless_they_are_allocated_here_too() {
         });
         // A range that is allocated on both instances is freed on the local instance, and stays in
         // use on the foreign one.
-        assert_eq!(local.used, foreign.used[..1]);
+        assert_eq!(local.allocations, foreign.allocations[..1]);
         let before = foreign.snapshot();
-        local.frames().free_range(foreign.used[0]).unwrap();
-        local.used.clear();
+        local.frames().free_range(foreign.allocations[0]).unwrap();
+        local.allocations.clear();
         assert_eq!(foreign.snapshot(), before);
     });
 }

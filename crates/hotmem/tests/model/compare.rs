@@ -1,15 +1,15 @@
 //! Compares the machine with the model.
 
 use crate::lifecycle::NODES;
+use crate::model::{BOOT_OWNER, Block, DESCRIPTORS_OWNER, Frame, Machine, Model, SIZE, Tag, Words};
 use crate::model_request::ModelRequest;
-use crate::world::{BOOT_OWNER, Block, DESCRIPTORS_OWNER, Frame, Machine, SIZE, Tag, Words, World};
 use hotmem::{Counts, PfnRange, State, ZonePart};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{PAGEBLOCK, numbers, range};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-impl World<'_> {
+impl Model<'_> {
     /// Reads from the engine which frames are metadata now, the only fact that the model cannot
     /// predict. Returns the number of frames that have become metadata. Checks that the engine
     /// lists the pageblocks with descriptors that the model knows.
@@ -35,7 +35,7 @@ impl World<'_> {
             );
             assert!(self.block_of(taken_frames).online, "metadata at {taken_frames:#x}");
             self.frame_states[taken_frames as usize] = Frame::Metadata;
-            self.blocks[(taken_frames / PAGEBLOCK) as usize].reported = false;
+            self.blocks[(taken_frames / PAGEBLOCK) as usize].is_reported = false;
         }
         now.difference(&before).count()
     }
@@ -55,7 +55,7 @@ impl World<'_> {
     /// chunk is present.
     pub(crate) fn retire_words(&mut self, region: PfnRange) {
         let chunks = region.chunks(Words::CHUNK).map(|part| part.start().number() / Words::CHUNK);
-        let is_present = |block: &Block| block.present || block.device || block.in_transit;
+        let is_present = |block: &Block| block.is_present || block.device || block.in_transit;
         let blocks = |chunk: u64| {
             self.blocks.chunks((Words::CHUNK / PAGEBLOCK) as usize).nth(chunk as usize)
         };
@@ -67,9 +67,9 @@ impl World<'_> {
     /// Reads from the engine which pageblocks are still reported: an operation may have claimed and
     /// freed some of them.
     pub(crate) fn sync_reported(&mut self) {
-        for (number, block) in (0..).zip(&mut self.blocks).filter(|(_, block)| block.reported) {
+        for (number, block) in (0..).zip(&mut self.blocks).filter(|(_, block)| block.is_reported) {
             let counts = self.frames.counts_in(range(number * PAGEBLOCK, PAGEBLOCK));
-            block.reported = counts.reported != 0;
+            block.is_reported = counts.reported != 0;
         }
     }
 
@@ -101,37 +101,37 @@ impl World<'_> {
 impl Machine<'_> {
     /// Compares each pageblock and each zone with the model.
     pub(crate) fn check(&mut self) {
-        self.world.sync_reported();
+        self.model.sync_reported();
         let numbers = 0..SIZE / PAGEBLOCK;
         let free: u64 =
             numbers.map(|number| self.check_block(range(number * PAGEBLOCK, PAGEBLOCK))).sum();
-        assert_eq!(self.world.frames.counts().free, free);
+        assert_eq!(self.model.frames.counts().free, free);
         self.check_zones();
-        self.world.check_descriptors();
+        self.model.check_descriptors();
     }
 
     /// Checks a pageblock. Returns the number of its free frames.
     fn check_block(&self, all: PfnRange) -> u64 {
-        let world = &self.world;
-        let block = world.block_of(all.start().number());
-        let actual = world.frames.counts_in(all);
+        let model = &self.model;
+        let block = model.block_of(all.start().number());
+        let actual = model.frames.counts_in(all);
         let frames_if = |is: bool| if is { PAGEBLOCK } else { 0 };
         let is_allocatable = block.online && !block.is_held();
         let (mut free, mut poisoned) = (0, 0);
         for frame in numbers(all).filter(|_| is_allocatable) {
-            free += u64::from(world.frame_states[frame as usize] == Frame::Free);
-            poisoned += u64::from(world.frame_states[frame as usize] == Frame::Poisoned);
+            free += u64::from(model.frame_states[frame as usize] == Frame::Free);
+            poisoned += u64::from(model.frame_states[frame as usize] == Frame::Poisoned);
         }
         let (online, isolated) =
             (frames_if(block.online), frames_if(block.online && block.is_held()));
         let expected = Counts {
-            announced: frames_if(block.announced),
-            present: frames_if(block.present),
+            announced: frames_if(block.is_announced),
+            present: frames_if(block.is_present),
             online,
             movable: frames_if(block.online && block.movable),
             isolated,
             reporting: frames_if(block.reporting),
-            reported: frames_if(block.reported),
+            reported: frames_if(block.is_reported),
             free,
             poisoned,
             used: online - free - isolated - poisoned,
@@ -140,7 +140,7 @@ impl Machine<'_> {
             free_whole: actual.free_whole.min(frames_if(free == PAGEBLOCK)),
         };
         assert_eq!(actual, expected, "{all:?}: {block:?}");
-        let state = match (block.announced, block.present, block.online, block.movable) {
+        let state = match (block.is_announced, block.is_present, block.online, block.movable) {
             (false, ..) => State::Unknown,
             (true, false, ..) if block.device => State::Device,
             (true, false, ..) => State::Absent,
@@ -154,26 +154,26 @@ impl Machine<'_> {
 
     /// Compares the statistics of zones and nodes with a walk over all pageblocks.
     fn check_zones(&self) {
-        let world = &self.world;
-        let mut zones = [[Walked::default(); 3]; NODES.len()];
-        for number in (0..SIZE / PAGEBLOCK).filter(|&number| world.blocks[number as usize].online) {
-            let node = world.node_of(number * PAGEBLOCK).expect("online memory is announced");
+        let model = &self.model;
+        let mut zones = [[WalkedZone::default(); 3]; NODES.len()];
+        for number in (0..SIZE / PAGEBLOCK).filter(|&number| model.blocks[number as usize].online) {
+            let node = model.node_of(number * PAGEBLOCK).expect("online memory is announced");
             let all = range(number * PAGEBLOCK, PAGEBLOCK);
-            let zone = match world.blocks[number as usize].movable {
+            let zone = match model.blocks[number as usize].movable {
                 true => 2,
-                false => usize::from(all.start() >= world.low_end),
+                false => usize::from(all.start() >= model.low_end),
             };
             let nth = NODES.iter().position(|&other| other == node).expect("the node is in NODES");
-            zones[nth][zone].add(world, all);
+            zones[nth][zone].add(model, all);
         }
         for (node, walked) in NODES.into_iter().zip(zones) {
             for (part, walked) in ZonePart::ALL.into_iter().zip(walked) {
                 let recorded = self.hotplug.zone(node, part);
-                let Walked { spanned, online, present, managed } = walked;
+                let WalkedZone { spanned_range: spanned, online, present, managed } = walked;
                 let actual =
                     (recorded.spanned, recorded.online, recorded.present, recorded.managed);
                 assert_eq!(actual, (spanned, online, present, managed), "{node:?} {part:?}");
-                let contiguous = world.boot_complete && online > 0 && spanned.frames() == online;
+                let contiguous = model.boot_complete && online > 0 && spanned.frames() == online;
                 assert_eq!(recorded.contiguous, contiguous, "{node:?} {part:?}");
             }
         }
@@ -181,13 +181,13 @@ impl Machine<'_> {
         let nodes_with_memory =
             nodes_with_memory.filter(|(_, zones)| zones.iter().any(|zone| zone.online > 0));
         let nodes_with_memory: BTreeSet<_> = nodes_with_memory.map(|(node, _)| node).collect();
-        assert_eq!(world.nodes, nodes_with_memory);
+        assert_eq!(model.nodes, nodes_with_memory);
         assert!(self.hotplug.nodes().eq(nodes_with_memory));
     }
 
     /// Checks that the engine finds no fault in its own state.
     pub(crate) fn validate(&self) {
-        if let Err(fault) = self.world.frames.validated() {
+        if let Err(fault) = self.model.frames.validated() {
             panic!("{fault:?}");
         }
     }
@@ -197,14 +197,14 @@ impl Machine<'_> {
     pub(crate) fn find_everything(&mut self) {
         let one = ModelRequest { movable: true, ..ModelRequest::frames(1) };
         let mut taken_frames = vec![];
-        while let Some(frame) = self.world.alloc(&one) {
+        while let Some(frame) = self.model.alloc(&one) {
             taken_frames.push(frame);
         }
-        self.world.rng.shuffle(&mut taken_frames);
+        self.model.rng.shuffle(&mut taken_frames);
         self.validate();
         self.check();
         for frame in taken_frames {
-            self.world.free(frame);
+            self.model.free(frame);
         }
         self.validate();
     }
@@ -212,21 +212,21 @@ impl Machine<'_> {
 
 /// The statistics of a zone, computed from its online pageblocks in ascending order.
 #[derive(Clone, Copy, Default)]
-struct Walked {
-    spanned: PfnRange,
+struct WalkedZone {
+    spanned_range: PfnRange,
     online: u64,
     present: u64,
     managed: u64,
 }
 
-impl Walked {
-    fn add(&mut self, world: &World<'_>, block: PfnRange) {
-        let start = if self.online == 0 { block.start() } else { self.spanned.start() };
-        self.spanned =
+impl WalkedZone {
+    fn add(&mut self, model: &Model<'_>, block: PfnRange) {
+        let start = if self.online == 0 { block.start() } else { self.spanned_range.start() };
+        self.spanned_range =
             PfnRange::new(start, block.end()).expect("pageblocks are added in ascending order");
         self.online += PAGEBLOCK;
         for frame in numbers(block) {
-            let frame = world.frame_states[frame as usize];
+            let frame = model.frame_states[frame as usize];
             let is_reserved = matches!(frame, Frame::Used(Tag { owner: BOOT_OWNER, .. }));
             self.present += u64::from(frame != Frame::Hole);
             let is_unmanaged = matches!(frame, Frame::Hole | Frame::Descriptors);

@@ -10,17 +10,17 @@ const BOOT: u64 = SECTION;
 const SECTIONS: u64 = 24;
 
 /// A kernel that migrates every frame, and counts the frames.
-struct Moving<'f> {
+struct MigratingHooks<'f> {
     frames: &'f Frames<OneCpu>,
-    moved: u64,
+    migrated_frames: u64,
 }
 
-impl Hooks for Moving<'_> {
+impl Hooks for MigratingHooks<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for frame in used.chunks(1) {
             self.frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
             self.frames.free_range(frame).unwrap();
-            self.moved += 1;
+            self.migrated_frames += 1;
         }
         Migration::Moved
     }
@@ -45,11 +45,11 @@ fn frames_in_a_long_range_are_migrated_once() {
                 live += 1;
             }
         }
-        let mut kernel = Moving { frames: &frames, moved: 0 };
+        let mut kernel = MigratingHooks { frames: &frames, migrated_frames: 0 };
         let mut offline = hotplug.offline(removal).unwrap();
         let done = offline.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(removal));
-        assert_eq!(kernel.moved, live);
+        assert_eq!(kernel.migrated_frames, live);
         frames.validated().unwrap();
     }
 }

@@ -48,16 +48,16 @@ struct Machine<'f> {
     rng: Rng,
     regions: Vec<RegionId>,
     /// Frames that the kernel owns, including those that boot reserved.
-    used: BTreeSet<u64>,
+    used_frames: BTreeSet<u64>,
     /// Whether the last call may have joined or divided pageblocks before it was refused.
     may_have_divided: bool,
     /// The names of the calls that were refused.
-    refused: BTreeSet<&'static str>,
+    refused_call_names: BTreeSet<&'static str>,
 }
 
 impl Machine<'_> {
     fn snapshot(&self) -> Snapshot {
-        let used: Vec<_> = self.used.iter().map(|&frame| range(frame, 1)).collect();
+        let used: Vec<_> = self.used_frames.iter().map(|&frame| range(frame, 1)).collect();
         Snapshot::of(&self.hotplug, ALL, &used)
     }
 
@@ -191,17 +191,17 @@ impl Machine<'_> {
                 // A search for several pageblocks joins divided pageblocks whose frames are all
                 // free.
                 self.may_have_divided = answer.is_err();
-                self.used.extend(answer.into_iter().flat_map(numbers));
+                self.used_frames.extend(answer.into_iter().flat_map(numbers));
                 ("alloc", answer.is_err())
             }
             15 => {
                 // The engine does not refuse to free metadata and holes, so do not try that.
                 let may_free = numbers(at.intersection(range(0, BOOT)))
-                    .all(|f| self.used.contains(&f))
+                    .all(|f| self.used_frames.contains(&f))
                     || numbers(at).any(|f| f < ALL && self.is_free(f));
                 let answer = if may_free { self.frames.free_range(at) } else { Ok(()) };
                 if answer.is_ok() && may_free {
-                    numbers(at).for_each(|frame| assert!(self.used.remove(&frame)));
+                    numbers(at).for_each(|frame| assert!(self.used_frames.remove(&frame)));
                 }
                 ("free", answer.is_err())
             }
@@ -209,7 +209,7 @@ impl Machine<'_> {
                 let at = if self.rng.bool() { at } else { range(SECTION, PAGEBLOCK + 1) };
                 let answer = self.hotplug.free_reserved_range(at);
                 if answer.is_ok() {
-                    numbers(at).for_each(|frame| assert!(self.used.remove(&frame)));
+                    numbers(at).for_each(|frame| assert!(self.used_frames.remove(&frame)));
                 }
                 ("free_reserved", answer.is_err())
             }
@@ -233,7 +233,7 @@ impl Machine<'_> {
 
     fn is_free(&self, frame: u64) -> bool {
         let metadata = self.frames.metadata();
-        !self.used.contains(&frame) && { metadata }
+        !self.used_frames.contains(&frame) && { metadata }
             .all(|metadata| !metadata.frames.contains(pfn(frame)))
     }
 
@@ -244,7 +244,7 @@ impl Machine<'_> {
             self.may_have_divided = false;
             let (name, refused) = self.call();
             if refused {
-                self.refused.insert(name);
+                self.refused_call_names.insert(name);
                 let (mut now, mut before) = (self.snapshot(), before);
                 if self.may_have_divided {
                     (now, before) = (now.ignoring_divisions(), before.ignoring_divisions());
@@ -275,12 +275,12 @@ fn a_refused_call_changes_nothing() {
             kernel: Kernel(Rng::with_seed(seed)),
             rng: Rng::with_seed(seed),
             regions: vec![],
-            used: numbers(ramdisk).collect(),
+            used_frames: numbers(ramdisk).collect(),
             may_have_divided: false,
-            refused: BTreeSet::new(),
+            refused_call_names: BTreeSet::new(),
         };
         machine.run();
-        refused.append(&mut machine.refused);
+        refused.append(&mut machine.refused_call_names);
     }
     let violations = hotmem::violated_invariants();
     assert_eq!(violations.count, 0, "{violations:?}");

@@ -1,14 +1,14 @@
 //! Makes invalid calls of every kind, and checks that each is refused and changes nothing.
 
+use crate::model::{Machine, Model, SIZE};
 use crate::model_request::ModelRequest;
-use crate::world::{Machine, SIZE, World};
 use hotmem::geometry::PFN_LIMIT;
 use hotmem_testkit::{PAGEBLOCK, SECTION};
 
 impl Machine<'_> {
     pub(crate) fn bad_request(&mut self) {
-        let bad = self.world.random_bad_range();
-        match self.world.rng.u8(..10) {
+        let bad = self.model.random_bad_range();
+        match self.model.rng.u8(..10) {
             0 => self.add_range_if_outside(bad),
             1 => self.online_range(bad),
             2 => self.remove_range(bad),
@@ -22,31 +22,31 @@ impl Machine<'_> {
     }
 
     fn add_range_if_outside(&mut self, bad: hotmem::PfnRange) {
-        if !self.world.in_one_region(bad) || bad.is_empty() || !bad.is_aligned(PAGEBLOCK) {
+        if !self.model.in_one_region(bad) || bad.is_empty() || !bad.is_aligned(PAGEBLOCK) {
             self.add_range(bad);
         }
     }
 
     fn bad_allocation(&mut self) {
-        let world = &mut self.world;
-        let mut request = world.random_allocation();
-        match world.rng.u8(..7) {
+        let model = &mut self.model;
+        let mut request = model.random_allocation();
+        match model.rng.u8(..7) {
             0 => request.frames = 0,
             1 => request.align *= 3,
             2 => request.align = 0,
-            3 => request.frames = PFN_LIMIT + world.rng.u64(1..=u64::MAX - PFN_LIMIT),
-            4 => request.align = 1 << world.rng.u32(41..64),
-            5 => request = ModelRequest { align: SECTION, ..world.random_place(request) },
+            3 => request.frames = PFN_LIMIT + model.rng.u64(1..=u64::MAX - PFN_LIMIT),
+            4 => request.align = 1 << model.rng.u32(41..64),
+            5 => request = ModelRequest { align: SECTION, ..model.random_place(request) },
             _ => {
                 request =
-                    ModelRequest { below: world.rng.u64(..SIZE), ..world.random_place(request) }
+                    ModelRequest { below: model.rng.u64(..SIZE), ..model.random_place(request) }
             }
         }
-        world.alloc(&request);
+        model.alloc(&request);
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     fn random_place(&mut self, request: ModelRequest) -> ModelRequest {
         ModelRequest { at: Some(self.rng.u64(..SIZE)), node: None, ..request }
     }

@@ -1,7 +1,7 @@
 //! Compares scans of zones with a walk over the model's pageblocks.
 
 use crate::lifecycle::NODES;
-use crate::world::{Frame, Machine, SIZE};
+use crate::model::{Frame, Machine, SIZE};
 use hotmem::Zone;
 use hotmem_testkit::{PAGEBLOCK, numbers, range};
 use std::collections::BTreeMap;
@@ -20,9 +20,9 @@ impl Machine<'_> {
                     });
                 });
                 let online = (0..SIZE).step_by(PAGEBLOCK as usize).filter(|&at| {
-                    let block = self.world.block_of(at);
+                    let block = self.model.block_of(at);
                     let is_in_zone = block.online && block.movable == (zone == Zone::Movable);
-                    is_in_zone && self.world.node_of(at) == Some(node)
+                    is_in_zone && self.model.node_of(at) == Some(node)
                 });
                 assert!(online.eq(scanned.keys().copied()), "{node:?} {zone:?}");
                 self.check_occupancy(&scanned);
@@ -33,10 +33,10 @@ impl Machine<'_> {
     /// Checks the numbers of frames in use. Skips isolated pageblocks: if they are drained, the
     /// scan counts them as free.
     fn check_occupancy(&self, scanned: &BTreeMap<u64, u64>) {
-        for (&at, &seen) in scanned.iter().filter(|&(&at, _)| !self.world.block_of(at).is_held()) {
+        for (&at, &seen) in scanned.iter().filter(|&(&at, _)| !self.model.block_of(at).is_held()) {
             let frames = numbers(range(at, PAGEBLOCK));
             let used =
-                frames.filter(|&frame| self.world.frame_states[frame as usize] != Frame::Free);
+                frames.filter(|&frame| self.model.frame_states[frame as usize] != Frame::Free);
             assert_eq!(seen, used.count() as u64, "{at:#x}");
         }
     }

@@ -9,9 +9,9 @@ const BOOT: u64 = SECTION;
 const HOT: u64 = 4 * SECTION;
 
 /// A kernel that migrates every frame.
-struct Moving<'f>(&'f Frames<OneCpu>);
+struct MigratingHooks<'f>(&'f Frames<OneCpu>);
 
-impl Hooks for Moving<'_> {
+impl Hooks for MigratingHooks<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for frame in used.chunks(1) {
             let Ok(_) = self.0.alloc_range(AllocRequest::frames(1).movable()) else {
@@ -47,7 +47,7 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
             hotplug.settings.min_free_frames = floor;
             let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
             let (remaining, blocker) = loop {
-                match shrink.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED) {
+                match shrink.poll(hotplug, &mut MigratingHooks(frames), Budget::UNLIMITED) {
                     Progress::Ready(removal) => {
                         hotplug.commit_remove(removal).unwrap();
                     }
@@ -79,7 +79,7 @@ fn a_range_goes_offline_only_if_the_floor_stays_free_afterwards() {
         let free_afterwards = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
         hotplug.settings.min_free_frames = free_afterwards + 1;
         let mut offline = hotplug.offline(top).unwrap();
-        let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
+        let progress = offline.poll(hotplug, &mut MigratingHooks(frames), Budget::UNLIMITED);
         let Progress::Pending(Blocker {
             range: last_section,
             kind: BlockerKind::NotEnoughFree { live, free },
@@ -90,7 +90,7 @@ fn a_range_goes_offline_only_if_the_floor_stays_free_afterwards() {
         assert_eq!((last_section, live), (range(BOOT + 3 * SECTION, SECTION), free + 1));
         // If the floor is one frame lower, the request continues.
         hotplug.settings.min_free_frames = free_afterwards;
-        let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
+        let progress = offline.poll(hotplug, &mut MigratingHooks(frames), Budget::UNLIMITED);
         assert_eq!((progress, frames.counts().free), (Progress::Ready(top), free_afterwards));
     });
 }

@@ -1,8 +1,8 @@
 //! Starts, polls and cancels requests to take memory offline and to shrink, between other
 //! operations.
 
+use crate::model::{Block, Frame, Machine, Model, SIZE};
 use crate::model_request::ModelRequest;
-use crate::world::{Block, Frame, Machine, SIZE, World};
 use hotmem::{
     Blocker, BlockerKind, Budget, Offline, OnlineType, PfnRange, Progress, RangeError,
     RangeErrorKind, Shrink, ShrinkOptions,
@@ -17,12 +17,12 @@ pub(crate) enum LongRequest<'f> {
     },
     Shrink {
         request: Shrink<'f, Cpus>,
-        within: PfnRange,
+        range: PfnRange,
         /// All of the range of a persistent shrink.
         persistent: Option<PfnRange>,
         unit: u64,
-        largest: u64,
-        remaining: u64,
+        max_removal: u64,
+        frames_left: u64,
         /// Whether the request was never polled.
         is_new: bool,
         /// Whether the request has returned nothing since it was pending. Then the next removal may
@@ -30,18 +30,18 @@ pub(crate) enum LongRequest<'f> {
         is_again: bool,
         /// The pageblocks that the request has taken offline, but has not returned as a removal
         /// yet.
-        ready: Vec<u64>,
+        offlined_blocks: Vec<u64>,
     },
 }
 
 impl<'f> Machine<'f> {
     pub(crate) fn request(&mut self) {
-        match self.world.rng.u8(..10) {
+        match self.model.rng.u8(..10) {
             0 if self.requests.len() < 3 => {
                 let online = |block: &Block| block.online;
-                let requested = match self.world.rng.u8(..5) {
-                    0 => Some(self.world.random_blocks(4)),
-                    _ => self.world.random_run(3 * SECTION / PAGEBLOCK, online),
+                let requested = match self.model.rng.u8(..5) {
+                    0 => Some(self.model.random_blocks(4)),
+                    _ => self.model.random_run(3 * SECTION / PAGEBLOCK, online),
                 };
                 if let Some(requested) = requested {
                     self.start_offline(requested);
@@ -55,14 +55,14 @@ impl<'f> Machine<'f> {
 
     pub(crate) fn start_offline(&mut self, requested: PfnRange) {
         let answer = self.hotplug.offline(requested);
-        let world = &mut self.world;
-        world.trace(|| format!("offline {requested:?}: {:?}", answer.as_ref().err()));
+        let model = &mut self.model;
+        model.trace(|| format!("offline {requested:?}: {:?}", answer.as_ref().err()));
         let expected = if requested.is_empty() || !requested.is_aligned(PAGEBLOCK) {
             Some(RangeError { range: requested, kind: RangeErrorKind::Unaligned })
-        } else if !world.in_one_region(requested) {
+        } else if !model.in_one_region(requested) {
             Some(RangeError { range: requested, kind: RangeErrorKind::NotOnline })
         } else {
-            let offline = world.first_wrong(requested, [|block| !block.online]);
+            let offline = model.first_wrong(requested, [|block| !block.online]);
             offline.map(|(_, block)| RangeError { range: block, kind: RangeErrorKind::NotOnline })
         };
         match answer {
@@ -75,16 +75,16 @@ impl<'f> Machine<'f> {
     }
 
     fn start_shrink(&mut self) {
-        let rng = &mut self.world.rng;
+        let rng = &mut self.model.rng;
         let unit = PAGEBLOCK << rng.u32(..=(4 * SECTION / PAGEBLOCK).ilog2());
         let frames = rng.u64(..6 * SECTION);
         let largest = if rng.bool() { u64::MAX } else { rng.u64(..3 * SECTION) };
         let within = match rng.u8(..3) {
             0 => range(0, SIZE),
             1 => range(rng.u64(..SIZE), SIZE),
-            _ => self.world.regions[self.world.rng.usize(..self.world.regions.len())].range,
+            _ => self.model.regions[self.model.rng.usize(..self.model.regions.len())].range,
         };
-        let is_persistent = self.world.rng.u8(..3) == 0;
+        let is_persistent = self.model.rng.u8(..3) == 0;
         self.shrink(
             within,
             ShrinkOptions { frames, unit, largest, is_persistent, ..within.into() },
@@ -97,53 +97,53 @@ impl<'f> Machine<'f> {
 
     fn shrink(&mut self, within: PfnRange, options: ShrinkOptions) {
         let ShrinkOptions { frames, unit, largest, is_persistent, .. } = options;
-        self.world.trace(|| format!("shrink {options:?}"));
+        self.model.trace(|| format!("shrink {options:?}"));
         self.requests.push(LongRequest::Shrink {
             request: Shrink::new(options),
-            within,
+            range: within,
             persistent: is_persistent.then_some(within),
             unit,
-            largest: (largest / unit * unit).max(unit),
-            remaining: frames / unit * unit,
+            max_removal: (largest / unit * unit).max(unit),
+            frames_left: frames / unit * unit,
             is_new: true,
             is_again: false,
-            ready: vec![],
+            offlined_blocks: vec![],
         });
     }
 
     fn random_request(&mut self) -> Option<usize> {
         let count = self.requests.len();
-        (count > 0).then(|| self.world.rng.usize(..count))
+        (count > 0).then(|| self.model.rng.usize(..count))
     }
 
     pub(crate) fn poll(&mut self) {
         let Some(at) = self.random_request() else { return };
-        let budget = match self.world.rng.u8(..4) {
+        let budget = match self.model.rng.u8(..4) {
             0 => Budget { pageblocks: 0 },
             1 => Budget { pageblocks: 1 },
-            2 => Budget { pageblocks: self.world.rng.u64(..100) },
+            2 => Budget { pageblocks: self.model.rng.u64(..100) },
             _ => Budget::UNLIMITED,
         };
         match self.requests.swap_remove(at) {
             LongRequest::Offline { request, range } => self.poll_offline(request, range, budget),
             shrink @ LongRequest::Shrink { .. } => self.poll_shrink(shrink, budget),
         }
-        self.world.sync_metadata();
+        self.model.sync_metadata();
     }
 
     fn poll_offline(&mut self, mut request: Offline<'f, Cpus>, range: PfnRange, budget: Budget) {
-        let progress = request.poll(&mut self.hotplug, &mut self.world, budget);
-        let world = &mut self.world;
-        world.sync_metadata();
-        world.trace(|| format!("polled offline {range:?}: {progress:?}"));
+        let progress = request.poll(&mut self.hotplug, &mut self.model, budget);
+        let model = &mut self.model;
+        model.sync_metadata();
+        model.trace(|| format!("polled offline {range:?}: {progress:?}"));
         match progress {
             Progress::Ready(done) => {
                 assert_eq!(done, range);
-                assert!(world.all_blocks_are(range, |block| !block.online));
+                assert!(model.all_blocks_are(range, |block| !block.online));
                 return;
             }
             Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
-            Progress::Pending(blocker) => world.check_blocker(blocker, range),
+            Progress::Pending(blocker) => model.check_blocker(blocker, range),
             Progress::Idle => panic!("a request that was not done is idle"),
         }
         self.requests.push(LongRequest::Offline { request, range });
@@ -152,27 +152,27 @@ impl<'f> Machine<'f> {
     fn poll_shrink(&mut self, mut state: LongRequest<'f>, budget: Budget) {
         let LongRequest::Shrink {
             request,
-            within,
+            range: within,
             persistent,
             unit,
-            largest,
-            remaining,
+            max_removal: largest,
+            frames_left: remaining,
             is_new,
             is_again,
-            ready,
+            offlined_blocks: ready,
         } = &mut state
         else {
             return;
         };
-        self.world.offlined_by_shrink = Some(std::mem::take(ready));
-        let shrunk = with_kernel(&mut self.hotplug, &mut self.world, |hotplug, hooks| {
+        self.model.offlined_by_shrink = Some(std::mem::take(ready));
+        let shrunk = with_kernel(&mut self.hotplug, &mut self.model, |hotplug, hooks| {
             request.poll(hotplug, hooks, budget)
         });
-        *ready = self.world.offlined_by_shrink.take().unwrap_or_default();
+        *ready = self.model.offlined_by_shrink.take().unwrap_or_default();
         self.drop_put_back(ready);
-        let world = &mut self.world;
-        world.sync_metadata();
-        world.trace(|| format!("polled shrink of {within:?}: {shrunk:?}"));
+        let model = &mut self.model;
+        model.sync_metadata();
+        model.trace(|| format!("polled shrink of {within:?}: {shrunk:?}"));
         match shrunk {
             Progress::Ready(removal) => {
                 let going = removal.range();
@@ -180,7 +180,7 @@ impl<'f> Machine<'f> {
                 assert!(going.frames() <= *largest && going.frames() <= *remaining);
                 ready.retain(|&number| !going.overlaps(range(number * PAGEBLOCK, PAGEBLOCK)));
                 assert!(ready.iter().all(|&number| number * PAGEBLOCK < going.start().number()));
-                assert!(world.all_blocks_are(going, |block| !block.online && block.in_transit));
+                assert!(model.all_blocks_are(going, |block| !block.online && block.in_transit));
                 *remaining -= going.frames();
                 if !std::mem::take(is_again) {
                     // The shrink does not look at memory above the removal again.
@@ -200,7 +200,7 @@ impl<'f> Machine<'f> {
                     |blocker: &Blocker| *is_new && !matches!(blocker.kind, BlockerKind::Veto(_));
                 if let Some(blocker) = blocker.filter(is_current) {
                     assert!(within.covers(blocker.range), "{blocker:?}");
-                    world.check_blocker(blocker, blocker.range.align_outward(*unit));
+                    model.check_blocker(blocker, blocker.range.align_outward(*unit));
                 }
                 let Some(range) = *persistent else { return };
                 *within = range;
@@ -214,7 +214,7 @@ impl<'f> Machine<'f> {
     /// Drops from `ready` the pageblocks that the shrink has put online again, because it could not
     /// return them as a removal. Checks that all others are still held.
     fn drop_put_back(&mut self, ready: &mut Vec<u64>) {
-        let is_back = |machine: &Self, number: &u64| machine.world.blocks[*number as usize].online;
+        let is_back = |machine: &Self, number: &u64| machine.model.blocks[*number as usize].online;
         if !ready.iter().any(|number| is_back(self, number)) {
             return;
         }
@@ -222,9 +222,9 @@ impl<'f> Machine<'f> {
             let block = range(number * PAGEBLOCK, PAGEBLOCK);
             let held = Err(RangeError { range: block, kind: RangeErrorKind::Held });
             let must_stay = !is_back(self, &number)
-                && self.hotplug.online(block, OnlineType::Offline, &mut self.world) == held;
+                && self.hotplug.online(block, OnlineType::Offline, &mut self.model) == held;
             if !must_stay {
-                let block = &mut self.world.blocks[number as usize];
+                let block = &mut self.model.blocks[number as usize];
                 assert!(block.online);
                 block.in_transit = false;
             }
@@ -238,25 +238,25 @@ impl<'f> Machine<'f> {
         let request = self.requests.swap_remove(at);
         match request {
             LongRequest::Offline { request, range } => {
-                self.world.trace(|| format!("cancel offline {range:?}"));
-                request.cancel(&mut self.hotplug, &mut self.world).unwrap();
+                self.model.trace(|| format!("cancel offline {range:?}"));
+                request.cancel(&mut self.hotplug, &mut self.model).unwrap();
             }
-            LongRequest::Shrink { request, within, ready, .. } => {
-                self.world.trace(|| format!("cancel shrink {within:?}"));
-                request.cancel(&mut self.hotplug, &mut self.world).unwrap();
+            LongRequest::Shrink { request, range: within, offlined_blocks: ready, .. } => {
+                self.model.trace(|| format!("cancel shrink {within:?}"));
+                request.cancel(&mut self.hotplug, &mut self.model).unwrap();
                 for number in ready {
-                    let block = &mut self.world.blocks[number as usize];
+                    let block = &mut self.model.blocks[number as usize];
                     assert!(block.online);
                     // The hook `onlined` was called for the pageblock.
                     block.in_transit = false;
                 }
             }
         }
-        self.world.sync_metadata();
+        self.model.sync_metadata();
     }
 }
 
-impl World<'_> {
+impl Model<'_> {
     /// Returns whether this metadata will still be needed when `removed_range` is offline.
     fn is_needed(&self, metadata: PfnRange, removed_range: PfnRange) -> bool {
         let removed_range = removed_range.intersection(metadata.align_outward(SECTION));
@@ -295,7 +295,7 @@ impl World<'_> {
                 !frames(|frame| *frame != Frame::Metadata) && self.is_needed(named, within)
             }
             BlockerKind::HeldByAnother => {
-                self.all_blocks_are(named, |block| block.token || block.agreed > 0)
+                self.all_blocks_are(named, |block| block.token || block.agreed_requests > 0)
             }
             BlockerKind::Reporting => self.all_blocks_are(named, |block| block.reporting),
             BlockerKind::Veto(_) => self.last_veto == Some(named),

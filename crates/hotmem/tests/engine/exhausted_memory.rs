@@ -20,7 +20,7 @@ const ROUNDS: u64 = if SMALL { 64 } else { 1 };
 struct Machine<'f> {
     frames: &'f Frames<Cpus>,
     hotplug: Hotplug<'f, Cpus>,
-    used: Vec<PfnRange>,
+    allocations: Vec<PfnRange>,
 }
 
 /// Runs `test` on a machine whose only free memory is movable.
@@ -30,7 +30,7 @@ fn without_kernel_memory(chunks: u64, test: impl FnOnce(Machine<'_>)) {
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
     let movable = range(2 * SECTION, SECTION);
     hotmem_testkit::plug(&mut hotplug, movable);
-    let mut machine = Machine { frames: &frames, hotplug, used: vec![] };
+    let mut machine = Machine { frames: &frames, hotplug, allocations: vec![] };
     machine.use_up();
     assert_eq!(frames.counts().free, movable.frames());
     test(machine);
@@ -48,7 +48,7 @@ impl Machine<'_> {
     fn use_up(&mut self) {
         for len in [SECTION, PAGEBLOCK, 1] {
             while let Ok(allocated) = self.frames.alloc_range(AllocRequest::frames(len)) {
-                self.used.push(allocated);
+                self.allocations.push(allocated);
             }
         }
     }
@@ -65,7 +65,7 @@ impl Machine<'_> {
     }
 
     fn snapshot(&self) -> (Snapshot, Counts) {
-        (Snapshot::of(&self.hotplug, 3 * SECTION, &self.used), self.frames.counts())
+        (Snapshot::of(&self.hotplug, 3 * SECTION, &self.allocations), self.frames.counts())
     }
 
     /// Returns the number of frames of metadata.
@@ -118,8 +118,8 @@ fn movable_memory_uses_up_the_word_reserve_and_then_additions_are_refused() {
         let before = machine.snapshot();
         assert!(matches!(machine.hotplug.add(third), Err(AddError::NoMetadata(_))));
         assert!(machine.snapshot() == before);
-        let block = machine.used.iter().position(|used| used.frames() == PAGEBLOCK).unwrap();
-        let block = machine.used.swap_remove(block);
+        let block = machine.allocations.iter().position(|used| used.frames() == PAGEBLOCK).unwrap();
+        let block = machine.allocations.swap_remove(block);
         machine.frames.free_range(block).unwrap();
         make_words(&mut machine.hotplug, third);
         machine.use_up();
@@ -130,8 +130,8 @@ fn movable_memory_uses_up_the_word_reserve_and_then_additions_are_refused() {
 #[test]
 fn a_refusal_divides_no_pageblock() {
     without_kernel_memory(1, |mut machine| {
-        let block = machine.used.iter().position(|used| used.frames() == PAGEBLOCK).unwrap();
-        let block = machine.used.swap_remove(block);
+        let block = machine.allocations.iter().position(|used| used.frames() == PAGEBLOCK).unwrap();
+        let block = machine.allocations.swap_remove(block);
         machine.frames.free_range(block).unwrap();
         assert_eq!(machine.frames.counts().free_whole, SECTION + PAGEBLOCK);
         // The words take 12 KiB for each chunk, more than the free pageblock.

@@ -20,8 +20,8 @@ const HEADROOM: u64 = PAGEBLOCK;
 struct Kernel<'f> {
     frames: &'f Frames<OneCpu>,
     page_cache: BTreeSet<u64>,
-    dropped: u64,
-    moved: u64,
+    discarded_frames: u64,
+    migrated_frames: u64,
 }
 
 impl<'f> Kernel<'f> {
@@ -37,7 +37,7 @@ impl<'f> Kernel<'f> {
                 .unwrap();
         }
         let page_cache = numbers(hot).filter(|&frame| is_cache(frame)).collect();
-        Kernel { frames, page_cache, dropped: 0, moved: 0 }
+        Kernel { frames, page_cache, discarded_frames: 0, migrated_frames: 0 }
     }
 }
 
@@ -46,7 +46,7 @@ impl Hooks for Kernel<'_> {
         let free = self.frames.counts().free;
         for frame in numbers(within).filter(|frame| self.page_cache.remove(frame)) {
             self.frames.free_range(range(frame, 1)).unwrap();
-            self.dropped += 1;
+            self.discarded_frames += 1;
         }
         assert!(self.frames.counts().free >= free);
     }
@@ -60,7 +60,7 @@ impl Hooks for Kernel<'_> {
                 self.page_cache.insert(new.start().number());
             }
             self.frames.free_range(range(frame, 1)).unwrap();
-            self.moved += 1;
+            self.migrated_frames += 1;
         }
         Migration::Moved
     }
@@ -114,7 +114,7 @@ fn a_cache_is_removed_in_units_larger_than_the_free_memory_elsewhere() {
                 assert_eq!(done, (0, None));
                 assert_eq!(frames.counts().present, BOOT);
                 assert!(
-                    kernel.dropped >= HOT - HEADROOM,
+                    kernel.discarded_frames >= HOT - HEADROOM,
                     "only HEADROOM frames can have been migrated"
                 );
             });
@@ -147,8 +147,10 @@ fn frames_are_discarded_only_as_far_as_memory_to_migrate_them_is_missing() {
         let top = range(HOT_START + HOT - SECTION, SECTION);
         let missing = SECTION - frames.counts().free;
         assert_eq!(shrink(hotplug, &mut kernel, top, SECTION, Budget::UNLIMITED), (0, None));
-        assert!(kernel.dropped >= missing && kernel.dropped < missing + PAGEBLOCK);
-        assert_eq!(kernel.dropped + kernel.moved, SECTION);
+        assert!(
+            kernel.discarded_frames >= missing && kernel.discarded_frames < missing + PAGEBLOCK
+        );
+        assert_eq!(kernel.discarded_frames + kernel.migrated_frames, SECTION);
     });
 }
 
@@ -166,7 +168,10 @@ fn without_headroom_data_is_neither_isolated_nor_migrated() {
                     ended => break (shrink.frames_left(), ended.pending()),
                 }
             };
-            assert_eq!((remaining, kernel.moved, frames.validated().unwrap()), (HOT, 0, before));
+            assert_eq!(
+                (remaining, kernel.migrated_frames, frames.validated().unwrap()),
+                (HOT, 0, before)
+            );
             assert!(matches!(
                 blocker,
                 Some(Blocker { kind: BlockerKind::NotEnoughFree { .. }, .. })
@@ -181,7 +186,7 @@ fn a_small_cache_lets_only_the_units_that_hold_it_leave() {
         let cached_range = range(HOT_START + 2 * SECTION, 3 * SECTION);
         let mut kernel = Kernel::filling(frames, hot, |frame| cached_range.contains(pfn(frame)));
         let (remaining, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
-        assert_eq!((remaining, kernel.moved), (HOT - cached_range.frames(), 0));
+        assert_eq!((remaining, kernel.migrated_frames), (HOT - cached_range.frames(), 0));
         assert!(matches!(blocker, Some(Blocker { kind: BlockerKind::NotEnoughFree { .. }, .. })));
         let state = hotplug.state_at(cached_range.start(), hot.end());
         assert_eq!(state, (cached_range, State::Absent));
@@ -200,7 +205,7 @@ fn an_offline_request_that_was_pending_calls_discard_again() {
         ));
         kernel.page_cache.extend(numbers(hot));
         let done = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
-        assert_eq!((done, kernel.moved), (Progress::Ready(hot), 0));
+        assert_eq!((done, kernel.migrated_frames), (Progress::Ready(hot), 0));
     });
 }
 

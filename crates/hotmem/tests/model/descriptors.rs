@@ -1,8 +1,8 @@
 //! Implements a kernel with descriptors of RAM, which half of the machines have. A section that is
 //! added as a whole holds its own descriptors. Each other pageblock has one frame of descriptors.
 
+use crate::model::{Block, DESCRIPTORS_OWNER, Frame, Machine, Model, SIZE, TABLES_OWNER, Tag};
 use crate::model_request::ModelRequest;
-use crate::world::{Block, DESCRIPTORS_OWNER, Frame, Machine, SIZE, TABLES_OWNER, Tag, World};
 use fastrand::Rng;
 use hotmem::{Metadata, Pfn, PfnRange};
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn, range};
@@ -14,13 +14,13 @@ pub(crate) struct DescriptorPolicy {
     /// The number of pageblocks that hold the descriptors of a section that is added as a whole.
     descriptor_blocks: u64,
     /// The number of frames that the kernel requests for descriptors, but never takes.
-    slack: u64,
+    unused_frames: u64,
 }
 
 impl DescriptorPolicy {
     pub(crate) fn random(rng: &mut Rng) -> Option<DescriptorPolicy> {
         let descriptor_blocks = [1, 1, 1, 0, 2, SECTION][rng.usize(..6)];
-        rng.bool().then(|| DescriptorPolicy { descriptor_blocks, slack: rng.u64(..2) })
+        rng.bool().then(|| DescriptorPolicy { descriptor_blocks, unused_frames: rng.u64(..2) })
     }
 }
 
@@ -28,18 +28,18 @@ impl Machine<'_> {
     /// Makes a random call for the pageblocks that hold the descriptors of a section, for other
     /// pageblocks of the section, or for the whole section.
     pub(crate) fn change_described_section(&mut self) {
-        let world = &mut self.world;
-        let sections: Vec<_> = { world.descriptor_ranges() }
+        let model = &mut self.model;
+        let sections: Vec<_> = { model.descriptor_ranges() }
             .map(|metadata| (metadata.describes, metadata.frames))
             .collect();
         if sections.is_empty() {
             return;
         }
-        let (section, descriptors) = sections[world.rng.usize(..sections.len())];
+        let (section, descriptors) = sections[model.rng.usize(..sections.len())];
         let rest = section.split_at(descriptors.end()).1;
-        let above = world.random_part(rest).align_outward(PAGEBLOCK);
-        let part = [section, descriptors, rest, above][world.rng.usize(..4)];
-        match world.rng.u8(..10) {
+        let above = model.random_part(rest).align_outward(PAGEBLOCK);
+        let part = [section, descriptors, rest, above][model.rng.usize(..4)];
+        match model.rng.u8(..10) {
             0 if self.requests.len() < 3 => self.start_offline(part),
             0 | 1 => self.isolate_range(part),
             2 => self.online_range(part),
@@ -48,13 +48,13 @@ impl Machine<'_> {
             5 => self.ram_to_device(part),
             6 => self.device_to_ram(part),
             7 => {
-                let part = world.random_part(descriptors);
-                world.free(part);
+                let part = model.random_part(descriptors);
+                model.free(part);
             }
             8 => self.poison_frame(descriptors.start().number()),
             _ => {
-                let at = world.rng.u64(numbers(descriptors));
-                world.alloc(&ModelRequest {
+                let at = model.rng.u64(numbers(descriptors));
+                model.alloc(&ModelRequest {
                     at: Some(at),
                     movable: true,
                     ..ModelRequest::frames(1)
@@ -75,7 +75,7 @@ pub(crate) enum DescriptorPlace {
     Frame(u64),
 }
 
-impl World<'_> {
+impl Model<'_> {
     pub(crate) fn descriptor_blocks(&self) -> u64 {
         self.descriptor_policy.map_or(0, |policy| policy.descriptor_blocks)
     }
@@ -123,7 +123,9 @@ impl World<'_> {
     }
 
     pub(crate) fn frames_to_describe(&self, range: PfnRange) -> u64 {
-        let Some(DescriptorPolicy { slack, .. }) = self.descriptor_policy else { return 0 };
+        let Some(DescriptorPolicy { unused_frames: slack, .. }) = self.descriptor_policy else {
+            return 0;
+        };
         let parts = range
             .chunks(SECTION)
             .filter(|&section_range| !self.is_described_in_section(section_range));
@@ -132,7 +134,7 @@ impl World<'_> {
 
     pub(crate) fn describe_all(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         assert!(
-            self.all_blocks_are(range, |block| block.mapped && block.described.is_none()),
+            self.all_blocks_are(range, |block| block.mapped && block.descriptor_place.is_none()),
             "{range:?}"
         );
         if self.descriptor_policy.is_none() {
@@ -151,7 +153,7 @@ impl World<'_> {
                 } else {
                     DescriptorPlace::Frame(self.take_descriptor_frame(take))
                 };
-                self.blocks_in(block)[0].described = Some(at);
+                self.blocks_in(block)[0].descriptor_place = Some(at);
             }
         }
     }
@@ -168,7 +170,9 @@ impl World<'_> {
             self.record_allocation(range(frame, 1), tag);
         }
         assert!(
-            self.blocks.iter().all(|block| block.described != Some(DescriptorPlace::Frame(frame)))
+            self.blocks
+                .iter()
+                .all(|block| block.descriptor_place != Some(DescriptorPlace::Frame(frame)))
         );
         frame
     }
@@ -186,7 +190,7 @@ impl World<'_> {
         self.mark_forbidden(removed);
         for block in removed.chunks(PAGEBLOCK) {
             match self.blocks_in(block)[0]
-                .described
+                .descriptor_place
                 .take()
                 .expect("a pageblock that is undescribed has descriptors")
             {
@@ -205,8 +209,8 @@ impl World<'_> {
     pub(crate) fn check_descriptors(&self) {
         for (number, block) in (0..).zip(&self.blocks) {
             let all = range(number * PAGEBLOCK, PAGEBLOCK);
-            let is_described = self.descriptor_policy.is_some() && block.present;
-            assert_eq!(block.described.is_some(), is_described, "{all:?}: {block:?}");
+            let is_described = self.descriptor_policy.is_some() && block.is_present;
+            assert_eq!(block.descriptor_place.is_some(), is_described, "{all:?}: {block:?}");
             let tables = Frame::Used(Tag { owner: TABLES_OWNER, movable: false });
             let holds = |frames: PfnRange, state: Frame, owner: u64| {
                 let word = |frame: u64| self.memory.word(frame).load(Ordering::Relaxed);
@@ -214,7 +218,7 @@ impl World<'_> {
                     |frame: u64| (self.frame_states[frame as usize], word(frame)) == (state, owner);
                 !frames.is_empty() && numbers(frames).all(is)
             };
-            let is_intact = match block.described {
+            let is_intact = match block.descriptor_place {
                 None | Some(DescriptorPlace::Boot) => true,
                 Some(DescriptorPlace::Section) => {
                     holds(self.descriptors_of_section(all), Frame::Descriptors, DESCRIPTORS_OWNER)
@@ -225,7 +229,7 @@ impl World<'_> {
             };
             assert!(is_intact, "the descriptors of {all:?} are lost: {block:?}");
             assert!(
-                !self.holds_descriptors(all) || block.present,
+                !self.holds_descriptors(all) || block.is_present,
                 "{all:?} still holds descriptors"
             );
         }
@@ -248,7 +252,8 @@ impl World<'_> {
                 section_range.chunks(PAGEBLOCK).find(|&block| self.holds_descriptors(block))?;
             let mut section = section_range.align_outward(SECTION).chunks(PAGEBLOCK);
             let must_stay = section.any(|block| {
-                let Block { present, in_transit, .. } = self.block_of(block.start().number());
+                let Block { is_present: present, in_transit, .. } =
+                    self.block_of(block.start().number());
                 (*present || *in_transit) && !removed_range.covers(block)
             });
             must_stay.then_some(holder)
@@ -270,6 +275,6 @@ impl World<'_> {
     pub(crate) fn poison_under_descriptors(&self, range: PfnRange) -> Option<u64> {
         let mut places =
             range.chunks(SECTION).map(|section_range| self.future_descriptors(section_range));
-        places.find_map(|place| self.poisoned.range(numbers(place)).next().copied())
+        places.find_map(|place| self.poisoned_frames.range(numbers(place)).next().copied())
     }
 }

@@ -1,10 +1,10 @@
 //! Defines the model: the state of every frame and every pageblock.
 
-use crate::describe::{DescriptorPlace, DescriptorPolicy};
+use crate::descriptors::{DescriptorPlace, DescriptorPolicy};
 use crate::listeners::Listeners;
+use crate::long_requests::LongRequest;
 use crate::remove::PendingRemoval;
 use crate::report::Reporting;
-use crate::requests::LongRequest;
 use crate::tokens::Token;
 use fastrand::Rng;
 use hotmem::{
@@ -68,16 +68,16 @@ pub(crate) struct Region {
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Block {
-    pub announced: bool,
+    pub is_announced: bool,
     /// The node of the pageblock, while it is present or being added.
     pub node: NodeId,
-    pub present: bool,
+    pub is_present: bool,
     pub device: bool,
     pub online: bool,
     pub movable: bool,
-    pub reported: bool,
+    pub is_reported: bool,
     /// The number of offline requests in progress that the kernel has agreed to.
-    pub agreed: u32,
+    pub agreed_requests: u32,
     /// Whether an isolation token of the test holds the pageblock.
     pub token: bool,
     /// Whether the host has the pageblock in a report that is not acknowledged.
@@ -90,12 +90,12 @@ pub(crate) struct Block {
     /// The value of `movable` before the kernel agreed that the pageblock goes online.
     pub was_movable: bool,
     /// The place of the pageblock's descriptors, while it is RAM with descriptors.
-    pub described: Option<DescriptorPlace>,
+    pub descriptor_place: Option<DescriptorPlace>,
 }
 
 impl Block {
     pub(crate) fn is_held(&self) -> bool {
-        self.token || self.reporting || self.agreed > 0
+        self.token || self.reporting || self.agreed_requests > 0
     }
 }
 
@@ -104,7 +104,7 @@ impl Block {
 pub(crate) struct Words {
     chunks: BTreeSet<u64>,
     /// Those of `chunks` that describe withdrawn memory and no present memory.
-    retired: BTreeSet<u64>,
+    retired_chunks: BTreeSet<u64>,
     /// The pairs of nodes that have a record.
     node_pairs: BTreeSet<usize>,
     /// The only leaf holds the bits of nodes 0 to 6 itself. The bits of all other nodes lie in
@@ -132,7 +132,7 @@ impl Words {
         for chunk in memory.chunks(Self::CHUNK) {
             let chunk = chunk.start().number() / Self::CHUNK;
             words_exist &= !self.chunks.insert(chunk);
-            self.retired.remove(&chunk);
+            self.retired_chunks.remove(&chunk);
         }
         let index = node.0 as usize % hotmem::MAX_NODES;
         words_exist &= index < 7 || !self.node_groups.insert(index / 8);
@@ -141,13 +141,13 @@ impl Words {
 
     /// Notes that the last present memory of these chunks was withdrawn.
     pub(crate) fn retire(&mut self, chunks: impl Iterator<Item = u64>) {
-        self.retired.extend(chunks.filter(|chunk| self.chunks.contains(chunk)));
+        self.retired_chunks.extend(chunks.filter(|chunk| self.chunks.contains(chunk)));
     }
 
     /// Records that the words of withdrawn memory are reclaimed. Returns the number of bytes that
     /// are freed.
     pub(crate) fn reclaim(&mut self) -> Bytes {
-        let retired = std::mem::take(&mut self.retired);
+        let retired = std::mem::take(&mut self.retired_chunks);
         self.chunks.retain(|chunk| !retired.contains(chunk));
         let frames = if cfg!(hotmem_geometry = "small") { 1 } else { 3 };
         Bytes(retired.len() as u64 * frames * 4096)
@@ -172,7 +172,7 @@ pub(crate) const TABLES_OWNER: u64 = 2;
 pub(crate) const DESCRIPTORS_OWNER: u64 = 3;
 
 /// The model and its kernel.
-pub(crate) struct World<'f> {
+pub(crate) struct Model<'f> {
     pub frames: &'f Frames<Cpus>,
     pub memory: &'f Memory,
     pub rng: Rng,
@@ -196,7 +196,7 @@ pub(crate) struct World<'f> {
     pub low_end: Pfn,
     pub listeners: Listeners,
     /// The poisoned frames, including those that their owners still use.
-    pub poisoned: BTreeSet<u64>,
+    pub poisoned_frames: BTreeSet<u64>,
     pub next_owner: u64,
     /// The frames that hold page tables, and the range that each of them maps.
     pub tables: Vec<(u64, PfnRange)>,
@@ -219,8 +219,8 @@ pub(crate) struct World<'f> {
 
 /// The machine under test and the model of it.
 pub(crate) struct Machine<'f> {
-    pub hotplug: Hotplug<'f, Cpus, ForwardingMapping<World<'f>>>,
-    pub world: World<'f>,
+    pub hotplug: Hotplug<'f, Cpus, ForwardingMapping<Model<'f>>>,
+    pub model: Model<'f>,
     pub requests: Vec<LongRequest<'f>>,
     pub tokens: Vec<Token<'f>>,
     pub removals: Vec<PendingRemoval>,
@@ -230,7 +230,7 @@ pub(crate) struct Machine<'f> {
     pub policy: Policy,
     pub auto_online: OnlineType,
     /// Whether operations allocate more often than they free.
-    pub filling: bool,
+    pub is_filling: bool,
 }
 
 impl Machine<'_> {
@@ -245,8 +245,8 @@ impl Machine<'_> {
         let Some(mut machine) = Machine::boot(&frames, &memory, &mut rng) else {
             return false;
         };
-        machine.world.is_traced = trace;
-        let mut progress = ReplayHint { seed, operation: 0, done: false };
+        machine.model.is_traced = trace;
+        let mut progress = ReplayHint { seed, operation: 0, is_done: false };
         for operation in 0..operations {
             progress.operation = operation;
             machine.step(operation);
@@ -255,24 +255,24 @@ impl Machine<'_> {
         if CHECK_EVERY_OPERATION {
             machine.remove_all_memory();
         }
-        progress.done = true;
+        progress.is_done = true;
         true
     }
 
     fn step(&mut self, operation: u64) {
         let every = if CHECK_EVERY_OPERATION { 1 } else { 100 };
-        let world = &mut self.world;
-        if world.rng.u32(..100) < 10 {
-            Cpus::run_on(world.rng.usize(..3));
+        let model = &mut self.model;
+        if model.rng.u32(..100) < 10 {
+            Cpus::run_on(model.rng.usize(..3));
         }
         if operation.is_multiple_of(300) {
-            self.filling = world.rng.bool();
-            world.vetoes = if world.rng.u8(..4) == 0 { 20 } else { 0 };
-            world.retries = if world.rng.u8(..4) == 0 { 30 } else { 0 };
+            self.is_filling = model.rng.bool();
+            model.vetoes = if model.rng.u8(..4) == 0 { 20 } else { 0 };
+            model.retries = if model.rng.u8(..4) == 0 { 30 } else { 0 };
             self.change_policy();
             self.change_order();
         }
-        match self.world.rng.u32(..1000) {
+        match self.model.rng.u32(..1000) {
             0..480 => self.allocate_or_free(),
             480..570 => self.bad_free(),
             570..740 => self.change_range_state(),
@@ -315,19 +315,19 @@ impl Machine<'_> {
         let hotplug =
             hotmem_testkit::start(frames, ForwardingMapping::new(memory.direct_map()), &map)
                 .ok()?;
-        let mut world = World::new(frames, memory, rng.fork());
+        let mut model = Model::new(frames, memory, rng.fork());
         let (id, region) = hotplug.regions().next()?;
-        world.boot_memory = region;
-        world.low_end = low_end.align_down(SECTION);
+        model.boot_memory = region;
+        model.low_end = low_end.align_down(SECTION);
         let (node, group) = (NodeId::ZERO, Group::None);
-        world.regions.push(Region { id, range: region, node, group });
-        world.words.record_addition(region, node);
-        world.words.record_region(0);
-        world.descriptor_policy = DescriptorPolicy::random(rng);
-        world.record_boot_memory(&ram, &reserved);
+        model.regions.push(Region { id, range: region, node, group });
+        model.words.record_addition(region, node);
+        model.words.record_region(0);
+        model.descriptor_policy = DescriptorPolicy::random(rng);
+        model.record_boot_memory(&ram, &reserved);
         let machine = Machine {
             hotplug,
-            world,
+            model,
             requests: vec![],
             tokens: vec![],
             removals: vec![],
@@ -335,7 +335,7 @@ impl Machine<'_> {
             reporting: Reporting::new(),
             policy: Policy::default(),
             auto_online: OnlineType::Offline,
-            filling: true,
+            is_filling: true,
         };
         let mut machine = machine;
         machine.check();
@@ -344,9 +344,9 @@ impl Machine<'_> {
     }
 }
 
-impl<'f> World<'f> {
-    fn new(frames: &'f Frames<Cpus>, memory: &'f Memory, rng: Rng) -> World<'f> {
-        World {
+impl<'f> Model<'f> {
+    fn new(frames: &'f Frames<Cpus>, memory: &'f Memory, rng: Rng) -> Model<'f> {
+        Model {
             frames,
             memory,
             rng,
@@ -362,7 +362,7 @@ impl<'f> World<'f> {
             boot_complete: true,
             low_end: Pfn::ZERO,
             listeners: Listeners::new((SIZE / PAGEBLOCK) as usize),
-            poisoned: BTreeSet::new(),
+            poisoned_frames: BTreeSet::new(),
             next_owner: DESCRIPTORS_OWNER + 1,
             tables: vec![],
             tables_needed: 0,
@@ -387,12 +387,12 @@ impl<'f> World<'f> {
             let is_reserved =
                 reserved.iter().any(|r| r.len.0 > 0 && touched_frames(r).contains(&frame));
             let block = &mut self.blocks[(frame / PAGEBLOCK) as usize];
-            block.announced = true;
-            block.present |= is_ram;
+            block.is_announced = true;
+            block.is_present |= is_ram;
             block.online |= is_ram;
             block.mapped |= is_ram;
-            block.described =
-                self.descriptor_policy.filter(|_| block.present).map(|_| DescriptorPlace::Boot);
+            block.descriptor_place =
+                self.descriptor_policy.filter(|_| block.is_present).map(|_| DescriptorPlace::Boot);
             self.frame_states[frame as usize] = match (is_ram, is_reserved) {
                 (false, _) => Frame::Hole,
                 (true, false) => Frame::Free,
@@ -403,7 +403,7 @@ impl<'f> World<'f> {
             };
         }
         for frame in 0..SIZE {
-            if !self.block_of(frame).present {
+            if !self.block_of(frame).is_present {
                 self.frame_states[frame as usize] = Frame::Free;
                 self.mark_forbidden(range(frame, 1));
             }
@@ -412,7 +412,7 @@ impl<'f> World<'f> {
     }
 
     pub(crate) fn has_poison(&self, range: PfnRange) -> bool {
-        self.poisoned.range(numbers(range)).next().is_some()
+        self.poisoned_frames.range(numbers(range)).next().is_some()
     }
 
     pub(crate) fn block_of(&self, frame: u64) -> &Block {
@@ -422,7 +422,7 @@ impl<'f> World<'f> {
     /// Returns the node of a present frame.
     pub(crate) fn node_of(&self, frame: u64) -> Option<NodeId> {
         let block = self.block_of(frame);
-        (block.present || block.device).then_some(block.node)
+        (block.is_present || block.device).then_some(block.node)
     }
 
     /// Returns the pageblocks of a range.
@@ -445,7 +445,7 @@ impl<'f> World<'f> {
 
     /// Returns a range that is usually present and offline.
     pub(crate) fn random_offline(&mut self) -> Option<PfnRange> {
-        let offline = |block: &Block| block.present && !block.online && !block.in_transit;
+        let offline = |block: &Block| block.is_present && !block.online && !block.in_transit;
         match self.rng.u8(..10) {
             0 => Some(self.random_blocks(4)),
             _ => self.random_run(3 * SECTION / PAGEBLOCK, offline),
@@ -488,12 +488,12 @@ impl<'f> World<'f> {
 struct ReplayHint {
     seed: u64,
     operation: u64,
-    done: bool,
+    is_done: bool,
 }
 
 impl Drop for ReplayHint {
     fn drop(&mut self) {
-        if !self.done {
+        if !self.is_done {
             eprintln!(
                 "operation {} failed; replay with HOTMEM_SEED={} HOTMEM_OPERATIONS={}",
                 self.operation,
