@@ -9,7 +9,7 @@ use hotmem_pgtable::{ENTRIES, Table, Tables};
 /// garbage.
 pub(crate) struct Arena {
     frames: Vec<Table>,
-    next: Cell<u64>,
+    next_frame: Cell<u64>,
 }
 
 impl Arena {
@@ -17,7 +17,7 @@ impl Arena {
     pub(crate) fn new(frames: usize) -> Arena {
         let table = |word: u64| core::array::from_fn::<_, ENTRIES, _>(|_| AtomicU64::new(word));
         let frames = (0..frames).map(|index| table(if index == 0 { 0 } else { u64::MAX }));
-        Arena { frames: frames.collect(), next: Cell::new(2) }
+        Arena { frames: frames.collect(), next_frame: Cell::new(2) }
     }
 
     pub(crate) fn root(&self) -> Pfn {
@@ -26,13 +26,13 @@ impl Arena {
 
     /// Takes the next frame, or returns `None` if all frames are taken.
     pub(crate) fn frame(&self) -> Option<Pfn> {
-        let frame = pfn(self.next.replace(self.next.get() + 1));
+        let frame = pfn(self.next_frame.replace(self.next_frame.get() + 1));
         self.table(frame).map(|_| frame)
     }
 
     /// Returns the numbers of all frames that were requested, including numbers beyond the arena.
     pub(crate) fn used_frames(&self) -> Vec<u64> {
-        (2..self.next.get()).collect()
+        (2..self.next_frame.get()).collect()
     }
 
     /// Returns whether all entries of the root table are empty, so that nothing is mapped.

@@ -110,7 +110,7 @@ pub(crate) struct Rows<'a> {
     rows: u32,
     columns: u32,
     /// The number of rows in the device tree.
-    written: u32,
+    written_rows: u32,
 }
 
 impl<'a> Rows<'a> {
@@ -120,7 +120,7 @@ impl<'a> Rows<'a> {
         for (cell, value) in cells.iter_mut().zip(values) {
             *cell = u32::from_be_bytes(*value);
         }
-        Rows { cells, rows: arrays.rows, columns: arrays.columns, written: arrays.rows }
+        Rows { cells, rows: arrays.rows, columns: arrays.columns, written_rows: arrays.rows }
     }
 
     pub(crate) fn size(&self) -> (u32, u32) {
@@ -170,16 +170,16 @@ impl<'a> Rows<'a> {
 
     /// Returns whether there are rows that the device tree does not have.
     pub(crate) fn has_grown(&self) -> bool {
-        self.rows != self.written
+        self.rows != self.written_rows
     }
 
     /// Records that the device tree contains all rows.
     pub(crate) fn note_written(&mut self) {
-        self.written = self.rows;
+        self.written_rows = self.rows;
     }
 
     /// Drops the rows that the device tree does not contain.
     pub(crate) fn undo(&mut self) {
-        self.rows = self.written;
+        self.rows = self.written_rows;
     }
 }

@@ -27,14 +27,14 @@ const SENSES: core::ops::RangeInclusive<i32> = 0..=4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Exchange {
     connector: DrcIndex,
-    aim: Aim,
+    purpose: Purpose,
     call: Call,
-    failed: Option<ConnectorError>,
+    first_failure: Option<ConnectorError>,
 }
 
 /// The goal of an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Aim {
+enum Purpose {
     Acquire,
     Release,
 }
@@ -82,12 +82,12 @@ impl Exchange {
     /// an earlier request. Such a connector is usable, and may be isolated or configured.
     pub(crate) fn acquire(connector: DrcIndex, has_connector: bool) -> Exchange {
         let call = if has_connector { Call::Unisolate } else { Call::Sense };
-        Exchange { connector, aim: Aim::Acquire, call, failed: None }
+        Exchange { connector, purpose: Purpose::Acquire, call, first_failure: None }
     }
 
     /// Begins to release the connector.
     pub(crate) fn release(connector: DrcIndex) -> Exchange {
-        Exchange { connector, aim: Aim::Release, call: Call::Sense, failed: None }
+        Exchange { connector, purpose: Purpose::Release, call: Call::Sense, first_failure: None }
     }
 
     pub(crate) fn connector(&self) -> DrcIndex {
@@ -96,7 +96,7 @@ impl Exchange {
 
     /// Returns whether a call has failed and the earlier calls are being undone.
     pub(crate) fn is_undoing(&self) -> bool {
-        self.failed.is_some()
+        self.first_failure.is_some()
     }
 
     /// Treats the busy call as failed, for a caller that does not wait. Returns the error if no
@@ -150,17 +150,18 @@ impl Exchange {
                 }
                 Status::Success => {}
             }
-            if let Some(len) = reported.filter(|&len| self.aim == Aim::Acquire && len > list.len())
+            if let Some(len) =
+                reported.filter(|&len| self.purpose == Purpose::Acquire && len > list.len())
             {
                 if let Some(error) = self.fail(ConnectorFailure::List(len)) {
                     return Exchanged::Failed(error);
                 }
                 continue;
             }
-            let undone = self.failed.map(Exchanged::Failed);
-            self.call = match (self.call, self.aim) {
-                (Call::Sense, Aim::Acquire) => Call::SetUsable,
-                (Call::Sense, Aim::Release) => Call::Isolate,
+            let undone = self.first_failure.map(Exchanged::Failed);
+            self.call = match (self.call, self.purpose) {
+                (Call::Sense, Purpose::Acquire) => Call::SetUsable,
+                (Call::Sense, Purpose::Release) => Call::Isolate,
                 (Call::SetUsable, _) => Call::Unisolate,
                 (Call::SetUnusable, _) => return undone.unwrap_or(Exchanged::Done(None)),
                 // This is right for a release that is undone too, because a connector that was
@@ -178,9 +179,9 @@ impl Exchange {
     /// [`Exchanged::Failed`] if the call fails or the state is not the one in which the exchange
     /// begins, [`Exchanged::Busy`] if the platform is busy.
     fn sense(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Result<(), Exchanged> {
-        let wanted = match self.aim {
-            Aim::Acquire => UNUSABLE,
-            Aim::Release => PRESENT,
+        let wanted = match self.purpose {
+            Purpose::Acquire => UNUSABLE,
+            Purpose::Release => PRESENT,
         };
         let (status, state) = connectors.entity_sense(self.connector);
         let wrong = if SENSES.contains(&state) {
@@ -211,12 +212,12 @@ impl Exchange {
     /// Records a failure, and starts to undo the earlier calls. Returns the error if no call is
     /// left to undo.
     fn fail(&mut self, failure: ConnectorFailure) -> Option<ConnectorError> {
-        if let Some(first) = self.failed {
+        if let Some(first) = self.first_failure {
             let stuck = ConnectorError { stuck: true, ..first };
             if self.call == Call::Isolate {
                 // Isolating may have failed because the connector is not configured. Configure it,
                 // so that a later removal can isolate it.
-                (self.failed, self.call) = (Some(stuck), Call::Configure);
+                (self.first_failure, self.call) = (Some(stuck), Call::Configure);
                 return None;
             }
             return Some(stuck);
@@ -229,7 +230,7 @@ impl Exchange {
             Call::Configure => Call::Isolate,
             Call::SetUnusable => Call::Unisolate,
         };
-        self.failed = Some(error);
+        self.first_failure = Some(error);
         None
     }
 }

@@ -78,7 +78,7 @@ pub struct Hypervisor<'a, F = fn(HypervisorRequest) -> Answer> {
     calls: u64,
     updates: u64,
     /// Whether QEMU's rules apply.
-    strict: bool,
+    has_qemu_rules: bool,
     refusals: u64,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Hypervisor<'a> {
             tree_len: 0,
             calls: 0,
             updates: 0,
-            strict: false,
+            has_qemu_rules: false,
             refusals: 0,
         }
     }
@@ -118,7 +118,7 @@ impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
             tree_len: self.tree_len,
             calls: self.calls,
             updates: self.updates,
-            strict: self.strict,
+            has_qemu_rules: self.has_qemu_rules,
             refusals: self.refusals,
         }
     }
@@ -129,7 +129,7 @@ impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
     /// connector cancels that request of the host. Memory that becomes unusable returns to the
     /// host, and cannot be acquired again.
     pub fn set_like_qemu(&mut self) {
-        self.strict = true;
+        self.has_qemu_rules = true;
     }
 
     /// Plugs memory at `count` connectors from `first` on, as the host does by `device_add`.
@@ -145,7 +145,7 @@ impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
     /// Panics if it is like QEMU and the host already has a part of that memory, because QEMU 7.2
     /// aborts then.
     pub fn request_back(&mut self, first: DrcIndex, count: u32) {
-        let strict = self.strict;
+        let strict = self.has_qemu_rules;
         self.each(first, count, |connector| {
             assert!(connector.backed || !strict, "QEMU aborts: {} is gone", connector.index);
             connector.wanted_back = connector.backed && (connector.usable || !strict);
@@ -230,7 +230,7 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
         if let Answer::Status(status) = self.ask(HypervisorRequest::Connector(connector, call)) {
             return status;
         }
-        let strict = self.strict;
+        let strict = self.has_qemu_rules;
         match self.find(connector) {
             None => PARAMETER_ERROR,
             // Accessible memory cannot be taken away.
@@ -255,7 +255,7 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
         if let Answer::Status(status) = self.ask(HypervisorRequest::Connector(connector, call)) {
             return status;
         }
-        let strict = self.strict;
+        let strict = self.has_qemu_rules;
         let Some(found) = self.find(connector) else { return PARAMETER_ERROR };
         if !found.usable {
             return INVALID_STATE;
@@ -293,7 +293,7 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
             Answer::List(other) => len = other,
             Answer::CarryOut | Answer::State(_) => {}
         }
-        let strict = self.strict;
+        let strict = self.has_qemu_rules;
         let Some(connector) = self.find(connector) else { return (PARAMETER_ERROR, None) };
         if strict && (connector.isolated || !connector.usable) {
             return (NOT_CONFIGURABLE, None);

@@ -10,7 +10,7 @@ use crate::table::Table;
 pub struct PropertyValue<'t> {
     table: &'t Table<'t>,
     arrays: bool,
-    assigning: bool,
+    is_assigning: bool,
 }
 
 impl Table<'_> {
@@ -18,19 +18,19 @@ impl Table<'_> {
     /// `ibm,dynamic-memory-v2`.
     #[must_use]
     pub fn dynamic_memory(&self) -> PropertyValue<'_> {
-        PropertyValue { table: self, arrays: false, assigning: true }
+        PropertyValue { table: self, arrays: false, is_assigning: true }
     }
 
     /// Returns the value that the property will have when the open request is done. The LMBs that
     /// the request has taken will be assigned if `assigning`, and not assigned otherwise.
     pub(crate) fn dynamic_memory_after(&self, assigning: bool) -> PropertyValue<'_> {
-        PropertyValue { table: self, arrays: false, assigning }
+        PropertyValue { table: self, arrays: false, is_assigning: assigning }
     }
 
     /// Returns the value of `ibm,associativity-lookup-arrays`.
     #[must_use]
     pub fn lookup_arrays(&self) -> PropertyValue<'_> {
-        PropertyValue { table: self, arrays: true, assigning: true }
+        PropertyValue { table: self, arrays: true, is_assigning: true }
     }
 
     /// Calls `f` for each set of neighbouring LMBs with equal fields. LMBs that the open request
@@ -104,7 +104,7 @@ impl PropertyValue<'_> {
         let mut entries = 0;
         match table.version {
             Version::V1 => entries = table.lmbs as usize,
-            Version::V2 => table.for_each_set(self.assigning, |_| entries += 1),
+            Version::V2 => table.for_each_set(self.is_assigning, |_| entries += 1),
         }
         4 + entries * 24
     }
@@ -113,17 +113,17 @@ impl PropertyValue<'_> {
     /// `out` are left out.
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let table = self.table;
-        let mut cells = Writer { out, at: 0 };
+        let mut cells = Writer { buffer: out, position: 0 };
         if self.arrays {
             let (rows, columns) = table.rows.size();
             cells.put(&[rows, columns]);
             cells.put(table.rows.cells());
-            return cells.at;
+            return cells.position;
         }
         match table.version {
             Version::V1 => {
                 cells.put(&[table.lmbs]);
-                table.for_each_set(self.assigning, |set| {
+                table.for_each_set(self.is_assigning, |set| {
                     for nth in 0..set.lmbs {
                         let step = if set.has_connectors() { nth } else { 0 };
                         let address = set.address + u64::from(nth) * table.lmb_size.bytes().0;
@@ -137,15 +137,15 @@ impl PropertyValue<'_> {
                 // Write the number of entries now, because it is known only at the end.
                 let mut entries = 0;
                 cells.put(&[0]);
-                table.for_each_set(self.assigning, |set| {
+                table.for_each_set(self.is_assigning, |set| {
                     let [high, low] = pair(set.address);
                     cells.put(&[set.lmbs, high, low, set.drc_index, set.aa_index, set.flags]);
                     entries += 1;
                 });
-                Writer { out: cells.out, at: 0 }.put(&[entries]);
+                Writer { buffer: cells.buffer, position: 0 }.put(&[entries]);
             }
         }
-        cells.at
+        cells.position
     }
 }
 
@@ -156,17 +156,18 @@ const fn pair(value: u64) -> [u32; 2] {
 }
 
 struct Writer<'o> {
-    out: &'o mut [u8],
-    at: usize,
+    buffer: &'o mut [u8],
+    position: usize,
 }
 
 impl Writer<'_> {
     fn put(&mut self, cells: &[u32]) {
         for cell in cells {
-            if let Some(place) = self.out.get_mut(self.at..).and_then(|o| o.first_chunk_mut::<4>())
+            if let Some(place) =
+                self.buffer.get_mut(self.position..).and_then(|o| o.first_chunk_mut::<4>())
             {
                 *place = cell.to_be_bytes();
-                self.at += 4;
+                self.position += 4;
             }
         }
     }

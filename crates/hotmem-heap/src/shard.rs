@@ -8,7 +8,7 @@ use core::ptr::{NonNull, null_mut};
 /// Two lists of slabs with free objects for each class. Full slabs are in no list.
 pub(crate) struct Shard {
     /// The first slab of each list of slabs to allocate from.
-    first: [*mut Slab; COUNT],
+    first_slabs: [*mut Slab; COUNT],
     /// The first slab of each list of slabs that are set aside: no object is allocated from them.
     first_aside: [*mut Slab; COUNT],
 }
@@ -19,13 +19,13 @@ unsafe impl Send for Shard {}
 
 impl Shard {
     pub(crate) const fn new() -> Shard {
-        Shard { first: [null_mut(); COUNT], first_aside: [null_mut(); COUNT] }
+        Shard { first_slabs: [null_mut(); COUNT], first_aside: [null_mut(); COUNT] }
     }
 
     /// Allocates an object, or returns `None` if no slab to allocate from has a free object.
     #[inline]
     pub(crate) fn alloc(&mut self, class: SizeClass) -> Option<NonNull<u8>> {
-        let slab = NonNull::new(self.first[class.index()])?;
+        let slab = NonNull::new(self.first_slabs[class.index()])?;
         // SAFETY: slabs in the list belong to this shard and have free objects.
         unsafe {
             let object = Slab::alloc(slab)?;
@@ -64,7 +64,7 @@ impl Shard {
             if was_full {
                 self.link(slab);
             }
-            let Slab { next, before, aside, .. } = *slab.as_ref();
+            let Slab { next, previous: before, is_set_aside: aside, .. } = *slab.as_ref();
             let is_only_slab = next.is_null() && before.is_null();
             if slab.as_ref().is_empty() && (aside || !is_only_slab) {
                 self.unlink(slab);
@@ -76,7 +76,7 @@ impl Shard {
 
     /// Removes an empty slab from this shard and returns it, or returns `None` if no slab is empty.
     pub(crate) fn take_empty(&mut self, class: SizeClass) -> Option<NonNull<Slab>> {
-        let mut next = NonNull::new(self.first[class.index()]);
+        let mut next = NonNull::new(self.first_slabs[class.index()]);
         while let Some(slab) = next {
             // SAFETY: slabs in the list belong to this shard.
             unsafe {
@@ -92,7 +92,7 @@ impl Shard {
 
     /// Sets aside the slabs that begin within `addresses` and are neither full nor empty.
     pub(crate) fn set_aside(&mut self, class: SizeClass, addresses: &Range<*mut u8>) {
-        let mut next = NonNull::new(self.first[class.index()]);
+        let mut next = NonNull::new(self.first_slabs[class.index()]);
         while let Some(slab) = next {
             // SAFETY: slabs in the list belong to this shard.
             unsafe {
@@ -120,13 +120,13 @@ impl Shard {
         // SAFETY: by the caller's promise.
         unsafe {
             self.unlink(slab);
-            slab.as_mut().aside = aside;
+            slab.as_mut().is_set_aside = aside;
             self.link(slab);
         }
     }
 
     fn list(&mut self, class: SizeClass, aside: bool) -> &mut *mut Slab {
-        let lists = if aside { &mut self.first_aside } else { &mut self.first };
+        let lists = if aside { &mut self.first_aside } else { &mut self.first_slabs };
         &mut lists[class.index()]
     }
 
@@ -137,12 +137,12 @@ impl Shard {
     unsafe fn link(&mut self, mut slab: NonNull<Slab>) {
         // SAFETY: by the caller's promise. The other slabs in the list belong to this shard, too.
         unsafe {
-            let Slab { class, aside, .. } = *slab.as_ref();
+            let Slab { class, is_set_aside: aside, .. } = *slab.as_ref();
             let first = self.list(class, aside);
             let next = core::mem::replace(first, slab.as_ptr());
-            (slab.as_mut().next, slab.as_mut().before) = (next, null_mut());
+            (slab.as_mut().next, slab.as_mut().previous) = (next, null_mut());
             if let Some(mut next) = NonNull::new(next) {
-                next.as_mut().before = slab.as_ptr();
+                next.as_mut().previous = slab.as_ptr();
             }
         }
     }
@@ -154,15 +154,15 @@ impl Shard {
     unsafe fn unlink(&mut self, mut slab: NonNull<Slab>) {
         // SAFETY: by the caller's promise. The other slabs in the list belong to this shard, too.
         unsafe {
-            let Slab { next, before, class, aside, .. } = *slab.as_ref();
+            let Slab { next, previous: before, class, is_set_aside: aside, .. } = *slab.as_ref();
             if let Some(mut next) = NonNull::new(next) {
-                next.as_mut().before = before;
+                next.as_mut().previous = before;
             }
             match NonNull::new(before) {
                 Some(mut before) => before.as_mut().next = next,
                 None => *self.list(class, aside) = next,
             }
-            (slab.as_mut().next, slab.as_mut().before) = (null_mut(), null_mut());
+            (slab.as_mut().next, slab.as_mut().previous) = (null_mut(), null_mut());
         }
     }
 }

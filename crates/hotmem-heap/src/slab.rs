@@ -10,19 +10,19 @@ pub(crate) struct Slab {
     /// The next slab in the shard's list that this slab is in.
     pub(crate) next: *mut Slab,
     /// The previous slab in that list.
-    pub(crate) before: *mut Slab,
+    pub(crate) previous: *mut Slab,
     /// The head of the list of freed objects, which are linked through their first bytes.
-    freed: *mut FreedObject,
+    freed_objects: *mut FreedObject,
     /// The offset of the first object that was never allocated, or the end of the slab.
-    fresh: usize,
+    unused_offset: usize,
     /// The number of allocated objects.
-    used: u16,
+    used_objects: u16,
     /// The number of the shard that the slab belongs to.
     pub(crate) shard: u16,
     /// The class of the slab's objects.
     pub(crate) class: SizeClass,
     /// Whether the slab is set aside, so that no object is allocated from it.
-    pub(crate) aside: bool,
+    pub(crate) is_set_aside: bool,
 }
 
 /// The size of the header in bytes: the smallest possible offset of the first object.
@@ -44,7 +44,16 @@ impl Slab {
         let (freed, fresh) = (null_mut(), class.first_offset(HEADER_BYTES));
         // SAFETY: by the caller's promise. The header fits, because it is smaller than a frame.
         unsafe {
-            slab.write(Slab { next, before, freed, fresh, used: 0, shard, class, aside: false });
+            slab.write(Slab {
+                next,
+                previous: before,
+                freed_objects: freed,
+                unused_offset: fresh,
+                used_objects: 0,
+                shard,
+                class,
+                is_set_aside: false,
+            });
         }
         slab
     }
@@ -58,24 +67,24 @@ impl Slab {
     pub(crate) unsafe fn alloc(slab: NonNull<Slab>) -> Option<NonNull<u8>> {
         // SAFETY: by the caller's promise. The header does not overlap with objects.
         let header = unsafe { &mut *slab.as_ptr() };
-        let object = match NonNull::new(header.freed) {
+        let object = match NonNull::new(header.freed_objects) {
             Some(object) => {
                 // SAFETY: a freed object belongs to the slab, and `free` has written its first
                 // bytes.
-                header.freed = unsafe { object.read() }.next;
+                header.freed_objects = unsafe { object.read() }.next;
                 object.cast()
             }
             None => {
-                let at = header.fresh;
+                let at = header.unused_offset;
                 if at + header.class.size() > header.class.slab_bytes() {
                     return None;
                 }
-                header.fresh += header.class.size();
+                header.unused_offset += header.class.size();
                 // SAFETY: the object from offset `at` on ends within the slab.
                 unsafe { slab.cast::<u8>().add(at) }
             }
         };
-        header.used += 1;
+        header.used_objects += 1;
         Some(object)
     }
 
@@ -90,20 +99,21 @@ impl Slab {
         let object = object.cast::<FreedObject>();
         // SAFETY: the object has no user any more, and every object has the size and alignment of a
         // `FreedObject`.
-        unsafe { object.write(FreedObject { next: header.freed }) };
-        header.freed = object.as_ptr();
-        header.used -= 1;
+        unsafe { object.write(FreedObject { next: header.freed_objects }) };
+        header.freed_objects = object.as_ptr();
+        header.used_objects -= 1;
     }
 
     /// Returns whether all objects are allocated.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.freed.is_null() && self.fresh + self.class.size() > self.class.slab_bytes()
+        self.freed_objects.is_null()
+            && self.unused_offset + self.class.size() > self.class.slab_bytes()
     }
 
     /// Returns whether no object is allocated.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.used == 0
+        self.used_objects == 0
     }
 }

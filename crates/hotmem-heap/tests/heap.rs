@@ -30,7 +30,7 @@ impl Platform for Threads {
 struct Object {
     memory: NonNull<u8>,
     layout: Layout,
-    number: u8,
+    tag: u8,
 }
 
 // SAFETY: an `Object` is the only owner of its memory.
@@ -42,7 +42,7 @@ impl Object {
         assert_eq!(memory.addr().get() % layout.align(), 0, "{layout:?}");
         // SAFETY: `layout.size()` bytes were allocated.
         unsafe { memory.write_bytes(number, layout.size()) };
-        Some(Object { memory, layout, number })
+        Some(Object { memory, layout, tag: number })
     }
 
     fn resize(&mut self, heap: &Heap<'_, Threads, Lock>, size: usize) {
@@ -54,7 +54,7 @@ impl Object {
         self.layout = Layout::from_size_align(size, self.layout.align()).unwrap();
         self.check(old.min(size));
         // SAFETY: the allocation has `size` bytes now.
-        unsafe { self.memory.write_bytes(self.number, size) };
+        unsafe { self.memory.write_bytes(self.tag, size) };
     }
 
     fn free(self, heap: &Heap<'_, Threads, Lock>) {
@@ -69,7 +69,7 @@ impl Object {
         // SAFETY: at least `bytes` bytes were allocated and written.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), bytes) };
         // The bytes are compared in one call, because Miri is slow for single bytes.
-        assert!(bytes == vec![self.number; bytes.len()], "{:?}", self.layout);
+        assert!(bytes == vec![self.tag; bytes.len()], "{:?}", self.layout);
     }
 }
 
@@ -278,7 +278,7 @@ fn an_allocation_without_free_memory_returns_none() {
 /// Replaces all objects one after the other, so that objects of each size exist at all times.
 fn replace_all(heap: &Heap<'_, Threads, Lock>, objects: &mut [Object]) {
     for object in objects {
-        let new = Object::new(heap, object.layout, object.number).unwrap();
+        let new = Object::new(heap, object.layout, object.tag).unwrap();
         std::mem::replace(object, new).free(heap);
     }
 }

@@ -21,7 +21,7 @@ impl Tables for &Ram {
 
 /// The kernel's record of frames and pages.
 struct Kernel {
-    free: Vec<Pfn>,
+    free_frames: Vec<Pfn>,
     dirty: u64,
 }
 
@@ -32,17 +32,17 @@ impl Owner for Kernel {
     }
 
     fn free_table(&mut self, table: Pfn) {
-        self.free.push(table);
+        self.free_frames.push(table);
     }
 
     fn new_table(&mut self) -> Option<Pfn> {
-        self.free.pop()
+        self.free_frames.pop()
     }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ram = Ram((0..8).map(|_| array::from_fn(|_| AtomicU64::new(0))).collect());
-    let mut kernel = Kernel { free: (1..8).filter_map(Pfn::new).collect(), dirty: 0 };
+    let mut kernel = Kernel { free_frames: (1..8).filter_map(Pfn::new).collect(), dirty: 0 };
     let flushes = Cell::new(0);
     let mut batch = Box::new(Batch::new());
     let native = Native::new(&ram, |_: Flush| flushes.set(flushes.get() + 1));
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let frame = Pfn::containing(4 << 30).ok_or("no such address")?;
     let entry = Entry::new(frame, Flags::PRESENT | Flags::WRITABLE);
     tables.map(Run { virt, entry, level: Level::L1 }, &mut kernel)?;
-    println!("mapped: {virt:?} by {} tables", 7 - kernel.free.len());
+    println!("mapped: {virt:?} by {} tables", 7 - kernel.free_frames.len());
 
     // When a program writes to a page, the processor sets Accessed and Dirty in the page's entry.
     // There is no program here, so set both flags of the last page.
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     table[slot.at.index()].fetch_or(Flags::ACCESSED_DIRTY.bits(), Ordering::Relaxed);
 
     tables.unmap_range(virt, Unmap::default(), &mut kernel)?;
-    println!("flushed {} times, {} tables are free", flushes.get(), kernel.free.len());
+    println!("flushed {} times, {} tables are free", flushes.get(), kernel.free_frames.len());
     assert_eq!((kernel.dirty, flushes.get()), (1, 1));
     Ok(())
 }

@@ -53,7 +53,7 @@ struct EntryRun {
     /// The lowest virtual address that the first entry maps.
     virt: u64,
     /// The first entry's physical address.
-    at: EntryAddr,
+    first_addr: EntryAddr,
     /// The index in the batch after the last entry.
     end: usize,
     /// The level of the table that holds the entries.
@@ -106,11 +106,11 @@ impl EntryRun {
     /// Returns the entry that is `number` entries after the first one, with the value `entry`.
     #[inline]
     fn nth_entry(&self, number: usize, entry: Entry) -> LocatedEntry {
-        entry_after(self.virt, self.at, self.level, number, entry)
+        entry_after(self.virt, self.first_addr, self.level, number, entry)
     }
 
     fn with_entries<E>(&self, entries: E) -> LocatedEntries<E> {
-        LocatedEntries { virt: self.virt, at: self.at, level: self.level, entries }
+        LocatedEntries { virt: self.virt, at: self.first_addr, level: self.level, entries }
     }
 }
 
@@ -170,7 +170,7 @@ impl Batch {
     #[must_use]
     pub const fn new() -> Batch {
         let at = EntryAddr::new(Pfn::ZERO, 0);
-        let no_run = EntryRun { virt: 0, at, end: 0, level: Level::L1 };
+        let no_run = EntryRun { virt: 0, first_addr: at, end: 0, level: Level::L1 };
         let runs = [no_run; CAPACITY];
         let entries = [Entry::EMPTY; CAPACITY];
         Batch { entries, len: 0, runs, runs_len: 0, roots: Roots(None) }
@@ -303,7 +303,7 @@ impl Batch {
         };
         if !continues_last_run && let Some(free_run) = self.runs.get_mut(self.runs_len) {
             let LocatedEntries { virt, at, level, .. } = located;
-            *free_run = EntryRun { virt, at, end: 0, level };
+            *free_run = EntryRun { virt, first_addr: at, end: 0, level };
             self.runs_len += 1;
         }
         self.len += count;

@@ -79,8 +79,8 @@ impl<M: Mmu> PageTables<'_, M> {
             batch,
             owner,
             runs,
-            unflushed: false,
-            unhooking: false,
+            needs_flush: false,
+            has_table_entries: false,
         };
         let walked = walk(&mut self.mmu, &mut unmapper, space, span);
         // Commit also after an error of the walk: all entries of the batch are at lower addresses.
@@ -104,9 +104,9 @@ struct Unmapper<'a, O> {
     batch: &'a mut Batch,
     owner: &'a mut O,
     runs: Runs,
-    unflushed: bool,
+    needs_flush: bool,
     /// Whether the batch has entries that point to tables.
-    unhooking: bool,
+    has_table_entries: bool,
 }
 
 impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
@@ -146,7 +146,7 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
             Kind::Table(table) if !(covered && self.is_unhooked(mmu, located)) => {
                 return Ok(Next::Descend(table));
             }
-            Kind::Table(_) => self.unhooking = true,
+            Kind::Table(_) => self.has_table_entries = true,
             Kind::Software | Kind::Page => {}
         }
         self.visit_lowest(mmu, located.as_entries())?;
@@ -180,7 +180,7 @@ impl<O: Owner> Unmapper<'_, O> {
             self.batch.truncate(halted.done);
             Stopped::new(at, StopReason::Mmu(halted.fault))
         });
-        self.unflushed |= !self.batch.is_empty();
+        self.needs_flush |= !self.batch.is_empty();
         let passed = self.pass_to_owner(mmu);
         self.batch.clear();
         // An error of `pass_to_owner` takes precedence, because its address is lower.
@@ -190,7 +190,7 @@ impl<O: Owner> Unmapper<'_, O> {
     /// Passes what the cleared entries of the batch mapped to the owner.
     fn pass_to_owner<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
         let (mut fault, mut flushed) = (None, true);
-        if core::mem::take(&mut self.unhooking) && !self.batch.is_empty() {
+        if core::mem::take(&mut self.has_table_entries) && !self.batch.is_empty() {
             let flush = self.flush(mmu, true);
             flushed = flush.is_ok();
             fault = flush.and_then(|()| mmu.reclaim(self.batch)).err();
@@ -223,7 +223,7 @@ impl<O: Owner> Unmapper<'_, O> {
     }
 
     fn flush<M: Mmu>(&mut self, mmu: &mut M, tables: bool) -> Result<(), M::Fault> {
-        if core::mem::take(&mut self.unflushed) {
+        if core::mem::take(&mut self.needs_flush) {
             mmu.flush(Flush { range: self.range, tables })?;
         }
         Ok(())

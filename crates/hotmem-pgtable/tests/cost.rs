@@ -13,12 +13,12 @@ use hotmem_pgtable::{
 use std::cell::Cell;
 
 /// Gives access to the tables of an arena, and counts the accesses.
-struct Counting<'a> {
+struct CountingMemory<'a> {
     arena: &'a Arena,
     accesses: &'a Cell<u64>,
 }
 
-impl Tables for Counting<'_> {
+impl Tables for CountingMemory<'_> {
     fn table(&self, frame: Pfn) -> Option<&Table> {
         self.accesses.set(self.accesses.get() + 1);
         self.arena.table_at(frame)
@@ -32,7 +32,7 @@ fn count_accesses(
     page_count: u64,
     root_level: Level,
     act: impl FnOnce(
-        &mut PageTables<'_, Native<Counting<'_>, fn(Flush)>>,
+        &mut PageTables<'_, Native<CountingMemory<'_>, fn(Flush)>>,
         VirtRange,
         &mut RecordingOwner<'_>,
     ),
@@ -46,7 +46,7 @@ fn count_accesses(
     }
     let (accesses, mut batch) = (Cell::new(0), Batch::new());
     let native =
-        Native::new(Counting { arena: &arena, accesses: &accesses }, (|_| {}) as fn(Flush));
+        Native::new(CountingMemory { arena: &arena, accesses: &accesses }, (|_| {}) as fn(Flush));
     let lower_half = VirtRange::new(0, Bytes(root_level.table_span().0 / 2)).unwrap();
     let mut owner = RecordingOwner::new(&arena);
     act(&mut PageTables::new(native, space, &mut batch), lower_half, &mut owner);

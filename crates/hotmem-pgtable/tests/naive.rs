@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Arena, MappedRange, Naive, RecordingOwner, join_adjacent};
+use common::{Arena, MappedRange, NaiveTables, RecordingOwner, join_adjacent};
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     Batch, Change, CoveredTables, Entry, Flags, Kind, Level, PageTables, Run, Space, StopReason,
@@ -129,7 +129,7 @@ proptest! {
         let space = Space::new(arena.table().unwrap(), root_level);
         let user_root = two_roots.then(|| arena.table().unwrap());
         let space = Space { user_root, ..space };
-        let mut naive = Naive::default();
+        let mut naive = NaiveTables::default();
         let mut batch = Box::new(Batch::new());
         for step in steps {
             arena.flushes.borrow_mut().clear();

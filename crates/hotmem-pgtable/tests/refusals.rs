@@ -192,8 +192,8 @@ fn a_refused_mapping_leaks_no_table() {
     assert_eq!(owner.unmapped_bytes(), Bytes::ZERO);
     assert_eq!((arena.owned(), arena.mappings(space).len()), (owned, 2));
     // If the owner provides a frame in which the kernel has no table, the owner gets the frame back.
-    struct Foreign(usize);
-    impl hotmem_pgtable::Owner for Foreign {
+    struct ForeignTables(usize);
+    impl hotmem_pgtable::Owner for ForeignTables {
         fn unmapped(&mut self, _: Run) {}
         fn free_table(&mut self, table: Pfn) {
             assert_eq!(table, pfn(0x777));
@@ -203,7 +203,7 @@ fn a_refused_mapping_leaks_no_table() {
             Some(pfn(0x777))
         }
     }
-    let mut owner = Foreign(0);
+    let mut owner = ForeignTables(0);
     let run = Run { virt: range(at, PAGE), entry: page(3), level: Level::L1 };
     let stopped = tables.map(run, &mut owner).unwrap_err();
     let reason = StopReason::NotATable { frame: pfn(0x777), level: Level::L1 };
@@ -293,14 +293,14 @@ fn a_split_without_a_frame_is_refused() {
 
 /// An MMU that refuses to change more than the first `entries` entries, and refuses all splits and
 /// retires. If the flags are set, it also refuses flushes or reclaims.
-struct Failing<M> {
+struct FailingMmu<M> {
     mmu: M,
     entries: usize,
     refuses_flush: bool,
     refuses_reclaim: bool,
 }
 
-impl<M> Failing<M> {
+impl<M> FailingMmu<M> {
     /// Returns the part of the batch that the MMU changes, and an error if the part is not the
     /// whole batch.
     fn change_first(&mut self, batch: &Batch) -> (Batch, Result<(), BatchError<&'static str>>) {
@@ -313,7 +313,7 @@ impl<M> Failing<M> {
     }
 }
 
-impl<M: Mmu> Mmu for Failing<M> {
+impl<M: Mmu> Mmu for FailingMmu<M> {
     type Fault = &'static str;
 
     fn table(&self, frame: Pfn) -> Option<&Table> {
@@ -366,7 +366,7 @@ fn an_unmapping_whose_batch_stops_in_the_middle_reports_its_first_part() {
             let all = arena.mappings(space);
             let mut batch = Batch::new();
             let mut owner = RecordingOwner::new(&arena);
-            let mmu = Failing {
+            let mmu = FailingMmu {
                 mmu: arena.native(),
                 entries: refused_after,
                 refuses_flush: false,
@@ -402,7 +402,7 @@ fn tables_that_are_not_reclaimed_are_reported_and_not_freed() {
         let space = mapped(&arena, 3 * 512);
         let mut batch = Batch::new();
         let mut owner = RecordingOwner::new(&arena);
-        let mmu = Failing {
+        let mmu = FailingMmu {
             mmu: arena.native(),
             entries: 99,
             refuses_flush: flush,
@@ -429,8 +429,12 @@ fn a_refused_teardown_changes_nothing() {
     let before = arena.mappings(space);
     let mut batch = Batch::new();
     let mut owner = RecordingOwner::new(&arena);
-    let mmu =
-        Failing { mmu: arena.native(), entries: 0, refuses_flush: false, refuses_reclaim: false };
+    let mmu = FailingMmu {
+        mmu: arena.native(),
+        entries: 0,
+        refuses_flush: false,
+        refuses_reclaim: false,
+    };
     let stopped = PageTables::new(mmu, space, &mut batch).teardown(&mut owner).unwrap_err();
     assert_eq!(
         stopped,
@@ -448,8 +452,12 @@ fn the_table_of_a_refused_split_is_freed() {
     let owned = arena.owned();
     let mut batch = Batch::new();
     let mut owner = RecordingOwner::new(&arena);
-    let mmu =
-        Failing { mmu: arena.native(), entries: 9, refuses_flush: false, refuses_reclaim: false };
+    let mmu = FailingMmu {
+        mmu: arena.native(),
+        entries: 9,
+        refuses_flush: false,
+        refuses_reclaim: false,
+    };
     let stopped = PageTables::new(mmu, space, &mut batch)
         .unmap_range(range(0, LARGE + PAGE), KEEP, &mut owner)
         .unwrap_err();
@@ -463,8 +471,12 @@ fn a_protection_whose_batch_stops_in_the_middle_changes_its_first_part() {
     let space = mapped(&arena, 1024);
     let mut batch = Batch::new();
     let mut owner = RecordingOwner::new(&arena);
-    let mmu =
-        Failing { mmu: arena.native(), entries: 700, refuses_flush: false, refuses_reclaim: false };
+    let mmu = FailingMmu {
+        mmu: arena.native(),
+        entries: 700,
+        refuses_flush: false,
+        refuses_reclaim: false,
+    };
     let change = Change::new(Flags::empty(), Flags::WRITABLE).unwrap();
     let stopped = PageTables::new(mmu, space, &mut batch)
         .protect(range(0, 1024 * PAGE), change, &mut owner)

@@ -22,7 +22,7 @@ pub trait Interrupts {
 /// A spin lock that disables interrupts on the holder's CPU, so that interrupt handlers can take the
 /// lock as well.
 pub struct IrqLock<I: Interrupts> {
-    held: AtomicBool,
+    is_held: AtomicBool,
     /// The state of interrupts before the holder took the lock. The holder restores it.
     state: UnsafeCell<Option<I::State>>,
     interrupts: PhantomData<fn() -> I>,
@@ -38,7 +38,7 @@ unsafe impl<I: Interrupts> Sync for IrqLock<I> {}
 unsafe impl<I: Interrupts> RawMutex for IrqLock<I> {
     #[allow(clippy::declare_interior_mutable_const, reason = "the trait requires a constant")]
     const INIT: IrqLock<I> = IrqLock {
-        held: AtomicBool::new(false),
+        is_held: AtomicBool::new(false),
         state: UnsafeCell::new(None),
         interrupts: PhantomData,
     };
@@ -47,7 +47,7 @@ unsafe impl<I: Interrupts> RawMutex for IrqLock<I> {
     fn lock(&self) {
         while !self.try_lock() {
             // `try_lock` has restored interrupts, so this CPU can take interrupts while it waits.
-            while self.held.load(Ordering::Relaxed) {
+            while self.is_held.load(Ordering::Relaxed) {
                 spin_loop();
             }
         }
@@ -55,7 +55,7 @@ unsafe impl<I: Interrupts> RawMutex for IrqLock<I> {
 
     fn try_lock(&self) -> bool {
         let state = I::disable();
-        let was_free = !self.held.swap(true, Ordering::Acquire);
+        let was_free = !self.is_held.swap(true, Ordering::Acquire);
         if was_free {
             // SAFETY: this CPU holds the lock now.
             unsafe { *self.state.get() = Some(state) };
@@ -68,7 +68,7 @@ unsafe impl<I: Interrupts> RawMutex for IrqLock<I> {
     unsafe fn unlock(&self) {
         // SAFETY: the caller holds the lock.
         let state = unsafe { (*self.state.get()).take() };
-        self.held.store(false, Ordering::Release);
+        self.is_held.store(false, Ordering::Release);
         if let Some(state) = state {
             I::restore(state);
         }

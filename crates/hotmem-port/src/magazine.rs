@@ -28,7 +28,7 @@ pub struct Magazine<'f, P: Platform, const N: usize> {
     frames: &'f Frames<P>,
     request: AllocRequest,
     /// The first `len` elements are the frames in the magazine.
-    held: [Pfn; N],
+    frames_held: [Pfn; N],
     len: usize,
 }
 
@@ -44,7 +44,7 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     /// Creates an empty magazine, whose frames are allocated as `request`, which is for one frame.
     #[must_use]
     pub const fn new(frames: &'f Frames<P>, request: AllocRequest) -> Magazine<'f, P, N> {
-        Magazine { frames, request, held: [Pfn::ZERO; N], len: 0 }
+        Magazine { frames, request, frames_held: [Pfn::ZERO; N], len: 0 }
     }
 
     /// Allocates a frame. The caller owns it as a raw range: see
@@ -91,7 +91,7 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<Pfn> {
         let last = self.len.wrapping_sub(1);
-        let frame = *self.held.get(last)?;
+        let frame = *self.frames_held.get(last)?;
         self.len = last;
         Some(frame)
     }
@@ -99,8 +99,8 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     /// Puts a frame of the caller into the magazine. Returns false if the magazine is full.
     #[inline(always)]
     pub(crate) fn keep(&mut self, frame: Pfn) -> bool {
-        debug_assert!(!self.held[..self.len].contains(&frame), "{frame} is freed twice");
-        let Some(slot) = self.held.get_mut(self.len) else { return false };
+        debug_assert!(!self.frames_held[..self.len].contains(&frame), "{frame} is freed twice");
+        let Some(slot) = self.frames_held.get_mut(self.len) else { return false };
         *slot = frame;
         self.len += 1;
         true
@@ -109,7 +109,7 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     /// Refills an empty magazine, and takes one of its frames.
     #[cold]
     fn refill(&mut self) -> Result<Pfn, AllocError> {
-        self.len = self.frames.alloc_many(self.request, &mut self.held[..Self::HALF])?;
+        self.len = self.frames.alloc_many(self.request, &mut self.frames_held[..Self::HALF])?;
         // `alloc_many` allocates at least one frame if it succeeds.
         self.take().or_violation().ok_or(AllocError::OutOfMemory)
     }
@@ -126,10 +126,10 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     fn free_all_but(&mut self, keep: usize) {
         let count = self.len.saturating_sub(keep);
         // Sort the frames, because `free_many` frees neighbours together.
-        self.held[..count].sort_unstable();
+        self.frames_held[..count].sort_unstable();
         // SAFETY: by the contract of `free`, the magazine owns these frames, and nothing uses them.
-        unsafe { self.frames.free_many(&self.held[..count]) }.or_violation();
-        self.held.copy_within(count..self.len, 0);
+        unsafe { self.frames.free_many(&self.frames_held[..count]) }.or_violation();
+        self.frames_held.copy_within(count..self.len, 0);
         self.len -= count;
     }
 }

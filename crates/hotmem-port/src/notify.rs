@@ -139,16 +139,16 @@ mod tests {
 
     type Log = RefCell<Vec<(&'static str, &'static str)>>;
 
-    struct Part<'l> {
+    struct LoggingHooks<'l> {
         name: &'static str,
-        refuses: bool,
+        refuses_offlining: bool,
         log: &'l Log,
     }
 
-    impl Listener for Part<'_> {
+    impl Listener for LoggingHooks<'_> {
         fn going(&mut self, _: Change) -> Result<(), Veto> {
             self.log.borrow_mut().push((self.name, "going"));
-            if self.refuses { Err(Veto("busy")) } else { Ok(()) }
+            if self.refuses_offlining { Err(Veto("busy")) } else { Ok(()) }
         }
         fn cancelled(&mut self, _: Change) {
             self.log.borrow_mut().push((self.name, "cancelled"));
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_veto_cancels_the_change_for_listeners_that_agreed_in_reverse_order() {
         let log = Log::default();
-        let part = |name, refuses| Part { name, refuses, log: &log };
+        let part = |name, refuses| LoggingHooks { name, refuses_offlining: refuses, log: &log };
         let (mut a, mut b, mut c, mut d) =
             (part("a", false), part("b", false), part("c", true), part("d", false));
         let mut chain = Chain::<4>::new();
@@ -186,9 +186,9 @@ mod tests {
     fn a_change_that_all_agreed_to_is_done_or_cancelled_for_all() {
         let log = Log::default();
         let (mut a, mut b, mut more) = (
-            Part { name: "a", refuses: false, log: &log },
-            Part { name: "b", refuses: false, log: &log },
-            Part { name: "more", refuses: false, log: &log },
+            LoggingHooks { name: "a", refuses_offlining: false, log: &log },
+            LoggingHooks { name: "b", refuses_offlining: false, log: &log },
+            LoggingHooks { name: "more", refuses_offlining: false, log: &log },
         );
         let mut chain = Chain::<2>::new();
         chain.add(0, &mut a).unwrap();

@@ -17,7 +17,7 @@ pub struct TableFrames<'f, P> {
     map: LinearMap,
     /// The first frame of the list. The first 8 bytes of each frame are the number of the next frame,
     /// or `NO_FRAME` in the last one.
-    first: Option<Pfn>,
+    first_free: Option<Pfn>,
 }
 
 /// A number that no frame has.
@@ -27,7 +27,7 @@ impl<'f, P: Platform> TableFrames<'f, P> {
     /// Makes an empty list for a machine whose memory is mapped by `map`.
     #[must_use]
     pub const fn new(frames: &'f Frames<P>, map: LinearMap) -> TableFrames<'f, P> {
-        TableFrames { frames, map, first: None }
+        TableFrames { frames, map, first_free: None }
     }
 
     /// Adds all frames that `take` returns.
@@ -38,17 +38,17 @@ impl<'f, P: Platform> TableFrames<'f, P> {
     pub unsafe fn add_frames(&mut self, take: &mut dyn FnMut() -> Option<Pfn>) {
         while let Some(frame) = take() {
             // SAFETY: by the caller's promise. The start of a frame is aligned to 8 bytes.
-            unsafe { self.link(frame).write(self.first.map_or(NO_FRAME, Pfn::number)) };
-            self.first = Some(frame);
+            unsafe { self.link(frame).write(self.first_free.map_or(NO_FRAME, Pfn::number)) };
+            self.first_free = Some(frame);
         }
     }
 
     /// Removes a frame from the list. The caller owns the frame from now on. Returns `None` if the
     /// list is empty.
     pub fn take(&mut self) -> Option<Pfn> {
-        let frame = self.first?;
+        let frame = self.first_free?;
         // SAFETY: by the promise to `add_frames`, which has written the link of this frame.
-        self.first = Pfn::new(unsafe { self.link(frame).read() });
+        self.first_free = Pfn::new(unsafe { self.link(frame).read() });
         Some(frame)
     }
 
@@ -76,6 +76,6 @@ impl<'f, P: Platform> TableFrames<'f, P> {
 
 impl<P> fmt::Debug for TableFrames<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TableFrames").field("first", &self.first).finish_non_exhaustive()
+        f.debug_struct("TableFrames").field("first", &self.first_free).finish_non_exhaustive()
     }
 }

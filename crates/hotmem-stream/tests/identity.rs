@@ -167,8 +167,8 @@ fn fill_changes_one_word_if_one_word_of_step_is_not_zero() {
 /// A word that one thread streams and publishes, and that another thread reads.
 struct Handover {
     word: Line<UnsafeCell<u64>>,
-    written: Line<AtomicU64>,
-    read: Line<AtomicU64>,
+    lines_written: Line<AtomicU64>,
+    lines_read: Line<AtomicU64>,
 }
 
 /// A value with a pair of cache lines of its own, because the processor fetches lines in pairs.
@@ -181,18 +181,18 @@ unsafe impl Sync for Handover {}
 
 impl Handover {
     fn write(&self, turn: u64, stores: Stores) {
-        await_turn(&self.read.0, turn - 1);
+        await_turn(&self.lines_read.0, turn - 1);
         // SAFETY: the reader waits for `written`.
         let word = unsafe { &mut *self.word.0.get().cast::<[u8; 8]>() };
         stream(stores, move |stream| stream.copy(word, &turn.to_ne_bytes()));
-        self.written.0.store(turn, Release);
+        self.lines_written.0.store(turn, Release);
     }
 
     fn read(&self, turn: u64) -> u64 {
-        await_turn(&self.written.0, turn);
+        await_turn(&self.lines_written.0, turn);
         // SAFETY: the writer waits for `read`.
         let word = unsafe { *self.word.0.get() };
-        self.read.0.store(turn, Release);
+        self.lines_read.0.store(turn, Release);
         word
     }
 }
@@ -203,8 +203,11 @@ impl Handover {
 fn a_drained_word_is_visible_before_later_stores() {
     let turns = 1..=if cfg!(miri) { 10 } else { 2000 };
     for stores in all_stores() {
-        let handover =
-            Handover { word: Line(0.into()), written: Line(0.into()), read: Line(0.into()) };
+        let handover = Handover {
+            word: Line(0.into()),
+            lines_written: Line(0.into()),
+            lines_read: Line(0.into()),
+        };
         let stale = std::thread::scope(|scope| {
             let reader =
                 scope.spawn(|| turns.clone().filter(|&turn| handover.read(turn) != turn).count());

@@ -20,8 +20,8 @@ pub struct Snapshot {
     regions: Vec<(RegionId, PfnRange)>,
     zones: Vec<(NodeId, [ZoneInfo; 2])>,
     memory_blocks: Vec<MemoryBlock>,
-    poisoned: Vec<(Pfn, Poisoned)>,
-    free: Vec<u64>,
+    poisoned_frames: Vec<(Pfn, Poisoned)>,
+    free_frames: Vec<u64>,
 }
 
 impl Snapshot {
@@ -75,8 +75,8 @@ impl Snapshot {
                 .map(|node| (node, Zone::ALL.map(|zone| hotplug.zone(node, zone))))
                 .collect(),
             memory_blocks: hotplug.memory_blocks(SECTION).collect(),
-            poisoned: hotplug.poisoned().collect(),
-            free: (0..size).step_by(STEP).filter(is_free).collect(),
+            poisoned_frames: hotplug.poisoned().collect(),
+            free_frames: (0..size).step_by(STEP).filter(is_free).collect(),
             metadata,
         }
     }

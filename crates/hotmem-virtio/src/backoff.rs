@@ -6,7 +6,7 @@ use core::time::Duration;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
-    since: Option<Duration>,
+    waiting_since: Option<Duration>,
 }
 
 /// The first wait.
@@ -21,7 +21,7 @@ impl Backoff {
     /// Records a failure, which doubles the wait.
     pub(crate) fn start_wait(&mut self, now: Duration) {
         self.failures = self.failures.saturating_add(1);
-        self.since = Some(now);
+        self.waiting_since = Some(now);
     }
 
     /// Ends the wait, after a success or a new request.
@@ -37,13 +37,13 @@ impl Backoff {
 
     /// Returns the end of the wait, or `None` if the wait is over.
     pub(crate) fn wait_end(&mut self, now: Duration) -> Option<Duration> {
-        let since = self.since?;
+        let since = self.waiting_since?;
         // A clock that was set back must not prolong the wait.
         let since = since.min(now);
         let until =
             since.saturating_add(FIRST_WAIT * (1 << (self.failures - 1).min(MAX_DOUBLINGS)));
-        self.since = (now < until).then_some(since);
-        self.since.map(|_| until)
+        self.waiting_since = (now < until).then_some(since);
+        self.waiting_since.map(|_| until)
     }
 }
 

@@ -37,7 +37,7 @@ pub use engine::EngineMemory;
 pub use features::{Features, Poison};
 pub use memory::{DeflateRequest, Memory, Obstacle, Reason};
 pub use message::{Message, Ranges};
-pub use queues::{Numbering, Queue, QueueMissing, Queues};
+pub use queues::{Queue, QueueMissing, QueueNumbering, Queues};
 #[cfg(feature = "virtio-drivers")]
 pub use start::{BalloonOptions, InitError};
 pub use statistics::{MemoryStatistics, Statistic};

@@ -19,8 +19,8 @@ pub enum HandshakeError<F> {
 }
 
 /// The result of a negotiation.
-pub(crate) struct Agreed<F> {
-    pub(crate) offered: F,
+pub(crate) struct NegotiatedFeatures<F> {
+    pub(crate) offered_features: F,
     pub(crate) features: F,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn shake_hands<T: Transport, F>(
     transport: &mut T,
     kind: DeviceType,
     accept: impl FnOnce(F) -> F,
-) -> Result<Agreed<F>, HandshakeError<F>>
+) -> Result<NegotiatedFeatures<F>, HandshakeError<F>>
 where
     F: Flags<Bits = u64> + BitAnd<Output = F> + fmt::Debug + Copy,
 {
@@ -55,7 +55,7 @@ where
     if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
         return Err(HandshakeError::Features(features));
     }
-    Ok(Agreed { offered, features })
+    Ok(NegotiatedFeatures { offered_features: offered, features })
 }
 
 /// Resets the device. Returns whether the reset has completed. If so, the device accesses no memory

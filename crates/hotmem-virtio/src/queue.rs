@@ -18,9 +18,9 @@ pub struct SplitQueue<const SIZE: usize> {
     /// The number of descriptors: a power of two.
     size: u16,
     /// For each descriptor, the next one in its chain or in the free list.
-    next: [u16; SIZE],
+    next_descriptors: [u16; SIZE],
     /// The chains that the device owns, indexed by their first descriptor.
-    outstanding: [Option<Chain>; SIZE],
+    outstanding_chains: [Option<Chain>; SIZE],
     first_free: u16,
     free_count: u16,
     outstanding_count: u16,
@@ -108,8 +108,8 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         let mut queue = SplitQueue {
             memory,
             size: Self::SIZE_U16,
-            next: [0; SIZE],
-            outstanding: [None; SIZE],
+            next_descriptors: [0; SIZE],
+            outstanding_chains: [None; SIZE],
             first_free: 0,
             free_count: 0,
             outstanding_count: 0,
@@ -131,10 +131,10 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
             self.memory.write(offset, [0; ALIGN]);
         }
         self.memory.store_index(Self::AVAIL_OFFSET, self.flags);
-        for (link, following) in self.next.iter_mut().zip(1..) {
+        for (link, following) in self.next_descriptors.iter_mut().zip(1..) {
             *link = following;
         }
-        self.outstanding = [None; SIZE];
+        self.outstanding_chains = [None; SIZE];
         (self.first_free, self.free_count, self.outstanding_count) = (0, self.size, 0);
         (self.avail_index, self.used_index) = (0, 0);
     }
@@ -194,7 +194,7 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         let head = self.first_free;
         for (i, buffer) in chain.iter().enumerate() {
             let descriptor = self.first_free;
-            let next = self.next[usize::from(descriptor)];
+            let next = self.next_descriptors[usize::from(descriptor)];
             let last = i + 1 == chain.len();
             let mut flags = if last { 0 } else { NEXT };
             if buffer.device_writes {
@@ -205,7 +205,7 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         }
         self.free_count -= buffer_count;
         self.outstanding_count += 1;
-        self.outstanding[usize::from(head)] = Some(Chain { buffer_count, writable_bytes });
+        self.outstanding_chains[usize::from(head)] = Some(Chain { buffer_count, writable_bytes });
 
         let slot = usize::from(self.avail_index & (self.size - 1));
         self.memory.write(Self::AVAIL_OFFSET + 4 + 2 * slot, head.to_le_bytes());
@@ -235,7 +235,7 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         let written = u32::from_le_bytes(self.memory.read(element + 4));
         let unknown = QueueError::UsedId(id);
         let token = u16::try_from(id).map_err(|_| unknown)?;
-        let outstanding = self.outstanding.get_mut(usize::from(token)).ok_or(unknown)?;
+        let outstanding = self.outstanding_chains.get_mut(usize::from(token)).ok_or(unknown)?;
         let chain = outstanding.ok_or(unknown)?;
         *outstanding = None;
         self.recycle(token, chain.buffer_count);
@@ -279,9 +279,9 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
     fn recycle(&mut self, head: u16, buffer_count: u16) {
         let mut last = head;
         for _ in 1..buffer_count {
-            last = self.next[usize::from(last)];
+            last = self.next_descriptors[usize::from(last)];
         }
-        self.next[usize::from(last)] = self.first_free;
+        self.next_descriptors[usize::from(last)] = self.first_free;
         self.first_free = head;
         self.free_count += buffer_count;
         self.outstanding_count -= 1;

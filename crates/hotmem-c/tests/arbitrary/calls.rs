@@ -25,14 +25,14 @@ pub(crate) fn run_script(script: &[u8]) {
         ..hotmem_hooks::default()
     };
     CPU_CALLS.set(0);
-    let mut world = World {
+    let mut caller = Caller {
         script,
         machine: Machine::new(),
-        other: Machine::new(),
+        unbooted_machine: Machine::new(),
         virtio_mem: Heap::zeroes::<hotmem_virtio_mem>(),
         balloon: Heap::zeroes::<hotmem_balloon>(),
         message: Heap::zeroes::<hotmem_balloon_message>(),
-        owned: BTreeMap::new(),
+        owned_allocations: BTreeMap::new(),
         booted: false,
         mem_config: hotmem_virtio_mem_config {
             block_size: 2 * MIB,
@@ -42,24 +42,24 @@ pub(crate) fn run_script(script: &[u8]) {
             ..hotmem_virtio_mem_config::default()
         },
         has_request: [false; 6],
-        now: 0,
+        now_ns: 0,
     };
-    kernel.borrow_mut().h = world.machine.as_ptr();
+    kernel.borrow_mut().h = caller.machine.as_ptr();
     // SAFETY: `hooks` and `kernel` live until the machine is used for the last time.
     unsafe {
         let config = hotmem_config { hooks: &hooks, mappable_end: MEMORY_END, low_end: 0, cpus: 5 };
-        assert_eq!(hotmem_configure(world.machine.as_ptr(), &config), 0);
+        assert_eq!(hotmem_configure(caller.machine.as_ptr(), &config), 0);
     }
-    if !world.rarely() {
-        world.begin();
+    if !caller.rarely() {
+        caller.begin();
     }
-    while !world.script.is_empty() {
-        kernel.borrow_mut().answer = world.byte();
-        world.call();
+    while !caller.script.is_empty() {
+        kernel.borrow_mut().answer = caller.byte();
+        caller.call();
     }
-    for (paddr, frames) in std::mem::take(&mut world.owned) {
-        world.check(paddr, frames);
-        assert_eq!(world.machine.free(paddr, frames), 0);
+    for (paddr, frames) in std::mem::take(&mut caller.owned_allocations) {
+        caller.check(paddr, frames);
+        assert_eq!(caller.machine.free(paddr, frames), 0);
     }
 }
 
@@ -123,25 +123,25 @@ unsafe extern "C" fn migrate(ctx: *mut c_void, _: u64, _: u64) -> i32 {
     i32::from(unsafe { answer(ctx) } % 5)
 }
 
-struct World<'a> {
+struct Caller<'a> {
     script: &'a [u8],
     machine: Machine,
     /// A machine that never boots.
-    other: Machine,
+    unbooted_machine: Machine,
     virtio_mem: Heap,
     balloon: Heap,
     message: Heap,
     /// The allocations that the test owns: the number of frames by physical address.
-    owned: BTreeMap<u64, u64>,
+    owned_allocations: BTreeMap<u64, u64>,
     booted: bool,
     mem_config: hotmem_virtio_mem_config,
     /// For each of the five queues of the balloon and for the virtio-mem device, whether a request is
     /// outstanding.
     has_request: [bool; 6],
-    now: u64,
+    now_ns: u64,
 }
 
-impl World<'_> {
+impl Caller<'_> {
     fn byte(&mut self) -> u8 {
         let Some((&first, rest)) = self.script.split_first() else { return 0 };
         self.script = rest;
@@ -207,7 +207,7 @@ impl World<'_> {
     fn random_machine(&mut self) -> *mut hotmem {
         match self.byte() {
             0..3 => null_mut(),
-            3..6 => self.other.as_ptr(),
+            3..6 => self.unbooted_machine.as_ptr(),
             6..9 => self.machine.as_ptr().cast::<u8>().wrapping_add(64).cast(),
             _ => self.machine.as_ptr(),
         }
@@ -302,7 +302,7 @@ impl World<'_> {
     /// `h` is null, not aligned, or points to a machine.
     unsafe fn boot(&mut self, h: *mut hotmem) -> i32 {
         // Two machines must not have the same memory, so the other machine never boots.
-        let h = if h == self.other.as_ptr() { null_mut() } else { h };
+        let h = if h == self.unbooted_machine.as_ptr() { null_mut() } else { h };
         let (start, len) = (self.value(), self.value());
         // SAFETY: the caller has promised what `h` is. RAM is added only below `BOOT_END`, where
         // the machine has memory, or the range wraps and is refused.
@@ -357,26 +357,26 @@ impl World<'_> {
         }
         let frames = if request.is_null() { 1 } else { frames };
         assert!(paddr % 4096 == 0 && paddr + frames * 4096 <= MEMORY_END);
-        let below = self.owned.range(..paddr + frames * 4096).next_back();
+        let below = self.owned_allocations.range(..paddr + frames * 4096).next_back();
         let is_free = below.is_none_or(|(&start, &frames)| start + frames * 4096 <= paddr);
         assert!(is_free, "the allocation overlaps another one");
         for frame in (paddr..).step_by(4096).take(usize::try_from(frames).unwrap()) {
             // SAFETY: the test owns the frame, which lies in the memory of the machine.
             unsafe { self.frame(frame).write(frame) };
         }
-        self.owned.insert(paddr, frames);
+        self.owned_allocations.insert(paddr, frames);
     }
 
     /// Frees the upper part of an allocation or the whole allocation, and checks that a second free is
     /// refused.
     fn free(&mut self) {
         let from = self.value();
-        let Some((&start, &frames)) = self.owned.range(from..).next() else { return };
+        let Some((&start, &frames)) = self.owned_allocations.range(from..).next() else { return };
         self.check(start, frames);
-        self.owned.remove(&start);
+        self.owned_allocations.remove(&start);
         let kept_frames = u64::from(self.byte()) % frames;
         if kept_frames > 0 {
-            self.owned.insert(start, kept_frames);
+            self.owned_allocations.insert(start, kept_frames);
         }
         let (paddr, frames) = (start + kept_frames * 4096, frames - kept_frames);
         let freed = if frames == 1 {
@@ -426,8 +426,8 @@ impl World<'_> {
             let pointer = if answers { answer.as_ptr() } else { null() };
             let len = if self.rarely() { usize::from(self.byte() % 11) } else { 10 };
             let config = if self.byte() == 255 { null() } else { &raw const self.mem_config };
-            self.now += u64::from(self.byte()) << 20;
-            let step = hotmem_virtio_mem_step(d, self.now, config, pointer, len, &mut request);
+            self.now_ns += u64::from(self.byte()) << 20;
+            let step = hotmem_virtio_mem_step(d, self.now_ns, config, pointer, len, &mut request);
             self.has_request[5] = step == HOTMEM_STEP_SEND;
             let mut status = hotmem_virtio_mem_status::default();
             let code = hotmem_virtio_mem_get_status(d, &mut status);
@@ -499,8 +499,8 @@ impl World<'_> {
             // Answer on a queue without a request only in rare cases.
             let lies = self.byte() == 255;
             let used = if lies || is_expected { used } else { HOTMEM_QUEUE_NONE };
-            self.now += u64::from(self.byte()) << 22;
-            let step = hotmem_balloon_step(b, self.now, &config, used, m);
+            self.now_ns += u64::from(self.byte()) << 22;
+            let step = hotmem_balloon_step(b, self.now_ns, &config, used, m);
             if let Some(has_request) =
                 usize::try_from(used).ok().and_then(|at| self.has_request.get_mut(at))
             {
@@ -514,7 +514,7 @@ impl World<'_> {
                 self.has_request[queue] = true;
                 for range in &message.ranges[..message.count as usize] {
                     assert!(range.paddr + range.len <= MEMORY_END, "{range:?}");
-                    let inside = self.owned.range(range.paddr..range.paddr + range.len);
+                    let inside = self.owned_allocations.range(range.paddr..range.paddr + range.len);
                     assert_eq!(inside.count(), 0, "the balloon contains frames that the test owns");
                 }
             }

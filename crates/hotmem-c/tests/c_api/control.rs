@@ -100,7 +100,7 @@ fn each_call_returns_the_code_of_its_error() {
 #[derive(Default)]
 struct Kernel {
     machine_addr: usize,
-    refuses: bool,
+    refuses_offlining: bool,
     /// The codes of the calls that the hook `onlined` has made.
     codes_in_hook: Vec<i32>,
     tables: Vec<u64>,
@@ -151,7 +151,7 @@ unsafe extern "C" fn going_online(ctx: *mut c_void, _: u64, _: u64, movable: boo
     // SAFETY: `ctx` is that of the hooks, and one hook runs at a time.
     let kernel = unsafe { kernel(ctx) };
     kernel.calls.push(if movable { "movable" } else { "kernel" });
-    i32::from(kernel.refuses)
+    i32::from(kernel.refuses_offlining)
 }
 
 unsafe extern "C" fn onlined(ctx: *mut c_void, paddr: u64, len: u64) {
@@ -207,10 +207,10 @@ fn hooks_may_allocate_but_not_enter_the_control_path() {
             1,
             "`map` took one of the four frames that `tables_needed` asked for"
         );
-        kernel_of(&hooks).refuses = true;
+        kernel_of(&hooks).refuses_offlining = true;
         let online = |kind| hotmem_online(machine.as_ptr(), BOOT_END, MEMORY_END - BOOT_END, kind);
         assert_eq!(online(HOTMEM_ONLINE_KERNEL), HOTMEM_EACCES);
-        kernel_of(&hooks).refuses = false;
+        kernel_of(&hooks).refuses_offlining = false;
         assert_eq!(online(HOTMEM_ONLINE_MOVABLE), 0);
         assert_eq!(kernel_of(&hooks).codes_in_hook, [HOTMEM_EBUSY, 0, 0]);
     }

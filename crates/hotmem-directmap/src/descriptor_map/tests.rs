@@ -11,7 +11,7 @@ const BYTES: Bytes = Bytes(0x1c0_0000_0000);
 
 /// Records the tables that unmapping frees.
 struct FreedTables {
-    freed: Vec<u64>,
+    freed_tables: Vec<u64>,
 }
 
 type Map<'a> = DescriptorMap<&'a Arena>;
@@ -20,7 +20,7 @@ impl FreedTables {
     /// Returns an empty record, and a descriptor map whose tables lie in `arena`.
     fn with_map(arena: &Arena) -> (FreedTables, Map<'_>) {
         let layout = DescriptorLayout::new(Area::new(BASE, BYTES).unwrap(), Bytes(64)).unwrap();
-        (FreedTables { freed: Vec::new() }, DescriptorMap::new(arena, arena.root(), layout))
+        (FreedTables { freed_tables: Vec::new() }, DescriptorMap::new(arena, arena.root(), layout))
     }
 
     /// Unmaps pages. Returns the frames that backed the pages, in the order of the callbacks.
@@ -36,7 +36,7 @@ impl FreedTables {
             },
             |table| {
                 assert_eq!(flushes.get(), 2);
-                self.freed.push(table.number());
+                self.freed_tables.push(table.number());
             },
         );
         assert_eq!(flushes.get(), 2);
@@ -66,8 +66,8 @@ fn a_run_has_large_pages_in_its_middle() {
 
     assert_eq!(tables.unmap(&mut map, 510..510 + 1029), [(frames, Access::Write)]);
     assert_eq!(map.frame(512), None);
-    tables.freed.sort_unstable();
-    assert_eq!(tables.freed, arena.used_frames());
+    tables.freed_tables.sort_unstable();
+    assert_eq!(tables.freed_tables, arena.used_frames());
     assert!(arena.is_empty());
 }
 
@@ -104,9 +104,9 @@ fn unmapping_leaves_the_pages_of_neighbours_mapped() {
     assert_eq!(arena.used_frames().len(), 3);
     assert_eq!(tables.unmap(&mut map, 100..108), [(pfn_range(5000, 8), Access::Write)]);
     assert_eq!(map.frame(108), Some((pfn(9000), Access::Write)));
-    assert!(tables.freed.is_empty());
+    assert!(tables.freed_tables.is_empty());
     assert_eq!(tables.unmap(&mut map, 108..116), [(pfn_range(9000, 8), Access::Write)]);
-    assert_eq!(tables.freed.len(), 3);
+    assert_eq!(tables.freed_tables.len(), 3);
     let all = 0..map.layout().pages();
     assert_eq!(tables.unmap(&mut map, all), []);
 }
@@ -120,7 +120,7 @@ fn refuses_pages_beyond_its_end_and_pages_without_a_table() {
     let beyond = map.map(last, pfn_range(1000, 2), || arena.frame());
     assert_eq!(beyond, Err(DescriptorMapError::NoSuchPage(last + 1)));
     assert_eq!(tables.unmap(&mut map, last..last + 2), [(pfn_range(1000, 1), Access::Write)]);
-    assert_eq!(tables.freed.len(), 3);
+    assert_eq!(tables.freed_tables.len(), 3);
     assert!(arena.is_empty());
 }
 

@@ -1,13 +1,13 @@
 //! Acquires connectors one by one. Each reports the associativity of its LMB.
 
-use super::{Error, FinalState, Flow, Machine, Open, Step, Wait};
+use super::{Error, FinalState, Flow, Machine, OpenRequest, Step, Wait};
 use crate::connector_error::ConnectorError;
 use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
 use hotmem::{Mapping, Platform, State};
 
-impl<'f, P: Platform> Open<'f, P> {
+impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Acquires candidates until there are enough of them. While a request is undone, acquires the
     /// connectors that it has released.
     pub(super) fn acquire<M: Mapping, C: Connectors + ?Sized>(
@@ -127,7 +127,7 @@ impl<'f, P: Platform> Open<'f, P> {
 
     /// Returns the next LMB that the request may take.
     pub(super) fn next_candidate(&self, table: &Table<'_>) -> Option<u32> {
-        table.next_in(self.tried_below..self.end, self.request.candidates())
+        table.next_in(self.tried_below..self.candidates_end, self.request.candidates())
     }
 
     pub(super) fn not_enough(&self, table: &Table<'_>) -> Error {

@@ -2,14 +2,14 @@
 //! range.
 
 use super::taken::FormerState;
-use super::{Change, Error, FinalState, Flow, Machine, Open, Step, region};
+use super::{Change, Error, FinalState, Flow, Machine, OpenRequest, Step, region};
 use crate::connectors::Connectors;
 use crate::table::{Group, Stretch, Table};
 use hotmem::{
     AddError, Mapping, OnlineType, PfnRange, Platform, RangeError, RangeErrorKind, State,
 };
 
-impl<'f, P: Platform> Open<'f, P> {
+impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Adds the memory of those taken LMBs that are not present in the engine yet.
     pub(super) fn add_memory<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
@@ -32,7 +32,7 @@ impl<'f, P: Platform> Open<'f, P> {
             0 => table.first_of(&stretch),
             lmbs => table.part_of(&stretch, lmbs),
         };
-        match region::add(machine.hotplug, table, stretch.first, absent, stretch.node) {
+        match region::add(machine.hotplug, table, stretch.first_position, absent, stretch.node) {
             Ok(added) => {
                 let lmbs = table.lmbs_in(added.range);
                 self.cursor += lmbs;
@@ -40,7 +40,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 *steps_left = steps_left.saturating_sub(lmbs);
                 if self.undo_reason.is_none() {
                     self.count_range(added.range, stretch.node);
-                    self.summary.misplaced += if added.misplaced { lmbs } else { 0 };
+                    self.summary.misplaced += if added.is_on_other_node { lmbs } else { 0 };
                 }
             }
             Err(error) => return self.not_added(error, &stretch, absent, table, machine),
@@ -90,12 +90,12 @@ impl<'f, P: Platform> Open<'f, P> {
         self.max_range_lmbs = u32::MAX;
         self.resume_adding = None;
         if self.undo_reason.is_some() {
-            self.cursor = stretch.first + 1;
+            self.cursor = stretch.first_position + 1;
             // The partition has its connector again, so `Table::adopt` can try again.
-            self.leave(FinalState::Unrestored, error, stretch.first, table, machine);
-            table.clear_taken(stretch.first);
+            self.leave(FinalState::Unrestored, error, stretch.first_position, table, machine);
+            table.clear_taken(stretch.first_position);
         } else {
-            self.evict(error, stretch.first, table, machine);
+            self.evict(error, stretch.first_position, table, machine);
         }
         Flow::Continue
     }

@@ -2,11 +2,11 @@
 
 /// The state of a cancellation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cancel {
-    No,
+pub(super) enum Cancellation {
+    None,
     HypervisorRequest,
     /// The caller has cancelled the request. A call that was in progress is being completed.
-    Turning,
+    UndoingConnector,
     /// The caller has cancelled the request again, so it does not wait for that call.
     AskedAgain,
 }

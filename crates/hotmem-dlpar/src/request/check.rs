@@ -1,12 +1,12 @@
 //! Checks that all taken LMBs can be released, before the first is released.
 
-use super::{Error, FinalState, Flow, Machine, Open, Step, region};
+use super::{Error, FinalState, Flow, Machine, OpenRequest, Step, region};
 use crate::connectors::Connectors;
 use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
 use hotmem::{Mapping, OrViolation, PfnRange, Platform};
 
-impl<'f, P: Platform> Open<'f, P> {
+impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Checks that the engine allows the removal of the taken memory, and that each connector is in
     /// a state from which it can be released. Changes nothing.
     pub(super) fn check<M: Mapping, C: Connectors + ?Sized>(
@@ -16,8 +16,8 @@ impl<'f, P: Platform> Open<'f, P> {
         left: &mut u32,
     ) -> Flow {
         let Some(position) = self.next(table, |group| group.taken) else {
-            self.go_to(Step::Sweep);
-            self.cursor = self.first;
+            self.go_to(Step::ReleaseEmpty);
+            self.cursor = self.first_candidate;
             return Flow::Continue;
         };
         self.cursor = position;

@@ -1,7 +1,7 @@
 //! Ends a request: updates the device tree and clears the marks of the taken LMBs.
 
 use super::{
-    Change, Error, Failure, Flow, Machine, Open, Progress, Step, Summary, Wait, log_lines,
+    Change, Error, Failure, Flow, Machine, OpenRequest, Progress, Step, Summary, Wait, log_lines,
 };
 use crate::associativity::NO_ROW;
 use crate::connectors::Connectors;
@@ -9,7 +9,7 @@ use crate::exchange;
 use crate::table::{Group, Table};
 use hotmem::{Mapping, Platform};
 
-impl<'f, P: Platform> Open<'f, P> {
+impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Writes the new properties to the device tree, the last step of a request.
     pub(super) fn update<M: Mapping, C: Connectors + ?Sized>(
         &mut self,

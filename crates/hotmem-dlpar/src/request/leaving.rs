@@ -6,14 +6,14 @@ use hotmem::{Mapping, Offline, OrViolation, Platform};
 
 /// LMBs that are being taken offline.
 #[derive(Debug)]
-pub(super) struct Leaving<'f, P: Platform> {
-    pub(super) first: u32,
+pub(super) struct OfflineStretch<'f, P: Platform> {
+    pub(super) first_position: u32,
     pub(super) lmbs: u32,
-    pub(super) former: FormerState,
+    pub(super) former_state: FormerState,
     pub(super) offline: Offline<'f, P>,
 }
 
-impl<'f, P: Platform> Leaving<'f, P> {
+impl<'f, P: Platform> OfflineStretch<'f, P> {
     /// Cancels the offlining.
     pub(super) fn cancel<M: Mapping, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, M, C>) {
         // The offlining began on this instance, as `poll` has checked, so `cancel` cannot fail.

@@ -61,7 +61,7 @@ pub use outcome::{Error, Failure, FinalState, Progress, RefusedLmb, Summary, Wai
 use crate::connectors::Connectors;
 use crate::table::Table;
 use hotmem::{Budget, Frames, Hotplug, Mapping, OnlineType, Platform};
-use open::{Flow, Open, Step};
+use open::{Flow, OpenRequest, Step};
 
 /// The LMBs of a machine and the open request, of which there is at most one.
 ///
@@ -74,13 +74,13 @@ pub struct Dlpar<'t, 'f, P: Platform> {
     /// The frames of the machine.
     frames: &'f Frames<P>,
     online: Option<OnlineType>,
-    open: Option<Open<'f, P>>,
+    open_request: Option<OpenRequest<'f, P>>,
 }
 
 impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     /// Binds the LMBs of a table to a machine.
     pub fn new<M: Mapping>(table: Table<'t>, hotplug: &Hotplug<'f, P, M>) -> Dlpar<'t, 'f, P> {
-        Dlpar { table, frames: hotplug.frames(), online: None, open: None }
+        Dlpar { table, frames: hotplug.frames(), online: None, open_request: None }
     }
 
     /// Returns whether the LMBs are of the machine that `hotplug` controls.
@@ -103,13 +103,13 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     /// Returns the request that is open.
     #[must_use]
     pub fn request(&self) -> Option<Request> {
-        self.open.as_ref().map(Open::request)
+        self.open_request.as_ref().map(OpenRequest::request)
     }
 
     /// Returns how many LMBs the open request has taken, and how many it needs.
     #[must_use]
     pub fn progress(&self) -> (u32, u32) {
-        (self.table.taken_lmbs, self.open.as_ref().map_or(0, Open::wanted))
+        (self.table.taken_lmbs, self.open_request.as_ref().map_or(0, OpenRequest::wanted))
     }
 
     /// Opens a request. The work begins when it is polled.
@@ -123,10 +123,10 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
         let request = Request { online: request.online.or(self.online), ..request };
         let opened = match self.request() {
             Some(open) => Err(Error::InProgress(open)),
-            None => Open::select(request, &self.table),
+            None => OpenRequest::select(request, &self.table),
         };
         match opened {
-            Ok(open) => self.open = Some(open),
+            Ok(open) => self.open_request = Some(open),
             Err(error) => {
                 let result = Err(error.into());
                 log_lines::log_request(request, self.table.lmb_size, &result);
@@ -148,13 +148,13 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
         budget: Budget,
     ) -> Progress {
         let is_own = self.is_of(machine.hotplug);
-        let Some(open) = &mut self.open else { return Progress::Idle };
+        let Some(open) = &mut self.open_request else { return Progress::Idle };
         if !is_own {
             return Progress::Pending(Wait::OtherInstance);
         }
         let progress = open.poll(&mut self.table, machine, budget);
         if let Progress::Ready(_) = progress {
-            self.open = None;
+            self.open_request = None;
         }
         progress
     }
@@ -163,7 +163,7 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     /// [`Error::Cancelled`]. A second call, while the undoing waits, ends the wait; the LMBs
     /// concerned are reported as lost or not restored.
     pub fn cancel(&mut self) {
-        if let Some(open) = &mut self.open {
+        if let Some(open) = &mut self.open_request {
             open.cancel();
         }
     }

@@ -1,14 +1,14 @@
 //! Takes memory offline. Neighbouring LMBs are taken offline as one range, as many of them as
 //! possible.
 
-use super::leaving::Leaving;
+use super::leaving::OfflineStretch;
 use super::taken::FormerState;
-use super::{Error, FinalState, Flow, LmbSelection, Machine, Open, Step, Wait, region};
+use super::{Error, FinalState, Flow, LmbSelection, Machine, OpenRequest, Step, Wait, region};
 use crate::connectors::Connectors;
 use crate::table::{Stretch, Table};
 use hotmem::{Blocker, Budget, Mapping, PfnRange, Platform, Progress, State};
 
-impl<'f, P: Platform> Open<'f, P> {
+impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Takes candidates offline until enough are offline. While a request is undone, takes added
     /// LMBs offline.
     pub(super) fn take_offline<M: Mapping, C: Connectors + ?Sized>(
@@ -17,7 +17,7 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
         left: &mut u32,
     ) -> Flow {
-        if let Some(leaving) = self.leaving.take() {
+        if let Some(leaving) = self.going_offline.take() {
             return self.continue_offlining(leaving, table, machine, left);
         }
         let undoing = self.undo_reason.is_some();
@@ -49,7 +49,7 @@ impl<'f, P: Platform> Open<'f, P> {
             (true, None) => u32::MAX,
             (true, Some(blocked)) => blocked - first,
             (false, blocked) => {
-                let end = blocked.unwrap_or(self.end);
+                let end = blocked.unwrap_or(self.candidates_end);
                 (self.wanted_lmbs - table.taken_lmbs).min(end - first)
             }
         };
@@ -65,7 +65,7 @@ impl<'f, P: Platform> Open<'f, P> {
         *left -= 1;
         match self.start_leaving(&stretch, table, machine) {
             Ok(None) => {}
-            Ok(Some(leaving)) => self.leaving = Some(leaving),
+            Ok(Some(leaving)) => self.going_offline = Some(leaving),
             Err(error) => self.stays(error, first, table, machine),
         }
         Flow::Continue
@@ -78,8 +78,8 @@ impl<'f, P: Platform> Open<'f, P> {
         stretch: &Stretch,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
-    ) -> Result<Option<Leaving<'f, P>>, Error> {
-        let first = stretch.first;
+    ) -> Result<Option<OfflineStretch<'f, P>>, Error> {
+        let first = stretch.first_position;
         let index = table.connector(first)?;
         let region = region::region_at(machine.hotplug, stretch.range.start());
         let within = region.map_or(PfnRange::EMPTY, |all| all.intersection(stretch.range));
@@ -110,12 +110,17 @@ impl<'f, P: Platform> Open<'f, P> {
             0 => Error::Mixed(index),
             _ => Error::Offline(error),
         })?;
-        Ok(Some(Leaving { first, lmbs: lmbs.max(1), former, offline }))
+        Ok(Some(OfflineStretch {
+            first_position: first,
+            lmbs: lmbs.max(1),
+            former_state: former,
+            offline,
+        }))
     }
 
     fn continue_offlining<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
-        mut leaving: Leaving<'f, P>,
+        mut leaving: OfflineStretch<'f, P>,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
         left: &mut u32,
@@ -124,13 +129,14 @@ impl<'f, P: Platform> Open<'f, P> {
         let budget = Budget { pageblocks: pageblocks.saturating_mul(u64::from(*left)) };
         match leaving.offline.poll(machine.hotplug, machine.hooks, budget) {
             Progress::Ready(_) | Progress::Idle => {
-                let Leaving { first, lmbs, former, .. } = leaving;
+                let OfflineStretch { first_position: first, lmbs, former_state: former, .. } =
+                    leaving;
                 self.record_offline(first, lmbs, former, table);
                 *left = left.saturating_sub(lmbs);
                 if *left == 0 { Flow::Working } else { Flow::Continue }
             }
             Progress::Working => {
-                self.leaving = Some(leaving);
+                self.going_offline = Some(leaving);
                 Flow::Working
             }
             Progress::Pending(blocker) => {
@@ -138,7 +144,7 @@ impl<'f, P: Platform> Open<'f, P> {
                     && self.undo_reason.is_none();
                 let impatient = self.undo_reason.is_some() && self.skips_waiting();
                 if blocker.is_temporary() && !by_count && !impatient {
-                    self.leaving = Some(leaving);
+                    self.going_offline = Some(leaving);
                     return Flow::Wait(Wait::Memory(blocker));
                 }
                 self.split_blocked_range(leaving, blocker, table, machine);
@@ -150,12 +156,12 @@ impl<'f, P: Platform> Open<'f, P> {
     /// Splits a range in which one LMB cannot go offline.
     fn split_blocked_range<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
-        leaving: Leaving<'f, P>,
+        leaving: OfflineStretch<'f, P>,
         blocker: Blocker,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        let (first, last) = (leaving.first, leaving.first + leaving.lmbs - 1);
+        let (first, last) = (leaving.first_position, leaving.first_position + leaving.lmbs - 1);
         leaving.cancel(machine);
         let spread = table.lmbs_in(blocker.range).min(last - first + 1);
         if spread > 1

@@ -1,7 +1,7 @@
 //! Holds the state of the open request, and runs its steps.
 
-use super::cancel::Cancel;
-use super::leaving::Leaving;
+use super::cancel::Cancellation;
+use super::leaving::OfflineStretch;
 use super::{Error, Machine, Progress, Request, Summary, Wait};
 use crate::connectors::Connectors;
 use crate::exchange::Exchange;
@@ -11,7 +11,7 @@ use hotmem::{Budget, Mapping, NodeId, Pfn, PfnRange, Platform, Removal};
 
 /// The open request.
 #[derive(Debug)]
-pub(super) struct Open<'f, P: Platform> {
+pub(super) struct OpenRequest<'f, P: Platform> {
     pub(super) request: Request,
     pub(super) step: Step,
     /// The position that the current step has reached.
@@ -20,11 +20,11 @@ pub(super) struct Open<'f, P: Platform> {
     /// on.
     pub(super) tried_below: u32,
     /// The position of the first candidate.
-    pub(super) first: u32,
-    pub(super) end: u32,
+    pub(super) first_candidate: u32,
+    pub(super) candidates_end: u32,
     pub(super) wanted_lmbs: u32,
     pub(super) exchange: Option<Exchange>,
-    pub(super) leaving: Option<Leaving<'f, P>>,
+    pub(super) going_offline: Option<OfflineStretch<'f, P>>,
     pub(super) removal: Option<Removal>,
     /// The engine has agreed to the removal of all taken memory below this position.
     pub(super) checked_below: u32,
@@ -42,7 +42,7 @@ pub(super) struct Open<'f, P: Platform> {
     pub(super) resume_adding: Option<u32>,
     /// Why the request is being undone, if it is.
     pub(super) undo_reason: Option<Error>,
-    pub(super) cancel: Cancel,
+    pub(super) cancellation: Cancellation,
     pub(super) first_skip_error: Option<Error>,
     /// The end and the node of the last range that was handed to the engine.
     last_handed_over: (Pfn, NodeId),
@@ -56,7 +56,7 @@ pub(super) enum Step {
     Online,
     Offline,
     Check,
-    Sweep,
+    ReleaseEmpty,
     Release,
     Update,
     Refuse,
@@ -73,7 +73,7 @@ pub(super) enum Flow {
     Working,
 }
 
-impl<'f, P: Platform> Open<'f, P> {
+impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Opens a request that may take `wanted_lmbs` of the LMBs from `first` to `end`.
     pub(super) fn new(
         request: Request,
@@ -91,16 +91,16 @@ impl<'f, P: Platform> Open<'f, P> {
             unrestored: 0,
             lost: 0,
         };
-        Open {
+        OpenRequest {
             request,
             step,
             cursor: 0,
             tried_below: first,
-            first,
-            end,
+            first_candidate: first,
+            candidates_end: end,
             wanted_lmbs,
             exchange: None,
-            leaving: None,
+            going_offline: None,
             removal: None,
             checked_below: 0,
             connectors_released: 0,
@@ -109,7 +109,7 @@ impl<'f, P: Platform> Open<'f, P> {
             max_range_lmbs: u32::MAX,
             resume_adding: None,
             undo_reason: None,
-            cancel: Cancel::No,
+            cancellation: Cancellation::None,
             first_skip_error: None,
             last_handed_over: (Pfn::ZERO, NodeId::ZERO),
             summary,
@@ -147,7 +147,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 Step::Online => self.bring_online(table, machine, &mut steps_left),
                 Step::Offline => self.take_offline(table, machine, &mut steps_left),
                 Step::Check => self.check(table, machine, &mut steps_left),
-                Step::Sweep => self.sweep(table, machine, &mut steps_left),
+                Step::ReleaseEmpty => self.sweep(table, machine, &mut steps_left),
                 Step::Release => self.release(table, machine, &mut steps_left),
                 Step::Update => self.update(table, machine),
                 Step::Refuse => self.refuse(table, machine),
@@ -163,13 +163,13 @@ impl<'f, P: Platform> Open<'f, P> {
 
     /// Returns the positions of the LMBs that the request may take.
     pub(super) fn span(&self) -> Range<u32> {
-        self.first..self.end
+        self.first_candidate..self.candidates_end
     }
 
     /// Returns the first LMB of the [span](Self::span) at or above the cursor whose bit is set in
     /// `which`. All taken LMBs lie in the span, so a request for few LMBs reads few groups.
     pub(super) fn next(&self, table: &Table<'_>, mask_of: impl Fn(&Group) -> u64) -> Option<u32> {
-        table.next_in(self.cursor.max(self.first)..self.end, mask_of)
+        table.next_in(self.cursor.max(self.first_candidate)..self.candidates_end, mask_of)
     }
 
     /// Starts another step at the first LMB.

@@ -1,12 +1,12 @@
 //! Reports to the platform that memory stays although the platform has requested its removal.
 
-use super::{Change, Flow, LmbSelection, Machine, Open, Step, Wait};
+use super::{Change, Flow, LmbSelection, Machine, OpenRequest, Step, Wait};
 use crate::connectors::Connectors;
 use crate::exchange;
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
 
-impl<'f, P: Platform> Open<'f, P> {
+impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Unisolates an LMB that stays. This changes nothing in the partition, but tells the platform
     /// that the removal has failed. Without this report QEMU waits for the removal until the
     /// machine is reset.
@@ -21,13 +21,15 @@ impl<'f, P: Platform> Open<'f, P> {
     ) -> Flow {
         let by_count = matches!(self.request.selection, LmbSelection::Count(_));
         let gone = table
-            .next(self.first, |group| !(group.assigned | group.connector_only) & group.eligible)
-            .is_some_and(|position| position < self.end);
+            .next(self.first_candidate, |group| {
+                !(group.assigned | group.connector_only) & group.eligible
+            })
+            .is_some_and(|position| position < self.candidates_end);
         self.step = Step::Done;
         if self.request.change == Change::Add || by_count || gone {
             return Flow::Continue;
         }
-        let Ok(connector) = table.connector(self.first) else { return Flow::Continue };
+        let Ok(connector) = table.connector(self.first_candidate) else { return Flow::Continue };
         let status = machine.connectors.set_isolation(connector, false);
         // A failure is ignored: such a platform does not support the report.
         if let Some(milliseconds) = exchange::wait(status)

@@ -10,12 +10,12 @@ use hotmem::{
 };
 
 /// The result of an addition.
-pub(super) struct Added {
+pub(super) struct AddedRange {
     /// The part of the requested memory that was added.
     pub(super) range: PfnRange,
     /// Whether the memory was added to another node than requested, because its section (128 MiB)
     /// already has memory of that node.
-    pub(super) misplaced: bool,
+    pub(super) is_on_other_node: bool,
 }
 
 impl Table<'_> {
@@ -73,7 +73,7 @@ pub(super) fn add<P: Platform, M: Mapping>(
     first: u32,
     range: PfnRange,
     node: NodeId,
-) -> Result<Added, Error> {
+) -> Result<AddedRange, Error> {
     let all = announced(hotplug, table, first).map_err(Error::Announce)?;
     let range = range.intersection(all);
     let add = |hotplug: &mut Hotplug<'_, P, M>, range: PfnRange, node| {
@@ -81,7 +81,11 @@ pub(super) fn add<P: Platform, M: Mapping>(
     };
     let other = match add(hotplug, range, node) {
         Err(AddError::Range(RangeError { range: other, kind: RangeErrorKind::OtherNode })) => other,
-        done => return done.map(|()| Added { range, misplaced: false }).map_err(Error::Add),
+        done => {
+            return done
+                .map(|()| AddedRange { range, is_on_other_node: false })
+                .map_err(Error::Add);
+        }
     };
     let section = other.align_outward(SECTION_FRAMES as u64);
     let before = range.split_at(section.start()).0;
@@ -94,7 +98,7 @@ pub(super) fn add<P: Platform, M: Mapping>(
         0 => Err(AddError::Range(RangeError { range: other, kind: RangeErrorKind::OtherNode })),
         _ => add(hotplug, range, node),
     };
-    added.map(|()| Added { range, misplaced: before.is_empty() }).map_err(Error::Add)
+    added.map(|()| AddedRange { range, is_on_other_node: before.is_empty() }).map_err(Error::Add)
 }
 
 /// Returns the announced range that contains the first frame of an LMB. If there is no such range,

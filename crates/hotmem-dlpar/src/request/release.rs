@@ -2,14 +2,14 @@
 //! prepared.
 
 use super::taken::FormerState;
-use super::{Change, Error, FinalState, Flow, Machine, Open, Step, region};
+use super::{Change, Error, FinalState, Flow, Machine, OpenRequest, Step, region};
 use crate::connector_error::ConnectorError;
 use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
 use hotmem::{AddRequest, Mapping, OrViolation, PfnRange, Platform, State};
 
-impl<'f, P: Platform> Open<'f, P> {
+impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Releases the taken LMBs.
     pub(super) fn release<M: Mapping, C: Connectors + ?Sized>(
         &mut self,

@@ -1,11 +1,11 @@
 //! Selects the LMBs that a request may take.
 
-use super::{Change, Error, LmbSelection, Open, Request, Step};
+use super::{Change, Error, LmbSelection, OpenRequest, Request, Step};
 use crate::property::{DrcIndex, FLAG_ASSIGNED, FLAG_RESERVED};
 use crate::table::{Group, Table};
 use hotmem::Platform;
 
-impl<P: Platform> Open<'_, P> {
+impl<P: Platform> OpenRequest<'_, P> {
     /// Checks the request against the table before it changes anything.
     pub(super) fn select(request: Request, table: &Table<'_>) -> Result<Self, Error> {
         let candidates = request.candidates();
@@ -53,7 +53,7 @@ impl<P: Platform> Open<'_, P> {
             Change::Add => Step::Acquire,
             Change::Remove => Step::Offline,
         };
-        Ok(Open::new(request, step, range, wanted))
+        Ok(OpenRequest::new(request, step, range, wanted))
     }
 }
 

@@ -2,13 +2,13 @@
 //! the platform did not take them back. QEMU takes connectors back only during a removal that it
 //! has requested.
 
-use super::{Error, FinalState, Flow, Machine, Open, Step};
+use super::{Error, FinalState, Flow, Machine, OpenRequest, Step};
 use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
 
-impl<'f, P: Platform> Open<'f, P> {
+impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Releases the connectors without memory among the LMBs that a removal names. This step comes
     /// before the release of LMBs with memory.
     pub(super) fn sweep<M: Mapping, C: Connectors + ?Sized>(

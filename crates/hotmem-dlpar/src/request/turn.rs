@@ -1,30 +1,33 @@
 //! Starts to undo a request that was cancelled or has failed.
 
-use super::cancel::Cancel;
-use super::{Change, Error, FinalState, LmbSelection, Machine, Open, RefusedLmb, Step, log_lines};
+use super::cancel::Cancellation;
+use super::{
+    Change, Error, FinalState, LmbSelection, Machine, OpenRequest, RefusedLmb, Step, log_lines,
+};
 use crate::connectors::Connectors;
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
 
-impl<'f, P: Platform> Open<'f, P> {
+impl<'f, P: Platform> OpenRequest<'f, P> {
     pub(super) fn cancel(&mut self) {
-        self.cancel = match self.cancel {
-            Cancel::No | Cancel::HypervisorRequest => Cancel::HypervisorRequest,
-            Cancel::Turning | Cancel::AskedAgain => Cancel::AskedAgain,
+        self.cancellation = match self.cancellation {
+            Cancellation::None | Cancellation::HypervisorRequest => Cancellation::HypervisorRequest,
+            Cancellation::UndoingConnector | Cancellation::AskedAgain => Cancellation::AskedAgain,
         };
     }
 
     /// Returns whether the request was cancelled and can be undone now, because no call has to be
     /// completed first.
     pub(super) fn can_start_undoing(&mut self) -> bool {
-        if self.cancel == Cancel::No || matches!(self.step, Step::Refuse | Step::Done) {
+        if self.cancellation == Cancellation::None || matches!(self.step, Step::Refuse | Step::Done)
+        {
             return false;
         }
         if let Some(exchange) = &mut self.exchange
-            && self.cancel == Cancel::HypervisorRequest
+            && self.cancellation == Cancellation::HypervisorRequest
         {
             // First undo the calls for this connector, which may take several polls.
-            self.cancel = Cancel::Turning;
+            self.cancellation = Cancellation::UndoingConnector;
             if !exchange.is_undoing() && exchange.give_up().is_some() {
                 self.exchange = None;
             }
@@ -35,12 +38,12 @@ impl<'f, P: Platform> Open<'f, P> {
     /// Returns whether the caller does not want to wait for the undoing.
     pub(super) fn skips_waiting(&mut self) -> bool {
         let (asked, then) = match self.undo_reason {
-            Some(_) => (Cancel::HypervisorRequest, Cancel::No),
-            None => (Cancel::AskedAgain, Cancel::Turning),
+            Some(_) => (Cancellation::HypervisorRequest, Cancellation::None),
+            None => (Cancellation::AskedAgain, Cancellation::UndoingConnector),
         };
-        let impatient = self.cancel == asked;
+        let impatient = self.cancellation == asked;
         if impatient {
-            self.cancel = then;
+            self.cancellation = then;
         }
         impatient
     }
@@ -55,7 +58,7 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         self.leave(final_state, error, position, table, machine);
-        if self.cancel != Cancel::No {
+        if self.cancellation != Cancellation::None {
             self.fail(Error::Cancelled, table, machine);
         } else if matches!(self.request.selection, LmbSelection::Count(_)) {
             self.summary.skipped += 1;
@@ -98,7 +101,7 @@ impl<'f, P: Platform> Open<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        if let Some(leaving) = self.leaving.take() {
+        if let Some(leaving) = self.going_offline.take() {
             leaving.cancel(machine);
         }
         self.settle(table, machine);
@@ -106,7 +109,7 @@ impl<'f, P: Platform> Open<'f, P> {
         self.evicting_lmb = None;
         self.resume_adding = None;
         self.undo_reason = Some(error);
-        self.cancel = Cancel::No;
+        self.cancellation = Cancellation::None;
         self.go_to(match self.request.change {
             Change::Add => Step::Offline,
             Change::Remove => Step::Acquire,

@@ -154,7 +154,7 @@ impl<'a> Table<'a> {
         core::iter::from_fn(move || {
             let assigned = |group: &Group| group.assigned & group.eligible;
             let stretch = self.stretch(self.next(from, assigned)?, assigned, u32::MAX);
-            from = stretch.first + stretch.lmbs;
+            from = stretch.first_position + stretch.lmbs;
             Some((stretch.range, stretch.node))
         })
     }

@@ -8,7 +8,7 @@ use hotmem::{NodeId, OrViolation, PfnRange, geometry::SECTION_FRAMES};
 /// Neighbouring LMBs of one node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
-    pub(crate) first: u32,
+    pub(crate) first_position: u32,
     pub(crate) lmbs: u32,
     pub(crate) range: PfnRange,
     pub(crate) node: NodeId,
@@ -94,7 +94,7 @@ impl Table<'_> {
             end_pfn = end_pfn.checked_add(self.lmb_size.frames()).or_violation().unwrap_or(end_pfn);
         }
         let range = PfnRange::new(range.start(), end_pfn).or_violation().unwrap_or(range);
-        Stretch { first, lmbs: end - first, range, node }
+        Stretch { first_position: first, lmbs: end - first, range, node }
     }
 
     /// Returns the frames of the first `lmbs` LMBs of a stretch.

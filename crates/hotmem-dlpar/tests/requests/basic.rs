@@ -1,7 +1,9 @@
 //! Tests requests that succeed, and requests that are invalid.
 
 use crate::common::Entry;
-use crate::world::{FIRST, HOTPLUG_LMBS, LMB, World, lmbs, movable_request, with_lmbs, with_world};
+use crate::partition::{
+    FIRST, HOTPLUG_LMBS, LMB, Partition, lmbs, movable_request, with_lmbs, with_partition,
+};
 use hotmem::{
     AddError, AllocRequest, Budget, Bytes, NodeId, OnlineType, PfnRange, RangeError,
     RangeErrorKind, State, Zone,
@@ -27,36 +29,37 @@ fn set(all: impl IntoIterator<Item = u64>) -> std::collections::BTreeSet<u64> {
 
 #[test]
 fn a_request_by_count_starts_at_the_lowest_address() {
-    with_world(|world| {
-        let done = world.request(ADD, LmbSelection::Count(6)).expect("enough LMBs are available");
+    with_partition(|partition| {
+        let done =
+            partition.request(ADD, LmbSelection::Count(6)).expect("enough LMBs are available");
         // LMB 3 is reserved, and LMBs 7 and 8 are assigned already. The added LMBs are on nodes 0 and
         // 1.
-        assert_eq!(world.assigned(), set([0, 1, 2, 4, 5, 6, 7, 8, 16, 17, 18, 19]));
+        assert_eq!(partition.assigned(), set([0, 1, 2, 4, 5, 6, 7, 8, 16, 17, 18, 19]));
         assert_eq!((done.lmbs, done.ranges, done.skipped, done.misplaced), (6, 3, 0, 0));
-        assert_eq!(world.hypervisor.updates(), 1);
+        assert_eq!(partition.hypervisor.updates(), 1);
         let done =
-            world.request(REMOVE, LmbSelection::Count(8)).expect("enough LMBs are available");
-        assert_eq!(world.assigned(), set(16..20));
+            partition.request(REMOVE, LmbSelection::Count(8)).expect("enough LMBs are available");
+        assert_eq!(partition.assigned(), set(16..20));
         assert_eq!((done.lmbs, done.skipped), (8, 0));
-        assert_eq!(world.hypervisor.updates(), 2);
+        assert_eq!(partition.hypervisor.updates(), 2);
     });
 }
 
 #[test]
 fn all_memory_is_added_removed_and_added_again() {
-    with_world(|world| {
+    with_partition(|partition| {
         for _ in 0..3 {
             let free = HOTPLUG_LMBS as u32 - 2 - 6;
-            world.request(ADD, LmbSelection::Count(free)).expect("enough LMBs are available");
-            assert_eq!(world.assigned().len() as u64, HOTPLUG_LMBS - 2);
-            world
+            partition.request(ADD, LmbSelection::Count(free)).expect("enough LMBs are available");
+            assert_eq!(partition.assigned().len() as u64, HOTPLUG_LMBS - 2);
+            partition
                 .request(REMOVE, LmbSelection::Count(HOTPLUG_LMBS as u32 - 2))
                 .expect("enough LMBs are available");
-            assert_eq!(world.assigned().len(), 0);
-            world
+            assert_eq!(partition.assigned().len(), 0);
+            partition
                 .request(ADD, LmbSelection::Range { first: index(16), count: 4 })
                 .expect("the LMBs are available");
-            world
+            partition
                 .request(ADD, LmbSelection::Range { first: index(7), count: 2 })
                 .expect("the LMBs are available");
         }
@@ -65,14 +68,15 @@ fn all_memory_is_added_removed_and_added_again() {
 
 #[test]
 fn a_request_by_index_changes_one_lmb() {
-    with_world(|world| {
-        world.request(ADD, LmbSelection::Index(index(20))).expect("the LMB is available");
-        assert!(world.assigned().contains(&20));
-        let again =
-            world.request(ADD, LmbSelection::Index(index(20))).expect_err("the LMB is assigned");
+    with_partition(|partition| {
+        partition.request(ADD, LmbSelection::Index(index(20))).expect("the LMB is available");
+        assert!(partition.assigned().contains(&20));
+        let again = partition
+            .request(ADD, LmbSelection::Index(index(20)))
+            .expect_err("the LMB is assigned");
         assert_eq!(again.error, Error::Assigned(index(20)));
-        world.request(REMOVE, LmbSelection::Index(index(20))).expect("the LMB is assigned");
-        let again = world
+        partition.request(REMOVE, LmbSelection::Index(index(20))).expect("the LMB is assigned");
+        let again = partition
             .request(REMOVE, LmbSelection::Index(index(20)))
             .expect_err("the LMB is not assigned");
         assert_eq!(again.error, Error::NotAssigned(index(20)));
@@ -81,35 +85,35 @@ fn a_request_by_index_changes_one_lmb() {
 
 #[test]
 fn a_request_by_range_skips_lmbs_in_the_requested_state() {
-    with_world(|world| {
-        let done = world
+    with_partition(|partition| {
+        let done = partition
             .request(ADD, LmbSelection::Range { first: index(4), count: 10 })
             .expect("the memory is free");
         assert_eq!(done.lmbs, 8);
-        assert_eq!(world.assigned(), set((4..14).chain(16..20)));
-        let done = world
+        assert_eq!(partition.assigned(), set((4..14).chain(16..20)));
+        let done = partition
             .request(ADD, LmbSelection::Range { first: index(4), count: 10 })
             .expect("all LMBs are assigned");
-        assert_eq!((done.lmbs, world.hypervisor.updates()), (0, 1));
+        assert_eq!((done.lmbs, partition.hypervisor.updates()), (0, 1));
         let range = LmbSelection::Range { first: index(15), count: 4 };
-        assert_eq!(world.request(REMOVE, range).expect("the LMBs are assigned").lmbs, 3);
-        assert_eq!(world.assigned(), set((4..14).chain(19..20)));
+        assert_eq!(partition.request(REMOVE, range).expect("the LMBs are assigned").lmbs, 3);
+        assert_eq!(partition.assigned(), set((4..14).chain(19..20)));
     });
 }
 
 #[test]
 fn memory_is_added_to_the_node_of_its_lmb() {
-    with_world(|world| {
-        world
+    with_partition(|partition| {
+        partition
             .request(ADD, LmbSelection::Count(HOTPLUG_LMBS as u32 - 8))
             .expect("enough LMBs are available");
         let node = |nth: usize| {
             let range = lmbs()[nth].1;
-            let blocks = world.hotplug.memory_blocks(1);
+            let blocks = partition.hotplug.memory_blocks(1);
             let mut own = blocks.filter(|block| block.range.overlaps(range));
             let by_engine = own.next().map(|block| block.node.0);
             let by_table =
-                world.dlpar.table().node_at(range.start().phys_addr()).map(|node| node.0);
+                partition.dlpar.table().node_at(range.start().phys_addr()).map(|node| node.0);
             (by_engine, by_table)
         };
         // LMB 13 is on a node that the lookup arrays did not contain. The associativity index of LMB 5
@@ -120,12 +124,12 @@ fn memory_is_added_to_the_node_of_its_lmb() {
         assert_eq!(node(13).1, Some(3));
         let online = |node| {
             let node = NodeId(node);
-            Zone::ALL.map(|zone| world.hotplug.zone(node, zone).online).iter().sum::<u64>()
+            Zone::ALL.map(|zone| partition.hotplug.zone(node, zone).online).iter().sum::<u64>()
         };
         let lmbs_of = |node| online(node) * 4096 / LMB;
         assert_eq!([lmbs_of(0), lmbs_of(1), lmbs_of(2), lmbs_of(3)], [4 + 5, 7, 9, 1]);
         let grown = crate::common::arrays(&[0, 1, 2, 3]);
-        assert_eq!(crate::common::bytes(world.dlpar.table().lookup_arrays()), grown);
+        assert_eq!(crate::common::bytes(partition.dlpar.table().lookup_arrays()), grown);
     });
 }
 
@@ -145,22 +149,22 @@ fn all_memory_of_a_section_is_on_the_node_of_its_first_added_lmb() {
         with_lmbs(
             &all,
             |nth| u32::from(nth >= 4),
-            |world| {
-                let online = |world: &World<'_, '_>, node| {
+            |partition| {
+                let online = |partition: &Partition<'_, '_>, node| {
                     let node = NodeId(node);
-                    let zones = Zone::ALL.map(|zone| world.hotplug.zone(node, zone).online);
+                    let zones = Zone::ALL.map(|zone| partition.hotplug.zone(node, zone).online);
                     zones.iter().sum::<u64>()
                 };
                 let nodes = [first.1, second.1];
-                let before = nodes.map(|node| online(world, node));
+                let before = nodes.map(|node| online(partition, node));
                 for (half, misplaced) in [(first, 0), (second, 4)] {
                     let selection = LmbSelection::Range { first: half.0, count: 4 };
-                    let done = world.begin(movable_request(ADD, selection), Budget::UNLIMITED);
+                    let done = partition.begin(movable_request(ADD, selection), Budget::UNLIMITED);
                     let Progress::Ready(Ok(done)) = done else { panic!("{done:?}") };
                     assert_eq!((done.lmbs, done.misplaced), (4, misplaced));
                 }
                 let all = before[0] + 8 * LMB / 4096;
-                assert_eq!(nodes.map(|node| online(world, node)), [all, before[1]]);
+                assert_eq!(nodes.map(|node| online(partition, node)), [all, before[1]]);
             },
         );
     }
@@ -168,15 +172,19 @@ fn all_memory_of_a_section_is_on_the_node_of_its_first_added_lmb() {
 
 #[test]
 fn neighbouring_lmbs_of_a_node_are_added_as_one_range() {
-    with_world(|world| {
-        world.dlpar.table().announce(&mut world.hotplug).expect("memory is free for metadata");
-        let done = world
+    with_partition(|partition| {
+        partition
+            .dlpar
+            .table()
+            .announce(&mut partition.hotplug)
+            .expect("memory is free for metadata");
+        let done = partition
             .request(ADD, LmbSelection::Range { first: index(20), count: 4 })
             .expect("the memory is free");
         assert_eq!((done.lmbs, done.ranges), (4, 1));
         // The four LMBs and the four LMBs below them form one run.
         let start = nth(16).start();
-        let (run, state) = world.hotplug.state_at(start, nth(23).end());
+        let (run, state) = partition.hotplug.state_at(start, nth(23).end());
         assert_eq!((run.frames(), state), (8 * LMB / 4096, State::OnlineMovable));
     });
 }
@@ -213,37 +221,37 @@ fn invalid_requests_change_nothing() {
             Error::BeyondTable { first: index(20), count: u32::MAX, there: 4 },
         ),
     ];
-    with_world(|world| {
+    with_partition(|partition| {
         for (change, selection, error) in refused {
-            let before = world.snapshot();
-            world.end_script();
-            let failure = world.request(change, selection).expect_err("the request is invalid");
-            assert_eq!((failure.error, world.end_script()), (error, 0), "{selection:?}");
-            assert_eq!(world.snapshot(), before, "{selection:?}");
+            let before = partition.snapshot();
+            partition.end_script();
+            let failure = partition.request(change, selection).expect_err("the request is invalid");
+            assert_eq!((failure.error, partition.end_script()), (error, 0), "{selection:?}");
+            assert_eq!(partition.snapshot(), before, "{selection:?}");
         }
     });
 }
 
 #[test]
 fn a_request_is_refused_while_another_request_is_open() {
-    with_world(|world| {
-        world.script(|call, _| if call == 0 { Answer::Status(BUSY) } else { Answer::CarryOut });
+    with_partition(|partition| {
+        partition.script(|call, _| if call == 0 { Answer::Status(BUSY) } else { Answer::CarryOut });
         let first = movable_request(ADD, LmbSelection::Count(2));
-        assert!(matches!(world.begin(first, Budget::UNLIMITED), Progress::Pending(_)));
-        let refused = world.dlpar.begin(movable_request(REMOVE, LmbSelection::Count(2)));
+        assert!(matches!(partition.begin(first, Budget::UNLIMITED), Progress::Pending(_)));
+        let refused = partition.dlpar.begin(movable_request(REMOVE, LmbSelection::Count(2)));
         assert_eq!(refused, Err(Error::InProgress(first)));
-        assert!(world.poll_to_end(Budget::UNLIMITED, |_| false).is_ok());
-        assert!(world.request(REMOVE, LmbSelection::Count(2)).is_ok());
+        assert!(partition.poll_to_end(Budget::UNLIMITED, |_| false).is_ok());
+        assert!(partition.request(REMOVE, LmbSelection::Count(2)).is_ok());
     });
 }
 
 /// Two of three calls are busy, and each poll has a small budget.
 #[test]
 fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
-    let outcome = |slow: bool, world: &mut World<'_, '_>| {
+    let outcome = |slow: bool, partition: &mut Partition<'_, '_>| {
         let mut waits = Vec::new();
         if slow {
-            world.script(|call, _| match call % 3 {
+            partition.script(|call, _| match call % 3 {
                 0 => Answer::Status(BUSY),
                 1 => Answer::Status(9902),
                 _ => Answer::CarryOut,
@@ -256,7 +264,7 @@ fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
             (ADD, LmbSelection::Range { first: index(4), count: 8 }),
             (REMOVE, LmbSelection::Index(index(19))),
         ] {
-            let done = world.run(movable_request(change, selection), budget, |wait| {
+            let done = partition.run(movable_request(change, selection), budget, |wait| {
                 waits.push(wait);
                 false
             });
@@ -268,25 +276,25 @@ fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
             Wait::Memory(_) | Wait::OtherInstance => panic!("{wait:?}"),
         };
         assert!(waits.iter().map(delay).all(|delay| delay == 0 || delay == 100));
-        (world.snapshot(), world.hypervisor.property().to_vec())
+        (partition.snapshot(), partition.hypervisor.property().to_vec())
     };
-    let fast = with_world(|world| outcome(false, world));
-    let slow = with_world(|world| outcome(true, world));
+    let fast = with_partition(|partition| outcome(false, partition));
+    let slow = with_partition(|partition| outcome(true, partition));
     assert_eq!(fast, slow);
 }
 
 #[test]
 fn the_property_is_written_one_time_with_the_assigned_lmbs() {
-    with_world(|world| {
-        world.request(ADD, LmbSelection::Count(3)).expect("enough LMBs are available");
-        assert_eq!(world.hypervisor.property(), world.snapshot().property);
-        let size = world.dlpar.table().lmb_size();
-        let memory = DynamicMemory::parse(Version::V2, world.hypervisor.property(), size);
+    with_partition(|partition| {
+        partition.request(ADD, LmbSelection::Count(3)).expect("enough LMBs are available");
+        assert_eq!(partition.hypervisor.property(), partition.snapshot().property);
+        let size = partition.dlpar.table().lmb_size();
+        let memory = DynamicMemory::parse(Version::V2, partition.hypervisor.property(), size);
         let assigned =
             memory.expect("the value is valid").sets().filter(|set| set.flags & FLAG_ASSIGNED != 0);
         assert_eq!(assigned.map(|set| set.lmbs).sum::<u32>(), 6 + 3);
-        world.request(REMOVE, LmbSelection::Count(100)).expect_err("too few LMBs are assigned");
-        assert_eq!(world.hypervisor.updates(), 1);
+        partition.request(REMOVE, LmbSelection::Count(100)).expect_err("too few LMBs are assigned");
+        assert_eq!(partition.hypervisor.updates(), 1);
     });
 }
 
@@ -297,8 +305,8 @@ fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
         for selection in
             [LmbSelection::Range { first: index(16), count: 4 }, LmbSelection::Count(6)]
         {
-            with_world(|world| {
-                let frames = world.hotplug.frames();
+            with_partition(|partition| {
+                let frames = partition.hotplug.frames();
                 let used: Vec<_> =
                     std::iter::from_fn(|| frames.alloc(AllocRequest::frames(1).movable()).ok())
                         .collect();
@@ -306,7 +314,7 @@ fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
                 let is_inside =
                     |of: usize| frames.metadata().any(|metadata| nth(of).covers(metadata.frames));
                 assert!(is_inside(16), "LMB 16 holds no metadata");
-                let done = world.run(Request::new(REMOVE, selection), budget, |_| false);
+                let done = partition.run(Request::new(REMOVE, selection), budget, |_| false);
                 let lmbs = if matches!(selection, LmbSelection::Count(_)) { 6 } else { 4 };
                 assert_eq!(done.map(|done| (done.lmbs, done.skipped)), Ok((lmbs, 0)), "{budget:?}");
             });
@@ -316,70 +324,75 @@ fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
 
 #[test]
 fn page_tables_may_come_from_memory_of_the_same_request() {
-    with_world(|world| {
-        world.dlpar.table().announce(&mut world.hotplug).expect("memory is free for metadata");
-        let frames = world.hotplug.frames();
+    with_partition(|partition| {
+        partition
+            .dlpar
+            .table()
+            .announce(&mut partition.hotplug)
+            .expect("memory is free for metadata");
+        let frames = partition.hotplug.frames();
         let all = |request| std::iter::from_fn(move || frames.alloc(request).ok());
         let mut used: Vec<_> = all(AllocRequest::frames(1024)).collect();
         let _rest: Vec<_> = all(AllocRequest::frames(1)).collect();
         drop(used.pop().expect("boot memory has a range of this length"));
-        world.kernel.tables = 800;
+        partition.kernel.tables = 800;
         let request = Request::add(LmbSelection::Count(10)).online_as(OnlineType::Kernel);
-        let done = world
+        let done = partition
             .run(request, Budget::UNLIMITED, |_| false)
             .expect("enough memory is free for page tables");
         assert_eq!(done.lmbs, 10);
-        world.kernel.tables = 1 << 20;
-        let before = world.snapshot();
-        let failure = world
+        partition.kernel.tables = 1 << 20;
+        let before = partition.snapshot();
+        let failure = partition
             .request(ADD, LmbSelection::Index(index(21)))
             .expect_err("too little memory is free for page tables");
         assert!(matches!(failure.error, Error::Add(AddError::NoTables { .. })), "{failure}");
-        assert_eq!(world.snapshot(), before);
+        assert_eq!(partition.snapshot(), before);
     });
 }
 
 #[test]
 fn offline_memory_stays_offline_if_its_removal_fails() {
-    with_world(|world| {
+    with_partition(|partition| {
         let lmb = nth(17);
-        let mut offline = world.hotplug.offline(lmb).expect("the memory is online");
-        let done = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
+        let mut offline = partition.hotplug.offline(lmb).expect("the memory is online");
+        let done = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
         assert_eq!(done, hotmem::Progress::Ready(lmb));
-        let before = world.snapshot();
-        world.script(|_, request| match request {
+        let before = partition.snapshot();
+        partition.script(|_, request| match request {
             HypervisorRequest::Update => Answer::Status(-1),
             HypervisorRequest::Connector(..) => Answer::CarryOut,
         });
         let range = LmbSelection::Range { first: index(16), count: 3 };
-        let failure = world.request(REMOVE, range).expect_err("the update of the property fails");
+        let failure =
+            partition.request(REMOVE, range).expect_err("the update of the property fails");
         assert_eq!(failure.error, Error::Update(-1));
-        assert_eq!(world.snapshot(), before);
-        world.end_script();
-        world.request(REMOVE, range).expect("no obstacle prevents the request");
-        assert_eq!(world.assigned(), set([7, 8, 19]));
+        assert_eq!(partition.snapshot(), before);
+        partition.end_script();
+        partition.request(REMOVE, range).expect("no obstacle prevents the request");
+        assert_eq!(partition.assigned(), set([7, 8, 19]));
     });
 }
 
 #[test]
 fn an_lmb_that_is_partly_offline_is_refused() {
-    with_world(|world| {
+    with_partition(|partition| {
         let half =
             PfnRange::with_len(nth(17).start(), 1024).expect("the number is below the limit");
-        let mut offline = world.hotplug.offline(half).expect("the memory is online");
-        let _ = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
-        // The request is polled directly, because `World::check` does not support LMBs that are partly
-        // offline.
-        let failure =
-            world.begin(movable_request(REMOVE, LmbSelection::Index(index(17))), Budget::UNLIMITED);
+        let mut offline = partition.hotplug.offline(half).expect("the memory is online");
+        let _ = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
+        // The request is polled directly, because `Partition::check` does not support LMBs that are
+        // partly offline.
+        let failure = partition
+            .begin(movable_request(REMOVE, LmbSelection::Index(index(17))), Budget::UNLIMITED);
         let Progress::Ready(Err(failure)) = failure else { panic!("{failure:?}") };
         assert_eq!(failure.error, Error::Mixed(index(17)));
-        world
+        partition
             .hotplug
-            .online(half, OnlineType::AsBefore, &mut world.kernel)
+            .online(half, OnlineType::AsBefore, &mut partition.kernel)
             .expect("the memory is offline");
         assert_eq!(half.bytes(), Bytes(4 << 20));
-        world
+        partition
             .request(REMOVE, LmbSelection::Index(index(17)))
             .expect("no obstacle prevents the request");
     });
@@ -388,31 +401,32 @@ fn an_lmb_that_is_partly_offline_is_refused() {
 /// The four LMBs from LMB 16 on are one range of the engine. Another caller is removing LMB 18.
 #[test]
 fn only_the_lmb_that_cannot_be_removed_is_skipped() {
-    with_world(|world| {
+    with_partition(|partition| {
         let all =
             PfnRange::new(nth(16).start(), nth(19).end()).expect("the start is below the end");
-        let mut offline = world.hotplug.offline(all).expect("the memory is online");
-        let done = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
+        let mut offline = partition.hotplug.offline(all).expect("the memory is online");
+        let done = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
         assert_eq!(done, hotmem::Progress::Ready(all));
-        let held = with_kernel(&mut world.hotplug, &mut world.kernel, |hotplug, _| {
+        let held = with_kernel(&mut partition.hotplug, &mut partition.kernel, |hotplug, _| {
             hotplug.prepare_remove(nth(18))
         })
         .expect("the memory is offline");
         let range = LmbSelection::Range { first: index(16), count: 4 };
-        let failure = world.request(REMOVE, range).expect_err("LMB 18 is in use");
+        let failure = partition.request(REMOVE, range).expect_err("LMB 18 is in use");
         let Error::Remove(RangeError { range: at, kind: RangeErrorKind::Held }) = failure.error
         else {
             panic!("{failure}")
         };
         assert!(nth(18).covers(at), "{failure}");
-        let done =
-            world.request(REMOVE, LmbSelection::Count(5)).expect("enough other LMBs are available");
+        let done = partition
+            .request(REMOVE, LmbSelection::Count(5))
+            .expect("enough other LMBs are available");
         assert_eq!((done.lmbs, done.skipped, done.unrestored), (5, 1, 0));
-        assert_eq!(world.assigned(), set([18]));
-        with_kernel(&mut world.hotplug, &mut world.kernel, |hotplug, hooks| {
+        assert_eq!(partition.assigned(), set([18]));
+        with_kernel(&mut partition.hotplug, &mut partition.kernel, |hotplug, hooks| {
             hotplug.abandon_remove(held, hooks)
         })
         .expect("the token is one of this instance");
-        world.request(REMOVE, LmbSelection::Count(1)).expect("LMB 18 is not in use");
+        partition.request(REMOVE, LmbSelection::Count(1)).expect("LMB 18 is not in use");
     });
 }

@@ -3,7 +3,7 @@
 
 use crate::basic::{ADD, REMOVE};
 use crate::common::Entry;
-use crate::world::{FIRST, LMB, World, lmbs, movable_request, with_lmbs, with_world};
+use crate::partition::{FIRST, LMB, Partition, lmbs, movable_request, with_lmbs, with_partition};
 use hotmem::{AddError, AllocRequest, Budget, OnlineType, Pfn, RangeError, RangeErrorKind, State};
 use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
@@ -35,10 +35,10 @@ const ANSWERS: [Answer; 5] = [
 /// Runs `test` for each call of each request.
 fn for_each_call(test: impl Fn(Change, LmbSelection, u64)) {
     for (change, selection) in REQUESTS {
-        let calls = with_world(|world| {
-            world.end_script();
-            world.request(change, selection).expect("no call fails");
-            world.end_script()
+        let calls = with_partition(|partition| {
+            partition.end_script();
+            partition.request(change, selection).expect("no call fails");
+            partition.end_script()
         });
         assert!(calls > 0);
         for at in 0..calls {
@@ -51,11 +51,11 @@ fn for_each_call(test: impl Fn(Change, LmbSelection, u64)) {
 fn a_request_with_one_failing_call_succeeds_or_restores_the_machine() {
     for_each_call(|change, selection, at| {
         for answer in ANSWERS {
-            with_world(|world| {
-                world.script(move |call, _| if call == at { answer } else { Answer::CarryOut });
-                let before = world.snapshot();
-                let updates = world.hypervisor.updates();
-                let result = world.request(change, selection);
+            with_partition(|partition| {
+                partition.script(move |call, _| if call == at { answer } else { Answer::CarryOut });
+                let before = partition.snapshot();
+                let updates = partition.hypervisor.updates();
+                let result = partition.request(change, selection);
                 let context = format!("{change:?} {selection:?} {answer:?} at {at}: {result:?}");
                 match result {
                     Ok(summary) => {
@@ -63,15 +63,15 @@ fn a_request_with_one_failing_call_succeeds_or_restores_the_machine() {
                         let by_count = matches!(selection, LmbSelection::Count(_));
                         assert!(summary.skipped <= u32::from(by_count), "{context}");
                         assert_eq!((summary.unrestored, summary.lost), (0, 0), "{context}");
-                        assert_eq!(world.hypervisor.updates(), updates + 1, "{context}");
-                        let property = world.snapshot().property;
-                        assert_eq!(world.hypervisor.property(), property, "{context}");
+                        assert_eq!(partition.hypervisor.updates(), updates + 1, "{context}");
+                        let property = partition.snapshot().property;
+                        assert_eq!(partition.hypervisor.property(), property, "{context}");
                     }
                     Err(failure) => {
                         assert_eq!((failure.unrestored, failure.lost), (0, 0), "{context}");
-                        assert_eq!(world.snapshot(), before, "{context}");
-                        assert_eq!(world.hypervisor.updates(), updates, "{context}");
-                        assert!(world.request(change, selection).is_ok(), "{context}");
+                        assert_eq!(partition.snapshot(), before, "{context}");
+                        assert_eq!(partition.hypervisor.updates(), updates, "{context}");
+                        assert!(partition.request(change, selection).is_ok(), "{context}");
                     }
                 }
             });
@@ -83,14 +83,14 @@ fn a_request_with_one_failing_call_succeeds_or_restores_the_machine() {
 #[test]
 fn a_request_reports_all_lost_lmbs_if_all_later_calls_fail() {
     for_each_call(|change, selection, at| {
-        with_world(|world| {
-            world.script(
+        with_partition(|partition| {
+            partition.script(
                 move |call, _| if call >= at { Answer::Status(-1) } else { Answer::CarryOut },
             );
-            let before = world.assigned();
+            let before = partition.assigned();
             // `request` checks that all differences were reported.
-            let failure = world.request(change, selection).expect_err("all calls fail");
-            let after = world.assigned();
+            let failure = partition.request(change, selection).expect_err("all calls fail");
+            let after = partition.assigned();
             let lost = before.difference(&after).count();
             assert_eq!(failure.lost as usize, lost, "{change:?} {selection:?} at {at}");
             assert!(after.is_subset(&before));
@@ -102,23 +102,24 @@ fn a_request_reports_all_lost_lmbs_if_all_later_calls_fail() {
 #[test]
 fn a_request_that_is_cancelled_while_a_call_is_busy_restores_the_machine() {
     for_each_call(|change, selection, at| {
-        with_world(|world| {
+        with_partition(|partition| {
             let is_cancelled = std::rc::Rc::new(std::cell::Cell::new(false));
             let seen = is_cancelled.clone();
-            world.script(move |call, _| match call >= at && !seen.get() {
+            partition.script(move |call, _| match call >= at && !seen.get() {
                 true => Answer::Status(BUSY),
                 false => Answer::CarryOut,
             });
-            let before = world.snapshot();
-            let result = world.run(movable_request(change, selection), Budget::UNLIMITED, |_| {
-                is_cancelled.set(true);
-                true
-            });
+            let before = partition.snapshot();
+            let result =
+                partition.run(movable_request(change, selection), Budget::UNLIMITED, |_| {
+                    is_cancelled.set(true);
+                    true
+                });
             let failure = result.expect_err("the request was cancelled");
             assert_eq!(failure.error, Error::Cancelled, "{change:?} {selection:?} at {at}");
             assert_eq!((failure.unrestored, failure.lost), (0, 0));
-            assert_eq!(world.snapshot(), before, "{change:?} {selection:?} at {at}");
-            assert!(world.request(change, selection).is_ok());
+            assert_eq!(partition.snapshot(), before, "{change:?} {selection:?} at {at}");
+            assert!(partition.request(change, selection).is_ok());
         });
     });
 }
@@ -127,13 +128,14 @@ fn a_request_that_is_cancelled_while_a_call_is_busy_restores_the_machine() {
 #[test]
 fn a_second_cancellation_ends_a_request_on_a_busy_hypervisor() {
     for_each_call(|change, selection, at| {
-        with_world(|world| {
-            world.script(
+        with_partition(|partition| {
+            partition.script(
                 move |call, _| {
                     if call >= at { Answer::Status(9905) } else { Answer::CarryOut }
                 },
             );
-            let result = world.run(movable_request(change, selection), Budget::UNLIMITED, |_| true);
+            let result =
+                partition.run(movable_request(change, selection), Budget::UNLIMITED, |_| true);
             let failure = result.expect_err("the request was cancelled");
             assert_eq!(failure.error, Error::Cancelled);
         });
@@ -144,24 +146,24 @@ fn a_second_cancellation_ends_a_request_on_a_busy_hypervisor() {
 fn a_request_can_be_cancelled_after_each_poll() {
     for (change, selection) in REQUESTS {
         for polls in 0.. {
-            let has_ended = with_world(|world| {
-                let before = world.snapshot();
-                world
+            let has_ended = with_partition(|partition| {
+                let before = partition.snapshot();
+                partition
                     .dlpar
                     .begin(movable_request(change, selection))
                     .expect("no other request is open");
                 for _ in 0..polls {
-                    let progress = world.poll(Budget { pageblocks: 1 });
+                    let progress = partition.poll(Budget { pageblocks: 1 });
                     if let Progress::Ready(result) = progress {
-                        world.check_result(&result);
+                        partition.check_result(&result);
                         return true;
                     }
                 }
-                world.dlpar.cancel();
-                let result = world.poll_to_end(Budget { pageblocks: 1 }, |_| false);
+                partition.dlpar.cancel();
+                let result = partition.poll_to_end(Budget { pageblocks: 1 }, |_| false);
                 let failure = result.expect_err("the request was cancelled");
                 assert_eq!(failure, Error::Cancelled.into(), "after {polls}");
-                assert_eq!(world.snapshot(), before, "{change:?} {selection:?} after {polls}");
+                assert_eq!(partition.snapshot(), before, "{change:?} {selection:?} after {polls}");
                 false
             });
             if has_ended {
@@ -173,44 +175,47 @@ fn a_request_can_be_cancelled_after_each_poll() {
 
 #[test]
 fn memory_in_use_is_skipped_or_fails_the_request() {
-    with_world(|world| {
+    with_partition(|partition| {
         let pinned = lmbs()[17].1;
         let used =
-            world.hotplug.frames().alloc(AllocRequest::frames(3).movable().at(pinned.start()));
+            partition.hotplug.frames().alloc(AllocRequest::frames(3).movable().at(pinned.start()));
         let _used = used.expect("the memory is free").into_raw();
-        let before = world.snapshot();
+        let before = partition.snapshot();
         let range = LmbSelection::Range { first: DrcIndex(FIRST + 16), count: 4 };
-        let failure = world.request(REMOVE, range).expect_err("the memory is in use");
+        let failure = partition.request(REMOVE, range).expect_err("the memory is in use");
         assert!(matches!(failure.error, Error::Blocked(_)), "{failure}");
-        assert_eq!(world.snapshot(), before);
-        let failure = world.request(REMOVE, LmbSelection::Count(6)).expect_err("one LMB is in use");
+        assert_eq!(partition.snapshot(), before);
+        let failure =
+            partition.request(REMOVE, LmbSelection::Count(6)).expect_err("one LMB is in use");
         assert_eq!(failure.error, Error::NotEnough { wanted: 6, available: 5 });
         assert!(matches!(failure.first_skip_error, Some(Error::Blocked(_))), "{failure}");
-        assert_eq!(world.snapshot(), before);
-        let done =
-            world.request(REMOVE, LmbSelection::Count(5)).expect("enough other LMBs are available");
+        assert_eq!(partition.snapshot(), before);
+        let done = partition
+            .request(REMOVE, LmbSelection::Count(5))
+            .expect("enough other LMBs are available");
         assert_eq!((done.lmbs, done.skipped), (5, 1));
-        assert_eq!(world.assigned(), [17].into());
+        assert_eq!(partition.assigned(), [17].into());
     });
 }
 
 #[test]
 fn vetoed_lmbs_are_skipped_or_fail_the_request() {
-    with_world(|world| {
-        world.kernel.veto_online.insert(lmbs()[1].1.start().number());
-        world.kernel.veto_offline.insert(lmbs()[18].1.start().number());
-        let before = world.snapshot();
-        let failure = world
+    with_partition(|partition| {
+        partition.kernel.veto_online.insert(lmbs()[1].1.start().number());
+        partition.kernel.veto_offline.insert(lmbs()[18].1.start().number());
+        let before = partition.snapshot();
+        let failure = partition
             .request(ADD, LmbSelection::Index(DrcIndex(FIRST + 1)))
             .expect_err("the kernel vetoes the change");
         assert!(matches!(failure.error, Error::Online(_)), "{failure}");
-        assert_eq!(world.snapshot(), before);
+        assert_eq!(partition.snapshot(), before);
         let range = LmbSelection::Range { first: DrcIndex(FIRST), count: 3 };
-        let failure = world.request(ADD, range).expect_err("the kernel vetoes the change");
+        let failure = partition.request(ADD, range).expect_err("the kernel vetoes the change");
         assert!(matches!(failure.error, Error::Online(_)), "{failure}");
-        assert_eq!(world.snapshot(), before);
-        let done =
-            world.request(ADD, LmbSelection::Count(4)).expect("enough other LMBs are available");
+        assert_eq!(partition.snapshot(), before);
+        let done = partition
+            .request(ADD, LmbSelection::Count(4))
+            .expect("enough other LMBs are available");
         assert_eq!((done.lmbs, done.skipped), (4, 1));
         let refused = RefusedLmb {
             connector: Some(DrcIndex(FIRST + 1)),
@@ -222,50 +227,52 @@ fn vetoed_lmbs_are_skipped_or_fail_the_request() {
             }),
         };
         assert_eq!(
-            (&world.refused[..], done.first_skip_error),
+            (&partition.refused_lmbs[..], done.first_skip_error),
             (&[refused][..], Some(refused.error))
         );
         assert!(refused.error.is_temporary());
-        assert_eq!(world.assigned(), [0, 2, 4, 5, 7, 8, 16, 17, 18, 19].into());
-        let done =
-            world.request(REMOVE, LmbSelection::Count(9)).expect("enough other LMBs are available");
+        assert_eq!(partition.assigned(), [0, 2, 4, 5, 7, 8, 16, 17, 18, 19].into());
+        let done = partition
+            .request(REMOVE, LmbSelection::Count(9))
+            .expect("enough other LMBs are available");
         assert_eq!((done.lmbs, done.skipped), (9, 1));
-        assert_eq!(world.assigned(), [18].into());
+        assert_eq!(partition.assigned(), [18].into());
     });
 }
 
 #[test]
 fn added_memory_that_is_in_use_when_the_request_is_undone_stays_and_is_reported() {
-    with_world(|world| {
-        world.script(|_, request| match request {
+    with_partition(|partition| {
+        partition.script(|_, request| match request {
             HypervisorRequest::Update => Answer::Status(BUSY),
             HypervisorRequest::Connector(..) => Answer::CarryOut,
         });
-        let waiting = world
+        let waiting = partition
             .begin(movable_request(ADD, LmbSelection::Index(DrcIndex(FIRST))), Budget::UNLIMITED);
         assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
         let start = lmbs()[0].1.start();
-        let used = world.hotplug.frames().alloc(AllocRequest::frames(1).movable().at(start));
+        let used = partition.hotplug.frames().alloc(AllocRequest::frames(1).movable().at(start));
         let _used = used.expect("the memory is online").into_raw();
-        world.dlpar.cancel();
-        let failure =
-            world.poll_to_end(Budget::UNLIMITED, |_| false).expect_err("the request was cancelled");
+        partition.dlpar.cancel();
+        let failure = partition
+            .poll_to_end(Budget::UNLIMITED, |_| false)
+            .expect_err("the request was cancelled");
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
-        let [refused] = world.refused[..] else { panic!("{:?}", world.refused) };
+        let [refused] = partition.refused_lmbs[..] else { panic!("{:?}", partition.refused_lmbs) };
         assert_eq!((refused.final_state, refused.range), (FinalState::Unrestored, lmbs()[0].1));
         assert!(matches!(refused.error, Error::Blocked(_)), "{refused:?}");
         // The LMB is a regular part of the partition now.
-        world.reported = 0;
-        world.refused.clear();
-        assert!(world.assigned().contains(&0));
-        world.check_result(&Err(Failure { unrestored: 0, ..failure }));
+        partition.reported_lmbs = 0;
+        partition.refused_lmbs.clear();
+        assert!(partition.assigned().contains(&0));
+        partition.check_result(&Err(Failure { unrestored: 0, ..failure }));
         assert_eq!(LMB, 16 << 20);
     });
 }
 
 /// Boots a machine with LMBs 8 to 23 in two sections that hold their own descriptors. The first
 /// section is online.
-fn with_own_descriptors(f: impl FnOnce(&mut World<'_, '_>)) {
+fn with_own_descriptors(f: impl FnOnce(&mut Partition<'_, '_>)) {
     let entry = |nth: u32| Entry {
         address: u64::from(nth) * LMB,
         index: FIRST + nth,
@@ -277,11 +284,11 @@ fn with_own_descriptors(f: impl FnOnce(&mut World<'_, '_>)) {
     with_lmbs(
         &lmbs,
         |_| 0,
-        |world| {
-            world.kernel.has_own_descriptors = true;
-            let added = world.begin(movable_request(ADD, SECTION), Budget::UNLIMITED);
+        |partition| {
+            partition.kernel.has_own_descriptors = true;
+            let added = partition.begin(movable_request(ADD, SECTION), Budget::UNLIMITED);
             assert!(matches!(added, Progress::Ready(Ok(_))), "{added:?}");
-            f(world);
+            f(partition);
         },
     );
 }
@@ -290,8 +297,8 @@ fn with_own_descriptors(f: impl FnOnce(&mut World<'_, '_>)) {
 const SECTION: LmbSelection = LmbSelection::Range { first: DrcIndex(FIRST + 8), count: 8 };
 
 /// Makes all calls for the connector of LMB 10 fail, except those that read its state.
-fn fail_calls_of_third_lmb(world: &World<'_, '_>) {
-    world.script(|_, request| match request {
+fn fail_calls_of_third_lmb(partition: &Partition<'_, '_>) {
+    partition.script(|_, request| match request {
         HypervisorRequest::Connector(_, Call::Sense) => Answer::CarryOut,
         HypervisorRequest::Connector(DrcIndex(index), _) if index == FIRST + 10 => {
             Answer::Status(-1)
@@ -304,36 +311,37 @@ fn fail_calls_of_third_lmb(world: &World<'_, '_>) {
 /// remove its third LMB.
 #[test]
 fn the_remaining_lmbs_of_a_section_get_new_descriptors() {
-    with_own_descriptors(|world| {
-        let own_descriptor_ranges = |world: &World<'_, '_>| {
-            world
+    with_own_descriptors(|partition| {
+        let own_descriptor_ranges = |partition: &Partition<'_, '_>| {
+            partition
                 .hotplug
                 .frames()
                 .metadata()
                 .filter(|metadata| metadata.frames.frames() == 512)
                 .count()
         };
-        assert_eq!(own_descriptor_ranges(world), 1);
-        fail_calls_of_third_lmb(world);
-        let removed = world.begin(movable_request(REMOVE, SECTION), Budget::UNLIMITED);
+        assert_eq!(own_descriptor_ranges(partition), 1);
+        fail_calls_of_third_lmb(partition);
+        let removed = partition.begin(movable_request(REMOVE, SECTION), Budget::UNLIMITED);
         assert!(matches!(removed, Progress::Ready(Err(_))), "{removed:?}");
-        assert_eq!(own_descriptor_ranges(world), 0);
+        assert_eq!(own_descriptor_ranges(partition), 0);
         let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("the number is below the limit");
-        let state = world.hotplug.state_at(at(8), at(16));
+        let state = partition.hotplug.state_at(at(8), at(16));
         assert_eq!((state.0.frames(), state.1), (LMB / 4096 * 8, State::OnlineMovable));
         // A request by count removes other LMBs instead. The other LMBs of the section stay in their
         // zone.
-        world.end_script();
+        partition.end_script();
         for (change, selection) in [(REMOVE, SECTION), (ADD, LmbSelection::Count(16))] {
-            let done = world.begin(movable_request(change, selection), Budget::UNLIMITED);
+            let done = partition.begin(movable_request(change, selection), Budget::UNLIMITED);
             assert!(matches!(done, Progress::Ready(Ok(_))), "{done:?}");
         }
-        assert_eq!(own_descriptor_ranges(world), 2);
-        fail_calls_of_third_lmb(world);
-        let done = world.begin(movable_request(REMOVE, LmbSelection::Count(8)), Budget::UNLIMITED);
+        assert_eq!(own_descriptor_ranges(partition), 2);
+        fail_calls_of_third_lmb(partition);
+        let done =
+            partition.begin(movable_request(REMOVE, LmbSelection::Count(8)), Budget::UNLIMITED);
         assert!(matches!(done, Progress::Ready(Ok(_))), "{done:?}");
-        assert_eq!(world.hotplug.state_at(at(10), at(11)).1, State::OnlineMovable);
-        world.hotplug.frames().validated().expect("the engine is consistent");
+        assert_eq!(partition.hotplug.state_at(at(10), at(11)).1, State::OnlineMovable);
+        partition.hotplug.frames().validated().expect("the engine is consistent");
     });
 }
 
@@ -342,15 +350,15 @@ fn the_remaining_lmbs_of_a_section_get_new_descriptors() {
 #[test]
 fn the_remaining_lmbs_of_a_section_without_descriptors_are_reported() {
     for selection in [SECTION, LmbSelection::Count(8)] {
-        with_own_descriptors(|world| {
+        with_own_descriptors(|partition| {
             if let LmbSelection::Count(_) = selection {
-                let added =
-                    world.begin(movable_request(ADD, LmbSelection::Count(8)), Budget::UNLIMITED);
+                let added = partition
+                    .begin(movable_request(ADD, LmbSelection::Count(8)), Budget::UNLIMITED);
                 assert!(matches!(added, Progress::Ready(Ok(_))), "{added:?}");
             }
-            fail_calls_of_third_lmb(world);
-            world.kernel.tables_after_unmap = Some(1 << 20);
-            let removed = world.begin(movable_request(REMOVE, selection), Budget::UNLIMITED);
+            fail_calls_of_third_lmb(partition);
+            partition.kernel.tables_after_unmap = Some(1 << 20);
+            let removed = partition.begin(movable_request(REMOVE, selection), Budget::UNLIMITED);
             let unrestored = match removed {
                 // Two LMBs of the first section and six of the second were removed. The first LMB of
                 // the second section was not removed, because it holds the descriptors of the last.
@@ -366,16 +374,18 @@ fn the_remaining_lmbs_of_a_section_without_descriptors_are_reported() {
                 other => panic!("{other:?}"),
             };
             assert_eq!(unrestored, 6);
-            for refused in
-                world.refused.iter().filter(|refused| refused.final_state != FinalState::AsItWas)
+            for refused in partition
+                .refused_lmbs
+                .iter()
+                .filter(|refused| refused.final_state != FinalState::AsItWas)
             {
                 assert_eq!(refused.final_state, FinalState::Unrestored);
                 assert!(matches!(refused.error, Error::Add(AddError::NoTables { .. })));
             }
             // The table agrees with the connectors.
-            let connectors = (8..24).zip(world.hypervisor.connectors());
+            let connectors = (8..24).zip(partition.hypervisor.connectors());
             for (index, connector) in connectors {
-                let lmb = world
+                let lmb = partition
                     .dlpar
                     .table()
                     .by_index(DrcIndex(FIRST + index))
@@ -384,9 +394,9 @@ fn the_remaining_lmbs_of_a_section_without_descriptors_are_reported() {
                 assert_eq!(connector.usable && !connector.isolated, assigned, "{index}");
             }
             // When memory for descriptors is free again, the LMBs can be added.
-            world.kernel.tables = 0;
-            world.kernel.tables_after_unmap = None;
-            let World { dlpar, hotplug, kernel, .. } = world;
+            partition.kernel.tables = 0;
+            partition.kernel.tables_after_unmap = None;
+            let Partition { dlpar, hotplug, kernel, .. } = partition;
             dlpar
                 .table()
                 .adopt(hotplug, kernel, OnlineType::Movable)

@@ -2,15 +2,15 @@
 //! restores the machine.
 #![allow(clippy::cast_possible_truncation, reason = "the tests truncate only values that fit")]
 
-mod abandoned;
+mod abandoned_requests;
 mod basic;
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;
-mod online;
+mod online_types;
 mod other_instance;
-mod qemu;
+mod partition;
 mod qemu_faults;
+mod qemu_rules;
 mod random;
-mod repetition;
-mod world;
+mod retries;

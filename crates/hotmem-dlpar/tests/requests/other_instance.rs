@@ -2,7 +2,7 @@
 //! or after its end.
 
 use crate::basic::{ADD, REMOVE};
-use crate::world::{LMB, World, movable_request, ram, with_world};
+use crate::partition::{LMB, Partition, movable_request, ram, with_partition};
 use hotmem::{Budget, Bytes, Frames, OneCpu};
 use hotmem_dlpar::{Error, LmbSelection, Progress, Wait};
 use hotmem_testkit::Validated as _;
@@ -12,13 +12,13 @@ use std::mem::swap;
 const ON_OTHER_INSTANCE: Progress = Progress::Pending(Wait::OtherInstance);
 
 /// Begins a removal of four LMBs, and polls it until it has taken at least one LMB.
-pub(crate) fn begin_partial_removal(world: &mut World<'_, '_>) {
-    world
+pub(crate) fn begin_partial_removal(partition: &mut Partition<'_, '_>) {
+    partition
         .dlpar
         .begin(movable_request(REMOVE, LmbSelection::Count(4)))
         .expect("no obstacle prevents the request");
-    while world.dlpar.progress().0 == 0 {
-        assert_eq!(world.poll(Budget { pageblocks: 1 }), Progress::Working);
+    while partition.dlpar.progress().0 == 0 {
+        assert_eq!(partition.poll(Budget { pageblocks: 1 }), Progress::Working);
     }
 }
 
@@ -26,37 +26,40 @@ pub(crate) fn begin_partial_removal(world: &mut World<'_, '_>) {
 fn a_request_on_another_instance_waits_and_changes_nothing() {
     static OTHER: Frames<OneCpu> = Frames::new(OneCpu);
     let ram = ram();
-    with_world(|world| {
+    with_partition(|partition| {
         let mut other = boot_forwarding(&OTHER, &ram, Bytes(LMB).frames());
-        begin_partial_removal(world);
-        let (before, other_before) = (world.snapshot(), OTHER.counts());
-        swap(&mut world.hotplug, &mut other);
-        assert_eq!(world.poll(Budget::UNLIMITED), ON_OTHER_INSTANCE);
-        world.dlpar.cancel();
-        assert_eq!(world.poll(Budget::UNLIMITED), ON_OTHER_INSTANCE);
-        swap(&mut world.hotplug, &mut other);
-        assert_eq!((world.snapshot(), OTHER.validated().unwrap()), (before, other_before));
-        let cancelled = world.poll_to_end(Budget::UNLIMITED, |_| false);
+        begin_partial_removal(partition);
+        let (before, other_before) = (partition.snapshot(), OTHER.counts());
+        swap(&mut partition.hotplug, &mut other);
+        assert_eq!(partition.poll(Budget::UNLIMITED), ON_OTHER_INSTANCE);
+        partition.dlpar.cancel();
+        assert_eq!(partition.poll(Budget::UNLIMITED), ON_OTHER_INSTANCE);
+        swap(&mut partition.hotplug, &mut other);
+        assert_eq!((partition.snapshot(), OTHER.validated().unwrap()), (before, other_before));
+        let cancelled = partition.poll_to_end(Budget::UNLIMITED, |_| false);
         assert!(cancelled.is_err());
     });
 }
 
 #[test]
 fn a_request_that_has_ended_changes_nothing() {
-    with_world(|world| {
-        assert!(world.request(ADD, LmbSelection::Count(1)).is_ok());
-        let before = world.snapshot();
-        assert_eq!((world.poll(Budget::UNLIMITED), world.dlpar.request()), (Progress::Idle, None));
-        world.dlpar.cancel();
-        assert_eq!(world.poll(Budget::UNLIMITED), Progress::Idle);
-        assert_eq!(world.snapshot(), before);
-        begin_partial_removal(world);
-        let open = world.dlpar.request().expect("a request is open");
-        let before = world.snapshot();
-        let refused = world.dlpar.begin(movable_request(ADD, LmbSelection::Count(1)));
+    with_partition(|partition| {
+        assert!(partition.request(ADD, LmbSelection::Count(1)).is_ok());
+        let before = partition.snapshot();
+        assert_eq!(
+            (partition.poll(Budget::UNLIMITED), partition.dlpar.request()),
+            (Progress::Idle, None)
+        );
+        partition.dlpar.cancel();
+        assert_eq!(partition.poll(Budget::UNLIMITED), Progress::Idle);
+        assert_eq!(partition.snapshot(), before);
+        begin_partial_removal(partition);
+        let open = partition.dlpar.request().expect("a request is open");
+        let before = partition.snapshot();
+        let refused = partition.dlpar.begin(movable_request(ADD, LmbSelection::Count(1)));
         assert_eq!(refused, Err(Error::InProgress(open)));
-        assert_eq!(world.snapshot(), before);
-        let summary = world.poll_to_end(Budget::UNLIMITED, |_| false).unwrap();
+        assert_eq!(partition.snapshot(), before);
+        let summary = partition.poll_to_end(Budget::UNLIMITED, |_| false).unwrap();
         assert_eq!(summary.lmbs, 4);
     });
 }

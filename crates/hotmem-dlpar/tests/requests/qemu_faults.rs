@@ -3,7 +3,7 @@
 //! can be added and removed.
 
 use crate::basic::{ADD, REMOVE};
-use crate::world::{FIRST, Snapshot, World, movable_request, with_world};
+use crate::partition::{FIRST, Partition, Snapshot, movable_request, with_partition};
 use hotmem::Budget;
 use hotmem_dlpar::hypervisor::{
     Answer, HARDWARE_ERROR, HypervisorRequest, NOT_CONFIGURABLE, PARAMETER_ERROR,
@@ -19,19 +19,19 @@ const STATUSES: [i32; 4] = [HARDWARE_ERROR, PARAMETER_ERROR, NOT_CONFIGURABLE, i
 
 /// Boots a machine with a plugged DIMM, and passes it to `f` with a snapshot. For a removal, the DIMM
 /// is added before the snapshot, and the host requests it back after the snapshot.
-fn with_dimm(change: Change, f: impl FnOnce(&mut World<'_, '_>, Snapshot)) {
-    with_world(|world| {
-        world.hypervisor.set_like_qemu();
-        world.hypervisor.plug(FIRST_OF_DIMM, LMBS);
+fn with_dimm(change: Change, f: impl FnOnce(&mut Partition<'_, '_>, Snapshot)) {
+    with_partition(|partition| {
+        partition.hypervisor.set_like_qemu();
+        partition.hypervisor.plug(FIRST_OF_DIMM, LMBS);
         if change == REMOVE {
-            world.request(ADD, DIMM).expect("the DIMM is plugged");
+            partition.request(ADD, DIMM).expect("the DIMM is plugged");
         }
-        let before = world.snapshot();
+        let before = partition.snapshot();
         if change == REMOVE {
-            world.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
+            partition.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
         }
-        world.end_script();
-        f(world, before);
+        partition.end_script();
+        f(partition, before);
     });
 }
 
@@ -40,9 +40,9 @@ fn with_dimm(change: Change, f: impl FnOnce(&mut World<'_, '_>, Snapshot)) {
 fn for_each_call(test: impl Fn(Change, u64, bool)) {
     for change in [ADD, REMOVE] {
         let mut calls = 0;
-        with_dimm(change, |world, _| {
-            world.request(change, DIMM).expect("no call fails");
-            calls = world.end_script();
+        with_dimm(change, |partition, _| {
+            partition.request(change, DIMM).expect("no call fails");
+            calls = partition.end_script();
         });
         assert!(calls > 0);
         for at in 0..calls {
@@ -52,19 +52,19 @@ fn for_each_call(test: impl Fn(Change, u64, bool)) {
 }
 
 /// Checks that the DIMM can be removed. If `first_added`, adds it first if it is not assigned.
-fn check_removable(world: &mut World<'_, '_>, first_added: bool, context: &str) {
-    world.end_script();
-    let is_assigned = (0..u64::from(LMBS)).all(|nth| world.assigned().contains(&(20 + nth)));
+fn check_removable(partition: &mut Partition<'_, '_>, first_added: bool, context: &str) {
+    partition.end_script();
+    let is_assigned = (0..u64::from(LMBS)).all(|nth| partition.assigned().contains(&(20 + nth)));
     if !is_assigned && first_added {
-        let added = world.request(ADD, DIMM);
+        let added = partition.request(ADD, DIMM);
         assert!(added.is_ok_and(|added| added.unrestored == 0), "{context}; then {added:?}");
     }
-    world.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
-    let removed = world.request(REMOVE, DIMM);
+    partition.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
+    let removed = partition.request(REMOVE, DIMM);
     assert!(removed.is_ok(), "{context}; then {removed:?}");
-    world.reported = 0;
-    world.check();
-    let dimm = &world.hypervisor.connectors()[20..][..LMBS as usize];
+    partition.reported_lmbs = 0;
+    partition.check();
+    let dimm = &partition.hypervisor.connectors()[20..][..LMBS as usize];
     assert!(dimm.iter().all(|connector| !connector.usable && connector.isolated), "{context}");
 }
 
@@ -72,17 +72,17 @@ fn check_removable(world: &mut World<'_, '_>, first_added: bool, context: &str) 
 fn a_request_returns_the_error_of_the_call_that_fails() {
     for_each_call(|change, at, first_added| {
         for status in STATUSES {
-            with_dimm(change, |world, before| {
+            with_dimm(change, |partition, before| {
                 let failed_call = std::rc::Rc::new(std::cell::Cell::new(None));
                 let seen = failed_call.clone();
-                world.script(move |call, request| {
+                partition.script(move |call, request| {
                     if call != at {
                         return Answer::CarryOut;
                     }
                     seen.set(Some(request));
                     Answer::Status(status)
                 });
-                let result = world.request(change, DIMM);
+                let result = partition.request(change, DIMM);
                 let context = format!("{change:?}, {status} at {at}: {result:?}");
                 let Some(request) = failed_call.get() else { panic!("{context}: no such call") };
                 let failure = result.expect_err(&context);
@@ -101,13 +101,13 @@ fn a_request_returns_the_error_of_the_call_that_fails() {
                     _ => panic!("{request:?}; {context}"),
                 }
                 if failure.unrestored == 0 && failure.lost == 0 {
-                    assert_eq!(world.snapshot(), before, "{context}");
+                    assert_eq!(partition.snapshot(), before, "{context}");
                 }
                 if change == REMOVE && failure.lost == 0 {
-                    assert_eq!(world.hypervisor.refusals(), 1, "{context}");
+                    assert_eq!(partition.hypervisor.refusals(), 1, "{context}");
                 }
                 if failure.lost == 0 {
-                    check_removable(world, first_added, &context);
+                    check_removable(partition, first_added, &context);
                 }
             });
         }
@@ -118,21 +118,21 @@ fn a_request_returns_the_error_of_the_call_that_fails() {
 #[test]
 fn a_request_ends_after_two_cancellations_on_a_busy_platform() {
     for_each_call(|change, at, first_added| {
-        with_dimm(change, |world, before| {
-            world.script(move |call, _| match call >= at {
+        with_dimm(change, |partition, before| {
+            partition.script(move |call, _| match call >= at {
                 true => Answer::Status(BUSY),
                 false => Answer::CarryOut,
             });
-            let result = world.run(movable_request(change, DIMM), Budget::UNLIMITED, |_| true);
+            let result = partition.run(movable_request(change, DIMM), Budget::UNLIMITED, |_| true);
             let context = format!("{change:?} at {at}: {result:?}");
             let failure = result.expect_err(&context);
             assert_eq!(failure.error, Error::Cancelled, "{context}");
             if (failure.unrestored, failure.lost) == (0, 0) && change == ADD {
-                assert_eq!(world.snapshot(), before, "{context}");
+                assert_eq!(partition.snapshot(), before, "{context}");
             }
             if failure.lost == 0 {
                 // QEMU refuses to release a connector that was not configured, so add it first.
-                check_removable(world, first_added || failure.unrestored > 0, &context);
+                check_removable(partition, first_added || failure.unrestored > 0, &context);
             }
         });
     });
@@ -143,8 +143,8 @@ fn a_request_ends_after_two_cancellations_on_a_busy_platform() {
 #[test]
 fn a_removal_is_not_reported_as_failed_after_it_has_released_a_connector() {
     for (failing, acquired) in [(20, 2), (21, 2), (21, 3)] {
-        with_dimm(ADD, |world, _| {
-            world.script(move |_, request| match request {
+        with_dimm(ADD, |partition, _| {
+            partition.script(move |_, request| match request {
                 HypervisorRequest::Connector(DrcIndex(index), Call::SetUsable)
                     if index == FIRST + 22 =>
                 {
@@ -158,10 +158,10 @@ fn a_removal_is_not_reported_as_failed_after_it_has_released_a_connector() {
                 _ => Answer::CarryOut,
             });
             let failure =
-                world.request(ADD, DIMM).expect_err("the last connector or the update fails");
+                partition.request(ADD, DIMM).expect_err("the last connector or the update fails");
             assert_eq!(failure.unrestored, acquired);
-            world.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
-            world.script(move |_, request| match request {
+            partition.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
+            partition.script(move |_, request| match request {
                 HypervisorRequest::Connector(DrcIndex(index), Call::Isolate)
                     if index == FIRST + failing =>
                 {
@@ -169,14 +169,15 @@ fn a_removal_is_not_reported_as_failed_after_it_has_released_a_connector() {
                 }
                 _ => Answer::CarryOut,
             });
-            let failure = world.request(REMOVE, DIMM).expect_err("a connector cannot be isolated");
+            let failure =
+                partition.request(REMOVE, DIMM).expect_err("a connector cannot be isolated");
             let Error::Connector(error) = failure.error else { panic!("{failure}") };
             assert_eq!((error.connector.0, error.call), (FIRST + failing, Call::Isolate));
-            assert_eq!(world.hypervisor.refusals(), 0, "{failing} of {acquired}");
-            world.end_script();
-            world.request(REMOVE, DIMM).expect("the host has requested the memory");
-            world.reported = 0;
-            world.check();
+            assert_eq!(partition.hypervisor.refusals(), 0, "{failing} of {acquired}");
+            partition.end_script();
+            partition.request(REMOVE, DIMM).expect("the host has requested the memory");
+            partition.reported_lmbs = 0;
+            partition.check();
         });
     }
 }

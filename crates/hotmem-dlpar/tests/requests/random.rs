@@ -1,7 +1,7 @@
 //! Compares random requests with a naive model of the LMBs. Errors of the hypervisor, vetoes,
 //! allocated memory and cancellations occur at random.
 
-use crate::world::{FIRST, HOTPLUG_LMBS, lmbs, movable_request, with_world};
+use crate::partition::{FIRST, HOTPLUG_LMBS, lmbs, movable_request, with_partition};
 use hotmem::{AllocRequest, Allocation, Budget, OneCpu};
 use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
@@ -17,20 +17,20 @@ struct Round {
     change: Change,
     selection: LmbSelection,
     /// The LMBs whose connectors always fail, each with the call that fails.
-    broken: Vec<(u64, Call)>,
+    failing_connectors: Vec<(u64, Call)>,
     veto_online: BTreeSet<u64>,
     veto_offline: BTreeSet<u64>,
     /// The LMBs in which frames are allocated.
-    used: BTreeSet<u64>,
+    used_lmbs: BTreeSet<u64>,
     /// The number of times that a call is busy before it succeeds.
-    busy: u64,
+    busy_answers: u64,
     /// Whether a call that is to fail is busy that number of times, too, before it fails. Otherwise
     /// it fails at once.
     fails_after_busy: bool,
     budget: u64,
     update_fails: bool,
     /// The number of polls before the cancellation.
-    cancel: Option<u32>,
+    polls_before_cancel: Option<u32>,
 }
 
 fn rounds() -> impl Strategy<Value = Vec<Round>> {
@@ -64,15 +64,15 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
             Round {
                 change,
                 selection,
-                broken,
+                failing_connectors: broken,
                 veto_online,
                 veto_offline,
-                used,
-                busy: timing.0,
+                used_lmbs: used,
+                busy_answers: timing.0,
                 fails_after_busy: timing.1,
                 budget: timing.2,
                 update_fails: ending.0,
-                cancel: ending.1,
+                polls_before_cancel: ending.1,
             }
         },
     );
@@ -94,7 +94,8 @@ fn expected(
         Call::Isolate | Call::SetUnusable => !adding,
     };
     let can_change = |nth: &u64| {
-        let broken = round.broken.iter().any(|&(lmb, call)| lmb == *nth && is_called(call));
+        let broken =
+            round.failing_connectors.iter().any(|&(lmb, call)| lmb == *nth && is_called(call));
         let vetoed = if adding { &round.veto_online } else { &round.veto_offline };
         !broken && !vetoed.contains(nth) && (adding || !used.contains(nth))
     };
@@ -130,15 +131,15 @@ fn expected(
 /// Runs the rounds. Returns the number of connectors that failed after they had been busy.
 fn run_rounds(rounds: &[Round]) -> u64 {
     let failures_after_busy = Rc::new(Cell::new(0));
-    with_world(|world| {
+    with_partition(|partition| {
         let mut in_use: Vec<(u64, Allocation<'_, OneCpu>)> = Vec::new();
         for round in rounds {
-            for &nth in &round.used {
+            for &nth in &round.used_lmbs {
                 let start =
                     lmbs()[usize::try_from(nth).expect("the number fits in `usize`")].1.start();
                 let place = start.checked_add(700).expect("the number is below the limit");
                 let request = AllocRequest::frames(5).movable().at(place);
-                if let Ok(frames) = world.hotplug.frames().alloc(request) {
+                if let Ok(frames) = partition.hotplug.frames().alloc(request) {
                     in_use.push((nth, frames));
                 }
             }
@@ -148,14 +149,14 @@ fn run_rounds(rounds: &[Round]) -> u64 {
                 };
                 all.iter().map(|nth| start(nth).number()).collect()
             };
-            world.kernel.veto_online = pfns(&round.veto_online);
-            world.kernel.veto_offline = pfns(&round.veto_offline);
+            partition.kernel.veto_online = pfns(&round.veto_online);
+            partition.kernel.veto_offline = pfns(&round.veto_offline);
             let used: BTreeSet<_> = in_use.iter().map(|&(nth, _)| nth).collect();
-            let (broken, fails) = (round.broken.clone(), round.update_fails);
-            let (busy, fails_after_busy) = (round.busy, round.fails_after_busy);
+            let (broken, fails) = (round.failing_connectors.clone(), round.update_fails);
+            let (busy, fails_after_busy) = (round.busy_answers, round.fails_after_busy);
             let failures_after_busy = failures_after_busy.clone();
             let mut busy_answers = 0;
-            world.script(move |_, call| {
+            partition.script(move |_, call| {
                 let is_broken = match call {
                     HypervisorRequest::Update => fails,
                     HypervisorRequest::Connector(index, call) => {
@@ -172,39 +173,39 @@ fn run_rounds(rounds: &[Round]) -> u64 {
                 failures_after_busy.set(failures_after_busy.get() + u64::from(late));
                 if is_broken { Answer::Status(-1) } else { Answer::CarryOut }
             });
-            let before = world.snapshot();
-            let assigned = world.assigned();
+            let before = partition.snapshot();
+            let assigned = partition.assigned();
             let expected = expected(round, &assigned, &used);
             let budget = match round.budget {
                 u64::MAX => Budget::UNLIMITED,
                 pageblocks => Budget { pageblocks },
             };
             let mut polls = 0;
-            world.refused.clear();
-            let begun = world.dlpar.begin(movable_request(round.change, round.selection));
+            partition.refused_lmbs.clear();
+            let begun = partition.dlpar.begin(movable_request(round.change, round.selection));
             let result = begun.map_err(Failure::from).and_then(|()| {
                 loop {
-                    if round.cancel == Some(polls) {
-                        world.dlpar.cancel();
+                    if round.polls_before_cancel == Some(polls) {
+                        partition.dlpar.cancel();
                     }
                     polls += 1;
                     assert!(polls < 100_000, "the request does not end: {round:?}");
-                    match world.poll(budget) {
+                    match partition.poll(budget) {
                         Progress::Ready(result) => break result,
                         // Memory stays online because of a veto. The veto lasts until the round
                         // ends, so the request would wait forever.
-                        Progress::Pending(Wait::Memory(_)) => world.dlpar.cancel(),
+                        Progress::Pending(Wait::Memory(_)) => partition.dlpar.cancel(),
                         _ => {}
                     }
                 }
             });
-            world.check_result(&result);
-            let now = world.assigned();
+            partition.check_result(&result);
+            let now = partition.assigned();
             let reported = match &result {
                 Ok(summary) => summary.unrestored + summary.lost,
                 Err(failure) => failure.unrestored + failure.lost,
             };
-            let cancelled = round.cancel.is_some_and(|at| at < polls);
+            let cancelled = round.polls_before_cancel.is_some_and(|at| at < polls);
             match &result {
                 Ok(_) => {
                     let changed: BTreeSet<_> =
@@ -218,7 +219,7 @@ fn run_rounds(rounds: &[Round]) -> u64 {
                         assert_eq!(expected, None, "{round:?}: {failure}");
                     }
                     if reported == 0 {
-                        assert_eq!(world.snapshot(), before, "{round:?}: {failure}");
+                        assert_eq!(partition.snapshot(), before, "{round:?}: {failure}");
                     }
                 }
             }
@@ -230,14 +231,15 @@ fn run_rounds(rounds: &[Round]) -> u64 {
                 };
                 // If the caller cancels while a request is being undone, the request does not wait
                 // for busy connectors.
-                let skips_waiting = cancelled && round.busy > 0;
-                let is_cause =
-                    !round.broken.is_empty() || !vetoed_during_undo.is_empty() || skips_waiting;
+                let skips_waiting = cancelled && round.busy_answers > 0;
+                let is_cause = !round.failing_connectors.is_empty()
+                    || !vetoed_during_undo.is_empty()
+                    || skips_waiting;
                 assert!(is_cause, "{round:?}: {result:?}");
                 // The next request cannot repair a connector that always fails.
                 return;
             }
-            world.end_script();
+            partition.end_script();
             for (_, frames) in in_use.extract_if(.., |(nth, _)| *nth % 2 == 0) {
                 drop(frames);
             }
@@ -252,15 +254,15 @@ fn a_failed_connector_is_restored_even_if_the_caller_cancels() {
         run_rounds(&[Round {
             change: Change::Add,
             selection: LmbSelection::Range { first: DrcIndex(FIRST + 5), count: 1 },
-            broken: vec![(5, Call::Unisolate)],
+            failing_connectors: vec![(5, Call::Unisolate)],
             veto_online: BTreeSet::new(),
             veto_offline: BTreeSet::new(),
-            used: BTreeSet::new(),
-            busy: 2,
+            used_lmbs: BTreeSet::new(),
+            busy_answers: 2,
             fails_after_busy: false,
             budget: u64::MAX,
             update_fails: false,
-            cancel: Some(cancel),
+            polls_before_cancel: Some(cancel),
         }]);
     }
 }

@@ -132,7 +132,7 @@ fn check_all_stores<const N: usize, const META: u64, const READS: bool>(
         .filter(|(pfn, _)| READS && pfn.number().is_multiple_of(PAGEBLOCK_FRAMES as u64))
         .map(|(pfn, words)| (pfn, Some(*words)))
         .collect();
-    let traced_kernel = Kernel::<N, META, READS> { traced: true, ..Kernel::default() };
+    let traced_kernel = Kernel::<N, META, READS> { records_writes: true, ..Kernel::default() };
     let ways = all_stores()
         .map(|stores| (&kernel, stores))
         .chain([(&traced_kernel, Stores::GENERAL_REGISTERS)]);
@@ -145,14 +145,16 @@ fn check_all_stores<const N: usize, const META: u64, const READS: bool>(
         assert!(
             map.written() == expected_words && map.is_untouched_around(),
             "wrong descriptors: {kind:?}, {compound:?}, {range:?}, {stores:?}, traced: {}",
-            kernel.traced
+            kernel.records_writes
         );
         assert_eq!(core::mem::take(&mut *kernel.pageblocks.lock().unwrap()), boundaries);
-        if kernel.traced {
-            assert!(core::mem::take(&mut *kernel.written.lock().unwrap()) == expected_words);
+        if kernel.records_writes {
+            assert!(
+                core::mem::take(&mut *kernel.written_descriptors.lock().unwrap()) == expected_words
+            );
         }
     }
-    assert!(kernel.written.lock().unwrap().is_empty());
+    assert!(kernel.written_descriptors.lock().unwrap().is_empty());
 }
 
 fn all_stores() -> impl Iterator<Item = Stores> + Clone {

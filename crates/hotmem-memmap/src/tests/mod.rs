@@ -19,8 +19,8 @@ const UNTOUCHED: u64 = 0x5555_aaaa_5555_aaaa;
 /// true, the kernel reads back the first descriptor of each pageblock.
 #[derive(Default)]
 struct Kernel<const N: usize, const META: u64, const READS: bool> {
-    traced: bool,
-    written: Mutex<Vec<[u64; N]>>,
+    records_writes: bool,
+    written_descriptors: Mutex<Vec<[u64; N]>>,
     pageblocks: Mutex<Vec<(Pfn, Option<[u64; N]>)>>,
 }
 
@@ -56,11 +56,11 @@ impl<const N: usize, const META: u64, const READS: bool> Describe for Kernel<N, 
     }
 
     fn traced(&self) -> bool {
-        self.traced
+        self.records_writes
     }
 
     fn write(&self, slot: &mut MaybeUninit<[u64; N]>, words: &[u64; N]) {
-        self.written.lock().unwrap().push(*words);
+        self.written_descriptors.lock().unwrap().push(*words);
         slot.write(*words);
     }
 
@@ -107,7 +107,7 @@ fn range(start: u64, frames: u64) -> PfnRange {
 /// that must not be written.
 struct GuardedSlots<const N: usize> {
     words: Vec<u64>,
-    first: usize,
+    first_slot: usize,
     frames: usize,
 }
 
@@ -118,21 +118,21 @@ impl<const N: usize> GuardedSlots<N> {
         let frames = usize::try_from(frames).unwrap();
         let words = vec![UNTOUCHED; frames * N + 3 * Self::MARGIN + after_line];
         let to_line = words[Self::MARGIN..].as_ptr().cast::<u8>().align_offset(64) / 8;
-        GuardedSlots { words, first: Self::MARGIN + to_line + after_line, frames }
+        GuardedSlots { words, first_slot: Self::MARGIN + to_line + after_line, frames }
     }
 
     fn slots(&mut self) -> &mut [MaybeUninit<[u64; N]>] {
-        let start = self.words[self.first..].as_mut_ptr().cast();
+        let start = self.words[self.first_slot..].as_mut_ptr().cast();
         // SAFETY: `words` has at least `frames` descriptors of `N` words from `first` on.
         unsafe { core::slice::from_raw_parts_mut(start, self.frames) }
     }
 
     fn written(&self) -> &[[u64; N]] {
-        self.words[self.first..][..self.frames * N].as_chunks().0
+        self.words[self.first_slot..][..self.frames * N].as_chunks().0
     }
 
     fn is_untouched_around(&self) -> bool {
-        let (before, rest) = self.words.split_at(self.first);
+        let (before, rest) = self.words.split_at(self.first_slot);
         before.iter().chain(&rest[self.frames * N..]).all(|&word| word == UNTOUCHED)
     }
 }

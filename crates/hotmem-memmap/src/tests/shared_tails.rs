@@ -24,7 +24,7 @@ fn check_shared_tails<const N: usize, const META: u64>(
     compounds: u64,
     traced: bool,
 ) {
-    let kernel = Kernel::<N, META, true> { traced, ..Kernel::default() };
+    let kernel = Kernel::<N, META, true> { records_writes: traced, ..Kernel::default() };
     let range = range(compound.frames() * 6, compound.frames() * compounds);
     let memmap = Memmap::new(Kind::DeviceDax, compound, &kernel).stores(Stores::best());
     let memmap = memmap.sharing_tails().unwrap();
@@ -42,7 +42,7 @@ fn check_shared_tails<const N: usize, const META: u64>(
     assert_eq!(written, Bytes(compounds * FRAME_SIZE));
     // With tracing, `write` was called for the written descriptors and those of the shared frame.
     let traced_writes = if traced { (1 + compounds) * FRAME_SIZE / size } else { 0 };
-    assert_eq!(kernel.written.lock().unwrap().len() as u64, traced_writes);
+    assert_eq!(kernel.written_descriptors.lock().unwrap().len() as u64, traced_writes);
 
     let expected_words = expected(&kernel, Kind::DeviceDax, compound, true, range);
     // `pageblock` was called for each pageblock, with its first descriptor unless that is shared.

@@ -18,7 +18,7 @@ const FREED: u64 = 0xdead_dead_dead_d001;
 /// The frames from number 1 on. A frame is a table while it is in `owned`.
 pub(crate) struct Arena {
     frames: Vec<Table>,
-    owned: RefCell<BTreeSet<usize>>,
+    owned_tables: RefCell<BTreeSet<usize>>,
     pub(crate) flushes: RefCell<Vec<Flush>>,
 }
 
@@ -27,7 +27,7 @@ impl Arena {
         let table = || std::array::from_fn(|_| AtomicU64::new(FREED));
         Arena {
             frames: (0..=frames).map(|_| table()).collect(),
-            owned: RefCell::default(),
+            owned_tables: RefCell::default(),
             flushes: RefCell::default(),
         }
     }
@@ -41,25 +41,28 @@ impl Arena {
 
     /// Makes a table with the contents of a freed table, if a frame is free.
     fn dirty_table(&self) -> Option<Pfn> {
-        let mut owned = self.owned.borrow_mut();
+        let mut owned = self.owned_tables.borrow_mut();
         let frame = (1..self.frames.len()).find(|frame| !owned.contains(frame))?;
         owned.insert(frame);
         Some(Pfn::new(frame as u64).unwrap())
     }
 
     pub(crate) fn free(&self, table: Pfn) {
-        assert!(self.owned.borrow_mut().remove(&number(table)), "a table that is freed is in use");
+        assert!(
+            self.owned_tables.borrow_mut().remove(&number(table)),
+            "a table that is freed is in use"
+        );
         self.words(table).iter().for_each(|word| word.store(FREED, Relaxed));
     }
 
     pub(crate) fn owned(&self) -> usize {
-        self.owned.borrow().len()
+        self.owned_tables.borrow().len()
     }
 
     /// Returns the table in a frame, if the frame is a table.
     pub(crate) fn table_at(&self, frame: Pfn) -> Option<&Table> {
         let frame = usize::try_from(frame.number()).ok()?;
-        self.owned.borrow().contains(&frame).then(|| &self.frames[frame])
+        self.owned_tables.borrow().contains(&frame).then(|| &self.frames[frame])
     }
 
     pub(crate) fn words(&self, table: Pfn) -> &Table {
@@ -210,9 +213,9 @@ pub(crate) fn join_adjacent(mappings: &[MappedRange]) -> Vec<MappedRange> {
 
 /// A naive map: a list of mappings in the order of addresses.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Naive(pub(crate) Vec<MappedRange>);
+pub(crate) struct NaiveTables(pub(crate) Vec<MappedRange>);
 
-impl Naive {
+impl NaiveTables {
     pub(crate) fn insert(&mut self, mapping: MappedRange) {
         let index = self.0.partition_point(|other| other.virt < mapping.virt);
         self.0.insert(index, mapping);

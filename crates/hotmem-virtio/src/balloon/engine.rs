@@ -34,11 +34,11 @@ pub struct EngineMemory<'f, P: Platform, const MAX_RANGES: usize> {
     /// The number of frames that stay free, however much the host requests.
     min_free: u64,
     /// The number of frames that may be given away before free memory is counted again.
-    credit: u64,
-    needed: u64,
+    frames_before_recount: u64,
+    needed_frames: u64,
     must_leave: PfnRange,
     /// The range whose frames in the balloon were last replaced by other frames.
-    cleared: PfnRange,
+    replaced_range: PfnRange,
 }
 
 /// The free memory above `min_free`, divided by this number, may be given to the host before free
@@ -60,10 +60,10 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
             hints: RangeSet::new(),
             hint_out: PfnRange::EMPTY,
             min_free,
-            credit: 0,
-            needed: 0,
+            frames_before_recount: 0,
+            needed_frames: 0,
             must_leave: PfnRange::EMPTY,
-            cleared: PfnRange::EMPTY,
+            replaced_range: PfnRange::EMPTY,
         }
     }
 
@@ -105,7 +105,7 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
         if frames > 0 {
             self.release_taken_hints();
         }
-        self.needed = frames;
+        self.needed_frames = frames;
     }
 
     /// Answers the engine's request to migrate `used`, or returns `None` if the range is not in the
@@ -125,12 +125,12 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
         if !self.must_leave.covers(block) {
             // A caller that continues downwards will need more: twice as much each time, up to a
             // section.
-            let goes_on = block.end() == self.cleared.start();
-            let before = if goes_on { self.cleared.frames() } else { 0 };
+            let goes_on = block.end() == self.replaced_range.start();
+            let before = if goes_on { self.replaced_range.frames() } else { 0 };
             let frames = (2 * before).clamp(PAGEBLOCK_FRAMES as u64, SECTION_FRAMES as u64);
             let start = Pfn::new(block.end().number().saturating_sub(frames));
             self.must_leave = start.and_then(|s| PfnRange::new(s, block.end())).unwrap_or(block);
-            self.cleared = self.must_leave;
+            self.replaced_range = self.must_leave;
         }
         Some(Migration::Retry)
     }
@@ -178,12 +178,12 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
 
     /// Returns whether this many frames may be given to the host.
     fn may_spare(&mut self, frames: u64) -> bool {
-        if self.credit < frames {
+        if self.frames_before_recount < frames {
             let above = self.frames.counts().free.saturating_sub(self.min_free);
             // At least one range may be given to the host if `min_free` frames stay free.
-            self.credit = (above / CREDIT_DIVISOR).max(above.min(frames));
+            self.frames_before_recount = (above / CREDIT_DIVISOR).max(above.min(frames));
         }
-        self.credit >= frames
+        self.frames_before_recount >= frames
     }
 
     /// Allocates memory to give to the host, outside `pinned` if there is some there.
@@ -254,7 +254,7 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
 
 impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RANGES> {
     fn inflate(&mut self, most: u64) -> Result<PfnRange, Obstacle> {
-        if self.needed > 0 {
+        if self.needed_frames > 0 {
             return Err(Obstacle::Later(Reason::Other("the guest needs the memory")));
         }
         if !self.may_spare(most) {
@@ -275,7 +275,7 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
             };
             return Err(Obstacle::Later(Reason::Other(why)));
         }
-        self.credit -= range.frames();
+        self.frames_before_recount -= range.frames();
         Ok(range)
     }
 
@@ -293,7 +293,7 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
     }
 
     fn deflated(&mut self, range: PfnRange) {
-        self.needed = self.needed.saturating_sub(range.frames());
+        self.needed_frames = self.needed_frames.saturating_sub(range.frames());
         // `deflate` has chosen it as a part that can be taken.
         if self.balloon.remove_part(range).or_violation().is_some() {
             self.give_back(range);
@@ -310,7 +310,7 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
         } else {
             self.balloon.iter().map(frames_to_leave).sum()
         };
-        DeflateRequest { needed: self.needed, frames_to_replace }
+        DeflateRequest { needed: self.needed_frames, frames_to_replace }
     }
 
     fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
@@ -346,21 +346,22 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
     fn next_hint(&mut self) -> Option<PfnRange> {
         // At most a section and at least a pageblock, because less is not worth a message.
         let sizes = [SECTION_FRAMES as u64, PAGEBLOCK_FRAMES as u64];
-        let most = sizes.into_iter().find(|&frames| self.needed == 0 && self.may_spare(frames))?;
+        let most =
+            sizes.into_iter().find(|&frames| self.needed_frames == 0 && self.may_spare(frames))?;
         let range = self.take_out(most, PAGEBLOCK_FRAMES as u64)?;
         if self.hints.insert(range).is_err() {
             // As in `inflate`.
             self.free(range);
             return None;
         }
-        self.credit -= range.frames();
+        self.frames_before_recount -= range.frames();
         self.hint_out = range;
         Some(range)
     }
 
     fn hint_answered(&mut self) {
         self.hint_out = PfnRange::EMPTY;
-        if self.needed > 0 {
+        if self.needed_frames > 0 {
             self.release_hints();
         }
     }
@@ -387,7 +388,7 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
         while let Some(range) = self.balloon.pop() {
             self.give_back(range);
         }
-        (self.needed, self.must_leave, self.credit) = (0, PfnRange::EMPTY, 0);
+        (self.needed_frames, self.must_leave, self.frames_before_recount) = (0, PfnRange::EMPTY, 0);
     }
 }
 
@@ -398,7 +399,7 @@ impl<P: Platform, const MAX_RANGES: usize> fmt::Debug for EngineMemory<'_, P, MA
             .field("sent_batch", &self.sent_batch)
             .field("held", &self.balloon.frames())
             .field("hinted", &self.hints.frames())
-            .field("needed", &self.needed)
+            .field("needed", &self.needed_frames)
             .finish_non_exhaustive()
     }
 }

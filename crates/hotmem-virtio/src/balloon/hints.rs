@@ -6,7 +6,7 @@
 use super::config::RawConfig;
 use super::memory::Memory;
 use super::message::Message;
-use super::next_action::{DeviceLimits, NextAction, Sent};
+use super::next_action::{DeviceLimits, InFlight, NextAction};
 use super::queues::Queue;
 use super::status::Counters;
 use core::time::Duration;
@@ -21,14 +21,14 @@ pub(super) struct Hints {
     /// Whether the command was read before the generation that announces it.
     is_announcement_due: bool,
     /// The command whose start was sent, but whose end was not sent yet.
-    started: Option<u32>,
+    open_command: Option<u32>,
     /// The last command that was carried out completely.
-    completed: Option<u32>,
+    last_completed: Option<u32>,
     /// Whether a hint was sent since the last call of [`Memory::release_hints`]. If so, the memory
     /// manager may keep hinted memory out of use.
-    holding: bool,
+    has_held_hints: bool,
     /// The message that is with the device: the number of frames of a hint, or 0 for a command.
-    sent: Option<Sent<u64>>,
+    in_flight: Option<InFlight<u64>>,
 }
 
 /// `VIRTIO_BALLOON_CMD_ID_STOP`: no more hints, but hinted memory stays out of use.
@@ -38,7 +38,7 @@ const DONE: u32 = 1;
 
 impl Hints {
     pub(super) fn is_overdue(&self) -> bool {
-        self.sent.is_some_and(|sent| sent.is_overdue())
+        self.in_flight.is_some_and(|sent| sent.is_overdue())
     }
 
     pub(super) fn observe(&mut self, config: &RawConfig) {
@@ -58,7 +58,7 @@ impl Hints {
         }
         if self.command != command {
             self.command = command;
-            self.completed = None;
+            self.last_completed = None;
             self.is_announcement_due = changes == 0;
         }
     }
@@ -69,7 +69,7 @@ impl Hints {
         memory: &mut M,
         counters: &mut Counters,
     ) -> bool {
-        let Some(Sent { request: frames, .. }) = self.sent.take() else { return false };
+        let Some(InFlight { request: frames, .. }) = self.in_flight.take() else { return false };
         if frames > 0 {
             counters.hints = counters.hints.wrapping_add(1);
             counters.hinted = counters.hinted.wrapping_add(frames);
@@ -85,32 +85,32 @@ impl Hints {
         memory: &mut M,
         counters: &mut Counters,
     ) -> NextAction {
-        if let Some(sent) = &mut self.sent {
+        if let Some(sent) = &mut self.in_flight {
             return sent.poll_for_answer(Queue::Hints, now, limits, counters);
         }
         // Send the end of the previous command's hints first, because a command ID may be reused
         // only after that.
-        if self.started.is_some_and(|started| started != self.command) {
+        if self.open_command.is_some_and(|started| started != self.command) {
             return self.send_command(now, STOP);
         }
         match self.command {
             STOP => NextAction::Wait(None),
             DONE => {
-                if core::mem::take(&mut self.holding) {
+                if core::mem::take(&mut self.has_held_hints) {
                     memory.release_hints();
                 }
                 NextAction::Wait(None)
             }
-            command if self.completed == Some(command) => NextAction::Wait(None),
-            command if self.started.is_none() => self.send_command(now, command),
+            command if self.last_completed == Some(command) => NextAction::Wait(None),
+            command if self.open_command.is_none() => self.send_command(now, command),
             command => match memory.next_hint().filter(|range| !range.is_empty()) {
                 Some(range) => {
-                    self.holding = true;
-                    self.sent = Some(Sent::new(range.frames(), now));
+                    self.has_held_hints = true;
+                    self.in_flight = Some(InFlight::new(range.frames(), now));
                     NextAction::Send(Message::Hint(range))
                 }
                 None => {
-                    self.completed = Some(command);
+                    self.last_completed = Some(command);
                     self.send_command(now, STOP)
                 }
             },
@@ -118,8 +118,8 @@ impl Hints {
     }
 
     fn send_command(&mut self, now: Duration, command: u32) -> NextAction {
-        self.started = (command != STOP).then_some(command);
-        self.sent = Some(Sent::new(0, now));
+        self.open_command = (command != STOP).then_some(command);
+        self.in_flight = Some(InFlight::new(0, now));
         NextAction::Send(Message::HintCommand(command))
     }
 }

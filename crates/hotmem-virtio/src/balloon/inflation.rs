@@ -4,7 +4,7 @@
 use super::features::Features;
 use super::memory::{DeflateRequest, Memory, Obstacle, Reason};
 use super::message::Message;
-use super::next_action::{DeviceLimits, NextAction, Sent};
+use super::next_action::{DeviceLimits, InFlight, NextAction};
 use super::queues::Queue;
 use super::status::{Counters, Failure, Pending, Status};
 use crate::backoff::Backoff;
@@ -16,16 +16,16 @@ use hotmem::geometry::PAGEBLOCK_FRAMES;
 #[derive(Debug)]
 pub(super) struct Inflation {
     inflated_frames: u64,
-    target: u64,
+    target_frames: u64,
     transfer: Option<Transfer>,
-    sent: Option<Sent<PfnRange>>,
+    in_flight: Option<InFlight<PfnRange>>,
     may_deflate_on_oom: bool,
     /// The number of answers since `actual` was last written.
     answers_since_actual: u32,
     backoff: Backoff,
     /// Whether the memory manager refused permanently, so that the balloon is not inflated until
     /// the host requests another size.
-    blocked: bool,
+    is_blocked: bool,
     /// The number of changes of the target since the balloon last had its target size.
     target_changes: u8,
     status: Status,
@@ -38,7 +38,7 @@ struct Transfer {
     is_inflation: bool,
     range: PfnRange,
     /// The part that is not sent yet.
-    unsent: PfnRange,
+    unsent_frames: PfnRange,
 }
 
 /// The largest number of frames taken from the memory manager at a time. Most free memory is in
@@ -57,13 +57,13 @@ impl Inflation {
     pub(super) fn new(features: Features, target: u32) -> Inflation {
         Inflation {
             inflated_frames: 0,
-            target: target.into(),
+            target_frames: target.into(),
             transfer: None,
-            sent: None,
+            in_flight: None,
             may_deflate_on_oom: features.contains(Features::DEFLATE_ON_OOM),
             answers_since_actual: 1,
             backoff: Backoff::default(),
-            blocked: false,
+            is_blocked: false,
             target_changes: 0,
             status: if target == 0 { Status::Settled } else { Status::Resizing },
         }
@@ -74,7 +74,7 @@ impl Inflation {
     }
 
     pub(super) fn target(&self) -> u64 {
-        self.target
+        self.target_frames
     }
 
     pub(super) fn status(&self) -> Status {
@@ -82,16 +82,16 @@ impl Inflation {
     }
 
     pub(super) fn is_overdue(&self) -> bool {
-        self.sent.is_some_and(|sent| sent.is_overdue())
+        self.in_flight.is_some_and(|sent| sent.is_overdue())
     }
 
     /// Reads the host's target.
     pub(super) fn observe(&mut self, now: Duration, target: u32) {
-        if self.target == u64::from(target) {
+        if self.target_frames == u64::from(target) {
             return;
         }
-        self.target = target.into();
-        self.blocked = false;
+        self.target_frames = target.into();
+        self.is_blocked = false;
         if self.target_changes < MAX_TARGET_CHANGES {
             self.target_changes += 1;
             self.backoff.reset();
@@ -113,7 +113,7 @@ impl Inflation {
         let Some(transfer) = self.transfer.filter(|p| p.is_inflation == is_inflation) else {
             return false;
         };
-        let Some(part) = self.sent.take() else { return false };
+        let Some(part) = self.in_flight.take() else { return false };
         let frames = part.request.frames();
         if is_inflation {
             self.inflated_frames += frames;
@@ -123,7 +123,7 @@ impl Inflation {
             counters.deflated = counters.deflated.wrapping_add(frames);
         }
         self.answers_since_actual += 1;
-        if transfer.unsent.is_empty() {
+        if transfer.unsent_frames.is_empty() {
             self.transfer = None;
             if !is_inflation {
                 memory.deflated(transfer.range);
@@ -139,7 +139,7 @@ impl Inflation {
         memory: &mut M,
         counters: &mut Counters,
     ) -> NextAction {
-        if let Some(sent) = &mut self.sent {
+        if let Some(sent) = &mut self.in_flight {
             let is_inflation = self.transfer.is_none_or(|transfer| transfer.is_inflation);
             let queue = if is_inflation { Queue::Inflate } else { Queue::Deflate };
             return sent.wait_for_answer(queue, now, limits, counters);
@@ -161,10 +161,11 @@ impl Inflation {
     /// Returns the request for the next part of the range.
     fn send_next(&mut self, now: Duration) -> NextAction {
         let Some(transfer) = &mut self.transfer else { return NextAction::StepAgain };
-        let end = transfer.unsent.start().checked_add(Message::MAX_FRAMES);
-        let (part, unsent) = transfer.unsent.split_at(end.unwrap_or(transfer.unsent.end()));
-        transfer.unsent = unsent;
-        self.sent = Some(Sent::new(part, now));
+        let end = transfer.unsent_frames.start().checked_add(Message::MAX_FRAMES);
+        let (part, unsent) =
+            transfer.unsent_frames.split_at(end.unwrap_or(transfer.unsent_frames.end()));
+        transfer.unsent_frames = unsent;
+        self.in_flight = Some(InFlight::new(part, now));
         NextAction::Send(if transfer.is_inflation {
             Message::Inflate(part)
         } else {
@@ -181,22 +182,22 @@ impl Inflation {
             self.status = Status::Pending(Pending::GuestNeedsMemory);
             return self.deflate(needed.min(self.inflated_frames), memory);
         }
-        if self.inflated_frames > self.target {
-            return self.deflate(self.inflated_frames - self.target, memory);
+        if self.inflated_frames > self.target_frames {
+            return self.deflate(self.inflated_frames - self.target_frames, memory);
         }
         // A balloon that is not larger than its target must not shrink (5.5.6.1). So if the kernel
         // wants frames back, because their memory will be removed, first inflate other frames
         // beyond the target, and then deflate the frames to be replaced.
         let frames_to_replace =
             frames_to_replace.min(self.inflated_frames).min(MAX_TRANSFER_FRAMES);
-        let goal = self.target + frames_to_replace;
+        let goal = self.target_frames + frames_to_replace;
         if self.inflated_frames == goal {
             return self.target_reached();
         }
         if let Some(until) = self.backoff.wait_end(now) {
             return NextAction::Wait(Some(until));
         }
-        if self.blocked {
+        if self.is_blocked {
             return NextAction::Wait(None);
         }
         self.inflate(now, goal - self.inflated_frames, memory)
@@ -217,7 +218,7 @@ impl Inflation {
                 if !matches!(self.status, Status::Pending(Pending::GuestNeedsMemory)) {
                     self.status = Status::Resizing;
                 }
-                self.transfer = Some(Transfer { is_inflation: true, range, unsent: range });
+                self.transfer = Some(Transfer { is_inflation: true, range, unsent_frames: range });
                 return NextAction::StepAgain;
             }
             Err(obstacle) => obstacle,
@@ -229,7 +230,7 @@ impl Inflation {
                 self.status = Status::Pending(Pending::Memory(why));
             }
             Obstacle::Never(why) => {
-                self.blocked = true;
+                self.is_blocked = true;
                 self.status = Status::Pending(Pending::Memory(why));
             }
         }
@@ -247,10 +248,10 @@ impl Inflation {
                 NextAction::Fail(Failure::WrongRange(range))
             }
             Some(range) => {
-                if self.inflated_frames > self.target && self.status == Status::Settled {
+                if self.inflated_frames > self.target_frames && self.status == Status::Settled {
                     self.status = Status::Resizing;
                 }
-                self.transfer = Some(Transfer { is_inflation: false, range, unsent: range });
+                self.transfer = Some(Transfer { is_inflation: false, range, unsent_frames: range });
                 NextAction::StepAgain
             }
             None => {

@@ -31,12 +31,12 @@ pub(super) enum NextAction {
 
 /// A request that is with the device.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent<T> {
+pub(super) struct InFlight<T> {
     pub(super) request: T,
     /// The time of the last check for an answer.
     checked_at: Duration,
     /// The time waited until the last check.
-    waited: Duration,
+    time_waited: Duration,
 }
 
 /// The time after which an answer is overdue. An overdue answer is still accepted.
@@ -45,13 +45,13 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// suppressed.
 const FIRST_CHECK_INTERVAL: Duration = Duration::from_micros(20);
 
-impl<T> Sent<T> {
-    pub(super) fn new(request: T, now: Duration) -> Sent<T> {
-        Sent { request, checked_at: now, waited: Duration::ZERO }
+impl<T> InFlight<T> {
+    pub(super) fn new(request: T, now: Duration) -> InFlight<T> {
+        InFlight { request, checked_at: now, time_waited: Duration::ZERO }
     }
 
     pub(super) fn is_overdue(&self) -> bool {
-        self.waited >= ANSWER_TIME
+        self.time_waited >= ANSWER_TIME
     }
 
     /// Continues the wait for the device's answer on this queue. Returns the time of the next check,
@@ -67,16 +67,16 @@ impl<T> Sent<T> {
         counters: &mut Counters,
     ) -> NextAction {
         let was_overdue = self.is_overdue();
-        self.waited += now.saturating_sub(self.checked_at).min(ANSWER_TIME);
+        self.time_waited += now.saturating_sub(self.checked_at).min(ANSWER_TIME);
         self.checked_at = now;
         if self.is_overdue() && !was_overdue {
             counters.overdue = counters.overdue.wrapping_add(1);
         }
-        if self.waited >= limits.answer_timeout {
+        if self.time_waited >= limits.answer_timeout {
             return NextAction::ResetDevice(queue);
         }
-        let next = if self.is_overdue() { ANSWER_TIME } else { ANSWER_TIME - self.waited };
-        let next = next.min(limits.answer_timeout - self.waited);
+        let next = if self.is_overdue() { ANSWER_TIME } else { ANSWER_TIME - self.time_waited };
+        let next = next.min(limits.answer_timeout - self.time_waited);
         NextAction::Wait(Some(now.saturating_add(next)))
     }
 
@@ -92,7 +92,7 @@ impl<T> Sent<T> {
         match self.wait_for_answer(queue, now, limits, counters) {
             NextAction::Wait(deadline) => {
                 let next_check =
-                    now.saturating_add(self.waited.clamp(FIRST_CHECK_INTERVAL, ANSWER_TIME));
+                    now.saturating_add(self.time_waited.clamp(FIRST_CHECK_INTERVAL, ANSWER_TIME));
                 NextAction::Wait(earlier(deadline, Some(next_check)))
             }
             reset => reset,

@@ -25,7 +25,7 @@ pub enum Queue {
 
 /// How a device numbers its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbering {
+pub enum QueueNumbering {
     /// The device numbers the queues without gaps: queues after a missing queue have lower numbers.
     Dense,
     /// Each queue has its number in the specification's list.
@@ -36,7 +36,7 @@ pub enum Numbering {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queues {
     features: Features,
-    numbering: Numbering,
+    numbering: QueueNumbering,
 }
 
 /// The queue that an offered feature requires does not exist.
@@ -84,8 +84,8 @@ impl Queues {
             };
             (queues, Queue::ALL.into_iter().find(|&queue| !is_existing(queue)))
         };
-        let (dense, dense_missing) = first_missing(Numbering::Dense);
-        let (listed, listed_missing) = first_missing(Numbering::Listed);
+        let (dense, dense_missing) = first_missing(QueueNumbering::Dense);
+        let (listed, listed_missing) = first_missing(QueueNumbering::Listed);
         // If the device has more queues than it offers by features, it has all queues of the list,
         // with the numbers of the list.
         let has_extra_queue = existing.get(dense.count()).copied().unwrap_or(false);
@@ -102,7 +102,8 @@ impl Queues {
     pub fn number(&self, queue: Queue) -> Option<u16> {
         self.has(queue).then(|| {
             let before = Queue::ALL.into_iter().take_while(|&other| other != queue);
-            let counts = |&other: &Queue| self.numbering == Numbering::Listed || self.has(other);
+            let counts =
+                |&other: &Queue| self.numbering == QueueNumbering::Listed || self.has(other);
             // The conversion cannot fail, because the count is at most four.
             u16::try_from(before.filter(counts).count()).unwrap_or(u16::MAX)
         })
@@ -110,7 +111,7 @@ impl Queues {
 
     /// Returns how the queues are numbered.
     #[must_use]
-    pub fn numbering(&self) -> Numbering {
+    pub fn numbering(&self) -> QueueNumbering {
         self.numbering
     }
 
@@ -146,7 +147,7 @@ mod tests {
     #[test]
     fn the_numbering_of_every_feature_mix_is_determined_by_the_existing_queues() {
         for features in mixes() {
-            for numbering in [Numbering::Dense, Numbering::Listed] {
+            for numbering in [QueueNumbering::Dense, QueueNumbering::Listed] {
                 let device = Queues { features, numbering };
                 let numbers = Queue::ALL.map(|queue| device.number(queue));
                 let found = Queues::find(features, |n| numbers.contains(&Some(n))).unwrap();

@@ -2,7 +2,7 @@
 
 use super::memory::Memory;
 use super::message::Message;
-use super::next_action::{DeviceLimits, NextAction, Sent};
+use super::next_action::{DeviceLimits, InFlight, NextAction};
 use super::queues::Queue;
 use super::status::{Counters, Failure};
 use core::time::Duration;
@@ -11,12 +11,12 @@ use hotmem::{PfnRange, Progress};
 /// The state of reports: the number of frames in the report that is with the device.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    sent: Option<Sent<u64>>,
+    in_flight: Option<InFlight<u64>>,
 }
 
 impl Reports {
     pub(super) fn is_overdue(&self) -> bool {
-        self.sent.is_some_and(|sent| sent.is_overdue())
+        self.in_flight.is_some_and(|sent| sent.is_overdue())
     }
 
     /// Handles an answer of the device. Returns whether a report was outstanding.
@@ -25,7 +25,7 @@ impl Reports {
         memory: &mut M,
         counters: &mut Counters,
     ) -> bool {
-        let Some(Sent { request: frames, .. }) = self.sent.take() else { return false };
+        let Some(InFlight { request: frames, .. }) = self.in_flight.take() else { return false };
         counters.reports = counters.reports.wrapping_add(1);
         counters.reported = counters.reported.wrapping_add(frames);
         memory.report_answered();
@@ -39,7 +39,7 @@ impl Reports {
         memory: &mut M,
         counters: &mut Counters,
     ) -> NextAction {
-        if let Some(sent) = &mut self.sent {
+        if let Some(sent) = &mut self.in_flight {
             return sent.wait_for_answer(Queue::Reports, now, limits, counters);
         }
         match memory.next_report(now, limits.max_report_ranges) {
@@ -50,7 +50,7 @@ impl Reports {
                     return NextAction::Fail(Failure::WrongRange(first.unwrap_or(PfnRange::EMPTY)));
                 }
                 let frames = ranges.as_slice().iter().map(|range| range.frames()).sum();
-                self.sent = Some(Sent::new(frames, now));
+                self.in_flight = Some(InFlight::new(frames, now));
                 NextAction::Send(Message::Report(ranges))
             }
             Progress::Working => NextAction::StepAgain,

@@ -5,7 +5,7 @@ use super::driver::Driver;
 use super::features::{Features, Poison};
 use super::message::Ranges;
 use super::queues::{Queue, QueueMissing, Queues};
-use crate::handshake::{Agreed, HandshakeError, shake_hands};
+use crate::handshake::{HandshakeError, NegotiatedFeatures, shake_hands};
 use core::fmt;
 use core::time::Duration;
 use virtio_drivers::Error as TransportError;
@@ -53,7 +53,7 @@ pub(super) fn negotiate<T: Transport>(
     transport: &mut T,
     options: BalloonOptions,
 ) -> Result<(Queues, RawConfig, Driver), InitError> {
-    let Agreed { offered, features } =
+    let NegotiatedFeatures { offered_features: offered, features } =
         shake_hands(transport, DeviceType::MemoryBalloon, |offered| {
             Features::accepted(offered, options.features, options.poison)
         })

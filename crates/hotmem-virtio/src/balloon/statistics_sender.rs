@@ -12,7 +12,7 @@ use core::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct StatisticsSender {
     with_device: bool,
-    first: Option<MemoryStatistics>,
+    first_statistics: Option<MemoryStatistics>,
     last_sent: Option<Duration>,
 }
 
@@ -42,7 +42,7 @@ impl StatisticsSender {
             return NextAction::Wait(Some(until));
         }
         let statistics = memory.statistics();
-        let first = *self.first.get_or_insert(statistics);
+        let first = *self.first_statistics.get_or_insert(statistics);
         if first == MemoryStatistics::default() {
             return NextAction::Wait(None);
         }

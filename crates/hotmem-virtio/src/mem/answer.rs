@@ -15,7 +15,8 @@ impl Driver {
         bytes: &[u8],
         memory: &mut M,
     ) -> Result<(), Halt> {
-        let Some(InFlight { request, purpose, overdue, .. }) = self.in_flight.take() else {
+        let Some(InFlight { request, purpose, is_overdue: overdue, .. }) = self.in_flight.take()
+        else {
             self.statistics.stray = self.statistics.stray.wrapping_add(1);
             return Ok(());
         };
@@ -122,7 +123,7 @@ impl Driver {
 
 /// Converts a refusal to a halt after which the driver tries again later.
 fn refused(response: Response) -> Halt {
-    Halt::Later(match response {
+    Halt::RetryLater(match response {
         Response::Nack => Pending::Nack,
         Response::Busy => Pending::Busy,
         Response::Error | Response::Ack { .. } => Pending::DeviceError,

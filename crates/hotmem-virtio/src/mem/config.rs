@@ -30,7 +30,7 @@ pub struct Config {
     node: Option<u16>,
     block_frames: u64,
     region: PfnRange,
-    usable: PfnRange,
+    usable_region: PfnRange,
     plugged_frames: u64,
     requested_frames: u64,
 }
@@ -103,7 +103,7 @@ impl Config {
             node: features.contains(Features::ACPI_PXM).then_some(raw.node_id),
             block_frames: block >> FRAME_SHIFT,
             region,
-            usable: region.split_at(pfn_after(region, usable >> FRAME_SHIFT)).0,
+            usable_region: region.split_at(pfn_after(region, usable >> FRAME_SHIFT)).0,
             plugged_frames: raw.plugged_size >> FRAME_SHIFT,
             requested_frames: raw.requested_size >> FRAME_SHIFT,
         };
@@ -166,13 +166,13 @@ impl Config {
     /// Returns the part of the region in which the device accepts requests at present.
     #[must_use]
     pub fn usable(&self) -> PfnRange {
-        self.usable
+        self.usable_region
     }
 
     /// Returns the whole units of the usable region.
     #[must_use]
     pub fn usable_units(&self) -> PfnRange {
-        self.usable.align_inward(self.unit_frames())
+        self.usable_region.align_inward(self.unit_frames())
     }
 
     /// Returns the plugged size that the device reports.
@@ -218,7 +218,7 @@ mod tests {
     extern crate std;
     use std::string::ToString;
 
-    type Spoil = fn(&mut RawConfig);
+    type MakeInvalid = fn(&mut RawConfig);
 
     const GOOD: RawConfig = RawConfig {
         block_size: 2 << 20,
@@ -264,7 +264,7 @@ mod tests {
     fn every_invalid_field_is_reported() {
         use ConfigFault::*;
         use ConfigField::*;
-        let cases: &[(Spoil, ConfigField, ConfigFault)] = &[
+        let cases: &[(MakeInvalid, ConfigField, ConfigFault)] = &[
             (|c| c.block_size = 0, BlockSize, Zero),
             (|c| c.block_size = 3 << 20, BlockSize, NotPowerOfTwo),
             (|c| c.block_size = 2048, BlockSize, BelowFrameSize),
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn changes_of_constant_fields_are_refused() {
         let first = Config::new(&GOOD, Features::ACPI_PXM).unwrap();
-        let cases: &[(Spoil, ConfigField)] = &[
+        let cases: &[(MakeInvalid, ConfigField)] = &[
             (|c| c.block_size = 4 << 20, ConfigField::BlockSize),
             (|c| c.node_id = 2, ConfigField::NodeId),
             (|c| c.addr = 8 << 30, ConfigField::Addr),

@@ -9,7 +9,7 @@ use super::memory::Memory;
 use super::request::{Request, Response};
 use super::status::Failure;
 use crate::dma::DmaMemory;
-use crate::handshake::{Agreed, HandshakeError, shake_hands};
+use crate::handshake::{HandshakeError, NegotiatedFeatures, shake_hands};
 use crate::queue::{Buffer, QueueError, SplitQueue};
 use core::fmt;
 use core::time::Duration;
@@ -260,8 +260,9 @@ fn set_running<T: Transport>(transport: &mut T, queue: &Queue) {
 }
 
 fn try_to_negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), InitError> {
-    let Agreed { features, .. } = shake_hands(transport, DeviceType::Memory, |_| Features::all())
-        .map_err(InitError::Handshake)?;
+    let NegotiatedFeatures { features, .. } =
+        shake_hands(transport, DeviceType::Memory, |_| Features::all())
+            .map_err(InitError::Handshake)?;
     let descriptors = transport.max_queue_size(REQUEST_QUEUE);
     if descriptors < QUEUE_SIZE {
         return Err(InitError::QueueSize(descriptors));

@@ -52,11 +52,11 @@ pub struct Driver {
     pub(super) plugged_below: Pfn,
     pub(super) activity: Activity,
     pub(super) in_flight: Option<InFlight>,
-    pub(super) preparing: Option<Direction>,
+    pub(super) direction_in_preparation: Option<Direction>,
     backoff: Backoff,
     /// Whether the memory manager refused permanently, so that the driver does nothing until the
     /// requested size changes.
-    blocked: bool,
+    is_blocked: bool,
     /// The number of changes of the requested size since the last progress.
     target_changes: u8,
     /// How often `plugged_size` has disagreed since the requested size was last reached.
@@ -102,8 +102,8 @@ pub(super) enum Direction {
 pub(super) struct InFlight {
     pub(super) request: Request,
     pub(super) purpose: Purpose,
-    pub(super) since: Duration,
-    pub(super) overdue: bool,
+    pub(super) sent_at: Duration,
+    pub(super) is_overdue: bool,
 }
 
 /// The purpose of a request, which determines the meaning of its answer.
@@ -126,9 +126,9 @@ pub(super) enum Purpose {
 /// The reason why the driver cannot send a request now.
 pub(super) enum Halt {
     /// Step again, because there is work that does not need the device.
-    Again,
+    ReadAgain,
     /// Try again later.
-    Later(Pending),
+    RetryLater(Pending),
     /// Do not try again until the requested size changes.
     Blocked(Reason),
     /// Stop the driver.
@@ -155,9 +155,9 @@ impl Driver {
             plugged_below: Pfn::ZERO,
             activity: Activity::Announcing,
             in_flight: None,
-            preparing: None,
+            direction_in_preparation: None,
             backoff: Backoff::default(),
-            blocked: false,
+            is_blocked: false,
             target_changes: 0,
             disagreements: 0,
             status: Status::Synchronising,
@@ -185,7 +185,8 @@ impl Driver {
         match result {
             Ok((request, purpose)) => {
                 let since = now;
-                self.in_flight = Some(InFlight { request, purpose, since, overdue: false });
+                self.in_flight =
+                    Some(InFlight { request, purpose, sent_at: since, is_overdue: false });
                 self.statistics.requests = self.statistics.requests.wrapping_add(1);
                 Step::Ready(Ok(request))
             }
@@ -218,7 +219,7 @@ impl Driver {
         if let Some(until) = self.backoff.wait_end(now) {
             return Err(Stop::Wait(Step::Pending(until)));
         }
-        if self.blocked {
+        if self.is_blocked {
             return Err(Stop::Wait(Step::Idle));
         }
         Ok(match self.activity {
@@ -226,7 +227,7 @@ impl Driver {
             Activity::Clearing => (Request::unplug_all(self.config.region()), Purpose::Clear),
             Activity::Synchronising(walk) => self.synchronise(walk, memory)?,
             Activity::Resolving(range) if !self.config.usable().covers(range) => {
-                return Err(Halt::Later(Pending::UsableRegion).into());
+                return Err(Halt::RetryLater(Pending::UsableRegion).into());
             }
             Activity::Resolving(range) => {
                 (self.request(RequestKind::State, range)?, Purpose::Resolve)
@@ -244,13 +245,13 @@ impl Driver {
         if !changed {
             return Ok(());
         }
-        self.blocked = false;
+        self.is_blocked = false;
         if self.target_changes < MAX_TARGET_CHANGES {
             self.target_changes += 1;
             self.backoff.reset();
             self.no_longer_pending();
         } else if self.backoff.wait_end(now).is_none() {
-            return Err(Halt::Later(Pending::TargetUnsteady));
+            return Err(Halt::RetryLater(Pending::TargetUnsteady));
         }
         Ok(())
     }
@@ -260,13 +261,13 @@ impl Driver {
     fn wait_for_answer(&mut self, now: Duration) -> Option<Step> {
         let sent = self.in_flight.as_mut()?;
         // A clock that was set back must not delay the timeout.
-        sent.since = sent.since.min(now);
-        let deadline = sent.since.saturating_add(ANSWER_TIME);
-        if now < deadline && !sent.overdue {
+        sent.sent_at = sent.sent_at.min(now);
+        let deadline = sent.sent_at.saturating_add(ANSWER_TIME);
+        if now < deadline && !sent.is_overdue {
             return Some(Step::Pending(deadline));
         }
-        if !sent.overdue {
-            sent.overdue = true;
+        if !sent.is_overdue {
+            sent.is_overdue = true;
             self.statistics.overdue = self.statistics.overdue.wrapping_add(1);
             self.status = Status::Pending(Pending::NoAnswer);
         }
@@ -319,8 +320,8 @@ impl Driver {
             return Step::Ready(Err(failure));
         }
         match halt {
-            Halt::Again => Step::Working,
-            Halt::Later(why) => {
+            Halt::ReadAgain => Step::Working,
+            Halt::RetryLater(why) => {
                 self.statistics.postponed = self.statistics.postponed.wrapping_add(1);
                 self.backoff.start_wait(now);
                 if self.backoff.must_be_reported() {
@@ -329,7 +330,7 @@ impl Driver {
                 self.backoff.wait_end(now).map_or(Step::Working, Step::Pending)
             }
             Halt::Blocked(why) => {
-                self.blocked = true;
+                self.is_blocked = true;
                 self.status = Status::Pending(Pending::Memory(why));
                 Step::Idle
             }
@@ -342,7 +343,7 @@ impl Driver {
     }
 
     pub(super) fn cancel<M: Memory>(&mut self, memory: &mut M) {
-        if self.preparing.take().is_some() {
+        if self.direction_in_preparation.take().is_some() {
             memory.cancel();
         }
     }

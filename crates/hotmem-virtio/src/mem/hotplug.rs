@@ -31,14 +31,14 @@ pub struct HotplugMemory<'f, P: Platform> {
     /// online or is unplugged.
     added_range: PfnRange,
     /// Memory whose removal is prepared.
-    leaving: Option<Removal>,
+    prepared_removal: Option<Removal>,
     /// The range in which offline memory is searched first: below the last removal.
-    below: PfnRange,
-    shrink: Option<Shrinking<'f, P>>,
+    search_range: PfnRange,
+    shrink: Option<ShrinkInProgress<'f, P>>,
 }
 
 /// A shrink in progress and its parameters.
-struct Shrinking<'f, P> {
+struct ShrinkInProgress<'f, P> {
     shrink: Shrink<'f, P>,
     unplug: Unplug,
     /// The shrink is blocked until the driver tries again. A unit may be isolated meanwhile.
@@ -47,7 +47,7 @@ struct Shrinking<'f, P> {
 
 /// The engine, lent to a device.
 struct Lent<'a, 'f, P: Platform, M, H> {
-    own: &'a mut HotplugMemory<'f, P>,
+    memory: &'a mut HotplugMemory<'f, P>,
     hotplug: &'a mut Hotplug<'f, P, M>,
     hooks: &'a mut H,
 }
@@ -66,8 +66,8 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
             max_addition: u64::MAX,
             addition: None,
             added_range: PfnRange::EMPTY,
-            leaving: None,
-            below: PfnRange::EMPTY,
+            prepared_removal: None,
+            search_range: PfnRange::EMPTY,
             shrink: None,
         }
     }
@@ -94,7 +94,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
         if !core::ptr::eq(machine, hotplug.frames()) {
             return Err(AnotherMachine);
         }
-        Ok(Lent { own: self, hotplug, hooks })
+        Ok(Lent { memory: self, hotplug, hooks })
     }
 }
 
@@ -142,13 +142,13 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
     }
 
     fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
-        let max_addition = self.own.max_addition.max(unit) / unit * unit;
+        let max_addition = self.memory.max_addition.max(unit) / unit * unit;
         let mut part =
             range.split_at(range.start().checked_add(max_addition).unwrap_or(range.end())).0;
         loop {
             match self.hotplug.prepare_add(part) {
                 Ok(addition) => {
-                    self.own.addition = Some(addition);
+                    self.memory.addition = Some(addition);
                     return Ok(part);
                 }
                 // A smaller range needs fewer words and page tables, and may be mapped.
@@ -171,48 +171,48 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
     }
 
     fn plugged(&mut self, range: PfnRange) {
-        if let Some(addition) = self.own.addition.take() {
+        if let Some(addition) = self.memory.addition.take() {
             // The addition was prepared on this instance, as `with` has checked. The same holds
             // below.
             self.hotplug.commit_add(addition).or_violation();
-            self.own.added_range = hull(self.own.added_range, range);
-            self.own.below = PfnRange::EMPTY;
+            self.memory.added_range = hull(self.memory.added_range, range);
+            self.memory.search_range = PfnRange::EMPTY;
         }
     }
 
     fn bring_online(&mut self) -> Result<(), Obstacle> {
-        while !self.own.added_range.is_empty() {
-            let added_range = self.own.added_range;
+        while !self.memory.added_range.is_empty() {
+            let added_range = self.memory.added_range;
             let (run, state) = self.hotplug.state_at(added_range.start(), added_range.end());
             let end = match state {
                 State::Offline => self.online(run)?,
                 // It was removed again, or is online.
                 _ => run.end(),
             };
-            self.own.added_range = added_range.split_at(end).1;
+            self.memory.added_range = added_range.split_at(end).1;
         }
         Ok(())
     }
 
     fn plug_refused(&mut self, _range: PfnRange) {
-        self.own.addition = None;
+        self.memory.addition = None;
     }
 
     fn prepare_unplug(&mut self, unplug: Unplug) -> Result<PfnRange, Obstacle> {
-        if self.own.shrink.as_ref().is_some_and(|shrinking| shrinking.unplug != unplug) {
+        if self.memory.shrink.as_ref().is_some_and(|shrinking| shrinking.unplug != unplug) {
             self.stop_shrinking();
         }
-        if self.own.shrink.as_ref().is_none_or(|shrinking| shrinking.is_pending)
+        if self.memory.shrink.as_ref().is_none_or(|shrinking| shrinking.is_pending)
             && let Some(range) = self.highest_offline(unplug)
             // Memory that holds the descriptors of online memory cannot be removed before that.
             && let Ok(removal) = self.hotplug.prepare_remove(range)
         {
-            self.own.leaving = Some(removal);
-            self.own.below = unplug.region.split_at(range.start()).0;
+            self.memory.prepared_removal = Some(removal);
+            self.memory.search_range = unplug.region.split_at(range.start()).0;
             return Ok(range);
         }
         let Unplug { region, total, max_frames, unit } = unplug;
-        let shrinking = self.own.shrink.get_or_insert_with(|| Shrinking {
+        let shrinking = self.memory.shrink.get_or_insert_with(|| ShrinkInProgress {
             shrink: Shrink::new(ShrinkOptions {
                 frames: total,
                 unit,
@@ -224,13 +224,13 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
             is_pending: false,
         });
         shrinking.is_pending = false;
-        match shrinking.shrink.poll(self.hotplug, self.hooks, self.own.budget) {
+        match shrinking.shrink.poll(self.hotplug, self.hooks, self.memory.budget) {
             Progress::Ready(removal) => {
                 let range = removal.range();
                 // The next call continues where this one stopped, if it requests the rest.
                 let total = total.saturating_sub(range.frames());
                 shrinking.unplug = Unplug { total, max_frames: max_frames.min(total), ..unplug };
-                self.own.leaving = Some(removal);
+                self.memory.prepared_removal = Some(removal);
                 Ok(range)
             }
             Progress::Working => Err(Obstacle::Working),
@@ -243,15 +243,15 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
     }
 
     fn unplugged(&mut self, _range: PfnRange) {
-        if let Some(removal) = self.own.leaving.take() {
+        if let Some(removal) = self.memory.prepared_removal.take() {
             self.hotplug.commit_remove(removal).or_violation();
         }
     }
 
     fn unplug_refused(&mut self, _range: PfnRange) {
         self.stop_shrinking();
-        self.own.below = PfnRange::EMPTY;
-        if let Some(removal) = self.own.leaving.take() {
+        self.memory.search_range = PfnRange::EMPTY;
+        if let Some(removal) = self.memory.prepared_removal.take() {
             self.hotplug.abandon_remove(removal, self.hooks).or_violation();
         }
     }
@@ -263,7 +263,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
 
 impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
     fn stop_shrinking(&mut self) {
-        if let Some(Shrinking { shrink, .. }) = self.own.shrink.take() {
+        if let Some(ShrinkInProgress { shrink, .. }) = self.memory.shrink.take() {
             shrink.cancel(self.hotplug, self.hooks).or_violation();
         }
     }
@@ -271,7 +271,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
     /// Puts the offline range `run` online, and returns the end of the part that was handled. A
     /// poisoned pageblock, which the engine leaves offline, counts as handled.
     fn online(&mut self, run: PfnRange) -> Result<Pfn, Obstacle> {
-        let (good, end) = match self.hotplug.online(run, self.own.online, self.hooks) {
+        let (good, end) = match self.hotplug.online(run, self.memory.online, self.hooks) {
             Ok(()) => return Ok(run.end()),
             Err(RangeError { range: frame, kind: RangeErrorKind::Poisoned }) => {
                 let bad = frame.align_outward(PAGEBLOCK_FRAMES as u64);
@@ -280,7 +280,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
             Err(error) => return Err(error.into()),
         };
         if !good.is_empty() {
-            self.hotplug.online(good, self.own.online, self.hooks)?;
+            self.hotplug.online(good, self.memory.online, self.hooks)?;
         }
         Ok(end)
     }
@@ -288,7 +288,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
     /// Returns the highest plugged memory that is offline already, at most `wanted.max_frames` frames.
     /// Searches below the last removal first, then everywhere.
     fn highest_offline(&self, unplug: Unplug) -> Option<PfnRange> {
-        let below = self.own.below.intersection(unplug.region);
+        let below = self.memory.search_range.intersection(unplug.region);
         let mut searched_ranges = [below, unplug.region].into_iter();
         let units =
             searched_ranges.find_map(|within| self.highest_offline_within(within, unplug))?;
@@ -339,7 +339,7 @@ impl<P: Platform> fmt::Debug for HotplugMemory<'_, P> {
             .field("online", &self.online)
             .field("addition", &self.addition)
             .field("added_range", &self.added_range)
-            .field("leaving", &self.leaving)
+            .field("leaving", &self.prepared_removal)
             .field("shrink", &self.shrink.as_ref().map(|shrinking| &shrinking.shrink))
             .finish()
     }

@@ -21,7 +21,7 @@ impl Driver {
             Ordering::Greater => Some(Direction::Unplug),
             Ordering::Equal => None,
         };
-        if self.preparing.is_some() && self.preparing != direction {
+        if self.direction_in_preparation.is_some() && self.direction_in_preparation != direction {
             self.cancel(memory);
         }
         if direction.is_some() && self.status == Status::Reached {
@@ -66,7 +66,7 @@ impl Driver {
             }
             remaining = remaining.split_at(run.range.end()).1;
         }
-        Err(Halt::Later(Pending::UsableRegion))
+        Err(Halt::RetryLater(Pending::UsableRegion))
     }
 
     /// Prepares `range`, or its beginning, for plugging.
@@ -115,7 +115,7 @@ impl Driver {
             (Direction::Unplug, Ok(_) | Err(Obstacle::Later(_))) => true,
             _ => false,
         };
-        self.preparing = begun.then_some(direction);
+        self.direction_in_preparation = begun.then_some(direction);
         match result {
             Ok(range) if range.is_empty() || !range.is_aligned(self.config.unit_frames()) => {
                 Err(Halt::Fail(Failure::WrongRange(range)))
@@ -129,8 +129,8 @@ impl Driver {
 /// Converts an obstacle. A permanent one lasts until the requested size changes.
 pub(super) fn from_obstacle(obstacle: Obstacle) -> Halt {
     match obstacle {
-        Obstacle::Working => Halt::Again,
-        Obstacle::Later(why) => Halt::Later(Pending::Memory(why)),
+        Obstacle::Working => Halt::ReadAgain,
+        Obstacle::Later(why) => Halt::RetryLater(Pending::Memory(why)),
         Obstacle::Never(why) => Halt::Blocked(why),
     }
 }

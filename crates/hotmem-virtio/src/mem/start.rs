@@ -21,8 +21,8 @@ impl Driver {
     ) -> Result<(Request, Purpose), Halt> {
         let managed = self.config.managed();
         memory.announce(managed, self.config.node()).map_err(|obstacle| match obstacle {
-            Obstacle::Working => Halt::Again,
-            Obstacle::Later(why) => Halt::Later(Pending::Memory(why)),
+            Obstacle::Working => Halt::ReadAgain,
+            Obstacle::Later(why) => Halt::RetryLater(Pending::Memory(why)),
             Obstacle::Never(why) => Halt::Fail(Failure::Region(why)),
         })?;
         let run = self.run_at(managed.start(), managed, memory)?;
@@ -37,6 +37,6 @@ impl Driver {
         } else {
             self.start_walk(BlockWalk::of_device(&self.config));
         }
-        Err(Halt::Again)
+        Err(Halt::ReadAgain)
     }
 }

@@ -61,7 +61,7 @@ impl Driver {
             }
         }
         self.activity = Activity::Synchronising(walk);
-        Err(Halt::Again)
+        Err(Halt::ReadAgain)
     }
 
     /// Handles the device's answer about the walk's next blocks.
@@ -124,10 +124,10 @@ impl Driver {
         if walk.covers_device {
             self.plugged_frames = walk.found_frames;
             if self.config.plugged() != self.plugged() {
-                return Halt::Later(Pending::PluggedSize);
+                return Halt::RetryLater(Pending::PluggedSize);
             }
         }
-        Halt::Again
+        Halt::ReadAgain
     }
 
     /// Starts a walk because `plugged_size` disagrees with the driver's own sum, or fails after too
@@ -139,7 +139,7 @@ impl Driver {
         }
         self.disagreements += 1;
         self.start_walk(BlockWalk::of_device(&self.config));
-        Halt::Again
+        Halt::ReadAgain
     }
 
     /// Returns the range of the walk's next blocks, and what the driver knows about them.

@@ -10,17 +10,17 @@ use virtio_drivers::transport::pci::{
 /// The place of each kind of registers of a device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capabilities {
-    pub(super) common: Place,
-    pub(super) notify: Place,
+    pub(super) common_config: RegisterLocation,
+    pub(super) notify: RegisterLocation,
     /// The distance in bytes from one notification register to the next.
     pub(super) notify_step: u32,
-    pub(super) isr: Place,
-    pub(super) device: Place,
+    pub(super) isr: RegisterLocation,
+    pub(super) device: RegisterLocation,
 }
 
 /// A range of bytes in a BAR.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct RegisterLocation {
     pub(super) bar: u8,
     pub(super) offset: u32,
     pub(super) len: u32,
@@ -55,13 +55,13 @@ impl Capabilities {
             let has_kind = |&at: &u8| is_kind(config, function, at, kind);
             capability_offsets(config, function)
                 .filter(has_kind)
-                .map(|at| (at, Place::read(config, function, at)))
+                .map(|at| (at, RegisterLocation::read(config, function, at)))
                 .find(|(_, location)| location.bar < BAR_COUNT && location.len >= min_bytes)
                 .ok_or(PciError::Missing(kind))
         };
         let (notify_at, notify) = find(VIRTIO_PCI_CAP_NOTIFY_CFG, 2)?;
         Ok(Capabilities {
-            common: find(VIRTIO_PCI_CAP_COMMON_CFG, COMMON_BYTES)?.1,
+            common_config: find(VIRTIO_PCI_CAP_COMMON_CFG, COMMON_BYTES)?.1,
             notify,
             notify_step: config.read_word(function, notify_at.wrapping_add(NOTIFY_STEP)),
             isr: find(VIRTIO_PCI_CAP_ISR_CFG, 1)?.1,
@@ -71,18 +71,22 @@ impl Capabilities {
 
     /// Returns the number of bytes from the start of this BAR to the end of its last register.
     pub(super) fn mapped_bytes(&self, bar: u8) -> u64 {
-        let locations = [self.common, self.notify, self.isr, self.device];
+        let locations = [self.common_config, self.notify, self.isr, self.device];
         let ends =
             locations.iter().filter(|location| location.bar == bar).map(|location| location.end());
         ends.max().unwrap_or(0)
     }
 }
 
-impl Place {
-    fn read<C: ConfigurationAccess>(config: &C, function: DeviceFunction, at: u8) -> Place {
+impl RegisterLocation {
+    fn read<C: ConfigurationAccess>(
+        config: &C,
+        function: DeviceFunction,
+        at: u8,
+    ) -> RegisterLocation {
         let word = |field: u8| config.read_word(function, at.wrapping_add(field));
         let [bar, ..] = word(BAR).to_le_bytes();
-        Place { bar, offset: word(OFFSET), len: word(LENGTH) }
+        RegisterLocation { bar, offset: word(OFFSET), len: word(LENGTH) }
     }
 
     pub(super) fn end(&self) -> u64 {

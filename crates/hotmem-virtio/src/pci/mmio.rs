@@ -54,9 +54,9 @@ impl Registers for Mmio {
         // read is volatile.
         unsafe {
             match width {
-                Width::One => at.read_volatile().into(),
-                Width::Two => u16::from_le(at.cast::<u16>().read_volatile()).into(),
-                Width::Four => u32::from_le(at.cast::<u32>().read_volatile()),
+                Width::OneByte => at.read_volatile().into(),
+                Width::TwoBytes => u16::from_le(at.cast::<u16>().read_volatile()).into(),
+                Width::FourBytes => u32::from_le(at.cast::<u32>().read_volatile()),
             }
         }
     }
@@ -68,9 +68,9 @@ impl Registers for Mmio {
         // write is volatile.
         unsafe {
             match width {
-                Width::One => at.write_volatile(value as u8),
-                Width::Two => at.cast::<u16>().write_volatile((value as u16).to_le()),
-                Width::Four => at.cast::<u32>().write_volatile(value.to_le()),
+                Width::OneByte => at.write_volatile(value as u8),
+                Width::TwoBytes => at.cast::<u16>().write_volatile((value as u16).to_le()),
+                Width::FourBytes => at.cast::<u32>().write_volatile(value.to_le()),
             }
         }
     }

@@ -16,11 +16,11 @@ pub trait Registers {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Width {
     /// 1 byte.
-    One,
+    OneByte,
     /// 2 bytes.
-    Two,
+    TwoBytes,
     /// 4 bytes.
-    Four,
+    FourBytes,
 }
 
 impl Width {
@@ -28,9 +28,9 @@ impl Width {
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
-            Width::One => 1,
-            Width::Two => 2,
-            Width::Four => 4,
+            Width::OneByte => 1,
+            Width::TwoBytes => 2,
+            Width::FourBytes => 4,
         }
     }
 }

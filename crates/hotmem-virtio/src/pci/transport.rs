@@ -1,6 +1,6 @@
 //! Implements a transport of the virtio-drivers crate by the registers of a virtio device on PCI.
 
-use super::capabilities::{Capabilities, Place};
+use super::capabilities::{Capabilities, RegisterLocation};
 use super::error::PciError;
 use super::registers::{Registers, Width};
 use core::array;
@@ -77,13 +77,13 @@ impl<R: Registers> PciTransport<R> {
 
     /// Reads the register `at` bytes after the start of `location`. If the BAR is not mapped, returns
     /// all ones, which a read of a missing device returns too.
-    fn read(&self, location: Place, at: u32, width: Width) -> u32 {
+    fn read(&self, location: RegisterLocation, at: u32, width: Width) -> u32 {
         let registers = self.bars.get(usize::from(location.bar)).and_then(Option::as_ref);
         let offset = location.offset as usize + at as usize;
         registers.map_or(u32::MAX, |registers| registers.read(offset, width))
     }
 
-    fn write(&mut self, location: Place, at: u32, width: Width, value: u32) {
+    fn write(&mut self, location: RegisterLocation, at: u32, width: Width, value: u32) {
         let registers = self.bars.get_mut(usize::from(location.bar)).and_then(Option::as_mut);
         if let Some(registers) = registers {
             registers.write(location.offset as usize + at as usize, width, value);
@@ -91,21 +91,21 @@ impl<R: Registers> PciTransport<R> {
     }
 
     fn read_common(&self, register: u32, width: Width) -> u32 {
-        self.read(self.locations.common, register, width)
+        self.read(self.locations.common_config, register, width)
     }
 
     fn write_common(&mut self, register: u32, width: Width, value: u32) {
-        self.write(self.locations.common, register, width, value);
+        self.write(self.locations.common_config, register, width, value);
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "written in two halves (4.1.3.1)")]
     fn write_address(&mut self, register: u32, address: PhysAddr) {
-        self.write_common(register, Width::Four, address as u32);
-        self.write_common(register + 4, Width::Four, (address >> 32) as u32);
+        self.write_common(register, Width::FourBytes, address as u32);
+        self.write_common(register + 4, Width::FourBytes, (address >> 32) as u32);
     }
 
     fn select(&mut self, queue: u16) {
-        self.write_common(QUEUE_SELECT, Width::Two, queue.into());
+        self.write_common(QUEUE_SELECT, Width::TwoBytes, queue.into());
     }
 
     /// Checks that `bytes` bytes at `offset` lie in the device's own configuration. Returns the
@@ -124,9 +124,9 @@ impl<R: Registers> PciTransport<R> {
 /// both are multiples (4.1.3.1).
 fn width(offset: usize, bytes: usize) -> Width {
     match offset | bytes {
-        all if all.is_multiple_of(4) => Width::Four,
-        all if all.is_multiple_of(2) => Width::Two,
-        _ => Width::One,
+        all if all.is_multiple_of(4) => Width::FourBytes,
+        all if all.is_multiple_of(2) => Width::TwoBytes,
+        _ => Width::OneByte,
     }
 }
 
@@ -157,8 +157,8 @@ impl<R: Registers> Transport for PciTransport<R> {
 
     fn read_device_features(&mut self) -> u64 {
         let [low, high] = [0, 1].map(|half| {
-            self.write_common(DEVICE_FEATURE_SELECT, Width::Four, half);
-            u64::from(self.read_common(DEVICE_FEATURE, Width::Four))
+            self.write_common(DEVICE_FEATURE_SELECT, Width::FourBytes, half);
+            u64::from(self.read_common(DEVICE_FEATURE, Width::FourBytes))
         });
         high << 32 | low
     }
@@ -166,33 +166,33 @@ impl<R: Registers> Transport for PciTransport<R> {
     #[allow(clippy::cast_possible_truncation, reason = "written in two halves")]
     fn write_driver_features(&mut self, features: u64) {
         for (half, bits) in [(0, features as u32), (1, (features >> 32) as u32)] {
-            self.write_common(DRIVER_FEATURE_SELECT, Width::Four, half);
-            self.write_common(DRIVER_FEATURE, Width::Four, bits);
+            self.write_common(DRIVER_FEATURE_SELECT, Width::FourBytes, half);
+            self.write_common(DRIVER_FEATURE, Width::FourBytes, bits);
         }
     }
 
     fn max_queue_size(&mut self, queue: u16) -> u32 {
         self.select(queue);
-        self.read_common(QUEUE_SIZE, Width::Two)
+        self.read_common(QUEUE_SIZE, Width::TwoBytes)
     }
 
     fn notify(&mut self, queue: u16) {
         self.select(queue);
-        let number = self.read_common(QUEUE_NOTIFY_OFF, Width::Two);
+        let number = self.read_common(QUEUE_NOTIFY_OFF, Width::TwoBytes);
         let at = number.checked_mul(self.locations.notify_step);
         // Ignore a notification register beyond the range that the device describes.
         let last = self.locations.notify.len - 2;
         if let Some(at) = at.filter(|&at| at <= last && at.is_multiple_of(2)) {
-            self.write(self.locations.notify, at, Width::Two, queue.into());
+            self.write(self.locations.notify, at, Width::TwoBytes, queue.into());
         }
     }
 
     fn get_status(&self) -> DeviceStatus {
-        DeviceStatus::from_bits_truncate(self.read_common(DEVICE_STATUS, Width::One))
+        DeviceStatus::from_bits_truncate(self.read_common(DEVICE_STATUS, Width::OneByte))
     }
 
     fn set_status(&mut self, status: DeviceStatus) {
-        self.write_common(DEVICE_STATUS, Width::One, status.bits());
+        self.write_common(DEVICE_STATUS, Width::OneByte, status.bits());
     }
 
     fn set_guest_page_size(&mut self, _: u32) {}
@@ -210,11 +210,11 @@ impl<R: Registers> Transport for PciTransport<R> {
         device_area: PhysAddr,
     ) {
         self.select(queue);
-        self.write_common(QUEUE_SIZE, Width::Two, size);
+        self.write_common(QUEUE_SIZE, Width::TwoBytes, size);
         self.write_address(QUEUE_DESC, descriptors);
         self.write_address(QUEUE_DRIVER, driver_area);
         self.write_address(QUEUE_DEVICE, device_area);
-        self.write_common(QUEUE_ENABLE, Width::Two, 1);
+        self.write_common(QUEUE_ENABLE, Width::TwoBytes, 1);
     }
 
     fn queue_unset(&mut self, _: u16) {
@@ -223,16 +223,16 @@ impl<R: Registers> Transport for PciTransport<R> {
 
     fn queue_used(&mut self, queue: u16) -> bool {
         self.select(queue);
-        self.read_common(QUEUE_ENABLE, Width::Two) == 1
+        self.read_common(QUEUE_ENABLE, Width::TwoBytes) == 1
     }
 
     fn ack_interrupt(&mut self) -> InterruptStatus {
         // A read of this register also clears it.
-        InterruptStatus::from_bits_truncate(self.read(self.locations.isr, 0, Width::One))
+        InterruptStatus::from_bits_truncate(self.read(self.locations.isr, 0, Width::OneByte))
     }
 
     fn read_config_generation(&self) -> u32 {
-        self.read_common(CONFIG_GENERATION, Width::One)
+        self.read_common(CONFIG_GENERATION, Width::OneByte)
     }
 
     fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {

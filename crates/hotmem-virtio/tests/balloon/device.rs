@@ -8,28 +8,28 @@ use std::collections::{BTreeSet, VecDeque};
 #[derive(Default)]
 pub(crate) struct Device {
     pub(crate) config: RawConfig,
-    pub(crate) actual: u32,
+    pub(crate) actual_pages: u32,
     /// The numbers of the frames in the balloon.
     pub(crate) balloon: BTreeSet<u32>,
     /// The outstanding requests, in order.
-    pub(crate) waiting: VecDeque<Message>,
+    pub(crate) unanswered: VecDeque<Message>,
     /// The queues on which the device does not answer.
-    pub(crate) asleep: Vec<Queue>,
-    pub(crate) sent: Vec<Message>,
+    pub(crate) silent_queues: Vec<Queue>,
+    pub(crate) messages: Vec<Message>,
     /// The buffer of statistics, which the device keeps until it requests new statistics.
-    pub(crate) kept: Option<Message>,
+    pub(crate) statistics_buffer: Option<Message>,
     /// Whether the device hides a command after the driver has begun it, as QEMU does.
     pub(crate) hides_commands: bool,
     /// The command whose hints are being sent.
-    pub(crate) hinting: Option<u32>,
-    pub(crate) hinted: Vec<PfnRange>,
-    pub(crate) reported: Vec<PfnRange>,
+    pub(crate) hint_command: Option<u32>,
+    pub(crate) hinted_ranges: Vec<PfnRange>,
+    pub(crate) reported_ranges: Vec<PfnRange>,
 }
 
 impl Device {
     pub(crate) fn new(num_pages: u32) -> Device {
         let config = RawConfig { num_pages, ..RawConfig::default() };
-        Device { config, actual: 99, ..Device::default() }
+        Device { config, actual_pages: 99, ..Device::default() }
     }
 
     /// Announces this command to the driver.
@@ -45,27 +45,27 @@ impl Device {
 
     pub(crate) fn send(&mut self, message: Message) {
         let queue = message.queue();
-        let busy = self.waiting.iter().any(|other| other.queue() == queue)
-            || (queue == Queue::Statistics && self.kept.is_some());
+        let busy = self.unanswered.iter().any(|other| other.queue() == queue)
+            || (queue == Queue::Statistics && self.statistics_buffer.is_some());
         assert!(!busy, "the driver sends a second request on {queue:?}");
-        self.sent.push(message);
-        self.waiting.push_back(message);
+        self.messages.push(message);
+        self.unanswered.push_back(message);
     }
 
     /// Removes all buffers.
     pub(crate) fn reset(&mut self) {
-        self.waiting.clear();
+        self.unanswered.clear();
         self.balloon.clear();
-        (self.kept, self.hinting) = (None, None);
+        (self.statistics_buffer, self.hint_command) = (None, None);
     }
 
     /// Carries out the next request, and returns its queue.
     pub(crate) fn answer(&mut self) -> Option<Queue> {
-        let next = self.waiting.iter().position(|m| !self.asleep.contains(&m.queue()))?;
-        let message = self.waiting.remove(next)?;
+        let next = self.unanswered.iter().position(|m| !self.silent_queues.contains(&m.queue()))?;
+        let message = self.unanswered.remove(next)?;
         self.perform(&message);
         if message.queue() == Queue::Statistics {
-            self.kept = Some(message);
+            self.statistics_buffer = Some(message);
             return self.answer();
         }
         Some(message.queue())
@@ -73,7 +73,7 @@ impl Device {
 
     /// Requests new statistics.
     pub(crate) fn request_statistics(&mut self) -> Option<Queue> {
-        self.kept.take().map(|_| Queue::Statistics)
+        self.statistics_buffer.take().map(|_| Queue::Statistics)
     }
 
     fn perform(&mut self, message: &Message) {
@@ -92,25 +92,28 @@ impl Device {
             }
             Message::Statistics(statistics) => assert!(statistics.to_bytes().1 > 0),
             Message::HintCommand(0) => {
-                assert!(self.hinting.take().is_some(), "the driver ends hints without a start");
+                assert!(
+                    self.hint_command.take().is_some(),
+                    "the driver ends hints without a start"
+                );
             }
             Message::HintCommand(command) => {
                 assert_eq!(
-                    self.hinting, None,
+                    self.hint_command, None,
                     "the driver begins a command before the end of another one"
                 );
-                self.hinting = Some(*command);
+                self.hint_command = Some(*command);
                 if self.hides_commands && self.config.free_page_hint_cmd_id == *command {
                     self.config.free_page_hint_cmd_id = 0;
                 }
             }
             Message::Hint(range) => {
-                assert!(self.hinting.is_some(), "the driver sends a hint without a command");
-                self.hinted.push(*range);
+                assert!(self.hint_command.is_some(), "the driver sends a hint without a command");
+                self.hinted_ranges.push(*range);
             }
             Message::Report(ranges) => {
                 assert!(!ranges.as_slice().is_empty());
-                self.reported.extend(ranges.as_slice());
+                self.reported_ranges.extend(ranges.as_slice());
             }
         }
     }

@@ -14,7 +14,7 @@ const FRAMES: usize = 3 * 512;
 /// Simulates a device, a memory manager and a clock, whose behaviour these bytes determine. Checks all
 /// guarantees of the driver.
 pub(crate) fn run_script(script: &[u8]) {
-    let mut script = Script(script);
+    let mut script = NumberReader(script);
     let features = Features::from_bits_truncate(script.number());
     let mut config = RawConfig { num_pages: script.target(), ..RawConfig::default() };
     let mut driver = Driver::new(features, &config);
@@ -92,7 +92,7 @@ pub(crate) fn run_script(script: &[u8]) {
                     Message::Report(ranges) => {
                         let all = ranges.as_slice();
                         assert!(!all.is_empty() && all.len() <= 32);
-                        assert!(all.iter().all(|&range| memory.all_are(range, Frame::Out)));
+                        assert!(all.iter().all(|&range| memory.all_are(range, Frame::Inflated)));
                     }
                     Message::Statistics(_) | Message::HintCommand(_) => {}
                 }
@@ -123,9 +123,9 @@ pub(crate) fn run_script(script: &[u8]) {
 }
 
 /// Reads numbers from bytes. After the last byte, all numbers are 0.
-struct Script<'a>(&'a [u8]);
+struct NumberReader<'a>(&'a [u8]);
 
-impl Script<'_> {
+impl NumberReader<'_> {
     fn is_over(&self) -> bool {
         self.0.is_empty()
     }
@@ -161,7 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(crate::cases::cases(500))]
+        #![proptest_config(crate::case_count::cases(500))]
 
         #[test]
         fn the_driver_keeps_its_guarantees_with_any_device(script in vec(any::<u8>(), 0..2048)) {

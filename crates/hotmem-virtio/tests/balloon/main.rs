@@ -4,16 +4,16 @@
 // Tests run on 64-bit machines.
 #![allow(clippy::cast_possible_truncation)]
 
-mod balloon;
-#[path = "../common/cases.rs"]
-mod cases;
+#[path = "../common/case_count.rs"]
+mod case_count;
 mod device;
 mod engine;
 mod hints;
 mod hostile;
+mod inflation;
 mod memory;
 mod no_answer;
 mod random;
 mod reports;
+mod setup;
 mod statistics;
-mod world;

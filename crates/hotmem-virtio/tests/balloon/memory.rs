@@ -15,7 +15,7 @@ pub(crate) enum Frame {
     /// In the balloon, or being inflated or deflated.
     Balloon,
     /// In a report that is with the device.
-    Out,
+    Inflated,
     /// Free and reported.
     Reported,
     Hinted,
@@ -38,8 +38,8 @@ pub(crate) struct TestMemory {
     /// The time before which nothing is reported.
     pub(crate) report_from: Duration,
     pub(crate) statistics: MemoryStatistics,
-    pub(crate) out: Vec<PfnRange>,
-    deflating: Option<PfnRange>,
+    pub(crate) inflated: Vec<PfnRange>,
+    deflating_range: Option<PfnRange>,
     hint_out: Option<PfnRange>,
 }
 
@@ -57,8 +57,8 @@ impl TestMemory {
             batch: Ranges::MAX_LEN,
             report_from: Duration::MAX,
             statistics: MemoryStatistics::default().with(Statistic::Free, 1),
-            out: Vec::new(),
-            deflating: None,
+            inflated: Vec::new(),
+            deflating_range: None,
             hint_out: None,
         }
     }
@@ -137,16 +137,16 @@ impl Memory for TestMemory {
 
     fn deflate(&mut self, most: u64) -> Option<PfnRange> {
         assert!((1..=512).contains(&most));
-        assert_eq!(self.deflating, None, "a deflation is in progress already");
+        assert_eq!(self.deflating_range, None, "a deflation is in progress already");
         if let Some(bad_range) = self.bad_range.take() {
             return Some(bad_range);
         }
-        self.deflating = self.find(Frame::Balloon, most);
-        self.deflating
+        self.deflating_range = self.find(Frame::Balloon, most);
+        self.deflating_range
     }
 
     fn deflated(&mut self, range: PfnRange) {
-        assert_eq!(self.deflating.take(), Some(range));
+        assert_eq!(self.deflating_range.take(), Some(range));
         self.turn(range, &[Frame::Balloon], Frame::Free);
         let less = |frames: u64| frames.saturating_sub(range.frames());
         self.deflate_request.needed = less(self.deflate_request.needed);
@@ -158,24 +158,24 @@ impl Memory for TestMemory {
     }
 
     fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
-        assert!(self.out.is_empty(), "a report is outstanding already");
+        assert!(self.inflated.is_empty(), "a report is outstanding already");
         if self.count(Frame::Free) == 0 || self.report_from == Duration::MAX {
             return Progress::Idle;
         }
         if now < self.report_from {
             return Progress::Pending(self.report_from);
         }
-        while self.out.len() < self.batch.min(most_ranges) {
+        while self.inflated.len() < self.batch.min(most_ranges) {
             let Some(range) = self.find(Frame::Free, 512) else { break };
-            self.turn(range, &[Frame::Free], Frame::Out);
-            self.out.push(range);
+            self.turn(range, &[Frame::Free], Frame::Inflated);
+            self.inflated.push(range);
         }
-        Progress::Ready(Ranges::new(&self.out).unwrap())
+        Progress::Ready(Ranges::new(&self.inflated).unwrap())
     }
 
     fn report_answered(&mut self) {
-        for range in std::mem::take(&mut self.out) {
-            self.turn(range, &[Frame::Out], Frame::Reported);
+        for range in std::mem::take(&mut self.inflated) {
+            self.turn(range, &[Frame::Inflated], Frame::Reported);
         }
     }
 
@@ -204,11 +204,11 @@ impl Memory for TestMemory {
 
     fn device_reset(&mut self) {
         for frame in &mut self.frames {
-            if matches!(frame, Frame::Balloon | Frame::Out | Frame::Hinted) {
+            if matches!(frame, Frame::Balloon | Frame::Inflated | Frame::Hinted) {
                 *frame = Frame::Free;
             }
         }
-        self.out.clear();
-        (self.deflating, self.hint_out) = (None, None);
+        self.inflated.clear();
+        (self.deflating_range, self.hint_out) = (None, None);
     }
 }

@@ -2,7 +2,7 @@
 //! driver must reach the target.
 
 use crate::memory::{Frame, TestMemory};
-use crate::world::World;
+use crate::setup::Setup;
 use core::time::Duration;
 use hotmem_virtio::balloon::{DeflateRequest, Features, Obstacle, Queue, Reason};
 use proptest::collection::vec;
@@ -47,7 +47,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(crate::cases::cases(200))]
+    #![proptest_config(crate::case_count::cases(200))]
 
     #[test]
     fn the_target_is_reached_after_any_sequence_of_events(
@@ -57,53 +57,53 @@ proptest! {
         history in vec(event(), 0..60),
     ) {
         let features = Features::from_bits_truncate(bits);
-        let mut world = World::new(features, target, TestMemory::new(512, FRAMES));
-        world.memory.report_from = Duration::ZERO;
-        world.device.hides_commands = hides_commands;
+        let mut setup = Setup::new(features, target, TestMemory::new(512, FRAMES));
+        setup.memory.report_from = Duration::ZERO;
+        setup.device.hides_commands = hides_commands;
         for event in history {
             match event {
-                Event::Target(frames) => world.device.config.num_pages = frames,
-                Event::Hints(command) => world.device.request_hints(command),
-                Event::AskStatistics if world.used.is_none() => {
-                    world.used = world.device.request_statistics();
+                Event::Target(frames) => setup.device.config.num_pages = frames,
+                Event::Hints(command) => setup.device.request_hints(command),
+                Event::AskStatistics if setup.answered_queue.is_none() => {
+                    setup.answered_queue = setup.device.request_statistics();
                 }
                 Event::AskStatistics => {}
-                Event::Use(at, len) => change(&mut world, at, len, Frame::Used),
-                Event::Free(at, len) => change(&mut world, at, len, Frame::Free),
-                Event::Obstacle(lasts) => world.memory.obstacles.push_back(match lasts {
+                Event::Use(at, len) => change(&mut setup, at, len, Frame::Used),
+                Event::Free(at, len) => change(&mut setup, at, len, Frame::Free),
+                Event::Obstacle(lasts) => setup.memory.obstacles.push_back(match lasts {
                     true => Obstacle::Never(Reason::Other("never")),
                     false => Obstacle::Later(Reason::Other("later")),
                 }),
-                Event::Needed(needed) => world.memory.deflate_request.needed = needed,
-                Event::MustLeave(frames) => world.memory.deflate_request.frames_to_replace = frames,
-                Event::Asleep(queue) => world.device.asleep.push(Queue::ALL[queue]),
-                Event::Awake => world.device.asleep.clear(),
+                Event::Needed(needed) => setup.memory.deflate_request.needed = needed,
+                Event::MustLeave(frames) => setup.memory.deflate_request.frames_to_replace = frames,
+                Event::Asleep(queue) => setup.device.silent_queues.push(Queue::ALL[queue]),
+                Event::Awake => setup.device.silent_queues.clear(),
                 Event::Steps(n) => (0..n).for_each(|_| {
-                    world.step();
+                    setup.step();
                 }),
-                Event::Wait(time) => { world.run(time); }
-                Event::JumpTo(to) => world.now = to,
+                Event::Wait(time) => { setup.run(time); }
+                Event::JumpTo(to) => setup.now = to,
             }
         }
-        world.device.asleep.clear();
-        world.memory.obstacles.clear();
-        world.memory.deflate_request = DeflateRequest::default();
-        world.device.request_hints(1);
-        change(&mut world, 0, FRAMES, Frame::Free);
+        setup.device.silent_queues.clear();
+        setup.memory.obstacles.clear();
+        setup.memory.deflate_request = DeflateRequest::default();
+        setup.device.request_hints(1);
+        change(&mut setup, 0, FRAMES, Frame::Free);
         // Permanent obstacles last until the target changes.
-        world.device.config.num_pages = 7;
-        world.used = world.used.or_else(|| world.device.answer());
-        world.poll();
+        setup.device.config.num_pages = 7;
+        setup.answered_queue = setup.answered_queue.or_else(|| setup.device.answer());
+        setup.poll();
         for target in [0, 1000, FRAMES as u32, 100] {
-            world.device.config.num_pages = target;
-            world.run(Duration::from_secs(20));
-            world.assert_settled(target);
+            setup.device.config.num_pages = target;
+            setup.run(Duration::from_secs(20));
+            setup.assert_settled(target);
         }
-        prop_assert_eq!(world.memory.count(Frame::Hinted), 0);
-        prop_assert_eq!(world.memory.count(Frame::Out), 0);
+        prop_assert_eq!(setup.memory.count(Frame::Hinted), 0);
+        prop_assert_eq!(setup.memory.count(Frame::Inflated), 0);
     }
 }
 
-fn change(world: &mut World, at: usize, len: usize, to: Frame) {
-    (at..at + len).for_each(|index| world.memory.change(index, to));
+fn change(setup: &mut Setup, at: usize, len: usize, to: Frame) {
+    (at..at + len).for_each(|index| setup.memory.change(index, to));
 }

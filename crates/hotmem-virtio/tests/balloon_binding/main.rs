@@ -10,25 +10,25 @@ mod device;
 #[path = "../balloon/memory.rs"]
 mod memory;
 #[allow(dead_code)]
+#[path = "../common/mock_transport.rs"]
+mod mock_transport;
+#[allow(dead_code)]
 #[path = "../queue/shared.rs"]
 mod shared;
 mod transport;
-#[allow(dead_code)]
-#[path = "../common/wire.rs"]
-mod wire;
 
 use core::time::Duration;
 use hotmem_virtio::HandshakeError;
 use hotmem_virtio::balloon::{
-    BalloonOptions, Device, Driver, Failure, Features, InitError, MemoryStatistics, Numbering,
-    Poison, Progress, Queue, QueueMissing, Statistic, Status,
+    BalloonOptions, Device, Driver, Failure, Features, InitError, MemoryStatistics, Poison,
+    Progress, Queue, QueueMissing, QueueNumbering, Statistic, Status,
 };
 use hotmem_virtio::queue::QueueError;
 use memory::{Frame, TestMemory};
+use mock_transport::Violation;
 use shared::Page;
 use transport::{Host, MockTransport};
 use virtio_drivers::transport::{DeviceStatus, DeviceType};
-use wire::Violation;
 
 const NOW: Duration = Duration::from_secs(1);
 const BUDGET: u32 = 10_000;
@@ -57,7 +57,7 @@ fn feature_sets() -> impl Iterator<Item = Features> {
 #[test]
 fn all_combinations_of_features_work_with_both_numberings_of_queues() {
     for offered in feature_sets() {
-        for numbering in [Numbering::Dense, Numbering::Listed] {
+        for numbering in [QueueNumbering::Dense, QueueNumbering::Listed] {
             for poison in [Poison::None, Poison::Filled(0), Poison::Filled(0xaaaa_aaaa)] {
                 check_features(&transport::host(offered, numbering), poison);
             }
@@ -69,28 +69,28 @@ fn all_combinations_of_features_work_with_both_numberings_of_queues() {
 fn used_lengths_beyond_the_written_bytes_are_ignored() {
     // QEMU before 7.0 returns the length that it has read, and 1 on the queue of hints.
     for length in [1, 1024, u32::MAX] {
-        let host = transport::host(Features::all(), Numbering::Dense);
-        host.borrow_mut().violation = Some(Violation::Length(length));
+        let host = transport::host(Features::all(), QueueNumbering::Dense);
+        host.borrow_mut().first_violation = Some(Violation::Length(length));
         check_features(&host, Poison::None);
     }
 }
 
 /// Checks that all negotiated functions work, and that the driver uses no other queue.
 fn check_features(host: &Host, poison: Poison) {
-    let offered = host.borrow().offered;
+    let offered = host.borrow().offered_features;
     host.borrow_mut().device.config.num_pages = 700;
     let options = BalloonOptions { poison, ..EVERYTHING };
     let (mut device, mut memory) = start(host, options).unwrap();
     let features = device.driver().features();
     assert!(offered.contains(features));
-    assert_eq!(host.borrow().negotiated, features);
+    assert_eq!(host.borrow().negotiated_features, features);
     let told = features.contains(Features::PAGE_POISON).then_some(poison.value());
     assert_eq!(host.borrow().poison_val, told, "the poison value is not written before DRIVER_OK");
 
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle, "{offered:?}");
     assert_eq!(device.driver().status(), Status::Settled);
     assert_eq!(host.borrow().device.balloon.len(), 700);
-    assert_eq!(host.borrow().device.actual, 700);
+    assert_eq!(host.borrow().device.actual_pages, 700);
     let reports = features.contains(Features::PAGE_REPORTING);
     let free = if reports { Frame::Reported } else { Frame::Free };
     assert_eq!(memory.count(free), FRAMES - 700);
@@ -106,17 +106,17 @@ fn check_features(host: &Host, poison: Poison) {
     host.borrow_mut().device.request_hints(1);
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
     assert_eq!(memory.count(Frame::Hinted), 0);
-    assert_eq!(host.borrow().device.actual, 0);
+    assert_eq!(host.borrow().device.actual_pages, 0);
     assert_eq!(device.driver().counters().statistics > 0, features.contains(Features::STATS_VQ));
 }
 
 #[test]
 fn only_features_in_the_options_are_negotiated() {
-    let host = transport::host(Features::all(), Numbering::Dense);
+    let host = transport::host(Features::all(), QueueNumbering::Dense);
     let options = BalloonOptions { features: Features::PAGE_REPORTING, ..EVERYTHING };
     let (mut device, mut memory) = start(&host, options).unwrap();
     let always = Features::MUST_TELL_HOST | Features::VERSION_1;
-    assert_eq!(host.borrow().negotiated, always | Features::PAGE_REPORTING);
+    assert_eq!(host.borrow().negotiated_features, always | Features::PAGE_REPORTING);
     // A queue that the device offers has a number even if its feature is not negotiated.
     assert_eq!(device.queues().number(Queue::Reports), Some(4));
     device.poll(NOW, BUDGET, &mut memory);
@@ -126,36 +126,40 @@ fn only_features_in_the_options_are_negotiated() {
 #[test]
 fn access_platform_is_never_accepted() {
     const ACCESS_PLATFORM: Features = Features::from_bits_retain(1 << 33);
-    let host = transport::host(Features::all() | ACCESS_PLATFORM, Numbering::Dense);
+    let host = transport::host(Features::all() | ACCESS_PLATFORM, QueueNumbering::Dense);
     let _device = start(&host, EVERYTHING).unwrap();
-    assert!(!host.borrow().negotiated.intersects(ACCESS_PLATFORM));
+    assert!(!host.borrow().negotiated_features.intersects(ACCESS_PLATFORM));
 }
 
 #[test]
 fn a_device_with_queues_that_it_does_not_offer_uses_the_fixed_numbers() {
-    let host = transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
+    let host =
+        transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, QueueNumbering::Dense);
     host.borrow_mut().queue_sizes = vec![128; 5];
     let (device, _) = start(&host, EVERYTHING).unwrap();
-    assert_eq!(device.queues().numbering(), Numbering::Listed);
+    assert_eq!(device.queues().numbering(), QueueNumbering::Listed);
 }
 
 #[test]
 fn devices_that_cannot_be_started_are_refused() {
     let check = |spoil: &dyn Fn(&mut transport::HostState), expected: InitError| {
-        let host = transport::host(Features::all(), Numbering::Dense);
+        let host = transport::host(Features::all(), QueueNumbering::Dense);
         spoil(&mut host.borrow_mut());
         let options = BalloonOptions { poison: Poison::Filled(7), ..EVERYTHING };
         assert_eq!(start(&host, options).err().expect("the device cannot be started"), expected);
-        assert!(host.borrow().dropped, "the transport is not dropped");
+        assert!(host.borrow().is_transport_dropped, "the transport is not dropped");
         assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
     };
     let kind = DeviceType::Memory;
     check(&|h| h.device_type = kind, InitError::Handshake(HandshakeError::DeviceType(kind)));
     check(&|h| h.stuck_in_reset = true, InitError::Handshake(HandshakeError::Reset));
-    check(&|h| h.offered.remove(Features::VERSION_1), InitError::Handshake(HandshakeError::Legacy));
+    check(
+        &|h| h.offered_features.remove(Features::VERSION_1),
+        InitError::Handshake(HandshakeError::Legacy),
+    );
     let refused = Features::VERSION_1 | Features::STATS_VQ;
     check(
-        &|h| (h.offered, h.refuses_features) = (refused, true),
+        &|h| (h.offered_features, h.refuses_features) = (refused, true),
         InitError::Handshake(HandshakeError::Features(refused)),
     );
     let missing = InitError::Queue(QueueMissing(Queue::Reports));
@@ -164,7 +168,7 @@ fn devices_that_cannot_be_started_are_refused() {
     let too_small = InitError::Transport(virtio_drivers::Error::ConfigSpaceTooSmall);
     check(&|h| h.config_len = 8, too_small);
     check(&|h| h.config_len = 12, too_small);
-    let host = transport::host(Features::all(), Numbering::Dense);
+    let host = transport::host(Features::all(), QueueNumbering::Dense);
     let short = Page::new().dma(Page::SIZE - Device::<MockTransport>::MEMORY_SIZE + 16);
     let refused = Device::new(host.transport(), short, EVERYTHING).err();
     assert_eq!(refused, Some(InitError::SharedMemory));
@@ -173,7 +177,7 @@ fn devices_that_cannot_be_started_are_refused() {
 #[test]
 fn a_device_with_eight_bytes_of_configuration_works() {
     let offered = Features::VERSION_1 | Features::STATS_VQ | Features::PAGE_REPORTING;
-    let host = transport::host(offered, Numbering::Dense);
+    let host = transport::host(offered, QueueNumbering::Dense);
     host.borrow_mut().config_len = 8;
     host.borrow_mut().device.config.num_pages = 10;
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
@@ -183,7 +187,7 @@ fn a_device_with_eight_bytes_of_configuration_works() {
 
 #[test]
 fn statistics_reach_the_device_unchanged() {
-    let host = transport::host(Features::VERSION_1 | Features::STATS_VQ, Numbering::Dense);
+    let host = transport::host(Features::VERSION_1 | Features::STATS_VQ, QueueNumbering::Dense);
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     memory.statistics =
         MemoryStatistics::default().with(Statistic::Free, 5).with(Statistic::Available, u64::MAX);
@@ -194,16 +198,17 @@ fn statistics_reach_the_device_unchanged() {
 
 #[test]
 fn buffers_belong_to_the_device_until_a_late_answer() {
-    let host = transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
+    let host =
+        transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, QueueNumbering::Dense);
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
-    host.borrow_mut().asleep = true;
+    host.borrow_mut().ignores_queues = true;
     device.poll(NOW, BUDGET, &mut memory);
-    assert_eq!(memory.count(Frame::Out), FRAMES);
+    assert_eq!(memory.count(Frame::Inflated), FRAMES);
     let later = NOW + Duration::from_secs(2);
     let again = Progress::Pending(later + Duration::from_secs(1));
     assert_eq!(device.poll(later, BUDGET, &mut memory), again);
-    assert_eq!(memory.count(Frame::Out), FRAMES);
-    host.borrow_mut().asleep = false;
+    assert_eq!(memory.count(Frame::Inflated), FRAMES);
+    host.borrow_mut().ignores_queues = false;
     host.serve();
     assert!(device.ack_interrupt());
     assert!(!device.ack_interrupt());
@@ -215,7 +220,7 @@ fn buffers_belong_to_the_device_until_a_late_answer() {
 fn reports_work_with_any_queue_size() {
     for (size, most) in [(1, 1), (2, 2), (3, 2), (16, 16), (17, 16), (31, 16), (32, 32), (1024, 32)]
     {
-        let host = transport::host(Features::all(), Numbering::Dense);
+        let host = transport::host(Features::all(), QueueNumbering::Dense);
         host.borrow_mut().queue_sizes[4] = size;
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
         memory.max_run = 64;
@@ -242,20 +247,20 @@ fn wait(
 
 #[test]
 fn a_device_that_does_not_answer_is_reset_and_starts_again() {
-    let host = transport::host(Features::all(), Numbering::Dense);
+    let host = transport::host(Features::all(), QueueNumbering::Dense);
     host.borrow_mut().device.config.num_pages = 700;
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
-    host.borrow_mut().asleep = true;
+    host.borrow_mut().ignores_queues = true;
     let mut now = NOW;
     while let Progress::Pending(until) = device.poll(now, BUDGET, &mut memory)
         && device.driver().counters().resets == 0
     {
-        assert!(memory.count(Frame::Out) > 0);
+        assert!(memory.count(Frame::Inflated) > 0);
         now = until;
     }
     assert_eq!(now, NOW + Driver::DEFAULT_ANSWER_TIMEOUT);
     // The device has buffers again, and answers now.
-    host.borrow_mut().asleep = false;
+    host.borrow_mut().ignores_queues = false;
     host.serve();
     assert_eq!(wait(now, &mut device, &mut memory).1, Progress::Idle);
     assert_eq!(device.driver().status(), Status::Settled);
@@ -267,10 +272,10 @@ fn a_device_that_does_not_answer_is_reset_and_starts_again() {
 #[test]
 fn a_device_that_never_answers_fails_and_its_memory_is_freed() {
     for stuck in [false, true] {
-        let host = transport::host(Features::all(), Numbering::Dense);
+        let host = transport::host(Features::all(), QueueNumbering::Dense);
         host.borrow_mut().device.config.num_pages = 700;
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
-        host.borrow_mut().asleep = true;
+        host.borrow_mut().ignores_queues = true;
         host.borrow_mut().stuck_in_reset = stuck;
         let (given_up, progress) = wait(NOW, &mut device, &mut memory);
         let (failure, rounds) = match stuck {
@@ -290,13 +295,13 @@ fn a_device_that_never_answers_fails_and_its_memory_is_freed() {
 #[test]
 fn a_device_that_cannot_be_started_again_fails_and_its_memory_is_freed() {
     let spoil: [fn(&mut transport::HostState); 2] = [
-        |host| host.offered.remove(Features::FREE_PAGE_HINT),
-        |host| host.offered.remove(Features::VERSION_1),
+        |host| host.offered_features.remove(Features::FREE_PAGE_HINT),
+        |host| host.offered_features.remove(Features::VERSION_1),
     ];
     for spoil in spoil {
-        let host = transport::host(Features::all(), Numbering::Dense);
+        let host = transport::host(Features::all(), QueueNumbering::Dense);
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
-        host.borrow_mut().asleep = true;
+        host.borrow_mut().ignores_queues = true;
         device.poll(NOW, BUDGET, &mut memory);
         spoil(&mut host.borrow_mut());
         let failed = Progress::Ready(Failure::NotRestarted(Queue::Reports));
@@ -309,17 +314,17 @@ fn a_device_that_cannot_be_started_again_fails_and_its_memory_is_freed() {
 
 #[test]
 fn a_reset_returns_all_memory() {
-    let host = transport::host(Features::all(), Numbering::Dense);
+    let host = transport::host(Features::all(), QueueNumbering::Dense);
     host.borrow_mut().device.config.num_pages = 512;
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     device.poll(NOW, BUDGET, &mut memory);
-    host.borrow_mut().asleep = true;
+    host.borrow_mut().ignores_queues = true;
     memory.change(4000, Frame::Free);
     device.poll(NOW, BUDGET, &mut memory);
-    assert!(memory.count(Frame::Out) > 0);
+    assert!(memory.count(Frame::Inflated) > 0);
     device.stop(&mut memory);
-    assert!(host.borrow().dropped);
-    assert_eq!(memory.count(Frame::Out) + memory.count(Frame::Balloon), 0);
+    assert!(host.borrow().is_transport_dropped);
+    assert_eq!(memory.count(Frame::Inflated) + memory.count(Frame::Balloon), 0);
 }
 
 #[test]
@@ -330,16 +335,16 @@ fn a_device_that_corrupts_a_queue_fails() {
     ];
     for (violation, error) in cases {
         let host =
-            transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
+            transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, QueueNumbering::Dense);
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
-        host.borrow_mut().violation = Some(violation);
+        host.borrow_mut().first_violation = Some(violation);
         let failed = Progress::Ready(Failure::Queue(Queue::Reports));
         for _ in 0..3 {
             assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);
         }
         assert_eq!(device.queue_error(), Some(error));
         assert_eq!(
-            memory.count(Frame::Out),
+            memory.count(Frame::Inflated),
             FRAMES,
             "memory is free although the device may still write it"
         );
@@ -349,7 +354,7 @@ fn a_device_that_corrupts_a_queue_fails() {
 
 #[test]
 fn notifications_that_the_device_suppresses_are_not_sent() {
-    let host = transport::host(Features::VERSION_1, Numbering::Dense);
+    let host = transport::host(Features::VERSION_1, QueueNumbering::Dense);
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     host.borrow_mut().device.config.num_pages = 1;
     host.borrow_mut().queue(0).set_used_flags(1);
@@ -363,7 +368,7 @@ fn notifications_that_the_device_suppresses_are_not_sent() {
 #[test]
 fn interrupts_can_be_suppressed_for_each_queue() {
     for quiet in Queue::ALL {
-        let host = transport::host(Features::all(), Numbering::Dense);
+        let host = transport::host(Features::all(), QueueNumbering::Dense);
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
         device.suppress_interrupts(quiet);
         device.poll(NOW, BUDGET, &mut memory);
@@ -378,13 +383,13 @@ fn interrupts_can_be_suppressed_for_each_queue() {
 
 #[test]
 fn a_device_that_missed_a_hint_is_notified_again() {
-    let host = transport::host(Features::all(), Numbering::Dense);
+    let host = transport::host(Features::all(), QueueNumbering::Dense);
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     let settled = |progress| !matches!(progress, Progress::Working);
     while !settled(device.poll(NOW, BUDGET, &mut memory)) {}
     host.serve();
     while !settled(device.poll(NOW, BUDGET, &mut memory)) {}
-    host.borrow_mut().asleep = true;
+    host.borrow_mut().ignores_queues = true;
     host.borrow_mut().device.request_hints(7);
     let mut notified = || {
         device.poll(NOW, BUDGET, &mut memory);
@@ -401,7 +406,7 @@ fn a_device_that_missed_a_hint_is_notified_again() {
 
 #[test]
 fn a_resize_with_a_small_budget_takes_several_polls() {
-    let host = transport::host(Features::VERSION_1, Numbering::Dense);
+    let host = transport::host(Features::VERSION_1, QueueNumbering::Dense);
     host.borrow_mut().device.config.num_pages = 700;
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     let polls = (1..100).find(|_| device.poll(NOW, 1, &mut memory) == Progress::Idle);
@@ -414,7 +419,7 @@ fn a_configuration_that_becomes_inaccessible_is_a_failure() {
     let too_small = virtio_drivers::Error::ConfigSpaceTooSmall;
     // The access that fails is the read of `num_pages` or the write of `actual`.
     for config_len in [0, 4] {
-        let host = transport::host(Features::VERSION_1, Numbering::Dense);
+        let host = transport::host(Features::VERSION_1, QueueNumbering::Dense);
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
         device.poll(NOW, BUDGET, &mut memory);
         host.borrow_mut().config_len = config_len;

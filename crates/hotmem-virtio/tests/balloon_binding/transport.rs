@@ -1,17 +1,17 @@
 //! Defines a mock balloon device behind a transport.
 
 use crate::device::Device;
+use crate::mock_transport::{self, DeviceModel};
 use crate::shared::{Descriptor, Page};
-use crate::wire::{self, End};
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_virtio::balloon::{
-    Features, MemoryStatistics, Message, Numbering, Queue, Ranges, Statistic,
+    Features, MemoryStatistics, Message, Queue, QueueNumbering, Ranges, Statistic,
 };
 use virtio_drivers::transport::DeviceType;
 
-pub(crate) type Host = wire::Host<BalloonDevice>;
-pub(crate) type HostState = wire::HostState<BalloonDevice>;
-pub(crate) type MockTransport = wire::MockTransport<BalloonDevice>;
+pub(crate) type Host = mock_transport::Host<BalloonDevice>;
+pub(crate) type HostState = mock_transport::HostState<BalloonDevice>;
+pub(crate) type MockTransport = mock_transport::MockTransport<BalloonDevice>;
 
 pub(crate) struct BalloonDevice {
     pub(crate) device: Device,
@@ -20,14 +20,14 @@ pub(crate) struct BalloonDevice {
     pub(crate) statistics: Vec<(u16, u64)>,
     /// The queue of each number.
     meaning: Vec<Option<Queue>>,
-    heads: [u16; 6],
+    chain_heads: [u16; 6],
 }
 
-pub(crate) fn host(offered: Features, numbering: Numbering) -> Host {
+pub(crate) fn host(offered: Features, numbering: QueueNumbering) -> Host {
     let has = |queue: &Queue| offered.contains(queue.feature());
     let meaning: Vec<_> = match numbering {
-        Numbering::Dense => Queue::ALL.into_iter().filter(has).map(Some).collect(),
-        Numbering::Listed => Queue::ALL.map(|queue| has(&queue).then_some(queue)).to_vec(),
+        QueueNumbering::Dense => Queue::ALL.into_iter().filter(has).map(Some).collect(),
+        QueueNumbering::Listed => Queue::ALL.map(|queue| has(&queue).then_some(queue)).to_vec(),
     };
     let queue_sizes = meaning.iter().map(|queue| queue.map_or(0, |_| 128)).collect();
     let end = BalloonDevice {
@@ -35,12 +35,12 @@ pub(crate) fn host(offered: Features, numbering: Numbering) -> Host {
         poison_val: None,
         statistics: Vec::new(),
         meaning,
-        heads: [0; 6],
+        chain_heads: [0; 6],
     };
     Host::new(end, DeviceType::MemoryBalloon, offered, queue_sizes, 16)
 }
 
-impl End for BalloonDevice {
+impl DeviceModel for BalloonDevice {
     type Features = Features;
 
     fn set_up(&self, queue: usize, negotiated: Features) {
@@ -51,7 +51,7 @@ impl End for BalloonDevice {
 
     fn request(&mut self, page: Page, queue: usize, head: u16, descriptors: &[Descriptor]) {
         let meaning = self.meaning[queue].expect("the queue exists");
-        self.heads[queue] = head;
+        self.chain_heads[queue] = head;
         if meaning == Queue::Statistics {
             let bytes = page.read(descriptors[0].0, descriptors[0].1 as usize);
             self.statistics = entries(&bytes).collect();
@@ -62,7 +62,7 @@ impl End for BalloonDevice {
     fn answer(&mut self) -> Option<(usize, u16, u32)> {
         let queue = self.device.answer()?;
         let number = self.meaning.iter().position(|&q| q == Some(queue)).unwrap();
-        Some((number, self.heads[number], 0))
+        Some((number, self.chain_heads[number], 0))
     }
 
     fn generation(&mut self) -> u32 {
@@ -85,7 +85,7 @@ impl End for BalloonDevice {
 
     fn write_config(&mut self, at: usize, value: u32, negotiated: Features, started: bool) {
         match at {
-            4 if started => self.device.actual = value,
+            4 if started => self.device.actual_pages = value,
             12 if negotiated.contains(Features::PAGE_POISON) && !started => {
                 self.poison_val = Some(value);
             }

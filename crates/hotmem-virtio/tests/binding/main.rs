@@ -12,12 +12,12 @@ mod hotplug_device;
 mod memory;
 mod mmio;
 #[allow(dead_code)]
+#[path = "../common/mock_transport.rs"]
+mod mock_transport;
+#[allow(dead_code)]
 #[path = "../queue/shared.rs"]
 mod shared;
 mod transport;
-#[allow(dead_code)]
-#[path = "../common/wire.rs"]
-mod wire;
 
 use core::time::Duration;
 use device::{BUSY, Device as MockDevice, Fault};
@@ -27,10 +27,10 @@ use hotmem_virtio::mem::{
 };
 use hotmem_virtio::queue::QueueError;
 use memory::TestMemory;
+use mock_transport::Violation;
 use shared::Page;
 use transport::{Host, MockTransport};
 use virtio_drivers::transport::DeviceType;
-use wire::Violation;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -53,7 +53,7 @@ fn start(host: &Host) -> Result<(Device<MockTransport>, TestMemory), InitError> 
 
 fn refused(host: &Host) -> InitError {
     let error = start(host).err().expect("the device cannot be started");
-    assert!(host.borrow().dropped, "the transport is not dropped");
+    assert!(host.borrow().is_transport_dropped, "the transport is not dropped");
     error
 }
 
@@ -61,7 +61,7 @@ fn refused(host: &Host) -> InitError {
 fn a_device_is_started_and_resized() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
-    assert_eq!(host.borrow().negotiated, Features::all());
+    assert_eq!(host.borrow().negotiated_features, Features::all());
     for size in [64 * MIB, 64 * GIB, 0, 2 * GIB] {
         host.borrow_mut().device.resize(size);
         assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
@@ -71,7 +71,7 @@ fn a_device_is_started_and_resized() {
         assert_eq!(memory.plugged_units() * 2 * MIB, size);
     }
     drop(device);
-    assert!(host.borrow().dropped);
+    assert!(host.borrow().is_transport_dropped);
 }
 
 #[test]
@@ -96,16 +96,19 @@ fn devices_that_cannot_be_started_are_refused() {
     let kind = DeviceType::Block;
     check(&|h| h.device_type = kind, InitError::Handshake(HandshakeError::DeviceType(kind)));
     check(&|h| h.stuck_in_reset = true, InitError::Handshake(HandshakeError::Reset));
-    check(&|h| h.offered.remove(Features::VERSION_1), InitError::Handshake(HandshakeError::Legacy));
+    check(
+        &|h| h.offered_features.remove(Features::VERSION_1),
+        InitError::Handshake(HandshakeError::Legacy),
+    );
     let offered = Features::VERSION_1 | Features::ACPI_PXM;
     check(
-        &|h| (h.offered, h.refuses_features) = (offered, true),
+        &|h| (h.offered_features, h.refuses_features) = (offered, true),
         InitError::Handshake(HandshakeError::Features(offered)),
     );
     check(&|h| h.queue_sizes[0] = 4, InitError::QueueSize(4));
     let too_small = virtio_drivers::Error::ConfigSpaceTooSmall;
     check(&|h| h.config_len = 52, InitError::Transport(too_small));
-    check(&|h| h.unsteady = u32::MAX, InitError::ConfigUnsteady);
+    check(&|h| h.changing_reads = u32::MAX, InitError::ConfigUnsteady);
     let host = host();
     host.borrow_mut().device.config.block_size = 3;
     assert!(matches!(refused(&host), InitError::Config(_)));
@@ -141,7 +144,7 @@ fn the_device_status_shows_a_start_and_a_refusal() {
     let (_device, _) = start(&host).unwrap();
     assert!(host.borrow().status.contains(DeviceStatus::DRIVER_OK));
     let legacy = self::host();
-    legacy.borrow_mut().offered.remove(Features::VERSION_1);
+    legacy.borrow_mut().offered_features.remove(Features::VERSION_1);
     refused(&legacy);
     assert!(legacy.borrow().statuses.contains(&DeviceStatus::FAILED));
 }
@@ -149,10 +152,10 @@ fn the_device_status_shows_a_start_and_a_refusal() {
 #[test]
 fn only_offered_features_are_negotiated() {
     let host = host();
-    host.borrow_mut().offered = Features::VERSION_1 | Features::UNPLUGGED_INACCESSIBLE;
+    host.borrow_mut().offered_features = Features::VERSION_1 | Features::UNPLUGGED_INACCESSIBLE;
     start(&host).unwrap();
     let expected = Features::VERSION_1 | Features::UNPLUGGED_INACCESSIBLE;
-    assert_eq!(host.borrow().negotiated, expected);
+    assert_eq!(host.borrow().negotiated_features, expected);
 }
 
 #[test]
@@ -167,7 +170,7 @@ fn a_torn_configuration_is_read_again() {
         let torn =
             RawConfig { requested_size: 48 * GIB, usable_region_size: 3, ..state.device.config };
         // Without a change of the generation, two equal reads count as consistent.
-        state.torn = Some((torn, 1 + u32::from(generation_moves)));
+        state.torn_config = Some((torn, 1 + u32::from(generation_moves)));
         state.device.resize(128 * MIB);
         drop(state);
         device.poll(NOW, BUDGET, &mut memory);
@@ -190,7 +193,7 @@ fn a_configuration_that_keeps_changing_is_read_again_later() {
     let (mut device, mut memory) = start(&host).unwrap();
     device.poll(NOW, BUDGET, &mut memory);
     host.borrow_mut().device.resize(128 * MIB);
-    host.borrow_mut().unsteady = u32::MAX;
+    host.borrow_mut().changing_reads = u32::MAX;
     let reads = host.borrow().config_reads;
     let later = NOW + Duration::from_millis(10);
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Pending(later));
@@ -200,7 +203,7 @@ fn a_configuration_that_keeps_changing_is_read_again_later() {
         64 * MIB,
         "the driver does not use the last consistent configuration"
     );
-    host.borrow_mut().unsteady = 0;
+    host.borrow_mut().changing_reads = 0;
     assert_eq!(device.poll(later, BUDGET, &mut memory), Progress::Idle);
     assert_eq!(device.driver().plugged().0, 128 * MIB);
 }
@@ -210,7 +213,7 @@ fn a_changing_configuration_does_not_prolong_another_wait() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     host.borrow_mut().device.faults.push_back(Fault::Refuse(BUSY));
-    host.borrow_mut().unsteady = u32::MAX;
+    host.borrow_mut().changing_reads = u32::MAX;
     let soon = NOW + Duration::from_millis(1);
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Pending(soon));
 }
@@ -228,7 +231,7 @@ fn a_resize_with_a_small_budget_takes_several_polls() {
 fn buffers_belong_to_the_device_until_a_late_answer() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
-    host.borrow_mut().asleep = true;
+    host.borrow_mut().ignores_queues = true;
     let deadline = NOW + Duration::from_secs(1);
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Pending(deadline));
     let sent = host.borrow().page.read(host.page().dma(0).device_addr(), Page::SIZE);
@@ -239,7 +242,7 @@ fn buffers_belong_to_the_device_until_a_late_answer() {
     assert_eq!(device.driver().status(), Status::Pending(Pending::NoAnswer));
     let still = host.borrow().page.read(host.page().dma(0).device_addr(), Page::SIZE);
     assert_eq!(sent, still, "the driver changes buffers of the device");
-    host.borrow_mut().asleep = false;
+    host.borrow_mut().ignores_queues = false;
     host.serve();
     assert!(device.ack_interrupt());
     assert!(!device.ack_interrupt());
@@ -298,7 +301,7 @@ fn a_device_that_corrupts_its_queue_fails() {
         let (mut device, mut memory) = start(&host).unwrap();
         device.poll(NOW, BUDGET, &mut memory);
         host.borrow_mut().device.resize(128 * MIB);
-        host.borrow_mut().violation = Some(violation);
+        host.borrow_mut().first_violation = Some(violation);
         let failed = Progress::Ready(Failure::Response(ResponseError::Short { used: 0 }));
         for _ in 0..3 {
             assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);

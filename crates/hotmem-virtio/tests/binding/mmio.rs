@@ -99,8 +99,8 @@ impl Host {
             descriptors: self.get_wide(QUEUE_DESC),
             driver_area: self.get_wide(QUEUE_DRIVER),
             device_area: self.get_wide(QUEUE_DEVICE),
-            seen: 0,
-            used: 0,
+            available_seen: 0,
+            used_index: 0,
         });
         while let Some((head, descriptors)) = queue.take() {
             let [(request, 24, false), (response, 10, true)] = descriptors[..] else {

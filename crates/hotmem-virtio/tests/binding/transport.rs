@@ -1,43 +1,43 @@
 //! Defines a mock virtio-mem device behind a transport.
 
 use crate::device::Device;
+use crate::mock_transport::{self, DeviceModel};
 use crate::shared::{Descriptor, Page};
-use crate::wire::{self, End};
 use hotmem_virtio::mem::{Features, RawConfig, Request};
 use std::collections::VecDeque;
 use virtio_drivers::transport::DeviceType;
 
-pub(crate) type Host = wire::Host<MemoryDevice>;
-pub(crate) type HostState = wire::HostState<MemoryDevice>;
-pub(crate) type MockTransport = wire::MockTransport<MemoryDevice>;
+pub(crate) type Host = mock_transport::Host<MemoryDevice>;
+pub(crate) type HostState = mock_transport::HostState<MemoryDevice>;
+pub(crate) type MockTransport = mock_transport::MockTransport<MemoryDevice>;
 
 pub(crate) struct MemoryDevice {
     pub(crate) device: Device,
     /// Whether the device uses buffers without writing an answer.
     pub(crate) omits_answers: bool,
     /// The number of reads for which the configuration changes each time.
-    pub(crate) unsteady: u32,
+    pub(crate) changing_reads: u32,
     /// A torn configuration, and the number of reads that return it.
-    pub(crate) torn: Option<(RawConfig, u32)>,
+    pub(crate) torn_config: Option<(RawConfig, u32)>,
     pub(crate) generation_moves: bool,
     pub(crate) generation_flaps: bool,
     pub(crate) config_reads: u32,
     generation: u32,
     /// The heads of used chains, and the bytes written to each.
-    done: VecDeque<(u16, u32)>,
+    used_chains: VecDeque<(u16, u32)>,
 }
 
 pub(crate) fn host(device: Device) -> Host {
     let end = MemoryDevice {
         device,
         omits_answers: false,
-        unsteady: 0,
-        torn: None,
+        changing_reads: 0,
+        torn_config: None,
         generation_moves: true,
         generation_flaps: false,
         config_reads: 0,
         generation: 0,
-        done: VecDeque::new(),
+        used_chains: VecDeque::new(),
     };
     Host::new(end, DeviceType::Memory, Features::all(), vec![128], RawConfig::SIZE)
 }
@@ -54,23 +54,23 @@ impl MemoryDevice {
         // A read of the configuration takes fourteen reads of words. A torn value is returned for one
         // read of the configuration.
         let reading = self.config_reads.div_ceil(14);
-        if self.unsteady > 0 {
-            self.unsteady -= 1;
+        if self.changing_reads > 0 {
+            self.changing_reads -= 1;
             config.requested_size = u64::from(reading) * config.block_size;
         }
-        if let Some((torn, reads)) = &mut self.torn {
+        if let Some((torn, reads)) = &mut self.torn_config {
             config = *torn;
             if self.config_reads.is_multiple_of(14) {
                 *reads -= 1;
                 self.generation += u32::from(self.generation_moves);
             }
         }
-        self.torn = self.torn.filter(|(_, reads)| *reads > 0);
+        self.torn_config = self.torn_config.filter(|(_, reads)| *reads > 0);
         bytes_of(&config)
     }
 }
 
-impl End for MemoryDevice {
+impl DeviceModel for MemoryDevice {
     type Features = Features;
 
     fn request(&mut self, page: Page, _queue: usize, head: u16, descriptors: &[Descriptor]) {
@@ -82,11 +82,11 @@ impl End for MemoryDevice {
         if !self.omits_answers {
             page.write(response, &answer);
         }
-        self.done.push_back((head, answer.len() as u32));
+        self.used_chains.push_back((head, answer.len() as u32));
     }
 
     fn answer(&mut self) -> Option<(usize, u16, u32)> {
-        let (head, len) = self.done.pop_front()?;
+        let (head, len) = self.used_chains.pop_front()?;
         Some((0, head, len))
     }
 

@@ -13,15 +13,15 @@ pub(crate) struct Kernel<'f> {
     /// The pageblocks of plugged memory that are in the direct map.
     pub(crate) mapped: BTreeSet<u64>,
     /// The kernel's allocations.
-    pub(crate) held: Vec<Allocation<'f, OneCpu>>,
+    pub(crate) allocations: Vec<Allocation<'f, OneCpu>>,
     /// Whether the allocations cannot be migrated.
-    pub(crate) pinned: bool,
-    pub(crate) veto: bool,
+    pub(crate) has_pinned_allocations: bool,
+    pub(crate) vetoes_onlining: bool,
     /// If the kernel vetoes all onlining, the reason.
     pub(crate) online_veto: Option<&'static str>,
     /// The number of frames for which `going_online` was called, but neither `onlined` nor
     /// `online_cancelled`.
-    pub(crate) coming: u64,
+    pub(crate) frames_going_online: u64,
     /// Whether sections that are added wholly keep a pageblock for their descriptors.
     pub(crate) keeps_descriptors: bool,
     /// The first pageblock that cannot be mapped. No pageblock above it can be mapped either.
@@ -43,11 +43,11 @@ impl<'f> Kernel<'f> {
         Kernel {
             frames,
             mapped: BTreeSet::new(),
-            held: Vec::new(),
-            pinned: false,
-            veto: false,
+            allocations: Vec::new(),
+            has_pinned_allocations: false,
+            vetoes_onlining: false,
             online_veto: None,
-            coming: 0,
+            frames_going_online: 0,
             keeps_descriptors: false,
             maps_below: u64::MAX,
             table_frames_per_pageblock: 0,
@@ -60,7 +60,7 @@ impl<'f> Kernel<'f> {
 
     pub(crate) fn take(&mut self, count: usize, want: AllocRequest) {
         for _ in 0..count {
-            self.held.extend(self.frames.alloc(want).ok());
+            self.allocations.extend(self.frames.alloc(want).ok());
         }
     }
 
@@ -68,13 +68,13 @@ impl<'f> Kernel<'f> {
     pub(crate) fn take_at(&mut self, pfn: Pfn) -> PfnRange {
         let frame = self.frames.alloc(AllocRequest::frames(1).movable().at(pfn)).unwrap();
         let range = frame.range();
-        self.held.push(frame);
+        self.allocations.push(frame);
         range
     }
 
     /// Replaces each allocation by a new allocation, which begins in the same pageblock if possible.
     pub(crate) fn replace_all(&mut self) {
-        for held in &mut self.held {
+        for held in &mut self.allocations {
             let block = held.range().align_outward(PAGEBLOCK_FRAMES as u64);
             let mut places = (block.start().number()..block.end().number()).filter_map(Pfn::new);
             let here = |pfn| self.frames.alloc(AllocRequest::frames(1).at(pfn)).ok();
@@ -86,14 +86,14 @@ impl<'f> Kernel<'f> {
     pub(crate) fn allocate_all_but(&mut self, left: u64) {
         while self.frames.counts().free > left {
             match self.frames.alloc(AllocRequest::frames(1)) {
-                Ok(frame) => self.held.push(frame),
+                Ok(frame) => self.allocations.push(frame),
                 Err(_) => break,
             }
         }
     }
 
     pub(crate) fn free_all(&mut self) {
-        self.held.clear();
+        self.allocations.clear();
     }
 
     pub(crate) fn is_all_mapped(&self, range: PfnRange) -> bool {
@@ -105,7 +105,10 @@ impl<'f> Kernel<'f> {
     }
 
     pub(crate) fn assert_unused(&self, range: PfnRange) {
-        assert!(!self.held.iter().any(|held| held.range().overlaps(range)), "{range} is in use");
+        assert!(
+            !self.allocations.iter().any(|held| held.range().overlaps(range)),
+            "{range} is in use"
+        );
     }
 }
 
@@ -167,24 +170,26 @@ impl Hooks for Kernel<'_> {
         match self.online_veto {
             Some(why) => Err(Veto(why)),
             None => {
-                self.coming += range.frames();
+                self.frames_going_online += range.frames();
                 Ok(())
             }
         }
     }
 
     fn online_cancelled(&mut self, range: PfnRange) {
-        self.coming =
-            self.coming.checked_sub(range.frames()).expect("`going_online` was called before");
+        self.frames_going_online = self
+            .frames_going_online
+            .checked_sub(range.frames())
+            .expect("`going_online` was called before");
     }
 
     fn onlined(&mut self, range: PfnRange) {
         // For memory that is online again after a cancellation, `going_online` was not called.
-        self.coming = self.coming.saturating_sub(range.frames());
+        self.frames_going_online = self.frames_going_online.saturating_sub(range.frames());
     }
 
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
-        if self.veto {
+        if self.vetoes_onlining {
             return Err(Veto("vetoed by the test"));
         }
         self.frames_going_offline += range.frames();
@@ -207,20 +212,23 @@ impl Hooks for Kernel<'_> {
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
         self.migrate_calls += 1;
-        if self.pinned {
+        if self.has_pinned_allocations {
             return Migration::Unmovable("pinned by the test");
         }
-        let Some(at) = self.held.iter().position(|held| held.range().overlaps(used)) else {
+        let Some(at) = self.allocations.iter().position(|held| held.range().overlaps(used)) else {
             return if self.table_frames.iter().any(|(_, table)| used.contains(*table)) {
                 Migration::Unmovable("a page table")
             } else {
                 Migration::Freed
             };
         };
-        match self.frames.alloc(AllocRequest::frames(self.held[at].range().frames()).movable()) {
+        match self
+            .frames
+            .alloc(AllocRequest::frames(self.allocations[at].range().frames()).movable())
+        {
             Ok(new) => {
                 // This drops the old allocation.
-                self.held[at] = new;
+                self.allocations[at] = new;
                 Migration::Moved
             }
             Err(_) => Migration::Retry,

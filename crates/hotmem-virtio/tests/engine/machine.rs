@@ -39,7 +39,7 @@ impl Machine {
     }
 }
 
-pub(crate) struct World<'f> {
+pub(crate) struct Guest<'f> {
     pub(crate) device: Device,
     pub(crate) driver: Driver,
     pub(crate) memory: HotplugMemory<'f, OneCpu>,
@@ -50,17 +50,17 @@ pub(crate) struct World<'f> {
     pending_answer: Option<(Vec<u8>, u32)>,
     /// Whether the driver has started. The driver starts at the first step, so that a test can prepare
     /// the device before.
-    started: bool,
+    has_started: bool,
     boot_present: u64,
 }
 
-impl<'f> World<'f> {
+impl<'f> Guest<'f> {
     pub(crate) fn new(
         machine: &'f Machine,
         block: u64,
         size: u64,
         online: impl Into<Option<OnlineType>>,
-    ) -> World<'f> {
+    ) -> Guest<'f> {
         Self::at(machine, block, REGION, size, online)
     }
 
@@ -70,24 +70,24 @@ impl<'f> World<'f> {
         addr: u64,
         size: u64,
         online: impl Into<Option<OnlineType>>,
-    ) -> World<'f> {
+    ) -> Guest<'f> {
         let hotplug = machine.boot();
-        let world = Self::in_machine(machine, block, addr, size, online);
+        let guest = Self::in_machine(machine, block, addr, size, online);
         let boot_present = machine.frames.counts().present;
-        World { hotplug: Some(hotplug), boot_present, ..world }
+        Guest { hotplug: Some(hotplug), boot_present, ..guest }
     }
 
-    /// Makes a world in a machine that the caller has booted.
+    /// Makes a guest in a machine that the caller has booted.
     pub(crate) fn in_machine(
         machine: &'f Machine,
         block: u64,
         addr: u64,
         size: u64,
         online: impl Into<Option<OnlineType>>,
-    ) -> World<'f> {
+    ) -> Guest<'f> {
         let mut device = Device::new(block, addr, size);
         let driver = Driver::new(&device.read_config(), Features::all()).unwrap();
-        World {
+        Guest {
             device,
             driver,
             memory: HotplugMemory::new(online, Budget { pageblocks: 64 }),
@@ -96,7 +96,7 @@ impl<'f> World<'f> {
             frames: &machine.frames,
             now: Duration::from_secs(1),
             pending_answer: None,
-            started: false,
+            has_started: false,
             boot_present: 0,
         }
     }
@@ -112,15 +112,15 @@ impl<'f> World<'f> {
 
     pub(crate) fn step(&mut self) -> Step {
         let config = self.device.read_config();
-        if !self.started {
-            self.started = true;
+        if !self.has_started {
+            self.has_started = true;
             self.driver = Driver::new(&config, Features::all()).unwrap();
         }
         let arrived = self.pending_answer.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
         if let Some((_, polls)) = &mut self.pending_answer {
             *polls -= 1;
         }
-        let hotplug = self.hotplug.as_mut().expect("this world has the engine");
+        let hotplug = self.hotplug.as_mut().expect("this guest has the engine");
         let step = with_kernel(hotplug, &mut self.kernel, |hotplug, hooks| {
             let mut memory = self.memory.bind(hotplug, hooks).unwrap();
             self.driver.step(self.now, &config, arrived.as_deref(), &mut memory)
@@ -160,7 +160,7 @@ impl<'f> World<'f> {
 
     /// Stops the driver.
     pub(crate) fn fail(&mut self) {
-        let hotplug = self.hotplug.as_mut().expect("this world has the engine");
+        let hotplug = self.hotplug.as_mut().expect("this guest has the engine");
         with_kernel(hotplug, &mut self.kernel, |hotplug, hooks| {
             let mut memory = self.memory.bind(hotplug, hooks).unwrap();
             self.driver.fail(self.now, Failure::Region(Reason::Other("stopped")), &mut memory)
@@ -169,7 +169,7 @@ impl<'f> World<'f> {
 
     /// Sets the requested size to the plugged size, and replaces the driver by a new driver.
     pub(crate) fn restart_driver(&mut self) {
-        self.started = false;
+        self.has_started = false;
         self.resize(self.driver.plugged().0);
         self.poll();
         self.assert_reached();
@@ -223,7 +223,7 @@ impl<'f> World<'f> {
     /// Checks that all allocations lie in present memory.
     pub(crate) fn check_allocations(&self) {
         let region = self.driver.config().region();
-        for range in self.kernel.held.iter().map(Allocation::range) {
+        for range in self.kernel.allocations.iter().map(Allocation::range) {
             if region.overlaps(range) {
                 assert!(self.kernel.is_all_mapped(range), "{range} is allocated but not present");
             }

@@ -1,7 +1,7 @@
 //! Tests random sequences of events with the engine.
 
 use crate::device::{BUSY, ERROR, Fault, NACK};
-use crate::machine::{MIB, Machine, World};
+use crate::machine::{Guest, MIB, Machine};
 use core::time::Duration;
 use hotmem::{AllocRequest, OnlineType};
 use proptest::collection::vec;
@@ -25,7 +25,7 @@ fn event() -> impl Strategy<Value = Event> {
     let fault = prop_oneof![
         prop_oneof![Just(NACK), Just(BUSY), Just(ERROR)].prop_map(Fault::Refuse),
         Just(Fault::ErrorAfterwards),
-        (0u32..6).prop_map(Fault::Late),
+        (0u32..6).prop_map(Fault::LateAnswer),
     ];
     prop_oneof![
         4 => (0u64..=100).prop_map(Event::Resize),
@@ -57,39 +57,39 @@ proptest! {
     ) {
         let machine = Machine::new();
         let region = 768 * MIB;
-        let mut world = World::new(&machine, 1 << block_shift, region, online);
-        world.kernel.table_frames_per_pageblock = tables;
+        let mut guest = Guest::new(&machine, 1 << block_shift, region, online);
+        guest.kernel.table_frames_per_pageblock = tables;
         let hundredth = |n: u64| (region * n / 100) >> block_shift << block_shift;
         for event in history {
             match event {
-                Event::Resize(n) => world.resize(hundredth(n)),
-                Event::Steps(n) => (0..n).for_each(|_| { world.step(); }),
-                Event::Wait(ms) => { world.run(Duration::from_millis(ms.into())); }
-                Event::Fault(fault) => world.device.faults.push_back(fault),
+                Event::Resize(n) => guest.resize(hundredth(n)),
+                Event::Steps(n) => (0..n).for_each(|_| { guest.step(); }),
+                Event::Wait(ms) => { guest.run(Duration::from_millis(ms.into())); }
+                Event::Fault(fault) => guest.device.faults.push_back(fault),
                 Event::Take(count, frames) => {
-                    world.kernel.take(count.into(), AllocRequest::frames(frames).movable());
-                    world.kernel.take(1, AllocRequest::frames(frames));
+                    guest.kernel.take(count.into(), AllocRequest::frames(frames).movable());
+                    guest.kernel.take(1, AllocRequest::frames(frames));
                 }
                 Event::Give(which) => {
-                    if !world.kernel.held.is_empty() {
-                        let at = which.index(world.kernel.held.len());
-                        drop(world.kernel.held.swap_remove(at));
+                    if !guest.kernel.allocations.is_empty() {
+                        let at = which.index(guest.kernel.allocations.len());
+                        drop(guest.kernel.allocations.swap_remove(at));
                     }
                 }
-                Event::Pin(on) => world.kernel.pinned = on,
-                Event::Veto(on) => world.kernel.veto = on,
+                Event::Pin(on) => guest.kernel.has_pinned_allocations = on,
+                Event::Veto(on) => guest.kernel.vetoes_onlining = on,
             }
-            world.check_allocations();
+            guest.check_allocations();
         }
-        world.kernel.free_all();
-        world.kernel.veto = false;
-        world.kernel.pinned = false;
-        world.device.faults.clear();
+        guest.kernel.free_all();
+        guest.kernel.vetoes_onlining = false;
+        guest.kernel.has_pinned_allocations = false;
+        guest.device.faults.clear();
         for n in [0, 100, 40, 0] {
-            world.resize(hundredth(n));
-            world.run(Duration::from_secs(20));
-            world.assert_reached();
+            guest.resize(hundredth(n));
+            guest.run(Duration::from_secs(20));
+            guest.assert_reached();
         }
-        prop_assert_eq!(world.kernel.tables, 0);
+        prop_assert_eq!(guest.kernel.tables, 0);
     }
 }

@@ -20,11 +20,11 @@ pub(crate) enum Fault {
     /// Performs the request, but answers ERROR.
     ErrorAfterwards,
     /// Performs the request, but answers after this many polls.
-    Late(u32),
+    LateAnswer(u32),
     /// Does not perform the request, and answers with these bytes.
     Bytes(&'static [u8]),
     /// Performs the request for the first half of its blocks, and answers ERROR.
-    Half,
+    HalfDone,
 }
 
 pub(crate) struct Device {
@@ -106,11 +106,11 @@ impl Device {
             Some(Fault::Bytes(bytes)) => return (bytes.to_vec(), 0),
             Some(Fault::Refuse(response)) => (response, 0, 0),
             // UNPLUG_ALL names no blocks, so unplug the first half of all blocks.
-            Some(Fault::Half) if request[0] == RequestKind::UnplugAll as u8 => {
+            Some(Fault::HalfDone) if request[0] == RequestKind::UnplugAll as u8 => {
                 self.set(0..self.blocks.len() / 2, false);
                 (ERROR, 0, 0)
             }
-            Some(Fault::Half) => {
+            Some(Fault::HalfDone) => {
                 let mut half = *request;
                 half[16] /= 2;
                 self.perform(&half);
@@ -120,7 +120,7 @@ impl Device {
                 self.perform(request);
                 (ERROR, 0, 0)
             }
-            Some(Fault::Late(polls)) => {
+            Some(Fault::LateAnswer(polls)) => {
                 let (response, state) = self.perform(request);
                 (response, state, polls)
             }

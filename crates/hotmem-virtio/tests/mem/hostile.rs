@@ -1,6 +1,6 @@
 //! Tests the driver with a device that behaves arbitrarily. The fuzz target uses this file.
 
-use crate::memory::{Hurdle, TestMemory, Unit};
+use crate::memory::{PreparationFailure, TestMemory, Unit};
 use core::time::Duration;
 use hotmem_virtio::mem::{
     Driver, Features, Leftover, Obstacle, RawConfig, Reason, RequestKind, Step,
@@ -9,7 +9,7 @@ use hotmem_virtio::mem::{
 /// Simulates a device, a memory manager and a clock, whose behaviour these bytes determine. Checks all
 /// guarantees of the driver.
 pub(crate) fn run_script(script: &[u8]) {
-    let mut script = Script(script);
+    let mut script = NumberReader(script);
     let mut config = script.config();
     let features = Features::from_bits_truncate(script.number());
     let Ok(mut driver) = Driver::new(&config, features) else { return };
@@ -36,10 +36,10 @@ pub(crate) fn run_script(script: &[u8]) {
                 config.usable_region_size = config.region_size;
             }
             4 => now = Duration::from_millis(script.number() >> 20),
-            5 => memory.obstacles.push_back(script.hurdle()),
+            5 => memory.next_failures.push_back(script.hurdle()),
             6 => {
-                let units = memory.pinned.len();
-                memory.pinned[script.number() as usize % units] ^= true;
+                let units = memory.pinned_units.len();
+                memory.pinned_units[script.number() as usize % units] ^= true;
             }
             7 => config.plugged_size = driver.plugged().0,
             _ => {}
@@ -100,9 +100,9 @@ fn plugged_bytes(memory: &TestMemory, unit_frames: u64) -> u64 {
 }
 
 /// Reads numbers from bytes. After the last byte, all numbers are 0.
-struct Script<'a>(&'a [u8]);
+struct NumberReader<'a>(&'a [u8]);
 
-impl Script<'_> {
+impl NumberReader<'_> {
     fn is_over(&self) -> bool {
         self.0.is_empty()
     }
@@ -172,12 +172,12 @@ impl Script<'_> {
         }
     }
 
-    fn hurdle(&mut self) -> Hurdle {
+    fn hurdle(&mut self) -> PreparationFailure {
         match self.byte() % 4 {
-            0 => Hurdle::Obstacle(Obstacle::Working),
-            1 => Hurdle::Obstacle(Obstacle::Later(Reason::Other("later"))),
-            2 => Hurdle::Obstacle(Obstacle::Never(Reason::Other("never"))),
-            _ => Hurdle::OneUnit,
+            0 => PreparationFailure::Obstacle(Obstacle::Working),
+            1 => PreparationFailure::Obstacle(Obstacle::Later(Reason::Other("later"))),
+            2 => PreparationFailure::Obstacle(Obstacle::Never(Reason::Other("never"))),
+            _ => PreparationFailure::OneUnit,
         }
     }
 }
@@ -189,7 +189,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(crate::cases::cases(2000))]
+        #![proptest_config(crate::case_count::cases(2000))]
 
         #[test]
         fn the_driver_keeps_its_guarantees_with_any_device(script in vec(any::<u8>(), 0..4096)) {

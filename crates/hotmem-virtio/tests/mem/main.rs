@@ -3,15 +3,15 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "blocks of a few GiB, and values made up")]
 
-#[path = "../common/cases.rs"]
-mod cases;
-mod deviations;
+#[path = "../common/case_count.rs"]
+mod case_count;
 mod device;
+mod device_deviations;
 mod hostile;
+mod inconsistent_manager;
 mod leftover;
-mod manager;
 mod memory;
 mod random;
 mod refusals;
+mod setup;
 mod sizes;
-mod world;

@@ -16,7 +16,7 @@ pub(crate) enum Unit {
 
 /// The result of the next preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hurdle {
+pub(crate) enum PreparationFailure {
     Obstacle(Obstacle),
     /// Only the first unit is prepared, or the last one for an unplug.
     OneUnit,
@@ -27,18 +27,18 @@ pub(crate) struct TestMemory {
     unit_frames: u64,
     pub(crate) units: Vec<Unit>,
     /// Units that cannot be removed.
-    pub(crate) pinned: Vec<bool>,
+    pub(crate) pinned_units: Vec<bool>,
     /// The results of the next preparations.
-    pub(crate) obstacles: VecDeque<Hurdle>,
+    pub(crate) next_failures: VecDeque<PreparationFailure>,
     /// The results of the next attempts to put memory online.
     pub(crate) online_hurdles: VecDeque<Obstacle>,
     /// Whether some plugged memory is not online.
-    pub(crate) offline: bool,
+    pub(crate) has_offline_memory: bool,
     pub(crate) refuse_region: Option<Obstacle>,
-    announced: bool,
+    is_announced: bool,
     /// The kind of the unfinished preparation.
-    working: Option<Unit>,
-    pub(crate) cancelled: u32,
+    unfinished_preparation: Option<Unit>,
+    pub(crate) cancelled_preparations: u32,
     /// The number of units that `run_at` has read.
     pub(crate) units_read: Cell<usize>,
 }
@@ -50,14 +50,14 @@ impl TestMemory {
             region,
             unit_frames,
             units: vec![Unit::Absent; units],
-            pinned: vec![false; units],
-            obstacles: VecDeque::new(),
+            pinned_units: vec![false; units],
+            next_failures: VecDeque::new(),
             online_hurdles: VecDeque::new(),
-            offline: false,
+            has_offline_memory: false,
             refuse_region: None,
-            announced: false,
-            working: None,
-            cancelled: 0,
+            is_announced: false,
+            unfinished_preparation: None,
+            cancelled_preparations: 0,
             units_read: Cell::new(0),
         }
     }
@@ -87,7 +87,7 @@ impl TestMemory {
     }
 
     pub(crate) fn is_working(&self) -> bool {
-        self.working.is_some()
+        self.unfinished_preparation.is_some()
     }
 
     fn change(&mut self, range: PfnRange, from: Unit, to: Unit) {
@@ -97,22 +97,22 @@ impl TestMemory {
         self.units[indices].fill(to);
     }
 
-    /// Returns the next obstacle, or the maximal number of units.
+    /// Returns the next failure, or the maximal number of units.
     fn hurdle(&mut self, kind: Unit) -> Result<u64, Obstacle> {
-        assert!(self.announced, "the region was not announced");
+        assert!(self.is_announced, "the region was not announced");
         let prepared = |u: &Unit| matches!(u, Unit::PreparedToPlug | Unit::PreparedToUnplug);
         assert!(!self.units.iter().any(prepared), "another range is prepared already");
-        let unfinished = self.working.take();
+        let unfinished = self.unfinished_preparation.take();
         assert!(
             unfinished.is_none_or(|other| other == kind),
             "a preparation was not cancelled: {unfinished:?}"
         );
-        match self.obstacles.pop_front() {
-            Some(Hurdle::Obstacle(obstacle)) => {
-                self.working = (obstacle == Obstacle::Working).then_some(kind);
+        match self.next_failures.pop_front() {
+            Some(PreparationFailure::Obstacle(obstacle)) => {
+                self.unfinished_preparation = (obstacle == Obstacle::Working).then_some(kind);
                 Err(obstacle)
             }
-            Some(Hurdle::OneUnit) => Ok(1),
+            Some(PreparationFailure::OneUnit) => Ok(1),
             None => Ok(u64::MAX),
         }
     }
@@ -124,13 +124,13 @@ impl Memory for TestMemory {
         if let Some(obstacle) = self.refuse_region {
             return Err(obstacle);
         }
-        self.announced = true;
+        self.is_announced = true;
         Ok(())
     }
 
     fn run_at(&self, from: Pfn, within: PfnRange) -> Run {
         assert!(within.contains(from));
-        assert!(self.announced);
+        assert!(self.is_announced);
         let within = self.indices(within.split_at(from).1);
         let plugged = |i: usize| matches!(self.units[i], Unit::Plugged | Unit::PreparedToUnplug);
         let state = plugged(within.start);
@@ -151,12 +151,12 @@ impl Memory for TestMemory {
 
     fn plugged(&mut self, range: PfnRange) {
         self.change(range, Unit::PreparedToPlug, Unit::Plugged);
-        self.offline = true;
+        self.has_offline_memory = true;
     }
 
     fn bring_online(&mut self) -> Result<(), Obstacle> {
-        let hurdle = if self.offline { self.online_hurdles.pop_front() } else { None };
-        self.offline = hurdle.is_some();
+        let hurdle = if self.has_offline_memory { self.online_hurdles.pop_front() } else { None };
+        self.has_offline_memory = hurdle.is_some();
         hurdle.map_or(Ok(()), Err)
     }
 
@@ -170,7 +170,7 @@ impl Memory for TestMemory {
         assert!(unit <= max_frames && max_frames <= total);
         let max = self.hurdle(Unit::PreparedToUnplug)?.min(max_frames / unit);
         let indices = self.indices(region);
-        let removable = |i: &usize| self.units[*i] == Unit::Plugged && !self.pinned[*i];
+        let removable = |i: &usize| self.units[*i] == Unit::Plugged && !self.pinned_units[*i];
         let Some(last) = indices.clone().rfind(removable) else {
             return Err(Obstacle::Later(Reason::Other("nothing can be removed")));
         };
@@ -191,6 +191,6 @@ impl Memory for TestMemory {
     }
 
     fn cancel(&mut self) {
-        self.cancelled += u32::from(self.working.take().is_some());
+        self.cancelled_preparations += u32::from(self.unfinished_preparation.take().is_some());
     }
 }

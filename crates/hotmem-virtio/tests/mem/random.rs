@@ -2,8 +2,8 @@
 //! driver reaches the requested size after the last event.
 
 use crate::device::{BUSY, Device, ERROR, Fault, NACK};
-use crate::memory::Hurdle;
-use crate::world::World;
+use crate::memory::PreparationFailure;
+use crate::setup::Setup;
 use core::time::Duration;
 use hotmem_virtio::mem::{Leftover, Obstacle, Reason};
 use proptest::collection::vec;
@@ -16,7 +16,7 @@ enum Event {
     /// The driver makes this number of steps.
     Steps(u8),
     Fault(Fault),
-    Hurdle(Hurdle),
+    PreparationFailure(PreparationFailure),
     OnlineHurdle(Obstacle),
     Pin(usize, bool),
     /// The clock advances, or jumps arbitrarily.
@@ -28,19 +28,19 @@ fn event() -> impl Strategy<Value = Event> {
     let fault = prop_oneof![
         prop_oneof![Just(NACK), Just(BUSY), Just(ERROR)].prop_map(Fault::Refuse),
         Just(Fault::ErrorAfterwards),
-        (0u32..6).prop_map(Fault::Late),
+        (0u32..6).prop_map(Fault::LateAnswer),
     ];
     let hurdle = prop_oneof![
-        Just(Hurdle::Obstacle(Obstacle::Working)),
-        Just(Hurdle::Obstacle(Obstacle::Later(Reason::Other("later")))),
-        Just(Hurdle::Obstacle(Obstacle::Never(Reason::Other("never")))),
-        Just(Hurdle::OneUnit),
+        Just(PreparationFailure::Obstacle(Obstacle::Working)),
+        Just(PreparationFailure::Obstacle(Obstacle::Later(Reason::Other("later")))),
+        Just(PreparationFailure::Obstacle(Obstacle::Never(Reason::Other("never")))),
+        Just(PreparationFailure::OneUnit),
     ];
     prop_oneof![
         3 => (0u64..=1000).prop_map(Event::Resize),
         6 => any::<u8>().prop_map(|n| Event::Steps(n % 32)),
         3 => fault.prop_map(Event::Fault),
-        3 => hurdle.prop_map(Event::Hurdle),
+        3 => hurdle.prop_map(Event::PreparationFailure),
         1 => prop_oneof![
             Just(Obstacle::Working),
             Just(Obstacle::Later(Reason::Other("later"))),
@@ -85,7 +85,7 @@ fn resize(device: &mut Device, thousandths: u64) {
 }
 
 proptest! {
-    #![proptest_config(crate::cases::cases(400))]
+    #![proptest_config(crate::case_count::cases(400))]
 
     #[test]
     fn the_requested_size_is_reached_after_any_sequence_of_events(
@@ -93,34 +93,34 @@ proptest! {
         leftover in prop_oneof![Just(Leftover::Adopt), Just(Leftover::UnplugAll)],
         history in vec(event(), 0..60),
     ) {
-        let mut world = World::new(device);
-        world.driver.set_leftover(leftover);
+        let mut setup = Setup::new(device);
+        setup.driver.set_leftover(leftover);
         for event in history {
             match event {
-                Event::Resize(to) => resize(&mut world.device, to),
-                Event::Steps(n) => (0..n).for_each(|_| { world.step(); }),
-                Event::Fault(fault) => world.device.faults.push_back(fault),
-                Event::Hurdle(hurdle) => world.memory.obstacles.push_back(hurdle),
-                Event::OnlineHurdle(obstacle) => world.memory.online_hurdles.push_back(obstacle),
+                Event::Resize(to) => resize(&mut setup.device, to),
+                Event::Steps(n) => (0..n).for_each(|_| { setup.step(); }),
+                Event::Fault(fault) => setup.device.faults.push_back(fault),
+                Event::PreparationFailure(hurdle) => setup.memory.next_failures.push_back(hurdle),
+                Event::OnlineHurdle(obstacle) => setup.memory.online_hurdles.push_back(obstacle),
                 Event::Pin(i, on) => {
-                    let units = world.memory.pinned.len();
-                    world.memory.pinned[i % units] = on;
+                    let units = setup.memory.pinned_units.len();
+                    setup.memory.pinned_units[i % units] = on;
                 }
-                Event::Wait(time) => { world.run(time); }
-                Event::JumpTo(to) => world.now = to,
+                Event::Wait(time) => { setup.run(time); }
+                Event::JumpTo(to) => setup.now = to,
             }
         }
-        world.device.faults.clear();
-        world.memory.obstacles.clear();
-        world.memory.online_hurdles.clear();
-        world.memory.pinned.fill(false);
+        setup.device.faults.clear();
+        setup.memory.next_failures.clear();
+        setup.memory.online_hurdles.clear();
+        setup.memory.pinned_units.fill(false);
         // Permanent obstacles last until the requested size changes.
-        resize(&mut world.device, 1000);
-        world.poll();
+        resize(&mut setup.device, 1000);
+        setup.poll();
         for target in [0, 700, 1000] {
-            resize(&mut world.device, target);
-            world.run(Duration::from_secs(20));
-            world.assert_reached();
+            resize(&mut setup.device, target);
+            setup.run(Duration::from_secs(20));
+            setup.assert_reached();
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Tests that the driver stops at protocol violations, and that plugged memory stays usable.
 
 use crate::device::{Device, ERROR, Fault, answer};
-use crate::memory::{Hurdle, Unit};
-use crate::world::World;
+use crate::memory::{PreparationFailure, Unit};
+use crate::setup::Setup;
 use core::time::Duration;
 use hotmem_virtio::mem::{
     ConfigFault, ConfigField, Driver, Failure, Features, Obstacle, RawConfig, Reason,
@@ -13,15 +13,15 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// Checks that the driver has stopped permanently, and that plugged memory is unchanged.
-fn assert_failed(world: &mut World, failure: Failure, plugged_units: u64) {
-    let requests = world.driver.statistics().requests;
+fn assert_failed(setup: &mut Setup, failure: Failure, plugged_units: u64) {
+    let requests = setup.driver.statistics().requests;
     for _ in 0..3 {
-        world.now += Duration::from_secs(60);
-        assert_eq!(world.step(), Step::Ready(Err(failure)));
+        setup.now += Duration::from_secs(60);
+        assert_eq!(setup.step(), Step::Ready(Err(failure)));
     }
-    assert_eq!(world.driver.status(), Status::Failed(failure));
-    assert_eq!(world.driver.statistics().requests, requests, "the driver sends a further request");
-    assert_eq!(world.memory.plugged_units(), plugged_units);
+    assert_eq!(setup.driver.status(), Status::Failed(failure));
+    assert_eq!(setup.driver.statistics().requests, requests, "the driver sends a further request");
+    assert_eq!(setup.memory.plugged_units(), plugged_units);
 }
 
 #[test]
@@ -32,42 +32,42 @@ fn an_invalid_configuration_gets_no_driver() {
 
 #[test]
 fn a_region_that_overlaps_existing_memory_is_refused() {
-    let mut world = World::new(Device::new(2 * MIB, 4 * GIB, GIB));
-    world.device.resize(64 * MIB);
-    world.memory.refuse_region = Some(Obstacle::Never(Reason::Other("overlaps boot memory")));
-    assert_failed(&mut world, Failure::Region(Reason::Other("overlaps boot memory")), 0);
+    let mut setup = Setup::new(Device::new(2 * MIB, 4 * GIB, GIB));
+    setup.device.resize(64 * MIB);
+    setup.memory.refuse_region = Some(Obstacle::Never(Reason::Other("overlaps boot memory")));
+    assert_failed(&mut setup, Failure::Region(Reason::Other("overlaps boot memory")), 0);
 }
 
 #[test]
 fn the_announcement_of_a_region_is_retried() {
-    let mut world = World::new(Device::new(2 * MIB, 4 * GIB, GIB));
-    world.device.resize(64 * MIB);
-    world.memory.refuse_region = Some(Obstacle::Later(Reason::Other("no metadata memory")));
-    assert!(matches!(world.run(Duration::from_secs(1)), Step::Pending(_)));
-    world.memory.refuse_region = None;
-    world.run(Duration::from_secs(5));
-    world.assert_reached();
+    let mut setup = Setup::new(Device::new(2 * MIB, 4 * GIB, GIB));
+    setup.device.resize(64 * MIB);
+    setup.memory.refuse_region = Some(Obstacle::Later(Reason::Other("no metadata memory")));
+    assert!(matches!(setup.run(Duration::from_secs(1)), Step::Pending(_)));
+    setup.memory.refuse_region = None;
+    setup.run(Duration::from_secs(5));
+    setup.assert_reached();
 }
 
 #[test]
 fn changes_of_constant_fields_fail_the_device() {
-    type Spoil = fn(&mut RawConfig);
-    let cases: [(Spoil, ConfigField); 4] = [
+    type MakeInvalid = fn(&mut RawConfig);
+    let cases: [(MakeInvalid, ConfigField); 4] = [
         (|c| c.block_size = MIB, ConfigField::BlockSize),
         (|c| c.addr += 2 * MIB, ConfigField::Addr),
         (|c| c.region_size += 2 * MIB, ConfigField::RegionSize),
         (|c| c.usable_region_size = 2 * GIB, ConfigField::UsableRegionSize),
     ];
     for (spoil, field) in cases {
-        let mut world = World::with_64_mib();
-        let mut config = world.device.read_config();
+        let mut setup = Setup::with_64_mib();
+        let mut config = setup.device.read_config();
         spoil(&mut config);
-        let step = world.driver.step(world.now, &config, None, &mut world.memory);
+        let step = setup.driver.step(setup.now, &config, None, &mut setup.memory);
         let Step::Ready(Err(failure @ Failure::Config(error))) = step else {
             panic!("{field} was not refused: {step:?}");
         };
         assert_eq!(error.field, field);
-        assert_failed(&mut world, failure, 32);
+        assert_failed(&mut setup, failure, 32);
     }
 }
 
@@ -80,7 +80,7 @@ fn invalid_answers_fail_the_device() {
         (&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0], ResponseError::UnknownType(256)),
     ];
     for (bytes, error) in cases {
-        let mut plugging = World::with_64_mib();
+        let mut plugging = Setup::with_64_mib();
         plugging.device.resize(128 * MIB);
         plugging.device.faults.push_back(Fault::Bytes(bytes));
         plugging.poll();
@@ -88,7 +88,7 @@ fn invalid_answers_fail_the_device() {
         assert!(plugging.memory.units[32..].iter().all(|&u| u == Unit::Absent));
         assert_eq!(plugging.driver.statistics().malformed, 1);
 
-        let mut unplugging = World::with_64_mib();
+        let mut unplugging = Setup::with_64_mib();
         unplugging.device.resize(32 * MIB);
         unplugging.device.faults.push_back(Fault::Bytes(bytes));
         unplugging.poll();
@@ -103,25 +103,25 @@ fn an_unknown_block_state_fails_the_device() {
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.preplug(7);
     device.faults.push_back(Fault::Bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 3, 0]));
-    let mut world = World::new(device);
-    world.poll();
-    assert_failed(&mut world, Failure::Response(ResponseError::UnknownState(3)), 0);
+    let mut setup = Setup::new(device);
+    setup.poll();
+    assert_failed(&mut setup, Failure::Response(ResponseError::UnknownState(3)), 0);
 }
 
 #[test]
 fn memory_in_use_that_is_not_plugged_fails_the_device() {
-    let mut world = World::with_64_mib();
+    let mut setup = Setup::with_64_mib();
     // The device unplugs a block without a request.
-    world.device.set(5..6, false);
+    setup.device.set(5..6, false);
     let mut answer = None;
     for _ in 0..100 {
-        let config = world.device.read_config();
-        let step = world.driver.step(world.now, &config, answer.as_deref(), &mut world.memory);
+        let config = setup.device.read_config();
+        let step = setup.driver.step(setup.now, &config, answer.as_deref(), &mut setup.memory);
         match step {
-            Step::Ready(Ok(request)) => answer = Some(world.device.handle(&request.to_bytes()).0),
+            Step::Ready(Ok(request)) => answer = Some(setup.device.handle(&request.to_bytes()).0),
             Step::Ready(Err(Failure::Lost(range))) => {
-                assert!(range.covers(world.memory.range_of(5)));
-                assert_eq!(world.memory.plugged_units(), 32);
+                assert!(range.covers(setup.memory.range_of(5)));
+                assert_eq!(setup.memory.plugged_units(), 32);
                 return;
             }
             _ => answer = None,
@@ -135,34 +135,34 @@ fn a_mixed_block_fails_the_device() {
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.preplug(7);
     device.default_fault = Some(Fault::Bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 2, 0]));
-    let mut world = World::new(device);
-    world.poll();
-    let block = world.memory.range_of(0);
-    assert_failed(&mut world, Failure::MixedBlock(block), 0);
+    let mut setup = Setup::new(device);
+    setup.poll();
+    let block = setup.memory.range_of(0);
+    assert_failed(&mut setup, Failure::MixedBlock(block), 0);
 }
 
 #[test]
 fn an_unplug_that_fails_half_way_fails_the_device() {
-    let mut world = World::with_64_mib();
-    world.device.resize(32 * MIB);
-    world.device.faults.push_back(Fault::Half);
-    world.run(Duration::from_secs(1));
-    let Status::Failed(failure @ Failure::HalfUnplugged(range)) = world.driver.status() else {
-        panic!("{:?}", world.driver);
+    let mut setup = Setup::with_64_mib();
+    setup.device.resize(32 * MIB);
+    setup.device.faults.push_back(Fault::HalfDone);
+    setup.run(Duration::from_secs(1));
+    let Status::Failed(failure @ Failure::HalfUnplugged(range)) = setup.driver.status() else {
+        panic!("{:?}", setup.driver);
     };
-    assert!(world.memory.all_are(range, Unit::PreparedToUnplug), "the range is in use");
-    assert_failed(&mut world, failure, 16);
+    assert!(setup.memory.all_are(range, Unit::PreparedToUnplug), "the range is in use");
+    assert_failed(&mut setup, failure, 16);
 }
 
 #[test]
 fn a_plugged_size_that_keeps_disagreeing_fails_the_device() {
-    let mut world = World::with_64_mib();
-    world.device.claims_plugged = Some(66 * MIB);
-    world.run(Duration::from_secs(10));
+    let mut setup = Setup::with_64_mib();
+    setup.device.claims_plugged = Some(66 * MIB);
+    setup.run(Duration::from_secs(10));
     let failure =
         Failure::PluggedSize { claimed: hotmem::Bytes::mib(66), found: hotmem::Bytes::mib(64) };
-    assert_failed(&mut world, failure, 32);
-    assert!(world.driver.statistics().resyncs < 10);
+    assert_failed(&mut setup, failure, 32);
+    assert!(setup.driver.statistics().resyncs < 10);
 }
 
 #[test]
@@ -172,43 +172,43 @@ fn a_late_answer_of_a_failed_device_counts_if_it_is_unambiguous() {
         (&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0], Unit::Plugged),
         (&[3, 0, 0, 0, 0, 0, 0, 0, 0, 0], Unit::PreparedToUnplug),
     ] {
-        let mut world = World::with_64_mib();
-        world.device.resize(32 * MIB);
-        let config = world.device.read_config();
-        let (driver, memory) = (&mut world.driver, &mut world.memory);
-        assert!(matches!(driver.step(world.now, &config, None, memory), Step::Ready(Ok(_))));
+        let mut setup = Setup::with_64_mib();
+        setup.device.resize(32 * MIB);
+        let config = setup.device.read_config();
+        let (driver, memory) = (&mut setup.driver, &mut setup.memory);
+        assert!(matches!(driver.step(setup.now, &config, None, memory), Step::Ready(Ok(_))));
         let broken = RawConfig { block_size: 3, ..config };
-        assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Ready(Err(_))));
+        assert!(matches!(driver.step(setup.now, &broken, None, memory), Step::Ready(Err(_))));
         assert!(matches!(
-            driver.step(world.now, &config, Some(bytes), memory),
+            driver.step(setup.now, &config, Some(bytes), memory),
             Step::Ready(Err(_))
         ));
         assert!(memory.units[16..32].iter().all(|&unit| unit == expected));
     }
     // A PLUG succeeds late. The driver accepts no new memory from a failed device.
-    let mut world = World::with_64_mib();
-    world.device.resize(128 * MIB);
-    let config = world.device.read_config();
-    let (driver, memory) = (&mut world.driver, &mut world.memory);
-    assert!(matches!(driver.step(world.now, &config, None, memory), Step::Ready(Ok(_))));
+    let mut setup = Setup::with_64_mib();
+    setup.device.resize(128 * MIB);
+    let config = setup.device.read_config();
+    let (driver, memory) = (&mut setup.driver, &mut setup.memory);
+    assert!(matches!(driver.step(setup.now, &config, None, memory), Step::Ready(Ok(_))));
     let broken = RawConfig { block_size: 3, ..config };
-    assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Ready(Err(_))));
-    driver.step(world.now, &config, Some(&[0; 10]), memory);
+    assert!(matches!(driver.step(setup.now, &broken, None, memory), Step::Ready(Err(_))));
+    driver.step(setup.now, &config, Some(&[0; 10]), memory);
     assert!(memory.units[32..].iter().all(|&unit| unit == Unit::Absent));
 }
 
 #[test]
 fn a_failure_is_permanent() {
     for target in [0, 128 * MIB] {
-        let mut world = World::with_64_mib();
-        world.device.resize(target);
-        let config = world.device.read_config();
-        let (driver, memory) = (&mut world.driver, &mut world.memory);
-        assert!(matches!(driver.step(world.now, &config, None, memory), Step::Ready(Ok(_))));
+        let mut setup = Setup::with_64_mib();
+        setup.device.resize(target);
+        let config = setup.device.read_config();
+        let (driver, memory) = (&mut setup.driver, &mut setup.memory);
+        assert!(matches!(driver.step(setup.now, &config, None, memory), Step::Ready(Ok(_))));
         let broken = RawConfig { block_size: 3, ..config };
-        assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Ready(Err(_))));
+        assert!(matches!(driver.step(setup.now, &broken, None, memory), Step::Ready(Err(_))));
         for bytes in [&answer(ERROR, 0)[..], &[]] {
-            let step = driver.step(world.now, &config, Some(bytes), memory);
+            let step = driver.step(setup.now, &config, Some(bytes), memory);
             assert!(matches!(step, Step::Ready(Err(Failure::Config(_)))), "{step:?}");
             assert!(matches!(driver.status(), Status::Failed(Failure::Config(_))));
         }
@@ -217,30 +217,30 @@ fn a_failure_is_permanent() {
 
 #[test]
 fn a_failure_cancels_an_unfinished_preparation() {
-    let mut world = World::with_64_mib();
-    world.device.resize(0);
-    world.memory.obstacles.push_back(Hurdle::Obstacle(Obstacle::Working));
-    assert_eq!(world.step(), Step::Working);
-    let broken = RawConfig { block_size: 3, ..world.device.read_config() };
-    world.driver.step(world.now, &broken, None, &mut world.memory);
-    assert_eq!(world.memory.cancelled, 1);
+    let mut setup = Setup::with_64_mib();
+    setup.device.resize(0);
+    setup.memory.next_failures.push_back(PreparationFailure::Obstacle(Obstacle::Working));
+    assert_eq!(setup.step(), Step::Working);
+    let broken = RawConfig { block_size: 3, ..setup.device.read_config() };
+    setup.driver.step(setup.now, &broken, None, &mut setup.memory);
+    assert_eq!(setup.memory.cancelled_preparations, 1);
 }
 
 #[test]
 fn a_device_that_lost_its_state_before_a_restart_fails() {
-    let mut world = World::with_64_mib();
-    world.device.set(0..32, false);
-    let config = world.device.read_config();
+    let mut setup = Setup::with_64_mib();
+    setup.device.set(0..32, false);
+    let config = setup.device.read_config();
     let mut driver = Driver::new(&config, Features::empty()).unwrap();
     let mut answer = None;
     let failure = loop {
-        match driver.step(world.now, &config, answer.take().as_deref(), &mut world.memory) {
-            Step::Ready(Ok(request)) => answer = Some(world.device.handle(&request.to_bytes()).0),
+        match driver.step(setup.now, &config, answer.take().as_deref(), &mut setup.memory) {
+            Step::Ready(Ok(request)) => answer = Some(setup.device.handle(&request.to_bytes()).0),
             Step::Ready(Err(failure)) => break failure,
             Step::Working => {}
             rest => panic!("{rest:?}"),
         }
     };
     assert!(matches!(failure, Failure::Lost(_)), "{failure}");
-    assert_eq!(world.memory.plugged_units(), 32);
+    assert_eq!(setup.memory.plugged_units(), 32);
 }

@@ -1,8 +1,8 @@
 //! Tests sizes, block sizes, requests and adoption with a device that follows the specification.
 
 use crate::device::Device;
-use crate::memory::{Hurdle, Unit};
-use crate::world::World;
+use crate::memory::{PreparationFailure, Unit};
+use crate::setup::Setup;
 use core::time::Duration;
 use hotmem::Bytes;
 use hotmem_virtio::mem::{Obstacle, Pending, Reason, RequestKind, Status, Step};
@@ -13,10 +13,10 @@ const GIB: u64 = 1 << 30;
 const BASE: u64 = 64 * GIB;
 const SECOND: Duration = Duration::from_secs(1);
 
-fn world(block_size: u64, region_size: u64, requested: u64) -> World {
+fn setup(block_size: u64, region_size: u64, requested: u64) -> Setup {
     let mut device = Device::new(block_size, BASE, region_size);
     device.resize(requested);
-    World::new(device)
+    Setup::new(device)
 }
 
 #[test]
@@ -24,14 +24,14 @@ fn memory_is_plugged_unplugged_and_plugged_again_at_every_block_size() {
     for shift in 12..=34 {
         let block = 1 << shift;
         let region = (64 * MIB).max(8 * block);
-        let mut world = world(block, region, region);
-        assert_eq!(world.poll(), Step::Idle);
-        world.assert_reached();
-        assert_eq!(world.driver.plugged().0, region);
+        let mut setup = setup(block, region, region);
+        assert_eq!(setup.poll(), Step::Idle);
+        setup.assert_reached();
+        assert_eq!(setup.driver.plugged().0, region);
         for size in [region / 2, 0, region / 4, region] {
-            world.device.resize(size);
-            assert_eq!(world.poll(), Step::Idle);
-            world.assert_reached();
+            setup.device.resize(size);
+            assert_eq!(setup.poll(), Step::Idle);
+            setup.assert_reached();
         }
     }
 }
@@ -39,49 +39,49 @@ fn memory_is_plugged_unplugged_and_plugged_again_at_every_block_size() {
 #[test]
 fn requests_are_as_large_as_the_protocol_allows() {
     // 65 535 blocks of 2 MiB are 128 GiB less 2 MiB.
-    let mut world = world(2 * MIB, 512 * GIB, 512 * GIB);
-    world.poll();
-    world.assert_reached();
+    let mut setup = setup(2 * MIB, 512 * GIB, 512 * GIB);
+    setup.poll();
+    setup.assert_reached();
     let plugs = [RequestKind::Plug; 5];
-    let kinds: Vec<_> = world.device.requests.iter().map(|&(kind, ..)| kind).collect();
+    let kinds: Vec<_> = setup.device.requests.iter().map(|&(kind, ..)| kind).collect();
     assert_eq!(kinds, plugs);
-    assert_eq!(world.device.requests[0].2, 65_535 * 2 * MIB);
-    world.device.requests.clear();
-    world.device.resize(0);
-    world.poll();
-    world.assert_reached();
-    assert_eq!(world.device.requests.len(), 5);
-    let (_, first, size) = world.device.requests[0];
+    assert_eq!(setup.device.requests[0].2, 65_535 * 2 * MIB);
+    setup.device.requests.clear();
+    setup.device.resize(0);
+    setup.poll();
+    setup.assert_reached();
+    assert_eq!(setup.device.requests.len(), 5);
+    let (_, first, size) = setup.device.requests[0];
     assert_eq!(
         first + size,
         BASE + 512 * GIB,
         "the driver does not unplug the highest memory first"
     );
-    assert_eq!(world.driver.statistics().requests, 10);
-    assert_eq!(world.driver.statistics().acks, 10);
+    assert_eq!(setup.driver.statistics().requests, 10);
+    assert_eq!(setup.driver.statistics().acks, 10);
 }
 
 /// A device of twice the size takes twice the time, not four times the time.
 #[test]
 fn the_cost_of_a_request_does_not_depend_on_the_region() {
-    let mut world = world(2 * MIB, 512 * GIB, 0);
-    world.poll();
-    world.memory.units_read.set(0);
-    world.device.resize(512 * GIB);
-    world.poll();
-    world.assert_reached();
-    assert_eq!(world.memory.units_read.get(), world.memory.units.len());
+    let mut setup = setup(2 * MIB, 512 * GIB, 0);
+    setup.poll();
+    setup.memory.units_read.set(0);
+    setup.device.resize(512 * GIB);
+    setup.poll();
+    setup.assert_reached();
+    assert_eq!(setup.memory.units_read.get(), setup.memory.units.len());
 }
 
 #[test]
 fn a_size_that_is_not_whole_units_is_rounded_down() {
-    let mut world = world(MIB, 64 * MIB, 7 * MIB);
-    world.poll();
-    world.assert_reached();
-    assert_eq!(world.driver.plugged().0, 6 * MIB);
-    world.device.resize(3 * MIB);
-    world.poll();
-    assert_eq!(world.driver.plugged().0, 2 * MIB);
+    let mut setup = setup(MIB, 64 * MIB, 7 * MIB);
+    setup.poll();
+    setup.assert_reached();
+    assert_eq!(setup.driver.plugged().0, 6 * MIB);
+    setup.device.resize(3 * MIB);
+    setup.poll();
+    assert_eq!(setup.driver.plugged().0, 2 * MIB);
 }
 
 #[test]
@@ -92,11 +92,11 @@ fn memory_plugged_at_the_start_is_adopted() {
     }
     device.resize(104 * 2 * MIB);
     let before = device.blocks.clone();
-    let mut world = World::new(device);
-    world.poll();
-    world.assert_reached();
-    assert_eq!(world.device.blocks, before, "the driver plugged or unplugged blocks");
-    let states = world.device.requests.len();
+    let mut setup = Setup::new(device);
+    setup.poll();
+    setup.assert_reached();
+    assert_eq!(setup.device.blocks, before, "the driver plugged or unplugged blocks");
+    let states = setup.device.requests.len();
     assert!(states < 64, "{states} STATE requests for 5 runs");
 }
 
@@ -107,9 +107,9 @@ fn memory_plugged_at_the_start_above_the_requested_size_is_unplugged_without_use
         device.preplug(block);
     }
     device.resize(0);
-    let mut world = World::new(device);
-    world.poll();
-    world.assert_reached();
+    let mut setup = Setup::new(device);
+    setup.poll();
+    setup.assert_reached();
 }
 
 #[test]
@@ -119,13 +119,16 @@ fn memory_that_the_manager_cannot_adopt_is_unplugged() {
         device.preplug(block);
     }
     device.resize(16 * MIB);
-    let mut world = World::new(device);
-    world.memory.obstacles.push_back(Hurdle::OneUnit);
-    world.memory.obstacles.push_back(Hurdle::Obstacle(Obstacle::Never(Reason::Other("no room"))));
-    world.poll();
-    world.assert_reached();
+    let mut setup = Setup::new(device);
+    setup.memory.next_failures.push_back(PreparationFailure::OneUnit);
+    setup
+        .memory
+        .next_failures
+        .push_back(PreparationFailure::Obstacle(Obstacle::Never(Reason::Other("no room"))));
+    setup.poll();
+    setup.assert_reached();
     let unplugs: Vec<_> =
-        world.device.requests.iter().filter(|r| r.0 == RequestKind::Unplug).collect();
+        setup.device.requests.iter().filter(|r| r.0 == RequestKind::Unplug).collect();
     assert_eq!(unplugs, [&(RequestKind::Unplug, BASE + 2 * MIB, 14 * MIB)]);
 }
 
@@ -137,9 +140,9 @@ fn blocks_that_do_not_fill_a_unit_are_unplugged() {
         device.preplug(block);
     }
     device.resize(16 * MIB);
-    let mut world = World::new(device);
-    world.poll();
-    world.assert_reached();
+    let mut setup = Setup::new(device);
+    setup.poll();
+    setup.assert_reached();
 }
 
 #[test]
@@ -149,10 +152,10 @@ fn whole_units_next_to_a_mixed_unit_are_adopted() {
         device.preplug(block);
     }
     device.resize(32 * MIB);
-    let mut world = World::new(device);
-    world.poll();
-    world.assert_reached();
-    let unplugs = world.device.requests.iter().filter(|r| r.0 == RequestKind::Unplug);
+    let mut setup = Setup::new(device);
+    setup.poll();
+    setup.assert_reached();
+    let unplugs = setup.device.requests.iter().filter(|r| r.0 == RequestKind::Unplug);
     assert_eq!(
         unplugs.map(|r| r.2).sum::<u64>(),
         512 << 10,
@@ -165,108 +168,108 @@ fn adoption_queries_as_much_as_the_protocol_allows() {
     let mut device = Device::new(2 * MIB, BASE, 512 * GIB);
     device.resize(512 * GIB);
     device.set(0..262_144, true);
-    let mut world = World::new(device);
-    world.poll();
-    world.assert_reached();
-    assert_eq!(world.device.requests.len(), 5);
+    let mut setup = Setup::new(device);
+    setup.poll();
+    setup.assert_reached();
+    assert_eq!(setup.device.requests.len(), 5);
 }
 
 #[test]
 fn a_resize_during_a_resize_is_followed() {
-    let mut world = world(2 * MIB, 512 * GIB, 512 * GIB);
+    let mut setup = setup(2 * MIB, 512 * GIB, 512 * GIB);
     for _ in 0..4 {
-        world.step();
+        setup.step();
     }
-    assert!(world.driver.plugged().0 > 0 && world.driver.plugged().0 < 512 * GIB);
-    world.device.resize(64 * GIB);
-    world.poll();
-    world.assert_reached();
-    world.device.resize(0);
-    world.step();
-    world.device.resize(500 * GIB);
-    world.poll();
-    world.assert_reached();
+    assert!(setup.driver.plugged().0 > 0 && setup.driver.plugged().0 < 512 * GIB);
+    setup.device.resize(64 * GIB);
+    setup.poll();
+    setup.assert_reached();
+    setup.device.resize(0);
+    setup.step();
+    setup.device.resize(500 * GIB);
+    setup.poll();
+    setup.assert_reached();
 }
 
 #[test]
 fn a_preparation_in_several_calls_is_continued_or_cancelled() {
-    let mut world = world(2 * MIB, GIB, 64 * MIB);
-    let working = Hurdle::Obstacle(Obstacle::Working);
-    world.memory.obstacles.extend([working; 3]);
-    world.poll();
-    world.assert_reached();
-    world.device.resize(0);
-    world.memory.obstacles.extend([working; 3]);
-    assert_eq!(world.step(), Step::Working);
-    assert!(world.memory.is_working());
-    world.device.resize(128 * MIB);
-    world.poll();
-    world.assert_reached();
-    assert_eq!(world.memory.cancelled, 1);
+    let mut setup = setup(2 * MIB, GIB, 64 * MIB);
+    let working = PreparationFailure::Obstacle(Obstacle::Working);
+    setup.memory.next_failures.extend([working; 3]);
+    setup.poll();
+    setup.assert_reached();
+    setup.device.resize(0);
+    setup.memory.next_failures.extend([working; 3]);
+    assert_eq!(setup.step(), Step::Working);
+    assert!(setup.memory.is_working());
+    setup.device.resize(128 * MIB);
+    setup.poll();
+    setup.assert_reached();
+    assert_eq!(setup.memory.cancelled_preparations, 1);
 }
 
 #[test]
 fn a_blocked_shrink_keeps_its_progress_and_reports_the_reason() {
-    let mut world = world(2 * MIB, GIB, 64 * MIB);
-    world.poll();
-    world.memory.pinned[3] = true;
-    world.device.resize(0);
-    assert!(matches!(world.run(SECOND), Step::Pending(_)));
-    assert_eq!(world.driver.plugged().0, 2 * MIB);
-    assert_eq!(world.memory.units[3], Unit::Plugged);
+    let mut setup = setup(2 * MIB, GIB, 64 * MIB);
+    setup.poll();
+    setup.memory.pinned_units[3] = true;
+    setup.device.resize(0);
+    assert!(matches!(setup.run(SECOND), Step::Pending(_)));
+    assert_eq!(setup.driver.plugged().0, 2 * MIB);
+    assert_eq!(setup.memory.units[3], Unit::Plugged);
     assert_eq!(
-        world.driver.status(),
+        setup.driver.status(),
         Status::Pending(Pending::Memory(Reason::Other("nothing can be removed")))
     );
-    world.memory.pinned[3] = false;
-    world.run(5 * SECOND);
-    world.assert_reached();
+    setup.memory.pinned_units[3] = false;
+    setup.run(5 * SECOND);
+    setup.assert_reached();
 }
 
 #[test]
 fn the_lowest_gap_is_filled_first() {
-    let mut world = world(2 * MIB, GIB, 64 * MIB);
-    world.poll();
-    world.memory.pinned[31] = true;
-    world.device.resize(32 * MIB);
-    world.poll();
-    world.assert_reached();
-    assert_eq!(world.memory.units[31], Unit::Plugged);
-    world.device.requests.clear();
-    world.device.resize(128 * MIB);
-    world.poll();
-    world.assert_reached();
-    let plugs: Vec<_> = world.device.requests.iter().map(|r| (r.1 - BASE, r.2)).collect();
+    let mut setup = setup(2 * MIB, GIB, 64 * MIB);
+    setup.poll();
+    setup.memory.pinned_units[31] = true;
+    setup.device.resize(32 * MIB);
+    setup.poll();
+    setup.assert_reached();
+    assert_eq!(setup.memory.units[31], Unit::Plugged);
+    setup.device.requests.clear();
+    setup.device.resize(128 * MIB);
+    setup.poll();
+    setup.assert_reached();
+    let plugs: Vec<_> = setup.device.requests.iter().map(|r| (r.1 - BASE, r.2)).collect();
     assert_eq!(plugs, [(30 * MIB, 32 * MIB), (64 * MIB, 64 * MIB)]);
 }
 
 #[test]
 fn a_permanent_obstacle_lasts_until_the_requested_size_changes() {
-    let mut world = world(2 * MIB, GIB, 64 * MIB);
-    world
+    let mut setup = setup(2 * MIB, GIB, 64 * MIB);
+    setup
         .memory
-        .obstacles
-        .push_back(Hurdle::Obstacle(Obstacle::Never(Reason::Other("no metadata"))));
-    assert_eq!(world.run(60 * SECOND), Step::Idle);
+        .next_failures
+        .push_back(PreparationFailure::Obstacle(Obstacle::Never(Reason::Other("no metadata"))));
+    assert_eq!(setup.run(60 * SECOND), Step::Idle);
     assert_eq!(
-        world.driver.status(),
+        setup.driver.status(),
         Status::Pending(Pending::Memory(Reason::Other("no metadata")))
     );
-    assert_eq!(world.driver.statistics().requests, 0);
-    world.device.resize(32 * MIB);
-    world.poll();
-    world.assert_reached();
+    assert_eq!(setup.driver.statistics().requests, 0);
+    setup.device.resize(32 * MIB);
+    setup.poll();
+    setup.assert_reached();
 }
 
 #[test]
 fn a_second_driver_adopts_the_memory_of_the_first() {
-    let mut world = world(2 * MIB, GIB, 64 * MIB);
-    world.poll();
-    let config = world.device.read_config();
-    world.driver = hotmem_virtio::mem::Driver::new(&config, Default::default()).unwrap();
-    world.device.resize(32 * MIB);
-    world.poll();
-    world.assert_reached();
+    let mut setup = setup(2 * MIB, GIB, 64 * MIB);
+    setup.poll();
+    let config = setup.device.read_config();
+    setup.driver = hotmem_virtio::mem::Driver::new(&config, Default::default()).unwrap();
+    setup.device.resize(32 * MIB);
+    setup.poll();
+    setup.assert_reached();
 }
 
 #[test]
@@ -276,21 +279,21 @@ fn a_size_that_is_not_whole_units_is_pending_and_not_reached() {
     {
         let mut device = Device::new(MIB, 4 << 30, 64 * MIB);
         device.resize(requested.0);
-        let mut world = World::new(device);
-        assert_eq!(world.run(Duration::from_secs(60)), Step::Idle);
+        let mut setup = Setup::new(device);
+        assert_eq!(setup.run(Duration::from_secs(60)), Step::Idle);
         let expected = match requested == reachable {
             true => Status::Reached,
             false => Status::Pending(Pending::Units { requested, reachable, unit: Bytes::mib(2) }),
         };
-        assert_eq!((world.driver.status(), world.driver.plugged()), (expected, reachable));
-        let statistics = world.driver.statistics();
+        assert_eq!((setup.driver.status(), setup.driver.plugged()), (expected, reachable));
+        let statistics = setup.driver.statistics();
         assert!(
             statistics.postponed == 0 && statistics.requests <= 1,
             "the driver retries a request"
         );
-        world.device.resize(32 * MIB);
-        world.poll();
-        assert_eq!(world.driver.status(), Status::Reached);
+        setup.device.resize(32 * MIB);
+        setup.poll();
+        assert_eq!(setup.driver.status(), Status::Reached);
     }
     let units =
         Pending::Units { requested: Bytes::mib(1), reachable: Bytes::ZERO, unit: Bytes::mib(2) };

@@ -118,7 +118,7 @@ fn features_are_negotiated_in_two_halves() {
     assert_eq!(transport.read_device_features(), 7 << 32 | 7);
     transport.write_driver_features(0x1_0000_0002);
     let halves = [(8, 0), (12, 2), (8, 1), (12, 1)];
-    let halves = halves.map(|(at, value)| (COMMON + at, Width::Four, value));
+    let halves = halves.map(|(at, value)| (COMMON + at, Width::FourBytes, value));
     assert!(bar.writes.borrow().ends_with(&halves));
 }
 
@@ -138,12 +138,12 @@ fn a_queue_is_set_up_and_notified() {
     // The queue's notification offset is 3, so its register lies at three times the multiplier.
     bar.set(COMMON + 30, &3u16.to_le_bytes());
     transport.notify(2);
-    let last = (NOTIFY + 3 * NOTIFY_STEP, Width::Two, 2);
+    let last = (NOTIFY + 3 * NOTIFY_STEP, Width::TwoBytes, 2);
     assert_eq!(bar.writes.borrow().last(), Some(&last));
     // The notification registers have 16 bytes, so offset 4 lies beyond them.
     bar.set(COMMON + 30, &4u16.to_le_bytes());
     transport.notify(2);
-    assert_eq!(bar.writes.borrow().last(), Some(&(COMMON + 22, Width::Two, 2)));
+    assert_eq!(bar.writes.borrow().last(), Some(&(COMMON + 22, Width::TwoBytes, 2)));
 }
 
 #[test]
@@ -184,13 +184,13 @@ fn registers_are_accessed_through_a_pointer() {
     let start = NonNull::from(&mut words).cast();
     // SAFETY: the registers exist until the end of the test, and no other code uses them.
     let mut registers = unsafe { Mmio::new(start, 8) };
-    let widths = [Width::One, Width::Two, Width::Four];
+    let widths = [Width::OneByte, Width::TwoBytes, Width::FourBytes];
     assert_eq!(widths.map(|width| registers.read(4, width)), [5, 0x0605, 0x0807_0605]);
-    registers.write(0, Width::One, 0xaa);
-    registers.write(2, Width::Two, 0xbbcc);
-    registers.write(4, Width::Four, 0xdddd_eeee);
+    registers.write(0, Width::OneByte, 0xaa);
+    registers.write(2, Width::TwoBytes, 0xbbcc);
+    registers.write(4, Width::FourBytes, 0xdddd_eeee);
     assert_eq!(widths.map(|width| registers.read(0, width)), [0xaa, 0x02aa, 0xbbcc_02aa]);
-    assert_eq!(registers.read(4, Width::Four), 0xdddd_eeee);
+    assert_eq!(registers.read(4, Width::FourBytes), 0xdddd_eeee);
     assert_eq!(words, [0xbbcc_02aa, 0xdddd_eeee].map(u32::to_le));
 }
 
@@ -200,5 +200,5 @@ fn an_access_beyond_the_registers_is_refused() {
     let mut words = [0_u32; 2];
     // SAFETY: as above.
     let registers = unsafe { Mmio::new(NonNull::from(&mut words).cast(), 8) };
-    registers.read(6, Width::Four);
+    registers.read(6, Width::FourBytes);
 }

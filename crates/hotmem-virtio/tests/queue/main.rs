@@ -22,8 +22,8 @@ fn queue() -> (Queue, DeviceSide) {
         descriptors: queue.descriptors(),
         driver_area: queue.driver_area(),
         device_area: queue.device_area(),
-        seen: 0,
-        used: 0,
+        available_seen: 0,
+        used_index: 0,
     };
     (queue, device)
 }

@@ -65,8 +65,8 @@ pub(crate) struct DeviceSide {
     pub(crate) descriptors: u64,
     pub(crate) driver_area: u64,
     pub(crate) device_area: u64,
-    pub(crate) seen: u16,
-    pub(crate) used: u16,
+    pub(crate) available_seen: u16,
+    pub(crate) used_index: u16,
 }
 
 /// A buffer of a chain: its address, its length, and whether the device writes it.
@@ -80,12 +80,12 @@ impl DeviceSide {
 
     /// Returns the head and the buffers of the next available chain.
     pub(crate) fn take(&mut self) -> Option<(u16, Vec<Descriptor>)> {
-        if self.page.read_u16(self.driver_area + 2) == self.seen {
+        if self.page.read_u16(self.driver_area + 2) == self.available_seen {
             return None;
         }
-        let slot = u64::from(self.seen % self.size);
+        let slot = u64::from(self.available_seen % self.size);
         let head = self.page.read_u16(self.driver_area + 4 + 2 * slot);
-        self.seen = self.seen.wrapping_add(1);
+        self.available_seen = self.available_seen.wrapping_add(1);
         let mut descriptors = Vec::new();
         let mut at = head;
         loop {
@@ -108,11 +108,11 @@ impl DeviceSide {
 
     /// Gives a chain back to the driver.
     pub(crate) fn give_back(&mut self, id: u32, written: u32) {
-        let slot = u64::from(self.used % self.size);
+        let slot = u64::from(self.used_index % self.size);
         self.page.write(self.device_area + 4 + 8 * slot, &id.to_le_bytes());
         self.page.write(self.device_area + 8 + 8 * slot, &written.to_le_bytes());
-        self.used = self.used.wrapping_add(1);
-        self.set_used_index(self.used);
+        self.used_index = self.used_index.wrapping_add(1);
+        self.set_used_index(self.used_index);
     }
 
     pub(crate) fn set_used_index(&mut self, index: u16) {

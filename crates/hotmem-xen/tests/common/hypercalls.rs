@@ -50,19 +50,19 @@ impl Xen {
             0..=3 => {
                 let level = [Level::L1, Level::L2, Level::L3, Level::L4][command as usize];
                 let frame = Pfn::new(argument).ok_or(Errno::EINVAL)?;
-                if self.page(frame)?.pinned {
+                if self.page(frame)?.is_pinned {
                     return Err(Errno::EINVAL);
                 }
                 self.get_table(frame, level)?;
-                self.set_page(frame, Page { pinned: true, ..self.page(frame)? });
+                self.set_page(frame, Page { is_pinned: true, ..self.page(frame)? });
             }
             4 => {
                 let frame = Pfn::new(argument).ok_or(Errno::EINVAL)?;
                 let page = self.page(frame)?;
-                if !page.pinned {
+                if !page.is_pinned {
                     return Err(Errno::EINVAL);
                 }
-                self.set_page(frame, Page { pinned: false, ..page });
+                self.set_page(frame, Page { is_pinned: false, ..page });
                 self.put_table(frame);
             }
             5 | 15 => {

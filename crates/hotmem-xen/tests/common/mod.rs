@@ -24,9 +24,9 @@ pub(crate) const FIRST_FRAME: u64 = 0x100;
 struct Page {
     /// If the frame is a table, its level and the number of its uses, pins included.
     table: Option<(Level, u32)>,
-    pinned: bool,
+    is_pinned: bool,
     /// The number of writable mappings.
-    writable: u32,
+    writable_mappings: u32,
     /// The value of the clock at the end of the last use.
     last_use: u64,
 }
@@ -38,7 +38,7 @@ type OtherCpu = Box<dyn FnMut(&Xen)>;
 pub(crate) struct Xen {
     words: Vec<Table>,
     pages: RefCell<Vec<Page>>,
-    free: RefCell<BTreeSet<u64>>,
+    free_frames: RefCell<BTreeSet<u64>>,
     /// The number of flushes so far, counted from 1.
     clock: Cell<u64>,
     /// The value of the clock at the last flush.
@@ -64,7 +64,7 @@ impl Xen {
         let xen = Xen {
             words: (0..frames).map(|_| table()).collect(),
             pages: RefCell::new(vec![Page::default(); usize::try_from(frames).unwrap()]),
-            free: RefCell::new((0..frames).collect()),
+            free_frames: RefCell::new((0..frames).collect()),
             clock: Cell::new(1),
             last_flush: Cell::new(1),
             flushes: Cell::new(0),
@@ -78,7 +78,7 @@ impl Xen {
         let map_tables = frames.div_ceil(ENTRIES as u64);
         for number in 0..map_tables * ENTRIES as u64 {
             let (table, index) = (number / ENTRIES as u64, number % ENTRIES as u64);
-            xen.free.borrow_mut().remove(&table);
+            xen.free_frames.borrow_mut().remove(&table);
             let writable = if number < map_tables { Flags::empty() } else { Flags::WRITABLE };
             let frame = Pfn::new(FIRST_FRAME + number).unwrap();
             let entry = Entry::new(frame, Flags::PRESENT | Flags::ACCESSED_DIRTY | writable);
@@ -94,23 +94,26 @@ impl Xen {
 
     /// Takes a free frame of the domain.
     pub(crate) fn take_frame(&self) -> Pfn {
-        let frame = self.free.borrow_mut().pop_first().expect("the domain has a free frame");
+        let frame = self.free_frames.borrow_mut().pop_first().expect("the domain has a free frame");
         Pfn::new(FIRST_FRAME + frame).unwrap()
     }
 
     pub(crate) fn free(&self, frame: Pfn) {
         let page = self.page(frame).unwrap();
-        assert!(page.table.is_none() && page.writable > 0, "a freed frame is not ordinary memory");
+        assert!(
+            page.table.is_none() && page.writable_mappings > 0,
+            "a freed frame is not ordinary memory"
+        );
         assert!(!self.may_be_walked.get(), "a frame was freed during a lockless page walk");
         assert!(
-            self.free.borrow_mut().insert(frame.number() - FIRST_FRAME),
+            self.free_frames.borrow_mut().insert(frame.number() - FIRST_FRAME),
             "the frame was freed twice"
         );
         self.words(frame).iter().for_each(|word| word.store(0xdead_d001, Relaxed));
     }
 
     pub(crate) fn used_frames(&self) -> usize {
-        self.words.len() - self.free.borrow().len()
+        self.words.len() - self.free_frames.borrow().len()
     }
 
     /// Makes an empty frame without writable mappings, which can become a table.
@@ -228,7 +231,7 @@ impl Xen {
 impl Tables for &Xen {
     fn table(&self, frame: Pfn) -> Option<&Table> {
         let index = usize::try_from(frame.number().checked_sub(FIRST_FRAME)?).ok()?;
-        let is_free = self.free.borrow().contains(&(index as u64));
+        let is_free = self.free_frames.borrow().contains(&(index as u64));
         self.words.get(index).filter(|_| !is_free)
     }
 }

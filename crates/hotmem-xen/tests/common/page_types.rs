@@ -20,7 +20,7 @@ impl Xen {
         match page.table {
             Some((of, count)) if of == level => page.table = Some((of, count + 1)),
             Some(_) => return Err(Errno::EINVAL),
-            None if page.writable > 0 => return Err(Errno::EBUSY),
+            None if page.writable_mappings > 0 => return Err(Errno::EBUSY),
             None => {
                 self.flush_for(page);
                 for index in 0..ENTRIES {
@@ -58,10 +58,10 @@ impl Xen {
                     if page.table.is_some() {
                         return Err(Errno::EBUSY);
                     }
-                    if page.writable == 0 {
+                    if page.writable_mappings == 0 {
                         self.flush_for(page);
                     }
-                    page.writable += 1;
+                    page.writable_mappings += 1;
                     self.set_page(frame, page);
                 }
                 Ok(())
@@ -80,7 +80,7 @@ impl Xen {
             Kind::Page if entry.flags().contains(Flags::WRITABLE) => {
                 let frame = entry.frame(level).expect("the entry maps a page");
                 let mut page = self.page(frame).expect("the frame belongs to the domain");
-                page.writable -= 1;
+                page.writable_mappings -= 1;
                 page.last_use = self.clock.get();
                 self.set_page(frame, page);
             }
@@ -100,7 +100,7 @@ impl Xen {
         let page = self.page(at.table())?;
         let word = &self.words(at.table())[at.index()];
         let Some((level, _)) = page.table else {
-            if page.writable == 0 {
+            if page.writable_mappings == 0 {
                 return Err(Errno::EINVAL);
             }
             word.store(value.bits(), Relaxed);

@@ -8,13 +8,13 @@ use hotmem_pgtable::{Entry, Owner, Run};
 pub(crate) struct RecordingOwner<'x> {
     pub(crate) xen: &'x Xen,
     pub(crate) runs: Vec<Run>,
-    pub(crate) freed: usize,
-    pub(crate) stuck: usize,
+    pub(crate) freed_tables: usize,
+    pub(crate) stuck_tables: usize,
 }
 
 impl RecordingOwner<'_> {
     pub(crate) fn new(xen: &Xen) -> RecordingOwner<'_> {
-        RecordingOwner { xen, runs: Vec::new(), freed: 0, stuck: 0 }
+        RecordingOwner { xen, runs: Vec::new(), freed_tables: 0, stuck_tables: 0 }
     }
 
     /// Returns the address and the entry of each unmapped page that the owner received.
@@ -36,11 +36,11 @@ impl Owner for RecordingOwner<'_> {
     }
 
     fn free_table(&mut self, table: Pfn) {
-        self.freed += 1;
+        self.freed_tables += 1;
         self.xen.free(table);
     }
 
     fn stuck_table(&mut self, _: Pfn) {
-        self.stuck += 1;
+        self.stuck_tables += 1;
     }
 }

@@ -3,7 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod random;
-mod refused;
+mod refused_operations;
 mod roots;
 
 use common::{Xen, recording_owner::RecordingOwner};
@@ -140,7 +140,7 @@ fn whole_tables_are_unhooked_and_become_ordinary_memory() {
         .unwrap();
         // One hypercall clears and unpins, one flushes, and one remaps.
         assert_eq!(xen.hypercalls.get(), 3);
-        assert_eq!((owner.freed, in_use - xen.used_frames()), (4, 4));
+        assert_eq!((owner.freed_tables, in_use - xen.used_frames()), (4, 4));
         let unmapped: Vec<_> = map.into_iter().skip(511).take(4 * 512 + 2).collect();
         assert_eq!(owner.pages(), unmapped);
     }
@@ -166,7 +166,7 @@ fn a_table_is_unhooked_if_clearing_its_entries_would_cost_more() {
                 t.unmap_range(range(0, LARGE), options, &mut owner)
             })
             .unwrap();
-            assert_eq!(owner.freed, usize::from(freed), "{cpus} CPUs, {entries} entries");
+            assert_eq!(owner.freed_tables, usize::from(freed), "{cpus} CPUs, {entries} entries");
             assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
         }
     }
@@ -189,7 +189,7 @@ fn only_tables_with_enough_entries_are_unhooked() {
     let all = range(0, 512 * LARGE);
     xen.flushes.set(0);
     with_tables(&xen, space, config, |mut t| t.unmap_range(all, options, &mut owner)).unwrap();
-    assert_eq!(owner.freed, 1, "only the full table is freed");
+    assert_eq!(owner.freed_tables, 1, "only the full table is freed");
     assert!(xen.flushes.get() <= 4, "{} flushes", xen.flushes.get());
     assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
 }
@@ -208,7 +208,7 @@ fn a_teardown_takes_one_hypercall_and_two_flushes_for_any_number_of_tables() {
             assert!(xen.flushes.get() <= 2, "{} flushes", xen.flushes.get());
             assert_eq!(xen.hypercalls.get(), 1);
             assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
-            assert_eq!(owner.freed as u64, tables + 3);
+            assert_eq!(owner.freed_tables as u64, tables + 3);
         }
     }
 }

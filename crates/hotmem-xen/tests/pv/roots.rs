@@ -50,7 +50,7 @@ fn an_address_space_with_two_roots_is_torn_down() {
         with_tables(&xen, space, config, |tables| tables.teardown(&mut owner)).unwrap();
         assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
         // Two roots, and four tables below each of two entries.
-        assert_eq!((owner.freed, xen.used_frames() - before), (2 + 2 * 4, 1));
+        assert_eq!((owner.freed_tables, xen.used_frames() - before), (2 + 2 * 4, 1));
         assert_eq!(xen.hypercalls.get(), 1);
         assert!(xen.flushes.get() <= 2, "{} flushes", xen.flushes.get());
     }
@@ -67,12 +67,12 @@ fn a_teardown_is_refused_while_a_cpu_runs_on_the_user_root() {
     let result = with_tables(&xen, space, config, |tables| tables.teardown(&mut owner));
     let busy = Fault::Refused { purpose: HypercallPurpose::Remap, errno: Errno::EBUSY };
     assert_eq!(result, Err(Stopped { address: 0, reason: StopReason::Mmu(busy), flushed: false }));
-    assert_eq!((owner.pages(), owner.freed), (vec![], 0));
+    assert_eq!((owner.pages(), owner.freed_tables), (vec![], 0));
     assert_eq!(used_entries(&xen, space, 2), [true, true]);
     xen.set_root(1, None).unwrap();
     with_tables(&xen, space, config, |tables| tables.teardown(&mut owner)).unwrap();
     assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
-    assert_eq!(owner.freed, 2 + 2 * 4);
+    assert_eq!(owner.freed_tables, 2 + 2 * 4);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_table_that_is_unhooked_at_the_root_is_unhooked_in_both_roots() {
         .unwrap();
         assert_eq!(used_entries(&xen, space, 3), [false, false, true]);
         assert_eq!(owner.pages(), map.into_iter().take(4).collect::<Vec<_>>());
-        assert_eq!((owner.freed, owner.stuck), (2 * 4, 0));
+        assert_eq!((owner.freed_tables, owner.stuck_tables), (2 * 4, 0));
     }
 }
 
@@ -130,13 +130,13 @@ fn an_entry_is_in_both_roots_or_in_none_whatever_xen_refuses() {
             assert_eq!(stopped.reason, StopReason::Mmu(refused));
             assert_eq!(used_entries(&xen, space, 2), [done == 0, true]);
             xen.refuse_after.set(None);
-            let stuck = owner.stuck;
+            let stuck = owner.stuck_tables;
             with_tables(&xen, space, CONFIG, |mut tables| {
                 tables.unmap_range(all, Unmap::default(), &mut owner)
             })
             .unwrap();
             assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
-            assert_eq!(owner.freed + stuck, 2 * 4);
+            assert_eq!(owner.freed_tables + stuck, 2 * 4);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Tests the driver with the engine and a host that overwrites the memory that it is given. Allocated
 //! memory must never change.
 
-mod given;
+mod host_memory;
 mod random;
 
 use crate::device::Device;
@@ -47,37 +47,47 @@ impl Machine {
     }
 }
 
-struct World<'f> {
+struct Guest<'f> {
     machine: &'f Machine,
     device: Device,
     driver: Driver,
     memory: EngineMemory<'f, OneCpu, 64>,
     now: Duration,
-    used: Option<Queue>,
-    owned: Vec<(PfnRange, u64)>,
+    answered_queue: Option<Queue>,
+    tagged_allocations: Vec<(PfnRange, u64)>,
     stamp: u64,
     /// The value that the host writes to reported memory.
-    leaves: u64,
+    host_value: u64,
 }
 
 const FEATURES: Features = Features::all().difference(Features::PAGE_POISON);
 
-impl<'f> World<'f> {
-    fn new(machine: &'f Machine, features: Features, settings: Settings) -> World<'f> {
+impl<'f> Guest<'f> {
+    fn new(machine: &'f Machine, features: Features, settings: Settings) -> Guest<'f> {
         let mut memory = EngineMemory::new(&machine.frames, FLOOR);
         memory.report(features, Poison::None, settings).unwrap();
-        World::with(machine, features, memory)
+        Guest::with(machine, features, memory)
     }
 
     fn with(
         machine: &'f Machine,
         features: Features,
         memory: EngineMemory<'f, OneCpu, 64>,
-    ) -> World<'f> {
+    ) -> Guest<'f> {
         let device = Device::new(0);
         let driver = Driver::new(features, &device.config);
         let (now, used, owned, stamp) = (Duration::ZERO, None, Vec::new(), 0);
-        World { machine, device, driver, memory, now, used, owned, stamp, leaves: u64::MAX }
+        Guest {
+            machine,
+            device,
+            driver,
+            memory,
+            now,
+            answered_queue: used,
+            tagged_allocations: owned,
+            stamp,
+            host_value: u64::MAX,
+        }
     }
 
     /// Overwrites the memory of a request, as the host may while it has the memory.
@@ -86,7 +96,7 @@ impl<'f> World<'f> {
         match message {
             Message::Inflate(range) | Message::Hint(range) => take(*range, u64::MAX),
             Message::Report(ranges) => {
-                ranges.as_slice().iter().for_each(|&range| take(range, self.leaves));
+                ranges.as_slice().iter().for_each(|&range| take(range, self.host_value));
             }
             _ => {}
         }
@@ -94,17 +104,18 @@ impl<'f> World<'f> {
 
     fn step(&mut self) -> Step {
         let config = self.device.config;
-        let step = self.driver.step(self.now, &config, self.used.take(), &mut self.memory);
+        let step =
+            self.driver.step(self.now, &config, self.answered_queue.take(), &mut self.memory);
         match step {
             Step::Ready(Ok(Action::Send(message))) => {
                 self.overwrite(&message);
                 self.device.send(message);
             }
-            Step::Ready(Ok(Action::SetActual(frames))) => self.device.actual = frames,
+            Step::Ready(Ok(Action::SetActual(frames))) => self.device.actual_pages = frames,
             _ => {}
         }
         // The host may write until it answers.
-        self.device.waiting.iter().for_each(|message| self.overwrite(message));
+        self.device.unanswered.iter().for_each(|message| self.overwrite(message));
         step
     }
 
@@ -112,17 +123,17 @@ impl<'f> World<'f> {
     fn run(&mut self, time: Duration) {
         let end = self.now + time;
         for _ in 0..200_000 {
-            self.used = self.used.or_else(|| self.device.answer());
-            let answered = self.used.is_some();
+            self.answered_queue = self.answered_queue.or_else(|| self.device.answer());
+            let answered = self.answered_queue.is_some();
             match self.step() {
-                Step::Pending(until) if !answered && self.device.waiting.is_empty() => {
+                Step::Pending(until) if !answered && self.device.unanswered.is_empty() => {
                     if until > end {
                         self.now = end;
                         return;
                     }
                     self.now = until;
                 }
-                Step::Idle if !answered && self.device.waiting.is_empty() => {
+                Step::Idle if !answered && self.device.unanswered.is_empty() => {
                     self.now = end;
                     return;
                 }
@@ -136,8 +147,8 @@ impl<'f> World<'f> {
     /// Runs until the driver requests a reset because of this queue.
     fn run_until_reset(&mut self, queue: Queue) {
         for _ in 0..200_000 {
-            self.used = self.used.or_else(|| self.device.answer());
-            let answered = self.used.is_some();
+            self.answered_queue = self.answered_queue.or_else(|| self.device.answer());
+            let answered = self.answered_queue.is_some();
             match self.step() {
                 Step::Pending(until) if !answered => self.now = until,
                 Step::Ready(Ok(Action::Reset(reset))) => return assert_eq!(reset, queue),
@@ -154,7 +165,7 @@ impl<'f> World<'f> {
         self.memory.device_reset();
         self.device = Device::new(target);
         self.driver = Driver::new(FEATURES, &self.device.config);
-        self.used = None;
+        self.answered_queue = None;
     }
 
     fn allocate(&mut self, frames: u64) {
@@ -163,14 +174,15 @@ impl<'f> World<'f> {
         self.stamp += 1;
         let stamp = self.stamp << 32;
         self.machine.write(range, |pfn| stamp | pfn);
-        self.owned.push((range, stamp));
+        self.tagged_allocations.push((range, stamp));
     }
 
     fn free(&mut self, which: usize) {
-        if self.owned.is_empty() {
+        if self.tagged_allocations.is_empty() {
             return;
         }
-        let (range, stamp) = self.owned.swap_remove(which % self.owned.len());
+        let (range, stamp) =
+            self.tagged_allocations.swap_remove(which % self.tagged_allocations.len());
         self.verify(range, stamp);
         // SAFETY: the range was removed from `owned`, so no code uses it any more.
         unsafe { self.machine.frames.free_raw(range) }.unwrap();
@@ -184,7 +196,7 @@ impl<'f> World<'f> {
 
     /// Checks that no allocated frame has changed, and that the engine is consistent.
     fn check(&self) {
-        self.owned.iter().for_each(|&(range, stamp)| self.verify(range, stamp));
+        self.tagged_allocations.iter().for_each(|&(range, stamp)| self.verify(range, stamp));
         self.machine.frames.validated().unwrap();
     }
 }

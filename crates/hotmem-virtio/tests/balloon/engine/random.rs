@@ -35,55 +35,55 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(crate::cases::cases(10))]
+    #![proptest_config(crate::case_count::cases(10))]
 
     #[test]
     fn no_frame_has_two_owners(history in vec(event(), 1..80), eager: bool) {
         let machine = Machine::new();
         let _hotplug = machine.boot();
         let settings = if eager { Settings::EAGER } else { settings_with_rounds() };
-        let mut world = World::new(&machine, FEATURES, settings);
+        let mut guest = Guest::new(&machine, FEATURES, settings);
         for event in history {
             match event {
-                Event::Allocate(frames) => world.allocate(frames),
-                Event::Free(which) => world.free(which),
-                Event::Target(frames) => world.device.config.num_pages = frames,
-                Event::Hints(command) => world.device.request_hints(command),
-                Event::Need(frames) => world.memory.need(frames),
+                Event::Allocate(frames) => guest.allocate(frames),
+                Event::Free(which) => guest.free(which),
+                Event::Target(frames) => guest.device.config.num_pages = frames,
+                Event::Hints(command) => guest.device.request_hints(command),
+                Event::Need(frames) => guest.memory.need(frames),
                 Event::Migrate(pfn) => {
                     let used = PfnRange::with_len(Pfn::new(pfn).unwrap(), 1).unwrap();
-                    let _ = world.memory.migrate(used);
+                    let _ = guest.memory.migrate(used);
                 }
-                Event::Asleep(queue) => world.device.asleep.push(Queue::ALL[queue]),
-                Event::Awake => world.device.asleep.clear(),
+                Event::Asleep(queue) => guest.device.silent_queues.push(Queue::ALL[queue]),
+                Event::Awake => guest.device.silent_queues.clear(),
                 Event::Steps(n) => {
                     for _ in 0..n {
-                        world.used = world.used.or_else(|| world.device.answer());
-                        world.step();
+                        guest.answered_queue = guest.answered_queue.or_else(|| guest.device.answer());
+                        guest.step();
                     }
                 }
                 Event::Run(ms) => {
-                    world.device.asleep.clear();
-                    world.run(Duration::from_millis(ms));
+                    guest.device.silent_queues.clear();
+                    guest.run(Duration::from_millis(ms));
                 }
                 Event::Reset => {
-                    world.reset();
+                    guest.reset();
                 }
             }
         }
-        world.check();
-        world.device.asleep.clear();
-        world.device.config.num_pages = 0;
-        world.device.request_hints(1);
-        world.memory.need(0);
-        world.run(Duration::from_secs(60));
-        world.check();
-        prop_assert_eq!(world.driver.status(), Status::Settled);
-        prop_assert_eq!(world.memory.inflated_frames(), 0);
-        while !world.owned.is_empty() {
-            world.free(0);
+        guest.check();
+        guest.device.silent_queues.clear();
+        guest.device.config.num_pages = 0;
+        guest.device.request_hints(1);
+        guest.memory.need(0);
+        guest.run(Duration::from_secs(60));
+        guest.check();
+        prop_assert_eq!(guest.driver.status(), Status::Settled);
+        prop_assert_eq!(guest.memory.inflated_frames(), 0);
+        while !guest.tagged_allocations.is_empty() {
+            guest.free(0);
         }
-        world.run(Duration::from_secs(60));
+        guest.run(Duration::from_secs(60));
         let counts = machine.frames.counts();
         prop_assert_eq!(counts.isolated, 0);
         prop_assert_eq!(counts.reported, counts.free_whole);

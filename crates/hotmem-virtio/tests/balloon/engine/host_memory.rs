@@ -7,30 +7,30 @@ use hotmem::{RangeError, RangeErrorKind};
 fn freed_memory_is_reported_automatically() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let mut world = World::new(&machine, Features::PAGE_REPORTING, settings_with_rounds());
-    world.run(Duration::from_secs(2));
+    let mut guest = Guest::new(&machine, Features::PAGE_REPORTING, settings_with_rounds());
+    guest.run(Duration::from_secs(2));
     let reported = || machine.frames.counts().reported;
     let all = reported();
     assert!(all > SIZE / 4096 / 10 * 8, "{all}");
     for _ in 0..60 {
-        world.allocate(BLOCK);
+        guest.allocate(BLOCK);
     }
     assert!(reported() < all);
-    (0..60).for_each(|_| world.free(0));
-    world.run(Duration::from_secs(2));
+    (0..60).for_each(|_| guest.free(0));
+    guest.run(Duration::from_secs(2));
     assert_eq!(reported(), all);
-    world.check();
+    guest.check();
 }
 
 /// Checks that exactly the memory that the host was given is marked as reported.
-fn check_marks(world: &World<'_>) {
+fn check_marks(guest: &Guest<'_>) {
     let mut reported = 0;
-    for range in &world.device.reported {
+    for range in &guest.device.reported_ranges {
         reported += range.frames();
-        assert_eq!(world.machine.frames.counts_in(*range).reported, range.frames(), "{range}");
+        assert_eq!(guest.machine.frames.counts_in(*range).reported, range.frames(), "{range}");
     }
     assert_eq!(
-        world.machine.frames.counts().reported,
+        guest.machine.frames.counts().reported,
         reported,
         "memory that was never sent is marked as reported"
     );
@@ -41,19 +41,19 @@ fn only_reported_memory_is_marked_for_every_batch_size() {
     for most_ranges in [1, 16, 32] {
         let machine = Machine::new();
         let _hotplug = machine.boot();
-        let mut world = World::new(&machine, Features::PAGE_REPORTING, settings_with_rounds());
-        world.driver = world.driver.with_max_report_ranges(most_ranges);
+        let mut guest = Guest::new(&machine, Features::PAGE_REPORTING, settings_with_rounds());
+        guest.driver = guest.driver.with_max_report_ranges(most_ranges);
         let settings = Settings {
             max_batch_ranges: 64,
             max_range_size: Bytes::mib(2),
             reporting_divisor: 1,
             ..settings_with_rounds()
         };
-        world.memory.reporter().unwrap().settings = settings;
-        world.run(Duration::from_secs(2));
-        check_marks(&world);
+        guest.memory.reporter().unwrap().settings = settings;
+        guest.run(Duration::from_secs(2));
+        check_marks(&guest);
         assert_eq!(machine.frames.counts().reported, machine.frames.counts().free_whole);
-        world.check();
+        guest.check();
     }
 }
 
@@ -62,33 +62,33 @@ fn a_device_that_does_not_answer_is_reset_and_its_memory_is_free() {
     for queue in [Queue::Reports, Queue::Inflate, Queue::Hints] {
         let machine = Machine::new();
         let _hotplug = machine.boot();
-        let mut world = World::new(&machine, FEATURES, settings_with_rounds());
+        let mut guest = Guest::new(&machine, FEATURES, settings_with_rounds());
         let before = machine.frames.counts().free;
-        world.device.asleep.push(queue);
-        world.device.config.num_pages = 20_000;
+        guest.device.silent_queues.push(queue);
+        guest.device.config.num_pages = 20_000;
         // The balloon and the hints together leave too little memory to report.
         if queue != Queue::Reports {
-            world.device.request_hints(5);
+            guest.device.request_hints(5);
         }
-        let began = world.now;
-        world.run_until_reset(queue);
-        assert!(world.now - began < Driver::DEFAULT_ANSWER_TIMEOUT + Duration::from_secs(2));
+        let began = guest.now;
+        guest.run_until_reset(queue);
+        assert!(guest.now - began < Driver::DEFAULT_ANSWER_TIMEOUT + Duration::from_secs(2));
         // A host that does not answer has so little memory that the guest can continue.
         for _ in 0..60 {
-            world.allocate(64);
+            guest.allocate(64);
         }
-        assert_eq!(world.owned.len(), 60);
-        world.reset();
+        assert_eq!(guest.tagged_allocations.len(), 60);
+        guest.reset();
         // The engine itself may have allocated a frame for each section.
         let counts = machine.frames.counts();
         let used = before - counts.free;
         assert!((60 * 64..=60 * 64 + (SIZE >> 27)).contains(&used), "{used} frames are in use");
         assert_eq!(counts.reporting, 0);
-        world.device.asleep.clear();
-        world.device.request_hints(1);
-        world.run(Duration::from_secs(10));
-        assert_eq!(world.memory.inflated_frames(), 20_000);
-        world.check();
+        guest.device.silent_queues.clear();
+        guest.device.request_hints(1);
+        guest.run(Duration::from_secs(10));
+        assert_eq!(guest.memory.inflated_frames(), 20_000);
+        guest.check();
     }
 }
 
@@ -96,18 +96,18 @@ fn a_device_that_does_not_answer_is_reset_and_its_memory_is_free() {
 fn the_balloon_leaves_the_minimum_of_free_frames() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let mut world = World::new(&machine, Features::empty(), Settings::default());
+    let mut guest = Guest::new(&machine, Features::empty(), Settings::default());
     let free = machine.frames.counts().free;
-    world.device.config.num_pages = u32::MAX;
-    world.run(Duration::from_secs(10));
+    guest.device.config.num_pages = u32::MAX;
+    guest.run(Duration::from_secs(10));
     let left = machine.frames.counts().free;
     assert!((FLOOR..FLOOR + BLOCK).contains(&left), "{left}");
-    assert_eq!(world.device.balloon.len() as u64, free - left);
-    assert_eq!(u64::from(world.device.actual), world.memory.inflated_frames());
-    world.device.config.num_pages = 0;
-    world.run(Duration::from_secs(10));
+    assert_eq!(guest.device.balloon.len() as u64, free - left);
+    assert_eq!(u64::from(guest.device.actual_pages), guest.memory.inflated_frames());
+    guest.device.config.num_pages = 0;
+    guest.run(Duration::from_secs(10));
     assert_eq!(machine.frames.counts().free, free);
-    world.check();
+    guest.check();
 }
 
 #[test]
@@ -115,27 +115,27 @@ fn memory_that_an_assigned_device_can_access_is_not_given_away() {
     for features in [FEATURES, FEATURES.difference(Features::PAGE_REPORTING)] {
         let machine = Machine::new();
         let mut hotplug = machine.boot();
-        let mut world = World::new(&machine, features, settings_with_rounds());
+        let mut guest = Guest::new(&machine, features, settings_with_rounds());
         let pinned = PfnRange::new(Pfn::new(100 * BLOCK).unwrap(), Pfn::new(120 * BLOCK).unwrap());
         let pinned = pinned.unwrap();
         hotplug.pin(pinned, |_| {}).unwrap();
-        world.run(Duration::from_secs(2));
+        guest.run(Duration::from_secs(2));
         let reports = features.contains(Features::PAGE_REPORTING);
-        assert_eq!(world.device.reported.is_empty(), !reports);
-        world.device.config.num_pages = 20_000;
-        world.run(Duration::from_secs(10));
-        assert_eq!(world.memory.inflated_frames(), 20_000);
-        world.device.request_hints(5);
-        world.run(Duration::from_secs(1));
-        assert!(!world.device.hinted.is_empty());
+        assert_eq!(guest.device.reported_ranges.is_empty(), !reports);
+        guest.device.config.num_pages = 20_000;
+        guest.run(Duration::from_secs(10));
+        assert_eq!(guest.memory.inflated_frames(), 20_000);
+        guest.device.request_hints(5);
+        guest.run(Duration::from_secs(1));
+        assert!(!guest.device.hinted_ranges.is_empty());
         // The host requests all other memory too.
-        world.device.config.num_pages = u32::MAX;
-        world.run(Duration::from_secs(10));
-        let given = world.device.reported.iter().chain(&world.device.hinted);
+        guest.device.config.num_pages = u32::MAX;
+        guest.run(Duration::from_secs(10));
+        let given = guest.device.reported_ranges.iter().chain(&guest.device.hinted_ranges);
         assert!(given.clone().all(|range| !range.overlaps(pinned)), "{given:?}");
-        let mut frames = world.device.balloon.iter().map(|&n| Pfn::new(n.into()).unwrap());
+        let mut frames = guest.device.balloon.iter().map(|&n| Pfn::new(n.into()).unwrap());
         assert!(frames.all(|frame| !pinned.contains(frame)));
-        world.check();
+        guest.check();
     }
 }
 
@@ -143,12 +143,12 @@ fn memory_that_an_assigned_device_can_access_is_not_given_away() {
 fn memory_in_the_balloon_or_hinted_is_not_pinned() {
     let machine = Machine::new();
     let mut hotplug = machine.boot();
-    let mut world = World::new(&machine, FEATURES, settings_with_rounds());
-    world.device.config.num_pages = 20_000;
-    world.device.request_hints(5);
-    world.run(Duration::from_secs(10));
-    let inflated = world.device.balloon.iter().map(|&n| u64::from(n));
-    let hinted = world.device.hinted.iter().map(|range| range.start().number());
+    let mut guest = Guest::new(&machine, FEATURES, settings_with_rounds());
+    guest.device.config.num_pages = 20_000;
+    guest.device.request_hints(5);
+    guest.run(Duration::from_secs(10));
+    let inflated = guest.device.balloon.iter().map(|&n| u64::from(n));
+    let hinted = guest.device.hinted_ranges.iter().map(|range| range.start().number());
     let given: Vec<u64> = inflated.step_by(777).chain(hinted).collect();
     let mut refused = |number: u64| {
         let frame = PfnRange::with_len(Pfn::new(number).unwrap(), 1).unwrap();
@@ -161,81 +161,81 @@ fn memory_in_the_balloon_or_hinted_is_not_pinned() {
             "{number:#x}: {answer:?}"
         );
     }
-    world.device.config.num_pages = 0;
-    world.device.request_hints(1);
-    world.run(Duration::from_secs(10));
+    guest.device.config.num_pages = 0;
+    guest.device.request_hints(1);
+    guest.run(Duration::from_secs(10));
     let pins = given.iter().step_by(given.len().div_ceil(16));
     assert!(pins.map(|&number| refused(number)).all(|answer| answer.is_ok()));
-    world.check();
+    guest.check();
 }
 
 #[test]
 fn the_guest_takes_back_what_it_needs() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let mut world = World::new(&machine, Features::DEFLATE_ON_OOM, Settings::default());
-    world.device.config.num_pages = 40_000;
-    world.run(Duration::from_secs(1));
-    world.memory.need(10_000);
+    let mut guest = Guest::new(&machine, Features::DEFLATE_ON_OOM, Settings::default());
+    guest.device.config.num_pages = 40_000;
+    guest.run(Duration::from_secs(1));
+    guest.memory.need(10_000);
     for _ in 0..200 {
-        world.used = world.used.or_else(|| world.device.answer());
-        world.step();
+        guest.answered_queue = guest.answered_queue.or_else(|| guest.device.answer());
+        guest.step();
     }
-    assert!(world.memory.inflated_frames() <= 30_000);
-    world.memory.need(0);
-    world.run(Duration::from_secs(30));
-    assert_eq!(world.memory.inflated_frames(), 40_000);
+    assert!(guest.memory.inflated_frames() <= 30_000);
+    guest.memory.need(0);
+    guest.run(Duration::from_secs(30));
+    assert_eq!(guest.memory.inflated_frames(), 40_000);
 }
 
 #[test]
 fn a_hint_that_is_with_the_device_is_not_taken_back() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let mut world = World::new(&machine, Features::FREE_PAGE_HINT, Settings::default());
-    world.device.request_hints(5);
+    let mut guest = Guest::new(&machine, Features::FREE_PAGE_HINT, Settings::default());
+    guest.device.request_hints(5);
     let is_hint = |message: &Message| matches!(message, Message::Hint(_));
-    while world.device.hinted.is_empty() || !world.device.waiting.iter().any(is_hint) {
-        world.used = world.used.or_else(|| world.device.answer());
-        world.step();
+    while guest.device.hinted_ranges.is_empty() || !guest.device.unanswered.iter().any(is_hint) {
+        guest.answered_queue = guest.answered_queue.or_else(|| guest.device.answer());
+        guest.step();
     }
-    let hinted = world.memory.hinted_frames();
-    world.memory.need(1);
-    let with_device = world.memory.hinted_frames();
+    let hinted = guest.memory.hinted_frames();
+    guest.memory.need(1);
+    let with_device = guest.memory.hinted_frames();
     assert!((1..hinted).contains(&with_device), "{with_device} of {hinted}");
     while machine.frames.counts().free > BLOCK {
-        world.allocate(1);
+        guest.allocate(1);
     }
     // The device may write to the hinted memory until it answers. After that, a migration need not
     // copy the memory.
-    world.step();
-    world.check();
-    world.used = world.device.answer();
-    world.step();
-    assert_eq!(world.memory.hinted_frames(), 0);
-    world.run(Duration::from_secs(1));
-    world.check();
+    guest.step();
+    guest.check();
+    guest.answered_queue = guest.device.answer();
+    guest.step();
+    assert_eq!(guest.memory.hinted_frames(), 0);
+    guest.run(Duration::from_secs(1));
+    guest.check();
 }
 
 #[test]
 fn balloon_frames_in_memory_to_be_removed_are_replaced() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let mut world = World::new(&machine, Features::empty(), Settings::default());
-    world.device.config.num_pages = 20_000;
-    world.run(Duration::from_secs(1));
+    let mut guest = Guest::new(&machine, Features::empty(), Settings::default());
+    guest.device.config.num_pages = 20_000;
+    guest.run(Duration::from_secs(1));
     // Choose a pageblock that contains only frames of the balloon.
     let whole =
-        |number: &&u32| (**number..**number + 512).all(|n| world.device.balloon.contains(&n));
-    let number = *world.device.balloon.iter().filter(|n| **n % 512 == 0).find(whole).unwrap();
+        |number: &&u32| (**number..**number + 512).all(|n| guest.device.balloon.contains(&n));
+    let number = *guest.device.balloon.iter().filter(|n| **n % 512 == 0).find(whole).unwrap();
     let used = PfnRange::with_len(Pfn::new(u64::from(number) + 7).unwrap(), 1).unwrap();
     let block = used.align_outward(BLOCK);
-    assert_eq!(world.memory.migrate(used), Some(Migration::Retry));
+    assert_eq!(guest.memory.migrate(used), Some(Migration::Retry));
     // Isolate the pageblock, as offlining does, so that its frames are not allocated again.
     let isolation = machine.frames.isolate(block).unwrap();
-    world.run(Duration::from_secs(1));
+    guest.run(Duration::from_secs(1));
     assert_eq!(isolation.in_use(), None);
-    assert_eq!(world.memory.inflated_frames(), 20_000);
-    assert_eq!(world.memory.migrate(used), None);
+    assert_eq!(guest.memory.inflated_frames(), 20_000);
+    assert_eq!(guest.memory.migrate(used), None);
     isolation.release();
 }
 
@@ -245,25 +245,25 @@ fn balloon_frames_in_memory_to_be_removed_are_replaced_by_memory_that_stays() {
     let (all, boot_frames) = (SIZE >> 12, SIZE >> 13);
     let mut hotplug = boot(&machine.frames, &machine.memory, boot_frames);
     plug(&mut hotplug, range(boot_frames, all - boot_frames));
-    let mut world = World::new(&machine, Features::empty(), Settings::default());
-    world.device.config.num_pages = 10_000;
-    world.run(Duration::from_secs(1));
+    let mut guest = Guest::new(&machine, Features::empty(), Settings::default());
+    guest.device.config.num_pages = 10_000;
+    guest.run(Duration::from_secs(1));
     // The balloon takes movable memory first.
-    let in_hotplugged = |world: &World<'_>| {
-        world.device.balloon.iter().filter(|&&n| u64::from(n) >= boot_frames).count()
+    let in_hotplugged = |guest: &Guest<'_>| {
+        guest.device.balloon.iter().filter(|&&n| u64::from(n) >= boot_frames).count()
     };
-    let before = in_hotplugged(&world);
-    let highest = world.device.balloon.iter().max().copied().unwrap();
+    let before = in_hotplugged(&guest);
+    let highest = guest.device.balloon.iter().max().copied().unwrap();
     let used = range(u64::from(highest), 1);
     assert!(used.start().number() >= boot_frames);
-    assert_eq!(world.memory.migrate(used), Some(Migration::Retry));
-    world.run(Duration::from_secs(1));
+    assert_eq!(guest.memory.migrate(used), Some(Migration::Retry));
+    guest.run(Duration::from_secs(1));
     // Hotplugged memory may have to leave next.
     assert!(
-        in_hotplugged(&world) < before,
+        in_hotplugged(&guest) < before,
         "frames were replaced by other memory that can be removed"
     );
-    assert_eq!(world.memory.inflated_frames(), 10_000);
+    assert_eq!(guest.memory.inflated_frames(), 10_000);
 }
 
 const FILL: u32 = 0xaaaa_aaaa;
@@ -302,16 +302,16 @@ fn filled_memory_is_still_filled_when_it_is_allocated() {
     let spoilt = memory.report(FEATURES, poison, settings);
     assert!(matches!(spoilt, Err(ReporterError::ContentsDiffer { .. })), "{spoilt:?}");
     memory.report(features, poison, settings).unwrap();
-    let mut world = World { leaves: FILLED, ..World::with(&machine, features, memory) };
-    world.device.config.num_pages = 20_000;
-    world.device.request_hints(5);
-    world.run(Duration::from_secs(10));
-    assert_eq!(world.memory.inflated_frames(), 20_000);
-    assert!(!world.device.hinted.is_empty() && !world.device.reported.is_empty());
-    world.device.config.num_pages = 0;
-    world.device.request_hints(1);
-    world.run(Duration::from_secs(10));
-    assert_eq!(world.memory.inflated_frames(), 0);
+    let mut guest = Guest { host_value: FILLED, ..Guest::with(&machine, features, memory) };
+    guest.device.config.num_pages = 20_000;
+    guest.device.request_hints(5);
+    guest.run(Duration::from_secs(10));
+    assert_eq!(guest.memory.inflated_frames(), 20_000);
+    assert!(!guest.device.hinted_ranges.is_empty() && !guest.device.reported_ranges.is_empty());
+    guest.device.config.num_pages = 0;
+    guest.device.request_hints(1);
+    guest.run(Duration::from_secs(10));
+    assert_eq!(guest.memory.inflated_frames(), 0);
     for frame in all_frames(&machine) {
         assert_eq!(machine.read(frame.range().start().number()), FILLED, "{frame:?}");
     }
@@ -321,12 +321,12 @@ fn filled_memory_is_still_filled_when_it_is_allocated() {
 fn a_second_reporter_is_refused() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let world = World::new(&machine, Features::PAGE_REPORTING, Settings::default());
+    let guest = Guest::new(&machine, Features::PAGE_REPORTING, Settings::default());
     let mut other = EngineMemory::<_, 8>::new(&machine.frames, 0);
     let settings = Settings::default();
     let again = other.report(Features::PAGE_REPORTING, Poison::None, settings);
     assert_eq!(again, Err(ReporterError::HasReporter));
     assert_eq!(other.report(Features::empty(), Poison::None, settings), Ok(()));
-    drop(world);
+    drop(guest);
     assert_eq!(other.report(Features::PAGE_REPORTING, Poison::None, settings), Ok(()));
 }

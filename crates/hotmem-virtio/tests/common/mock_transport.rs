@@ -10,7 +10,7 @@ use virtio_drivers::{Error, PhysAddr, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A type of mock device: its handling of chains and its configuration.
-pub(crate) trait End {
+pub(crate) trait DeviceModel {
     type Features: Flags<Bits = u64> + Copy;
 
     /// Called after the driver has set up a queue.
@@ -38,14 +38,14 @@ pub(crate) trait End {
 }
 
 /// The host's side of the transport.
-pub(crate) struct Host<E: End>(Rc<RefCell<HostState<E>>>);
+pub(crate) struct Host<E: DeviceModel>(Rc<RefCell<HostState<E>>>);
 
-pub(crate) struct HostState<E: End> {
+pub(crate) struct HostState<E: DeviceModel> {
     end: E,
     pub(crate) page: Page,
     pub(crate) device_type: DeviceType,
-    pub(crate) offered: E::Features,
-    pub(crate) negotiated: E::Features,
+    pub(crate) offered_features: E::Features,
+    pub(crate) negotiated_features: E::Features,
     pub(crate) refuses_features: bool,
     pub(crate) stuck_in_reset: bool,
     /// The queue sizes by number; 0 for a missing queue.
@@ -54,10 +54,10 @@ pub(crate) struct HostState<E: End> {
     pub(crate) status: DeviceStatus,
     pub(crate) statuses: Vec<DeviceStatus>,
     /// Whether the device ignores its queues.
-    pub(crate) asleep: bool,
-    pub(crate) violation: Option<Violation>,
+    pub(crate) ignores_queues: bool,
+    pub(crate) first_violation: Option<Violation>,
     pub(crate) notifications: u32,
-    pub(crate) dropped: bool,
+    pub(crate) is_transport_dropped: bool,
     interrupt: bool,
     queues: [Option<DeviceSide>; 6],
 }
@@ -71,9 +71,9 @@ pub(crate) enum Violation {
 }
 
 /// The driver's side of the transport.
-pub(crate) struct MockTransport<E: End>(Host<E>);
+pub(crate) struct MockTransport<E: DeviceModel>(Host<E>);
 
-impl<E: End> Host<E> {
+impl<E: DeviceModel> Host<E> {
     pub(crate) fn new(
         end: E,
         device_type: DeviceType,
@@ -85,25 +85,25 @@ impl<E: End> Host<E> {
             end,
             page: Page::new(),
             device_type,
-            offered,
-            negotiated: E::Features::empty(),
+            offered_features: offered,
+            negotiated_features: E::Features::empty(),
             refuses_features: false,
             stuck_in_reset: false,
             queue_sizes,
             config_len,
             status: DeviceStatus::empty(),
             statuses: Vec::new(),
-            asleep: false,
-            violation: None,
+            ignores_queues: false,
+            first_violation: None,
             notifications: 0,
-            dropped: false,
+            is_transport_dropped: false,
             interrupt: false,
             queues: [None; 6],
         })))
     }
 
     pub(crate) fn transport(&self) -> MockTransport<E> {
-        self.borrow_mut().dropped = false;
+        self.borrow_mut().is_transport_dropped = false;
         MockTransport(Host(self.0.clone()))
     }
 
@@ -125,7 +125,7 @@ impl<E: End> Host<E> {
     }
 }
 
-impl<E: End> HostState<E> {
+impl<E: DeviceModel> HostState<E> {
     pub(crate) fn queue(&mut self, number: usize) -> &mut DeviceSide {
         self.queues[number].as_mut().expect("the driver has set up the queue")
     }
@@ -141,7 +141,7 @@ impl<E: End> HostState<E> {
             }
         }
         while let Some((number, head, len)) = self.end.answer() {
-            let violation = self.violation;
+            let violation = self.first_violation;
             let queue = self.queue(number);
             match violation {
                 Some(Violation::Id(id)) => queue.give_back(id, len),
@@ -154,33 +154,33 @@ impl<E: End> HostState<E> {
     }
 }
 
-impl<E: End> Deref for HostState<E> {
+impl<E: DeviceModel> Deref for HostState<E> {
     type Target = E;
     fn deref(&self) -> &E {
         &self.end
     }
 }
 
-impl<E: End> DerefMut for HostState<E> {
+impl<E: DeviceModel> DerefMut for HostState<E> {
     fn deref_mut(&mut self) -> &mut E {
         &mut self.end
     }
 }
 
-impl<E: End> Transport for MockTransport<E> {
+impl<E: DeviceModel> Transport for MockTransport<E> {
     fn device_type(&self) -> DeviceType {
         self.0.borrow().device_type
     }
 
     fn read_device_features(&mut self) -> u64 {
-        self.0.borrow().offered.bits()
+        self.0.borrow().offered_features.bits()
     }
 
     fn write_driver_features(&mut self, driver_features: u64) {
         let mut host = self.0.borrow_mut();
-        host.negotiated = E::Features::from_bits(driver_features)
+        host.negotiated_features = E::Features::from_bits(driver_features)
             .expect("the driver accepts only known features");
-        assert!(host.offered.contains(host.negotiated));
+        assert!(host.offered_features.contains(host.negotiated_features));
     }
 
     fn max_queue_size(&mut self, queue: u16) -> u32 {
@@ -191,7 +191,7 @@ impl<E: End> Transport for MockTransport<E> {
         let mut host = self.0.borrow_mut();
         assert!(host.queues[usize::from(queue)].is_some());
         host.notifications += 1;
-        if !host.asleep {
+        if !host.ignores_queues {
             host.serve();
         }
     }
@@ -232,15 +232,15 @@ impl<E: End> Transport for MockTransport<E> {
         let number = usize::from(queue);
         assert!(size <= host.queue_sizes[number]);
         assert!(host.status.contains(DeviceStatus::FEATURES_OK));
-        host.end.set_up(number, host.negotiated);
+        host.end.set_up(number, host.negotiated_features);
         host.queues[number] = Some(DeviceSide {
             page: host.page,
             size: u16::try_from(size).unwrap(),
             descriptors,
             driver_area,
             device_area,
-            seen: 0,
-            used: 0,
+            available_seen: 0,
+            used_index: 0,
         });
     }
 
@@ -268,7 +268,7 @@ impl<E: End> Transport for MockTransport<E> {
         if offset + size_of::<T>() > host.config_len {
             return Err(Error::ConfigSpaceTooSmall);
         }
-        let word = host.end.read_config(offset, host.negotiated, host.asleep);
+        let word = host.end.read_config(offset, host.negotiated_features, host.ignores_queues);
         Ok(T::read_from_bytes(&word.to_le_bytes()).expect("drivers read words"))
     }
 
@@ -283,14 +283,14 @@ impl<E: End> Transport for MockTransport<E> {
         }
         let word = u32::from_le_bytes(value.as_bytes().try_into().expect("drivers write words"));
         let started = host.status.contains(DeviceStatus::DRIVER_OK);
-        host.end.write_config(offset, word, host.negotiated, started);
+        host.end.write_config(offset, word, host.negotiated_features, started);
         Ok(())
     }
 }
 
-impl<E: End> Drop for MockTransport<E> {
+impl<E: DeviceModel> Drop for MockTransport<E> {
     fn drop(&mut self) {
-        self.0.borrow_mut().dropped = true;
+        self.0.borrow_mut().is_transport_dropped = true;
         self.set_status(DeviceStatus::empty());
     }
 }

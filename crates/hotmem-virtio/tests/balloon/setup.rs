@@ -7,34 +7,35 @@ use hotmem_virtio::balloon::{Action, Driver, Features, Message, Queue, Status, S
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
-pub(crate) struct World {
+pub(crate) struct Setup {
     pub(crate) device: Device,
     pub(crate) driver: Driver,
     pub(crate) memory: TestMemory,
     pub(crate) now: Duration,
-    pub(crate) used: Option<Queue>,
+    pub(crate) answered_queue: Option<Queue>,
 }
 
 /// The maximal number of steps between two waits.
 const STEPS: u32 = 100_000;
 
-impl World {
-    pub(crate) fn new(features: Features, target: u32, memory: TestMemory) -> World {
+impl Setup {
+    pub(crate) fn new(features: Features, target: u32, memory: TestMemory) -> Setup {
         let device = Device::new(target);
         let driver = Driver::new(features, &device.config);
-        World { device, driver, memory, now: Duration::from_secs(1), used: None }
+        Setup { device, driver, memory, now: Duration::from_secs(1), answered_queue: None }
     }
 
     /// Steps the driver, and carries out the result.
     pub(crate) fn step(&mut self) -> Step {
         let config = self.device.config;
-        let step = self.driver.step(self.now, &config, self.used.take(), &mut self.memory);
+        let step =
+            self.driver.step(self.now, &config, self.answered_queue.take(), &mut self.memory);
         match step {
             Step::Ready(Ok(Action::Send(message))) => {
                 self.check(&message);
                 self.device.send(message);
             }
-            Step::Ready(Ok(Action::SetActual(frames))) => self.device.actual = frames,
+            Step::Ready(Ok(Action::SetActual(frames))) => self.device.actual_pages = frames,
             _ => {}
         }
         step
@@ -51,7 +52,7 @@ impl World {
             Message::Hint(range) => assert!(self.memory.all_are(*range, Frame::Hinted)),
             Message::Report(ranges) => {
                 let ranges = ranges.as_slice();
-                assert!(ranges.iter().all(|&range| self.memory.all_are(range, Frame::Out)));
+                assert!(ranges.iter().all(|&range| self.memory.all_are(range, Frame::Inflated)));
             }
             Message::Statistics(_) | Message::HintCommand(_) => {}
         }
@@ -67,13 +68,13 @@ impl World {
                     | Step::Ready(Ok(Action::SetActual(_)))
                     | Step::Working
             ) {
-                if self.used.is_none() {
-                    self.used = self.device.answer();
+                if self.answered_queue.is_none() {
+                    self.answered_queue = self.device.answer();
                 }
                 continue;
             }
-            self.used = self.device.answer();
-            if self.used.is_none() {
+            self.answered_queue = self.device.answer();
+            if self.answered_queue.is_none() {
                 return step;
             }
         }
@@ -103,7 +104,7 @@ impl World {
     pub(crate) fn assert_settled(&self, frames: u32) {
         assert_eq!(self.driver.status(), Status::Settled, "{:?}", self.driver);
         assert_eq!(self.driver.inflated_frames(), frames.into());
-        assert_eq!(self.device.actual, frames);
+        assert_eq!(self.device.actual_pages, frames);
         assert_eq!(self.device.balloon.len(), frames as usize);
         assert_eq!(self.memory.count(Frame::Balloon), frames as usize);
     }

@@ -3,7 +3,7 @@
 //! reported.
 
 use crate::basic::{ADD, REMOVE};
-use crate::world::{FIRST, World, lmbs, with_world};
+use crate::partition::{FIRST, Partition, lmbs, with_partition};
 use hotmem::{AllocRequest, Budget, Progress as Step, RangeError, RangeErrorKind, State};
 use hotmem_dlpar::hypervisor::{Answer, HARDWARE_ERROR, HypervisorRequest, PARAMETER_ERROR};
 use hotmem_dlpar::*;
@@ -16,40 +16,40 @@ const fn range(first: u32, count: u32) -> LmbSelection {
 /// A DIMM of four LMBs, which are assigned from the start.
 const DIMM: LmbSelection = range(16, 4);
 
-fn request_dimm_back(world: &mut World<'_, '_>) {
-    world.hypervisor.request_back(DrcIndex(FIRST + 16), 4);
+fn request_dimm_back(partition: &mut Partition<'_, '_>) {
+    partition.hypervisor.request_back(DrcIndex(FIRST + 16), 4);
 }
 
-fn with_qemu(f: impl FnOnce(&mut World<'_, '_>)) {
-    with_world(|world| {
-        world.hypervisor.set_like_qemu();
-        f(world);
+fn with_qemu(f: impl FnOnce(&mut Partition<'_, '_>)) {
+    with_partition(|partition| {
+        partition.hypervisor.set_like_qemu();
+        f(partition);
     });
 }
 
 #[test]
 fn a_dimm_is_added_and_removed_repeatedly() {
-    with_qemu(|world| {
+    with_qemu(|partition| {
         for _ in 0..3 {
-            world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
-            let added = world.request(ADD, range(20, 3)).expect("the DIMM is plugged");
+            partition.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+            let added = partition.request(ADD, range(20, 3)).expect("the DIMM is plugged");
             assert_eq!((added.lmbs, added.skipped), (3, 0));
-            world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
+            partition.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
             let removed =
-                world.request(REMOVE, range(20, 3)).expect("the host has requested the memory");
+                partition.request(REMOVE, range(20, 3)).expect("the host has requested the memory");
             assert_eq!((removed.lmbs, removed.skipped), (3, 0));
         }
-        assert_eq!(world.hypervisor.refusals(), 0);
+        assert_eq!(partition.hypervisor.refusals(), 0);
     });
 }
 
 #[test]
 fn a_request_by_count_skips_lmbs_without_memory() {
-    with_qemu(|world| {
-        world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
-        let added = world.request(ADD, LmbSelection::Count(3)).expect("three LMBs are plugged");
+    with_qemu(|partition| {
+        partition.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+        let added = partition.request(ADD, LmbSelection::Count(3)).expect("three LMBs are plugged");
         assert_eq!((added.lmbs, added.unrestored), (3, 0));
-        assert!(world.refused.iter().all(|refused| matches!(
+        assert!(partition.refused_lmbs.iter().all(|refused| matches!(
             refused.error,
             Error::Connector(ConnectorError {
                 call: Call::SetUsable,
@@ -58,83 +58,84 @@ fn a_request_by_count_skips_lmbs_without_memory() {
                 ..
             })
         )));
-        assert_eq!(added.skipped as usize, world.refused.len());
-        assert!([20, 21, 22].iter().all(|nth| world.assigned().contains(nth)));
-        assert!(!world.assigned().contains(&0));
+        assert_eq!(added.skipped as usize, partition.refused_lmbs.len());
+        assert!([20, 21, 22].iter().all(|nth| partition.assigned().contains(nth)));
+        assert!(!partition.assigned().contains(&0));
     });
 }
 
 /// `configure` returns before the connector is configured.
 #[test]
 fn a_connector_that_is_not_configured_cannot_be_released() {
-    with_qemu(|world| {
-        world.hypervisor.plug(DrcIndex(FIRST + 20), 1);
-        world.script(|_, request| match request {
+    with_qemu(|partition| {
+        partition.hypervisor.plug(DrcIndex(FIRST + 20), 1);
+        partition.script(|_, request| match request {
             HypervisorRequest::Connector(_, Call::Configure) => Answer::Status(0),
             _ => Answer::CarryOut,
         });
-        world.request(ADD, range(20, 1)).expect("the DIMM is plugged");
-        let before = world.snapshot();
-        world.hypervisor.request_back(DrcIndex(FIRST + 20), 1);
+        partition.request(ADD, range(20, 1)).expect("the DIMM is plugged");
+        let before = partition.snapshot();
+        partition.hypervisor.request_back(DrcIndex(FIRST + 20), 1);
         let failure =
-            world.request(REMOVE, range(20, 1)).expect_err("the connector is not configured");
+            partition.request(REMOVE, range(20, 1)).expect_err("the connector is not configured");
         let Error::Connector(error) = failure.error else { panic!("{failure}") };
         assert_eq!(
             (error.call, error.failure),
             (Call::Isolate, ConnectorFailure::Failed(PARAMETER_ERROR))
         );
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
-        assert_eq!(world.hypervisor.refusals(), 1);
-        assert_eq!(world.snapshot(), before);
+        assert_eq!(partition.hypervisor.refusals(), 1);
+        assert_eq!(partition.snapshot(), before);
     });
 }
 
 #[test]
 fn a_failed_removal_is_reported_and_can_be_repeated() {
-    with_qemu(|world| {
+    with_qemu(|partition| {
         let in_use = AllocRequest::frames(3).movable().at(lmbs()[18].1.start());
-        let used = world.hotplug.frames().alloc(in_use).expect("the memory is free");
-        let before = world.snapshot();
-        request_dimm_back(world);
-        let failure = world.request(REMOVE, DIMM).expect_err("the memory is in use");
+        let used = partition.hotplug.frames().alloc(in_use).expect("the memory is free");
+        let before = partition.snapshot();
+        request_dimm_back(partition);
+        let failure = partition.request(REMOVE, DIMM).expect_err("the memory is in use");
         assert!(matches!(failure.error, Error::Blocked(_)), "{failure}");
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
-        assert_eq!(world.hypervisor.refusals(), 1);
-        assert_eq!(world.snapshot(), before);
+        assert_eq!(partition.hypervisor.refusals(), 1);
+        assert_eq!(partition.snapshot(), before);
         drop(used);
-        request_dimm_back(world);
-        assert_eq!(world.request(REMOVE, DIMM).expect("the memory is free").lmbs, 4);
-        assert_eq!(world.hypervisor.refusals(), 1);
+        request_dimm_back(partition);
+        assert_eq!(partition.request(REMOVE, DIMM).expect("the memory is free").lmbs, 4);
+        assert_eq!(partition.hypervisor.refusals(), 1);
     });
 }
 
 #[test]
 fn a_cancelled_removal_is_reported() {
-    with_qemu(|world| {
-        let before = world.snapshot();
-        request_dimm_back(world);
-        let first = world.begin(Request::remove(DIMM), Budget { pageblocks: 8 });
+    with_qemu(|partition| {
+        let before = partition.snapshot();
+        request_dimm_back(partition);
+        let first = partition.begin(Request::remove(DIMM), Budget { pageblocks: 8 });
         assert_eq!(first, Progress::Working);
-        world.dlpar.cancel();
-        let failure = world.poll_to_end(Budget { pageblocks: 8 }, |_| false);
+        partition.dlpar.cancel();
+        let failure = partition.poll_to_end(Budget { pageblocks: 8 }, |_| false);
         assert_eq!(failure.expect_err("the request was cancelled").error, Error::Cancelled);
-        assert_eq!((world.hypervisor.refusals(), world.snapshot()), (1, before));
+        assert_eq!((partition.hypervisor.refusals(), partition.snapshot()), (1, before));
     });
 }
 
 /// The last connector of the DIMM is in a state from which it cannot be released.
 #[test]
 fn all_connectors_are_checked_before_the_first_is_released() {
-    with_qemu(|world| {
-        let before = world.snapshot();
-        request_dimm_back(world);
-        world.script(|_, request| match request {
+    with_qemu(|partition| {
+        let before = partition.snapshot();
+        request_dimm_back(partition);
+        partition.script(|_, request| match request {
             HypervisorRequest::Connector(DrcIndex(index), Call::Sense) if index == FIRST + 19 => {
                 Answer::State(0)
             }
             _ => Answer::CarryOut,
         });
-        let failure = world.request(REMOVE, DIMM).expect_err("the connector is in another state");
+        let failure =
+            partition.request(REMOVE, DIMM).expect_err("the connector is in another state");
         assert!(matches!(
             failure.error,
             Error::Connector(ConnectorError {
@@ -144,39 +145,40 @@ fn all_connectors_are_checked_before_the_first_is_released() {
             })
         ));
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
-        assert_eq!((world.hypervisor.refusals(), world.snapshot()), (1, before));
+        assert_eq!((partition.hypervisor.refusals(), partition.snapshot()), (1, before));
     });
 }
 
 /// The engine refuses to remove the last LMB of the DIMM, because another caller is removing it.
 #[test]
 fn all_memory_is_checked_before_the_first_connector_is_released() {
-    with_qemu(|world| {
+    with_qemu(|partition| {
         let last = lmbs()[19].1;
-        let mut offline = world.hotplug.offline(last).expect("the memory is online");
-        let done = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
+        let mut offline = partition.hotplug.offline(last).expect("the memory is online");
+        let done = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
         assert!(matches!(done, Step::Ready(_)), "{done:?}");
-        let removal = with_kernel(&mut world.hotplug, &mut world.kernel, |hotplug, _| {
+        let removal = with_kernel(&mut partition.hotplug, &mut partition.kernel, |hotplug, _| {
             hotplug.prepare_remove(last)
         });
         let removal = removal.expect("the memory is offline");
-        let before = world.snapshot();
-        request_dimm_back(world);
-        let failure = world.request(REMOVE, DIMM).expect_err("another caller removes the memory");
+        let before = partition.snapshot();
+        request_dimm_back(partition);
+        let failure =
+            partition.request(REMOVE, DIMM).expect_err("another caller removes the memory");
         assert_eq!(
             failure.error,
             Error::Remove(RangeError { range: block_of(last), kind: RangeErrorKind::Held })
         );
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
-        assert_eq!((world.hypervisor.refusals(), world.snapshot()), (1, before));
-        with_kernel(&mut world.hotplug, &mut world.kernel, |hotplug, hooks| {
+        assert_eq!((partition.hypervisor.refusals(), partition.snapshot()), (1, before));
+        with_kernel(&mut partition.hotplug, &mut partition.kernel, |hotplug, hooks| {
             hotplug.abandon_remove(removal, hooks)
         })
         .expect("the token is one of this instance");
-        let state = world.hotplug.state_at(last.start(), last.end());
+        let state = partition.hotplug.state_at(last.start(), last.end());
         assert_eq!(state, (last, State::Offline));
-        request_dimm_back(world);
-        assert_eq!(world.request(REMOVE, DIMM).expect("all LMBs can be removed").lmbs, 4);
+        request_dimm_back(partition);
+        assert_eq!(partition.request(REMOVE, DIMM).expect("all LMBs can be removed").lmbs, 4);
     });
 }
 
@@ -189,20 +191,20 @@ fn block_of(range: hotmem::PfnRange) -> hotmem::PfnRange {
 /// The host already has one LMB of the memory, so the removal must not be reported as failed.
 #[test]
 fn a_removal_that_loses_lmbs_is_not_reported_as_failed() {
-    with_qemu(|world| {
-        request_dimm_back(world);
-        world.script(|_, request| match request {
+    with_qemu(|partition| {
+        request_dimm_back(partition);
+        partition.script(|_, request| match request {
             HypervisorRequest::Connector(DrcIndex(index), Call::Isolate) if index == FIRST + 17 => {
                 Answer::Status(HARDWARE_ERROR)
             }
             _ => Answer::CarryOut,
         });
         let failure =
-            world.request(REMOVE, DIMM).expect_err("the second connector cannot be isolated");
+            partition.request(REMOVE, DIMM).expect_err("the second connector cannot be isolated");
         assert_eq!((failure.unrestored, failure.lost), (0, 1));
-        assert_eq!(world.hypervisor.refusals(), 0);
-        assert!(!world.assigned().contains(&16));
-        assert!([17, 18, 19].iter().all(|nth| world.assigned().contains(nth)));
+        assert_eq!(partition.hypervisor.refusals(), 0);
+        assert!(!partition.assigned().contains(&16));
+        assert!([17, 18, 19].iter().all(|nth| partition.assigned().contains(nth)));
     });
 }
 
@@ -215,21 +217,21 @@ fn connectors_that_cannot_be_released_are_added_again_or_removed() {
     for (change, requests, lmbs) in
         [(ADD, vec![range(20, 3)], 3), (REMOVE, vec![range(20, 3)], 3), (REMOVE, by_index(), 1)]
     {
-        with_qemu(|world| {
-            let free = world.snapshot();
-            world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
-            world.kernel.veto_online.insert(first_pfn(21));
+        with_qemu(|partition| {
+            let free = partition.snapshot();
+            partition.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+            partition.kernel.veto_online.insert(first_pfn(21));
             let failure =
-                world.request(ADD, range(20, 3)).expect_err("the kernel vetoes the change");
+                partition.request(ADD, range(20, 3)).expect_err("the kernel vetoes the change");
             assert!(matches!(failure.error, Error::Online(_)), "{failure}");
             assert_eq!((failure.unrestored, failure.lost), (3, 0));
-            world.kernel.veto_online.clear();
+            partition.kernel.veto_online.clear();
             if change == REMOVE {
-                world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
+                partition.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
             }
             for selection in requests {
                 assert_eq!(
-                    world
+                    partition
                         .request(change, selection)
                         .expect("no obstacle prevents the request")
                         .lmbs,
@@ -237,12 +239,12 @@ fn connectors_that_cannot_be_released_are_added_again_or_removed() {
                 );
             }
             // All LMBs are restored.
-            world.reported = 0;
-            world.check();
+            partition.reported_lmbs = 0;
+            partition.check();
             if change == REMOVE {
-                assert_eq!(world.snapshot().lmbs, free.lmbs);
+                assert_eq!(partition.snapshot().lmbs, free.lmbs);
             }
-            assert_eq!(world.hypervisor.refusals(), 0);
+            assert_eq!(partition.hypervisor.refusals(), 0);
         });
     }
 }
@@ -251,24 +253,27 @@ fn connectors_that_cannot_be_released_are_added_again_or_removed() {
 /// isolated.
 #[test]
 fn a_removal_of_connectors_that_cannot_be_isolated_is_reported_as_failed() {
-    with_qemu(|world| {
-        world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
-        world.kernel.veto_online.insert(first_pfn(21));
-        world.request(ADD, range(20, 3)).expect_err("the kernel vetoes the change");
-        world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
-        world.script(|_, request| match request {
+    with_qemu(|partition| {
+        partition.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+        partition.kernel.veto_online.insert(first_pfn(21));
+        partition.request(ADD, range(20, 3)).expect_err("the kernel vetoes the change");
+        partition.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
+        partition.script(|_, request| match request {
             HypervisorRequest::Connector(_, Call::Isolate) => Answer::Status(HARDWARE_ERROR),
             _ => Answer::CarryOut,
         });
         let failure =
-            world.request(REMOVE, range(20, 3)).expect_err("the connectors cannot be isolated");
+            partition.request(REMOVE, range(20, 3)).expect_err("the connectors cannot be isolated");
         assert!(matches!(failure.error, Error::Connector(_)), "{failure}");
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
-        assert_eq!(world.hypervisor.refusals(), 1);
-        world.end_script();
-        world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
+        assert_eq!(partition.hypervisor.refusals(), 1);
+        partition.end_script();
+        partition.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
         assert_eq!(
-            world.request(REMOVE, range(20, 3)).expect("the host has requested the memory").lmbs,
+            partition
+                .request(REMOVE, range(20, 3))
+                .expect("the host has requested the memory")
+                .lmbs,
             3
         );
     });
@@ -282,22 +287,22 @@ fn first_pfn(nth: usize) -> u64 {
 #[test]
 fn the_report_of_a_failed_removal_is_repeated_until_the_caller_cancels() {
     for waits in [true, false] {
-        with_qemu(|world| {
-            let used = world
+        with_qemu(|partition| {
+            let used = partition
                 .hotplug
                 .frames()
                 .alloc(AllocRequest::frames(1).movable().at(lmbs()[16].1.start()));
             let _used = used.expect("the memory is free").into_raw();
-            request_dimm_back(world);
-            world.script(|call, request| match request {
+            request_dimm_back(partition);
+            partition.script(|call, request| match request {
                 HypervisorRequest::Connector(_, Call::Unisolate) if call < 3 => {
                     Answer::Status(BUSY)
                 }
                 _ => Answer::CarryOut,
             });
-            let result = world.run(Request::remove(DIMM), Budget::UNLIMITED, |_| !waits);
+            let result = partition.run(Request::remove(DIMM), Budget::UNLIMITED, |_| !waits);
             assert!(result.is_err());
-            assert_eq!(world.hypervisor.refusals(), u64::from(waits));
+            assert_eq!(partition.hypervisor.refusals(), u64::from(waits));
         });
     }
 }

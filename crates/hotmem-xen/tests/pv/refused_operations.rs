@@ -38,23 +38,23 @@ fn a_teardown_is_refused_if_a_table_is_not_in_the_direct_map() {
     let machine = XenPv::new(&xen, tables, config, &mut buffer);
     let result = PageTables::new(machine, space, &mut batch).teardown(&mut owner);
     assert_eq!(result, Err(Stopped { address: 0, reason, flushed: false }));
-    assert_eq!((owner.pages(), owner.freed), (vec![], 0));
+    assert_eq!((owner.pages(), owner.freed_tables), (vec![], 0));
     with_tables(&xen, space, config, |tables| tables.teardown(&mut owner)).unwrap();
-    assert_eq!((owner.pages(), owner.freed), (map.into_iter().collect(), 6));
+    assert_eq!((owner.pages(), owner.freed_tables), (map.into_iter().collect(), 6));
 }
 
 /// A kernel that gives access to one of its tables only a limited number of times.
 struct LimitedAccess<'x> {
     xen: &'x Xen,
     table: Pfn,
-    remaining: Cell<u32>,
+    accesses_left: Cell<u32>,
 }
 
 impl Tables for LimitedAccess<'_> {
     fn table(&self, frame: Pfn) -> Option<&Table> {
-        let remaining = self.remaining.get();
+        let remaining = self.accesses_left.get();
         if frame == self.table {
-            self.remaining.set(remaining.saturating_sub(1));
+            self.accesses_left.set(remaining.saturating_sub(1));
         }
         Tables::table(&self.xen, frame).filter(|_| frame != self.table || remaining > 0)
     }
@@ -78,7 +78,7 @@ fn pages_whose_cleared_entries_cannot_be_read_count_as_dirty() {
     let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
     let mut owner = RecordingOwner::new(&xen);
     // The walk accesses the table two times: to read its entries, and to find no further entry.
-    let tables = LimitedAccess { xen: &xen, table, remaining: Cell::new(2) };
+    let tables = LimitedAccess { xen: &xen, table, accesses_left: Cell::new(2) };
     let machine = XenPv::new(&xen, tables, CONFIG, &mut buffer);
     let mut tables = PageTables::new(machine, space, &mut batch);
     let unmapped = tables.unmap_range(range(0, 64 * PAGE), KEEP_TABLES, &mut owner);
@@ -99,13 +99,13 @@ fn a_table_that_cannot_be_searched_for_grants_is_not_unhooked() {
     let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
     let mut owner = RecordingOwner::new(&xen);
     // The walk accesses the table one time, when it decides to unhook the table.
-    let tables = LimitedAccess { xen: &xen, table, remaining: Cell::new(1) };
+    let tables = LimitedAccess { xen: &xen, table, accesses_left: Cell::new(1) };
     let machine = XenPv::new(&xen, tables, with_grants(), &mut buffer);
     let mut tables = PageTables::new(machine, space, &mut batch);
     let unmapped = tables.unmap_range(range(0, LARGE), Unmap::default(), &mut owner);
     let reason = StopReason::Mmu(Fault::NotMapped(table));
     assert_eq!(unmapped, Err(Stopped { address: 0, reason, flushed: true }));
-    assert_eq!((owner.pages(), owner.freed, xen.used_frames()), (vec![], 0, before));
+    assert_eq!((owner.pages(), owner.freed_tables, xen.used_frames()), (vec![], 0, before));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_is_not_tor
         });
         assert_eq!(stopped, Err(Stopped { address: 3 * LARGE, reason, flushed: true }));
         assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
-        assert_eq!((owner.freed, before - xen.used_frames()), (3, 3));
+        assert_eq!((owner.freed_tables, before - xen.used_frames()), (3, 3));
         let remaining =
             [3 * LARGE, 4 * LARGE - PAGE].map(|virt| xen.entry(xen.find(space, virt).unwrap()));
         assert_eq!(remaining, [kernel_data, granted]);
@@ -196,7 +196,7 @@ fn tables_that_are_not_pinned_do_not_prevent_a_teardown() {
             tables.unmap_range(range(0, 3 * LARGE), Unmap::default(), &mut owner)
         })
         .unwrap();
-        assert_eq!((owner.freed, owner.stuck), (3, 0));
+        assert_eq!((owner.freed_tables, owner.stuck_tables), (3, 0));
         assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
     }
 }
@@ -247,7 +247,7 @@ fn a_refused_unpinning_is_an_error_and_the_owner_receives_all_unmapped_pages() {
         let reason = StopReason::Mmu(Fault::Refused { purpose, errno });
         assert_eq!(stopped, Err(Stopped { address: 2 * LARGE, reason, flushed: true }));
         let (freed, stuck) = if pins_l1 { (0, 2) } else { (2, 0) };
-        assert_eq!((owner.freed, owner.stuck), (freed, stuck));
+        assert_eq!((owner.freed_tables, owner.stuck_tables), (freed, stuck));
         assert_eq!(owner.pages(), map.into_iter().take(1024).collect::<Vec<_>>());
     }
 }
@@ -268,11 +268,11 @@ fn a_teardown_that_is_refused_in_the_middle_can_be_repeated() {
                 result.is_err_and(|stopped| stopped.address == 0),
                 "{refused_after}: {result:?}"
             );
-            assert_eq!((owner.pages(), owner.freed, owner.stuck), (vec![], 0, 0));
+            assert_eq!((owner.pages(), owner.freed_tables, owner.stuck_tables), (vec![], 0, 0));
             xen.refuse_after.set(None);
             with_tables(&xen, space, config, |tables| tables.teardown(&mut owner)).unwrap();
             assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
-            assert_eq!((owner.freed, owner.stuck), (6, 0));
+            assert_eq!((owner.freed_tables, owner.stuck_tables), (6, 0));
         }
     }
 }
@@ -331,6 +331,6 @@ fn tables_that_xen_refuses_to_remap_are_not_freed() {
         stopped,
         Stopped { address: 2 * LARGE, reason: StopReason::Mmu(refused), flushed: true }
     );
-    assert_eq!((owner.freed, owner.stuck), (0, 2));
+    assert_eq!((owner.freed_tables, owner.stuck_tables), (0, 2));
     assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
 }

@@ -1,7 +1,7 @@
 //! Tests the online type of added LMBs, and that undoing a request restores the former state.
 
 use crate::basic::REMOVE;
-use crate::world::{FIRST, World, lmbs, movable_request, with_world};
+use crate::partition::{FIRST, Partition, lmbs, movable_request, with_partition};
 use hotmem::{Budget, OnlineType, PfnRange, RangeError, RangeErrorKind, State};
 use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
@@ -24,18 +24,18 @@ fn the_online_type_is_chosen_by_the_request_then_the_driver_then_the_engine() {
     for auto in TYPES {
         for driver in or_none() {
             for requested in or_none() {
-                with_world(|world| {
-                    world.hotplug.settings.auto_online = auto;
-                    world.dlpar.set_online_as(driver);
+                with_partition(|partition| {
+                    partition.hotplug.settings.auto_online = auto;
+                    partition.dlpar.set_online_as(driver);
                     let range = LmbSelection::Range { first: DrcIndex(FIRST + 20), count: 4 };
                     let request = requested.map_or(Request::add(range), |online| {
                         Request::add(range).online_as(online)
                     });
-                    let done = world.run(request, Budget { pageblocks: 1 }, |_| false);
+                    let done = partition.run(request, Budget { pageblocks: 1 }, |_| false);
                     let expected = requested.or(driver).unwrap_or(auto);
                     assert_eq!(done.expect("no obstacle prevents the request").lmbs, 4);
                     for (_, lmb) in &lmbs()[20..24] {
-                        let state = world.hotplug.state_at(lmb.start(), lmb.end());
+                        let state = partition.hotplug.state_at(lmb.start(), lmb.end());
                         assert_eq!(
                             state,
                             (*lmb, state_of(expected)),
@@ -55,27 +55,27 @@ fn a_removal_that_is_undone_restores_the_state_of_the_memory() {
     for auto in TYPES {
         for was in [OnlineType::Kernel, OnlineType::Movable] {
             for polls in 1.. {
-                let has_ended = with_world(|world| {
+                let has_ended = with_partition(|partition| {
                     let range = LmbSelection::Range { first: DrcIndex(FIRST + 20), count: 4 };
                     let request = Request::add(range).online_as(was);
-                    world
+                    partition
                         .run(request, Budget::UNLIMITED, |_| false)
                         .expect("no obstacle prevents the request");
-                    world.hotplug.settings.auto_online = auto;
-                    let before = world.snapshot();
+                    partition.hotplug.settings.auto_online = auto;
+                    let before = partition.snapshot();
                     let mut progress =
-                        world.begin(Request::remove(range), Budget { pageblocks: 1 });
+                        partition.begin(Request::remove(range), Budget { pageblocks: 1 });
                     for _ in 1..polls {
-                        progress = world.poll(Budget { pageblocks: 1 });
+                        progress = partition.poll(Budget { pageblocks: 1 });
                     }
                     if let Progress::Ready(result) = progress {
-                        world.check_result(&result);
+                        partition.check_result(&result);
                         return true;
                     }
-                    world.dlpar.cancel();
-                    let undone = world.poll_to_end(Budget::UNLIMITED, |_| false);
+                    partition.dlpar.cancel();
+                    let undone = partition.poll_to_end(Budget::UNLIMITED, |_| false);
                     assert_eq!(undone, Err(Error::Cancelled.into()), "{auto:?} {was:?} {polls}");
-                    assert_eq!(world.snapshot(), before, "{auto:?} {was:?} {polls}");
+                    assert_eq!(partition.snapshot(), before, "{auto:?} {was:?} {polls}");
                     false
                 });
                 if has_ended {
@@ -88,15 +88,15 @@ fn a_removal_that_is_undone_restores_the_state_of_the_memory() {
 }
 
 /// Removes LMBs, and cancels the request while the update of the property is busy.
-fn fail_update_and_undo(world: &mut World<'_, '_>, selection: LmbSelection) -> Failure {
-    world.script(|_, request| match request {
+fn fail_update_and_undo(partition: &mut Partition<'_, '_>, selection: LmbSelection) -> Failure {
+    partition.script(|_, request| match request {
         HypervisorRequest::Update => Answer::Status(BUSY),
         HypervisorRequest::Connector(..) => Answer::CarryOut,
     });
-    let waiting = world.begin(movable_request(REMOVE, selection), Budget::UNLIMITED);
+    let waiting = partition.begin(movable_request(REMOVE, selection), Budget::UNLIMITED);
     assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
-    world.dlpar.cancel();
-    match world.poll(Budget::UNLIMITED) {
+    partition.dlpar.cancel();
+    match partition.poll(Budget::UNLIMITED) {
         Progress::Ready(Err(failure)) => failure,
         other => panic!("{other:?}"),
     }
@@ -104,11 +104,11 @@ fn fail_update_and_undo(world: &mut World<'_, '_>, selection: LmbSelection) -> F
 
 #[test]
 fn an_lmb_that_undoing_cannot_put_online_is_reported() {
-    with_world(|world| {
+    with_partition(|partition| {
         let (connector, lmb) = lmbs()[17];
-        world.kernel.veto_online.insert(lmb.start().number());
+        partition.kernel.veto_online.insert(lmb.start().number());
         let range = LmbSelection::Range { first: DrcIndex(FIRST + 16), count: 4 };
-        let failure = fail_update_and_undo(world, range);
+        let failure = fail_update_and_undo(partition, range);
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
         let veto = hotmem::Veto("the test vetoes this LMB");
         let error = Error::Online(RangeError { range: lmb, kind: RangeErrorKind::Vetoed(veto) });
@@ -118,13 +118,13 @@ fn an_lmb_that_undoing_cannot_put_online_is_reported() {
             final_state: FinalState::Unrestored,
             error,
         };
-        assert_eq!(world.refused, [refused]);
-        assert_eq!(world.hotplug.state_at(lmb.start(), lmb.end()), (lmb, State::Offline));
+        assert_eq!(partition.refused_lmbs, [refused]);
+        assert_eq!(partition.hotplug.state_at(lmb.start(), lmb.end()), (lmb, State::Offline));
         for (_, other) in [lmbs()[16], lmbs()[18], lmbs()[19]] {
-            let state = world.hotplug.state_at(other.start(), other.end());
+            let state = partition.hotplug.state_at(other.start(), other.end());
             assert_eq!(state, (other, State::OnlineMovable));
         }
-        world.check_result(&Err(failure));
+        partition.check_result(&Err(failure));
     });
 }
 
@@ -132,29 +132,29 @@ fn an_lmb_that_undoing_cannot_put_online_is_reported() {
 /// LMB.
 #[test]
 fn an_lmb_of_two_zones_that_is_restored_in_one_zone_is_reported() {
-    with_world(|world| {
+    with_partition(|partition| {
         let (connector, lmb) = lmbs()[17];
         let half = PfnRange::with_len(lmb.start(), lmb.frames() / 2)
             .expect("the number is below the limit");
-        let mut offline = world.hotplug.offline(half).expect("the memory is online");
-        let _ = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
-        world
+        let mut offline = partition.hotplug.offline(half).expect("the memory is online");
+        let _ = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
+        partition
             .hotplug
-            .online(half, OnlineType::Kernel, &mut world.kernel)
+            .online(half, OnlineType::Kernel, &mut partition.kernel)
             .expect("the memory is offline");
-        let before = world.snapshot();
+        let before = partition.snapshot();
         let range = LmbSelection::Range { first: DrcIndex(FIRST + 16), count: 4 };
         // Until the memory is removed, the engine has its zones.
-        let begun = world.begin(movable_request(REMOVE, range), Budget { pageblocks: 1 });
+        let begun = partition.begin(movable_request(REMOVE, range), Budget { pageblocks: 1 });
         assert_eq!(begun, Progress::Working);
-        while world.dlpar.progress().0 < 4 {
-            assert_eq!(world.poll(Budget { pageblocks: 1 }), Progress::Working);
+        while partition.dlpar.progress().0 < 4 {
+            assert_eq!(partition.poll(Budget { pageblocks: 1 }), Progress::Working);
         }
-        world.dlpar.cancel();
-        let undone = world.poll(Budget::UNLIMITED);
+        partition.dlpar.cancel();
+        let undone = partition.poll(Budget::UNLIMITED);
         assert_eq!(undone, Progress::Ready(Err(Error::Cancelled.into())));
-        assert_eq!(world.snapshot(), before);
-        let failure = fail_update_and_undo(world, range);
+        assert_eq!(partition.snapshot(), before);
+        let failure = fail_update_and_undo(partition, range);
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
         let error = Error::Zones(connector);
         let refused = RefusedLmb {
@@ -163,8 +163,8 @@ fn an_lmb_of_two_zones_that_is_restored_in_one_zone_is_reported() {
             final_state: FinalState::Unrestored,
             error,
         };
-        assert_eq!(world.refused, [refused]);
-        world.check_result(&Err(failure));
+        assert_eq!(partition.refused_lmbs, [refused]);
+        partition.check_result(&Err(failure));
     });
 }
 
@@ -177,19 +177,19 @@ fn an_lmb_that_is_online_in_another_zone_does_not_count_as_added() {
         (OnlineType::Kernel, OnlineType::Kernel),
     ] {
         for selection in [LmbSelection::Index(DrcIndex(FIRST)), LmbSelection::Count(1)] {
-            with_world(|world| {
+            with_partition(|partition| {
                 let (connector, lmb) = lmbs()[0];
                 let request = Request::add(selection).online_as(requested);
-                let mut progress = world.begin(request, Budget { pageblocks: 1 });
-                while world.hotplug.state_at(lmb.start(), lmb.end()).1 != State::Offline {
+                let mut progress = partition.begin(request, Budget { pageblocks: 1 });
+                while partition.hotplug.state_at(lmb.start(), lmb.end()).1 != State::Offline {
                     assert_eq!(progress, Progress::Working);
-                    progress = world.poll(Budget { pageblocks: 1 });
+                    progress = partition.poll(Budget { pageblocks: 1 });
                 }
-                world
+                partition
                     .hotplug
-                    .online(lmb, by_other_caller, &mut world.kernel)
+                    .online(lmb, by_other_caller, &mut partition.kernel)
                     .expect("the memory is offline");
-                let result = world.poll_to_end(Budget::UNLIMITED, |_| false);
+                let result = partition.poll_to_end(Budget::UNLIMITED, |_| false);
                 let block =
                     PfnRange::with_len(lmb.start(), 512).expect("the number is below the limit");
                 let error =
@@ -202,14 +202,14 @@ fn an_lmb_that_is_online_in_another_zone_does_not_count_as_added() {
                         let done = result.expect("another LMB was added");
                         assert_eq!((done.lmbs, done.skipped, done.unrestored), (1, 1, 1));
                         assert_eq!(
-                            (done.first_skip_error, world.refused[0].connector),
+                            (done.first_skip_error, partition.refused_lmbs[0].connector),
                             (Some(error), Some(connector))
                         );
                     }
                     _ => {
                         let failure = result.expect_err("the LMB is online in another zone");
                         assert_eq!((failure.error, failure.unrestored), (error, 0));
-                        assert!(!world.assigned().contains(&0));
+                        assert!(!partition.assigned().contains(&0));
                     }
                 }
             });
@@ -220,19 +220,20 @@ fn an_lmb_that_is_online_in_another_zone_does_not_count_as_added() {
 /// Two LMBs of one range of the engine cannot be removed. The request finds the upper LMB first.
 #[test]
 fn a_skipped_lmb_is_counted_one_time() {
-    with_world(|world| {
+    with_partition(|partition| {
         let range = LmbSelection::Range { first: DrcIndex(FIRST + 20), count: 4 };
-        world.request(Change::Add, range).expect("the memory is free");
-        let frames = world.hotplug.frames();
+        partition.request(Change::Add, range).expect("the memory is free");
+        let frames = partition.hotplug.frames();
         let block =
             PfnRange::with_len(lmbs()[20].1.start(), 512).expect("the number is below the limit");
         let isolated = frames.isolate(block).expect("the memory is free");
         let pinned = hotmem::AllocRequest::frames(3).movable().at(lmbs()[17].1.start());
         let pinned = frames.alloc(pinned).expect("the memory is free");
-        let done =
-            world.request(REMOVE, LmbSelection::Count(8)).expect("enough other LMBs are available");
-        assert_eq!((done.lmbs, done.skipped), (8, 2), "{:?}", world.refused);
-        assert_eq!(world.assigned(), [17, 20].into());
+        let done = partition
+            .request(REMOVE, LmbSelection::Count(8))
+            .expect("enough other LMBs are available");
+        assert_eq!((done.lmbs, done.skipped), (8, 2), "{:?}", partition.refused_lmbs);
+        assert_eq!(partition.assigned(), [17, 20].into());
         isolated.release();
         drop(pinned);
     });

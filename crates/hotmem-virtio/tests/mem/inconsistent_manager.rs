@@ -9,44 +9,44 @@ use hotmem_virtio::mem::{Driver, Failure, Features, Memory, Obstacle, Run, Step,
 const MIB: u64 = 1 << 20;
 
 /// A memory manager that changes correct results.
-struct Distorted {
-    good: TestMemory,
+struct DistortingMemory {
+    correct_memory: TestMemory,
     run: fn(PfnRange) -> PfnRange,
-    prepared: fn(PfnRange) -> PfnRange,
+    distort_prepared: fn(PfnRange) -> PfnRange,
 }
 
-impl Memory for Distorted {
+impl Memory for DistortingMemory {
     fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {
-        self.good.announce(region, node)
+        self.correct_memory.announce(region, node)
     }
 
     fn run_at(&self, from: Pfn, within: PfnRange) -> Run {
-        let run = self.good.run_at(from, within);
+        let run = self.correct_memory.run_at(from, within);
         Run { range: (self.run)(run.range), ..run }
     }
 
     fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
-        self.good.prepare_plug(range, unit).map(self.prepared)
+        self.correct_memory.prepare_plug(range, unit).map(self.distort_prepared)
     }
 
     fn plugged(&mut self, range: PfnRange) {
-        self.good.plugged(range);
+        self.correct_memory.plugged(range);
     }
 
     fn plug_refused(&mut self, range: PfnRange) {
-        self.good.plug_refused(range);
+        self.correct_memory.plug_refused(range);
     }
 
     fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle> {
-        self.good.prepare_unplug(wanted).map(self.prepared)
+        self.correct_memory.prepare_unplug(wanted).map(self.distort_prepared)
     }
 
     fn unplugged(&mut self, range: PfnRange) {
-        self.good.unplugged(range);
+        self.correct_memory.unplugged(range);
     }
 
     fn unplug_refused(&mut self, range: PfnRange) {
-        self.good.unplug_refused(range);
+        self.correct_memory.unplug_refused(range);
     }
 }
 
@@ -61,11 +61,15 @@ fn failure_with(
     let mut device = Device::new(block_size, 4 << 30, 64 * MIB);
     let mut driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
     let good = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
-    let mut memory = Distorted { good, run: |range| range, prepared: |range| range };
+    let mut memory = DistortingMemory {
+        correct_memory: good,
+        run: |range| range,
+        distort_prepared: |range| range,
+    };
     for (target, distort) in [(32 * MIB, false), (target, true)] {
         device.resize(target);
         if distort {
-            (memory.run, memory.prepared) = (run, prepared);
+            (memory.run, memory.distort_prepared) = (run, prepared);
         }
         let mut answer: Option<Vec<u8>> = None;
         loop {
@@ -146,8 +150,8 @@ fn preparations_of_another_range_stop_the_driver() {
             assert!(matches!(failed, Some(Failure::WrongRange(_))), "{target:#x} {i}: {failed:?}");
         }
     }
-    // A plug may be prepared for a part at the start of the range (see `Hurdle::OneUnit`), but not
-    // for a part at its end.
+    // A plug may be prepared for a part at the start of the range (see
+    // `PreparationFailure::OneUnit`), but not for a part at its end.
     let failed = failure(64 * MIB, unchanged, |range| moved(range, UNIT, 0));
     assert!(matches!(failed, Some(Failure::WrongRange(_))), "{failed:?}");
 }
@@ -160,7 +164,8 @@ fn an_empty_preparation_adopts_nothing() {
     let mut driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
     let good = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
     let nothing = |range: PfnRange| PfnRange::new(range.start(), range.start()).unwrap();
-    let mut memory = Distorted { good, run: unchanged, prepared: nothing };
+    let mut memory =
+        DistortingMemory { correct_memory: good, run: unchanged, distort_prepared: nothing };
     let mut answer: Option<Vec<u8>> = None;
     loop {
         let config = device.read_config();

@@ -7,48 +7,48 @@ use hotmem::Bytes;
 use hotmem::geometry::FRAME_SHIFT;
 use hotmem_virtio::mem::{Driver, Features, Pending, RequestKind, Status, Step};
 
-pub(crate) struct World {
+pub(crate) struct Setup {
     pub(crate) device: Device,
     pub(crate) driver: Driver,
     pub(crate) memory: TestMemory,
     pub(crate) now: Duration,
     /// The outstanding answer, and the number of polls until it arrives.
-    pub(crate) late: Option<(Vec<u8>, u32)>,
+    pub(crate) late_answer: Option<(Vec<u8>, u32)>,
 }
 
 /// The maximal number of steps between two waits.
 const STEPS: u32 = 100_000;
 
-impl World {
-    pub(crate) fn new(mut device: Device) -> World {
+impl Setup {
+    pub(crate) fn new(mut device: Device) -> Setup {
         let driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
         let config = driver.config();
         let memory = TestMemory::new(config.managed(), config.unit_frames());
-        World { device, driver, memory, now: Duration::from_secs(1), late: None }
+        Setup { device, driver, memory, now: Duration::from_secs(1), late_answer: None }
     }
 
-    /// Makes a world with a device of 1 GiB, of which 64 MiB are plugged.
-    pub(crate) fn with_64_mib() -> World {
+    /// Makes a setup with a device of 1 GiB, of which 64 MiB are plugged.
+    pub(crate) fn with_64_mib() -> Setup {
         let (mib, gib) = (Bytes::mib(1).0, Bytes::gib(1).0);
         let mut device = Device::new(2 * mib, 4 * gib, gib);
         device.resize(64 * mib);
-        let mut world = World::new(device);
-        world.poll();
-        world.assert_reached();
-        world
+        let mut setup = Setup::new(device);
+        setup.poll();
+        setup.assert_reached();
+        setup
     }
 
     /// Steps the driver, and passes a request to the device.
     pub(crate) fn step(&mut self) -> Step {
-        let arrived = self.late.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
-        if let Some((_, polls)) = &mut self.late {
+        let arrived = self.late_answer.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
+        if let Some((_, polls)) = &mut self.late_answer {
             *polls -= 1;
         }
         let config = self.device.read_config();
         let answer = arrived.as_deref();
         let step = self.driver.step(self.now, &config, answer, &mut self.memory);
         if let Step::Ready(Ok(request)) = step {
-            assert!(self.late.is_none(), "the driver sends a second request");
+            assert!(self.late_answer.is_none(), "the driver sends a second request");
             let range = request.range();
             let managed = self.driver.config().managed();
             match request.kind() {
@@ -64,7 +64,7 @@ impl World {
                 RequestKind::UnplugAll => assert!(self.memory.all_are(managed, Unit::Absent)),
                 RequestKind::State => {}
             }
-            self.late = Some(self.device.handle(&request.to_bytes()));
+            self.late_answer = Some(self.device.handle(&request.to_bytes()));
         }
         self.check();
         step
@@ -73,7 +73,7 @@ impl World {
     /// Checks that the memory manager uses only plugged memory.
     fn check(&self) {
         assert!(
-            self.driver.status() != Status::Reached || !self.memory.offline,
+            self.driver.status() != Status::Reached || !self.memory.has_offline_memory,
             "plugged memory is offline"
         );
         for (i, &unit) in self.memory.units.iter().enumerate() {
@@ -95,7 +95,7 @@ impl World {
     pub(crate) fn poll(&mut self) -> Step {
         for _ in 0..STEPS {
             let step = self.step();
-            if !matches!(step, Step::Ready(Ok(_)) | Step::Working) && self.late.is_none() {
+            if !matches!(step, Step::Ready(Ok(_)) | Step::Working) && self.late_answer.is_none() {
                 return step;
             }
         }

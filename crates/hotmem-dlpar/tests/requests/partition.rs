@@ -218,31 +218,31 @@ pub(crate) struct Snapshot {
     pub(crate) lmbs: Vec<(State, u32)>,
     nodes: Vec<u64>,
     /// The number of allocated frames, without the engine's metadata.
-    used: u64,
-    present: u64,
+    allocated_frames: u64,
+    present_frames: u64,
     mapped: BTreeSet<u64>,
     pub(crate) property: Vec<u8>,
     arrays: Vec<u8>,
     connectors: Vec<Connector>,
 }
 
-/// A machine that exists during one call of [`with_world`].
-pub(crate) struct World<'w, 'f> {
+/// A machine that exists during one call of [`with_partition`].
+pub(crate) struct Partition<'w, 'f> {
     pub(crate) dlpar: Dlpar<'w, 'f, OneCpu>,
     pub(crate) hotplug: Hotplug<'f, OneCpu, ForwardingMapping<Kernel>>,
     pub(crate) kernel: Kernel,
     pub(crate) hypervisor: Hypervisor<'w, Box<dyn FnMut(HypervisorRequest) -> Answer + 'w>>,
     script: &'w RefCell<(u64, Script)>,
     /// The number of LMBs that requests have reported as not restored or lost.
-    pub(crate) reported: u32,
+    pub(crate) reported_lmbs: u32,
     /// The LMBs that the last request has reported to the platform as refused.
-    pub(crate) refused: Vec<RefusedLmb>,
+    pub(crate) refused_lmbs: Vec<RefusedLmb>,
 }
 
 /// Forwards all calls to the hypervisor, and records the LMBs that are reported as refused.
 struct Platform<'p, C> {
     hypervisor: &'p mut C,
-    refused: &'p mut Vec<RefusedLmb>,
+    refused_lmbs: &'p mut Vec<RefusedLmb>,
 }
 
 impl<C: Connectors> Connectors for Platform<'_, C> {
@@ -271,15 +271,15 @@ impl<C: Connectors> Connectors for Platform<'_, C> {
     }
 
     fn refused(&mut self, refused: &RefusedLmb) {
-        self.refused.push(*refused);
+        self.refused_lmbs.push(*refused);
     }
 }
 
 /// Boots a machine with the LMBs of [`entries`] and passes it to `f`.
-pub(crate) fn with_world<T>(f: impl FnOnce(&mut World<'_, '_>) -> T) -> T {
-    with_lmbs(&entries(), node_of, |world| {
-        world.check();
-        f(world)
+pub(crate) fn with_partition<T>(f: impl FnOnce(&mut Partition<'_, '_>) -> T) -> T {
+    with_lmbs(&entries(), node_of, |partition| {
+        partition.check();
+        f(partition)
     })
 }
 
@@ -287,7 +287,7 @@ pub(crate) fn with_world<T>(f: impl FnOnce(&mut World<'_, '_>) -> T) -> T {
 pub(crate) fn with_lmbs<T>(
     entries: &[Entry],
     node_of: impl Fn(u64) -> u32,
-    f: impl FnOnce(&mut World<'_, '_>) -> T,
+    f: impl FnOnce(&mut Partition<'_, '_>) -> T,
 ) -> T {
     let property = v2(entries, LMB);
     let memory =
@@ -318,19 +318,19 @@ pub(crate) fn with_lmbs<T>(
     });
     adopted.expect("memory is free for metadata");
     let dlpar = Dlpar::new(table, &hotplug);
-    let mut world = World {
+    let mut partition = Partition {
         dlpar,
         hotplug,
         kernel,
         hypervisor,
         script: &script,
-        reported: 0,
-        refused: Vec::new(),
+        reported_lmbs: 0,
+        refused_lmbs: Vec::new(),
     };
-    f(&mut world)
+    f(&mut partition)
 }
 
-impl<'f> World<'_, 'f> {
+impl<'f> Partition<'_, 'f> {
     /// Sets the script that decides the answers from now on. Calls are counted from 0.
     pub(crate) fn script(&self, script: impl FnMut(u64, HypervisorRequest) -> Answer + 'static) {
         *self.script.borrow_mut() = (0, Box::new(script));
@@ -360,7 +360,7 @@ impl<'f> World<'_, 'f> {
         budget: Budget,
         on_wait: impl FnMut(Wait) -> bool,
     ) -> Result<Summary, Failure> {
-        self.refused.clear();
+        self.refused_lmbs.clear();
         if let Err(error) = self.dlpar.begin(request) {
             let result = Err(error.into());
             self.check_result(&result);
@@ -395,14 +395,14 @@ impl<'f> World<'_, 'f> {
 
     /// Begins a request and polls it one time.
     pub(crate) fn begin(&mut self, request: Request, budget: Budget) -> Progress {
-        self.refused.clear();
+        self.refused_lmbs.clear();
         self.dlpar.begin(request).expect("no other request is open");
         self.poll(budget)
     }
 
     pub(crate) fn poll(&mut self, budget: Budget) -> Progress {
-        let World { dlpar, hotplug, kernel, hypervisor, refused, .. } = self;
-        let mut platform = Platform { hypervisor, refused };
+        let Partition { dlpar, hotplug, kernel, hypervisor, refused_lmbs: refused, .. } = self;
+        let mut platform = Platform { hypervisor, refused_lmbs: refused };
         with_kernel(hotplug, kernel, |hotplug, hooks| {
             dlpar.poll(&mut Machine { hotplug, hooks, connectors: &mut platform }, budget)
         })
@@ -414,9 +414,9 @@ impl<'f> World<'_, 'f> {
         request: Request,
         after_poll: impl FnMut(PollState) -> ControlFlow<()>,
     ) -> Result<Summary, Failure> {
-        self.refused.clear();
-        let World { dlpar, hotplug, kernel, hypervisor, refused, .. } = self;
-        let mut platform = Platform { hypervisor, refused };
+        self.refused_lmbs.clear();
+        let Partition { dlpar, hotplug, kernel, hypervisor, refused_lmbs: refused, .. } = self;
+        let mut platform = Platform { hypervisor, refused_lmbs: refused };
         with_kernel(hotplug, kernel, |hotplug, hooks| {
             let mut machine = Machine { hotplug, hooks, connectors: &mut platform };
             dlpar.carry_out(request, &mut machine, Budget { pageblocks: 1 }, after_poll)
@@ -430,7 +430,7 @@ impl<'f> World<'_, 'f> {
             Err(failure) => (failure.unrestored, failure.lost),
         };
         let count = |state| {
-            self.refused.iter().filter(|refused| refused.final_state == state).count() as u32
+            self.refused_lmbs.iter().filter(|refused| refused.final_state == state).count() as u32
         };
         assert_eq!(
             (count(FinalState::Unrestored), count(FinalState::Lost)),
@@ -439,11 +439,14 @@ impl<'f> World<'_, 'f> {
         );
         if let Ok(summary) = result {
             // An LMB counts as skipped one time even if it is reported twice.
-            let skipped: BTreeSet<_> = self.refused.iter().map(|r| r.connector).collect();
-            assert_eq!(summary.skipped as usize, skipped.len(), "{:?}", self.refused);
-            assert_eq!(summary.first_skip_error, self.refused.first().map(|refused| refused.error));
+            let skipped: BTreeSet<_> = self.refused_lmbs.iter().map(|r| r.connector).collect();
+            assert_eq!(summary.skipped as usize, skipped.len(), "{:?}", self.refused_lmbs);
+            assert_eq!(
+                summary.first_skip_error,
+                self.refused_lmbs.first().map(|refused| refused.error)
+            );
         }
-        self.reported += unrestored + lost;
+        self.reported_lmbs += unrestored + lost;
         self.check();
     }
 
@@ -474,9 +477,9 @@ impl<'f> World<'_, 'f> {
             differing += u32::from(present != assigned || assigned != usable);
         }
         assert!(
-            differing <= self.reported,
+            differing <= self.reported_lmbs,
             "{differing} LMBs differ, but only {} were reported",
-            self.reported
+            self.reported_lmbs
         );
     }
 
@@ -505,8 +508,8 @@ impl<'f> World<'_, 'f> {
             nodes: (0..4)
                 .flat_map(|node| Zone::ALL.into_iter().flat_map(move |z| zone(node, z)))
                 .collect(),
-            used: counts.used - metadata.sum::<u64>(),
-            present: counts.present,
+            allocated_frames: counts.used - metadata.sum::<u64>(),
+            present_frames: counts.present,
             mapped: self.kernel.mapped.clone(),
             property: bytes(self.dlpar.table().dynamic_memory()),
             arrays: bytes(self.dlpar.table().lookup_arrays()),

@@ -1,0 +1,158 @@
+//! Tests with a kernel that vetoes the onlining of plugged memory: the driver's status contains the
+//! reason, the driver retries the onlining, and the size is not reached before it succeeds.
+
+use crate::machine::{GIB, Guest, MIB, Machine, REGION};
+use core::time::Duration;
+use hotmem::{
+    AllocRequest, Bytes, NoHooks, OnlineType, Poisoned, RangeError, RangeErrorKind, State, Veto,
+};
+use hotmem_testkit::Validated as _;
+use hotmem_virtio::mem::{Pending, Reason, Status};
+
+const SECOND: Duration = Duration::from_secs(1);
+const VETO: Option<&str> = Some("not now");
+
+/// Makes a guest with a requested size of 1 GiB, and a kernel that vetoes onlining.
+fn refused(machine: &Machine) -> Guest<'_> {
+    let mut guest = Guest::new(machine, 2 * MIB, GIB, OnlineType::Movable);
+    guest.kernel.online_veto = Some("not now");
+    guest.resize(GIB);
+    guest.run(SECOND);
+    guest
+}
+
+/// Returns the kernel's reason, if the driver's status contains a veto.
+fn veto(guest: &Guest<'_>) -> Option<&'static str> {
+    match guest.driver.status() {
+        Status::Pending(Pending::Memory(Reason::Range(RangeError {
+            kind: RangeErrorKind::Vetoed(Veto(reason)),
+            ..
+        }))) => Some(reason),
+        _ => None,
+    }
+}
+
+fn movable(machine: &Machine) -> Bytes {
+    Bytes(machine.frames.validated().unwrap().movable << 12)
+}
+
+#[test]
+fn a_veto_is_reported_and_retried() {
+    let machine = Machine::new();
+    let mut guest = refused(&machine);
+    assert_eq!((veto(&guest), movable(&machine)), (VETO, Bytes::ZERO));
+    assert!(guest.driver.statistics().postponed > 6);
+    guest.kernel.online_veto = None;
+    guest.run(5 * SECOND);
+    guest.assert_reached();
+    assert_eq!((movable(&machine), guest.kernel.frames_going_online), (Bytes(GIB), 0));
+}
+
+#[test]
+fn no_memory_is_plugged_while_plugged_memory_is_vetoed() {
+    let machine = Machine::new();
+    let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    guest.kernel.online_veto = Some("not now");
+    guest.resize(256 * MIB);
+    guest.run(SECOND);
+    guest.resize(GIB);
+    guest.run(SECOND);
+    assert_eq!((veto(&guest), guest.driver.plugged()), (VETO, Bytes::mib(256)));
+    guest.kernel.online_veto = None;
+    guest.run(5 * SECOND);
+    guest.assert_reached();
+    assert_eq!(movable(&machine), Bytes(GIB));
+}
+
+#[test]
+fn vetoed_memory_can_be_unplugged() {
+    let machine = Machine::new();
+    let mut guest = refused(&machine);
+    guest.resize(256 * MIB);
+    guest.run(5 * SECOND);
+    assert_eq!((veto(&guest), guest.driver.plugged()), (VETO, Bytes::mib(256)));
+    guest.resize(0);
+    guest.run(SECOND);
+    guest.assert_reached();
+}
+
+#[test]
+fn adopted_memory_can_be_vetoed() {
+    let machine = Machine::new();
+    let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    (0..100).chain(200..300).for_each(|block| guest.device.preplug(block));
+    guest.kernel.online_veto = Some("not now");
+    guest.resize(400 * MIB);
+    guest.run(SECOND);
+    assert_eq!((veto(&guest), movable(&machine)), (VETO, Bytes::ZERO));
+    guest.kernel.online_veto = None;
+    guest.run(5 * SECOND);
+    guest.assert_reached();
+    assert_eq!(movable(&machine), Bytes::mib(400));
+}
+
+#[test]
+fn the_status_contains_the_latest_reason() {
+    let machine = Machine::new();
+    let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    guest.resize(256 * MIB);
+    guest.poll();
+    guest.kernel.take_at(guest.at_offset(100 * MIB));
+    guest.kernel.has_pinned_allocations = true;
+    guest.resize(0);
+    guest.run(SECOND);
+    let status = guest.driver.status();
+    assert!(matches!(status, Status::Pending(Pending::Memory(Reason::Blocked(_)))), "{status:?}");
+    guest.kernel.online_veto = Some("not now");
+    guest.resize(GIB);
+    guest.run(SECOND);
+    assert_eq!(veto(&guest), VETO);
+}
+
+#[test]
+fn memory_that_is_poisoned_before_onlining_stays_offline_and_blocks_nothing() {
+    let machine = Machine::new();
+    let mut guest = refused(&machine);
+    let bad = guest.at_offset(300 * MIB + 4096);
+    assert_eq!(guest.hotplug.as_mut().unwrap().poison(bad), Ok(Poisoned::Quarantined));
+    guest.kernel.online_veto = None;
+    guest.run(5 * SECOND);
+    guest.assert_reached();
+    assert_eq!(movable(&machine), Bytes(GIB - 2 * MIB));
+    let taken =
+        std::iter::from_fn(|| machine.frames.alloc(AllocRequest::frames(512).movable()).ok());
+    let taken: Vec<_> = taken.take(1000).collect();
+    assert!(taken.iter().all(|taken| !taken.range().contains(bad)));
+}
+
+#[test]
+fn memory_that_the_kernel_took_offline_stays_offline() {
+    let machine = Machine::new();
+    let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    guest.resize(512 * MIB);
+    guest.poll();
+    let part = hotmem::PfnRange::with_len(guest.at_offset(0), 512).unwrap();
+    let hotplug = guest.hotplug.as_mut().unwrap();
+    let mut offline = hotplug.offline(part).unwrap();
+    let _ = offline.poll(hotplug, &mut NoHooks, hotmem::Budget::UNLIMITED);
+    guest.resize(GIB);
+    guest.run(SECOND);
+    guest.assert_reached();
+    let state = guest.hotplug.as_ref().unwrap().state_at(part.start(), part.end());
+    assert_eq!(state, (part, State::Offline));
+}
+
+#[test]
+fn memory_below_memory_that_cannot_be_mapped_is_plugged() {
+    let machine = Machine::new();
+    let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    guest.kernel.maps_below = (REGION + 300 * MIB) / (2 * MIB);
+    guest.resize(GIB);
+    guest.run(5 * SECOND);
+    let why = Some("mapped to something else");
+    assert_eq!((veto(&guest), movable(&machine)), (why, Bytes::mib(300)));
+    guest.kernel.maps_below = u64::MAX;
+    guest.run(5 * SECOND);
+    guest.assert_reached();
+    assert_eq!(movable(&machine), Bytes(GIB));
+}
