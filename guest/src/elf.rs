@@ -37,8 +37,8 @@ pub enum ImageError {
 
 const MACHINE_X86_64: u16 = 62;
 const HEADER_BYTES: usize = 56;
-const LOAD: u32 = 1;
-const NOTE: u32 = 4;
+const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
 /// `XEN_ELFNOTE_PHYS32_ENTRY`, a note of the owner "Xen".
 const PHYS32_ENTRY: u32 = 18;
 
@@ -75,7 +75,7 @@ impl<'a> Image<'a> {
 
     /// Returns the segments to load.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
-        self.segments_of_kind(LOAD)
+        self.segments_of_kind(PT_LOAD)
     }
 
     fn segments_of_kind(&self, kind: u32) -> impl Iterator<Item = Segment> + '_ {
@@ -108,7 +108,7 @@ impl<'a> Image<'a> {
     }
 
     fn find_entry(&self) -> Result<Option<u32>, ImageError> {
-        for segment in self.segments_of_kind(NOTE) {
+        for segment in self.segments_of_kind(PT_NOTE) {
             let mut notes = self.file_bytes(segment).ok_or(ImageError::OutOfBounds)?;
             while !notes.is_empty() {
                 let (note, remaining) = Note::split(notes).ok_or(ImageError::OutOfBounds)?;
@@ -186,7 +186,7 @@ mod tests {
         put(54, &56u16.to_le_bytes());
         put(56, &2u16.to_le_bytes());
         for (at, kind, offset, len, more) in
-            [(0x40, NOTE, 0x100u64, 0x18u64, 0), (0x78, LOAD, 0x140, 0x20, 0x20)]
+            [(0x40, PT_NOTE, 0x100u64, 0x18u64, 0), (0x78, PT_LOAD, 0x140, 0x20, 0x20)]
         {
             put(at, &kind.to_le_bytes());
             put(at + 8, &offset.to_le_bytes());

@@ -73,7 +73,7 @@ pub unsafe fn check_copy(
 
 /// Returns the indices and the values of the words of one frame.
 fn words(frame: Pfn, seed: u64) -> impl Iterator<Item = (u64, u64)> {
-    let first = mix(frame.number() ^ mix(seed));
+    let first = mix_bits(frame.number() ^ mix_bits(seed));
     let place = first % LINE_WORDS;
     (0..FRAME_WORDS / LINE_WORDS).map(move |line| {
         (line * LINE_WORDS + place, first.wrapping_add(line.wrapping_mul(GOLDEN_GAMMA)))
@@ -85,7 +85,7 @@ const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Hashes a number by the finaliser of SplitMix64, which maps neighbouring numbers to very
 /// different numbers.
 #[must_use]
-pub fn mix(n: u64) -> u64 {
+pub fn mix_bits(n: u64) -> u64 {
     let n = n.wrapping_add(GOLDEN_GAMMA);
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -100,47 +100,47 @@ impl Slot {
 mod tests {
     use super::*;
 
-    const OFF: u32 = POWER_INDICATOR_OFF | POWER_OFF;
-    const ON: u32 = POWER_INDICATOR_ON;
+    const POWERED_OFF: u32 = POWER_INDICATOR_OFF | POWER_OFF;
+    const POWERED_ON: u32 = POWER_INDICATOR_ON;
 
     #[test]
     fn a_device_is_examined_when_it_is_added_and_released_when_removal_is_requested() {
-        let mut slot = Slot::at_boot(OFF, false);
-        assert_eq!(slot.step(OFF), (Action::Nothing, None));
-        let came = OFF | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED;
+        let mut slot = Slot::at_boot(POWERED_OFF, false);
+        assert_eq!(slot.step(POWERED_OFF), (Action::Nothing, None));
+        let came = POWERED_OFF | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED;
         let (wanted, write) = slot.step(came);
         assert_eq!(wanted, Action::Examine);
         // The slot is on, and both events are acknowledged.
-        assert_eq!(write, Some(ON | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED));
-        assert_eq!(slot.step(ON | PRESENT), (Action::Examine, None));
+        assert_eq!(write, Some(POWERED_ON | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED));
+        assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Examine, None));
         slot.mark_examined();
-        assert_eq!(slot.step(ON | PRESENT), (Action::Nothing, None));
+        assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Nothing, None));
 
-        let pressed = ON | PRESENT | BUTTON_PRESSED;
+        let pressed = POWERED_ON | PRESENT | BUTTON_PRESSED;
         assert_eq!(slot.step(pressed), (Action::Release, Some(pressed)));
-        assert_eq!(slot.step(ON | PRESENT), (Action::Release, None));
-        assert_eq!(slot.power_off(pressed), OFF | PRESENT);
-        let left = OFF | PRESENCE_CHANGED;
+        assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Release, None));
+        assert_eq!(slot.power_off(pressed), POWERED_OFF | PRESENT);
+        let left = POWERED_OFF | PRESENCE_CHANGED;
         assert_eq!(slot.step(left), (Action::Nothing, Some(left)));
     }
 
     #[test]
     fn a_device_removed_without_a_request_is_forgotten() {
-        let mut slot = Slot::at_boot(ON | PRESENT, true);
-        assert_eq!(slot.step(ON | PRESENCE_CHANGED).0, Action::Forget);
-        assert_eq!(slot.step(ON).0, Action::Nothing);
+        let mut slot = Slot::at_boot(POWERED_ON | PRESENT, true);
+        assert_eq!(slot.step(POWERED_ON | PRESENCE_CHANGED).0, Action::Forget);
+        assert_eq!(slot.step(POWERED_ON).0, Action::Nothing);
     }
 
     #[test]
     fn a_replaced_device_is_new() {
-        let mut slot = Slot::at_boot(ON | PRESENT, true);
-        assert_eq!(slot.step(ON | PRESENT | PRESENCE_CHANGED).0, Action::Forget);
-        assert_eq!(slot.step(ON | PRESENT).0, Action::Examine);
+        let mut slot = Slot::at_boot(POWERED_ON | PRESENT, true);
+        assert_eq!(slot.step(POWERED_ON | PRESENT | PRESENCE_CHANGED).0, Action::Forget);
+        assert_eq!(slot.step(POWERED_ON | PRESENT).0, Action::Examine);
     }
 
     #[test]
     fn a_device_that_boot_did_not_find_is_new() {
-        let mut slot = Slot::at_boot(OFF | PRESENT, false);
-        assert_eq!(slot.step(OFF | PRESENT), (Action::Examine, Some(ON | PRESENT)));
+        let mut slot = Slot::at_boot(POWERED_OFF | PRESENT, false);
+        assert_eq!(slot.step(POWERED_OFF | PRESENT), (Action::Examine, Some(POWERED_ON | PRESENT)));
     }
 }

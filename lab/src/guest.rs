@@ -165,7 +165,7 @@ impl Guests {
         let accel = match self.accel {
             Some(accel) => accel,
             None if self.icount => Accel::Tcg,
-            None => accel::best(self.image.as_deref())?,
+            None => accel::best_accel(self.image.as_deref())?,
         };
         Ok(*self.accel.insert(accel))
     }

@@ -11,7 +11,7 @@ use textplots::{Chart, LabelBuilder, LabelFormat, Plot, Shape};
 pub type Series = Vec<(f64, f64)>;
 
 /// The size of the plot in the terminal, in dots. A character has 2 × 4 dots.
-const DOTS: (u32, u32) = (140, 48);
+const TERMINAL_DOTS: (u32, u32) = (140, 48);
 /// The size of the SVG in pixels.
 const PIXELS: (u32, u32) = (900, 420);
 const LINE: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
@@ -26,7 +26,7 @@ pub fn text(series: &Series, unit: &str) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "the plot has some hundred dots")]
     let (last, max) = (last as f32, max as f32);
     let shape = Shape::Steps(&points);
-    let mut chart = Chart::new_with_y_range(DOTS.0, DOTS.1, 0.0, last, 0.0, max);
+    let mut chart = Chart::new_with_y_range(TERMINAL_DOTS.0, TERMINAL_DOTS.1, 0.0, last, 0.0, max);
     let unit = unit.to_owned();
     let chart = chart
         .lineplot(&shape)

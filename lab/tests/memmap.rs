@@ -105,7 +105,7 @@ fn head_address_is_correct_for_shared_tails_and_each_compound_has_one_frame() {
     for page in layout.pages(range) {
         let address = base.wrapping_add(usize::try_from(page.offset.0).unwrap());
         match page.backing {
-            Backing::Own => {
+            Backing::OwnFrame => {
                 map.set(address, own.next().unwrap(), ProtFlags::READ | ProtFlags::WRITE);
             }
             Backing::SharedTails => {

@@ -11,7 +11,7 @@ use std::{fs, io, path::Path, process::Command, process::ExitCode};
 const LIBRARY: &str = "build --release --manifest-path ports/c-kernel/pair/Cargo.toml \
                        --target x86_64-unknown-none --target-dir target/pair";
 const PROGRAM: &str = "target/pair/pair";
-const LINK: &str = "-std=c11 -O2 -Wall -Wextra -Werror -fno-pic -static -no-pie \
+const LINK_FLAGS: &str = "-std=c11 -O2 -Wall -Wextra -Werror -fno-pic -static -no-pie \
     -Icrates/hotmem-c/include ports/c-kernel/pair/pair.c \
     target/pair/x86_64-unknown-none/release/libhotmem_pair.a -o target/pair/pair";
 /// The number of pairs of an allocation and a free in the shorter of two compared runs. The other
@@ -43,7 +43,7 @@ fn instructions_line(steps: &mut Steps, level: &str) -> io::Result<String> {
     let library = Step::cargo(&name, LIBRARY);
     steps.run(&library.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level));
     fs::create_dir_all(root().join(PROGRAM).parent().unwrap_or(Path::new(".")))?;
-    steps.run(&Step::program("the program", "cc", LINK));
+    steps.run(&Step::program("the program", "cc", LINK_FLAGS));
     let pair = |interface| -> io::Result<f64> {
         let (fewer, more) = (instructions(interface, PAIRS)?, instructions(interface, 2 * PAIRS)?);
         Ok((more - fewer) / PAIRS as f64)

@@ -16,7 +16,7 @@ const TARGET: &str = "x86_64-unknown-none";
 const QEMU: &str = "qemu-system-x86_64";
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 const AARCH64: &str = "aarch64-unknown-linux-musl";
-const NARROW: &str = "i686-unknown-linux-musl";
+const TARGET_32_BIT: &str = "i686-unknown-linux-musl";
 const WITHOUT_ATOMICS: &str = "thumbv7m-none-eabi";
 /// The targets of kernels for other processors than the x86.
 pub(crate) const OTHER_PROCESSORS: [&str; 2] =
@@ -197,7 +197,7 @@ pub(crate) const NARROW_WANTED: &str =
 
 /// Installs a target with 32-bit pointers whose programs the host can run.
 pub(crate) fn narrow() -> bool {
-    cfg!(target_arch = "x86_64") && add_target(NARROW)
+    cfg!(target_arch = "x86_64") && add_target(TARGET_32_BIT)
 }
 
 /// The message if [`other_processors`] fails.

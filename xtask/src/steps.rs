@@ -40,14 +40,14 @@ impl Steps {
     /// Returns empty results of a task that prints the usual time of the task and of its steps.
     pub(crate) fn timed(task: &'static str) -> Steps {
         let times = RecordedTimes::read(root().join("target/xtask-times"));
-        println!("== {task}{}", usually(&times, task));
+        println!("== {task}{}", usual_time(&times, task));
         let timed = TimedTask { task, start: Instant::now(), times };
         Steps { task_times: Some(timed), ..Steps::default() }
     }
 
     /// Prints the step's name, its explanation and its usual time on this machine.
     fn announce(&self, step: &Step<'_>) {
-        let usual = self.task_times.as_ref().map(|timed| usually(&timed.times, step.name));
+        let usual = self.task_times.as_ref().map(|timed| usual_time(&timed.times, step.name));
         println!("\n== {}{}", step.name, usual.unwrap_or_default());
         if !step.description.is_empty() {
             println!("   {}", step.description);
@@ -236,7 +236,7 @@ impl Steps {
 }
 
 /// Returns a text with the usual time of a step or task.
-fn usually(times: &RecordedTimes, what: &str) -> String {
+fn usual_time(times: &RecordedTimes, what: &str) -> String {
     let usual = times.median(what).map(|seconds| format!(": usually {}", rounded(seconds)));
     usual.unwrap_or_else(|| ": no earlier run on this machine".to_owned())
 }

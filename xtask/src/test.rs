@@ -13,7 +13,8 @@ use std::{
 
 const LOOM: &str = "--cfg loom";
 const COUNTED: &str = "--cfg hotmem_atomics=\"counted\"";
-const SMALL: &str = "--cfg hotmem_geometry=\"small\" --cfg hotmem_stores=\"ordinary\"";
+const SMALL_GEOMETRY_FLAGS: &str =
+    "--cfg hotmem_geometry=\"small\" --cfg hotmem_stores=\"ordinary\"";
 
 /// The tests that Miri runs: those of the engine, and those of the crates that use it.
 const MIRI: [&str; 2] = [
@@ -227,7 +228,7 @@ fn small(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step
          --target-dir target/small",
     );
     let tests = tests.about("tests the engine on machines so small that tests try every state");
-    steps.run(&adapt(tests.env("RUSTFLAGS", SMALL)));
+    steps.run(&adapt(tests.env("RUSTFLAGS", SMALL_GEOMETRY_FLAGS)));
 }
 
 /// Counts cache line transfers between simulated CPUs.
@@ -272,7 +273,9 @@ fn stress_under_miri(steps: &mut Steps) {
     if setup::miri() {
         let tests =
             "+nightly miri test -p hotmem --test stress --target-dir target/miri-small no_frame";
-        let step = Step::cargo("stress under Miri", tests).env("RUSTFLAGS", SMALL).seconds(3600);
+        let step = Step::cargo("stress under Miri", tests)
+            .env("RUSTFLAGS", SMALL_GEOMETRY_FLAGS)
+            .seconds(3600);
         // With its records of each reference to the simulated memory, Miri did not end within ten
         // minutes. The unit tests run with these records.
         steps.run(&step.env("MIRIFLAGS", "-Zmiri-disable-stacked-borrows"));

@@ -11,7 +11,7 @@ use std::{fs, io, process::ExitCode};
 const LIBRARY: &str = "build --release --manifest-path crates/hotmem-c/staticlib/Cargo.toml \
                        --target x86_64-unknown-none --target-dir target/text";
 const IMAGES: &str = "target/text/images";
-const LINK: &str = "-std=c11 -Os -Wall -Wextra -Werror -ffreestanding -fno-pic -mno-red-zone \
+const LINK_FLAGS: &str = "-std=c11 -Os -Wall -Wextra -Werror -ffreestanding -fno-pic -mno-red-zone \
     -fno-stack-protector -fno-asynchronous-unwind-tables -mgeneral-regs-only \
     -Icrates/hotmem-c/include -nostdlib -static -no-pie -Wl,--gc-sections -Wl,--build-id=none \
     -Wl,-e,start ports/c-kernel/size/image.c";
@@ -45,7 +45,7 @@ fn size_lines(steps: &mut Steps, level: &str) -> io::Result<String> {
     for (number, name) in PARTS.into_iter().enumerate() {
         let image = format!("{IMAGES}/{level}-{number}");
         let args = format!(
-            "{LINK} -DHOTMEM_PARTS={number} target/text/x86_64-unknown-none/release/libhotmem.a -o {image}"
+            "{LINK_FLAGS} -DHOTMEM_PARTS={number} target/text/x86_64-unknown-none/release/libhotmem.a -o {image}"
         );
         steps.run(&Step::program(name, "cc", &args));
         let image = fs::read(root().join(image))?;

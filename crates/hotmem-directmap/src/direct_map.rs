@@ -183,11 +183,11 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             let count = if run.level == Level::L3 { (last - start) / GIB + 1 } else { 0 };
             for page in (0..count).map(|number| start + number * GIB) {
                 if let Ok(located) = find_entry(&Native::new(tables, |_: Flush| {}), space, page) {
-                    store(tables, located.at, RESERVED);
+                    store(tables, located.addr, RESERVED);
                 }
             }
         };
-        let options = Unmap { tables: CoveredTables::Keep, ignore_used: true, dying: false };
+        let options = Unmap { tables: CoveredTables::Keep, ignore_used: true, is_dying: false };
         let mut kernel = Kernel { new_table: || reserve.pop(), unmapped: mark_reserved };
         PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, options, &mut kernel)
     }
@@ -218,15 +218,15 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
                     _ => None,
                 };
                 if let Some(below) = below {
-                    self.set(located.at, Entry::EMPTY);
+                    self.set(located.addr, Entry::EMPTY);
                     released.push(below);
                 }
             }
-            let table = first.at.table();
+            let table = first.addr.table();
             if let Some(above) =
                 self.located(part.start(), Level::L4).filter(|_| self.is_empty(table))
             {
-                self.set(above.at, Entry::EMPTY);
+                self.set(above.addr, Entry::EMPTY);
                 released.push(table);
             }
         }
@@ -282,7 +282,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     fn gigabyte(&self, frame: Pfn) -> Gigabyte {
         let Some(located) = self.located(frame, Level::L3) else { return Gigabyte::Unmapped };
         match located.kind() {
-            _ if located.entry == RESERVED => Gigabyte::Reserved(located.at),
+            _ if located.entry == RESERVED => Gigabyte::Reserved(located.addr),
             Kind::Empty => Gigabyte::Unmapped,
             Kind::Page => Gigabyte::Page,
             _ => Gigabyte::Table,

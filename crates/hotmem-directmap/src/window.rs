@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     Batch, Change, CoveredTables, Entry, Flags, Flusher, Kind, Level, LocatedEntry, Mmu, MoveError,
-    Moving, Native, NativeFault, PageTables, Run, Space, Stopped, Tables, Unmap, VirtRange,
+    MovedPages, Native, NativeFault, PageTables, Run, Space, Stopped, Tables, Unmap, VirtRange,
     find_entry,
 };
 
@@ -23,7 +23,7 @@ pub const PAGE_BYTES: u64 = Level::L1.entry_span().0;
 /// when the page is accessed.
 pub const UNUSED: Flags = Flags::PRESENT.union(Flags::WRITABLE);
 /// Marks a page whose frame must not be replaced. The processor ignores this bit of an entry.
-const PINNED: Flags = Flags::from_bits_retain(1 << 9);
+const PINNED_FLAG: Flags = Flags::from_bits_retain(1 << 9);
 
 /// A virtual area whose pages can map any frames. Pages are numbered from the start of the area.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     /// Unmaps pages, flushes the TLBs, and passes each run of unmapped pages to `unmapped`. After
     /// this call no TLB maps the frames, so the caller may use them for something else.
     pub fn unmap(&mut self, pages: Range<u64>, unmapped: impl FnMut(Run)) {
-        let options = Unmap { tables: CoveredTables::Keep, ignore_used: true, dying: false };
+        let options = Unmap { tables: CoveredTables::Keep, ignore_used: true, is_dying: false };
         if let Some(range) = self.range(pages) {
             let mut kernel = Kernel { new_table: || None, unmapped };
             // Unmapping fails only if it must split a large page, and the window's tables hold
@@ -113,7 +113,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     pub fn move_pages(
         &mut self,
         pages: impl IntoIterator<Item = u64>,
-        copy: impl FnOnce(&mut Moving<'_, T, F>),
+        copy: impl FnOnce(&mut MovedPages<'_, T, F>),
     ) -> Result<(), MoveError> {
         let (base, count) = (self.area.base(), self.pages());
         let addresses = pages.into_iter().map(|page| base + page % count * PAGE_BYTES);
@@ -133,23 +133,23 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     /// entry in its TLB does not set Dirty again.
     pub fn take_dirty(&mut self, page: u64) -> bool {
         let Some(located) = self.located(page) else { return false };
-        let Some(table) = self.tables.table(located.at.table()) else { return false };
+        let Some(table) = self.tables.table(located.addr.table()) else { return false };
         // Relaxed: the result depends on this word alone, and the caller's flush orders later
         // accesses to the page.
-        let before = table[located.at.index()].fetch_and(!Flags::ACCESSED_DIRTY.bits(), Relaxed);
+        let before = table[located.addr.index()].fetch_and(!Flags::ACCESSED_DIRTY.bits(), Relaxed);
         Entry::from_bits(before).flags().contains(Flags::DIRTY)
     }
 
     /// Returns whether the page's frame must not be replaced.
     #[must_use]
     pub fn is_pinned(&self, page: u64) -> bool {
-        self.located(page).is_some_and(|located| located.entry.flags().contains(PINNED))
+        self.located(page).is_some_and(|located| located.entry.flags().contains(PINNED_FLAG))
     }
 
     /// Sets whether the page's frame must not be replaced. Does nothing if the page is not mapped.
     pub fn pin(&mut self, page: u64, pinned: bool) {
         let none = Flags::empty();
-        let (set, clear) = if pinned { (PINNED, none) } else { (none, PINNED) };
+        let (set, clear) = if pinned { (PINNED_FLAG, none) } else { (none, PINNED_FLAG) };
         if let (Some(located), Ok(change)) = (self.located(page), Change::new(set, clear)) {
             // Processors ignore `PINNED`, so no TLB needs a flush.
             self.batch.clear();
@@ -271,7 +271,7 @@ mod tests {
         let mut window = window(&arena);
         let reason = StopReason::NoTableFrame(Entry::EMPTY);
         let refused =
-            Err(WindowError::Tables(Stopped { address: BASE + 0x3000, reason, flushed: true }));
+            Err(WindowError::Tables(Stopped { address: BASE + 0x3000, reason, is_flushed: true }));
         assert_eq!(window.map(3, pfn(100), UNUSED, || None), refused);
         let mut one_table = [arena.frame(), None].into_iter();
         assert_eq!(window.map(3, pfn(100), UNUSED, || one_table.next().flatten()), refused);

@@ -34,7 +34,7 @@ pub struct ConnectorError {
     pub failure: ConnectorFailure,
     /// Whether undoing the earlier calls failed too, so that the connector is in neither of its two
     /// stable states. A later request for its LMB continues from there.
-    pub stuck: bool,
+    pub is_stuck: bool,
 }
 
 /// An answer of the platform that is not a success.
@@ -71,7 +71,7 @@ impl fmt::Display for ConnectorError {
                 write!(f, "no room for an associativity list of {len} entries")?
             }
         }
-        if self.stuck { f.write_str("; could not be undone") } else { Ok(()) }
+        if self.is_stuck { f.write_str("; could not be undone") } else { Ok(()) }
     }
 }
 

@@ -17,8 +17,8 @@ use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::property::DrcIndex;
 
 /// The state of dr-entity-sense in which the partition has the LMB.
-const PRESENT: i32 = 1;
-const UNUSABLE: i32 = 2;
+const STATE_PRESENT: i32 = 1;
+const STATE_UNUSABLE: i32 = 2;
 /// All states that dr-entity-sense may report: empty, present, unusable, exchange, recovery.
 const SENSES: core::ops::RangeInclusive<i32> = 0..=4;
 
@@ -180,8 +180,8 @@ impl Exchange {
     /// begins, [`Exchanged::Busy`] if the platform is busy.
     fn sense(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Result<(), Exchanged> {
         let wanted = match self.purpose {
-            Purpose::Acquire => UNUSABLE,
-            Purpose::Release => PRESENT,
+            Purpose::Acquire => STATE_UNUSABLE,
+            Purpose::Release => STATE_PRESENT,
         };
         let (status, state) = connectors.entity_sense(self.connector);
         let wrong = if SENSES.contains(&state) {
@@ -206,14 +206,14 @@ impl Exchange {
     }
 
     fn error(&self, failure: ConnectorFailure) -> ConnectorError {
-        ConnectorError { connector: self.connector, call: self.call, failure, stuck: false }
+        ConnectorError { connector: self.connector, call: self.call, failure, is_stuck: false }
     }
 
     /// Records a failure, and starts to undo the earlier calls. Returns the error if no call is
     /// left to undo.
     fn fail(&mut self, failure: ConnectorFailure) -> Option<ConnectorError> {
         if let Some(first) = self.first_failure {
-            let stuck = ConnectorError { stuck: true, ..first };
+            let stuck = ConnectorError { is_stuck: true, ..first };
             if self.call == Call::Isolate {
                 // Isolating may have failed because the connector is not configured. Configure it,
                 // so that a later removal can isolate it.

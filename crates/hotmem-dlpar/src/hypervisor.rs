@@ -25,15 +25,15 @@ pub struct Connector {
     /// The connector's DRC index.
     pub index: DrcIndex,
     /// Whether the connector's memory belongs to the partition.
-    pub usable: bool,
+    pub is_usable: bool,
     /// Whether the connector's memory is inaccessible.
-    pub isolated: bool,
+    pub is_isolated: bool,
     /// The node of the connector's memory.
     pub node: u32,
     /// Whether `ibm,configure-connector` has completed since the connector was unisolated.
     pub configured: bool,
     /// Whether the host has plugged memory. Only used [like QEMU](Hypervisor::set_like_qemu).
-    pub backed: bool,
+    pub is_backed: bool,
     /// Whether the host has asked for that memory back. Only used [like
     /// QEMU](Hypervisor::set_like_qemu).
     pub wanted_back: bool,
@@ -134,7 +134,7 @@ impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
 
     /// Plugs memory at `count` connectors from `first` on, as the host does by `device_add`.
     pub fn plug(&mut self, first: DrcIndex, count: u32) {
-        self.each(first, count, |connector| connector.backed = true);
+        self.each(first, count, |connector| connector.is_backed = true);
     }
 
     /// Asks for the memory of `count` connectors from `first` on back, as the host does by
@@ -147,9 +147,9 @@ impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
     pub fn request_back(&mut self, first: DrcIndex, count: u32) {
         let strict = self.has_qemu_rules;
         self.each(first, count, |connector| {
-            assert!(connector.backed || !strict, "QEMU aborts: {} is gone", connector.index);
-            connector.wanted_back = connector.backed && (connector.usable || !strict);
-            connector.backed &= connector.usable || !strict;
+            assert!(connector.is_backed || !strict, "QEMU aborts: {} is gone", connector.index);
+            connector.wanted_back = connector.is_backed && (connector.is_usable || !strict);
+            connector.is_backed &= connector.is_usable || !strict;
         });
     }
 
@@ -220,7 +220,7 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
             Answer::CarryOut | Answer::List(_) => {}
         }
         match self.find(connector) {
-            Some(connector) => (0, if connector.usable { 1 } else { 2 }),
+            Some(connector) => (0, if connector.is_usable { 1 } else { 2 }),
             None => (PARAMETER_ERROR, 0),
         }
     }
@@ -234,16 +234,16 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
         match self.find(connector) {
             None => PARAMETER_ERROR,
             // Accessible memory cannot be taken away.
-            Some(connector) if !connector.isolated => INVALID_STATE,
+            Some(connector) if !connector.is_isolated => INVALID_STATE,
             Some(connector)
-                if strict && usable && !connector.usable && !connector.may_become_usable() =>
+                if strict && usable && !connector.is_usable && !connector.may_become_usable() =>
             {
                 PARAMETER_ERROR
             }
             Some(connector) => {
-                connector.usable = usable;
+                connector.is_usable = usable;
                 if strict && !usable && connector.wanted_back {
-                    (connector.backed, connector.wanted_back) = (false, false);
+                    (connector.is_backed, connector.wanted_back) = (false, false);
                 }
                 0
             }
@@ -257,19 +257,19 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
         }
         let strict = self.has_qemu_rules;
         let Some(found) = self.find(connector) else { return PARAMETER_ERROR };
-        if !found.usable {
+        if !found.is_usable {
             return INVALID_STATE;
         }
-        match (found.isolated, isolated) {
+        match (found.is_isolated, isolated) {
             (true, true) => 0,
             (false, true) if strict && !found.configured => PARAMETER_ERROR,
             (false, true) if strict && !found.wanted_back => HARDWARE_ERROR,
             (false, true) => {
-                (found.isolated, found.configured) = (true, false);
+                (found.is_isolated, found.configured) = (true, false);
                 0
             }
             (true, false) => {
-                (found.isolated, found.configured) = (false, false);
+                (found.is_isolated, found.configured) = (false, false);
                 0
             }
             // Changes nothing, but reports to the host that the kernel keeps this memory.
@@ -295,7 +295,7 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
         }
         let strict = self.has_qemu_rules;
         let Some(connector) = self.find(connector) else { return (PARAMETER_ERROR, None) };
-        if strict && (connector.isolated || !connector.usable) {
+        if strict && (connector.is_isolated || !connector.is_usable) {
             return (NOT_CONFIGURABLE, None);
         }
         connector.configured = true;
@@ -334,11 +334,11 @@ impl Connector {
             let assigned = lmb.flags & crate::FLAG_ASSIGNED != 0;
             Some(Connector {
                 index: lmb.drc_index?,
-                usable: assigned,
-                isolated: !assigned,
+                is_usable: assigned,
+                is_isolated: !assigned,
                 node: lmb.node.0,
                 configured: assigned,
-                backed: assigned,
+                is_backed: assigned,
                 wanted_back: false,
             })
         })
@@ -346,7 +346,7 @@ impl Connector {
 
     /// Returns whether QEMU allows the memory to become usable.
     fn may_become_usable(&self) -> bool {
-        self.backed && !self.wanted_back
+        self.is_backed && !self.wanted_back
     }
 }
 

@@ -77,7 +77,7 @@ pub struct MapLayout {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
     /// A frame that backs no other page. [`MapLayout::frames_needed`] counts these frames.
-    Own,
+    OwnFrame,
     /// The frame of shared tails, which backs many pages and is mapped read-only.
     SharedTails,
 }
@@ -187,7 +187,7 @@ impl MapLayout {
             let offset = page << FRAME_SHIFT;
             let is_unshared =
                 !layout.shares_tails || offset.is_multiple_of(layout.compound_bytes());
-            let backing = if is_unshared { Backing::Own } else { Backing::SharedTails };
+            let backing = if is_unshared { Backing::OwnFrame } else { Backing::SharedTails };
             MapPage { offset: Bytes(offset), backing }
         })
     }

@@ -60,8 +60,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // There is no program here, so set both flags of the last page.
     let slot = find_entry(tables.mmu(), space, virt.last())?;
     let ram = &ram;
-    let table = ram.table(slot.at.table()).ok_or("no such table")?;
-    table[slot.at.index()].fetch_or(Flags::ACCESSED_DIRTY.bits(), Ordering::Relaxed);
+    let table = ram.table(slot.addr.table()).ok_or("no such table")?;
+    table[slot.addr.index()].fetch_or(Flags::ACCESSED_DIRTY.bits(), Ordering::Relaxed);
 
     tables.unmap_range(virt, Unmap::default(), &mut kernel)?;
     println!("flushed {} times, {} tables are free", flushes.get(), kernel.free_frames.len());

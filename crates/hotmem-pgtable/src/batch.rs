@@ -15,7 +15,7 @@ pub struct LocatedEntry {
     /// The lowest virtual address that the entry maps.
     pub virt: u64,
     /// The entry's physical address.
-    pub at: EntryAddr,
+    pub addr: EntryAddr,
     /// The value that was read. After a get-and-clear, it has the final Accessed and Dirty bits.
     pub entry: Entry,
     /// The level of the table that holds the entry.
@@ -28,7 +28,7 @@ pub struct LocatedEntries<E> {
     /// The lowest virtual address that the first entry maps.
     pub virt: u64,
     /// The first entry's physical address.
-    pub at: EntryAddr,
+    pub first_addr: EntryAddr,
     /// The values that were read. After a get-and-clear, they have the final Accessed and Dirty
     /// bits.
     pub entries: E,
@@ -83,8 +83,8 @@ impl LocatedEntry {
     }
 
     pub(crate) fn as_entries(&self) -> LocatedEntries<&[Entry]> {
-        let LocatedEntry { virt, at, level, .. } = *self;
-        LocatedEntries { virt, at, level, entries: core::slice::from_ref(&self.entry) }
+        let LocatedEntry { virt, addr: at, level, .. } = *self;
+        LocatedEntries { virt, first_addr: at, level, entries: core::slice::from_ref(&self.entry) }
     }
 }
 
@@ -99,7 +99,7 @@ fn entry_after(
     entry: Entry,
 ) -> LocatedEntry {
     let (after, bytes) = (number as u64, level.entry_span().0);
-    LocatedEntry { virt: virt.wrapping_add(after * bytes), at: at.after(after), entry, level }
+    LocatedEntry { virt: virt.wrapping_add(after * bytes), addr: at.after(after), entry, level }
 }
 
 impl EntryRun {
@@ -110,7 +110,7 @@ impl EntryRun {
     }
 
     fn with_entries<E>(&self, entries: E) -> LocatedEntries<E> {
-        LocatedEntries { virt: self.virt, at: self.first_addr, level: self.level, entries }
+        LocatedEntries { virt: self.virt, first_addr: self.first_addr, level: self.level, entries }
     }
 }
 
@@ -118,7 +118,7 @@ impl<'e> LocatedEntries<&'e [Entry]> {
     /// Returns the entry that is `number` entries after the first one, with the value `entry`.
     #[inline]
     fn nth_entry(&self, number: usize, entry: Entry) -> LocatedEntry {
-        entry_after(self.virt, self.at, self.level, number, entry)
+        entry_after(self.virt, self.first_addr, self.level, number, entry)
     }
 
     /// Returns the virtual address after the last one that the entries map.
@@ -135,15 +135,20 @@ impl<'e> LocatedEntries<&'e [Entry]> {
     /// one of the run. If its index is 0, the run ends with its table, and nothing can be appended.
     #[inline]
     fn continue_run_at(&self, next: LocatedEntry) -> bool {
-        let same_table = next.at.index() != 0;
-        (self.at, self.virt, self.level) == (next.at, next.virt, next.level) && same_table
+        let same_table = next.addr.index() != 0;
+        (self.first_addr, self.virt, self.level) == (next.addr, next.virt, next.level) && same_table
     }
 
     /// Returns the entries whose numbers are in `range`, or none if `range` passes the last entry.
     #[must_use]
     pub fn part(self, range: Range<usize>) -> LocatedEntries<&'e [Entry]> {
-        let LocatedEntry { virt, at, level, .. } = self.nth_entry(range.start, Entry::EMPTY);
-        LocatedEntries { virt, at, level, entries: self.entries.get(range).unwrap_or_default() }
+        let LocatedEntry { virt, addr: at, level, .. } = self.nth_entry(range.start, Entry::EMPTY);
+        LocatedEntries {
+            virt,
+            first_addr: at,
+            level,
+            entries: self.entries.get(range).unwrap_or_default(),
+        }
     }
 
     /// Iterates over the maximal runs of entries for which `is_wanted` returns true.
@@ -302,7 +307,7 @@ impl Batch {
             [] => false,
         };
         if !continues_last_run && let Some(free_run) = self.runs.get_mut(self.runs_len) {
-            let LocatedEntries { virt, at, level, .. } = located;
+            let LocatedEntries { virt, first_addr: at, level, .. } = located;
             *free_run = EntryRun { virt, first_addr: at, end: 0, level };
             self.runs_len += 1;
         }
@@ -334,7 +339,7 @@ mod tests {
     fn located(table: u64, index: usize, virt: u64) -> LocatedEntry {
         let at = EntryAddr::new(Pfn::new(table).unwrap(), index);
         let entry = Entry::from_bits(virt | Flags::PRESENT.bits());
-        LocatedEntry { virt, at, entry, level: Level::L1 }
+        LocatedEntry { virt, addr: at, entry, level: Level::L1 }
     }
 
     #[test]
@@ -372,7 +377,12 @@ mod tests {
         let mut batch = Batch::new();
         let at = EntryAddr::new(Pfn::new(7).unwrap(), 0);
         let entries = [Entry::from_bits(1); 300];
-        let located = LocatedEntries { virt: 0, at, level: Level::L1, entries: entries.as_slice() };
+        let located = LocatedEntries {
+            virt: 0,
+            first_addr: at,
+            level: Level::L1,
+            entries: entries.as_slice(),
+        };
         assert_eq!([300, 212, 0], [(); 3].map(|()| batch.extend(located)));
         assert!(batch.is_full());
         assert_eq!(batch.entry_runs().count(), 2, "located that are added twice are two runs");
@@ -382,13 +392,22 @@ mod tests {
     fn parts_are_maximal_runs() {
         let entries = [0, 1, 1, 0, 0, 1].map(Entry::from_bits);
         let at = EntryAddr::new(Pfn::new(7).unwrap(), 8);
-        let located =
-            LocatedEntries { virt: 0x8000, at, level: Level::L1, entries: entries.as_slice() };
+        let located = LocatedEntries {
+            virt: 0x8000,
+            first_addr: at,
+            level: Level::L1,
+            entries: entries.as_slice(),
+        };
         let parts: Vec<_> = located.runs_where(|entry| !entry.is_empty()).collect();
         let part = |number: usize, count| {
             let at = EntryAddr::new(Pfn::new(7).unwrap(), 8 + number);
             let virt = 0x8000 + 0x1000 * number as u64;
-            LocatedEntries { virt, at, level: Level::L1, entries: &entries[number..number + count] }
+            LocatedEntries {
+                virt,
+                first_addr: at,
+                level: Level::L1,
+                entries: &entries[number..number + count],
+            }
         };
         assert_eq!(parts, [part(1, 2), part(5, 1)]);
     }

@@ -17,7 +17,7 @@ pub struct Stopped<F> {
     pub reason: StopReason<F>,
     /// Whether the completed part was flushed from all TLBs. If not, the frames that
     /// [`Owner`](crate::Owner) has received must not be reused yet.
-    pub flushed: bool,
+    pub is_flushed: bool,
 }
 
 /// The reason why an operation stopped.
@@ -59,14 +59,14 @@ pub enum StopReason<F> {
 
 impl<F> Stopped<F> {
     pub(crate) fn new(address: u64, reason: StopReason<F>) -> Stopped<F> {
-        Stopped { address, reason, flushed: true }
+        Stopped { address, reason, is_flushed: true }
     }
 }
 
 impl<F: fmt::Display> fmt::Display for Stopped<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "stopped at {:#x}: {}", self.address, self.reason)?;
-        if self.flushed { Ok(()) } else { f.write_str(", not flushed") }
+        if self.is_flushed { Ok(()) } else { f.write_str(", not flushed") }
     }
 }
 

@@ -49,7 +49,7 @@ pub use batch::{Batch, LocatedEntries, LocatedEntry};
 pub use entry::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level};
 pub use error::{StopReason, Stopped};
 pub use mmu::{BatchError, Change, Flush, Forbidden, Mmu, Table, entry_at};
-pub use moving::{MoveError, Moving};
+pub use moving::{MoveError, MovedPages};
 pub use native::{Flusher, Native, NativeFault, Split, Tables};
 pub use owner::Owner;
 pub use page_tables::PageTables;

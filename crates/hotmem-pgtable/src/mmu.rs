@@ -110,7 +110,7 @@ pub trait Mmu {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchError<F> {
     /// The number of entries that were changed: the first ones of the batch, and possibly all.
-    pub done: usize,
+    pub entries_done: usize,
     /// The reason why the next entry was not changed. If all entries were changed, the reason why a
     /// later step failed.
     pub fault: F,

@@ -21,7 +21,7 @@ use hotmem_addr::{Bytes, Pfn};
 
 /// Pages that are being moved: their entries are cleared, and the caller copies the pages and
 /// [places](Moving::place) them in other frames.
-pub struct Moving<'b, T: Tables, F: Flusher> {
+pub struct MovedPages<'b, T: Tables, F: Flusher> {
     mmu: Native<T, F>,
     batch: &'b mut Batch,
 }
@@ -56,14 +56,14 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     pub fn move_pages<R>(
         mut self,
         pages: impl IntoIterator<Item = u64>,
-        copy: impl FnOnce(&mut Moving<'_, T, F>) -> R,
+        copy: impl FnOnce(&mut MovedPages<'_, T, F>) -> R,
     ) -> Result<R, MoveError> {
         self.gather(pages).map_err(MoveError::Refused)?;
         let at = self.batch.get(0).map_or(0, |located| located.virt);
         let cleared = self.mmu.get_and_clear(self.batch);
-        self.batch.truncate(cleared.map_or_else(|halted| halted.done, |()| usize::MAX));
+        self.batch.truncate(cleared.map_or_else(|halted| halted.entries_done, |()| usize::MAX));
         let flushed = self.flush_gathered();
-        let mut moving = Moving { mmu: self.mmu, batch: self.batch };
+        let mut moving = MovedPages { mmu: self.mmu, batch: self.batch };
         let copied =
             cleared.map_err(|halted| halted.fault).and(flushed).map(|()| copy(&mut moving));
         moving.make_present()?;
@@ -94,7 +94,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     }
 }
 
-impl<T: Tables, F: Flusher> Moving<'_, T, F> {
+impl<T: Tables, F: Flusher> MovedPages<'_, T, F> {
     /// Returns the number of pages.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -129,7 +129,7 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
     fn make_present(&mut self) -> Result<(), MoveError> {
         let mut absent = None;
         for located in self.batch.entry_runs() {
-            let Some(table) = self.mmu.table(located.at.table()) else {
+            let Some(table) = self.mmu.table(located.first_addr.table()) else {
                 for located in located.each() {
                     let (first, pages) = absent.unwrap_or((located, 0));
                     absent = Some((first, pages + 1));
@@ -138,11 +138,11 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
             };
             for located in located.each() {
                 // A page that was named twice is present already, so keep its entry.
-                if !entry_at(table, located.at.index()).is_empty() {
+                if !entry_at(table, located.addr.index()).is_empty() {
                     continue;
                 }
                 // Release: a processor that finds the page also sees the copy.
-                table[located.at.index()].store(located.entry.bits(), Ordering::Release);
+                table[located.addr.index()].store(located.entry.bits(), Ordering::Release);
             }
         }
         self.batch.clear();
@@ -152,7 +152,7 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
 
 /// Makes the pages present again if `copy` panics; in all other cases, no page is left to be shown.
 /// The panic takes precedence over an error of `make_present`.
-impl<T: Tables, F: Flusher> Drop for Moving<'_, T, F> {
+impl<T: Tables, F: Flusher> Drop for MovedPages<'_, T, F> {
     fn drop(&mut self) {
         let _panicking = self.make_present();
     }
@@ -163,7 +163,7 @@ impl fmt::Display for MoveError {
         match self {
             MoveError::Refused(stopped) => stopped.fmt(f),
             MoveError::Hidden { first, pages } => {
-                let (virt, table) = (first.virt, first.at.table());
+                let (virt, table) = (first.virt, first.addr.table());
                 write!(f, "{pages} pages from {virt:#x} on are no longer present: ")?;
                 write!(f, "the kernel has no table at {table} any more")
             }

@@ -103,9 +103,12 @@ impl<T: Tables, F: Flusher> Native<T, F> {
     ) -> Result<(), BatchError<NativeFault>> {
         let (mut done, roots) = (0, batch.roots());
         for located in batch.entry_runs_mut() {
-            let words = self.words(located.at).map_err(|fault| BatchError { done, fault })?;
-            if let Some(at) = roots.user_copy(located.at) {
-                let copies = self.words(at).map_err(|fault| BatchError { done, fault })?;
+            let words = self
+                .words(located.first_addr)
+                .map_err(|fault| BatchError { entries_done: done, fault })?;
+            if let Some(at) = roots.user_copy(located.first_addr) {
+                let copies =
+                    self.words(at).map_err(|fault| BatchError { entries_done: done, fault })?;
                 let copies = copies.iter().take(located.entries.len());
                 copies.for_each(|copy| copy.store(0, Ordering::Relaxed));
             }
@@ -158,7 +161,9 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
     fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<NativeFault>> {
         let mut done = 0;
         for located in batch.entry_runs() {
-            let words = self.words(located.at).map_err(|fault| BatchError { done, fault })?;
+            let words = self
+                .words(located.first_addr)
+                .map_err(|fault| BatchError { entries_done: done, fault })?;
             done += located.entries.len();
             for (word, entry) in words.iter().zip(located.entries) {
                 if entry.is_settled() {
@@ -179,7 +184,8 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         let first = located.entry.part(located.level, 0).filter(|_| is_large);
         let first = first.ok_or(NativeFault::NotLarge(located.entry))?;
         let table_in = |frame| tables.table(frame).ok_or(NativeFault::NotATable(frame));
-        let (parts, word) = (table_in(table)?, &table_in(located.at.table())?[located.at.index()]);
+        let (parts, word) =
+            (table_in(table)?, &table_in(located.addr.table())?[located.addr.index()]);
         let bytes = located.level.entry_span();
         let part_bytes = bytes.0 / ENTRIES as u64;
         let fill = |used: Flags| {

@@ -38,9 +38,9 @@ impl<M: Mmu> PageTables<'_, M> {
             (Ok(()), Ok(())) => Ok(()),
             (Ok(()), Err(fault)) => {
                 let at = range.last().wrapping_add(1);
-                Err(Stopped { address: at, reason: StopReason::Mmu(fault), flushed: false })
+                Err(Stopped { address: at, reason: StopReason::Mmu(fault), is_flushed: false })
             }
-            (Err(stopped), flushed) => Err(Stopped { flushed: flushed.is_ok(), ..stopped }),
+            (Err(stopped), flushed) => Err(Stopped { is_flushed: flushed.is_ok(), ..stopped }),
         }
     }
 }
@@ -63,9 +63,10 @@ impl<F: Copy, O: Owner> Protect<'_, F, O> {
             Ok(()) => self.batch.len(),
             Err(halted) => {
                 // `address_of` returns `Some`, because the batch is not empty.
-                let at = self.batch.address_of(halted.done).or_violation().unwrap_or_default();
+                let at =
+                    self.batch.address_of(halted.entries_done).or_violation().unwrap_or_default();
                 self.stopped = Some(Stopped::new(at, StopReason::Mmu(halted.fault)));
-                halted.done
+                halted.entries_done
             }
         };
         self.changed |= done > 0;

@@ -121,7 +121,12 @@ mod tests {
             for (number, entries) in (0..).step_by(cut).zip(entries.chunks(cut)) {
                 let at = EntryAddr::new(Pfn::ZERO, 0);
                 runs.add(
-                    LocatedEntries { virt: number << 12, at, level: Level::L1, entries },
+                    LocatedEntries {
+                        virt: number << 12,
+                        first_addr: at,
+                        level: Level::L1,
+                        entries,
+                    },
                     &mut received,
                 );
             }
@@ -135,7 +140,10 @@ mod tests {
         let (mut runs, mut received) = (Runs::default(), Received(Vec::new()));
         for (virt, entries) in [(0, &entries[..9]), (0xa000, &entries[9..13])] {
             let at = EntryAddr::new(Pfn::ZERO, 0);
-            runs.add(LocatedEntries { virt, at, level: Level::L1, entries }, &mut received);
+            runs.add(
+                LocatedEntries { virt, first_addr: at, level: Level::L1, entries },
+                &mut received,
+            );
         }
         runs.finish(&mut received);
         assert_eq!(received.0.len(), 2);

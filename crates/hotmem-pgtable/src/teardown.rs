@@ -29,7 +29,7 @@ impl<M: Mmu> PageTables<'_, M> {
         let space = self.space;
         let lower_half = OffsetRange { start: 0, end: space.root_level.table_span().0 / 2 };
         let refused =
-            |fault| Stopped { address: 0, reason: StopReason::Mmu(fault), flushed: false };
+            |fault| Stopped { address: 0, reason: StopReason::Mmu(fault), is_flushed: false };
         check_roots(&self.mmu, space, lower_half)?;
         check(&mut self.mmu, space, lower_half)?;
         self.mmu.retire(space).map_err(refused)?;

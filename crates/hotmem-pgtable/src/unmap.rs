@@ -28,7 +28,7 @@ pub struct Unmap {
     pub ignore_used: bool,
     /// Whether no processor uses the address space any more, so that plain stores may clear
     /// entries.
-    pub dying: bool,
+    pub is_dying: bool,
 }
 
 /// What happens to tables that a range covers wholly. If tables may be unhooked, the lock of the
@@ -91,7 +91,7 @@ impl<M: Mmu> PageTables<'_, M> {
             Ok(()) => done,
             Err(fault) => {
                 let after = Stopped::new(range.last().wrapping_add(1), StopReason::Mmu(fault));
-                Err(Stopped { flushed: false, ..done.err().unwrap_or(after) })
+                Err(Stopped { is_flushed: false, ..done.err().unwrap_or(after) })
             }
         }
     }
@@ -169,15 +169,18 @@ impl<O: Owner> Unmapper<'_, O> {
     fn commit<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
         let cleared = match self.options {
             _ if self.batch.is_empty() => return Ok(()),
-            Unmap { dying: true, .. } => mmu.get_and_clear_full(self.batch),
+            Unmap { is_dying: true, .. } => mmu.get_and_clear_full(self.batch),
             Unmap { ignore_used: true, .. } => mmu.clear(self.batch),
             _ => mmu.get_and_clear(self.batch),
         };
         let stopped = cleared.err().map(|halted| {
             // `address_of` returns `Some`, because the batch is not empty.
-            let at =
-                self.batch.address_of(halted.done).or_violation().unwrap_or(self.range.start());
-            self.batch.truncate(halted.done);
+            let at = self
+                .batch
+                .address_of(halted.entries_done)
+                .or_violation()
+                .unwrap_or(self.range.start());
+            self.batch.truncate(halted.entries_done);
             Stopped::new(at, StopReason::Mmu(halted.fault))
         });
         self.needs_flush |= !self.batch.is_empty();
@@ -215,9 +218,11 @@ impl<O: Owner> Unmapper<'_, O> {
             end = located.end();
         }
         match fault {
-            Some(fault) => {
-                result.and(Err(Stopped { address: end, reason: StopReason::Mmu(fault), flushed }))
-            }
+            Some(fault) => result.and(Err(Stopped {
+                address: end,
+                reason: StopReason::Mmu(fault),
+                is_flushed: flushed,
+            })),
             None => result,
         }
     }

@@ -115,7 +115,7 @@ pub(crate) fn walk_table<M: Mmu>(
             let full_range = OffsetRange { start, end: start + bytes };
             let lowest = address_at(start.max(span.start), space.root_level);
             let located =
-                LocatedEntry { virt: lowest, at: EntryAddr::new(table, index), entry, level };
+                LocatedEntry { virt: lowest, addr: EntryAddr::new(table, index), entry, level };
             let Next::Descend(table) = visitor.visit(mmu, located, span.covers(full_range))? else {
                 continue;
             };
@@ -147,7 +147,8 @@ fn walk_lowest<M: Mmu>(
         let virt =
             address_at(table_span.start + number as u64 * level.entry_span().0, space.root_level);
         let (at, entries) = (EntryAddr::new(table, number), entries.get(..count)?);
-        let visited = visitor.visit_lowest(mmu, LocatedEntries { virt, at, level, entries });
+        let visited =
+            visitor.visit_lowest(mmu, LocatedEntries { virt, first_addr: at, level, entries });
         if visited.is_err() {
             return Some(visited);
         }
@@ -195,7 +196,7 @@ pub fn find_entry_from<M: Mmu>(
                 let start = offset & !(level.entry_span().0 - 1);
                 return Ok(LocatedEntry {
                     virt: address_at(start, space.root_level),
-                    at,
+                    addr: at,
                     entry,
                     level,
                 });

@@ -91,7 +91,7 @@ fn step(root_level: Level) -> impl Strategy<Value = Step> {
         CoveredTables::Cheapest,
     ]);
     let options = (tables, any::<bool>(), any::<bool>())
-        .prop_map(|(tables, ignore_used, dying)| Unmap { tables, ignore_used, dying });
+        .prop_map(|(tables, ignore_used, dying)| Unmap { tables, ignore_used, is_dying: dying });
     let pages = prop::collection::vec(
         (virt(root_level), (0u64..1 << 30).prop_filter_map("frames", Pfn::new)),
         1..600,
@@ -151,8 +151,8 @@ proptest! {
                             prop_assert!(written.0 >= 8 * pages);
                             bytes * pages
                         }
-                        Err(Stopped { address: at, reason, flushed }) => {
-                            prop_assert!(matches!(reason, StopReason::Occupied(_)) && flushed, "{reason:?}");
+                        Err(Stopped { address: at, reason, is_flushed }) => {
+                            prop_assert!(matches!(reason, StopReason::Occupied(_)) && is_flushed, "{reason:?}");
                             // A page of 4 KiB is refused only if the address is mapped. A large page
                             // is also refused if an empty table exists for the address.
                             prop_assert!(level != Level::L1 || naive.is_mapped(at));

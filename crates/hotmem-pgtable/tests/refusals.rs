@@ -13,7 +13,7 @@ use hotmem_pgtable::{
 };
 
 const PAGE: u64 = 4096;
-const LARGE: u64 = 2 << 20;
+const LARGE_PAGE_BYTES: u64 = 2 << 20;
 
 fn pfn(number: u64) -> Pfn {
     Pfn::new(number).unwrap()
@@ -36,7 +36,7 @@ fn mapped(arena: &Arena, pages: u64) -> Space {
     space
 }
 
-const KEEP: Unmap = Unmap { tables: CoveredTables::Keep, ignore_used: false, dying: false };
+const KEEP: Unmap = Unmap { tables: CoveredTables::Keep, ignore_used: false, is_dying: false };
 
 #[test]
 fn a_range_that_is_not_canonical_is_refused() {
@@ -47,7 +47,7 @@ fn a_range_that_is_not_canonical_is_refused() {
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
     for around in [range(1 << 47, PAGE), range((1 << 47) - PAGE, 2 * PAGE), range(0, 1 << 63)] {
         let reason = StopReason::NotCanonical(around);
-        let refused = Err(Stopped { address: around.start(), reason, flushed: true });
+        let refused = Err(Stopped { address: around.start(), reason, is_flushed: true });
         assert_eq!(tables.unmap_range(around, Unmap::default(), &mut owner), refused);
         let change = Change::new(Flags::GLOBAL, Flags::empty()).unwrap();
         assert_eq!(tables.protect(around, change, &mut owner), refused);
@@ -90,7 +90,7 @@ fn an_entry_that_points_to_no_table_stops_the_unmapping_at_its_address() {
         let mut tables = PageTables::new(arena.native(), space, &mut batch);
         let refused = tables.unmap_range(range(0, 1 << 46), options, &mut owner);
         let reason = StopReason::NotATable { frame: table, level };
-        assert_eq!(refused, Err(Stopped { address: at, reason, flushed: true }));
+        assert_eq!(refused, Err(Stopped { address: at, reason, is_flushed: true }));
         assert_eq!(owner.unmapped_bytes(), Bytes(512 * PAGE));
         assert_eq!(owner.freed_tables, freed);
         assert_eq!(arena.flushes.borrow().len(), 1);
@@ -105,7 +105,7 @@ fn an_address_space_with_a_malformed_entry_is_not_torn_down() {
     let missing = |level| StopReason::NotATable { frame: pfn(0x777_7777), level };
     for (entry, at, level, reason) in [
         (malformed, 512 << 30, Level::L4, StopReason::Malformed(malformed)),
-        (link(pfn(0x777_7777)), LARGE, Level::L2, missing(Level::L1)),
+        (link(pfn(0x777_7777)), LARGE_PAGE_BYTES, Level::L2, missing(Level::L1)),
         (link(pfn(0x777_7777)), 512 << 30, Level::L4, missing(Level::L3)),
     ] {
         let arena = Arena::new(8);
@@ -114,7 +114,7 @@ fn an_address_space_with_a_malformed_entry_is_not_torn_down() {
         let mut batch = Batch::new();
         let mut owner = RecordingOwner::new(&arena);
         let torn_down = PageTables::new(arena.native(), space, &mut batch).teardown(&mut owner);
-        assert_eq!(torn_down, Err(Stopped { address: at, reason, flushed: true }));
+        assert_eq!(torn_down, Err(Stopped { address: at, reason, is_flushed: true }));
         assert_eq!((owner.unmapped_bytes(), owner.freed_tables), (Bytes::ZERO, 0));
         assert!(arena.flushes.borrow().is_empty());
         assert!(!arena.put_entry(space, PAGE, Level::L1, page(1)), "a page is not mapped any more");
@@ -149,7 +149,7 @@ fn a_table_with_a_large_page_on_a_level_without_pages_is_not_unhooked() {
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
     let refused = tables.unmap_range(range(0, 1 << 48), Unmap::default(), &mut owner);
     let reason = StopReason::Malformed(entry);
-    assert_eq!(refused, Err(Stopped { address: malformed, reason, flushed: true }));
+    assert_eq!(refused, Err(Stopped { address: malformed, reason, is_flushed: true }));
     assert_eq!((owner.unmapped_bytes(), owner.freed_tables), (Bytes(PAGE), 3));
     assert!(!arena.put_entry(space, above, Level::L1, page(1)), "the page above is not mapped");
 }
@@ -168,10 +168,10 @@ fn a_refused_mapping_leaks_no_table() {
         tables.map(run, &mut owner).map_err(|stopped| (stopped.address, stopped.reason))
     };
     for (virt, bytes, level, entry) in [
-        (LARGE + PAGE, LARGE, Level::L2, large),
-        (LARGE, LARGE + PAGE, Level::L2, large),
-        (LARGE, LARGE, Level::L2, Entry::new(pfn(0x402), large.flags())),
-        (LARGE, LARGE, Level::L2, Entry::new(pfn(0x400), Flags::PRESENT)),
+        (LARGE_PAGE_BYTES + PAGE, LARGE_PAGE_BYTES, Level::L2, large),
+        (LARGE_PAGE_BYTES, LARGE_PAGE_BYTES + PAGE, Level::L2, large),
+        (LARGE_PAGE_BYTES, LARGE_PAGE_BYTES, Level::L2, Entry::new(pfn(0x402), large.flags())),
+        (LARGE_PAGE_BYTES, LARGE_PAGE_BYTES, Level::L2, Entry::new(pfn(0x400), Flags::PRESENT)),
         (512 << 30, 512 << 30, Level::L4, large),
         (0, PAGE, Level::L1, Entry::from_bits(0x7000)),
         (0, PAGE, Level::L1, Entry::new(Pfn::LIMIT, Flags::empty())),
@@ -181,8 +181,14 @@ fn a_refused_mapping_leaks_no_table() {
     let beyond = range(1 << 47, PAGE);
     let canonical = refused(beyond.start(), PAGE, Level::L1, page(1));
     assert_eq!(canonical, Err((beyond.start(), StopReason::NotCanonical(beyond))));
-    assert_eq!(refused(0, LARGE, Level::L1, page(1)), Err((0, StopReason::Occupied(page(0)))));
-    assert!(matches!(refused(0, LARGE, Level::L2, large), Err((0, StopReason::Occupied(_)))));
+    assert_eq!(
+        refused(0, LARGE_PAGE_BYTES, Level::L1, page(1)),
+        Err((0, StopReason::Occupied(page(0))))
+    );
+    assert!(matches!(
+        refused(0, LARGE_PAGE_BYTES, Level::L2, large),
+        Err((0, StopReason::Occupied(_)))
+    ));
     // All frames of the arena are in use, so no frame is left for the L1 table of the second 2 MiB.
     let at = PAGE * 512;
     assert_eq!(
@@ -207,7 +213,7 @@ fn a_refused_mapping_leaks_no_table() {
     let run = Run { virt: range(at, PAGE), entry: page(3), level: Level::L1 };
     let stopped = tables.map(run, &mut owner).unwrap_err();
     let reason = StopReason::NotATable { frame: pfn(0x777), level: Level::L1 };
-    assert_eq!((stopped, owner.0), (Stopped { address: at, reason, flushed: true }, 1));
+    assert_eq!((stopped, owner.0), (Stopped { address: at, reason, is_flushed: true }, 1));
 }
 
 #[test]
@@ -232,7 +238,7 @@ fn moving_an_address_without_a_page_moves_nothing() {
         (1 << 40, Entry::EMPTY),
     ] {
         let reason = StopReason::NotAPage(entry);
-        assert_eq!(refused(&[0, PAGE, address]), Stopped { address, reason, flushed: true });
+        assert_eq!(refused(&[0, PAGE, address]), Stopped { address, reason, is_flushed: true });
     }
     let beyond = refused(&[0, 1 << 47]);
     assert_eq!(beyond.reason, StopReason::NotCanonical(range(1 << 47, PAGE)));
@@ -253,15 +259,15 @@ fn moving_an_address_without_a_page_moves_nothing() {
 fn pages_whose_table_was_freed_during_a_move_are_reported() {
     let arena = Arena::new(8);
     let space = mapped(&arena, 2);
-    for (at, number) in [(LARGE, 7), (LARGE + PAGE, 8)] {
+    for (at, number) in [(LARGE_PAGE_BYTES, 7), (LARGE_PAGE_BYTES + PAGE, 8)] {
         assert!(arena.put_entry(space, at, Level::L1, page(number)));
     }
-    let table = find_entry(&arena.native(), space, LARGE).unwrap();
+    let table = find_entry(&arena.native(), space, LARGE_PAGE_BYTES).unwrap();
     let mut batch = Batch::new();
     let tables = PageTables::new(arena.native(), space, &mut batch);
-    let moved = tables.move_pages([PAGE, LARGE, LARGE + PAGE], |moving| {
+    let moved = tables.move_pages([PAGE, LARGE_PAGE_BYTES, LARGE_PAGE_BYTES + PAGE], |moving| {
         assert!(moving.place(1, pfn(0x5000)));
-        arena.free(table.at.table());
+        arena.free(table.addr.table());
     });
     let entry = Entry::new(pfn(0x5000), page(7).flags());
     assert_eq!(moved, Err(MoveError::Hidden { first: LocatedEntry { entry, ..table }, pages: 2 }));
@@ -277,17 +283,25 @@ fn a_split_without_a_frame_is_refused() {
     let arena = Arena::new(4);
     let space = mapped(&arena, 1);
     let large = Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE);
-    assert!(arena.put_entry(space, LARGE, Level::L2, large));
+    assert!(arena.put_entry(space, LARGE_PAGE_BYTES, Level::L2, large));
     let before = arena.mappings(space);
     let mut batch = Batch::new();
     let mut owner = RecordingOwner::new(&arena);
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
-    let stopped = tables.unmap_range(range(0, LARGE + PAGE), KEEP, &mut owner).unwrap_err();
-    assert_eq!((stopped.address, stopped.reason), (LARGE, StopReason::NoTableFrame(large)));
+    let stopped =
+        tables.unmap_range(range(0, LARGE_PAGE_BYTES + PAGE), KEEP, &mut owner).unwrap_err();
+    assert_eq!(
+        (stopped.address, stopped.reason),
+        (LARGE_PAGE_BYTES, StopReason::NoTableFrame(large))
+    );
     assert_eq!(arena.mappings(space), before[1..]);
     let change = Change::new(Flags::WRITABLE, Flags::empty()).unwrap();
-    let stopped = tables.protect(range(0, LARGE + PAGE), change, &mut owner).unwrap_err();
-    assert_eq!((stopped.address, stopped.reason), (LARGE, StopReason::NoTableFrame(large)));
+    let stopped =
+        tables.protect(range(0, LARGE_PAGE_BYTES + PAGE), change, &mut owner).unwrap_err();
+    assert_eq!(
+        (stopped.address, stopped.reason),
+        (LARGE_PAGE_BYTES, StopReason::NoTableFrame(large))
+    );
     assert_eq!(arena.mappings(space), before[1..]);
 }
 
@@ -308,7 +322,7 @@ impl<M> FailingMmu<M> {
         first.truncate(self.entries);
         let done = first.len();
         self.entries -= done;
-        let refused = BatchError { done, fault: "refused" };
+        let refused = BatchError { entries_done: done, fault: "refused" };
         (first, if done < batch.len() { Err(refused) } else { Ok(()) })
     }
 }
@@ -322,7 +336,9 @@ impl<M: Mmu> Mmu for FailingMmu<M> {
 
     fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<&'static str>> {
         let (mut first, result) = self.change_first(batch);
-        self.mmu.get_and_clear(&mut first).map_err(|_| BatchError { done: 0, fault: "native" })?;
+        self.mmu
+            .get_and_clear(&mut first)
+            .map_err(|_| BatchError { entries_done: 0, fault: "native" })?;
         let done = first.entry_runs().flat_map(|located| located.entries);
         for (entry, done) in batch.entry_runs_mut().flat_map(|located| located.entries).zip(done) {
             *entry = *done;
@@ -332,7 +348,9 @@ impl<M: Mmu> Mmu for FailingMmu<M> {
 
     fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<&'static str>> {
         let (first, result) = self.change_first(batch);
-        self.mmu.protect(&first, change).map_err(|_| BatchError { done: 0, fault: "native" })?;
+        self.mmu
+            .protect(&first, change)
+            .map_err(|_| BatchError { entries_done: 0, fault: "native" })?;
         result
     }
 
@@ -377,7 +395,7 @@ fn an_unmapping_whose_batch_stops_in_the_middle_reports_its_first_part() {
             let stopped = PageTables::new(mmu, space, &mut batch)
                 .unmap_range(range, options, &mut owner)
                 .unwrap_err();
-            assert_eq!((stopped.reason, stopped.flushed), (StopReason::Mmu("refused"), true));
+            assert_eq!((stopped.reason, stopped.is_flushed), (StopReason::Mmu("refused"), true));
             let pages = match tables {
                 CoveredTables::Keep => refused_after as u64,
                 _ => [0, 1, 2, 2 + 512, 2 + 1024][refused_after],
@@ -412,7 +430,7 @@ fn tables_that_are_not_reclaimed_are_reported_and_not_freed() {
             .unmap_range(range(0, 2 * 512 * PAGE), Unmap::default(), &mut owner)
             .unwrap_err();
         let reason = StopReason::Mmu(if flush { "not flushed" } else { "not reclaimed" });
-        assert_eq!(stopped, Stopped { address: 2 * 512 * PAGE, reason, flushed: !flush });
+        assert_eq!(stopped, Stopped { address: 2 * 512 * PAGE, reason, is_flushed: !flush });
         assert_eq!((owner.freed_tables, owner.stuck_tables.len()), (0, 2));
         assert_eq!(
             owner.unmapped_bytes(),
@@ -438,7 +456,7 @@ fn a_refused_teardown_changes_nothing() {
     let stopped = PageTables::new(mmu, space, &mut batch).teardown(&mut owner).unwrap_err();
     assert_eq!(
         stopped,
-        Stopped { address: 0, reason: StopReason::Mmu("not retired"), flushed: false }
+        Stopped { address: 0, reason: StopReason::Mmu("not retired"), is_flushed: false }
     );
     assert!(owner.runs.is_empty() && owner.freed_tables == 0);
     assert_eq!(arena.mappings(space), before);
@@ -448,7 +466,12 @@ fn a_refused_teardown_changes_nothing() {
 fn the_table_of_a_refused_split_is_freed() {
     let arena = Arena::new(16);
     let space = mapped(&arena, 1);
-    arena.put_entry(space, LARGE, Level::L2, Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE));
+    arena.put_entry(
+        space,
+        LARGE_PAGE_BYTES,
+        Level::L2,
+        Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE),
+    );
     let owned = arena.owned();
     let mut batch = Batch::new();
     let mut owner = RecordingOwner::new(&arena);
@@ -459,9 +482,12 @@ fn the_table_of_a_refused_split_is_freed() {
         refuses_reclaim: false,
     };
     let stopped = PageTables::new(mmu, space, &mut batch)
-        .unmap_range(range(0, LARGE + PAGE), KEEP, &mut owner)
+        .unmap_range(range(0, LARGE_PAGE_BYTES + PAGE), KEEP, &mut owner)
         .unwrap_err();
-    assert_eq!((stopped.address, stopped.reason), (LARGE, StopReason::Mmu("no large pages")));
+    assert_eq!(
+        (stopped.address, stopped.reason),
+        (LARGE_PAGE_BYTES, StopReason::Mmu("no large pages"))
+    );
     assert_eq!((arena.owned(), owner.unmapped_bytes()), (owned, Bytes(PAGE)));
 }
 
@@ -483,7 +509,7 @@ fn a_protection_whose_batch_stops_in_the_middle_changes_its_first_part() {
         .unwrap_err();
     assert_eq!(
         stopped,
-        Stopped { address: 700 * PAGE, reason: StopReason::Mmu("refused"), flushed: true }
+        Stopped { address: 700 * PAGE, reason: StopReason::Mmu("refused"), is_flushed: true }
     );
     let writable = |mapping: &common::MappedRange| mapping.bits & 2 != 0;
     assert_eq!(

@@ -81,7 +81,7 @@ fn operations_on_roots_that_differ_are_refused_and_change_nothing() {
     arena.words(user_root)[3].store(user.bits(), Relaxed);
     let refused = |space: Space, reason| {
         let (mut batch, mut owner) = (Batch::new(), RecordingOwner::new(&arena));
-        let refused = Err(Stopped { address: 3 * ROOT_ENTRY, reason, flushed: true });
+        let refused = Err(Stopped { address: 3 * ROOT_ENTRY, reason, is_flushed: true });
         let range = range(3 * ROOT_ENTRY, PAGE);
         let mut tables = PageTables::new(arena.native(), space, &mut batch);
         assert_eq!(tables.unmap_range(range, Unmap::default(), &mut owner), refused);
@@ -92,9 +92,12 @@ fn operations_on_roots_that_differ_are_refused_and_change_nothing() {
     };
     let differ = StopReason::RootsDiffer { kernel, user };
     let torn_down = refused(space, differ);
-    assert_eq!(torn_down, Err(Stopped { address: 3 * ROOT_ENTRY, reason: differ, flushed: true }));
+    assert_eq!(
+        torn_down,
+        Err(Stopped { address: 3 * ROOT_ENTRY, reason: differ, is_flushed: true })
+    );
     let missing = Pfn::new(0x777).unwrap();
     let reason = StopReason::NotATable { frame: missing, level: Level::L4 };
     let torn_down = refused(space.with_user_root(missing), reason);
-    assert_eq!(torn_down, Err(Stopped { address: 0, reason, flushed: true }));
+    assert_eq!(torn_down, Err(Stopped { address: 0, reason, is_flushed: true }));
 }

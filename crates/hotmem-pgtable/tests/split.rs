@@ -13,7 +13,7 @@ use hotmem_pgtable::{
 use std::{cell::RefCell, sync::atomic::Ordering::Relaxed};
 
 const PAGE: u64 = 4096;
-const LARGE: u64 = 2 << 20;
+const LARGE_PAGE_BYTES: u64 = 2 << 20;
 const HUGE: u64 = 1 << 30;
 
 fn range(start: u64, bytes: u64) -> VirtRange {
@@ -59,16 +59,16 @@ fn at_each_flush(
     (seen.into_inner(), entry())
 }
 
-const UNMAP: Unmap = Unmap { tables: CoveredTables::Keep, ignore_used: false, dying: false };
+const UNMAP: Unmap = Unmap { tables: CoveredTables::Keep, ignore_used: false, is_dying: false };
 
 /// Returns ranges that start or end within a large page, each with the level and the address of the
 /// page.
 fn parts() -> [(Level, u64, VirtRange); 4] {
     [
-        (Level::L2, LARGE, range(0, LARGE + PAGE)),
-        (Level::L2, LARGE, range(LARGE, PAGE)),
+        (Level::L2, LARGE_PAGE_BYTES, range(0, LARGE_PAGE_BYTES + PAGE)),
+        (Level::L2, LARGE_PAGE_BYTES, range(LARGE_PAGE_BYTES, PAGE)),
         (Level::L3, HUGE, range(0, HUGE + PAGE)),
-        (Level::L3, HUGE, range(HUGE, LARGE)),
+        (Level::L3, HUGE, range(HUGE, LARGE_PAGE_BYTES)),
     ]
 }
 
@@ -118,10 +118,11 @@ fn bits_that_a_processor_sets_before_the_page_is_cleared_are_in_all_parts() {
         let arena = Arena::new(16);
         let space = Space::new(arena.table().unwrap(), Level::L4);
         let clean = Entry::from_bits(large(Level::L2).bits() & !Flags::ACCESSED_DIRTY.bits());
-        assert!(arena.put_entry(space, LARGE, Level::L2, clean));
-        let located = find_entry(&arena.native(), space, LARGE).unwrap();
+        assert!(arena.put_entry(space, LARGE_PAGE_BYTES, Level::L2, clean));
+        let located = find_entry(&arena.native(), space, LARGE_PAGE_BYTES).unwrap();
         // A processor sets Dirty after the entry was read.
-        arena.words(located.at.table())[located.at.index()].fetch_or(Flags::DIRTY.bits(), Relaxed);
+        arena.words(located.addr.table())[located.addr.index()]
+            .fetch_or(Flags::DIRTY.bits(), Relaxed);
         let table = arena.table().unwrap();
         use hotmem_pgtable::Mmu;
         arena.native().with_split(split).split(&located, table).unwrap();

@@ -10,7 +10,7 @@ use hotmem_testkit::{Memory, SECTION, boot, plug, range};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const ONE: AllocRequest = AllocRequest::frames(1);
+const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
 
 /// A kernel with two CPUs, each of which has a magazine. One thread runs the code of both CPUs.
 #[derive(Default)]
@@ -81,18 +81,19 @@ fn with_machine(
 
 #[test]
 fn an_allocation_drains_its_cpus_magazine_before_it_fails() {
-    with_machine(ONE, |frames, _| {
+    with_machine(ONE_FRAME, |frames, _| {
         let kernel = frames.platform();
         let mut owned = vec![kernel.magazine().alloc().unwrap()];
-        owned.extend(std::iter::from_fn(|| frames.alloc_range(ONE).ok()).map(PfnRange::start));
+        owned
+            .extend(std::iter::from_fn(|| frames.alloc_range(ONE_FRAME).ok()).map(PfnRange::start));
         assert_eq!(frames.validated().unwrap().free, 0);
         assert_eq!(kernel.magazine().alloc(), Err(AllocError::OutOfMemory));
         kernel.free(owned.swap_remove(0));
         // An allocation on CPU 1 drains the magazine of CPU 1 only, which is empty.
         kernel.run_on(1);
-        assert_eq!(frames.alloc_range(ONE), Err(AllocError::OutOfMemory));
+        assert_eq!(frames.alloc_range(ONE_FRAME), Err(AllocError::OutOfMemory));
         kernel.run_on(0);
-        owned.push(frames.alloc_range(ONE).unwrap().start());
+        owned.push(frames.alloc_range(ONE_FRAME).unwrap().start());
         // SAFETY: all frames of `owned` are allocated, and nothing uses them.
         unsafe { frames.free_many(&owned) }.unwrap();
     });
@@ -100,7 +101,7 @@ fn an_allocation_drains_its_cpus_magazine_before_it_fails() {
 
 #[test]
 fn a_removal_succeeds_after_the_magazines_of_all_cpus_are_drained() {
-    with_machine(ONE.movable(), |frames, hotplug| {
+    with_machine(ONE_FRAME.movable(), |frames, hotplug| {
         let kernel = frames.platform();
         let hotplugged = range(SECTION, SECTION);
         plug(hotplug, hotplugged);
@@ -124,7 +125,7 @@ fn a_removal_succeeds_after_the_magazines_of_all_cpus_are_drained() {
 
 #[test]
 fn a_poisoned_frame_of_a_magazine_is_quarantined() {
-    with_machine(ONE, |frames, hotplug| {
+    with_machine(ONE_FRAME, |frames, hotplug| {
         let kernel = frames.platform();
         let page = kernel.magazine().alloc().unwrap();
         kernel.free(page);

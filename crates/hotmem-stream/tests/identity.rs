@@ -38,7 +38,7 @@ impl Buffer {
     }
 }
 
-/// Returns the buffer after a stream has buffer_after_copy `src` to byte `at` of it.
+/// Returns the buffer after a stream has copied `src` to byte `at` of it.
 fn buffer_after_copy(stores: Stores, at: usize, src: &[u8]) -> Box<Buffer> {
     let mut buffer = Buffer::new();
     let dst = &mut buffer.0[at..at + src.len()];

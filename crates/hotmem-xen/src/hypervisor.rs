@@ -30,7 +30,7 @@ pub trait Hypervisor {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchRefused {
     /// The number of entries that are done, counted from the first.
-    pub done: usize,
+    pub entries_done: usize,
     /// The error of the entry that Xen refused.
     pub errno: Errno,
 }

@@ -90,7 +90,7 @@ fn address_of(done: &mut u32) -> u64 {
 }
 
 fn batch_result(result: Result<u64, Errno>, done: u32) -> Result<(), BatchRefused> {
-    result.map(|_| ()).map_err(|errno| BatchRefused { done: done as usize, errno })
+    result.map(|_| ()).map_err(|errno| BatchRefused { entries_done: done as usize, errno })
 }
 
 fn update_args(updates: &[MmuUpdate], done: &mut u32, owner: DomId) -> [u64; 5] {
@@ -140,7 +140,7 @@ impl Hypervisor for SyscallHypervisor {
         // and `calls`. The caller of `new` has promised that the kernel may change these entries.
         let multicall = unsafe { self.call(number::MULTICALL, [pointer, 2, 0, 0, 0]) };
         if let Err(errno) = multicall {
-            let none_done = Err(BatchRefused { done: 0, errno });
+            let none_done = Err(BatchRefused { entries_done: 0, errno });
             return (none_done, none_done);
         }
         let [ext, update] = calls.map(|call| Errno::of(call.result));

@@ -11,7 +11,7 @@ use hotmem_pgtable::{Entry, EntryAddr, Flags};
 pub struct Vector {
     /// The flags of the old entry, which points to a frame of the domain. If there are no flags,
     /// the entry is empty.
-    pub before: Flags,
+    pub old_flags: Flags,
     /// The command.
     pub command: Command,
     /// The flags of the new entry.
@@ -20,7 +20,7 @@ pub struct Vector {
     pub frame: Frame,
     /// The flags of the entry after the update. If Xen refuses the update and so leaves the entry
     /// unchanged, the error.
-    pub after: Result<Flags, Errno>,
+    pub new_flags: Result<Flags, Errno>,
 }
 
 /// The frame that a new entry points to.
@@ -88,7 +88,7 @@ const fn case(
     frame: Frame,
     after: Result<Flags, Errno>,
 ) -> Vector {
-    Vector { before, command, value, frame, after }
+    Vector { old_flags: before, command, value, frame, new_flags: after }
 }
 
 /// Returns a batch of three updates of empty entries. Xen makes the first update and refuses the
@@ -98,28 +98,28 @@ pub fn refused_second(at: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
     let [first, second, third] = at;
     let entry = |frame| Entry::new(frame, PUW);
     [
-        MmuUpdate::new(first, Normal, entry(frames.same)),
+        MmuUpdate::new(first, Normal, entry(frames.same_frame)),
         MmuUpdate::new(second, PreserveAd, entry(frames.table)),
-        MmuUpdate::new(third, Normal, entry(frames.other)),
+        MmuUpdate::new(third, Normal, entry(frames.other_frame)),
     ]
 }
 
 /// The result of the batch of [`refused_second`].
-pub const REFUSED_AT_SECOND: BatchRefused = BatchRefused { done: 1, errno: Errno::EBUSY };
+pub const REFUSED_AT_SECOND: BatchRefused = BatchRefused { entries_done: 1, errno: Errno::EBUSY };
 
 /// The result of an update of a table that another domain owns.
-pub const NOT_OWNED: BatchRefused = BatchRefused { done: 0, errno: Errno::EINVAL };
+pub const NOT_OWNED: BatchRefused = BatchRefused { entries_done: 0, errno: Errno::EINVAL };
 
 /// The result of unpinning a table that is not pinned.
-pub const NOT_PINNED: BatchRefused = BatchRefused { done: 0, errno: Errno::EINVAL };
+pub const NOT_PINNED: BatchRefused = BatchRefused { entries_done: 0, errno: Errno::EINVAL };
 
 /// The frames that a run of the vectors uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames {
     /// Ordinary memory that only the entry under test maps writable.
-    pub same: Pfn,
+    pub same_frame: Pfn,
     /// Another frame of ordinary memory that only the entry under test maps writable.
-    pub other: Pfn,
+    pub other_frame: Pfn,
     /// A table.
     pub table: Pfn,
 }
@@ -128,8 +128,8 @@ impl Vector {
     /// Returns the entry before the update.
     #[must_use]
     pub fn before(&self, frames: Frames) -> Entry {
-        let present = self.before.contains(Flags::PRESENT);
-        Entry::new(if present { frames.same } else { Pfn::ZERO }, self.before)
+        let present = self.old_flags.contains(Flags::PRESENT);
+        Entry::new(if present { frames.same_frame } else { Pfn::ZERO }, self.old_flags)
     }
 
     /// Returns the update of the entry at this address.
@@ -141,7 +141,7 @@ impl Vector {
     /// Returns the entry after the update.
     #[must_use]
     pub fn after(&self, frames: Frames) -> Entry {
-        match self.after {
+        match self.new_flags {
             Ok(flags) => Entry::new(self.new_frame(frames), flags),
             Err(_) => self.before(frames),
         }
@@ -150,8 +150,8 @@ impl Vector {
     fn new_frame(&self, frames: Frames) -> Pfn {
         match self.frame {
             Frame::None => Pfn::ZERO,
-            Frame::Same => frames.same,
-            Frame::Other => frames.other,
+            Frame::Same => frames.same_frame,
+            Frame::Other => frames.other_frame,
             Frame::Table => frames.table,
         }
     }

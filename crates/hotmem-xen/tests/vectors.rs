@@ -18,7 +18,7 @@ fn the_model_of_xen_agrees_with_the_test_vectors() {
     for frame in [same, other] {
         xen.set_writable(frame, false);
     }
-    let frames = Frames { same, other, table };
+    let frames = Frames { same_frame: same, other_frame: other, table };
     use hotmem_xen::Hypervisor;
     (&xen).mmuext_op(&[MmuExtOp::pin(Level::L1, table).unwrap()]).unwrap();
     let at = EntryAddr::new(table, 7);
@@ -26,7 +26,7 @@ fn the_model_of_xen_agrees_with_the_test_vectors() {
         xen.updates(&[MmuUpdate::new(at, Command::Normal, Entry::EMPTY)]).unwrap();
         xen.updates(&[MmuUpdate::new(at, Command::Normal, vector.before(frames))]).unwrap();
         let result = xen.updates(&[vector.update(at, frames)]);
-        let refused = vector.after.err().map(|errno| BatchRefused { done: 0, errno });
+        let refused = vector.new_flags.err().map(|errno| BatchRefused { entries_done: 0, errno });
         assert_eq!(result.err(), refused, "{vector:?}");
         assert_eq!(xen.entry(at), vector.after(frames), "{vector:?}");
     }

@@ -3,7 +3,7 @@ use crate::rtas::Tokens;
 use std::collections::VecDeque;
 
 const DRC: DrcIndex = DrcIndex(0x8000_0004);
-const OTHER: DrcIndex = DrcIndex(0x8000_0005);
+const OTHER_CONNECTOR: DrcIndex = DrcIndex(0x8000_0005);
 
 /// A call: its token and its arguments.
 type Call = (u32, Vec<u32>);
@@ -160,8 +160,8 @@ fn another_connector_starts_a_new_configuration() {
     let mut connectors = connectors([(BUSY, None), (0, None)]);
     assert_eq!(configure(&mut connectors), (BUSY, None));
     let mut list = [0; MAX_LIST_LEN];
-    assert_eq!(connectors.configure(OTHER, &mut list), (0, None));
-    assert_eq!(connectors.rtas.firmware.configured, [DRC.0, OTHER.0]);
+    assert_eq!(connectors.configure(OTHER_CONNECTOR, &mut list), (0, None));
+    assert_eq!(connectors.rtas.firmware.configured, [DRC.0, OTHER_CONNECTOR.0]);
 }
 
 #[test]

@@ -117,10 +117,10 @@ impl Balloon {
         }
         let now = *driver.counters();
         let before = self.counters;
-        if idle && now.reported > before.reported {
+        if idle && now.reported_frames > before.reported_frames {
             self.counters = now;
             say(&Event::Reported {
-                bytes: Bytes((now.reported - before.reported) << 12),
+                bytes: Bytes((now.reported_frames - before.reported_frames) << 12),
                 requests: now.reports - before.reports,
             });
         }

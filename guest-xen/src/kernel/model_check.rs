@@ -16,7 +16,7 @@ const XENS: Flags = Flags::GLOBAL.union(Flags::USER);
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
     let space = kernel.build(false, false, 512, |_, _| Entry::EMPTY);
     let table = kernel.memory.lowest(space, super::space::BASE);
-    let frames = Frames { same: kernel.page(0), other: kernel.page(1), table };
+    let frames = Frames { same_frame: kernel.page(0), other_frame: kernel.page(1), table };
     let Some(at) = kernel.entries(space, 7..8).next() else { return };
     let plain = |entry: Entry| entry.bits() & !XENS.bits();
     let mut agreed = 0;
@@ -27,7 +27,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
         }
         let done = kernel.xen.mmu_update(&[vector.update(at, frames)], DomId::SELF);
         let after = kernel.entry(at);
-        let refused = vector.after.err().map(|errno| BatchRefused { done: 0, errno });
+        let refused = vector.new_flags.err().map(|errno| BatchRefused { entries_done: 0, errno });
         if done.err() == refused && plain(after) == plain(vector.after(frames)) {
             agreed += 1;
         } else {

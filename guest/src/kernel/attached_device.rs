@@ -89,7 +89,7 @@ impl AttachedDevice {
     /// Returns whether the driver waits for memory that it failed to remove, and has failed again
     /// since the last call.
     pub(crate) fn take_failed_removal(&mut self) -> bool {
-        let postponed = self.driver().statistics().postponed;
+        let postponed = self.driver().statistics().postponed_operations;
         let is_new = core::mem::replace(&mut self.target.seen_postponed, postponed) != postponed;
         is_new && matches!(self.driver().status(), Status::Pending(Pending::Memory(_)))
     }

@@ -151,8 +151,10 @@ impl Balloon {
             return None;
         }
         let before = core::mem::replace(&mut self.counters, counters);
-        let (reported, hinted) =
-            (counters.reported - before.reported, counters.hinted - before.hinted);
+        let (reported, hinted) = (
+            counters.reported_frames - before.reported_frames,
+            counters.hinted_frames - before.hinted_frames,
+        );
         if reported + hinted == 0 {
             return None;
         }
@@ -175,7 +177,7 @@ impl Balloon {
 
 /// Returns whether the balloon is returning memory because the kernel has run out of it.
 pub(crate) fn is_returning_memory(memory: &BalloonMemory) -> bool {
-    memory.deflate_request().needed > 0 && memory.inflated_frames() > 0
+    memory.deflate_request().needed_frames > 0 && memory.inflated_frames() > 0
 }
 
 fn bytes_of(frames: u64) -> Bytes {

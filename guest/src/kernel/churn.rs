@@ -41,7 +41,7 @@ pub(crate) fn start() {
 
 /// Allocates, checks and frees frames until the machine ends.
 pub(crate) fn run(cpu: usize) -> ! {
-    let seed = pattern::mix(cpu as u64);
+    let seed = pattern::mix_bits(cpu as u64);
     let mut random = seed;
     let mut writer = Writer::new(cpu);
     let mut held = [PfnRange::EMPTY; to_usize(MAX_HELD)];
@@ -56,7 +56,7 @@ pub(crate) fn run(cpu: usize) -> ! {
             core::hint::spin_loop();
             continue;
         }
-        random = pattern::mix(random);
+        random = pattern::mix_bits(random);
         let frames = &mut held[to_usize(random % MAX_HELD)];
         if frames.is_empty() {
             *frames = allocate_filled(

@@ -14,7 +14,7 @@ use hotmem::geometry::SECTION_FRAMES;
 use hotmem::{AllocRequest, Bytes, Pfn, PfnRange, State, Zone};
 use hotmem_directmap::{DescriptorMap, DescriptorMapError};
 use hotmem_guest::descriptor::{Owner, Page, address_of};
-use hotmem_guest::pattern::mix;
+use hotmem_guest::pattern::mix_bits;
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
 use hotmem_memmap::{Compound, Kind, MapLayout, Memmap, Slots};
@@ -70,7 +70,7 @@ impl Engine {
         while let Some(run) = next_run(&self.hotplug, from) {
             for part in run.chunks(SECTION_FRAMES as u64) {
                 let (first, last) = (part.start().number(), part.end().number() - 1);
-                let sampled = [first, first + mix(first) % part.frames(), last];
+                let sampled = [first, first + mix_bits(first) % part.frames(), last];
                 let (every, sampled) = match extent {
                     CheckedDescriptors::All => (first..last + 1, &[][..]),
                     CheckedDescriptors::Sample => (0..0, &sampled[..]),

@@ -21,7 +21,7 @@ use hotmem_directmap::{PAGE_BYTES, UNUSED};
 use hotmem_guest::cmdline::MAX_WRITTEN;
 use hotmem_guest::event::Event;
 use hotmem_guest::frame_words;
-use hotmem_guest::pattern::mix;
+use hotmem_guest::pattern::mix_bits;
 use hotmem_guest::to_usize;
 
 /// The virtual address of the first page.
@@ -69,7 +69,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(cpu: usize) -> Self {
-        Writer { cpu, random_state: mix(cpu as u64) }
+        Writer { cpu, random_state: mix_bits(cpu as u64) }
     }
 
     /// Increments up to [`BURST`] words of the pages.
@@ -82,7 +82,7 @@ impl Writer {
             // Acquire pairs with the Release in `grow`: this CPU sees that the pages are mapped and
             // zeroed.
             let pages = PAGE_COUNT.load(Acquire);
-            self.random_state = mix(self.random_state);
+            self.random_state = mix_bits(self.random_state);
             let Some(page) = self.random_state.checked_rem(pages) else { return };
             if !is_written_in(page, PHASE.load(Relaxed)) {
                 continue;
@@ -105,7 +105,7 @@ impl Writer {
 /// Returns whether a page is written to in this phase. A quarter of all pages are written to. The
 /// others must keep their contents, and their dirty bits must stay clear.
 fn is_written_in(page: u64, phase: u64) -> bool {
-    mix(page ^ phase << 32).is_multiple_of(4)
+    mix_bits(page ^ phase << 32).is_multiple_of(4)
 }
 
 /// Opens the window that contains the pages. The window's page tables lie below `tables_below`.

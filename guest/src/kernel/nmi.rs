@@ -45,7 +45,7 @@ pub(crate) fn handle(cpu: usize) -> bool {
         return false;
     }
     // The seed must differ from the seed of the interrupted work, so that the patterns differ.
-    let seed = pattern::mix((MAX_CPUS + cpu) as u64);
+    let seed = pattern::mix_bits((MAX_CPUS + cpu) as u64);
     let count = NMIS.fetch_add(1, Relaxed);
     IN_ENGINE.fetch_add(churn::is_in_engine(cpu).into(), Relaxed);
     let mut held = [PfnRange::EMPTY; SIZES.len()];

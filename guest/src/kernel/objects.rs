@@ -5,7 +5,7 @@ use super::heap;
 use super::progress::WATCHDOG;
 use alloc::vec::Vec;
 use hotmem_guest::cmdline::Options;
-use hotmem_guest::pattern::mix;
+use hotmem_guest::pattern::mix_bits;
 use hotmem_guest::to_usize;
 
 /// The objects, oldest first.
@@ -90,10 +90,10 @@ impl Objects {
     }
 
     fn words(&self, number: u64) -> u64 {
-        1 + mix(number ^ self.seed) % MAX_WORDS
+        1 + mix_bits(number ^ self.seed) % MAX_WORDS
     }
 
     fn word(&self, number: u64, index: u64) -> u64 {
-        mix(number << 32 ^ index ^ self.seed)
+        mix_bits(number << 32 ^ index ^ self.seed)
     }
 }

@@ -326,7 +326,7 @@ impl Workload {
 /// Returns a random run of a pageblock: its first frame and its length.
 fn scatter(block: Pfn, seed: u64) -> (Pfn, u64) {
     let all = PAGEBLOCK_FRAMES as u64;
-    let random = pattern::mix(block.number() ^ seed);
+    let random = pattern::mix_bits(block.number() ^ seed);
     let skipped = random % all;
     let frames = 1 + (random >> 32) % (all - skipped);
     (block.checked_add(skipped).unwrap_or(block), frames)

@@ -116,7 +116,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let linux = linux.transpose()?;
     let accel = match args.accel {
         Some(accel) => accel,
-        None if args.measures.contains(&Measure::Time) => accel::best(args.guest_image.as_deref())?,
+        None if args.measures.contains(&Measure::Time) => {
+            accel::best_accel(args.guest_image.as_deref())?
+        }
         None => Accel::Tcg,
     };
     let (sample, progress) = (Sample::new("nvdimm"), progress::spinner());

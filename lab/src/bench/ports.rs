@@ -51,9 +51,9 @@ enum Port {
 const TIME: Metric = ("time", "s");
 const INSTRUCTIONS: Metric = ("instructions_per_op", "count");
 /// The free memory of a guest after its boot.
-const FREE: Metric = ("free", "MiB");
+const FREE_MEMORY: Metric = ("free", "MiB");
 /// The memory of a guest that the host holds.
-const HELD: Metric = ("held", "MiB");
+const HOST_MEMORY: Metric = ("held", "MiB");
 
 /// The number of segment sizes that OSTD's kernels measure.
 const SEGMENTS: usize = 9;
@@ -176,7 +176,12 @@ impl Bench<'_> {
             self.progress.set_message(format!("{port}, segments, {subject}"));
             host::ensure_available(kernel.config(Bytes::ZERO).host_memory())?;
             let measured = kernel.measure_segments(SEGMENTS)?;
-            self.sample.add(&format!("{port}/boot"), subject, FREE, mib(measured.free_memory));
+            self.sample.add(
+                &format!("{port}/boot"),
+                subject,
+                FREE_MEMORY,
+                mib(measured.free_memory),
+            );
             for (what, instructions) in measured.instructions {
                 let frames = what.split(' ').next().unwrap_or(&what);
                 let case = format!("{port}/segment/{frames}");
@@ -191,7 +196,7 @@ impl Bench<'_> {
         let held = port.kernel().report_free(REPORTED)?;
         for (what, bytes) in [("in-use", held.largest), ("free", held.after_report)] {
             let case = format!("{port}/{}/{what}", size::short(REPORTED));
-            self.sample.add(&case, "hotmem", HELD, mib(bytes));
+            self.sample.add(&case, "hotmem", HOST_MEMORY, mib(bytes));
         }
         Ok(())
     }

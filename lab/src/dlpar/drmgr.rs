@@ -97,8 +97,8 @@ pub fn run(args: &Args) -> Result<()> {
     let budget = Budget { pageblocks: LMBS_PER_UPDATE.saturating_mul(pageblocks) };
     let (dlpar, mut machine) = partition.machine();
     let result = dlpar.carry_out(request, &mut machine, budget, |state| {
-        bar.set_length(state.wanted.into());
-        bar.set_position(state.done.into());
+        bar.set_length(state.wanted_lmbs.into());
+        bar.set_position(state.taken_lmbs.into());
         wait(state, start.elapsed())
     });
     let took = start.elapsed();

@@ -103,7 +103,7 @@ impl<'m> AddressSpace<'m> {
         let mapped = &mut *self.mmu.mapped();
         let mut kernel = Kernel { tables: &self.mmu.tables, unmapped_frame: None };
         let mut tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
-        let how = Unmap { tables: CoveredTables::Keep, ignore_used: true, dying: false };
+        let how = Unmap { tables: CoveredTables::Keep, ignore_used: true, is_dying: false };
         let _ = tables.unmap_range(VirtRange::page(address), how, &mut kernel);
         if let Some(frame) = kernel.unmapped_frame {
             mapped.addresses.remove(&frame.start());
@@ -133,7 +133,7 @@ impl<'m> AddressSpace<'m> {
     pub fn take_dirty(self, address: u64) -> bool {
         let _lock = self.mmu.mapped();
         let Some(word) =
-            self.mmu.located_entry(address).and_then(|located| self.mmu.word(located.at))
+            self.mmu.located_entry(address).and_then(|located| self.mmu.word(located.addr))
         else {
             return false;
         };
@@ -209,7 +209,7 @@ impl<'m> AddressSpace<'m> {
                 self.mmu.located_entry(address)?;
                 continue;
             };
-            let (word, entry) = (self.mmu.word(located.at)?, located.entry);
+            let (word, entry) = (self.mmu.word(located.addr)?, located.entry);
             let marked = entry.with(flags).bits();
             // If the entry has changed since it was read, walk the tables again.
             if word.compare_exchange(entry.bits(), marked, Relaxed, Relaxed).is_err() {

@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The guest's image cannot be found or built.
-pub fn best(guest_image: Option<&Path>) -> Result<Accel, Error> {
+pub fn best_accel(guest_image: Option<&Path>) -> Result<Accel, Error> {
     static FOUND: OnceLock<Accel> = OnceLock::new();
     if let Some(&found) = FOUND.get() {
         return Ok(found);

@@ -4,7 +4,7 @@
 use super::{
     external_figures::ExternalFigures,
     file::Records,
-    rows::{EQUAL, Lookup, spread},
+    rows::{EQUAL_WITHIN, Lookup, spread},
     sections::SECTIONS,
 };
 use crate::{bench::record::Record, table::table};
@@ -67,7 +67,7 @@ pub(super) fn print(
     say!(
         "{} of {all} ratios are in their old spread, or within {:.0} % of it",
         all - outside.len(),
-        EQUAL * 100.0
+        EQUAL_WITHIN * 100.0
     )?;
     Ok(())
 }
@@ -111,7 +111,7 @@ fn change(was: &Record, is: &Record) -> Change {
     } else {
         return Change::WithinSpread;
     };
-    if gap <= was.median.abs() * EQUAL {
+    if gap <= was.median.abs() * EQUAL_WITHIN {
         return Change::WithinSpread;
     }
     if !is_count && (was.runs < 2 || is.runs < 2) {

@@ -20,7 +20,7 @@ use self::{
     file::{Records, fnv, write_whole},
     machine::Machine,
     plan::{STEPS, Step},
-    run::{PART, PartFile},
+    run::{PARTIAL_RECORDS_FILE, PartFile},
     sections::{SECTIONS, Section},
 };
 use anyhow::{Context, Result, bail};
@@ -60,7 +60,7 @@ pub struct Args {
 }
 
 /// The name of a complete file of records.
-const COMPLETE: &str = "records.json";
+const RECORDS_FILE: &str = "records.json";
 
 /// Runs the benches that have no records yet, and writes the report.
 ///
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(old) = &args.compare {
         let this_host = Machine::of_this_host();
         let old = Records::read_from(old, &this_host)?;
-        let new = args.from.clone().unwrap_or_else(|| args.out.join(COMPLETE));
+        let new = args.from.clone().unwrap_or_else(|| args.out.join(RECORDS_FILE));
         return compare::print(&old, &Records::read_from(&new, &this_host)?, &external_figures);
     }
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
@@ -104,7 +104,7 @@ impl Args {
         let wants =
             |step: &Step| self.only.is_empty() || self.only.iter().any(|name| is_named(step, name));
         let plan = plan::plan(self.quick, wants);
-        let path = self.out.join(PART);
+        let path = self.out.join(PARTIAL_RECORDS_FILE);
         let new = Records {
             version: env!("CARGO_PKG_VERSION").into(),
             build: executable_id()?,
@@ -131,7 +131,7 @@ impl Args {
         };
         let mut file = PartFile::new(path);
         run::run(&plan, &mut records, &mut file)?;
-        file.finish(&records, &self.out.join(COMPLETE))?;
+        file.finish(&records, &self.out.join(RECORDS_FILE))?;
         Ok(records)
     }
 

@@ -253,19 +253,19 @@ impl Step {
 
 /// Returns the command without Linux among its guests.
 fn without_linux(line: &str) -> String {
-    without(line, "linux")
+    without_name(line, "linux")
 }
 
 /// Returns the command without these kernels, and their names; the command is empty if no kernel is
 /// left.
 fn without_ports(line: &str, unbuilt: &[String]) -> (String, String) {
-    let left = unbuilt.iter().fold(line.to_owned(), |line, port| without(&line, port));
+    let left = unbuilt.iter().fold(line.to_owned(), |line, port| without_name(&line, port));
     // A kernel that is alone in its list is not removed from it.
     let none = unbuilt.iter().any(|port| left.split(' ').any(|word| word == port));
     (if none { String::new() } else { left }, unbuilt.join(", "))
 }
 
-fn without(line: &str, name: &str) -> String {
+fn without_name(line: &str, name: &str) -> String {
     line.replace(&format!(",{name}"), "").replace(&format!("{name},"), "")
 }
 

@@ -338,7 +338,7 @@ mod tests {
 
     const PLUG: &str = "online_movable/plug";
 
-    fn drawn(values: &[(&str, &str, f64)], nth: usize) -> Option<String> {
+    fn draw_series(values: &[(&str, &str, f64)], nth: usize) -> Option<String> {
         let records = records(values);
         let none = empty_step();
         let lookup = Lookup::new(&records, &none);
@@ -366,7 +366,7 @@ mod tests {
             .zip([0.01, 0.1, 1.0])
             .map(|(case, value)| (&**case, "hotmem-64B", value))
             .collect();
-        let svg = drawn(&values, 0).unwrap();
+        let svg = draw_series(&values, 0).unwrap();
         let [a, b, c] = first_line(&svg)[..] else { panic!("{svg}") };
         assert!(((b.0 - a.0) - (c.0 - b.0)).abs() <= 1.5, "{a:?} {b:?} {c:?}");
         assert!(((a.1 - b.1) - (b.1 - c.1)).abs() <= 1.5, "{a:?} {b:?} {c:?}");
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn a_plot_refers_to_no_external_file_and_has_the_colours_of_the_page() {
         let (a, b) = (format!("4G/{PLUG}"), format!("16G/{PLUG}"));
-        let svg = drawn(&[(&a, "hotmem-64B", 0.1), (&b, "linux", 4.0)], 0).unwrap();
+        let svg = draw_series(&[(&a, "hotmem-64B", 0.1), (&b, "linux", 4.0)], 0).unwrap();
         assert!(!svg.contains("http") && !svg.contains("#0"), "{svg}");
         for part in ["--s0", "--s1", "--grid", "currentColor", "aria-label=\"Plug, by size\""] {
             assert!(svg.contains(part), "no `{part}` in {svg}");
@@ -389,12 +389,12 @@ mod tests {
 
     #[test]
     fn a_plot_needs_two_points() {
-        assert!(drawn(&[], 0).is_none());
-        assert!(drawn(&[(&format!("4G/{PLUG}"), "linux", 4.0)], 0).is_none());
+        assert!(draw_series(&[], 0).is_none());
+        assert!(draw_series(&[(&format!("4G/{PLUG}"), "linux", 4.0)], 0).is_none());
         // The subject says that Linux did not finish. Its value is the time limit and not a
         // measurement, so it is no point.
         let not_done = (&*format!("16G/{PLUG}"), "linux (not done)", 60.0);
-        assert!(drawn(&[(&format!("4G/{PLUG}"), "linux", 4.0), not_done], 0).is_none());
+        assert!(draw_series(&[(&format!("4G/{PLUG}"), "linux", 4.0), not_done], 0).is_none());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Figures whose relative difference is less than this count as equal.
-pub(super) const EQUAL: f64 = 0.02;
+pub(super) const EQUAL_WITHIN: f64 = 0.02;
 
 /// The records of a report: those that a command measured, and those of peers that were measured by
 /// hand.
@@ -195,7 +195,7 @@ impl Ratio {
     /// Returns whether the other ratio's median is in the spread of this one, or so close that it
     /// counts as equal.
     pub(super) fn covers(&self, other: &Ratio) -> bool {
-        (self.low * (1.0 - EQUAL)..=self.high * (1.0 + EQUAL)).contains(&other.median)
+        (self.low * (1.0 - EQUAL_WITHIN)..=self.high * (1.0 + EQUAL_WITHIN)).contains(&other.median)
     }
 }
 

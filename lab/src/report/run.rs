@@ -23,7 +23,7 @@ use std::{
 };
 
 /// The name of the file of records while the set is incomplete.
-pub(super) const PART: &str = "records.part.json";
+pub(super) const PARTIAL_RECORDS_FILE: &str = "records.part.json";
 
 /// Runs the steps of the plan that `records` does not have yet, and saves the records in `file`.
 pub(super) fn run(plan: &[PlannedRun], records: &mut Records, file: &mut PartFile) -> Result<()> {
@@ -177,7 +177,7 @@ impl RemainingTime {
     fn new(plan: &[PlannedRun], records: &Records) -> RemainingTime {
         let bench_run_of =
             |step: &str| records.steps.iter().find(|bench_run| bench_run.step == step);
-        let mut left = RemainingTime {
+        let mut remaining = RemainingTime {
             planned_seconds: 0.0,
             finished_seconds: (0.0, 0.0),
             shown_seconds: u64::MAX,
@@ -186,12 +186,12 @@ impl RemainingTime {
         for planned in plan.iter().filter(|planned| !planned.command.is_empty()) {
             match bench_run_of(planned.step).filter(|bench_run| planned.is_in(bench_run)) {
                 Some(bench_run) => {
-                    left.count(planned, bench_run.seconds / f64::from(bench_run.visits))
+                    remaining.count(planned, bench_run.seconds / f64::from(bench_run.visits))
                 }
-                None => left.planned_seconds += f64::from(planned.seconds),
+                None => remaining.planned_seconds += f64::from(planned.seconds),
             }
         }
-        left
+        remaining
     }
 
     fn count(&mut self, planned: &PlannedRun, seconds: f64) {
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn finished_steps_are_not_repeated_and_failed_steps_are_listed() {
         let scratch = Scratch::new("resume");
-        let path = scratch.0.join(PART);
+        let path = scratch.0.join(PARTIAL_RECORDS_FILE);
         let mut file = PartFile::new(path.clone());
         let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
         let plan = [planned("vm", "bench vm", 60), planned("lost", "no-such-bench", 1)];
@@ -309,10 +309,10 @@ mod tests {
             planned("vm", "no-such-bench", 60),
             PlannedRun { visit: 2, ..planned("vm", "no-such-bench", 60) },
         ];
-        run(&plan, &mut all, &mut PartFile::new(scratch.0.join(PART))).unwrap();
+        run(&plan, &mut all, &mut PartFile::new(scratch.0.join(PARTIAL_RECORDS_FILE))).unwrap();
         assert_eq!(all, before, "all of it is done");
         let plan = [PlannedRun { visit: 3, ..planned("vm", "no-such-bench", 60) }];
-        run(&plan, &mut all, &mut PartFile::new(scratch.0.join(PART))).unwrap();
+        run(&plan, &mut all, &mut PartFile::new(scratch.0.join(PARTIAL_RECORDS_FILE))).unwrap();
         assert_eq!(all.steps, before.steps);
         assert_eq!((&*all.missing[0].step, &*all.missing[0].subject), ("vm", "a part"));
     }
@@ -326,7 +326,7 @@ mod tests {
         let why = "the guest stopped".into();
         all.missing.push(Missing { step: "vm".into(), subject: "a part".into(), why });
         let before = all.clone();
-        let mut file = PartFile::new(scratch.0.join(PART));
+        let mut file = PartFile::new(scratch.0.join(PARTIAL_RECORDS_FILE));
         run(&[planned("vm", "bench vm", 60)], &mut all, &mut file).unwrap();
         assert_eq!(all, before);
     }
@@ -335,7 +335,7 @@ mod tests {
     fn records_that_cannot_be_written_are_kept_until_they_can() {
         let scratch = Scratch::new("full");
         let later = scratch.0.join("later");
-        let mut file = PartFile::new(later.join(PART));
+        let mut file = PartFile::new(later.join(PARTIAL_RECORDS_FILE));
         let all = records(&[("1G/plug", "hotmem", 0.5)]);
         file.write(&all);
         assert!(!file.has_all);

@@ -5,14 +5,14 @@ use hotmem::Bytes;
 use hotmem_lab::port::{self, Kernel};
 use std::time::Duration;
 
-pub(crate) const PLAIN: TestedKernel = TestedKernel(port::ARCEOS);
+pub(crate) const ARCEOS: TestedKernel = TestedKernel(port::ARCEOS);
 const PAGING: TestedKernel = TestedKernel(port::ARCEOS_PAGING);
 const SMP: TestedKernel = TestedKernel(port::ARCEOS_SMP);
-const STOCK: TestedKernel = TestedKernel(port::ARCEOS_STOCK);
+const UNMODIFIED_ARCEOS: TestedKernel = TestedKernel(port::ARCEOS_STOCK);
 
 #[test]
 fn memory_that_the_boot_code_maps_is_plugged_used_and_unplugged() {
-    PLAIN.plugs_and_unplugs(Bytes::gib(4));
+    ARCEOS.plugs_and_unplugs(Bytes::gib(4));
 }
 
 #[test]
@@ -24,12 +24,14 @@ fn memory_that_arceos_maps_is_plugged_used_and_unplugged() {
 /// it manages one range.
 #[test]
 fn arceos_boots_with_boot_memory_that_its_own_allocator_does_not_support() {
-    STOCK.boot(false).unwrap();
+    UNMODIFIED_ARCEOS.boot(false).unwrap();
     for boot_memory in [Bytes::gib(1), Bytes::gib(6)] {
-        let stock =
-            TestedKernel(Kernel { boot_memory, ..STOCK.0 }).boot(false).unwrap_err().to_string();
+        let stock = TestedKernel(Kernel { boot_memory, ..UNMODIFIED_ARCEOS.0 })
+            .boot(false)
+            .unwrap_err()
+            .to_string();
         assert!(stock.contains("bitmap capacity exceeded"), "{boot_memory}: {stock}");
-        for kernel in [PLAIN, PAGING] {
+        for kernel in [ARCEOS, PAGING] {
             let found = TestedKernel(Kernel { boot_memory, ..kernel.0 }).boot(true).unwrap();
             assert_eq!(found, boot_memory, "{}", kernel.0.name);
         }
@@ -43,7 +45,7 @@ fn memory_is_plugged_and_unplugged_while_other_cpus_allocate() {
 
 #[test]
 fn free_memory_is_returned_to_the_host() {
-    PLAIN.reports_free_memory();
+    ARCEOS.reports_free_memory();
 }
 
 #[test]
@@ -80,13 +82,13 @@ fn requests_that_the_device_refuses_are_made_again() {
     }
     let stuck = PAGING.recovers_from("nack=16:9", UNPLUG);
     assert_eq!(stuck, ("the device answers NACK".to_owned(), Bytes::mib(512)));
-    PLAIN.recovers_from_a_busy_device();
+    ARCEOS.recovers_from_a_busy_device();
     PAGING.recovers_from_a_busy_device();
 }
 
 #[test]
 fn a_device_with_an_invalid_answer_is_reset() {
-    for kernel in [PLAIN, PAGING] {
+    for kernel in [ARCEOS, PAGING] {
         let (why, plugged) = kernel.recovers_from("garbage=2:1", PLUG);
         assert_eq!(plugged, Bytes::mib(64));
         assert_eq!(why, "response: the response type 16962 is unknown");

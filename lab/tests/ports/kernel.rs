@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Each test locks this while its machine runs, so that one machine runs at a time.
-static TURN: Mutex<()> = Mutex::new(());
+static ONE_MACHINE: Mutex<()> = Mutex::new(());
 
 /// A port's kernel, with the shared tests as methods.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ impl TestedKernel {
     /// meanwhile, and reach the target after the last fault. Returns the reason, and the size that
     /// was plugged when the kernel reported it.
     pub(crate) fn recovers_from(self, faults: &str, [from, to]: [Bytes; 2]) -> (String, Bytes) {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let max = from.max(to);
         let files = vec![("opt/hotmem", faults.to_owned())];
         let mut vm = Vm::start(&Config { firmware_files: files, ..self.0.config(max) }).unwrap();
@@ -57,7 +57,7 @@ impl TestedKernel {
 
     /// Resizes memory while the machine is migrated, so that QEMU's device answers BUSY.
     pub(crate) fn recovers_from_a_busy_device(self) {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::mib(512);
         let mut vm = Vm::start(&self.0.config(memory)).unwrap();
         vm.wait("boot", booted_with).unwrap();
@@ -79,7 +79,7 @@ impl TestedKernel {
     /// Returns the median of several times from the host's request to the first allocation in the
     /// plugged memory. Before each request, the kernel must have nothing to do and halt its CPU.
     pub(crate) fn first_allocation(self) -> Duration {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times = self.0.first_allocations(9).unwrap();
         times.sort();
         let (median, max) = (times[times.len() / 2], times[times.len() - 1]);
@@ -93,7 +93,7 @@ impl TestedKernel {
     /// Boots without a device. If `reports`, the kernel reports its boot memory, which is returned.
     /// Otherwise zero is returned.
     pub(crate) fn boot(self, reports: bool) -> Result<Bytes, Error> {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut vm = Vm::start(&self.0.config(Bytes::ZERO))?;
         let found = if reports { vm.wait("boot", booted_with)?.0 } else { Bytes::ZERO };
         vm.finish()?;
@@ -102,13 +102,13 @@ impl TestedKernel {
 
     /// Boots a kernel that measures its allocator, and returns as many of its figures as `figures`.
     pub(crate) fn measure(self, figures: usize) -> Segments {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.measure_segments(figures).unwrap()
     }
 
     /// Plugs memory, waits until the kernel has written and checked it, and unplugs it.
     pub(crate) fn plugs_and_unplugs(self, memory: Bytes) {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let cycle = self.0.plug_and_unplug(memory).unwrap();
         let (used, boot_memory) = (cycle.checked_memory, cycle.boot_memory);
         assert_eq!(boot_memory, self.0.boot_memory);
@@ -126,7 +126,7 @@ impl TestedKernel {
     /// Plugs and unplugs memory a hundred times while all CPUs allocate, and unplugs all of it at
     /// the end.
     pub(crate) fn resizes_while_cpus_allocate(self) {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let max = Bytes::gib(1);
         let mut vm = Vm::start(&self.0.config(max)).unwrap();
         let all_cpus = |event: &Event| match event {
@@ -150,7 +150,7 @@ impl TestedKernel {
 
     /// Checks that the host gets the memory that the kernel has used, freed and reported.
     pub(crate) fn reports_free_memory(self) {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::gib(1);
         let committed = self.0.report_free(memory).unwrap();
         let (max, after) = (committed.largest, committed.after_report);
@@ -166,7 +166,7 @@ impl TestedKernel {
     /// Inflates the balloon of a kernel that has used its memory, and checks that the host gets
     /// most of the balloon's memory.
     pub(crate) fn inflates_a_balloon(self) {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::gib(1);
         let config = Config { balloon: Balloon::Plain, ..self.0.config(memory) };
         let mut vm = Vm::start(&config).unwrap();
@@ -191,7 +191,7 @@ impl TestedKernel {
     /// Requests to unplug memory that is in use. The memory stays plugged, and the kernel reports
     /// the reason. After the kernel has freed the memory, it is unplugged.
     pub(crate) fn keeps_memory_in_use(self) {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::mib(1024 + 32);
         let mut vm = Vm::start(&self.0.config(memory)).unwrap();
         vm.wait("boot", booted_with).unwrap();
@@ -218,7 +218,7 @@ impl TestedKernel {
     /// memory that is unplugged. If `heap_frees_all` is true, all memory must be unplugged after the
     /// kernel has freed the remaining objects.
     pub(crate) fn unplugged_after_mixed_load(self, memory: Bytes, heap_frees_all: bool) -> u64 {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         // ArceOS reads this file, and OSTD reads the command line.
         let files = vec![("opt/hotmem-load", "mixed".to_owned())];
         let config = self.0.config(memory).with_guest_option("load", "mixed");

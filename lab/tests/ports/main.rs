@@ -13,7 +13,7 @@ mod first {
 
     #[test]
     fn arceos_plugs_uses_and_unplugs_memory() {
-        arceos::PLAIN.plugs_and_unplugs(Bytes::gib(1));
+        arceos::ARCEOS.plugs_and_unplugs(Bytes::gib(1));
     }
 
     #[test]

@@ -24,9 +24,9 @@ const QEMU: &str = "qemu-system-ppc64";
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The address of the first instruction.
-const ENTRY: usize = 0x100;
+const ENTRY_ADDRESS: usize = 0x100;
 /// The address of the client's support vectors.
-const SUPPORT: usize = 0x400;
+const SUPPORT_ADDRESS: usize = 0x400;
 /// The address to which the firmware writes the hypercall's return value.
 const RETURN_VALUE: usize = 0x800;
 /// The bytes at this address before the hypercall has returned.
@@ -75,9 +75,9 @@ pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
 fn image(version: Version) -> Vec<u8> {
     let mut image = vec![0; RETURN_VALUE];
     let code: Vec<u8> = CODE.into_iter().flat_map(u32::to_be_bytes).collect();
-    image[ENTRY..ENTRY + code.len()].copy_from_slice(&code);
+    image[ENTRY_ADDRESS..ENTRY_ADDRESS + code.len()].copy_from_slice(&code);
     let support = support(version);
-    image[SUPPORT..SUPPORT + support.len()].copy_from_slice(&support);
+    image[SUPPORT_ADDRESS..SUPPORT_ADDRESS + support.len()].copy_from_slice(&support);
     image.extend(NOT_RETURNED);
     image
 }

@@ -14,7 +14,7 @@ use std::env;
 
 const LMB: Bytes = Bytes::mib(256);
 /// The guest's reason for a refusal of memory with a pinned frame.
-const PINNED: &str = "pinned by the kernel";
+const PINNED_REASON: &str = "pinned by the kernel";
 
 /// Returns a machine whose guest fills 8 MiB with patterns after each added DIMM, and ends after
 /// `requests` requests.
@@ -94,7 +94,7 @@ fn dimms_are_added_and_removed_unless_a_frame_is_pinned() {
     add(&mut vm, &second, &config);
     remove(&mut vm, &first, &config);
     // The guest pins a frame of each second DIMM. After the first refusal it unpins the frame.
-    remove_refused(&mut vm, &second, &config, PINNED);
+    remove_refused(&mut vm, &second, &config, PINNED_REASON);
     remove(&mut vm, &second, &config);
     // The slot and the addresses of the first DIMM can be used again.
     add(&mut vm, &first, &config);
@@ -194,8 +194,8 @@ fn events_during_a_request_are_handled_after_it() {
 /// Memory that the guest reports or frees is returned to the host.
 #[test]
 fn the_guest_reports_its_free_memory_to_a_balloon_device() {
-    const TOUCHED: Bytes = Bytes::mib(128);
-    let config = config(Bytes::gib(5), 4).with_guest_option("touch", TOUCHED.0);
+    const TOUCHED_MEMORY: Bytes = Bytes::mib(128);
+    let config = config(Bytes::gib(5), 4).with_guest_option("touch", TOUCHED_MEMORY.0);
     let balloon = ["-device", "virtio-balloon-pci,id=balloon0,free-page-reporting=on"];
     let config = Config { more_args: balloon.map(str::to_owned).into(), ..config };
     let mut vm = Vm::start(&config).unwrap();
@@ -224,7 +224,7 @@ fn the_guest_reports_its_free_memory_to_a_balloon_device() {
     vm.plug(&second).unwrap();
     let with_second = resident_after_reports(&mut vm);
     let increase = with_second.0.saturating_sub(with_first.0);
-    assert!(increase < TOUCHED.0 / 2, "{with_first} and then {with_second}");
+    assert!(increase < TOUCHED_MEMORY.0 / 2, "{with_first} and then {with_second}");
     for dimm in [&first, &second] {
         remove(&mut vm, dimm, &config);
     }
@@ -296,7 +296,7 @@ fn add_and_remove_randomly(nodes: u32) {
     for step in &steps {
         match step {
             Step::Add(dimm) => drop(add(&mut vm, dimm, &config)),
-            Step::Refuse(dimm) => remove_refused(&mut vm, dimm, &config, PINNED),
+            Step::Refuse(dimm) => remove_refused(&mut vm, dimm, &config, PINNED_REASON),
             Step::Remove(dimm) => remove(&mut vm, dimm, &config),
         }
     }

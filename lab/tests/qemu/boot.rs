@@ -10,11 +10,11 @@ use std::time::Duration;
 
 #[test]
 fn the_guest_boots_with_64_mib_and_without_a_device() {
-    let small = Config {
+    let small_config = Config {
         boot_memory: Bytes::mib(64),
         ..config(Bytes::ZERO).with_guest_option("exit", "boot")
     };
-    let mut vm = Vm::start(&small).unwrap();
+    let mut vm = Vm::start(&small_config).unwrap();
     let boot = |event: &Event| match *event {
         Event::Boot { boot_memory, cpus, .. } => Some((boot_memory, cpus)),
         _ => None,

@@ -16,14 +16,15 @@ use std::{thread, time::Duration};
 
 /// The size of the first part, which is pinned at the start, and of the second part, which is
 /// pinned after the host has taken its memory.
-const PART: Bytes = Bytes::mib(16);
+const PART_SIZE: Bytes = Bytes::mib(16);
 /// The least change of QEMU's resident memory when the host takes or commits a part. It is less
 /// than [`PART`], because QEMU may allocate and free memory of its own meanwhile.
 const MIN_CHANGE: Bytes = Bytes::mib(12);
 
 fn with_edu(balloon: Balloon) -> Config {
-    let config =
-        config(Bytes::gib(1)).with_guest_option("dma", PART.0).with_guest_option("exit", "size:2M");
+    let config = config(Bytes::gib(1))
+        .with_guest_option("dma", PART_SIZE.0)
+        .with_guest_option("exit", "size:2M");
     Config { balloon, other_devices: vec!["edu"], ..config }
 }
 
@@ -45,19 +46,19 @@ fn resident_memory(vm: &Vm) -> Bytes {
 fn pinned_memory_is_not_reported_or_inflated_and_reported_memory_can_be_pinned() {
     let mut vm = Vm::start(&with_edu(Balloon::Reports)).unwrap();
     let (pinned, left) = wait_for_check(&mut vm);
-    assert_eq!(pinned, PART);
+    assert_eq!(pinned, PART_SIZE);
     assert!(left > Bytes::ZERO, "the unpinned part was reported before the first check");
     // All other memory is free, and the guest reports it to the host.
     // QEMU's resident memory does not show this: the host may have taken the memory before the test
     // can look at it.
     let (reported, _) = vm.wait("reports", reported).unwrap();
-    assert!(Bytes(reported) >= PART, "{}", Bytes(reported));
+    assert!(Bytes(reported) >= PART_SIZE, "{}", Bytes(reported));
     vm.monitor_line("balloon 64").unwrap();
-    assert_eq!(wait_for_check(&mut vm), (PART, Bytes::ZERO), "the host has the unpinned part");
+    assert_eq!(wait_for_check(&mut vm), (PART_SIZE, Bytes::ZERO), "the host has the unpinned part");
     let with_one_part = resident_memory(&vm);
     // When the balloon is deflated, the guest pins the second part.
     vm.monitor_line("balloon 128").unwrap();
-    assert_eq!(wait_for_check(&mut vm), (PART + PART, Bytes::ZERO));
+    assert_eq!(wait_for_check(&mut vm), (PART_SIZE + PART_SIZE, Bytes::ZERO));
     assert!(
         resident_memory(&vm) >= with_one_part + MIN_CHANGE,
         "{with_one_part} before, {} now",
@@ -66,7 +67,7 @@ fn pinned_memory_is_not_reported_or_inflated_and_reported_memory_can_be_pinned()
     // The device writes to the second part, and the next check finds the data.
     for guest_mib in [96, 80] {
         vm.monitor_line(&format!("balloon {guest_mib}")).unwrap();
-        assert_eq!(wait_for_check(&mut vm), (PART + PART, Bytes::ZERO));
+        assert_eq!(wait_for_check(&mut vm), (PART_SIZE + PART_SIZE, Bytes::ZERO));
     }
     thread::sleep(Duration::from_secs(1));
     assert!(
@@ -108,7 +109,7 @@ fn pinned_memory_is_not_hinted() {
     let mut destination = Vm::start(&Config { incoming_state: incoming, ..config }).unwrap();
     wait_until_migrated(&mut destination);
     // QEMU does not send hinted memory, so only the pinned part has the device's data.
-    for block in 0..PART.0 / Bytes::mib(2).0 {
+    for block in 0..PART_SIZE.0 / Bytes::mib(2).0 {
         let mut word = |range| {
             let at = range + block * Bytes::mib(2).0 + 77 * 4096;
             destination.query_monitor(&format!("xp /1gx {at:#x}")).unwrap()

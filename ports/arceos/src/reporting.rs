@@ -48,10 +48,10 @@ impl Reporting {
         self.device.ack_interrupt();
         let progress = self.device.poll(monotonic_time(), 64, &mut self.memory);
         let counters = self.device.driver().counters();
-        if progress == Progress::Idle && counters.reported != self.printed {
-            let (bytes, requests) = ((counters.reported - self.printed) << 12, counters.reports);
+        if progress == Progress::Idle && counters.reported_frames != self.printed {
+            let (bytes, requests) = ((counters.reported_frames - self.printed) << 12, counters.reports);
             println!(r#"{{"event":"reported","bytes":{bytes},"requests":{requests},"hinted":0}}"#);
-            self.printed = counters.reported;
+            self.printed = counters.reported_frames;
         }
         monotonic_time() + SEARCH_INTERVAL
     }

@@ -51,13 +51,13 @@ impl Reporting {
             self.printed_size = held;
         }
         let counters = driver.counters();
-        if progress == Progress::Idle && counters.reported != self.printed {
+        if progress == Progress::Idle && counters.reported_frames != self.printed {
             println!(
                 r#"{{"event":"reported","bytes":{},"requests":{},"hinted":0}}"#,
-                (counters.reported - self.printed) << 12,
+                (counters.reported_frames - self.printed) << 12,
                 counters.reports,
             );
-            self.printed = counters.reported;
+            self.printed = counters.reported_frames;
         }
     }
 }

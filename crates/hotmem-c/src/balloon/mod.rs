@@ -282,7 +282,7 @@ pub unsafe extern "C" fn hotmem_balloon_get_status(
             inflated: device.driver.inflated_frames(),
             target: device.driver.target(),
             reports: counters.reports,
-            reported: counters.reported,
+            reported: counters.reported_frames,
         };
         Ok(())
     };

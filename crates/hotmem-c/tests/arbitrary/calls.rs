@@ -50,7 +50,7 @@ pub(crate) fn run_script(script: &[u8]) {
         let config = hotmem_config { hooks: &hooks, mappable_end: MEMORY_END, low_end: 0, cpus: 5 };
         assert_eq!(hotmem_configure(caller.machine.as_ptr(), &config), 0);
     }
-    if !caller.rarely() {
+    if !caller.one_in_many() {
         caller.begin();
     }
     while !caller.script.is_empty() {
@@ -163,13 +163,13 @@ impl Caller<'_> {
         }
     }
 
-    fn rarely(&mut self) -> bool {
+    fn one_in_many(&mut self) -> bool {
         self.byte() >= 240
     }
 
     /// Returns a range. In most cases it consists of pageblocks above boot memory.
     fn range(&mut self) -> (u64, u64) {
-        if self.rarely() {
+        if self.one_in_many() {
             return (self.value(), self.value());
         }
         let (start, len) = (u64::from(self.byte()) % 28, u64::from(self.byte()) % 28);
@@ -250,7 +250,7 @@ impl Caller<'_> {
                         hotmem_free(h, paddr, frames)
                     }
                 }
-                9 if self.rarely() => {
+                9 if self.one_in_many() => {
                     let (paddr, len) = self.range();
                     hotmem_withdraw(h, paddr, len)
                 }
@@ -396,7 +396,7 @@ impl Caller<'_> {
     unsafe fn step_virtio_mem(&mut self, h: *mut hotmem) -> i32 {
         let d = self.virtio_mem.pointer::<hotmem_virtio_mem>();
         let (which, value) = (self.byte(), self.value());
-        let which = if which > 5 || self.rarely() { which } else { 6 };
+        let which = if which > 5 || self.one_in_many() { which } else { 6 };
         match which % 64 {
             0 => self.mem_config.block_size = value,
             1 => self.mem_config.addr = value,
@@ -410,7 +410,7 @@ impl Caller<'_> {
             _ => {}
         }
         let mut answer: [u8; 10] = [0; 10];
-        if self.rarely() {
+        if self.one_in_many() {
             answer = std::array::from_fn(|_| self.byte());
         }
         let mut request = hotmem_virtio_mem_request::default();
@@ -424,7 +424,7 @@ impl Caller<'_> {
             }
             let answers = std::mem::take(&mut self.has_request[5]) || self.byte() == 255;
             let pointer = if answers { answer.as_ptr() } else { null() };
-            let len = if self.rarely() { usize::from(self.byte() % 11) } else { 10 };
+            let len = if self.one_in_many() { usize::from(self.byte() % 11) } else { 10 };
             let config = if self.byte() == 255 { null() } else { &raw const self.mem_config };
             self.now_ns += u64::from(self.byte()) << 20;
             let step = hotmem_virtio_mem_step(d, self.now_ns, config, pointer, len, &mut request);

@@ -24,7 +24,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         let mut page = pages.start;
         while page < pages.end {
             let end = next_multiple(page, PAGES_PER_L1_TABLE).min(pages.end);
-            let Some(LocatedEntry { at, level, .. }) = self.leaf_entry(page) else {
+            let Some(LocatedEntry { addr: at, level, .. }) = self.leaf_entry(page) else {
                 page = next_multiple(page, PAGES_PER_L1_TABLE * PAGES_PER_L1_TABLE);
                 continue;
             };
@@ -57,10 +57,10 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             if let (Some(located), Some(above)) =
                 (self.entry_on_level(page, level), self.entry_on_level(page, above))
             {
-                let table = located.at.table();
+                let table = located.addr.table();
                 let entry = |index| self.read(EntryAddr::new(table, index));
                 if (0..ENTRIES).all(|index| entry(index).bits() == 0) {
-                    self.write(above.at, Entry::EMPTY);
+                    self.write(above.addr, Entry::EMPTY);
                     released.push(table);
                 }
             }
@@ -92,7 +92,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         loop {
             let located = self.walk(page, level).ok_or(DescriptorMapError::NoSuchPage(page))?;
             if located.level == level {
-                return Ok(located.at);
+                return Ok(located.addr);
             }
             if located.entry.bits() != 0 {
                 return Err(DescriptorMapError::AlreadyMapped(page));
@@ -101,7 +101,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             for index in 0..ENTRIES {
                 self.write(EntryAddr::new(table, index), Entry::EMPTY);
             }
-            self.write(located.at, Entry::new(table, UNSHARED));
+            self.write(located.addr, Entry::new(table, UNSHARED));
         }
     }
 

@@ -52,7 +52,7 @@ fn pfn_range(start: u64, frames: u64) -> PfnRange {
 fn a_run_has_large_pages_in_its_middle() {
     let arena = Arena::new(13);
     let (mut tables, mut map) = FreedTables::with_map(&arena);
-    // The pfn_range fills two small pages, two large pages and three small pages.
+    // The range fills two small pages, two large pages and three small pages.
     let frames = pfn_range(512 * 9 - 2, 2 + 1024 + 3);
     map.map(510, frames, || arena.frame()).unwrap();
     // An L3 and an L2 table, and an L1 table for the small pages at each end.

@@ -145,7 +145,7 @@ fn unmapping_an_unmapped_range_changes_nothing() {
     let half = range(Bytes::gib(4), Bytes::mib(512));
     let at = BASE + Bytes::gib(4).0;
     let reason = StopReason::WithinSoftwareEntry(RESERVED);
-    assert_eq!(map.unmap(half), Err(Stopped { address: at, reason, flushed: true }));
+    assert_eq!(map.unmap(half), Err(Stopped { address: at, reason, is_flushed: true }));
     assert_eq!(release(&mut map, page), arena.used_frames());
 }
 

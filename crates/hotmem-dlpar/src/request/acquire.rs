@@ -86,7 +86,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Flow {
-        let is_stuck = matches!(error, Error::Connector(ConnectorError { stuck: true, .. }));
+        let is_stuck = matches!(error, Error::Connector(ConnectorError { is_stuck: true, .. }));
         let was_connector_only = table.is_connector_only(position);
         table.set_connector_only(position, is_stuck);
         if self.undo_reason.is_some() {

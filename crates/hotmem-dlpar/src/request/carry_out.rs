@@ -11,9 +11,9 @@ use hotmem::{Budget, Mapping, Platform};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PollState {
     /// The number of LMBs that the request has taken.
-    pub done: u32,
+    pub taken_lmbs: u32,
     /// The number of LMBs that the request needs.
-    pub wanted: u32,
+    pub wanted_lmbs: u32,
     /// The pause before the next poll. It is zero while the request can continue at once.
     pub pause: Duration,
     /// If the request failed and was undone, the failure. The request can begin again.
@@ -89,12 +89,19 @@ impl<'f, P: Platform> Dlpar<'_, 'f, P> {
                     Progress::Pending(wait) => wait.pause(),
                 };
                 let (done, wanted) = self.progress();
-                if after_poll(PollState { done, wanted, pause, failure: None }).is_break() {
+                if after_poll(PollState {
+                    taken_lmbs: done,
+                    wanted_lmbs: wanted,
+                    pause,
+                    failure: None,
+                })
+                .is_break()
+                {
                     self.cancel();
                 }
             };
             let pause = MEMORY_PAUSE * (1 << failures.min(DOUBLINGS));
-            let again = PollState { done: 0, wanted: 0, pause, failure: Some(failure) };
+            let again = PollState { taken_lmbs: 0, wanted_lmbs: 0, pause, failure: Some(failure) };
             if !failure.is_temporary() || after_poll(again).is_break() {
                 return Err(failure);
             }

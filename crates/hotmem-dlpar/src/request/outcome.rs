@@ -170,7 +170,7 @@ impl Error {
         match self {
             Error::InProgress(_) => true,
             Error::Connector(error) => {
-                !error.stuck && error.failure == ConnectorFailure::Failed(BUSY)
+                !error.is_stuck && error.failure == ConnectorFailure::Failed(BUSY)
             }
             Error::Announce(error) => matches!(error, AnnounceError::NoMetadata(_)),
             Error::Add(AddError::NoMetadata(_) | AddError::NoTables { .. }) => true,

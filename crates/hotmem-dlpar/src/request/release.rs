@@ -165,7 +165,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        let stays = self.request.change == Change::Remove && !error.stuck;
+        let stays = self.request.change == Change::Remove && !error.is_stuck;
         if stays {
             self.settle(table, machine);
             self.not_released(Error::Connector(error), position, table, machine);

@@ -391,7 +391,7 @@ fn the_remaining_lmbs_of_a_section_without_descriptors_are_reported() {
                     .by_index(DrcIndex(FIRST + index))
                     .expect("the table has an LMB with this connector");
                 let assigned = lmb.flags & FLAG_ASSIGNED != 0;
-                assert_eq!(connector.usable && !connector.isolated, assigned, "{index}");
+                assert_eq!(connector.is_usable && !connector.is_isolated, assigned, "{index}");
             }
             // When memory for descriptors is free again, the LMBs can be added.
             partition.kernel.tables = 0;

@@ -473,7 +473,7 @@ impl<'f> Partition<'_, 'f> {
                 }
             };
             let assigned = lmb.flags & FLAG_ASSIGNED != 0;
-            let usable = connector.usable && !connector.isolated;
+            let usable = connector.is_usable && !connector.is_isolated;
             differing += u32::from(present != assigned || assigned != usable);
         }
         assert!(

@@ -65,7 +65,10 @@ fn check_removable(partition: &mut Partition<'_, '_>, first_added: bool, context
     partition.reported_lmbs = 0;
     partition.check();
     let dimm = &partition.hypervisor.connectors()[20..][..LMBS as usize];
-    assert!(dimm.iter().all(|connector| !connector.usable && connector.isolated), "{context}");
+    assert!(
+        dimm.iter().all(|connector| !connector.is_usable && connector.is_isolated),
+        "{context}"
+    );
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn a_request_by_count_skips_lmbs_without_memory() {
             Error::Connector(ConnectorError {
                 call: Call::SetUsable,
                 failure: ConnectorFailure::Failed(PARAMETER_ERROR),
-                stuck: false,
+                is_stuck: false,
                 ..
             })
         )));

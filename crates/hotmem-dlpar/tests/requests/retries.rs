@@ -22,7 +22,7 @@ fn a_vetoed_removal_waits_until_the_kernel_agrees() {
         let mut pauses = Vec::new();
         let done = partition.carry_out(movable_request(REMOVE, range()), |state| {
             assert_eq!(state.failure, None);
-            assert!(state.done < 4 || state.pause.is_zero());
+            assert!(state.taken_lmbs < 4 || state.pause.is_zero());
             pauses.extend(Some(state.pause).filter(|pause| !pause.is_zero()));
             ControlFlow::Continue(())
         });

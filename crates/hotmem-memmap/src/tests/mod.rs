@@ -112,13 +112,13 @@ struct GuardedSlots<const N: usize> {
 }
 
 impl<const N: usize> GuardedSlots<N> {
-    const MARGIN: usize = 8;
+    const GUARD_SLOTS: usize = 8;
 
     fn new(frames: u64, after_line: usize) -> GuardedSlots<N> {
         let frames = usize::try_from(frames).unwrap();
-        let words = vec![UNTOUCHED; frames * N + 3 * Self::MARGIN + after_line];
-        let to_line = words[Self::MARGIN..].as_ptr().cast::<u8>().align_offset(64) / 8;
-        GuardedSlots { words, first_slot: Self::MARGIN + to_line + after_line, frames }
+        let words = vec![UNTOUCHED; frames * N + 3 * Self::GUARD_SLOTS + after_line];
+        let to_line = words[Self::GUARD_SLOTS..].as_ptr().cast::<u8>().align_offset(64) / 8;
+        GuardedSlots { words, first_slot: Self::GUARD_SLOTS + to_line + after_line, frames }
     }
 
     fn slots(&mut self) -> &mut [MaybeUninit<[u64; N]>] {

@@ -60,13 +60,13 @@ fn check_shared_tails<const N: usize, const META: u64>(
         let at = usize::try_from((page.offset.0 - base_offset) / size).unwrap();
         let in_map = &map.written()[at..at + per_page];
         match page.backing {
-            Backing::Own => assert!(in_map == expected_words),
+            Backing::OwnFrame => assert!(in_map == expected_words),
             Backing::SharedTails => {
                 assert!(shared.written() == expected_words);
                 assert!(in_map.iter().all(|words| *words == [UNTOUCHED; N]));
             }
         }
-        own += u64::from(page.backing == Backing::Own);
+        own += u64::from(page.backing == Backing::OwnFrame);
         pages += 1;
     }
     assert_eq!(own, memmap.layout().frames_needed(range));

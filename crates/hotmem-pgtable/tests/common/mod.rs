@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The contents of a freed table. An operation that reads them finds a page at an address that no
 /// test has mapped.
-const FREED: u64 = 0xdead_dead_dead_d001;
+const FREED_WORD: u64 = 0xdead_dead_dead_d001;
 
 /// The frames from number 1 on. A frame is a table while it is in `owned`.
 pub(crate) struct Arena {
@@ -24,7 +24,7 @@ pub(crate) struct Arena {
 
 impl Arena {
     pub(crate) fn new(frames: usize) -> Arena {
-        let table = || std::array::from_fn(|_| AtomicU64::new(FREED));
+        let table = || std::array::from_fn(|_| AtomicU64::new(FREED_WORD));
         Arena {
             frames: (0..=frames).map(|_| table()).collect(),
             owned_tables: RefCell::default(),
@@ -52,7 +52,7 @@ impl Arena {
             self.owned_tables.borrow_mut().remove(&number(table)),
             "a table that is freed is in use"
         );
-        self.words(table).iter().for_each(|word| word.store(FREED, Relaxed));
+        self.words(table).iter().for_each(|word| word.store(FREED_WORD, Relaxed));
     }
 
     pub(crate) fn owned(&self) -> usize {

@@ -192,11 +192,11 @@ fn operate(
             let options = Unmap {
                 tables: covered,
                 ignore_used: switches & 64 != 0,
-                dying: switches & 128 != 0,
+                is_dying: switches & 128 != 0,
             };
             let is_tree = frames.are_a_tree();
             if let Err(stopped) = tables.unmap_range(range, options, &mut kernel) {
-                assert!(stopped.flushed);
+                assert!(stopped.is_flushed);
                 // The owner has received no page at or above `stopped.address`.
                 assert!(!is_tree || kernel.next_address <= stopped.address, "{stopped:?}");
             }

@@ -370,5 +370,5 @@ fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
 /// Returns the number of answered requests of each kind.
 fn answers(driver: &Driver) -> Answers {
     let counters = driver.counters();
-    (counters.inflated, counters.deflated, counters.reports, counters.hints)
+    (counters.inflated_frames, counters.deflated_frames, counters.reports, counters.hints)
 }

@@ -310,7 +310,7 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
         } else {
             self.balloon.iter().map(frames_to_leave).sum()
         };
-        DeflateRequest { needed: self.needed_frames, frames_to_replace }
+        DeflateRequest { needed_frames: self.needed_frames, frames_to_replace }
     }
 
     fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {

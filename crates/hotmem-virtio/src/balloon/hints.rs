@@ -72,7 +72,7 @@ impl Hints {
         let Some(InFlight { request: frames, .. }) = self.in_flight.take() else { return false };
         if frames > 0 {
             counters.hints = counters.hints.wrapping_add(1);
-            counters.hinted = counters.hinted.wrapping_add(frames);
+            counters.hinted_frames = counters.hinted_frames.wrapping_add(frames);
             memory.hint_answered();
         }
         true

@@ -117,10 +117,10 @@ impl Inflation {
         let frames = part.request.frames();
         if is_inflation {
             self.inflated_frames += frames;
-            counters.inflated = counters.inflated.wrapping_add(frames);
+            counters.inflated_frames = counters.inflated_frames.wrapping_add(frames);
         } else {
             self.inflated_frames -= frames;
-            counters.deflated = counters.deflated.wrapping_add(frames);
+            counters.deflated_frames = counters.deflated_frames.wrapping_add(frames);
         }
         self.answers_since_actual += 1;
         if transfer.unsent_frames.is_empty() {
@@ -175,7 +175,7 @@ impl Inflation {
 
     /// Chooses the next range to inflate or deflate, if any.
     fn next_transfer<M: Memory>(&mut self, now: Duration, memory: &mut M) -> NextAction {
-        let DeflateRequest { needed, frames_to_replace } = memory.deflate_request();
+        let DeflateRequest { needed_frames: needed, frames_to_replace } = memory.deflate_request();
         if needed > 0 && self.may_deflate_on_oom && self.inflated_frames > 0 {
             // Start a wait, because memory that was taken back must not be inflated again at once.
             self.backoff.start_wait(now);

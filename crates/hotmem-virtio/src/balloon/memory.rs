@@ -103,7 +103,7 @@ pub trait Memory {
 pub struct DeflateRequest {
     /// The number of frames that the kernel needs because it runs out of memory. The driver ignores
     /// this number if `DEFLATE_ON_OOM` is not negotiated.
-    pub needed: u64,
+    pub needed_frames: u64,
     /// The number of frames in the balloon that must leave it, for example because they are to be
     /// unplugged. Other frames may replace them in the balloon.
     pub frames_to_replace: u64,

@@ -70,7 +70,7 @@ impl<T> InFlight<T> {
         self.time_waited += now.saturating_sub(self.checked_at).min(ANSWER_TIME);
         self.checked_at = now;
         if self.is_overdue() && !was_overdue {
-            counters.overdue = counters.overdue.wrapping_add(1);
+            counters.overdue_requests = counters.overdue_requests.wrapping_add(1);
         }
         if self.time_waited >= limits.answer_timeout {
             return NextAction::ResetDevice(queue);

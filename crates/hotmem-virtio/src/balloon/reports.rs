@@ -27,7 +27,7 @@ impl Reports {
     ) -> bool {
         let Some(InFlight { request: frames, .. }) = self.in_flight.take() else { return false };
         counters.reports = counters.reports.wrapping_add(1);
-        counters.reported = counters.reported.wrapping_add(frames);
+        counters.reported_frames = counters.reported_frames.wrapping_add(frames);
         memory.report_answered();
         true
     }

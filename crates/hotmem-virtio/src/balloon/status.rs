@@ -76,21 +76,21 @@ impl Failure {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames that were inflated.
-    pub inflated: u64,
+    pub inflated_frames: u64,
     /// Frames that were deflated.
-    pub deflated: u64,
+    pub deflated_frames: u64,
     /// Reports that the device took.
     pub reports: u64,
     /// Frames in these reports.
-    pub reported: u64,
+    pub reported_frames: u64,
     /// Hints that the device took.
     pub hints: u64,
     /// Frames in these hints.
-    pub hinted: u64,
+    pub hinted_frames: u64,
     /// Statistics sent.
     pub statistics: u64,
     /// Requests that were not answered in time.
-    pub overdue: u64,
+    pub overdue_requests: u64,
     /// Resets of the device because it did not answer.
     pub resets: u64,
 }

@@ -17,7 +17,7 @@ impl Driver {
     ) -> Result<(), Halt> {
         let Some(InFlight { request, purpose, is_overdue: overdue, .. }) = self.in_flight.take()
         else {
-            self.statistics.stray = self.statistics.stray.wrapping_add(1);
+            self.statistics.stray_answers = self.statistics.stray_answers.wrapping_add(1);
             return Ok(());
         };
         if overdue {
@@ -116,7 +116,7 @@ impl Driver {
     }
 
     fn malformed(&mut self, error: ResponseError) -> Halt {
-        self.statistics.malformed = self.statistics.malformed.wrapping_add(1);
+        self.statistics.malformed_answers = self.statistics.malformed_answers.wrapping_add(1);
         Halt::Fail(Failure::Response(error))
     }
 }
@@ -135,7 +135,7 @@ impl Statistics {
         let counter = match response {
             Response::Ack { .. } => &mut self.acks,
             Response::Nack => &mut self.nacks,
-            Response::Busy => &mut self.busies,
+            Response::Busy => &mut self.busy_answers,
             Response::Error => &mut self.errors,
         };
         *counter = counter.wrapping_add(1);

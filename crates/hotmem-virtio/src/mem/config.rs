@@ -220,7 +220,7 @@ mod tests {
 
     type MakeInvalid = fn(&mut RawConfig);
 
-    const GOOD: RawConfig = RawConfig {
+    const VALID_CONFIG: RawConfig = RawConfig {
         block_size: 2 << 20,
         node_id: 1,
         addr: 4 << 30,
@@ -251,13 +251,13 @@ mod tests {
 
     #[test]
     fn a_valid_configuration_is_accepted() {
-        let config = Config::new(&GOOD, Features::ACPI_PXM).unwrap();
+        let config = Config::new(&VALID_CONFIG, Features::ACPI_PXM).unwrap();
         assert_eq!(config.node(), Some(1));
         assert_eq!(config.region().bytes(), Bytes::gib(64));
         assert_eq!(config.usable().bytes(), Bytes::gib(1));
         assert_eq!(config.max_request_frames(), 65_535 * 512);
-        assert_eq!(Config::new(&GOOD, Features::empty()).unwrap().node(), None);
-        assert_eq!(config.updated(&GOOD), Ok(config));
+        assert_eq!(Config::new(&VALID_CONFIG, Features::empty()).unwrap().node(), None);
+        assert_eq!(config.updated(&VALID_CONFIG), Ok(config));
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
             ),
         ];
         for (spoil, field, fault) in cases {
-            let mut raw = GOOD;
+            let mut raw = VALID_CONFIG;
             spoil(&mut raw);
             let refused = Config::new(&raw, Features::empty()).unwrap_err();
             assert_eq!((refused.field, refused.fault), (*field, *fault), "{refused}");
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn changes_of_constant_fields_are_refused() {
-        let first = Config::new(&GOOD, Features::ACPI_PXM).unwrap();
+        let first = Config::new(&VALID_CONFIG, Features::ACPI_PXM).unwrap();
         let cases: &[(MakeInvalid, ConfigField)] = &[
             (|c| c.block_size = 4 << 20, ConfigField::BlockSize),
             (|c| c.node_id = 2, ConfigField::NodeId),
@@ -308,15 +308,15 @@ mod tests {
             (|c| c.region_size = 32 << 30, ConfigField::RegionSize),
         ];
         for (spoil, field) in cases {
-            let mut raw = GOOD;
+            let mut raw = VALID_CONFIG;
             spoil(&mut raw);
             let refused = first.updated(&raw).unwrap_err();
             assert_eq!(refused.field, *field);
             assert!(matches!(refused.fault, ConfigFault::Changed { .. }));
         }
         // Without ACPI_PXM the field `node_id` is not valid, so it may change.
-        let without_node = Config::new(&GOOD, Features::empty()).unwrap();
-        assert!(without_node.updated(&RawConfig { node_id: 7, ..GOOD }).is_ok());
+        let without_node = Config::new(&VALID_CONFIG, Features::empty()).unwrap();
+        assert!(without_node.updated(&RawConfig { node_id: 7, ..VALID_CONFIG }).is_ok());
     }
 
     #[test]
@@ -328,7 +328,7 @@ mod tests {
             usable_region_size: 32 << 20,
             plugged_size: 0,
             requested_size: (4 << 20) + 4096,
-            ..GOOD
+            ..VALID_CONFIG
         };
         let config = Config::new(&raw, Features::empty()).unwrap();
         assert_eq!(config.unit_frames(), 512);

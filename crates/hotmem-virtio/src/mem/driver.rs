@@ -268,7 +268,7 @@ impl Driver {
         }
         if !sent.is_overdue {
             sent.is_overdue = true;
-            self.statistics.overdue = self.statistics.overdue.wrapping_add(1);
+            self.statistics.overdue_requests = self.statistics.overdue_requests.wrapping_add(1);
             self.status = Status::Pending(Pending::NoAnswer);
         }
         Some(Step::Idle)
@@ -322,7 +322,8 @@ impl Driver {
         match halt {
             Halt::ReadAgain => Step::Working,
             Halt::RetryLater(why) => {
-                self.statistics.postponed = self.statistics.postponed.wrapping_add(1);
+                self.statistics.postponed_operations =
+                    self.statistics.postponed_operations.wrapping_add(1);
                 self.backoff.start_wait(now);
                 if self.backoff.must_be_reported() {
                     self.status = Status::Pending(why);

@@ -92,19 +92,19 @@ pub struct Statistics {
     /// Requests answered NACK.
     pub nacks: u64,
     /// Requests answered BUSY.
-    pub busies: u64,
+    pub busy_answers: u64,
     /// Requests answered ERROR.
     pub errors: u64,
     /// Answers that were not valid responses.
-    pub malformed: u64,
+    pub malformed_answers: u64,
     /// Answers without a request.
-    pub stray: u64,
+    pub stray_answers: u64,
     /// Requests that were not answered in time.
-    pub overdue: u64,
+    pub overdue_requests: u64,
     /// Walks over the blocks to find out which are plugged.
     pub resyncs: u64,
     /// Operations that the driver postponed because they were not possible yet.
-    pub postponed: u64,
+    pub postponed_operations: u64,
 }
 
 impl fmt::Display for Pending {

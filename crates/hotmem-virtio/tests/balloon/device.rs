@@ -63,7 +63,7 @@ impl Device {
     pub(crate) fn answer(&mut self) -> Option<Queue> {
         let next = self.unanswered.iter().position(|m| !self.silent_queues.contains(&m.queue()))?;
         let message = self.unanswered.remove(next)?;
-        self.perform(&message);
+        self.carry_out(&message);
         if message.queue() == Queue::Statistics {
             self.statistics_buffer = Some(message);
             return self.answer();
@@ -76,7 +76,7 @@ impl Device {
         self.statistics_buffer.take().map(|_| Queue::Statistics)
     }
 
-    fn perform(&mut self, message: &Message) {
+    fn carry_out(&mut self, message: &Message) {
         match message {
             Message::Inflate(range) => {
                 assert!((1..=256).contains(&range.frames()));

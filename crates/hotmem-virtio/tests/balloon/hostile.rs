@@ -39,7 +39,8 @@ pub(crate) fn run_script(script: &[u8]) {
             6 => memory.min_free = script.number() as usize % FRAMES,
             7 => {
                 let (needed, frames_to_replace) = (script.byte().into(), script.byte().into());
-                memory.deflate_request = DeflateRequest { needed, frames_to_replace };
+                memory.deflate_request =
+                    DeflateRequest { needed_frames: needed, frames_to_replace };
             }
             8 => memory.report_from = Duration::from_millis(script.byte().into()),
             9 => memory.max_run = 1 + script.number() % 600,

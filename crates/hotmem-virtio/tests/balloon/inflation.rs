@@ -160,7 +160,7 @@ fn a_guest_without_memory_deflates_if_that_is_negotiated() {
         let mut setup = Setup::new(features, 2048, TestMemory::new(0, 4096));
         setup.poll();
         setup.memory.min_free = 4096;
-        setup.memory.deflate_request.needed = 600;
+        setup.memory.deflate_request.needed_frames = 600;
         setup.run(Duration::from_secs(1));
         assert_eq!(setup.driver.inflated_frames(), left);
         assert_eq!(setup.device.balloon.len() as u64, left);

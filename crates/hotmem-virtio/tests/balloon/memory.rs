@@ -89,7 +89,7 @@ impl TestMemory {
         (end <= self.frames.len()).then_some(start..end)
     }
 
-    fn turn(&mut self, range: PfnRange, from: &[Frame], to: Frame) {
+    fn change_frames(&mut self, range: PfnRange, from: &[Frame], to: Frame) {
         let indices = self.indices(range).expect("the range lies within the memory");
         for frame in &mut self.frames[indices] {
             assert!(from.contains(frame), "{range} is {frame:?}, to become {to:?}");
@@ -125,13 +125,13 @@ impl Memory for TestMemory {
         }
         let found = self.find(Frame::Free, most).or_else(|| self.find(Frame::Reported, most));
         let range = found.expect("there is free memory");
-        self.turn(range, &[Frame::Free, Frame::Reported], Frame::Balloon);
+        self.change_frames(range, &[Frame::Free, Frame::Reported], Frame::Balloon);
         Ok(range)
     }
 
     fn inflate_refused(&mut self, range: PfnRange) {
         if self.all_are(range, Frame::Balloon) {
-            self.turn(range, &[Frame::Balloon], Frame::Free);
+            self.change_frames(range, &[Frame::Balloon], Frame::Free);
         }
     }
 
@@ -147,9 +147,9 @@ impl Memory for TestMemory {
 
     fn deflated(&mut self, range: PfnRange) {
         assert_eq!(self.deflating_range.take(), Some(range));
-        self.turn(range, &[Frame::Balloon], Frame::Free);
+        self.change_frames(range, &[Frame::Balloon], Frame::Free);
         let less = |frames: u64| frames.saturating_sub(range.frames());
-        self.deflate_request.needed = less(self.deflate_request.needed);
+        self.deflate_request.needed_frames = less(self.deflate_request.needed_frames);
         self.deflate_request.frames_to_replace = less(self.deflate_request.frames_to_replace);
     }
 
@@ -167,7 +167,7 @@ impl Memory for TestMemory {
         }
         while self.inflated.len() < self.batch.min(most_ranges) {
             let Some(range) = self.find(Frame::Free, 512) else { break };
-            self.turn(range, &[Frame::Free], Frame::Inflated);
+            self.change_frames(range, &[Frame::Free], Frame::Inflated);
             self.inflated.push(range);
         }
         Progress::Ready(Ranges::new(&self.inflated).unwrap())
@@ -175,14 +175,14 @@ impl Memory for TestMemory {
 
     fn report_answered(&mut self) {
         for range in std::mem::take(&mut self.inflated) {
-            self.turn(range, &[Frame::Inflated], Frame::Reported);
+            self.change_frames(range, &[Frame::Inflated], Frame::Reported);
         }
     }
 
     fn next_hint(&mut self) -> Option<PfnRange> {
         assert_eq!(self.hint_out, None, "a hint is outstanding already");
         let range = self.find(Frame::Free, 512)?;
-        self.turn(range, &[Frame::Free], Frame::Hinted);
+        self.change_frames(range, &[Frame::Free], Frame::Hinted);
         self.hint_out = Some(range);
         Some(range)
     }
@@ -194,7 +194,7 @@ impl Memory for TestMemory {
     fn release_hints(&mut self) {
         assert_eq!(self.hint_out, None, "the device still has a hint");
         while let Some(range) = self.find(Frame::Hinted, u64::MAX) {
-            self.turn(range, &[Frame::Hinted], Frame::Free);
+            self.change_frames(range, &[Frame::Hinted], Frame::Free);
         }
     }
 

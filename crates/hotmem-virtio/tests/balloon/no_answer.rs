@@ -36,7 +36,7 @@ fn an_overdue_answer_is_reported_once_and_still_counts() {
             assert_eq!(setup.poll(), Step::Pending(deadline + second));
         }
         assert_eq!(setup.driver.status(), Status::Pending(Pending::NoAnswer(queue)));
-        assert_eq!(setup.driver.counters().overdue, 1);
+        assert_eq!(setup.driver.counters().overdue_requests, 1);
         assert_eq!(setup.device.unanswered.len(), 1, "the driver sends a further request");
         setup.device.silent_queues.clear();
         setup.answered_queue = setup.device.answer();

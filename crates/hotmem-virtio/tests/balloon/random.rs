@@ -74,7 +74,7 @@ proptest! {
                     true => Obstacle::Never(Reason::Other("never")),
                     false => Obstacle::Later(Reason::Other("later")),
                 }),
-                Event::Needed(needed) => setup.memory.deflate_request.needed = needed,
+                Event::Needed(needed) => setup.memory.deflate_request.needed_frames = needed,
                 Event::MustLeave(frames) => setup.memory.deflate_request.frames_to_replace = frames,
                 Event::Asleep(queue) => setup.device.silent_queues.push(Queue::ALL[queue]),
                 Event::Awake => setup.device.silent_queues.clear(),

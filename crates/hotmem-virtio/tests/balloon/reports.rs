@@ -23,7 +23,7 @@ fn all_free_memory_is_reported_in_batches_and_marked() {
         assert_eq!(ranges.as_slice().len(), 32);
     }
     let counters = setup.driver.counters();
-    assert_eq!((counters.reports, counters.reported), (2, 64 * 512));
+    assert_eq!((counters.reports, counters.reported_frames), (2, 64 * 512));
 }
 
 #[test]

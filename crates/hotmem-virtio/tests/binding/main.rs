@@ -252,7 +252,7 @@ fn buffers_belong_to_the_device_until_a_late_answer() {
     };
     assert_eq!(device.poll(until, BUDGET, &mut memory), Progress::Idle);
     assert_eq!(device.driver().status(), Status::Reached);
-    assert_eq!(device.driver().statistics().overdue, 1);
+    assert_eq!(device.driver().statistics().overdue_requests, 1);
 }
 
 #[test]

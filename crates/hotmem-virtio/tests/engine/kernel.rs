@@ -58,7 +58,7 @@ impl<'f> Kernel<'f> {
         }
     }
 
-    pub(crate) fn take(&mut self, count: usize, want: AllocRequest) {
+    pub(crate) fn allocate(&mut self, count: usize, want: AllocRequest) {
         for _ in 0..count {
             self.allocations.extend(self.frames.alloc(want).ok());
         }

@@ -34,8 +34,8 @@ fn memory_is_plugged_used_migrated_and_unplugged_at_every_block_size() {
         guest.resize(region);
         assert_eq!(guest.poll(), Step::Idle);
         guest.assert_reached();
-        guest.kernel.take(1000, AllocRequest::frames(1).movable());
-        guest.kernel.take(20, AllocRequest::order(9).movable());
+        guest.kernel.allocate(1000, AllocRequest::frames(1).movable());
+        guest.kernel.allocate(20, AllocRequest::order(9).movable());
         guest.resize(region / 2);
         guest.run(SECOND);
         guest.assert_reached();

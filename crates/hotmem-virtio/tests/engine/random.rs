@@ -67,8 +67,8 @@ proptest! {
                 Event::Wait(ms) => { guest.run(Duration::from_millis(ms.into())); }
                 Event::Fault(fault) => guest.device.faults.push_back(fault),
                 Event::Take(count, frames) => {
-                    guest.kernel.take(count.into(), AllocRequest::frames(frames).movable());
-                    guest.kernel.take(1, AllocRequest::frames(frames));
+                    guest.kernel.allocate(count.into(), AllocRequest::frames(frames).movable());
+                    guest.kernel.allocate(1, AllocRequest::frames(frames));
                 }
                 Event::Give(which) => {
                     if !guest.kernel.allocations.is_empty() {

@@ -41,7 +41,7 @@ fn a_veto_is_reported_and_retried() {
     let machine = Machine::new();
     let mut guest = refused(&machine);
     assert_eq!((veto(&guest), movable(&machine)), (VETO, Bytes::ZERO));
-    assert!(guest.driver.statistics().postponed > 6);
+    assert!(guest.driver.statistics().postponed_operations > 6);
     guest.kernel.online_veto = None;
     guest.run(5 * SECOND);
     guest.assert_reached();

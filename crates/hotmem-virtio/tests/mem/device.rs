@@ -8,9 +8,9 @@ pub(crate) const ACK: u16 = 0;
 pub(crate) const NACK: u16 = 1;
 pub(crate) const BUSY: u16 = 2;
 pub(crate) const ERROR: u16 = 3;
-const PLUGGED: u16 = 0;
-const UNPLUGGED: u16 = 1;
-const MIXED: u16 = 2;
+const STATE_PLUGGED: u16 = 0;
+const STATE_UNPLUGGED: u16 = 1;
+const STATE_MIXED: u16 = 2;
 
 /// A fault that the device commits at its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,19 +113,19 @@ impl Device {
             Some(Fault::HalfDone) => {
                 let mut half = *request;
                 half[16] /= 2;
-                self.perform(&half);
+                self.answer_request(&half);
                 (ERROR, 0, 0)
             }
             Some(Fault::ErrorAfterwards) => {
-                self.perform(request);
+                self.answer_request(request);
                 (ERROR, 0, 0)
             }
             Some(Fault::LateAnswer(polls)) => {
-                let (response, state) = self.perform(request);
+                let (response, state) = self.answer_request(request);
                 (response, state, polls)
             }
             None => {
-                let (response, state) = self.perform(request);
+                let (response, state) = self.answer_request(request);
                 (response, state, 0)
             }
         };
@@ -134,7 +134,7 @@ impl Device {
 
     /// Performs a request as the specification (5.15.6) requires and QEMU does. Returns the type and
     /// the state of the response.
-    fn perform(&mut self, bytes: &[u8; Request::SIZE]) -> (u16, u16) {
+    fn answer_request(&mut self, bytes: &[u8; Request::SIZE]) -> (u16, u16) {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let addr = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
         let count = u64::from(u16_at(16));
@@ -185,9 +185,9 @@ impl Device {
                 self.set(blocks, false);
                 (ACK, 0)
             }
-            RequestKind::State if plugged == 0 => (ACK, UNPLUGGED),
-            RequestKind::State if plugged == count => (ACK, PLUGGED),
-            RequestKind::State => (ACK, MIXED),
+            RequestKind::State if plugged == 0 => (ACK, STATE_UNPLUGGED),
+            RequestKind::State if plugged == count => (ACK, STATE_PLUGGED),
+            RequestKind::State => (ACK, STATE_MIXED),
             RequestKind::UnplugAll => unreachable!("`unplug_all` has performed UNPLUG_ALL"),
         }
     }

@@ -171,10 +171,10 @@ fn an_answer_may_be_late_and_the_clock_may_jump_meanwhile() {
     assert_eq!(setup.driver.status(), Status::Pending(Pending::NoAnswer));
     setup.device.resize(96 * MIB);
     assert_eq!(setup.step(), Step::Idle, "the device still owns the buffer");
-    assert_eq!(setup.driver.statistics().overdue, 1);
+    assert_eq!(setup.driver.statistics().overdue_requests, 1);
     setup.poll();
     setup.assert_reached();
-    assert_eq!(setup.driver.statistics().stray, 0);
+    assert_eq!(setup.driver.statistics().stray_answers, 0);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn answers_without_a_request_are_counted() {
         let step = setup.driver.step(setup.now, &config, Some(bytes), &mut setup.memory);
         assert_eq!(step, Step::Idle);
     }
-    assert_eq!(setup.driver.statistics().stray, 3);
+    assert_eq!(setup.driver.statistics().stray_answers, 3);
     setup.assert_reached();
 }
 
@@ -275,7 +275,7 @@ fn earlier_failures_do_not_count_after_a_success() {
         }
         assert!(!matches!(setup.driver.status(), Status::Pending(_)));
     }
-    assert_eq!(setup.driver.statistics().busies, 15);
+    assert_eq!(setup.driver.statistics().busy_answers, 15);
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(crate) fn run_script(script: &[u8]) {
                 config.usable_region_size = config.region_size;
             }
             4 => now = Duration::from_millis(script.number() >> 20),
-            5 => memory.next_failures.push_back(script.hurdle()),
+            5 => memory.next_failures.push_back(script.preparation_failure()),
             6 => {
                 let units = memory.pinned_units.len();
                 memory.pinned_units[script.number() as usize % units] ^= true;
@@ -172,7 +172,7 @@ impl NumberReader<'_> {
         }
     }
 
-    fn hurdle(&mut self) -> PreparationFailure {
+    fn preparation_failure(&mut self) -> PreparationFailure {
         match self.byte() % 4 {
             0 => PreparationFailure::Obstacle(Obstacle::Working),
             1 => PreparationFailure::Obstacle(Obstacle::Later(Reason::Other("later"))),

@@ -106,7 +106,7 @@ fn moved(range: PfnRange, start: u64, end: u64) -> PfnRange {
 }
 
 const UNIT: u64 = 512;
-const BACK: u64 = UNIT.wrapping_neg();
+const MINUS_UNIT: u64 = UNIT.wrapping_neg();
 
 #[test]
 fn correct_results_do_not_stop_the_driver() {
@@ -121,7 +121,7 @@ fn invalid_runs_stop_the_driver() {
         |range| PfnRange::new(range.start(), range.start()).unwrap(),
         |range| moved(range, UNIT, 0),
         |range| moved(range, 0, 1),
-        |range| moved(range, BACK, 0),
+        |range| moved(range, MINUS_UNIT, 0),
         |range| moved(range, 0, 1 << 20),
     ];
     for distortion in distortions {
@@ -135,8 +135,8 @@ fn preparations_of_another_range_stop_the_driver() {
     let distortions: [fn(PfnRange) -> PfnRange; 6] = [
         |range| PfnRange::new(range.start(), range.start()).unwrap(),
         |range| moved(range, 0, 1),
-        |range| moved(range, BACK, BACK),
-        |range| moved(range, BACK, 0),
+        |range| moved(range, MINUS_UNIT, MINUS_UNIT),
+        |range| moved(range, MINUS_UNIT, 0),
         |range| moved(range, 1 << 20, 1 << 20),
         |range| moved(range, 1, 0),
     ];

@@ -98,7 +98,7 @@ impl TestMemory {
     }
 
     /// Returns the next failure, or the maximal number of units.
-    fn hurdle(&mut self, kind: Unit) -> Result<u64, Obstacle> {
+    fn next_result(&mut self, kind: Unit) -> Result<u64, Obstacle> {
         assert!(self.is_announced, "the region was not announced");
         let prepared = |u: &Unit| matches!(u, Unit::PreparedToPlug | Unit::PreparedToUnplug);
         assert!(!self.units.iter().any(prepared), "another range is prepared already");
@@ -142,8 +142,10 @@ impl Memory for TestMemory {
 
     fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
         assert_eq!(unit, self.unit_frames);
-        let frames =
-            self.hurdle(Unit::PreparedToPlug)?.saturating_mul(self.unit_frames).min(range.frames());
+        let frames = self
+            .next_result(Unit::PreparedToPlug)?
+            .saturating_mul(self.unit_frames)
+            .min(range.frames());
         let part = PfnRange::with_len(range.start(), frames).unwrap();
         self.change(part, Unit::Absent, Unit::PreparedToPlug);
         Ok(part)
@@ -168,7 +170,7 @@ impl Memory for TestMemory {
         let Unplug { region, total, max_frames, unit } = wanted;
         assert_eq!(unit, self.unit_frames);
         assert!(unit <= max_frames && max_frames <= total);
-        let max = self.hurdle(Unit::PreparedToUnplug)?.min(max_frames / unit);
+        let max = self.next_result(Unit::PreparedToUnplug)?.min(max_frames / unit);
         let indices = self.indices(region);
         let removable = |i: &usize| self.units[*i] == Unit::Plugged && !self.pinned_units[*i];
         let Some(last) = indices.clone().rfind(removable) else {

@@ -86,7 +86,7 @@ fn invalid_answers_fail_the_device() {
         plugging.poll();
         assert_failed(&mut plugging, Failure::Response(error), 32);
         assert!(plugging.memory.units[32..].iter().all(|&u| u == Unit::Absent));
-        assert_eq!(plugging.driver.statistics().malformed, 1);
+        assert_eq!(plugging.driver.statistics().malformed_answers, 1);
 
         let mut unplugging = Setup::with_64_mib();
         unplugging.device.resize(32 * MIB);

@@ -121,7 +121,7 @@ impl Setup {
     }
 
     /// Returns the plugged size that the driver must reach if no further faults occur.
-    pub(crate) fn goal(&self) -> u64 {
+    pub(crate) fn reachable_frames(&self) -> u64 {
         let config = self.driver.config();
         let unit = config.unit_frames() << FRAME_SHIFT;
         let requested = self.device.config.requested_size / unit * unit;
@@ -133,7 +133,7 @@ impl Setup {
     pub(crate) fn assert_reached(&self) {
         let unit = self.driver.config().unit_frames() << FRAME_SHIFT;
         let requested = Bytes(self.device.config.requested_size);
-        let expected = match Bytes(self.goal()) {
+        let expected = match Bytes(self.reachable_frames()) {
             all if all == requested => Status::Reached,
             reachable => {
                 Status::Pending(Pending::Units { requested, reachable, unit: Bytes(unit) })
@@ -141,7 +141,7 @@ impl Setup {
         };
         assert_eq!(self.driver.status(), expected, "{:?}", self.driver);
         let plugged = self.memory.plugged_units() * unit;
-        assert_eq!(plugged, self.goal());
+        assert_eq!(plugged, self.reachable_frames());
         assert_eq!(self.driver.plugged().0, plugged);
         assert_eq!(self.device.config.plugged_size, plugged);
         for (i, &state) in self.memory.units.iter().enumerate() {

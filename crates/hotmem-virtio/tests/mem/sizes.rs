@@ -288,7 +288,7 @@ fn a_size_that_is_not_whole_units_is_pending_and_not_reached() {
         assert_eq!((setup.driver.status(), setup.driver.plugged()), (expected, reachable));
         let statistics = setup.driver.statistics();
         assert!(
-            statistics.postponed == 0 && statistics.requests <= 1,
+            statistics.postponed_operations == 0 && statistics.requests <= 1,
             "the driver retries a request"
         );
         setup.device.resize(32 * MIB);

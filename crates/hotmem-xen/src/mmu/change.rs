@@ -21,7 +21,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
             let mut remaining = located.part(0..changeable);
             // Change entries of the root one by one, each together with its copy in the user's
             // root.
-            if batch.user_copy(located.at).is_some() {
+            if batch.user_copy(located.first_addr).is_some() {
                 self.submit(&mut done, core::mem::replace(&mut unpinned, Ok(())))?;
                 self.change_both(remaining, |at| batch.user_copy(at), &update, &mut done)?;
                 remaining = remaining.part(changeable..changeable);
@@ -42,7 +42,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
             }
             if let Some(fault) = grant {
                 self.submit(&mut done, unpinned)?;
-                return Err(BatchError { done, fault });
+                return Err(BatchError { entries_done: done, fault });
             }
         }
         self.submit(&mut done, unpinned)
@@ -59,10 +59,11 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     ) -> Result<(), BatchError<Fault>> {
         for located in located.each() {
             let unpinned = if self.config.pins_l1 { self.unpin_subtree(located) } else { Ok(()) };
-            let copy = copy_of(located.at);
+            let copy = copy_of(located.addr);
             self.update_count = 0;
-            for at in copy.into_iter().chain([located.at]) {
-                self.buffer.updates[self.update_count] = update(&LocatedEntry { at, ..located });
+            for at in copy.into_iter().chain([located.addr]) {
+                self.buffer.updates[self.update_count] =
+                    update(&LocatedEntry { addr: at, ..located });
                 self.update_count += 1;
             }
             let (requested, mut made) = (self.update_count, 0);
@@ -71,10 +72,10 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
             if let Some(copy) = copy.filter(|_| made == 1) {
                 let restore = MmuUpdate::new(copy, Command::Normal, located.entry);
                 let lost_copy =
-                    |_| BatchError { done: *done, fault: Fault::LostFromUserRoot(copy) };
+                    |_| BatchError { entries_done: *done, fault: Fault::LostFromUserRoot(copy) };
                 self.xen.mmu_update(&[restore], DomId::SELF).map_err(lost_copy)?;
             }
-            submitted.map_err(|refused| BatchError { done: *done, ..refused })?;
+            submitted.map_err(|refused| BatchError { entries_done: *done, ..refused })?;
         }
         Ok(())
     }

@@ -100,19 +100,19 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
             // PV guests have no large pages.
             let is_normal = located.level != Level::L1 || located.entry.is_settled();
             let command = if is_normal { Command::Normal } else { Command::PreserveAd };
-            MmuUpdate::new(located.at, command, Entry::EMPTY)
+            MmuUpdate::new(located.addr, command, Entry::EMPTY)
         });
         let (count, mut unread) = (batch.len(), None);
         for located in batch.entry_runs_mut().filter(|located| located.level == Level::L1) {
-            let table = self.tables.table(located.at.table());
-            for (index, entry) in (located.at.index()..).zip(located.entries) {
+            let table = self.tables.table(located.first_addr.table());
+            for (index, entry) in (located.first_addr.index()..).zip(located.entries) {
                 if entry.is_settled() {
                     continue;
                 }
                 // If the entry cannot be read, return an error at the end, and pass the page on as
                 // accessed and dirty, so that no write is lost.
                 if table.is_none() {
-                    unread = unread.or(Some(Fault::NotMapped(located.at.table())));
+                    unread = unread.or(Some(Fault::NotMapped(located.first_addr.table())));
                 }
                 let used =
                     table.map_or(Flags::ACCESSED_DIRTY, |table| entry_at(table, index).flags());
@@ -120,13 +120,13 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
             }
         }
         match unread {
-            Some(fault) if cleared.is_ok() => Err(BatchError { done: count, fault }),
+            Some(fault) if cleared.is_ok() => Err(BatchError { entries_done: count, fault }),
             _ => cleared,
         }
     }
 
     fn clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<Fault>> {
-        self.change(batch, |located| MmuUpdate::new(located.at, Command::Normal, Entry::EMPTY))
+        self.change(batch, |located| MmuUpdate::new(located.addr, Command::Normal, Entry::EMPTY))
     }
 
     /// No processor uses the entries any more, so the values that were read are final.
@@ -138,10 +138,10 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
         self.change(batch, |located| {
             let value = change.apply(located.entry);
             if located.entry.is_settled() {
-                return MmuUpdate::new(located.at, Command::Normal, value);
+                return MmuUpdate::new(located.addr, Command::Normal, value);
             }
             let unused = Entry::from_bits(value.bits() & !Flags::ACCESSED_DIRTY.bits());
-            MmuUpdate::new(located.at, Command::PreserveAd, unused)
+            MmuUpdate::new(located.addr, Command::PreserveAd, unused)
         })
     }
 

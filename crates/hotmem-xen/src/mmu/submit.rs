@@ -59,13 +59,13 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         let requested = self.update_count;
         let (ops, updated) = self.make_hypercall();
         // Count at most the requested updates, whatever number Xen reports.
-        *done += updated.unwrap_or_else(|refused| refused.done.min(requested));
+        *done += updated.unwrap_or_else(|refused| refused.entries_done.min(requested));
         let faults = updated
             .map(|_| ())
             .map_err(refused(HypercallPurpose::MmuUpdate))
             .and(unpinned)
             .and(ops);
-        faults.map_err(|fault| BatchError { done: *done, fault })
+        faults.map_err(|fault| BatchError { entries_done: *done, fault })
     }
 
     /// Queues an operation, and first submits the queued operations if the buffer is full.
@@ -106,7 +106,8 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         unpinned?;
         let retry = |refused: BatchRefused| {
             // If Xen reports more updates than were requested, none remain.
-            let remaining = self.buffer.updates.get(refused.done..count).unwrap_or_default();
+            let remaining =
+                self.buffer.updates.get(refused.entries_done..count).unwrap_or_default();
             if refused.errno == Errno::EBUSY && !remaining.is_empty() {
                 self.xen.mmu_update(remaining, DomId::SELF)
             } else {
@@ -125,7 +126,7 @@ fn continue_unpinning(
     mut ops: &[MmuExtOp],
     mut result: Result<(), BatchRefused>,
 ) -> Result<(), Fault> {
-    while let Err(BatchRefused { done, errno: Errno::EINVAL }) = result {
+    while let Err(BatchRefused { entries_done: done, errno: Errno::EINVAL }) = result {
         ops = ops.get(done.saturating_add(1)..).unwrap_or_default();
         result = if ops.is_empty() { Ok(()) } else { xen.mmuext_op(ops) };
     }

@@ -22,7 +22,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
             if is_grant { Err(Fault::GrantMapped { at, entry }) } else { Ok(()) }
         };
         let (Kind::Table(table), Some(level)) = (located.kind(), located.level.below()) else {
-            return refuse(located.at, located.entry);
+            return refuse(located.addr, located.entry);
         };
         each_table(self, table, level, &mut |this: &mut Self, table, level| {
             if level != Level::L1 {
@@ -69,7 +69,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
             let Some((index, entry)) = next_entry else { return Ok(()) };
             let virt = index as u64 * space.root_level.entry_span().0;
             let at = EntryAddr::new(space.root, index);
-            each(self, LocatedEntry { virt, at, entry, level: space.root_level })?;
+            each(self, LocatedEntry { virt, addr: at, entry, level: space.root_level })?;
         }
     }
 }

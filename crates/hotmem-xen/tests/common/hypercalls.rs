@@ -98,7 +98,7 @@ impl Xen {
         for (done, item) in items.iter().enumerate() {
             self.count_or_refuse()
                 .and_then(|()| each(item))
-                .map_err(|errno| BatchRefused { done, errno })?;
+                .map_err(|errno| BatchRefused { entries_done: done, errno })?;
         }
         Ok(())
     }

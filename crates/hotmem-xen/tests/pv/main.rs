@@ -20,8 +20,9 @@ use std::collections::BTreeMap;
 use std::{cell::RefCell, rc::Rc};
 
 const PAGE: u64 = 4096;
-const LARGE: u64 = 2 << 20;
-const KEEP_TABLES: Unmap = Unmap { tables: CoveredTables::Keep, ignore_used: false, dying: false };
+const LARGE_PAGE_BYTES: u64 = 2 << 20;
+const KEEP_TABLES: Unmap =
+    Unmap { tables: CoveredTables::Keep, ignore_used: false, is_dying: false };
 
 /// The configuration for address spaces without grants.
 const CONFIG: Config = Config::new(GrantDetection::assume_absent());
@@ -108,7 +109,7 @@ fn get_and_clear_loses_no_dirty_bit_but_reading_before_clearing_does() {
             let options = Unmap { ignore_used: read_then_clear, ..KEEP_TABLES };
             let config = Config { batch, ..CONFIG };
             with_tables(&xen, space, config, |mut t| {
-                t.unmap_range(range(0, LARGE), options, &mut owner)
+                t.unmap_range(range(0, LARGE_PAGE_BYTES), options, &mut owner)
             })
             .unwrap();
             let unmapped: BTreeMap<_, _> = owner.pages().into_iter().collect();
@@ -133,7 +134,7 @@ fn whole_tables_are_unhooked_and_become_ordinary_memory() {
         let in_use = xen.used_frames();
         xen.hypercalls.set(0);
         let config = Config { pins_l1, ..CONFIG };
-        let range = range(LARGE - PAGE, 4 * LARGE + 2 * PAGE);
+        let range = range(LARGE_PAGE_BYTES - PAGE, 4 * LARGE_PAGE_BYTES + 2 * PAGE);
         with_tables(&xen, space, config, |mut tables| {
             tables.unmap_range(range, Unmap::default(), &mut owner)
         })
@@ -163,7 +164,7 @@ fn a_table_is_unhooked_if_clearing_its_entries_would_cost_more() {
             let (space, map) = map_pages(&xen, entries, false);
             let mut owner = RecordingOwner::new(&xen);
             with_tables(&xen, space, config, |mut t| {
-                t.unmap_range(range(0, LARGE), options, &mut owner)
+                t.unmap_range(range(0, LARGE_PAGE_BYTES), options, &mut owner)
             })
             .unwrap();
             assert_eq!(owner.freed_tables, usize::from(freed), "{cpus} CPUs, {entries} entries");
@@ -180,13 +181,13 @@ fn only_tables_with_enough_entries_are_unhooked() {
     let frame = xen.take_frame();
     for table in 1..20 {
         let entry = Entry::new(frame, Flags::PRESENT | Flags::USER);
-        assert!(xen.put(space, table * LARGE, entry, true));
-        map.insert(table * LARGE, entry);
+        assert!(xen.put(space, table * LARGE_PAGE_BYTES, entry, true));
+        map.insert(table * LARGE_PAGE_BYTES, entry);
     }
     let mut owner = RecordingOwner::new(&xen);
     let options = Unmap { tables: CoveredTables::Cheapest, ..Unmap::default() };
     let config = Config { pins_l1: true, cpus: 2, ..CONFIG };
-    let all = range(0, 512 * LARGE);
+    let all = range(0, 512 * LARGE_PAGE_BYTES);
     xen.flushes.set(0);
     with_tables(&xen, space, config, |mut t| t.unmap_range(all, options, &mut owner)).unwrap();
     assert_eq!(owner.freed_tables, 1, "only the full table is freed");
@@ -220,7 +221,7 @@ fn unpinning_and_remapping_in_turn_takes_a_flush_for_each_table() {
     let xen = Xen::new(128);
     let (space, _) = map_pages(&xen, 40 * 512, true);
     let tables: Vec<_> =
-        (0..40).map(|table| xen.find(space, table * LARGE).unwrap().table()).collect();
+        (0..40).map(|table| xen.find(space, table * LARGE_PAGE_BYTES).unwrap().table()).collect();
     let mut hypervisor = &xen;
     hypervisor.mmuext_op(&[MmuExtOp::unpin(space.root)]).unwrap();
     xen.flushes.set(0);

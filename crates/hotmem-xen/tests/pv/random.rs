@@ -58,7 +58,7 @@ proptest! {
             (Err(stopped), None) => {
                 let flush = Fault::Refused { purpose: HypercallPurpose::Flush, errno: Errno::EINVAL };
                 prop_assert_eq!(stopped.reason, StopReason::Mmu(flush));
-                prop_assert_eq!((stopped.address, stopped.flushed), (1600 * PAGE, false));
+                prop_assert_eq!((stopped.address, stopped.is_flushed), (1600 * PAGE, false));
                 prop_assert_eq!(refuse_after, Some(map.len() as u64));
             }
             other => prop_assert!(false, "{:?}", other),
@@ -109,7 +109,7 @@ proptest! {
             } else {
                 let tables = [CoveredTables::Free, CoveredTables::Keep, CoveredTables::Cheapest][tables];
                 let options =
-                    Unmap { tables, ignore_used: operation == 1, dying: operation == 2 };
+                    Unmap { tables, ignore_used: operation == 1, is_dying: operation == 2 };
                 let range = range(start, bytes);
                 with_tables(&xen, space, config, |mut t| t.unmap_range(range, options, &mut owner)).unwrap();
                 let unmapped: Vec<_> = map.range(start..start + bytes).map(|(v, e)| (*v, *e)).collect();

@@ -29,7 +29,7 @@ impl MachineTables for TableNotInDirectMap<'_> {
 fn a_teardown_is_refused_if_a_table_is_not_in_the_direct_map() {
     let xen = Xen::new(64);
     let (space, map) = map_pages(&xen, 3 * 512, true);
-    let table = xen.find(space, LARGE).unwrap().table();
+    let table = xen.find(space, LARGE_PAGE_BYTES).unwrap().table();
     let reason = StopReason::Mmu(Fault::NotMapped(table));
     let config = Config { pins_l1: true, ..CONFIG };
     let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
@@ -37,7 +37,7 @@ fn a_teardown_is_refused_if_a_table_is_not_in_the_direct_map() {
     let tables = TableNotInDirectMap { xen: &xen, table };
     let machine = XenPv::new(&xen, tables, config, &mut buffer);
     let result = PageTables::new(machine, space, &mut batch).teardown(&mut owner);
-    assert_eq!(result, Err(Stopped { address: 0, reason, flushed: false }));
+    assert_eq!(result, Err(Stopped { address: 0, reason, is_flushed: false }));
     assert_eq!((owner.pages(), owner.freed_tables), (vec![], 0));
     with_tables(&xen, space, config, |tables| tables.teardown(&mut owner)).unwrap();
     assert_eq!((owner.pages(), owner.freed_tables), (map.into_iter().collect(), 6));
@@ -83,7 +83,7 @@ fn pages_whose_cleared_entries_cannot_be_read_count_as_dirty() {
     let mut tables = PageTables::new(machine, space, &mut batch);
     let unmapped = tables.unmap_range(range(0, 64 * PAGE), KEEP_TABLES, &mut owner);
     let reason = StopReason::Mmu(Fault::NotMapped(table));
-    assert_eq!(unmapped, Err(Stopped { address: 4 * PAGE, reason, flushed: true }));
+    assert_eq!(unmapped, Err(Stopped { address: 4 * PAGE, reason, is_flushed: true }));
     let used = |(at, entry): (u64, Entry)| {
         (at, if entry.is_settled() { entry } else { entry.with(Flags::ACCESSED_DIRTY) })
     };
@@ -102,9 +102,9 @@ fn a_table_that_cannot_be_searched_for_grants_is_not_unhooked() {
     let tables = LimitedAccess { xen: &xen, table, accesses_left: Cell::new(1) };
     let machine = XenPv::new(&xen, tables, with_grants(), &mut buffer);
     let mut tables = PageTables::new(machine, space, &mut batch);
-    let unmapped = tables.unmap_range(range(0, LARGE), Unmap::default(), &mut owner);
+    let unmapped = tables.unmap_range(range(0, LARGE_PAGE_BYTES), Unmap::default(), &mut owner);
     let reason = StopReason::Mmu(Fault::NotMapped(table));
-    assert_eq!(unmapped, Err(Stopped { address: 0, reason, flushed: true }));
+    assert_eq!(unmapped, Err(Stopped { address: 0, reason, is_flushed: true }));
     assert_eq!((owner.pages(), owner.freed_tables, xen.used_frames()), (vec![], 0, before));
 }
 
@@ -146,7 +146,7 @@ fn a_grant_stops_the_batch_before_it() {
     .unwrap_err();
     let at = xen.find(space, 20 * PAGE).unwrap();
     let reason = StopReason::Mmu(Fault::GrantMapped { at, entry: granted });
-    assert_eq!(stopped, Stopped { address: 20 * PAGE, reason, flushed: true });
+    assert_eq!(stopped, Stopped { address: 20 * PAGE, reason, is_flushed: true });
     assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
     assert_eq!(xen.entry(at), granted);
 }
@@ -157,26 +157,30 @@ fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_is_not_tor
         let xen = Xen::new(64);
         let (space, map) = map_pages(&xen, 3 * 512, pins_l1);
         let granted = Entry::new(xen.take_frame(), Flags::PRESENT | GRANT);
-        xen.put(space, 4 * LARGE - PAGE, granted, pins_l1);
+        xen.put(space, 4 * LARGE_PAGE_BYTES - PAGE, granted, pins_l1);
         // In an entry that is not present, the flag does not mark a grant.
         let kernel_data = Entry::from_bits(GRANT.bits());
-        xen.put(space, 3 * LARGE, kernel_data, pins_l1);
-        let (before, at) = (xen.used_frames(), xen.find(space, 4 * LARGE - PAGE).unwrap());
+        xen.put(space, 3 * LARGE_PAGE_BYTES, kernel_data, pins_l1);
+        let (before, at) =
+            (xen.used_frames(), xen.find(space, 4 * LARGE_PAGE_BYTES - PAGE).unwrap());
         let reason = StopReason::Mmu(Fault::GrantMapped { at, entry: granted });
         let mut owner = RecordingOwner::new(&xen);
         let config = Config { pins_l1, ..with_grants() };
         xen.hypercalls.set(0);
         let result = with_tables(&xen, space, config, |tables| tables.teardown(&mut owner));
-        assert_eq!(result, Err(Stopped { address: 0, reason, flushed: false }));
+        assert_eq!(result, Err(Stopped { address: 0, reason, is_flushed: false }));
         assert_eq!((xen.hypercalls.get(), owner.pages()), (0, vec![]));
         let stopped = with_tables(&xen, space, config, |mut tables| {
-            tables.unmap_range(range(0, 5 * LARGE), Unmap::default(), &mut owner)
+            tables.unmap_range(range(0, 5 * LARGE_PAGE_BYTES), Unmap::default(), &mut owner)
         });
-        assert_eq!(stopped, Err(Stopped { address: 3 * LARGE, reason, flushed: true }));
+        assert_eq!(
+            stopped,
+            Err(Stopped { address: 3 * LARGE_PAGE_BYTES, reason, is_flushed: true })
+        );
         assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
         assert_eq!((owner.freed_tables, before - xen.used_frames()), (3, 3));
-        let remaining =
-            [3 * LARGE, 4 * LARGE - PAGE].map(|virt| xen.entry(xen.find(space, virt).unwrap()));
+        let remaining = [3 * LARGE_PAGE_BYTES, 4 * LARGE_PAGE_BYTES - PAGE]
+            .map(|virt| xen.entry(xen.find(space, virt).unwrap()));
         assert_eq!(remaining, [kernel_data, granted]);
     }
 }
@@ -187,13 +191,13 @@ fn tables_that_are_not_pinned_do_not_prevent_a_teardown() {
         let xen = Xen::new(64);
         let (space, map) = map_pages(&xen, 3 * 512, false);
         for (table, _) in (0..).zip(pinned).filter(|(_, pinned)| *pinned) {
-            let table = xen.find(space, table * LARGE).unwrap().table();
+            let table = xen.find(space, table * LARGE_PAGE_BYTES).unwrap().table();
             (&xen).mmuext_op(&[MmuExtOp::pin(Level::L1, table).unwrap()]).unwrap();
         }
         let mut owner = RecordingOwner::new(&xen);
         let config = Config { pins_l1: true, ..CONFIG };
         with_tables(&xen, space, config, |mut tables| {
-            tables.unmap_range(range(0, 3 * LARGE), Unmap::default(), &mut owner)
+            tables.unmap_range(range(0, 3 * LARGE_PAGE_BYTES), Unmap::default(), &mut owner)
         })
         .unwrap();
         assert_eq!((owner.freed_tables, owner.stuck_tables), (3, 0));
@@ -219,7 +223,7 @@ impl Hypervisor for NoUnpinning<'_> {
         updates: &[MmuUpdate],
     ) -> (Result<(), BatchRefused>, Result<(), BatchRefused>) {
         (
-            Err(BatchRefused { done: 0, errno: Errno::EPERM }),
+            Err(BatchRefused { entries_done: 0, errno: Errno::EPERM }),
             self.0.mmu_update(updates, DomId::SELF),
         )
     }
@@ -238,14 +242,17 @@ fn a_refused_unpinning_is_an_error_and_the_owner_receives_all_unmapped_pages() {
         let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
         let machine = XenPv::new(NoUnpinning(&xen), &xen, config, &mut buffer);
         let stopped = PageTables::new(machine, space, &mut batch).unmap_range(
-            range(0, 2 * LARGE),
+            range(0, 2 * LARGE_PAGE_BYTES),
             Unmap::default(),
             &mut owner,
         );
         // A table that is still pinned does not become ordinary memory. The error of that step takes
         // precedence.
         let reason = StopReason::Mmu(Fault::Refused { purpose, errno });
-        assert_eq!(stopped, Err(Stopped { address: 2 * LARGE, reason, flushed: true }));
+        assert_eq!(
+            stopped,
+            Err(Stopped { address: 2 * LARGE_PAGE_BYTES, reason, is_flushed: true })
+        );
         let (freed, stuck) = if pins_l1 { (0, 2) } else { (2, 0) };
         assert_eq!((owner.freed_tables, owner.stuck_tables), (freed, stuck));
         assert_eq!(owner.pages(), map.into_iter().take(1024).collect::<Vec<_>>());
@@ -300,7 +307,7 @@ fn a_hypercall_that_stops_in_the_middle_reports_its_first_part() {
                 Stopped {
                     address: refused_after * PAGE,
                     reason: StopReason::Mmu(refused),
-                    flushed
+                    is_flushed: flushed
                 }
             );
             let (unmapped, remaining): (Vec<_>, Vec<_>) =
@@ -323,13 +330,17 @@ fn tables_that_xen_refuses_to_remap_are_not_freed() {
     let mut owner = RecordingOwner::new(&xen);
     xen.refuse_after.set(Some(3));
     let stopped = with_tables(&xen, space, CONFIG, |mut tables| {
-        tables.unmap_range(range(0, 2 * LARGE), Unmap::default(), &mut owner)
+        tables.unmap_range(range(0, 2 * LARGE_PAGE_BYTES), Unmap::default(), &mut owner)
     })
     .unwrap_err();
     let refused = Fault::Refused { purpose: HypercallPurpose::Remap, errno: Errno::EINVAL };
     assert_eq!(
         stopped,
-        Stopped { address: 2 * LARGE, reason: StopReason::Mmu(refused), flushed: true }
+        Stopped {
+            address: 2 * LARGE_PAGE_BYTES,
+            reason: StopReason::Mmu(refused),
+            is_flushed: true
+        }
     );
     assert_eq!((owner.freed_tables, owner.stuck_tables), (0, 2));
     assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());

@@ -11,7 +11,9 @@ fn map_below_roots(xen: &Xen, entries: u64, pins_l1: bool) -> (Space, BTreeMap<u
     let space = xen.new_space_of_two_roots();
     let frame = xen.take_frame();
     let mut map = BTreeMap::new();
-    for virt in (0..entries).flat_map(|entry| [entry * ROOT_ENTRY, entry * ROOT_ENTRY + LARGE]) {
+    for virt in
+        (0..entries).flat_map(|entry| [entry * ROOT_ENTRY, entry * ROOT_ENTRY + LARGE_PAGE_BYTES])
+    {
         let entry = Entry::new(frame, Flags::PRESENT | Flags::USER | Flags::WRITABLE);
         assert!(xen.put(space, virt, entry, pins_l1));
         map.insert(virt, entry);
@@ -66,7 +68,10 @@ fn a_teardown_is_refused_while_a_cpu_runs_on_the_user_root() {
     (&xen).mmuext_op(&[user]).unwrap();
     let result = with_tables(&xen, space, config, |tables| tables.teardown(&mut owner));
     let busy = Fault::Refused { purpose: HypercallPurpose::Remap, errno: Errno::EBUSY };
-    assert_eq!(result, Err(Stopped { address: 0, reason: StopReason::Mmu(busy), flushed: false }));
+    assert_eq!(
+        result,
+        Err(Stopped { address: 0, reason: StopReason::Mmu(busy), is_flushed: false })
+    );
     assert_eq!((owner.pages(), owner.freed_tables), (vec![], 0));
     assert_eq!(used_entries(&xen, space, 2), [true, true]);
     xen.set_root(1, None).unwrap();

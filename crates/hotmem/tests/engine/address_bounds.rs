@@ -8,7 +8,7 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 use std::collections::BTreeSet;
 
-const ALL: u64 = 3 * SECTION;
+const MEMORY_FRAMES: u64 = 3 * SECTION;
 
 /// The free frames that the test expects.
 struct FreeFrames<'f> {
@@ -58,9 +58,9 @@ impl FreeFrames<'_> {
 
 #[test]
 fn memory_between_the_bounds_can_be_allocated_and_no_other() {
-    let memory = Memory::new(ALL);
+    let memory = Memory::new(MEMORY_FRAMES);
     let frames = Frames::new(OneCpu);
-    let _hotplug = boot(&frames, &memory, ALL);
+    let _hotplug = boot(&frames, &memory, MEMORY_FRAMES);
     // Now all sections have their bitmaps, so no more frames become metadata later.
     let all: Vec<_> =
         std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
@@ -79,11 +79,11 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
         let near = |rng: &mut Rng, from: u64| match rng.u8(..3) {
             0 => from,
             1 => from + rng.u64(..2 * PAGEBLOCK),
-            _ => rng.u64(..=ALL),
+            _ => rng.u64(..=MEMORY_FRAMES),
         };
-        let from = rng.u64(..ALL);
-        let lower = near(rng, from).min(ALL);
-        let upper = (near(rng, lower) + len).min(ALL);
+        let from = rng.u64(..MEMORY_FRAMES);
+        let lower = near(rng, from).min(MEMORY_FRAMES);
+        let upper = (near(rng, lower) + len).min(MEMORY_FRAMES);
         let request = AllocRequest::frames(len);
         let aligned = rng.bool() && len.is_power_of_two();
         let request = if aligned { request.aligned(len) } else { request };
@@ -100,9 +100,9 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
 
 #[test]
 fn one_frame_between_the_bounds_is_enough() {
-    let memory = Memory::new(ALL);
+    let memory = Memory::new(MEMORY_FRAMES);
     let frames = Frames::new(OneCpu);
-    let _hotplug = boot(&frames, &memory, ALL);
+    let _hotplug = boot(&frames, &memory, MEMORY_FRAMES);
     let one = AllocRequest::frames(1);
     // The first pageblock that is divided in a section also holds the section's bitmap frame.
     for at in [SECTION + 1, SECTION + 2 * PAGEBLOCK - 1, 2 * SECTION, 2 * SECTION + PAGEBLOCK + 3] {

@@ -17,8 +17,8 @@ use std::num::NonZeroU64;
 use std::ops::Bound;
 use std::time::Duration;
 
-const BOOT: u64 = 2 * SECTION;
-const ALL: u64 = 6 * SECTION;
+const BOOT_FRAMES: u64 = 2 * SECTION;
+const MEMORY_FRAMES: u64 = 6 * SECTION;
 const CALLS: usize = if cfg!(miri) { 20 } else { 250 };
 const RUNS: u64 = if cfg!(miri) { 1 } else { 2 };
 
@@ -42,7 +42,7 @@ struct Machine<'f> {
 
 impl<'f> Machine<'f> {
     fn new(frames: &'f Frames<OneCpu>, memory: &Memory) -> Machine<'f> {
-        let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+        let ram = [BootRange { start: 0, len: range(0, BOOT_FRAMES).bytes() }];
         let image = [BootRange { start: 4096, len: Bytes(5 * 4096) }];
         let map = BootMap { reserved: &image, ..BootMap::of_ram(&ram) };
         Machine {
@@ -94,7 +94,7 @@ fn random_range(rng: &mut Rng) -> PfnRange {
     let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
     let first = match rng.u8(..16) {
         0 => PFN_LIMIT - around(rng, SECTION),
-        _ => around(rng, ALL),
+        _ => around(rng, MEMORY_FRAMES),
     };
     let most = PFN_LIMIT - first;
     let frames = match rng.u8(..16) {
@@ -377,7 +377,7 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
 fn no_call_panics_and_what_is_refused_changes_nothing() {
     let first = env_number("HOTMEM_SEED").unwrap_or(0);
     for seed in first..first + RUNS {
-        let memories = [Memory::new(ALL), Memory::new(ALL)];
+        let memories = [Memory::new(MEMORY_FRAMES), Memory::new(MEMORY_FRAMES)];
         let frames = [Frames::new(OneCpu), Frames::new(OneCpu)];
         let mut rng = Rng::with_seed(seed);
         let mut local = Machine::new(&frames[0], &memories[0]);

@@ -11,7 +11,7 @@ use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-const ONE: AllocRequest = AllocRequest::frames(1);
+const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
 
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(4 * SECTION);
@@ -26,7 +26,7 @@ fn places(len: u64) -> Vec<Pfn> {
 }
 
 /// Allocates `len` frames, or fewer if not enough are free.
-fn take(frames: &Frames<OneCpu>, request: AllocRequest, len: u64) -> Vec<Pfn> {
+fn alloc_frames(frames: &Frames<OneCpu>, request: AllocRequest, len: u64) -> Vec<Pfn> {
     let mut taken = places(len);
     let filled = frames.alloc_many(request, &mut taken).unwrap_or(0);
     taken.truncate(filled);
@@ -43,19 +43,19 @@ fn every_frame_is_allocated_once_and_freed() {
     on_a_machine(|frames, _| {
         // The first allocations also allocate bitmap frames, which stay allocated, so count the
         // free frames after that.
-        let all = take(frames, ONE, 2 * SECTION);
-        assert_eq!(frames.alloc_many(ONE, &mut places(3)), Err(AllocError::OutOfMemory));
+        let all = alloc_frames(frames, ONE_FRAME, 2 * SECTION);
+        assert_eq!(frames.alloc_many(ONE_FRAME, &mut places(3)), Err(AllocError::OutOfMemory));
         assert_eq!(frames.counts().free, 0);
         free(frames, &all).unwrap();
         let all_free = frames.counts().free;
         for request in [
-            ONE,
-            ONE.movable(),
-            ONE.within(..pfn(SECTION)),
-            ONE.node(NodeChoice::Near(NodeId::ZERO)),
+            ONE_FRAME,
+            ONE_FRAME.movable(),
+            ONE_FRAME.within(..pfn(SECTION)),
+            ONE_FRAME.node(NodeChoice::Near(NodeId::ZERO)),
         ] {
             for len in [0, 1, 2, PAGEBLOCK - 1, PAGEBLOCK, PAGEBLOCK + 1, 3 * PAGEBLOCK] {
-                let mut taken = take(frames, request, len);
+                let mut taken = alloc_frames(frames, request, len);
                 assert_eq!(taken.len() as u64, len.min(SECTION));
                 let distinct: BTreeSet<_> = taken.iter().map(|frame| frame.number()).collect();
                 assert_eq!(distinct.len(), taken.len());
@@ -76,11 +76,11 @@ fn a_magazine_keeps_its_request() {
         hotplug.announce(hot).unwrap();
         hotplug.add(hot).unwrap();
         hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
-        let movable = take(frames, ONE.movable(), 2 * PAGEBLOCK);
+        let movable = alloc_frames(frames, ONE_FRAME.movable(), 2 * PAGEBLOCK);
         assert!(movable.iter().all(|&frame| hot.contains(frame)));
-        let low = take(frames, ONE.within(..pfn(2 * PAGEBLOCK)), 3 * PAGEBLOCK);
+        let low = alloc_frames(frames, ONE_FRAME.within(..pfn(2 * PAGEBLOCK)), 3 * PAGEBLOCK);
         assert!(!low.is_empty() && low.iter().all(|&frame| frame < pfn(2 * PAGEBLOCK)));
-        let kernel = take(frames, ONE, 4 * SECTION);
+        let kernel = alloc_frames(frames, ONE_FRAME, 4 * SECTION);
         assert!(kernel.iter().all(|&frame| !hot.contains(frame)));
         for list in [movable, low, kernel] {
             free(frames, &list).unwrap();
@@ -89,7 +89,7 @@ fn a_magazine_keeps_its_request() {
         assert_eq!(frames.alloc_many(AllocRequest::frames(2), &mut places(4)), Err(two));
         let none = AllocError::Bad(BadRequest::Empty);
         assert_eq!(frames.alloc_many(AllocRequest::frames(0), &mut places(4)), Err(none));
-        let [at] = take(frames, ONE.at(pfn(PAGEBLOCK + 3)), 4)[..] else {
+        let [at] = alloc_frames(frames, ONE_FRAME.at(pfn(PAGEBLOCK + 3)), 4)[..] else {
             panic!("one frame is at an exact place")
         };
         assert_eq!(at, pfn(PAGEBLOCK + 3));
@@ -101,7 +101,7 @@ fn a_magazine_keeps_its_request() {
 fn a_frame_that_is_not_allocated_is_reported_and_all_others_are_freed() {
     on_a_machine(|frames, _| {
         let before = frames.counts().free;
-        let taken = take(frames, ONE, 8);
+        let taken = alloc_frames(frames, ONE_FRAME, 8);
         let held = before - frames.counts().free - 8;
         // A list that contains one frame twice, and a frame that is not present.
         let mut list = taken.clone();
@@ -124,7 +124,7 @@ fn frames_of_any_allocation_can_be_freed_together() {
     on_a_machine(|frames, hotplug| {
         let rng = &mut Rng::with_seed(7);
         // Now all sections have their bitmaps, so the counts of free frames do not change later.
-        free(frames, &take(frames, ONE, 2 * SECTION)).unwrap();
+        free(frames, &alloc_frames(frames, ONE_FRAME, 2 * SECTION)).unwrap();
         let before = frames.counts().free;
         let mut list = vec![];
         for len in [1, 5, PAGEBLOCK, 2 * PAGEBLOCK, PAGEBLOCK / 8] {
@@ -164,10 +164,10 @@ impl Platform for WithMagazine {
 #[test]
 fn a_magazine_keeps_at_most_its_capacity_and_frees_all_frames_when_dropped() {
     on_a_machine(|frames, _| {
-        free(frames, &take(frames, ONE, 2 * SECTION)).unwrap();
+        free(frames, &alloc_frames(frames, ONE_FRAME, 2 * SECTION)).unwrap();
         let before = frames.counts().free;
         let rng = &mut Rng::with_seed(3);
-        let mut magazine = Magazine::<_, 8>::new(frames, ONE);
+        let mut magazine = Magazine::<_, 8>::new(frames, ONE_FRAME);
         let mut held: Vec<Pfn> = vec![];
         for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
             if held.is_empty() || rng.usize(..40) > held.len() {
@@ -195,13 +195,13 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     let put_in_kernel = |magazine| *KERNEL.lock().unwrap() = magazine;
     let take_from_kernel = || KERNEL.lock().unwrap().take().unwrap();
 
-    let mut magazine = Magazine::new(&FRAMES, ONE);
+    let mut magazine = Magazine::new(&FRAMES, ONE_FRAME);
     let first = magazine.alloc().unwrap();
     put_in_kernel(Some(magazine));
     let mut taken = vec![];
     // At the end all free frames are in the magazine. The engine drains it, so they are allocated
     // as well.
-    while let Ok(allocated) = FRAMES.alloc_range(ONE) {
+    while let Ok(allocated) = FRAMES.alloc_range(ONE_FRAME) {
         taken.push(allocated.start());
     }
     assert_eq!(FRAMES.validated().unwrap().free, 0);
@@ -210,7 +210,7 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     // SAFETY: `first` came from the magazine, and nothing uses it.
     unsafe { magazine.free(first) };
     put_in_kernel(Some(magazine));
-    assert_eq!(FRAMES.alloc_range(ONE).map(PfnRange::start), Ok(first));
+    assert_eq!(FRAMES.alloc_range(ONE_FRAME).map(PfnRange::start), Ok(first));
     taken.push(first);
     // SAFETY: the test has allocated the frames of `taken`, and does not use them.
     unsafe { FRAMES.free_many(&taken) }.unwrap();
@@ -219,7 +219,7 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     hotplug.announce(hot).unwrap();
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
-    let mut magazine = Magazine::new(&FRAMES, ONE.movable());
+    let mut magazine = Magazine::new(&FRAMES, ONE_FRAME.movable());
     let page = magazine.alloc().unwrap();
     assert!(hot.contains(page));
     // SAFETY: `page` came from the magazine, and nothing uses it.
@@ -230,7 +230,7 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     assert_eq!(done, Progress::Ready(hot));
     hotplug.remove(hot).unwrap();
 
-    let mut magazine = Magazine::new(&FRAMES, ONE);
+    let mut magazine = Magazine::new(&FRAMES, ONE_FRAME);
     let page = magazine.alloc().unwrap();
     // SAFETY: `page` came from the magazine, and nothing uses it.
     unsafe { magazine.free(page) };

@@ -9,13 +9,16 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 /// A hole of more frames than this divides RAM into regions.
-const FAR: u64 = 256 * SECTION;
+const MAX_HOLE_FRAMES: u64 = 256 * SECTION;
 /// The random maps have RAM only in windows of this many frames.
 const WINDOW: u64 = if cfg!(hotmem_geometry = "small") { 4 * SECTION } else { SECTION };
 /// The distances between windows. Only in the small geometry do some windows lie so far apart that
 /// the RAM is divided into regions: in the real one that takes more memory than the host has.
-const WINDOW_DISTANCES: [u64; 2] =
-    if cfg!(hotmem_geometry = "small") { [WINDOW, FAR + 2 * WINDOW] } else { [WINDOW, 2 * WINDOW] };
+const WINDOW_DISTANCES: [u64; 2] = if cfg!(hotmem_geometry = "small") {
+    [WINDOW, MAX_HOLE_FRAMES + 2 * WINDOW]
+} else {
+    [WINDOW, 2 * WINDOW]
+};
 
 #[derive(Clone, Debug)]
 struct Map {
@@ -129,7 +132,7 @@ fn check_regions(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>) {
     let blocks: BTreeSet<u64> = ram.iter().map(|frame| frame / PAGEBLOCK * PAGEBLOCK).collect();
     for block in blocks {
         match clusters.last_mut() {
-            Some((_, end)) if block - *end <= FAR => *end = block + PAGEBLOCK,
+            Some((_, end)) if block - *end <= MAX_HOLE_FRAMES => *end = block + PAGEBLOCK,
             _ => clusters.push((block, block + PAGEBLOCK)),
         }
     }
@@ -286,7 +289,8 @@ fn a_frame_that_is_partly_reserved_is_reserved() {
 
 #[test]
 fn ram_in_any_number_of_clusters_is_booted() {
-    let cluster = |i: u64| bytes(i * (FAR + 16 * SECTION) * FRAME_SIZE, PAGEBLOCK * FRAME_SIZE);
+    let cluster =
+        |i: u64| bytes(i * (MAX_HOLE_FRAMES + 16 * SECTION) * FRAME_SIZE, PAGEBLOCK * FRAME_SIZE);
     let boot = |clusters: u64| {
         let machine = Frames::new(Cpus);
         let memory = Memory::new(8 * SECTION);

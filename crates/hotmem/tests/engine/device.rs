@@ -8,24 +8,27 @@ use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, boot, pfn, range};
 
 /// The numbers of sections of boot memory, and of all memory.
-const BOOT: u64 = 1;
-const ALL: u64 = 6;
+const BOOT_SECTIONS: u64 = 1;
+const SECTIONS: u64 = 6;
 /// The first frame of a section whose middle half is device memory and whose other half is RAM.
-const SHARED: u64 = 2 * SECTION;
-const QUARTER: u64 = SECTION / 4;
+const SHARED_SECTION: u64 = 2 * SECTION;
+const QUARTER_SECTION: u64 = SECTION / 4;
 
 fn device() -> PfnRange {
-    range(SHARED + QUARTER, 2 * QUARTER)
+    range(SHARED_SECTION + QUARTER_SECTION, 2 * QUARTER_SECTION)
 }
 
 /// Runs `test` on a machine whose section [`SHARED`] has online movable RAM on both sides of device
 /// memory.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
-    let memory = Memory::new(ALL * SECTION);
+    let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(OneCpu);
-    let mut hotplug = boot(&frames, &memory, BOOT * SECTION);
-    hotplug.announce(range(SHARED, 3 * SECTION)).unwrap();
-    for side in [range(SHARED, QUARTER), range(SHARED + 3 * QUARTER, QUARTER)] {
+    let mut hotplug = boot(&frames, &memory, BOOT_SECTIONS * SECTION);
+    hotplug.announce(range(SHARED_SECTION, 3 * SECTION)).unwrap();
+    for side in [
+        range(SHARED_SECTION, QUARTER_SECTION),
+        range(SHARED_SECTION + 3 * QUARTER_SECTION, QUARTER_SECTION),
+    ] {
         hotplug.add(side).unwrap();
         hotplug.online(side, OnlineType::Movable, &mut NoHooks).unwrap();
     }
@@ -34,7 +37,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
 }
 
 fn snapshot(hotplug: &Hotplug<'_, OneCpu>) -> Snapshot {
-    Snapshot::of(hotplug, ALL * SECTION, &[])
+    Snapshot::of(hotplug, SECTIONS * SECTION, &[])
 }
 
 fn take_offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) {
@@ -53,7 +56,10 @@ fn state(hotplug: &Hotplug<'_, OneCpu>, range: PfnRange) -> State {
 fn device_memory_is_a_hole_in_its_zone_and_is_never_allocated() {
     on_a_machine(|frames, hotplug| {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
-        assert_eq!((zone.spanned, zone.online), (range(SHARED, SECTION), 2 * QUARTER));
+        assert_eq!(
+            (zone.spanned, zone.online),
+            (range(SHARED_SECTION, SECTION), 2 * QUARTER_SECTION)
+        );
         assert!(!zone.contiguous);
         assert_eq!(state(hotplug, device()), State::Device);
         assert_eq!(
@@ -77,7 +83,7 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
     on_a_machine(|frames, hotplug| {
         let before = snapshot(hotplug);
         let first = range(device().start().number(), PAGEBLOCK);
-        let shared = range(SHARED, SECTION);
+        let shared = range(SHARED_SECTION, SECTION);
         let hooks = &mut NoHooks;
         assert_eq!(
             hotplug.add(device()),
@@ -88,7 +94,7 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
             Err(AddError::Range(RangeError { range: first, kind: RangeErrorKind::Device }))
         );
         let present = AddError::Range(RangeError {
-            range: range(SHARED, PAGEBLOCK),
+            range: range(SHARED_SECTION, PAGEBLOCK),
             kind: RangeErrorKind::Present,
         });
         assert_eq!(hotplug.add(AddRequest { device: true, ..shared.into() }), Err(present));
@@ -106,8 +112,9 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
             hotplug.ram_to_device(device()),
             Err(RangeError { range: first, kind: RangeErrorKind::NotPresent })
         );
-        let online = RangeError { range: range(SHARED, PAGEBLOCK), kind: RangeErrorKind::Online };
-        assert_eq!(hotplug.ram_to_device(range(SHARED, PAGEBLOCK)), Err(online));
+        let online =
+            RangeError { range: range(SHARED_SECTION, PAGEBLOCK), kind: RangeErrorKind::Online };
+        assert_eq!(hotplug.ram_to_device(range(SHARED_SECTION, PAGEBLOCK)), Err(online));
         let poison = hotplug.poison(device().start());
         assert_eq!(
             poison,
@@ -123,7 +130,10 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
         let region = hotplug.regions().nth(1).unwrap().0;
         assert_eq!(
             hotplug.withdraw(region),
-            Err(RangeError { range: range(SHARED, PAGEBLOCK), kind: RangeErrorKind::Present })
+            Err(RangeError {
+                range: range(SHARED_SECTION, PAGEBLOCK),
+                kind: RangeErrorKind::Present
+            })
         );
         assert_eq!(snapshot(hotplug), before);
     });
@@ -134,7 +144,7 @@ fn memory_that_is_not_device_memory_is_neither_detached_nor_made_ram() {
     on_a_machine(|_, hotplug| {
         let before = snapshot(hotplug);
         let start = device().start().number();
-        let absent = range(SHARED + SECTION, PAGEBLOCK);
+        let absent = range(SHARED_SECTION + SECTION, PAGEBLOCK);
         let held = hotplug.prepare_add(absent).unwrap();
         let unaligned = |range| (range, RangeError { range, kind: RangeErrorKind::Unaligned });
         let other =
@@ -165,7 +175,10 @@ fn memory_that_is_not_device_memory_is_neither_detached_nor_made_ram() {
 #[test]
 fn a_region_with_a_device_is_not_withdrawn() {
     on_a_machine(|_, hotplug| {
-        for side in [range(SHARED, QUARTER), range(SHARED + 3 * QUARTER, QUARTER)] {
+        for side in [
+            range(SHARED_SECTION, QUARTER_SECTION),
+            range(SHARED_SECTION + 3 * QUARTER_SECTION, QUARTER_SECTION),
+        ] {
             take_offline(hotplug, side);
             hotplug.remove(side).unwrap();
         }
@@ -176,7 +189,7 @@ fn a_region_with_a_device_is_not_withdrawn() {
             Err(RangeError { range: first, kind: RangeErrorKind::Device })
         );
         hotplug.detach_raw(device()).unwrap();
-        assert_eq!(state(hotplug, range(SHARED, SECTION)), State::Absent);
+        assert_eq!(state(hotplug, range(SHARED_SECTION, SECTION)), State::Absent);
         hotplug.withdraw(region).unwrap();
     });
 }

@@ -7,10 +7,10 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::collections::BTreeSet;
 
-const BOOT: u64 = SECTION;
+const BOOT_FRAMES: u64 = SECTION;
 /// The start of hot memory, aligned to the largest unit.
 const HOT_START: u64 = 8 * SECTION;
-const HOT: u64 = 8 * SECTION;
+const HOTPLUG_FRAMES: u64 = 8 * SECTION;
 
 /// The number of free frames of boot memory in most tests: enough for the bitmap frames of
 /// sections.
@@ -71,9 +71,9 @@ fn with_headroom(
     free_frames: u64,
     test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange),
 ) {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(HOT_START + HOT));
-    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
-    let hot = range(HOT_START, HOT);
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(HOT_START + HOTPLUG_FRAMES));
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
+    let hot = range(HOT_START, HOTPLUG_FRAMES);
     hotplug.announce(hot).unwrap();
     hotmem_testkit::make_words(&mut hotplug, hot);
     while frames.counts().free > free_frames {
@@ -112,9 +112,9 @@ fn a_cache_is_removed_in_units_larger_than_the_free_memory_elsewhere() {
                 let mut kernel = Kernel::filling(frames, hot, |_| true);
                 let done = shrink(hotplug, &mut kernel, hot, unit, budget);
                 assert_eq!(done, (0, None));
-                assert_eq!(frames.counts().present, BOOT);
+                assert_eq!(frames.counts().present, BOOT_FRAMES);
                 assert!(
-                    kernel.discarded_frames >= HOT - HEADROOM,
+                    kernel.discarded_frames >= HOTPLUG_FRAMES - HEADROOM,
                     "only HEADROOM frames can have been migrated"
                 );
             });
@@ -144,7 +144,7 @@ fn frames_are_discarded_only_as_far_as_memory_to_migrate_them_is_missing() {
     with_headroom(SECTION / 2 + PAGEBLOCK, |frames, hotplug, hot| {
         // Every other frame is cache, and the free memory suffices for the data of one section.
         let mut kernel = Kernel::filling(frames, hot, |frame| frame % 2 == 0);
-        let top = range(HOT_START + HOT - SECTION, SECTION);
+        let top = range(HOT_START + HOTPLUG_FRAMES - SECTION, SECTION);
         let missing = SECTION - frames.counts().free;
         assert_eq!(shrink(hotplug, &mut kernel, top, SECTION, Budget::UNLIMITED), (0, None));
         assert!(
@@ -160,7 +160,8 @@ fn without_headroom_data_is_neither_isolated_nor_migrated() {
         with_headroom(HEADROOM, |frames, hotplug, hot| {
             let mut kernel = Kernel::filling(frames, hot, |_| false);
             let before = frames.validated().unwrap();
-            let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, unit, ..hot.into() });
+            let mut shrink =
+                Shrink::new(ShrinkOptions { frames: HOTPLUG_FRAMES, unit, ..hot.into() });
             let (remaining, blocker) = loop {
                 match shrink.poll(hotplug, &mut kernel, Budget { pageblocks: 1 }) {
                     Progress::Ready(removal) => panic!("{removal:?}"),
@@ -170,7 +171,7 @@ fn without_headroom_data_is_neither_isolated_nor_migrated() {
             };
             assert_eq!(
                 (remaining, kernel.migrated_frames, frames.validated().unwrap()),
-                (HOT, 0, before)
+                (HOTPLUG_FRAMES, 0, before)
             );
             assert!(matches!(
                 blocker,
@@ -186,7 +187,10 @@ fn a_small_cache_lets_only_the_units_that_hold_it_leave() {
         let cached_range = range(HOT_START + 2 * SECTION, 3 * SECTION);
         let mut kernel = Kernel::filling(frames, hot, |frame| cached_range.contains(pfn(frame)));
         let (remaining, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
-        assert_eq!((remaining, kernel.migrated_frames), (HOT - cached_range.frames(), 0));
+        assert_eq!(
+            (remaining, kernel.migrated_frames),
+            (HOTPLUG_FRAMES - cached_range.frames(), 0)
+        );
         assert!(matches!(blocker, Some(Blocker { kind: BlockerKind::NotEnoughFree { .. }, .. })));
         let state = hotplug.state_at(cached_range.start(), hot.end());
         assert_eq!(state, (cached_range, State::Absent));

@@ -6,15 +6,15 @@ use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, Snapshot, Validated as _};
 use hotmem_testkit::{make_words, pfn, range};
 
-const SMALL: bool = cfg!(hotmem_geometry = "small");
+const IS_SMALL_GEOMETRY: bool = cfg!(hotmem_geometry = "small");
 /// The numbers of frames of boot memory (32 MiB), of an addition (1 GiB), and of the memory that
 /// one chunk describes. The small geometry has fewer.
-const BOOT: u64 = if SMALL { 2 * SECTION } else { 16 * PAGEBLOCK };
-const PLUGGED: u64 = if SMALL { 2 * SECTION } else { 8 * SECTION };
-const CHUNK: u64 = if SMALL { 4 * SECTION } else { 64 * SECTION };
+const BOOT: u64 = if IS_SMALL_GEOMETRY { 2 * SECTION } else { 16 * PAGEBLOCK };
+const PLUGGED: u64 = if IS_SMALL_GEOMETRY { 2 * SECTION } else { 8 * SECTION };
+const CHUNK: u64 = if IS_SMALL_GEOMETRY { 4 * SECTION } else { 64 * SECTION };
 /// The number of additions in a test that uses the plugged memory: only one in the real geometry,
 /// because all of the memory must exist.
-const ROUNDS: u64 = if SMALL { 64 } else { 1 };
+const ROUNDS: u64 = if IS_SMALL_GEOMETRY { 64 } else { 1 };
 
 /// A machine whose kernel memory is used up.
 struct Machine<'f> {

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 /// The numbers of sections of boot memory, and of all memory.
-const BOOT: u64 = 1;
-const ALL: u64 = 6;
+const BOOT_SECTIONS: u64 = 1;
+const SECTIONS: u64 = 6;
 /// The first frame of memory that is online movable and partly in use.
-const HOT: u64 = 2 * SECTION;
+const MOVABLE_START: u64 = 2 * SECTION;
 const HOT_SECTIONS: u64 = 3;
 
 /// The way in which a step of the kernel fails.
@@ -159,13 +159,13 @@ struct Machine<'f> {
 
 impl Machine<'_> {
     fn snapshot(&self) -> Snapshot {
-        Snapshot::of(&self.hotplug, ALL * SECTION, &self.kernel.used())
+        Snapshot::of(&self.hotplug, SECTIONS * SECTION, &self.kernel.used())
     }
 
     /// Returns the states and counts, which do not change when frames are migrated.
     fn states_and_counts(&self) -> (Vec<State>, Counts) {
-        let blocks =
-            (0..ALL * SECTION / PAGEBLOCK).map(|b| (pfn(b * PAGEBLOCK), pfn((b + 1) * PAGEBLOCK)));
+        let blocks = (0..SECTIONS * SECTION / PAGEBLOCK)
+            .map(|b| (pfn(b * PAGEBLOCK), pfn((b + 1) * PAGEBLOCK)));
         let states = blocks.map(|(from, to)| self.hotplug.state_at(from, to).1);
         let mut counts = self.kernel.frames.validated().expect("the machine is consistent");
         // Leave out the numbers of whole pageblocks and of bitmap frames: they depend on the places
@@ -196,14 +196,14 @@ impl Machine<'_> {
 /// Runs `test` on a machine with three removable sections, in which single frames, runs and whole
 /// pageblocks are in use. Boot memory has enough free frames to migrate all of them.
 fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
-    let memory = Memory::new(ALL * SECTION);
+    let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(Cpus);
-    let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
+    let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
     let map = BootMap::of_ram(&ram);
     let mut hotplug =
         hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map).unwrap();
     let divided = hotmem_testkit::divide_a_pageblock(&frames);
-    let hot = range(HOT, HOT_SECTIONS * SECTION);
+    let hot = range(MOVABLE_START, HOT_SECTIONS * SECTION);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -220,18 +220,20 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
     ];
     for (at, len) in allocations {
         kernel.record_owned(
-            frames.alloc_range(AllocRequest::frames(len).at(pfn(HOT + at)).movable()).unwrap(),
+            frames
+                .alloc_range(AllocRequest::frames(len).at(pfn(MOVABLE_START + at)).movable())
+                .unwrap(),
         );
     }
     test(&mut Machine { hotplug, kernel })
 }
 
 fn offline_all<'f>(m: &mut Machine<'f>) -> Offline<'f, Cpus> {
-    m.hotplug.offline(range(HOT, HOT_SECTIONS * SECTION)).unwrap()
+    m.hotplug.offline(range(MOVABLE_START, HOT_SECTIONS * SECTION)).unwrap()
 }
 
 /// Polls with small budgets until there is a result.
-fn settle<'f>(m: &mut Machine<'f>, request: &mut Offline<'f, Cpus>) -> Progress<PfnRange> {
+fn poll_to_end<'f>(m: &mut Machine<'f>, request: &mut Offline<'f, Cpus>) -> Progress<PfnRange> {
     loop {
         match request.poll(&mut m.hotplug, &mut m.kernel, Budget { pageblocks: 1 }) {
             Progress::Working => {}
@@ -256,7 +258,7 @@ fn an_offline_request_that_fails_is_cancelled() {
         let steps = Machine::with_each_fault(fault, |m| {
             let (before, states_and_counts) = (m.snapshot(), m.states_and_counts());
             let mut request = offline_all(m);
-            match settle(m, &mut request) {
+            match poll_to_end(m, &mut request) {
                 Progress::Pending(blocker) => {
                     assert!(m.kernel.has_failed && is_caused_by(fault, blocker.kind), "{blocker}");
                     request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
@@ -276,13 +278,13 @@ fn an_offline_request_that_failed_continues_when_it_is_polled_again() {
     for fault in FAULTS {
         Machine::with_each_fault(fault, |m| {
             let mut request = offline_all(m);
-            let mut progress = settle(m, &mut request);
+            let mut progress = poll_to_end(m, &mut request);
             if m.kernel.has_failed {
                 assert!(matches!(progress, Progress::Pending(_)), "{progress:?}");
                 m.kernel.steps_left = None;
-                progress = settle(m, &mut request);
+                progress = poll_to_end(m, &mut request);
             }
-            let all = range(HOT, HOT_SECTIONS * SECTION);
+            let all = range(MOVABLE_START, HOT_SECTIONS * SECTION);
             assert_eq!(progress, Progress::Ready(all));
             assert_eq!(m.hotplug.state_at(all.start(), all.end()), (all, State::Offline));
             assert!(m.kernel.agreed_blocks.is_empty());
@@ -297,7 +299,7 @@ fn a_shrink_skips_a_unit_that_fails_and_removes_all_others() {
     for fault in [Fault::Veto, Fault::Pinned] {
         for unit in [PAGEBLOCK, SECTION, 2 * SECTION] {
             Machine::with_each_fault(fault, |m| {
-                let target = range(HOT, HOT_SECTIONS * SECTION);
+                let target = range(MOVABLE_START, HOT_SECTIONS * SECTION);
                 let mut shrink = Shrink::new(ShrinkOptions { unit, ..target.into() });
                 let mut removed = 0;
                 let (remaining, blocker) = loop {
@@ -330,7 +332,7 @@ fn a_shrink_skips_a_unit_that_fails_and_removes_all_others() {
 fn a_device_that_refuses_leaves_the_memory_online() {
     for refused in 0..HOT_SECTIONS {
         on_a_machine(|m| {
-            let target = range(HOT, HOT_SECTIONS * SECTION);
+            let target = range(MOVABLE_START, HOT_SECTIONS * SECTION);
             let mut shrink =
                 Shrink::new(ShrinkOptions { unit: SECTION, largest: SECTION, ..target.into() });
             for part in (0..HOT_SECTIONS).rev() {
@@ -340,7 +342,7 @@ fn a_device_that_refuses_leaves_the_memory_online() {
                         progress => assert!(matches!(progress, Progress::Working), "{progress:?}"),
                     }
                 };
-                let section = range(HOT + part * SECTION, SECTION);
+                let section = range(MOVABLE_START + part * SECTION, SECTION);
                 assert_eq!(removal.range(), section);
                 if part == refused {
                     m.hotplug.abandon_remove(removal, &mut m.kernel).unwrap();
@@ -358,7 +360,7 @@ fn a_device_that_refuses_leaves_the_memory_online() {
 #[test]
 fn a_device_that_refuses_offline_memory_leaves_it_offline() {
     on_a_machine(|m| {
-        let added = range(HOT + HOT_SECTIONS * SECTION, SECTION);
+        let added = range(MOVABLE_START + HOT_SECTIONS * SECTION, SECTION);
         m.hotplug.announce(added).unwrap();
         m.hotplug.add(added).unwrap();
         let before = m.snapshot();
@@ -371,7 +373,7 @@ fn a_device_that_refuses_offline_memory_leaves_it_offline() {
 #[test]
 fn an_addition_that_is_dropped_leaves_the_machine_unchanged() {
     on_a_machine(|m| {
-        let added = range(HOT + HOT_SECTIONS * SECTION, SECTION);
+        let added = range(MOVABLE_START + HOT_SECTIONS * SECTION, SECTION);
         m.hotplug.announce(added).unwrap();
         let before = m.snapshot();
         let addition =
@@ -391,7 +393,7 @@ fn without_headroom_no_frame_is_migrated() {
         while let Ok(frame) = m.kernel.frames.alloc_range(AllocRequest::frames(1).movable()) {
             taken.push(frame);
         }
-        let last_section = range(HOT + 2 * SECTION, SECTION);
+        let last_section = range(MOVABLE_START + 2 * SECTION, SECTION);
         let (back, stay): (Vec<_>, Vec<_>) =
             taken.iter().partition(|&&frame| last_section.covers(frame));
         for frame in back {
@@ -406,15 +408,15 @@ fn without_headroom_no_frame_is_migrated() {
         }
         taken_blocks.into_iter().for_each(|block| m.kernel.frames.free_range(block).unwrap());
         let used: Vec<_> = stay.into_iter().chain(m.kernel.used()).collect();
-        let before = Snapshot::of(&m.hotplug, ALL * SECTION, &used);
+        let before = Snapshot::of(&m.hotplug, SECTIONS * SECTION, &used);
         let mut request = m.hotplug.offline(last_section).unwrap();
-        let Progress::Pending(blocker) = settle(m, &mut request) else {
+        let Progress::Pending(blocker) = poll_to_end(m, &mut request) else {
             panic!("the request went on without free memory to migrate to")
         };
         assert!(matches!(blocker.kind, BlockerKind::NotEnoughFree { free: 0, .. }), "{blocker}");
         request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
         assert!(!m.kernel.has_migrated && m.kernel.agreed_blocks.is_empty());
-        assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &used), before);
+        assert_eq!(Snapshot::of(&m.hotplug, SECTIONS * SECTION, &used), before);
     });
 }
 
@@ -423,14 +425,15 @@ fn memory_that_a_token_holds_is_named_as_the_blocker() {
     for at in 0..HOT_SECTIONS {
         on_a_machine(|m| {
             let frames = m.kernel.frames;
-            let token = frames.isolate(range(HOT + at * SECTION + PAGEBLOCK, PAGEBLOCK)).unwrap();
+            let token =
+                frames.isolate(range(MOVABLE_START + at * SECTION + PAGEBLOCK, PAGEBLOCK)).unwrap();
             let held = token.range();
             let mut request = offline_all(m);
-            let progress = settle(m, &mut request);
+            let progress = poll_to_end(m, &mut request);
             let blocker = Blocker { range: held, kind: BlockerKind::HeldByAnother };
             assert_eq!(progress, Progress::Pending(blocker));
             token.release();
-            assert!(matches!(settle(m, &mut request), Progress::Ready(_)));
+            assert!(matches!(poll_to_end(m, &mut request), Progress::Ready(_)));
         });
     }
 }
@@ -440,7 +443,7 @@ fn words_in_added_kernel_memory_block_its_removal() {
     on_a_machine(|m| {
         let frames = m.kernel.frames;
         // Boot memory is full, so the words of another range lie in memory that was added.
-        let added = range(HOT + HOT_SECTIONS * SECTION, SECTION);
+        let added = range(MOVABLE_START + HOT_SECTIONS * SECTION, SECTION);
         m.hotplug.announce(added).unwrap();
         m.hotplug.add(added).unwrap();
         while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
@@ -451,7 +454,7 @@ fn words_in_added_kernel_memory_block_its_removal() {
         let words: Vec<_> = metadata.filter(|&words| added.covers(words)).collect();
         assert!(!words.is_empty());
         let mut request = m.hotplug.offline(added).unwrap();
-        let progress = settle(m, &mut request);
+        let progress = poll_to_end(m, &mut request);
         let Progress::Pending(blocker) = progress else {
             panic!("memory with words that are needed went offline")
         };

@@ -12,7 +12,7 @@ use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, range};
 use std::time::Duration;
 
 /// The environment variable that tells the process under valgrind what the control path does.
-const BESIDE: &str = "HOTMEM_BESIDE_ALLOCATIONS";
+const CONTROL_VARIABLE: &str = "HOTMEM_BESIDE_ALLOCATIONS";
 /// Boot memory, memory for allocations, and memory that is added and removed, in sections.
 const BOOT: u64 = 1;
 const TRAFFIC: u64 = 4;
@@ -25,7 +25,7 @@ const REPORTED: usize = 16;
 const ROUNDS: u64 = 16;
 const OPERATIONS: u64 = 256;
 /// What allocations may take beside the control path, as a multiple of what they take alone.
-const MOST: f64 = 1.10;
+const MAX_RATIO: f64 = 1.10;
 
 /// Allocated frames: one half of the memory, as single frames, runs of 8 and whole pageblocks.
 struct Traffic<'f> {
@@ -139,13 +139,13 @@ fn next_batch(reporter: &mut Reporter<'_, Cpus>, round: u64) -> Option<Batch> {
 /// Returns the average number of instructions of a free and an allocation.
 fn instructions_beside(label: &str) -> f64 {
     let test = "interference::the_control_path_makes_allocations_little_dearer";
-    let count = instruction_count::instructions(test, "counted_traffic", (BESIDE, label));
+    let count = instruction_count::instructions(test, "counted_traffic", (CONTROL_VARIABLE, label));
     count / (ROUNDS * OPERATIONS) as f64
 }
 
 #[test]
 fn the_control_path_makes_allocations_little_dearer() {
-    if let Ok(beside) = std::env::var(BESIDE) {
+    if let Ok(beside) = std::env::var(CONTROL_VARIABLE) {
         return count(&beside);
     }
     if !instruction_count::can_count() {
@@ -159,6 +159,6 @@ fn the_control_path_makes_allocations_little_dearer() {
             "{alone:.1} instructions alone, {beside:.1} beside {label}: {:.3}",
             beside / alone
         );
-        assert!(beside <= MOST * alone, "{beside:.1} beside {label}, {alone:.1} alone");
+        assert!(beside <= MAX_RATIO * alone, "{beside:.1} beside {label}, {alone:.1} alone");
     }
 }

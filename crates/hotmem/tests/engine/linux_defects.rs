@@ -14,20 +14,20 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, pfn, range};
 
-const BOOT: u64 = SECTION;
-const HOT: u64 = 4 * SECTION;
+const BOOT_FRAMES: u64 = SECTION;
+const HOTPLUG_FRAMES: u64 = 4 * SECTION;
 
 fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> {
-    let mut hotplug = hotmem_testkit::boot(frames, memory, BOOT);
-    hotplug.announce(range(BOOT, HOT)).unwrap();
+    let mut hotplug = hotmem_testkit::boot(frames, memory, BOOT_FRAMES);
+    hotplug.announce(range(BOOT_FRAMES, HOTPLUG_FRAMES)).unwrap();
     hotplug
 }
 
 /// Runs `test` on a machine whose hot memory is all online.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let mut hotplug = boot(&frames, &memory);
-    let hot = range(BOOT, HOT);
+    let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     test(&frames, &mut hotplug, hot);
@@ -97,7 +97,7 @@ impl Hooks for ThreeListeners {
 #[test]
 fn listeners_that_were_not_asked_receive_no_cancel_event() {
     on_a_machine(|frames, hotplug, hot| {
-        let held = frames.isolate(range(BOOT, PAGEBLOCK)).unwrap();
+        let held = frames.isolate(range(BOOT_FRAMES, PAGEBLOCK)).unwrap();
         let mut hooks = ThreeListeners::default();
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
@@ -163,13 +163,13 @@ fn an_offline_request_gives_up_on_a_frame_that_is_never_migrated() {
 #[test]
 fn removing_online_memory_is_an_error() {
     on_a_machine(|_, hotplug, hot| {
-        let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
+        let before = Snapshot::of(hotplug, BOOT_FRAMES + HOTPLUG_FRAMES, &[]);
         let error = hotplug.remove(hot);
         assert_eq!(
             error,
-            Err(RangeError { range: range(BOOT, PAGEBLOCK), kind: RangeErrorKind::Online })
+            Err(RangeError { range: range(BOOT_FRAMES, PAGEBLOCK), kind: RangeErrorKind::Online })
         );
-        assert_eq!(Snapshot::of(hotplug, BOOT + HOT, &[]), before);
+        assert_eq!(Snapshot::of(hotplug, BOOT_FRAMES + HOTPLUG_FRAMES, &[]), before);
     });
 }
 
@@ -200,20 +200,20 @@ fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory(
         assert_eq!(hosted(frames), 1);
         frames.validated().unwrap();
         frames.free_range(used).unwrap();
-        let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
+        let mut shrink = Shrink::new(ShrinkOptions { frames: HOTPLUG_FRAMES, ..hot.into() });
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("the shrink did not take all hot memory");
         };
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
-        assert_eq!(frames.validated().unwrap().movable, HOT);
+        assert_eq!(frames.validated().unwrap().movable, HOTPLUG_FRAMES);
         let again = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
         frames.free_range(again).unwrap();
-        let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
+        let mut shrink = Shrink::new(ShrinkOptions { frames: HOTPLUG_FRAMES, ..hot.into() });
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("the shrink did not take all hot memory");
         };
         hotplug.commit_remove(removal).unwrap();
-        assert_eq!((hosted(frames), frames.validated().unwrap().present), (0, BOOT));
+        assert_eq!((hosted(frames), frames.validated().unwrap().present), (0, BOOT_FRAMES));
         boot.into_iter().for_each(|frame| frames.free_range(frame).unwrap());
     });
 }
@@ -224,21 +224,22 @@ fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory(
 #[test]
 fn a_refused_removal_forgets_nothing() {
     on_a_machine(|_, hotplug, hot| {
-        let (low, high) = hot.split_at(pfn(BOOT + SECTION));
+        let (low, high) = hot.split_at(pfn(BOOT_FRAMES + SECTION));
         let mut offline = hotplug.offline(low).unwrap();
         let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(low));
         let (region, _) = hotplug.regions().last().unwrap();
-        let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
+        let before = Snapshot::of(hotplug, BOOT_FRAMES + HOTPLUG_FRAMES, &[]);
         // Its first part could be removed, its second could not.
         let error = RangeError {
             range: range(high.start().number(), PAGEBLOCK),
             kind: RangeErrorKind::Online,
         };
         assert_eq!(hotplug.remove(hot), Err(error));
-        let error = RangeError { range: range(BOOT, PAGEBLOCK), kind: RangeErrorKind::Present };
+        let error =
+            RangeError { range: range(BOOT_FRAMES, PAGEBLOCK), kind: RangeErrorKind::Present };
         assert_eq!(hotplug.withdraw(region), Err(error));
-        assert_eq!(Snapshot::of(hotplug, BOOT + HOT, &[]), before);
+        assert_eq!(Snapshot::of(hotplug, BOOT_FRAMES + HOTPLUG_FRAMES, &[]), before);
         assert_eq!(region_range(hotplug, region), Some(hot));
     });
 }
@@ -248,7 +249,7 @@ fn a_refused_removal_forgets_nothing() {
 #[test]
 fn memory_of_several_zones_goes_offline_in_one_request() {
     on_a_machine(|_, hotplug, hot| {
-        let middle = range(BOOT + SECTION, PAGEBLOCK);
+        let middle = range(BOOT_FRAMES + SECTION, PAGEBLOCK);
         let mut offline = hotplug.offline(middle).unwrap();
         offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         hotplug.online(middle, OnlineType::Kernel, &mut NoHooks).unwrap();
@@ -262,10 +263,10 @@ fn memory_of_several_zones_goes_offline_in_one_request() {
 /// the caller also gets the error.
 #[test]
 fn a_veto_against_auto_online_does_not_undo_the_addition() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let mut hotplug = boot(&frames, &memory);
     hotplug.settings.auto_online = OnlineType::Movable;
-    let hot = range(BOOT, HOT);
+    let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
     let mut listeners = ThreeListeners::second_refuses();
     hotplug.add(hot).unwrap();
     let refused = hotplug.online(hot, None, &mut listeners);
@@ -283,11 +284,14 @@ fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
         let is_contiguous =
             |hotplug: &Hotplug<'_, OneCpu>| hotplug.zone(NodeId::ZERO, Zone::Movable).contiguous;
         assert!(is_contiguous(hotplug));
-        let middle = range(BOOT + SECTION, SECTION);
+        let middle = range(BOOT_FRAMES + SECTION, SECTION);
         let mut offline = hotplug.offline(middle).unwrap();
         offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
-        assert_eq!((zone.spanned, zone.online), (range(BOOT, HOT), HOT - SECTION));
+        assert_eq!(
+            (zone.spanned, zone.online),
+            (range(BOOT_FRAMES, HOTPLUG_FRAMES), HOTPLUG_FRAMES - SECTION)
+        );
         assert!(!is_contiguous(hotplug));
         // A block that is online in another zone does not count, either.
         hotplug.online(middle, OnlineType::Kernel, &mut NoHooks).unwrap();
@@ -299,15 +303,15 @@ fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
 /// Here it needs 12 KiB for the words of 8 GiB, once, and these words exist already.
 #[test]
 fn memory_is_added_though_no_frame_is_free() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let mut hotplug = boot(&frames, &memory);
-    hotmem_testkit::make_words(&mut hotplug, range(BOOT, HOT));
+    hotmem_testkit::make_words(&mut hotplug, range(BOOT_FRAMES, HOTPLUG_FRAMES));
     while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
     assert_eq!(frames.counts().free, 0);
-    let hot = range(BOOT, HOT);
+    let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
-    assert_eq!(frames.validated().unwrap().free, HOT);
+    assert_eq!(frames.validated().unwrap().free, HOTPLUG_FRAMES);
     assert!(frames.alloc_range(AllocRequest::frames(1).movable()).is_ok());
 }
 
@@ -325,7 +329,8 @@ fn only_frames_in_use_are_asked_about() {
     }
     on_a_machine(|frames, hotplug, hot| {
         let at = |frame| AllocRequest::frames(1).at(pfn(frame)).movable();
-        for frame in [BOOT + 3, BOOT + 2 * SECTION, BOOT + HOT - 1] {
+        for frame in [BOOT_FRAMES + 3, BOOT_FRAMES + 2 * SECTION, BOOT_FRAMES + HOTPLUG_FRAMES - 1]
+        {
             frames.alloc_range(at(frame)).unwrap();
         }
         let mut hooks = CountingMapping(frames, 0);

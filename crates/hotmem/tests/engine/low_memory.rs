@@ -8,7 +8,7 @@ use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, pfn, range};
 const BOOT: u64 = 2 * SECTION;
 /// The boundary of low memory, where hotplugged memory begins.
 const LOW_END: u64 = 4 * SECTION;
-const ALL: u64 = 12 * SECTION;
+const MEMORY_FRAMES: u64 = 12 * SECTION;
 
 /// Boots a machine with boot memory from address 0, and this boundary of low memory.
 fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory, low_end: Pfn) -> Hotplug<'f, OneCpu> {
@@ -31,10 +31,10 @@ fn unplug(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) {
 
 #[test]
 fn the_zone_that_grows_does_not_span_the_hole_below_the_boundary() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
     let mut hotplug = boot(&frames, &memory, pfn(LOW_END));
-    hotplug.announce(range(LOW_END, ALL - LOW_END)).unwrap();
-    let blocks = || range(LOW_END, ALL - LOW_END).chunks(SECTION / 2);
+    hotplug.announce(range(LOW_END, MEMORY_FRAMES - LOW_END)).unwrap();
+    let blocks = || range(LOW_END, MEMORY_FRAMES - LOW_END).chunks(SECTION / 2);
     for block in blocks() {
         plug(&mut hotplug, block, OnlineType::Online);
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
@@ -56,9 +56,9 @@ fn the_zone_that_grows_does_not_span_the_hole_below_the_boundary() {
 
 #[test]
 fn without_a_boundary_all_kernel_memory_is_one_zone() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
     let mut hotplug = boot(&frames, &memory, Pfn::ZERO);
-    hotplug.announce(range(LOW_END, ALL - LOW_END)).unwrap();
+    hotplug.announce(range(LOW_END, MEMORY_FRAMES - LOW_END)).unwrap();
     plug(&mut hotplug, range(LOW_END, SECTION), OnlineType::Online);
     let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
     assert_eq!((zone.spanned, zone.online), (range(0, LOW_END + SECTION), BOOT + SECTION));
@@ -68,7 +68,7 @@ fn without_a_boundary_all_kernel_memory_is_one_zone() {
 
 #[test]
 fn the_boundary_is_rounded_down_to_a_section() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
     let hotplug = boot(&frames, &memory, pfn(2 * SECTION - 1));
     let low = hotplug.zone(NodeId::ZERO, ZonePart::Low);
     assert_eq!((low.spanned, low.online), (range(0, SECTION), SECTION));
@@ -99,9 +99,9 @@ fn reserved_memory_is_counted_on_its_side_of_the_boundary() {
 
 #[test]
 fn a_scan_of_kernel_memory_sees_both_sides() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
     let mut hotplug = boot(&frames, &memory, pfn(LOW_END));
-    hotplug.announce(range(BOOT, ALL - BOOT)).unwrap();
+    hotplug.announce(range(BOOT, MEMORY_FRAMES - BOOT)).unwrap();
     // A range across the boundary.
     plug(&mut hotplug, range(LOW_END - PAGEBLOCK, 2 * PAGEBLOCK), OnlineType::Kernel);
     plug(&mut hotplug, range(LOW_END + SECTION, SECTION), OnlineType::Kernel);
@@ -113,9 +113,9 @@ fn a_scan_of_kernel_memory_sees_both_sides() {
 
 /// Computes the span and the number of online frames of a zone in `within` from the state of each
 /// pageblock.
-fn walk(hotplug: &Hotplug<'_, OneCpu>, zone: Zone, within: PfnRange) -> (PfnRange, u64) {
+fn walk_zone(hotplug: &Hotplug<'_, OneCpu>, zone: Zone, within: PfnRange) -> (PfnRange, u64) {
     let target = State::from(zone);
-    let blocks = range(0, ALL).intersection(within).chunks(PAGEBLOCK);
+    let blocks = range(0, MEMORY_FRAMES).intersection(within).chunks(PAGEBLOCK);
     let online = blocks.filter(|b| hotplug.state_at(b.start(), b.end()) == (*b, target));
     online.fold((PfnRange::EMPTY, 0), |(span, online), block| {
         let start = if online == 0 { block.start() } else { span.start() };
@@ -125,12 +125,12 @@ fn walk(hotplug: &Hotplug<'_, OneCpu>, zone: Zone, within: PfnRange) -> (PfnRang
 
 #[test]
 fn both_sides_agree_with_a_walk_through_random_changes() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
     let mut rng = Rng::with_seed(7);
     let mut seen = [0; 2];
     let boundary = pfn(6 * SECTION);
     let mut hotplug = boot(&frames, &memory, boundary);
-    let hot = range(BOOT, ALL - BOOT);
+    let hot = range(BOOT, MEMORY_FRAMES - BOOT);
     hotplug.announce(hot).unwrap();
     // Change half sections, so that a part of a section can be removed.
     let unit = SECTION / 2;
@@ -158,7 +158,7 @@ fn both_sides_agree_with_a_walk_through_random_changes() {
         let all = PfnRange::ALL;
         let zones = [(low, Zone::Kernel, below), (kernel, Zone::Kernel, above)];
         for (info, zone, within) in zones.into_iter().chain([(movable, Zone::Movable, all)]) {
-            let (span, online) = walk(&hotplug, zone, within);
+            let (span, online) = walk_zone(&hotplug, zone, within);
             assert_eq!((info.spanned, info.online), (span, online));
             assert_eq!((info.present, info.managed), (online, online));
             assert_eq!(info.contiguous, online != 0 && span.frames() == online);

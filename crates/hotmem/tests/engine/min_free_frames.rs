@@ -5,8 +5,8 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 
-const BOOT: u64 = SECTION;
-const HOT: u64 = 4 * SECTION;
+const BOOT_FRAMES: u64 = SECTION;
+const HOTPLUG_FRAMES: u64 = 4 * SECTION;
 
 /// A kernel that migrates every frame.
 struct MigratingHooks<'f>(&'f Frames<OneCpu>);
@@ -26,9 +26,9 @@ impl Hooks for MigratingHooks<'_> {
 /// Runs `test` on a machine whose free memory is all in its hotplugged memory, where a few frames of
 /// each section are in use.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
-    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
-    let hot = range(BOOT, HOT);
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
+    let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot).unwrap();
     while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
@@ -45,7 +45,7 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
     for floor in [0, 1, PAGEBLOCK, SECTION - 1, SECTION + PAGEBLOCK + 7, 3 * SECTION] {
         on_a_machine(|frames, hotplug, hot| {
             hotplug.settings.min_free_frames = floor;
-            let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
+            let mut shrink = Shrink::new(ShrinkOptions { frames: HOTPLUG_FRAMES, ..hot.into() });
             let (remaining, blocker) = loop {
                 match shrink.poll(hotplug, &mut MigratingHooks(frames), Budget::UNLIMITED) {
                     Progress::Ready(removal) => {
@@ -73,7 +73,7 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
 #[test]
 fn a_range_goes_offline_only_if_the_floor_stays_free_afterwards() {
     on_a_machine(|frames, hotplug, _| {
-        let top = range(BOOT + 2 * SECTION, 2 * SECTION);
+        let top = range(BOOT_FRAMES + 2 * SECTION, 2 * SECTION);
         // In each section of `top`, 4 frames are not free: 3 in use, and the frame of its self-hosted
         // bitmaps. The 3 are migrated, so they take 3 free frames elsewhere.
         let free_afterwards = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
@@ -87,7 +87,7 @@ fn a_range_goes_offline_only_if_the_floor_stays_free_afterwards() {
         else {
             panic!("{progress:?}");
         };
-        assert_eq!((last_section, live), (range(BOOT + 3 * SECTION, SECTION), free + 1));
+        assert_eq!((last_section, live), (range(BOOT_FRAMES + 3 * SECTION, SECTION), free + 1));
         // If the floor is one frame lower, the request continues.
         hotplug.settings.min_free_frames = free_afterwards;
         let progress = offline.poll(hotplug, &mut MigratingHooks(frames), Budget::UNLIMITED);

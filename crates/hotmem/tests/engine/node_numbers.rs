@@ -39,7 +39,8 @@ const BOOT: u64 = SECTION * (4096 / SECTION + 1);
 
 /// The number of frames that are backed by real memory. In the small geometry, boot memory is too
 /// small for the bitmaps of all sections, so these lie in the sections themselves.
-const BACKED: u64 = if cfg!(hotmem_geometry = "small") { BOOT + 3000 * SECTION } else { BOOT };
+const BACKED_FRAMES: u64 =
+    if cfg!(hotmem_geometry = "small") { BOOT + 3000 * SECTION } else { BOOT };
 
 /// Returns a section above boot memory.
 fn section_above_boot(nth: u32) -> PfnRange {
@@ -75,7 +76,7 @@ fn numbers_are_all_different() {
 fn the_257th_node_is_refused_by_its_number_and_changes_nothing() {
     let most = u32::try_from(MAX_NODES).unwrap();
     assert!(most >= 256);
-    let (at, memory) = (OnNode::default(), Memory::new(BACKED));
+    let (at, memory) = (OnNode::default(), Memory::new(BACKED_FRAMES));
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
     for nth in 1..most {
@@ -114,7 +115,7 @@ fn the_257th_node_is_refused_by_its_number_and_changes_nothing() {
 /// Adds and removes nodes at random, always near the largest number of nodes.
 #[test]
 fn a_node_without_memory_leaves_its_index_to_other_nodes() {
-    let (at, memory) = (OnNode::default(), Memory::new(BACKED));
+    let (at, memory) = (OnNode::default(), Memory::new(BACKED_FRAMES));
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
     let mut rng = fastrand::Rng::with_seed(5);
@@ -167,7 +168,7 @@ fn a_node_without_memory_leaves_its_index_to_other_nodes() {
 
 #[test]
 fn an_addition_that_fails_takes_no_node_index() {
-    let (at, memory) = (OnNode::default(), Memory::new(BACKED));
+    let (at, memory) = (OnNode::default(), Memory::new(BACKED_FRAMES));
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
     // Use up all kernel memory.

@@ -6,10 +6,10 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 
-const BOOT: u64 = SECTION;
-const HOT: u64 = 2 * SECTION;
+const BOOT_FRAMES: u64 = SECTION;
+const HOTPLUG_FRAMES: u64 = 2 * SECTION;
 /// The pageblocks of hotplugged memory in which a frame is in use, the lowest first.
-const USED: [u64; 3] = [1, 3, SECTION / PAGEBLOCK + 1];
+const USED_BLOCKS: [u64; 3] = [1, 3, SECTION / PAGEBLOCK + 1];
 
 /// A kernel that migrates nothing, and that may refuse to let memory go offline.
 #[derive(Default)]
@@ -49,29 +49,29 @@ struct ShrinkingMachine<'f> {
 }
 
 fn with_shrinking_machine(test: impl FnOnce(&mut ShrinkingMachine<'_>)) {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
-    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
-    let hot = range(BOOT, HOT);
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
+    let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
     hotmem_testkit::plug(&mut hotplug, hot);
-    let used = USED.map(|block| {
+    let used = USED_BLOCKS.map(|block| {
         let at = AllocRequest::frames(1).movable().at(pageblock(block).start());
         Some(frames.alloc_range(at).unwrap())
     });
     let shrink = Shrink::new(ShrinkOptions { is_persistent: true, ..hot.into() });
-    let mut world = ShrinkingMachine {
+    let mut machine = ShrinkingMachine {
         frames: &frames,
         hotplug,
         shrink,
         kernel: Kernel::default(),
         frames_in_use: used,
     };
-    test(&mut world);
+    test(&mut machine);
     frames.validated().unwrap();
 }
 
 /// Returns a pageblock of hotplugged memory.
 fn pageblock(number: u64) -> PfnRange {
-    range(BOOT + number * PAGEBLOCK, PAGEBLOCK)
+    range(BOOT_FRAMES + number * PAGEBLOCK, PAGEBLOCK)
 }
 
 impl ShrinkingMachine<'_> {
@@ -94,7 +94,7 @@ impl ShrinkingMachine<'_> {
     /// Returns which pageblocks of [`USED`] are isolated, by their index.
     fn isolated(&self) -> Vec<usize> {
         let is_isolated = |&index: &usize| {
-            let second = range(pageblock(USED[index]).start().number() + 1, 1);
+            let second = range(pageblock(USED_BLOCKS[index]).start().number() + 1, 1);
             let request = AllocRequest::frames(1).movable().at(second.start());
             match self.frames.alloc_range(request) {
                 Ok(frame) => {
@@ -104,7 +104,7 @@ impl ShrinkingMachine<'_> {
                 Err(_) => self.frames_in_use[index].is_some(),
             }
         };
-        let isolated: Vec<_> = (0..USED.len()).filter(is_isolated).collect();
+        let isolated: Vec<_> = (0..USED_BLOCKS.len()).filter(is_isolated).collect();
         let frames = isolated.len() as u64 * PAGEBLOCK;
         assert_eq!((self.frames.counts().isolated, self.kernel.going_offline), (frames, frames));
         isolated
@@ -119,7 +119,7 @@ impl ShrinkingMachine<'_> {
 fn a_unit_that_is_freed_while_it_is_isolated_is_removed() {
     with_shrinking_machine(|world| {
         let (removed, blocker) = world.poll();
-        assert_eq!(removed, HOT / PAGEBLOCK - 3);
+        assert_eq!(removed, HOTPLUG_FRAMES / PAGEBLOCK - 3);
         assert_eq!(blocker.map(|blocker| blocker.range), world.frames_in_use[2]);
         for index in [2, 1, 0] {
             assert_eq!(world.isolated(), [index]);
@@ -127,7 +127,7 @@ fn a_unit_that_is_freed_while_it_is_isolated_is_removed() {
             let (removed, blocker) = world.poll();
             assert_eq!((removed, blocker.is_none()), (1, index == 0));
         }
-        assert_eq!((world.frames.counts().present, world.shrink.frames_left()), (BOOT, 0));
+        assert_eq!((world.frames.counts().present, world.shrink.frames_left()), (BOOT_FRAMES, 0));
         assert_eq!(world.poll(), (0, None));
     });
 }
@@ -164,7 +164,7 @@ fn no_unit_is_isolated_after_a_veto() {
         assert_eq!((removed, blocker.unwrap().kind), (0, BlockerKind::Veto("refused")));
         assert_eq!(world.isolated(), []);
         world.kernel.refuses_offlining = false;
-        assert_eq!(world.poll().0, HOT / PAGEBLOCK - 3);
+        assert_eq!(world.poll().0, HOTPLUG_FRAMES / PAGEBLOCK - 3);
         assert_eq!(world.isolated(), [2]);
     });
 }
@@ -173,7 +173,7 @@ fn no_unit_is_isolated_after_a_veto() {
 fn no_unit_is_isolated_if_too_little_memory_is_free() {
     with_shrinking_machine(|world| {
         world.poll();
-        world.hotplug.settings.min_free_frames = 2 * BOOT;
+        world.hotplug.settings.min_free_frames = 2 * BOOT_FRAMES;
         let (removed, blocker) = world.poll();
         assert_eq!(removed, 0);
         assert!(matches!(blocker.unwrap().kind, BlockerKind::NotEnoughFree { .. }), "{blocker:?}");
@@ -186,7 +186,8 @@ fn a_cancelled_shrink_releases_the_isolated_unit() {
     with_shrinking_machine(|world| {
         world.poll();
         assert_eq!(world.isolated(), [2]);
-        let shrink = std::mem::replace(&mut world.shrink, Shrink::new(range(BOOT, HOT)));
+        let shrink =
+            std::mem::replace(&mut world.shrink, Shrink::new(range(BOOT_FRAMES, HOTPLUG_FRAMES)));
         shrink.cancel(&mut world.hotplug, &mut world.kernel).unwrap();
         assert_eq!(world.isolated(), []);
     });

@@ -7,13 +7,13 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, numbers, pfn, plug, range};
 
-const BOOT: u64 = 2 * SECTION;
-const HOT: u64 = 2 * SECTION;
+const BOOT_FRAMES: u64 = 2 * SECTION;
+const HOTPLUG_FRAMES: u64 = 2 * SECTION;
 
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
-    let mut hotplug = boot(&frames, &memory, BOOT);
-    let hot = range(BOOT, HOT);
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
+    let mut hotplug = boot(&frames, &memory, BOOT_FRAMES);
+    let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
     plug(&mut hotplug, hot);
     // Divide a pageblock, so that the frame for the bitmaps of the section is allocated before the
     // test counts frames.
@@ -40,7 +40,7 @@ fn exhaust(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
 #[test]
 fn a_free_frame_is_quarantined_at_once() {
     on_a_machine(|frames, hotplug, hot| {
-        let bad = pfn(BOOT + PAGEBLOCK + 3);
+        let bad = pfn(BOOT_FRAMES + PAGEBLOCK + 3);
         let before = frames.validated().unwrap();
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Quarantined));
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Quarantined));
@@ -50,7 +50,7 @@ fn a_free_frame_is_quarantined_at_once() {
         assert_eq!(counts.free, before.free - 1);
         for request in [
             AllocRequest::frames(1).at(bad),
-            AllocRequest::frames(PAGEBLOCK).at(pfn(BOOT + PAGEBLOCK)),
+            AllocRequest::frames(PAGEBLOCK).at(pfn(BOOT_FRAMES + PAGEBLOCK)),
         ] {
             assert!(matches!(frames.alloc_range(request.movable()), Err(AllocError::NotFree(_))));
         }
@@ -62,7 +62,7 @@ fn a_free_frame_is_quarantined_at_once() {
         assert_eq!(freed_poison.kind, RangeErrorKind::NotAllocated);
         // `exhaust` has divided pageblocks everywhere, so each half of a section has a frame for
         // its bitmaps now. One of them had it before.
-        let metadata = (BOOT + HOT) / (SECTION / 2) - 1;
+        let metadata = (BOOT_FRAMES + HOTPLUG_FRAMES) / (SECTION / 2) - 1;
         assert!(frames.validated().unwrap().free >= counts.free - metadata);
         assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
     });
@@ -136,8 +136,11 @@ fn a_partly_free_pageblock_with_a_poisoned_frame_is_not_freed_as_a_whole() {
 #[test]
 fn memory_with_poison_goes_offline_but_comes_online_only_after_a_removal() {
     on_a_machine(|frames, hotplug, hot| {
-        let (low, high) = (range(BOOT, PAGEBLOCK), range(BOOT + PAGEBLOCK, HOT - PAGEBLOCK));
-        let bad = pfn(BOOT + PAGEBLOCK - 1);
+        let (low, high) = (
+            range(BOOT_FRAMES, PAGEBLOCK),
+            range(BOOT_FRAMES + PAGEBLOCK, HOTPLUG_FRAMES - PAGEBLOCK),
+        );
+        let bad = pfn(BOOT_FRAMES + PAGEBLOCK - 1);
         hotplug.poison(bad).unwrap();
         assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
         assert_eq!(frames.validated().unwrap().poisoned, 0);
@@ -164,15 +167,21 @@ fn memory_with_poison_goes_offline_but_comes_online_only_after_a_removal() {
 /// Checks that the machine is unchanged afterwards.
 fn check_undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
     on_a_machine(|frames, hotplug, hot| {
-        let last_section = range(BOOT + HOT - SECTION, SECTION);
+        let last_section = range(BOOT_FRAMES + HOTPLUG_FRAMES - SECTION, SECTION);
         assert_eq!(offline(hotplug, last_section), Progress::Ready(last_section));
         hotplug.online(last_section, OnlineType::Kernel, &mut NoHooks).unwrap();
-        let bad = [BOOT + HOT - 1, BOOT + HOT - PAGEBLOCK, BOOT + HOT - SECTION, BOOT].map(pfn);
+        let bad = [
+            BOOT_FRAMES + HOTPLUG_FRAMES - 1,
+            BOOT_FRAMES + HOTPLUG_FRAMES - PAGEBLOCK,
+            BOOT_FRAMES + HOTPLUG_FRAMES - SECTION,
+            BOOT_FRAMES,
+        ]
+        .map(pfn);
         for frame in bad {
             assert_eq!(hotplug.poison(frame), Ok(Poisoned::Quarantined));
         }
         let before = (frames.validated().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
-        let shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
+        let shrink = Shrink::new(ShrinkOptions { frames: HOTPLUG_FRAMES, ..hot.into() });
         undo(hotplug, shrink);
         let after = (frames.validated().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
         assert_eq!(after, before);
@@ -193,7 +202,7 @@ fn a_refused_removal_of_memory_with_poison_is_undone() {
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("the shrink did not take all hot memory");
         };
-        assert_eq!(removal.range(), range(BOOT, HOT));
+        assert_eq!(removal.range(), range(BOOT_FRAMES, HOTPLUG_FRAMES));
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
     });
 }
@@ -214,7 +223,7 @@ fn a_cancelled_shrink_of_memory_with_poison_is_undone() {
 #[test]
 fn frames_poisoned_under_a_token_stay_quarantined_after_the_isolation() {
     on_a_machine(|frames, hotplug, hot| {
-        let bad = [pfn(BOOT), pfn(BOOT + PAGEBLOCK - 1)];
+        let bad = [pfn(BOOT_FRAMES), pfn(BOOT_FRAMES + PAGEBLOCK - 1)];
         for isolation_end in ["release", "report", "split"] {
             let token = frames.isolate(hot).unwrap();
             for frame in bad {
@@ -225,7 +234,7 @@ fn frames_poisoned_under_a_token_stay_quarantined_after_the_isolation() {
                 "release" => token.release(),
                 "report" => token.mark_reported().unwrap(),
                 _ => {
-                    let (low, high) = token.split_at(pfn(BOOT + PAGEBLOCK));
+                    let (low, high) = token.split_at(pfn(BOOT_FRAMES + PAGEBLOCK));
                     low.release();
                     frames.validated().unwrap();
                     high.release();
@@ -235,7 +244,7 @@ fn frames_poisoned_under_a_token_stay_quarantined_after_the_isolation() {
             assert_eq!(counts.poisoned, 2);
             assert_eq!(
                 counts.reported,
-                if isolation_end == "report" { HOT - PAGEBLOCK } else { 0 }
+                if isolation_end == "report" { HOTPLUG_FRAMES - PAGEBLOCK } else { 0 }
             );
         }
         assert!(
@@ -266,12 +275,12 @@ fn free_and_used_frames_can_be_poisoned_under_a_token() {
 #[test]
 fn every_frame_of_a_pageblock_can_be_poisoned() {
     on_a_machine(|frames, hotplug, hot| {
-        let block = range(BOOT, PAGEBLOCK.min(MAX_POISONED as u64));
+        let block = range(BOOT_FRAMES, PAGEBLOCK.min(MAX_POISONED as u64));
         for frame in numbers(block) {
             assert_eq!(hotplug.poison(pfn(frame)), Ok(Poisoned::Quarantined));
             frames.validated().unwrap();
         }
-        frames.isolate(range(BOOT, PAGEBLOCK)).unwrap().release();
+        frames.isolate(range(BOOT_FRAMES, PAGEBLOCK)).unwrap().release();
         assert_eq!(frames.validated().unwrap().poisoned, block.frames());
         assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
     });
@@ -281,10 +290,13 @@ fn every_frame_of_a_pageblock_can_be_poisoned() {
 fn invalid_frames_cannot_be_poisoned() {
     on_a_machine(|frames, hotplug, _| {
         let before = frames.validated().unwrap();
-        let beyond = pfn(BOOT + HOT);
+        let beyond = pfn(BOOT_FRAMES + HOTPLUG_FRAMES);
         assert_eq!(
             hotplug.poison(beyond),
-            Err(RangeError { range: range(BOOT + HOT, 1), kind: RangeErrorKind::NotPresent })
+            Err(RangeError {
+                range: range(BOOT_FRAMES + HOTPLUG_FRAMES, 1),
+                kind: RangeErrorKind::NotPresent
+            })
         );
         assert_eq!(
             hotplug.poison(Pfn::LIMIT),
@@ -296,7 +308,7 @@ fn invalid_frames_cannot_be_poisoned() {
         let metadata = frames.metadata().next().unwrap().frames;
         let refused = Err(RangeError { range: metadata, kind: RangeErrorKind::Metadata });
         assert_eq!(hotplug.poison(metadata.start()), refused);
-        let every_second = (BOOT..BOOT + HOT).step_by(2);
+        let every_second = (BOOT_FRAMES..BOOT_FRAMES + HOTPLUG_FRAMES).step_by(2);
         let mut poisoned = 0;
         let refused = every_second.map(pfn).find_map(|frame| match hotplug.poison(frame) {
             Ok(Poisoned::Quarantined) => {

@@ -7,7 +7,7 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, range};
 
 /// The ratio of `Policy::AUTO_MOVABLE`, in percent.
-const RATIO: u64 = 301;
+const RATIO_PERCENT: u64 = 301;
 
 /// Adds `part` and puts it online in the zones that the policy chooses. Returns the state and the
 /// number of pageblocks of each run.
@@ -58,7 +58,7 @@ fn auto_movable_allows_exactly_boot_memory_times_the_ratio_of_movable_memory() {
     let kernel = hotplug.zone(NodeId::ZERO, Zone::Kernel).online;
     hotplug.announce(range(SECTION, 7 * SECTION)).unwrap();
     let parts = plug(&mut hotplug, range(SECTION, 5 * SECTION));
-    let movable = kernel * RATIO / 100 / PAGEBLOCK;
+    let movable = kernel * RATIO_PERCENT / 100 / PAGEBLOCK;
     let remaining = 5 * PER_SECTION - movable;
     assert_eq!(parts, [(State::OnlineMovable, movable), (State::Online, remaining)]);
     // Added kernel memory does not allow more movable memory.

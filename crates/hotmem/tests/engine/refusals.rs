@@ -14,8 +14,8 @@ use hotmem_testkit::{
 };
 
 /// The numbers of sections of boot memory, and of all memory.
-const BOOT: u64 = 1;
-const ALL: u64 = 6;
+const BOOT_SECTIONS: u64 = 1;
+const SECTIONS: u64 = 6;
 /// The first frames of sections in these states. The first three sections are announced.
 const ONLINE: u64 = 2 * SECTION;
 const OFFLINE: u64 = 3 * SECTION;
@@ -36,12 +36,12 @@ impl Machine<'_> {
         error: E,
         act: impl FnOnce(&mut Self) -> Result<T, E>,
     ) {
-        let before = Snapshot::of(&self.hotplug, ALL * SECTION, &self.allocations);
+        let before = Snapshot::of(&self.hotplug, SECTIONS * SECTION, &self.allocations);
         assert_eq!(act(self), Err(error));
-        assert_eq!(Snapshot::of(&self.hotplug, ALL * SECTION, &self.allocations), before);
+        assert_eq!(Snapshot::of(&self.hotplug, SECTIONS * SECTION, &self.allocations), before);
     }
 
-    fn take(&mut self, request: AllocRequest) -> PfnRange {
+    fn alloc(&mut self, request: AllocRequest) -> PfnRange {
         let allocated = self.frames.alloc_range(request).expect("enough memory is free");
         self.allocations.push(allocated);
         allocated
@@ -57,9 +57,9 @@ impl Machine<'_> {
 
 /// Runs `test` on a machine with a section in each state.
 fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
-    let memory = Memory::new(ALL * SECTION);
+    let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(OneCpu);
-    let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
+    let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
     let map = BootMap::of_ram(&ram);
     let mut hotplug =
         hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map).unwrap();
@@ -175,9 +175,9 @@ fn adding_without_memory_for_the_words_is_refused() {
         let farther = range(2 * REMOTE, SECTION);
         m.hotplug.announce(farther).unwrap();
         hotmem_testkit::make_words(&mut m.hotplug, farther);
-        let before = Snapshot::of(&m.hotplug, ALL * SECTION, &m.allocations);
+        let before = Snapshot::of(&m.hotplug, SECTIONS * SECTION, &m.allocations);
         assert!(matches!(m.hotplug.add(target), Err(AddError::NoMetadata(_))));
-        assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &m.allocations), before);
+        assert_eq!(Snapshot::of(&m.hotplug, SECTIONS * SECTION, &m.allocations), before);
         for kernel in m.allocations.extract_if(.., |used| used.start() < pfn(SECTION)) {
             m.frames.free_range(kernel).unwrap();
         }
@@ -547,11 +547,11 @@ fn freeing_bad_ranges_is_refused() {
 #[test]
 fn freeing_more_than_was_allocated_is_refused() {
     on_a_machine(|m| {
-        let allocated = m.take(AllocRequest::frames(BITMAP_WORD_FRAMES).movable());
+        let allocated = m.alloc(AllocRequest::frames(BITMAP_WORD_FRAMES).movable());
         let longer = range(allocated.start().number(), BITMAP_WORD_FRAMES + 1);
         let refused = RangeError { range: longer, kind: RangeErrorKind::NotAllocated };
         m.refuses(refused, |m| m.frames.free_range(longer));
-        let two_blocks = m.take(AllocRequest::frames(2 * PAGEBLOCK).movable());
+        let two_blocks = m.alloc(AllocRequest::frames(2 * PAGEBLOCK).movable());
         let longer = range(two_blocks.start().number(), 3 * PAGEBLOCK);
         let third = range(two_blocks.start().number() + 2 * PAGEBLOCK, PAGEBLOCK);
         let refused = RangeError { range: third, kind: RangeErrorKind::NotAllocated };

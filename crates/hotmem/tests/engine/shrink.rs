@@ -10,8 +10,8 @@ use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env_number, numbers, pfn,
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of frames of boot memory: enough for all frames that may be migrated.
-const BOOT: u64 = 6 * SECTION;
-const HOT: u64 = 6 * SECTION;
+const BOOT_FRAMES: u64 = 6 * SECTION;
+const HOTPLUG_FRAMES: u64 = 6 * SECTION;
 
 /// A kernel that refuses to migrate some of its frames.
 struct Kernel<'f> {
@@ -76,21 +76,24 @@ fn a_shrink_takes_what_a_naive_walk_takes() {
 }
 
 fn one_case(rng: &mut Rng) {
-    let memory = Memory::new(BOOT + HOT);
+    let memory = Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES);
     let frames = Frames::new(Cpus);
-    let ram = [BootRange { start: 0, len: Bytes(BOOT * FRAME_SIZE) }];
+    let ram = [BootRange { start: 0, len: Bytes(BOOT_FRAMES * FRAME_SIZE) }];
     let mut hotplug =
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let mut kernel = Kernel { frames: &frames, movable: BTreeMap::new() };
     // A pageblock of boot memory stays divided, so that bitmap frames are allocated there.
     hotmem_testkit::divide_a_pageblock(&frames);
-    let middle = BOOT + rng.u64(1..HOT / PAGEBLOCK) * PAGEBLOCK;
-    for region in [range(BOOT, middle - BOOT), range(middle, BOOT + HOT - middle)] {
+    let middle = BOOT_FRAMES + rng.u64(1..HOTPLUG_FRAMES / PAGEBLOCK) * PAGEBLOCK;
+    for region in [
+        range(BOOT_FRAMES, middle - BOOT_FRAMES),
+        range(middle, BOOT_FRAMES + HOTPLUG_FRAMES - middle),
+    ] {
         hotplug.announce(region).unwrap();
     }
     let absent = rng.u64(0..20);
     let mut online = BTreeSet::new();
-    for block in (BOOT..BOOT + HOT).step_by(PAGEBLOCK_FRAMES) {
+    for block in (BOOT_FRAMES..BOOT_FRAMES + HOTPLUG_FRAMES).step_by(PAGEBLOCK_FRAMES) {
         if rng.u64(..100) >= absent {
             hotplug.add(range(block, PAGEBLOCK)).unwrap();
             hotplug.online(range(block, PAGEBLOCK), OnlineType::Movable, &mut kernel).unwrap();
@@ -98,8 +101,8 @@ fn one_case(rng: &mut Rng) {
         }
     }
     for _ in 0..rng.u64(..30) {
-        let at = rng.u64(BOOT..BOOT + HOT);
-        let len = rng.u64(1..=2 * PAGEBLOCK).min(BOOT + HOT - at);
+        let at = rng.u64(BOOT_FRAMES..BOOT_FRAMES + HOTPLUG_FRAMES);
+        let len = rng.u64(1..=2 * PAGEBLOCK).min(BOOT_FRAMES + HOTPLUG_FRAMES - at);
         let movable = rng.u8(..3) != 0;
         if let Ok(allocated) = frames.alloc_range(AllocRequest::frames(len).at(pfn(at)).movable()) {
             kernel.movable.extend(numbers(allocated).map(|frame| (frame, movable)));
@@ -108,14 +111,14 @@ fn one_case(rng: &mut Rng) {
     let pinned = kernel.movable.iter().filter(|(_, movable)| !**movable);
     let pinned: BTreeSet<u64> = pinned.map(|(&frame, _)| frame).collect();
     let unit = PAGEBLOCK << rng.u32(..=(2 * SECTION / PAGEBLOCK).ilog2());
-    let largest = if rng.bool() { u64::MAX } else { rng.u64(..HOT) };
-    let within = range(BOOT + rng.u64(..HOT / 2), HOT / 2);
-    let within = if rng.bool() { range(BOOT, HOT) } else { within };
-    let target = rng.u64(..HOT + SECTION);
+    let largest = if rng.bool() { u64::MAX } else { rng.u64(..HOTPLUG_FRAMES) };
+    let within = range(BOOT_FRAMES + rng.u64(..HOTPLUG_FRAMES / 2), HOTPLUG_FRAMES / 2);
+    let within = if rng.bool() { range(BOOT_FRAMES, HOTPLUG_FRAMES) } else { within };
+    let target = rng.u64(..HOTPLUG_FRAMES + SECTION);
     // A shrink does not take a unit that lies in two regions.
     let is_in_one_region =
         |unit_at: &PfnRange| !(unit_at.start() < pfn(middle) && unit_at.end() > pfn(middle));
-    let units = range(BOOT, HOT).chunks(unit).filter(is_in_one_region);
+    let units = range(BOOT_FRAMES, HOTPLUG_FRAMES).chunks(unit).filter(is_in_one_region);
     let one_region = units.flat_map(|unit_at| numbers(unit_at).step_by(PAGEBLOCK_FRAMES));
     let candidates: BTreeSet<u64> = one_region.filter(|block| online.contains(block)).collect();
     let (expected, first_blocked) = expected_units(&candidates, &pinned, within, target, unit);

@@ -4,13 +4,13 @@ use hotmem::*;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 
-const BOOT: u64 = 2 * SECTION;
-const ALL: u64 = 12 * SECTION;
+const BOOT_FRAMES: u64 = 2 * SECTION;
+const MEMORY_FRAMES: u64 = 12 * SECTION;
 
 fn on_a_machine(test: impl FnOnce(&mut Hotplug<'_, Cpus>)) {
-    let memory = Memory::new(ALL);
+    let memory = Memory::new(MEMORY_FRAMES);
     let frames = Frames::new(Cpus);
-    let mut hotplug = boot(&frames, &memory, BOOT);
+    let mut hotplug = boot(&frames, &memory, BOOT_FRAMES);
     test(&mut hotplug);
     frames.validated().expect("the machine is consistent");
 }
@@ -18,12 +18,13 @@ fn on_a_machine(test: impl FnOnce(&mut Hotplug<'_, Cpus>)) {
 #[test]
 fn a_removal_is_split_in_two() {
     on_a_machine(|hotplug| {
-        let all = range(BOOT, 2 * SECTION);
+        let all = range(BOOT_FRAMES, 2 * SECTION);
         hotplug.announce(all).expect("the range can be announced");
         hotplug.add(all).expect("the range is announced");
         let removal = hotplug.prepare_remove(all).expect("the range is offline");
-        let (removed, remaining_removal) =
-            removal.split_at(pfn(BOOT + PAGEBLOCK + 1)).expect("the removal has no descriptors");
+        let (removed, remaining_removal) = removal
+            .split_at(pfn(BOOT_FRAMES + PAGEBLOCK + 1))
+            .expect("the removal has no descriptors");
         assert_eq!(
             [removed.range(), remaining_removal.range()].map(PfnRange::frames),
             [PAGEBLOCK, 2 * SECTION - PAGEBLOCK]

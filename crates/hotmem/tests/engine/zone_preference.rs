@@ -9,7 +9,7 @@ use hotmem_testkit::{Raw as _, Validated as _};
 /// The boundary of low memory: the end of boot memory in most tests, and the start of hotplugged
 /// memory.
 const LOW_END: u64 = 3 * SECTION;
-const ALL: u64 = 8 * SECTION;
+const MEMORY_FRAMES: u64 = 8 * SECTION;
 
 fn boot<'f, P: Platform>(
     frames: &'f Frames<P>,
@@ -31,8 +31,8 @@ fn plugged<'f, P: Platform>(frames: &'f Frames<P>, memory: &Memory) -> Hotplug<'
         assert!(is_low(allocated));
         frames.free_range(allocated).unwrap();
     }
-    hotplug.announce(range(LOW_END, ALL - LOW_END)).unwrap();
-    plug(&mut hotplug, range(LOW_END, ALL - LOW_END), OnlineType::Kernel);
+    hotplug.announce(range(LOW_END, MEMORY_FRAMES - LOW_END)).unwrap();
+    plug(&mut hotplug, range(LOW_END, MEMORY_FRAMES - LOW_END), OnlineType::Kernel);
     hotplug
 }
 
@@ -72,7 +72,7 @@ fn lengths() -> impl Iterator<Item = u64> {
 fn low_memory_is_used_only_when_no_other_memory_is_free() {
     for len in lengths() {
         for request in [AllocRequest::frames(len), AllocRequest::frames(len).movable()] {
-            let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+            let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
             let _hotplug = plugged(&frames, &memory);
             let allocated = allocate_all(&frames, request);
             let above = allocated.iter().take_while(|&&allocated| !is_low(allocated)).count();
@@ -96,7 +96,7 @@ fn a_request_that_names_a_node_prefers_memory_above_the_boundary() {
             request.node(NodeChoice::Only(node)),
             request.node(NodeChoice::Avoiding(node)),
         ] {
-            let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+            let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
             let _hotplug = plugged(&frames, &memory);
             assert!(!is_low(frames.alloc_range(request).unwrap()), "{request:?}");
         }
@@ -106,7 +106,7 @@ fn a_request_that_names_a_node_prefers_memory_above_the_boundary() {
 #[test]
 fn a_request_with_a_bound_finds_low_memory() {
     for len in lengths() {
-        let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
         let _hotplug = plugged(&frames, &memory);
         // Make memory above the boundary the CPU's hint.
         assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()));
@@ -114,12 +114,13 @@ fn a_request_with_a_bound_finds_low_memory() {
         assert!(!low.is_empty() && low.iter().all(|&allocated| is_low(allocated)), "{len}");
         assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()));
         // A request with a higher bound also takes memory above the boundary, after low memory.
-        let within =
-            allocate_all(&frames, AllocRequest::frames(len).within(..pfn(ALL - PAGEBLOCK)));
+        let within = allocate_all(
+            &frames,
+            AllocRequest::frames(len).within(..pfn(MEMORY_FRAMES - PAGEBLOCK)),
+        );
         assert!(
-            within
-                .iter()
-                .all(|&allocated| !is_low(allocated) && allocated.end() <= pfn(ALL - PAGEBLOCK)),
+            within.iter().all(|&allocated| !is_low(allocated)
+                && allocated.end() <= pfn(MEMORY_FRAMES - PAGEBLOCK)),
             "{len}"
         );
     }
@@ -128,15 +129,15 @@ fn a_request_with_a_bound_finds_low_memory() {
 #[test]
 fn all_low_memory_is_left_to_requests_with_a_bound() {
     let low = AllocRequest::frames(1).within(..pfn(LOW_END));
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
     let _unused = plugged(&frames, &memory);
     let all = allocate_all(&frames, low).len();
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
     let _hotplug = plugged(&frames, &memory);
     let mut rng = Rng::with_seed(5);
     let mut held = vec![];
     // Use at most a quarter of the pageblocks above the boundary.
-    let most = usize::try_from((ALL - LOW_END) / PAGEBLOCK / 4).unwrap();
+    let most = usize::try_from((MEMORY_FRAMES - LOW_END) / PAGEBLOCK / 4).unwrap();
     for _ in 0..2000 {
         if !held.is_empty() && (rng.bool() || held.len() == most) {
             frames.free_range(held.swap_remove(rng.usize(..held.len()))).unwrap();
@@ -148,15 +149,15 @@ fn all_low_memory_is_left_to_requests_with_a_bound() {
         }
     }
     // Only bitmap frames of the sections above the boundary may lie in low memory.
-    let bitmaps = usize::try_from((ALL - LOW_END) / SECTION).unwrap();
+    let bitmaps = usize::try_from((MEMORY_FRAMES - LOW_END) / SECTION).unwrap();
     assert!(allocate_all(&frames, low).len() + bitmaps >= all);
 }
 
 #[test]
 fn boot_memory_on_both_sides_is_used_from_above_the_boundary() {
     for len in lengths() {
-        let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
-        let _hotplug = boot(&frames, &memory, range(0, ALL), LOW_END);
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
+        let _hotplug = boot(&frames, &memory, range(0, MEMORY_FRAMES), LOW_END);
         assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()), "{len}");
     }
 }
@@ -164,14 +165,14 @@ fn boot_memory_on_both_sides_is_used_from_above_the_boundary() {
 #[test]
 fn every_cpu_stops_using_low_memory_when_memory_above_the_boundary_is_added() {
     for len in [1, PAGEBLOCK] {
-        let (frames, memory) = (Frames::new(Cpus), Memory::new(ALL));
+        let (frames, memory) = (Frames::new(Cpus), Memory::new(MEMORY_FRAMES));
         let mut hotplug = boot(&frames, &memory, range(0, LOW_END), LOW_END);
-        hotplug.announce(range(LOW_END, ALL - LOW_END)).unwrap();
+        hotplug.announce(range(LOW_END, MEMORY_FRAMES - LOW_END)).unwrap();
         for cpu in 0..3 {
             Cpus::run_on(cpu);
             assert!(is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()));
         }
-        plug(&mut hotplug, range(LOW_END, ALL - LOW_END), OnlineType::Kernel);
+        plug(&mut hotplug, range(LOW_END, MEMORY_FRAMES - LOW_END), OnlineType::Kernel);
         for cpu in 0..3 {
             Cpus::run_on(cpu);
             assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()), "{cpu}");
@@ -183,7 +184,7 @@ fn every_cpu_stops_using_low_memory_when_memory_above_the_boundary_is_added() {
 #[test]
 fn unreported_memory_is_searched_above_the_boundary_first() {
     for len in lengths() {
-        let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
         let _hotplug = plugged(&frames, &memory);
         // While a reporter exists, requests prefer memory that is not reported.
         let settings = report::Settings::default();
@@ -194,9 +195,9 @@ fn unreported_memory_is_searched_above_the_boundary_first() {
 
 #[test]
 fn movable_memory_comes_before_kernel_memory_on_either_side() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
     let mut hotplug = boot(&frames, &memory, range(0, LOW_END), LOW_END);
-    hotplug.announce(range(LOW_END, ALL - LOW_END)).unwrap();
+    hotplug.announce(range(LOW_END, MEMORY_FRAMES - LOW_END)).unwrap();
     let (movable, kernel) = (range(LOW_END, SECTION), range(LOW_END + SECTION, SECTION));
     plug(&mut hotplug, movable, OnlineType::Movable);
     plug(&mut hotplug, kernel, OnlineType::Kernel);
@@ -215,8 +216,8 @@ fn movable_memory_comes_before_kernel_memory_on_either_side() {
 
 #[test]
 fn without_a_boundary_the_lowest_memory_is_used_first() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
-    let _hotplug = boot(&frames, &memory, range(0, ALL), 0);
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
+    let _hotplug = boot(&frames, &memory, range(0, MEMORY_FRAMES), 0);
     assert!(is_low(frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap()));
     assert!(is_low(frames.alloc_range(AllocRequest::frames(SECTION + PAGEBLOCK)).unwrap()));
 }
@@ -226,7 +227,7 @@ fn a_request_uses_low_memory_only_if_no_memory_above_the_boundary_fits() {
     let mut seen = 0;
     for seed in 0..16 {
         let mut rng = Rng::with_seed(seed);
-        let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
         let _hotplug = plugged(&frames, &memory);
         // Leave free runs of several sizes above the boundary.
         let hole = AllocRequest::frames(1 + rng.u64(..BITMAP_WORD_FRAMES));
@@ -250,7 +251,7 @@ fn a_request_uses_low_memory_only_if_no_memory_above_the_boundary_fits() {
             if !is_low(allocated) {
                 continue;
             }
-            let mut starts = (LOW_END..ALL).step_by(usize::try_from(len).unwrap());
+            let mut starts = (LOW_END..MEMORY_FRAMES).step_by(usize::try_from(len).unwrap());
             let fits = starts.find(|&at| frames.alloc_range(request.at(pfn(at))).is_ok());
             assert_eq!(fits, None, "seed {seed}, {len}: {allocated}");
             seen += 1;

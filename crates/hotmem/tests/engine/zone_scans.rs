@@ -6,8 +6,8 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
-const BOOT: u64 = 2 * SECTION;
-const HOT: u64 = 6 * SECTION;
+const BOOT_FRAMES: u64 = 2 * SECTION;
+const HOTPLUG_FRAMES: u64 = 6 * SECTION;
 
 /// Returns the node of all hot memory.
 fn hot_node() -> NodeId {
@@ -16,7 +16,7 @@ fn hot_node() -> NodeId {
 
 /// Finds all pageblocks of hot memory that are online in a zone by a query of each.
 fn find_online(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
-    let blocks = range(BOOT, HOT).chunks(PAGEBLOCK);
+    let blocks = range(BOOT_FRAMES, HOTPLUG_FRAMES).chunks(PAGEBLOCK);
     let online = blocks.filter(|block| {
         hotplug.state_at(block.start(), block.end()) == (*block, State::from(zone))
     });
@@ -25,13 +25,16 @@ fn find_online(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
 
 #[test]
 fn a_scan_agrees_with_a_query_of_every_pageblock() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
-    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
     // Bitmap frames are allocated from a pageblock of boot memory that stays divided.
     hotmem_testkit::divide_a_pageblock(&frames);
     // Two regions that share a section.
-    let middle = BOOT + 3 * SECTION + PAGEBLOCK;
-    for region in [range(middle, BOOT + HOT - middle), range(BOOT, middle - BOOT)] {
+    let middle = BOOT_FRAMES + 3 * SECTION + PAGEBLOCK;
+    for region in [
+        range(middle, BOOT_FRAMES + HOTPLUG_FRAMES - middle),
+        range(BOOT_FRAMES, middle - BOOT_FRAMES),
+    ] {
         hotplug.announce(Announce { node: hot_node(), ..region.into() }).unwrap();
         hotplug.add(region).unwrap();
         hotplug.online(region, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -41,7 +44,7 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
     let mut seen = [0; 2];
     for round in 0..300 {
         if round % 3 == 0 {
-            let at = rng.u64(BOOT..BOOT + HOT);
+            let at = rng.u64(BOOT_FRAMES..BOOT_FRAMES + HOTPLUG_FRAMES);
             let request = AllocRequest::frames(rng.u64(1..=PAGEBLOCK / 2)).at(pfn(at)).movable();
             if let Ok(allocated) = frames.alloc_range(request) {
                 for frame in numbers(allocated) {
@@ -49,7 +52,7 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
                 }
             }
         }
-        let at = BOOT + rng.u64(..HOT / PAGEBLOCK) * PAGEBLOCK;
+        let at = BOOT_FRAMES + rng.u64(..HOTPLUG_FRAMES / PAGEBLOCK) * PAGEBLOCK;
         let block = range(at, PAGEBLOCK);
         if round >= 20 && !used.contains_key(&at) {
             match hotplug.state_at(block.start(), block.end()).1 {

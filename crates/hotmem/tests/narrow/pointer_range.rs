@@ -9,7 +9,7 @@ use hotmem_testkit::region_range;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 
 /// The end of the frames that a pointer of this target reaches.
-const REACH: u64 = match usize::BITS {
+const REACHABLE_FRAMES: u64 = match usize::BITS {
     32 => 1 << 20,
     _ => PFN_LIMIT,
 };
@@ -20,9 +20,9 @@ fn memory_beyond_all_pointers_is_not_announced() {
     let frames = Frames::new(OneCpu);
     let mut hotplug = boot(&frames, &memory, SECTION);
     let (counts, reserved) = (frames.counts(), frames.metadata_reserved());
-    let around = PfnRange::with_len(pfn(REACH - PAGEBLOCK), 2 * PAGEBLOCK);
+    let around = PfnRange::with_len(pfn(REACHABLE_FRAMES - PAGEBLOCK), 2 * PAGEBLOCK);
     let beyond = around.into_iter().chain([range(PFN_LIMIT - PAGEBLOCK, PAGEBLOCK)]);
-    for beyond in beyond.filter(|range| range.end() > pfn(REACH)) {
+    for beyond in beyond.filter(|range| range.end() > pfn(REACHABLE_FRAMES)) {
         assert_eq!(
             hotplug.announce(beyond),
             Err(AnnounceError::Range(RangeError {
@@ -32,7 +32,7 @@ fn memory_beyond_all_pointers_is_not_announced() {
         );
         assert_eq!((frames.counts(), frames.metadata_reserved()), (counts, reserved));
     }
-    let last_block = range(REACH - PAGEBLOCK, PAGEBLOCK);
+    let last_block = range(REACHABLE_FRAMES - PAGEBLOCK, PAGEBLOCK);
     let region = hotplug.announce(last_block).unwrap();
     assert_eq!(region_range(&hotplug, region), Some(last_block));
     frames.validated().unwrap();
@@ -43,8 +43,10 @@ fn a_machine_with_ram_that_no_pointer_reaches_is_not_started() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(OneCpu);
     let low = BootRange { start: 0, len: range(0, SECTION).bytes() };
-    let high =
-        BootRange { start: (REACH - PAGEBLOCK) * FRAME_SIZE, len: range(0, 2 * PAGEBLOCK).bytes() };
+    let high = BootRange {
+        start: (REACHABLE_FRAMES - PAGEBLOCK) * FRAME_SIZE,
+        len: range(0, 2 * PAGEBLOCK).bytes(),
+    };
     if high.start + high.len.0 > PFN_LIMIT * FRAME_SIZE {
         return;
     }

@@ -15,7 +15,7 @@ use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, env_number, numbers, 
 use std::collections::BTreeSet;
 
 /// The numbers of frames of a machine, and of its boot memory.
-const ALL: u64 = 6 * SECTION;
+const MEMORY_FRAMES: u64 = 6 * SECTION;
 const BOOT: u64 = 2 * SECTION;
 /// The numbers of calls on a machine, and of machines.
 const CALLS: u64 = if cfg!(miri) { 20 } else { 150 };
@@ -58,7 +58,7 @@ struct Machine<'f> {
 impl Machine<'_> {
     fn snapshot(&self) -> Snapshot {
         let used: Vec<_> = self.used_frames.iter().map(|&frame| range(frame, 1)).collect();
-        Snapshot::of(&self.hotplug, ALL, &used)
+        Snapshot::of(&self.hotplug, MEMORY_FRAMES, &used)
     }
 
     /// Returns a range of any kind: near edges of regions, sections and pageblocks, empty,
@@ -68,7 +68,7 @@ impl Machine<'_> {
         let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
         let start = match self.rng.u8(..16) {
             0 => PFN_LIMIT - around(&mut self.rng, SECTION),
-            _ => around(&mut self.rng, ALL),
+            _ => around(&mut self.rng, MEMORY_FRAMES),
         };
         let most = PFN_LIMIT - start;
         let frames = match self.rng.u8(..16) {
@@ -198,7 +198,7 @@ impl Machine<'_> {
                 // The engine does not refuse to free metadata and holes, so do not try that.
                 let may_free = numbers(at.intersection(range(0, BOOT)))
                     .all(|f| self.used_frames.contains(&f))
-                    || numbers(at).any(|f| f < ALL && self.is_free(f));
+                    || numbers(at).any(|f| f < MEMORY_FRAMES && self.is_free(f));
                 let answer = if may_free { self.frames.free_range(at) } else { Ok(()) };
                 if answer.is_ok() && may_free {
                     numbers(at).for_each(|frame| assert!(self.used_frames.remove(&frame)));
@@ -260,7 +260,7 @@ fn a_refused_call_changes_nothing() {
     let first = env_number("HOTMEM_SEED").unwrap_or(0);
     let mut refused = BTreeSet::new();
     for seed in first..first + MACHINES {
-        let memory = Memory::new(ALL);
+        let memory = Memory::new(MEMORY_FRAMES);
         let frames = Frames::new(OneCpu);
         let bytes =
             |range: PfnRange| BootRange { start: range.start().phys_addr(), len: range.bytes() };

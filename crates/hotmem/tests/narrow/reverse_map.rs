@@ -9,12 +9,12 @@ use hotmem_testkit::{Memory, SECTION, numbers, plug, range};
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-const BOOT: u64 = 2 * SECTION;
-const HOT: u64 = 2 * SECTION;
+const BOOT_FRAMES: u64 = 2 * SECTION;
+const HOTPLUG_FRAMES: u64 = 2 * SECTION;
 
 fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> {
-    let mut hotplug = hotmem_testkit::boot(frames, memory, BOOT);
-    plug(&mut hotplug, range(BOOT, HOT));
+    let mut hotplug = hotmem_testkit::boot(frames, memory, BOOT_FRAMES);
+    plug(&mut hotplug, range(BOOT_FRAMES, HOTPLUG_FRAMES));
     hotplug
 }
 
@@ -56,17 +56,17 @@ impl Hooks for Kernel<'_> {
 
 #[test]
 fn a_reverse_map_is_enough_to_migrate() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let mut hotplug = boot(&frames, &memory);
     let owners = reverse_map(&frames, &memory);
     let mut kernel = Kernel { frames: &frames, owners: &owners, pages: vec![] };
     let mut rng = Rng::with_seed(1);
-    for page in 0..usize::try_from(HOT / 16).unwrap().min(200) {
+    for page in 0..usize::try_from(HOTPLUG_FRAMES / 16).unwrap().min(200) {
         let allocated = frames.alloc_range(AllocRequest::frames(rng.u64(1..8)).movable()).unwrap();
         owners.set(allocated, owner(page + 1)).unwrap();
         kernel.pages.push(allocated);
     }
-    let hot = range(BOOT, HOT);
+    let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
     assert!(kernel.pages.iter().any(|page| hot.covers(*page)));
     let mut offline = hotplug.offline(hot).unwrap();
     let done = offline.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
@@ -80,7 +80,7 @@ fn a_reverse_map_is_enough_to_migrate() {
 
 #[test]
 fn a_reverse_map_agrees_with_a_btree_map_and_frees_all_its_memory() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let _hotplug = boot(&frames, &memory);
     // Count metadata as free, because sections that are divided for the first time get bitmap
     // frames.
@@ -122,7 +122,7 @@ fn a_reverse_map_agrees_with_a_btree_map_and_frees_all_its_memory() {
 
 #[test]
 fn without_memory_for_the_words_nothing_is_owned() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let _hotplug = boot(&frames, &memory);
     let owners = reverse_map(&frames, &memory);
     let first = range(0, 512);

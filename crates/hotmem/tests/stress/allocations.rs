@@ -1,7 +1,7 @@
 //! Keeps the allocations of all threads in slots. Any thread may free an allocation, and the kernel
 //! may migrate its frames.
 
-use crate::{BOOT_SECTIONS, SIZE, SMALL, WORKERS, runs};
+use crate::{BOOT_SECTIONS, IS_SMALL_GEOMETRY, SIZE, WORKERS, runs};
 use fastrand::Rng;
 use hotmem::{AllocError, AllocRequest, Frames, PfnRange};
 use hotmem_port::CpuMagazine;
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// little memory that one frame can always be allocated.
 const LIMITED_FRAMES: u64 = BOOT_SECTIONS * SECTION / 2;
 /// The maximum number of frames in one allocation in a limited round.
-const LIMITED_LENGTH: u64 = match (cfg!(miri), SMALL) {
+const LIMITED_LENGTH: u64 = match (cfg!(miri), IS_SMALL_GEOMETRY) {
     // So short that many allocations fit.
     (true, _) => 2,
     (false, true) => 8,
     (false, false) => 128,
 };
 const LIMITED_SLOTS: usize = (LIMITED_FRAMES / LIMITED_LENGTH) as usize;
-const SLOTS: usize = match (cfg!(miri), SMALL) {
+const SLOTS: usize = match (cfg!(miri), IS_SMALL_GEOMETRY) {
     // So few that most steps find a slot that a limited round may use.
     (true, _) => 32,
     (false, true) => 256,

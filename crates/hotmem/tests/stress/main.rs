@@ -25,13 +25,13 @@ use plug::Plug;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-const SMALL: bool = cfg!(hotmem_geometry = "small");
-const BOOT_SECTIONS: u64 = if !SMALL || cfg!(miri) { 1 } else { 4 };
-const HOT_SECTIONS: u64 = if !SMALL || cfg!(miri) { 2 } else { 4 };
+const IS_SMALL_GEOMETRY: bool = cfg!(hotmem_geometry = "small");
+const BOOT_SECTIONS: u64 = if !IS_SMALL_GEOMETRY || cfg!(miri) { 1 } else { 4 };
+const HOT_SECTIONS: u64 = if !IS_SMALL_GEOMETRY || cfg!(miri) { 2 } else { 4 };
 const SIZE: u64 = (BOOT_SECTIONS + HOT_SECTIONS) * SECTION;
 /// The first frames of the two regions that are plugged and unplugged. The regions share a section.
-const HOT: u64 = BOOT_SECTIONS * SECTION;
-const HOT_MIDDLE: u64 = HOT + HOT_SECTIONS * SECTION / 2 + PAGEBLOCK;
+const HOTPLUG_START: u64 = BOOT_SECTIONS * SECTION;
+const SECOND_REGION_START: u64 = HOTPLUG_START + HOT_SECTIONS * SECTION / 2 + PAGEBLOCK;
 const WORKERS: usize = 3;
 /// The time after which the test fails if an action never happened. Even on a slow and busy host,
 /// only a defect takes that long.
@@ -201,6 +201,7 @@ fn check(allocations: &Allocations<'_>) {
 
 /// Joins adjacent frames of one region to ranges.
 pub(crate) fn runs(frames: &[u64]) -> impl Iterator<Item = PfnRange> {
-    let is_same_run = |a: &u64, b: &u64| a + 1 == *b && ![HOT, HOT_MIDDLE].contains(b);
+    let is_same_run =
+        |a: &u64, b: &u64| a + 1 == *b && ![HOTPLUG_START, SECOND_REGION_START].contains(b);
     frames.chunk_by(is_same_run).map(|run| range(run[0], run.len() as u64))
 }

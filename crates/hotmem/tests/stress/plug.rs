@@ -1,7 +1,7 @@
 //! Implements a device that plugs and unplugs memory, and the kernel that maps and migrates it.
 
 use crate::allocations::{Allocations, NotMoved};
-use crate::{HOT, HOT_MIDDLE, SIZE};
+use crate::{HOTPLUG_START, SECOND_REGION_START, SIZE};
 use fastrand::Rng;
 use hotmem::{
     Budget, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Progress, Shrink, ShrinkOptions,
@@ -92,8 +92,8 @@ impl<'f, 's> Plug<'f, 's> {
         allocations: &'s Allocations<'f>,
         rng: Rng,
     ) -> Self {
-        hotplug.announce(range(HOT, HOT_MIDDLE - HOT)).unwrap();
-        hotplug.announce(range(HOT_MIDDLE, SIZE - HOT_MIDDLE)).unwrap();
+        hotplug.announce(range(HOTPLUG_START, SECOND_REGION_START - HOTPLUG_START)).unwrap();
+        hotplug.announce(range(SECOND_REGION_START, SIZE - SECOND_REGION_START)).unwrap();
         Plug {
             hotplug,
             kernel: Kernel { allocations, migrated_frames: 0, whole_sections_added: 0 },
@@ -122,9 +122,9 @@ impl<'f, 's> Plug<'f, 's> {
     /// Returns the first run of pageblocks of the hot regions in this state, from a random place
     /// up.
     fn random_run(&mut self, target: State) -> Option<PfnRange> {
-        let from = self.rng.u64(HOT..SIZE) / PAGEBLOCK * PAGEBLOCK;
+        let from = self.rng.u64(HOTPLUG_START..SIZE) / PAGEBLOCK * PAGEBLOCK;
         let regions: Vec<PfnRange> = self.hotplug.regions().map(|(_, range)| range).collect();
-        let hot = || regions.iter().filter(|region| region.start() >= pfn(HOT));
+        let hot = || regions.iter().filter(|region| region.start() >= pfn(HOTPLUG_START));
         let parts = hot().map(|region| region.split_at(pfn(from)).1).chain(hot().copied());
         parts.filter(|part| !part.is_empty()).find_map(|part| {
             let mut remaining = part;
@@ -166,7 +166,7 @@ impl<'f, 's> Plug<'f, 's> {
     }
 
     fn shrink(&mut self) {
-        let all = range(HOT, SIZE - HOT);
+        let all = range(HOTPLUG_START, SIZE - HOTPLUG_START);
         let unit = PAGEBLOCK << self.rng.u32(..=(SECTION / PAGEBLOCK).ilog2());
         let mut shrink =
             Shrink::new(ShrinkOptions { frames: self.rng.u64(..all.frames()), unit, ..all.into() });

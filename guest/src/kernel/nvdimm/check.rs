@@ -10,7 +10,7 @@ use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_directmap::Access;
 use hotmem_guest::descriptor::{HEAD, Page, address_of};
 use hotmem_guest::layout::DESCRIPTORS;
-use hotmem_guest::pattern::{self, Mismatch, mix};
+use hotmem_guest::pattern::{self, Mismatch, mix_bits};
 use hotmem_guest::to_usize;
 
 /// The maximal size of a device whose descriptors are all checked, in frames: 1 GiB.
@@ -38,7 +38,7 @@ pub(super) fn descriptors(bound: &BoundMemory, all: bool) -> Result<u64, CheckEr
     let mut checked = 0;
     for block in bound.data.chunks(PAGEBLOCK_FRAMES as u64) {
         let first = block.start().number();
-        let some = [0, 1, 63, 64, 511, mix(first) % PAGEBLOCK_FRAMES as u64];
+        let some = [0, 1, 63, 64, 511, mix_bits(first) % PAGEBLOCK_FRAMES as u64];
         let (every, sample) = if all { (block.frames(), &[][..]) } else { (0, &some[..]) };
         for offset in (0..every).chain(sample.iter().copied()) {
             if let Some(pfn) = Pfn::new(first + offset) {
@@ -114,7 +114,7 @@ pub(super) fn data(bound: &BoundMemory, seed: u64) -> Result<u64, CheckError> {
 fn data_frames(data: PfnRange) -> impl Iterator<Item = Pfn> {
     let (first, last) = (data.start().number(), data.end().number().saturating_sub(1));
     let step = data.frames().div_ceil(DATA_FRAMES).max(1);
-    let between = (1..DATA_FRAMES).map(move |n| first + n * step + mix(n) % step);
+    let between = (1..DATA_FRAMES).map(move |n| first + n * step + mix_bits(n) % step);
     let between = between.filter(move |&frame| frame < last);
     [first].into_iter().chain(between).chain([last]).filter_map(Pfn::new)
 }

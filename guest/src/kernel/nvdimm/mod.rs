@@ -238,7 +238,7 @@ impl BoundMemory {
             let number = page.offset.0 / FRAME_SIZE;
             match page.backing {
                 Backing::SharedTails => Some((number, tails, Access::Read)),
-                Backing::Own => match supply.take(1) {
+                Backing::OwnFrame => match supply.take(1) {
                     Ok(frame) => {
                         last = frame;
                         Some((number, frame.start(), Access::Write))

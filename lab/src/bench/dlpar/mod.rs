@@ -74,7 +74,7 @@ pub struct Args {
 const TIME: Metric = ("time", "s");
 const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
 /// The resident memory that the machine needs.
-const HELD: Metric = ("memory_held", "MiB");
+const RESIDENT_MEMORY: Metric = ("memory_held", "MiB");
 /// The number of LMBs that searches for nodes have read.
 const LOOKED_AT: Metric = ("lmbs_read", "count");
 
@@ -192,7 +192,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 let per_lmb = measured.seconds / f64::from(case.lmbs);
                 sample.add(case.name, subject.name(), TIME, measured.seconds);
                 sample.add(case.name, subject.name(), TIME_PER_LMB, per_lmb);
-                sample.add(case.name, subject.name(), HELD, measured.resident_mib);
+                sample.add(case.name, subject.name(), RESIDENT_MEMORY, measured.resident_mib);
                 if let Some(lmbs) = measured.lmbs_read {
                     #[allow(clippy::cast_precision_loss, reason = "for people")]
                     sample.add(case.name, subject.name(), LOOKED_AT, lmbs as f64);

@@ -25,7 +25,7 @@ use std::{
 };
 
 pub(super) const CASE: &str = "pseries-64G";
-const ALL: Bytes = Bytes::gib(64);
+const DIMM_MEMORY: Bytes = Bytes::gib(64);
 const LMBS_OF_DIMM: u32 = 8;
 
 const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
@@ -92,14 +92,15 @@ fn add(sample: &mut Sample, subject: &str, metric: Metric, run: &Run) {
 
 /// Returns the DIMMs to add and remove.
 fn dimms() -> impl Iterator<Item = Dimm> {
-    let size = Bytes(ALL.0 / u64::from(SLOTS));
+    let size = Bytes(DIMM_MEMORY.0 / u64::from(SLOTS));
     (0..SLOTS).map(move |nth| Dimm::new(format!("dimm{nth}"), size))
 }
 
 /// Measures the reference guest.
 fn hotmem(icount: bool) -> Result<Run> {
     let kernel = image::find_pseries(None)?;
-    let config = Config::new(kernel, ALL + Bytes::gib(2)).with_guest_option("exit", 2 * SLOTS);
+    let config =
+        Config::new(kernel, DIMM_MEMORY + Bytes::gib(2)).with_guest_option("exit", 2 * SLOTS);
     // One poll handles all LMBs of a DIMM, as one event names them.
     let config = config.with_guest_option("at_once", LMBS_OF_DIMM);
     let mut vm = Vm::start(&Config { icount, ..config })?;
@@ -148,14 +149,14 @@ fn linux_seconds(linux: &LinuxGuest, limit: Duration) -> Result<Run> {
 fn linux_instructions(linux: &LinuxGuest, limit: Duration, sample: &mut Sample) -> Result<Run> {
     let mut vm = boot(linux, true, limit)?;
     change(&mut vm, |vm, begin, what| {
-        settle(vm, limit)?;
+        wait_until_online(vm, limit)?;
         let start = Instant::now();
         let before = vm.instructions()?;
         begin(vm)?;
         linux.wait_for(vm, what, LMBS_OF_DIMM, limit)?;
         let executed = vm.instructions()? - before;
         let took = start.elapsed();
-        settle(vm, limit)?;
+        wait_until_online(vm, limit)?;
         let before = vm.instructions()?;
         thread::sleep(took);
         let idle = vm.instructions()? - before;
@@ -168,7 +169,7 @@ fn linux_instructions(linux: &LinuxGuest, limit: Duration, sample: &mut Sample) 
 }
 
 /// Waits until Linux is idle, so that no figure includes earlier work.
-fn settle(vm: &mut Vm, limit: Duration) -> Result<()> {
+fn wait_until_online(vm: &mut Vm, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     while Instant::now() < deadline {
         let before = vm.instructions()?;
@@ -181,7 +182,7 @@ fn settle(vm: &mut Vm, limit: Duration) -> Result<()> {
 }
 
 fn boot(linux: &LinuxGuest, recorded: bool, limit: Duration) -> Result<Vm> {
-    let config = linux.config(ALL + Bytes::gib(4));
+    let config = linux.config(DIMM_MEMORY + Bytes::gib(4));
     linux.boot(&Config { is_recorded: recorded, patience: limit, ..config })
 }
 

@@ -54,7 +54,7 @@ pub struct Args {
 }
 
 /// The share of the free memory that lies in pageblocks without a frame in use.
-const WHOLE: Metric = ("free_in_whole_pageblocks", "%");
+const FREE_IN_WHOLE_PAGEBLOCKS: Metric = ("free_in_whole_pageblocks", "%");
 /// The share of the requests of each order that failed.
 const REFUSED: [Metric; ORDERS.len()] =
     [("refused_order_0", "%"), ("refused_order_3", "%"), ("refused_order_9", "%")];
@@ -102,10 +102,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 let course = subject.measure(args.size, requests, operations, &progress)?;
                 for &(moment, whole_blocks) in &course.whole_blocks {
                     let case = format!("{case}/after-{moment}");
-                    sample.add(&case, subject.name(), WHOLE, whole_blocks);
+                    sample.add(&case, subject.name(), FREE_IN_WHOLE_PAGEBLOCKS, whole_blocks);
                 }
                 if let Some(&(_, at_the_end)) = course.whole_blocks.last() {
-                    sample.add(&case, subject.name(), WHOLE, at_the_end);
+                    sample.add(&case, subject.name(), FREE_IN_WHOLE_PAGEBLOCKS, at_the_end);
                 }
                 for (metric, refused) in REFUSED.into_iter().zip(course.refused_shares) {
                     sample.add(&case, subject.name(), metric, refused);
@@ -166,14 +166,14 @@ impl Subject {
                 let frames = machine.frames();
                 let first = machine.hotplug_range().start().number();
                 let (mut course, whole_blocks) =
-                    course(frames, first, size, requests, operations, progress)?;
+                    run_requests(frames, first, size, requests, operations, progress)?;
                 let counted = frames.counts().free_whole / PAGEBLOCK_FRAMES as u64;
                 course.unused_but_not_free = Some(whole_blocks.saturating_sub(counted));
                 Ok(course)
             }
             Subject::Buddy => {
                 let buddy = Buddy::new(usize::try_from(size.frames())?);
-                Ok(course(&buddy, 0, size, requests, operations, progress)?.0)
+                Ok(run_requests(&buddy, 0, size, requests, operations, progress)?.0)
             }
         }
     }
@@ -181,7 +181,7 @@ impl Subject {
 
 /// Makes all requests. Returns the results, and the number of pageblocks that have no frame in use
 /// at the end.
-fn course(
+fn run_requests(
     allocator: &impl Allocator,
     first: u64,
     size: Bytes,
@@ -322,8 +322,12 @@ mod tests {
                     };
                     records.iter().find(is_match).map(|record| record.runs)
                 };
-                assert_eq!(of(&format!("{case}/after-20000"), WHOLE), Some(2), "{case}");
-                assert_eq!(of(case, WHOLE), Some(2), "{case}");
+                assert_eq!(
+                    of(&format!("{case}/after-20000"), FREE_IN_WHOLE_PAGEBLOCKS),
+                    Some(2),
+                    "{case}"
+                );
+                assert_eq!(of(case, FREE_IN_WHOLE_PAGEBLOCKS), Some(2), "{case}");
                 assert!(REFUSED.iter().all(|&refused| of(case, refused) == Some(2)), "{case}");
                 assert_eq!(of(case, UNUSED_BUT_NOT_FREE).is_some(), subject == Subject::Hotmem);
             }

@@ -3,9 +3,9 @@
 use crate::bench::random::{ORDERS, Random};
 
 /// The percentage of requests for memory that is used for a short time.
-const SHORT: u64 = 90;
+const SHORT_PERCENT: u64 = 90;
 /// The factor by which the mean lifetime of the other requests is longer.
-const LONGER: u64 = 100;
+const LONG_FACTOR: u64 = 100;
 /// The percentage of frames in use.
 const IN_USE: u64 = 90;
 
@@ -45,7 +45,7 @@ impl Requests {
         // within a mean lifetime (Little's law).
         let of_hundred: u64 = ORDERS.iter().map(|&(order, share)| share << order).sum();
         let living = in_use(frames) * 100 / of_hundred;
-        let short = living * 100 / (SHORT + (100 - SHORT) * LONGER);
+        let short = living * 100 / (SHORT_PERCENT + (100 - SHORT_PERCENT) * LONG_FACTOR);
         let [sizes, places] = [seed, !seed].map(Random::with_seed);
         Requests { sizes, cpu_random: places, cpus, mean_short_lifetime: short.max(1) }
     }
@@ -53,9 +53,12 @@ impl Requests {
     /// Returns the next request.
     pub(super) fn next(&mut self) -> Request {
         let order = self.sizes.order();
-        let is_short = self.sizes.below(100) < SHORT;
-        let mean =
-            if is_short { self.mean_short_lifetime } else { self.mean_short_lifetime * LONGER };
+        let is_short = self.sizes.below(100) < SHORT_PERCENT;
+        let mean = if is_short {
+            self.mean_short_lifetime
+        } else {
+            self.mean_short_lifetime * LONG_FACTOR
+        };
         // Lifetimes are distributed uniformly from 1 to twice the mean.
         let lifetime = 1 + self.sizes.below(2 * mean);
         let mut any = || self.cpu_random.index_below(self.cpus.into());
@@ -111,7 +114,7 @@ mod tests {
     #[test]
     fn lifetimes_use_the_memory() {
         let mut requests = Requests::new(1, 1, FRAMES);
-        let count = 5 * LONGER * requests.mean_short_lifetime;
+        let count = 5 * LONG_FACTOR * requests.mean_short_lifetime;
         let at_the_end = (0..count).map(|now| (now, requests.next()));
         let living = at_the_end.filter(|(now, request)| now + request.lifetime > count);
         let frames: u64 = living.map(|(_, request)| 1 << request.order).sum();

@@ -4,7 +4,7 @@ use super::subject::{ThreadState, until_some};
 use crate::bench::random::Random;
 
 /// The number of allocations that a thread holds.
-const HELD: usize = 1 << 14;
+const ALLOCATIONS_HELD: usize = 1 << 14;
 /// The number of random orders, which are drawn before the measurement and requested repeatedly.
 const ORDERS: usize = 1 << 16;
 
@@ -30,7 +30,7 @@ impl MixedOrders {
             let order = self.orders[random.index_below(ORDERS)];
             (until_some(|| thread_state.alloc(order)), order)
         };
-        self.allocations.extend((0..HELD).map(allocate));
+        self.allocations.extend((0..ALLOCATIONS_HELD).map(allocate));
         // The measured loop goes through the shuffled list in order. For the allocator this is as
         // random as random picks.
         random.shuffle(&mut self.allocations);
@@ -45,7 +45,8 @@ impl MixedOrders {
             thread_state.free(frame, order);
             let order = self.orders[order_index];
             self.allocations[held_index] = (until_some(|| thread_state.alloc(order)), order);
-            (held_index, order_index) = ((held_index + 1) % HELD, (order_index + 1) % ORDERS);
+            (held_index, order_index) =
+                ((held_index + 1) % ALLOCATIONS_HELD, (order_index + 1) % ORDERS);
         }
         self.next_indices = (held_index, order_index);
     }
@@ -81,10 +82,16 @@ mod tests {
     fn each_piece_is_freed_with_the_order_of_its_allocation() {
         let (mut bump, mut mixed) = (BumpAllocator::default(), MixedOrders::new());
         mixed.prepare(&mut bump);
-        mixed.run(&mut bump, 3 * HELD as u64);
+        mixed.run(&mut bump, 3 * ALLOCATIONS_HELD as u64);
         mixed.run(&mut bump, 5);
-        assert_eq!((bump.used_runs.len(), bump.freed_runs), (HELD, 3 * HELD as u64 + 5));
+        assert_eq!(
+            (bump.used_runs.len(), bump.freed_runs),
+            (ALLOCATIONS_HELD, 3 * ALLOCATIONS_HELD as u64 + 5)
+        );
         let large = bump.used_runs.iter().filter(|(_, order)| *order == 9).count();
-        assert!((HELD / 200..HELD / 50).contains(&large), "{large} of {HELD}");
+        assert!(
+            (ALLOCATIONS_HELD / 200..ALLOCATIONS_HELD / 50).contains(&large),
+            "{large} of {ALLOCATIONS_HELD}"
+        );
     }
 }

@@ -15,10 +15,10 @@ use std::{
 };
 
 /// The order of a huge page: a pageblock of 2 MiB.
-pub(super) const HUGE: u32 = 9;
+pub(super) const HUGE_PAGE_ORDER: u32 = 9;
 
 /// The order of the largest huge page, 1 GiB: 8 sections.
-const LARGE: u32 = 18;
+const GIB_PAGE_ORDER: u32 = 18;
 
 /// The number of orders that buddy_system_allocator is built for: the largest block is 2^32 frames,
 /// 16 TiB.
@@ -150,7 +150,7 @@ impl Allocator for Frames<ThreadCpus> {
     }
 
     fn fill(&self) {
-        for order in [LARGE, HUGE] {
+        for order in [GIB_PAGE_ORDER, HUGE_PAGE_ORDER] {
             while Allocator::alloc(self, order).is_some() {}
         }
     }

@@ -4,7 +4,7 @@ use super::access_pattern::AccessPattern;
 use super::case::Case;
 use super::mixed_orders::MixedOrders;
 use super::remote_frees::{self, RemoteRole};
-use super::subject::{Allocator, HUGE, ThreadState, index, until_some};
+use super::subject::{Allocator, HUGE_PAGE_ORDER, ThreadState, index, until_some};
 use crate::bench::random::Random;
 use crate::hosted::ThreadCpus;
 use anyhow::{Context, Result, ensure};
@@ -84,7 +84,7 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
         allocator.fill();
         let mut random = Random::new();
         let pageblocks_to_free = (0..count).map(|i| i * apart + random.below(apart));
-        pageblocks_to_free.for_each(|nth| allocator.free(first + nth * pageblock, HUGE));
+        pageblocks_to_free.for_each(|nth| allocator.free(first + nth * pageblock, HUGE_PAGE_ORDER));
     };
     let neighbours = match case.access {
         AccessPattern::Pair
@@ -102,7 +102,8 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
         | AccessPattern::Announce
         | AccessPattern::Hotplug => return Ok(held),
         AccessPattern::Random => {
-            let count = if case.order == HUGE { HELD_HUGE } else { HELD_FRAMES / pageblock };
+            let count =
+                if case.order == HUGE_PAGE_ORDER { HELD_HUGE } else { HELD_FRAMES / pageblock };
             ensure!(count <= pageblocks, "random traffic needs {count} pageblocks");
             leave_free(count, pageblocks / count);
             return Ok(held);
@@ -138,7 +139,7 @@ impl<A: Allocator> Traffic<'_, A> {
     fn warm_up(&mut self, operations: u64) {
         match self.case.access {
             AccessPattern::Random => {
-                let all = if self.case.order == HUGE { HELD_HUGE } else { HELD_FRAMES };
+                let all = if self.case.order == HUGE_PAGE_ORDER { HELD_HUGE } else { HELD_FRAMES };
                 self.take(self.case.order, all / u64::from(self.case.threads));
                 // The measured loop goes through the shuffled list in order. For the allocator this
                 // is as random as random picks, and the bench has no cache misses of its own.
@@ -163,7 +164,7 @@ impl<A: Allocator> Traffic<'_, A> {
     fn run(&mut self, operations: u64) -> (Duration, u64) {
         match self.case.order {
             0 => self.run_of(0, operations),
-            HUGE => self.run_of(HUGE, operations),
+            HUGE_PAGE_ORDER => self.run_of(HUGE_PAGE_ORDER, operations),
             order => self.run_of(order, operations),
         }
     }

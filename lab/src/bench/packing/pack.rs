@@ -20,18 +20,18 @@ use std::{
 const GUESTS: Metric = ("guests", "count");
 /// The resident memory of a guest's QEMU after the guest has freed its memory, including a share of
 /// the memory that processes share.
-const RESIDUAL: Metric = ("residual", "MiB");
+const RESIDENT_AFTER_FREE: Metric = ("residual", "MiB");
 /// The memory that all guests hold together.
-const HELD: Metric = ("held", "MiB");
+const TOTAL_HELD: Metric = ("held", "MiB");
 /// The time from the guest's freeing of its memory until the resident memory no longer changes.
-const SETTLE: Metric = ("settle", "s");
+const SETTLE_TIME: Metric = ("settle", "s");
 /// The CPU use of an idle guest, in percent of a CPU.
 const IDLE: Metric = ("idle", "%");
 
 /// The time between two reads of a guest's resident memory.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// A guest has time_to_return when its resident memory has not shrunk for this long.
-const STEADY: Duration = Duration::from_secs(3);
+/// A guest has settled when its resident memory has not shrunk for this long.
+const STEADY_TIME: Duration = Duration::from_secs(3);
 /// A guest uses at most its memory less this part of it, which the kernel needs.
 const KERNEL_PART: u64 = 12;
 
@@ -64,7 +64,7 @@ impl Bench<'_> {
             }
             if let Some(held) = self::used(group.as_ref(), &running) {
                 let case = format!("{case}/after-guest-{}", running.len());
-                self.sample.add(&case, name, HELD, held.0 as f64 / f64::from(1 << 20));
+                self.sample.add(&case, name, TOTAL_HELD, held.0 as f64 / f64::from(1 << 20));
             }
             bar.inc(1);
         }
@@ -121,10 +121,15 @@ impl Bench<'_> {
         if let Some(case) = case {
             let name = subject.name();
             if let Some(time) = resident::time_to_return(&samples, freed_at) {
-                self.sample.add(case, name, SETTLE, time.as_secs_f64());
+                self.sample.add(case, name, SETTLE_TIME, time.as_secs_f64());
             }
             if let Some(held) = resident::proportional(vm.pid()) {
-                self.sample.add(case, name, RESIDUAL, held.0 as f64 / f64::from(1 << 20));
+                self.sample.add(
+                    case,
+                    name,
+                    RESIDENT_AFTER_FREE,
+                    held.0 as f64 / f64::from(1 << 20),
+                );
             }
             if number == 0
                 && let Some(idle) = cpu_use(vm.pid(), self.args.limit)
@@ -149,7 +154,7 @@ impl Bench<'_> {
         let end = freed_at + Duration::from_secs(self.args.limit.into());
         let mut least = resident::resident(vm.pid()).unwrap_or_default();
         let mut since = Instant::now();
-        while since.elapsed() < STEADY && Instant::now() < end {
+        while since.elapsed() < STEADY_TIME && Instant::now() < end {
             thread::sleep(POLL_INTERVAL);
             let Some(now) = resident::resident(vm.pid()) else { break };
             if now.0 + (2 << 20) <= least.0 {

@@ -30,7 +30,7 @@ use anyhow::{Context, Result};
 use args::Case;
 use indicatif::ProgressBar;
 use page_fault::{
-    Machine, Plan, RATE,
+    Machine, OPERATION_RATE, Plan,
     guest::{self, Clock},
     hosted,
 };
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let boots_guests = has_page_faults && args.machines.contains(&Machine::Guest);
     let image = boots_guests.then(|| image::find(args.guest_image.as_deref())).transpose()?;
     let accel = match args.accel {
-        None if boots_guests => accel::best(args.guest_image.as_deref())?,
+        None if boots_guests => accel::best_accel(args.guest_image.as_deref())?,
         accel => accel.unwrap_or_default(),
     };
     let mut sample = Sample::new("reporting");
@@ -163,7 +163,7 @@ fn print_sides(records: &[Record], args: &Args) -> Result<(), OutputError> {
     let mut table = table(&header, 2);
     for plan in args.plans() {
         for case in args.machines.iter().map(|&machine| plan.name(machine)) {
-            for metric in [RATE, INSTRUCTIONS] {
+            for metric in [OPERATION_RATE, INSTRUCTIONS] {
                 let figure_of = |subject: Subject| {
                     let who = subject.to_string();
                     records

@@ -8,7 +8,7 @@ use anyhow::Result;
 use std::time::{Duration, Instant};
 
 /// The number of frames that the measured thread holds: 256 MiB.
-const HELD: usize = 1 << 16;
+const FRAMES_HELD: usize = 1 << 16;
 /// The number of frames that the other CPU allocates and frees in one call of [`traffic`].
 const BACKGROUND_FRAMES: usize = 1 << 12;
 
@@ -44,12 +44,12 @@ impl Tail {
 /// Frees one of the held frames and allocates a frame, `operations` times. The held frames are in a
 /// random order.
 pub(super) fn measure(allocator: &impl Allocator, operations: u64) -> CallTimes {
-    let mut held = allocate_shuffled(allocator, HELD);
+    let mut held = allocate_shuffled(allocator, FRAMES_HELD);
     // Write the arrays of times before the measurement, so that the host has allocated their memory
     // when it begins.
-    let count = usize::try_from(operations).unwrap_or(HELD);
+    let count = usize::try_from(operations).unwrap_or(FRAMES_HELD);
     let [mut alloc, mut free, mut clock_only] = [(); 3].map(|()| vec![1; count]);
-    let indices = (0..HELD).cycle();
+    let indices = (0..FRAMES_HELD).cycle();
     for (index, (alloc, free)) in indices.zip(alloc.iter_mut().zip(&mut free)) {
         let start = Instant::now();
         allocator.free(held[index], 0);

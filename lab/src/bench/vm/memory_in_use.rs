@@ -28,7 +28,7 @@ const CHECKED: Metric = ("checked", "MiB");
 const MOVED: Metric = ("moved", "MiB");
 
 /// The boot memory that a guest needs in addition to the memory that is migrated there.
-const SPARE: Bytes = Bytes::mib(64);
+const SPARE_BOOT_MEMORY: Bytes = Bytes::mib(64);
 
 impl MemoryInUse {
     /// Changes `config` so that the guest uses `touch` bytes of plugged memory.
@@ -39,7 +39,7 @@ impl MemoryInUse {
                 config.with_touched_memory(touch).with_guest_option("release", "unchecked")
             }
             MemoryInUse::Migrated => {
-                let boot_memory = config.boot_memory + touch + SPARE;
+                let boot_memory = config.boot_memory + touch + SPARE_BOOT_MEMORY;
                 let config = Config { boot_memory, ..config.with_guest_option("release", "off") };
                 if guest == Guest::Linux {
                     return config.with_touched_memory(touch);

@@ -20,7 +20,7 @@ use super::{
 use crate::{guest::Policy, linux, progress, size, table::time};
 use anyhow::{Context, Result};
 use hotmem::Bytes;
-use measure::{Bench, INSTRUCTIONS, LEFT, TIME};
+use measure::{Bench, INSTRUCTIONS, MEMORY_LEFT, TIME};
 use memory_in_use::MemoryInUse;
 
 /// The note that is printed if the bench migrates memory in use.
@@ -28,7 +28,7 @@ const MIGRATED: &str = "migrated: these guests have no warm-up, and as much more
      as is migrated there.";
 
 /// The note that is printed if instructions are counted.
-const COUNTING: &str = "linux: counted to 10 million instructions, and waiting is not counted. \
+const COUNTING_NOTE: &str = "linux: counted to 10 million instructions, and waiting is not counted. \
      hotmem: counted to 1000 instructions, and waiting for the device is counted as instructions.";
 
 /// The note that is printed if Linux leaves memory offline.
@@ -65,9 +65,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     if args.has_linux() {
         say!()?;
-        compare::print(&records, args.metric(), LEFT)?;
+        compare::print(&records, args.metric(), MEMORY_LEFT)?;
         if args.machine.counts_instructions() {
-            say!("{COUNTING}")?;
+            say!("{COUNTING_NOTE}")?;
         } else {
             say!(
                 "The bench notices a change of Linux's memory up to {} late.",

@@ -2,8 +2,8 @@
 
 use super::section::{Cases, Plot, Row, Section};
 
-const WALK: &[(&str, &str)] = &[("walking the zone", "before")];
-const BOTH: &[(&str, &str)] = &[("hotmem", "hotmem"), ("walking the zone", "before")];
+const PEERS: &[(&str, &str)] = &[("walking the zone", "before")];
+const SUBJECTS: &[(&str, &str)] = &[("hotmem", "hotmem"), ("walking the zone", "before")];
 
 pub(super) const SECTION: Section = Section {
     id: "contiguity",
@@ -28,7 +28,7 @@ pub(super) const SECTION: Section = Section {
             title: "{} plugged block by block, contiguity queried after each block",
             bench: "contiguity",
             case: "#/online_movable/plug",
-            peers: WALK,
+            peers: PEERS,
             headline: Some("512G"),
             ..Row::NONE
         },
@@ -37,21 +37,21 @@ pub(super) const SECTION: Section = Section {
             bench: "contiguity",
             case: "#/online_movable/plug",
             metric: "probes",
-            peers: WALK,
+            peers: PEERS,
             ..Row::NONE
         },
         Row {
             title: "{} unplugged from the top",
             bench: "contiguity",
             case: "#/online_movable/unplug",
-            peers: WALK,
+            peers: PEERS,
             ..Row::NONE
         },
         Row {
             title: "{} unplugged from both ends of a zone with a hole",
             bench: "contiguity",
             case: "#/online_movable/unplug-ends",
-            peers: WALK,
+            peers: PEERS,
             ..Row::NONE
         },
         Row {
@@ -67,7 +67,7 @@ pub(super) const SECTION: Section = Section {
             case: "online_movable/plug",
             metric: "growth_exponent",
             step: "contiguity-large",
-            peers: WALK,
+            peers: PEERS,
             ..Row::NONE
         },
         Row {
@@ -75,7 +75,7 @@ pub(super) const SECTION: Section = Section {
             bench: "contiguity",
             case: "pc-256G/online/plug",
             metric: "probes",
-            peers: WALK,
+            peers: PEERS,
             ..Row::NONE
         },
     ],
@@ -85,7 +85,7 @@ pub(super) const SECTION: Section = Section {
             bench: "contiguity",
             metric: "probes",
             cases: Cases::Sizes("#/online_movable/plug"),
-            subjects: BOTH,
+            subjects: SUBJECTS,
             is_logarithmic: true,
         },
         Plot {
@@ -93,7 +93,7 @@ pub(super) const SECTION: Section = Section {
             bench: "contiguity",
             metric: "time",
             cases: Cases::Sizes("#/online_movable/plug"),
-            subjects: BOTH,
+            subjects: SUBJECTS,
             is_logarithmic: true,
         },
     ],

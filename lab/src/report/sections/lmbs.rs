@@ -6,7 +6,7 @@ const ONE_BY_ONE: &[(&str, &str)] = &[
     ("one by one, without the look-up", "before-no-lookup"),
     ("one by one, with a look-up for each", "before"),
 ];
-const ALL: &[(&str, &str)] = &[
+const SUBJECTS: &[(&str, &str)] = &[
     ("hotmem", "hotmem"),
     ("one by one, without the look-up", "before-no-lookup"),
     ("one by one, with a look-up for each", "before"),
@@ -76,7 +76,7 @@ pub(super) const SECTION: Section = Section {
             ],
             axis: "LMBs",
         },
-        subjects: ALL,
+        subjects: SUBJECTS,
         is_logarithmic: true,
     }],
 };

@@ -3,7 +3,7 @@
 use super::section::{Cases, Plot, Row, Section};
 
 const LINUX: &[(&str, &str)] = &[("Linux", "linux")];
-const OFF: &[(&str, &str)] = &[("the same without reports", "hotmem-no-reports")];
+const WITHOUT_REPORTS: &[(&str, &str)] = &[("the same without reports", "hotmem-no-reports")];
 const LIMIT: &[(&str, &str)] = &[("hotmem", "hotmem"), ("one bare madvise", "limit")];
 const PACKED: &[(&str, &str)] = &[
     ("hotmem-64B", "hotmem-64B"),
@@ -57,7 +57,7 @@ pub(super) const SECTION: Section = Section {
             bench: "packing",
             case: "*/*",
             metric: "residual",
-            peers: OFF,
+            peers: WITHOUT_REPORTS,
             ..Row::NONE
         },
         Row {
@@ -90,7 +90,7 @@ pub(super) const SECTION: Section = Section {
             bench: "reporting",
             case: "page_fault1/1/guest/rounds-1",
             metric: "rate",
-            peers: OFF,
+            peers: WITHOUT_REPORTS,
             more_is_better: true,
             ..Row::NONE
         },
@@ -99,7 +99,7 @@ pub(super) const SECTION: Section = Section {
             bench: "reporting",
             case: "page_fault1/1/hosted/rounds-1",
             metric: "rate",
-            peers: OFF,
+            peers: WITHOUT_REPORTS,
             more_is_better: true,
             ..Row::NONE
         },

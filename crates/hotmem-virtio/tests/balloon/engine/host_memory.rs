@@ -101,7 +101,7 @@ fn the_balloon_leaves_the_minimum_of_free_frames() {
     guest.device.config.num_pages = u32::MAX;
     guest.run(Duration::from_secs(10));
     let left = machine.frames.counts().free;
-    assert!((FLOOR..FLOOR + BLOCK).contains(&left), "{left}");
+    assert!((MIN_FREE_FRAMES..MIN_FREE_FRAMES + BLOCK).contains(&left), "{left}");
     assert_eq!(guest.device.balloon.len() as u64, free - left);
     assert_eq!(u64::from(guest.device.actual_pages), guest.memory.inflated_frames());
     guest.device.config.num_pages = 0;
@@ -294,7 +294,7 @@ fn filled_memory_is_still_filled_when_it_is_allocated() {
         drop(frame);
     }
     machine.frames.set_contents(Contents::Filled(FILL)).unwrap();
-    let mut memory = EngineMemory::new(&machine.frames, FLOOR);
+    let mut memory = EngineMemory::new(&machine.frames, MIN_FREE_FRAMES);
     let settings = Settings::EAGER;
     let (features, poison) = (Features::all(), Poison::Filled(FILL));
     // The device must have the value that reported memory must keep. Otherwise the host may write any

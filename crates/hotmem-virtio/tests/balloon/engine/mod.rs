@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const SIZE: u64 = 256 << 20;
 const BLOCK: u64 = 512;
-const FLOOR: u64 = 4096;
+const MIN_FREE_FRAMES: u64 = 4096;
 
 /// A machine of 256 MiB.
 struct Machine {
@@ -64,7 +64,7 @@ const FEATURES: Features = Features::all().difference(Features::PAGE_POISON);
 
 impl<'f> Guest<'f> {
     fn new(machine: &'f Machine, features: Features, settings: Settings) -> Guest<'f> {
-        let mut memory = EngineMemory::new(&machine.frames, FLOOR);
+        let mut memory = EngineMemory::new(&machine.frames, MIN_FREE_FRAMES);
         memory.report(features, Poison::None, settings).unwrap();
         Guest::with(machine, features, memory)
     }

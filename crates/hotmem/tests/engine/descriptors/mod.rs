@@ -13,8 +13,8 @@ use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The numbers of sections of boot memory, and of all memory.
-const BOOT: u64 = 2;
-const ALL: u64 = 12;
+const BOOT_SECTIONS: u64 = 2;
+const SECTIONS: u64 = 12;
 const PER_SECTION: u64 = SECTION / PAGEBLOCK;
 
 /// The place of a pageblock's descriptors.
@@ -49,7 +49,7 @@ impl Kernel {
 
     /// Returns the pageblocks that hold the descriptors of their sections now.
     fn descriptor_blocks(&self) -> impl Iterator<Item = PfnRange> {
-        (0..ALL)
+        (0..SECTIONS)
             .filter(|&section| self.describes_itself(section))
             .map(|s| range(s * SECTION, PAGEBLOCK))
     }
@@ -130,13 +130,13 @@ struct Machine<'f> {
 }
 
 fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
-    let memory = Memory::new(ALL * SECTION);
+    let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(OneCpu);
-    let ram = [BootRange { start: 0, len: range(0, BOOT * SECTION).bytes() }];
+    let ram = [BootRange { start: 0, len: range(0, BOOT_SECTIONS * SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
     let mut hotplug =
         hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map).unwrap();
-    hotplug.announce(range(BOOT * SECTION, (ALL - BOOT) * SECTION)).unwrap();
+    hotplug.announce(range(BOOT_SECTIONS * SECTION, (SECTIONS - BOOT_SECTIONS) * SECTION)).unwrap();
     test(&mut Machine { frames: &frames, hotplug, kernel: Kernel::default() });
 }
 
@@ -158,7 +158,7 @@ impl Machine<'_> {
             Place::ItsSection => None,
         });
         let used: Vec<_> = descriptor_frames.chain(used.iter().copied()).collect();
-        Snapshot::of(&self.hotplug, ALL * SECTION, &used)
+        Snapshot::of(&self.hotplug, SECTIONS * SECTION, &used)
     }
 
     fn shrink(&mut self, within: PfnRange, frames: u64) -> (u64, Option<Blocker>) {

@@ -13,7 +13,7 @@ const STEPS: u32 = if cfg!(hotmem_geometry = "small") { 6000 } else { 600 };
 fn exactly_the_ram_has_descriptors() {
     on_a_machine(|m| {
         let mut rng = Rng::with_seed(7);
-        let hot = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+        let hot = range(BOOT_SECTIONS * SECTION, (SECTIONS - BOOT_SECTIONS) * SECTION);
         let mut used: Vec<PfnRange> = vec![];
         let mut seen = BTreeSet::new();
         for step in 0..STEPS {

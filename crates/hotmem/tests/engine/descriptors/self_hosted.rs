@@ -8,15 +8,15 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::with_kernel;
 
 /// The first frame of the section that most tests add as a whole.
-const WHOLE: u64 = 3 * SECTION;
+const WHOLE_SECTION: u64 = 3 * SECTION;
 
 #[test]
 fn a_section_holds_its_own_descriptors() {
     on_a_machine(|m| {
         while m.frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
-        let section = range(WHOLE, SECTION);
+        let section = range(WHOLE_SECTION, SECTION);
         m.plug(section);
-        let descriptor_block = range(WHOLE, PAGEBLOCK);
+        let descriptor_block = range(WHOLE_SECTION, PAGEBLOCK);
         let counts = m.frames.counts_in(section);
         assert_eq!((counts.online, counts.free), (SECTION, SECTION - PAGEBLOCK));
         let of_section = Metadata { frames: descriptor_block, describes: section };
@@ -33,7 +33,7 @@ fn a_section_holds_its_own_descriptors() {
             assert!(!allocated.overlaps(descriptor_block));
         }
         // Descriptors of a part of a section need free memory.
-        let part = range(WHOLE + SECTION, 2 * PAGEBLOCK);
+        let part = range(WHOLE_SECTION + SECTION, 2 * PAGEBLOCK);
         let refused = with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part));
         let error = AllocError::OutOfMemory;
         assert_eq!(refused, Err(AddError::NoTables { frames: 2, error }));
@@ -43,17 +43,17 @@ fn a_section_holds_its_own_descriptors() {
 #[test]
 fn pageblocks_with_descriptors_have_no_other_use() {
     on_a_machine(|m| {
-        let section = range(WHOLE, SECTION);
+        let section = range(WHOLE_SECTION, SECTION);
         m.plug(section);
-        let descriptor_block = range(WHOLE, PAGEBLOCK);
+        let descriptor_block = range(WHOLE_SECTION, PAGEBLOCK);
         let before = m.snapshot(&[]);
-        for part in [descriptor_block, range(WHOLE, 1), section] {
+        for part in [descriptor_block, range(WHOLE_SECTION, 1), section] {
             assert!(matches!(m.frames.free_range(part), Err(RangeError { .. })), "{part}");
         }
-        let at = AllocRequest::frames(1).at(pfn(WHOLE)).movable();
-        assert_eq!(m.frames.alloc_range(at), Err(AllocError::NotFree(range(WHOLE, 1))));
+        let at = AllocRequest::frames(1).at(pfn(WHOLE_SECTION)).movable();
+        assert_eq!(m.frames.alloc_range(at), Err(AllocError::NotFree(range(WHOLE_SECTION, 1))));
         assert_eq!(
-            m.hotplug.poison(pfn(WHOLE + 1)),
+            m.hotplug.poison(pfn(WHOLE_SECTION + 1)),
             Err(RangeError { range: descriptor_block, kind: RangeErrorKind::Metadata })
         );
         let token = m.frames.isolate(section).unwrap();
@@ -72,9 +72,9 @@ fn pageblocks_with_descriptors_have_no_other_use() {
 #[test]
 fn pageblocks_with_descriptors_are_removed_with_the_last_memory_that_they_describe() {
     on_a_machine(|m| {
-        let section = range(WHOLE, SECTION);
+        let section = range(WHOLE_SECTION, SECTION);
         m.plug(section);
-        let descriptor_block = range(WHOLE, PAGEBLOCK);
+        let descriptor_block = range(WHOLE_SECTION, PAGEBLOCK);
         let before = m.snapshot(&[]);
         // The pageblock with descriptors can be taken offline like any other, but is not removed.
         m.take_offline(descriptor_block);
@@ -96,15 +96,17 @@ fn pageblocks_with_descriptors_are_removed_with_the_last_memory_that_they_descri
         // A pageblock in use cannot be migrated, so it stays, and its descriptors stay.
         let pinned = m
             .frames
-            .alloc_range(AllocRequest::frames(PAGEBLOCK).at(pfn(WHOLE + PAGEBLOCK)).movable())
+            .alloc_range(
+                AllocRequest::frames(PAGEBLOCK).at(pfn(WHOLE_SECTION + PAGEBLOCK)).movable(),
+            )
             .unwrap();
         let (left, _) = m.shrink(section, SECTION);
         assert_eq!(left, 2 * PAGEBLOCK);
-        let remaining_range = range(WHOLE, 2 * PAGEBLOCK);
+        let remaining_range = range(WHOLE_SECTION, 2 * PAGEBLOCK);
         let remaining = m.hotplug.state_at(section.start(), section.end());
         assert_eq!(remaining, (remaining_range, State::OnlineMovable));
         // Memory that is added again has its descriptors in the same place.
-        m.plug(range(WHOLE + 2 * PAGEBLOCK, SECTION - 2 * PAGEBLOCK));
+        m.plug(range(WHOLE_SECTION + 2 * PAGEBLOCK, SECTION - 2 * PAGEBLOCK));
         assert_eq!(m.snapshot(&[pinned]), {
             m.frames.free_range(pinned).unwrap();
             let again = m.snapshot(&[]);
@@ -125,11 +127,11 @@ fn pageblocks_with_descriptors_are_removed_with_the_last_memory_that_they_descri
 #[test]
 fn descriptors_of_memory_that_stays_are_the_only_blocker() {
     on_a_machine(|m| {
-        m.plug(range(WHOLE, SECTION));
-        m.take_offline(range(WHOLE + PAGEBLOCK, SECTION - PAGEBLOCK));
-        let descriptor_block = range(WHOLE, PAGEBLOCK);
+        m.plug(range(WHOLE_SECTION, SECTION));
+        m.take_offline(range(WHOLE_SECTION + PAGEBLOCK, SECTION - PAGEBLOCK));
+        let descriptor_block = range(WHOLE_SECTION, PAGEBLOCK);
         let blocker = Blocker { range: descriptor_block, kind: BlockerKind::Metadata };
-        assert_eq!(m.shrink(range(WHOLE, SECTION), PAGEBLOCK), (PAGEBLOCK, Some(blocker)));
+        assert_eq!(m.shrink(range(WHOLE_SECTION, SECTION), PAGEBLOCK), (PAGEBLOCK, Some(blocker)));
     });
 }
 
@@ -139,9 +141,9 @@ fn descriptors_of_memory_that_stays_are_the_only_blocker() {
 fn pageblocks_with_descriptors_need_no_bitmaps() {
     on_a_machine(|m| {
         while m.frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
-        let section = range(WHOLE, SECTION);
+        let section = range(WHOLE_SECTION, SECTION);
         m.plug(section);
-        let last_block = range(WHOLE + SECTION - PAGEBLOCK, PAGEBLOCK);
+        let last_block = range(WHOLE_SECTION + SECTION - PAGEBLOCK, PAGEBLOCK);
         let divided =
             m.frames.alloc_range(AllocRequest::frames(1).at(last_block.start()).movable()).unwrap();
         let is_bitmaps = |metadata: Metadata| metadata.frames.frames() == 1;
@@ -149,7 +151,7 @@ fn pageblocks_with_descriptors_need_no_bitmaps() {
             m.frames.metadata().filter(|metadata| last_block.covers(metadata.frames));
         assert!(in_last_block.any(is_bitmaps));
         m.frames.free_range(divided).unwrap();
-        let between = range(WHOLE + PAGEBLOCK, SECTION - 2 * PAGEBLOCK);
+        let between = range(WHOLE_SECTION + PAGEBLOCK, SECTION - 2 * PAGEBLOCK);
         m.take_offline(between);
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.remove(between)).unwrap();
         assert_eq!(m.shrink(section, 2 * PAGEBLOCK), (0, None));
@@ -160,14 +162,14 @@ fn pageblocks_with_descriptors_need_no_bitmaps() {
 #[test]
 fn descriptors_stay_while_memory_that_they_describe_is_being_added() {
     on_a_machine(|m| {
-        m.plug(range(WHOLE, SECTION));
+        m.plug(range(WHOLE_SECTION, SECTION));
         assert_eq!(
-            m.shrink(range(WHOLE + PAGEBLOCK, SECTION - PAGEBLOCK), SECTION),
+            m.shrink(range(WHOLE_SECTION + PAGEBLOCK, SECTION - PAGEBLOCK), SECTION),
             (PAGEBLOCK, None)
         );
-        let descriptor_block = range(WHOLE, PAGEBLOCK);
+        let descriptor_block = range(WHOLE_SECTION, PAGEBLOCK);
         let addition = with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
-            hotplug.prepare_add(range(WHOLE + PAGEBLOCK, PAGEBLOCK))
+            hotplug.prepare_add(range(WHOLE_SECTION + PAGEBLOCK, PAGEBLOCK))
         })
         .unwrap();
         assert_eq!(addition.tables().frames(), 0);
@@ -176,11 +178,11 @@ fn descriptors_stay_while_memory_that_they_describe_is_being_added() {
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_add(addition))
             .unwrap();
         assert_eq!(
-            m.kernel.descriptor_places.get(&(WHOLE / PAGEBLOCK + 1)),
+            m.kernel.descriptor_places.get(&(WHOLE_SECTION / PAGEBLOCK + 1)),
             Some(&Place::ItsSection)
         );
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
-            hotplug.remove(range(WHOLE + PAGEBLOCK, PAGEBLOCK))
+            hotplug.remove(range(WHOLE_SECTION + PAGEBLOCK, PAGEBLOCK))
         })
         .unwrap();
         assert_eq!(m.shrink(descriptor_block, PAGEBLOCK), (0, None));
@@ -190,11 +192,11 @@ fn descriptors_stay_while_memory_that_they_describe_is_being_added() {
 #[test]
 fn memory_is_not_added_while_its_descriptor_block_is_being_removed() {
     on_a_machine(|m| {
-        m.plug(range(WHOLE, SECTION));
-        let rest = range(WHOLE + PAGEBLOCK, SECTION - PAGEBLOCK);
+        m.plug(range(WHOLE_SECTION, SECTION));
+        let rest = range(WHOLE_SECTION + PAGEBLOCK, SECTION - PAGEBLOCK);
         assert_eq!(m.shrink(rest, SECTION), (PAGEBLOCK, None));
-        let descriptor_block = range(WHOLE, PAGEBLOCK);
-        let device = range(WHOLE + PAGEBLOCK, PAGEBLOCK);
+        let descriptor_block = range(WHOLE_SECTION, PAGEBLOCK);
+        let device = range(WHOLE_SECTION + PAGEBLOCK, PAGEBLOCK);
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.add(AddRequest { device: true, ..device.into() })
         })
@@ -204,7 +206,7 @@ fn memory_is_not_added_while_its_descriptor_block_is_being_removed() {
             hotplug.prepare_remove(descriptor_block)
         })
         .unwrap();
-        let part = range(WHOLE + 2 * PAGEBLOCK, PAGEBLOCK);
+        let part = range(WHOLE_SECTION + 2 * PAGEBLOCK, PAGEBLOCK);
         assert_eq!(
             with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part)),
             Err(AddError::Range(RangeError {
@@ -238,15 +240,15 @@ fn memory_is_not_added_while_its_descriptor_block_is_being_removed() {
 #[test]
 fn a_removal_is_not_split_so_that_a_part_loses_its_descriptors() {
     on_a_machine(|m| {
-        let sections = range(WHOLE, 2 * SECTION);
+        let sections = range(WHOLE_SECTION, 2 * SECTION);
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(sections)).unwrap();
         let removal = with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.prepare_remove(sections)
         })
         .unwrap();
-        let removal = removal.split_at(pfn(WHOLE + PAGEBLOCK)).unwrap_err();
+        let removal = removal.split_at(pfn(WHOLE_SECTION + PAGEBLOCK)).unwrap_err();
         assert_eq!(removal.range(), sections);
-        let (removed, remaining_removal) = removal.split_at(pfn(WHOLE + SECTION)).unwrap();
+        let (removed, remaining_removal) = removal.split_at(pfn(WHOLE_SECTION + SECTION)).unwrap();
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_remove(removed))
             .unwrap();
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
@@ -255,15 +257,16 @@ fn a_removal_is_not_split_so_that_a_part_loses_its_descriptors() {
         .unwrap();
         assert_eq!(
             m.kernel.descriptor_blocks().collect::<Vec<_>>(),
-            [range(WHOLE + SECTION, PAGEBLOCK)]
+            [range(WHOLE_SECTION + SECTION, PAGEBLOCK)]
         );
         // A removal without descriptors can be split anywhere.
-        let part = range(WHOLE, 2 * PAGEBLOCK);
+        let part = range(WHOLE_SECTION, 2 * PAGEBLOCK);
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part)).unwrap();
         let removal =
             with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.prepare_remove(part))
                 .unwrap();
-        let (removed, remaining_removal) = removal.split_at(pfn(WHOLE + PAGEBLOCK)).unwrap();
+        let (removed, remaining_removal) =
+            removal.split_at(pfn(WHOLE_SECTION + PAGEBLOCK)).unwrap();
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_remove(removed))
             .unwrap();
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
@@ -277,7 +280,7 @@ fn a_removal_is_not_split_so_that_a_part_loses_its_descriptors() {
 #[test]
 fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
     on_a_machine(|m| {
-        let section = range(WHOLE, SECTION);
+        let section = range(WHOLE_SECTION, SECTION);
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.add(AddRequest { device: true, ..section.into() })
         })
@@ -296,9 +299,12 @@ fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
             hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
         })
         .unwrap();
-        assert_eq!(m.kernel.descriptor_blocks().collect::<Vec<_>>(), [range(WHOLE, PAGEBLOCK)]);
+        assert_eq!(
+            m.kernel.descriptor_blocks().collect::<Vec<_>>(),
+            [range(WHOLE_SECTION, PAGEBLOCK)]
+        );
         // Poisoned memory can have descriptors, but cannot hold any.
-        let bad = pfn(WHOLE + PAGEBLOCK);
+        let bad = pfn(WHOLE_SECTION + PAGEBLOCK);
         assert_eq!(m.hotplug.poison(bad), Ok(Poisoned::Quarantined));
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(section))
             .unwrap();
@@ -312,7 +318,7 @@ fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.detach_raw(section))
             .unwrap();
 
-        let part = range(WHOLE, 2 * PAGEBLOCK);
+        let part = range(WHOLE_SECTION, 2 * PAGEBLOCK);
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.add(AddRequest { device: true, ..part.into() })
         })
@@ -330,21 +336,21 @@ fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
 #[test]
 fn device_memory_with_poison_where_descriptors_would_lie_does_not_become_ram() {
     on_a_machine(|m| {
-        let part = range(WHOLE, PAGEBLOCK);
+        let part = range(WHOLE_SECTION, PAGEBLOCK);
         m.plug(part);
         m.take_offline(part);
-        let bad = range(WHOLE + 3, 1);
+        let bad = range(WHOLE_SECTION + 3, 1);
         assert_eq!(m.hotplug.poison(bad.start()), Ok(Poisoned::Quarantined));
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(part))
             .unwrap();
         with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.add(AddRequest {
                 device: true,
-                ..range(WHOLE + PAGEBLOCK, SECTION - PAGEBLOCK).into()
+                ..range(WHOLE_SECTION + PAGEBLOCK, SECTION - PAGEBLOCK).into()
             })
         })
         .unwrap();
-        let section = range(WHOLE, SECTION);
+        let section = range(WHOLE_SECTION, SECTION);
         let refused = with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
         });

@@ -30,7 +30,7 @@ fn refusals_are_retried_a_bounded_number_of_times() {
         assert!(matches!(reporter.step(ms(1000)), Step::Idle));
         assert_eq!(reporter.statistics().refused, 5);
         reporter.set_on(true);
-        settle(&mut reporter, ms(1000));
+        report_until_idle(&mut reporter, ms(1000));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
 }
@@ -70,7 +70,7 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
 fn a_batch_of_another_instance_is_returned() {
     on_machine(|frames, _, _| {
         on_machine(|other, _, _| {
-            let (mut local, mut foreign_reporter) = (eager(frames), eager(other));
+            let (mut local, mut foreign_reporter) = (eager_reporter(frames), eager_reporter(other));
             let (mine, foreign) = (send(&mut local, ms(0)), send(&mut foreign_reporter, ms(0)));
             let before = frames.counts();
             let Err(foreign) = local.reported(foreign) else {
@@ -110,7 +110,7 @@ fn batches_of_a_dropped_reporter_count_and_are_accepted_by_the_next_reporter() {
 #[test]
 fn a_forgotten_reporter_stays_the_reporter() {
     on_machine(|frames, _, _| {
-        std::mem::forget(eager(frames));
+        std::mem::forget(eager_reporter(frames));
         let second = Reporter::new(frames, immediate_settings(), Contents::Undefined);
         assert_eq!(second.unwrap_err(), ReporterError::HasReporter);
     });
@@ -133,22 +133,22 @@ fn a_second_reporter_and_one_whose_host_changes_the_contents_are_refused() {
         assert_eq!(frames.contents(), poison);
         drop(first);
         frames.set_contents(Contents::Undefined).unwrap();
-        eager(frames);
+        eager_reporter(frames);
     });
 }
 
 #[test]
 fn a_reporter_that_is_switched_on_again_finds_memory_that_became_free() {
     on_machine(|frames, _, wakeups| {
-        let mut reporter = eager(frames);
-        settle(&mut reporter, ms(0));
+        let mut reporter = eager_reporter(frames);
+        report_until_idle(&mut reporter, ms(0));
         reporter.set_on(false);
         let allocated = frames.alloc_range(AllocRequest::frames(3 * PAGEBLOCK)).unwrap();
         frames.free_range(allocated).unwrap();
         assert!(matches!(reporter.step(ms(5)), Step::Idle));
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 0);
         reporter.set_on(true);
-        let (reported, _) = settle(&mut reporter, ms(5));
+        let (reported, _) = report_until_idle(&mut reporter, ms(5));
         assert_eq!(count_blocks(&reported), 3);
     });
 }
@@ -156,7 +156,7 @@ fn a_reporter_that_is_switched_on_again_finds_memory_that_became_free() {
 #[test]
 fn a_reporter_that_is_off_accepts_the_answer_to_its_batch() {
     on_machine(|frames, _, _| {
-        let mut reporter = eager(frames);
+        let mut reporter = eager_reporter(frames);
         let batch = send(&mut reporter, ms(0));
         reporter.set_on(false);
         reporter.reported(batch).unwrap();

@@ -31,7 +31,7 @@ fn count_and_exit(sections: u64) {
         let settings = Settings { keep_free: all.bytes(), ..Settings::EAGER };
         counted_steps(&mut Reporter::new(frames, settings, Contents::Undefined).unwrap());
         hotplug.pin(all, |_| {}).unwrap();
-        counted_steps(&mut eager(frames));
+        counted_steps(&mut eager_reporter(frames));
         std::process::exit(0);
     });
 }

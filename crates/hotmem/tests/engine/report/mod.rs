@@ -81,7 +81,7 @@ fn immediate_settings() -> Settings {
 }
 
 /// Makes a reporter that reports all free memory at once.
-fn eager<'f, P: Platform>(frames: &'f Frames<P>) -> Reporter<'f, P> {
+fn eager_reporter<'f, P: Platform>(frames: &'f Frames<P>) -> Reporter<'f, P> {
     Reporter::new(frames, immediate_settings(), Contents::Undefined).unwrap()
 }
 
@@ -91,7 +91,10 @@ fn ms(ms: u64) -> Duration {
 
 /// Steps until the reporter has nothing to do at this time. The host accepts every batch. Returns
 /// the ranges that were reported, and the last step.
-fn settle<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> (Vec<PfnRange>, Step) {
+fn report_until_idle<P: Platform>(
+    reporter: &mut Reporter<'_, P>,
+    now: Duration,
+) -> (Vec<PfnRange>, Step) {
     let mut reported = Vec::new();
     loop {
         match reporter.step(now) {

@@ -20,7 +20,7 @@ fn assert_refused(hotplug: &mut Hotplug<'_, &WakeupCount>, target: PfnRange, why
 #[test]
 fn pinned_memory_is_never_reported() {
     on_machine(|frames, hotplug, wakeups| {
-        let mut reporter = eager(frames);
+        let mut reporter = eager_reporter(frames);
         let pinned = range(PAGEBLOCK + 1, 1);
         let batch = send(&mut reporter, ms(0));
         let reporting_range = batch.ranges()[0];
@@ -32,7 +32,7 @@ fn pinned_memory_is_never_reported() {
         );
         reporter.failed(batch, ms(0)).unwrap();
         pin(hotplug, pinned).unwrap();
-        let (reported, step) = settle(&mut reporter, ms(100_000));
+        let (reported, step) = report_until_idle(&mut reporter, ms(100_000));
         assert!(matches!(step, Step::Idle));
         let pinned_block = pinned.align_outward(PAGEBLOCK);
         assert!(reported.iter().all(|range| !range.overlaps(pinned_block)));
@@ -45,7 +45,7 @@ fn pinned_memory_is_never_reported() {
             wakeups_before + 1,
             "unpin wakes the reporter once"
         );
-        let (reported, _) = settle(&mut reporter, ms(200_000));
+        let (reported, _) = report_until_idle(&mut reporter, ms(200_000));
         assert!(reported.contains(&pinned_block) || frames.counts_in(pinned_block).free_whole == 0);
     });
 }
@@ -66,7 +66,7 @@ fn memory_that_is_unpinned_during_a_round_is_reported() {
         assert!(batch.ranges()[0].end() <= pinned.start());
         assert!(hotplug.unpin(pinned));
         reporter.reported(batch).unwrap();
-        settle(&mut reporter, ms(0));
+        report_until_idle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
 }
@@ -77,8 +77,8 @@ fn pins_need_no_reporter_and_outlive_it() {
         let pinned = range((BOOT_SECTIONS - 1) * SECTION, SECTION);
         pin(hotplug, pinned).unwrap();
         for _ in 0..2 {
-            let mut reporter = eager(frames);
-            let (reported, _) = settle(&mut reporter, ms(0));
+            let mut reporter = eager_reporter(frames);
+            let (reported, _) = report_until_idle(&mut reporter, ms(0));
             assert!(reported.iter().all(|range| !range.overlaps(pinned)), "{reported:?}");
             drop(reporter);
         }
@@ -89,8 +89,8 @@ fn pins_need_no_reporter_and_outlive_it() {
 #[test]
 fn pin_names_all_frames_for_a_touch_and_none_is_reported_afterwards() {
     on_machine(|frames, hotplug, _| {
-        let mut reporter = eager(frames);
-        settle(&mut reporter, ms(0));
+        let mut reporter = eager_reporter(frames);
+        report_until_idle(&mut reporter, ms(0));
         // Pin memory that is free and reported, memory in use, and memory partly in use: the host
         // may have taken the RAM of any of them.
         let allocated = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
@@ -107,9 +107,9 @@ fn pin_names_all_frames_for_a_touch_and_none_is_reported_afterwards() {
         for range in [allocated, one] {
             frames.free_range(range).unwrap();
         }
-        assert_eq!(count_blocks(&settle(&mut reporter, ms(0)).0), 0);
+        assert_eq!(count_blocks(&report_until_idle(&mut reporter, ms(0)).0), 0);
         assert!(hotplug.unpin(all));
-        settle(&mut reporter, ms(0));
+        report_until_idle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
 }
@@ -138,7 +138,7 @@ fn absent_memory_can_be_pinned_before_it_is_added() {
         pin(hotplug, plugged).unwrap();
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-        let (reported, _) = settle(&mut eager(frames), ms(0));
+        let (reported, _) = report_until_idle(&mut eager_reporter(frames), ms(0));
         assert!(reported.iter().all(|range| !range.overlaps(plugged)));
     });
 }
@@ -243,7 +243,7 @@ fn reporting_memory_cannot_be_pinned_across_regions() {
             hotplug.add(region).unwrap();
             hotplug.online(region, OnlineType::Movable, &mut NoHooks).unwrap();
         }
-        let mut reporter = eager(frames);
+        let mut reporter = eager_reporter(frames);
         let batch = send(&mut reporter, ms(0));
         assert!(batch.ranges().iter().any(|reporting_range| reporting_range.overlaps(both)));
         let RangeError { range: reporting_range, kind: RangeErrorKind::Reporting } =

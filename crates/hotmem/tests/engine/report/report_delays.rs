@@ -11,17 +11,17 @@ fn memory_is_reported_only_after_min_free_time() {
             Settings { wake_delay: ms(10), min_free_time: ms(100), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == ms(10)));
-        assert!(matches!(settle(&mut reporter, ms(10)), (none, Step::Pending(at))
+        assert!(matches!(report_until_idle(&mut reporter, ms(10)), (none, Step::Pending(at))
             if none.is_empty() && at == ms(110)));
         // The `min_free_time` of a pageblock begins again after a short use.
         let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         frames.free_range(used).unwrap();
         let free_blocks = frames.counts().free_whole / PAGEBLOCK;
-        let (reported, step) = settle(&mut reporter, ms(110));
+        let (reported, step) = report_until_idle(&mut reporter, ms(110));
         assert!(matches!(step, Step::Pending(at) if at == ms(210)), "{step:?}");
         assert_eq!(count_blocks(&reported), free_blocks - 1);
         assert!(reported.iter().all(|range| !range.overlaps(used)));
-        let (reported, step) = settle(&mut reporter, ms(210));
+        let (reported, step) = report_until_idle(&mut reporter, ms(210));
         assert_eq!(reported, [used]);
         assert!(matches!(step, Step::Idle));
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 0);
@@ -34,14 +34,14 @@ fn memory_in_constant_use_is_never_reported() {
         let settings = Settings { min_free_time: ms(100), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let mut now = 0;
-        while !matches!(settle(&mut reporter, ms(now)), (_, Step::Idle)) {
+        while !matches!(report_until_idle(&mut reporter, ms(now)), (_, Step::Idle)) {
             now += 100;
         }
         for round in 0..50 {
             let used = frames.alloc_range(AllocRequest::frames(4 * PAGEBLOCK)).unwrap();
-            settle(&mut reporter, ms(now + round * 30));
+            report_until_idle(&mut reporter, ms(now + round * 30));
             frames.free_range(used).unwrap();
-            settle(&mut reporter, ms(now + round * 30));
+            report_until_idle(&mut reporter, ms(now + round * 30));
         }
         // Only the first allocation took reported pageblocks.
         assert_eq!(reporter.statistics().refaulted, 4);
@@ -51,13 +51,13 @@ fn memory_in_constant_use_is_never_reported() {
 #[test]
 fn less_memory_than_min_unreported_is_not_reported() {
     on_machine(|frames, _, wakeups| {
-        let mut reporter = eager(frames);
-        settle(&mut reporter, ms(0));
+        let mut reporter = eager_reporter(frames);
+        report_until_idle(&mut reporter, ms(0));
         reporter.settings = Settings { min_unreported: size_of_blocks(3), ..immediate_settings() };
         let used = frames.alloc_range(AllocRequest::frames(3 * PAGEBLOCK)).unwrap();
         for (i, block) in used.chunks(PAGEBLOCK).enumerate() {
             frames.free_range(block).unwrap();
-            let (reported, step) = settle(&mut reporter, ms(0));
+            let (reported, step) = report_until_idle(&mut reporter, ms(0));
             assert!(matches!(step, Step::Idle), "{step:?}");
             assert_eq!(count_blocks(&reported), if i == 2 { 3 } else { 0 });
         }
@@ -69,16 +69,16 @@ fn less_memory_than_min_unreported_is_not_reported() {
 #[test]
 fn the_next_step_applies_a_lower_min_unreported_without_a_wakeup() {
     on_machine(|frames, _, wakeups| {
-        let mut reporter = eager(frames);
-        settle(&mut reporter, ms(0));
+        let mut reporter = eager_reporter(frames);
+        report_until_idle(&mut reporter, ms(0));
         reporter.settings.min_unreported = size_of_blocks(2);
         let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
-        settle(&mut reporter, ms(0));
+        report_until_idle(&mut reporter, ms(0));
         frames.free_range(used).unwrap();
-        assert_eq!(count_blocks(&settle(&mut reporter, ms(0)).0), 0);
+        assert_eq!(count_blocks(&report_until_idle(&mut reporter, ms(0)).0), 0);
         let wakeups_before = wakeups.0.load(Ordering::Relaxed);
         reporter.settings.min_unreported = size_of_blocks(1);
-        assert_eq!(count_blocks(&settle(&mut reporter, ms(0)).0), 1);
+        assert_eq!(count_blocks(&report_until_idle(&mut reporter, ms(0)).0), 1);
         assert_eq!(wakeups.0.load(Ordering::Relaxed), wakeups_before);
     });
 }
@@ -97,7 +97,9 @@ fn memory_to_keep_free_stays_unreported() {
         }
         assert_eq!(frames.counts().free_whole, 2 * PAGEBLOCK);
         sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
-        assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
+        assert!(
+            matches!(report_until_idle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty())
+        );
         let counts = frames.counts();
         assert_eq!(counts.reported, counts.free_whole - 2 * PAGEBLOCK);
         // The next allocations, of a pageblock or of a frame, take the memory that was kept free.
@@ -107,7 +109,7 @@ fn memory_to_keep_free_stays_unreported() {
         assert_eq!(reporter.statistics().refaulted, 0);
         frames.free_range(used).unwrap();
         frames.free_range(one).unwrap();
-        settle(&mut reporter, ms(0));
+        report_until_idle(&mut reporter, ms(0));
         assert_eq!(frames.counts(), counts);
     });
 }
@@ -120,7 +122,7 @@ fn each_node_keeps_free_memory() {
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
         let settings = Settings { keep_free: size_of_blocks(3), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-        let (_, step) = settle(&mut reporter, ms(0));
+        let (_, step) = report_until_idle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");
         for node in [range(0, BOOT_SECTIONS * SECTION), plugged] {
             let counts = frames.counts_in(node);
@@ -138,7 +140,7 @@ fn each_node_keeps_free_memory() {
         assert!(used.iter().all(|&range| plugged.covers(range)));
         assert_eq!(reporter.statistics().refaulted, 0);
         used.into_iter().for_each(|range| frames.free_range(range).unwrap());
-        settle(&mut reporter, ms(0));
+        report_until_idle(&mut reporter, ms(0));
         let counts = frames.counts_in(plugged);
         assert_eq!(counts.free_whole - counts.reported, 3 * PAGEBLOCK);
     });
@@ -147,8 +149,8 @@ fn each_node_keeps_free_memory() {
 #[test]
 fn unreported_memory_is_used_before_reported_memory() {
     on_machine(|frames, _, _| {
-        let mut reporter = eager(frames);
-        settle(&mut reporter, ms(0));
+        let mut reporter = eager_reporter(frames);
+        report_until_idle(&mut reporter, ms(0));
         // The order of places moves the CPU's hint between sections.
         for place in [SECTION + 2 * PAGEBLOCK, 3 * PAGEBLOCK, SECTION, PAGEBLOCK] {
             let hinted_block =
@@ -160,7 +162,7 @@ fn unreported_memory_is_used_before_reported_memory() {
             let next = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
             assert_eq!(reporter.statistics().refaulted, refaulted + 1);
             frames.free_range(next).unwrap();
-            settle(&mut reporter, ms(0));
+            report_until_idle(&mut reporter, ms(0));
             frames.free_range(hinted_block).unwrap();
             // An allocation that must divide a pageblock prefers unreported memory, too.
             let counts = frames.counts();
@@ -171,7 +173,7 @@ fn unreported_memory_is_used_before_reported_memory() {
             assert_eq!(reporter.statistics().refaulted, refaulted + 1);
             let one = range(hinted_block.start().number(), 1);
             ones.into_iter().chain([one]).for_each(|range| frames.free_range(range).unwrap());
-            settle(&mut reporter, ms(0));
+            report_until_idle(&mut reporter, ms(0));
         }
     });
 }
@@ -183,8 +185,8 @@ fn unreported_memory_beyond_a_bound_hides_nothing_below_it() {
         let section = range(BOOT_SECTIONS * SECTION, SECTION);
         hotplug.add(section).unwrap();
         hotplug.online(section, OnlineType::Kernel, &mut NoHooks).unwrap();
-        let mut reporter = eager(frames);
-        settle(&mut reporter, ms(0));
+        let mut reporter = eager_reporter(frames);
+        report_until_idle(&mut reporter, ms(0));
         let above =
             AllocRequest::frames(2 * PAGEBLOCK).at(pfn(section.start().number() + 2 * PAGEBLOCK));
         let hinted_block = frames.alloc_range(above).unwrap();
@@ -212,7 +214,7 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
         assert!(far.covers(batch.ranges()[0]) && count_blocks(batch.ranges()) == 1);
         reporter.settings = immediate_settings();
         reporter.reported(batch).unwrap();
-        settle(&mut reporter, ms(1));
+        report_until_idle(&mut reporter, ms(1));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
 }
@@ -226,7 +228,7 @@ fn no_more_memory_is_reporting_than_the_settings_allow() {
         assert_eq!(count_blocks(batch.ranges()), 2);
         assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == settings.answer_timeout));
         reporter.reported(batch).unwrap();
-        settle(&mut reporter, ms(0));
+        report_until_idle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
 }
@@ -236,10 +238,10 @@ fn reports_do_not_exceed_the_rate() {
     on_machine(|frames, _, _| {
         let settings = Settings { max_per_second: Some(size_of_blocks(2)), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-        let (reported, step) = settle(&mut reporter, ms(0));
+        let (reported, step) = report_until_idle(&mut reporter, ms(0));
         assert_eq!(count_blocks(&reported), 2);
         assert!(matches!(step, Step::Pending(at) if at == ms(1000)), "{step:?}");
-        assert_eq!(count_blocks(&settle(&mut reporter, ms(999)).0), 0);
-        assert_eq!(count_blocks(&settle(&mut reporter, ms(1000)).0), 2);
+        assert_eq!(count_blocks(&report_until_idle(&mut reporter, ms(999)).0), 0);
+        assert_eq!(count_blocks(&report_until_idle(&mut reporter, ms(1000)).0), 2);
     });
 }

@@ -6,7 +6,7 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
 /// A number of sections with enough pageblocks that a share of them may be reporting.
-const SOME: u64 = 128 * PAGEBLOCK / SECTION;
+const SECTIONS: u64 = 128 * PAGEBLOCK / SECTION;
 
 /// Runs `test` on a machine with `sections` sections of boot memory and `movable` sections of
 /// movable memory.
@@ -155,7 +155,7 @@ fn nothing_is_reported_while_fewer_than_eight_pageblocks_are_free() {
             let sent = send_all(&mut reporter);
             assert_eq!(frames.counts().reporting, expected * PAGEBLOCK);
             sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
-            settle(&mut reporter, ms(5000));
+            report_until_idle(&mut reporter, ms(5000));
             // If eight are free, all are reported in the end, batch by batch.
             let reported = frames.counts().reported / PAGEBLOCK;
             assert_eq!(reported, if expected > 0 { remaining as u64 } else { 0 });
@@ -166,7 +166,7 @@ fn nothing_is_reported_while_fewer_than_eight_pageblocks_are_free() {
 
 #[test]
 fn the_reporter_asks_for_a_reset_of_a_silent_host_which_frees_all_memory() {
-    with_memory(SOME, 0, |frames, _| {
+    with_memory(SECTIONS, 0, |frames, _| {
         let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
         let before = frames.counts();
         let lost_batch = send(&mut reporter, ms(500));
@@ -188,14 +188,14 @@ fn the_reporter_asks_for_a_reset_of_a_silent_host_which_frees_all_memory() {
         let after = frames.validated().unwrap();
         assert_eq!((after.free, after.reporting), (before.free, 0));
         // After the reset the host may answer again.
-        settle(&mut reporter, ms(14_000));
+        report_until_idle(&mut reporter, ms(14_000));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
 }
 
 #[test]
 fn the_setting_patience_is_the_time_that_a_host_may_be_silent() {
-    with_memory(SOME, 0, |frames, _| {
+    with_memory(SECTIONS, 0, |frames, _| {
         let settings = Settings { answer_timeout: ms(70), ..Settings::EAGER };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let _lost = send(&mut reporter, ms(5));

@@ -54,7 +54,7 @@ fn pinned_memory_is_walked_in_many_steps() {
     for sections in [1 << 10, 4 << 10] {
         on_large_machine(sections, |frames, hotplug| {
             hotplug.pin(all_of(sections), |_| {}).unwrap();
-            let mut reporter = eager(frames);
+            let mut reporter = eager_reporter(frames);
             let steps = count_steps(&mut reporter);
             assert!(steps * SECTIONS_PER_STEP >= sections, "{sections} sections in {steps} steps");
         });
@@ -84,7 +84,7 @@ fn all_memory_is_reported_though_no_step_reads_all_sections() {
     on_large_machine(1 << 10, |frames, _| {
         let settings = Settings { keep_free: size_of_blocks(3), ..Settings::EAGER };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-        let (_, step) = settle(&mut reporter, ms(0));
+        let (_, step) = report_until_idle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");
         let counts = frames.counts();
         assert_eq!(counts.free_whole - counts.reported, 3 * PAGEBLOCK);

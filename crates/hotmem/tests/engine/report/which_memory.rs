@@ -8,9 +8,9 @@ use hotmem_testkit::Validated as _;
 #[test]
 fn everything_free_is_reported_once() {
     on_machine(|frames, _, wakeups| {
-        let mut reporter = eager(frames);
+        let mut reporter = eager_reporter(frames);
         let free_whole = frames.counts().free_whole;
-        let (reported, step) = settle(&mut reporter, ms(0));
+        let (reported, step) = report_until_idle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");
         assert_eq!(count_blocks(&reported) * PAGEBLOCK, free_whole);
         let counts = frames.validated().unwrap();
@@ -24,8 +24,8 @@ fn everything_free_is_reported_once() {
 #[test]
 fn memory_that_is_used_and_freed_wakes_the_reporter_once_and_is_reported_again() {
     on_machine(|frames, _, wakeups| {
-        let mut reporter = eager(frames);
-        settle(&mut reporter, ms(0));
+        let mut reporter = eager_reporter(frames);
+        report_until_idle(&mut reporter, ms(0));
         let used = frames.alloc_range(AllocRequest::frames(2 * PAGEBLOCK)).unwrap();
         assert_eq!(
             wakeups.0.load(Ordering::Relaxed),
@@ -36,7 +36,7 @@ fn memory_that_is_used_and_freed_wakes_the_reporter_once_and_is_reported_again()
             frames.free_range(block).unwrap();
         }
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 1, "two frees wake an idle reporter once");
-        let (reported, step) = settle(&mut reporter, ms(0));
+        let (reported, step) = report_until_idle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle));
         assert_eq!(count_blocks(&reported), 2);
         let done = reporter.statistics();
@@ -50,8 +50,8 @@ fn a_pageblock_that_is_split_or_used_is_not_reported() {
     on_machine(|frames, _, _| {
         let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
         let whole_block = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
-        let mut reporter = eager(frames);
-        let (reported, _) = settle(&mut reporter, ms(0));
+        let mut reporter = eager_reporter(frames);
+        let (reported, _) = report_until_idle(&mut reporter, ms(0));
         for range in reported {
             assert!(!range.overlaps(one.align_outward(PAGEBLOCK)) && !range.overlaps(whole_block));
         }
@@ -65,8 +65,8 @@ fn a_divided_pageblock_is_reported_once_all_its_frames_are_free() {
     on_machine(|frames, _, _| {
         let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
         frames.free_range(one).unwrap();
-        let mut reporter = eager(frames);
-        settle(&mut reporter, ms(0));
+        let mut reporter = eager_reporter(frames);
+        report_until_idle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
         assert_eq!(frames.counts().free_whole, frames.counts().free / PAGEBLOCK * PAGEBLOCK);
     });
@@ -117,7 +117,7 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
 #[test]
 fn memory_that_is_with_the_host_cannot_be_allocated() {
     on_machine(|frames, hotplug, _| {
-        let mut reporter = eager(frames);
+        let mut reporter = eager_reporter(frames);
         let before = frames.counts();
         let mut sent = Vec::new();
         while let Step::Ready(Ok(batch)) = reporter.step(ms(0)) {
@@ -150,7 +150,7 @@ fn memory_that_is_with_the_host_cannot_be_allocated() {
         }
         // Memory that comes online again does not count as reported, so it is reported again.
         hotplug.online(all, OnlineType::Kernel, &mut NoHooks).unwrap();
-        let (reported, _) = settle(&mut reporter, ms(0));
+        let (reported, _) = report_until_idle(&mut reporter, ms(0));
         assert_eq!(count_blocks(&reported), SECTION / PAGEBLOCK / 2);
     });
 }
@@ -158,13 +158,13 @@ fn memory_that_is_with_the_host_cannot_be_allocated() {
 #[test]
 fn memory_that_is_added_later_is_reported() {
     on_machine(|frames, hotplug, wakeups| {
-        let mut reporter = eager(frames);
-        settle(&mut reporter, ms(0));
+        let mut reporter = eager_reporter(frames);
+        report_until_idle(&mut reporter, ms(0));
         let added = range(BOOT_SECTIONS * SECTION, (ALL_SECTIONS - BOOT_SECTIONS) * SECTION);
         hotplug.add(added).unwrap();
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 1);
-        let (reported, _) = settle(&mut reporter, ms(0));
+        let (reported, _) = report_until_idle(&mut reporter, ms(0));
         assert_eq!(count_blocks(&reported), added.frames() / PAGEBLOCK);
         assert!(reported.iter().all(|&range| added.covers(range)));
         // The memory can be removed.
@@ -172,24 +172,26 @@ fn memory_that_is_added_later_is_reported() {
         let removed = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(removed, Progress::Ready(added));
         hotplug.remove(added).unwrap();
-        assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
+        assert!(
+            matches!(report_until_idle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty())
+        );
     });
 }
 
 #[test]
 fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
     on_machine(|frames, hotplug, _| {
-        let mut reporter = eager(frames);
-        settle(&mut reporter, ms(0));
+        let mut reporter = eager_reporter(frames);
+        report_until_idle(&mut reporter, ms(0));
         let refaulted = |reporter: &Reporter<'_, _>| reporter.statistics().refaulted;
         // Isolated memory that was released is reported again, but does not count as refaulted.
         let whole_block = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         frames.free_range(whole_block).unwrap();
-        settle(&mut reporter, ms(0));
+        report_until_idle(&mut reporter, ms(0));
         assert_eq!(refaulted(&reporter), 1);
         frames.isolate(whole_block).unwrap().release();
         assert_eq!(refaulted(&reporter), 1);
-        settle(&mut reporter, ms(0));
+        report_until_idle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
         assert_eq!(refaulted(&reporter), 1);
         // Memory that a token has marked as reported does not count as refaulted either.
@@ -199,7 +201,7 @@ fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
         let added = range(BOOT_SECTIONS * SECTION, SECTION);
         hotplug.add(added).unwrap();
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
-        settle(&mut reporter, ms(0));
+        report_until_idle(&mut reporter, ms(0));
         let before = refaulted(&reporter);
         assert_eq!(frames.counts_in(added).reported, frames.counts_in(added).free_whole);
         let mut offline = hotplug.offline(added).unwrap();
@@ -209,7 +211,7 @@ fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
         assert_eq!(refaulted(&reporter), before);
         // If an earlier reporter has reported a pageblock, using the pageblock counts as a refault.
         drop(reporter);
-        let reporter = eager(frames);
+        let reporter = eager_reporter(frames);
         assert_eq!(refaulted(&reporter), 0);
         let _used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         assert_eq!(refaulted(&reporter), 1);

@@ -84,7 +84,7 @@ fn a_foreign_isolation_token_is_returned() {
     });
 }
 
-const PINNED: BlockerKind = BlockerKind::Unmovable("this kernel does not migrate");
+const UNMOVABLE: BlockerKind = BlockerKind::Unmovable("this kernel does not migrate");
 
 #[test]
 fn a_foreign_offline_request_is_refused_and_returned() {
@@ -98,7 +98,7 @@ fn a_foreign_offline_request_is_refused_and_returned() {
             unchanged(local, foreign, |local| foreign_token.poll(local, &mut NoHooks, unlimited));
         assert_eq!(answer, refused);
         let blocked = foreign_token.poll(&mut foreign.hotplug, &mut NoHooks, unlimited);
-        let pinned = Blocker { range: foreign.allocations[0], kind: PINNED };
+        let pinned = Blocker { range: foreign.allocations[0], kind: UNMOVABLE };
         assert_eq!(blocked, Progress::Pending(pinned));
         let foreign_token = unchanged(local, foreign, |local| {
             assert_eq!(foreign_token.poll(local, &mut NoHooks, unlimited), refused);

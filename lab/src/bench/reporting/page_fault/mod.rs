@@ -22,7 +22,7 @@ pub(super) const WORKING_SET: Bytes = Bytes::mib(128);
 const NODES: u64 = 2;
 
 /// The number of frames that all threads together allocate, clear and free in a second of bursts.
-pub(super) const RATE: Metric = ("rate", "ops/s");
+pub(super) const OPERATION_RATE: Metric = ("rate", "ops/s");
 /// The amount of memory that was reported to the host.
 const REPORTED: Metric = ("reported", "MiB");
 /// The amount of reported memory that was used again.
@@ -127,7 +127,7 @@ impl BurstCosts {
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     pub(super) fn record(&self, case: &str, subject: Subject, sample: &mut Sample) {
         let subject = subject.to_string();
-        sample.add(case, &subject, RATE, self.rate());
+        sample.add(case, &subject, OPERATION_RATE, self.rate());
         for (metric, bytes) in [(REPORTED, self.reported), (REFAULTED, self.refaulted)] {
             sample.add(case, &subject, metric, bytes.0 as f64 / f64::from(1 << 20));
         }
