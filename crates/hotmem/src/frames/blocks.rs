@@ -7,7 +7,7 @@
 
 use super::claim_runs::Run;
 use super::exhaustion::HidingSteps;
-use super::order::Place;
+use super::order::SearchStep;
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
@@ -39,7 +39,7 @@ impl<P: Platform> Frames<P> {
 
     fn search_blocks(
         &self,
-        place: Place,
+        place: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<PfnRange> {
@@ -55,7 +55,7 @@ impl<P: Platform> Frames<P> {
 
     fn claim_run_of(
         &self,
-        place: Place,
+        place: SearchStep,
         request: &AllocRequest,
         blocks: usize,
         hiding_steps: &mut HidingSteps<'_>,
@@ -63,7 +63,7 @@ impl<P: Platform> Frames<P> {
         match blocks {
             1 => {
                 let block = self.claim_one(place, request, hiding_steps)?;
-                Some(Run { section: block.section(), bit: block.bit(), blocks })
+                Some(Run { section: block.section(), first_bit: block.bit(), blocks })
             }
             _ if blocks <= SECTION_PAGEBLOCKS => {
                 self.find_section(place, request, hiding_steps, |section| {
@@ -76,7 +76,7 @@ impl<P: Platform> Frames<P> {
 
     /// Publishes the hinted pageblocks of `place` that are divided although all their frames are
     /// free. Returns whether there was one.
-    fn coalesce_hinted(&self, place: Place, hiding_steps: &mut HidingSteps<'_>) -> bool {
+    fn coalesce_hinted(&self, place: SearchStep, hiding_steps: &mut HidingSteps<'_>) -> bool {
         let coalesced = self
             .hinted_blocks(place.zone)
             .filter(|block| {

@@ -1,8 +1,8 @@
 //! Claims one pageblock, and chooses the section of the pageblock.
 
-use super::crowd::Crowd;
+use super::crowd::NeighbourhoodSet;
 use super::exhaustion::HidingSteps;
-use super::order::Place;
+use super::order::SearchStep;
 use super::small::{is_on_required_node, suits};
 use super::{AllocRequest, Frames};
 use crate::addr::Pfn;
@@ -22,7 +22,7 @@ impl<P: Platform> Frames<P> {
     /// pageblock that is divided although all its frames are free.
     pub(super) fn claim_one(
         &self,
-        place: Place,
+        place: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Block<'_>> {
@@ -48,7 +48,7 @@ impl<P: Platform> Frames<P> {
     /// that have unreported pageblocks and are not the hint of a CPU.
     fn claim_unreported(
         &self,
-        place: Place,
+        place: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Block<'_>> {
@@ -163,7 +163,7 @@ impl<P: Platform> Frames<P> {
     /// unless the request is restricted.
     pub(super) fn find_section<'s, T>(
         &'s self,
-        place: Place,
+        place: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
         mut claim: impl FnMut(SectionRef<'s>) -> Option<T>,
@@ -181,7 +181,7 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     fn find_section_until<'s>(
         &'s self,
-        place: Place,
+        place: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
         claim: &mut dyn FnMut(SectionRef<'s>) -> bool,
@@ -222,8 +222,8 @@ impl<P: Platform> Frames<P> {
     /// begins in the lowest neighbourhood in which no other CPU works; only neighbourhoods of the
     /// lowest announced range with a suitable section are tried. Cost: a few loads for each
     /// neighbourhood that is tried, and a few for each CPU and each 1024 neighbourhoods.
-    fn find_uncrowded_start<'s>(&'s self, place: Place, search: Search<'s>) -> Pfn {
-        let Place { zone, from, .. } = place;
+    fn find_uncrowded_start<'s>(&'s self, place: SearchStep, search: Search<'s>) -> Pfn {
+        let SearchStep { zone, from, .. } = place;
         let current = self.this_cpus_section(zone);
         if let Some(neighbourhood) = current.map(|section| section.neighbourhood(&self.words))
             && let Some(beside) = search.next(neighbourhood.start().max(from))
@@ -234,7 +234,8 @@ impl<P: Platform> Frames<P> {
         let Some(lowest) = search.next(from) else { return from };
         let other_sections =
             || self.hinted_sections(zone).filter(|&hinted| Some(hinted) != current);
-        let crowd_from = |first| Crowd::new(first, other_sections().map(SectionRef::start));
+        let crowd_from =
+            |first| NeighbourhoodSet::new(first, other_sections().map(SectionRef::start));
         let mut crowd = crowd_from(lowest.neighbourhood(&self.words));
         let (within, mut next) = (lowest.announced(&self.words), Some(lowest));
         while let Some(section) = next.filter(|section| within.overlaps(section.range())) {

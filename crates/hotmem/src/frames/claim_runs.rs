@@ -2,7 +2,7 @@
 //! run word by word.
 
 use super::exhaustion::HidingSteps;
-use super::order::Place;
+use super::order::SearchStep;
 use super::runs::{aligned_starts, runs_of};
 use super::small::is_on_required_node;
 use super::{AllocRequest, Frames};
@@ -18,20 +18,20 @@ use crate::words::{Block, Class, Search, SectionRef, SectionWords, Zone};
 pub(super) struct Run<'a> {
     /// The section of the first pageblock, and the pageblock's bit in that section.
     pub(super) section: SectionRef<'a>,
-    pub(super) bit: usize,
+    pub(super) first_bit: usize,
     pub(super) blocks: usize,
 }
 
 impl<'a> Run<'a> {
     /// Returns the number of sections that the run overlaps.
     fn sections(self) -> usize {
-        (self.bit + self.blocks).div_ceil(SECTION_PAGEBLOCKS)
+        (self.first_bit + self.blocks).div_ceil(SECTION_PAGEBLOCKS)
     }
 
     /// Returns, for each section of the run, the section's index in the run, and a mask of its
     /// pageblocks that belong to the run.
     fn words(self) -> impl Iterator<Item = (usize, u64)> {
-        let (first, end) = (self.bit, self.bit + self.blocks);
+        let (first, end) = (self.first_bit, self.first_bit + self.blocks);
         (0..self.sections()).map(move |i| {
             let from = first.saturating_sub(i * SECTION_PAGEBLOCKS).min(SECTION_PAGEBLOCKS);
             let to = (end - i * SECTION_PAGEBLOCKS).min(SECTION_PAGEBLOCKS);
@@ -41,7 +41,7 @@ impl<'a> Run<'a> {
 
     /// Returns pageblock number `i` of the run.
     pub(super) fn block(self, words: &'a SectionWords, i: usize) -> Option<Block<'a>> {
-        let at = self.bit + i;
+        let at = self.first_bit + i;
         self.section.above(words, at / SECTION_PAGEBLOCKS)?.block(at % SECTION_PAGEBLOCKS)
     }
 }
@@ -91,7 +91,7 @@ impl<P: Platform> Frames<P> {
             }
             let bit = starts.trailing_zeros() as usize;
             if self.claim_for(first, mask(blocks) << bit, zone, only_on) {
-                return Some(Run { section, bit, blocks });
+                return Some(Run { section, first_bit: bit, blocks });
             }
         }
         None
@@ -100,7 +100,7 @@ impl<P: Platform> Frames<P> {
     /// Claims a run that is longer than a section and starts at a section.
     pub(super) fn claim_sections(
         &self,
-        place: Place,
+        place: SearchStep,
         request: &AllocRequest,
         blocks: usize,
         hiding_steps: &mut HidingSteps<'_>,
@@ -110,7 +110,7 @@ impl<P: Platform> Frames<P> {
         let mut from = place.from;
         while let Some(section) = self.next_section(place, search, from) {
             from = section.end();
-            let run = Run { section, bit: 0, blocks };
+            let run = Run { section, first_bit: 0, blocks };
             if section
                 .start()
                 .checked_add(request.len())
@@ -164,7 +164,7 @@ impl<P: Platform> Frames<P> {
     /// in the tree, or a section that is a CPU's hint and thus not in the tree.
     fn next_section<'s>(
         &'s self,
-        place: Place,
+        place: SearchStep,
         search: Search<'s>,
         from: Pfn,
     ) -> Option<SectionRef<'s>> {

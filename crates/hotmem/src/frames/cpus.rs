@@ -22,7 +22,7 @@ pub(super) struct Cpus {
     boot_records: untracked::AtomicPtr<Cpu>,
     boot_record_count: untracked::AtomicUsize,
     /// The number of records, from the first, that may have a hint or have counted a hiding step.
-    listed: AtomicUsize,
+    listed_records: AtomicUsize,
 }
 
 impl Cpus {
@@ -32,7 +32,7 @@ impl Cpus {
                 inline_records: array_of![Cpu::new(); INLINE_RECORDS],
                 boot_records: untracked::AtomicPtr::new(null_mut()),
                 boot_record_count: untracked::AtomicUsize::new(0),
-                listed: AtomicUsize::new(0),
+                listed_records: AtomicUsize::new(0),
             }
         }
     }
@@ -66,7 +66,7 @@ impl Cpus {
     #[inline]
     pub(super) fn list(&self, number: usize) -> &Cpu {
         // Relaxed: the record is listed by this CPU itself, or by a CPU that shares the record.
-        if number >= self.listed.load(Ordering::Relaxed) {
+        if number >= self.listed_records.load(Ordering::Relaxed) {
             self.list_first(number);
         }
         self.get(number)
@@ -76,20 +76,20 @@ impl Cpus {
     fn list_first(&self, number: usize) {
         let is_own = number < INLINE_RECORDS + self.boot_records().len();
         let index = if is_own { number } else { number % INLINE_RECORDS };
-        if self.listed.load(Ordering::Relaxed) <= index {
+        if self.listed_records.load(Ordering::Relaxed) <= index {
             // Release pairs with the Acquire in `listed`.
-            self.listed.fetch_max(index + 1, Ordering::Release);
+            self.listed_records.fetch_max(index + 1, Ordering::Release);
         }
     }
 
     /// Iterates over the records that may have hints or hiding steps in flight.
     pub(super) fn listed(&self) -> impl Iterator<Item = &Cpu> {
-        self.first(self.listed.load(Ordering::Acquire))
+        self.first(self.listed_records.load(Ordering::Acquire))
     }
 
     /// Iterates over all records.
     pub(super) fn all(&self) -> impl Iterator<Item = &Cpu> {
-        mutant!("the last freed word of a CPU without hints is not cleared" => return self.first(self.listed.load(Ordering::Acquire)));
+        mutant!("the last freed word of a CPU without hints is not cleared" => return self.first(self.listed_records.load(Ordering::Acquire)));
         self.first(INLINE_RECORDS + self.boot_records().len())
     }
 

@@ -6,16 +6,16 @@ use crate::addr::{Pfn, PfnRange};
 const WORDS: usize = 16;
 
 /// The set of those of 1024 consecutive neighbourhoods in which a CPU works.
-pub(super) struct Crowd {
+pub(super) struct NeighbourhoodSet {
     /// The first neighbourhood. The others have the same size.
     first: PfnRange,
     marks: [u64; WORDS],
 }
 
-impl Crowd {
+impl NeighbourhoodSet {
     /// Makes the set of the neighbourhoods in which these frames lie.
-    pub(super) fn new(first: PfnRange, frames: impl Iterator<Item = Pfn>) -> Crowd {
-        let mut crowd = Crowd { first, marks: [0; WORDS] };
+    pub(super) fn new(first: PfnRange, frames: impl Iterator<Item = Pfn>) -> NeighbourhoodSet {
+        let mut crowd = NeighbourhoodSet { first, marks: [0; WORDS] };
         for frame in frames {
             if let Some((word, bit)) = crowd.word_and_bit(frame) {
                 crowd.marks[word] |= bit;
@@ -45,8 +45,10 @@ mod tests {
     fn the_neighbourhoods_of_the_frames_are_marked_and_no_others() {
         let first = PfnRange::with_len(Pfn::new(8192).unwrap(), 64).unwrap();
         let frame = |number| Pfn::new(number).unwrap();
-        let crowd =
-            Crowd::new(first, [8191, 8255, 8256 + 63, 8192 + 1024 * 64].map(frame).into_iter());
+        let crowd = NeighbourhoodSet::new(
+            first,
+            [8191, 8255, 8256 + 63, 8192 + 1024 * 64].map(frame).into_iter(),
+        );
         assert_eq!(
             [8192, 8256, 8320].map(|at| crowd.has_cpu_at(frame(at))),
             [Some(true), Some(true), Some(false)]

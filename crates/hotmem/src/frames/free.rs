@@ -7,7 +7,7 @@
 
 use super::Frames;
 use super::exhaustion::HidingSteps;
-use super::free_frame::Freed;
+use super::free_frame::FreeOutcome;
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, is_pageblocks};
 use crate::invariant::OrViolation;
@@ -46,12 +46,12 @@ impl<P: Platform> Frames<P> {
         let freed = match range.frames() {
             1 => self.free_frame(range.start()),
             BLOCK if is_pageblocks(range) => self.free_block(range.start()),
-            _ => Freed::No,
+            _ => FreeOutcome::NotFreed,
         };
         match freed {
-            Freed::Yes => {}
-            Freed::Last => self.complete_last_free(range.start()),
-            Freed::No => return self.free_slowly(range),
+            FreeOutcome::Freed => {}
+            FreeOutcome::FreedLast => self.complete_last_free(range.start()),
+            FreeOutcome::NotFreed => return self.free_slowly(range),
         }
         Ok(())
     }

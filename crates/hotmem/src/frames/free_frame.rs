@@ -14,42 +14,44 @@ use crate::words::{FreedBits, Section, WordPtr, hint_at};
 
 /// Whether a fast path has freed a frame or a pageblock.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Freed {
-    Yes,
+pub(super) enum FreeOutcome {
+    Freed,
     /// Yes, and all frames of the frame's word are free now: the caller must call
     /// `complete_last_free`.
-    Last,
+    FreedLast,
     /// No, and nothing has changed.
-    No,
+    NotFreed,
 }
 
 impl<P: Platform> Frames<P> {
     /// Frees one frame, if one step suffices. Makes no function call except tail calls, so that it
     /// need not save registers.
     #[inline(never)]
-    pub(super) fn free_frame(&self, frame: Pfn) -> Freed {
+    pub(super) fn free_frame(&self, frame: Pfn) -> FreeOutcome {
         let cpu = self.cpu_inlined();
         let freed = match cpu.last_freed.free(frame, &cpu.last_change) {
             Some(freed) => freed,
             None => {
                 let Some((section, block)) = self.words.section_words_at(frame) else {
-                    return Freed::No;
+                    return FreeOutcome::NotFreed;
                 };
                 let (word, bit) = bit_of(frame);
-                let Some(at) = section.bitmaps.lasting_word(block, word) else { return Freed::No };
-                let Some(freed) = at.plan_free(bit) else { return Freed::No };
+                let Some(at) = section.bitmaps.lasting_word(block, word) else {
+                    return FreeOutcome::NotFreed;
+                };
+                let Some(freed) = at.plan_free(bit) else { return FreeOutcome::NotFreed };
                 if !freed.was_partial() {
                     return self.free_into_exhausted(cpu, section, at, frame);
                 }
                 // The caller still owns the frame.
                 cpu.last_freed.point_to(at);
                 if !at.free(freed, &cpu.last_change) {
-                    return Freed::No;
+                    return FreeOutcome::NotFreed;
                 }
                 freed
             }
         };
-        if is_complete(cpu, freed, frame) { Freed::Yes } else { Freed::Last }
+        if is_complete(cpu, freed, frame) { FreeOutcome::Freed } else { FreeOutcome::FreedLast }
     }
 
     /// Frees one frame of a word which has no free frame, or which has flags.
@@ -57,8 +59,14 @@ impl<P: Platform> Frames<P> {
     /// If frames are freed in random order, almost every free takes this path. So it moves the
     /// CPU's cursor to the word without a function call.
     #[inline(never)]
-    fn free_into_exhausted(&self, cpu: &Cpu, section: &Section, at: WordPtr, frame: Pfn) -> Freed {
-        let Some(freed) = at.plan_free(bit_of(frame).1) else { return Freed::No };
+    fn free_into_exhausted(
+        &self,
+        cpu: &Cpu,
+        section: &Section,
+        at: WordPtr,
+        frame: Pfn,
+    ) -> FreeOutcome {
+        let Some(freed) = at.plan_free(bit_of(frame).1) else { return FreeOutcome::NotFreed };
         if !freed.was_exhausted_unflagged() || !cpu.is_listed() {
             return self.free_in_general(frame);
         }
@@ -70,14 +78,14 @@ impl<P: Platform> Frames<P> {
         }
         let cursor = cpu.cursor(freed.zone());
         if cursor.points_to(at) {
-            Freed::Yes
+            FreeOutcome::Freed
         } else if self.may_follow(cpu, section, frame, freed.zone()) {
             match cursor.swap(Some(at)) {
-                None => Freed::Yes,
+                None => FreeOutcome::Freed,
                 Some(former) => self.finish_former_word(former, hiding_steps),
             }
         } else if section.is_partial(frame) {
-            Freed::Yes
+            FreeOutcome::Freed
         } else {
             self.make_freed_findable(frame, hiding_steps)
         }
@@ -85,25 +93,29 @@ impl<P: Platform> Frames<P> {
 
     /// Makes the word that the cursor has left findable.
     #[cold]
-    fn finish_former_word(&self, former: Pfn, hiding_steps: HidingSteps<'_>) -> Freed {
+    fn finish_former_word(&self, former: Pfn, hiding_steps: HidingSteps<'_>) -> FreeOutcome {
         self.make_former_word_findable(former, &hiding_steps);
-        Freed::Yes
+        FreeOutcome::Freed
     }
 
     /// Makes a frame that the caller has freed findable.
     #[inline(never)]
-    fn make_freed_findable(&self, frame: Pfn, mut hiding_steps: HidingSteps<'_>) -> Freed {
+    fn make_freed_findable(&self, frame: Pfn, mut hiding_steps: HidingSteps<'_>) -> FreeOutcome {
         // The frame is free, so its memory may go offline and its words may be retired.
         if let Some(block) = self.words.block_of(frame) {
             self.make_word_findable(block, bit_of(frame).0, &mut hiding_steps);
         }
-        Freed::Yes
+        FreeOutcome::Freed
     }
 
     /// Frees one frame of a lasting bitmap in the general way.
     #[inline(never)]
-    fn free_in_general(&self, frame: Pfn) -> Freed {
-        if self.free_word(frame, bit_of(frame).1) { Freed::Yes } else { Freed::No }
+    fn free_in_general(&self, frame: Pfn) -> FreeOutcome {
+        if self.free_word(frame, bit_of(frame).1) {
+            FreeOutcome::Freed
+        } else {
+            FreeOutcome::NotFreed
+        }
     }
 
     /// Completes a free of `frame` after which all frames of its word are free. The word has no

@@ -18,7 +18,7 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn ensure_free(&self, zones: &[Zone], needed: u64) -> Result<(), u64> {
         let mut count = Count { free_frames: 0, needed };
         match zones.iter().try_for_each(|&zone| self.count_free(zone, &mut count)) {
-            Err(Enough) => Ok(()),
+            Err(EnoughFree) => Ok(()),
             Ok(()) if needed == 0 => Ok(()),
             Ok(()) => Err(count.free_frames),
         }
@@ -26,7 +26,7 @@ impl<P: Platform> Frames<P> {
 
     /// Counts the free frames of a zone. Counts each frame exactly once if no operation runs at the
     /// same time.
-    fn count_free(&self, zone: Zone, count: &mut Count) -> Result<(), Enough> {
+    fn count_free(&self, zone: Zone, count: &mut Count) -> Result<(), EnoughFree> {
         let (free, partial) = (Class::free(zone), Class::partial(zone));
         let wholly_free = |section: SectionRef<'_>| {
             u64::from(section.available(free).count_ones()) * PAGEBLOCK_FRAMES as u64
@@ -76,11 +76,11 @@ struct Count {
 }
 
 /// The error that ends a count: enough frames are free.
-struct Enough;
+struct EnoughFree;
 
 impl Count {
-    fn add(&mut self, frames: u64) -> Result<(), Enough> {
+    fn add(&mut self, frames: u64) -> Result<(), EnoughFree> {
         self.free_frames += frames;
-        if self.free_frames < self.needed { Ok(()) } else { Err(Enough) }
+        if self.free_frames < self.needed { Ok(()) } else { Err(EnoughFree) }
     }
 }

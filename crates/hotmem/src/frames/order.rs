@@ -14,13 +14,13 @@ use crate::words::{
 
 /// One step of a search: the memory of one zone of a node, at or above a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct SearchStep {
     pub(super) node: NodeIndex,
     pub(super) zone: Zone,
     pub(super) from: Pfn,
 }
 
-impl Place {
+impl SearchStep {
     /// Returns whether a section belongs to the node and begins at or above `from`. Does not check
     /// the section's zones.
     #[inline]
@@ -65,7 +65,7 @@ impl<P: Platform> Frames<P> {
     pub(super) fn places(
         &self,
         request: &AllocRequest,
-    ) -> impl Iterator<Item = Place> + use<'_, P> {
+    ) -> impl Iterator<Item = SearchStep> + use<'_, P> {
         let low_end = self.low_end();
         let steps = request.steps(low_end != Pfn::ZERO);
         let choice = request.node_choice();
@@ -87,7 +87,7 @@ impl<P: Platform> Frames<P> {
             .chain(avoided_node)
             .take(max_nodes)
             .flat_map(move |node| {
-                steps.iter().map(move |&(zone, is_above)| Place {
+                steps.iter().map(move |&(zone, is_above)| SearchStep {
                     node,
                     zone,
                     from: if is_above { low_end.max(lower_bound) } else { lower_bound },
@@ -99,7 +99,7 @@ impl<P: Platform> Frames<P> {
     /// Returns a search for the sections of a place that have memory of `class` for `request`.
     pub(super) fn search(
         &self,
-        place: Place,
+        place: SearchStep,
         class: fn(Zone) -> Class,
         request: &AllocRequest,
     ) -> Search<'_> {

@@ -4,7 +4,7 @@
 //! it. A run of more than 32 frames takes bits of two words, or none.
 
 use super::exhaustion::HidingSteps;
-use super::order::Place;
+use super::order::SearchStep;
 use super::runs::{aligned_starts, runs_of};
 use super::{AllocError, AllocRequest, Frames, NodeChoice, Unit};
 use crate::addr::{Pfn, PfnRange};
@@ -121,7 +121,7 @@ impl<P: Platform> Frames<P> {
     /// pageblock becomes this CPU's hint, unless the request is restricted.
     pub(super) fn take_partial(
         &self,
-        place: Place,
+        place: SearchStep,
         request: &AllocRequest,
         only: Option<Grain>,
         hiding_steps: &mut HidingSteps<'_>,
@@ -181,7 +181,7 @@ impl<P: Platform> Frames<P> {
     /// hint, unless the request is restricted.
     pub(super) fn split_for(
         &self,
-        place: Place,
+        place: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Pfn> {

@@ -34,11 +34,11 @@ pub(crate) struct Wakeup {
     generation: AtomicU32,
     /// For each zone, the number of pageblocks that were sent to the host, and the number that came
     /// back. Both counts only grow, and wrap.
-    sent: [AtomicU32; 2],
-    returned: [AtomicU32; 2],
+    blocks_sent: [AtomicU32; 2],
+    blocks_returned: [AtomicU32; 2],
     /// The number of reported pageblocks that are no longer reported and were not allocated, minus
     /// the number that tokens marked as reported. It wraps, and is used only for statistics.
-    withdrawn: untracked::AtomicU64,
+    blocks_withdrawn: untracked::AtomicU64,
     /// Not 0 if this loom model has a reporter.
     #[cfg(loom)]
     is_modelled: untracked::AtomicU8,
@@ -51,9 +51,9 @@ impl Wakeup {
                 state: AtomicU32::new(OFF),
                 has_reporter: AtomicU32::new(0),
                 generation: AtomicU32::new(0),
-                sent: array_of![AtomicU32::new(0); 2],
-                returned: array_of![AtomicU32::new(0); 2],
-                withdrawn: untracked::AtomicU64::new(0),
+                blocks_sent: array_of![AtomicU32::new(0); 2],
+                blocks_returned: array_of![AtomicU32::new(0); 2],
+                blocks_withdrawn: untracked::AtomicU64::new(0),
                 #[cfg(loom)]
                 is_modelled: untracked::AtomicU8::new(0),
             }
@@ -135,7 +135,7 @@ impl Wakeup {
     /// Counts pageblocks of this zone that are to be sent to the host. Called *before* they are
     /// claimed.
     pub(crate) fn note_sent(&self, zone: Zone, blocks: u32) {
-        self.sent[zone as usize].fetch_add(blocks, Ordering::Relaxed);
+        self.blocks_sent[zone as usize].fetch_add(blocks, Ordering::Relaxed);
         // Pairs with the fence in `total_sent`: a search that sees that memory is missing also sees
         // this count.
         fence(Ordering::Release);
@@ -144,14 +144,14 @@ impl Wakeup {
     /// Counts pageblocks that are free again, or whose claim has failed. Release pairs with the
     /// Acquire in `total_returned`.
     pub(crate) fn note_returned(&self, zone: Zone, blocks: u32) {
-        self.returned[zone as usize].fetch_add(blocks, Ordering::Release);
+        self.blocks_returned[zone as usize].fetch_add(blocks, Ordering::Release);
     }
 
     /// Returns the number of pageblocks of these zones that have come back. Acquire: a search that
     /// sees the count of a pageblock also finds the pageblock.
     pub(crate) fn total_returned(&self, zones: &[Zone]) -> u32 {
         let returned =
-            zones.iter().map(|&zone| self.returned[zone as usize].load(Ordering::Acquire));
+            zones.iter().map(|&zone| self.blocks_returned[zone as usize].load(Ordering::Acquire));
         returned.fold(0, u32::wrapping_add)
     }
 
@@ -160,7 +160,8 @@ impl Wakeup {
     /// then.
     pub(crate) fn total_sent(&self, zones: &[Zone]) -> u32 {
         fence(Ordering::Acquire); // pairs with the fence in `note_sent`
-        let sent = zones.iter().map(|&zone| self.sent[zone as usize].load(Ordering::Relaxed));
+        let sent =
+            zones.iter().map(|&zone| self.blocks_sent[zone as usize].load(Ordering::Relaxed));
         sent.fold(0, u32::wrapping_add)
     }
 
@@ -168,17 +169,17 @@ impl Wakeup {
     /// isolated, pinned or poisoned.
     pub(crate) fn note_withdrawn(&self, blocks: u64) {
         if blocks != 0 {
-            self.withdrawn.fetch_add(blocks.count_ones().into(), Ordering::Relaxed);
+            self.blocks_withdrawn.fetch_add(blocks.count_ones().into(), Ordering::Relaxed);
         }
     }
 
     /// Counts pageblocks of a section that a token has marked as reported.
     pub(crate) fn note_given(&self, blocks: u64) {
-        self.withdrawn.fetch_sub(blocks.count_ones().into(), Ordering::Relaxed);
+        self.blocks_withdrawn.fetch_sub(blocks.count_ones().into(), Ordering::Relaxed);
     }
 
     pub(crate) fn withdrawn(&self) -> u64 {
-        self.withdrawn.load(Ordering::Relaxed)
+        self.blocks_withdrawn.load(Ordering::Relaxed)
     }
 
     /// Voids all batches that were made so far.

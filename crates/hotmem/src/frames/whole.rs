@@ -6,7 +6,7 @@
 
 use super::Frames;
 use super::found_frame::FoundFrame;
-use super::free_frame::Freed;
+use super::free_frame::FreeOutcome;
 use crate::addr::Pfn;
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
@@ -105,14 +105,16 @@ impl<P: Platform> Frames<P> {
     /// block state has no flag: one read-modify-write publishes it. The block state stays
     /// unchanged: see `frames/stale.rs`.
     #[inline(never)]
-    pub(super) fn free_block(&self, start: Pfn) -> Freed {
-        let Some((section, bit)) = self.words.section_words_at(start) else { return Freed::No };
+    pub(super) fn free_block(&self, start: Pfn) -> FreeOutcome {
+        let Some((section, bit)) = self.words.section_words_at(start) else {
+            return FreeOutcome::NotFreed;
+        };
         if !section.state(bit).load().is_unflagged_whole() {
-            return Freed::No;
+            return FreeOutcome::NotFreed;
         }
         match section.try_publish_beside_free(1 << bit) {
             Some(BeforePublish { movable, .. }) if self.is_complete(section, bit, movable) => {
-                Freed::Yes
+                FreeOutcome::Freed
             }
             Some(BeforePublish { free, .. }) => self.finish_publish(start, free),
             None => self.publish_pageblock(start),
@@ -132,27 +134,29 @@ impl<P: Platform> Frames<P> {
 
     /// Publishes a pageblock that was allocated as a whole, in the general way.
     #[inline(never)]
-    fn publish_pageblock(&self, start: Pfn) -> Freed {
-        let Some(block) = self.words.block_of(start).or_violation() else { return Freed::Yes };
+    fn publish_pageblock(&self, start: Pfn) -> FreeOutcome {
+        let Some(block) = self.words.block_of(start).or_violation() else {
+            return FreeOutcome::Freed;
+        };
         if block.is_free() {
-            return Freed::No;
+            return FreeOutcome::NotFreed;
         }
         let mut hiding_steps = self.new_hiding_steps();
         self.publish_blocks(block.section(), block.mask(), &mut hiding_steps);
         self.complete_publish(block, &mut hiding_steps);
-        Freed::Yes
+        FreeOutcome::Freed
     }
 
     /// Completes a publish. `before` is the value of `free` before the publish.
     #[inline(never)]
-    fn finish_publish(&self, start: Pfn, before: u64) -> Freed {
+    fn finish_publish(&self, start: Pfn, before: u64) -> FreeOutcome {
         // The pageblock is free, so it may go offline and its words may be retired.
         if let Some(block) = self.words.block_of(start) {
             let mut hiding_steps = self.new_hiding_steps();
             self.make_published_findable(block.section(), block.mask(), before, &mut hiding_steps);
             self.complete_publish(block, &mut hiding_steps);
         }
-        Freed::Yes
+        FreeOutcome::Freed
     }
 }
 

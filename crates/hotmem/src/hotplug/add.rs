@@ -49,8 +49,8 @@ pub struct Addition<'f, P: Platform> {
     range: PfnRange,
     tables: PfnRange,
     /// The frames of `tables` that the mapping has not used yet.
-    spare: PfnRange,
-    device: bool,
+    unused_tables: PfnRange,
+    is_device: bool,
 }
 
 /// The reason why memory could not be added. The failed call changed nothing.
@@ -133,7 +133,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         nodes.commit();
         self.words().set_node(range, node);
         self.frames.hold(range);
-        Ok(Addition { frames: self.frames, range, tables: spare, spare, device })
+        Ok(Addition {
+            frames: self.frames,
+            range,
+            tables: spare,
+            unused_tables: spare,
+            is_device: device,
+        })
     }
 
     /// Returns a pageblock that is present, device memory or held, in a section of `range` that
@@ -172,10 +178,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         addition.map(&mut self.mapping);
         self.clear_hole_marks(addition.range);
         let range = addition.range;
-        if addition.device {
+        if addition.is_device {
             self.set_device(range, true);
         } else {
-            self.describe(range, &mut addition.spare);
+            self.describe(range, &mut addition.unused_tables);
             self.set_present(range, true);
         }
     }
@@ -228,7 +234,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 impl<P: Platform> Addition<'_, P> {
     /// Maps the range. `mapping` belongs to the instance that prepared the addition.
     pub(super) fn map(&mut self, mapping: &mut impl Mapping) {
-        let spare = &mut self.spare;
+        let spare = &mut self.unused_tables;
         // SAFETY: `self.range` is being added, so it is not mapped; the frames of `spare` were
         // allocated for its tables.
         unsafe { mapping.map(self.range, &mut || take_first(spare)) };
@@ -244,7 +250,7 @@ impl<P: Platform> Addition<'_, P> {
 impl<P: Platform> Drop for Addition<'_, P> {
     fn drop(&mut self) {
         self.frames.end_hold(self.range);
-        self.frames.free_spare(self.spare);
+        self.frames.free_spare(self.unused_tables);
     }
 }
 

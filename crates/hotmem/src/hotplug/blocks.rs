@@ -74,12 +74,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             if all.add(&section, blocks) {
                 node.get_or_insert(section.node(self.words()));
             }
-            all.isolated |= is_leaving(SectionPart { section, blocks });
+            all.has_isolated |= is_leaving(SectionPart { section, blocks });
         }
         let state = match (all.online, all.offline) {
             (0, 0) if all.device == 0 => return None,
             (0, 0) => MemoryBlockState::Device,
-            _ if all.isolated => MemoryBlockState::GoingOffline,
+            _ if all.has_isolated => MemoryBlockState::GoingOffline,
             (_, 0) => MemoryBlockState::Online,
             (0, _) => MemoryBlockState::Offline,
             _ => MemoryBlockState::Mixed,
@@ -126,7 +126,7 @@ struct Summary {
     offline: u32,
     movable: u32,
     device: u32,
-    isolated: bool,
+    has_isolated: bool,
 }
 
 impl Summary {

@@ -183,7 +183,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.holes_at_boot(region);
         PartRecord::change(self.words(), node, part, |record| {
             record.holes += online - ram;
-            record.unmanaged += reserved;
+            record.unmanaged_frames += reserved;
         });
     }
 

@@ -8,7 +8,7 @@
 //! LMBs of a partition).
 
 use super::Hotplug;
-use super::policy::{Group, Planned, Policy};
+use super::policy::{Group, PlannedFrames, Policy};
 use super::zone_counts::ByZone;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
@@ -22,7 +22,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Chooses a zone for the first part of `range`. All of `range` is offline and in one region.
     /// Returns the zone, and the part that comes online in it. `planned` counts the frames for
     /// which this request has already chosen a zone, and which are not online yet, on all nodes.
-    pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
+    pub(super) fn choose(&self, range: PfnRange, planned: PlannedFrames) -> (Zone, PfnRange) {
         let Some(region) = self.words().announced_at(range.start()).or_violation() else {
             return (Zone::Kernel, range);
         };
@@ -72,7 +72,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         region: Announced<'_>,
         node: NodeIndex,
         Ratio { percent: ratio, per_node }: Ratio,
-        planned: Planned,
+        planned: PlannedFrames,
     ) -> (Zone, PfnRange) {
         let in_region = ByZone::online_of(region.entry);
         let group = Group::of(region.entry);
@@ -96,7 +96,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
         };
         let fits = |node: Option<NodeIndex>| {
-            let more = Planned { movable: planned.movable + must_fit, ..planned };
+            let more = PlannedFrames { movable: planned.movable + must_fit, ..planned };
             self.movable_on_boot_memory(node, region.index, more, ratio)
                 <= ratio * u128::from(self.boot_kernel(node))
         };
@@ -135,7 +135,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         &self,
         node: Option<NodeIndex>,
         index: RegionIndex,
-        more: Planned,
+        more: PlannedFrames,
         ratio: u128,
     ) -> u128 {
         let node_id = node.map(|node| self.words().node_of_index(node));

@@ -20,17 +20,17 @@ const TRIES: u32 = 8;
 pub(super) struct Window<'f, P> {
     isolation: Isolation<'f, P>,
     /// The number of frames that were in use when the window was isolated.
-    live: u64,
+    live_frames: u64,
     /// The range that `drain` last found in use. `tries` counts how many times in a row `drain` has
     /// found this same range.
-    last: Option<PfnRange>,
+    last_in_use: Option<PfnRange>,
     tries: u32,
 }
 
 /// The result of draining a window.
-pub(super) enum Drained {
+pub(super) enum DrainProgress {
     /// No frame of the window is in use.
-    Yes,
+    Done,
     /// The budget is used up.
     Working,
     /// This blocker keeps the window from being drained.
@@ -41,11 +41,11 @@ impl<'f, P> Window<'f, P> {
     /// Makes a window of `isolation`, whose pageblocks may have been isolated in several other
     /// windows.
     pub(super) fn of(isolation: Isolation<'f, P>) -> Window<'f, P> {
-        Window { isolation, live: 0, last: None, tries: 0 }
+        Window { isolation, live_frames: 0, last_in_use: None, tries: 0 }
     }
 
     pub(super) fn live(&self) -> u64 {
-        self.live
+        self.live_frames
     }
 
     pub(super) fn into_isolation(self) -> Isolation<'f, P> {
@@ -82,7 +82,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 hooks.going_offline(window).map_err(|Veto(reason)| BlockerKind::Veto(reason))
             });
         match agreed {
-            Ok(()) => Ok(Window { live, ..Window::of(isolation) }),
+            Ok(()) => Ok(Window { live_frames: live, ..Window::of(isolation) }),
             Err(kind) => {
                 isolation.release();
                 Err(kind.at(window))
@@ -133,32 +133,34 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         window: &mut Window<'f, P>,
         hooks: &mut dyn Hooks,
         budget: &mut Budget,
-    ) -> Drained {
+    ) -> DrainProgress {
         loop {
-            let Some(in_use) = self.find_in_use(&window.isolation) else { return Drained::Yes };
+            let Some(in_use) = self.find_in_use(&window.isolation) else {
+                return DrainProgress::Done;
+            };
             let range = in_use.range;
             // If the same frames are still in use, the last try made no progress.
-            let is_same = window.last.replace(range) == Some(range);
+            let is_same = window.last_in_use.replace(range) == Some(range);
             window.tries = if is_same { window.tries + 1 } else { 0 };
             let kind = match in_use.kind {
                 BlockerKind::Allocated => match hooks.migrate(range) {
                     Migration::Moved | Migration::Freed | Migration::Retry => BlockerKind::Retry,
                     Migration::Unmovable(why) => {
-                        return Drained::Blocked(BlockerKind::Unmovable(why).at(range));
+                        return DrainProgress::Blocked(BlockerKind::Unmovable(why).at(range));
                     }
                 },
                 BlockerKind::Busy => {
                     crate::sync::spin_hint();
                     BlockerKind::Busy
                 }
-                _ => return Drained::Blocked(in_use),
+                _ => return DrainProgress::Blocked(in_use),
             };
             if window.tries >= TRIES {
-                window.last = None;
-                return Drained::Blocked(kind.at(range));
+                window.last_in_use = None;
+                return DrainProgress::Blocked(kind.at(range));
             }
             if !budget.spend(range.frames().div_ceil(PAGEBLOCK_FRAMES as u64)) {
-                return Drained::Working;
+                return DrainProgress::Working;
             }
         }
     }

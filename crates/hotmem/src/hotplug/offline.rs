@@ -1,6 +1,6 @@
 //! Takes all of a range offline, or none of it.
 
-use super::drain::{Drained, Window};
+use super::drain::{DrainProgress, Window};
 use super::{Budget, Hotplug};
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
@@ -36,9 +36,9 @@ pub struct Offline<'f, P> {
     discard_from: Pfn,
     /// The isolated part of the range. From the bottom up, it is drained (`drained`), being drained
     /// (`window`), and still to be drained (`undrained`).
-    drained: Option<Isolation<'f, P>>,
+    drained_part: Option<Isolation<'f, P>>,
     window: Option<Window<'f, P>>,
-    undrained: Option<Isolation<'f, P>>,
+    undrained_part: Option<Isolation<'f, P>>,
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
@@ -58,9 +58,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             not_isolated: range,
             live_frames: 0,
             discard_from: range.start(),
-            drained: None,
+            drained_part: None,
             window: None,
-            undrained: None,
+            undrained_part: None,
         })
     }
 }
@@ -86,7 +86,7 @@ impl<'f, P: Platform> Offline<'f, P> {
             match hotplug.open_window(next, self.live_frames, hooks) {
                 Ok(window) => {
                     self.live_frames += window.live();
-                    self.undrained = join(self.undrained.take(), window.into_isolation());
+                    self.undrained_part = join(self.undrained_part.take(), window.into_isolation());
                     self.not_isolated = self.not_isolated.split_at(next.end()).1;
                 }
                 Err(Blocker { kind: BlockerKind::NotEnoughFree { live, free }, .. })
@@ -99,13 +99,15 @@ impl<'f, P: Platform> Offline<'f, P> {
                     let last_discarded =
                         hotplug.discard(blocks, missing_frames, hooks, &mut budget);
                     self.discard_from = last_discarded.map_or(next.end(), PfnRange::end);
-                    self.live_frames = self.undrained.as_ref().map_or(0, Isolation::frames_in_use);
+                    self.live_frames =
+                        self.undrained_part.as_ref().map_or(0, Isolation::frames_in_use);
                 }
                 Err(blocker) => {
                     // Count the frames in use again: some may have been freed since they were
                     // counted.
                     let before = self.live_frames;
-                    self.live_frames = self.undrained.as_ref().map_or(0, Isolation::frames_in_use);
+                    self.live_frames =
+                        self.undrained_part.as_ref().map_or(0, Isolation::frames_in_use);
                     if self.live_frames >= before {
                         self.discard_from = self.range.start();
                         return Progress::Pending(blocker);
@@ -118,12 +120,14 @@ impl<'f, P: Platform> Offline<'f, P> {
         }
         while let Some(mut window) = self.next_window() {
             match hotplug.drain(&mut window, hooks, &mut budget) {
-                Drained::Yes => self.drained = join(self.drained.take(), window.into_isolation()),
-                Drained::Working => {
+                DrainProgress::Done => {
+                    self.drained_part = join(self.drained_part.take(), window.into_isolation())
+                }
+                DrainProgress::Working => {
                     self.window = Some(window);
                     return Progress::Working;
                 }
-                Drained::Blocked(blocker) => {
+                DrainProgress::Blocked(blocker) => {
                     self.window = Some(window);
                     return Progress::Pending(blocker);
                 }
@@ -135,11 +139,11 @@ impl<'f, P: Platform> Offline<'f, P> {
     /// Returns the next window to drain.
     fn next_window(&mut self) -> Option<Window<'f, P>> {
         self.window.take().or_else(|| {
-            let undrained = self.undrained.take()?;
+            let undrained = self.undrained_part.take()?;
             let first = undrained.range().chunks(SECTION_FRAMES as u64).next()?;
             let next = if undrained.was_free() { undrained.range() } else { first };
             let (window, not_isolated) = undrained.split_at(next.end());
-            self.undrained = (!not_isolated.range().is_empty()).then_some(not_isolated);
+            self.undrained_part = (!not_isolated.range().is_empty()).then_some(not_isolated);
             Some(Window::of(window))
         })
     }
@@ -149,7 +153,8 @@ impl<'f, P: Platform> Offline<'f, P> {
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
     ) -> Progress<PfnRange> {
-        match self.drained.take().map(|drained| hotplug.take_offline_and_hold(drained, hooks)) {
+        match self.drained_part.take().map(|drained| hotplug.take_offline_and_hold(drained, hooks))
+        {
             None => Progress::Idle,
             Some(Ok(range)) => {
                 hotplug.frames.end_hold(range);
@@ -158,7 +163,7 @@ impl<'f, P: Platform> Offline<'f, P> {
             // The memory was drained and is isolated, so no frame of it is in use, unless the
             // kernel has freed frames wrongly. Report the frames in use.
             Some(Err((drained, in_use))) => {
-                self.drained = Some(drained);
+                self.drained_part = Some(drained);
                 Progress::Pending(in_use)
             }
         }
@@ -176,7 +181,8 @@ impl<'f, P: Platform> Offline<'f, P> {
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
     ) -> Result<(), Offline<'f, P>> {
-        let Offline { drained, window, undrained, .. } = self.of(hotplug.frames)?;
+        let Offline { drained_part: drained, window, undrained_part: undrained, .. } =
+            self.of(hotplug.frames)?;
         let window = window.map(Window::into_isolation);
         for isolated in [undrained, window, drained].into_iter().flatten() {
             hotplug.release_cancelled(isolated, hooks);
@@ -206,7 +212,7 @@ impl<P> fmt::Debug for Offline<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Offline")
             .field("range", &self.range)
-            .field("drained", &self.drained)
+            .field("drained", &self.drained_part)
             .finish()
     }
 }

@@ -4,7 +4,7 @@
 //! memory has poisoned frames, one of its frames may hold the frame bitmaps of its section. If the
 //! kernel promises what free memory [contains](crate::Contents), the memory is filled.
 
-use super::policy::Planned;
+use super::policy::PlannedFrames;
 use super::{Hotplug, OnlineType};
 use crate::addr::PfnRange;
 use crate::frames::descriptor_pageblocks;
@@ -131,7 +131,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         kind: OnlineType,
     ) -> impl Iterator<Item = (PfnRange, Zone)> + use<'_, P, M> {
         let mut remaining = range;
-        let mut planned = Planned::default();
+        let mut planned = PlannedFrames::default();
         core::iter::from_fn(move || {
             if remaining.is_empty() {
                 return None;

@@ -87,4 +87,4 @@ impl Policy {
 
 /// The number of frames, by zone, that earlier parts of the same request are to put online in that
 /// zone.
-pub(super) type Planned = ByZone;
+pub(super) type PlannedFrames = ByZone;

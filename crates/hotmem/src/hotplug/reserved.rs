@@ -33,7 +33,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             if let Some(section) = self.words().section_of(freed.start()).or_violation() {
                 let node = section.node(self.words());
                 PartRecord::change(self.words(), node, part, |record| {
-                    record.unmanaged -= freed.frames()
+                    record.unmanaged_frames -= freed.frames()
                 });
             }
         })

@@ -4,7 +4,7 @@
 //! A shrink leaves offline what it has taken offline, even if the rest is blocked, and reports the
 //! first blocker.
 
-use super::drain::{Drained, Window};
+use super::drain::{DrainProgress, Window};
 use super::{Budget, Hotplug, Removal};
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
@@ -32,15 +32,15 @@ pub struct Shrink<'f, P> {
     /// The range that the shrink takes memory from.
     range: PfnRange,
     /// The part of `range` that the shrink has not tried yet. Its end moves down.
-    within: PfnRange,
+    untried: PfnRange,
     /// The smallest run that the platform can take, in frames.
     unit: u64,
     /// The number of frames still to take.
     frames_left: u64,
     /// The largest run that the platform can take at one time, in frames.
-    largest: u64,
+    max_run: u64,
     /// The run that is offline and held, and that no [`Removal`] has yet.
-    ready: PfnRange,
+    ready_run: PfnRange,
     /// The window that is being drained.
     window: Option<Window<'f, P>>,
     is_persistent: bool,
@@ -94,11 +94,11 @@ impl<'f, P> Shrink<'f, P> {
         Shrink {
             instance: None,
             range: within,
-            within,
+            untried: within,
             unit,
             frames_left: frames / unit * unit,
-            largest: (largest / unit * unit).max(unit),
-            ready: PfnRange::EMPTY,
+            max_run: (largest / unit * unit).max(unit),
+            ready_run: PfnRange::EMPTY,
             window: None,
             is_persistent,
             last_kept_unit: Pfn::LIMIT,
@@ -125,17 +125,19 @@ impl<'f, P: Platform> Shrink<'f, P> {
         mut budget: Budget,
     ) -> Progress<Removal> {
         if *self.instance.get_or_insert(hotplug.instance()) != hotplug.instance() {
-            return Progress::Pending(BlockerKind::Foreign.at(self.within));
+            return Progress::Pending(BlockerKind::Foreign.at(self.untried));
         }
         loop {
             if let Some(mut window) = self.window.take() {
                 match hotplug.drain(&mut window, hooks, &mut budget) {
-                    Drained::Yes => self.add_to_ready(window.into_isolation(), hotplug, hooks),
-                    Drained::Working => {
+                    DrainProgress::Done => {
+                        self.add_to_ready(window.into_isolation(), hotplug, hooks)
+                    }
+                    DrainProgress::Working => {
                         self.window = Some(window);
                         return Progress::Working;
                     }
-                    Drained::Blocked(blocker) => {
+                    DrainProgress::Blocked(blocker) => {
                         let window = window.into_isolation();
                         let range = window.range();
                         hotplug.release_cancelled(window, hooks);
@@ -146,22 +148,22 @@ impl<'f, P: Platform> Shrink<'f, P> {
             }
             let next = self.next_window(hotplug);
             let joins = next.is_some_and(|next| {
-                let all = PfnRange::new(next.start(), self.ready.end());
-                self.ready.is_empty()
-                    || (next.end() == self.ready.start()
-                        && self.ready.frames() < self.largest
+                let all = PfnRange::new(next.start(), self.ready_run.end());
+                self.ready_run.is_empty()
+                    || (next.end() == self.ready_run.start()
+                        && self.ready_run.frames() < self.max_run
                         && all.is_some_and(|all| hotplug.is_announced(all)))
             });
-            if !self.ready.is_empty() && !joins {
-                let more = self.ready.frames().saturating_sub(self.largest);
-                let start = self.ready.start();
+            if !self.ready_run.is_empty() && !joins {
+                let more = self.ready_run.frames().saturating_sub(self.max_run);
+                let start = self.ready_run.start();
                 let cut = start.checked_add(more).unwrap_or(start);
                 // If possible, cut at a section boundary: a section may hold its own descriptors,
                 // and is then best removed as a whole.
                 let whole = cut.align_up(self.unit.max(SECTION_FRAMES as u64));
-                let cut = if more > 0 && whole < self.ready.end() { whole } else { cut };
-                let (still_ready, top) = self.ready.split_at(cut);
-                self.ready = still_ready;
+                let cut = if more > 0 && whole < self.ready_run.end() { whole } else { cut };
+                let (still_ready, top) = self.ready_run.split_at(cut);
+                self.ready_run = still_ready;
                 let Some(range) = hotplug.descriptors_of_others(top, top) else {
                     return Progress::Ready(hotplug.unmap_offlined(top));
                 };
@@ -179,7 +181,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 }
                 return blocker.map_or(Progress::Idle, Progress::Pending);
             };
-            let offline_range = PfnRange::new(next.start(), next.end().max(self.ready.end()));
+            let offline_range = PfnRange::new(next.start(), next.end().max(self.ready_run.end()));
             let opened = match hotplug.descriptors_of_others(next, offline_range.unwrap_or(next)) {
                 Some(range) => Err(BlockerKind::Metadata.at(range)),
                 None => hotplug.open_window(next, 0, hooks),
@@ -222,8 +224,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
         if let Some(window) = self.window.take() {
             hotplug.release_cancelled(window.into_isolation(), hooks);
         }
-        if !self.ready.is_empty() {
-            hotplug.bring_back_online(self.ready, hooks);
+        if !self.ready_run.is_empty() {
+            hotplug.bring_back_online(self.ready_run, hooks);
         }
         Ok(())
     }
@@ -244,11 +246,12 @@ impl<'f, P: Platform> Shrink<'f, P> {
     ) {
         match hotplug.take_offline_and_hold(window, hooks) {
             Ok(range) => {
-                let end = if self.ready.is_empty() { range.end() } else { self.ready.end() };
-                self.ready = PfnRange::new(range.start(), end).or_violation().unwrap_or(range);
+                let end =
+                    if self.ready_run.is_empty() { range.end() } else { self.ready_run.end() };
+                self.ready_run = PfnRange::new(range.start(), end).or_violation().unwrap_or(range);
                 self.frames_left -= range.frames();
                 if self.is_next(range) {
-                    self.within = self.within.split_at(range.start()).0;
+                    self.untried = self.untried.split_at(range.start()).0;
                 }
             }
             Err((window, in_use)) => {
@@ -270,7 +273,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             return;
         }
         self.blocker.get_or_insert(blocker);
-        self.within = self.within.split_at(window.start()).0;
+        self.untried = self.untried.split_at(window.start()).0;
     }
 
     /// Makes the next poll try the whole range again. Isolates a unit until then, unless the shrink
@@ -280,22 +283,22 @@ impl<'f, P: Platform> Shrink<'f, P> {
         if !matches!(kind, None | Some(BlockerKind::Veto(_) | BlockerKind::NotEnoughFree { .. })) {
             // So `next_window` returns a single unit: the highest below the last one, or of all.
             self.single_units_above = Pfn::ZERO;
-            self.within = self.range.split_at(self.last_kept_unit).0;
+            self.untried = self.range.split_at(self.last_kept_unit).0;
             let next = self.next_window(hotplug).or_else(|| {
-                self.within = self.range;
+                self.untried = self.range;
                 self.next_window(hotplug)
             });
             self.last_kept_unit = next.map_or(Pfn::LIMIT, PfnRange::start);
             self.window = next.and_then(|unit| hotplug.open_window(unit, 0, hooks).ok());
         }
-        self.within = self.range;
+        self.untried = self.range;
         (self.single_units_above, self.discarded_above) = (Pfn::LIMIT, Pfn::LIMIT);
     }
 
     /// Returns whether `window` is the highest part of `within`, which the shrink tries next.
     /// Otherwise the shrink has isolated it while it was pending.
     fn is_next(&self, window: PfnRange) -> bool {
-        window.end() >= self.within.end()
+        window.end() >= self.untried.end()
     }
 
     /// Returns the highest window to take: a whole section, the highest run of online units in it,
@@ -305,28 +308,28 @@ impl<'f, P: Platform> Shrink<'f, P> {
             return None;
         }
         let size = self.unit.max(SECTION_FRAMES as u64);
-        while !self.within.is_empty() {
-            let last = self.within.end().number().checked_sub(1)?;
-            let chunk = self.within.split_at(Pfn::new(last)?.align_down(size)).1;
+        while !self.untried.is_empty() {
+            let last = self.untried.end().number().checked_sub(1)?;
+            let chunk = self.untried.split_at(Pfn::new(last)?.align_down(size)).1;
             if self.single_units_above >= chunk.end()
                 && chunk.frames() <= self.frames_left
                 && hotplug.is_online(chunk)
             {
                 return Some(chunk);
             }
-            let end = hotplug.last_online(self.within)?.align_up(self.unit);
-            if end < self.within.end() {
-                self.within = self.within.split_at(end).0;
+            let end = hotplug.last_online(self.untried)?.align_up(self.unit);
+            if end < self.untried.end() {
+                self.untried = self.untried.split_at(end).0;
                 continue;
             }
             // Find the highest run of online units in the chunk.
             let online = |&unit: &PfnRange| hotplug.is_online(unit);
             let units = chunk.chunks(self.unit);
             let Some(highest) = units.clone().rev().find(online) else {
-                self.within = self.within.split_at(chunk.start()).0;
+                self.untried = self.untried.split_at(chunk.start()).0;
                 continue;
             };
-            self.within = self.within.split_at(highest.end()).0;
+            self.untried = self.untried.split_at(highest.end()).0;
             if self.single_units_above < highest.end() {
                 return Some(highest);
             }
@@ -359,9 +362,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 impl<P> fmt::Debug for Shrink<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shrink")
-            .field("within", &self.within)
+            .field("within", &self.untried)
             .field("frames_left", &self.frames_left)
-            .field("ready", &self.ready)
+            .field("ready", &self.ready_run)
             .field("blocker", &self.blocker)
             .finish()
     }

@@ -76,7 +76,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             online: record.online,
             described_holes,
             present: record.online - record.holes,
-            managed: record.online - record.holes - record.unmanaged,
+            managed: record.online - record.holes - record.unmanaged_frames,
             contiguous: self.settings.boot_complete && record.online != 0 && !has_gaps,
         }
     }

@@ -63,7 +63,7 @@ pub(super) struct PartRecord {
     pub(super) hole_pageblock_frames: u64,
     /// Frames of RAM that hold descriptors, or that boot reserved and
     /// [`free_reserved`](super::Hotplug::free_reserved) has not freed.
-    pub(super) unmanaged: u64,
+    pub(super) unmanaged_frames: u64,
 }
 
 impl PartRecord {
@@ -72,7 +72,7 @@ impl PartRecord {
         online: 0,
         holes: 0,
         hole_pageblock_frames: 0,
-        unmanaged: 0,
+        unmanaged_frames: 0,
     };
 
     /// Returns the record of a part. Returns an empty record if the node has no announced memory.
@@ -86,7 +86,13 @@ impl PartRecord {
             let spanned = Pfn::new(start).zip(Pfn::new(end));
             let spanned = spanned.and_then(|(start, end)| PfnRange::new(start, end));
             let spanned = spanned.or_violation().unwrap_or(PfnRange::EMPTY);
-            PartRecord { spanned, online, holes, hole_pageblock_frames, unmanaged }
+            PartRecord {
+                spanned,
+                online,
+                holes,
+                hole_pageblock_frames,
+                unmanaged_frames: unmanaged,
+            }
         })
     }
 
@@ -105,7 +111,13 @@ impl PartRecord {
 
     #[inline(never)]
     fn write(self, words: &SectionWords, node: NodeIndex, part: ZonePart) {
-        let PartRecord { spanned, online, holes, hole_pageblock_frames, unmanaged } = self;
+        let PartRecord {
+            spanned,
+            online,
+            holes,
+            hole_pageblock_frames,
+            unmanaged_frames: unmanaged,
+        } = self;
         // The record was made when the node got its index.
         if let Some(record) = words.record(node).or_violation() {
             let (start, end) = (spanned.start().number(), spanned.end().number());
@@ -119,7 +131,7 @@ impl PartRecord {
     /// Adds `run`, which came online. `unmanaged` frames of `run` are not managed.
     pub(super) fn grow(&mut self, run: PfnRange, unmanaged: u64) {
         self.online += run.frames();
-        self.unmanaged += unmanaged;
+        self.unmanaged_frames += unmanaged;
         self.spanned = if self.spanned.is_empty() {
             run
         } else {
@@ -134,7 +146,7 @@ impl PartRecord {
     pub(super) fn shrink(&mut self, run: PfnRange, unmanaged: u64) -> bool {
         let has_gaps = self.spanned.frames() != self.online;
         self.online -= run.frames();
-        self.unmanaged -= unmanaged;
+        self.unmanaged_frames -= unmanaged;
         let (below, from_run) = self.spanned.split_at(run.start());
         let (_, above) = from_run.split_at(run.end());
         match (below.is_empty(), above.is_empty()) {

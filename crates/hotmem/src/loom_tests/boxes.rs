@@ -1,6 +1,6 @@
 //! Supplies pieces of a directory from the heap.
 
-use crate::words::directory::{DirectoryPiece, Supply};
+use crate::words::directory::{DirectoryPiece, PieceSupply};
 use core::ptr::NonNull;
 use std::any::Any;
 use std::boxed::Box;
@@ -23,7 +23,7 @@ impl Boxes {
     }
 }
 
-impl Supply for Boxes {
+impl PieceSupply for Boxes {
     fn new_piece<T: DirectoryPiece>(&mut self) -> Option<NonNull<T>> {
         Some(self.keep(T::zeroed()))
     }

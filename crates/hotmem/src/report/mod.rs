@@ -93,8 +93,8 @@ pub struct Reporter<'f, P: Platform> {
     refusals: u32,
     /// Whether the pageblocks that CPUs have as hints were examined since the reporter was last
     /// idle.
-    hints_seen: bool,
-    done: Statistics,
+    has_examined_hints: bool,
+    statistics: Statistics,
     /// When this reporter was created: the number of reported pageblocks, plus the count of
     /// withdrawn ones (see `frames/wakeup.rs`). The sum wraps.
     host_had: u64,
@@ -190,8 +190,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
             blocks_reporting: counts.reporting / PAGEBLOCK_FRAMES as u64,
             unanswered_since: None,
             refusals: 0,
-            hints_seen: false,
-            done: Statistics::default(),
+            has_examined_hints: false,
+            statistics: Statistics::default(),
             host_had: frames
                 .wakeup()
                 .withdrawn()
@@ -242,7 +242,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     pub fn reported(&mut self, batch: Batch) -> Result<(), Batch> {
         let batch = batch.of(self.frames)?;
         (self.refusals, self.unanswered_since) = (0, None);
-        self.done.reported += self.publish_batch(&batch, true);
+        self.statistics.reported += self.publish_batch(&batch, true);
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     pub fn failed(&mut self, batch: Batch, now: Duration) -> Result<(), Batch> {
         let batch = batch.of(self.frames)?;
         self.refusals = self.refusals.saturating_add(1);
-        self.done.refused += 1;
+        self.statistics.refused += 1;
         self.unanswered_since = None;
         self.publish_batch(&batch, false);
         if self.refusals >= self.settings.max_refusals {
@@ -303,9 +303,10 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let still_reported = self.frames.counts().reported / PAGEBLOCK_FRAMES as u64;
         let not_used = still_reported.wrapping_add(self.frames.wakeup().withdrawn());
         // While an operation is in flight, the difference may be below 0 for a moment.
-        let allocated_again = self.host_had.wrapping_add(self.done.reported).wrapping_sub(not_used);
+        let allocated_again =
+            self.host_had.wrapping_add(self.statistics.reported).wrapping_sub(not_used);
         let refaulted = allocated_again.cast_signed().max(0).cast_unsigned();
-        Statistics { refaulted, is_on: self.is_on(), ..self.done }
+        Statistics { refaulted, is_on: self.is_on(), ..self.statistics }
     }
 }
 
@@ -323,7 +324,7 @@ impl<P: Platform> fmt::Debug for Reporter<'_, P> {
             .field("phase", &self.phase)
             .field("out", &self.blocks_reporting)
             .field("refusals", &self.refusals)
-            .field("done", &self.done)
+            .field("done", &self.statistics)
             .finish_non_exhaustive()
     }
 }

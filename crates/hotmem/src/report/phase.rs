@@ -29,7 +29,7 @@ pub(super) enum Phase {
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     pub(super) cursor: Cursor,
-    pub(super) waiting: u64,
+    pub(super) waiting_blocks: u64,
     /// Whether some of them do not have the mark that a round has seen them.
     pub(super) is_new: bool,
 }
@@ -40,7 +40,7 @@ pub(super) struct Round {
     pub(super) cursor: Cursor,
     /// Pageblocks of one section that are to be reported and are not in a batch yet: the section's
     /// first frame, and a bit for each pageblock.
-    pub(super) unclaimed: Option<(Pfn, u64)>,
+    pub(super) unclaimed_blocks: Option<(Pfn, u64)>,
     /// Whether another round is needed: some pageblocks were free for too short a time, or were
     /// allocated while the round examined them.
     pub(super) too_young: bool,
@@ -63,7 +63,7 @@ pub(super) struct UnreportedCount {
     pub(super) cursor: Cursor,
     /// The number of pageblocks that are free and not reported, in the sections that were counted
     /// so far.
-    pub(super) unreported: u64,
+    pub(super) unreported_blocks: u64,
     pub(super) is_complete: bool,
 }
 
@@ -119,11 +119,11 @@ pub(super) struct Headroom {
     pub(super) blocks_left: u64,
     /// The node and zone whose free pageblocks were counted last, and their number, including those
     /// that this step has claimed since.
-    pub(super) free: Option<(NodeIndex, Zone, u64)>,
+    pub(super) free_blocks: Option<(NodeIndex, Zone, u64)>,
 }
 
 impl Headroom {
     pub(super) fn of(blocks_left: u64) -> Headroom {
-        Headroom { blocks_left, free: None }
+        Headroom { blocks_left, free_blocks: None }
     }
 }

@@ -28,7 +28,7 @@ impl<P: Platform> Reporter<'_, P> {
                 Phase::LastCheck(survey) if asleep => return self.check_once_more(survey, budget),
                 _ if asleep => return Step::Idle,
                 Phase::Resting | Phase::LastCheck(_) => {
-                    self.hints_seen = false;
+                    self.has_examined_hints = false;
                     self.phase = Phase::Waiting(now.saturating_add(self.settings.wake_delay));
                 }
                 Phase::Waiting(until) if now < until => {
@@ -38,7 +38,7 @@ impl<P: Platform> Reporter<'_, P> {
                 Phase::Waiting(_) => self.phase = Phase::Counting(Survey::default()),
                 Phase::Counting(mut survey) => {
                     let min_unreported = self.settings.min_unreported_blocks();
-                    let is_enough = |survey: &Survey| survey.waiting >= min_unreported;
+                    let is_enough = |survey: &Survey| survey.waiting_blocks >= min_unreported;
                     if self.count_waiting(&mut survey, &mut budget, is_enough).is_err() {
                         self.phase = Phase::Counting(survey);
                         return Step::Working;
@@ -104,9 +104,9 @@ impl<P: Platform> Reporter<'_, P> {
         budget: &mut StepBudget,
     ) -> Result<bool, BudgetSpent> {
         loop {
-            if let Some(unclaimed) = round.unclaimed.take() {
+            if let Some(unclaimed) = round.unclaimed_blocks.take() {
                 self.claim_into_batch(unclaimed, batch, headroom, round, budget)?;
-                if round.unclaimed.is_some() {
+                if round.unclaimed_blocks.is_some() {
                     return Ok(false);
                 }
             }
@@ -115,7 +115,7 @@ impl<P: Platform> Reporter<'_, P> {
             };
             let ripe = self.collect_ripe(section, round);
             if ripe != 0 {
-                round.unclaimed = Some((section.start(), ripe));
+                round.unclaimed_blocks = Some((section.start(), ripe));
             }
         }
     }
@@ -126,7 +126,7 @@ impl<P: Platform> Reporter<'_, P> {
             self.unanswered_since = Some(now);
         }
         self.blocks_reporting += blocks;
-        self.done.batches += 1;
+        self.statistics.batches += 1;
         let start = self.not_before.max(now);
         self.not_before = start.saturating_add(self.settings.time_at_max_rate(blocks));
         Step::Ready(Ok(batch))
@@ -135,8 +135,8 @@ impl<P: Platform> Reporter<'_, P> {
     fn end_round(&mut self, round: &Round, now: Duration) -> Option<Step> {
         // Last, make free pageblocks of those hints of CPUs whose frames are all free: until then,
         // they are divided and cannot be reported.
-        let from_hints = !self.hints_seen && self.frames.coalesce_all_hinted();
-        self.hints_seen = true;
+        let from_hints = !self.has_examined_hints && self.frames.coalesce_all_hinted();
+        self.has_examined_hints = true;
         if round.too_young || from_hints {
             let until = now.saturating_add(self.settings.min_free_time);
             self.phase = Phase::Waiting(until);
@@ -155,7 +155,7 @@ impl<P: Platform> Reporter<'_, P> {
 
     fn check_once_more(&mut self, mut survey: Survey, mut budget: StepBudget) -> Step {
         let min_unreported = self.settings.min_unreported_blocks();
-        let is_enough = |survey: &Survey| survey.is_new && survey.waiting >= min_unreported;
+        let is_enough = |survey: &Survey| survey.is_new && survey.waiting_blocks >= min_unreported;
         let all = self.count_waiting(&mut survey, &mut budget, is_enough);
         let is_new_work_there = is_enough(&survey);
         if all.is_err() {

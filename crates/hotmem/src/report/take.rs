@@ -62,7 +62,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             && let Some(section) = self.next_section(&mut survey.cursor, budget)?
         {
             let candidates = self.unreported(section) & !self.frames.pinned_in(section);
-            survey.waiting += u64::from(candidates.count_ones());
+            survey.waiting_blocks += u64::from(candidates.count_ones());
             survey.is_new |= section.blocks(candidates).any(|block| !block.state().was_seen());
         }
         Ok(())
@@ -84,7 +84,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     }
 
     /// Claims pageblocks of `ripe`, the highest first, and adds them to the batch. Leaves those
-    /// that do not fit in `round.unclaimed`.
+    /// that do not fit in `round.unclaimed_blocks`.
     pub(super) fn claim_into_batch(
         &self,
         (begin, mut ripe): (Pfn, u64),
@@ -99,7 +99,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         ripe &= !self.frames.pinned_in(section) & !section.reported.load(Ordering::Relaxed);
         let mut tries = TRIES;
         while ripe != 0 {
-            round.unclaimed = Some((begin, ripe));
+            round.unclaimed_blocks = Some((begin, ripe));
             if headroom.blocks_left == 0 || batch.ranges().len() >= self.settings.max_ranges() {
                 return Ok(());
             }
@@ -146,8 +146,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
                 }
                 let blocks = u64::from(len);
                 headroom.blocks_left -= blocks;
-                round.unreported_count.unreported =
-                    round.unreported_count.unreported.saturating_sub(blocks);
+                round.unreported_count.unreported_blocks =
+                    round.unreported_count.unreported_blocks.saturating_sub(blocks);
                 ripe &= !run;
                 batch.push(section.pageblocks(first, len as usize));
             } else {
@@ -160,7 +160,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
                 ripe &= section.free.load(Ordering::Relaxed);
             }
         }
-        round.unclaimed = None;
+        round.unclaimed_blocks = None;
         Ok(())
     }
 
@@ -180,16 +180,17 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if count.node != Some(node) {
             *count = UnreportedCount { node: Some(node), ..UnreportedCount::default() };
         }
-        while !count.is_complete && count.unreported < kept_unreported.saturating_add(wanted) {
+        while !count.is_complete && count.unreported_blocks < kept_unreported.saturating_add(wanted)
+        {
             match self.next_section(&mut count.cursor, budget)? {
                 Some(section) if section.node(self.frames.words()) == node => {
-                    count.unreported += u64::from(self.unreported(section).count_ones());
+                    count.unreported_blocks += u64::from(self.unreported(section).count_ones());
                 }
                 Some(_) => {}
                 None => count.is_complete = true,
             }
         }
-        Ok(count.unreported.saturating_sub(kept_unreported))
+        Ok(count.unreported_blocks.saturating_sub(kept_unreported))
     }
 
     /// Returns the number of further pageblocks of a zone of a node that may be reporting, so that
@@ -211,7 +212,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             return Ok(Some(u64::MAX));
         }
         let reporting_blocks = self.blocks_reporting + batch.blocks();
-        let free = match headroom.free {
+        let free = match headroom.free_blocks {
             Some((counted_node, counted_zone, free))
                 if (counted_node, counted_zone) == (node, zone) =>
             {
@@ -228,7 +229,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
                         share,
                         budget,
                     )?;
-                headroom.free = Some((node, zone, free));
+                headroom.free_blocks = Some((node, zone, free));
                 free
             }
         };

@@ -5,7 +5,7 @@ use super::NodeRecord;
 use super::directory::Chunk;
 #[cfg(not(loom))]
 use super::directory::frames_of;
-use super::directory::{CHUNK_SECTIONS, Entry, NoMemory, RegionIndex, SectionId, Supply};
+use super::directory::{CHUNK_SECTIONS, Entry, NoMemory, PieceSupply, RegionIndex, SectionId};
 #[cfg(not(loom))]
 use super::directory::{NeededRuns, PieceCount};
 use super::{NodeId, NodeIndex, SectionWords};
@@ -105,7 +105,7 @@ impl SectionWords {
     pub(crate) fn install_node(
         &self,
         node: NodeIndex,
-        supply: &mut impl Supply,
+        supply: &mut impl PieceSupply,
     ) -> Result<&NodeRecord, NoMemory> {
         self.directory.install_node(node, supply)
     }
@@ -127,7 +127,7 @@ impl SectionWords {
         &self,
         range: PfnRange,
         node: NodeIndex,
-        supply: &mut impl Supply,
+        supply: &mut impl PieceSupply,
     ) -> Result<(), NoMemory> {
         chunks_of(range).try_for_each(|id| self.directory.install(id, node, supply))
     }
@@ -150,7 +150,7 @@ impl SectionWords {
         range: PfnRange,
         node: NodeId,
         is_boot: bool,
-        supply: &mut impl Supply,
+        supply: &mut impl PieceSupply,
     ) -> Result<RegionIndex, NoMemory> {
         self.ranges.insert(range, node.0, is_boot, supply)
     }
@@ -158,7 +158,7 @@ impl SectionWords {
     /// Announces memory of a model, and makes its chunks by `make`. The chunks have words only for
     /// the sections of `range`.
     #[cfg(loom)]
-    pub(crate) fn announce_model<S: Supply>(
+    pub(crate) fn announce_model<S: PieceSupply>(
         &self,
         range: PfnRange,
         is_boot: bool,

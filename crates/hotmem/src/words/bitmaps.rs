@@ -65,18 +65,18 @@ impl BitmapPtr {
 
     /// Hides self-hosted bitmaps from look-ups. Returns the value that [`restore`](Self::restore)
     /// needs, or `None` if the pointer leads to no self-hosted bitmaps. For the control path only.
-    pub(crate) fn hide(&self) -> Option<Hidden> {
+    pub(crate) fn hide(&self) -> Option<HiddenBitmaps> {
         let tagged = self.0.load(Ordering::Relaxed);
         if tagged.is_null() || tagged.addr() & LASTING != 0 {
             return None;
         }
         self.0.store(null_mut(), Ordering::Release);
         fence(Ordering::SeqCst); // pairs with the fence in `Frames::bitmap_of`
-        Some(Hidden(tagged))
+        Some(HiddenBitmaps(tagged))
     }
 
     /// Undoes [`hide`](Self::hide).
-    pub(crate) fn restore(&self, hidden: Hidden) {
+    pub(crate) fn restore(&self, hidden: HiddenBitmaps) {
         self.0.store(hidden.0, Ordering::Release);
     }
 
@@ -116,7 +116,7 @@ impl WordPtr {
 }
 
 /// Own bitmaps that were hidden.
-pub(crate) struct Hidden(*mut BitmapFrame);
+pub(crate) struct HiddenBitmaps(*mut BitmapFrame);
 
 impl Bitmaps {
     #[cfg(loom)]

@@ -84,7 +84,7 @@ impl SectionWords {
         let section = SECTION_FRAMES as u64;
         let from = range.start().number() / section;
         let end = if range.is_empty() { from } else { range.end().number().div_ceil(section) };
-        SectionParts { words: self, range, from, end }
+        SectionParts { words: self, range, next_section: from, end_section: end }
     }
 
     /// Returns the search for the sections of `node` that may have pageblocks of this class.
@@ -143,8 +143,8 @@ pub(crate) struct SectionParts<'a> {
     words: &'a SectionWords,
     range: PfnRange,
     /// The number of the next section, and one past the number of the last section.
-    from: u64,
-    end: u64,
+    next_section: u64,
+    end_section: u64,
 }
 
 impl<'a> SectionParts<'a> {
@@ -158,16 +158,16 @@ impl<'a> Iterator for SectionParts<'a> {
     type Item = SectionPart<'a>;
 
     fn next(&mut self) -> Option<SectionPart<'a>> {
-        let id = self.words.directory.next_with_words(self.from, self.end)?;
-        self.from = id.number() + 1;
+        let id = self.words.directory.next_with_words(self.next_section, self.end_section)?;
+        self.next_section = id.number() + 1;
         self.part(id)
     }
 }
 
 impl DoubleEndedIterator for SectionParts<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let id = self.words.directory.prev_with_words(self.from, self.end)?;
-        self.end = id.number();
+        let id = self.words.directory.prev_with_words(self.next_section, self.end_section)?;
+        self.end_section = id.number();
         self.part(id)
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct TooManyNodes(pub(crate) NodeId);
 /// unless they are [committed](Self::commit). For the control path only.
 pub(crate) struct IndexAssignment<'a> {
     words: &'a SectionWords,
-    new: NodeSet,
+    new_indices: NodeSet,
 }
 
 impl IndexAssignment<'_> {
@@ -37,30 +37,30 @@ impl IndexAssignment<'_> {
         }
         let numbers = &self.words.numbers;
         let index = numbers.insert(node.0).or_else(|| {
-            self.words.forget_unused_nodes(self.new);
+            self.words.forget_unused_nodes(self.new_indices);
             numbers.insert(node.0)
         });
         let index = index.ok_or(TooManyNodes(node))?;
-        self.new.insert(index);
+        self.new_indices.insert(index);
         Ok(index)
     }
 
     /// Makes the new indices permanent.
     pub(crate) fn commit(mut self) {
-        self.new = NodeSet::default();
+        self.new_indices = NodeSet::default();
     }
 }
 
 impl Drop for IndexAssignment<'_> {
     fn drop(&mut self) {
-        self.new.for_each(|index| self.words.numbers.forget(index));
+        self.new_indices.for_each(|index| self.words.numbers.forget(index));
     }
 }
 
 impl SectionWords {
     /// Starts giving indices to nodes.
     pub(crate) fn assign_indices(&self) -> IndexAssignment<'_> {
-        IndexAssignment { words: self, new: NodeSet::default() }
+        IndexAssignment { words: self, new_indices: NodeSet::default() }
     }
 
     /// Takes back the indices of nodes that have no memory and are in no fallback order, except the

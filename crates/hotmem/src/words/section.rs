@@ -29,7 +29,7 @@ pub(crate) struct Section {
     pub(crate) present: AtomicU64,
     /// Whether the allocator may use the pageblock.
     pub(crate) online: AtomicU64,
-    changing: Changing,
+    changing: ChangingWords,
     states: [AtomicBlockState; SECTION_PAGEBLOCKS],
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct BeforePublish {
 
 /// The words of a section that are written when pageblocks are allocated and freed.
 #[repr(C, align(64))]
-pub(crate) struct Changing {
+pub(crate) struct ChangingWords {
     /// Whether the pageblock is wholly free and can be claimed. Clearing a bit by compare-exchange
     /// is the claim.
     pub(crate) free: AtomicU64,
@@ -60,9 +60,9 @@ pub(crate) struct Changing {
 const _: () = assert!(size_of::<Section>() == 192);
 
 impl Deref for Section {
-    type Target = Changing;
+    type Target = ChangingWords;
     #[inline]
-    fn deref(&self) -> &Changing {
+    fn deref(&self) -> &ChangingWords {
         &self.changing
     }
 }
@@ -76,7 +76,7 @@ impl Section {
             movable: word(),
             present: word(),
             online: word(),
-            changing: Changing {
+            changing: ChangingWords {
                 free: word(),
                 partial: word(),
                 runs: untracked::AtomicU64::new(0),

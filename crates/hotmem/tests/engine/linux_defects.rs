@@ -34,7 +34,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     frames.validated().unwrap();
 }
 
-/// A listener that records the events that it receives, and vetoes changes if `refuses` is set.
+/// A listener that records the events that it receives, and vetoes changes if `refuses_offlining` is set.
 #[derive(Default)]
 struct RecordingListener {
     refuses_offlining: bool,

@@ -44,7 +44,7 @@ struct ShrinkingMachine<'f> {
     hotplug: Hotplug<'f, OneCpu>,
     shrink: Shrink<'f, OneCpu>,
     kernel: Kernel,
-    /// The frames in use in the pageblocks of [`USED`].
+    /// The frames in use in the pageblocks of [`USED_BLOCKS`].
     frames_in_use: [Option<PfnRange>; 3],
 }
 
@@ -91,7 +91,7 @@ impl ShrinkingMachine<'_> {
         }
     }
 
-    /// Returns which pageblocks of [`USED`] are isolated, by their index.
+    /// Returns which pageblocks of [`USED_BLOCKS`] are isolated, by their index.
     fn isolated(&self) -> Vec<usize> {
         let is_isolated = |&index: &usize| {
             let second = range(pageblock(USED_BLOCKS[index]).start().number() + 1, 1);

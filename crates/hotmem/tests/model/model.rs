@@ -484,7 +484,7 @@ impl<'f> Model<'f> {
     }
 }
 
-/// Prints how to replay a run when it is dropped while `done` is false, as in a panic.
+/// Prints how to replay a run when it is dropped while `is_done` is false, as in a panic.
 struct ReplayHint {
     seed: u64,
     operation: u64,

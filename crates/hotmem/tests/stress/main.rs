@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// The least number of allocations of all rounds together.
 const MIN_ALLOCATIONS: u64 = if cfg!(miri) { 100 } else { 1000 };
 
-/// The limits of one round: each thread stops at `until`, or after its number of operations.
+/// The limits of one round: each thread stops at `end`, or after its number of operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     number: u64,

@@ -1,6 +1,6 @@
 //! Makes pieces of the directory from frames that the caller has set aside.
 
-use super::install::{Supply, frames_of};
+use super::install::{PieceSupply, frames_of};
 use super::pieces::DirectoryPiece;
 use crate::addr::PfnRange;
 use crate::geometry::FRAME_SIZE;
@@ -15,7 +15,7 @@ pub(crate) trait FrameSource {
     fn zeroed_frames(&mut self, frames: u64) -> Option<NonNull<u8>>;
 }
 
-impl Supply for &mut (dyn FrameSource + '_) {
+impl PieceSupply for &mut (dyn FrameSource + '_) {
     fn new_piece<T: DirectoryPiece>(&mut self) -> Option<NonNull<T>> {
         self.zeroed_frames(frames_of::<T>()).map(NonNull::cast)
     }
@@ -34,7 +34,7 @@ pub(crate) unsafe fn fill_with_zeroes(memory: NonNull<u8>, frames: u64) {
 /// A supply of pieces, which takes its frames from a range, the lowest first.
 pub(crate) struct FrameSupply {
     direct_map: DirectMap,
-    unused: PfnRange,
+    unused_frames: PfnRange,
 }
 
 impl FrameSupply {
@@ -44,24 +44,24 @@ impl FrameSupply {
     /// `direct_map` maps the frames of `memory`, and no other code uses the frames that become
     /// pieces for as long as the instance exists.
     pub(crate) unsafe fn new(direct_map: DirectMap, memory: PfnRange) -> FrameSupply {
-        FrameSupply { direct_map, unused: memory }
+        FrameSupply { direct_map, unused_frames: memory }
     }
 
     /// Returns the frames that have not become pieces yet.
     pub(crate) fn unused(&self) -> PfnRange {
-        self.unused
+        self.unused_frames
     }
 }
 
 impl FrameSource for FrameSupply {
     fn zeroed_frames(&mut self, frames: u64) -> Option<NonNull<u8>> {
         let (frames_of_piece, unused) =
-            self.unused.split_at(self.unused.start().checked_add(frames)?);
+            self.unused_frames.split_at(self.unused_frames.start().checked_add(frames)?);
         if frames_of_piece.frames() < frames {
             return None;
         }
         let piece = NonNull::new(self.direct_map.pointer(frames_of_piece.start()))?;
-        self.unused = unused;
+        self.unused_frames = unused;
         // SAFETY: `piece` points to `frames_of_piece`. By the contract of `new`, these frames are
         // mapped and no other code uses them.
         unsafe { fill_with_zeroes(piece, frames) };

@@ -14,7 +14,7 @@ use crate::sync::{Ordering, PiecePtr};
 use core::ptr::NonNull;
 
 /// A source of memory for pieces.
-pub(crate) trait Supply {
+pub(crate) trait PieceSupply {
     /// Returns a new piece whose bytes are all zero and which stays for as long as the instance
     /// exists. Returns `None` if no memory is left.
     fn new_piece<T: DirectoryPiece>(&mut self) -> Option<NonNull<T>>;
@@ -32,7 +32,7 @@ impl Directory {
         &self,
         id: SectionId,
         node: NodeIndex,
-        supply: &mut impl Supply,
+        supply: &mut impl PieceSupply,
     ) -> Result<(), NoMemory> {
         let leaf = self.install_above(id, node, supply)?;
         self.put_back(id);
@@ -45,7 +45,7 @@ impl Directory {
         &self,
         id: SectionId,
         node: NodeIndex,
-        supply: &mut impl Supply,
+        supply: &mut impl PieceSupply,
     ) -> Result<&Leaf, NoMemory> {
         self.install_node(node, supply)?;
         let (leaf, chunk) = (id.chunk() / LEAF_CHUNKS, id.chunk() % LEAF_CHUNKS);
@@ -62,7 +62,7 @@ impl Directory {
     pub(crate) fn install_node(
         &self,
         node: NodeIndex,
-        supply: &mut impl Supply,
+        supply: &mut impl PieceSupply,
     ) -> Result<&NodeRecord, NoMemory> {
         let pair: &NodePair = get_or_make(&self.records[node.number() / 2], supply)?;
         Ok(&pair.nodes[node.number() % 2])
@@ -88,7 +88,7 @@ impl Directory {
         id: SectionId,
         node: NodeIndex,
         chunk: NonNull<Chunk>,
-        supply: &mut impl Supply,
+        supply: &mut impl PieceSupply,
     ) -> Result<(), NoMemory> {
         let leaf = self.install_above(id, node, supply)?;
         leaf.chunks[id.chunk() % LEAF_CHUNKS].store(chunk.as_ptr(), Ordering::Release);
@@ -105,7 +105,7 @@ pub(crate) const fn frames_of<T>() -> u64 {
 /// Returns the piece that `pointer` points to, and makes it if there is none.
 pub(super) fn get_or_make<'a, T: DirectoryPiece>(
     pointer: &'a PiecePtr<T>,
-    supply: &mut impl Supply,
+    supply: &mut impl PieceSupply,
 ) -> Result<&'a T, NoMemory> {
     let piece = match NonNull::new(pointer.load(Ordering::Acquire)) {
         Some(piece) => piece,
@@ -116,7 +116,7 @@ pub(super) fn get_or_make<'a, T: DirectoryPiece>(
             new_piece
         }
     };
-    // SAFETY: a piece of a `Supply` stays for as long as the instance exists, and consists of
+    // SAFETY: a piece of a `PieceSupply` stays for as long as the instance exists, and consists of
     // atomics, so that shared references to it may exist at any time.
     Ok(unsafe { piece.as_ref() })
 }

@@ -48,7 +48,7 @@ pub(crate) use frame_supply::{FrameSource, FrameSupply, fill_with_zeroes};
 pub(crate) use id::{NodeIndex, NodeSet, SECTIONS, SectionId};
 #[cfg(not(loom))]
 pub(crate) use install::frames_of;
-pub(crate) use install::{NoMemory, Supply};
+pub(crate) use install::{NoMemory, PieceSupply};
 pub(crate) use numbers::NodeNumbers;
 pub(crate) use paths::{PATH_LEN, Paths};
 #[cfg(loom)]

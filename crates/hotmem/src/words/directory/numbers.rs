@@ -9,15 +9,15 @@ use crate::sync::{Ordering, untracked};
 pub(crate) struct NodeNumbers {
     /// A hash table with open addressing. The first place that is tried for a number is the number
     /// modulo [`MAX_NODES`]; then the next places are tried in order. A place contains 0 if it was
-    /// never used, [`FORGOTTEN`] if it is free again, and otherwise a number with the flag
-    /// [`TAKEN`].
+    /// never used, [`PLACE_FREED`] if it is free again, and otherwise a number with the flag
+    /// [`PLACE_TAKEN`].
     places: [untracked::AtomicU64; MAX_NODES],
     /// A bit for each place that is taken.
     used_indices: [untracked::AtomicU64; NODE_WORDS],
 }
 
-const TAKEN: u64 = 1 << 32;
-const FORGOTTEN: u64 = 1 << 33;
+const PLACE_TAKEN: u64 = 1 << 32;
+const PLACE_FREED: u64 = 1 << 33;
 
 impl NodeNumbers {
     pub(crate) const fn new() -> NodeNumbers {
@@ -34,7 +34,7 @@ impl NodeNumbers {
         for index in probe(number) {
             match self.places[index.number()].load(Ordering::Relaxed) {
                 0 => return None,
-                place if place == TAKEN | u64::from(number) => return Some(index),
+                place if place == PLACE_TAKEN | u64::from(number) => return Some(index),
                 _ => {}
             }
         }
@@ -45,7 +45,7 @@ impl NodeNumbers {
     pub(crate) fn insert(&self, number: u32) -> Option<NodeIndex> {
         let is_free = |index: &NodeIndex| self.number_of(*index).is_none();
         let index = probe(number).find(is_free)?;
-        self.places[index.number()].store(TAKEN | u64::from(number), Ordering::Relaxed);
+        self.places[index.number()].store(PLACE_TAKEN | u64::from(number), Ordering::Relaxed);
         self.used_indices[index.number() / 64]
             .fetch_or(1 << (index.number() % 64), Ordering::Relaxed);
         Some(index)
@@ -53,7 +53,7 @@ impl NodeNumbers {
 
     /// Takes an index back, so that another number may get it.
     pub(crate) fn forget(&self, index: NodeIndex) {
-        self.places[index.number()].store(FORGOTTEN, Ordering::Relaxed);
+        self.places[index.number()].store(PLACE_FREED, Ordering::Relaxed);
         self.used_indices[index.number() / 64]
             .fetch_and(!(1 << (index.number() % 64)), Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ impl NodeNumbers {
     pub(crate) fn number_of(&self, index: NodeIndex) -> Option<u32> {
         let place = self.places[index.number()].load(Ordering::Relaxed);
         #[allow(clippy::cast_possible_truncation, reason = "the number is in the low 32 bits")]
-        (place & TAKEN != 0).then_some(place as u32)
+        (place & PLACE_TAKEN != 0).then_some(place as u32)
     }
 
     /// Returns all indices that are in use.

@@ -42,7 +42,7 @@ pub(crate) struct Paths<'a> {
     node: NodeIndex,
     class: Class,
     /// Whether a search clears stale bits.
-    clears: bool,
+    clears_stale_bits: bool,
 }
 
 impl Directory {
@@ -128,7 +128,7 @@ impl Directory {
     /// Returns the paths of a class to sections of a node.
     #[inline]
     pub(crate) fn paths(&self, node: NodeIndex, class: Class) -> Paths<'_> {
-        Paths { directory: self, node, class, clears: true }
+        Paths { directory: self, node, class, clears_stale_bits: true }
     }
 
     /// Returns the sections of a chunk that belong to a node, as a mask.
@@ -153,13 +153,13 @@ impl<'a> Paths<'a> {
     /// that it never hides a section from the searches of the allocator, not even for a moment.
     pub(crate) fn read_only(self) -> Paths<'a> {
         mutant!("a read-only search clears bits" => return self);
-        Paths { clears: false, ..self }
+        Paths { clears_stale_bits: false, ..self }
     }
 
     /// Clears the bit of a section that has no words. If the section has words and pageblocks of
     /// the class after that, sets the bit again.
     pub(crate) fn hide_absent(self, id: SectionId) {
-        if !self.clears {
+        if !self.clears_stale_bits {
             return;
         }
         mutant!("a bit over missing words is cleared for good" => {
@@ -193,7 +193,7 @@ impl<'a> Paths<'a> {
             if set_bits != 0 {
                 return Some(SectionId::from_chunk(chunk, set_bits.trailing_zeros() as usize));
             }
-            if search_mask == u64::MAX && self.clears {
+            if search_mask == u64::MAX && self.clears_stale_bits {
                 self.hide_chunk(chunk);
             }
             search_mask = u64::MAX;
@@ -216,7 +216,7 @@ impl<'a> Paths<'a> {
             if let Some(last) = set_bits.checked_ilog2() {
                 return Some(SectionId::from_chunk(chunk, last as usize));
             }
-            if search_mask == u64::MAX && self.clears {
+            if search_mask == u64::MAX && self.clears_stale_bits {
                 self.hide_chunk(chunk);
             }
             search_mask = u64::MAX;
@@ -249,7 +249,7 @@ impl<'a> Paths<'a> {
             {
                 return Some(leaf * LEAF_CHUNKS + chunk_in_leaf);
             }
-            if first == 0 && self.clears {
+            if first == 0 && self.clears_stale_bits {
                 self.hide_leaf(leaf);
             }
             first = 0;
@@ -280,7 +280,7 @@ impl<'a> Paths<'a> {
             {
                 return Some(leaf * LEAF_CHUNKS + chunk_in_leaf);
             }
-            if end == LEAF_CHUNKS && self.clears {
+            if end == LEAF_CHUNKS && self.clears_stale_bits {
                 self.hide_leaf(leaf);
             }
             end = LEAF_CHUNKS;
@@ -335,7 +335,7 @@ impl<'a> Paths<'a> {
     /// Clears the directory's bit of the node, if no leaf of the node has its bit set. If a leaf
     /// has it set after that, sets the bit of the node again.
     fn hide_node(self) {
-        if !self.clears
+        if !self.clears_stale_bits
             || self.directory.node_looks_empty(self.class, self.node)
             || !self.is_empty()
         {

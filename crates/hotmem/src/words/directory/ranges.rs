@@ -4,7 +4,7 @@
 //! Only the control path writes the list; any context may read it. A place in the list is used
 //! again after its range was withdrawn.
 
-use super::install::{NoMemory, Supply, get_or_make};
+use super::install::{NoMemory, PieceSupply, get_or_make};
 use super::pieces::DirectoryPiece;
 #[cfg(not(loom))]
 use super::walk::PieceMemory;
@@ -160,7 +160,7 @@ impl Ranges {
         range: PfnRange,
         node: u32,
         is_boot: bool,
-        supply: &mut impl Supply,
+        supply: &mut impl PieceSupply,
     ) -> Result<RegionIndex, NoMemory> {
         let places_made = self.places_made.load(Ordering::Relaxed);
         let vacant = self.places().find(|(_, entry)| entry.range().is_none());
@@ -209,7 +209,7 @@ impl Ranges {
     fn add_place(
         &self,
         place: usize,
-        supply: &mut impl Supply,
+        supply: &mut impl PieceSupply,
     ) -> Result<(RegionIndex, &Entry), NoMemory> {
         let index = RegionIndex(u32::try_from(place).map_err(|_| NoMemory)?);
         let entry = match place.checked_sub(INLINE_RANGES) {

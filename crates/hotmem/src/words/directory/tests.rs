@@ -4,7 +4,9 @@
 extern crate std;
 
 use super::pieces::DirectoryPiece;
-use super::{Directory, MAX_NODES, NodeIndex, NodeNumbers, Ranges, SECTIONS, SectionId, Supply};
+use super::{
+    Directory, MAX_NODES, NodeIndex, NodeNumbers, PieceSupply, Ranges, SECTIONS, SectionId,
+};
 use crate::addr::{Pfn, PfnRange};
 use crate::sync::Ordering;
 use crate::words::{Class, Zone};
@@ -18,7 +20,7 @@ use std::vec::Vec;
 #[derive(Default)]
 struct Heap(Vec<(*mut u8, Layout)>);
 
-impl Supply for Heap {
+impl PieceSupply for Heap {
     fn new_piece<T: DirectoryPiece>(&mut self) -> Option<NonNull<T>> {
         let layout = Layout::new::<T>();
         // SAFETY: no type of a piece has size 0.

@@ -46,7 +46,7 @@ fn memory_that_is_used_and_freed_wakes_the_reporter_once_and_is_reported_again()
 }
 
 #[test]
-fn a_pageblock_that_is_split_or_used_is_not_reported() {
+fn a_pageblock_that_is_divided_or_used_is_not_reported() {
     on_machine(|frames, _, _| {
         let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
         let whole_block = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
@@ -61,7 +61,7 @@ fn a_pageblock_that_is_split_or_used_is_not_reported() {
 }
 
 #[test]
-fn a_divided_pageblock_is_reported_once_all_its_frames_are_free() {
+fn a_divided_pageblock_is_reported_when_all_its_frames_are_free() {
     on_machine(|frames, _, _| {
         let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
         frames.free_range(one).unwrap();
