@@ -6,7 +6,7 @@ use std::{fs, process::ExitCode};
 
 /// The sources of public items, in the order of the header.
 const SOURCES: [&str; 7] =
-    ["error", "hooks", "machine", "frames", "control", "virtio_mem", "balloon/mod"];
+    ["error", "hooks", "instance", "frames", "control", "virtio_mem", "balloon/mod"];
 const TEMPLATE: &str = "crates/hotmem-c/cbindgen.toml";
 const HEADER: &str = "crates/hotmem-c/include/hotmem.h";
 

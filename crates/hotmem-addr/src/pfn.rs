@@ -51,7 +51,8 @@ impl Pfn {
         if frames <= PFN_LIMIT.wrapping_sub(self.0) { Some(Pfn(self.0 + frames)) } else { None }
     }
 
-    /// Rounds down to a multiple of `frames`, a power of two. A `frames` of 0 stands for 2^64.
+    /// Rounds down to a multiple of `frames`, a power of two. A `frames` of 0 stands for 2^64, so
+    /// that the result is frame 0.
     #[must_use]
     #[inline]
     pub const fn align_down(self, frames: u64) -> Pfn {

@@ -7,7 +7,7 @@
  *
  * Every CPU can call hotmem_alloc, hotmem_alloc_frame, hotmem_free, hotmem_free_frame and
  * hotmem_get_counts in any context, including interrupt handlers, without a lock. The kernel must
- * hold one lock of a machine during each call of any other function for this machine. The functions
+ * hold one lock of an instance during each call of any other function for this instance. The functions
  * hotmem_balloon_* may have a separate lock.
  *
  * "Safety" lists the conditions that the kernel must ensure. All other conditions are checked.
@@ -37,7 +37,7 @@ void hotmem_panic(const char *text, size_t len);
 // The driver has stopped, because its device cannot be trusted.
 #define HOTMEM_EIO -5
 
-// The memory is not online memory of this machine.
+// The memory is not online memory of this instance.
 #define HOTMEM_ENXIO -6
 
 // Another CPU is in the middle of an allocation or a free of this memory. A later try may succeed.
@@ -274,8 +274,8 @@ struct hotmem_released;
 // The frames for page tables that `hotmem_hooks.map` can take.
 struct hotmem_tables;
 
-// A machine. The kernel fills the struct with zeroes at first, never moves or copies it, and never
-// frees it.
+// An instance of the engine. The kernel fills the struct with zeroes at first, never moves or
+// copies it, and never frees it.
 struct HOTMEM_ALIGNED(128) hotmem {
     uint8_t opaque[HOTMEM_SIZE];
 };
@@ -343,7 +343,7 @@ struct hotmem_hooks {
     int32_t (*migrate)(void *ctx, uint64_t paddr, uint64_t len);
 };
 
-// The configuration of a machine before boot. Zeroes are the defaults.
+// The configuration of an instance before boot. Zeroes are the defaults.
 struct hotmem_config {
     // The kernel's functions, which the call copies. NULL means the default of each function.
     const struct hotmem_hooks *hooks;
@@ -352,7 +352,7 @@ struct hotmem_config {
     // The physical address of the end of low memory, which all devices can address: 4 GiB on a PC.
     // Allocations without a bound use low memory last. 0 means that there is no low memory.
     uint64_t low_end;
-    // The number of CPUs. `hotmem_hooks.cpu` returns smaller numbers. 0 means 8.
+    // The number of CPUs. `hotmem_hooks.cpu` must return numbers below it. 0 means 8.
     uint32_t cpus;
 };
 
@@ -558,10 +558,10 @@ uint64_t hotmem_take_table(struct hotmem_tables *tables);
 void hotmem_free_table(struct hotmem_released *tables,
                        uint64_t paddr);
 
-// Sets the configuration of a machine before boot.
+// Sets the configuration of an instance before boot.
 //
 // # Errors
-// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EALREADY: the machine has booted.
+// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EALREADY: the instance has booted.
 //
 // # Safety
 // `h` is NULL or a `struct hotmem` that was filled with zeroes at first. `config` is NULL or a
@@ -575,7 +575,7 @@ int32_t hotmem_configure(struct hotmem *h,
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ERANGE: the range wraps. HOTMEM_ENOSPC: there are
-// HOTMEM_BOOT_RANGES ranges of this kind already. HOTMEM_EALREADY: the machine has booted.
+// HOTMEM_BOOT_RANGES ranges of this kind already. HOTMEM_EALREADY: the instance has booted.
 //
 // # Safety
 // `h` is NULL or a `struct hotmem` that was filled with zeroes at first.
@@ -584,14 +584,14 @@ int32_t hotmem_boot_add(struct hotmem *h,
                         uint64_t len,
                         uint32_t kind);
 
-// Boots the machine with the ranges that `hotmem_boot_add` has added. `direct_map` is the virtual
+// Boots the instance with the ranges that `hotmem_boot_add` has added. `direct_map` is the virtual
 // address of physical address 0 in the direct map: a virtual address is `direct_map` plus the
 // physical address. The direct map already maps all RAM below the physical address `mapped_below`;
 // 0 means all RAM. The caller maps the other RAM before the first allocation.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ENOMEM: there is no RAM, or not enough RAM for the engine's
-// metadata. HOTMEM_ERANGE: RAM lies beyond the limits. HOTMEM_EALREADY: the machine has booted.
+// metadata. HOTMEM_ERANGE: RAM lies beyond the limits. HOTMEM_EALREADY: the instance has booted.
 // After an error the caller can add more ranges and call this function again.
 //
 // # Safety
@@ -664,7 +664,7 @@ int32_t hotmem_free_frame_unchecked(struct hotmem *h,
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_ENOENT: a frame is not allocated.
-// HOTMEM_ENXIO: a frame is not online memory of this machine.
+// HOTMEM_ENXIO: a frame is not online memory of this instance.
 //
 // # Safety
 // `h` is NULL or a `struct hotmem`. The caller owns each of the frames that is allocated, and no
@@ -673,7 +673,7 @@ int32_t hotmem_free(struct hotmem *h,
                     uint64_t paddr,
                     uint64_t frames);
 
-// Counts the frames of the machine in each state. Context: any. Cost: proportional to the memory
+// Counts the frames of the instance in each state. Context: any. Cost: proportional to the memory
 // that was added.
 //
 // # Errors
@@ -843,7 +843,7 @@ uint64_t hotmem_balloon_accept(uint64_t offered,
 //
 // # Errors
 // HOTMEM_EFAULT. HOTMEM_EINVAL: an argument is invalid, or the host could overwrite the pattern that
-// free memory must keep. HOTMEM_EALREADY: `b` has a driver already, or the machine has another
+// free memory must keep. HOTMEM_EALREADY: `b` has a driver already, or the instance has another
 // reporter.
 //
 // # Safety

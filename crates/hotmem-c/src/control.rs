@@ -6,7 +6,7 @@
 use crate::error::{
     Error, HOTMEM_EBUSY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOENT, code, not_gone,
 };
-use crate::machine::{Running, hotmem, machine};
+use crate::instance::{Running, hotmem, instance};
 use ::hotmem::geometry::PAGEBLOCK_FRAMES;
 use ::hotmem::{
     Announce, Blocker, BlockerKind, Budget, Bytes, NodeId, OnlineType, OrViolation, PfnRange,
@@ -85,7 +85,7 @@ pub(crate) fn parse_online_type(number: u32) -> Result<OnlineType, Error> {
 /// Runs `step` with exclusive access to the control path, and returns the code of its result.
 ///
 /// # Safety
-/// As for [`machine`].
+/// As for [`instance`].
 #[inline(never)]
 unsafe fn control(
     h: *const hotmem,
@@ -93,7 +93,7 @@ unsafe fn control(
 ) -> i32 {
     let mut run = || {
         // SAFETY: the caller guarantees it.
-        let mut entered = unsafe { machine(h) }?.enter()?;
+        let mut entered = unsafe { instance(h) }?.enter()?;
         step(entered.parts()?)
     };
     code(run())
@@ -245,7 +245,7 @@ fn remove_online(running: &mut Running, range: PfnRange, removed: &mut u64) -> O
             match shrink.poll(hotplug, hooks, Budget::UNLIMITED) {
                 Progress::Ready(removal) => {
                     *removed += removal.range().bytes().0;
-                    // The token is one of this machine, so the commit cannot fail.
+                    // The token is one of this instance, so the commit cannot fail.
                     hotplug.commit_remove(removal).or_violation();
                 }
                 Progress::Working => {}

@@ -11,7 +11,7 @@ use ::hotmem::{
 pub const HOTMEM_ENOENT: i32 = -2;
 /// The driver has stopped, because its device cannot be trusted.
 pub const HOTMEM_EIO: i32 = -5;
-/// The memory is not online memory of this machine.
+/// The memory is not online memory of this instance.
 pub const HOTMEM_ENXIO: i32 = -6;
 /// Another CPU is in the middle of an allocation or a free of this memory. A later try may succeed.
 pub const HOTMEM_EAGAIN: i32 = -11;

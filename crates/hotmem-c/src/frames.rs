@@ -7,7 +7,7 @@
 //! too, which check the pointer, so that the compiler can make this check if the pointer is constant.
 
 use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, code};
-use crate::machine::{Booted, Machine, OtherMark, aligned_machine, hotmem, machine};
+use crate::instance::{Booted, Instance, OtherMark, aligned_instance, hotmem, instance};
 use ::hotmem::geometry::FRAME_SIZE;
 use ::hotmem::{
     AllocError, AllocRequest, FastFree, FastPath, Frames, NodeChoice, NodeId, Pfn, PfnRange,
@@ -86,8 +86,8 @@ const ONE: AllocRequest = AllocRequest::frames(1);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_alloc_frame(h: *mut hotmem) -> i64 {
     // SAFETY: the caller guarantees it.
-    match unsafe { machine(h) } {
-        // SAFETY: `machine` has checked the pointer.
+    match unsafe { instance(h) } {
+        // SAFETY: `instance` has checked the pointer.
         Ok(_) => unsafe { hotmem_alloc_frame_unchecked(h) },
         Err(Error(code)) => code.into(),
     }
@@ -104,34 +104,34 @@ pub unsafe extern "C" fn hotmem_alloc_frame(h: *mut hotmem) -> i64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_alloc_frame_unchecked(h: *mut hotmem) -> i64 {
     // SAFETY: the caller guarantees it.
-    let machine = unsafe { aligned_machine(h) };
-    match machine.on_cpu_zero() {
-        Ok(machine) => alloc_frame_on(machine, 0),
-        Err(mark) => alloc_frame_otherwise(machine, mark),
+    let instance = unsafe { aligned_instance(h) };
+    match instance.on_cpu_zero() {
+        Ok(instance) => alloc_frame_on(instance, 0),
+        Err(mark) => alloc_frame_otherwise(instance, mark),
     }
 }
 
 #[inline(never)]
-fn alloc_frame_otherwise(machine: &'static Machine, mark: OtherMark) -> i64 {
-    match machine.with_cpu_numbers(mark) {
-        Ok(machine) => alloc_frame_on(machine, machine.frames().platform().cpu()),
+fn alloc_frame_otherwise(instance: &'static Instance, mark: OtherMark) -> i64 {
+    match instance.with_cpu_numbers(mark) {
+        Ok(instance) => alloc_frame_on(instance, instance.frames().platform().cpu()),
         Err(Error(code)) => code.into(),
     }
 }
 
 /// Allocates one frame on the CPU with this number.
 #[inline(always)]
-fn alloc_frame_on(machine: Booted, cpu: usize) -> i64 {
-    match machine.frames().alloc_frame_fast(cpu) {
+fn alloc_frame_on(instance: Booted, cpu: usize) -> i64 {
+    match instance.frames().alloc_frame_fast(cpu) {
         Some(number) => (number * FRAME_SIZE).cast_signed(),
-        None => alloc_frame_slowly(machine),
+        None => alloc_frame_slowly(instance),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn alloc_frame_slowly(machine: Booted) -> i64 {
-    match retry(machine.frames(), ONE, AllocError::Busy) {
+fn alloc_frame_slowly(instance: Booted) -> i64 {
+    match retry(instance.frames(), ONE, AllocError::Busy) {
         Ok(frame) => frame.phys_addr().cast_signed(),
         Err(Error(code)) => i64::from(code),
     }
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn hotmem_alloc(
 ) -> i32 {
     let allocate = || {
         // SAFETY: the caller guarantees it. The same holds for all pointers below.
-        let frames = unsafe { machine(h) }?.frames()?;
+        let frames = unsafe { instance(h) }?.frames()?;
         if paddr.is_null() {
             return Err(Error(HOTMEM_EFAULT));
         }
@@ -231,8 +231,8 @@ impl hotmem_request {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_free_frame(h: *mut hotmem, paddr: u64) -> i32 {
     // SAFETY: the caller guarantees it.
-    match unsafe { machine(h) } {
-        // SAFETY: `machine` has checked the pointer, and the caller guarantees the rest.
+    match unsafe { instance(h) } {
+        // SAFETY: `instance` has checked the pointer, and the caller guarantees the rest.
         Ok(_) => unsafe { hotmem_free_frame_unchecked(h, paddr) },
         Err(Error(code)) => code,
     }
@@ -250,31 +250,31 @@ pub unsafe extern "C" fn hotmem_free_frame(h: *mut hotmem, paddr: u64) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_free_frame_unchecked(h: *mut hotmem, paddr: u64) -> i32 {
     // SAFETY: the caller guarantees it.
-    let machine = unsafe { aligned_machine(h) };
-    match machine.on_cpu_zero() {
-        Ok(machine) => match frame_at(paddr) {
+    let instance = unsafe { aligned_instance(h) };
+    match instance.on_cpu_zero() {
+        Ok(instance) => match frame_at(paddr) {
             // SAFETY: the caller guarantees it.
-            Ok(frame) => unsafe { free_frame_on(machine, frame, 0) },
+            Ok(frame) => unsafe { free_frame_on(instance, frame, 0) },
             Err(rotated) => bad_address(rotated),
         },
         // SAFETY: the caller guarantees it.
-        Err(mark) => unsafe { free_frame_otherwise(machine, paddr, mark) },
+        Err(mark) => unsafe { free_frame_otherwise(instance, paddr, mark) },
     }
 }
 
 /// # Safety
 /// As for [`hotmem_free`].
 #[inline(never)]
-unsafe fn free_frame_otherwise(machine: &'static Machine, paddr: u64, mark: OtherMark) -> i32 {
-    let machine = match machine.with_cpu_numbers(mark) {
-        Ok(machine) => machine,
+unsafe fn free_frame_otherwise(instance: &'static Instance, paddr: u64, mark: OtherMark) -> i32 {
+    let instance = match instance.with_cpu_numbers(mark) {
+        Ok(instance) => instance,
         Err(Error(code)) => return code,
     };
     match frame_at(paddr) {
         Ok(frame) => {
-            let cpu = machine.frames().platform().cpu();
+            let cpu = instance.frames().platform().cpu();
             // SAFETY: the caller guarantees it.
-            unsafe { free_frame_on(machine, frame, cpu) }
+            unsafe { free_frame_on(instance, frame, cpu) }
         }
         Err(rotated) => bad_address(rotated),
     }
@@ -285,21 +285,21 @@ unsafe fn free_frame_otherwise(machine: &'static Machine, paddr: u64, mark: Othe
 /// # Safety
 /// As for [`hotmem_free`].
 #[inline(always)]
-unsafe fn free_frame_on(machine: Booted, frame: Pfn, cpu: usize) -> i32 {
+unsafe fn free_frame_on(instance: Booted, frame: Pfn, cpu: usize) -> i32 {
     // SAFETY: the caller guarantees it.
-    match unsafe { machine.frames().free_frame_fast(frame, cpu) } {
+    match unsafe { instance.frames().free_frame_fast(frame, cpu) } {
         FastFree::Complete => 0,
-        FastFree::Incomplete => complete_free(machine, frame),
+        FastFree::Incomplete => complete_free(instance, frame),
         // SAFETY: the caller guarantees it.
-        FastFree::Nothing => unsafe { free(machine, frame, 1) },
+        FastFree::Nothing => unsafe { free(instance, frame, 1) },
     }
 }
 
 /// Completes a free, and returns 0. The compiler must not see that the result is constant: then it
 /// makes a tail call.
 #[inline(never)]
-fn complete_free(machine: Booted, frame: Pfn) -> i32 {
-    machine.frames().complete_free(frame);
+fn complete_free(instance: Booted, frame: Pfn) -> i32 {
+    instance.frames().complete_free(frame);
     black_box(0)
 }
 
@@ -308,7 +308,7 @@ fn complete_free(machine: Booted, frame: Pfn) -> i32 {
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_ENOENT: a frame is not allocated.
-/// HOTMEM_ENXIO: a frame is not online memory of this machine.
+/// HOTMEM_ENXIO: a frame is not online memory of this instance.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem`. The caller owns each of the frames that is allocated, and no
@@ -316,10 +316,10 @@ fn complete_free(machine: Booted, frame: Pfn) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_free(h: *mut hotmem, paddr: u64, frames: u64) -> i32 {
     // SAFETY: the caller guarantees it.
-    match unsafe { machine(h) }.and_then(Machine::booted) {
-        Ok(machine) => match frame_at(paddr) {
+    match unsafe { instance(h) }.and_then(Instance::booted) {
+        Ok(instance) => match frame_at(paddr) {
             // SAFETY: the caller guarantees it.
-            Ok(start) => unsafe { free(machine, start, frames) },
+            Ok(start) => unsafe { free(instance, start, frames) },
             Err(rotated) => bad_address(rotated),
         },
         Err(Error(code)) => code,
@@ -331,10 +331,10 @@ pub unsafe extern "C" fn hotmem_free(h: *mut hotmem, paddr: u64, frames: u64) ->
 /// # Safety
 /// As for [`hotmem_free`].
 #[inline(never)]
-unsafe fn free(machine: Booted, start: Pfn, frames: u64) -> i32 {
+unsafe fn free(instance: Booted, start: Pfn, frames: u64) -> i32 {
     let Some(range) = PfnRange::with_len(start, frames) else { return HOTMEM_ERANGE };
     // SAFETY: the caller guarantees it.
-    match unsafe { machine.frames().free_raw(range) } {
+    match unsafe { instance.frames().free_raw(range) } {
         Ok(()) => 0,
         Err(error) => Error::from(error).0,
     }
@@ -361,7 +361,7 @@ fn bad_address(rotated: u64) -> i32 {
     if paddr.is_multiple_of(FRAME_SIZE) { HOTMEM_ERANGE } else { HOTMEM_EINVAL }
 }
 
-/// Counts the frames of the machine in each state. Context: any. Cost: proportional to the memory
+/// Counts the frames of the instance in each state. Context: any. Cost: proportional to the memory
 /// that was added.
 ///
 /// # Errors
@@ -373,7 +373,7 @@ fn bad_address(rotated: u64) -> i32 {
 pub unsafe extern "C" fn hotmem_get_counts(h: *mut hotmem, counts: *mut hotmem_counts) -> i32 {
     let count = || {
         // SAFETY: the caller guarantees it. The same holds below.
-        let all = unsafe { machine(h) }?.frames()?.counts();
+        let all = unsafe { instance(h) }?.frames()?.counts();
         if counts.is_null() {
             return Err(Error(HOTMEM_EFAULT));
         }

@@ -1,7 +1,7 @@
 //! Hotmem's C interface: the functions of `hotmem.h`, with C types and error codes.
 //!
 //! `cargo xtask header` generates `include/hotmem.h` from this crate, and `staticlib/` builds
-//! `libhotmem.a` from it. A machine and the driver of a device are objects in the caller's memory.
+//! `libhotmem.a` from it. An instance and the driver of a device are objects in the caller's memory.
 //! The engine's tokens stay inside these objects: one function, or one step of a driver, prepares
 //! and commits a change.
 //!
@@ -17,7 +17,7 @@ mod error;
 mod explain;
 mod frames;
 mod hooks;
-mod machine;
+mod instance;
 #[cfg(target_os = "none")]
 mod panic;
 mod platform;
@@ -57,7 +57,7 @@ pub use hooks::{
     HOTMEM_NONE, hotmem_free_table, hotmem_hooks, hotmem_released, hotmem_tables,
     hotmem_take_table,
 };
-pub use machine::{
+pub use instance::{
     HOTMEM_ALIGN, HOTMEM_BOOT_RANGES, HOTMEM_RAM, HOTMEM_RESERVED, HOTMEM_SIZE, hotmem,
     hotmem_boot, hotmem_boot_add, hotmem_config, hotmem_configure,
 };

@@ -12,7 +12,7 @@ pub(crate) type CpuNumber = unsafe extern "C" fn(*mut c_void) -> u32;
 #[derive(Debug)]
 pub(crate) struct CPlatform(UnsafeCell<hotmem_hooks>);
 
-// SAFETY: `set` writes the cell one time, before other threads can access the machine.
+// SAFETY: `set` writes the cell one time, before other threads can access the instance.
 unsafe impl Sync for CPlatform {}
 
 impl CPlatform {
@@ -24,9 +24,9 @@ impl CPlatform {
     /// Sets the kernel's functions.
     ///
     /// # Safety
-    /// No code uses the machine yet.
+    /// No code uses the instance yet.
     pub(crate) unsafe fn set(&self, hooks: hotmem_hooks) {
-        // SAFETY: the caller guarantees that no code uses the machine, so no code reads the cell.
+        // SAFETY: the caller guarantees that no code uses the instance, so no code reads the cell.
         unsafe { *self.0.get() = hooks };
     }
 
@@ -45,7 +45,7 @@ impl CPlatform {
 
     #[inline]
     fn hooks(&self) -> &hotmem_hooks {
-        // SAFETY: `set` wrote the cell before the machine was used, and nothing writes it
+        // SAFETY: `set` wrote the cell before the instance was used, and nothing writes it
         // afterwards.
         unsafe { &*self.0.get() }
     }

@@ -22,8 +22,8 @@ pub(crate) struct Slot<T> {
 /// The two marks of an object. The code that writes a slot chooses one, so that a reader that checks
 /// the seal learns one fact about the object as well. They are numbers and not an `enum`, because the
 /// compiler would make a value of the `enum` before it branches.
-pub(crate) const MARK_A: u64 = 0;
-pub(crate) const MARK_B: u64 = 1;
+pub(crate) const FIRST_MARK: u64 = 0;
+pub(crate) const SECOND_MARK: u64 = 1;
 
 /// Exclusive access to the object of a slot, until this value is dropped.
 pub(crate) struct ExclusiveRef<'a, T> {
@@ -67,7 +67,7 @@ impl<T> Slot<T> {
 
     #[inline(always)]
     fn is_valid(&self, seal: u64) -> bool {
-        self.mark_in(seal) <= MARK_B
+        self.mark_in(seal) <= SECOND_MARK
     }
 
     /// Returns the slot at `pointer`.
@@ -94,7 +94,7 @@ impl<T> Slot<T> {
         let value = make()?;
         // SAFETY: `_hold` gives this call the only access to `value`, and the slot is empty.
         unsafe { (*self.value.get()).write(value) };
-        self.seal(MARK_A);
+        self.seal(FIRST_MARK);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use crate::error::{
     Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOSPC, HOTMEM_ERANGE, code,
 };
 use crate::explain::explain;
-use crate::machine::{Machine, hotmem, machine};
+use crate::instance::{Instance, hotmem, instance};
 use crate::platform::CPlatform;
 use crate::slot::Slot;
 use ::hotmem::Budget;
@@ -105,7 +105,7 @@ pub struct hotmem_virtio_mem_status {
 }
 
 struct Device {
-    machine: &'static Machine,
+    instance: &'static Instance,
     driver: Driver,
     memory: HotplugMemory<'static, CPlatform>,
 }
@@ -158,8 +158,8 @@ pub unsafe extern "C" fn hotmem_virtio_mem_init(
 ) -> i32 {
     let init = || {
         // SAFETY: the caller guarantees it. The same holds for all pointers below.
-        let (slot, machine) = unsafe { (device(d)?, machine(h)?) };
-        machine.frames()?;
+        let (slot, instance) = unsafe { (device(d)?, instance(h)?) };
+        instance.frames()?;
         // SAFETY: see above.
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
         let online_type = parse_online_type(online_type)?;
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn hotmem_virtio_mem_init(
                 ConfigFault::BeyondAddressSpace => Error(HOTMEM_ERANGE),
                 _ => Error(HOTMEM_EINVAL),
             })?;
-            Ok(Device { machine, driver, memory: HotplugMemory::new(online_type, budget) })
+            Ok(Device { instance, driver, memory: HotplugMemory::new(online_type, budget) })
         })
     };
     code(init())
@@ -215,10 +215,10 @@ pub unsafe extern "C" fn hotmem_virtio_mem_step(
         let has_answer = !answer.is_null();
         // SAFETY: see above.
         let answer = has_answer.then(|| unsafe { core::slice::from_raw_parts(answer, answer_len) });
-        let Device { machine, driver, memory } = &mut *device;
-        let mut control = machine.enter()?;
+        let Device { instance, driver, memory } = &mut *device;
+        let mut control = instance.enter()?;
         let running = control.parts()?;
-        // `bind` fails only for the control path of another machine.
+        // `bind` fails only for the control path of another instance.
         let bound = memory.bind(&mut running.hotplug, &mut running.hooks);
         let mut bound = bound.map_err(|_| Error(HOTMEM_EINVAL))?;
         match driver.step(Duration::from_nanos(now_ns), &config, answer, &mut bound) {

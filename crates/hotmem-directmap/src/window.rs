@@ -151,7 +151,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
         let none = Flags::empty();
         let (set, clear) = if pinned { (PINNED_FLAG, none) } else { (none, PINNED_FLAG) };
         if let (Some(located), Ok(change)) = (self.located(page), Change::new(set, clear)) {
-            // Processors ignore `PINNED`, so no TLB needs a flush.
+            // Processors ignore `PINNED_FLAG`, so no TLB needs a flush.
             self.batch.clear();
             self.batch.push(located);
             let _ = Native::new(self.tables, self.flush).protect(&self.batch, change);

@@ -206,8 +206,8 @@ mod tests {
     }
 
     impl TestShard {
-        /// Returns the offsets of the bytes of an object that the test writes and reads: all, but
-        /// under Miri only the first and the last, because Miri would take minutes for all.
+        /// Returns the offsets of the bytes of an object that the test writes and reads: normally
+        /// all of them. Under Miri, which would take minutes, only the first and the last.
         fn checked_offsets(&self) -> impl Iterator<Item = usize> + use<> {
             let last = self.class.size() - 1;
             (0..=last).step_by(if cfg!(miri) { last } else { 1 })
@@ -245,22 +245,22 @@ mod tests {
     #[test]
     fn objects_do_not_overlap_and_all_empty_slabs_but_one_are_removed() {
         for class in SizeClass::all().step_by(if cfg!(miri) { 8 } else { 1 }) {
-            let mut world = TestShard { shard: Shard::new(), class, slabs: 0 };
+            let mut test_shard = TestShard { shard: Shard::new(), class, slabs: 0 };
             let count = class.slab_bytes() / class.size() * 2 + 1;
             let numbers = (0..251).cycle().take(count);
-            let mut objects: Vec<_> = numbers.map(|number| world.alloc(number)).collect();
-            assert!(world.slabs > 2, "{class:?}");
+            let mut objects: Vec<_> = numbers.map(|number| test_shard.alloc(number)).collect();
+            assert!(test_shard.slabs > 2, "{class:?}");
             // Every second object is freed, and then allocated again.
             for at in (0..count).step_by(2) {
-                world.free(objects[at]);
+                test_shard.free(objects[at]);
             }
             for at in (0..count).step_by(2) {
-                objects[at] = world.alloc(objects[at].1);
+                objects[at] = test_shard.alloc(objects[at].1);
             }
-            objects.into_iter().for_each(|object| world.free(object));
-            assert_eq!(world.slabs, 1, "{class:?}");
-            drop_slab(world.shard.take_empty(class).unwrap());
-            assert_eq!(world.shard.take_empty(class), None);
+            objects.into_iter().for_each(|object| test_shard.free(object));
+            assert_eq!(test_shard.slabs, 1, "{class:?}");
+            drop_slab(test_shard.shard.take_empty(class).unwrap());
+            assert_eq!(test_shard.shard.take_empty(class), None);
         }
     }
 }

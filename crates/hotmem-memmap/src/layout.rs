@@ -53,12 +53,12 @@ use hotmem_addr::{Bytes, PfnRange};
 /// memmap.describe_shared_tails(&mut tails);
 /// for page in layout.pages(range) {
 ///     match page.backing {
-///         Backing::Own => map_writable(page.offset),
+///         Backing::OwnFrame => map_writable(page.offset),
 ///         Backing::SharedTails => map_read_only(page.offset, &tails),
 ///     }
 /// }
 /// let first = NonNull::from(map.as_mut_slice()).cast();
-/// // SAFETY: the pages with `Backing::Own` are mapped from `first` on, and nothing else uses them.
+/// // SAFETY: the pages with `Backing::OwnFrame` are mapped from `first` on, and nothing else uses them.
 /// let slots = unsafe { Slots::mapped(range, first, layout) }?;
 /// assert_eq!(memmap.describe(slots)?, Bytes(16 << 10));
 /// # assert_eq!((own, shared), (4, 28));

@@ -20,7 +20,7 @@ pub type Table = [AtomicU64; ENTRIES];
 /// A batch holds the values that were read from its entries before the call. Since then, processors
 /// may have set Accessed and Dirty in the entries, but nothing else has changed; code that clears
 /// these bits holds the same lock. No entry is in a batch twice. If a call stops, it has changed
-/// the entries before [`BatchError::done`] and no others.
+/// the entries before [`BatchError::entries_done`] and no others.
 ///
 /// In an address space with two roots ([`Space::user_root`]), an entry of the kernel's root may
 /// have a [copy](Batch::user_copy) in the user's root. An implementation clears both or neither.

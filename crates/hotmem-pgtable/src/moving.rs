@@ -20,7 +20,7 @@ use core::fmt;
 use hotmem_addr::{Bytes, Pfn};
 
 /// Pages that are being moved: their entries are cleared, and the caller copies the pages and
-/// [places](Moving::place) them in other frames.
+/// [places](MovedPages::place) them in other frames.
 pub struct MovedPages<'b, T: Tables, F: Flusher> {
     mmu: Native<T, F>,
     batch: &'b mut Batch,
@@ -44,7 +44,7 @@ pub enum MoveError {
 impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     /// Moves pages to other frames. `pages` has an address within each page, and names no page
     /// twice; only the first 512 are moved. Clears the entries of the pages, and then calls `copy`,
-    /// which copies the pages and [places](Moving::place) them in other frames. After that, makes
+    /// which copies the pages and [places](MovedPages::place) them in other frames. After that, makes
     /// all pages present again; a page that was not placed keeps its frame. Flushes once, unless
     /// the pages span the whole address space.
     ///

@@ -102,8 +102,8 @@ impl VirtRange {
 }
 
 /// A range of virtual addresses without their sign extension. An address space of four levels has
-/// offsets from 0 to 2^48, one of five levels to 2^57. So the end of the highest range can be
-/// represented.
+/// offsets from 0 to 2^48, one of five levels to 2^57. Because the offsets end there, and not at 2^64,
+/// the exclusive end of the highest range can be represented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OffsetRange {
     pub(crate) start: u64,
@@ -133,7 +133,7 @@ impl OffsetRange {
     }
 }
 
-/// Returns the virtual address with this offset: extends the sign of the offset.
+/// Returns the virtual address of an offset, by sign extension.
 pub(crate) const fn address_at(offset: u64, root_level: Level) -> u64 {
     let space_size = root_level.table_span().0;
     if offset & (space_size / 2) != 0 { offset | !(space_size - 1) } else { offset }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_pages_are_refused() {
+    fn bad_starts_and_lengths_are_refused() {
         for (start, len) in [(1, 0x1000), (0x1000, 0xfff)] {
             let refused = VirtRange::new(start, Bytes(len));
             assert_eq!(refused, Err(VirtRangeError::Unaligned { start, len: Bytes(len) }));

@@ -30,10 +30,10 @@ pub struct IrqLock<I: Interrupts> {
 
 // SAFETY: `state` is read and written by the holder alone, on the CPU that holds the lock.
 unsafe impl<I: Interrupts> Send for IrqLock<I> {}
-// SAFETY: `state` is read and written by the holder alone, and `held` is atomic.
+// SAFETY: `state` is read and written by the holder alone, and `is_held` is atomic.
 unsafe impl<I: Interrupts> Sync for IrqLock<I> {}
 
-// SAFETY: `held` goes from false to true for one CPU at a time. Acquire in `try_lock` pairs with
+// SAFETY: `is_held` goes from false to true for one CPU at a time. Acquire in `try_lock` pairs with
 // Release in `unlock`.
 unsafe impl<I: Interrupts> RawMutex for IrqLock<I> {
     #[allow(clippy::declare_interior_mutable_const, reason = "the trait requires a constant")]

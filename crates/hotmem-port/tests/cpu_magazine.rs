@@ -45,7 +45,8 @@ impl Platform for Kernel {
     }
 }
 
-/// Hooks that drain the magazine of each CPU, as by an interrupt, when frames must be migrated.
+/// Hooks that drain the magazine of each CPU, as an inter-processor interrupt would, when frames must
+/// be migrated.
 struct DrainAllCpus(&'static Kernel);
 
 impl Hooks for DrainAllCpus {
@@ -64,7 +65,7 @@ impl Hooks for DrainAllCpus {
     }
 }
 
-/// Runs `test` on a machine whose magazines allocate as `request`.
+/// Runs `test` on a machine whose magazines allocate frames by `request`.
 fn with_machine(
     request: AllocRequest,
     test: impl FnOnce(&'static Frames<Kernel>, &mut Hotplug<'static, Kernel>),

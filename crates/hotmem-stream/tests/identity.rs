@@ -175,14 +175,14 @@ struct Handover {
 #[repr(align(128))]
 struct Line<T>(T);
 
-// SAFETY: the writer owns the word until it sets `written`, then the reader owns it until it sets
-// `read`.
+// SAFETY: the writer owns the word until it sets `lines_written`, then the reader owns it until it sets
+// `lines_read`.
 unsafe impl Sync for Handover {}
 
 impl Handover {
     fn write(&self, turn: u64, stores: Stores) {
         await_turn(&self.lines_read.0, turn - 1);
-        // SAFETY: the reader waits for `written`.
+        // SAFETY: the reader waits for `lines_written`.
         let word = unsafe { &mut *self.word.0.get().cast::<[u8; 8]>() };
         stream(stores, move |stream| stream.copy(word, &turn.to_ne_bytes()));
         self.lines_written.0.store(turn, Release);
@@ -190,7 +190,7 @@ impl Handover {
 
     fn read(&self, turn: u64) -> u64 {
         await_turn(&self.lines_written.0, turn);
-        // SAFETY: the writer waits for `read`.
+        // SAFETY: the writer waits for `lines_read`.
         let word = unsafe { *self.word.0.get() };
         self.lines_read.0.store(turn, Release);
         word

@@ -15,13 +15,13 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Makes the access to the configuration space of `bridge`.
+    /// Makes a `Config` for `bridge`.
     pub(super) fn new(bridge: Bridge, tokens: ConfigTokens) -> Config {
         Config { bridge, tokens }
     }
 
     /// Returns three words: the first combines bus, device, function and register, the others are
-    /// the bridge's number.
+    /// the bridge's unit ID (BUID).
     fn address(&self, function: DeviceFunction, register: u8) -> [u32; 3] {
         let DeviceFunction { bus, device, function } = function;
         let address = u32::from(bus) << 16

@@ -216,7 +216,7 @@ impl<'m> AddressSpace<'m> {
                 continue;
             }
             let index = usize::try_from(address % PAGE / 8).ok()?;
-            // SAFETY: the frame belongs to the page until a flush has taken `accessing`, which this
+            // SAFETY: the frame belongs to the page until a flush has taken `access_lock`, which this
             // thread holds. While the page is mapped, all accesses to its words are atomic.
             let word = unsafe {
                 AtomicU64::from_ptr(self.pointer(entry.frame(located.level)?).add(index))

@@ -2,7 +2,7 @@
 //! by a virtual address walks the tables and sets the Accessed and Dirty flags of the entry, as a
 //! processor does.
 //!
-//! An access holds `accessing` for reading, and a TLB flush takes `accessing` for writing. So a
+//! An access holds `access_lock` for reading, and a TLB flush takes `access_lock` for writing. So a
 //! flush waits until the accesses that began before it have ended. An access to a page that is
 //! being migrated finds no entry, which is a page fault. The thread then waits for the lock of
 //! `mapped`, which the migration holds.

@@ -82,7 +82,7 @@ impl Drop for LiveView {
 }
 
 impl SharedView {
-    /// Draws at regular intervals until [`Live`] is dropped or the terminal fails. The last drawing
+    /// Draws at regular intervals until [`LiveView`] is dropped or the terminal fails. The last drawing
     /// stays in the terminal.
     fn draw(&self, mut terminal: Terminal<CrosstermBackend<Stderr>>) {
         loop {

@@ -84,7 +84,7 @@ impl LinuxGuest {
     /// Starts the machine and waits until its first process runs.
     ///
     /// # Errors
-    /// [`crate::qemu::Error`]. The time limit is the machine's patience.
+    /// [`crate::qemu::Error`]. The time limit is `config.patience`.
     pub fn boot(&self, config: &Config) -> Result<Vm> {
         let mut vm = Vm::start(config)?;
         let ready = |line: &str| line.contains("LINUX-READY").then_some(());

@@ -91,7 +91,7 @@ impl Monitor {
         self.line(&format!("object_del mem-{id}"))
     }
 
-    /// Starts the CPUs of a machine whose configuration is `stopped`.
+    /// Starts the CPUs of a machine whose configuration is `starts_stopped`.
     pub(super) fn start_cpus(&mut self) -> Result<(), Error> {
         self.execute("cont", &json!({})).map(drop)
     }

@@ -69,7 +69,7 @@ impl Vm {
         self.qemu.pid()
     }
 
-    /// Starts the CPUs of a machine whose configuration is [`stopped`](Config::stopped).
+    /// Starts the CPUs of a machine whose configuration is [`starts_stopped`](Config::starts_stopped).
     ///
     /// # Errors
     /// QEMU does not answer.
@@ -144,7 +144,7 @@ impl Vm {
     /// number does not grow while the guest waits for an interrupt.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the machine is not [`recorded`](Config::recorded).
+    /// [`Error::Refused`] if the machine is not [`is_recorded`](Config::is_recorded).
     pub fn instructions(&mut self) -> Result<u64, Error> {
         self.monitor.instructions()
     }

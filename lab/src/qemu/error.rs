@@ -55,7 +55,7 @@ pub enum Error {
     /// The guest ended its tests early, for this reason (TAP: `Bail out!`).
     #[error("the guest gave up: {0}")]
     BailOut(String),
-    /// The guest ended all its tests and reported that one failed.
+    /// The guest has run all its tests and reported that a test failed.
     #[error("the guest reports a failure{}", .0.as_ref().map(|t| format!(": {t}")).unwrap_or_default())]
     Failed(Option<String>),
     /// The guest's last line and QEMU's exit status do not agree.

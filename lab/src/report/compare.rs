@@ -16,7 +16,7 @@ use std::fmt;
 enum Change {
     Better,
     Worse,
-    /// The runs of both overlap, or their relative difference is less than [`EQUAL`].
+    /// The runs of both overlap, or their relative difference is less than [`EQUAL_WITHIN`].
     WithinSpread,
     /// The spread is unknown, because a time was measured only once.
     Unknown,

@@ -18,7 +18,7 @@ use std::{thread, time::Duration};
 /// pinned after the host has taken its memory.
 const PART_SIZE: Bytes = Bytes::mib(16);
 /// The least change of QEMU's resident memory when the host takes or commits a part. It is less
-/// than [`PART`], because QEMU may allocate and free memory of its own meanwhile.
+/// than [`PART_SIZE`], because QEMU may allocate and free memory of its own meanwhile.
 const MIN_CHANGE: Bytes = Bytes::mib(12);
 
 fn with_edu(balloon: Balloon) -> Config {

@@ -24,7 +24,7 @@ use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOEN
 use crate::hooks::{
     HOTMEM_MIGRATE_FREED, HOTMEM_MIGRATE_MOVED, HOTMEM_MIGRATE_RETRY, HOTMEM_MIGRATE_UNMOVABLE,
 };
-use crate::machine::{hotmem, machine};
+use crate::instance::{hotmem, instance};
 use crate::platform::CPlatform;
 use crate::slot::Slot;
 use crate::virtio_mem::{
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn hotmem_balloon_accept(
 ///
 /// # Errors
 /// HOTMEM_EFAULT. HOTMEM_EINVAL: an argument is invalid, or the host could overwrite the pattern that
-/// free memory must keep. HOTMEM_EALREADY: `b` has a driver already, or the machine has another
+/// free memory must keep. HOTMEM_EALREADY: `b` has a driver already, or the instance has another
 /// reporter.
 ///
 /// # Safety
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn hotmem_balloon_init(
 ) -> i32 {
     let init = || {
         // SAFETY: the caller guarantees it. The same holds for all pointers below.
-        let (slot, frames) = unsafe { (device(b)?, machine(h)?.frames()?) };
+        let (slot, frames) = unsafe { (device(b)?, instance(h)?.frames()?) };
         // SAFETY: see above.
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
         // SAFETY: see above.

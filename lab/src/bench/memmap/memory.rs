@@ -47,7 +47,7 @@ impl Memory {
             PageSize::Huge => Advice::LinuxHugepage,
             PageSize::Small => Advice::LinuxNoHugepage,
         };
-        // A host without huge pages refuses the advice. Then the bench only takes longer.
+        // A host without huge pages refuses the advice. This is no error: the bench only takes longer.
         // SAFETY: the advice is for the mapping that was made above.
         let _ = unsafe { madvise(mapped.as_ptr().cast(), mapped_bytes, advice) };
         // SAFETY: the offset is less than a huge page, and the mapping is a huge page longer than

@@ -150,7 +150,7 @@ impl Bench<'_> {
             _ => None,
         })?;
         let freed_at = vm.started() + since_start;
-        // Wait until the resident memory has not shrunk for `STEADY`.
+        // Wait until the resident memory has not shrunk for `STEADY_TIME`.
         let end = freed_at + Duration::from_secs(self.args.limit.into());
         let mut least = resident::resident(vm.pid()).unwrap_or_default();
         let mut since = Instant::now();

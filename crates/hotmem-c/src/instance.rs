@@ -1,11 +1,12 @@
-//! Defines a machine in the caller's memory, and boots it.
+//! Defines an instance of the engine (`struct hotmem`), which lies in the caller's memory, and boots
+//! it.
 
 use crate::error::{
     Error, HOTMEM_EALREADY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOSPC, HOTMEM_ERANGE, code,
 };
 use crate::hooks::hotmem_hooks;
 use crate::platform::{CMapping, CPlatform};
-use crate::slot::{ExclusiveRef, MARK_A, MARK_B, Slot};
+use crate::slot::{ExclusiveRef, FIRST_MARK, SECOND_MARK, Slot};
 use ::hotmem::{BootMap, Frames, Hotplug, Pfn, PfnRange};
 use core::ffi::c_void;
 use hotmem_port::BootRanges;
@@ -24,15 +25,15 @@ pub const HOTMEM_RAM: u32 = 1;
 /// RAM in this range is not given to the allocator until `hotmem_free` frees it.
 pub const HOTMEM_RESERVED: u32 = 2;
 
-/// A machine. The kernel fills the struct with zeroes at first, never moves or copies it, and never
-/// frees it.
+/// An instance of the engine. The kernel fills the struct with zeroes at first, never moves or
+/// copies it, and never frees it.
 #[repr(C, align(128))]
 #[allow(missing_debug_implementations, reason = "opaque bytes")]
 pub struct hotmem {
     opaque: [u8; HOTMEM_SIZE],
 }
 
-/// The configuration of a machine before boot. Zeroes are the defaults.
+/// The configuration of an instance before boot. Zeroes are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct hotmem_config {
@@ -43,34 +44,34 @@ pub struct hotmem_config {
     /// The physical address of the end of low memory, which all devices can address: 4 GiB on a PC.
     /// Allocations without a bound use low memory last. 0 means that there is no low memory.
     pub low_end: u64,
-    /// The number of CPUs. `hotmem_hooks.cpu` returns smaller numbers. 0 means 8.
+    /// The number of CPUs. `hotmem_hooks.cpu` must return numbers below it. 0 means 8.
     pub cpus: u32,
 }
 
 /// The contents of a `struct hotmem`.
 #[repr(C)]
-pub(crate) struct Machine {
+pub(crate) struct Instance {
     /// The allocator, which all callers use without a lock.
     frames: Slot<Frames<CPlatform>>,
     /// The state that the caller's lock protects.
     control: Slot<Control>,
 }
 
-const _: () = assert!(size_of::<Machine>() <= HOTMEM_SIZE);
-const _: () = assert!(align_of::<Machine>() <= HOTMEM_ALIGN);
+const _: () = assert!(size_of::<Instance>() <= HOTMEM_SIZE);
+const _: () = assert!(align_of::<Instance>() <= HOTMEM_ALIGN);
 const _: () = assert!(align_of::<hotmem>() == HOTMEM_ALIGN);
 
-/// The allocator of a machine without memory. This is a constant, so that boot copies it directly
+/// The allocator of an instance without memory. This is a constant, so that boot copies it directly
 /// into the caller's memory, and not to the kernel's stack first, which may be small.
-#[allow(clippy::declare_interior_mutable_const, reason = "each machine gets a copy")]
+#[allow(clippy::declare_interior_mutable_const, reason = "each instance gets a copy")]
 const WITHOUT_MEMORY: Frames<CPlatform> = Frames::new(CPlatform::new());
 
-/// The mark of the allocator if the kernel has no function for CPU numbers.
-const WITHOUT_CPU_NUMBERS: u64 = MARK_A;
-/// The mark of the allocator if the kernel has a function for CPU numbers.
-const WITH_CPU_NUMBERS: u64 = MARK_B;
+/// The mark of the allocator's slot, written if the kernel has no function for CPU numbers.
+const WITHOUT_CPU_NUMBERS: u64 = FIRST_MARK;
+/// The mark of the allocator's slot, written if the kernel has a function for CPU numbers.
+const WITH_CPU_NUMBERS: u64 = SECOND_MARK;
 
-#[allow(clippy::large_enum_variant, reason = "there is one in a machine")]
+#[allow(clippy::large_enum_variant, reason = "there is one in an instance")]
 enum Control {
     Booting(Booting),
     Running(Running),
@@ -87,29 +88,30 @@ struct Booting {
     cpus: u32,
 }
 
-/// The control path of a machine that has booted.
+/// The control path of an instance that has booted.
 pub(crate) struct Running {
     pub(crate) hotplug: Hotplug<'static, CPlatform, CMapping>,
     pub(crate) hooks: hotmem_hooks,
 }
 
-/// A machine that has booted.
+/// An instance that has booted.
 #[derive(Clone, Copy)]
-pub(crate) struct Booted(&'static Machine);
+pub(crate) struct Booted(&'static Instance);
 
-/// Says that a machine has not booted, or that its kernel has a function for CPU numbers.
+/// The mark that was read instead of [`WITHOUT_CPU_NUMBERS`]: the instance has not booted, or its
+/// kernel has a function for CPU numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct OtherMark(u64);
 
 /// Exclusive access to the control path, until this value is dropped.
 pub(crate) struct ControlAccess(ExclusiveRef<'static, Control>);
 
-/// Returns the machine.
+/// Returns the instance.
 ///
 /// # Safety
 /// As for [`Slot::at`]: `h` is null, not aligned, or a `struct hotmem`.
 #[inline]
-pub(crate) unsafe fn machine(h: *const hotmem) -> Result<&'static Machine, Error> {
+pub(crate) unsafe fn instance(h: *const hotmem) -> Result<&'static Instance, Error> {
     if h.is_null() {
         return Err(Error(HOTMEM_EFAULT));
     }
@@ -117,35 +119,35 @@ pub(crate) unsafe fn machine(h: *const hotmem) -> Result<&'static Machine, Error
         return Err(Error(HOTMEM_EINVAL));
     }
     // SAFETY: the caller has promised that `h` points to a `struct hotmem`, and it is aligned.
-    Ok(unsafe { aligned_machine(h) })
+    Ok(unsafe { aligned_instance(h) })
 }
 
-/// Returns the machine, without a check.
+/// Returns the instance, without a check.
 ///
 /// # Safety
 /// `h` is a `struct hotmem`: it is aligned and not null.
 #[inline(always)]
-pub(crate) unsafe fn aligned_machine(h: *const hotmem) -> &'static Machine {
+pub(crate) unsafe fn aligned_instance(h: *const hotmem) -> &'static Instance {
     // SAFETY: the caller has promised that `h` points to a `struct hotmem`, which has the size and
-    // the alignment of `Machine`. Its zeroes are empty slots.
-    unsafe { &*h.cast::<Machine>() }
+    // the alignment of `Instance`. If all its bytes are zero, its slots are empty.
+    unsafe { &*h.cast::<Instance>() }
 }
 
-impl Machine {
-    /// Returns the frames, if the machine has booted.
+impl Instance {
+    /// Returns the frames, if the instance has booted.
     #[inline]
     pub(crate) fn frames(&'static self) -> Result<&'static Frames<CPlatform>, Error> {
         self.booted().map(Booted::frames)
     }
 
-    /// Returns the machine, if it has booted.
+    /// Returns the instance, if it has booted.
     #[inline]
     pub(crate) fn booted(&'static self) -> Result<Booted, Error> {
         if self.frames.is_written() { Ok(Booted(self)) } else { Err(Error(HOTMEM_EINVAL)) }
     }
 
-    /// Returns the machine, if it has booted, and the kernel has no function for CPU numbers, so that
-    /// all are 0. This is one check, for the fast paths.
+    /// Returns the instance, if it has booted, and the kernel has no function for CPU numbers, so that
+    /// every CPU number is 0. This is one check, for the fast paths.
     #[inline(always)]
     pub(crate) fn on_cpu_zero(&'static self) -> Result<Booted, OtherMark> {
         match self.frames.mark() {
@@ -154,19 +156,19 @@ impl Machine {
         }
     }
 
-    /// Returns the machine, if it has booted, and the kernel has a function for CPU numbers.
+    /// Returns the instance, if it has booted, and the kernel has a function for CPU numbers.
     #[inline(always)]
     pub(crate) fn with_cpu_numbers(&'static self, mark: OtherMark) -> Result<Booted, Error> {
         if mark.0 == WITH_CPU_NUMBERS { Ok(Booted(self)) } else { Err(Error(HOTMEM_EINVAL)) }
     }
 
-    /// Enters the control path of a machine that has booted.
+    /// Enters the control path of an instance that has booted.
     pub(crate) fn enter(&'static self) -> Result<ControlAccess, Error> {
         self.frames()?;
         self.control.take().map(ControlAccess)
     }
 
-    /// Takes access to the configuration, and makes it at the first call.
+    /// Takes access to the configuration, and creates the configuration at the first call.
     fn booting(&'static self) -> Result<ExclusiveRef<'static, Control>, Error> {
         let new_control = || Ok(Control::Booting(Booting::default()));
         match self.control.write(new_control) {
@@ -177,11 +179,11 @@ impl Machine {
 }
 
 impl Booted {
-    /// Returns the machine's frames.
+    /// Returns the instance's frames.
     #[inline]
     pub(crate) fn frames(self) -> &'static Frames<CPlatform> {
-        // SAFETY: `booted` has checked that `frames` is written. It is private to this file, which
-        // never calls `take` on it.
+        // SAFETY: `booted` has checked that `frames` is written. The field `frames` is private to
+        // this file, which never calls `take` on it.
         unsafe { self.0.frames.get_written() }
     }
 }
@@ -218,10 +220,10 @@ impl Control {
     }
 }
 
-/// Sets the configuration of a machine before boot.
+/// Sets the configuration of an instance before boot.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EALREADY: the machine has booted.
+/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EALREADY: the instance has booted.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem` that was filled with zeroes at first. `config` is NULL or a
@@ -231,10 +233,10 @@ impl Control {
 pub unsafe extern "C" fn hotmem_configure(h: *mut hotmem, config: *const hotmem_config) -> i32 {
     let configure = || {
         // SAFETY: the caller guarantees it. The same holds for all pointers below.
-        let machine = unsafe { machine(h) }?;
+        let instance = unsafe { instance(h) }?;
         // SAFETY: see above.
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?;
-        let mut control = machine.booting()?;
+        let mut control = instance.booting()?;
         let booting = control.booting()?;
         let end = |paddr, default| match paddr {
             0 => Ok(default),
@@ -257,7 +259,7 @@ pub unsafe extern "C" fn hotmem_configure(h: *mut hotmem, config: *const hotmem_
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ERANGE: the range wraps. HOTMEM_ENOSPC: there are
-/// HOTMEM_BOOT_RANGES ranges of this kind already. HOTMEM_EALREADY: the machine has booted.
+/// HOTMEM_BOOT_RANGES ranges of this kind already. HOTMEM_EALREADY: the instance has booted.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem` that was filled with zeroes at first.
@@ -265,8 +267,8 @@ pub unsafe extern "C" fn hotmem_configure(h: *mut hotmem, config: *const hotmem_
 pub unsafe extern "C" fn hotmem_boot_add(h: *mut hotmem, paddr: u64, len: u64, kind: u32) -> i32 {
     let add = || {
         // SAFETY: the caller guarantees it.
-        let machine = unsafe { machine(h) }?;
-        let mut control = machine.booting()?;
+        let instance = unsafe { instance(h) }?;
+        let mut control = instance.booting()?;
         let booting = control.booting()?;
         let end = paddr.checked_add(len).ok_or(Error(HOTMEM_ERANGE))?;
         let ranges = match kind {
@@ -279,14 +281,14 @@ pub unsafe extern "C" fn hotmem_boot_add(h: *mut hotmem, paddr: u64, len: u64, k
     code(add())
 }
 
-/// Boots the machine with the ranges that `hotmem_boot_add` has added. `direct_map` is the virtual
+/// Boots the instance with the ranges that `hotmem_boot_add` has added. `direct_map` is the virtual
 /// address of physical address 0 in the direct map: a virtual address is `direct_map` plus the
 /// physical address. The direct map already maps all RAM below the physical address `mapped_below`;
 /// 0 means all RAM. The caller maps the other RAM before the first allocation.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ENOMEM: there is no RAM, or not enough RAM for the engine's
-/// metadata. HOTMEM_ERANGE: RAM lies beyond the limits. HOTMEM_EALREADY: the machine has booted.
+/// metadata. HOTMEM_ERANGE: RAM lies beyond the limits. HOTMEM_EALREADY: the instance has booted.
 /// After an error the caller can add more ranges and call this function again.
 ///
 /// # Safety
@@ -300,8 +302,8 @@ pub unsafe extern "C" fn hotmem_boot(
 ) -> i32 {
     let boot = || {
         // SAFETY: the caller guarantees it.
-        let machine = unsafe { machine(h) }?;
-        let mut control = machine.booting()?;
+        let instance = unsafe { instance(h) }?;
+        let mut control = instance.booting()?;
         let Booting { ram, reserved, hooks, mappable_range, low_end, cpus } = control.booting()?;
         let (hooks, base) = (*hooks, direct_map.cast::<u8>());
         if base.addr() % 4096 != 0 {
@@ -323,7 +325,7 @@ pub unsafe extern "C" fn hotmem_boot(
         // SAFETY: the caller has promised what `bootstrap` requires: the ranges are correct and
         // mapped. If `bootstrap` fails, nothing refers to the frames any more, as `start` requires.
         let hotplug = unsafe {
-            machine.frames.start(WITHOUT_MEMORY, mark, |frames| {
+            instance.frames.start(WITHOUT_MEMORY, mark, |frames| {
                 frames.platform().set(hooks);
                 Ok(Hotplug::bootstrap(frames, mapping, &map)?)
             })
