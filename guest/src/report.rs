@@ -34,16 +34,16 @@ impl<W: Write> Report<W> {
     }
 
     /// Writes a test point that has passed.
-    pub fn ok(&mut self, what: impl fmt::Display) {
+    pub fn ok(&mut self, description: impl fmt::Display) {
         self.points += 1;
-        let _ = writeln!(self.out, "ok {} - {what}", self.points);
+        let _ = writeln!(self.out, "ok {} - {description}", self.points);
     }
 
     /// Writes a test point that has failed, which makes the run fail.
-    pub fn not_ok(&mut self, what: impl fmt::Display) {
+    pub fn not_ok(&mut self, description: impl fmt::Display) {
         self.points += 1;
         self.verdict = Verdict::Fail;
-        let _ = writeln!(self.out, "not ok {} - {what}", self.points);
+        let _ = writeln!(self.out, "not ok {} - {description}", self.points);
     }
 
     /// Returns whether every test point so far has passed.

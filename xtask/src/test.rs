@@ -122,9 +122,9 @@ fn pseries(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> St
 }
 
 /// Builds tests for AArch64 and runs them in QEMU's user mode.
-fn aarch64(steps: &mut Steps, name: &str, which: &str) {
+fn aarch64(steps: &mut Steps, name: &str, options: &str) {
     if setup::aarch64() {
-        let tests = format!("test {which} --no-fail-fast --target aarch64-unknown-linux-musl");
+        let tests = format!("test {options} --no-fail-fast --target aarch64-unknown-linux-musl");
         let step = Step::cargo(name, &tests).about("runs programs for AArch64 in QEMU's user mode");
         let step = step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
         steps.run(&step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", "qemu-aarch64"));

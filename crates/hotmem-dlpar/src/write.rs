@@ -111,9 +111,9 @@ impl PropertyValue<'_> {
 
     /// Writes the value to `out`. Returns the number of bytes written. Cells that do not fit in
     /// `out` are left out.
-    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+    pub fn copy_to(&self, buffer: &mut [u8]) -> usize {
         let table = self.table;
-        let mut cells = Writer { buffer: out, position: 0 };
+        let mut cells = Writer { buffer, position: 0 };
         if self.arrays {
             let (rows, columns) = table.rows.size();
             cells.put(&[rows, columns]);

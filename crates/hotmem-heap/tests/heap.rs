@@ -260,9 +260,9 @@ fn an_allocation_without_free_memory_returns_none() {
     with_heap(|heap, frames| {
         // Allocates nearly all frames at once, and then objects until no memory is free.
         let frame = Layout::from_size_align(4096, 8).unwrap();
-        let large =
+        let large_layout =
             Layout::from_size_align(usize::try_from(SIZE - PAGEBLOCK).unwrap() * 4096, 8).unwrap();
-        let large = heap.alloc(large).map(|memory| (memory, large)).unwrap();
+        let large = heap.alloc(large_layout).map(|memory| (memory, large_layout)).unwrap();
         let layout = Layout::from_size_align(3000, 8).unwrap();
         let objects: Vec<_> = std::iter::from_fn(|| Object::new(heap, layout, 3)).collect();
         assert!(objects.len() > 400 && frames.counts().free < 32, "{}", objects.len());

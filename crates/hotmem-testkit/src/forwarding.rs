@@ -154,8 +154,8 @@ unsafe impl<K: TestMapping> Mapping for ForwardingMapping<K> {
         self.with((), |kernel| kernel.release_tables(range, free));
     }
 
-    fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {
-        self.with((), |kernel| kernel.frame_refused(frame, why));
+    fn frame_refused(&mut self, frame: Pfn, reason: RangeErrorKind) {
+        self.with((), |kernel| kernel.frame_refused(frame, reason));
     }
 }
 

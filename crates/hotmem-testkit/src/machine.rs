@@ -70,10 +70,10 @@ pub fn divide_a_pageblock<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
         }
     }
     let run = frames.alloc_range(AllocRequest::frames(2)).expect("a pageblock is free");
-    let (kept, rest) =
+    let (first_frame, rest) =
         run.split_at(run.start().checked_add(1).expect("the run has a second frame"));
     frames.free_range(rest).expect("the frame was allocated");
-    taken.push(kept);
+    taken.push(first_frame);
     taken
 }
 

@@ -18,10 +18,10 @@ pub(crate) fn run(script: &[u8]) {
         // The reader stops at the first error, which may come before the truncation.
         (Err(_), None) => {}
         (Ok(found), Some(expected)) => {
-            let seen: Vec<_> =
+            let found_ranges: Vec<_> =
                 found.as_slice().iter().map(|range| (range.range, range.domain)).collect();
-            assert_eq!(seen, expected);
-            assert!(is_valid(&seen, ram), "{seen:?} beside {ram}");
+            assert_eq!(found_ranges, expected);
+            assert!(is_valid(&found_ranges, ram), "{found_ranges:?} beside {ram}");
         }
         (Err(error), Some(_)) => assert!(!is_truncated(error), "{error}"),
         (Ok(found), None) => panic!("{found:?} in a truncated table"),

@@ -70,7 +70,7 @@ impl<'m> HostReporter<'m> {
         self.machine.waker().set(Some(thread::current()));
         while !self.must_stop.load(Ordering::Acquire) {
             match self.step() {
-                Wait::NoWait => {}
+                Wait::None => {}
                 Wait::UntilTimeOrWake(at) => thread::park_timeout(at.saturating_sub(self.now())),
                 Wait::UntilWake => {
                     self.set_idle(true);
@@ -104,7 +104,7 @@ impl<'m> HostReporter<'m> {
 
     /// Reports free memory on the calling thread, until nothing more can be reported now.
     pub fn settle(&self) {
-        while matches!(self.step(), Wait::NoWait) {}
+        while matches!(self.step(), Wait::None) {}
     }
 
     /// Makes [`run`](Self::run) return.
@@ -141,9 +141,9 @@ impl<'m> HostReporter<'m> {
                     Ok(()) => reporter.reported(batch),
                     Err(_) => reporter.failed(batch, self.now()),
                 };
-                Wait::NoWait
+                Wait::None
             }
-            Step::Working => Wait::NoWait,
+            Step::Working => Wait::None,
             Step::Pending(at) => Wait::UntilTimeOrWake(at),
             // `Unanswered` means that another thread's `madvise` has not returned for
             // `Settings::answer_timeout`. There is no device to reset, so this thread waits.
@@ -161,7 +161,7 @@ impl Drop for Running<'_, '_> {
 /// How long the thread waits before the next step.
 enum Wait {
     /// It does not wait.
-    NoWait,
+    None,
     /// Until this time, or until it is woken.
     UntilTimeOrWake(Duration),
     /// Until it is woken.

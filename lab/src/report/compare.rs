@@ -102,23 +102,23 @@ fn ratios(
 }
 
 /// Returns the change of a figure.
-fn change(was: &Record, is: &Record) -> Change {
-    let is_count = matches!(&*is.unit, "count" | "instructions" | "B");
-    let gap = if is.min > was.max {
-        is.min - was.max
-    } else if was.min > is.max {
-        was.min - is.max
+fn change(old: &Record, new: &Record) -> Change {
+    let is_count = matches!(&*new.unit, "count" | "instructions" | "B");
+    let gap = if new.min > old.max {
+        new.min - old.max
+    } else if old.min > new.max {
+        old.min - new.max
     } else {
         return Change::WithinSpread;
     };
-    if gap <= was.median.abs() * EQUAL_WITHIN {
+    if gap <= old.median.abs() * EQUAL_WITHIN {
         return Change::WithinSpread;
     }
-    if !is_count && (was.runs < 2 || is.runs < 2) {
+    if !is_count && (old.runs < 2 || new.runs < 2) {
         return Change::Unknown;
     }
-    let more = is.median > was.median;
-    if more == is_better_if_more(is) { Change::Better } else { Change::Worse }
+    let more = new.median > old.median;
+    if more == is_better_if_more(new) { Change::Better } else { Change::Worse }
 }
 
 fn is_better_if_more(record: &Record) -> bool {

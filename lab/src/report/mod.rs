@@ -105,7 +105,7 @@ impl Args {
             |step: &Step| self.only.is_empty() || self.only.iter().any(|name| is_named(step, name));
         let plan = plan::plan(self.quick, wants);
         let path = self.out.join(PARTIAL_RECORDS_FILE);
-        let new = Records {
+        let new_records = Records {
             version: env!("CARGO_PKG_VERSION").into(),
             build: executable_id()?,
             machine: Machine::of_this_host(),
@@ -117,17 +117,17 @@ impl Args {
         };
         let mut records = match &self.replace_in {
             Some(file) => {
-                let mut records = Records::read_from(file, &new.machine)?;
+                let mut records = Records::read_from(file, &new_records.machine)?;
                 if records.set != self.whole_set_name() {
                     bail!("{}: records of the set `{}`", file.display(), records.set);
                 }
                 // A step that is visited two times is in the plan two times.
                 let steps: BTreeSet<_> = plan.iter().map(|planned| planned.step).collect();
-                records.replace(&steps, &new);
+                records.replace(&steps, &new_records);
                 records
             }
-            None if path.exists() => resume(&path, new),
-            None => new,
+            None if path.exists() => resume(&path, new_records),
+            None => new_records,
         };
         let mut file = PartFile::new(path);
         run::run(&plan, &mut records, &mut file)?;

@@ -253,8 +253,8 @@ fn refusal(config: &Config) -> String {
 #[test]
 fn an_invalid_bind_is_refused() {
     let fsdax = nvdimm(&[("nvdimm", "fsdax")]);
-    let why = refusal(&Config { nvdimms: Vec::new(), ..fsdax.clone() });
-    assert!(why.contains("no persistent memory"), "{why}");
+    let reason = refusal(&Config { nvdimms: Vec::new(), ..fsdax.clone() });
+    assert!(reason.contains("no persistent memory"), "{reason}");
     let why = refusal(&fsdax.clone().with_guest_option("tails", "shared"));
     assert!(why.contains("no more than one frame"), "{why}");
     // The device is too small for its descriptors and a pageblock of data.

@@ -55,7 +55,7 @@ fn allocates_until_memory_runs_out(machine: &Machine) {
     let mut frames = BTreeSet::new();
     // SAFETY: `h` points to a machine, and the test has allocated the frames that it frees.
     unsafe {
-        let last = loop {
+        let last_result = loop {
             match hotmem_alloc_frame(h) {
                 frame @ 0.. => {
                     assert!(frames.insert(frame.cast_unsigned()), "the frame was allocated twice")
@@ -63,7 +63,7 @@ fn allocates_until_memory_runs_out(machine: &Machine) {
                 code => break code,
             }
         };
-        assert_eq!((last, machine.counts().free), (HOTMEM_ENOMEM.into(), 0));
+        assert_eq!((last_result, machine.counts().free), (HOTMEM_ENOMEM.into(), 0));
         let last = frames.pop_last().unwrap();
         assert!(last % 4096 == 0 && last < BOOT_END);
         assert_eq!(hotmem_free_frame(h, last + 1), HOTMEM_EINVAL);
@@ -111,13 +111,13 @@ fn an_allocation_without_free_memory_fails() {
     let machine = Machine::boot(None);
     assert_eq!(machine.alloc(&request(MEMORY_END / 4096)), Err(HOTMEM_ENOMEM));
     let mut frames = Vec::new();
-    let last = loop {
+    let last_result = loop {
         match machine.alloc(&request(1)) {
             Ok(frame) => frames.push(frame),
             Err(code) => break code,
         }
     };
-    assert_eq!((last, machine.counts().free), (HOTMEM_ENOMEM, 0));
+    assert_eq!((last_result, machine.counts().free), (HOTMEM_ENOMEM, 0));
     let count = frames.len();
     frames.sort_unstable();
     frames.dedup();

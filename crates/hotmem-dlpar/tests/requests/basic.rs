@@ -30,12 +30,15 @@ fn set(all: impl IntoIterator<Item = u64>) -> std::collections::BTreeSet<u64> {
 #[test]
 fn a_request_by_count_starts_at_the_lowest_address() {
     with_partition(|partition| {
-        let done =
+        let summary =
             partition.request(ADD, LmbSelection::Count(6)).expect("enough LMBs are available");
         // LMB 3 is reserved, and LMBs 7 and 8 are assigned already. The added LMBs are on nodes 0 and
         // 1.
         assert_eq!(partition.assigned(), set([0, 1, 2, 4, 5, 6, 7, 8, 16, 17, 18, 19]));
-        assert_eq!((done.lmbs, done.ranges, done.skipped, done.misplaced), (6, 3, 0, 0));
+        assert_eq!(
+            (summary.lmbs, summary.ranges, summary.skipped, summary.misplaced),
+            (6, 3, 0, 0)
+        );
         assert_eq!(partition.hypervisor.updates(), 1);
         let done =
             partition.request(REMOVE, LmbSelection::Count(8)).expect("enough LMBs are available");
@@ -307,10 +310,10 @@ fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
         {
             with_partition(|partition| {
                 let frames = partition.hotplug.frames();
-                let used: Vec<_> =
+                let allocations: Vec<_> =
                     std::iter::from_fn(|| frames.alloc(AllocRequest::frames(1).movable()).ok())
                         .collect();
-                drop(used);
+                drop(allocations);
                 let is_inside =
                     |of: usize| frames.metadata().any(|metadata| nth(of).covers(metadata.frames));
                 assert!(is_inside(16), "LMB 16 holds no metadata");
@@ -377,9 +380,9 @@ fn offline_memory_stays_offline_if_its_removal_fails() {
 #[test]
 fn an_lmb_that_is_partly_offline_is_refused() {
     with_partition(|partition| {
-        let half =
+        let half_lmb =
             PfnRange::with_len(nth(17).start(), 1024).expect("the number is below the limit");
-        let mut offline = partition.hotplug.offline(half).expect("the memory is online");
+        let mut offline = partition.hotplug.offline(half_lmb).expect("the memory is online");
         let _ = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
         // The request is polled directly, because `Partition::check` does not support LMBs that are
         // partly offline.
@@ -389,9 +392,9 @@ fn an_lmb_that_is_partly_offline_is_refused() {
         assert_eq!(failure.error, Error::Mixed(index(17)));
         partition
             .hotplug
-            .online(half, OnlineType::AsBefore, &mut partition.kernel)
+            .online(half_lmb, OnlineType::AsBefore, &mut partition.kernel)
             .expect("the memory is offline");
-        assert_eq!(half.bytes(), Bytes(4 << 20));
+        assert_eq!(half_lmb.bytes(), Bytes(4 << 20));
         partition
             .request(REMOVE, LmbSelection::Index(index(17)))
             .expect("no obstacle prevents the request");
@@ -402,11 +405,11 @@ fn an_lmb_that_is_partly_offline_is_refused() {
 #[test]
 fn only_the_lmb_that_cannot_be_removed_is_skipped() {
     with_partition(|partition| {
-        let all =
+        let all_lmbs =
             PfnRange::new(nth(16).start(), nth(19).end()).expect("the start is below the end");
-        let mut offline = partition.hotplug.offline(all).expect("the memory is online");
+        let mut offline = partition.hotplug.offline(all_lmbs).expect("the memory is online");
         let done = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
-        assert_eq!(done, hotmem::Progress::Ready(all));
+        assert_eq!(done, hotmem::Progress::Ready(all_lmbs));
         let held = with_kernel(&mut partition.hotplug, &mut partition.kernel, |hotplug, _| {
             hotplug.prepare_remove(nth(18))
         })

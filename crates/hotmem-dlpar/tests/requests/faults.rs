@@ -177,9 +177,9 @@ fn a_request_can_be_cancelled_after_each_poll() {
 fn memory_in_use_is_skipped_or_fails_the_request() {
     with_partition(|partition| {
         let pinned = lmbs()[17].1;
-        let used =
+        let allocation =
             partition.hotplug.frames().alloc(AllocRequest::frames(3).movable().at(pinned.start()));
-        let _used = used.expect("the memory is free").into_raw();
+        let _used = allocation.expect("the memory is free").into_raw();
         let before = partition.snapshot();
         let range = LmbSelection::Range { first: DrcIndex(FIRST + 16), count: 4 };
         let failure = partition.request(REMOVE, range).expect_err("the memory is in use");
@@ -332,8 +332,8 @@ fn the_remaining_lmbs_of_a_section_get_new_descriptors() {
         // zone.
         partition.end_script();
         for (change, selection) in [(REMOVE, SECTION), (ADD, LmbSelection::Count(16))] {
-            let done = partition.begin(movable_request(change, selection), Budget::UNLIMITED);
-            assert!(matches!(done, Progress::Ready(Ok(_))), "{done:?}");
+            let summary = partition.begin(movable_request(change, selection), Budget::UNLIMITED);
+            assert!(matches!(summary, Progress::Ready(Ok(_))), "{summary:?}");
         }
         assert_eq!(own_descriptor_ranges(partition), 2);
         fail_calls_of_third_lmb(partition);

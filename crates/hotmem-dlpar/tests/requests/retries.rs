@@ -90,7 +90,7 @@ fn an_addition_begins_again_until_memory_for_page_tables_is_free() {
             .announce(&mut partition.hotplug)
             .expect("memory is free for metadata");
         let frames = partition.hotplug.frames();
-        let mut used: Vec<_> =
+        let mut allocations: Vec<_> =
             core::iter::from_fn(|| frames.alloc(AllocRequest::frames(1)).ok()).collect();
         partition.kernel.tables = 1;
         let range = LmbSelection::Range { first: DrcIndex(FIRST + 20), count: 4 };
@@ -98,7 +98,7 @@ fn an_addition_begins_again_until_memory_for_page_tables_is_free() {
         let done = partition.carry_out(Request::add(range), |state| {
             failures.extend(state.failure.map(|failure| failure.error));
             if failures.len() == 3 {
-                used.clear();
+                allocations.clear();
             }
             ControlFlow::Continue(())
         });

@@ -262,11 +262,11 @@ impl NaiveTables {
     }
 
     /// Moves the page at an address to other frames.
-    pub(crate) fn relocate(&mut self, virt: u64, level: Level, to: Pfn) {
+    pub(crate) fn relocate(&mut self, virt: u64, level: Level, new_frame: Pfn) {
         let range = self.split_at_ends(virt, virt + (level.entry_span().0 - 1));
         for mapping in &mut self.0[range] {
             let flags = Entry::from_bits(mapping.bits).flags();
-            let from = to.phys_addr() + (mapping.virt - virt);
+            let from = new_frame.phys_addr() + (mapping.virt - virt);
             mapping.bits = flags.bits() | from;
         }
     }

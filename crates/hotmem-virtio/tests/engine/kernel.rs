@@ -58,9 +58,9 @@ impl<'f> Kernel<'f> {
         }
     }
 
-    pub(crate) fn allocate(&mut self, count: usize, want: AllocRequest) {
+    pub(crate) fn allocate(&mut self, count: usize, request: AllocRequest) {
         for _ in 0..count {
-            self.allocations.extend(self.frames.alloc(want).ok());
+            self.allocations.extend(self.frames.alloc(request).ok());
         }
     }
 

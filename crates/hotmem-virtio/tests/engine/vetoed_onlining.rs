@@ -119,9 +119,9 @@ fn memory_that_is_poisoned_before_onlining_stays_offline_and_blocks_nothing() {
     guest.run(5 * SECOND);
     guest.assert_reached();
     assert_eq!(movable(&machine), Bytes(GIB - 2 * MIB));
-    let taken =
+    let allocations =
         std::iter::from_fn(|| machine.frames.alloc(AllocRequest::frames(512).movable()).ok());
-    let taken: Vec<_> = taken.take(1000).collect();
+    let taken: Vec<_> = allocations.take(1000).collect();
     assert!(taken.iter().all(|taken| !taken.range().contains(bad)));
 }
 

@@ -62,10 +62,10 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, MEMORY_FRAMES);
     // Now all sections have their bitmaps, so no more frames become metadata later.
-    let all: Vec<_> =
+    let allocated_frames: Vec<_> =
         std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
-    let free = all.iter().map(|allocated| allocated.start().number()).collect();
-    all.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
+    let free = allocated_frames.iter().map(|allocated| allocated.start().number()).collect();
+    allocated_frames.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
     let mut free = FreeFrames { frames: &frames, free_frames: free };
     let rng = &mut Rng::with_seed(11);
     let mut held: Vec<PfnRange> = vec![];

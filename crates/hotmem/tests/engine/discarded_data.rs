@@ -128,13 +128,13 @@ fn a_cache_goes_offline_all_at_once() {
         with_headroom(HEADROOM, |frames, hotplug, hot| {
             let mut kernel = Kernel::filling(frames, hot, |_| true);
             let mut offline = hotplug.offline(hot).unwrap();
-            let done = loop {
+            let discarded_range = loop {
                 match offline.poll(hotplug, &mut kernel, budget) {
                     Progress::Working => {}
                     done => break done,
                 }
             };
-            assert_eq!(done, Progress::Ready(hot));
+            assert_eq!(discarded_range, Progress::Ready(hot));
         });
     }
 }

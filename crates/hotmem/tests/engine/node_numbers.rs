@@ -172,7 +172,7 @@ fn an_addition_that_fails_takes_no_node_index() {
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
     // Use up all kernel memory.
-    let held: Vec<_> =
+    let allocations: Vec<_> =
         std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
     // The sections from the 100th on have no words, and the word reserve suffices for only a few of
     // them.
@@ -186,7 +186,7 @@ fn an_addition_that_fails_takes_no_node_index() {
         let error = plug(&mut hotplug, nth).unwrap_err();
         assert!(matches!(error, AddError::NoMetadata(_)), "{error}");
     }
-    held.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
+    allocations.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
     for nth in far.take(MAX_NODES - 1 - added) {
         plug(&mut hotplug, nth).unwrap();
     }

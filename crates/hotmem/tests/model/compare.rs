@@ -21,13 +21,13 @@ impl Model<'_> {
             self.descriptor_ranges().eq(descriptor_ranges.iter().copied()),
             "{descriptor_ranges:?}"
         );
-        let now: BTreeSet<u64> =
+        let metadata_now: BTreeSet<u64> =
             engine_metadata.iter().flat_map(|metadata| numbers(metadata.frames)).collect();
-        let before = std::mem::replace(&mut self.metadata, now.clone());
-        for &dropped in before.difference(&now) {
+        let before = std::mem::replace(&mut self.metadata, metadata_now.clone());
+        for &dropped in before.difference(&metadata_now) {
             self.frame_states[dropped as usize] = Frame::Free;
         }
-        for &taken_frames in now.difference(&before) {
+        for &taken_frames in metadata_now.difference(&before) {
             assert_eq!(
                 self.frame_states[taken_frames as usize],
                 Frame::Free,
@@ -37,7 +37,7 @@ impl Model<'_> {
             self.frame_states[taken_frames as usize] = Frame::Metadata;
             self.blocks[(taken_frames / PAGEBLOCK) as usize].is_reported = false;
         }
-        now.difference(&before).count()
+        metadata_now.difference(&before).count()
     }
 
     /// Checks that metadata grew if the words did not exist (`words_existed` is false), and

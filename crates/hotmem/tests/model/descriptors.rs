@@ -88,10 +88,10 @@ impl Model<'_> {
     /// Returns the pageblocks that hold the descriptors of the section of `section_range`.
     fn descriptors_of_section(&self, section_range: PfnRange) -> PfnRange {
         let section = section_range.align_outward(SECTION);
-        let kept =
+        let descriptor_blocks =
             section.chunks(PAGEBLOCK).take_while(|&block| self.holds_descriptors(block)).count()
                 as u64;
-        range(section.start().number(), kept * PAGEBLOCK)
+        range(section.start().number(), descriptor_blocks * PAGEBLOCK)
     }
 
     /// Returns the pageblocks with descriptors, which the engine must list as metadata.

@@ -87,9 +87,9 @@ impl<'f> Machine<'f> {
                 let pinned = held
                     .chunks(PAGEBLOCK)
                     .find(|part| self.reporting.pins.iter().any(|pin| pin.overlaps(*part)));
-                let why =
+                let expected_blocker =
                     pinned.map(|range| Blocker { range, kind: BlockerKind::Pinned }).or(in_use);
-                assert_eq!(remaining.as_ref().err().map(|(_, why)| *why), why);
+                assert_eq!(remaining.as_ref().err().map(|(_, why)| *why), expected_blocker);
                 match remaining {
                     Ok(()) => {
                         for part in held.chunks(PAGEBLOCK) {

@@ -43,19 +43,19 @@ fn a_machine_with_ram_that_no_pointer_reaches_is_not_started() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(OneCpu);
     let low = BootRange { start: 0, len: range(0, SECTION).bytes() };
-    let high = BootRange {
+    let high_ram = BootRange {
         start: (REACHABLE_FRAMES - PAGEBLOCK) * FRAME_SIZE,
         len: range(0, 2 * PAGEBLOCK).bytes(),
     };
-    if high.start + high.len.0 > PFN_LIMIT * FRAME_SIZE {
+    if high_ram.start + high_ram.len.0 > PFN_LIMIT * FRAME_SIZE {
         return;
     }
-    let ram = [low, high];
+    let ram = [low, high_ram];
     let started = hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram));
-    assert_eq!(started.err(), Some(BootError::Unreachable(high)));
+    assert_eq!(started.err(), Some(BootError::Unreachable(high_ram)));
     assert_eq!(frames.counts(), Counts::default());
     // Reserved ranges that no pointer reaches, such as those of devices, are allowed.
-    let map = BootMap { reserved: &[high], ..BootMap::of_ram(&ram[..1]) };
+    let map = BootMap { reserved: &[high_ram], ..BootMap::of_ram(&ram[..1]) };
     hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     frames.validated().unwrap();
 }

@@ -279,7 +279,7 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<RequestCosts> {
             )
         }
     };
-    let held =
+    let resident_mib =
         (resident_here()?.0.saturating_sub(resident_before.0)) as f64 / Bytes::mib(1).0 as f64;
     let expected = match change {
         Change::Add => assigned + lmbs,
@@ -292,7 +292,7 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<RequestCosts> {
     if change == Change::Add && assigned == 0 {
         check_nodes(case, &partition)?;
     }
-    Ok(RequestCosts { seconds, resident_mib: held, lmbs_read })
+    Ok(RequestCosts { seconds, resident_mib, lmbs_read })
 }
 
 /// Acquires one LMB, and brings its memory online on the node that its connector names.

@@ -118,10 +118,10 @@ impl OneByOne {
     }
 
     /// Writes a line about a changed LMB to the log.
-    fn write_log(&mut self, lmb: &Lmb, index: DrcIndex, node: u32, what: &str) -> Result<()> {
+    fn write_log(&mut self, lmb: &Lmb, index: DrcIndex, node: u32, action: &str) -> Result<()> {
         let address = lmb.range.start();
         let index = index.0;
-        let line = format!("memory at {address} (drc index {index:x}, node {node}) was {what}\n");
+        let line = format!("memory at {address} (drc index {index:x}, node {node}) was {action}\n");
         self.log.write_all(line.as_bytes()).context("writing a line to the log")
     }
 }

@@ -29,9 +29,9 @@ impl<'f> PerThread<'f, Magazine<'f, ThreadCpus, BATCH_FRAMES>> {
 impl<'f> PerThread<'f, CpuMagazine<'f, ThreadCpus, BATCH_FRAMES>> {
     /// Makes a subject in which each thread is a CPU that has a magazine.
     pub(super) fn cpu_magazines(frames: &'f Frames<ThreadCpus>) -> Self {
-        // SAFETY: only one thread uses each magazine, and no call interrupts another.
         PerThread {
             frames,
+            // SAFETY: only one thread uses each magazine, and no call interrupts another.
             new_thread_state: |frames| unsafe { CpuMagazine::new(frames, ONE_FRAME) },
         }
     }

@@ -56,15 +56,15 @@ impl<'m> Control<'m> {
 
     /// Does the work `what` once. Each call of the control path may handle about `budget`
     /// pageblocks.
-    pub(super) fn work(&mut self, what: Background, budget: u64) -> Result<()> {
-        if what.includes(Background::Resize) {
+    pub(super) fn work(&mut self, background: Background, budget: u64) -> Result<()> {
+        if background.includes(Background::Resize) {
             self.plug(budget)?;
             self.unplug(budget)?;
         }
-        if what.includes(Background::Reports) {
+        if background.includes(Background::Reports) {
             self.report()?;
         }
-        if what.includes(Background::Isolation) {
+        if background.includes(Background::Isolation) {
             self.isolate(budget);
         }
         Ok(())

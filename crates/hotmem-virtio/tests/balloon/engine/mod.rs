@@ -177,12 +177,12 @@ impl<'f> Guest<'f> {
         self.tagged_allocations.push((range, stamp));
     }
 
-    fn free(&mut self, which: usize) {
+    fn free(&mut self, index: usize) {
         if self.tagged_allocations.is_empty() {
             return;
         }
         let (range, stamp) =
-            self.tagged_allocations.swap_remove(which % self.tagged_allocations.len());
+            self.tagged_allocations.swap_remove(index % self.tagged_allocations.len());
         self.verify(range, stamp);
         // SAFETY: the range was removed from `owned`, so no code uses it any more.
         unsafe { self.machine.frames.free_raw(range) }.unwrap();

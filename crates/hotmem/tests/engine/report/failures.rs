@@ -90,17 +90,20 @@ fn a_batch_of_another_instance_is_returned() {
 #[test]
 fn batches_of_a_dropped_reporter_count_and_are_accepted_by_the_next_reporter() {
     on_machine(|frames, _, _| {
-        let one = Settings {
+        let one_block_settings = Settings {
             max_reporting: size_of_blocks(1),
             max_range_size: size_of_blocks(1),
             ..immediate_settings()
         };
-        let mut first = Reporter::new(frames, one, Contents::Undefined).unwrap();
+        let mut first = Reporter::new(frames, one_block_settings, Contents::Undefined).unwrap();
         let remaining = send(&mut first, ms(0));
         drop(first);
-        let mut second = Reporter::new(frames, one, Contents::Undefined).unwrap();
+        let mut second = Reporter::new(frames, one_block_settings, Contents::Undefined).unwrap();
         let step = second.step(ms(0));
-        assert!(matches!(step, Step::Pending(at) if at == one.answer_timeout), "{step:?}");
+        assert!(
+            matches!(step, Step::Pending(at) if at == one_block_settings.answer_timeout),
+            "{step:?}"
+        );
         second.reported(remaining).unwrap();
         assert_eq!((frames.counts().reporting, frames.counts().reported), (0, PAGEBLOCK));
         assert_eq!(count_blocks(send(&mut second, ms(0)).ranges()), 1);

@@ -187,9 +187,9 @@ fn unreported_memory_beyond_a_bound_hides_nothing_below_it() {
         hotplug.online(section, OnlineType::Kernel, &mut NoHooks).unwrap();
         let mut reporter = eager_reporter(frames);
         report_until_idle(&mut reporter, ms(0));
-        let above =
+        let request_above =
             AllocRequest::frames(2 * PAGEBLOCK).at(pfn(section.start().number() + 2 * PAGEBLOCK));
-        let hinted_block = frames.alloc_range(above).unwrap();
+        let hinted_block = frames.alloc_range(request_above).unwrap();
         frames.free_range(hinted_block).unwrap();
         let below = AllocRequest::frames(2 * PAGEBLOCK).within(..hinted_block.start());
         let allocated: Vec<_> = core::iter::from_fn(|| frames.alloc_range(below).ok()).collect();

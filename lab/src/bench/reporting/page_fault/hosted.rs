@@ -94,10 +94,10 @@ fn run_threads(
     };
     thread::scope(|scope| {
         let run_thread = &run_thread;
-        let others: Vec<_> =
+        let other_threads: Vec<_> =
             (1..plan.threads).map(|number| scope.spawn(move || run_thread(number))).collect();
         let (mut busy, before) = run_thread(0)?;
-        for other in others {
+        for other in other_threads {
             busy += other.join().expect("a measuring thread panicked")?.0;
         }
         let after = statistics();
