@@ -40,18 +40,18 @@ pub struct Bar(IoMem);
 impl Registers for Bar {
     fn read(&self, offset: usize, width: Width) -> u32 {
         let read = match width {
-            Width::One => self.0.read_once::<u8>(offset).map(u32::from),
-            Width::Two => self.0.read_once::<u16>(offset).map(u32::from),
-            Width::Four => self.0.read_once(offset),
+            Width::OneByte => self.0.read_once::<u8>(offset).map(u32::from),
+            Width::TwoBytes => self.0.read_once::<u16>(offset).map(u32::from),
+            Width::FourBytes => self.0.read_once(offset),
         };
         read.expect("the register lies in the BAR")
     }
 
     fn write(&mut self, offset: usize, width: Width, value: u32) {
         let written = match width {
-            Width::One => self.0.write_once(offset, &(value as u8)),
-            Width::Two => self.0.write_once(offset, &(value as u16)),
-            Width::Four => self.0.write_once(offset, &value),
+            Width::OneByte => self.0.write_once(offset, &(value as u8)),
+            Width::TwoBytes => self.0.write_once(offset, &(value as u16)),
+            Width::FourBytes => self.0.write_once(offset, &value),
         };
         written.expect("the register lies in the BAR");
     }
