@@ -66,6 +66,12 @@ fn plugged_memory_is_used_within_20_ms_of_the_request() {
     assert!(median <= Duration::from_millis(20), "{median:?}");
 }
 
+/// An interrupt may arrive at any time while the kernel begins to wait for it.
+#[test]
+fn requests_that_arrive_while_the_kernel_begins_to_wait_are_carried_out() {
+    PAGING.carries_out_successive_requests();
+}
+
 const PLUG: [Bytes; 2] = [Bytes::ZERO, Bytes::mib(512)];
 const UNPLUG: [Bytes; 2] = [Bytes::mib(512), Bytes::ZERO];
 

@@ -148,6 +148,23 @@ impl TestedKernel {
         );
     }
 
+    /// Unplugs memory in many small requests, each as soon as the kernel has carried out the previous
+    /// one. So requests arrive while the kernel begins to wait for an interrupt.
+    pub(crate) fn carries_out_successive_requests(self) {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let (memory, step) = (Bytes::gib(1), Bytes::mib(2));
+        let mut vm = Vm::start(&self.0.config(memory)).unwrap();
+        vm.wait("boot", booted_with).unwrap();
+        vm.resize(memory).unwrap();
+        vm.wait("the use", verified).unwrap();
+        // The kernel ends when the host requests one step.
+        let sizes = (2..memory.0 / step.0).rev().map(|steps| Bytes(steps * step.0));
+        let times = sizes.map(|size| vm.resize(size).unwrap().recognised).collect::<Vec<_>>();
+        end(vm).unwrap();
+        let (requests, slowest) = (times.len(), times.iter().max().unwrap());
+        println!("{}: {requests} successive requests, the slowest in {slowest:?}", self.0.name);
+    }
+
     /// Checks that the host gets the memory that the kernel has used, freed and reported.
     pub(crate) fn reports_free_memory(self) {
         let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);

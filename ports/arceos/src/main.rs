@@ -32,7 +32,10 @@ fn main() {
     // mapper maps memory that is plugged later.
     drop(core::hint::black_box(alloc::boxed::Box::new(0)));
     #[cfg(feature = "paging")]
-    mapper::install();
+    {
+        mapper::install();
+        wakeup::prepare();
+    }
     faults::read_plan();
     session::run();
 }

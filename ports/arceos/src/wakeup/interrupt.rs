@@ -5,10 +5,13 @@
 
 use axhal::irq::{register, set_enable};
 use axhal::mem::phys_to_virt;
-use axhal::time::monotonic_time;
-use axtask::WaitQueue;
+use axhal::time::{monotonic_time, monotonic_time_nanos, set_oneshot_timer, wall_time};
+use axtask::future::{block_on, timeout_at};
+use core::future::poll_fn;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::task::Poll;
 use core::time::Duration;
+use futures_util::task::AtomicWaker;
 
 /// The vector by which all devices interrupt. Neither exceptions nor ArceOS use this vector. No
 /// input has this number, because ArceOS does not distinguish numbers of vectors and of inputs.
@@ -26,7 +29,17 @@ const MASKED_AND_LEVEL: u32 = 1 << 16 | 1 << 15;
 /// A bit for each input that a device uses.
 static USED_INPUTS: AtomicU32 = AtomicU32::new(0);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-static WAITING: WaitQueue = WaitQueue::new();
+/// Wakes the thread in [`wait`]. ArceOS's `WaitQueue` cannot do that in an interrupt handler: it has a
+/// spin lock, and the handler may interrupt the thread while the thread holds this lock. It also
+/// allocates an object that it never frees.
+static WAKER: AtomicWaker = AtomicWaker::new();
+
+/// Prepares ArceOS for calls of [`wait`].
+pub fn prepare() {
+    // ArceOS sets the timer for the first time before it enables the timer's interrupt. On a busy host
+    // the timer may expire in between. Then ArceOS would never set the timer again.
+    set_oneshot_timer(monotonic_time_nanos());
+}
 
 /// Makes an input of the I/O APIC end [`wait`] from now on. Does nothing if there is no input with
 /// this number.
@@ -58,12 +71,18 @@ pub fn wait(until: Option<Duration>) {
     let poll_time =
         (USED_INPUTS.load(Ordering::Relaxed) == 0).then(|| monotonic_time() + POLL_INTERVAL);
     let until = [until, poll_time].into_iter().flatten().min();
-    // Acquire pairs with the Release in `handle_interrupt`.
-    let raised = || INTERRUPTED.swap(false, Ordering::Acquire);
-    match until.map(|until| until.saturating_sub(monotonic_time())) {
-        Some(time) => drop(WAITING.wait_timeout_until(time, raised)),
-        None => WAITING.wait_until(raised),
-    }
+    let deadline = until.map(|until| wall_time() + until.saturating_sub(monotonic_time()));
+    let interrupted = poll_fn(|context| {
+        // The handler may run at any time, so register the waker before the check.
+        WAKER.register(context.waker());
+        // Acquire pairs with the Release in `handle_interrupt`.
+        let raised = INTERRUPTED.swap(false, Ordering::Acquire);
+        if raised { Poll::Ready(()) } else { Poll::Pending }
+    });
+    // The caller polls the devices, whether one has interrupted or the time has come.
+    let _ = block_on(timeout_at(deadline, interrupted));
+    // The waker is an object on the heap, which would keep its memory plugged.
+    drop(WAKER.take());
 }
 
 /// Handles an interrupt: wakes the thread. A device's line stays active until the thread has read
@@ -71,7 +90,7 @@ pub fn wait(until: Option<Duration>) {
 fn handle_interrupt() {
     set_inputs_enabled(false);
     INTERRUPTED.store(true, Ordering::Release);
-    WAITING.notify_one(false);
+    WAKER.wake();
 }
 
 fn set_inputs_enabled(enabled: bool) {
