@@ -34,11 +34,14 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// allocates an object that it never frees.
 static WAKER: AtomicWaker = AtomicWaker::new();
 
-/// Prepares ArceOS for calls of [`wait`].
+/// Prepares ArceOS for calls of [`wait`]. Call this before memory is plugged.
 pub fn prepare() {
     // ArceOS sets the timer for the first time before it enables the timer's interrupt. On a busy host
     // the timer may expire in between. Then ArceOS would never set the timer again.
     set_oneshot_timer(monotonic_time_nanos());
+    // ArceOS's own thread allocates an object that it never frees. Let the thread run while all memory
+    // is boot memory, which is never removed.
+    axtask::yield_now();
 }
 
 /// Makes an input of the I/O APIC end [`wait`] from now on. Does nothing if there is no input with
