@@ -152,7 +152,7 @@ impl TestedKernel {
     /// Unplugs memory in many small requests, each as soon as the kernel has carried out the previous
     /// one. So requests arrive while the kernel begins to wait for an interrupt.
     pub(crate) fn carries_out_successive_requests(self) {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let (memory, step) = (Bytes::gib(1), Bytes::mib(2));
         let mut vm = Vm::start(&self.0.config(memory)).unwrap();
         vm.wait("boot", booted_with).unwrap();
