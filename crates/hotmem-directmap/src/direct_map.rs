@@ -187,7 +187,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
                 }
             }
         };
-        let options = Unmap { tables: CoveredTables::Keep, ignore_used: true, is_dying: false };
+        let options =
+            Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: true, is_dying: false };
         let mut kernel = Kernel { new_table: || reserve.pop(), unmapped: mark_reserved };
         PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, options, &mut kernel)
     }

@@ -29,7 +29,7 @@ impl DescriptorLayout {
     /// Returns how many frames at the start of a section hold the section's own descriptors if it
     /// is added as a whole. This is 0 if the descriptors do not fill whole large pages.
     #[must_use]
-    pub fn frames_kept(&self) -> u64 {
+    pub fn frames_per_section(&self) -> u64 {
         let pages = self.pages_of(PfnRange::with_len(Pfn::ZERO, SECTION).unwrap_or_default());
         if pages.end.is_multiple_of(PAGES_PER_L1_TABLE) { pages.end } else { 0 }
     }
@@ -37,7 +37,7 @@ impl DescriptorLayout {
     /// Returns the frames at the start of `part` that hold the descriptors of the section. Returns
     /// `None` if `part` is not a whole section, or if other memory holds its descriptors.
     fn own_descriptor_frames(&self, part: PfnRange) -> Option<PfnRange> {
-        let count = Some(self.frames_kept()).filter(|&count| count > 0)?;
+        let count = Some(self.frames_per_section()).filter(|&count| count > 0)?;
         (part.frames() == SECTION).then_some(PfnRange::with_len(part.start(), count)?)
     }
 }

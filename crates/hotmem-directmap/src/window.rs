@@ -95,7 +95,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     /// Unmaps pages, flushes the TLBs, and passes each run of unmapped pages to `unmapped`. After
     /// this call no TLB maps the frames, so the caller may use them for something else.
     pub fn unmap(&mut self, pages: Range<u64>, unmapped: impl FnMut(Run)) {
-        let options = Unmap { tables: CoveredTables::Keep, ignore_used: true, is_dying: false };
+        let options =
+            Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: true, is_dying: false };
         if let Some(range) = self.range(pages) {
             let mut kernel = Kernel { new_table: || None, unmapped };
             // Unmapping fails only if it must split a large page, and the window's tables hold

@@ -111,7 +111,7 @@ fn reading_an_entry_before_clearing_it_may_lose_dirty() {
     race(
         small,
         |tables, seen| {
-            let options = Unmap { ignore_used: true, ..Unmap::default() };
+            let options = Unmap { ignore_accessed_and_dirty: true, ..Unmap::default() };
             tables.unmap_range(page(), options, seen).unwrap();
         },
         |_, seen, wrote, after| assert_eq!((&seen.dirty[..], after), (&[wrote][..], false)),

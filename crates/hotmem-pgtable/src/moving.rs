@@ -33,7 +33,7 @@ pub enum MoveError {
     Refused(Stopped<NativeFault>),
     /// When the pages were to become present again, the kernel no longer had the tables of some of
     /// them. These pages are not present; all others are.
-    Hidden {
+    NotPresent {
         /// The first of the pages that are not present, with its new entry.
         first: LocatedEntry,
         /// The number of pages that are not present.
@@ -52,7 +52,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     ///
     /// # Errors
     /// [`MoveError::Refused`] if no page is mapped at an address; `copy` is not called then.
-    /// [`MoveError::Hidden`] if some pages could not be made present again.
+    /// [`MoveError::NotPresent`] if some pages could not be made present again.
     pub fn move_pages<R>(
         mut self,
         pages: impl IntoIterator<Item = u64>,
@@ -146,7 +146,7 @@ impl<T: Tables, F: Flusher> MovedPages<'_, T, F> {
             }
         }
         self.batch.clear();
-        absent.map_or(Ok(()), |(first, pages)| Err(MoveError::Hidden { first, pages }))
+        absent.map_or(Ok(()), |(first, pages)| Err(MoveError::NotPresent { first, pages }))
     }
 }
 
@@ -162,7 +162,7 @@ impl fmt::Display for MoveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MoveError::Refused(stopped) => stopped.fmt(f),
-            MoveError::Hidden { first, pages } => {
+            MoveError::NotPresent { first, pages } => {
                 let (virt, table) = (first.virt, first.addr.table());
                 write!(f, "{pages} pages from {virt:#x} on are no longer present: ")?;
                 write!(f, "the kernel has no table at {table} any more")

@@ -25,7 +25,7 @@ pub struct Unmap {
     /// What happens to tables that the range covers wholly.
     pub tables: CoveredTables,
     /// Whether the final Accessed and Dirty bits may be lost, as for anonymous memory.
-    pub ignore_used: bool,
+    pub ignore_accessed_and_dirty: bool,
     /// Whether no processor uses the address space any more, so that plain stores may clear
     /// entries.
     pub is_dying: bool,
@@ -170,7 +170,7 @@ impl<O: Owner> Unmapper<'_, O> {
         let cleared = match self.options {
             _ if self.batch.is_empty() => return Ok(()),
             Unmap { is_dying: true, .. } => mmu.get_and_clear_full(self.batch),
-            Unmap { ignore_used: true, .. } => mmu.clear(self.batch),
+            Unmap { ignore_accessed_and_dirty: true, .. } => mmu.clear(self.batch),
             _ => mmu.get_and_clear(self.batch),
         };
         let stopped = cleared.err().map(|halted| {

@@ -90,8 +90,13 @@ fn step(root_level: Level) -> impl Strategy<Value = Step> {
         CoveredTables::Keep,
         CoveredTables::Cheapest,
     ]);
-    let options = (tables, any::<bool>(), any::<bool>())
-        .prop_map(|(tables, ignore_used, dying)| Unmap { tables, ignore_used, is_dying: dying });
+    let options = (tables, any::<bool>(), any::<bool>()).prop_map(
+        |(tables, ignore_accessed_and_dirty, dying)| Unmap {
+            tables,
+            ignore_accessed_and_dirty,
+            is_dying: dying,
+        },
+    );
     let pages = prop::collection::vec(
         (virt(root_level), (0u64..1 << 30).prop_filter_map("frames", Pfn::new)),
         1..600,

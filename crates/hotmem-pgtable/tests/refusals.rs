@@ -36,7 +36,8 @@ fn mapped(arena: &Arena, pages: u64) -> Space {
     space
 }
 
-const KEEP: Unmap = Unmap { tables: CoveredTables::Keep, ignore_used: false, is_dying: false };
+const KEEP: Unmap =
+    Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: false, is_dying: false };
 
 #[test]
 fn a_range_that_is_not_canonical_is_refused() {
@@ -270,7 +271,10 @@ fn pages_whose_table_was_freed_during_a_move_are_reported() {
         arena.free(table.addr.table());
     });
     let entry = Entry::new(pfn(0x5000), page(7).flags());
-    assert_eq!(moved, Err(MoveError::Hidden { first: LocatedEntry { entry, ..table }, pages: 2 }));
+    assert_eq!(
+        moved,
+        Err(MoveError::NotPresent { first: LocatedEntry { entry, ..table }, pages: 2 })
+    );
     assert_eq!(
         find_entry(&arena.native(), space, PAGE).unwrap().entry,
         page(1),

@@ -59,7 +59,8 @@ fn at_each_flush(
     (seen.into_inner(), entry())
 }
 
-const UNMAP: Unmap = Unmap { tables: CoveredTables::Keep, ignore_used: false, is_dying: false };
+const UNMAP: Unmap =
+    Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: false, is_dying: false };
 
 /// Returns ranges that start or end within a large page, each with the level and the address of the
 /// page.

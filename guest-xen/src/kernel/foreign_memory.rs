@@ -98,7 +98,7 @@ impl ForeignMemory<'_> {
     }
 
     fn unmap(&self, kernel: &mut Kernel, subject: Subject, pages: Range<usize>) {
-        let how = Unmap { ignore_used: true, ..Unmap::default() };
+        let how = Unmap { ignore_accessed_and_dirty: true, ..Unmap::default() };
         unmap(kernel, subject, self.space, pages, self.batch, how);
     }
 }

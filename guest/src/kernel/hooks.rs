@@ -32,7 +32,7 @@ pub(crate) struct KernelHooks {
     pub(crate) balloon: Option<BalloonMemory>,
     /// The number of times that the kernel still vetoes onlining or offlining.
     pub(crate) vetoes: u32,
-    /// The memory that was last put online, until the session reads it.
+    /// The memory that was last put online, until the main loop takes it for its report.
     pub(crate) last_online: Option<PfnRange>,
 }
 
@@ -49,7 +49,7 @@ impl KernelHooks {
     }
 }
 
-// SAFETY: `map` and `remap` map all of the range, or end the run. `unmap` clears the entries and
+// SAFETY: `map` and `remap` map all of the range, or stop the guest. `unmap` clears the entries and
 // flushes all TLBs. The offset of the direct map never changes. A device has plugged memory before
 // the memory is added, and nothing else uses RAM that the engine manages.
 unsafe impl Mapping for KernelMapping {
@@ -76,13 +76,17 @@ unsafe impl Mapping for KernelMapping {
     }
 
     fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
-        if self.has_descriptors { DESCRIPTORS.frames_kept() / PAGEBLOCK_FRAMES as u64 } else { 0 }
+        if self.has_descriptors {
+            DESCRIPTORS.frames_per_section() / PAGEBLOCK_FRAMES as u64
+        } else {
+            0
+        }
     }
 
     unsafe fn describe(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {
         if self.has_descriptors {
-            // `take_frame` returns `descriptors_needed` frames, and these descriptors were not
-            // mapped, so `write` cannot fail.
+            // `take_frame` returns `descriptors_needed` frames, and nothing is mapped where
+            // they lie, so `write` cannot fail.
             let _ = self.write(range, &Owner::RAM, take_frame);
         }
     }
@@ -143,7 +147,7 @@ impl Hooks for KernelHooks {
             return answer;
         }
         if other_cpus() > 0 {
-            quiesce::release_all();
+            quiesce::free_frames_of_other_cpus();
             return Migration::Freed;
         }
         Migration::Unmovable("in use by the kernel")

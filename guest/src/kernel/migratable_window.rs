@@ -133,7 +133,7 @@ impl MigratableWindow {
         match moved {
             Ok(()) => {}
             Err(MoveError::Refused(_)) => give_up("the reverse map names a page without a frame"),
-            Err(MoveError::Hidden { .. }) => give_up("a moved page's table is gone"),
+            Err(MoveError::NotPresent { .. }) => give_up("a moved page's table is gone"),
         }
         frames[..count].iter().copied().for_each(free_frame);
         self.moved_pages += count as u64;

@@ -210,7 +210,7 @@ pub(crate) fn check_dirty_bits() -> Event<'static> {
 pub(crate) fn stop() -> u64 {
     let pages = PAGE_COUNT.swap(0, Relaxed);
     // A CPU that has answered is not in the middle of a write.
-    quiesce::release_all();
+    quiesce::free_frames_of_other_cpus();
     let mut memory = MEMORY.lock();
     let mut writes = 0;
     for page in 0..pages {

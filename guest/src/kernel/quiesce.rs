@@ -13,7 +13,7 @@ pub(crate) fn pass() {
 }
 
 /// Waits until all other CPUs have freed all frames that they hold.
-pub(crate) fn release_all() {
+pub(crate) fn free_frames_of_other_cpus() {
     RELEASE.request();
 }
 

@@ -103,7 +103,8 @@ impl<'m> AddressSpace<'m> {
         let mapped = &mut *self.mmu.mapped();
         let mut kernel = Kernel { tables: &self.mmu.tables, unmapped_frame: None };
         let mut tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
-        let how = Unmap { tables: CoveredTables::Keep, ignore_used: true, is_dying: false };
+        let how =
+            Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: true, is_dying: false };
         let _ = tables.unmap_range(VirtRange::page(address), how, &mut kernel);
         if let Some(frame) = kernel.unmapped_frame {
             mapped.addresses.remove(&frame.start());
@@ -184,7 +185,9 @@ impl<'m> AddressSpace<'m> {
                 moves.iter().for_each(|&(_, _, to)| self.free(to));
                 return Some(Migration::Unmovable("its page is not mapped"));
             }
-            Err(error @ MoveError::Hidden { .. }) => panic!("{error}: tables are never freed"),
+            Err(error @ MoveError::NotPresent { .. }) => {
+                panic!("{error}: no table is unhooked here")
+            }
         }
         for (from, page, to) in moves {
             mapped.addresses.remove(&from.start());

@@ -40,7 +40,7 @@ pub struct Args {
     /// Measure and show only these sections or benches
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
-    /// Keep the other figures of these records of this machine, and measure those of `--only` again
+    /// Measure the benches of `--only` again, and take all other figures from these records, which must be of this machine
     #[arg(long, value_name = "FILE", requires = "only")]
     replace_in: Option<PathBuf>,
     /// The directory for report.html and records.json. An interrupted run continues from its
@@ -99,7 +99,10 @@ impl Args {
             let sections = SECTIONS.iter().map(|section| section.id);
             let names: BTreeSet<_> = sections.chain(STEPS.iter().map(|step| step.name)).collect();
             let names: Vec<_> = names.into_iter().collect();
-            bail!("--only {unknown}: there are {}", names.join(", "));
+            bail!(
+                "--only {unknown}: no section or bench has this name; the names are {}",
+                names.join(", ")
+            );
         }
         let wants =
             |step: &Step| self.only.is_empty() || self.only.iter().any(|name| is_named(step, name));

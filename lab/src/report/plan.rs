@@ -261,8 +261,8 @@ fn without_linux(line: &str) -> String {
 fn without_ports(line: &str, unbuilt: &[String]) -> (String, String) {
     let left = unbuilt.iter().fold(line.to_owned(), |line, port| without_name(&line, port));
     // A kernel that is alone in its list is not removed from it.
-    let none = unbuilt.iter().any(|port| left.split(' ').any(|word| word == port));
-    (if none { String::new() } else { left }, unbuilt.join(", "))
+    let is_empty = unbuilt.iter().any(|port| left.split(' ').any(|word| word == port));
+    (if is_empty { String::new() } else { left }, unbuilt.join(", "))
 }
 
 fn without_name(line: &str, name: &str) -> String {

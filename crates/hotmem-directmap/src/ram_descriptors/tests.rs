@@ -170,7 +170,7 @@ fn descriptors_of_every_supported_size_are_mapped_and_unmapped() {
             let arena = Arena::new(1500);
             let mut memory = Memory::new(&arena);
             let mut map = memory.descriptors(bytes);
-            assert_eq!(map.layout().frames_kept(), kept);
+            assert_eq!(map.layout().frames_per_section(), kept);
             memory.map(&mut map, range);
             assert!(map.layout().pages_of(range).all(|page| map.frame(page).is_some()));
             let section_pages = map.layout().pages_of(blocks(64, 64));

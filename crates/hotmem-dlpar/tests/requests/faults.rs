@@ -328,14 +328,15 @@ fn the_remaining_lmbs_of_a_section_get_new_descriptors() {
         let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("the number is below the limit");
         let state = partition.hotplug.state_at(at(8), at(16));
         assert_eq!((state.0.frames(), state.1), (LMB / 4096 * 8, State::OnlineMovable));
-        // A request by count removes other LMBs instead. The other LMBs of the section stay in their
-        // zone.
+        // Remove the rest of the section, and then add both sections.
         partition.end_script();
         for (change, selection) in [(REMOVE, SECTION), (ADD, LmbSelection::Count(16))] {
             let summary = partition.begin(movable_request(change, selection), Budget::UNLIMITED);
             assert!(matches!(summary, Progress::Ready(Ok(_))), "{summary:?}");
         }
         assert_eq!(own_descriptor_ranges(partition), 2);
+        // A request by count skips the LMB whose calls fail, and removes LMBs elsewhere. The LMBs of
+        // its section that remain stay in their zone.
         fail_calls_of_third_lmb(partition);
         let done =
             partition.begin(movable_request(REMOVE, LmbSelection::Count(8)), Budget::UNLIMITED);
@@ -357,16 +358,17 @@ fn the_remaining_lmbs_of_a_section_without_descriptors_are_reported() {
                 assert!(matches!(added, Progress::Ready(Ok(_))), "{added:?}");
             }
             fail_calls_of_third_lmb(partition);
-            partition.kernel.tables_after_unmap = Some(1 << 20);
+            partition.kernel.tables_needed_after_unmap = Some(1 << 20);
             let removed = partition.begin(movable_request(REMOVE, selection), Budget::UNLIMITED);
             let unrestored = match removed {
                 // Two LMBs of the first section and six of the second were removed. The first LMB of
-                // the second section was not removed, because it holds the descriptors of the last.
+                // the second section was not removed, because it holds the descriptors of the last
+                // LMB of that section, which was not removed either.
                 Progress::Ready(Ok(summary)) if selection != SECTION => {
                     assert_eq!((summary.lmbs, summary.skipped, summary.lost), (8, 2, 0));
                     summary.unrestored
                 }
-                // The two removed LMBs were acquired again, without memory for their descriptors.
+                // LMBs 8 and 9 were removed, and acquired again, without memory for their descriptors.
                 Progress::Ready(Err(failure)) if selection == SECTION => {
                     assert_eq!(failure.lost, 0);
                     failure.unrestored - 2
@@ -395,7 +397,7 @@ fn the_remaining_lmbs_of_a_section_without_descriptors_are_reported() {
             }
             // When memory for descriptors is free again, the LMBs can be added.
             partition.kernel.tables = 0;
-            partition.kernel.tables_after_unmap = None;
+            partition.kernel.tables_needed_after_unmap = None;
             let Partition { dlpar, hotplug, kernel, .. } = partition;
             dlpar
                 .table()

@@ -97,7 +97,7 @@ pub(crate) struct Kernel {
     /// The number of page tables for each LMB that is mapped.
     pub(crate) tables: u64,
     /// The number of page tables for each LMB that is mapped after an unmapping.
-    pub(crate) tables_after_unmap: Option<u64>,
+    pub(crate) tables_needed_after_unmap: Option<u64>,
     pub(crate) veto_online: BTreeSet<PfnKey>,
     pub(crate) veto_offline: BTreeSet<PfnKey>,
     /// The number of vetoes before the kernel agrees. `None` means that it never agrees.
@@ -134,7 +134,7 @@ impl TestMapping for Kernel {
     }
 
     fn unmap(&mut self, range: PfnRange) {
-        self.tables = self.tables_after_unmap.unwrap_or(self.tables);
+        self.tables = self.tables_needed_after_unmap.unwrap_or(self.tables);
         for block in range.chunks(512) {
             assert!(self.mapped.remove(&block.start().number()), "a pageblock is not mapped");
         }

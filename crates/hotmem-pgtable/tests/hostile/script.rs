@@ -191,7 +191,7 @@ fn operate(
             let covered = covered[usize::from(switches >> 2) % 3];
             let options = Unmap {
                 tables: covered,
-                ignore_used: switches & 64 != 0,
+                ignore_accessed_and_dirty: switches & 64 != 0,
                 is_dying: switches & 128 != 0,
             };
             let is_tree = frames.are_a_tree();

@@ -22,7 +22,7 @@ use std::{cell::RefCell, rc::Rc};
 const PAGE: u64 = 4096;
 const LARGE_PAGE_BYTES: u64 = 2 << 20;
 const KEEP_TABLES: Unmap =
-    Unmap { tables: CoveredTables::Keep, ignore_used: false, is_dying: false };
+    Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: false, is_dying: false };
 
 /// The configuration for address spaces without grants.
 const CONFIG: Config = Config::new(GrantDetection::assume_absent());
@@ -106,7 +106,7 @@ fn get_and_clear_loses_no_dirty_bit_but_reading_before_clearing_does() {
             let mut owner = RecordingOwner::new(&xen);
             // For callers that ignore the bits, `PageTables` reads the entries before it clears
             // them. The first description of this problem for Linux proposes the same.
-            let options = Unmap { ignore_used: read_then_clear, ..KEEP_TABLES };
+            let options = Unmap { ignore_accessed_and_dirty: read_then_clear, ..KEEP_TABLES };
             let config = Config { batch, ..CONFIG };
             with_tables(&xen, space, config, |mut t| {
                 t.unmap_range(range(0, LARGE_PAGE_BYTES), options, &mut owner)

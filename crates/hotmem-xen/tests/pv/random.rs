@@ -109,7 +109,7 @@ proptest! {
             } else {
                 let tables = [CoveredTables::Free, CoveredTables::Keep, CoveredTables::Cheapest][tables];
                 let options =
-                    Unmap { tables, ignore_used: operation == 1, is_dying: operation == 2 };
+                    Unmap { tables, ignore_accessed_and_dirty: operation == 1, is_dying: operation == 2 };
                 let range = range(start, bytes);
                 with_tables(&xen, space, config, |mut t| t.unmap_range(range, options, &mut owner)).unwrap();
                 let unmapped: Vec<_> = map.range(start..start + bytes).map(|(v, e)| (*v, *e)).collect();

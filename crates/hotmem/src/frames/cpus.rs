@@ -21,7 +21,7 @@ pub(super) struct Cpus {
     /// The records in boot memory: that of CPU number `INLINE_RECORDS` and those that follow.
     boot_records: untracked::AtomicPtr<Cpu>,
     boot_record_count: untracked::AtomicUsize,
-    /// The number of records, from the first, that may have a hint or have counted a hiding step.
+    /// The records below this index may have a hint, or may have counted a hiding step.
     listed_records: AtomicUsize,
 }
 
@@ -65,7 +65,8 @@ impl Cpus {
     /// returns it from now on.
     #[inline]
     pub(super) fn list(&self, number: usize) -> &Cpu {
-        // Relaxed: the record is listed by this CPU itself, or by a CPU that shares the record.
+        // Relaxed: the count only grows, and it covers all records below it. A CPU that synchronises
+        // with this one reads at least the count that is read here, whichever CPU stored it.
         if number >= self.listed_records.load(Ordering::Relaxed) {
             self.list_first(number);
         }
