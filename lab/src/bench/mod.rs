@@ -25,7 +25,7 @@ use anyhow::Result;
 pub enum Command {
     /// Measure plugging and unplugging memory in a guest under QEMU
     Vm(vm::Args),
-    /// Measure queries of a zone's contiguity while memory is added and removed, and scans of the
+    /// Measure queries whether a zone is contiguous, while memory is added and removed, and scans of the
     /// zone
     Contiguity(contiguity::Args),
     /// Measure writing the page descriptors of a device, and compare with the speed of the memory
@@ -43,18 +43,19 @@ pub enum Command {
     /// Measure the slowest allocations and frees while memory is added and removed, and the longest
     /// call of the control path
     Tails(tails::Args),
-    /// Measure small objects on a kernel's heap, and compare with other heaps
+    /// Measure allocating small objects on a kernel's heap, and compare with other heaps
     Heap(heap::Args),
     /// Measure unmapping and tearing down page tables, on this processor and under Xen
     Teardown(teardown::Args),
-    /// Measure reporting free memory to the host, while memory is in use and all at once
+    /// Measure reporting free memory to the host: bit by bit while memory is in use, and all of it at
+    /// once
     Reporting(reporting::Args),
     /// Measure one case of `reporting` in a separate process
     #[command(hide = true)]
     ReportingCase(reporting::CaseArgs),
     /// Count the guests that fit on one host, if each uses its memory for a while and then frees it
     Packing(packing::Args),
-    /// Measure ports: other kernels with Hotmem, whose host changes their memory
+    /// Measure the ports of Hotmem to other kernels, while the host changes the size of their memory
     Ports(ports::Args),
     /// Measure one case of `frames` in a separate process
     #[command(hide = true)]

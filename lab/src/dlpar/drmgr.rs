@@ -21,7 +21,7 @@ pub struct Args {
     /// Remove LMBs
     #[arg(short)]
     remove: bool,
-    /// The number of LMBs, from the lowest on or from the LMB with the index on
+    /// The number of LMBs, starting at the lowest one, or at the one that `-s` names
     #[arg(short, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     quantity: Option<u32>,
     /// The DRC index of the LMB, or of the first LMB
@@ -95,8 +95,8 @@ pub fn run(args: &Args) -> Result<()> {
     let bar = progress::bar(0);
     let start = Instant::now();
     let budget = Budget { pageblocks: LMBS_PER_UPDATE.saturating_mul(pageblocks) };
-    let (dlpar, mut machine) = partition.machine();
-    let result = dlpar.carry_out(request, &mut machine, budget, |state| {
+    let (dlpar, mut platform) = partition.machine();
+    let result = dlpar.carry_out(request, &mut platform, budget, |state| {
         bar.set_length(state.wanted_lmbs.into());
         bar.set_position(state.taken_lmbs.into());
         wait(state, start.elapsed())
@@ -112,8 +112,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the pause before the next poll of the request. Gives the request up if the pause would
-/// exceed [`PATIENCE`].
+/// Waits for the pause before the next poll of the request. Gives the request up if it would have run
+/// for longer than [`PATIENCE`] after the pause.
 fn wait(PollState { pause, .. }: PollState, elapsed: Duration) -> ControlFlow<()> {
     if pause.is_zero() {
         return ControlFlow::Continue(());

@@ -1,4 +1,4 @@
-//! Draws the state of a guest's memory: a bar for each size, and the latest events below the bars.
+//! Draws the state of a guest's memory: a bar for each amount of memory, and the latest events below the bars.
 
 use super::state::State;
 use crate::size::approximate;
@@ -17,7 +17,7 @@ pub(super) const HEIGHT: u16 = 12;
 /// The number of bars, one for each size.
 const BARS: u16 = 5;
 
-/// Draws `state`. `now` is the time since QEMU's start.
+/// Draws `state`. `step` says what the guest is doing, and `now` is the time since QEMU's start.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, step: &str, now: Duration) {
     let [title, bars, events, last_line] = Layout::vertical([
         Constraint::Length(1),

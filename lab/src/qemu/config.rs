@@ -85,7 +85,7 @@ pub struct Config {
     /// The address of the first device's region. If this is `None`, QEMU chooses the address.
     pub device_address: Option<Bytes>,
     /// Further virtio-mem devices: the largest size that each can plug, and its node.
-    pub more_devices: Vec<(Bytes, u16)>,
+    pub more_memory_devices: Vec<(Bytes, u16)>,
     /// The sizes of NVDIMMs. [`Config::touched_memory`] includes the bytes of NVDIMMs to which the guest
     /// writes.
     pub nvdimms: Vec<Bytes>,
@@ -105,7 +105,7 @@ pub struct Config {
     /// The file `cgroup.procs` of the control group in which QEMU runs, open for writing.
     pub group: Option<Arc<File>>,
     /// Devices of other kinds, as values of QEMU's option `-device`.
-    pub other_devices: Vec<&'static str>,
+    pub other_device_options: Vec<&'static str>,
     /// The number of empty root ports, `spare0` and so on, for devices that are added while the
     /// machine runs. If there are any, all ports use native PCI Express hotplug. QEMU's default is
     /// ACPI hotplug.
@@ -155,7 +155,7 @@ impl Config {
             device_memory,
             device_node: None,
             device_address: None,
-            more_devices: Vec::new(),
+            more_memory_devices: Vec::new(),
             nvdimms: Vec::new(),
             acpi_tables: Vec::new(),
             firmware_files: Vec::new(),
@@ -163,7 +163,7 @@ impl Config {
             balloon: Balloon::None,
             incoming_state: None,
             group: None,
-            other_devices: Vec::new(),
+            other_device_options: Vec::new(),
             empty_ports: 0,
             max_memory: None,
             requested_at_start: Bytes::ZERO,
@@ -206,7 +206,7 @@ impl Config {
     }
 
     fn all_device_memory(&self) -> Bytes {
-        let more = self.more_devices.iter().map(|&(memory, _)| memory);
+        let more = self.more_memory_devices.iter().map(|&(memory, _)| memory);
         more.chain(self.nvdimms.iter().copied()).fold(self.device_memory, Add::add)
     }
 
@@ -260,7 +260,7 @@ impl Config {
         }
         let first =
             (self.device_memory != Bytes::ZERO).then_some((self.device_memory, self.device_node));
-        let more = self.more_devices.iter().map(|&(memory, node)| (memory, Some(node)));
+        let more = self.more_memory_devices.iter().map(|&(memory, node)| (memory, Some(node)));
         let mut slots = 1..;
         for (n, (memory, node)) in first.into_iter().chain(more).enumerate() {
             let size = memory.0;
@@ -306,7 +306,7 @@ impl Config {
         if let Some(options) = self.balloon.options() {
             pair("-device", format!("virtio-balloon-pci,id=balloon0{options}"));
         }
-        for &device in &self.other_devices {
+        for &device in &self.other_device_options {
             pair("-device", device.into());
         }
         if self.empty_ports > 0 {

@@ -9,13 +9,13 @@ use std::ops::Range;
 
 pub(super) type LogAxis = WithKeyPoints<LogCoord<f64>>;
 
-/// Returns a logarithmic axis with labels at 1, 2 and 5 times powers of ten, or at fewer of these
-/// points if there are too many.
-pub(super) fn log_axis(range: &Range<f64>, most: f64) -> LogAxis {
+/// Returns a logarithmic axis with labels at 1, 2 and 5 times powers of ten. If these are more than
+/// `max_labels`, the labels are at 1 and 3 times powers of ten, or at some powers of ten.
+pub(super) fn log_axis(range: &Range<f64>, max_labels: f64) -> LogAxis {
     let decades = (range.end / range.start).log10();
-    let steps: &[f64] = if decades * 3.0 <= most {
+    let steps: &[f64] = if decades * 3.0 <= max_labels {
         &[1.0, 2.0, 5.0]
-    } else if decades * 2.0 <= most {
+    } else if decades * 2.0 <= max_labels {
         &[1.0, 3.0]
     } else {
         &[1.0]
@@ -24,7 +24,7 @@ pub(super) fn log_axis(range: &Range<f64>, most: f64) -> LogAxis {
     let (first, last, each) = (
         range.start.log10().floor() as i32,
         range.end.log10().ceil() as i32,
-        (decades / most).ceil().max(1.0) as usize,
+        (decades / max_labels).ceil().max(1.0) as usize,
     );
     let powers =
         (first..=last).filter(|power| (power.unsigned_abs() as usize).is_multiple_of(each));
@@ -33,7 +33,7 @@ pub(super) fn log_axis(range: &Range<f64>, most: f64) -> LogAxis {
     range.clone().log_scale().with_key_points(at)
 }
 
-/// Returns a logarithmic axis with a label at each point, or at some of them if there are too many.
+/// Returns a logarithmic axis with a label at each position, or at some of them if there are too many.
 pub(super) fn positions_axis(range: &Range<f64>, positions: impl Iterator<Item = f64>) -> LogAxis {
     let mut positions: Vec<_> = positions.collect();
     positions.sort_by(f64::total_cmp);
@@ -43,7 +43,7 @@ pub(super) fn positions_axis(range: &Range<f64>, positions: impl Iterator<Item =
     range.clone().log_scale().with_key_points(positions)
 }
 
-/// Returns the range from the least to the greatest value.
+/// Returns the range that covers all pairs of a low and a high value.
 pub(super) fn extent(values: impl Iterator<Item = (f64, f64)>) -> Option<Range<f64>> {
     values.fold(None, |range: Option<Range<f64>>, (low, high)| {
         let range = range.unwrap_or(low..high);

@@ -86,7 +86,7 @@ fn tables(
             &format!("Measured again on {}, on a machine like this: {steps}.\n", day(&run.date));
     }
     let sections = rows.iter().map(|(section, rows)| {
-        let mut text = format!("## {}\n\n{}\n\n", section.title, wrapped(section.differs));
+        let mut text = format!("## {}\n\n{}\n\n", section.title, wrapped(section.explanation));
         text += "| what | hotmem | compared with | ratio | command |\n|---|---|---|---|---|\n";
         text.extend(rows.iter().map(row_of_benchmarks));
         text + "\n"

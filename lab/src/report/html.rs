@@ -138,7 +138,7 @@ fn section_markup<'a>(
             @for missing in not_measured {
                 p class="missing" { "Not measured: " (missing.subject) ": " (missing.why) }
             }
-            p { b { "What differs. " } (section.differs) }
+            p { b { "What differs. " } (section.explanation) }
             p { b { "Not measured. " } (section.not_measured) }
             @if shows_external {
                 p {

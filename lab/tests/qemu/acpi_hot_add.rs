@@ -10,8 +10,8 @@ use hotmem_lab::qemu::{Config, Event};
 fn with_ports() -> Config {
     let ports = ["spare0,slot=50", "spare1,slot=51"];
     let ports = ports.map(|port| format!("pcie-root-port,bus=pcie.0,id={port}"));
-    let other_devices = ports.map(|port| &*port.leak()).to_vec();
-    Config { other_devices, ..config(Bytes::ZERO) }
+    let other_device_options = ports.map(|port| &*port.leak()).to_vec();
+    Config { other_device_options, ..config(Bytes::ZERO) }
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn devices_are_added_by_acpi_hotplug_and_resized() {
 #[test]
 fn a_device_is_released_on_request_and_its_slot_is_used_again() {
     let mut config = with_ports().with_guest_option("exit", "size:2G");
-    config.other_devices.push("virtio-rng-pci");
+    config.other_device_options.push("virtio-rng-pci");
     let mut vm = boot(&config);
     // The guest finds a device that is present at the start by PCI, and has no ACPI name of it.
     let answer = |event: &Event| matches!(event, Event::Entropy { .. }).then_some(());

@@ -13,7 +13,7 @@ fn two_devices_are_resized_on_nodes_without_cpus_or_boot_memory() {
         boot_memory: half + half,
         nodes: vec![half, half, Bytes::ZERO],
         device_node: Some(1),
-        more_devices: vec![(size, 2)],
+        more_memory_devices: vec![(size, 2)],
         ..config(size).with_touched_memory(Bytes::mib(32)).with_guest_option("exit", "size:4G")
     };
     let mut vm = start(&config);
@@ -44,7 +44,7 @@ fn three_devices_are_resized_at_the_same_time() {
     let config = Config {
         nodes: vec![Bytes::mib(128), Bytes::ZERO],
         device_node: Some(0),
-        more_devices: vec![(size, 1), (size, 0)],
+        more_memory_devices: vec![(size, 1), (size, 0)],
         ..config(size).with_touched_memory(Bytes::mib(64)).with_guest_option("exit", "size:3G")
     };
     let mut vm = start(&config);

@@ -69,7 +69,7 @@ fn a_device_with_msix_interrupts_in_the_requested_mode() {
             .with_guest_option("interrupts", mode)
             .with_guest_option("exit", "size:0");
         let mut vm =
-            Vm::start(&Config { other_devices: vec!["virtio-rng-pci"], ..config }).unwrap();
+            Vm::start(&Config { other_device_options: vec!["virtio-rng-pci"], ..config }).unwrap();
         let answer = |event: &Event| match event {
             Event::Entropy { interrupts, interrupted, bytes, .. } => {
                 Some((interrupts.clone(), *interrupted, *bytes))

@@ -21,19 +21,19 @@ fn a_virtio_mem_device_on_mmio_plugs_and_unplugs() {
     };
     let ((transport, interrupts), _) = vm.wait("device", device).unwrap();
     assert_eq!((transport.as_str(), interrupts.as_str()), ("mmio", "intx"));
-    let mut online = None;
-    let mut interrupts = |gib| {
+    let mut first_boot_memory = None;
+    let mut resize_interrupts = |gib| {
         let target = Bytes::gib(gib);
         let resize = vm.resize(target).unwrap();
         assert_eq!(vm.device_size().unwrap(), target);
         let boot_memory = resize.online - target;
-        assert_eq!(*online.get_or_insert(boot_memory), boot_memory, "{target}");
+        assert_eq!(*first_boot_memory.get_or_insert(boot_memory), boot_memory, "{target}");
         resize.interrupted
     };
-    let interrupted = [64, 0, 3, 64, 1].map(&mut interrupts).contains(&true);
+    let interrupted = [64, 0, 3, 64, 1].map(&mut resize_interrupts).contains(&true);
     // The guest may find a request by polling just before the interrupt, so the test makes more
     // resizes until an interrupt announces a request.
-    assert!(interrupted || (2..64).any(interrupts));
+    assert!(interrupted || (2..64).any(resize_interrupts));
     vm.request(Bytes::mib(2)).unwrap();
     vm.finish().unwrap();
 }
@@ -41,8 +41,8 @@ fn a_virtio_mem_device_on_mmio_plugs_and_unplugs() {
 #[test]
 fn several_devices_have_separate_interrupt_lines() {
     let config = Config {
-        other_devices: vec!["virtio-rng-device", "virtio-balloon-device"],
-        more_devices: vec![(Bytes::gib(4), 0)],
+        other_device_options: vec!["virtio-rng-device", "virtio-balloon-device"],
+        more_memory_devices: vec![(Bytes::gib(4), 0)],
         ..microvm(Bytes::gib(4)).with_guest_option("exit", "size:3G")
     };
     let mut vm = Vm::start(&config).unwrap();
@@ -65,7 +65,7 @@ fn several_devices_have_separate_interrupt_lines() {
 fn a_device_with_the_legacy_interface_is_refused() {
     let config = Config {
         transport: Transport::Pci,
-        other_devices: vec!["virtio-rng-device"],
+        other_device_options: vec!["virtio-rng-device"],
         ..microvm(Bytes::ZERO)
     };
     let mut vm = Vm::start(&config).unwrap();
@@ -77,7 +77,7 @@ fn a_device_with_the_legacy_interface_is_refused() {
 fn a_balloon_device_on_mmio_inflates_and_deflates() {
     let config = microvm(Bytes::gib(1)).with_guest_option("exit", "size:2M");
     let balloon = "virtio-balloon-device,id=balloon0";
-    let mut vm = Vm::start(&Config { other_devices: vec![balloon], ..config }).unwrap();
+    let mut vm = Vm::start(&Config { other_device_options: vec![balloon], ..config }).unwrap();
     let found = |event: &Event| match event {
         Event::Balloon { transport, interrupts, .. } => {
             Some((transport.clone(), interrupts.clone()))

@@ -9,7 +9,7 @@ use hotmem_lab::qemu::{Config, Event, Vm};
 fn devices_work_behind_a_second_root_bus_and_are_added_there() {
     let config = Config {
         empty_ports: 1,
-        other_devices: vec![
+        other_device_options: vec![
             "pxb-pcie,id=root1,bus=pcie.0,bus_nr=0x40",
             "pcie-root-port,id=near,bus=root1,slot=100",
             // This is the last slot of the second root bus.
@@ -38,7 +38,7 @@ fn devices_work_behind_a_second_root_bus_and_are_added_there() {
 fn a_device_with_port_notifications_or_without_msix_answers() {
     for kind in ["virtio-rng-pci,modern-pio-notify=on", "virtio-rng-pci,vectors=0"] {
         let config = config(Bytes::ZERO).with_guest_option("exit", "size:0");
-        let mut vm = Vm::start(&Config { other_devices: vec![kind], ..config }).unwrap();
+        let mut vm = Vm::start(&Config { other_device_options: vec![kind], ..config }).unwrap();
         let answer = |event: &Event| match *event {
             Event::Entropy { interrupted, bytes, .. } => Some((interrupted, bytes)),
             _ => None,

@@ -25,7 +25,7 @@ fn with_edu(balloon: Balloon) -> Config {
     let config = config(Bytes::gib(1))
         .with_guest_option("dma", PART_SIZE.0)
         .with_guest_option("exit", "size:2M");
-    Config { balloon, other_devices: vec!["edu"], ..config }
+    Config { balloon, other_device_options: vec!["edu"], ..config }
 }
 
 /// Waits until the guest has checked the pinned memory. Returns the pinned size, and the size of

@@ -15,7 +15,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// test has mapped.
 const FREED_WORD: u64 = 0xdead_dead_dead_d001;
 
-/// The frames from number 1 on. A frame is a table while it is in `owned`.
+/// The frames from number 1 on. A frame is a table while its number is in
+/// `owned_tables`.
 pub(crate) struct Arena {
     frames: Vec<Table>,
     owned_tables: RefCell<BTreeSet<usize>>,
@@ -50,7 +51,7 @@ impl Arena {
     pub(crate) fn free(&self, table: Pfn) {
         assert!(
             self.owned_tables.borrow_mut().remove(&number(table)),
-            "a table that is freed is in use"
+            "a frame was freed that is not a table in use"
         );
         self.words(table).iter().for_each(|word| word.store(FREED_WORD, Relaxed));
     }
@@ -118,7 +119,7 @@ impl Arena {
         })
     }
 
-    /// Returns all mappings as mappings, in the order of addresses.
+    /// Returns the entries that map pages or hold data of the kernel, in the order of addresses.
     pub(crate) fn mappings(&self, space: Space) -> Vec<MappedRange> {
         let mut mappings = Vec::new();
         self.add_mappings(space, space.root, space.root_level, 0, &mut mappings);
@@ -167,7 +168,8 @@ pub(crate) fn canonical(offset: u64, space: Space) -> u64 {
     if offset & (span / 2) != 0 { offset | !(span - 1) } else { offset }
 }
 
-/// A part of a map. Its fields do not depend on the size of the pages that map it.
+/// A part of a map. `bits` does not say which size of page maps it, so that adjacent parts can be
+/// joined and compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MappedRange {
     pub(crate) virt: u64,
@@ -279,11 +281,12 @@ impl NaiveTables {
     }
 }
 
-/// An owner that records its calls.
+/// An owner that records the calls to it.
 pub(crate) struct RecordingOwner<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) runs: Vec<Run>,
     pub(crate) freed_tables: usize,
+    /// The tables that [`Owner::stuck_table`] was called for.
     pub(crate) stuck_tables: Vec<Pfn>,
     /// The number of frames for tables that were requested.
     pub(crate) requested_tables: usize,
@@ -308,7 +311,7 @@ impl RecordingOwner<'_> {
         self.runs.iter().map(mapping).collect()
     }
 
-    /// Returns the number of unmapped entries and of freed tables that the owner received.
+    /// Returns the sum of the unmapped entries and the freed tables that the owner received.
     pub(crate) fn entries(&self) -> usize {
         let entries = |run: &Run| run.virt.bytes().0 / run.level.entry_span().0;
         self.freed_tables

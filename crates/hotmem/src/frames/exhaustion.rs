@@ -54,7 +54,8 @@ impl<'a> HidingSteps<'a> {
     pub(crate) fn start(&mut self) {
         if !self.started {
             self.started = true;
-            // Release: the record is listed (see `Cpu::is_listed`).
+            // Release pairs with the Acquire in `Cpu::is_listed`: whoever sees this count also
+            // sees that the record is listed.
             self.cpu.hiding_steps_started.fetch_add(1, Ordering::Release);
             // Pairs with the fence in `Watch::saw_no_hiding_step`: a search that sees that memory
             // is missing also sees this count.

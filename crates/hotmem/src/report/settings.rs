@@ -23,19 +23,20 @@ pub struct Settings {
     /// At most 1/`reporting_divisor` of free memory is reporting at one time, in all batches
     /// together. No memory is reporting while fewer than `reporting_divisor` pageblocks are free.
     /// This holds for each zone of each node, so that enough memory is left to allocate from if a
-    /// host never answers. If this is 1, all free memory may be reporting, which is for kernels
-    /// that can wait for the host.
+    /// host never answers. If this is 1, all free memory may be reporting, choose this only
+    /// for kernels that can wait for the host.
     pub reporting_divisor: u64,
     /// The time that the host may take to answer. After that, the reporter asks the kernel to reset
     /// the host's device ([`Unanswered`](super::Unanswered)).
     pub answer_timeout: Duration,
-    /// The amount of memory that must wait to be reported before a round starts. A smaller amount
+    /// Reporting starts only when at least this much free memory is unreported. A smaller amount
     /// stays unreported until it is allocated or until more memory becomes free.
     pub min_unreported: Bytes,
-    /// The time from waking an idle reporter to its first count.
+    /// The time from waking an idle reporter until it first counts the free memory that is
+    /// unreported.
     pub wake_delay: Duration,
-    /// The time for which a pageblock must have stayed free before it is reported. So memory that
-    /// is allocated again and again is not reported and faulted in each time. If this is 0, a
+    /// The time for which a pageblock must have stayed free before it is reported. This keeps
+    /// memory that is allocated again and again from being reported and faulted in each time. If this is 0, a
     /// pageblock is reported at once.
     pub min_free_time: Duration,
     /// The maximum amount of memory that is reported in a second; `None` if there is no maximum.
@@ -102,7 +103,7 @@ impl Settings {
         self.reporting_divisor.max(1)
     }
 
-    /// Returns the number of pageblocks that must wait to be reported before a round starts.
+    /// Returns how many free pageblocks must be unreported before reporting starts.
     pub(super) fn min_unreported_blocks(&self) -> u64 {
         self.min_unreported.0.div_ceil(PAGEBLOCK).max(1)
     }

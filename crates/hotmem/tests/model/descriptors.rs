@@ -163,7 +163,7 @@ impl Model<'_> {
         let frame = take()
             .expect("the engine gives as many frames as `descriptors_needed` returned")
             .number();
-        self.spare_taken += 1;
+        self.table_frames_taken += 1;
         let tag = Tag { owner: TABLES_OWNER, movable: false };
         if self.frame_states[frame as usize] != Frame::Used(tag) {
             assert!(self.is_free_for(frame, &ModelRequest::frames(1)), "{frame:#x}");
@@ -252,9 +252,9 @@ impl Model<'_> {
                 section_range.chunks(PAGEBLOCK).find(|&block| self.holds_descriptors(block))?;
             let mut section = section_range.align_outward(SECTION).chunks(PAGEBLOCK);
             let must_stay = section.any(|block| {
-                let Block { is_present: present, in_transit, .. } =
+                let Block { is_present: present, is_offline_by_shrink, .. } =
                     self.block_of(block.start().number());
-                (*present || *in_transit) && !removed_range.covers(block)
+                (*present || *is_offline_by_shrink) && !removed_range.covers(block)
             });
             must_stay.then_some(holder)
         })
@@ -266,7 +266,7 @@ impl Model<'_> {
         range.chunks(SECTION).find_map(|section_range| {
             self.descriptors_of_section(section_range).chunks(PAGEBLOCK).find(|block| {
                 let block = self.block_of(block.start().number());
-                block.in_transit && !block.online
+                block.is_offline_by_shrink && !block.online
             })
         })
     }

@@ -1,4 +1,4 @@
-//! Implements the kernel of the modelled machine, which records the owner of each frame, and
+//! Implements the kernel of the modelled instance, which records the owner of each frame, and
 //! migrates what it can.
 
 use crate::model::{Frame, Model, TABLES_OWNER, Tag};
@@ -38,7 +38,7 @@ impl TestMapping for Model<'_> {
         for _ in 0..taken_frames {
             if let Some(table) = take() {
                 self.tables.push((table.number(), range));
-                self.spare_taken += 1;
+                self.table_frames_taken += 1;
             }
         }
     }
@@ -105,7 +105,7 @@ impl Hooks for Model<'_> {
         self.mark_forbidden(range);
         if let Some(ready) = &mut self.offlined_by_shrink {
             ready.extend(numbers(range).step_by(PAGEBLOCK as usize).map(|frame| frame / PAGEBLOCK));
-            self.blocks_in(range).iter_mut().for_each(|block| block.in_transit = true);
+            self.blocks_in(range).iter_mut().for_each(|block| block.is_offline_by_shrink = true);
         }
     }
 
@@ -142,16 +142,17 @@ impl Hooks for Model<'_> {
     }
 
     fn onlined(&mut self, range: PfnRange) {
-        let was_asked = self.all_blocks_are(range, |block| block.going_online && !block.in_transit);
+        let was_asked =
+            self.all_blocks_are(range, |block| block.going_online && !block.is_offline_by_shrink);
         let was_put_back =
-            self.all_blocks_are(range, |block| !block.going_online && block.in_transit);
+            self.all_blocks_are(range, |block| !block.going_online && block.is_offline_by_shrink);
         assert!(was_asked || was_put_back, "{range:?}");
         for block in self.blocks_in(range) {
-            (block.going_online, block.in_transit, block.online) = (false, false, true);
+            (block.going_online, block.is_offline_by_shrink, block.online) = (false, false, true);
         }
         self.tell_done(Change::Online(range));
-        // The engine divides pageblocks with poisoned frames, and kernel memory that refills the
-        // word reserve, so it may allocate bitmaps.
+        // The engine divides pageblocks that have poisoned frames, and pageblocks of kernel memory
+        // that refill the word reserve. So it may allocate bitmaps.
         if was_put_back && self.has_poison(range) || self.reserve_may_be_short {
             self.sync_metadata();
         }
@@ -190,7 +191,7 @@ impl Hooks for Model<'_> {
             one_block && self.all_blocks_are(used, |block| block.agreed_requests > 0),
             "{used:?}"
         );
-        if self.rng.u32(..100) < self.retries {
+        if self.rng.u32(..100) < self.retry_percent {
             return Migration::Retry;
         }
         let mut moved = false;

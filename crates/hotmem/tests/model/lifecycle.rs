@@ -90,7 +90,7 @@ impl<'f> Machine<'f> {
         let answer = self.hotplug.withdraw(id);
         model.trace(|| format!("withdraw {region:?}: {answer:?}"));
         let expected =
-            model.first_wrong(region, [|b| b.is_present, |b| b.device, |b| b.in_transit]);
+            model.first_wrong(region, [|b| b.is_present, |b| b.device, |b| b.is_offline_by_shrink]);
         let expected = expected.map(|(which, block)| match which {
             0 => RangeError { range: block, kind: RangeErrorKind::Present },
             1 => RangeError { range: block, kind: RangeErrorKind::Device },
@@ -121,7 +121,7 @@ impl<'f> Machine<'f> {
 
     fn add(&mut self) {
         let absent = |block: &Block| {
-            block.is_announced && !block.is_present && !block.device && !block.in_transit
+            block.is_announced && !block.is_present && !block.device && !block.is_offline_by_shrink
         };
         let requested = match self.model.rng.u8(..10) {
             0 => Some(self.model.random_blocks(4)),
@@ -181,7 +181,7 @@ impl<'f> Machine<'f> {
         model.record_tables(addition.tables());
         model.check_words(words_existed, grown);
         for block in model.blocks_in(requested) {
-            (block.in_transit, block.node) = (true, node);
+            (block.is_offline_by_shrink, block.node) = (true, node);
         }
         self.additions.push((addition, requested, device));
         if self.model.rng.bool() {
@@ -198,13 +198,13 @@ impl<'f> Machine<'f> {
         let (addition, requested, device) =
             self.additions.swap_remove(model.rng.usize(..self.additions.len()));
         let tables = addition.tables();
-        let taken_before = model.spare_taken;
+        let taken_before = model.table_frames_taken;
         let is_committed = model.rng.u8(..4) != 0;
         let described = if device { 0 } else { model.frames_to_describe(requested) };
         model.tables_needed = tables.frames() - described;
         model.trace(|| format!("added {requested:?}: {is_committed}, as device memory: {device}"));
         for block in model.blocks_in(requested) {
-            block.in_transit = false;
+            block.is_offline_by_shrink = false;
             (block.is_present, block.device) = (is_committed && !device, is_committed && device);
         }
         match (is_committed, device) {
@@ -216,7 +216,7 @@ impl<'f> Machine<'f> {
             }
         }
         let model = &mut self.model;
-        let taken_frames = model.spare_taken - taken_before;
+        let taken_frames = model.table_frames_taken - taken_before;
         let unused = tables
             .split_at(
                 tables
@@ -343,7 +343,8 @@ impl Model<'_> {
                 kind: RangeErrorKind::NotAnnounced,
             }));
         }
-        let wrong: [fn(&Block) -> bool; 3] = [|b| b.is_present, |b| b.device, |b| b.in_transit];
+        let wrong: [fn(&Block) -> bool; 3] =
+            [|b| b.is_present, |b| b.device, |b| b.is_offline_by_shrink];
         if let Some((which, block)) = self.first_wrong(requested, wrong) {
             let errors = [
                 AddError::Range(RangeError { range: block, kind: RangeErrorKind::Present }),
@@ -368,7 +369,7 @@ impl Model<'_> {
         let mut blocks = requested.align_outward(SECTION).chunks(PAGEBLOCK);
         blocks.find(|block| {
             let block = self.block_of(block.start().number());
-            (block.is_present || block.device || block.in_transit) && block.node != node
+            (block.is_present || block.device || block.is_offline_by_shrink) && block.node != node
         })
     }
 
@@ -379,7 +380,8 @@ impl Model<'_> {
         if !self.in_one_region(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
-        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.is_present, |b| b.online, |b| b.in_transit];
+        let wrong: [fn(&Block) -> bool; 3] =
+            [|b| !b.is_present, |b| b.online, |b| b.is_offline_by_shrink];
         if let Some((which, block)) = self.first_wrong(requested, wrong) {
             let errors = [
                 RangeError { range: block, kind: RangeErrorKind::NotPresent },

@@ -180,7 +180,10 @@ impl<'f> Machine<'f> {
                 assert!(going.frames() <= *largest && going.frames() <= *remaining);
                 ready.retain(|&number| !going.overlaps(range(number * PAGEBLOCK, PAGEBLOCK)));
                 assert!(ready.iter().all(|&number| number * PAGEBLOCK < going.start().number()));
-                assert!(model.all_blocks_are(going, |block| !block.online && block.in_transit));
+                assert!(
+                    model
+                        .all_blocks_are(going, |block| !block.online && block.is_offline_by_shrink)
+                );
                 *remaining -= going.frames();
                 if !std::mem::take(is_again) {
                     // The shrink does not look at memory above the removal again.
@@ -226,7 +229,7 @@ impl<'f> Machine<'f> {
             if !must_stay {
                 let block = &mut self.model.blocks[number as usize];
                 assert!(block.online);
-                block.in_transit = false;
+                block.is_offline_by_shrink = false;
             }
             must_stay
         });
@@ -248,7 +251,7 @@ impl<'f> Machine<'f> {
                     let block = &mut self.model.blocks[number as usize];
                     assert!(block.online);
                     // The hook `onlined` was called for the pageblock.
-                    block.in_transit = false;
+                    block.is_offline_by_shrink = false;
                 }
             }
         }
@@ -287,7 +290,7 @@ impl Model<'_> {
                 Frame::Used(tag) => !tag.movable,
                 other => *other == Frame::Hole,
             }),
-            BlockerKind::Retry => self.retries > 0 || !self.can_grant(&one),
+            BlockerKind::Retry => self.retry_percent > 0 || !self.can_grant(&one),
             BlockerKind::Metadata if self.holds_descriptors(named) => {
                 self.first_describing(named, named).is_some()
             }

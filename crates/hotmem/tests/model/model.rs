@@ -83,7 +83,7 @@ pub(crate) struct Block {
     /// Whether the host has the pageblock in a report that is not acknowledged.
     pub reporting: bool,
     /// Whether a removal or an addition of the pageblock is prepared, but not committed.
-    pub in_transit: bool,
+    pub is_offline_by_shrink: bool,
     pub mapped: bool,
     /// Whether the kernel has agreed that the pageblock goes online, but it is not online yet.
     pub going_online: bool,
@@ -203,11 +203,11 @@ pub(crate) struct Model<'f> {
     pub tables_needed: u64,
     pub descriptor_policy: Option<DescriptorPolicy>,
     /// The number of frames that the kernel has ever taken for page tables and descriptors.
-    pub spare_taken: u64,
+    pub table_frames_taken: u64,
     /// The percentage of notifications before an online or offline that a listener vetoes.
     pub vetoes: u32,
     /// The percentage of migrations that the kernel answers with `Retry`.
-    pub retries: u32,
+    pub retry_percent: u32,
     /// The percentage of removals that the device refuses.
     pub refusals: u32,
     pub last_veto: Option<PfnRange>,
@@ -268,7 +268,7 @@ impl Machine<'_> {
         if operation.is_multiple_of(300) {
             self.is_filling = model.rng.bool();
             model.vetoes = if model.rng.u8(..4) == 0 { 20 } else { 0 };
-            model.retries = if model.rng.u8(..4) == 0 { 30 } else { 0 };
+            model.retry_percent = if model.rng.u8(..4) == 0 { 30 } else { 0 };
             self.change_policy();
             self.change_order();
         }
@@ -367,10 +367,10 @@ impl<'f> Model<'f> {
             tables: vec![],
             tables_needed: 0,
             descriptor_policy: None,
-            spare_taken: 0,
+            table_frames_taken: 0,
             reserve_may_be_short: false,
             vetoes: 0,
-            retries: 0,
+            retry_percent: 0,
             refusals: 25,
             last_veto: None,
             offlined_by_shrink: None,
@@ -445,7 +445,8 @@ impl<'f> Model<'f> {
 
     /// Returns a range that is usually present and offline.
     pub(crate) fn random_offline(&mut self) -> Option<PfnRange> {
-        let offline = |block: &Block| block.is_present && !block.online && !block.in_transit;
+        let offline =
+            |block: &Block| block.is_present && !block.online && !block.is_offline_by_shrink;
         match self.rng.u8(..10) {
             0 => Some(self.random_blocks(4)),
             _ => self.random_run(3 * SECTION / PAGEBLOCK, offline),

@@ -44,19 +44,19 @@ impl Machine<'_> {
                 assert_eq!(added, 0);
             }
             Err(FallbackError::TooManyNodes(node)) => {
-                panic!("{node:?} was refused although NODES are fewer than MAX_NODES")
+                panic!("{node:?} was refused although there are fewer nodes than MAX_NODES")
             }
         }
         model.boot_complete = model.rng.u8(..4) != 0;
         self.hotplug.settings.boot_complete = model.boot_complete;
     }
 
-    /// Returns whether each pageblock of `requested` must become movable by the policy. `requested`
+    /// Returns for each pageblock of `requested` whether it must become movable by the policy. `requested`
     /// is offline and in one region.
     pub(crate) fn movable_by_policy(&self, requested: PfnRange) -> Vec<bool> {
         let model = &self.model;
         let at = model.regions.iter().position(|region| region.range.covers(requested));
-        let region = at.expect("`wanted` is in one region");
+        let region = at.expect("`requested` is in one region");
         let mut answer = vec![];
         let (mut kernel, mut movable) = (0, 0);
         for (node, run) in model.node_runs(requested) {
@@ -179,7 +179,8 @@ impl Balance<'_, '_> {
         let on_node = |block: &&Block| node.is_none_or(|node| block.node == node);
         let movable = self.model.blocks.iter().filter(|block| block.online && block.movable);
         let movable = movable.filter(on_node).count() as u64 * PAGEBLOCK + self.movable + more;
-        let (mut supported_by_groups, mut boot_kernel) = (0, 0);
+        // In hundredths of a frame, as the ratio is in per cent.
+        let (mut movable_backed_by_groups, mut boot_kernel) = (0, 0);
         for (number, region) in self.model.regions.iter().enumerate() {
             if node.is_some_and(|node| region.node != node) {
                 continue;
@@ -193,9 +194,9 @@ impl Balance<'_, '_> {
                 movable += self.movable + more;
             }
             if matches!(region.group, Group::Dynamic { .. }) {
-                supported_by_groups += (kernel * self.ratio).min(movable * 100);
+                movable_backed_by_groups += (kernel * self.ratio).min(movable * 100);
             }
         }
-        movable * 100 - supported_by_groups.min(movable * 100) <= boot_kernel * self.ratio
+        movable * 100 - movable_backed_by_groups.min(movable * 100) <= boot_kernel * self.ratio
     }
 }

@@ -35,7 +35,7 @@ impl Machine<'_> {
                 self.model
                     .blocks_in(requested)
                     .iter_mut()
-                    .for_each(|block| block.in_transit = true);
+                    .for_each(|block| block.is_offline_by_shrink = true);
                 self.record_removal(removal, false);
             }
         }
@@ -82,7 +82,7 @@ impl Machine<'_> {
         }
         for part in gone.chunks(PAGEBLOCK) {
             let block = &mut model.blocks_in(part)[0];
-            block.in_transit = false;
+            block.is_offline_by_shrink = false;
             if is_accepted {
                 (block.is_present, block.movable) = (false, false);
             }
@@ -127,7 +127,8 @@ impl Model<'_> {
         if !self.in_one_region(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
-        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.is_present, |b| b.online, |b| b.in_transit];
+        let wrong: [fn(&Block) -> bool; 3] =
+            [|b| !b.is_present, |b| b.online, |b| b.is_offline_by_shrink];
         let Some((which, block)) = self.first_wrong(requested, wrong) else {
             return self
                 .first_describing(requested, requested)

@@ -7,7 +7,7 @@ use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, range};
 impl Machine<'_> {
     pub(crate) fn remove_all_memory(&mut self) {
         let model = &mut self.model;
-        (model.vetoes, model.retries, model.refusals) = (0, 0, 0);
+        (model.vetoes, model.retry_percent, model.refusals) = (0, 0, 0);
         self.end_all();
         self.free_all();
         loop {

@@ -39,12 +39,13 @@ pub(super) const fn in_use(frames: u64) -> u64 {
 }
 
 impl Requests {
-    /// Returns requests by `cpus` CPUs that together keep [`in_use`] of the frames in use.
+    /// Returns requests by `cpus` CPUs that together keep [`in_use`]`(frames)` frames allocated.
     pub(super) fn new(seed: u64, cpus: u16, frames: u64) -> Requests {
         // The number of requests whose memory is in use equals the number of requests that are made
         // within a mean lifetime (Little's law).
-        let of_hundred: u64 = ORDERS.iter().map(|&(order, share)| share << order).sum();
-        let living = in_use(frames) * 100 / of_hundred;
+        let frames_per_100_requests: u64 =
+            ORDERS.iter().map(|&(order, share)| share << order).sum();
+        let living = in_use(frames) * 100 / frames_per_100_requests;
         let short = living * 100 / (SHORT_PERCENT + (100 - SHORT_PERCENT) * LONG_FACTOR);
         let [sizes, places] = [seed, !seed].map(Random::with_seed);
         Requests { sizes, cpu_random: places, cpus, mean_short_lifetime: short.max(1) }
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_have_their_shares() {
+    fn orders_cpus_and_lifetimes_have_the_expected_shares() {
         let requests = some(1, 16);
         let share = |is: &dyn Fn(&Request) -> bool| {
             requests.iter().filter(|request| is(request)).count() as f64 / requests.len() as f64
@@ -112,11 +113,11 @@ mod tests {
     /// The lifetimes alone, without a check of the free memory, keep about 90 % of the memory in
     /// use.
     #[test]
-    fn lifetimes_use_the_memory() {
+    fn lifetimes_keep_90_percent_in_use() {
         let mut requests = Requests::new(1, 1, FRAMES);
         let count = 5 * LONG_FACTOR * requests.mean_short_lifetime;
-        let at_the_end = (0..count).map(|now| (now, requests.next()));
-        let living = at_the_end.filter(|(now, request)| now + request.lifetime > count);
+        let timed_requests = (0..count).map(|now| (now, requests.next()));
+        let living = timed_requests.filter(|(now, request)| now + request.lifetime > count);
         let frames: u64 = living.map(|(_, request)| 1 << request.order).sum();
         let of_all = frames as f64 / FRAMES as f64;
         assert!((0.85..0.95).contains(&of_all), "{of_all}");

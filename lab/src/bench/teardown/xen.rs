@@ -1,4 +1,4 @@
-//! Measures the cases in the reference kernel as dom0 of Xen.
+//! Measures the cases under Xen, in dom0. The kernel of dom0 is `guest-xen`.
 
 use super::args::{Args, CYCLES};
 use crate::{
@@ -18,7 +18,7 @@ const TRAPS: Metric = ("traps", "count");
 const FLUSH_INTERRUPTS: Metric = ("flush_interrupts", "count");
 const LOST: Metric = ("lost_dirty", "count");
 const WRITES: Metric = ("racing_writes", "count");
-/// The instructions of unmapping, as a share of those of mapping, reading and unmapping.
+/// The instructions of unmapping, as a share of all instructions of a migration.
 const UNMAPPING: Metric = ("unmapping_share", "%");
 
 /// The prefixes of the cases that change entries in batches.
@@ -29,7 +29,7 @@ const TABLES: [&str; 3] = ["xen-exit", "xen-unhook", "xen-sparse"];
 const HOST_COUNTED: [&str; 3] = ["xen-munmap", "xen-exit", "xen-protect"];
 /// The prefix of the parts of a migration. The figures of a subject's parts follow each other.
 const MIGRATE: &str = "xen-migrate-";
-/// The parts of a migration: mapping, reading and unmapping.
+/// The number of parts of a migration: mapping, reading and unmapping.
 const PARTS: usize = 3;
 
 /// Measures the requested cases, and adds their figures to `sample`.
@@ -48,8 +48,9 @@ pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) 
             let words = |mode| format!("mode={mode} pages={pages} runs={runs}");
             for batch in args.batches.iter().filter(|_| batched) {
                 progress.set_message(format!("Xen, {xpti}, {clock:?}, batches of {batch}"));
-                // The mode `bench` flushes after each batch. Then the host's scheduler would
-                // dominate the cycles, so cycles are measured in another mode.
+                // In mode `bench` the guest flushes after each batch. A flush waits for the other
+                // virtual CPUs, so its cycles mainly show when the host schedules these. For this
+                // reason cycles are measured in another mode.
                 let mode = if clock == Clock::Cycles { "batches" } else { "bench" };
                 let words = format!("{} batch={batch}", words(mode));
                 let outcome = machine.boot(xpti, clock, &words)?;
@@ -123,7 +124,7 @@ fn add_migrations(args: &Args, figures: &[Figure], suffix: &str, sample: &mut Sa
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "for people")]
+#[expect(clippy::cast_precision_loss, reason = "people read the figure, and need no more digits")]
 fn count(count: u64) -> f64 {
     count as f64
 }

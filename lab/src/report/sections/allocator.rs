@@ -29,7 +29,7 @@ pub(super) const FRAMES: Section = Section {
     published: "LLFree (USENIX ATC '23) is a lock-free allocator; its figures here were measured by \
                hand, as a subject of the same bench. The other peers are crates that kernels use, \
                behind a spin lock.",
-    differs: "docs/llfree.json has LLFree's version, date and commands. The other peers have no \
+    explanation: "docs/llfree.json has LLFree's version, date and commands. The other peers have no \
               zones and no nodes, and their memory can neither grow nor shrink. In the rows with \
               frees on another CPU and 2 threads, one thread allocates and the other frees, and \
               the time of each includes its waiting for the other. With 1 thread, this thread acts \
@@ -154,7 +154,7 @@ pub(super) const HEAP: Section = Section {
                unplugged? How does that compare with heaps that never give memory back?",
     published: "talc and buddy_system_allocator are heaps that kernels in Rust use; neither gives \
                memory back to the frame allocator.",
-    differs: "Each heap has 256 MiB and the same kind of spin lock; hotmem's has one lock for each CPU. \
+    explanation: "Each heap has 256 MiB and the same kind of spin lock; hotmem's has one lock for each CPU. \
               In the rows with many objects, 2000 exist at once. Times are the CPU time of each \
               thread.",
     not_measured: "Machines with more than two CPUs have not been measured.",

@@ -13,7 +13,7 @@ pub(super) const SECTION: Section = Section {
     published: "Linux walks the zone pageblock by pageblock after each block. The patch \"mm: optimize \
                zone->contiguous updates\" counts instead: 256 GiB plugged in 3 s instead of 10, 512 \
                GiB in 7 s instead of 36, in a VM on hardware.",
-    differs: "Hotmem keeps a count, from which it knows whether a zone is contiguous, as the patch \
+    explanation: "Hotmem keeps a count, from which it knows whether a zone is contiguous, as the patch \
               \"mm: optimize zone->contiguous updates\" does. The peer is Hotmem's engine without \
               this count: instead it walks the zone pageblock by pageblock, as Linux does. Both \
               run in this process, without page tables and descriptors, so the rows compare the \

@@ -1,4 +1,4 @@
-//! The section about page descriptors of device memory, written past the caches.
+//! The section about page descriptors of device memory, which are written by stores that bypass the caches.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -15,11 +15,11 @@ pub(super) const SECTION: Section = Section {
     id: "descriptors",
     title: "Page descriptors of device memory",
     question: "A device of 100 GiB needs 1.6 GB of page descriptors each time that it is bound. How \
-               close to the bandwidth of the memory are they written?",
+               close does writing them come to the bandwidth of the memory?",
     published: "The series \"mm/zone_device: template-based memmap init\" reports for 100 GB in a VM \
                on Ice Lake 273.5 ms before and 114.3 ms after for single pages, 313.5 and 99.4 ms \
                for pages of 2 MiB.",
-    differs: "The rows write the descriptors of 100 GiB of device memory, which a kernel does when \
+    explanation: "The rows write the descriptors of 100 GiB of device memory, which a kernel does when \
               it binds the device. In the rows \"first\", nothing has accessed the memory of the \
               descriptors before. So while the descriptors are written, the host allocates this \
               memory in pages of 2 MiB and clears it; in the rows \"first-4K\", in pages of 4 KiB. \

@@ -19,7 +19,7 @@ pub(super) const SECTION: Section = Section {
     published: "LLFree (USENIX ATC '23) reports that it keeps more whole huge pages than Linux's buddy \
                allocator. buddy_system_allocator joins neighbours as soon as both are free, and \
                searches all of its free blocks.",
-    differs: "All allocators get the same requests: 90 % are of order 0, 9 % of order 3 and 1 % of \
+    explanation: "All allocators get the same requests: 90 % are of order 0, 9 % of order 3 and 1 % of \
               order 9. 90 % of the allocations are freed after a short time and the others after a \
               hundred times as long; both times are random. One thread acts as each of the CPUs in \
               turn, and each run has another seed. In hotmem each CPU allocates from two \

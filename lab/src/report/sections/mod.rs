@@ -45,7 +45,7 @@ mod tests {
                 id,
                 question,
                 published: reported,
-                differs,
+                explanation,
                 not_measured,
                 rows,
                 plots,
@@ -53,7 +53,7 @@ mod tests {
             } = section;
             let ends = [". ", "? "].map(|end| question.matches(end).count());
             assert_eq!(ends[0] + ends[1], 1, "two sentences, {id}: {question}");
-            for text in [reported, differs, not_measured] {
+            for text in [reported, explanation, not_measured] {
                 assert!(text.len() > 20 && text.ends_with('.'), "{id}: {text}");
             }
             assert!(!rows.is_empty() && !plots.is_empty(), "{id}");

@@ -17,7 +17,7 @@ pub(super) const SECTION: Section = Section {
     published: "virtio-mem's Linux driver adds and removes memory block by block, each of 128 MiB. \
                linux-mm reports 10 s for 256 GiB and 36 s for 512 GiB under KVM on hardware (Yuan \
                Liu, March 2026), and 3 s and 7 s with a patch.",
-    differs: "The guest hotmem-64B writes a descriptor of 64 bytes for each frame, as Linux does, \
+    explanation: "The guest hotmem-64B writes a descriptor of 64 bytes for each frame, as Linux does, \
               so compare only its figures with those of Linux. The guest hotmem writes no \
               descriptors, so it does less work. Linux also runs user programs and writes a log. \
               Its script polls the memory every 20 ms, so its figures may be up to 20 ms too long. \

@@ -14,7 +14,7 @@ pub(super) const SECTION: Section = Section {
                What does it cost there?",
     published: "Without Hotmem none of the three can use memory that its host plugs. ArceOS does not \
                even boot with 1 GiB, because its allocator's bitmap is for 256 MiB.",
-    differs: "ArceOS and the kernel in C boot with 128 MiB, OSTD with 512 MiB. The rows name the \
+    explanation: "ArceOS and the kernel in C boot with 128 MiB, OSTD with 512 MiB. The rows name the \
               kernel and the plugged size. Each kernel uses all plugged memory and frees it before \
               it is unplugged. Only OSTD has a peer: its own allocator, which caches segments of \
               one to four frames for each CPU.",

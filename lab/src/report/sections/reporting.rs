@@ -20,7 +20,7 @@ pub(super) const SECTION: Section = Section {
                reporting cost the guest?",
     published: "The series \"mm: Support for page reporting\" (v12) fits 7 guests of 5 GB on a host \
                of 15 GB instead of 2, and makes page_fault1 with 24 CPUs 1 to 3 % slower.",
-    differs: "In the rows with \"host/guest\", the first size is the memory of the host, and the \
+    explanation: "In the rows with \"host/guest\", the first size is the memory of the host, and the \
               second is the memory of each guest. The host is a memory cgroup if the user of the bench may create one. \
               Otherwise, in rows marked \"simulated\", the bench limits the memory of all guests \
               together. The guests are smaller than those of the series \"mm: Support for page \

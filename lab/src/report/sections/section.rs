@@ -11,7 +11,7 @@ pub(in crate::report) struct Section {
     /// document that asks the question.
     pub(in crate::report) published: &'static str,
     /// The differences between Hotmem and its peers that affect the figures.
-    pub(in crate::report) differs: &'static str,
+    pub(in crate::report) explanation: &'static str,
     /// What the figures do not show: the hardware and the loads that were not measured.
     pub(in crate::report) not_measured: &'static str,
     /// The steps of [`STEPS`](crate::report::plan::STEPS) whose records the section shows.

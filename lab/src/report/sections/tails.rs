@@ -15,7 +15,7 @@ pub(super) const SECTION: Section = Section {
                control path depend on its budget?",
     published: "Allocators report means. Linux takes zone->lock for whole batches of frames, and \
                isolates a pageblock under it.",
-    differs: "The wall clock is read before and after each call. So the figures include the time \
+    explanation: "The wall clock is read before and after each call. So the figures include the time \
               during which the host does not run the CPU. The limit is the time between two \
               readings of the clock with nothing between them, in the same run. While the \
               allocations and frees are measured, another CPU sleeps (nothing), allocates and \

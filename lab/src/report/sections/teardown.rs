@@ -19,7 +19,7 @@ pub(super) const SECTION: Section = Section {
     published: "The thread \"unmap_page_range optimisation\" (xen-devel, February 2026) reports 3.27 s \
                with traps and 0.76 s by reading and then clearing, which is not atomic. It also reports \
                that the sender of a migration spends 45 % of its time in traps.",
-    differs: "Xen 4.17 runs under TCG with two CPUs; instructions are counted while the CPUs take \
+    explanation: "Xen 4.17 runs under TCG with two CPUs; instructions are counted while the CPUs take \
               turns. A trap costs more cycles on hardware than its number of instructions \
               suggests. \"batch-32\" has 32 entries in each hypercall, and \"tables-8\" has 8 L1 \
               tables. Hotmem clears entries by a hypercall that keeps their Accessed and Dirty \

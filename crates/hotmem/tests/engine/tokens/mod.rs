@@ -45,7 +45,7 @@ struct Instance<'f> {
     hotplug: Hotplug<'f, OneCpu, ForwardingMapping<KernelWithTables>>,
     region: RegionId,
     allocations: Vec<PfnRange>,
-    /// Allocations that keep two pageblocks of boot memory divided.
+    /// The allocations of `divide_a_pageblock`, which keep a pageblock of boot memory divided.
     dividing_allocations: Vec<PfnRange>,
 }
 
@@ -101,7 +101,7 @@ fn unchanged<'f, T>(
 }
 
 #[test]
-fn a_machine_is_started_once() {
+fn an_instance_is_started_once() {
     let memory = Memory::new(SECTION);
     let ram = [BootRange { start: 0, len: Bytes(SECTION * FRAME_SIZE) }];
     for _ in 0..50 {
