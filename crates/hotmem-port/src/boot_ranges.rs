@@ -49,17 +49,22 @@ impl<const N: usize> BootRanges<N> {
         if added.len == Bytes::ZERO {
             return Ok(());
         }
-        // Remove each range that touches the union from the list, and add it to the union. Search
-        // again after each, because the larger union may touch further ranges.
+        // Add each range that touches the union to the union. Search again after each, because the
+        // larger union may touch further ranges.
         let mut merged = added;
-        let mut list = *self;
-        while let Some(at) = list.as_slice().iter().position(|&other| touch(other, merged)) {
-            merged = union(list.ranges[at], merged);
-            list.len -= 1;
-            list.ranges[at] = list.ranges[list.len];
+        let larger = |merged| {
+            let touching = self.as_slice().iter().filter(move |&&range| touch(range, merged));
+            touching.map(move |&range| union(range, merged)).find(|&union| union != merged)
+        };
+        while let Some(union) = larger(merged) {
+            merged = union;
         }
-        *list.ranges.get_mut(list.len).ok_or(TooManyRanges(added))? = merged;
-        list.len += 1;
+        let mut list = BootRanges::new();
+        let separate = self.as_slice().iter().filter(|&&range| !touch(range, merged));
+        for &range in separate.chain([&merged]) {
+            *list.ranges.get_mut(list.len).ok_or(TooManyRanges(added))? = range;
+            list.len += 1;
+        }
         *self = list;
         Ok(())
     }
@@ -102,7 +107,7 @@ impl<const N: usize> BootRanges<N> {
     /// Returns the ranges, in no particular order.
     #[must_use]
     pub fn as_slice(&self) -> &[BootRange] {
-        &self.ranges[..self.len]
+        self.ranges.get(..self.len).unwrap_or(&[])
     }
 
     /// Returns whether there are no ranges.

@@ -142,7 +142,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
     }
 
     fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
-        let max_addition = self.memory.max_addition.max(unit) / unit * unit;
+        let max_addition = self.memory.max_addition.max(unit) & !(unit - 1);
         let mut part =
             range.split_at(range.start().checked_add(max_addition).unwrap_or(range.end())).0;
         loop {
@@ -159,7 +159,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                         kind: RangeErrorKind::Vetoed(_), ..
                     })),
                 ) => {
-                    let half = part.frames() / 2 / unit * unit;
+                    let half = (part.frames() / 2) & !(unit - 1);
                     match PfnRange::with_len(part.start(), half) {
                         Some(less) if !less.is_empty() => part = less,
                         _ => return Err(error.into()),

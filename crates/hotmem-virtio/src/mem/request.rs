@@ -74,7 +74,7 @@ impl Request {
     /// Makes a request for a range of whole blocks. Returns `None` if the number of blocks is zero
     /// or exceeds 65 535, or if the range is not aligned to blocks.
     pub(super) fn new(kind: RequestKind, range: PfnRange, block_frames: u64) -> Option<Request> {
-        let blocks = u16::try_from(range.frames() / block_frames).ok()?;
+        let blocks = u16::try_from(range.frames().checked_div(block_frames)?).ok()?;
         (blocks != 0 && range.is_aligned(block_frames)).then_some(Request { kind, range, blocks })
     }
 
