@@ -61,7 +61,7 @@ impl Pfn {
 
     /// Rounds up to a multiple of `frames`, a power of two, but at most to [`Pfn::LIMIT`].
     #[must_use]
-    #[inline]
+    #[inline(never)]
     pub const fn align_up(self, frames: u64) -> Pfn {
         let mask = frames.wrapping_sub(1);
         if mask >= PFN_LIMIT {

@@ -206,16 +206,38 @@ impl PfnRange {
     #[inline]
     pub fn chunks(self, frames: u64) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
         let is_usable = frames.is_power_of_two() && frames < PFN_LIMIT;
-        let frames = if is_usable { frames } else { PFN_LIMIT };
-        let outer = self.align_outward(frames);
-        let count = if self.is_empty() { 0 } else { outer.frames() / frames };
-        (0..count).map(move |i| self.chunk(Pfn(outer.start.0 + i * frames), frames))
+        Chunks { remaining: self, frames: if is_usable { frames } else { PFN_LIMIT } }
     }
+}
 
-    /// Returns the part of the range in the `frames` frames from `start` on.
+/// Iterator over the parts of a range: see [`PfnRange::chunks`]. Its functions are not inlined,
+/// because so many loops use them.
+#[derive(Clone)]
+struct Chunks {
+    remaining: PfnRange,
+    frames: u64,
+}
+
+impl Iterator for Chunks {
+    type Item = PfnRange;
+
     #[inline(never)]
-    fn chunk(self, start: Pfn, frames: u64) -> PfnRange {
-        self.intersection(PfnRange { start, end: Pfn(start.0 + frames) })
+    fn next(&mut self) -> Option<PfnRange> {
+        let PfnRange { start, .. } = self.remaining;
+        let end = Pfn(start.align_down(self.frames).0 + self.frames);
+        let (first, remaining) = self.remaining.split_at(end);
+        self.remaining = remaining;
+        (!first.is_empty()).then_some(first)
+    }
+}
+
+impl DoubleEndedIterator for Chunks {
+    #[inline(never)]
+    fn next_back(&mut self) -> Option<PfnRange> {
+        let last = Pfn(self.remaining.end.0.saturating_sub(1));
+        let (remaining, last) = self.remaining.split_at(last.align_down(self.frames));
+        self.remaining = remaining;
+        (!last.is_empty()).then_some(last)
     }
 }
 
