@@ -7,6 +7,7 @@
 
 use super::announce::check_new;
 use super::firmware_map::FirmwareMap;
+use super::holes::Change;
 use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use super::{BootError, BootMap, Group, Hotplug, State};
@@ -52,11 +53,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let mut hotplug = Hotplug::without_memory(frames, mapping);
         let boot_end = map.regions().map(|(region, _)| region.end()).max().unwrap_or(Pfn::ZERO);
         hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
-        let mut unused = install_reserved(frames, &map, metadata);
-        unused = install_cpus(frames, map.cpus(), unused);
+        let mut unused = install_reserved(frames, &map, metadata)?;
+        unused = install_cpus(frames, map.cpus(), unused)?;
         for (region, node) in map.indexed_regions(frames.words()) {
             unused = hotplug.install_region(region, node, unused);
-            unused = hotplug.bring_region_online(region, &map, unused);
+            unused = hotplug.bring_region_online(region, &map, unused)?;
             for part in [ZonePart::Low, ZonePart::Normal] {
                 let side = region.intersection(part.bounds(low_end));
                 hotplug.account_boot(side, part, node, &map);
@@ -100,14 +101,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         region: PfnRange,
         map: &FirmwareMap<'_>,
         mut memory: PfnRange,
-    ) -> PfnRange {
+    ) -> Result<PfnRange, BootError> {
         for section_range in region.chunks(SECTION_FRAMES as u64) {
             let part = self.frames.words().section_part(section_range).or_violation();
             let Some(SectionPart { section, blocks }) = part else { continue };
             let mut hiding_steps = self.frames.new_hiding_steps();
             for group in section_range.chunks(GROUP_FRAMES as u64) {
                 if map.needs_bitmaps(group) {
-                    let (bitmaps, remaining) = split_frames(memory, 1);
+                    let (bitmaps, remaining) = split_frames(memory, 1)?;
                     let first = section.mask_of(group).trailing_zeros() as usize;
                     self.frames.set_bitmaps(section, first, bitmaps.start());
                     memory = remaining;
@@ -144,7 +145,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             hiding_steps.end();
             self.free_partial(section_range, free, section, map);
         }
-        memory
+        Ok(memory)
     }
 
     /// Adds the memory of `region` that has come online at boot to the statistics of its zone.
@@ -180,7 +181,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             remaining = remaining.split_at(run.end()).1;
         }
         self.mark_holes(region, map);
-        self.holes_at_boot(region);
+        self.count_holes(region, Change::Boot);
         PartRecord::change(self.words(), node, part, |record| {
             record.holes += online - ram;
             record.unmanaged_frames += reserved;
@@ -230,43 +231,43 @@ fn install_reserved<P: Platform>(
     frames: &Frames<P>,
     map: &FirmwareMap<'_>,
     memory: PfnRange,
-) -> PfnRange {
+) -> Result<PfnRange, BootError> {
     let given = map.with_metadata(PfnRange::EMPTY);
     let needed = bitmap_frames(given.reserved_section_count());
-    let (first_frames, remaining) = split_frames(memory, needed);
+    let (first_frames, remaining) = split_frames(memory, needed)?;
     let pointer = frames.direct_map().pointer(first_frames.start());
     // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not reserved,
     // and `bring_region_online` marks them as allocated permanently. `first_frames` has as many
     // frames as these sections need, and `pointer` is aligned to 4 KiB. The instance is not in use
     // yet.
     unsafe { frames.install_reserved(&mut given.reserved_sections(), pointer) };
-    remaining
+    Ok(remaining)
 }
 
 /// Installs the records of the CPUs at the start of `memory`. Returns the rest of `memory`.
-fn install_cpus<P: Platform>(frames: &Frames<P>, cpus: u32, memory: PfnRange) -> PfnRange {
-    let (first_frames, remaining) = split_frames(memory, cpu_frames(cpus));
+fn install_cpus<P: Platform>(
+    frames: &Frames<P>,
+    cpus: u32,
+    memory: PfnRange,
+) -> Result<PfnRange, BootError> {
+    let (first_frames, remaining) = split_frames(memory, cpu_frames(cpus))?;
     let pointer = frames.direct_map().pointer(first_frames.start());
     // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not reserved,
     // and `bring_region_online` marks them as allocated permanently. `first_frames` has as many
     // frames as these records need. The instance is not in use yet.
     unsafe { frames.install_cpus(cpus, pointer) };
-    remaining
+    Ok(remaining)
 }
 
 fn frames_of(block: Block<'_>) -> Option<PfnRange> {
     PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64)
 }
 
-/// Returns the first `frames` frames of `memory`, and the rest.
-fn split_frames(memory: PfnRange, frames: u64) -> (PfnRange, PfnRange) {
-    let (first, remaining) =
-        memory.split_at(memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT));
-    // `place_metadata` has counted this many frames. Stop if there are fewer: the caller would
-    // write to frames that are not metadata.
-    assert!(
-        first.frames() == frames,
-        "`place_metadata` found fewer frames than boot needs for metadata"
-    );
-    (first, remaining)
+/// Returns the first `frames` frames of `memory`, and the rest. `place_metadata` has counted this many
+/// frames, so this cannot fail. If it does, the boot must end: the caller would write to frames that
+/// are not metadata.
+fn split_frames(memory: PfnRange, frames: u64) -> Result<(PfnRange, PfnRange), BootError> {
+    let first = PfnRange::with_len(memory.start(), frames).filter(|&first| memory.covers(first));
+    let first = first.or_violation().ok_or(BootError::NoMemory)?;
+    Ok((first, memory.split_at(first.end()).1))
 }

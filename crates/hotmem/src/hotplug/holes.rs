@@ -21,60 +21,42 @@ use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::words::{Class, NodeIndex, SectionPart, SectionRef, Zone};
 
-impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Counts the holes of each section of `range` for each zone that had no memory online in the
-    /// section before. `range` has just come online.
-    pub(super) fn holes_online(&mut self, range: PfnRange) {
-        self.count_holes(range, false);
-    }
-
-    /// Counts the holes of each section of `range` for each zone that has memory online in the
-    /// section. All boot memory of `range` has just come online.
+/// What has just happened to a range.
+#[derive(Clone, Copy)]
+pub(super) enum Change {
+    /// All its boot memory has come online, at boot.
     #[cfg(not(loom))]
-    pub(super) fn holes_at_boot(&mut self, range: PfnRange) {
-        self.count_holes(range, true);
-    }
+    Boot,
+    Online,
+    /// It has gone offline. Its `movable` bits still name its zones.
+    Offline,
+}
 
-    /// Counts the holes of each section of `range` for the zones that a part of the section is online
-    /// in. If `again` is false, skips the zones that a part of the section was online in before
-    /// `range` came online.
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+    /// Counts the holes of each section of `range` for each zone in which memory of the section is
+    /// online for the first time, and no longer counts them for each zone in which none is online
+    /// any more.
     #[inline(never)]
-    fn count_holes(&mut self, range: PfnRange, again: bool) {
+    pub(super) fn count_holes(&mut self, range: PfnRange, change: Change) {
         if !self.zones.may_have_boot_memory(range) {
             return;
         }
-        for section in sections(range) {
-            let Some(marks) = self.marks(section) else { continue };
+        for SectionPart { section, blocks } in self.section_parts(range) {
             for zone in Zone::ALL {
-                let before = self.has_online(section, range, marks.node(self.words()), zone);
-                let now = self.has_online(section, PfnRange::EMPTY, marks.node(self.words()), zone);
-                if now && (again || !before) {
-                    let holes = hole_frames_in(marks, SECTION_MASK);
-                    self.change_count(marks, zone, holes.cast_signed());
-                }
-            }
-        }
-    }
-
-    /// Subtracts the holes of each section of `range` from the count of each zone that had memory
-    /// of `range` online in the section, and has none online there now. `range` has just gone
-    /// offline, and its `movable` bits still name its zones.
-    pub(super) fn holes_offline(&mut self, range: PfnRange) {
-        if !self.zones.may_have_boot_memory(range) {
-            return;
-        }
-        for section in sections(range) {
-            let Some(marks) = self.marks(section) else { continue };
-            for zone in Zone::ALL {
-                let node = marks.node(self.words());
-                let mut removed_parts = self.words().section_parts(section.intersection(range));
-                let was_online = removed_parts.any(|SectionPart { section, blocks }| {
-                    section.node(self.words()) == node && blocks & section.zone_mask(zone) != 0
-                });
-                if was_online && !self.has_online(section, PfnRange::EMPTY, node, zone) {
-                    let holes = hole_frames_in(marks, SECTION_MASK);
-                    self.change_count(marks, zone, -holes.cast_signed());
-                }
+                let online = section.available(Class::online(zone));
+                let before = match change {
+                    #[cfg(not(loom))]
+                    Change::Boot => 0,
+                    Change::Online => online & !blocks,
+                    Change::Offline => online | blocks & section.zone_mask(zone),
+                };
+                let sign = match (before != 0, online != 0) {
+                    (false, true) => 1,
+                    (true, false) => -1,
+                    _ => continue,
+                };
+                let holes = hole_frames_in(section, SECTION_MASK).cast_signed();
+                self.change_count(section, zone, sign * holes);
             }
         }
     }
@@ -85,14 +67,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if !self.zones.may_have_boot_memory(range) {
             return;
         }
-        for section in sections(range) {
-            let Some(marks) = self.marks(section) else { continue };
-            let blocks = marks.mask_of(range);
-            let filled = hole_frames_in(marks, blocks);
-            marks.blocks(blocks).for_each(|block| block.state().clear_hole_mark());
+        for SectionPart { section, blocks } in self.section_parts(range) {
+            let filled = hole_frames_in(section, blocks).cast_signed();
+            section.blocks(blocks).for_each(|block| block.state().clear_hole_mark());
             for zone in Zone::ALL {
-                if self.has_online(section, PfnRange::EMPTY, marks.node(self.words()), zone) {
-                    self.change_count(marks, zone, -filled.cast_signed());
+                if section.available(Class::online(zone)) != 0 {
+                    self.change_count(section, zone, -filled);
                 }
             }
         }
@@ -106,36 +86,16 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             return 0;
         }
         let sections = spanned.align_outward(SECTION_FRAMES as u64);
-        let below = sections.split_at(spanned.start()).0;
-        let above = sections.split_at(spanned.end()).1;
-        let outside = [below, above].into_iter().filter(|outside| !outside.is_empty());
-        let outside = outside.filter_map(|outside| {
-            let section = outside.align_outward(SECTION_FRAMES as u64);
-            let marks = self.marks(section).filter(|marks| marks.node(self.words()) == node)?;
-            Some(hole_frames_in(marks, marks.mask_of(outside)))
-        });
+        let mut within = counted;
+        for outside in [sections.split_at(spanned.start()).0, sections.split_at(spanned.end()).1] {
+            for SectionPart { section, blocks } in self.section_parts(outside) {
+                if section.node(self.words()) == node {
+                    within = within.saturating_sub(hole_frames_in(section, blocks));
+                }
+            }
+        }
         self.zones.probes.add(2);
-        counted.saturating_sub(outside.sum())
-    }
-
-    /// Returns the words of a section, which have the marks of its holes.
-    fn marks(&self, section: PfnRange) -> Option<SectionRef<'f>> {
-        self.words().section_of(section.start())
-    }
-
-    /// Returns whether a pageblock of `section` that is not in `excluded` is online in a zone of a
-    /// node. Several announced ranges may share the section, so this looks at each.
-    fn has_online(
-        &self,
-        section: PfnRange,
-        excluded: PfnRange,
-        node: NodeIndex,
-        zone: Zone,
-    ) -> bool {
-        self.words().section_parts(section).any(|SectionPart { section, .. }| {
-            let online = section.available(Class::online(zone));
-            section.node(self.words()) == node && online & !section.mask_of(excluded) != 0
-        })
+        within
     }
 
     /// Adds `frames` to the count of holes of one part of the memory of the section's node: the part
@@ -148,11 +108,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             record.hole_pageblock_frames = counted.or_violation().unwrap_or(0);
         });
     }
-}
-
-/// Returns the sections that `range` overlaps, each as the range of the whole section.
-fn sections(range: PfnRange) -> impl Iterator<Item = PfnRange> {
-    range.align_outward(SECTION_FRAMES as u64).chunks(SECTION_FRAMES as u64)
 }
 
 /// Returns the number of frames of those pageblocks of `blocks` that are marked as holes.

@@ -11,6 +11,7 @@
 //! are whole pageblocks. Offline pageblocks, device memory and other zones and nodes never count.
 
 use super::Hotplug;
+use super::holes::Change;
 use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
@@ -88,7 +89,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Adds `range`, which has just come online, to its zones.
     pub(super) fn record_online(&mut self, range: PfnRange) {
-        self.holes_online(range);
+        self.count_holes(range, Change::Online);
         self.grow_zones(range);
     }
 
@@ -112,7 +113,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Takes `range`, which has just gone offline, out of its zones; the `movable` bits still say
     /// which these are. Returns the nodes of which at least one part has no memory online any more.
     pub(super) fn record_offline(&mut self, range: PfnRange) -> NodeSet {
-        self.holes_offline(range);
+        self.count_holes(range, Change::Offline);
         for SectionPart { section, blocks } in self.section_parts(range) {
             self.zones.probes.add(1);
             for zone in Zone::ALL.into_iter().filter(|&zone| blocks & section.zone_mask(zone) != 0)
@@ -124,7 +125,6 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 }
             }
         }
-        let mut edges = [NodeSet::default(); ZonePart::ALL.len()];
         let mut empty = NodeSet::default();
         self.for_zone_runs(range, &mut |entry, node, part, run, own| {
             self.count_online(entry, node, part.zone(), |online| online - run.frames());
@@ -132,22 +132,16 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 // Memory that has gone offline has no frames in use. So if a frame is still marked
                 // as reserved, the kernel freed it like an allocated frame, and it did not count as
                 // managed.
-                if !record.shrink(run, own + self.frames.unreserve(run)) {
-                    edges[part as usize].insert(node);
-                }
+                let is_span_right = record.shrink(run, own + self.frames.unreserve(run));
                 if record.online == 0 {
                     empty.insert(node);
-                    // The search for the span clears the stale bits of the tree.
-                    edges[part as usize].insert(node);
+                }
+                // If no memory is online, the search clears the stale bits of the tree.
+                if !is_span_right || record.online == 0 {
+                    record.spanned = self.search_span(node, part);
                 }
             });
         });
-        for part in ZonePart::ALL {
-            for node in edges[part as usize] {
-                let spanned = self.search_span(node, part);
-                PartRecord::change(self.words(), node, part, |record| record.spanned = spanned);
-            }
-        }
         empty
     }
 
