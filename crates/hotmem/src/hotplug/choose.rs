@@ -16,7 +16,7 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::words::{Announced, Class, NodeIndex, RegionIndex, SectionPart, Zone};
+use crate::words::{Announced, Class, NodeId, NodeIndex, RegionIndex, SectionPart, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Chooses a zone for the first part of `range`. All of `range` is offline and in one region.
@@ -32,7 +32,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         match self.settings.policy {
             Policy::ContigZones { movable_node } => self.keep_contiguous(range, node, movable_node),
             Policy::AutoMovable { ratio_percent, per_node } => {
-                let ratio = Ratio { percent: u128::from(ratio_percent), per_node };
+                let ratio = Ratio { percent: u64::from(ratio_percent), per_node };
                 self.choose_by_ratio(range, region, node, ratio, planned)
             }
         }
@@ -95,24 +95,23 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 (part, part.frames())
             }
         };
-        let fits = |node: Option<NodeIndex>| {
-            let more = PlannedFrames { movable: planned.movable + must_fit, ..planned };
-            self.movable_on_boot_memory(node, region.index, more, ratio)
-                <= ratio * u128::from(self.boot_kernel(node))
+        let nodes: &[_] = if per_node { &[None, Some(node)] } else { &[None] };
+        // Returns 100 times the number of movable frames that may be added to `planned`, or `None` if
+        // `planned` exceeds the ratio already.
+        let allowance = |planned| {
+            let of_node = |&node: &Option<NodeIndex>| {
+                let limit = ratio.saturating_mul(self.boot_kernel(node));
+                limit.checked_sub(self.movable_on_boot_memory(node, region.index, planned, ratio))
+            };
+            nodes.iter().map(of_node).min().flatten()
         };
-        if fits(None) && (!per_node || fits(Some(node))) {
+        if allowance(PlannedFrames { movable: planned.movable + must_fit, ..planned }).is_some() {
             return (Zone::Movable, part);
         }
         // The part does not fit into the ratio as a whole. If the range is in no group, its lower
         // end may still be movable.
-        if group == Group::None && part.frames() > PAGEBLOCK_FRAMES as u64 {
-            let allowance = |node: Option<NodeIndex>| {
-                let limit = ratio * u128::from(self.boot_kernel(node));
-                let needed = self.movable_on_boot_memory(node, region.index, planned, ratio);
-                u64::try_from(limit.saturating_sub(needed) / 100).unwrap_or(u64::MAX)
-            };
-            let allowance =
-                if per_node { allowance(None).min(allowance(Some(node))) } else { allowance(None) };
+        if group == Group::None {
+            let allowance = allowance(planned).unwrap_or(0) / 100;
             let allowance = allowance / PAGEBLOCK_FRAMES as u64 * PAGEBLOCK_FRAMES as u64;
             if allowance > 0
                 && let Some(end) = part.start().checked_add(allowance)
@@ -136,19 +135,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         node: Option<NodeIndex>,
         index: RegionIndex,
         more: PlannedFrames,
-        ratio: u128,
-    ) -> u128 {
+        ratio: u64,
+    ) -> u64 {
         let node_id = node.map(|node| self.words().node_of_index(node));
         let mut movable = more.movable;
         let mut region_backed = 0;
         for region in self.words().announced() {
-            let mut online = match node_id {
-                None => ByZone::online_of(region.entry),
-                Some(node_id) if node_id == region.node => {
-                    ByZone::online_on_announced_node(region.entry)
-                }
-                Some(_) => continue,
-            };
+            let Some(mut online) = online_on(&region, node_id) else { continue };
             if node_id.is_none() {
                 movable += online.movable;
             }
@@ -157,29 +150,21 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 online.movable += more.movable;
             }
             if let Group::Dynamic { .. } = Group::of(region.entry) {
-                region_backed +=
-                    (u128::from(online.kernel) * ratio).min(u128::from(online.movable) * 100);
+                region_backed += online.kernel.saturating_mul(ratio).min(online.movable * 100);
             }
         }
         if let Some(node) = node {
             movable += self.zone_part(node, ZonePart::Movable).online;
         }
-        (u128::from(movable) * 100).saturating_sub(region_backed)
+        (movable * 100).saturating_sub(region_backed)
     }
 
     /// Returns the number of frames of boot memory that are kernel memory; only those on `node`, if
     /// `node` is given.
     fn boot_kernel(&self, node: Option<NodeIndex>) -> u64 {
         let node_id = node.map(|node| self.words().node_of_index(node));
-        let regions = self.words().announced();
-        let at_boot = regions.filter(|region| {
-            region.is_boot && node_id.is_none_or(|node_id| region.node == node_id)
-        });
-        let online = |region: Announced<'_>| match node_id {
-            None => ByZone::online_of(region.entry).kernel,
-            Some(_) => ByZone::online_on_announced_node(region.entry).kernel,
-        };
-        at_boot.map(online).sum()
+        let at_boot = self.words().announced().filter(|region| region.is_boot);
+        at_boot.filter_map(|region| online_on(&region, node_id)).map(|online| online.kernel).sum()
     }
 
     /// Returns whether a part of `range` is online in `zone`.
@@ -194,9 +179,18 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 }
 
+/// Returns the counts of an announced range. If `node` is given, returns those of its memory on that
+/// node, or `None` if the range was announced for another node.
+fn online_on(region: &Announced<'_>, node: Option<NodeId>) -> Option<ByZone> {
+    match node {
+        None => Some(ByZone::online_of(region.entry)),
+        Some(node) => (node == region.node).then(|| ByZone::online_on_announced_node(region.entry)),
+    }
+}
+
 /// The ratio of movable memory to kernel memory that a policy allows.
 #[derive(Clone, Copy)]
 struct Ratio {
-    percent: u128,
+    percent: u64,
     per_node: bool,
 }
