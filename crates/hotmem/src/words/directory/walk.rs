@@ -3,11 +3,10 @@
 use super::Directory;
 use super::id::SectionId;
 use super::install::frames_of;
-use super::pieces::{Chunk, HEADS_CHUNKS, Heads, Leaf, NodePair, PartGroup};
-use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, ROOT_LEAVES};
+use super::pieces::{HEADS_CHUNKS, Leaf, NodePair, PART_GROUP_NODES};
+use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, ROOT_LEAVES};
 use crate::addr::PfnRange;
 use crate::geometry::SECTION_FRAMES;
-use crate::outlined::Outlined;
 use crate::sync::{Ordering, PiecePtr};
 
 /// The memory of a piece.
@@ -32,42 +31,44 @@ impl PieceMemory {
 impl Directory {
     /// Iterates over all pieces. Cost: O(chunks).
     pub(crate) fn walk(&self) -> impl Iterator<Item = PieceMemory> {
-        let leaves = (0..ROOT_LEAVES).flat_map(|leaf| self.walk_leaf(leaf));
+        let leaves = (0..ROOT_LEAVES).filter_map(|number| Some((number, self.leaf(number)?)));
+        let pieces = leaves.flat_map(move |(number, leaf)| {
+            (0..PIECES_OF_LEAF).filter_map(move |index| self.piece_of_leaf(number, leaf, index))
+        });
         let nodes = self.records.iter();
-        leaves.chain(
+        pieces.chain(
             nodes.filter_map(|pointer| {
                 PieceMemory::of_pointer::<NodePair>(pointer, PfnRange::EMPTY)
             }),
         )
     }
 
-    fn walk_leaf(&self, number: usize) -> impl Iterator<Item = PieceMemory> {
+    /// Returns piece `index` of a leaf: the leaf itself, heads, parts of nodes, or a chunk.
+    #[inline(never)]
+    fn piece_of_leaf(&self, number: usize, leaf: &Leaf, index: usize) -> Option<PieceMemory> {
         let first = number * LEAF_CHUNKS;
-        let leaf = self.leaf(number);
-        let leaf_piece =
-            PieceMemory::of_pointer::<Leaf>(&self.root[number], chunks(first, LEAF_CHUNKS));
-        Outlined(leaf_piece.into_iter().chain(leaf.into_iter().flat_map(move |leaf| {
-            let all = chunks(first, LEAF_CHUNKS);
-            let heads = leaf.heads.iter().enumerate().filter_map(move |(i, pointer)| {
-                PieceMemory::of_pointer::<Heads>(
-                    pointer,
-                    chunks(first + i * HEADS_CHUNKS, HEADS_CHUNKS),
-                )
-            });
-            let node_parts = leaf
-                .node_parts
-                .iter()
-                .filter_map(move |pointer| PieceMemory::of_pointer::<PartGroup>(pointer, all));
-            let chunks = leaf.chunks.iter().enumerate().filter_map(move |(i, pointer)| {
-                let retired = self.head(first + i).map(|head| &head.retired);
-                let chunk_piece =
-                    |pointer| PieceMemory::of_pointer::<Chunk>(pointer, chunks(first + i, 1));
-                chunk_piece(pointer).or_else(|| chunk_piece(retired?))
-            });
-            heads.chain(node_parts).chain(chunks)
-        })))
+        let all = chunks(first, LEAF_CHUNKS);
+        let Some(index) = index.checked_sub(1) else {
+            return PieceMemory::of_pointer(self.root.get(number)?, all);
+        };
+        if let Some(heads) = leaf.heads.get(index) {
+            let described = chunks(first + index * HEADS_CHUNKS, HEADS_CHUNKS);
+            return PieceMemory::of_pointer(heads, described);
+        }
+        let index = index - leaf.heads.len();
+        if let Some(parts) = leaf.node_parts.get(index) {
+            return PieceMemory::of_pointer(parts, all);
+        }
+        let index = index - leaf.node_parts.len();
+        let described = chunks(first + index, 1);
+        PieceMemory::of_pointer(leaf.chunks.get(index)?, described)
+            .or_else(|| PieceMemory::of_pointer(&self.head(first + index)?.retired, described))
     }
 }
+
+/// The number of pieces that a leaf can have, with the leaf itself.
+const PIECES_OF_LEAF: usize =
+    1 + LEAF_CHUNKS.div_ceil(HEADS_CHUNKS) + MAX_NODES.div_ceil(PART_GROUP_NODES) + LEAF_CHUNKS;
 
 /// Returns the frames of `count` chunks from number `first` on.
 fn chunks(first: usize, count: usize) -> PfnRange {
