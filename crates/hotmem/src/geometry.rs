@@ -49,6 +49,18 @@ pub(crate) const fn mask(bits: usize) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
+/// Returns how many bits of a word are set. This is one function, because many targets have no
+/// instruction for it.
+#[inline(never)]
+pub(crate) fn count_ones(word: u64) -> u64 {
+    u64::from(word.count_ones())
+}
+
+/// Returns the number of frames of the pageblocks whose bits are set.
+pub(crate) fn frames_of_blocks(blocks: u64) -> u64 {
+    count_ones(blocks) * PAGEBLOCK_FRAMES as u64
+}
+
 /// Iterates over the numbers of the bits that are set, lowest first.
 pub(crate) fn bits_of(mut word: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {

@@ -1,4 +1,8 @@
 //! Keeps the code of long iterators out of the functions that use them.
+//!
+//! The image of a small kernel should stay small. So a function that many others call is marked
+//! `#[inline(never)]`, even if it is short, unless it is on a fast path: at `opt-level = "s"`, the
+//! compiler would copy it into each caller. `cargo xtask text` prints the size.
 
 /// An iterator whose `next` is one function, which all users of the iterator call. Adapters on top
 /// of a plain iterator compile the whole iterator again for each user.

@@ -83,7 +83,7 @@ impl<P: Platform> Frames<P> {
                 block.zone() == place.zone && place.includes(&self.words, block.section())
             })
             .filter_map(|block| {
-                let bitmap = self.bitmap_of_outlined(block, hiding_steps)?;
+                let bitmap = self.bitmap_of(block, hiding_steps)?;
                 self.coalesce(block, bitmap, hiding_steps).then_some(())
             });
         coalesced.count() > 0

@@ -100,7 +100,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Claims all of `blocks`, in the section of `at`, or nothing.
-    #[inline]
+    #[inline(never)]
     pub(super) fn claim_for(
         &self,
         at: Block<'_>,

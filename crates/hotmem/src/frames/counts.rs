@@ -3,7 +3,7 @@
 
 use super::Frames;
 use crate::addr::PfnRange;
-use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::geometry::{PAGEBLOCK_FRAMES, frames_of_blocks};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::words::SectionPart;
@@ -73,7 +73,6 @@ impl<P: Platform> Frames<P> {
 
     fn count_part(&self, SectionPart { section, blocks }: SectionPart<'_>) -> Counts {
         let mut counts = Counts::default();
-        let frames = |word: u64| u64::from(word.count_ones()) * PAGEBLOCK_FRAMES as u64;
         // Relaxed: a snapshot.
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed) & blocks;
         let (present, online) = (load(&section.present), load(&section.online));
@@ -81,13 +80,13 @@ impl<P: Platform> Frames<P> {
             return counts;
         }
         let free = load(&section.free);
-        counts.present = frames(present);
-        counts.online = frames(online);
-        counts.movable = frames(online & load(&section.movable));
-        counts.free = frames(free);
-        counts.free_whole = frames(free);
-        counts.reported = frames(load(&section.reported));
-        counts.isolated = frames(online & load(&section.isolated));
+        counts.present = frames_of_blocks(present);
+        counts.online = frames_of_blocks(online);
+        counts.movable = frames_of_blocks(online & load(&section.movable));
+        counts.free = frames_of_blocks(free);
+        counts.free_whole = frames_of_blocks(free);
+        counts.reported = frames_of_blocks(load(&section.reported));
+        counts.isolated = frames_of_blocks(online & load(&section.isolated));
         for block in section.blocks(online & !free) {
             let state = block.state().load();
             if state.is_live() && !state.is_isolated() {

@@ -32,7 +32,7 @@ impl NeighbourhoodSet {
 
     fn word_and_bit(&self, frame: Pfn) -> Option<(usize, u64)> {
         let offset = frame.number().checked_sub(self.first.start().number())?;
-        let nth = usize::try_from(offset / self.first.frames()).ok()?;
+        let nth = usize::try_from(offset.checked_div(self.first.frames())?).ok()?;
         (nth < WORDS * 64).then(|| (nth / 64, 1 << (nth % 64)))
     }
 }

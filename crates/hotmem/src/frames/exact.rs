@@ -120,7 +120,7 @@ impl<P: Platform> Frames<P> {
     /// Takes the frames of `part` out of a live pageblock, all or none.
     fn take_exactly(&self, part: &BlockPart<'_>, hiding_steps: &mut HidingSteps<'_>) -> bool {
         let BlockPart { block, frames, zone, only_on } = part;
-        let Some(bitmap) = self.bitmap_of_outlined(*block, hiding_steps) else { return false };
+        let Some(bitmap) = self.bitmap_of(*block, hiding_steps) else { return false };
         let words = bitmap_words_of(frames.clone());
         let first_refused = words.clone().find(|&(word, bits)| !bitmap.take(word, bits));
         let is_suitable =

@@ -65,6 +65,7 @@ impl<'a> HidingSteps<'a> {
 
     /// Counts the end of the hiding step, if one was started: searches can find all memory again.
     /// Returns the number of hiding steps that this has ended, 0 or 1.
+    #[inline(never)]
     pub(crate) fn end(&mut self) -> u32 {
         if !self.started {
             return 0;

@@ -9,7 +9,7 @@ use super::Frames;
 use super::exhaustion::HidingSteps;
 use super::free_frame::FreeOutcome;
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, is_pageblocks};
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, count_ones, is_pageblocks};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
@@ -212,8 +212,19 @@ impl<P: Platform> Frames<P> {
         if !has_poison || !self.is_allocated(block, frames.clone(), block_range) {
             return refused;
         }
-        let Some(mut runs) = self.quarantine_poisoned(block, frames) else { return refused };
-        runs.try_for_each(|run| self.free_run(block, run, block_range))
+        let Range { start, end } = frames;
+        let mut from = start;
+        for at in start..=end {
+            let frame = block.start().checked_add(at as u64).filter(|_| at < end);
+            match frame.map_or(Some(true), |frame| self.quarantine_if_poisoned(frame)) {
+                None => return refused,
+                Some(false) => continue,
+                Some(true) if from < at => self.free_run(block, from..at, block_range)?,
+                Some(true) => {}
+            }
+            from = at + 1;
+        }
+        Ok(())
     }
 
     /// Frees frames of a live pageblock. The caller must have checked that none of them is
@@ -283,7 +294,7 @@ impl<P: Platform> Frames<P> {
         bits: u64,
         hiding_steps: &mut HidingSteps<'_>,
     ) {
-        if let Some(bitmap) = self.bitmap_of_outlined(block, hiding_steps).or_violation() {
+        if let Some(bitmap) = self.bitmap_of(block, hiding_steps).or_violation() {
             self.free_bits(block, bitmap, word, bits, hiding_steps).or_violation();
         }
     }
@@ -326,5 +337,5 @@ fn why_refused(block: Block<'_>) -> RangeErrorKind {
 /// Returns the frames of `bits` in word number `word` of the bitmap of the pageblock at `start`.
 fn range_of_bits(start: Pfn, word: usize, bits: u64) -> Option<PfnRange> {
     let first = word * BITMAP_WORD_BITS + bits.trailing_zeros() as usize;
-    PfnRange::with_len(start.checked_add(first as u64)?, u64::from(bits.count_ones()))
+    PfnRange::with_len(start.checked_add(first as u64)?, count_ones(bits))
 }

@@ -3,7 +3,7 @@
 
 use super::Frames;
 use super::bloom_filter::BloomFilter;
-use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::geometry::frames_of_blocks;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, SectionRef, Zone};
@@ -28,9 +28,7 @@ impl<P: Platform> Frames<P> {
     /// same time.
     fn count_free(&self, zone: Zone, count: &mut Count) -> Result<(), EnoughFree> {
         let (free, partial) = (Class::free(zone), Class::partial(zone));
-        let wholly_free = |section: SectionRef<'_>| {
-            u64::from(section.available(free).count_ones()) * PAGEBLOCK_FRAMES as u64
-        };
+        let wholly_free = |section: SectionRef<'_>| frames_of_blocks(section.available(free));
         let sections = |class| {
             self.words.nodes().flat_map(move |node| self.words.search(node, class).all_read_only())
         };

@@ -47,7 +47,7 @@ impl<P: Platform> Frames<P> {
     pub(super) fn make_former_hint_findable(&self, hint: Hint, hiding_steps: &mut HidingSteps<'_>) {
         // A hint that was never set leads nowhere.
         let Some(block) = self.words.hinted_block(hint) else { return };
-        let Some(bitmap) = self.bitmap_of_outlined(block, hiding_steps) else { return };
+        let Some(bitmap) = self.bitmap_of(block, hiding_steps) else { return };
         if bitmap.is_all_free() && self.coalesce(block, bitmap, hiding_steps) {
             return;
         }
@@ -223,7 +223,7 @@ impl<P: Platform> Frames<P> {
         for zone in Zone::ALL {
             for block in self.hinted_blocks(zone) {
                 hiding_steps.start();
-                let bitmap = self.bitmap_of_outlined(block, &mut hiding_steps);
+                let bitmap = self.bitmap_of(block, &mut hiding_steps);
                 any |= bitmap.is_some_and(|bitmap| self.coalesce(block, bitmap, &mut hiding_steps));
             }
         }

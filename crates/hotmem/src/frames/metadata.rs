@@ -5,10 +5,10 @@ use super::Frames;
 #[cfg(not(loom))]
 use crate::addr::Bytes;
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
+use crate::geometry::{SECTION_PAGEBLOCKS, frames_of_blocks, mask};
 use crate::outlined::Outlined;
 use crate::platform::Platform;
-use crate::words::SectionRef;
+use crate::words::{SectionPart, SectionRef};
 
 /// Frames that hold metadata, and the memory that the metadata describes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,15 +43,9 @@ impl<P: Platform> Frames<P> {
 
     /// Counts the frames of `range` that hold descriptors of their own section.
     pub(crate) fn descriptor_frames_in(&self, range: PfnRange) -> u64 {
-        let descriptor_blocks = self
-            .words
-            .section_parts(range)
-            .map(|part| part.blocks & descriptor_pageblocks(part.section));
-        descriptor_blocks
-            .map(|descriptor_blocks| {
-                u64::from(descriptor_blocks.count_ones()) * PAGEBLOCK_FRAMES as u64
-            })
-            .sum()
+        let descriptor_blocks =
+            |part: SectionPart<'_>| part.blocks & descriptor_pageblocks(part.section);
+        self.words.section_parts(range).map(descriptor_blocks).map(frames_of_blocks).sum()
     }
 
     /// Returns the frames that hold the engine's own metadata, except frame bitmaps: words, the
@@ -96,6 +90,7 @@ impl<P: Platform> Frames<P> {
 
 /// Returns the pageblocks of a section that hold the section's own descriptors. They are always the
 /// lowest ones.
+#[inline(never)]
 pub(crate) fn descriptor_pageblocks(section: SectionRef<'_>) -> u64 {
     let is_kept = |&bit: &usize| {
         section.block(bit).is_some_and(|block| block.state().load().holds_descriptors())
@@ -104,7 +99,7 @@ pub(crate) fn descriptor_pageblocks(section: SectionRef<'_>) -> u64 {
 }
 
 fn descriptor_metadata(section: SectionRef<'_>) -> Option<Metadata> {
-    let pageblocks = u64::from(descriptor_pageblocks(section).count_ones());
-    let frames = PfnRange::with_len(section.start(), pageblocks * PAGEBLOCK_FRAMES as u64)?;
-    (pageblocks != 0).then_some(Metadata { frames, describes: section.range() })
+    let frames = frames_of_blocks(descriptor_pageblocks(section));
+    let frames = PfnRange::with_len(section.start(), frames)?;
+    (!frames.is_empty()).then_some(Metadata { frames, describes: section.range() })
 }

@@ -263,7 +263,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn cpu(&self) -> &Cpu {
         self.cpus.get(self.platform.cpu())
     }

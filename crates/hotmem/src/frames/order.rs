@@ -23,7 +23,7 @@ pub(super) struct SearchStep {
 impl SearchStep {
     /// Returns whether a section belongs to the node and begins at or above `from`. Does not check
     /// the section's zones.
-    #[inline]
+    #[inline(never)]
     pub(super) fn includes(self, words: &SectionWords, section: SectionRef<'_>) -> bool {
         section.node(words) == self.node && (self.from == Pfn::ZERO || section.start() >= self.from)
     }

@@ -124,8 +124,7 @@ impl<P: Platform> Frames<P> {
         }
         let mut hiding_steps = self.new_hiding_steps();
         hiding_steps.start();
-        let (claimed, withdrawn) = self.claim_any(section, reported);
-        self.wakeup().note_withdrawn(withdrawn);
+        let claimed = self.claim_any(section, reported);
         if claimed != 0 {
             self.publish_blocks(section, claimed, &mut hiding_steps);
         }

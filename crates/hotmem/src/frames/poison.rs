@@ -28,7 +28,6 @@ use crate::platform::Platform;
 use crate::range_error::RangeErrorKind;
 use crate::sync::{Ordering, fence, mutant, sequential, spin_hint};
 use crate::words::{Block, FrameBitmap, SectionRef};
-use core::ops::Range;
 
 /// The number of attempts to poison a frame whose pageblock is being allocated or freed. After
 /// that, the call fails as "busy".
@@ -41,6 +40,7 @@ impl<P> Frames<P> {
     }
 
     /// Returns the poisoned frames of `range`.
+    #[inline(never)]
     pub(crate) fn poisoned_in(&self, range: PfnRange) -> impl Iterator<Item = (Pfn, Poisoned)> {
         Outlined(self.poisoned().filter(move |&(frame, _)| range.contains(frame)))
     }
@@ -103,7 +103,7 @@ impl<P: Platform> Frames<P> {
         let (word, bit) = word_and_bit(block.offset_of(frame));
         if self.take_frame(block, block.offset_of(frame), hiding_steps) {
             block.state().poison();
-            if let Some(bitmap) = self.bitmap_of_outlined(block, hiding_steps).or_violation() {
+            if let Some(bitmap) = self.bitmap_of(block, hiding_steps).or_violation() {
                 bitmap.poison(word);
             }
             return true;
@@ -115,7 +115,7 @@ impl<P: Platform> Frames<P> {
         }
         // If the pageblock has no bitmap, it is allocated as a whole, and the first free of a part
         // of it will find the poison mark.
-        let Some(bitmap) = self.bitmap_of_outlined(block, hiding_steps) else { return false };
+        let Some(bitmap) = self.bitmap_of(block, hiding_steps) else { return false };
         bitmap.poison(word);
         bitmap.take_flagged(word, bit)
     }
@@ -137,7 +137,7 @@ impl<P: Platform> Frames<P> {
         let is_bit_final = |bitmap: &FrameBitmap| {
             before.is_whole() || before.is_partly_freed() || !bitmap.is_held()
         };
-        self.bitmap_of_outlined(block, hiding_steps)
+        self.bitmap_of(block, hiding_steps)
             .is_none_or(|bitmap| bitmap.poison(word) & bit == 0 && is_bit_final(bitmap))
     }
 
@@ -146,7 +146,7 @@ impl<P: Platform> Frames<P> {
         if self.poisoned_in(block.range()).next().is_some() {
             return;
         }
-        let bitmap = self.bitmap_of_outlined(block, hiding_steps);
+        let bitmap = self.bitmap_of(block, hiding_steps);
         if let Some(bitmap) = bitmap {
             bitmap.heal();
         }
@@ -185,36 +185,11 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Quarantines those of `frames` that are poisoned, and returns the others as runs. `frames`
-    /// are being freed, and their pageblock has the poison mark. Returns `None` if one of them was
-    /// quarantined before.
-    pub(super) fn quarantine_poisoned(
-        &self,
-        block: Block<'_>,
-        frames: Range<usize>,
-    ) -> Option<impl Iterator<Item = Range<usize>>> {
-        let poisoned = move |at: usize| {
-            let frame = block.start().checked_add(at as u64)?;
-            self.poison.state_of(frame).map(|state| (frame, state))
-        };
-        let (mut from, end) = (frames.start, frames.end);
-        let mut states = frames.filter_map(poisoned).map(|(_, state)| state);
-        if states.any(|state| state == Poisoned::Quarantined) {
-            return None;
-        }
-        let quarantine_if_poisoned = move |at: &usize| match poisoned(*at) {
-            Some((frame, _)) => {
-                self.poison.quarantine(frame);
-                true
-            }
-            None => false,
-        };
-        Some(core::iter::from_fn(move || {
-            from = (from..end).find(|at| !quarantine_if_poisoned(at))?;
-            let run = from..(from..end).find(&quarantine_if_poisoned).unwrap_or(end);
-            from = run.end;
-            Some(run)
-        }))
+    /// Quarantines a frame that is being freed, if it is poisoned. Returns whether it did, or `None` if
+    /// the frame was quarantined before.
+    pub(super) fn quarantine_if_poisoned(&self, frame: Pfn) -> Option<bool> {
+        let is_poisoned = self.poison.state_of(frame).is_some();
+        (!is_poisoned || self.poison.quarantine(frame)).then_some(is_poisoned)
     }
 
     /// Divides each pageblock of `owned` that has poisoned frames, so that only its other frames

@@ -1,7 +1,7 @@
 //! Stores bitmaps that record which frames of boot memory are still reserved.
 
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{FRAME_SIZE, SECTION_FRAMES};
+use crate::geometry::{FRAME_SIZE, SECTION_FRAMES, count_ones};
 use crate::outlined::Outlined;
 use crate::platform::DirectMap;
 use crate::sync::Ordering;
@@ -63,7 +63,7 @@ impl Reserved {
             let map = found.ok().and_then(|at| sections.get(at));
             map.into_iter().flat_map(move |map| {
                 words_of_run::<WORD_BITS>(offsets(start, section_range))
-                    .map(|(word, bits)| (&map.frames[word], bits))
+                    .filter_map(|(word, bits)| Some((map.frames.get(word)?, bits)))
             })
         }))
     }
@@ -98,22 +98,23 @@ impl Reserved {
     /// that were clear.
     #[cfg(not(loom))]
     pub(super) fn set(&self, range: PfnRange) -> u64 {
-        let words = self.words(range);
-        let set = words.map(|(word, bits)| bits & !word.fetch_or(bits, Ordering::Relaxed));
-        set.map(|bits| u64::from(bits.count_ones())).sum()
+        self.access(range, |word, bits| bits & !word.fetch_or(bits, Ordering::Relaxed))
     }
 
     /// Counts the frames of `range` that are reserved.
     pub(super) fn count(&self, range: PfnRange) -> u64 {
-        let bits = self.words(range).map(|(word, bits)| word.load(Ordering::Relaxed) & bits);
-        bits.map(|bits| u64::from(bits.count_ones())).sum()
+        self.access(range, |word, bits| word.load(Ordering::Relaxed) & bits)
     }
 
     /// Clears the bits of `range`. Returns the number of bits that were set.
     pub(super) fn clear(&self, range: PfnRange) -> u64 {
-        let cleared =
-            self.words(range).map(|(word, bits)| word.fetch_and(!bits, Ordering::Relaxed) & bits);
-        cleared.map(|bits| u64::from(bits.count_ones())).sum()
+        self.access(range, |word, bits| word.fetch_and(!bits, Ordering::Relaxed) & bits)
+    }
+
+    /// Calls `access` for each word of the bitmaps of `range`, with the bits of the frames of
+    /// `range`. Returns how many bits the results have in all.
+    fn access(&self, range: PfnRange, access: fn(&AtomicU64, u64) -> u64) -> u64 {
+        self.words(range).map(|(word, bits)| count_ones(access(word, bits))).sum()
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) fn runs_of(mut word: u64, n: usize) -> u64 {
     word
 }
 
-/// Returns those bits of a word whose positions are multiples of `align`. The first bit of the word
+/// Returns those bits of a word whose positions are multiples of `align`, a power of two. The first bit of the word
 /// has the position `base`.
 pub(super) fn aligned_starts(base: usize, align: usize) -> u64 {
     if align >= 64 {
@@ -22,9 +22,9 @@ pub(super) fn aligned_starts(base: usize, align: usize) -> u64 {
     }
     // The pattern has every `align`-th bit set: it is the word of 64 ones, divided by the word of
     // `align` ones.
-    let pattern = if align == 1 { u64::MAX } else { u64::MAX / mask(align) };
+    let pattern = u64::MAX.checked_div(mask(align)).unwrap_or(0);
     // In tests, words have fewer bits, so `base` may not be a multiple of `align`.
-    pattern << ((align - base % align) % align)
+    pattern << (base.wrapping_neg() & (align - 1))
 }
 
 #[cfg(test)]

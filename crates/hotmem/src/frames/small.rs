@@ -80,13 +80,18 @@ impl<P: Platform> Frames<P> {
 
     #[cold]
     fn alloc_small_slowly(&self, request: &AllocRequest) -> Result<Pfn, AllocError> {
-        self.search_all(request.zones(), |hiding_steps| self.search_small(request, hiding_steps))
+        self.search_all(request.zones(), |hiding_steps| {
+            self.search_small(request, true, hiding_steps)
+        })
     }
 
-    /// Searches all memory, in an order that keeps the number of divided pageblocks small.
+    /// Searches all memory, in an order that keeps the number of divided pageblocks small. Divides no
+    /// pageblock if `may_divide` is false.
+    #[inline(never)]
     pub(super) fn search_small(
         &self,
         request: &AllocRequest,
+        may_divide: bool,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Pfn> {
         hiding_steps.start();
@@ -102,7 +107,10 @@ impl<P: Platform> Frames<P> {
                     Grain::Frame => self.take_partial(place, request, None, hiding_steps),
                     Grain::Run => None,
                 })
-                .or_else(|| self.split_for(place, request, hiding_steps))
+                .or_else(|| match may_divide {
+                    true => self.split_for(place, request, hiding_steps),
+                    false => None,
+                })
                 .or_else(|| {
                     self.blocks_of_hints_and_cursors(place.zone)
                         .filter(|block| place.includes(&self.words, block.section()))
@@ -216,12 +224,12 @@ impl<P: Platform> Frames<P> {
         block: Block<'_>,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> bool {
-        self.bitmap_of_outlined(block, hiding_steps).is_some_and(FrameBitmap::has_takeable)
+        self.bitmap_of(block, hiding_steps).is_some_and(FrameBitmap::has_takeable)
     }
 
     /// Returns the number of frames of a pageblock that may be taken. This is a snapshot.
     pub(super) fn takeable(&self, block: Block<'_>) -> u64 {
-        self.with_bitmap(block, |bitmap| bitmap.map_or(0, FrameBitmap::takeable)) as u64
+        self.with_bitmap(block, |bitmap| bitmap.map_or(0, FrameBitmap::takeable))
     }
 
     /// Takes a suitable run of free frames for `request` out of `block`, if there is one.

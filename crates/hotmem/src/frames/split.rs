@@ -20,7 +20,7 @@ use crate::geometry::{BITMAP_GROUP, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence};
-use crate::words::{BitmapFrame, Block, FrameBitmap, Grain, SectionRef};
+use crate::words::{BitmapFrame, Block, FrameBitmap, SectionRef};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
@@ -56,7 +56,7 @@ impl<P: Platform> Frames<P> {
     /// Returns the bitmap of `block`, if it has one. If the bitmap is a self-hosted bitmap, starts
     /// a hiding step of `hiding_steps`; the caller must not use the bitmap after the end of that
     /// hiding step.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn bitmap_of<'a>(
         &self,
         block: Block<'a>,
@@ -70,41 +70,13 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Does the same as [`bitmap_of`](Self::bitmap_of) by a function call, which takes less code.
-    #[inline(never)]
-    pub(crate) fn bitmap_of_outlined<'a>(
-        &self,
-        block: Block<'a>,
-        hiding_steps: &mut HidingSteps<'_>,
-    ) -> Option<&'a FrameBitmap> {
-        self.bitmap_of(block, hiding_steps)
-    }
-
     /// Calls `look` with the bitmap of `block`, if it has one.
-    #[inline]
     pub(crate) fn with_bitmap<T>(
         &self,
         block: Block<'_>,
         look: impl FnOnce(Option<&FrameBitmap>) -> T,
     ) -> T {
-        let mut hiding_steps = None;
-        look(self.bitmap_in_hiding_step(block, &mut hiding_steps))
-    }
-
-    /// Returns the bitmap of `block`, if it has one. If the bitmap is valid only during a hiding
-    /// step, makes `hiding_steps` and starts one.
-    #[inline(never)]
-    fn bitmap_in_hiding_step<'a>(
-        &'a self,
-        block: Block<'a>,
-        hiding_steps: &mut Option<HidingSteps<'a>>,
-    ) -> Option<&'a FrameBitmap> {
-        match block.lasting_bitmap() {
-            None if block.section().bitmaps.is_self_hosted(block.bit()) => {
-                self.self_hosted_bitmap_of(block, hiding_steps.insert(self.new_hiding_steps()))
-            }
-            lasting => lasting,
-        }
+        look(self.bitmap_of(block, &mut self.new_hiding_steps()))
     }
 
     #[cold]
@@ -123,7 +95,7 @@ impl<P: Platform> Frames<P> {
     /// Returns the bitmap of `block`, and makes it if there is none. The caller owns `block` or
     /// frames of it. It also owns frame number `spare` of the pageblock, in which the bitmaps are
     /// put if there is no other frame for them. The flag says whether they were put there.
-    #[inline]
+    #[inline(never)]
     pub(super) fn bitmap_or_install<'a>(
         &self,
         block: Block<'a>,
@@ -159,7 +131,7 @@ impl<P: Platform> Frames<P> {
                 self.fill_as_free(unused);
             }
         }
-        Some((self.bitmap_of_outlined(block, hiding_steps)?, spare_used))
+        Some((self.bitmap_of(block, hiding_steps)?, spare_used))
     }
 
     /// Allocates a frame of boot memory for the bitmaps of `block`. If `block` is boot memory
@@ -170,28 +142,8 @@ impl<P: Platform> Frames<P> {
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Pfn> {
         let request = AllocRequest::frames(1).in_boot_memory();
-        let divides = !block.is_boot(&self.words);
-        for place in self.places(&request) {
-            let bitmap_frame = self
-                .this_cpus_block(place.zone, Grain::Frame)
-                .and_then(|hinted| self.take(hinted, &request, hiding_steps))
-                .or_else(|| self.take_partial(place, &request, None, hiding_steps))
-                .or_else(|| {
-                    let mut named = self.blocks_of_hints_and_cursors(place.zone);
-                    named.find_map(|block| {
-                        place
-                            .includes(&self.words, block.section())
-                            .then(|| self.take(block, &request, hiding_steps))?
-                    })
-                })
-                .or_else(|| {
-                    if divides { self.split_for(place, &request, hiding_steps) } else { None }
-                });
-            if bitmap_frame.is_some() {
-                return bitmap_frame;
-            }
-        }
-        None
+        let may_divide = !block.is_boot(&self.words);
+        self.search_small(&request, may_divide, hiding_steps)
     }
 
     /// Makes `frame` the frame of bitmaps of `block` and its group. The caller owns `frame`.

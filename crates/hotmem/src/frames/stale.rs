@@ -24,11 +24,13 @@ use crate::sync::{mutant, sequential};
 use crate::words::{Block, SectionRef};
 
 impl<P: Platform> Frames<P> {
-    /// Claims the free pageblocks among `wanted`. Returns the claimed pageblocks, and those that
-    /// were reported.
-    pub(crate) fn claim_any(&self, section: SectionRef<'_>, wanted: u64) -> (u64, u64) {
+    /// Claims the free pageblocks among `wanted`, which so are no longer reported. Returns the claimed
+    /// pageblocks.
+    #[inline(never)]
+    pub(crate) fn claim_any(&self, section: SectionRef<'_>, wanted: u64) -> u64 {
         let (claimed, reported) = section.claim_any(wanted);
-        (self.take_back_stale(section, claimed), reported)
+        self.wakeup().note_withdrawn(reported);
+        self.take_back_stale(section, claimed)
     }
 
     /// Claims all pageblocks of `wanted`, or none. Returns whether it has claimed them.
@@ -85,8 +87,7 @@ impl<P: Platform> Frames<P> {
             return;
         }
         hiding_steps.start();
-        let (owned, withdrawn) = self.claim_any(block.section(), block.mask());
-        self.wakeup().note_withdrawn(withdrawn);
+        let owned = self.claim_any(block.section(), block.mask());
         if owned != 0 {
             // The flag has been cleared meanwhile.
             self.publish_blocks(block.section(), owned, hiding_steps);

@@ -13,6 +13,7 @@
 //! The four steps of the first row are `SeqCst` accesses, so that the publisher needs no fence; in
 //! the second row, the fences in `paths.rs` stand between the steps.
 
+use crate::geometry::count_ones;
 use crate::sync::{AtomicU32, Ordering, array_of, const_unless_loom, fence, untracked};
 use crate::words::Zone;
 
@@ -169,13 +170,13 @@ impl Wakeup {
     /// isolated, pinned or poisoned.
     pub(crate) fn note_withdrawn(&self, blocks: u64) {
         if blocks != 0 {
-            self.blocks_withdrawn.fetch_add(blocks.count_ones().into(), Ordering::Relaxed);
+            self.blocks_withdrawn.fetch_add(count_ones(blocks), Ordering::Relaxed);
         }
     }
 
     /// Counts pageblocks of a section that a token has marked as reported.
     pub(crate) fn note_given(&self, blocks: u64) {
-        self.blocks_withdrawn.fetch_sub(blocks.count_ones().into(), Ordering::Relaxed);
+        self.blocks_withdrawn.fetch_sub(count_ones(blocks), Ordering::Relaxed);
     }
 
     pub(crate) fn withdrawn(&self) -> u64 {

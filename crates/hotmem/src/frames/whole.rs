@@ -46,20 +46,20 @@ impl<P: Platform> Frames<P> {
         }
         // As in `is_for`: the pageblock may have changed its zone before it was claimed.
         if !is_in(&section, block.mask(), zone) {
-            return self.refuse_pageblock(block.start(), zone);
+            return self.refuse_pageblock(block.start_inlined(), zone);
         }
         let state = block.state().load();
         // Nothing to write: the pageblock was allocated as a whole before, too.
         if state.is_unflagged_whole() {
-            return FoundFrame::number(block.start().number());
+            return FoundFrame::number(block.start_inlined().number());
         }
         // Read by the owner, because an earlier owner may have installed bitmaps that record free
         // frames. Bitmaps that are installed from now on record none.
         if !state.is_unused() || !section.bitmaps.is_missing(block.bit()) {
-            return self.hand_out_pageblock(block.start(), zone);
+            return self.hand_out_pageblock(block.start_inlined(), zone);
         }
         block.state().set_whole();
-        FoundFrame::number(block.start().number())
+        FoundFrame::number(block.start_inlined().number())
     }
 
     /// Allocates a pageblock in the general way: there are only reported ones, or another CPU was

@@ -26,7 +26,7 @@ impl WordReserve {
 
     /// Lists the places for runs, each with the length of its run, and with the run unless it is
     /// missing.
-    fn slots(&self) -> impl DoubleEndedIterator<Item = (&AtomicU64, u64, Option<PfnRange>)> {
+    fn slots(&self) -> impl Iterator<Item = (&AtomicU64, u64, Option<PfnRange>)> {
         self.runs.iter().zip(PIECE_FRAMES).map(|(slot, len)| {
             let start = slot.load(Ordering::Relaxed).checked_sub(1).and_then(Pfn::new);
             (slot, len, start.and_then(|start| PfnRange::with_len(start, len)))
@@ -39,6 +39,7 @@ impl WordReserve {
     }
 
     /// Lists the places whose runs are missing, each with the length of its run.
+    #[inline(never)]
     pub(super) fn empty_slots(&self) -> impl Iterator<Item = (&AtomicU64, u64)> {
         self.slots().filter(|(_, _, run)| run.is_none()).map(|(slot, len, _)| (slot, len))
     }
@@ -46,8 +47,8 @@ impl WordReserve {
     /// Takes a run of length `len` out of the reserve. If there are several, takes the one in the
     /// last place.
     pub(super) fn take(&self, len: u64) -> Option<PfnRange> {
-        let (slot, _, run) =
-            self.slots().rev().find(|(_, slot_len, run)| *slot_len == len && run.is_some())?;
+        let filled = self.slots().filter(|(_, slot_len, run)| *slot_len == len && run.is_some());
+        let (slot, _, run) = filled.last()?;
         slot.store(0, Ordering::Relaxed);
         run
     }

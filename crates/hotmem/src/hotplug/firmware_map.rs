@@ -6,6 +6,7 @@ use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{WORD_RESERVE, bitmap_frames, cpu_frames};
 use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, GROUP_FRAMES, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::invariant::OrViolation;
+use crate::outlined::Outlined;
 use crate::platform::REACHABLE_END;
 use crate::words::{NodeId, NodeIndex, SectionWords, TooManyNodes};
 
@@ -141,11 +142,11 @@ impl<'a> FirmwareMap<'a> {
     /// no hole larger than [`LARGEST_HOLE`], and whole pageblocks.
     pub(super) fn regions(&self) -> impl Iterator<Item = (PfnRange, NodeId)> {
         let mut from = Pfn::ZERO;
-        core::iter::from_fn(move || {
+        Outlined(core::iter::from_fn(move || {
             let (region, node) = self.next_region(from)?;
             from = region.end();
             Some((region, node))
-        })
+        }))
     }
 
     /// Returns the first region at or above `from`, which is the end of a region or 0.

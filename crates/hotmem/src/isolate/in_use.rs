@@ -109,7 +109,7 @@ impl<P: Platform> Frames<P> {
             return 0;
         }
         let free = self.with_bitmap(block, |bitmap| bitmap.map_or(0, FrameBitmap::free_frames));
-        PAGEBLOCK_FRAMES.saturating_sub(free) as u64
+        (PAGEBLOCK_FRAMES as u64).saturating_sub(free)
     }
 
     /// Counts the frames of a live pageblock that would have to move: those in use, except

@@ -93,8 +93,7 @@ impl<P: Platform> Frames<P> {
         if offline != 0 {
             return Err(RangeErrorKind::NotOnline.at(section.first_block(offline)));
         }
-        let (mut isolated, withdrawn) = self.claim_any(section, wanted);
-        self.wakeup().note_withdrawn(withdrawn);
+        let mut isolated = self.claim_any(section, wanted);
         section.isolated.fetch_or(isolated, Ordering::AcqRel);
         let in_use = wanted & !isolated;
         let mut descriptor_blocks = 0;
@@ -135,7 +134,7 @@ impl<P: Platform> Frames<P> {
                 outcome => {
                     if outcome == (IsolateOutcome::Flagged { open: true })
                         && let Some(bitmap) =
-                            self.bitmap_of_outlined(block, &mut hiding_steps).or_violation()
+                            self.bitmap_of(block, &mut hiding_steps).or_violation()
                     {
                         bitmap.isolate();
                     }
@@ -150,9 +149,7 @@ impl<P: Platform> Frames<P> {
             if block.section().isolated.load(Ordering::Acquire) & block.mask() != 0 {
                 return IsolateOutcome::HeldByAnother;
             }
-            let (claimed, withdrawn) = self.claim_any(block.section(), block.mask());
-            self.wakeup().note_withdrawn(withdrawn);
-            if claimed != 0 {
+            if self.claim_any(block.section(), block.mask()) != 0 {
                 return IsolateOutcome::Owned;
             }
             spin_hint();
@@ -195,7 +192,7 @@ impl<P: Platform> Frames<P> {
         }
         // A pageblock without a bitmap is allocated as a whole. Clear the flags of the words before
         // the block state: after that, another token may set them.
-        let bitmap = self.bitmap_of_outlined(block, hiding_steps);
+        let bitmap = self.bitmap_of(block, hiding_steps);
         if let Some(bitmap) = bitmap {
             bitmap.release();
         }
@@ -206,7 +203,7 @@ impl<P: Platform> Frames<P> {
         }
         // Another CPU may have freed parts of the pageblock meanwhile, and made a bitmap for that.
         if !before.is_whole()
-            && let Some(bitmap) = self.bitmap_of_outlined(block, hiding_steps).or_violation()
+            && let Some(bitmap) = self.bitmap_of(block, hiding_steps).or_violation()
         {
             if before.is_partly_freed() {
                 self.open_parts(block, bitmap, before);

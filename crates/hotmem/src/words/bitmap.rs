@@ -7,7 +7,10 @@ use super::Zone;
 use super::frame_word::FrameWord;
 use super::last_change::LastChange;
 use super::word_bits::{ALL_FREE, FreedBits};
-use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, bits_of, mask};
+use crate::geometry::{
+    BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, bits_of, count_ones, mask,
+};
+use crate::outlined::Outlined;
 use core::ops::Range;
 
 /// The frame bitmap of a pageblock, which fills two cache lines.
@@ -57,7 +60,7 @@ impl FrameBitmap {
     }
 
     fn open_first(&self, words: usize, zone: Zone) {
-        self.words()[..words].iter().for_each(|word| word.open(zone));
+        self.words().iter().take(words).for_each(|word| word.open(zone));
     }
 
     /// Holds all words, if all frames are free and no word has flags. The caller may then take the
@@ -87,7 +90,7 @@ impl FrameBitmap {
     /// Flags a word, so that frees of its frames check for poison. Returns the bits of its free
     /// frames.
     pub(crate) fn poison(&self, word: usize) -> u64 {
-        self.words()[word].poison()
+        self.word(word).poison()
     }
 
     /// Clears the flag of [`poison`](Self::poison) in all words.
@@ -103,13 +106,13 @@ impl FrameBitmap {
     /// Takes the frames of `bits` in one word, if all of them are free and may be taken.
     #[inline]
     pub(crate) fn take(&self, word: usize, bits: u64) -> bool {
-        self.words()[word].take(bits)
+        self.word(word).take(bits)
     }
 
     /// Takes the frames of `bits` in one word, if all of them are free, whatever flags the word
     /// has. The caller must not allocate them to anybody.
     pub(crate) fn take_flagged(&self, word: usize, bits: u64) -> bool {
-        self.words()[word].take_flagged(bits)
+        self.word(word).take_flagged(bits)
     }
 
     /// Takes the first free frame of a word that is of `zone` and has no flags. Returns the index
@@ -162,7 +165,7 @@ impl FrameBitmap {
     /// frames is free already, or if the word is held or flagged for poison. If no frame of the
     /// word is free yet, calls `first` before it sets the bits.
     pub(crate) fn free(&self, word: usize, bits: u64, first: impl FnMut()) -> Option<FreedBits> {
-        self.words()[word].free(bits, first)
+        self.word(word).free(bits, first)
     }
 
     /// Frees as [`free`](Self::free) does, whatever flags the word has.
@@ -172,7 +175,7 @@ impl FrameBitmap {
         bits: u64,
         first: impl FnMut(),
     ) -> Option<FreedBits> {
-        self.words()[word].free_flagged(bits, first)
+        self.word(word).free_flagged(bits, first)
     }
 
     /// Returns whether all frames are free and no word has flags. The load is ordered after the
@@ -188,14 +191,14 @@ impl FrameBitmap {
     }
 
     /// Returns how many frames may be taken: a snapshot, which orders nothing.
-    pub(crate) fn takeable(&self) -> usize {
-        self.words().iter().map(|word| word.takeable().count_ones() as usize).sum()
+    pub(crate) fn takeable(&self) -> u64 {
+        self.words().iter().map(|word| count_ones(word.takeable())).sum()
     }
 
     /// Returns the number of free frames, including those that flags keep from being taken: a
     /// snapshot.
-    pub(crate) fn free_frames(&self) -> usize {
-        self.free_bits().map(|bits| bits.count_ones() as usize).sum()
+    pub(crate) fn free_frames(&self) -> u64 {
+        self.free_bits().map(count_ones).sum()
     }
 
     /// Iterates over the bits of the words, those of the lowest frames first.
@@ -205,17 +208,17 @@ impl FrameBitmap {
 
     /// Returns whether the bit of a frame is set.
     pub(crate) fn is_free(&self, frame: usize) -> bool {
-        self.words()[frame / BITMAP_WORD_BITS].bits() >> (frame % BITMAP_WORD_BITS) & 1 != 0
+        self.word(frame / BITMAP_WORD_BITS).bits() >> (frame % BITMAP_WORD_BITS) & 1 != 0
     }
 
     /// Returns the bits of the free frames of one word: a snapshot, which orders nothing.
     pub(crate) fn bits_in(&self, word: usize) -> u64 {
-        self.words()[word].bits_now()
+        self.word(word).bits_now()
     }
 
     /// Returns the bits of the frames of one word that may be taken.
     pub(crate) fn takeable_in(&self, word: usize) -> u64 {
-        self.words()[word].takeable()
+        self.word(word).takeable()
     }
 
     /// Returns whether any word is held.
@@ -234,6 +237,12 @@ impl FrameBitmap {
     pub(crate) fn describes(&self, start: u64, zone: Zone) -> bool {
         let mut words = self.words().iter().zip(0..);
         words.all(|(word, i)| word.describes(start + i * BITMAP_WORD_BITS as u64, zone))
+    }
+
+    /// Returns word `index`, a number below [`BITMAP_WORDS`].
+    #[inline]
+    fn word(&self, index: usize) -> &FrameWord {
+        &self.words()[index % BITMAP_WORDS]
     }
 
     /// Returns the words. Lets loom check that the bitmap's memory has no other owner.
@@ -263,7 +272,7 @@ impl FrameBitmap {
 /// pageblock). Yields the index of each word, and the bits of the run's frames in the word.
 #[inline]
 pub(crate) fn bitmap_words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
-    words_of_run::<BITMAP_WORD_BITS>(frames)
+    Outlined(words_of_run::<BITMAP_WORD_BITS>(frames))
 }
 
 /// Iterates over the words of `BITS` bits that have a bit of `run`. Yields the index of each word,

@@ -55,7 +55,7 @@ impl Class {
 
 impl Section {
     /// Returns the pageblocks of this class, as the section's words say at this moment.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn available(&self, class: Class) -> u64 {
         let (word, reported) = match class.word {
             Word::Free => (&self.free, 0),

@@ -63,6 +63,7 @@ impl Block<'_> {
     }
 
     /// Sets the grain of the pageblock.
+    #[inline(never)]
     pub(crate) fn set_grain(&self, grain: Grain) {
         if self.grain() == grain {
             return;

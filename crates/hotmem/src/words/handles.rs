@@ -61,7 +61,7 @@ impl<'a> SectionRef<'a> {
     }
 
     /// Returns the first frame of the section.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn start(self) -> Pfn {
         self.id.start()
     }
@@ -115,7 +115,7 @@ impl<'a> SectionRef<'a> {
     }
 
     /// Returns the node of the section.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn node(self, words: &SectionWords) -> NodeIndex {
         // The head exists: the control path makes the heads before it makes the chunk.
         words.directory.node(self.id).unwrap_or(NodeIndex::FIRST)
@@ -202,7 +202,7 @@ impl<'a> SectionRef<'a> {
     /// Makes searches for this class skip the section, because a searcher has found no pageblocks
     /// of the class in it. If the section has such pageblocks again by now, searches still find it.
     pub(crate) fn hide_if_empty(self, words: &SectionWords, class: Class) {
-        words.directory.clear_section_bit(class, self.id, || self.words.available(class) == 0);
+        words.directory.hide_if_empty(class, self.id);
     }
 
     /// Makes searches for this class skip the section, even if it has pageblocks of the class. The
@@ -266,8 +266,14 @@ impl<'a> Block<'a> {
     }
 
     /// Returns the first frame of the pageblock.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn start(self) -> Pfn {
+        self.start_inlined()
+    }
+
+    /// Does the same as [`start`](Self::start) without a function call, for the fast paths.
+    #[inline(always)]
+    pub(crate) fn start_inlined(self) -> Pfn {
         Pfn::new(self.number * PAGEBLOCK_FRAMES as u64).unwrap_or(Pfn::LIMIT)
     }
 
@@ -310,7 +316,7 @@ impl<'a> Block<'a> {
     }
 
     /// Returns the node of the pageblock.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn node(self, words: &SectionWords) -> NodeIndex {
         self.section().node(words)
     }

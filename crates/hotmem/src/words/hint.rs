@@ -30,7 +30,7 @@ impl SectionRef<'_> {
 
 impl SectionWords {
     /// Returns the pageblock that a hint names, if its section has words.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn hinted_block(&self, hint: Hint) -> Option<Block<'_>> {
         let (section, bit) = split_hint(hint)?;
         self.section(section)?.block(bit)
@@ -47,7 +47,8 @@ impl SectionWords {
     /// Returns the section that a hint names, if it has words.
     #[inline]
     pub(crate) fn hinted_section(&self, hint: Hint) -> Option<SectionRef<'_>> {
-        self.section(SectionId::from_number(hint.checked_sub(1)?))
+        let id = SectionId::from_number(hint.checked_sub(1)?);
+        Some(SectionRef::new(self.directory.section(id)?, id))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::sync::Ordering;
 impl SectionWords {
     /// Returns a section by its number, or `None` if the section has no words: they are made when
     /// memory is first added there.
-    #[inline]
+    #[inline(never)]
     pub(super) fn section(&self, id: SectionId) -> Option<SectionRef<'_>> {
         let section = self.directory.section(id)?;
         Some(SectionRef::new(section, id))
@@ -22,8 +22,7 @@ impl SectionWords {
     /// Returns the section that contains this frame, if the section has words.
     #[inline]
     pub(crate) fn section_of(&self, pfn: Pfn) -> Option<SectionRef<'_>> {
-        let id = SectionId::of(pfn)?;
-        Some(SectionRef::new(self.directory.section_outlined(id)?, id))
+        self.section(SectionId::of(pfn)?)
     }
 
     /// Returns the pageblock that contains this frame, if its section has words.

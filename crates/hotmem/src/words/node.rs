@@ -83,13 +83,13 @@ impl SectionWords {
     }
 
     /// Returns the index of a node, if it has one.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn index_of(&self, node: NodeId) -> Option<NodeIndex> {
         self.numbers.index_of(node.0)
     }
 
     /// Returns the node that has this index.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn node_of_index(&self, index: NodeIndex) -> NodeId {
         NodeId(self.numbers.number_of(index).or_violation().unwrap_or(0))
     }

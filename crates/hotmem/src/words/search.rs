@@ -71,6 +71,7 @@ impl<'a> Search<'a> {
     /// Returns the first section that begins at or above `from`, for code that only looks. It
     /// clears no bit, so that it never hides a section from the searches of the allocator, not even
     /// for a moment.
+    #[inline(never)]
     pub(crate) fn next_read_only(self, from: Pfn) -> Option<SectionRef<'a>> {
         Search { paths: self.paths.read_only(), ..self }.next(from)
     }

@@ -7,18 +7,22 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 use std::cell::Cell;
 
-/// A platform that frees a range in the middle of another free.
+/// A platform that frees a range in the middle of another free: as soon as more frames are free than
+/// this number.
 #[derive(Default)]
-struct OtherThread(Cell<Option<(*const Frames<OtherThread>, PfnRange)>>);
+struct OtherThread(Cell<Option<(*const Frames<OtherThread>, u64, PfnRange)>>);
 
 impl Platform for OtherThread {
     fn cpu(&self) -> usize {
-        if let Some((frames, range)) = self.0.take() {
-            // SAFETY: `frames` points to the machine of the test, which outlives this platform's
+        if let Some((machine, free, range)) = self.0.take() {
+            // SAFETY: `machine` points to the machine of the test, which outlives this platform's
             // use.
-            unsafe { &*frames }
-                .free_range(range)
-                .expect("the rival is the first to free the range");
+            let frames = unsafe { &*machine };
+            if frames.counts().free > free {
+                frames.free_range(range).expect("the other thread is the first to free the range");
+            } else {
+                self.0.set(Some((machine, free, range)));
+            }
         }
         0
     }
@@ -36,7 +40,7 @@ fn frames_freed_before_a_conflicting_free_are_not_lost() {
     let (tail, untouched) = remaining.split_at(remaining.start().checked_add(5).unwrap());
     let metadata = || frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>();
     let (free, metadata_before) = (frames.counts().free, metadata());
-    frames.platform().0.set(Some((&raw const frames, tail)));
+    frames.platform().0.set(Some((&raw const frames, free, tail)));
     let both = PfnRange::new(below.start(), tail.end()).unwrap();
     let refused = frames.free_range(both).unwrap_err();
     assert_eq!(refused.kind, RangeErrorKind::NotAllocated);

@@ -42,7 +42,7 @@ impl NeededRuns {
     /// Iterates over the lengths of runs, the longest first, each with the number of runs of that
     /// length.
     pub(crate) fn runs(self) -> impl Iterator<Item = (usize, u64)> {
-        (0..MAX_PIECE_FRAMES).rev().map(move |index| (index + 1, self.0[index]))
+        self.0.into_iter().enumerate().rev().map(|(index, runs)| (index + 1, runs))
     }
 
     /// Returns the number of frames in all runs.

@@ -94,12 +94,6 @@ impl Directory {
         self.chunk(id.chunk())?.section(id.index_in_chunk())
     }
 
-    /// Does the same as [`section`](Self::section) by a function call, which takes less code.
-    #[inline(never)]
-    pub(crate) fn section_outlined(&self, id: SectionId) -> Option<&Section> {
-        self.section(id)
-    }
-
     /// Returns the node of a section that has words.
     #[inline]
     pub(crate) fn node(&self, id: SectionId) -> Option<NodeIndex> {
@@ -175,7 +169,7 @@ impl Directory {
     }
 
     /// Returns the bits of `node` that stand for the chunks of a leaf.
-    #[inline]
+    #[inline(never)]
     fn part(&self, node: NodeIndex, leaf: usize) -> Option<&NodePart> {
         let leaf = self.leaf(leaf)?;
         let n = node.number();
@@ -188,7 +182,7 @@ impl Directory {
     }
 
     /// Returns the record of a node.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn record(&self, node: NodeIndex) -> Option<&NodeRecord> {
         let pair = self.records[node.number() / 2].load(Ordering::Acquire);
         // SAFETY: as in `leaf`.

@@ -76,6 +76,15 @@ impl Directory {
         set_bit(&self.node_bits[class.index()], node.number());
     }
 
+    /// Clears the bit of a section that a searcher found empty or without words. If the section has
+    /// pageblocks of the class after that, sets the bit again, and the bits above it.
+    #[inline(never)]
+    pub(crate) fn hide_if_empty(&self, class: Class, id: SectionId) {
+        self.clear_section_bit(class, id, || {
+            self.section(id).is_none_or(|section| section.available(class) == 0)
+        });
+    }
+
     /// Clears the bit of a section that a searcher found empty. If `is_empty` returns false after
     /// that, sets the bit again, and the bits above it.
     pub(crate) fn clear_section_bit(
@@ -132,7 +141,7 @@ impl Directory {
     }
 
     /// Returns the sections of a chunk that belong to a node, as a mask.
-    #[inline]
+    #[inline(never)]
     fn sections_of(&self, head: &Head, node: NodeIndex) -> u64 {
         let n = node.number();
         // Relaxed: see `set_node`.
@@ -165,9 +174,7 @@ impl<'a> Paths<'a> {
         mutant!("a bit over missing words is cleared for good" => {
             return self.directory.clear_section_bit(self.class, id, || true);
         });
-        self.directory.clear_section_bit(self.class, id, || {
-            self.directory.section(id).is_none_or(|section| section.available(self.class) == 0)
-        });
+        self.directory.hide_if_empty(self.class, id);
     }
 
     /// Returns the first section at or above `from` that the paths lead to. Cost: a few loads for
@@ -225,7 +232,7 @@ impl<'a> Paths<'a> {
     }
 
     /// Returns the sections of a chunk that belong to the node and have a set bit, as a mask.
-    #[inline]
+    #[inline(never)]
     fn in_chunk(self, chunk: usize) -> u64 {
         self.directory.head(chunk).map_or(0, |head| {
             // Acquire pairs with the Release in `set_bit`.
