@@ -114,15 +114,6 @@ impl<P: Platform> Frames<P> {
     pub unsafe fn fill_and_free_raw(&self, range: PfnRange) -> Result<(), RangeError> {
         self.fill_and_free(range)
     }
-
-    /// Makes an owned allocation from a raw range.
-    ///
-    /// # Safety
-    /// All frames of `range` are allocated from this instance and lie within one region. The caller
-    /// owns them, and passes the ownership to the result.
-    pub unsafe fn adopt(&self, range: PfnRange) -> Allocation<'_, P> {
-        Allocation { frames: self, range }
-    }
 }
 
 impl<'f, P: Platform> Allocation<'f, P> {
@@ -141,8 +132,7 @@ impl<'f, P: Platform> Allocation<'f, P> {
     }
 
     /// Returns the range of the allocation and does not free it. The caller is then its owner by
-    /// number: [`Frames::free_raw`] frees the range or parts of it, and [`Frames::adopt`] makes an
-    /// allocation of it again.
+    /// number: [`Frames::free_raw`] frees the range or parts of it.
     #[inline]
     #[must_use = "the frames stay allocated until they are freed by number"]
     pub fn into_raw(self) -> PfnRange {

@@ -35,8 +35,7 @@ fn dropped_allocations_are_free_again_and_forgotten_ones_are_not() {
         }
         let raw = frames.alloc(AllocRequest::frames(3)).unwrap().into_raw();
         assert_eq!(frames.counts().free, free - 3);
-        // SAFETY: `raw` came from `into_raw`, and nothing else uses its frames.
-        drop(unsafe { frames.adopt(raw) });
+        frames.free_range(raw).unwrap();
         assert_eq!(frames.counts().free, free);
     });
 }

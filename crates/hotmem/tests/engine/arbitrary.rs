@@ -38,6 +38,8 @@ struct Machine<'f> {
     batches: Vec<Batch>,
     owners: ReverseMap<'f, OneCpu>,
     magazine: CpuMagazine<'f, OneCpu, 4>,
+    /// The frames that the magazine has passed to the machine.
+    magazine_frames: Vec<PfnRange>,
 }
 
 impl<'f> Machine<'f> {
@@ -60,6 +62,7 @@ impl<'f> Machine<'f> {
             owners: unsafe { ReverseMap::new(frames, LinearMap::new(memory.start())) },
             // SAFETY: one thread uses the magazine, and no call interrupts another.
             magazine: unsafe { CpuMagazine::new(frames, AllocRequest::frames(1).movable()) },
+            magazine_frames: vec![],
         }
     }
 
@@ -67,13 +70,19 @@ impl<'f> Machine<'f> {
         self.hotplug.frames()
     }
 
-    /// Records an allocation. Checks that no other allocation and no metadata has its frames.
+    /// Records an allocation.
     fn record_owned(&mut self, owned: Owned<'f>) {
-        let no_overlap = self.owned_ranges.iter().all(|o| !o.range().overlaps(owned.range()));
-        assert!(no_overlap, "{owned:?} has two owners");
-        let is_metadata = |metadata: Metadata| metadata.frames.overlaps(owned.range());
-        assert!(!self.frames().metadata().any(is_metadata), "{owned:?} is metadata");
+        self.check_new(owned.range());
         self.owned_ranges.push(owned);
+    }
+
+    /// Checks that no allocation and no metadata has frames of `range`.
+    fn check_new(&self, range: PfnRange) {
+        let owned = self.owned_ranges.iter().map(|owned| owned.range());
+        let mut all = owned.chain(self.magazine_frames.iter().copied());
+        assert!(all.all(|owned| !owned.overlaps(range)), "{range:?} has two owners");
+        let is_metadata = |metadata: Metadata| metadata.frames.overlaps(range);
+        assert!(!self.frames().metadata().any(is_metadata), "{range:?} is metadata");
     }
 
     /// Calls all queries, and validates the machine.
@@ -301,11 +310,23 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
             Err(_) => true,
         },
         28 => {
-            if rng.u8(..4) == 0 {
-                local.magazine.drain();
-            } else if let Ok(frame) = local.magazine.alloc() {
-                // SAFETY: the magazine has passed the frame to this call.
-                local.record_owned(unsafe { local.frames().adopt(range(frame.number(), 1)) });
+            match rng.u8(..8) {
+                0 | 1 => {
+                    local.magazine.drain();
+                }
+                2 | 3 => {
+                    if let Some(frame) = take_random(rng, &mut local.magazine_frames) {
+                        // SAFETY: the magazine has passed the frame to this machine.
+                        unsafe { local.frames().free_raw(frame) }.unwrap();
+                    }
+                }
+                _ => {
+                    if let Ok(frame) = local.magazine.alloc() {
+                        let frame = range(frame.number(), 1);
+                        local.check_new(frame);
+                        local.magazine_frames.push(frame);
+                    }
+                }
             }
             false
         }
