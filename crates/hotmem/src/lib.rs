@@ -102,6 +102,7 @@ pub mod geometry;
 mod hooks;
 mod hotplug;
 mod invariant;
+#[cfg_attr(not(feature = "internals"), allow(unreachable_pub, reason = "tests call these items"))]
 mod isolate;
 #[cfg(all(loom, test))]
 mod loom_tests;
@@ -131,6 +132,8 @@ pub use hotplug::{
 #[cfg(not(loom))]
 pub use hotplug::{BootError, BootMap, BootRange, FallbackError};
 pub use invariant::{OrViolation, Violations, violated_invariants};
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub use isolate::Isolation;
 pub use mapping::{AlwaysMapped, Mapping};
 pub use platform::{OneCpu, Platform};

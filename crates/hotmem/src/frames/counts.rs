@@ -56,12 +56,19 @@ impl<P: Platform> Frames<P> {
     /// each divided pageblock.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.counts_in(PfnRange::ALL)
+        self.count_range(PfnRange::ALL)
+    }
+
+    /// Does the same as [`count_range`](Self::count_range), for tests.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn counts_in(&self, range: PfnRange) -> Counts {
+        self.count_range(range)
     }
 
     /// Counts the frames of all pageblocks that have a frame in `range`.
-    #[must_use]
-    pub fn counts_in(&self, range: PfnRange) -> Counts {
+    fn count_range(&self, range: PfnRange) -> Counts {
         let mut all = Counts::default();
         for announced in self.words.announced() {
             let part = announced.range.intersection(range);

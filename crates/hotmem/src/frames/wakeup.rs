@@ -175,6 +175,7 @@ impl Wakeup {
     }
 
     /// Counts pageblocks of a section that a token has marked as reported.
+    #[cfg(any(test, feature = "internals"))]
     pub(crate) fn note_given(&self, blocks: u64) {
         self.blocks_withdrawn.fetch_sub(count_ones(blocks), Ordering::Relaxed);
     }

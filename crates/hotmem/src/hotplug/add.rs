@@ -47,8 +47,7 @@ impl From<PfnRange> for AddRequest {
 pub struct Addition<'f, P: Platform> {
     frames: &'f Frames<P>,
     range: PfnRange,
-    tables: PfnRange,
-    /// The frames of `tables` that the mapping has not used yet.
+    /// The frames for page tables and descriptors that the mapping has not used yet.
     unused_tables: PfnRange,
     is_device: bool,
 }
@@ -133,13 +132,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         nodes.commit();
         self.words().set_node(range, node);
         self.frames.hold(range);
-        Ok(Addition {
-            frames: self.frames,
-            range,
-            tables: spare,
-            unused_tables: spare,
-            is_device: device,
-        })
+        Ok(Addition { frames: self.frames, range, unused_tables: spare, is_device: device })
     }
 
     /// Returns a pageblock that is present, device memory or held, in a section of `range` that
@@ -240,10 +233,12 @@ impl<P: Platform> Addition<'_, P> {
         unsafe { mapping.map(self.range, &mut || take_first(spare)) };
     }
 
-    /// Returns the frames that were allocated for page tables and descriptors.
+    /// Returns the frames that were allocated for page tables and descriptors, for tests.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
     #[must_use]
     pub fn tables(&self) -> PfnRange {
-        self.tables
+        self.unused_tables
     }
 }
 

@@ -9,7 +9,6 @@ use crate::isolate::Isolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::range_error::Veto;
-use crate::token::Token;
 use crate::words::Zone;
 
 /// How many times in a row [`Hooks::migrate`] may make no progress before the window counts as
@@ -63,7 +62,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         more_live: u64,
         hooks: &mut dyn Hooks,
     ) -> Result<Window<'f, P>, Blocker> {
-        let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
+        let isolation = self.frames.isolate_range(window).map_err(Blocker::from_isolate)?;
         if self.find_in_use(&isolation).is_some() {
             // Drain magazines now: the window is isolated, so a frame of it that is freed from a
             // magazine is not allocated again.
@@ -165,31 +164,36 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Takes the memory of an isolation token out of the allocator. After that, the memory is
-    /// present and offline, and the engine remembers the zone that it was in.
-    ///
-    /// Cost: O(sections) if all of the memory was free when it was isolated, otherwise
-    /// O(pageblocks).
+    /// Takes the memory of an isolation token offline, for tests and benches.
     ///
     /// # Errors
     /// Returns the token and the frames that are in use, or [`BlockerKind::Foreign`] if the token
     /// belongs to another instance. The memory stays isolated.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
     pub fn take_offline(
         &mut self,
         isolation: Isolation<'f, P>,
         hooks: &mut dyn Hooks,
     ) -> Result<PfnRange, (Isolation<'f, P>, Blocker)> {
-        let isolation = isolation.of(self.frames).map_err(|isolation| {
+        if !isolation.is_of(self.frames) {
             let foreign = BlockerKind::Foreign.at(isolation.range());
-            (isolation, foreign)
-        })?;
+            return Err((isolation, foreign));
+        }
         let range = self.take_offline_and_hold(isolation, hooks)?;
         self.frames.end_hold(range);
         Ok(range)
     }
 
-    /// Does the same as [`take_offline`](Self::take_offline), but leaves the memory held. The token
-    /// belongs to this instance.
+    /// Takes the memory of an isolation token out of the allocator. After that, the memory is
+    /// present and offline, and the engine remembers the zone that it was in. The memory stays
+    /// held. The token belongs to this instance.
+    ///
+    /// Cost: O(sections) if all of the memory was free when it was isolated, otherwise
+    /// O(pageblocks).
+    ///
+    /// # Errors
+    /// Returns the token and the frames that are in use. The memory stays isolated.
     pub(super) fn take_offline_and_hold(
         &mut self,
         isolation: Isolation<'f, P>,

@@ -98,8 +98,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// returned. Before this function is called, the following calls must have returned on every
     /// CPU: those that began before the last [withdrawal](Self::withdraw), and those that began
     /// before the previous call of this function. While the function runs, no other CPU may call
-    /// [`Frames::metadata`], [`Isolation::in_use`](crate::Isolation::in_use) or the reporter,
-    /// because these list metadata.
+    /// [`Frames::metadata`] or the reporter, because these list metadata.
     pub unsafe fn reclaim_words(&mut self) -> Bytes {
         let frames = self.frames;
         if !self.cursors_cleared {

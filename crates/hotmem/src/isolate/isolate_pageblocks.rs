@@ -15,6 +15,13 @@ use crate::words::{Block, IsolateOutcome, SectionPart, SectionRef};
 const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 impl<P: Platform> Frames<P> {
+    /// Does the same as [`isolate_range`](Self::isolate_range), for tests and benches.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn isolate(&self, range: PfnRange) -> Result<Isolation<'_, P>, RangeError> {
+        self.isolate_range(range)
+    }
+
     /// Isolates all of `range`, which must consist of whole pageblocks that are online.
     ///
     /// Context: any. Cost: O(pageblocks), and a bounded wait for a pageblock that is being
@@ -24,7 +31,7 @@ impl<P: Platform> Frames<P> {
     /// [`RangeError`]; nothing is isolated. If another CPU changes `range` meanwhile, free
     /// pageblocks of `range` may lose their reported state. Such pageblocks are reported to the
     /// host again.
-    pub fn isolate(&self, range: PfnRange) -> Result<Isolation<'_, P>, RangeError> {
+    pub(crate) fn isolate_range(&self, range: PfnRange) -> Result<Isolation<'_, P>, RangeError> {
         RangeError::check_pageblocks(range)?;
         if let Some(error) = self.foreseen_refusal(range) {
             return Err(error);

@@ -1,8 +1,8 @@
 //! Implements the isolation token: the exclusive right to pageblocks that nobody can allocate any
 //! more.
 //!
-//! Reporting, ballooning and unplugging begin in the same way: the engine isolates memory, and the
-//! host or a device works on it. Then one of the token's exits consumes the token. Isolating a free
+//! A request that takes memory offline isolates the memory first. Then it releases the memory, or
+//! takes it out of the allocator: one of the token's exits consumes the token. Isolating a free
 //! pageblock claims it. Isolating a pageblock in use flags its block state and the words of its
 //! bitmap: after that, no frame of the pageblock can be allocated, and the token owns the pageblock
 //! once all its frames are free. The word `isolated` says which pageblocks belong to a token. A
@@ -11,25 +11,24 @@
 
 mod in_use;
 mod isolate_pageblocks;
+#[cfg(any(test, feature = "internals"))]
+mod mark_reported;
 
 use crate::addr::{Pfn, PfnRange};
-use crate::blocker::{Blocker, BlockerKind};
-use crate::frames::{Frames, descriptor_pageblocks};
+use crate::blocker::Blocker;
+use crate::frames::Frames;
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::invariant::{OrViolation, check_invariant};
-use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::token::Token;
 use crate::words::SectionPart;
 use core::fmt;
 
 /// The right to whole pageblocks that nobody can allocate. A frame in them that is still in use can
 /// be freed as usual, and stays isolated.
 ///
-/// There are three exits: [`release`](Self::release), [`mark_reported`](Self::mark_reported) and
-/// [`Hotplug::take_offline`](crate::Hotplug::take_offline). A token that is forgotten or dropped
-/// leaves its pageblocks isolated and counted, never reused: a host may still be working on them.
+/// There are two exits: [`release`](Self::release) and `leave_allocator`.
+/// A token that is forgotten or dropped leaves its pageblocks isolated and counted, never reused.
 #[must_use = "dropping it leaves the memory isolated for good"]
 pub struct Isolation<'f, P> {
     frames: &'f Frames<P>,
@@ -46,8 +45,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
     }
 
     /// Returns frames that are in use, those of the highest pageblock first, or `None` if no frame
-    /// is in use. The reason is [allocated](BlockerKind::Allocated),
-    /// [metadata](BlockerKind::Metadata) or [busy](BlockerKind::Busy).
+    /// is in use. The reason is [allocated](crate::BlockerKind::Allocated),
+    /// [metadata](crate::BlockerKind::Metadata) or [busy](crate::BlockerKind::Busy).
     ///
     /// Cost: O(pageblocks) from the highest down to the first that is in use; O(1) if all
     /// pageblocks were free when they were isolated.
@@ -80,40 +79,6 @@ impl<'f, P: Platform> Isolation<'f, P> {
         for part in self.section_parts() {
             self.frames.release_in(part.section, part.blocks);
         }
-    }
-
-    /// Frees the memory and marks it as reported, because the host has taken its RAM. An exit.
-    /// Reported memory is allocated last.
-    ///
-    /// Context: any. Cost: O(pageblocks).
-    ///
-    /// # Errors
-    /// Returns the token, and the frames that are in use or [pinned](BlockerKind::Pinned).
-    pub fn mark_reported(self) -> Result<(), (Isolation<'f, P>, Blocker)> {
-        if let Some(pinned) = self.first_pinned() {
-            return Err((self, BlockerKind::Pinned.at(pinned)));
-        }
-        if let Some(in_use) = self.in_use() {
-            return Err((self, in_use));
-        }
-        for SectionPart { section, blocks: held } in self.section_parts() {
-            let given = held & !descriptor_pageblocks(section);
-            // Set the mark before the release publishes the pageblocks: the publish makes the mark
-            // visible.
-            section.reported.fetch_or(given, Ordering::Relaxed);
-            self.frames.wakeup().note_given(given);
-            self.frames.release_in(section, held);
-        }
-        Ok(())
-    }
-
-    /// Returns the first pageblock that has a pinned frame. No more frames can be pinned while the
-    /// token holds the pageblocks.
-    fn first_pinned(&self) -> Option<PfnRange> {
-        self.section_parts().find_map(|SectionPart { section, blocks: held }| {
-            let pinned = held & self.frames.pinned_after_mark(section);
-            (pinned != 0).then(|| section.first_block(pinned))
-        })
     }
 
     /// Takes the memory out of the allocator. An exit. The memory is then present and offline,
@@ -169,14 +134,14 @@ impl<'f, P: Platform> Isolation<'f, P> {
         in_use.sum()
     }
 
+    /// Returns whether the instance of `frames` made the token.
+    #[cfg(feature = "internals")]
+    pub(crate) fn is_of(&self, frames: &Frames<P>) -> bool {
+        self.frames.id() == frames.id()
+    }
+
     fn section_parts(&self) -> impl DoubleEndedIterator<Item = SectionPart<'f>> {
         self.frames.words().section_parts(self.range)
-    }
-}
-
-impl<P> Token for Isolation<'_, P> {
-    fn instance(&self) -> InstanceId {
-        self.frames.id()
     }
 }
 

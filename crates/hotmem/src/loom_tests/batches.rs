@@ -72,7 +72,7 @@ fn a_batch_races_with_isolation() {
         let machine = Machine::new(1);
         let [held] = machine.alloc_singles();
         let other_thread = machine.spawn_on(1, |machine| {
-            let token = machine.isolate(range(0, BLOCK));
+            let token = machine.isolate_range(range(0, BLOCK));
             token.map(|token| token.release()).is_ok()
         });
         let mine = machine.alloc_many(ONE_FRAME, 3);

@@ -51,7 +51,7 @@ fn self_hosted_bitmaps_are_dropped_when_no_other_frame_is_in_use() {
     model(|| {
         let machine = Machine::without_bitmaps(1);
         let [a] = machine.alloc_singles();
-        let token = machine.isolate(range(0, SECTION)).unwrap();
+        let token = machine.isolate_range(range(0, SECTION)).unwrap();
         let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         token.drop_bitmaps();
         if token.in_use().is_none() {
@@ -79,7 +79,7 @@ fn self_hosted_bitmaps_are_dropped_while_the_rest_of_the_section_comes_online() 
             machine.online(second, OnlineType::Kernel);
             machine.try_alloc(ONE_FRAME).ok()
         });
-        if let Ok(token) = machine.isolate(first) {
+        if let Ok(token) = machine.isolate_range(first) {
             if token.in_use().is_none() {
                 machine.overwrite(first);
             }
@@ -101,7 +101,7 @@ fn self_hosted_bitmaps_are_dropped_during_an_allocation() {
         // The pageblock stays divided, because it is CPU 0's hint, and its last frame holds the
         // bitmaps.
         let other_thread = machine.spawn_on(0, |machine| machine.try_alloc(ONE_FRAME));
-        if let Ok(token) = machine.isolate(range(0, SECTION)) {
+        if let Ok(token) = machine.isolate_range(range(0, SECTION)) {
             token.drop_bitmaps();
             if token.in_use().is_none() {
                 machine.overwrite(token.range());

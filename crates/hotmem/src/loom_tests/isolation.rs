@@ -27,7 +27,7 @@ fn overwrite_if_drained<P: crate::platform::Platform>(
 
 /// Isolates the first pageblock, overwrites it if no frame of it is in use, and releases it.
 fn isolate_and_release(machine: &Machine) {
-    match machine.isolate(range(0, BLOCK)) {
+    match machine.isolate_range(range(0, BLOCK)) {
         Ok(token) => {
             overwrite_if_drained(machine, &token);
             token.release();
@@ -46,7 +46,7 @@ fn isolate_during<const N: usize>(
     frees: [JoinHandle<()>; N],
     second_block: Held,
 ) {
-    let token = machine.isolate(range(0, BLOCK));
+    let token = machine.isolate_range(range(0, BLOCK));
     let _ = token.as_ref().map(|token| overwrite_if_drained(machine, token));
     frees.into_iter().for_each(|free| free.join().unwrap());
     machine.validate();
@@ -83,7 +83,7 @@ fn isolation_races_with_a_small_allocation() {
         let second_block = alloc_second_block(&machine);
         let [a] = machine.alloc_singles();
         let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME).ok());
-        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let token = machine.isolate_range(range(0, BLOCK)).unwrap();
         // No frame of the pageblock is allocated after the isolation, so the number of frames in
         // use can only fall from now on.
         let in_use = token.frames_in_use();
@@ -152,7 +152,7 @@ fn isolate_during_a_whole_free(free: impl FnOnce(&Machine, Held) + 'static) {
     let machine = Machine::new(1);
     let whole = machine.alloc(ONE_BLOCK.at(range(0, 1).start()));
     let other_thread = machine.spawn_on(1, |machine| free(machine, whole));
-    let token = machine.isolate(range(0, BLOCK));
+    let token = machine.isolate_range(range(0, BLOCK));
     let _ = token.as_ref().map(|token| overwrite_if_drained(&machine, token));
     other_thread.join().unwrap();
     machine.validate();
@@ -200,7 +200,7 @@ fn isolation_races_with_a_whole_free_and_another_isolation() {
     model(|| {
         isolate_during_a_whole_free(|machine, whole| {
             machine.free(whole);
-            if let Ok(token) = machine.isolate(range(0, BLOCK)) {
+            if let Ok(token) = machine.isolate_range(range(0, BLOCK)) {
                 overwrite_if_drained(machine, &token);
                 token.release();
             }
@@ -216,7 +216,7 @@ fn isolation_races_with_a_hold() {
         let [a] = machine.alloc_singles();
         // This free holds the words of the bitmap, because it may be the last free.
         let other_thread = machine.spawn_on(1, |machine| machine.free(a));
-        let token = machine.isolate(range(0, BLOCK));
+        let token = machine.isolate_range(range(0, BLOCK));
         other_thread.join().unwrap();
         machine.validate();
         let _ = token.map(Isolation::release);
@@ -232,7 +232,7 @@ fn isolation_races_with_a_free_of_a_part() {
         let second_block = alloc_second_block(&machine);
         let (low, high) = machine.split(machine.alloc(ONE_BLOCK), 1);
         let other_thread = machine.spawn_on(1, |machine| machine.free(low));
-        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let token = machine.isolate_range(range(0, BLOCK)).unwrap();
         other_thread.join().unwrap();
         machine.validate();
         assert!(machine.try_alloc(ONE_FRAME).is_err());
@@ -249,7 +249,7 @@ fn isolations_race() {
         let machine = Machine::new(1);
         let [a] = machine.alloc_singles();
         let block = a.range().align_outward(BLOCK);
-        let isolate = move |machine: &Machine| match machine.isolate(block) {
+        let isolate = move |machine: &Machine| match machine.isolate_range(block) {
             Ok(token) => {
                 assert!(!overwrite_if_drained(machine, &token));
                 token.release();
@@ -271,7 +271,7 @@ fn isolations_race() {
 fn isolations_race_for_a_free_pageblock() {
     model(|| {
         let machine = Machine::new(1);
-        let isolate = move |machine: &Machine| match machine.isolate(range(0, BLOCK)) {
+        let isolate = move |machine: &Machine| match machine.isolate_range(range(0, BLOCK)) {
             Ok(token) => {
                 assert!(overwrite_if_drained(machine, &token));
                 token.release();
@@ -294,7 +294,7 @@ fn isolation_races_with_descriptors_that_go_offline() {
         machine.section(0).block(0).unwrap().state().set_holds_descriptors(true);
         machine.online(descriptor_block, OnlineType::Kernel);
         let other_thread = machine.spawn_on(1, |machine| machine.take_offline(range(0, BLOCK)));
-        let token = machine.isolate(descriptor_block);
+        let token = machine.isolate_range(descriptor_block);
         let offline = other_thread.join().unwrap();
         let online = machine.section(0).online.load(Ordering::Relaxed) & 1;
         assert_eq!(offline, online == 0);
@@ -304,7 +304,7 @@ fn isolation_races_with_descriptors_that_go_offline() {
             machine.online(descriptor_block, OnlineType::Kernel);
         }
         machine.validate();
-        machine.isolate(descriptor_block).unwrap().release();
+        machine.isolate_range(descriptor_block).unwrap().release();
     });
 }
 
@@ -351,12 +351,12 @@ fn an_isolation_of_two_pageblocks_is_undone() {
         let machine = Machine::new(1);
         let held = alloc_second_block(&machine);
         let both = range(0, 2 * BLOCK);
-        let first = machine.isolate(range(BLOCK, BLOCK)).unwrap();
+        let first = machine.isolate_range(range(BLOCK, BLOCK)).unwrap();
         let other_thread = machine.spawn_on(1, |machine| {
             let mine = machine.try_alloc(ONE_FRAME);
             mine.into_iter().for_each(|held| machine.free(held));
         });
-        assert!(machine.isolate(both).is_err());
+        assert!(machine.isolate_range(both).is_err());
         other_thread.join().unwrap();
         first.release();
         machine.free(held);
@@ -369,7 +369,7 @@ fn reported_memory_is_allocated() {
     model(|| {
         let machine = Machine::new(1);
         let second_block = alloc_second_block(&machine);
-        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let token = machine.isolate_range(range(0, BLOCK)).unwrap();
         let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME).ok());
         machine.overwrite(token.range());
         token.mark_reported().unwrap();

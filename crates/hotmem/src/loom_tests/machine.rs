@@ -141,7 +141,7 @@ impl Machine {
 
     /// Takes memory offline, if no frame of it is in use. Returns whether the memory is offline.
     pub(super) fn take_offline(&self, range: PfnRange) -> bool {
-        let Ok(token) = self.isolate(range) else { return false };
+        let Ok(token) = self.isolate_range(range) else { return false };
         let offline_range = token.leave_allocator().map_err(|(token, _)| token.release());
         offline_range.map(|range| self.end_hold(range)).is_ok()
     }

@@ -111,7 +111,7 @@ fn a_release_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.alloc_singles();
-        let token = machine.isolate(range(BLOCK, BLOCK)).unwrap();
+        let token = machine.isolate_range(range(BLOCK, BLOCK)).unwrap();
         let other_thread =
             machine.spawn_on(1, |machine| check_not_out_of_memory(machine, ONE_FRAME));
         token.release();
@@ -125,11 +125,11 @@ fn a_release_races_with_an_allocation() {
 fn an_isolation_fails_during_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let first = machine.isolate(range(BLOCK, BLOCK)).unwrap();
+        let first = machine.isolate_range(range(BLOCK, BLOCK)).unwrap();
         let other_thread =
             machine.spawn_on(1, |machine| check_not_out_of_memory(machine, ONE_FRAME));
         let held = RangeError { range: range(BLOCK, BLOCK), kind: RangeErrorKind::Isolated };
-        match machine.isolate(range(0, 2 * BLOCK)) {
+        match machine.isolate_range(range(0, 2 * BLOCK)) {
             Ok(_) => unreachable!("a pageblock was isolated by two tokens"),
             Err(error) => assert!(
                 matches!(error, RangeError { kind: RangeErrorKind::Busy, .. }) || error == held

@@ -78,7 +78,7 @@ fn a_pin_races_with_memory_that_is_marked_as_reported() {
         let machine = Machine::new(1);
         let rest = alloc_second_block(&machine);
         let other_thread = machine.spawn_on(1, |machine| {
-            let Ok(token) = machine.isolate(range(0, BLOCK)) else { return };
+            let Ok(token) = machine.isolate_range(range(0, BLOCK)) else { return };
             match token.mark_reported() {
                 Ok(()) => {}
                 Err((token, _)) => token.release(),

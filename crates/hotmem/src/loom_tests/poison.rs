@@ -157,7 +157,7 @@ fn poison_races_with_a_release() {
     large_model(1, 3, || {
         let machine = Machine::new(1);
         let other_thread = machine.spawn_on(1, |machine| {
-            if let Ok(token) = machine.isolate(range(0, BLOCK)) {
+            if let Ok(token) = machine.isolate_range(range(0, BLOCK)) {
                 if token.in_use().is_none() {
                     machine.overwrite(token.range());
                 }
@@ -176,7 +176,7 @@ fn isolation_of_poisoned_memory_races_with_the_last_free() {
         let machine = Machine::new(1);
         let [a] = machine.alloc_singles();
         poison(&machine, 1);
-        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let token = machine.isolate_range(range(0, BLOCK)).unwrap();
         let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         if token.in_use().is_none() {
             machine.overwrite(token.range());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Isolates the first pageblock, and releases it while another CPU frees `freed`, a part of the
 /// pageblock. After that, frees `kept`, all other frames in use.
 fn release_during(machine: &Arc<Machine>, freed: Held, kept: impl IntoIterator<Item = Held>) {
-    let token = machine.isolate(range(0, BLOCK)).unwrap();
+    let token = machine.isolate_range(range(0, BLOCK)).unwrap();
     let other_thread = machine.spawn_on(1, |machine| machine.free(freed));
     token.release();
     other_thread.join().unwrap();
@@ -33,7 +33,7 @@ fn release_races_with_the_last_free() {
         let machine = Machine::new(1);
         let second_block = alloc_second_block(&machine);
         let [a] = machine.alloc_singles();
-        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let token = machine.isolate_range(range(0, BLOCK)).unwrap();
         let other_thread = machine.spawn_on(1, |machine| machine.free(a));
         token.release();
         let mine = machine.try_alloc(ONE_BLOCK);
@@ -70,7 +70,7 @@ fn release_races_with_a_hint_that_is_replaced() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.alloc_singles();
-        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let token = machine.isolate_range(range(0, BLOCK)).unwrap();
         // CPU 0's hint is isolated, so this allocation takes a frame of the other pageblock, which
         // becomes the hint.
         let other_thread = machine.spawn_on(0, |machine| machine.alloc(ONE_FRAME));

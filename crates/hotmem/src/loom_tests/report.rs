@@ -246,7 +246,7 @@ fn a_report_races_with_an_isolation() {
         let second_block = alloc_second_block(&machine);
         let block = range(0, BLOCK);
         let mut reporter = reporter(&machine);
-        let other_thread = machine.spawn_on(1, move |machine| match machine.isolate(block) {
+        let other_thread = machine.spawn_on(1, move |machine| match machine.isolate_range(block) {
             Ok(token) => {
                 assert!(token.in_use().is_none());
                 machine.overwrite(block);

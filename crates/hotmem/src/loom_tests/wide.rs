@@ -67,7 +67,7 @@ fn two_wide_claims_race() {
 #[test]
 fn a_wide_claim_races_with_an_isolation() {
     claim_all_memory_during(WORDS, |machine| {
-        match machine.isolate(range(5 * SECTION, 2 * SECTION)) {
+        match machine.isolate_range(range(5 * SECTION, 2 * SECTION)) {
             Ok(token) => token.release(),
             Err(error) => {
                 assert!(matches!(error, RangeError { kind: RangeErrorKind::Busy, .. }), "{error}")
