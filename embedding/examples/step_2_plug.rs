@@ -70,10 +70,10 @@ fn shrink(
                 committed.map_err(|_| "the removal belongs to another instance")?;
             }
             Progress::Working => {}
-            progress => {
-                removed.blocker = progress.pending();
-                return Ok(removed);
+            Progress::Pending(blocker) => {
+                return Ok(Removed { blocker: Some(blocker), ..removed });
             }
+            Progress::Idle => return Ok(removed),
         }
     }
 }

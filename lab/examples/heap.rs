@@ -95,7 +95,8 @@ fn shrink(
                 hotplug.commit_remove(removal).expect("the removal is of this instance")
             }
             Progress::Working => {}
-            last => return Ok(last.pending()),
+            Progress::Pending(blocker) => return Ok(Some(blocker)),
+            Progress::Idle => return Ok(None),
         }
     }
 }

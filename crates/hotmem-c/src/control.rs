@@ -249,10 +249,11 @@ fn remove_online(running: &mut Running, range: PfnRange, removed: &mut u64) -> O
                     hotplug.commit_remove(removal).or_violation();
                 }
                 Progress::Working => {}
-                ended => {
-                    first = first.or(ended.pending());
+                Progress::Pending(blocker) => {
+                    first.get_or_insert(blocker);
                     break;
                 }
+                Progress::Idle => break,
             }
         }
     }

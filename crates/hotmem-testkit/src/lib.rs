@@ -7,6 +7,7 @@
 //! | `memory.rs` | heap memory that stands for physical memory |
 //! | `cpus.rs` | a platform whose threads choose their CPU |
 //! | `machine.rs` | boots a machine in this memory, plugs memory, divides a pageblock |
+//! | `progress.rs` | the blocker of a poll |
 //! | `raw.rs` | the unsafe operations of a machine, made safe for tests |
 //! | `snapshot.rs` | snapshots of the state of a machine, for comparison |
 //! | `forwarding.rs` | a mapping that forwards to a kernel of the test |
@@ -18,6 +19,7 @@ mod env;
 pub mod forwarding;
 mod machine;
 mod memory;
+mod progress;
 mod ranges;
 mod raw;
 mod snapshot;
@@ -26,6 +28,7 @@ pub use cpus::Cpus;
 pub use env::env_number;
 pub use machine::{boot, divide_a_pageblock, make_words, plug, region_range, start};
 pub use memory::Memory;
+pub use progress::blocker_of;
 pub use ranges::{BITMAP_WORD_FRAMES, PAGEBLOCK, REMOTE, SECTION, numbers, pfn, range};
 pub use raw::{Raw, RawReserved, Validated};
 pub use snapshot::Snapshot;

@@ -15,14 +15,3 @@ pub enum Progress<T, W = Blocker> {
     /// There is nothing to do.
     Idle,
 }
-
-impl<T, W> Progress<T, W> {
-    /// Returns what the request waits for, if it is pending.
-    #[must_use]
-    pub fn pending(self) -> Option<W> {
-        match self {
-            Progress::Pending(reason) => Some(reason),
-            Progress::Ready(_) | Progress::Working | Progress::Idle => None,
-        }
-    }
-}

@@ -234,10 +234,13 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                 Ok(range)
             }
             Progress::Working => Err(Obstacle::Working),
-            over => {
+            Progress::Pending(blocker) => {
                 shrinking.is_pending = true;
-                let nothing_left = Reason::Other("no more memory can be removed");
-                Err(Obstacle::Later(over.pending().map_or(nothing_left, Reason::Blocked)))
+                Err(Obstacle::Later(Reason::Blocked(blocker)))
+            }
+            Progress::Idle => {
+                shrinking.is_pending = true;
+                Err(Obstacle::Later(Reason::Other("no more memory can be removed")))
             }
         }
     }

@@ -99,7 +99,7 @@ fn shrink(
         match shrink.poll(hotplug, kernel, budget) {
             Progress::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
             Progress::Working => {}
-            ended => return (shrink.frames_left(), ended.pending()),
+            ended => return (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),
         }
     }
 }
@@ -166,7 +166,7 @@ fn without_headroom_data_is_neither_isolated_nor_migrated() {
                 match shrink.poll(hotplug, &mut kernel, Budget { pageblocks: 1 }) {
                     Progress::Ready(removal) => panic!("{removal:?}"),
                     Progress::Working => assert_eq!(frames.validated().unwrap(), before),
-                    ended => break (shrink.frames_left(), ended.pending()),
+                    ended => break (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),
                 }
             };
             assert_eq!(

@@ -309,7 +309,7 @@ fn a_shrink_skips_a_unit_that_fails_and_removes_all_others() {
                             m.hotplug.commit_remove(removal).unwrap();
                         }
                         Progress::Working => {}
-                        ended => break (shrink.frames_left(), ended.pending()),
+                        ended => break (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),
                     }
                 };
                 assert_eq!(removed + remaining, target.frames() / unit * unit);

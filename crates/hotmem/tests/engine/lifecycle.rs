@@ -56,7 +56,10 @@ fn memory_is_added_used_and_removed() {
                 }
                 Progress::Working => {}
                 ended => {
-                    assert_eq!((shrink.frames_left(), ended.pending()), (0, None));
+                    assert_eq!(
+                        (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),
+                        (0, None)
+                    );
                     break;
                 }
             }

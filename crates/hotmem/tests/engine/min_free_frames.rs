@@ -52,7 +52,7 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
                         hotplug.commit_remove(removal).unwrap();
                     }
                     Progress::Working => {}
-                    ended => break (shrink.frames_left(), ended.pending()),
+                    ended => break (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),
                 }
             };
             let free = frames.counts().free;

@@ -86,7 +86,7 @@ impl ShrinkingMachine<'_> {
                     self.hotplug.commit_remove(removal).unwrap();
                 }
                 Progress::Working => {}
-                over => return (removed, over.pending()),
+                over => return (removed, hotmem_testkit::blocker_of(over)),
             }
         }
     }

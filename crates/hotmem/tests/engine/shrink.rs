@@ -133,7 +133,7 @@ fn one_case(rng: &mut Rng) {
                 hotplug.commit_remove(removal).unwrap();
             }
             Progress::Working => {}
-            ended => break (shrink.frames_left(), ended.pending()),
+            ended => break (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),
         }
     };
     assert_eq!(removed, expected, "{remaining} left: {blocker:?}, {first_blocked:?}");

@@ -195,7 +195,7 @@ impl<'f> Machine<'f> {
             over => {
                 assert!(ready.is_empty());
                 assert_eq!(request.frames_left(), *remaining);
-                let blocker = over.pending();
+                let blocker = hotmem_testkit::blocker_of(over);
                 assert!(blocker.is_none_or(|blocker| blocker.kind != BlockerKind::Busy));
                 // Do not check a blocker that an earlier poll may have found, nor a veto: the state
                 // of the machine may have changed since.

@@ -190,7 +190,8 @@ impl<'f, 's> Plug<'f, 's> {
                 }
                 Progress::Working => {}
                 over => {
-                    self.counts.blocked_requests += u64::from(over.pending().is_some());
+                    self.counts.blocked_requests +=
+                        u64::from(hotmem_testkit::blocker_of(over).is_some());
                     return;
                 }
             }

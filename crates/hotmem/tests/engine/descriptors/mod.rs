@@ -174,7 +174,7 @@ impl Machine<'_> {
                     .unwrap()
                 }
                 Progress::Working => {}
-                ended => return (shrink.frames_left(), ended.pending()),
+                ended => return (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),
             }
         }
     }

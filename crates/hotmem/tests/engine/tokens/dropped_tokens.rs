@@ -87,7 +87,7 @@ fn an_offline_request_that_is_dropped_leaves_its_memory_isolated_and_counted() {
         assert_eq!(local.frames().validated().unwrap().isolated, SECTION);
         let mut shrink = Shrink::new(ShrinkOptions { frames: SECTION, ..online().into() });
         let ended = shrink.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
-        let reason = ended.pending().map(|blocker| blocker.kind);
+        let reason = hotmem_testkit::blocker_of(ended).map(|blocker| blocker.kind);
         assert_eq!((shrink.frames_left(), reason), (SECTION, Some(BlockerKind::HeldByAnother)));
     });
 }
