@@ -52,7 +52,7 @@ impl Hosted {
     /// Returns the memory of a batch to the host. Nothing uses this memory, because it is free and
     /// isolated.
     fn discard(&self, batch: &Batch) -> Result<(), Errno> {
-        merge_adjacent(batch.ranges())
+        merge_adjacent(batch)
             .try_for_each(|range| self.memory.discard(range.start().phys_addr(), range.bytes()))
     }
 }

@@ -318,7 +318,7 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
         let batch = &mut reporter.settings.max_batch_ranges;
         *batch = most_ranges.min(Ranges::MAX_LEN).min(*batch);
         match reporter.step(now) {
-            Step::Ready(Ok(batch)) => match Ranges::new(batch.ranges()) {
+            Step::Ready(Ok(batch)) => match Ranges::new(&batch) {
                 Some(ranges) => {
                     self.sent_batch = Some(batch);
                     Progress::Ready(ranges)

@@ -26,7 +26,7 @@ fn reporter(machine: &Machine) -> Reporter<'_, Threads> {
 /// Overwrites the memory of a batch, as the host may. loom fails the test if other code accesses
 /// the memory at the same time.
 fn overwrite_batch(machine: &Machine, batch: &Batch) {
-    batch.ranges().iter().for_each(|&range| machine.overwrite(range));
+    batch.iter().for_each(|&range| machine.overwrite(range));
 }
 
 /// Runs the reporter until it sleeps. Returns how many frames were reported.
@@ -36,7 +36,7 @@ fn report_until_idle(machine: &Machine, reporter: &mut Reporter<'_, Threads>) ->
         match reporter.step(NOW) {
             Step::Ready(Ok(batch)) => {
                 overwrite_batch(machine, &batch);
-                reported += batch.ranges().iter().map(|range| range.frames()).sum::<u64>();
+                reported += batch.iter().map(|range| range.frames()).sum::<u64>();
                 reporter.reported(batch).unwrap();
             }
             Step::Working => {}

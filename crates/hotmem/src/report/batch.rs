@@ -6,6 +6,7 @@ use crate::invariant::OrViolation;
 use crate::origin::InstanceId;
 use crate::token::Token;
 use core::fmt;
+use core::ops::Deref;
 
 /// The maximum number of ranges in a batch.
 pub const MAX_BATCH: usize = if cfg!(loom) { 2 } else { 64 };
@@ -13,6 +14,9 @@ pub const MAX_BATCH: usize = if cfg!(loom) { 2 } else { 64 };
 /// Pageblocks that are wholly free and that the reporter owns: the host may take their RAM until
 /// the kernel gives the batch back by [`reported`](super::Reporter::reported) or
 /// [`failed`](super::Reporter::failed).
+///
+/// A batch dereferences to its ranges. Each consists of whole pageblocks within one section. The
+/// ranges do not overlap. Those of one node are in descending order.
 ///
 /// If a batch is dropped or forgotten, its memory stays isolated and counted, and is never reused,
 /// because the host may still be working on it. [`reset`](super::Reporter::reset) frees the memory.
@@ -38,16 +42,26 @@ impl Batch {
         }
     }
 
-    /// Returns the ranges. Each consists of whole pageblocks within one section. The ranges do not
-    /// overlap. Those of one node are in descending order.
-    #[must_use]
-    pub fn ranges(&self) -> &[PfnRange] {
+    pub(super) fn blocks(&self) -> u64 {
+        let frames: u64 = self.iter().map(|range| range.frames()).sum();
+        frames / PAGEBLOCK_FRAMES as u64
+    }
+}
+
+impl Deref for Batch {
+    type Target = [PfnRange];
+
+    fn deref(&self) -> &[PfnRange] {
         &self.ranges[..self.len]
     }
+}
 
-    pub(super) fn blocks(&self) -> u64 {
-        let frames: u64 = self.ranges().iter().map(|range| range.frames()).sum();
-        frames / PAGEBLOCK_FRAMES as u64
+impl<'b> IntoIterator for &'b Batch {
+    type Item = &'b PfnRange;
+    type IntoIter = core::slice::Iter<'b, PfnRange>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
     }
 }
 
@@ -59,6 +73,6 @@ impl Token for Batch {
 
 impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Batch").field(&self.ranges()).finish()
+        f.debug_tuple("Batch").field(&&**self).finish()
     }
 }

@@ -34,7 +34,7 @@
 //! let mut reporter = Reporter::new(&FRAMES, Settings::EAGER, Contents::Filled(0))?;
 //! let now = Duration::ZERO;
 //! while let Step::Ready(Ok(batch)) = reporter.step(now) {
-//!     for range in batch.ranges() {
+//!     for range in &batch {
 //!         // The host discards the memory of `range`, and acknowledges, now or later.
 //!     }
 //!     reporter.reported(batch).expect("the batch is of this instance");

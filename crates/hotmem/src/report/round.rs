@@ -77,7 +77,7 @@ impl<P: Platform> Reporter<'_, P> {
         let mut batch = Batch::new(self.frames.id(), self.frames.wakeup().generation());
         let mut headroom = Headroom::of(headroom.min(self.settings.max_batch_blocks()));
         let is_over = self.fill_batch(&mut batch, &mut round, &mut headroom, budget);
-        let is_empty = batch.ranges().is_empty();
+        let is_empty = batch.is_empty();
         if is_over.is_ok() || !is_empty {
             // Keep only an unfinished count for the next step: a finished one is out of date by
             // then.

@@ -100,7 +100,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let mut tries = TRIES;
         while ripe != 0 {
             round.unclaimed_blocks = Some((begin, ripe));
-            if headroom.blocks_left == 0 || batch.ranges().len() >= self.settings.max_ranges() {
+            if headroom.blocks_left == 0 || batch.len() >= self.settings.max_ranges() {
                 return Ok(());
             }
             let zone = section.zone_of(63 - ripe.leading_zeros() as usize);
@@ -282,8 +282,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             return 0;
         }
         self.blocks_reporting = self.blocks_reporting.saturating_sub(batch.blocks());
-        let parts =
-            batch.ranges().iter().flat_map(|&range| self.frames.words().section_parts(range));
+        let parts = batch.iter().flat_map(|&range| self.frames.words().section_parts(range));
         parts.map(|SectionPart { section, blocks }| self.publish(section, blocks, reported)).sum()
     }
 

@@ -197,7 +197,7 @@ impl<'f> Machine<'f> {
         }
         let is_accepted = answer < 15;
         let mut blocks = 0;
-        for &range in batch.ranges().iter().filter(|_| !is_void) {
+        for &range in batch.iter().filter(|_| !is_void) {
             self.model.assert_untouched(range);
             for part in range.chunks(PAGEBLOCK) {
                 let is_whole = !self.model.has_poison(part);
@@ -259,11 +259,9 @@ impl<'f> Machine<'f> {
         let settings = self.reporting.settings;
         let model = &mut self.model;
         let longest = (settings.max_range_size.0 / FRAME_SIZE).clamp(PAGEBLOCK, SECTION);
-        assert!(
-            (1..=settings.max_batch_ranges.clamp(1, MAX_BATCH)).contains(&batch.ranges().len())
-        );
+        assert!((1..=settings.max_batch_ranges.clamp(1, MAX_BATCH)).contains(&batch.len()));
         let before = self.reporting.reporting_blocks;
-        for &range in batch.ranges() {
+        for &range in &batch {
             assert!(!range.is_empty() && range.is_aligned(PAGEBLOCK) && range.frames() <= longest);
             assert_eq!(range.chunks(SECTION).count(), 1);
             let is_reportable =
@@ -285,7 +283,7 @@ impl<'f> Machine<'f> {
                 && self.reporting.reporting_blocks <= reporting_limit(&settings)
         );
         let keep_free = settings.keep_free.0.div_ceil(PAGEBLOCK * FRAME_SIZE) as usize;
-        for &range in batch.ranges() {
+        for &range in &batch {
             let node = model.node_of(range.start().number());
             let remaining = model.wholly_free().filter(|&at| model.node_of(at) == node).count();
             assert!(

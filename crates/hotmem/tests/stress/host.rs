@@ -106,7 +106,7 @@ impl<'f, 's> Host<'f, 's> {
     }
 
     fn discard(&self, batch: &Batch) {
-        for &range in batch.ranges() {
+        for &range in batch {
             self.allocations.assert_unowned(range);
             numbers(range).for_each(|frame| self.allocations.mark_discarded(frame));
         }

@@ -23,7 +23,7 @@ fn pinned_memory_is_never_reported() {
         let mut reporter = eager_reporter(frames);
         let pinned = range(PAGEBLOCK + 1, 1);
         let batch = send(&mut reporter, ms(0));
-        let reporting_range = batch.ranges()[0];
+        let reporting_range = batch[0];
         let first = range(reporting_range.start().number(), PAGEBLOCK);
         assert_refused(
             hotplug,
@@ -63,7 +63,7 @@ fn memory_that_is_unpinned_during_a_round_is_reported() {
         pin(hotplug, pinned).unwrap();
         // A round goes from the top down, so it has passed the pinned memory.
         let batch = send(&mut reporter, ms(0));
-        assert!(batch.ranges()[0].end() <= pinned.start());
+        assert!(batch[0].end() <= pinned.start());
         assert!(hotplug.unpin(pinned));
         reporter.reported(batch).unwrap();
         report_until_idle(&mut reporter, ms(0));
@@ -223,11 +223,11 @@ fn a_range_does_not_include_pinned_or_reported_pageblocks() {
             ..immediate_settings()
         };
         let mut reporter = Reporter::new(frames, settings, Contents::Filled(0)).unwrap();
-        let [first] = *send(&mut reporter, ms(0)).ranges() else { panic!("one range") };
+        let [first] = send(&mut reporter, ms(0))[..] else { panic!("one range") };
         let below = |n: u64| range(first.start().number() - n * PAGEBLOCK, PAGEBLOCK);
         pin(hotplug, below(1)).unwrap();
         frames.isolate(below(2)).unwrap().mark_reported().unwrap();
-        assert_eq!(send(&mut reporter, ms(0)).ranges(), [below(3)]);
+        assert_eq!(send(&mut reporter, ms(0))[..], [below(3)]);
     });
 }
 
@@ -245,7 +245,7 @@ fn reporting_memory_cannot_be_pinned_across_regions() {
         }
         let mut reporter = eager_reporter(frames);
         let batch = send(&mut reporter, ms(0));
-        assert!(batch.ranges().iter().any(|reporting_range| reporting_range.overlaps(both)));
+        assert!(batch.iter().any(|reporting_range| reporting_range.overlaps(both)));
         let RangeError { range: reporting_range, kind: RangeErrorKind::Reporting } =
             pin(hotplug, both).unwrap_err()
         else {

@@ -211,7 +211,7 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
         let settings = Settings { keep_free, ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
-        assert!(far.covers(batch.ranges()[0]) && count_blocks(batch.ranges()) == 1);
+        assert!(far.covers(batch[0]) && count_blocks(&batch) == 1);
         reporter.settings = immediate_settings();
         reporter.reported(batch).unwrap();
         report_until_idle(&mut reporter, ms(1));
@@ -225,7 +225,7 @@ fn no_more_memory_is_reporting_than_the_settings_allow() {
         let settings = Settings { max_reporting: size_of_blocks(2), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
-        assert_eq!(count_blocks(batch.ranges()), 2);
+        assert_eq!(count_blocks(&batch), 2);
         assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == settings.answer_timeout));
         reporter.reported(batch).unwrap();
         report_until_idle(&mut reporter, ms(0));

@@ -92,12 +92,11 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
             loop {
                 match reporter.step(ms(0)) {
                     Step::Ready(Ok(sent)) => {
-                        assert!((1..=batch).contains(&sent.ranges().len()));
+                        assert!((1..=batch).contains(&sent.len()));
                         let sections = |r: &PfnRange| r.align_outward(SECTION).frames() / SECTION;
-                        assert!(sent.ranges().iter().all(|range| sections(range) == 1));
-                        largest =
-                            largest.max(sent.ranges().iter().map(|r| r.frames()).max().unwrap());
-                        total += count_blocks(sent.ranges()) * PAGEBLOCK;
+                        assert!(sent.iter().all(|range| sections(range) == 1));
+                        largest = largest.max(sent.iter().map(|r| r.frames()).max().unwrap());
+                        total += count_blocks(&sent) * PAGEBLOCK;
                         reporter.reported(sent).unwrap();
                     }
                     Step::Working => {}
@@ -127,7 +126,7 @@ fn memory_that_is_with_the_host_cannot_be_allocated() {
         assert_eq!(counts.reporting, before.free_whole);
         assert_eq!(counts.free_whole, 0);
         assert!(frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).is_err());
-        let first = sent[0].ranges()[0];
+        let first = sent[0][0];
         let first = range(first.start().number(), PAGEBLOCK);
         assert_eq!(
             frames.isolate(first).unwrap_err(),
