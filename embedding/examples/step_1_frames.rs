@@ -13,12 +13,12 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.ram.clone().map(BootRange::from);
     let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
-    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
     // only the image is in use, and the image is reserved.
     let _hotplug = unsafe {
         let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPING_SIZE).try_into()?);
-        Hotplug::bootstrap(&FRAMES, mapping, &map)?
+        Hotplug::bootstrap(&FRAMES, mapping, map)?
     };
 
     let page = FRAMES.alloc(AllocRequest::frames(1))?;

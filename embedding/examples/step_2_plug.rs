@@ -21,12 +21,12 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
     let end = 128 * MIB;
     let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
     let reserved = [(0..MIB).into(), boot.image.clone().into()];
-    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
     // only the image is in use, and the image is reserved.
     let hotplug = unsafe {
         let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPING_SIZE).try_into()?);
-        Hotplug::bootstrap(&FRAMES, mapping, &map)?
+        Hotplug::bootstrap(&FRAMES, mapping, map)?
     };
     *HOTPLUG.lock() = Some(hotplug);
 

@@ -47,12 +47,12 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
     let end = 128 * MIB;
     let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
     let reserved = [(0..MIB).into(), boot.image.clone().into()];
-    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
     // only the image is in use, and the image is reserved.
     let mut hotplug = unsafe {
         let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPING_SIZE).try_into()?);
-        Hotplug::bootstrap(&FRAMES, mapping, &map)?
+        Hotplug::bootstrap(&FRAMES, mapping, map)?
     };
     let mut pages = Pages { pages: [const { None }; 64], moved_pages: 0 };
     let plugged = (128 * MIB..192 * MIB).try_into()?;

@@ -317,7 +317,7 @@ pub unsafe extern "C" fn hotmem_boot(
             reserved: reserved.as_slice(),
             mapped_below,
             low_end: *low_end,
-            ..BootMap::of_ram(ram.as_slice())
+            ..BootMap::from(ram.as_slice())
         };
         let map = if *cpus == 0 { map } else { BootMap { cpus: *cpus, ..map } };
         let mapping = CMapping { base, mappable_range: *mappable_range, hooks };
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn hotmem_boot(
         let hotplug = unsafe {
             instance.frames.start(WITHOUT_MEMORY, mark, |frames| {
                 frames.platform().set(hooks);
-                Ok(Hotplug::bootstrap(frames, mapping, &map)?)
+                Ok(Hotplug::bootstrap(frames, mapping, map)?)
             })
         }?;
         *control = Control::Running(Running { hotplug, hooks });

@@ -1,6 +1,6 @@
 //! Adds two LMBs and removes them again, as `drmgr` does, with a simulated hypervisor.
 
-use hotmem::{AlwaysMapped, BootMap, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
+use hotmem::{AlwaysMapped, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
 use hotmem_dlpar::hypervisor::{Connector, Hypervisor};
 use hotmem_dlpar::{
     Dlpar, DrcIndex, DynamicMemory, Group, LmbSelection, LmbSize, LookupArrays, Machine, Needs,
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: the layout is not empty; all of it is mapped, and nothing else uses it.
     let mut hotplug = unsafe {
         let mapping = AlwaysMapped::new(alloc_zeroed(layout), (0..256 * MIB).try_into()?);
-        Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?
+        Hotplug::bootstrap(&FRAMES, mapping, &ram)?
     };
 
     // `ibm,dynamic-memory-v2`: one set of 8 LMBs from 128 MiB on, none of them assigned.

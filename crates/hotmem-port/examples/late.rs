@@ -18,9 +18,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let frames = Frames::new(ConfigurablePlatform::new());
     // SAFETY: the memory of the test is mapped at this base, and nothing else uses it.
     let mapping = unsafe { AlwaysMapped::new(linear.base(), PfnRange::ALL) };
-    let map = BootMap::of_ram(ram.as_slice());
+    let map = BootMap::from(ram.as_slice());
     // SAFETY: the RAM of `map` lies within the memory of the test, and nothing else uses it.
-    let _hotplug = unsafe { Hotplug::bootstrap(&frames, mapping, &map)? };
+    let _hotplug = unsafe { Hotplug::bootstrap(&frames, mapping, map)? };
 
     frames.platform().set_cpu(|| 1);
     println!("this is CPU {}", frames.platform().cpu());

@@ -16,7 +16,7 @@ use hotmem::{BootRange, Bytes};
 /// ram.add(0x40_0000..0x800_0000)?;
 /// ram.add(0x20_0000..0x21_0000)?;
 /// assert_eq!(ram.as_slice().len(), 2);
-/// let map = BootMap::of_ram(ram.as_slice());
+/// let map = BootMap::from(ram.as_slice());
 /// # let _ = map;
 /// # Ok::<(), hotmem_port::TooManyRanges>(())
 /// ```

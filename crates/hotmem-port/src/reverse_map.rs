@@ -26,7 +26,7 @@ pub struct FrameOwner(pub NonZeroU64);
 /// The map from a machine's frames to their owners.
 ///
 /// ```
-/// # use hotmem::{AlwaysMapped, BootMap, BootRange, Bytes, Frames, Hooks, Hotplug, Migration};
+/// # use hotmem::{AlwaysMapped, BootRange, Bytes, Frames, Hooks, Hotplug, Migration};
 /// # use hotmem::{OneCpu, PfnRange, AllocRequest};
 /// # use hotmem_port::{LinearMap, FrameOwner, ReverseMap};
 /// # use std::num::NonZeroU64;
@@ -52,7 +52,7 @@ pub struct FrameOwner(pub NonZeroU64);
 /// # // SAFETY: all of `ram` was just allocated at `base`, and nothing else uses it.
 /// # let _hotplug = unsafe {
 /// #     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(4))?);
-/// #     Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?
+/// #     Hotplug::bootstrap(&FRAMES, mapping, &ram)?
 /// # };
 /// // SAFETY: all memory of the machine is mapped at `base`.
 /// let reverse_map = unsafe { ReverseMap::new(&FRAMES, LinearMap::new(base)) };

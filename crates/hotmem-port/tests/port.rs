@@ -1,7 +1,7 @@
 //! Tests the adapters on a machine in this process.
 
 use hotmem::{
-    AllocError, AllocRequest, BootMap, BootRange, Bytes, Frames, OneCpu, Pfn, PfnRange, RangeError,
+    AllocError, AllocRequest, BootRange, Bytes, Frames, OneCpu, Pfn, PfnRange, RangeError,
     RangeErrorKind,
 };
 use hotmem_port::{
@@ -85,8 +85,7 @@ fn ranges_of_boot_memory_are_added_one_by_one() {
     assert!(!ram.is_empty());
     let memory = Memory::new(SECTION);
     let frames = Frames::new(ConfigurablePlatform::new());
-    let map = BootMap::of_ram(ram.as_slice());
-    let _hotplug = start(&frames, memory.direct_map(), &map).unwrap();
+    let _hotplug = start(&frames, memory.direct_map(), ram.as_slice()).unwrap();
     let added_frames = 0x9e + 0x100 + (0x7fe0 - 0x264);
     let counts = frames.counts();
     assert_eq!(
@@ -226,8 +225,7 @@ mod late_mapping {
         let half = SECTION / 2;
         let mut ram = BootRanges::<1>::new();
         ram.add(0..half * 4096).unwrap();
-        let map_of_ram = BootMap::of_ram(ram.as_slice());
-        let mut hotplug: Hotplug<'_, _, _> = start(frames, kernel, &map_of_ram).unwrap();
+        let mut hotplug: Hotplug<'_, _, _> = start(frames, kernel, ram.as_slice()).unwrap();
         let later = range(half, half);
         hotplug.announce(later).unwrap();
 

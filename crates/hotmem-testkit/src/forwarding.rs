@@ -90,7 +90,7 @@ pub fn boot_forwarding<'f, P: Platform, K: TestMapping>(
 ) -> Hotplug<'f, P, ForwardingMapping<K>> {
     let ram = [BootRange { start: 0, len: range(0, frames).bytes() }];
     let mapping = ForwardingMapping::new(memory.direct_map());
-    start(machine, mapping, &BootMap::of_ram(&ram)).expect("the memory is large enough to boot")
+    start(machine, mapping, &ram).expect("the memory is large enough to boot")
 }
 
 /// Calls `act` while the mapping forwards to `kernel`. The second argument of `act` forwards hooks

@@ -18,18 +18,17 @@ pub fn boot<'f, P: Platform>(
     frames: u64,
 ) -> Hotplug<'f, P> {
     let ram = [BootRange { start: 0, len: range(0, frames).bytes() }];
-    start(machine, memory.direct_map(), &BootMap::of_ram(&ram))
-        .expect("the memory is large enough to boot")
+    start(machine, memory.direct_map(), &ram).expect("the memory is large enough to boot")
 }
 
 /// Starts a machine.
 ///
 /// # Errors
 /// As [`Hotplug::bootstrap`].
-pub fn start<'f, P: Platform, M: Mapping>(
+pub fn start<'f, 'm, P: Platform, M: Mapping>(
     frames: &'f Frames<P>,
     mapping: M,
-    map: &BootMap<'_>,
+    map: impl Into<BootMap<'m>>,
 ) -> Result<Hotplug<'f, P, M>, BootError> {
     // SAFETY: a test gives each machine its own memory, which is mapped from the start.
     unsafe { Hotplug::bootstrap(frames, mapping, map) }

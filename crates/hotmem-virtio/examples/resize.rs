@@ -3,7 +3,7 @@
 //! A few lines simulate the device. A kernel would put the same requests on a virtqueue.
 
 use core::time::Duration;
-use hotmem::{AlwaysMapped, BootMap, Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
+use hotmem::{AlwaysMapped, Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
 use hotmem_virtio::mem::{
     Driver, Features, HotplugMemory, RawConfig, RequestKind, Response, Status, Step,
 };
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: the layout is not empty; all of it is mapped, and nothing else uses it.
     let mut hotplug = unsafe {
         let mapping = AlwaysMapped::new(alloc_zeroed(layout), (0..96 * MIB).try_into()?);
-        Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?
+        Hotplug::bootstrap(&FRAMES, mapping, &ram)?
     };
 
     let mut device = RawConfig {

@@ -26,12 +26,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The firmware's map has 32 MiB of RAM, of which the kernel's image takes the second MiB.
     let ram = [(0..32 * MIB).into()];
     let kernel = [(MIB..2 * MIB).into()];
-    let map = BootMap { reserved: &kernel, ..BootMap::of_ram(&ram) };
+    let map = BootMap { reserved: &kernel, ..BootMap::from(&ram) };
     // SAFETY: these 64 MiB are mapped, and nothing else uses the memory that the map does not
     // reserve.
     let mut hotplug = unsafe {
         let mapping = AlwaysMapped::new(physical_memory, frames(0..64)?);
-        Hotplug::bootstrap(&FRAMES, mapping, &map)?
+        Hotplug::bootstrap(&FRAMES, mapping, map)?
     };
 
     // A device announces a region, and then plugs 16 MiB of it.

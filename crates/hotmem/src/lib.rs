@@ -44,12 +44,12 @@
 //! let ram = [BootRange { start: 0, len: Bytes::mib(32) }];
 //! let map = BootMap {
 //!     reserved: &[BootRange { start: 1 << 20, len: Bytes::mib(1) }],
-//!     ..BootMap::of_ram(&ram)
+//!     ..BootMap::from(&ram)
 //! };
 //! // SAFETY: 64 MiB are mapped at `base`, and no other code uses RAM that is not reserved.
 //! let mut hotplug = unsafe {
 //!     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(64))?);
-//!     Hotplug::bootstrap(&FRAMES, mapping, &map)?
+//!     Hotplug::bootstrap(&FRAMES, mapping, map)?
 //! };
 //!
 //! // A device says where it may plug memory, and then plugs 16 MiB.

@@ -23,11 +23,11 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.ram.clone().map(BootRange::from);
     let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
-    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     let mapping = KernelMapping::take_over_boot_tables()?;
     // SAFETY: the boot code has mapped all RAM of the boot map. Of this RAM only the image is in
     // use, and the image is reserved.
-    let mut hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }?;
+    let mut hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, map) }?;
     let boot_memory = FRAMES.counts().present;
 
     let transport = pci::find(DeviceType::Memory, &mut hotplug)?;

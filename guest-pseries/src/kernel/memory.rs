@@ -30,12 +30,12 @@ pub(super) fn start(machine: &Machine) -> Hotplug<'static, OneCpu> {
     }
     let end = (&raw const __image_end) as u64;
     let reserved = [BootRange { start: 0, len: Bytes(end) }];
-    let map = BootMap { reserved: &reserved, nodes: &nodes, ..BootMap::of_ram(&ram) };
+    let map = BootMap { reserved: &reserved, nodes: &nodes, ..BootMap::from(&ram) };
     // SAFETY: the MMU is off, so memory lies at its physical address. Memory that is in use is
     // reserved. Memory is acquired from the hypervisor before it is added.
     let started = unsafe {
         let mapping = AlwaysMapped::new(core::ptr::with_exposed_provenance_mut(0), PfnRange::ALL);
-        Hotplug::bootstrap(&FRAMES, mapping, &map)
+        Hotplug::bootstrap(&FRAMES, mapping, map)
     };
     must("the engine", started.map_err(Debug))
 }

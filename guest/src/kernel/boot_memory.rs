@@ -137,11 +137,11 @@ impl LoaderMap<'_> {
             nodes: firmware.nodes.as_slice(),
             low_end: LOW_END,
             cpus: firmware.cpus.count,
-            ..BootMap::of_ram(&ram)
+            ..BootMap::from(&ram)
         };
         // SAFETY: all of `ram` is mapped in the direct map and stays mapped; the memory that the
         // kernel uses is in `reserved`.
-        unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }.map_err(StartError::Boot)
+        unsafe { Hotplug::bootstrap(&FRAMES, mapping, map) }.map_err(StartError::Boot)
     }
 
     fn ram(&self) -> impl Iterator<Item = &MemoryMapEntry> + Clone {

@@ -122,11 +122,11 @@ impl Hosted {
         let ram = [BootRange { start: 0, len: self.boot_memory.bytes() }];
         let mapped_below = self.boot_memory.end();
         let low_end = self.low_end;
-        let map = BootMap { mapped_below, low_end, cpus: CPUS, ..BootMap::of_ram(&ram) };
+        let map = BootMap { mapped_below, low_end, cpus: CPUS, ..BootMap::from(&ram) };
         let mapping = HostMemory { machine: self, returns_memory };
         // SAFETY: all of boot memory is readable and writable. It is accessed only through
         // `frames`, by this module, and by unsafe code that uses pointers from `address_of`.
-        unsafe { Hotplug::bootstrap(&self.frames, mapping, &map) }
+        unsafe { Hotplug::bootstrap(&self.frames, mapping, map) }
     }
 
     /// Returns the allocator.

@@ -36,13 +36,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ///
     /// # Errors
     /// [`BootError`].
-    pub unsafe fn bootstrap(
+    pub unsafe fn bootstrap<'m>(
         frames: &'f Frames<P>,
         mapping: M,
-        map: &BootMap<'_>,
+        map: impl Into<BootMap<'m>>,
     ) -> Result<Hotplug<'f, P, M>, BootError> {
+        let map = map.into();
         let low_end = map.low_end.align_down(SECTION_FRAMES as u64);
-        let map = FirmwareMap::check(map, mapping.mappable_range())?;
+        let map = FirmwareMap::check(&map, mapping.mappable_range())?;
         if !frames.start() {
             return Err(BootError::AlreadyStarted);
         }

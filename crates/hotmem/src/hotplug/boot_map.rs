@@ -23,7 +23,15 @@ impl From<Range<u64>> for BootRange {
     }
 }
 
-/// The memory that a kernel finds at boot.
+/// The memory that a kernel finds at boot. A list of RAM converts to a map in which all of the RAM is
+/// mapped and on node 0, nothing is reserved, there is no low memory, and there are up to 8 CPUs.
+///
+/// ```
+/// # use hotmem::{BootMap, BootRange};
+/// # fn with_image<'m>(ram: &'m [BootRange], image: &'m [BootRange]) -> BootMap<'m> {
+/// BootMap { reserved: image, ..ram.into() }
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct BootMap<'a> {
     /// Usable RAM (e820 type 1), in any order. A frame that is only partly in a range is not used.
@@ -49,13 +57,16 @@ pub struct BootMap<'a> {
     pub cpus: u32,
 }
 
-impl<'a> BootMap<'a> {
-    /// Returns a map of the RAM `ram`, all of which is mapped and on node 0. Nothing is reserved,
-    /// there is no low memory, and there are up to 8 CPUs.
-    #[must_use]
-    pub const fn of_ram(ram: &'a [BootRange]) -> BootMap<'a> {
+impl<'a> From<&'a [BootRange]> for BootMap<'a> {
+    fn from(ram: &'a [BootRange]) -> BootMap<'a> {
         let (mapped_below, low_end) = (Pfn::LIMIT, Pfn::ZERO);
         BootMap { ram, reserved: &[], nodes: &[], mapped_below, low_end, cpus: 8 }
+    }
+}
+
+impl<'a, const N: usize> From<&'a [BootRange; N]> for BootMap<'a> {
+    fn from(ram: &'a [BootRange; N]) -> BootMap<'a> {
+        ram.as_slice().into()
     }
 }
 

@@ -19,7 +19,7 @@
 //!
 //! ```
 //! use hotmem::report::{Contents, Reporter, Settings, Step};
-//! # use hotmem::{AlwaysMapped, BootMap, BootRange, Bytes, Frames, Hotplug, OneCpu, PfnRange};
+//! # use hotmem::{AlwaysMapped, BootRange, Bytes, Frames, Hotplug, OneCpu, PfnRange};
 //! # use std::time::Duration;
 //! # static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 //! # let layout = std::alloc::Layout::from_size_align(64 << 20, 4096)?;
@@ -29,7 +29,7 @@
 //! # // SAFETY: the RAM of the map is the memory at `base`, which nobody else uses.
 //! # let mut hotplug = unsafe {
 //! #     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(64))?);
-//! #     Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?
+//! #     Hotplug::bootstrap(&FRAMES, mapping, &ram)?
 //! # };
 //! let mut reporter = Reporter::new(&FRAMES, Settings::EAGER, Contents::Filled(0))?;
 //! let now = Duration::ZERO;

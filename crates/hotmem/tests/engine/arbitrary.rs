@@ -46,9 +46,9 @@ impl<'f> Machine<'f> {
     fn new(frames: &'f Frames<OneCpu>, memory: &Memory) -> Machine<'f> {
         let ram = [BootRange { start: 0, len: range(0, BOOT_FRAMES).bytes() }];
         let image = [BootRange { start: 4096, len: Bytes(5 * 4096) }];
-        let map = BootMap { reserved: &image, ..BootMap::of_ram(&ram) };
+        let map = BootMap { reserved: &image, ..BootMap::from(&ram) };
         Machine {
-            hotplug: start(frames, memory.mapping(), &map).unwrap(),
+            hotplug: start(frames, memory.mapping(), map).unwrap(),
             regions: vec![],
             additions: vec![],
             removals: vec![],

@@ -39,8 +39,8 @@ impl Map {
     ) -> Result<Hotplug<'f, Cpus>, BootError> {
         let (ram, reserved, mapped_below) =
             (&self.ram[..], &self.reserved[..], pfn(self.mapped_below));
-        let map = BootMap { reserved, mapped_below, ..BootMap::of_ram(ram) };
-        hotmem_testkit::start(frames, memory.direct_map(), &map)
+        let map = BootMap { reserved, mapped_below, ..BootMap::from(ram) };
+        hotmem_testkit::start(frames, memory.direct_map(), map)
     }
 
     /// Returns the frames that lie in RAM as a whole.

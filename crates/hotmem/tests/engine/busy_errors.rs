@@ -16,8 +16,8 @@ fn while_other_cpus_are_busy_some_failures_are_out_of_memory() {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, 2 * SECTION).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap::from(&ram);
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     let hot = range(2 * SECTION, 2 * SECTION);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot).unwrap();

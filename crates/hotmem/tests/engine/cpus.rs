@@ -13,8 +13,8 @@ fn with_cpus(cpus: u32, test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>)
     let memory = Memory::new(BOOT);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    let map = BootMap { cpus, ..BootMap::of_ram(&ram) };
-    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap { cpus, ..BootMap::from(&ram) };
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     test(&frames, &mut hotplug);
     frames.validated().unwrap();
 }

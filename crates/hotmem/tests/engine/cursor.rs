@@ -13,8 +13,8 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
     let memory = Memory::new(8 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, 8 * SECTION).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap::from(&ram);
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     let plugged = range(REMOTE, SECTION);
     let movable = AllocRequest::frames(1).movable();
 

@@ -33,8 +33,8 @@ fn frames_freed_before_a_conflicting_free_are_not_lost() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(OtherThread::default());
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap::from(&ram);
+    let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     let three = frames.alloc_range(AllocRequest::frames(3 * PAGEBLOCK).aligned(PAGEBLOCK)).unwrap();
     let (below, remaining) = three.split_at(three.start().checked_add(2 * PAGEBLOCK + 5).unwrap());
     let (tail, untouched) = remaining.split_at(remaining.start().checked_add(5).unwrap());

@@ -199,9 +199,9 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
     let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
-    let map = BootMap::of_ram(&ram);
+    let map = BootMap::from(&ram);
     let mut hotplug =
-        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map).unwrap();
+        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), map).unwrap();
     let divided = hotmem_testkit::divide_a_pageblock(&frames);
     let hot = range(MOVABLE_START, HOT_SECTIONS * SECTION);
     hotplug.announce(hot).unwrap();

@@ -47,8 +47,8 @@ fn on_a_machine(test: impl FnOnce(Machine<'_>)) {
     let memory = Memory::new(PLUGGED.end().number());
     let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    let (mapping, map) = (ForwardingMapping::new(memory.direct_map()), BootMap::of_ram(&ram));
-    let mut hotplug = hotmem_testkit::start(&frames, mapping, &map).unwrap();
+    let (mapping, map) = (ForwardingMapping::new(memory.direct_map()), BootMap::from(&ram));
+    let mut hotplug = hotmem_testkit::start(&frames, mapping, map).unwrap();
     let all = allocate_all(&frames);
     frames.set_contents(Contents::Filled(PATTERN)).unwrap();
     all.into_iter().for_each(|frame| frames.fill_and_free_range(frame).unwrap());

@@ -39,12 +39,8 @@ fn add_and_remove(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Cou
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, 4 * SECTION).bytes() }];
-    let mut hotplug = hotmem_testkit::start(
-        &frames,
-        ForwardingMapping::new(memory.direct_map()),
-        &BootMap::of_ram(&ram),
-    )
-    .unwrap();
+    let mut hotplug =
+        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &ram).unwrap();
     let plugged = range(8 * SECTION, SECTION);
     hotplug.announce(plugged).unwrap();
     hotmem_testkit::make_words(&mut hotplug, plugged);

@@ -26,8 +26,8 @@ fn boot_with<'f>(
     low_end: Pfn,
 ) -> Hotplug<'f, OneCpu> {
     let ram: Vec<_> = ram.iter().copied().map(bytes).collect();
-    let map = BootMap { nodes, low_end, ..BootMap::of_ram(&ram) };
-    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap { nodes, low_end, ..BootMap::from(ram.as_slice()) };
+    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), map).unwrap();
     hotplug.settings.holes_described = true;
     hotplug
 }
@@ -65,8 +65,8 @@ fn a_pc_with_virtio_mem_above_4_gib_is_contiguous_after_each_block() {
     let ram =
         [range(0, PAGEBLOCK * 5 / 16), range(PAGEBLOCK / 2, end - PAGEBLOCK / 2 - PAGEBLOCK / 16)]
             .map(bytes);
-    let map = BootMap { low_end: pfn(low), ..BootMap::of_ram(&ram) };
-    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap { low_end: pfn(low), ..BootMap::from(&ram) };
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     hotplug.settings.auto_online = OnlineType::Online;
     hotplug.announce(range(low, all - low)).unwrap();
     let blocks = || range(low, all - low).chunks(SECTION);

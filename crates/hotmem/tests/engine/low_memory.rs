@@ -13,8 +13,8 @@ const MEMORY_FRAMES: u64 = 12 * SECTION;
 /// Boots a machine with boot memory from address 0, and this boundary of low memory.
 fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory, low_end: Pfn) -> Hotplug<'f, OneCpu> {
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    let map = BootMap { low_end, ..BootMap::of_ram(&ram) };
-    hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap()
+    let map = BootMap { low_end, ..BootMap::from(&ram) };
+    hotmem_testkit::start(frames, memory.direct_map(), map).unwrap()
 }
 
 fn plug(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange, kind: OnlineType) {
@@ -84,8 +84,8 @@ fn reserved_memory_is_counted_on_its_side_of_the_boundary() {
     let (below, above) = across.split_at(pfn(SECTION));
     let reserved = [BootRange { start: across.start().phys_addr(), len: across.bytes() }];
     let low_end = pfn(SECTION);
-    let map = BootMap { reserved: &reserved, low_end, ..BootMap::of_ram(&ram) };
-    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap { reserved: &reserved, low_end, ..BootMap::from(&ram) };
+    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), map).unwrap();
     let managed = |hotplug: &Hotplug<'_, OneCpu>| {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
         (hotplug.zone(NodeId::ZERO, ZonePart::Low).managed, zone.managed)

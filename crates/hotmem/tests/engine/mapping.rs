@@ -17,7 +17,7 @@ fn memory_outside_the_mappable_range_is_not_announced() {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(OneCpu);
     let ram = ram(0, BOOT);
-    let mut hotplug = start(&frames, memory.mapping(), &BootMap::of_ram(&ram)).unwrap();
+    let mut hotplug = start(&frames, memory.mapping(), &ram).unwrap();
     assert_eq!(hotplug.mapping().mappable_range(), range(0, 4 * SECTION));
     let before = frames.metadata_reserved();
     for beyond in [
@@ -42,7 +42,7 @@ fn ram_outside_the_mappable_range_is_refused_at_boot() {
     let memory = Memory::new(2 * SECTION);
     let [beyond] = ram(SECTION, 2 * SECTION);
     let frames = Frames::new(OneCpu);
-    let refused = start(&frames, memory.mapping(), &BootMap::of_ram(&[beyond])).err();
+    let refused = start(&frames, memory.mapping(), &[beyond]).err();
     assert_eq!(refused, Some(BootError::Unreachable(beyond)));
     // Memory below its end is refused as well.
     struct Upper(AlwaysMapped);
@@ -56,11 +56,11 @@ fn ram_outside_the_mappable_range_is_refused_at_boot() {
         }
     }
     let [below] = ram(0, SECTION);
-    let refused = start(&frames, Upper(memory.mapping()), &BootMap::of_ram(&[below])).err();
+    let refused = start(&frames, Upper(memory.mapping()), &[below]).err();
     assert_eq!(refused, Some(BootError::Unreachable(below)));
     assert_eq!(frames.counts(), Counts::default());
     let upper = ram(SECTION, SECTION);
-    start(&frames, Upper(memory.mapping()), &BootMap::of_ram(&upper)).unwrap();
+    start(&frames, Upper(memory.mapping()), &upper).unwrap();
     let owned = frames.alloc(AllocRequest::frames(1)).unwrap();
     assert!(owned.range().start() >= pfn(SECTION));
 }
@@ -71,7 +71,7 @@ fn a_mapping_may_be_a_trait_object() {
     let frames = Frames::new(OneCpu);
     let mut mapping = memory.mapping();
     let mapping: &mut dyn Mapping = &mut mapping;
-    let mut hotplug = start(&frames, mapping, &BootMap::of_ram(&ram(0, BOOT))).unwrap();
+    let mut hotplug = start(&frames, mapping, &ram(0, BOOT)).unwrap();
     let hooks: &mut dyn Hooks = &mut NoHooks;
     let plugged = range(2 * SECTION, SECTION);
     hotplug.announce(plugged).unwrap();

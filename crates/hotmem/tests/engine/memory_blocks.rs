@@ -17,8 +17,8 @@ fn states(
 fn the_state_of_a_memory_block_is_that_of_its_sections_or_mixed() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap::from(&ram);
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     hotplug.announce(range(4 * SECTION, 8 * SECTION)).unwrap();
     let part = |n| range(n * SECTION, SECTION);
     for (n, kind) in [(4, OnlineType::Movable), (5, OnlineType::Kernel), (6, OnlineType::Offline)] {
@@ -54,8 +54,8 @@ fn the_state_of_a_memory_block_is_that_of_its_sections_or_mixed() {
 fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(SECTION));
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap::from(&ram);
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     let added = range(4 * SECTION, SECTION);
     hotplug.announce(added).unwrap();
     hotplug.add(range(4 * SECTION, PAGEBLOCK)).unwrap();
@@ -80,8 +80,8 @@ fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
 fn a_memory_block_names_its_blocker() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap::from(&ram);
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     let added = range(SECTION, SECTION);
     hotplug.announce(added).unwrap();
     hotplug.add(added).unwrap();

@@ -16,8 +16,7 @@ fn with_boot_memory_only(test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>
     let memory = Memory::new(8 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, 8 * SECTION).bytes() }];
-    let mut hotplug =
-        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &ram).unwrap();
     test(&frames, &mut hotplug, &memory);
 }
 
@@ -131,8 +130,7 @@ fn a_small_machine_can_announce_all_memory_up_to_the_address_limit() {
     for bits in [46, 52] {
         let frames = Frames::new(Cpus);
         let ram = [BootRange { start: 0, len: Bytes::mib(32) }];
-        let mut hotplug =
-            hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &ram).unwrap();
         let mut allocated = vec![];
         while let Ok(run) = frames.alloc_range(AllocRequest::frames(16)) {
             allocated.push(run);
@@ -240,8 +238,7 @@ fn memory_can_be_added_to_a_machine_without_a_free_frame() {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-    let mut hotplug =
-        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &ram).unwrap();
     let hot = range(SECTION, 3 * SECTION);
     hotplug.announce(hot).unwrap();
     while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
@@ -272,8 +269,7 @@ fn bitmaps_in_their_section_block_only_the_removal_of_a_part_of_it() {
     let memory = Memory::new(2 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-    let mut hotplug =
-        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &ram).unwrap();
     let hot = range(SECTION, SECTION);
     hotplug.announce(hot).unwrap();
     while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}

@@ -50,7 +50,7 @@ fn section_above_boot(nth: u32) -> PfnRange {
 /// Boots a machine whose boot memory is on node 0.
 fn start<'a>(frames: &'a Frames<&'a OnNode>, memory: &Memory) -> Hotplug<'a, &'a OnNode> {
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap()
+    hotmem_testkit::start(frames, memory.direct_map(), &ram).unwrap()
 }
 
 fn plug(hotplug: &mut Hotplug<'_, &OnNode>, nth: u32) -> Result<(), AddError> {
@@ -205,12 +205,12 @@ fn boot_memory_on_too_many_nodes_is_refused_and_nothing_has_started() {
     let ram: Vec<_> = (0..sections).map(bytes).collect();
     let nodes: Vec<_> = (0..sections).map(|nth| (bytes(nth), NodeId(number(nth)))).collect();
     let mapped_below = range(BOOT, SECTION).end();
-    let map = BootMap { nodes: &nodes, mapped_below, ..BootMap::of_ram(&ram) };
-    let refused = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap_err();
+    let map = BootMap { nodes: &nodes, mapped_below, ..BootMap::from(ram.as_slice()) };
+    let refused = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap_err();
     assert_eq!(refused, BootError::TooManyNodes(NodeId(number(256))));
     // A machine with the largest number of nodes boots.
     let map = BootMap { nodes: &nodes[..MAX_NODES], ram: &ram[..MAX_NODES], ..map };
-    let hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     assert_eq!(hotplug.nodes().count(), MAX_NODES);
     frames.validated().unwrap();
 }
@@ -223,8 +223,8 @@ fn an_unknown_node_is_the_first_one_online() {
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let (five, seven, unknown) = (NodeId(5), NodeId(7), NodeId(0xffff_fffe));
     let nodes = [(ram[0], five)];
-    let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
-    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap { nodes: &nodes, ..BootMap::from(&ram) };
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     for (nth, number) in [(1, 7), (2, 3)] {
         let memory = section_above_boot(nth);
         hotplug.announce(Announce { node: NodeId(number), ..memory.into() }).unwrap();

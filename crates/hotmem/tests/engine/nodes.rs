@@ -31,8 +31,8 @@ fn four_nodes<'a>(frames: &'a Frames<&'a OnNode>, memory: &Memory) -> Hotplug<'a
     let ram = [BootRange { start: 0, len: Bytes(4 * section.0) }];
     let part = |n: u32| (BootRange { start: u64::from(n) * section.0, len: section }, node(n));
     let nodes = [0, 1, 2, 3].map(part);
-    let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
-    hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap()
+    let map = BootMap { nodes: &nodes, ..BootMap::from(&ram) };
+    hotmem_testkit::start(frames, memory.direct_map(), map).unwrap()
 }
 
 /// Returns the number of the section that a range begins in.
@@ -174,8 +174,8 @@ fn a_boundary_of_nodes_is_rounded_up_to_a_section() {
         (BootRange { start: 0, len: first }, node(1)),
         (BootRange { start: first.0, len: all - first }, node(2)),
     ];
-    let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
-    let hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap { nodes: &nodes, ..BootMap::from(&ram) };
+    let hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     for (n, start, end) in [(1, 0, SECTION), (2, SECTION, 2 * SECTION)] {
         let zone = hotplug.zone(node(n), Zone::Kernel);
         assert_eq!(zone.spanned, range(start, end - start), "node {n}");

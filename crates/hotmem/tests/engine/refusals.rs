@@ -60,9 +60,9 @@ fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
     let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
-    let map = BootMap::of_ram(&ram);
+    let map = BootMap::from(&ram);
     let mut hotplug =
-        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map).unwrap();
+        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), map).unwrap();
     let region = hotplug.announce(range(ONLINE, 3 * SECTION)).unwrap();
     hotplug.add(range(ONLINE, 2 * SECTION)).unwrap();
     hotplug.online(range(ONLINE, SECTION), OnlineType::Movable, &mut NoHooks).unwrap();
@@ -564,8 +564,8 @@ fn starting_a_machine_with_a_bad_boot_map_is_refused() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(OneCpu);
     let start = |ram: &[BootRange], reserved: &[BootRange], below| {
-        let map = BootMap { reserved, mapped_below: below, ..BootMap::of_ram(ram) };
-        hotmem_testkit::start(&frames, memory.direct_map(), &map).map(|_| ())
+        let map = BootMap { reserved, mapped_below: below, ..BootMap::from(ram) };
+        hotmem_testkit::start(&frames, memory.direct_map(), map).map(|_| ())
     };
     let bytes = |start, len| BootRange { start, len: Bytes(len) };
     let all = bytes(0, SECTION * FRAME_SIZE);

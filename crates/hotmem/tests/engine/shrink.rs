@@ -79,8 +79,7 @@ fn one_case(rng: &mut Rng) {
     let memory = Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: Bytes(BOOT_FRAMES * FRAME_SIZE) }];
-    let mut hotplug =
-        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &ram).unwrap();
     let mut kernel = Kernel { frames: &frames, movable: BTreeMap::new() };
     // A pageblock of boot memory stays divided, so that bitmap frames are allocated there.
     hotmem_testkit::divide_a_pageblock(&frames);

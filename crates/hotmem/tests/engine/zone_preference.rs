@@ -18,8 +18,8 @@ fn boot<'f, P: Platform>(
     low_end: u64,
 ) -> Hotplug<'f, P> {
     let ram = [BootRange { start: boot.start().phys_addr(), len: boot.bytes() }];
-    let map = BootMap { low_end: pfn(low_end), ..BootMap::of_ram(&ram) };
-    hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap()
+    let map = BootMap { low_end: pfn(low_end), ..BootMap::from(&ram) };
+    hotmem_testkit::start(frames, memory.direct_map(), map).unwrap()
 }
 
 /// Boots a machine with low memory, allocates there, and then adds memory above the boundary.

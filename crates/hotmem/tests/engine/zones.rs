@@ -35,8 +35,7 @@ fn zones_agree_with_brute_force_through_random_changes() {
     let frames = &Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let memory = Memory::new(20 * SECTION);
-    let mut hotplug =
-        hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), &ram).unwrap();
     // Memory of nodes 1, 2 and 1, with holes between them.
     let node = NodeId;
     let regions = [
@@ -108,8 +107,7 @@ fn a_zone_is_not_contiguous_before_boot_is_complete() {
     let frames = &Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: range(0, 2 * SECTION).bytes() }];
     let memory = Memory::new(2 * SECTION);
-    let mut hotplug =
-        hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), &ram).unwrap();
     assert!(hotplug.zone(NodeId::ZERO, Zone::Kernel).contiguous);
     hotplug.settings.boot_complete = false;
     assert!(!hotplug.zone(NodeId::ZERO, Zone::Kernel).contiguous);
@@ -124,9 +122,9 @@ fn holes_and_reserved_frames_of_online_pageblocks_count_as_contiguous() {
         BootRange { start: 4 * hole, len: Bytes(range(0, SECTION).bytes().0 - 4 * hole) },
     ];
     let reserved = [BootRange { start: hole, len: Bytes(1) }];
-    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     let memory = Memory::new(SECTION);
-    let hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
+    let hotplug = hotmem_testkit::start(frames, memory.direct_map(), map).unwrap();
     let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
     assert_eq!(
         (zone.spanned, zone.online, zone.present),
@@ -143,9 +141,9 @@ fn reserved_memory_is_managed_once_it_is_freed_and_leaves_with_its_pageblock() {
     let ram = [BootRange { start: 0, len: Bytes(2 * section.0) }];
     let ramdisk = range(SECTION, SECTION);
     let reserved = [BootRange { start: section.0, len: section }];
-    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     let memory = Memory::new(2 * SECTION);
-    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), map).unwrap();
     let managed = |hotplug: &Hotplug<'_, OneCpu>| {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
         (zone.present, zone.managed)
@@ -171,9 +169,9 @@ fn each_run_of_boot_memory_on_one_node_becomes_a_region() {
     let node = NodeId;
     let part = |n: u64| BootRange { start: n * section, len: Bytes(section) };
     let nodes = [(part(2), node(0)), (part(1), node(1)), (part(3), node(1)), (part(0), node(0))];
-    let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
+    let map = BootMap { nodes: &nodes, ..BootMap::from(&ram) };
     let memory = Memory::new(4 * SECTION);
-    let hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
+    let hotplug = hotmem_testkit::start(frames, memory.direct_map(), map).unwrap();
     frames.validated().unwrap();
     assert_eq!(hotplug.regions().count(), 4);
     for n in [0, 1].map(node) {

@@ -30,8 +30,8 @@ fn on_machine(
     let memory = Memory::new(BOOT);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    let map = BootMap { cpus, ..BootMap::of_ram(&ram) };
-    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap { cpus, ..BootMap::from(&ram) };
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     let plugged = range(REMOTE, sections * SECTION);
     hotplug.announce(plugged).unwrap();
     hotplug.add(plugged).unwrap();

@@ -311,10 +311,9 @@ impl Machine<'_> {
         // The boundary of low memory is random in half of the machines. The others have none.
         let low_end = rng.u64(..2 * SIZE).saturating_sub(SIZE);
         let low_end = Pfn::new(low_end).expect("within the address limit");
-        let map = BootMap { reserved: &reserved, low_end, ..BootMap::of_ram(&ram) };
+        let map = BootMap { reserved: &reserved, low_end, ..BootMap::from(ram.as_slice()) };
         let hotplug =
-            hotmem_testkit::start(frames, ForwardingMapping::new(memory.direct_map()), &map)
-                .ok()?;
+            hotmem_testkit::start(frames, ForwardingMapping::new(memory.direct_map()), map).ok()?;
         let mut model = Model::new(frames, memory, rng.fork());
         let (id, region) = hotplug.regions().next()?;
         model.boot_memory = region;

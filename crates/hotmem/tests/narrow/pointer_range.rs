@@ -51,11 +51,11 @@ fn a_machine_with_ram_that_no_pointer_reaches_is_not_started() {
         return;
     }
     let ram = [low, high_ram];
-    let started = hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram));
+    let started = hotmem_testkit::start(&frames, memory.direct_map(), &ram);
     assert_eq!(started.err(), Some(BootError::Unreachable(high_ram)));
     assert_eq!(frames.counts(), Counts::default());
     // Reserved ranges that no pointer reaches, such as those of devices, are allowed.
-    let map = BootMap { reserved: &[high_ram], ..BootMap::of_ram(&ram[..1]) };
-    hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap { reserved: &[high_ram], ..BootMap::from(&ram[..1]) };
+    hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     frames.validated().unwrap();
 }

@@ -265,9 +265,9 @@ fn a_refused_call_changes_nothing() {
         let bytes =
             |range: PfnRange| BootRange { start: range.start().phys_addr(), len: range.bytes() };
         let (ram, ramdisk) = ([bytes(range(0, BOOT))], range(SECTION - 5, 3 * PAGEBLOCK));
-        let map = BootMap { reserved: &[bytes(ramdisk)], ..BootMap::of_ram(&ram) };
+        let map = BootMap { reserved: &[bytes(ramdisk)], ..BootMap::from(&ram) };
         let hotplug =
-            hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map)
+            hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), map)
                 .unwrap();
         let mut machine = Machine {
             frames: &frames,

@@ -17,8 +17,8 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let reserved = [bytes(ramdisk()), bytes(firmware())];
     let memory = Memory::new(3 * SECTION);
     let frames = Frames::new(OneCpu);
-    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
-    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     test(&frames, &mut hotplug);
     frames.validated().unwrap();
 }

@@ -3,7 +3,7 @@
 //! but never with `OutOfMemory`.
 
 use fastrand::Rng;
-use hotmem::{AllocError, AllocRequest, BootMap, BootRange, Frames, PfnRange};
+use hotmem::{AllocError, AllocRequest, BootRange, Frames, PfnRange};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env_number, range};
@@ -27,8 +27,7 @@ fn swap_on_a_full_machine(request: AllocRequest) {
     let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTIONS * SECTION).bytes() }];
-    let _hotplug =
-        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &ram).unwrap();
     let mut stashes = vec![Vec::new(); THREADS];
     let allocated = std::iter::from_fn(|| frames.alloc_range(request).ok());
     allocated.enumerate().for_each(|(i, range)| stashes[i % THREADS].push(range));

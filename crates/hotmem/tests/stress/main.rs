@@ -80,9 +80,9 @@ fn no_frame_is_allocated_twice_or_lost() {
     let memory = Memory::new(SIZE);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
-    let map = BootMap::of_ram(&ram);
+    let map = BootMap::from(&ram);
     let hotplug =
-        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map).unwrap();
+        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), map).unwrap();
     let allocations = Allocations::new(&frames, &memory);
     let mut plug = Plug::new(hotplug, &allocations, Rng::with_seed(seed));
     let mut host = Host::new(&allocations, Rng::with_seed(!seed));

@@ -61,10 +61,10 @@ fn boot() -> bool {
     if ram.is_empty() {
         return false;
     }
-    let map = BootMap::of_ram(ram.as_slice());
+    let map = BootMap::from(ram.as_slice());
     // SAFETY: ArceOS has passed only free memory, all of which the linear map maps. ArceOS boots on
     // one CPU, so the engine is started once.
-    let machine = unsafe { Hotplug::bootstrap(&FRAMES, &MAPPING, &map) };
+    let machine = unsafe { Hotplug::bootstrap(&FRAMES, &MAPPING, map) };
     *HOTPLUG.lock() = Some(machine.expect("the engine accepts the memory that ArceOS has found"));
     true
 }

@@ -5,7 +5,7 @@
 pub use hotmem_c as c;
 
 use core::hint::black_box;
-use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, OneCpu, PfnRange};
+use hotmem::{AllocRequest, AlwaysMapped, Frames, Hotplug, OneCpu, PfnRange};
 
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
@@ -20,9 +20,7 @@ pub unsafe extern "C" fn rust_pairs(memory: *mut u8, len: u64, pairs: u64) -> i3
     let ram = [(0..len).into()];
     let Ok(reach) = PfnRange::try_from(0..len) else { return 1 };
     // SAFETY: the caller guarantees that `memory` points to `len` bytes that nothing else uses.
-    let machine = unsafe {
-        Hotplug::bootstrap(&FRAMES, AlwaysMapped::new(memory, reach), &BootMap::of_ram(&ram))
-    };
+    let machine = unsafe { Hotplug::bootstrap(&FRAMES, AlwaysMapped::new(memory, reach), &ram) };
     if machine.is_err() {
         return 2;
     }

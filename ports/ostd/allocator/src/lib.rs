@@ -80,7 +80,7 @@ fn boot() -> bool {
     let mut ram = BootRanges::<64>::new();
     boot_map::ram().for_each(|range| ram.add(range).expect("the shim copies at most 64 ranges"));
     let reserved = ram.without(&free).expect("64 reserved ranges are enough");
-    let map = BootMap { reserved: reserved.as_slice(), ..BootMap::of_ram(ram.as_slice()) };
+    let map = BootMap { reserved: reserved.as_slice(), ..BootMap::from(ram.as_slice()) };
     let end = boot_map::ram().map(|range| range.end).chain([boot_map::region().end]).max();
     let end = end.and_then(Pfn::containing).expect("the memory's end is a physical address");
     let reach = PfnRange::new(Pfn::ZERO, end).expect("0 is not above the memory's end");
@@ -89,7 +89,7 @@ fn boot() -> bool {
     let mapping = unsafe { AlwaysMapped::new(base, reach) };
     // SAFETY: OSTD has passed only free memory; all other RAM is reserved. OSTD boots on one CPU,
     // so the engine is started once.
-    let machine = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) };
+    let machine = unsafe { Hotplug::bootstrap(&FRAMES, mapping, map) };
     *HOTPLUG.lock() = Some(machine.expect("the engine accepts the memory that OSTD has found"));
     true
 }

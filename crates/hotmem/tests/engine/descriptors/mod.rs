@@ -133,9 +133,9 @@ fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
     let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: range(0, BOOT_SECTIONS * SECTION).bytes() }];
-    let map = BootMap::of_ram(&ram);
+    let map = BootMap::from(&ram);
     let mut hotplug =
-        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), &map).unwrap();
+        hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), map).unwrap();
     hotplug.announce(range(BOOT_SECTIONS * SECTION, (SECTIONS - BOOT_SECTIONS) * SECTION)).unwrap();
     test(&mut Machine { frames: &frames, hotplug, kernel: Kernel::default() });
 }

@@ -10,7 +10,7 @@ mod which_memory;
 
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
 use hotmem::{
-    AllocRequest, Announce, Blocker, BlockerKind, BootMap, BootRange, Budget, Bytes, Frames,
+    AllocRequest, Announce, Blocker, BlockerKind, BootRange, Budget, Bytes, Frames,
     Hotplug, MAX_PINS, NoHooks, NodeChoice, NodeId, OnlineType, PfnRange, Platform, Progress,
     geometry::FRAME_SIZE,
 };
@@ -69,8 +69,7 @@ fn on_booted(
     let memory = Memory::new((boot_sections + absent_sections) * SECTION);
     let frames = Frames::new(&wakeups);
     let ram = [BootRange { start: 0, len: Bytes(boot_sections * SECTION * FRAME_SIZE) }];
-    let mut hotplug =
-        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &ram).unwrap();
     test(&frames, &mut hotplug, &wakeups);
     frames.validated().unwrap();
 }

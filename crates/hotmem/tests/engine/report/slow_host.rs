@@ -19,8 +19,7 @@ fn with_memory(
     let memory = Memory::new((sections + movable) * SECTION);
     let frames = Frames::new(&wakeups);
     let ram = [BootRange { start: 0, len: Bytes(sections * SECTION * FRAME_SIZE) }];
-    let mut hotplug =
-        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &ram).unwrap();
     if movable > 0 {
         let plugged = range(sections * SECTION, movable * SECTION);
         hotplug.announce(plugged).unwrap();

@@ -164,8 +164,8 @@ fn nested_additions_of_two_machines_take_page_tables_from_their_own_machine() {
         let memory = Memory::new(4 * SECTION);
         let frames = Frames::new(OneCpu);
         let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-        let map = BootMap::of_ram(&ram);
-        let mut local = start(&frames, ForwardingMapping::new(memory.direct_map()), &map).unwrap();
+        let map = BootMap::from(&ram);
+        let mut local = start(&frames, ForwardingMapping::new(memory.direct_map()), map).unwrap();
         hotmem_testkit::divide_a_pageblock(&frames);
         local.announce(range(2 * SECTION, SECTION)).unwrap();
         hotmem_testkit::make_words(&mut local, range(2 * SECTION, SECTION));

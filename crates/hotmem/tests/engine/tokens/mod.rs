@@ -68,8 +68,8 @@ fn on_two(test: impl for<'f> FnOnce(&mut Instance<'f>, &mut Instance<'f>)) {
     let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
     let [mut local, mut foreign] = [0, 1].map(|nth| {
         let direct_map = ForwardingMapping::new(memories[nth].direct_map());
-        let map = BootMap::of_ram(&ram);
-        let mut hotplug = hotmem_testkit::start(&frames[nth], direct_map, &map).unwrap();
+        let map = BootMap::from(&ram);
+        let mut hotplug = hotmem_testkit::start(&frames[nth], direct_map, map).unwrap();
         let divided = hotmem_testkit::divide_a_pageblock(&frames[nth]);
         let region = hotplug.announce(range(2 * SECTION, 3 * SECTION)).unwrap();
         hotmem_testkit::make_words(&mut hotplug, range(2 * SECTION, 3 * SECTION));
@@ -106,7 +106,7 @@ fn an_instance_is_started_once() {
     let ram = [BootRange { start: 0, len: Bytes(SECTION * FRAME_SIZE) }];
     for _ in 0..50 {
         let (frames, together) = (Frames::new(OneCpu), Barrier::new(4));
-        let start = || hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram));
+        let start = || hotmem_testkit::start(&frames, memory.direct_map(), &ram);
         let start_together = || {
             together.wait();
             start().is_ok()
