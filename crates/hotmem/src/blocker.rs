@@ -70,26 +70,6 @@ impl Blocker {
         };
         Blocker { range: error.range, kind }
     }
-
-    /// Returns whether the same request may succeed later without an action of the caller. Returns
-    /// true for a veto, because the kernel may agree next time.
-    #[must_use]
-    pub const fn is_temporary(&self) -> bool {
-        match self.kind {
-            BlockerKind::Allocated
-            | BlockerKind::Retry
-            | BlockerKind::Busy
-            | BlockerKind::HeldByAnother
-            | BlockerKind::Reporting
-            | BlockerKind::Veto(_)
-            | BlockerKind::NotEnoughFree { .. } => true,
-            BlockerKind::Pinned
-            | BlockerKind::Unmovable(_)
-            | BlockerKind::Metadata
-            | BlockerKind::NotOnline
-            | BlockerKind::Foreign => false,
-        }
-    }
 }
 
 impl fmt::Display for Blocker {

@@ -85,15 +85,17 @@ pub fn run(args: &Args) -> Result<()> {
 
     let start = Instant::now();
     let mut shrink = Shrink::new(range);
+    let mut remaining = range.bytes();
     loop {
         match shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
             Progress::Ready(removal) => {
+                remaining = remaining - removal.range().bytes();
                 hotplug.commit_remove(removal).expect("the removal is of this instance")
             }
             Progress::Working => {}
             Progress::Idle => break,
             Progress::Pending(blocker) => {
-                bail!("{} frames cannot be removed: {blocker}", shrink.frames_left())
+                bail!("{remaining} cannot be removed: {blocker}")
             }
         }
     }

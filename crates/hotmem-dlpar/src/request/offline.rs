@@ -143,7 +143,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 let by_count = matches!(self.request.selection, LmbSelection::Count(_))
                     && self.undo_reason.is_none();
                 let impatient = self.undo_reason.is_some() && self.skips_waiting();
-                if blocker.is_temporary() && !by_count && !impatient {
+                if Error::Blocked(blocker).is_temporary() && !by_count && !impatient {
                     self.going_offline = Some(leaving);
                     return Flow::Wait(Wait::Memory(blocker));
                 }

@@ -4,7 +4,7 @@ use super::description::{Change, Request};
 use crate::connector_error::{BUSY, ConnectorError, ConnectorFailure};
 use crate::property::DrcIndex;
 use core::fmt;
-use hotmem::{AddError, AnnounceError, Blocker, PfnRange, RangeError, RangeErrorKind};
+use hotmem::{AddError, AnnounceError, Blocker, BlockerKind, PfnRange, RangeError, RangeErrorKind};
 
 /// The progress of the open request. It is [`Idle`](hotmem::Progress::Idle) if no request is open.
 pub type Progress = hotmem::Progress<Result<Summary, Failure>, Wait>;
@@ -178,7 +178,7 @@ impl Error {
             Error::Online(error) => {
                 matches!(error.kind, RangeErrorKind::Held | RangeErrorKind::Vetoed(_))
             }
-            Error::Blocked(blocker) => blocker.is_temporary(),
+            Error::Blocked(blocker) => is_temporary(blocker.kind),
             Error::Remove(error) => error.kind == RangeErrorKind::Held,
             Error::Add(AddError::TooManyNodes(_))
             | Error::OtherInstance
@@ -196,6 +196,25 @@ impl Error {
             | Error::Update(_)
             | Error::Cancelled => false,
         }
+    }
+}
+
+/// Returns whether the memory may go offline later without intervention. Returns true for a veto,
+/// because the kernel may agree next time.
+fn is_temporary(blocker: BlockerKind) -> bool {
+    match blocker {
+        BlockerKind::Allocated
+        | BlockerKind::Retry
+        | BlockerKind::Busy
+        | BlockerKind::HeldByAnother
+        | BlockerKind::Reporting
+        | BlockerKind::Veto(_)
+        | BlockerKind::NotEnoughFree { .. } => true,
+        BlockerKind::Pinned
+        | BlockerKind::Unmovable(_)
+        | BlockerKind::Metadata
+        | BlockerKind::NotOnline
+        | BlockerKind::Foreign => false,
     }
 }
 

@@ -49,7 +49,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         Ok(state)
     }
 
-    /// Returns all poisoned frames, and whether each is quarantined.
+    /// Returns all poisoned frames, and whether each is quarantined, for tests.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
     pub fn poisoned(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
         self.frames.poisoned()
     }

@@ -230,8 +230,10 @@ impl<'f, P: Platform> Shrink<'f, P> {
         Ok(())
     }
 
-    /// Returns the number of frames that the shrink has not taken: it still has to take them, or
-    /// could not.
+    /// Returns the number of frames that the shrink has not taken, for tests: it still has to take
+    /// them, or could not.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
     #[must_use]
     pub const fn frames_left(&self) -> u64 {
         self.frames_left

@@ -10,8 +10,8 @@ mod which_memory;
 
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
 use hotmem::{
-    AllocRequest, Announce, Blocker, BlockerKind, BootRange, Budget, Bytes, Frames,
-    Hotplug, MAX_PINS, NoHooks, NodeChoice, NodeId, OnlineType, PfnRange, Platform, Progress,
+    AllocRequest, Announce, Blocker, BlockerKind, BootRange, Budget, Bytes, Frames, Hotplug,
+    MAX_PINS, NoHooks, NodeChoice, NodeId, OnlineType, PfnRange, Platform, Progress,
     geometry::FRAME_SIZE,
 };
 use hotmem_testkit::Validated as _;

@@ -137,9 +137,7 @@ fn memory_that_is_with_the_host_cannot_be_allocated() {
         let all = range(SECTION, SECTION / 2);
         let mut offline = hotplug.offline(all).unwrap();
         match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
-            Progress::Pending(blocker @ Blocker { kind: BlockerKind::Reporting, .. }) => {
-                assert!(blocker.is_temporary());
-            }
+            Progress::Pending(Blocker { kind: BlockerKind::Reporting, .. }) => {}
             other => panic!("{other:?}"),
         }
         sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
