@@ -40,7 +40,8 @@ unsafe impl Source for Pageblocks<'_> {
         // The largest size of the heap's metadata in new memory.
         let metadata = talc::min_first_heap_size::<B>() + CHUNK_UNIT;
         let bytes = layout.size().checked_add(layout.align() + metadata).ok_or(())?;
-        let request = AllocRequest::bytes(Bytes((bytes as u64).next_multiple_of(PAGEBLOCK_BYTES)));
+        let pageblocks = (bytes as u64).div_ceil(PAGEBLOCK_BYTES);
+        let request = AllocRequest::frames(pageblocks * PAGEBLOCK_FRAMES as u64);
         let frames = talc.source.frames.alloc(request).map_err(|_| ())?.into_raw();
         let offset = usize::try_from(frames.start().phys_addr()).map_err(|_| ())?;
         let len = usize::try_from(frames.bytes().0).map_err(|_| ())?;

@@ -211,9 +211,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     }
 
     fn alloc_frames(&self, layout: Layout) -> Option<NonNull<u8>> {
-        let align = (layout.align() as u64).div_ceil(FRAME_SIZE);
-        let request = AllocRequest::bytes(Bytes(layout.size().max(1) as u64)).aligned(align);
-        let frames = self.frames.alloc_or_none(request)?.into_raw();
+        let frames = self.frames.alloc_or_none(layout.into())?.into_raw();
         NonNull::new(self.map.pointer(frames.start()))
     }
 

@@ -7,7 +7,7 @@
 mod mapping;
 mod pci;
 
-use core::{arch::x86_64::_rdtsc, ptr::NonNull, time::Duration};
+use core::{alloc::Layout, arch::x86_64::_rdtsc, ptr::NonNull, time::Duration};
 use hotmem::{AllocRequest, OnlineType};
 use hotmem::{BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
 use hotmem_embedding::{Boot, PrintedError, direct_map, kernel, println};
@@ -57,7 +57,7 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
             println!("memory: {} KiB of words", FRAMES.metadata_reserved().0 >> 10);
             return Ok(());
         }
-        let gib = FRAMES.alloc(AllocRequest::bytes(Bytes::gib(1)).movable())?;
+        let gib = FRAMES.alloc(AllocRequest::frames(Bytes::gib(1).frames()).movable())?;
         println!("an allocation of 1 GiB: {}", gib.range());
         // SAFETY: this function has allocated the memory.
         unsafe { direct_map(gib.range().start().phys_addr()).write_bytes(1, 4096) };
@@ -69,12 +69,12 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
 
 /// Allocates memory that the device and the driver share as long as the kernel runs.
 fn queue_memory() -> Result<DmaMemory, PrintedError> {
-    let len = Device::<PciTransport>::MEMORY_SIZE;
-    let frames = FRAMES.alloc(AllocRequest::bytes(Bytes(len as u64)))?.into_raw();
+    const LEN: usize = Device::<PciTransport>::MEMORY_SIZE;
+    let frames = FRAMES.alloc(Layout::new::<[u8; LEN]>().into())?.into_raw();
     let phys_addr = frames.start().phys_addr();
     let pointer = NonNull::new(direct_map(phys_addr)).ok_or("the direct map has address 0")?;
     // SAFETY: the frames were allocated above, and are never freed.
-    Ok(unsafe { DmaMemory::new(pointer, phys_addr, len) })
+    Ok(unsafe { DmaMemory::new(pointer, phys_addr, LEN) })
 }
 
 /// Returns the time since an arbitrary moment. For simplicity, each tick of the processor's

@@ -1,18 +1,22 @@
 //! Defines requests, and the errors of allocations and frees.
 
-use crate::addr::{Bytes, Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SMALL_FRAMES};
+use crate::addr::{Pfn, PfnRange};
+use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, SMALL_FRAMES};
 use crate::words::{Grain, NodeId, Zone};
+use core::alloc::Layout;
 use core::fmt;
 use core::ops::{Bound, RangeBounds};
 
 /// A request for physically contiguous frames.
 ///
 /// ```
+/// use core::alloc::Layout;
 /// use hotmem::{Pfn, AllocRequest};
 /// let one = AllocRequest::frames(1);
 /// let huge_page = AllocRequest::frames(512).aligned(512).movable();
 /// let dma = AllocRequest::frames(16).within(..Pfn::containing(1 << 32).unwrap());
+/// let table = AllocRequest::from(Layout::new::<[u64; 2048]>());
+/// assert_eq!(table, AllocRequest::frames(4));
 /// # let _ = (one, huge_page, dma);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,12 +108,6 @@ impl AllocRequest {
             node: None,
             restricted: false,
         }
-    }
-
-    /// Requests at least this many bytes, rounded up to frames.
-    #[must_use]
-    pub const fn bytes(len: Bytes) -> AllocRequest {
-        AllocRequest::frames(len.0.div_ceil(crate::geometry::FRAME_SIZE))
     }
 
     /// Requests 2^`order` frames, aligned to their size, as a buddy allocator allocates them.
@@ -294,6 +292,14 @@ impl AllocRequest {
             (false, true) => ALL.split_at(1).1,
             (false, false) => WITHOUT_LOW.split_at(1).1,
         }
+    }
+}
+
+/// Requests whole frames for an object of this layout, at least one frame.
+impl From<Layout> for AllocRequest {
+    fn from(layout: Layout) -> AllocRequest {
+        let frames = |bytes: usize| (bytes as u64).div_ceil(FRAME_SIZE);
+        AllocRequest::frames(frames(layout.size().max(1))).aligned(frames(layout.align()))
     }
 }
 

@@ -100,7 +100,7 @@ impl Map {
         if let Err(error) = hotplug.announce(range(PFN_LIMIT - PAGEBLOCK, PAGEBLOCK)) {
             let AnnounceError::NoMetadata(bytes) = error else { panic!("{error}") };
             assert!(
-                frames.alloc_range(AllocRequest::bytes(bytes)).is_err(),
+                frames.alloc_range(AllocRequest::frames(bytes.0.div_ceil(FRAME_SIZE))).is_err(),
                 "the announcement failed although {bytes} are free"
             );
         }
