@@ -257,13 +257,13 @@ fn boot_memory_for(memory: Bytes) -> Result<Bytes> {
         size.with_context(|| format!("{memory} have more bytes than there are addresses"))?;
     let machine = Hosted::builder().boot_memory(Bytes(gib)).hotplug_size(size).build()?;
     let mut hotplug = machine.boot()?;
-    let at_boot = machine.frames().metadata_reserved();
+    let at_boot = machine.frames().counts().words;
     hotplug
         .announce(machine.hotplug_range())
         .with_context(|| format!("announcing a device of {memory}"))?;
     // The engine keeps the words when the addition is abandoned.
     drop(hotplug.prepare_add(machine.hotplug_range()).with_context(|| format!("adding {memory}"))?);
-    let words = machine.frames().metadata_reserved().0 - at_boot.0;
+    let words = (machine.frames().counts().words - at_boot) * FRAME_SIZE;
     let tables = tables_needed_at_first(machine.hotplug_range()) * FRAME_SIZE;
     Ok(Bytes((words + tables + KERNEL_AND_FIRMWARE.0).next_multiple_of(Bytes::mib(1).0)))
 }

@@ -23,7 +23,7 @@ const ENGINE: &str = "crates/hotmem/src";
 const DEFINING_CRATES: [&str; 3] =
     [ENGINE, "crates/hotmem-addr/src", "crates/hotmem-invariant/src"];
 /// The largest allowed size of the interface.
-const LIMITS: Counts = Counts { item_count: 80, functions: 101 };
+const LIMITS: Counts = Counts { item_count: 80, functions: 100 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counts {

@@ -3,8 +3,8 @@
 use crate::ranges::{PAGEBLOCK, SECTION, numbers, pfn, range};
 use crate::raw::{Raw, Validated};
 use hotmem::{
-    Bytes, Counts, Hotplug, Mapping, MemoryBlock, Metadata, NodeId, Pfn, PfnRange, Platform,
-    Poisoned, RangeErrorKind, RegionId, State, Zone, ZoneInfo,
+    Counts, Hotplug, Mapping, MemoryBlock, Metadata, NodeId, Pfn, PfnRange, Platform, Poisoned,
+    RangeErrorKind, RegionId, State, Zone, ZoneInfo,
 };
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const STEP: usize = if cfg!(hotmem_geometry = "small") { 1 } else { 61 };
 pub struct Snapshot {
     blocks: Vec<(State, Counts)>,
     metadata: Vec<Metadata>,
-    metadata_reserved: Bytes,
+    words: u64,
     regions: Vec<(RegionId, PfnRange)>,
     zones: Vec<(NodeId, [ZoneInfo; 2])>,
     memory_blocks: Vec<MemoryBlock>,
@@ -68,7 +68,7 @@ impl Snapshot {
             .map(|b| (state(b), frames.counts_in(range(b * PAGEBLOCK, PAGEBLOCK))));
         Snapshot {
             blocks: blocks.collect(),
-            metadata_reserved: frames.metadata_reserved(),
+            words: frames.counts().words,
             regions: hotplug.regions().collect(),
             zones: hotplug
                 .nodes()

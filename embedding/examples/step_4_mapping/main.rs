@@ -47,12 +47,13 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
         let committed = hotplug.commit_remove(removal);
         committed.map_err(|_| "the removal belongs to another instance")?;
     }
-    println!("memory: {} KiB of words", FRAMES.metadata_reserved().0 >> 10);
+    println!("memory: {} KiB of words", FRAMES.counts().words * 4);
     if used_frames() != used_before { Err("page tables were not freed".into()) } else { Ok(()) }
 }
 
 /// Returns the number of frames in use, without those of the engine's words. The engine keeps the
 /// words of removed memory for memory that is added at the same place later.
 fn used_frames() -> u64 {
-    FRAMES.counts().used - FRAMES.metadata_reserved().frames()
+    let counts = FRAMES.counts();
+    counts.used - counts.words
 }

@@ -54,7 +54,7 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
         println!("the device has {plugged} plugged, the kernel {added} MiB more than at boot");
         reached_size = plugged;
         if plugged == Bytes::ZERO {
-            println!("memory: {} KiB of words", FRAMES.metadata_reserved().0 >> 10);
+            println!("memory: {} KiB of words", FRAMES.counts().words * 4);
             return Ok(());
         }
         let gib = FRAMES.alloc(AllocRequest::frames(Bytes::gib(1).frames()).movable())?;

@@ -67,8 +67,8 @@ pub(crate) struct Session<'a> {
     verify_from: Option<Pfn>,
     touched_memory: Bytes,
     resizes: u32,
-    /// The amount of memory that was reserved for the engine's words at the last report.
-    reserved_metadata: Bytes,
+    /// The number of frames that held the engine's words at the last report.
+    word_frames: u64,
     /// The kernel to start at the end.
     next_kernel: Option<NextKernel>,
 }
@@ -125,7 +125,7 @@ impl<'a> Session<'a> {
             verify_from: None,
             touched_memory: Bytes::ZERO,
             resizes: 0,
-            reserved_metadata: FRAMES.metadata_reserved(),
+            word_frames: FRAMES.counts().words,
             next_kernel: parameters.next_kernel,
         };
         for (function, port) in found.iter() {

@@ -33,6 +33,8 @@ pub struct Counts {
     pub poisoned: u64,
     /// Frames in use: they are online, not free, not isolated, and not quarantined.
     pub used: u64,
+    /// Of the frames in use, those that hold words or records of CPUs, or are in the word reserve.
+    pub words: u64,
 }
 
 impl core::ops::AddAssign for Counts {
@@ -48,6 +50,7 @@ impl core::ops::AddAssign for Counts {
         self.reporting += other.reporting;
         self.poisoned += other.poisoned;
         self.used += other.used;
+        self.words += other.words;
     }
 }
 
@@ -56,7 +59,7 @@ impl<P: Platform> Frames<P> {
     /// each divided pageblock.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.count_range(PfnRange::ALL)
+        Counts { words: self.count_words(), ..self.count_range(PfnRange::ALL) }
     }
 
     /// Does the same as [`count_range`](Self::count_range), for tests.
@@ -67,7 +70,7 @@ impl<P: Platform> Frames<P> {
         self.count_range(range)
     }
 
-    /// Counts the frames of all pageblocks that have a frame in `range`.
+    /// Counts the frames of all pageblocks that have a frame in `range`, without the words.
     fn count_range(&self, range: PfnRange) -> Counts {
         let mut all = Counts::default();
         for announced in self.words.announced() {

@@ -2,8 +2,6 @@
 //! descriptors of their own section.
 
 use super::Frames;
-#[cfg(not(loom))]
-use crate::addr::Bytes;
 use crate::addr::PfnRange;
 use crate::geometry::{SECTION_PAGEBLOCKS, frames_of_blocks, mask};
 use crate::outlined::Outlined;
@@ -23,14 +21,19 @@ pub struct Metadata {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Returns the size of the memory that holds words or records of CPUs, or is in the word
-    /// reserve. Cost: O(sections with words).
+    /// Counts the frames that hold words or records of CPUs, or are in the word reserve. Cost:
+    /// O(sections with words).
     #[cfg(not(loom))]
-    #[must_use]
-    pub fn metadata_reserved(&self) -> Bytes {
+    pub(super) fn count_words(&self) -> u64 {
         let reserved = self.reserve_metadata().chain(self.records_of_cpus());
-        let reserved = reserved.map(|metadata| metadata.frames.bytes());
-        reserved.fold(self.words.size_of_pieces(), |sum, reserved| sum + reserved)
+        let reserved = reserved.map(|metadata| metadata.frames.frames());
+        self.words.count_piece_frames() + reserved.sum::<u64>()
+    }
+
+    /// Returns 0 under loom: its words are not in frames.
+    #[cfg(loom)]
+    pub(super) fn count_words(&self) -> u64 {
+        0
     }
 
     /// Returns all frames that hold the engine's own metadata, and all pageblocks that hold

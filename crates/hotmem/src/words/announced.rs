@@ -9,11 +9,7 @@ use super::directory::{CHUNK_SECTIONS, Entry, NoMemory, PieceSupply, RegionIndex
 #[cfg(not(loom))]
 use super::directory::{NeededRuns, PieceCount};
 use super::{NodeId, NodeIndex, SectionWords};
-#[cfg(not(loom))]
-use crate::addr::Bytes;
 use crate::addr::{Pfn, PfnRange};
-#[cfg(not(loom))]
-use crate::geometry::FRAME_SIZE;
 use crate::geometry::SECTION_FRAMES;
 #[cfg(not(loom))]
 use crate::invariant::OrViolation;
@@ -213,12 +209,12 @@ impl SectionWords {
         self.set_node(range, node);
     }
 
-    /// Returns how much memory the directory and the list of ranges take.
+    /// Counts the frames of the directory and of the list of ranges.
     #[cfg(not(loom))]
-    pub(crate) fn size_of_pieces(&self) -> Bytes {
+    pub(crate) fn count_piece_frames(&self) -> u64 {
         let directory = self.directory.walk().map(|piece| piece.frames).sum::<u64>();
         let ranges = self.ranges.walk().map(|piece| piece.frames).sum::<u64>();
-        Bytes((directory + ranges) * FRAME_SIZE)
+        directory + ranges
     }
 
     /// Iterates over the pieces of the directory and of the list of ranges. Yields the frames that

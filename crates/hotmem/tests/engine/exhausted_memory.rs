@@ -78,10 +78,10 @@ impl Machine<'_> {
 fn kernel_memory_can_be_added_to_one_chunk_after_another() {
     without_kernel_memory(ROUNDS, |mut machine| {
         for chunk in 1..=ROUNDS {
-            let (before, reserved) = (machine.frames.counts(), machine.frames.metadata_reserved());
+            let before = machine.frames.counts();
             machine.plug(in_chunk(chunk), OnlineType::Kernel).unwrap();
-            let allocated = machine.frames.counts().free - before.free;
-            let taken = machine.frames.metadata_reserved().frames() - reserved.frames();
+            let after = machine.frames.counts();
+            let (allocated, taken) = (after.free - before.free, after.words - before.words);
             // Of the added memory, one more frame holds bitmaps.
             assert_eq!(allocated + taken + 1, PLUGGED, "chunk {chunk}");
             machine.use_up();

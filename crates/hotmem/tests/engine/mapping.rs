@@ -19,7 +19,7 @@ fn memory_outside_the_mappable_range_is_not_announced() {
     let ram = ram(0, BOOT);
     let mut hotplug = start(&frames, memory.mapping(), &ram).unwrap();
     assert_eq!(hotplug.mapping().mappable_range(), range(0, 4 * SECTION));
-    let before = frames.metadata_reserved();
+    let before = frames.counts().words;
     for beyond in [
         range(4 * SECTION, PAGEBLOCK),
         range(4 * SECTION - PAGEBLOCK, 2 * PAGEBLOCK),
@@ -33,7 +33,7 @@ fn memory_outside_the_mappable_range_is_not_announced() {
             }))
         );
     }
-    assert_eq!((frames.metadata_reserved(), hotplug.regions().count()), (before, 1));
+    assert_eq!((frames.counts().words, hotplug.regions().count()), (before, 1));
     hotplug.announce(range(4 * SECTION - PAGEBLOCK, PAGEBLOCK)).unwrap();
 }
 

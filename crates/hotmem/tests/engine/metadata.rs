@@ -76,26 +76,26 @@ fn adding_takes_12_kib_for_each_8_gib() {
     with_boot_memory_only(|frames, hotplug, _| {
         let mut start = REMOTE;
         for sections in [1, 2, 31, 32, 33, 64, 65, 128] {
-            let before = (frames.metadata_reserved(), frames.counts().free);
+            let before = (frames.counts().words, frames.counts().free);
             let target = range(start, sections * SECTION);
             let region = hotplug.announce(target).unwrap();
-            assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
+            assert_eq!((frames.counts().words, frames.counts().free), before);
             hotplug.add(target).unwrap();
-            let bytes = frames.metadata_reserved().0 - before.0.0;
-            let allocated = (before.1 - frames.counts().free) * FRAME_SIZE;
+            let words = frames.counts().words - before.0;
+            let allocated = before.1 - frames.counts().free;
             // If a pageblock was divided for the words, its bitmaps take one more frame.
-            assert!([bytes, bytes + FRAME_SIZE].contains(&allocated), "{allocated} {bytes}");
+            assert!([words, words + 1].contains(&allocated), "{allocated} {words}");
             // At most 12 KiB for each chunk, 4 KiB for every 16 chunks, and 8 KiB for every 512.
             let chunks = sections.div_ceil(CHUNK.0);
             let most = chunks * CHUNK.1 + chunks.div_ceil(16) + 1 + 2;
-            assert!(bytes <= most * FRAME_SIZE, "{bytes} bytes for {sections} sections");
+            assert!(words <= most, "{words} frames for {sections} sections");
             // The words stay, and the next memory at the same place uses them.
-            let before = (frames.metadata_reserved(), frames.counts());
+            let before = frames.counts();
             hotplug.remove(target).unwrap();
             hotplug.withdraw(region).unwrap();
             let again = hotplug.announce(target).unwrap();
             hotplug.add(target).unwrap();
-            assert_eq!((frames.metadata_reserved(), frames.counts()), before);
+            assert_eq!(frames.counts(), before);
             hotplug.remove(target).unwrap();
             hotplug.withdraw(again).unwrap();
             start += sections.next_multiple_of(CHUNK.0) * SECTION;
@@ -136,33 +136,33 @@ fn a_small_machine_can_announce_all_memory_up_to_the_address_limit() {
             allocated.push(run);
         }
         allocated.into_iter().step_by(2).for_each(|run| frames.free_range(run).unwrap());
-        let before = frames.metadata_reserved();
+        let before = frames.counts().words;
         let end =
             if bits == 52 { hotmem::geometry::PFN_LIMIT } else { REMOTE + (1 << (bits - 12)) };
         let device = range(REMOTE, end - REMOTE);
         hotplug.announce(device).unwrap();
-        let announced = frames.metadata_reserved() - before;
-        assert!(announced <= Bytes(64 << 10), "{announced} to announce {device}");
+        let announced = frames.counts().words - before;
+        assert!(announced <= 64 / 4, "{announced} frames to announce {device}");
 
         let gib = Bytes::gib(1).frames();
         for (first, most) in [(range(REMOTE, gib), 256), (range(end - gib, gib), 256)] {
-            let before = frames.metadata_reserved();
+            let before = frames.counts().words;
             hotplug.add(first).unwrap();
             hotplug.online(first, OnlineType::Movable, &mut NoHooks).unwrap();
-            let allocated = frames.metadata_reserved() - before;
-            assert!(allocated <= Bytes(most << 10), "{allocated} for the first GiB at {first}");
+            let allocated = frames.counts().words - before;
+            assert!(allocated <= most / 4, "{allocated} frames for the first GiB at {first}");
         }
-        let before = frames.metadata_reserved();
+        let before = frames.counts().words;
         let tib = range(REMOTE + (1 << 30), Bytes::tib(1).frames());
         hotplug.add(tib).unwrap();
-        let allocated = frames.metadata_reserved() - before;
-        assert!(allocated <= Bytes(1638 << 10), "{allocated} for a TiB");
+        let allocated = frames.counts().words - before;
+        assert!(allocated <= 1638 / 4, "{allocated} frames for a TiB");
 
         // An addition that needs too much memory takes none.
-        let before = (frames.metadata_reserved(), frames.counts().free);
+        let before = (frames.counts().words, frames.counts().free);
         let remaining = PfnRange::new(tib.end(), pfn(end - gib)).unwrap();
         assert!(matches!(hotplug.add(remaining), Err(AddError::NoMetadata(_))));
-        assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
+        assert_eq!((frames.counts().words, frames.counts().free), before);
         assert_eq!(
             hotplug.state_at(remaining.start(), remaining.end()),
             (remaining, State::Absent)
@@ -200,32 +200,32 @@ fn words_of_withdrawn_memory_are_freed_by_reclaim_words() {
         hotplug.withdraw(region).unwrap();
         assert_eq!(reclaim(hotplug), Bytes::ZERO);
         hotplug.remove(beside).unwrap();
-        let before = (frames.metadata_reserved(), frames.counts().free);
+        let before = (frames.counts().words, frames.counts().free);
         hotplug.withdraw(other).unwrap();
         // The words are kept, counted and used again.
-        assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
-        assert_eq!(frames.metadata().map(|metadata| metadata.frames.bytes().0).sum::<u64>(), {
+        assert_eq!((frames.counts().words, frames.counts().free), before);
+        assert_eq!(frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>(), {
             let group = if cfg!(hotmem_geometry = "small") { SECTION } else { SECTION / 2 };
             let bitmaps = frames.metadata().filter(|metadata| metadata.describes.frames() == group);
-            before.0.0 + bitmaps.map(|bitmaps| bitmaps.frames.bytes().0).sum::<u64>()
+            before.0 + bitmaps.map(|bitmaps| bitmaps.frames.frames()).sum::<u64>()
         });
         let region = add_and_remove(hotplug);
-        assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
+        assert_eq!((frames.counts().words, frames.counts().free), before);
         assert_eq!(reclaim(hotplug), Bytes::ZERO);
         hotplug.withdraw(region).unwrap();
         assert_eq!(reclaim(hotplug), with_bitmaps);
         assert_eq!(reclaim(hotplug), Bytes::ZERO);
-        let after = (frames.metadata_reserved() + chunk, frames.counts().free - CHUNK.1 - 1);
+        let after = (frames.counts().words + CHUNK.1, frames.counts().free - CHUNK.1 - 1);
         assert_eq!(after, before);
         frames.validated().unwrap();
         // The words are made again when memory is added to the chunk again.
         let other = hotplug.announce(beside).unwrap();
         let region = add_and_remove(hotplug);
-        assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
+        assert_eq!((frames.counts().words, frames.counts().free), before);
         hotplug.withdraw(region).unwrap();
         assert_eq!(reclaim(hotplug), with_bitmaps);
         hotplug.add(beside).unwrap();
-        assert_eq!((frames.metadata_reserved(), frames.counts().free - 1), before);
+        assert_eq!((frames.counts().words, frames.counts().free - 1), before);
         hotplug.remove(beside).unwrap();
         hotplug.withdraw(other).unwrap();
         assert_eq!(reclaim(hotplug), chunk);

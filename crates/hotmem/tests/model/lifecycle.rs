@@ -48,9 +48,9 @@ impl<'f> Machine<'f> {
             _ => Group::Dynamic { unit: PAGEBLOCK << rng.u32(..4) },
         };
         let announced = Announce { node, group, ..requested.into() };
-        let words = self.model.frames.metadata_reserved();
+        let words = self.model.frames.counts().words;
         let answer = self.hotplug.announce(announced);
-        let grown = self.model.frames.metadata_reserved() != words;
+        let grown = self.model.frames.counts().words != words;
         self.model.trace(|| format!("announce {requested:?}: {answer:?}"));
         let added = self.model.sync_metadata();
         let model = &mut self.model;
@@ -140,12 +140,12 @@ impl<'f> Machine<'f> {
         let described = if device { 0 } else { self.model.frames_to_describe(requested) };
         let needed = self.model.tables_needed + described;
         let request = AddRequest { range: requested, node: named, device };
-        let words = self.model.frames.metadata_reserved();
+        let words = self.model.frames.counts().words;
         let answer = with_kernel(&mut self.hotplug, &mut self.model, |hotplug, _| {
             hotplug.prepare_add(request)
         });
         let model = &mut self.model;
-        let grown = model.frames.metadata_reserved() != words;
+        let grown = model.frames.counts().words != words;
         let region = model.regions.iter().find(|region| region.range.covers(requested));
         let node = named.or(region.map(|region| region.node)).unwrap_or_default();
         model.trace(|| format!("add {requested:?} on {node:?}: {answer:?}"));

@@ -28,9 +28,9 @@ impl Machine<'_> {
         let random_node = |rng: &mut fastrand::Rng| NODES[rng.usize(..NODES.len())];
         let other_nodes = 0..model.rng.usize(..=NODES.len());
         let other_nodes: Vec<_> = other_nodes.map(|_| random_node(&mut model.rng)).collect();
-        let words = model.frames.metadata_reserved();
+        let words = model.frames.counts().words;
         let answer = self.hotplug.set_fallback(node, &other_nodes);
-        let grown = model.frames.metadata_reserved() != words;
+        let grown = model.frames.counts().words != words;
         let added = model.sync_metadata();
         match answer {
             Ok(()) => {

@@ -137,9 +137,10 @@ impl Session<'_> {
         if bytes != Bytes::ZERO {
             self.report.event(&Event::Verified { bytes });
         }
-        let reserved = FRAMES.metadata_reserved();
-        let newly_reserved = reserved - core::mem::replace(&mut self.reserved_metadata, reserved);
-        let written = core::mem::take(&mut self.engine.mapping().bytes_described) + newly_reserved;
+        let words = FRAMES.counts().words;
+        let new_words = words.saturating_sub(core::mem::replace(&mut self.word_frames, words));
+        let described = core::mem::take(&mut self.engine.mapping().bytes_described);
+        let written = described + Bytes(new_words * FRAME_SIZE);
         if written != Bytes::ZERO {
             self.report.event(&Event::Metadata { written });
         }
