@@ -49,7 +49,8 @@ impl Reporting {
         let progress = self.device.poll(monotonic_time(), 64, &mut self.memory);
         let counters = self.device.driver().counters();
         if progress == Progress::Idle && counters.reported_frames != self.printed {
-            let (bytes, requests) = ((counters.reported_frames - self.printed) << 12, counters.reports);
+            let (bytes, requests) =
+                ((counters.reported_frames - self.printed) << 12, counters.reports);
             println!(r#"{{"event":"reported","bytes":{bytes},"requests":{requests},"hinted":0}}"#);
             self.printed = counters.reported_frames;
         }
