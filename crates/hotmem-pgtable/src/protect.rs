@@ -50,7 +50,7 @@ struct Protect<'a, F, O> {
     owner: &'a mut O,
     batch: &'a mut Batch,
     changed: bool,
-    /// The error of a batch that stopped: the first page that was not changed, and why.
+    /// If the MMU refused an entry of a batch: the page of that entry, and the reason.
     stopped: Option<Stopped<F>>,
 }
 
@@ -106,7 +106,10 @@ impl<M: Mmu, O: Owner> Visit<M> for Protect<'_, M::Fault, O> {
         covered: bool,
     ) -> Result<Next, Stopped<M::Fault>> {
         match located.kind() {
-            Kind::Empty | Kind::Software | Kind::Malformed => Ok(Next::Continue),
+            Kind::Empty | Kind::Software => Ok(Next::Continue),
+            Kind::Malformed => {
+                Err(Stopped::new(located.virt, StopReason::Malformed(located.entry)))
+            }
             Kind::Table(table) => Ok(Next::Descend(table)),
             Kind::Page if covered => {
                 self.visit_lowest(mmu, located.as_entries())?;

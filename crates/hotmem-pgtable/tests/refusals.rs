@@ -156,6 +156,29 @@ fn a_table_with_a_large_page_on_a_level_without_pages_is_not_unhooked() {
 }
 
 #[test]
+fn a_change_of_flags_stops_at_a_malformed_entry() {
+    let arena = Arena::new(16);
+    let space = Space::new(arena.table().unwrap(), Level::L5);
+    let entry = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
+    arena.put_entry(space, 0, Level::L1, page(0));
+    arena.put_entry(space, 512 << 30, Level::L4, entry);
+    arena.put_entry(space, 1 << 40, Level::L1, page(1));
+    let mut batch = Batch::new();
+    let mut owner = RecordingOwner::new(&arena);
+    let mut tables = PageTables::new(arena.native(), space, &mut batch);
+    let read_only = Change::new(Flags::empty(), Flags::WRITABLE).unwrap();
+    let refused = tables.protect(range(0, 1 << 48), read_only, &mut owner);
+    let reason = StopReason::Malformed(entry);
+    assert_eq!(refused, Err(Stopped { address: 512 << 30, reason, is_flushed: true }));
+    let is_writable: Vec<_> = arena
+        .mappings(space)
+        .iter()
+        .map(|mapped| mapped.bits & Flags::WRITABLE.bits() != 0)
+        .collect();
+    assert_eq!(is_writable, [false, false, true], "only the page below the entry has changed");
+}
+
+#[test]
 fn a_refused_mapping_leaks_no_table() {
     let arena = Arena::new(4);
     let space = mapped(&arena, 1);
