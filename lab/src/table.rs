@@ -37,8 +37,8 @@ pub fn seconds(seconds: f64) -> String {
     format!("{} {unit}", figures(value))
 }
 
-/// Returns a number with three significant figures. A number of 100 or more is rounded to an
-/// integer.
+/// Returns a number with at most three significant figures: an integer and a number of 100 or more
+/// without decimals, any other number with one to three.
 #[must_use]
 pub fn figures(value: f64) -> String {
     let decimals = match value.abs() {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_has_three_significant_figures() {
+    fn a_time_has_at_most_three_significant_figures() {
         assert_eq!(time(Duration::from_micros(1349)), "1.35 ms");
         assert_eq!(time(Duration::from_millis(12)), "12 ms");
         assert_eq!(time(Duration::from_nanos(464_400)), "464 µs");

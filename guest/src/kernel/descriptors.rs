@@ -19,7 +19,7 @@ use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
 use hotmem_memmap::{Compound, Kind, MapLayout, Memmap, Slots};
 
-/// The kind of memory in the descriptors of unused frames.
+/// The kind of memory in the descriptors of RAM and of holes.
 const KIND: Kind = Kind::Generic;
 /// The number of frames (8 GiB) whose descriptors are written between two reports of progress to
 /// the watchdog.

@@ -7,11 +7,11 @@ use hotmem_guest::nfit::{MAX_RANGES, NfitError, PersistentRanges};
 const PERSISTENT: [u8; 16] = *b"\x79\xd3\xf0\x66\xf3\xb4\x74\x40\xac\x43\x0d\x33\x18\xb7\x8c\xdb";
 
 /// Runs a script. If the lowest bit of the first byte is 0, the bytes from the fourth on are the
-/// table. If the bit is 1, a valid table is made from these bytes. The second and the third byte
-/// describe the RAM.
+/// table. If the bit is 1, these bytes describe the structures of a mostly valid table. The second
+/// byte is the start of RAM in GiB, and the third its length in units of 256 MiB.
 pub(crate) fn run(script: &[u8]) {
-    let Some((&[mode, from, to], rest)) = script.split_first_chunk() else { return };
-    let ram = PfnRange::from_bytes(u64::from(from) << 30, Bytes(u64::from(to) << 28)).unwrap();
+    let Some((&[mode, start, len], rest)) = script.split_first_chunk() else { return };
+    let ram = PfnRange::from_bytes(u64::from(start) << 30, Bytes(u64::from(len) << 28)).unwrap();
     let table = if mode & 1 == 0 { rest.to_vec() } else { make_table(rest) };
     let found = PersistentRanges::read(&table, [ram].into_iter());
     match (&found, read_naively(&table)) {
@@ -43,7 +43,7 @@ fn is_valid(ranges: &[(PfnRange, Option<u32>)], ram: PfnRange) -> bool {
 /// Makes structures of persistent memory from eight bytes each, and corrupts one of them.
 fn make_table(script: &[u8]) -> Vec<u8> {
     let mut table = Vec::new();
-    let (steps, spoils) = script.as_chunks::<8>();
+    let (steps, corruption) = script.as_chunks::<8>();
     for &[base, high, len, low, kind, flags, domain, extra] in steps {
         let start = table.len();
         let length = 56 + u16::from(extra % 16);
@@ -57,7 +57,7 @@ fn make_table(script: &[u8]) -> Vec<u8> {
         table.extend((u64::from(len) << 26 | odd).to_le_bytes());
         table.resize(start + usize::from(length), extra);
     }
-    if let [at, value, ..] = *spoils
+    if let [at, value, ..] = *corruption
         && let Some(byte) = table.get_mut(usize::from(at))
     {
         *byte ^= value;

@@ -129,7 +129,8 @@ impl<'m> AddressSpace<'m> {
         })
     }
 
-    /// Clears the Dirty flag of the page that contains `address`, and returns whether it was set.
+    /// Clears the Accessed and Dirty flags of the page that contains `address`, and returns whether
+    /// Dirty was set.
     #[must_use]
     pub fn take_dirty(self, address: u64) -> bool {
         let _lock = self.mmu.mapped();

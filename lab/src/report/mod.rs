@@ -124,7 +124,7 @@ impl Args {
                 if records.set != self.whole_set_name() {
                     bail!("{}: records of the set `{}`", file.display(), records.set);
                 }
-                // A step that is visited two times is in the plan two times.
+                // The plan contains a step twice if it is measured in two parts, but it is replaced once.
                 let steps: BTreeSet<_> = plan.iter().map(|planned| planned.step).collect();
                 records.replace(&steps, &new_records);
                 records

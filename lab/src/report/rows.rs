@@ -181,7 +181,8 @@ pub(super) fn wildcard_text(pattern: &str, case: &str) -> Option<String> {
 }
 
 impl Ratio {
-    /// Returns the quotient, or `None` if the divisor is zero.
+    /// Returns `above` divided by `below`. Returns `None` if `below` is not positive, or if it reached
+    /// its time limit, because then its quotient has no lower bound.
     pub(super) fn of(above: &Record, below: &Record) -> Option<Ratio> {
         let is_positive = below.min > 0.0 && above.min >= 0.0;
         (is_positive && below.is_measured()).then(|| Ratio {

@@ -121,7 +121,8 @@ fn instructions_grow_no_faster_than_the_plugged_memory() {
     let instructions = |online: &str, tib: u64| {
         let size = Bytes::tib(tib);
         // Boot memory suffices for all page tables, so that requests have the maximal size.
-        let machine = Config { boot_memory: Bytes::gib(1), is_recorded: true, ..config(size) };
+        let machine =
+            Config { boot_memory: Bytes::gib(1), counts_instructions: true, ..config(size) };
         let mut vm = start(
             &machine.with_guest_option("online", online).with_guest_option("exit", "resizes:3"),
         );

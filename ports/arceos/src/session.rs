@@ -14,8 +14,8 @@ use hotmem_virtio::mem::{Failure, Pending, Progress, Status};
 /// The size that the host requests to signal that it has no more requests.
 const END_SIZE: Bytes = Bytes::mib(2);
 
-/// If the plugged size is not a multiple of this size, the kernel keeps all memory in use until a
-/// request is blocked by it. Otherwise it frees the memory after the check.
+/// If the plugged size is a multiple of this size, the kernel frees the memory of its load after it
+/// has checked the memory. Otherwise it keeps that memory in use until the memory blocks a request.
 const FREED_MULTIPLE: Bytes = Bytes::mib(64);
 
 /// The maximal number of times that the device is started.

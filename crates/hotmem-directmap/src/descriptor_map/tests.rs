@@ -135,8 +135,9 @@ fn descriptors_of_two_pageblocks_share_no_page() {
 }
 
 #[test]
-fn descriptors_that_share_pages_with_another_pageblock_are_refused() {
+fn descriptors_of_sizes_that_are_out_of_range_or_share_pages_are_refused() {
     let area = Area::new(BASE, BYTES).unwrap();
+    // 0 and sizes above 2048 are out of range. The others share a page with the next pageblock.
     for bytes in [0, 1, 4, 12, 63, 2049, 4096, u64::MAX] {
         let refused = DescriptorLayout::new(area, Bytes(bytes));
         assert_eq!(refused, Err(BadDescriptorSize(Bytes(bytes))));

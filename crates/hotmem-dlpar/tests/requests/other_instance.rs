@@ -1,5 +1,5 @@
-//! Tests that a request changes nothing if it is polled with another instance of the engine than that of its table,
-//! or after its end.
+//! Tests that polling a request changes nothing if the request was begun with another instance of
+//! the engine, or has ended.
 
 use crate::basic::{ADD, REMOVE};
 use crate::partition::{LMB, Partition, movable_request, ram, with_partition};
@@ -16,7 +16,7 @@ pub(crate) fn begin_partial_removal(partition: &mut Partition<'_, '_>) {
     partition
         .dlpar
         .begin(movable_request(REMOVE, LmbSelection::Count(4)))
-        .expect("no obstacle prevents the request");
+        .expect("the request can begin");
     while partition.dlpar.progress().0 == 0 {
         assert_eq!(partition.poll(Budget { pageblocks: 1 }), Progress::Working);
     }

@@ -126,7 +126,7 @@ pub(super) enum Purpose {
 /// The reason why the driver cannot send a request now.
 pub(super) enum Halt {
     /// Step again, because there is work that does not need the device.
-    ReadAgain,
+    PollAgain,
     /// Try again later.
     RetryLater(Pending),
     /// Do not try again until the requested size changes.
@@ -320,7 +320,7 @@ impl Driver {
             return Step::Ready(Err(failure));
         }
         match halt {
-            Halt::ReadAgain => Step::Working,
+            Halt::PollAgain => Step::Working,
             Halt::RetryLater(why) => {
                 self.statistics.postponed_operations =
                     self.statistics.postponed_operations.wrapping_add(1);

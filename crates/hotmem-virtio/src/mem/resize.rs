@@ -48,15 +48,15 @@ impl Driver {
         }
     }
 
-    /// Plugs at most `frames` in the lowest gap.
+    /// Returns the request that plugs at most `frames` frames in the lowest gap.
     fn plug<M: Memory>(&mut self, frames: u64, memory: &mut M) -> Result<(Request, Purpose), Halt> {
         let gap = self.lowest_gap(frames.min(self.config.max_request_frames()), memory)?;
         let range = self.prepare_plug(gap, memory)?;
         Ok((self.request(RequestKind::Plug, range)?, Purpose::Plug))
     }
 
-    /// Returns the lowest memory that is not plugged and can be, at most `frames` frames, the limit
-    /// of a request. It does not search beyond that, however large the gap.
+    /// Returns the lowest range that is not plugged but can be plugged. The range has at most
+    /// `frames` frames, even if the gap is larger.
     fn lowest_gap<M: Memory>(&self, frames: u64, memory: &M) -> Result<PfnRange, Halt> {
         let mut remaining = self.config.usable_units().split_at(self.plugged_below).1;
         while !remaining.is_empty() {
@@ -83,7 +83,8 @@ impl Driver {
         Ok(part)
     }
 
-    /// Unplugs the highest memory that can be removed, of `total` frames.
+    /// Returns the request that unplugs the highest memory that can be removed. `total` is the number
+    /// of frames that this and later requests unplug.
     fn unplug<M: Memory>(
         &mut self,
         total: u64,
@@ -111,7 +112,7 @@ impl Driver {
     ) -> Result<PfnRange, Halt> {
         let begun = match (direction, result) {
             (_, Err(Obstacle::Working)) => true,
-            // An unplug continues from one request to the next, and after a wait.
+            // The preparation of an unplug stays in progress after a request and during a wait.
             (Direction::Unplug, Ok(_) | Err(Obstacle::Later(_))) => true,
             _ => false,
         };
@@ -129,7 +130,7 @@ impl Driver {
 /// Converts an obstacle. A permanent one lasts until the requested size changes.
 pub(super) fn from_obstacle(obstacle: Obstacle) -> Halt {
     match obstacle {
-        Obstacle::Working => Halt::ReadAgain,
+        Obstacle::Working => Halt::PollAgain,
         Obstacle::Later(why) => Halt::RetryLater(Pending::Memory(why)),
         Obstacle::Never(why) => Halt::Blocked(why),
     }

@@ -21,7 +21,7 @@ impl Driver {
     ) -> Result<(Request, Purpose), Halt> {
         let managed = self.config.managed();
         memory.announce(managed, self.config.node()).map_err(|obstacle| match obstacle {
-            Obstacle::Working => Halt::ReadAgain,
+            Obstacle::Working => Halt::PollAgain,
             Obstacle::Later(why) => Halt::RetryLater(Pending::Memory(why)),
             Obstacle::Never(why) => Halt::Fail(Failure::Region(why)),
         })?;
@@ -37,6 +37,6 @@ impl Driver {
         } else {
             self.start_walk(BlockWalk::of_device(&self.config));
         }
-        Err(Halt::ReadAgain)
+        Err(Halt::PollAgain)
     }
 }

@@ -61,7 +61,7 @@ impl Driver {
             }
         }
         self.activity = Activity::Synchronising(walk);
-        Err(Halt::ReadAgain)
+        Err(Halt::PollAgain)
     }
 
     /// Handles the device's answer about the walk's next blocks.
@@ -127,7 +127,7 @@ impl Driver {
                 return Halt::RetryLater(Pending::PluggedSize);
             }
         }
-        Halt::ReadAgain
+        Halt::PollAgain
     }
 
     /// Starts a walk because `plugged_size` disagrees with the driver's own sum, or fails after too
@@ -139,7 +139,7 @@ impl Driver {
         }
         self.disagreements += 1;
         self.start_walk(BlockWalk::of_device(&self.config));
-        Halt::ReadAgain
+        Halt::PollAgain
     }
 
     /// Returns the range of the walk's next blocks, and what the driver knows about them.

@@ -79,7 +79,7 @@ fn a_device_that_has_failed_is_started_again_with_its_memory() {
 }
 
 #[test]
-fn each_request_adds_at_most_the_maximal_addition() {
+fn each_request_adds_at_most_the_maximum_but_at_least_one_block() {
     let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
     let mut engine = boot(&frames, &space, SECTION);
     for (max_addition, requests) in [(Bytes::mib(64), 4), (Bytes::mib(65), 4), (Bytes(1), 128)] {

@@ -131,7 +131,7 @@ fn all_bits_of_entries_with_kernel_data_are_cleared() {
 }
 
 #[test]
-fn a_grant_stops_the_batch_before_it() {
+fn an_unmap_stops_at_a_grant_after_unmapping_the_pages_before_it() {
     let xen = Xen::new(64);
     let (space, map) = map_pages(&xen, 20, false);
     let frame = xen.take_frame();
@@ -186,7 +186,7 @@ fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_is_not_tor
 }
 
 #[test]
-fn tables_that_are_not_pinned_do_not_prevent_a_teardown() {
+fn l1_tables_that_are_not_pinned_are_freed_by_an_unmap() {
     for pinned in [[false; 3], [true, true, false], [false, true, true]] {
         let xen = Xen::new(64);
         let (space, map) = map_pages(&xen, 3 * 512, false);
@@ -246,8 +246,8 @@ fn a_refused_unpinning_is_an_error_and_the_owner_receives_all_unmapped_pages() {
             Unmap::default(),
             &mut owner,
         );
-        // A table that is still pinned does not become ordinary memory. The error of that step takes
-        // precedence.
+        // Xen does not make a pinned table writable, so with pinned tables the remap fails as well. Its
+        // error takes precedence over that of the unpinning.
         let reason = StopReason::Mmu(Fault::Refused { purpose, errno });
         assert_eq!(
             stopped,

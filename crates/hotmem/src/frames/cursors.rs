@@ -75,7 +75,7 @@ impl<P: Platform> Frames<P> {
         let no_hiding_step_in_flight = self.no_hiding_step_in_flight();
         let mut hiding_steps = self.new_hiding_steps();
         hiding_steps.start();
-        for cursor in self.listed_cpus().flat_map(Cpu::cursors) {
+        for cursor in self.cpus_with_records().flat_map(Cpu::cursors) {
             if let Some(former) = cursor.swap(None) {
                 self.make_former_word_findable(former, &hiding_steps);
             }
@@ -91,7 +91,7 @@ impl<P: Platform> Frames<P> {
         &self,
         zone: Zone,
     ) -> impl Iterator<Item = Block<'_>> {
-        let named = self.listed_cpus().flat_map(|cpu| {
+        let named = self.cpus_with_records().flat_map(|cpu| {
             let hints = cpu.blocks().map(|hint| hint.load(Ordering::Acquire));
             // Skip a cursor that points into a hint of its CPU, as most cursors do.
             let cursors =
@@ -110,7 +110,7 @@ impl<P: Platform> Frames<P> {
     /// Returns whether a cursor of any CPU points to `word`, which is a word of the bitmap of
     /// `block`.
     pub(super) fn has_cursor_at(&self, block: Block<'_>, word: WordPtr) -> bool {
-        self.listed_cpus().any(|cpu| cpu.cursor(block.zone()).points_to(word))
+        self.cpus_with_records().any(|cpu| cpu.cursor(block.zone()).points_to(word))
     }
 
     /// Returns whether any CPU has a cursor or a last freed word.

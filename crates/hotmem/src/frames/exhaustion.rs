@@ -155,7 +155,8 @@ struct Watch {
 impl Watch {
     /// Reads the counts. The caller starts its own hiding steps after this.
     fn start<P: Platform>(frames: &Frames<P>, zones: &[Zone]) -> Watch {
-        let ended = frames.listed_cpus().map(|cpu| cpu.hiding_steps_ended.load(Ordering::Acquire));
+        let ended =
+            frames.cpus_with_records().map(|cpu| cpu.hiding_steps_ended.load(Ordering::Acquire));
         let ended_before = ended.fold(0, u32::wrapping_add);
         Watch { ended_before, returned_before: frames.wakeup().total_returned(zones) }
     }
@@ -170,7 +171,7 @@ impl Watch {
     fn saw_no_hiding_step<P: Platform>(&self, frames: &Frames<P>, own_hiding_steps: u32) -> bool {
         fence(Ordering::Acquire); // pairs with the fence in `HidingSteps::start`
         let started =
-            frames.listed_cpus().map(|cpu| cpu.hiding_steps_started.load(Ordering::Relaxed));
+            frames.cpus_with_records().map(|cpu| cpu.hiding_steps_started.load(Ordering::Relaxed));
         started.fold(0, u32::wrapping_add) == self.ended_before.wrapping_add(own_hiding_steps)
     }
 }

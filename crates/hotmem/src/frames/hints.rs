@@ -34,8 +34,8 @@ impl<P: Platform> Frames<P> {
     ) {
         hiding_steps.start();
         // `SeqCst`: Release and Acquire pass on what a CPU has seen of a pageblock to the next CPU
-        // that has it as its hint. Beyond that, `make_former_hint_findable` sees the frees that saw
-        // the old hint.
+        // that has it as its hint. In addition, if a free has read the old hint, and so has not set
+        // `partial` itself, `make_former_hint_findable` after this swap sees the bits that it set.
         let old = hiding_steps.cpu().block(zone, grain).swap(block.to_hint(), Ordering::SeqCst);
         if old != block.to_hint() {
             self.make_former_hint_findable(old, hiding_steps);
@@ -123,9 +123,9 @@ impl<P: Platform> Frames<P> {
     /// Puts these pageblocks into `zone`. None of them is online. Control path only.
     ///
     /// A publisher that sets a bit beside other bits of the same zone relies on the path to those
-    /// bits. If a pageblock changes its zone, a bit that was set for the old zone has no path for
-    /// the new zone: a slow CPU may set the bit after the pageblock has gone offline, or the bit
-    /// may have stayed set until then. So publishers read the zones again after they have
+    /// bits. A bit may be set when a pageblock changes its zone: it has stayed set since before, or a
+    /// slow CPU sets it late. The path to such a bit leads through the tree of the old zone only.
+    /// So publishers read the zones again after they have
     /// published, and this function sets paths to the bits that were published before the change.
     pub(crate) fn set_zone(
         &self,
@@ -259,14 +259,15 @@ impl<P: Platform> Frames<P> {
     /// pageblock a hint before the pageblock changed its zone, so the hints of both zones are
     /// checked.
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
-        let hints = self.listed_cpus().flat_map(Cpu::blocks);
+        let hints = self.cpus_with_records().flat_map(Cpu::blocks);
         let named = hints.filter_map(|hint| self.words.hinted_block(hint.load(Ordering::Acquire)));
         Outlined(named.filter(move |block| block.zone() == zone))
     }
 
     /// Returns the sections of one zone that are hints of any CPU.
     pub(crate) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = SectionRef<'_>> {
-        let hints = self.listed_cpus().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
+        let hints =
+            self.cpus_with_records().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
         Outlined(hints.filter_map(|hint| self.words.hinted_section(hint)))
     }
 
@@ -286,7 +287,7 @@ impl<P: Platform> Frames<P> {
         let is_in_range = |section: SectionRef<'_>| sections.contains(section.start());
         let mut hiding_steps = self.new_hiding_steps();
         hiding_steps.start();
-        for cpu in self.listed_cpus() {
+        for cpu in self.cpus_with_records() {
             for hint in cpu.blocks() {
                 let block = hint.load(Ordering::Acquire);
                 let hinted_section = self.words.hinted_block(block).map(Block::section);
@@ -310,8 +311,8 @@ impl<P: Platform> Frames<P> {
     /// and wakes the reporter. Called only while the reporter is switched on.
     #[cold]
     pub(crate) fn note_unreported(&self, section: SectionRef<'_>, blocks: u64) {
-        // Relaxed: the load sees the value that the publisher itself has stored, or a later one. A
-        // CPU that stores a later value calls this function itself.
+        // Relaxed: whoever claimed `blocks` cleared their bits, and the publisher has owned the
+        // pageblocks since, so the load sees that value or a later one. A CPU that stores a later value calls this function itself.
         let unreported = blocks & !section.reported.load(Ordering::Relaxed);
         if unreported == 0 {
             return;
@@ -328,7 +329,7 @@ impl<P: Platform> Frames<P> {
 }
 
 /// Clears a hint that had the value `named`, unless its CPU has changed it since. Returns whether
-/// it did. `SeqCst`: as in `adopt_block`.
+/// it cleared the hint. `SeqCst`: as in `adopt_block`.
 fn clear_hint(hint: &AtomicU64, named: u64) -> bool {
     hint.compare_exchange(named, NO_HINT, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }

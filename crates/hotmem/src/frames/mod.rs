@@ -182,7 +182,7 @@ impl<P> Frames<P> {
     }
 
     /// Returns the records of the CPUs that may have hints or hiding steps in flight.
-    fn listed_cpus(&self) -> impl Iterator<Item = &Cpu> {
+    fn cpus_with_records(&self) -> impl Iterator<Item = &Cpu> {
         self.cpus.listed()
     }
 

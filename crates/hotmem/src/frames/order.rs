@@ -42,11 +42,12 @@ impl<P: Platform> Frames<P> {
         Pfn::new(self.last_low_hint() * PAGEBLOCK_FRAMES as u64).unwrap_or(Pfn::ZERO)
     }
 
-    /// Returns the hint of the last pageblock in low memory, or `NO_HINT`. Greater hints are above low
-    /// memory.
+    /// Returns the hint of the last pageblock in low memory, or `NO_HINT` (0). As a hint is the number
+    /// of a pageblock plus one, this equals the number of pageblocks below the end of low memory, and
+    /// greater hints are above low memory.
     #[inline]
     pub(super) fn last_low_hint(&self) -> Hint {
-        // Relaxed: set before the first region is announced (Release).
+        // Relaxed: it is set before the Release store that announces the first region.
         self.last_low_hint.load(Ordering::Relaxed)
     }
 

@@ -188,9 +188,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// As `allocate_spare`, but from boot memory if that has such a run. A kernel may keep page
-    /// tables when their memory leaves, and they would prevent the removal of other memory.
-    /// Descriptors leave with their memory, and would use up boot memory.
+    /// As `allocate_spare`, but from boot memory if boot memory has such a run. A kernel may keep
+    /// page tables after the memory that they map has been removed. In hotplugged memory, such
+    /// tables would prevent its removal. Descriptors are freed when the memory that they describe
+    /// is removed, so they need no boot memory.
     fn spare_for_tables(&self, frames: u64) -> Result<PfnRange, AllocError> {
         let in_boot_memory = AllocRequest::frames(frames).in_boot_memory();
         self.frames.alloc_range(in_boot_memory).or_else(|_| self.allocate_spare(frames))

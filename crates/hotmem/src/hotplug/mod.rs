@@ -3,9 +3,9 @@
 //! ```text
 //! announced ──add──▶ offline ──online──▶ online ──isolate──▶ isolated ─┬─ release ──▶ online
 //!     ▲                 │  ▲                                           └─ offline ──▶ offline
-//!     └───── remove ────┘  └── the device refused
+//!     └───── remove ────┘  └── (a device refused the removal)
 //! ```
-//! Every step has two halves, *prepare* and *commit*. Prepare does everything that can fail, and
+//! Every step can be done in two halves, *prepare* and *commit*. Prepare does everything that can fail, and
 //! allocates all memory that the step will need. If the step is abandoned, everything that prepare
 //! did is undone. Commit cannot fail. Between the two halves, the platform agrees or refuses: for
 //! example, a device acknowledges. Long requests ([`Offline`], [`Shrink`]) are objects that the
@@ -169,9 +169,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     #[must_use]
     pub fn state_at(&self, from: Pfn, limit: Pfn) -> (PfnRange, State) {
         let mut found = None;
-        let end = PfnRange::new(from, limit).unwrap_or(PfnRange::EMPTY);
-        let mut reached = end.start();
-        'sections: for section_range in end.chunks(SECTION_FRAMES as u64) {
+        let requested = PfnRange::new(from, limit).unwrap_or(PfnRange::EMPTY);
+        let mut reached = requested.start();
+        'sections: for section_range in requested.chunks(SECTION_FRAMES as u64) {
             // Check the whole section first: this is cheap, and usually all of it has one state.
             let parts = match self.uniform_state(section_range) {
                 Some(state) => [Some((section_range, state)), None],
@@ -192,8 +192,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 reached = block.end();
             }
         }
-        let range = PfnRange::new(end.start(), reached).or_violation().unwrap_or(PfnRange::EMPTY);
-        (range, found.unwrap_or(State::Unknown))
+        let run =
+            PfnRange::new(requested.start(), reached).or_violation().unwrap_or(PfnRange::EMPTY);
+        (run, found.unwrap_or(State::Unknown))
     }
 
     /// Returns the state of a part of one section, if all of the part has the same state.

@@ -158,9 +158,9 @@ pub(super) fn has_free_without(flags: u64, now: u64) -> bool {
     is_bits_of_frames(now & (flags | ALL_FREE))
 }
 
-/// Returns whether at least one bit of a frame is set, and no other bit. The caller must mask out
-/// `LENT`, the bit above those of the frames: the test is `1 <= bits <= LENT`, one shift, so `LENT`
-/// alone would pass.
+/// Returns whether at least one bit of a frame is set, and no other bit. For speed, one
+/// shift tests `1 <= bits <= LENT`. `LENT`, the bit above those of the frames, would pass alone, so
+/// the caller must mask it out.
 #[inline(always)]
 const fn is_bits_of_frames(bits: u64) -> bool {
     bits.wrapping_sub(1) >> BITMAP_WORD_BITS == 0

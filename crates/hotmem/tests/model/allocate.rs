@@ -17,7 +17,7 @@ impl Model<'_> {
         let first_choice = if CHECK_EVERY_OPERATION { self.first_choice(request) } else { None };
         let answer = self.frames.alloc_range(request.alloc_request());
         self.trace(|| format!("alloc {request:?}: {answer:?}"));
-        let added = self.sync_metadata();
+        let added = self.count_new_metadata();
         let Ok(allocated) = answer.map_err(|error| self.check_refused(request, error, added))
         else {
             return None;
@@ -71,18 +71,18 @@ impl Model<'_> {
                 assert!(request.expected_error().is_none() && request.at.is_none(), "{request:?}");
                 assert!(!self.can_grant(request), "{request:?} failed although its memory is free");
                 assert!(
-                    !self.is_out_for(request),
+                    !self.is_reported_memory_needed(request),
                     "{request:?} must fail with Busy while memory is reporting"
                 );
             }
             // With one thread, the engine is busy only while memory is reporting.
-            AllocError::Busy => assert!(self.is_out_for(request), "{request:?}"),
+            AllocError::Busy => assert!(self.is_reported_memory_needed(request), "{request:?}"),
         }
         assert_eq!(metadata_added, 0, "a refusal of {request:?} changed the machine");
     }
 
     /// Returns whether memory of a zone that the request may use is reporting.
-    pub(crate) fn is_out_for(&self, request: &ModelRequest) -> bool {
+    pub(crate) fn is_reported_memory_needed(&self, request: &ModelRequest) -> bool {
         self.blocks.iter().any(|block| block.reporting && (request.movable || !block.movable))
     }
 
@@ -110,7 +110,7 @@ impl Model<'_> {
         let answer = self.frames.free_range(freed);
         self.trace(|| format!("free {freed:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err), "free {freed:?}");
-        let added = self.sync_metadata();
+        let added = self.count_new_metadata();
         assert!(answer.is_ok() || added == 0, "a refused free changed the machine");
     }
 
@@ -215,7 +215,7 @@ impl Machine<'_> {
         let answer = self.hotplug.free_reserved_range(part);
         self.model.trace(|| format!("free reserved {part:?}: {answer:?}"));
         assert_eq!(answer, Ok(()));
-        self.model.sync_metadata();
+        self.model.count_new_metadata();
     }
 
     /// Checks that `free_reserved_range` refuses a range if boot did not reserve all of it, or if a

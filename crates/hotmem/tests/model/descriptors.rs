@@ -122,7 +122,7 @@ impl Model<'_> {
             || !self.descriptors_of_section(section_range).is_empty()
     }
 
-    pub(crate) fn frames_to_describe(&self, range: PfnRange) -> u64 {
+    pub(crate) fn frames_for_descriptors(&self, range: PfnRange) -> u64 {
         let Some(DescriptorPolicy { unused_frames: slack, .. }) = self.descriptor_policy else {
             return 0;
         };
@@ -262,7 +262,7 @@ impl Model<'_> {
 
     /// Returns the first pageblock that would have to hold descriptors of `range`, but is being
     /// removed.
-    pub(crate) fn leaving_descriptors(&self, range: PfnRange) -> Option<PfnRange> {
+    pub(crate) fn block_whose_descriptors_are_held(&self, range: PfnRange) -> Option<PfnRange> {
         range.chunks(SECTION).find_map(|section_range| {
             self.descriptors_of_section(section_range).chunks(PAGEBLOCK).find(|block| {
                 let block = self.block_of(block.start().number());

@@ -1,4 +1,4 @@
-//! Attaches and detaches device memory, and converts it to RAM and back.
+//! Detaches device memory, and converts device memory to RAM and RAM to device memory.
 
 use crate::model::{Block, Machine, Model};
 use crate::model_request::ModelRequest;
@@ -40,14 +40,14 @@ impl Machine<'_> {
             model.forget_poison(requested);
             model.blocks_in(requested).iter_mut().for_each(|block| block.device = false);
         }
-        model.sync_metadata();
+        model.count_new_metadata();
     }
 
     pub(crate) fn device_to_ram(&mut self, requested: PfnRange) {
         use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
         let model = &mut self.model;
         let kind = [Offline, Online, Movable, Kernel, AsBefore][model.rng.usize(..5)];
-        let frames = model.frames_to_describe(requested);
+        let frames = model.frames_for_descriptors(requested);
         let expected = model
             .expected_device_error(requested)
             .map(AddError::Range)
@@ -62,7 +62,7 @@ impl Machine<'_> {
             hotplug.device_to_ram_raw(requested, kind, hooks)
         });
         model.trace(|| format!("to RAM {requested:?} {kind:?}: {answer:?}"));
-        assert!(model.sync_metadata() == 0 || frames > 0);
+        assert!(model.count_new_metadata() == 0 || frames > 0);
         if let Err(AddError::Range(RangeError { range, kind: RangeErrorKind::Vetoed(_) })) = answer
         {
             assert_eq!((expected, model.last_veto), (None, Some(range)));
@@ -110,8 +110,8 @@ impl Model<'_> {
             .map(|(_, block)| RangeError { range: block, kind: RangeErrorKind::NotDevice })
     }
 
-    /// Returns the error that the engine must return, without a call of hooks, when device memory
-    /// cannot become RAM.
+    /// Returns the error by which the engine must refuse to convert device memory to RAM before it
+    /// calls any hook.
     fn expected_ram_error(&self, requested: PfnRange, kind: OnlineType) -> Option<AddError> {
         let refused = |error| Some(AddError::Range(error));
         let poisoned =
@@ -119,14 +119,14 @@ impl Model<'_> {
         if let Some(frame) = self.poison_under_descriptors(requested) {
             return poisoned(frame);
         }
-        if let Some(leaving_block) = self.leaving_descriptors(requested) {
+        if let Some(leaving_block) = self.block_whose_descriptors_are_held(requested) {
             return refused(RangeError { range: leaving_block, kind: RangeErrorKind::Held });
         }
-        let frames = self.frames_to_describe(requested);
+        let frames = self.frames_for_descriptors(requested);
         let request = ModelRequest::frames(frames);
         if frames > 0 && !self.can_grant(&request) {
-            let out = self.is_out_for(&request);
-            let error = if out { AllocError::Busy } else { AllocError::OutOfMemory };
+            let is_reporting = self.is_reported_memory_needed(&request);
+            let error = if is_reporting { AllocError::Busy } else { AllocError::OutOfMemory };
             return Some(AddError::NoTables { frames, error });
         }
         let frame = self.poisoned_frames.range(numbers(requested)).next().copied();

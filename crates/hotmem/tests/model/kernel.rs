@@ -14,7 +14,7 @@ impl TestMapping for Model<'_> {
     }
 
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
-        self.frames_to_describe(range)
+        self.frames_for_descriptors(range)
     }
 
     fn descriptor_pageblocks(&self, section: PfnRange) -> u64 {
@@ -89,7 +89,7 @@ impl Hooks for Model<'_> {
 
     fn offlined(&mut self, range: PfnRange) {
         self.trace(|| format!("offlined {range:?}"));
-        self.sync_metadata();
+        self.count_new_metadata();
         let is_removable =
             numbers(range).all(|frame| self.frame_states[frame as usize].is_removable());
         assert!(
@@ -154,7 +154,7 @@ impl Hooks for Model<'_> {
         // The engine divides pageblocks that have poisoned frames, and pageblocks of kernel memory
         // that refill the word reserve. So it may allocate bitmaps.
         if was_put_back && self.has_poison(range) || self.reserve_may_be_short {
-            self.sync_metadata();
+            self.count_new_metadata();
         }
         self.assert_untouched(range);
     }
@@ -170,7 +170,7 @@ impl Hooks for Model<'_> {
     }
 
     fn discard(&mut self, within: PfnRange) {
-        self.sync_metadata();
+        self.count_new_metadata();
         self.trace(|| format!("discard {within:?}"));
         assert!(within.frames() == PAGEBLOCK && self.all_blocks_are(within, |block| block.online));
         for frame in numbers(within) {
@@ -183,7 +183,7 @@ impl Hooks for Model<'_> {
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        self.sync_metadata();
+        self.count_new_metadata();
         self.trace(|| format!("migrate {used:?}"));
         let one_block = used.start().align_down(PAGEBLOCK)
             == pfn(used.end().number() - 1).align_down(PAGEBLOCK);

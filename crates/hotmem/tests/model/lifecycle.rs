@@ -52,7 +52,7 @@ impl<'f> Machine<'f> {
         let answer = self.hotplug.announce(announced);
         let grown = self.model.frames.counts().words != words;
         self.model.trace(|| format!("announce {requested:?}: {answer:?}"));
-        let added = self.model.sync_metadata();
+        let added = self.model.count_new_metadata();
         let model = &mut self.model;
         match answer {
             Ok(id) => {
@@ -111,7 +111,7 @@ impl<'f> Machine<'f> {
                 let freed = unsafe { self.hotplug.reclaim_words() };
                 let model = &mut self.model;
                 let before = model.metadata.len();
-                model.sync_metadata();
+                model.count_new_metadata();
                 assert_eq!(freed.0, (before - model.metadata.len()) as u64 * 4096);
                 // Bitmaps in boot memory go with the words.
                 assert!(freed >= model.words.reclaim());
@@ -137,7 +137,7 @@ impl<'f> Machine<'f> {
         self.model.tables_needed = if rng.bool() { 0 } else { rng.u64(..4) };
         let device = rng.u8(..4) == 0;
         let named = rng.bool().then(|| NODES[rng.usize(..NODES.len())]);
-        let described = if device { 0 } else { self.model.frames_to_describe(requested) };
+        let described = if device { 0 } else { self.model.frames_for_descriptors(requested) };
         let needed = self.model.tables_needed + described;
         let request = AddRequest { range: requested, node: named, device };
         let words = self.model.frames.counts().words;
@@ -150,7 +150,7 @@ impl<'f> Machine<'f> {
         let node = named.or(region.map(|region| region.node)).unwrap_or_default();
         model.trace(|| format!("add {requested:?} on {node:?}: {answer:?}"));
         // The engine may have divided a pageblock, for which it may have allocated a bitmap frame.
-        let added = model.sync_metadata();
+        let added = model.count_new_metadata();
         let addition = match answer {
             Ok(addition) => addition,
             Err(error) => {
@@ -200,7 +200,7 @@ impl<'f> Machine<'f> {
         let tables = addition.tables();
         let taken_before = model.table_frames_taken;
         let is_committed = model.rng.u8(..4) != 0;
-        let described = if device { 0 } else { model.frames_to_describe(requested) };
+        let described = if device { 0 } else { model.frames_for_descriptors(requested) };
         model.tables_needed = tables.frames() - described;
         model.trace(|| format!("added {requested:?}: {is_committed}, as device memory: {device}"));
         for block in model.blocks_in(requested) {
@@ -226,7 +226,7 @@ impl<'f> Machine<'f> {
             )
             .1;
         model.record_free(unused);
-        model.sync_metadata();
+        model.count_new_metadata();
     }
 
     /// Commits an addition and puts the memory online with the default online type, which a
@@ -278,7 +278,7 @@ impl<'f> Machine<'f> {
         model.last_veto = None;
         let answer = self.hotplug.online(requested, kind, model);
         model.trace(|| format!("online {requested:?} {kind:?}: {answer:?}"));
-        assert_eq!(model.sync_metadata(), 0);
+        assert_eq!(model.count_new_metadata(), 0);
         if let Err(RangeError { range, kind: RangeErrorKind::Vetoed(_) }) = answer {
             assert_eq!((expected, model.last_veto), (None, Some(range)));
             assert_eq!(model.zones_in(requested), before);
@@ -354,7 +354,7 @@ impl Model<'_> {
             return Some(errors[which]);
         }
         let removed_range = self
-            .leaving_descriptors(requested)
+            .block_whose_descriptors_are_held(requested)
             .map(|range| AddError::Range(RangeError { range, kind: RangeErrorKind::Held }));
         removed_range.or_else(|| {
             let other = self.first_on_other_node(requested, node);

@@ -128,13 +128,13 @@ impl<'f> Machine<'f> {
             LongRequest::Offline { request, range } => self.poll_offline(request, range, budget),
             shrink @ LongRequest::Shrink { .. } => self.poll_shrink(shrink, budget),
         }
-        self.model.sync_metadata();
+        self.model.count_new_metadata();
     }
 
     fn poll_offline(&mut self, mut request: Offline<'f, Cpus>, range: PfnRange, budget: Budget) {
         let progress = request.poll(&mut self.hotplug, &mut self.model, budget);
         let model = &mut self.model;
-        model.sync_metadata();
+        model.count_new_metadata();
         model.trace(|| format!("polled offline {range:?}: {progress:?}"));
         match progress {
             Progress::Ready(done) => {
@@ -171,7 +171,7 @@ impl<'f> Machine<'f> {
         *ready = self.model.offlined_by_shrink.take().unwrap_or_default();
         self.drop_put_back(ready);
         let model = &mut self.model;
-        model.sync_metadata();
+        model.count_new_metadata();
         model.trace(|| format!("polled shrink of {within:?}: {shrunk:?}"));
         match shrunk {
             Progress::Ready(removal) => {
@@ -255,7 +255,7 @@ impl<'f> Machine<'f> {
                 }
             }
         }
-        self.model.sync_metadata();
+        self.model.count_new_metadata();
     }
 }
 

@@ -407,7 +407,7 @@ impl<'f> Model<'f> {
                 self.mark_forbidden(range(frame, 1));
             }
         }
-        self.sync_metadata();
+        self.count_new_metadata();
     }
 
     pub(crate) fn has_poison(&self, range: PfnRange) -> bool {

@@ -32,7 +32,7 @@ impl Machine<'_> {
             (Err(error), Some(expected)) => assert_eq!(error, expected),
             (answer, expected) => panic!("{answer:?} instead of {expected:?}"),
         }
-        model.sync_metadata();
+        model.count_new_metadata();
         let poisoned = self.hotplug.poisoned().map(|(frame, _)| frame.number());
         let mut poisoned: Vec<_> = poisoned.collect();
         poisoned.sort_unstable();

@@ -31,7 +31,7 @@ impl Machine<'_> {
         let words = model.frames.counts().words;
         let answer = self.hotplug.set_fallback(node, &other_nodes);
         let grown = model.frames.counts().words != words;
-        let added = model.sync_metadata();
+        let added = model.count_new_metadata();
         match answer {
             Ok(()) => {
                 let node_existed = model.words.record_node(node);

@@ -88,7 +88,7 @@ impl Machine<'_> {
             }
             assert_eq!(block.online, was_online && !is_accepted);
         }
-        model.sync_metadata();
+        model.count_new_metadata();
         model.assert_untouched(gone);
     }
 

@@ -67,7 +67,7 @@ impl<'f> Machine<'f> {
             5..12 => self.answer_batch(&mut reporter),
             _ => self.step_reporter(&mut reporter),
         }
-        self.model.sync_metadata();
+        self.model.count_new_metadata();
         self.check_reporter(&reporter);
         self.reporting.reporter = Some(reporter);
     }
@@ -226,7 +226,7 @@ impl<'f> Machine<'f> {
         let now = self.reporting.now;
         let step = reporter.step(now);
         self.model.trace(|| format!("report step at {now:?}: {step:?}"));
-        self.model.sync_metadata();
+        self.model.count_new_metadata();
         let reporting = &mut self.reporting;
         assert_eq!(reporter.statistics().is_on, reporting.is_on);
         // A reporter that is off starts no work. It may still ask for a reset of a silent host.

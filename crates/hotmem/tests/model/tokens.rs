@@ -27,7 +27,7 @@ impl<'f> Machine<'f> {
         let model = &mut self.model;
         let answer = model.frames.isolate(requested);
         model.trace(|| format!("isolate {requested:?}: {answer:?}"));
-        assert_eq!(model.sync_metadata(), 0);
+        assert_eq!(model.count_new_metadata(), 0);
         match answer {
             Ok(token) => {
                 assert!(!requested.is_empty() && requested.is_aligned(PAGEBLOCK));
@@ -121,13 +121,13 @@ impl<'f> Machine<'f> {
                 model.blocks_in(held).iter_mut().for_each(|block| block.token = false);
             }
         }
-        self.model.sync_metadata();
+        self.model.count_new_metadata();
     }
 
     /// Checks the frames in use that a token names, or that there are none.
     fn check_in_use(&mut self, held: PfnRange, in_use: Option<Blocker>) {
         let model = &mut self.model;
-        model.sync_metadata();
+        model.count_new_metadata();
         let all_are = |range: PfnRange, is: fn(&Frame) -> bool| {
             numbers(range).all(|frame| is(&model.frame_states[frame as usize]))
         };

@@ -29,7 +29,8 @@ pub(super) fn carry_out<'f, P: Platform, M: Mapping, C: Connectors>(
     }
 }
 
-/// The connectors of a platform that needs no property, such as QEMU: they write none.
+/// The connectors of a platform, such as QEMU, whose firmware does not need the device tree's property
+/// of the LMBs to be kept current. [`update`](Connectors::update) writes nothing.
 pub(super) struct WithoutProperty<'c, C>(pub(super) &'c mut C);
 
 impl<C: Connectors> Connectors for WithoutProperty<'_, C> {

@@ -32,8 +32,8 @@ const IDLE: Metric = ("idle", "%");
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A guest has settled when its resident memory has not shrunk for this long.
 const STEADY_TIME: Duration = Duration::from_secs(3);
-/// A guest uses at most its memory less this part of it, which the kernel needs.
-const KERNEL_PART: u64 = 12;
+/// The kernel needs one twelfth of a guest's memory. The guest uses at most the rest.
+const KERNEL_DIVISOR: u64 = 12;
 
 pub(super) struct Bench<'a> {
     pub(super) args: &'a Args,
@@ -117,7 +117,8 @@ impl Bench<'_> {
         if is_full(running) {
             return Ok(None);
         }
-        check_freed(self.work(number), freed).with_context(|| format!("guest {number}"))?;
+        check_freed(self.memory_to_use(number), freed)
+            .with_context(|| format!("guest {number}"))?;
         if let Some(case) = case {
             let name = subject.name();
             if let Some(time) = resident::time_to_return(&samples, freed_at) {
@@ -166,15 +167,15 @@ impl Bench<'_> {
 
     /// Returns the memory that guest `number` must use. It is a whole number of MiB, because the
     /// guest that runs Linux counts in MiB.
-    fn work(&self, number: usize) -> Bytes {
+    fn memory_to_use(&self, number: usize) -> Bytes {
         let guest = self.args.guest.0;
-        let most = guest - guest / KERNEL_PART;
-        Bytes(work(self.args.touch, number).0.min(most) >> 20 << 20)
+        let most = guest - guest / KERNEL_DIVISOR;
+        Bytes(touched_memory(self.args.touch, number).0.min(most) >> 20 << 20)
     }
 
     /// Returns the configuration of guest `number`.
     fn config(&self, subject: Subject, number: usize) -> Result<Config> {
-        let work = self.work(number).0;
+        let work = self.memory_to_use(number).0;
         let config = self.guests.config(subject.guest(), Policy::OnlineMovable, Bytes::ZERO)?;
         // Writing and reading takes about 2 s for each GiB on an idle machine.
         let patience = config.patience + Duration::from_secs(work >> 30) * 10;
@@ -206,7 +207,7 @@ fn check_freed(work: Bytes, freed: Bytes) -> Result<()> {
 
 /// Returns the memory that guest `number` touches. Consecutive guests touch five amounts from the
 /// least to the most, repeatedly.
-fn work((least, most): (Bytes, Bytes), number: usize) -> Bytes {
+fn touched_memory((least, most): (Bytes, Bytes), number: usize) -> Bytes {
     Bytes(least.0 + (most.0 - least.0) / 4 * (number as u64 % 5))
 }
 
@@ -244,7 +245,7 @@ mod tests {
     #[test]
     fn guests_touch_from_the_least_to_the_most() {
         let span = (Bytes::gib(4), Bytes::gib(5));
-        let works = [0, 2, 4, 5].map(|number| work(span, number));
+        let works = [0, 2, 4, 5].map(|number| touched_memory(span, number));
         assert_eq!(works, [Bytes::gib(4), Bytes::mib(4608), Bytes::gib(5), Bytes::gib(4)]);
     }
 

@@ -108,7 +108,8 @@ fn add(args: &Args, clock: Clock, figures: &[Figure], suffix: &str, sample: &mut
     }
 }
 
-/// Adds the share of unmapping in the instructions of each migration.
+/// Adds, for each migration, the share of unmapping and the instructions for each entry. The
+/// figures are of [`Clock::Instructions`].
 fn add_migrations(args: &Args, figures: &[Figure], suffix: &str, sample: &mut Sample) {
     let case = format!("xen-migrate/{suffix}");
     let parts: Vec<_> = figures.iter().filter(|f| f.case.starts_with(MIGRATE)).collect();

@@ -22,7 +22,7 @@ const DEVICE_TIME: Metric = ("device_time", "s");
 /// The guest's instructions for the request.
 pub(super) const INSTRUCTIONS: Metric = ("instructions", "count");
 /// The amount of memory that was still to be plugged or unplugged at the time limit.
-pub(super) const MEMORY_LEFT: Metric = ("left", "MiB");
+pub(super) const STILL_PLUGGED: Metric = ("left", "MiB");
 /// The number of requests that the guest's driver made.
 const REQUESTS: Metric = ("requests", "count");
 
@@ -140,7 +140,7 @@ impl Bench<'_> {
         let Some(resize) = done else {
             let left = vm.device_size()?.0.abs_diff(target.0) >> 20;
             self.sample.add_stopped(case, &subject, TIME, self.args.limit.into());
-            self.sample.add(case, &subject, MEMORY_LEFT, left as f64);
+            self.sample.add(case, &subject, STILL_PLUGGED, left as f64);
             return Ok(false);
         };
         let mut add = |metric, value| self.sample.add(case, &subject, metric, value);

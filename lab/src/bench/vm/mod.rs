@@ -20,16 +20,16 @@ use super::{
 use crate::{guest::Policy, linux, progress, size, table::time};
 use anyhow::{Context, Result};
 use hotmem::Bytes;
-use measure::{Bench, INSTRUCTIONS, MEMORY_LEFT, TIME};
+use measure::{Bench, INSTRUCTIONS, STILL_PLUGGED, TIME};
 use memory_in_use::MemoryInUse;
 
 /// The note that is printed if the bench migrates memory in use.
-const MIGRATED: &str = "migrated: these guests have no warm-up, and as much more memory at boot \
-     as is migrated there.";
+const MIGRATED: &str = "migrated: these guests have no warm-up. Their boot memory is larger by \
+     the size of the memory that is migrated.";
 
 /// The note that is printed if instructions are counted.
-const COUNTING_NOTE: &str = "linux: counted to 10 million instructions, and waiting is not counted. \
-     hotmem: counted to 1000 instructions, and waiting for the device is counted as instructions.";
+const COUNTING_NOTE: &str = "linux: the resolution of the count is 10 million instructions, and \
+     waiting is not counted. hotmem: the resolution is 1000 instructions, and waiting for the device is counted as instructions.";
 
 /// The note that is printed if Linux leaves memory offline.
 const LINUX_OFFLINE: &str = "linux, offline: the virtio-mem driver of Linux plugs no more memory \
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     if args.has_linux() {
         say!()?;
-        compare::print(&records, args.metric(), MEMORY_LEFT)?;
+        compare::print(&records, args.metric(), STILL_PLUGGED)?;
         if args.machine.counts_instructions() {
             say!("{COUNTING_NOTE}")?;
         } else {

@@ -12,15 +12,16 @@ impl Directory {
     pub(crate) fn online_nodes(&self) -> NodeSet {
         let online = Zone::ALL.map(|zone| &self.node_bits[Class::online(zone).index()]);
         NodeSet::from_words(core::array::from_fn(|i| {
-            online.iter().fold(0, |nodes, any| nodes | any[i].load(Ordering::Acquire))
+            online.iter().fold(0, |nodes, zone_bits| nodes | zone_bits[i].load(Ordering::Acquire))
         }))
     }
 
     /// Moves a section to `node`. The caller ensures that the section has words, that no part of it
     /// is present, and that the trees of `node` are installed. For the control path only.
     ///
-    /// If a word of the section has set bits of a class already, a CPU that sets another bit sets no
-    /// path in the tree, because there is one. But that path is in the tree of the old node. A word
+    /// If some bits of a class are set in a word of the section, a CPU that sets another one adds no
+    /// path to the tree: it relies on the path that was added with the first bit. But that path is
+    /// in the tree of the old node. A word
     /// can have set bits although no part of the section is present: bits of `partial` may be stale.
     /// So this function sets a path in the tree of the new node for each class whose word is not
     /// zero. A CPU that sets a path reads the node after it has set the bit of the word, and so sets
@@ -31,8 +32,8 @@ impl Directory {
         if head.node(id.index_in_chunk()) == node {
             return;
         }
-        // Relaxed: a search that reads the old number of bits only finds too many sections, and it
-        // checks the node of each pageblock that it claims.
+        // Relaxed: a search that reads the old number of bits at worst finds sections of other
+        // nodes, and it checks the node of each pageblock that it claims.
         let index_bits = u64::from(usize::BITS - node.number().leading_zeros());
         self.max_index_bits.fetch_max(index_bits, Ordering::Relaxed);
         let section_bit = 1 << id.index_in_chunk();
