@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_size_is_parsed_with_and_without_a_unit() {
         assert_eq!(parse("64G"), Ok(Bytes::gib(64)));
-        assert_eq!(parse("4t"), Ok(Bytes::tib(4)));
+        assert_eq!(parse("4t"), Ok(Bytes::gib(4096)));
         assert_eq!(parse("128MiB"), Ok(Bytes::mib(128)));
         assert_eq!(parse("4096"), Ok(Bytes(4096)));
         assert_eq!(parse("0"), Ok(Bytes(0)));
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn approximate_rounds_a_size_to_one_decimal() {
-        let sizes = [Bytes(512), Bytes::mib(1536), Bytes::tib(4), Bytes(64_616_979_339)];
+        let sizes = [Bytes(512), Bytes::mib(1536), Bytes::gib(4096), Bytes(64_616_979_339)];
         assert_eq!(sizes.map(approximate), ["512 B", "1.5 GiB", "4.0 TiB", "60.2 GiB"]);
     }
 

@@ -24,12 +24,6 @@ impl Bytes {
         Bytes(n.saturating_mul(1 << 30))
     }
 
-    /// Returns `n` TiB, or the largest possible number of bytes if `n` TiB exceed it.
-    #[must_use]
-    pub const fn tib(n: u64) -> Bytes {
-        Bytes(n.saturating_mul(1 << 40))
-    }
-
     /// Returns the number of whole frames, rounded down.
     #[must_use]
     pub const fn frames(self) -> u64 {
@@ -87,7 +81,7 @@ mod tests {
 
     #[test]
     fn constructors_saturate() {
-        for unit in [Bytes::mib, Bytes::gib, Bytes::tib] {
+        for unit in [Bytes::mib, Bytes::gib] {
             assert_eq!(unit(u64::MAX), Bytes(u64::MAX));
         }
     }

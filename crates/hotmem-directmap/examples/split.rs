@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut free = (1..8).filter_map(Pfn::new);
     let flushes = Cell::new(0);
 
-    let area = Area::new(0xffff_8000_0000_0000, Bytes::tib(64))?;
+    let area = Area::new(0xffff_8000_0000_0000, Bytes::gib(64 << 10))?;
     let flush = |_: Flush| flushes.set(flushes.get() + 1);
     let mut map = DirectMap::new(&ram, Pfn::ZERO, area, true, flush);
     let memory = PfnRange::from_bytes(4 << 30, Bytes::gib(2))?;

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn areas_that_are_unaligned_empty_or_not_canonical_are_refused() {
         let upper = 0xffff_8000_0000_0000;
-        let all = Bytes::tib(128);
+        let all = Bytes::gib(128 << 10);
         for base in [0, upper] {
             let area = Area::new(base, all).unwrap();
             assert_eq!((area.base(), area.bytes()), (base, all));

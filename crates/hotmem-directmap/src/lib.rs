@@ -33,7 +33,7 @@
 //! let frames = Frames((0..8).map(|_| table()).collect());
 //! let mut free = (1..8).filter_map(Pfn::new);
 //!
-//! let area = Area::new(0xffff_8000_0000_0000, Bytes::tib(64))?;
+//! let area = Area::new(0xffff_8000_0000_0000, Bytes::gib(64 << 10))?;
 //! let mut map = DirectMap::new(&frames, Pfn::ZERO, area, true, |_: Flush| {});
 //! let memory = PfnRange::from_bytes(4 << 30, Bytes::gib(2))?;
 //! assert_eq!(map.tables_needed(memory), 3);

@@ -330,6 +330,6 @@ mod tests {
         assert_eq!(Level::L1.below(), None);
         assert_eq!(Level::L5.below(), Some(Level::L4));
         assert_eq!(Level::L2.entry_span(), Bytes::mib(2));
-        assert_eq!(Level::L4.table_span(), Bytes::tib(256));
+        assert_eq!(Level::L4.table_span(), Bytes::gib(256 << 10));
     }
 }

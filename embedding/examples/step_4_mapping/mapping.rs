@@ -6,7 +6,7 @@ use hotmem_embedding::{DIRECT_MAP, direct_map, flush_tlb, page_table_root};
 use hotmem_pgtable::{Flush, Table, Tables};
 
 /// The size of the direct map.
-const REACH: Bytes = Bytes::tib(64);
+const REACH: Bytes = Bytes::gib(64 << 10);
 
 /// The mapping of the kernel: a direct map to which memory is added.
 pub struct KernelMapping {

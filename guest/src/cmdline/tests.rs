@@ -82,7 +82,7 @@ fn sizes_have_suffixes() {
     assert_eq!(parse_size("0"), Some(Bytes(0)));
     assert_eq!(parse_size("4097"), Some(Bytes(4097)));
     assert_eq!(parse_size("3K"), Some(Bytes(3 << 10)));
-    assert_eq!(parse_size("2T"), Some(Bytes::tib(2)));
+    assert_eq!(parse_size("2T"), Some(Bytes::gib(2048)));
     for bad in ["", "K", "-1", "+1", "1k", "1.5G", "0x10", "1GB", "16777216T"] {
         assert_eq!(parse_size(bad), None, "{bad}");
     }

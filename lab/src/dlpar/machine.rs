@@ -12,7 +12,7 @@ use thiserror::Error;
 
 /// The largest partition for whose memory addresses are reserved. A larger partition has only
 /// metadata, and its memory cannot be accessed.
-const MAX_BACKED: Bytes = Bytes::tib(64);
+const MAX_BACKED: Bytes = Bytes::gib(64 << 10);
 /// The alignment of the first LMB of a partition that [`Description::new`] describes.
 const FIRST_LMB_ALIGN: u64 = Bytes::gib(4).0;
 /// The DRC index of the first LMB.

@@ -14,14 +14,14 @@ fn a_size_that_is_unaligned_or_cannot_be_reserved_is_refused() {
     let huge = Bytes(!(Bytes::mib(2).0 - 1));
     assert!(matches!(build(huge, Bytes::ZERO), Err(HostedError::TooLarge(..))));
     assert!(matches!(build(Bytes::mib(128), huge), Err(HostedError::TooLarge(..))));
-    let too_much = Bytes::tib(4000);
+    let too_much = Bytes::gib(4000 << 10);
     assert!(matches!(build(Bytes::mib(128), too_much), Err(HostedError::NotReserved(..))));
 }
 
 #[test]
 fn the_first_and_last_pageblock_of_64_tib_can_be_allocated_and_written() {
     let builder = Hosted::builder().boot_memory(Bytes::gib(1));
-    let machine = builder.hotplug_size(Bytes::tib(64)).build().unwrap();
+    let machine = builder.hotplug_size(Bytes::gib(64 << 10)).build().unwrap();
     let mut hotplug = machine.boot().unwrap();
     let range = machine.hotplug_range();
     hotplug.announce(range).unwrap();

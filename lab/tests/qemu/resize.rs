@@ -107,7 +107,7 @@ fn a_guest_of_64_mib_plugs_256_gib() {
 
 #[test]
 fn a_device_of_4_tib_in_blocks_of_1_gib_is_resized() {
-    let (block_size, large) = (Bytes::gib(1), Bytes::tib(4));
+    let (block_size, large) = (Bytes::gib(1), Bytes::gib(4096));
     let mut vm =
         start(&Config { block_size, ..config(large).with_guest_option("exit", "resizes:2") });
     vm.resize_checked(large);
@@ -119,7 +119,7 @@ fn a_device_of_4_tib_in_blocks_of_1_gib_is_resized() {
 #[test]
 fn instructions_grow_no_faster_than_the_plugged_memory() {
     let instructions = |online: &str, tib: u64| {
-        let size = Bytes::tib(tib);
+        let size = Bytes::gib(tib << 10);
         // Boot memory suffices for all page tables, so that requests have the maximal size.
         let machine =
             Config { boot_memory: Bytes::gib(1), counts_instructions: true, ..config(size) };

@@ -8,7 +8,7 @@ use hotmem_lab::qemu::Config;
 #[test]
 fn a_guest_of_32_mib_plugs_a_part_of_a_device_of_62_tib() {
     let small = Bytes::mib(32);
-    let config = Config { boot_memory: small, ..config(Bytes::tib(62)) };
+    let config = Config { boot_memory: small, ..config(Bytes::gib(62 << 10)) };
     let mut vm = start(&config.with_guest_option("exit", "size:512M"));
     for target in [Bytes::mib(2), Bytes::gib(1), Bytes::ZERO, Bytes::gib(3)] {
         vm.resize_checked(target);

@@ -4,7 +4,7 @@ use super::*;
 use crate::arena::Arena;
 
 const BASE: u64 = 0xffff_8000_0000_0000;
-const BYTES: Bytes = Bytes::tib(112);
+const BYTES: Bytes = Bytes::gib(112 << 10);
 
 type Map<'a> = DirectMap<&'a Arena, fn(Flush)>;
 
@@ -140,7 +140,7 @@ fn unmapping_an_unmapped_range_changes_nothing() {
     map.map(page, Caching::WriteBack, || arena.frame()).unwrap();
     for _ in 0..2 {
         map.unmap(page).unwrap();
-        map.unmap(range(Bytes::ZERO, Bytes::tib(1))).unwrap();
+        map.unmap(range(Bytes::ZERO, Bytes::gib(1024))).unwrap();
     }
     let half = range(Bytes::gib(4), Bytes::mib(512));
     let at = BASE + Bytes::gib(4).0;

@@ -24,7 +24,7 @@ impl<'a> Memory<'a> {
 
     /// Returns a map of descriptors of this many bytes.
     fn descriptors(&self, bytes: u64) -> Map<'a> {
-        let area = Area::new(0xffff_f400_0000_0000, Bytes::tib(4)).unwrap();
+        let area = Area::new(0xffff_f400_0000_0000, Bytes::gib(4096)).unwrap();
         let layout = DescriptorLayout::new(area, Bytes(bytes)).unwrap();
         DescriptorMap::new(self.arena, self.arena.root(), layout)
     }

@@ -80,7 +80,7 @@ impl Settings {
         wake_delay: Duration::ZERO,
         min_free_time: Duration::ZERO,
         keep_free: Bytes::ZERO,
-        max_reporting: Bytes::tib(1),
+        max_reporting: Bytes::gib(1024),
         ..Settings::DEFAULT
     };
 

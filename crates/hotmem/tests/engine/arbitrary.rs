@@ -332,7 +332,7 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
         }
         24 => {
             let Some(owned) = take_random(rng, &mut local.owned_ranges) else { return false };
-            match rng.u8(..3) {
+            match rng.u8(..4) {
                 0 => drop(owned),
                 1 => {
                     let range = owned.into_raw();
@@ -341,9 +341,23 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
                     // A part that a split has left may be empty.
                     assert_eq!(freed.is_err(), range.is_empty(), "{range:?}: {freed:?}");
                 }
-                _ => {
+                2 => {
                     let (below, above) = owned.split_at(at.start());
                     local.owned_ranges.extend([below, above]);
+                }
+                _ => {
+                    let Some(other) = take_random(rng, theirs!(owned_ranges)) else {
+                        local.owned_ranges.push(owned);
+                        return false;
+                    };
+                    match owned.join(other) {
+                        Ok(joined) => local.owned_ranges.push(joined),
+                        Err((owned, other)) => {
+                            local.owned_ranges.push(owned);
+                            theirs!(owned_ranges).push(other);
+                            return true;
+                        }
+                    }
                 }
             }
             false

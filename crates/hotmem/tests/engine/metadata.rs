@@ -153,7 +153,7 @@ fn a_small_machine_can_announce_all_memory_up_to_the_address_limit() {
             assert!(allocated <= most / 4, "{allocated} frames for the first GiB at {first}");
         }
         let before = frames.counts().words;
-        let tib = range(REMOTE + (1 << 30), Bytes::tib(1).frames());
+        let tib = range(REMOTE + (1 << 30), Bytes::gib(1024).frames());
         hotplug.add(tib).unwrap();
         let allocated = frames.counts().words - before;
         assert!(allocated <= 1638 / 4, "{allocated} frames for a TiB");

@@ -49,7 +49,7 @@ pub struct Args {
 
 /// The default sizes to plug.
 const SIZES: [Bytes; 5] =
-    [Bytes::gib(16), Bytes::gib(64), Bytes::gib(256), Bytes::gib(512), Bytes::tib(4)];
+    [Bytes::gib(16), Bytes::gib(64), Bytes::gib(256), Bytes::gib(512), Bytes::gib(4096)];
 /// The number of these sizes that are the default with Linux. Linux can describe at most 64 GiB in
 /// its default boot memory.
 const SIZES_WITH_LINUX: usize = 2;
@@ -105,7 +105,7 @@ mod tests {
         );
         assert_eq!(with_linux.warm_up(Policy::OnlineMovable, Bytes::gib(64)), usual);
         let without_linux = args("");
-        assert_eq!(without_linux.sizes().last(), Some(&Bytes::tib(4)));
+        assert_eq!(without_linux.sizes().last(), Some(&Bytes::gib(4096)));
         assert_eq!(without_linux.warm_up(Policy::OnlineMovable, Bytes::gib(64)), Bytes::ZERO);
         assert_eq!(without_linux.warm_up(Policy::Offline, Bytes::gib(64)), Bytes::ZERO);
     }

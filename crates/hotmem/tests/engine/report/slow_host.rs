@@ -34,7 +34,7 @@ fn with_memory(
 fn settings() -> [Settings; 4] {
     let keep_none_free = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
     let everything =
-        Settings { max_reporting: Bytes::tib(1), max_batch_ranges: 64, ..Settings::EAGER };
+        Settings { max_reporting: Bytes::gib(1024), max_batch_ranges: 64, ..Settings::EAGER };
     [Settings::default(), keep_none_free, Settings::EAGER, everything]
 }
 
