@@ -49,23 +49,19 @@ impl<const N: usize> BootRanges<N> {
         if added.len == Bytes::ZERO {
             return Ok(());
         }
-        // Add each range that touches the union to the union. Search again after each, because the
-        // larger union may touch further ranges.
+        // Move each range that touches the union from the list to the union. Search again after
+        // each, because the larger union may touch further ranges.
         let mut merged = added;
-        let larger = |merged| {
-            let touching = self.as_slice().iter().filter(move |&&range| touch(range, merged));
-            touching.map(move |&range| union(range, merged)).find(|&union| union != merged)
-        };
-        while let Some(union) = larger(merged) {
-            merged = union;
+        while let Some(index) = self.as_slice().iter().position(|&range| touch(range, merged))
+            && let Some(&last) = self.as_slice().last()
+            && let Some(touching) = self.ranges.get_mut(index)
+        {
+            merged = union(*touching, merged);
+            *touching = last;
+            self.len -= 1;
         }
-        let mut list = BootRanges::new();
-        let separate = self.as_slice().iter().filter(|&&range| !touch(range, merged));
-        for &range in separate.chain([&merged]) {
-            *list.ranges.get_mut(list.len).ok_or(TooManyRanges(added))? = range;
-            list.len += 1;
-        }
-        *self = list;
+        *self.ranges.get_mut(self.len).ok_or(TooManyRanges(added))? = merged;
+        self.len += 1;
         Ok(())
     }
 
