@@ -68,6 +68,7 @@ pub struct hotmem_removal {
     pub reserved: u32,
 }
 
+#[inline(never)]
 pub(crate) fn range(paddr: u64, len: u64) -> Result<PfnRange, Error> {
     Ok(PfnRange::from_bytes(paddr, Bytes(len))?)
 }
@@ -207,11 +208,11 @@ pub unsafe extern "C" fn hotmem_remove(
             if range.is_empty() || !range.is_aligned(PAGEBLOCK_FRAMES as u64) {
                 return Err(Error(HOTMEM_EINVAL));
             }
-            let blocker = remove_online(running, range, &mut result.removed);
             // Memory that was offline before this request comes last, because it may hold
             // descriptors of the online memory.
-            let offline = remove_offline(running, range, &mut result.removed);
-            let blocker = blocker.or(offline);
+            let online = remove(running, range, true, &mut result.removed);
+            let offline = remove(running, range, false, &mut result.removed);
+            let blocker = online.or(offline);
             let Some(Blocker { range, kind }) = blocker else { return Ok(()) };
             (result.paddr, result.len) = (range.start().phys_addr(), range.bytes().0);
             result.why = why_number(kind);
@@ -225,66 +226,61 @@ pub unsafe extern "C" fn hotmem_remove(
     code
 }
 
-/// Removes as much online memory of `range` as possible. Adds the number of bytes to `removed`.
-/// Returns the first blocker.
-fn remove_online(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<Blocker> {
-    let Running { hotplug, hooks } = running;
-    let mut first = None;
-    let mut remaining = range;
-    while !remaining.is_empty() {
-        let (run, state) = hotplug.state_at(remaining.start(), remaining.end());
-        if run.is_empty() {
-            break;
-        }
-        remaining = remaining.split_at(run.end()).1;
-        if !matches!(state, State::Online | State::OnlineMovable) {
-            continue;
-        }
-        let mut shrink = Shrink::new(run);
-        loop {
-            match shrink.poll(hotplug, hooks, Budget::UNLIMITED) {
-                Progress::Ready(removal) => {
-                    *removed += removal.range().bytes().0;
-                    // The token is one of this instance, so the commit cannot fail.
-                    hotplug.commit_remove(removal).or_violation();
-                }
-                Progress::Working => {}
-                Progress::Pending(blocker) => {
-                    first.get_or_insert(blocker);
-                    break;
-                }
-                Progress::Idle => break,
-            }
-        }
-    }
-    first
-}
-
-/// Removes as much offline memory of `range` as possible. Adds the number of bytes to `removed`.
-/// Returns the first part that could not be removed.
-fn remove_offline(
-    Running { hotplug, .. }: &mut Running,
+/// Removes as much memory of `range` as possible: online memory if `is_online` is true, and offline
+/// memory otherwise. Adds the number of bytes to `removed`. Returns the first blocker.
+#[inline(never)]
+fn remove(
+    running: &mut Running,
     range: PfnRange,
+    is_online: bool,
     removed: &mut u64,
 ) -> Option<Blocker> {
     let mut first = None;
     let mut remaining = range;
     while !remaining.is_empty() {
-        let (run, state) = hotplug.state_at(remaining.start(), remaining.end());
+        let (run, state) = running.hotplug.state_at(remaining.start(), remaining.end());
         if run.is_empty() {
             break;
         }
         remaining = remaining.split_at(run.end()).1;
-        if state == State::Offline {
-            match hotplug.remove(run) {
-                Ok(()) => *removed += run.bytes().0,
-                Err(_) => {
-                    first = first.or(Some(Blocker { range: run, kind: BlockerKind::Metadata }))
-                }
+        let blocker = match state {
+            State::Online | State::OnlineMovable if is_online => {
+                remove_online(running, run, removed)
             }
-        }
+            State::Offline if !is_online => match running.hotplug.remove(run) {
+                Ok(()) => {
+                    *removed += run.bytes().0;
+                    None
+                }
+                Err(_) => Some(Blocker { range: run, kind: BlockerKind::Metadata }),
+            },
+            _ => None,
+        };
+        first = first.or(blocker);
     }
     first
+}
+
+/// Removes as much of `run`, which is online, as possible. Adds the number of bytes to `removed`.
+/// Returns the first blocker.
+fn remove_online(
+    Running { hotplug, hooks }: &mut Running,
+    run: PfnRange,
+    removed: &mut u64,
+) -> Option<Blocker> {
+    let mut shrink = Shrink::new(run);
+    loop {
+        match shrink.poll(hotplug, hooks, Budget::UNLIMITED) {
+            Progress::Ready(removal) => {
+                *removed += removal.range().bytes().0;
+                // The token is one of this instance, so the commit cannot fail.
+                hotplug.commit_remove(removal).or_violation();
+            }
+            Progress::Working => {}
+            Progress::Pending(blocker) => return Some(blocker),
+            Progress::Idle => return None,
+        }
+    }
 }
 
 fn why_number(kind: BlockerKind) -> u32 {

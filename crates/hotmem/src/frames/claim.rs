@@ -10,7 +10,6 @@ use crate::geometry::bits_of;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
 use crate::words::{Block, Class, NodeId, Search, SectionRef, Zone};
-use core::iter::successors;
 
 /// The number of sections in which a search looks for an unreported pageblock before it takes a
 /// reported one.
@@ -61,18 +60,20 @@ impl<P: Platform> Frames<P> {
         let claim = |section| self.claim_one_in(section, zone, request, false);
         near.and_then(claim).or_else(|| {
             let search = self.search(place, Class::unreported, request);
-            let sections = successors(search.next_read_only(place.from), |last| {
-                search.next_read_only(last.end())
-            });
-            let is_unhinted =
-                |at: &SectionRef<'_>| self.hinted_sections(zone).all(|hinted| hinted != *at);
-            sections.take(MAX_SECTIONS).filter(is_unhinted).find_map(|section| {
-                let block = claim(section)?;
-                if !request.is_restricted() {
-                    self.adopt_section(section, zone, hiding_steps);
+            let mut from = place.from;
+            for _ in 0..MAX_SECTIONS {
+                let section = search.next_read_only(from)?;
+                from = section.end();
+                if self.hinted_sections(zone).all(|hinted| hinted != section)
+                    && let Some(block) = claim(section)
+                {
+                    if !request.is_restricted() {
+                        self.adopt_section(section, zone, hiding_steps);
+                    }
+                    return Some(block);
                 }
-                Some(block)
-            })
+            }
+            None
         })
     }
 
@@ -199,19 +200,21 @@ impl<P: Platform> Frames<P> {
         let start = if request.is_restricted() {
             place.from
         } else {
-            self.find_uncrowded_start(place, search)
+            self.find_uncrowded_start(place, &search)
         };
-        let below = search.all_from(place.from).take_while(|section| section.start() < start);
-        for section in search.all_from(start).chain(below) {
-            if section.available(class) == 0 {
-                section.hide_if_empty(&self.words, class);
-                continue;
-            }
-            if claim(section) {
-                if !request.is_restricted() {
-                    self.adopt_section(section, zone, hiding_steps);
+        // Search from `start` on, then below it.
+        for (from, end) in [(start, Pfn::LIMIT), (place.from, start)] {
+            for section in search.all_from(from).take_while(|section| section.start() < end) {
+                if section.available(class) == 0 {
+                    section.hide_if_empty(&self.words, class);
+                    continue;
                 }
-                return;
+                if claim(section) {
+                    if !request.is_restricted() {
+                        self.adopt_section(section, zone, hiding_steps);
+                    }
+                    return;
+                }
             }
         }
         self.hinted_sections(zone).filter(is_suitable).any(claim);
@@ -222,7 +225,7 @@ impl<P: Platform> Frames<P> {
     /// begins in the lowest neighbourhood in which no other CPU works; only neighbourhoods of the
     /// lowest announced range with a suitable section are tried. Cost: a few loads for each
     /// neighbourhood that is tried, and a few for each CPU and each 1024 neighbourhoods.
-    fn find_uncrowded_start<'s>(&'s self, place: SearchStep, search: Search<'s>) -> Pfn {
+    fn find_uncrowded_start<'s>(&'s self, place: SearchStep, search: &Search<'s>) -> Pfn {
         let SearchStep { zone, from, .. } = place;
         let current = self.this_cpus_section(zone);
         if let Some(neighbourhood) = current.map(|section| section.neighbourhood(&self.words))

@@ -40,6 +40,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns pageblock number `i` of the run.
+    #[inline(never)]
     pub(super) fn block(self, words: &'a SectionWords, i: usize) -> Option<Block<'a>> {
         let at = self.first_bit + i;
         self.section.above(words, at / SECTION_PAGEBLOCKS)?.block(at % SECTION_PAGEBLOCKS)
@@ -108,7 +109,7 @@ impl<P: Platform> Frames<P> {
         let class = Class::free(place.zone);
         let search = self.search(place, Class::free, request);
         let mut from = place.from;
-        while let Some(section) = self.next_section(place, search, from) {
+        while let Some(section) = self.next_section(place, &search, from) {
             from = section.end();
             let run = Run { section, first_bit: 0, blocks };
             if section
@@ -165,12 +166,20 @@ impl<P: Platform> Frames<P> {
     fn next_section<'s>(
         &'s self,
         place: SearchStep,
-        search: Search<'s>,
+        search: &Search<'s>,
         from: Pfn,
     ) -> Option<SectionRef<'s>> {
-        let hinted = self.hinted_sections(place.zone);
-        let hinted = hinted.filter(|s| search.includes(*s) && s.start() >= from);
-        hinted.chain(search.next(from)).min_by_key(|section| section.start())
+        let mut lowest = search.next(from);
+        for hinted in self.hinted_sections(place.zone) {
+            let start = hinted.start();
+            if start >= from
+                && lowest.is_none_or(|lowest| start < lowest.start())
+                && search.includes(hinted)
+            {
+                lowest = Some(hinted);
+            }
+        }
+        lowest
     }
 
     /// Claims all of `run`, or nothing.

@@ -6,6 +6,7 @@ use super::cpu::Cpu;
 use crate::addr::PfnRange;
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
+use crate::outlined::Outlined;
 #[cfg(not(loom))]
 use crate::platform::DirectMap;
 use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, mutant, untracked};
@@ -38,7 +39,6 @@ impl Cpus {
     }
 
     /// Returns the record of the CPU with this number.
-    #[inline]
     pub(super) fn get(&self, number: usize) -> &Cpu {
         self.inline_records.get(number).unwrap_or_else(|| self.get_in_boot_memory(number))
     }
@@ -95,7 +95,7 @@ impl Cpus {
     }
 
     fn first(&self, count: usize) -> impl Iterator<Item = &Cpu> {
-        (0..count).map(|index| self.get(index))
+        Outlined((0..count).map(|index| self.get(index)))
     }
 
     #[inline(always)]

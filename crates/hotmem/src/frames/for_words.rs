@@ -31,7 +31,8 @@ impl<P: Platform> Frames<P> {
 
     fn allocate_for_words(&self, len: u64) -> Option<PfnRange> {
         let request = AllocRequest::frames(len);
-        self.alloc_range(request.in_boot_memory()).or_else(|_| self.alloc_range(request)).ok()
+        let in_boot_memory = self.alloc_anywhere(request.in_boot_memory());
+        in_boot_memory.or_else(|_| self.alloc_anywhere(request)).ok()
     }
 
     /// Puts a run that was allocated for words into the reserve, if the reserve lacks such a run;

@@ -34,17 +34,17 @@ impl<P: Platform> Frames<P> {
         };
         // Count the hinted sections first, because usually they suffice. Count each once: two CPUs
         // may have the same hint, and a tree may lead to a hinted section.
-        let hinted = || self.hinted_sections(zone);
+        let is_hinted = |section: SectionRef<'_>, first: usize| {
+            self.hinted_sections(zone).take(first).any(|hinted| hinted == section)
+        };
         let mut counted = BloomFilter::default();
-        for (nth, section) in hinted().enumerate() {
-            if !counted.test_and_insert(section.to_hint())
-                || hinted().take(nth).all(|before| before != section)
-            {
+        for (nth, section) in self.hinted_sections(zone).enumerate() {
+            if !counted.test_and_insert(section.to_hint()) || !is_hinted(section, nth) {
                 count.add(wholly_free(section))?;
             }
         }
         for section in sections(free) {
-            if !counted.may_have(section.to_hint()) || hinted().all(|other| other != section) {
+            if !counted.may_have(section.to_hint()) || !is_hinted(section, usize::MAX) {
                 count.add(wholly_free(section))?;
             }
         }

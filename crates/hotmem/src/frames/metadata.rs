@@ -4,7 +4,6 @@
 use super::Frames;
 use crate::addr::PfnRange;
 use crate::geometry::{SECTION_PAGEBLOCKS, frames_of_blocks, mask};
-use crate::outlined::Outlined;
 use crate::platform::Platform;
 use crate::words::{SectionPart, SectionRef};
 
@@ -23,17 +22,17 @@ pub struct Metadata {
 impl<P: Platform> Frames<P> {
     /// Counts the frames that hold words or records of CPUs, or are in the word reserve. Cost:
     /// O(sections with words).
-    #[cfg(not(loom))]
     pub(super) fn count_words(&self) -> u64 {
-        let reserved = self.reserve_metadata().chain(self.records_of_cpus());
-        let reserved = reserved.map(|metadata| metadata.frames.frames());
-        self.words.count_piece_frames() + reserved.sum::<u64>()
+        let mut frames = 0;
+        self.for_words(&mut |metadata| frames += metadata.frames.frames());
+        frames
     }
 
-    /// Returns 0 under loom: its words are not in frames.
-    #[cfg(loom)]
-    pub(super) fn count_words(&self) -> u64 {
-        0
+    /// Calls `visit` with all metadata that holds words or records of CPUs, or is in the word
+    /// reserve. A loop takes less code than a long iterator.
+    #[inline(never)]
+    fn for_words(&self, visit: &mut dyn FnMut(Metadata)) {
+        self.words_of_sections().for_each(visit);
     }
 
     /// Returns all frames that hold the engine's own metadata, and all pageblocks that hold
@@ -41,7 +40,8 @@ impl<P: Platform> Frames<P> {
     /// free, reported or migrated. The result is a snapshot. Cost: O(sections).
     pub fn metadata(&self) -> impl Iterator<Item = Metadata> {
         let descriptors = self.words.sections().filter_map(descriptor_metadata);
-        self.metadata_except_bitmaps().chain(self.bitmap_metadata()).chain(descriptors)
+        let words = self.words_of_sections().chain(self.record_of_reserved());
+        words.chain(self.bitmap_metadata()).chain(descriptors)
     }
 
     /// Counts the frames of `range` that hold descriptors of their own section.
@@ -51,18 +51,21 @@ impl<P: Platform> Frames<P> {
         self.words.section_parts(range).map(descriptor_blocks).map(frames_of_blocks).sum()
     }
 
-    /// Returns the frames that hold the engine's own metadata, except frame bitmaps: words, the
-    /// records of CPUs, and the record of reserved memory.
-    pub(crate) fn metadata_except_bitmaps(&self) -> impl Iterator<Item = Metadata> {
-        let reserved = self.reserved.memory(self.direct_map());
-        let reserved = reserved.map(|(frames, describes)| Metadata { frames, describes });
-        Outlined(self.words_of_sections().chain(reserved))
+    /// Calls `visit` with the engine's own metadata, except frame bitmaps: words, the records of
+    /// CPUs, and the record of reserved memory.
+    pub(crate) fn for_metadata_except_bitmaps(&self, visit: &mut dyn FnMut(Metadata)) {
+        self.for_words(visit);
+        self.record_of_reserved().map(visit);
+    }
+
+    fn record_of_reserved(&self) -> Option<Metadata> {
+        let (frames, describes) = self.reserved.memory(self.direct_map())?;
+        Some(Metadata { frames, describes })
     }
 
     /// Returns the frames that hold frame bitmaps.
-    pub(crate) fn bitmap_metadata(&self) -> impl Iterator<Item = Metadata> {
-        let sections = self.words.sections().chain(self.words.retired_sections());
-        Outlined(sections.flat_map(|section| self.bitmaps_of(section)))
+    fn bitmap_metadata(&self) -> impl Iterator<Item = Metadata> {
+        self.words.sections_and_retired().flat_map(|section| self.bitmaps_of(section))
     }
 
     #[cfg(not(loom))]
@@ -83,7 +86,11 @@ impl<P: Platform> Frames<P> {
         core::iter::empty()
     }
 
-    fn bitmaps_of<'s>(&'s self, section: SectionRef<'s>) -> impl Iterator<Item = Metadata> + 's {
+    /// Returns the frames that hold the bitmaps of a section.
+    pub(crate) fn bitmaps_of<'s>(
+        &'s self,
+        section: SectionRef<'s>,
+    ) -> impl Iterator<Item = Metadata> + 's {
         self.frames_of_bitmaps(section).filter_map(move |(frame, blocks, _)| {
             let describes = section.pageblocks(blocks.start, blocks.len());
             Some(Metadata { frames: PfnRange::with_len(frame, 1)?, describes })

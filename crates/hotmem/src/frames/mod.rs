@@ -250,6 +250,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
+    /// Does the same as [`alloc_range`](Self::alloc_range), without a fast path.
     #[inline(never)]
     fn alloc_anywhere(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
         let request = &request;

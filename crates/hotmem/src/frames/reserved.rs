@@ -31,11 +31,10 @@ impl<P: Platform> Frames<P> {
         unsafe { self.reserved.install(sections, memory) };
     }
 
-    /// Marks `range` as reserved. `range` lies in sections with a bitmap. Returns the number of
-    /// frames that were not reserved before. Boot only.
+    /// Marks `range` as reserved. `range` lies in sections with a bitmap. Boot only.
     #[cfg(not(loom))]
-    pub(crate) fn reserve(&self, range: PfnRange) -> u64 {
-        self.reserved.set(range)
+    pub(crate) fn reserve(&self, range: PfnRange) {
+        self.reserved.set(range);
     }
 
     /// Marks `range` as not reserved, even if frames of it are in use. Returns the number of frames

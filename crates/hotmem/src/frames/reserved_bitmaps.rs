@@ -2,7 +2,6 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{FRAME_SIZE, SECTION_FRAMES, count_ones};
-use crate::outlined::Outlined;
 use crate::platform::DirectMap;
 use crate::sync::Ordering;
 use crate::sync::untracked::{AtomicPtr, AtomicU64, AtomicUsize};
@@ -52,22 +51,6 @@ impl Reserved {
         Some((PfnRange::with_len(start, frames)?, describes))
     }
 
-    /// Returns the words of the bitmaps of `range`, each with the bits of the frames of `range`.
-    /// Skips sections without a bitmap.
-    pub(super) fn words(&self, range: PfnRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
-        let sections = self.sections();
-        Outlined(range.chunks(SECTION_FRAMES as u64).flat_map(move |section_range| {
-            let start = section_range.start().align_down(SECTION_FRAMES as u64);
-            let found = sections
-                .binary_search_by_key(&start.number(), |map| map.start.load(Ordering::Relaxed));
-            let map = found.ok().and_then(|at| sections.get(at));
-            map.into_iter().flat_map(move |map| {
-                words_of_run::<WORD_BITS>(offsets(start, section_range))
-                    .filter_map(|(word, bits)| Some((map.frames.get(word)?, bits)))
-            })
-        }))
-    }
-
     /// Installs a bitmap for each of these sections at `memory`. The sections come in ascending
     /// order. Boot only, single-threaded.
     ///
@@ -94,11 +77,10 @@ impl Reserved {
         self.count.store(count, Ordering::Release);
     }
 
-    /// Sets the bits of `range`, which lies in sections with a bitmap. Returns the number of bits
-    /// that were clear.
+    /// Sets the bits of `range`, which lies in sections with a bitmap.
     #[cfg(not(loom))]
-    pub(super) fn set(&self, range: PfnRange) -> u64 {
-        self.access(range, |word, bits| bits & !word.fetch_or(bits, Ordering::Relaxed))
+    pub(super) fn set(&self, range: PfnRange) {
+        self.access(range, |word, bits| word.fetch_or(bits, Ordering::Relaxed));
     }
 
     /// Counts the frames of `range` that are reserved.
@@ -112,9 +94,25 @@ impl Reserved {
     }
 
     /// Calls `access` for each word of the bitmaps of `range`, with the bits of the frames of
-    /// `range`. Returns how many bits the results have in all.
+    /// `range`. Returns how many bits the results have in all. Skips sections without a bitmap.
     fn access(&self, range: PfnRange, access: fn(&AtomicU64, u64) -> u64) -> u64 {
-        self.words(range).map(|(word, bits)| count_ones(access(word, bits))).sum()
+        let mut ones = 0;
+        for section_range in range.chunks(SECTION_FRAMES as u64) {
+            let start = section_range.start().align_down(SECTION_FRAMES as u64);
+            let Some(map) = self.section(start) else { continue };
+            for (word, bits) in words_of_run::<WORD_BITS>(offsets(start, section_range)) {
+                ones += map.frames.get(word).map_or(0, |word| count_ones(access(word, bits)));
+            }
+        }
+        ones
+    }
+
+    /// Returns the bitmap of the section at `start`, if it has one.
+    fn section(&self, start: Pfn) -> Option<&SectionMap> {
+        let sections = self.sections();
+        let found =
+            sections.binary_search_by_key(&start.number(), |map| map.start.load(Ordering::Relaxed));
+        sections.get(found.ok()?)
     }
 }
 

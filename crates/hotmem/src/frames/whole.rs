@@ -31,7 +31,9 @@ impl<P: Platform> Frames<P> {
         let zone = Zone::ALL[usize::from(ZONE)];
         // Acquire pairs with the swap that set the hint.
         let hint = self.cpu_inlined().section(zone).load(Ordering::Acquire);
-        let Some(section) = self.words.hinted_section(hint) else { return FoundFrame::NONE };
+        let Some(section) = self.words.hinted_section_inlined(hint) else {
+            return FoundFrame::NONE;
+        };
         // Relaxed: the claim is an Acquire.
         let free_bits = section.free.load(Ordering::Relaxed);
         let free = free_bits & section.zone_mask(zone);

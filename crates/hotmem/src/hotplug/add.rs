@@ -103,13 +103,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let mut nodes = self.words().assign_indices();
         let node = nodes.assign(node.unwrap_or(region.node));
         let node = node.map_err(|TooManyNodes(node)| AddError::TooManyNodes(node))?;
-        self.check_words(range, |section| {
-            [
-                (section.present.load(Ordering::Acquire), RangeErrorKind::Present),
-                (section.device_blocks(), RangeErrorKind::Device),
-                (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
-            ]
-        })?;
+        self.check_absent(range)?;
         if let Some(descriptor_block) = self.descriptors_being_removed(range) {
             return Err(RangeErrorKind::Held.at(descriptor_block).into());
         }

@@ -102,18 +102,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(())
     }
 
-    /// Checks that no part of `range` is present, is device memory, or is being added. `range` lies
-    /// in one region.
-    fn check_absent(&self, range: PfnRange) -> Result<(), RangeError> {
-        self.check_words(range, |section| {
-            [
-                (section.present.load(Ordering::Acquire), RangeErrorKind::Present),
-                (section.device_blocks(), RangeErrorKind::Device),
-                (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
-            ]
-        })
-    }
-
     /// Returns all regions, boot memory first.
     pub fn regions(&self) -> impl Iterator<Item = (RegionId, PfnRange)> {
         self.words().announced().map(|region| (id_of(&region), region.range))

@@ -43,25 +43,25 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ) -> Result<Hotplug<'f, P, M>, BootError> {
         let map = map.into();
         let low_end = map.low_end.align_down(SECTION_FRAMES as u64);
-        let map = FirmwareMap::check(&map, mapping.mappable_range())?;
+        let given = FirmwareMap::check(&map, mapping.mappable_range())?;
         if !frames.start() {
             return Err(BootError::AlreadyStarted);
         }
-        let metadata = map.place_metadata(frames.words()).inspect_err(|_| frames.stop())?;
-        let map = map.with_metadata(metadata);
+        let metadata = given.place_metadata(frames.words()).inspect_err(|_| frames.stop())?;
+        let map = given.with_metadata(metadata);
         frames.set_direct_map(DirectMap::from_base(mapping.base()));
         frames.set_low_end(low_end);
         let mut hotplug = Hotplug::without_memory(frames, mapping);
         let boot_end = map.regions().map(|(region, _)| region.end()).max().unwrap_or(Pfn::ZERO);
         hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
-        let mut unused = install_reserved(frames, &map, metadata)?;
+        let mut unused = install_reserved(frames, &given, metadata)?;
         unused = install_cpus(frames, map.cpus(), unused)?;
         for (region, node) in map.indexed_regions(frames.words()) {
             unused = hotplug.install_region(region, node, unused);
             unused = hotplug.bring_region_online(region, &map, unused)?;
             for part in [ZonePart::Low, ZonePart::Normal] {
                 let side = region.intersection(part.bounds(low_end));
-                hotplug.account_boot(side, part, node, &map);
+                hotplug.account_boot(side, part, node, &given);
             }
         }
         unused = frames.fill_word_reserve_from(unused);
@@ -150,12 +150,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Adds the memory of `region` that has come online at boot to the statistics of its zone.
+    /// `given` is the map without the engine's metadata: frames of metadata count as allocated, not
+    /// as reserved.
     fn account_boot(
         &mut self,
         region: PfnRange,
         part: ZonePart,
         node: NodeIndex,
-        map: &FirmwareMap<'_>,
+        given: &FirmwareMap<'_>,
     ) {
         let sum = |next: &dyn Fn(PfnRange) -> Option<PfnRange>| {
             let mut remaining = region;
@@ -166,11 +168,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             frames
         };
-        // Use the map without the engine's metadata: frames of metadata count as allocated, not as
-        // reserved.
-        let given = map.with_metadata(PfnRange::EMPTY);
         let ram = sum(&|remaining| given.ram_in(remaining));
-        let reserved: u64 = given.reserved_ram(region).map(|run| self.frames.reserve(run)).sum();
+        let reserved =
+            sum(&|remaining| given.reserved_in(remaining).inspect(|&run| self.frames.reserve(run)));
         let mut online = 0;
         let mut remaining = region;
         while !remaining.is_empty() {
@@ -181,7 +181,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             remaining = remaining.split_at(run.end()).1;
         }
-        self.mark_holes(region, map);
+        self.mark_holes(region, given);
         self.count_holes(region, Change::Boot);
         PartRecord::change(self.words(), node, part, |record| {
             record.holes += online - ram;
@@ -227,14 +227,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 }
 
-/// Installs the record of reserved RAM at the start of `memory`. Returns the rest of `memory`.
+/// Installs the record of the reserved RAM of `given`, the map without the engine's metadata, at the
+/// start of `memory`. Returns the rest of `memory`.
 fn install_reserved<P: Platform>(
     frames: &Frames<P>,
-    map: &FirmwareMap<'_>,
+    given: &FirmwareMap<'_>,
     memory: PfnRange,
 ) -> Result<PfnRange, BootError> {
-    let given = map.with_metadata(PfnRange::EMPTY);
-    let needed = bitmap_frames(given.reserved_section_count());
+    let needed = bitmap_frames(given.reserved_sections().count() as u64);
     let (first_frames, remaining) = split_frames(memory, needed)?;
     let pointer = frames.direct_map().pointer(first_frames.start());
     // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not reserved,

@@ -6,6 +6,7 @@ use crate::geometry::SECTION_FRAMES;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
+use crate::sync::Ordering;
 use crate::words::{SectionPart, SectionRef};
 
 /// Pageblocks of a section, as a mask, and the reason to refuse them.
@@ -33,17 +34,34 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             .try_for_each(|section_range| refuse(absent(section_range)?, &refused))
     }
 
-    /// Checks that `refused` returns no pageblock of `range`. Skips sections that have no words.
-    pub(super) fn check_words<const N: usize>(
-        &self,
-        range: PfnRange,
-        refused: impl Fn(SectionRef<'_>) -> [RefusedBlocks; N],
-    ) -> Result<(), RangeError> {
-        self.section_parts(range).try_for_each(|part| refuse(part, &refused))
+    /// Checks that all of `range` is present, offline and not held, and in one region.
+    #[inline(never)]
+    pub(super) fn check_offline(&self, range: PfnRange) -> Result<(), RangeError> {
+        self.check(range, RangeErrorKind::NotPresent, |section| {
+            [
+                (!section.present.load(Ordering::Acquire), RangeErrorKind::NotPresent),
+                (section.online.load(Ordering::Acquire), RangeErrorKind::Online),
+                (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
+            ]
+        })
+    }
+
+    /// Checks that no part of `range` is present, is device memory, or is being added. Skips sections
+    /// that have no words.
+    #[inline(never)]
+    pub(super) fn check_absent(&self, range: PfnRange) -> Result<(), RangeError> {
+        self.section_parts(range).try_for_each(|part| {
+            refuse(part, |section| {
+                [
+                    (section.present.load(Ordering::Acquire), RangeErrorKind::Present),
+                    (section.device_blocks(), RangeErrorKind::Device),
+                    (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
+                ]
+            })
+        })
     }
 }
 
-#[inline(never)]
 fn refuse<const N: usize>(
     SectionPart { section, blocks }: SectionPart<'_>,
     refused: impl Fn(SectionRef<'_>) -> [RefusedBlocks; N],

@@ -98,7 +98,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let nodes: &[_] = if per_node { &[None, Some(node)] } else { &[None] };
         // Returns 100 times the number of movable frames that may be added to `planned`, or `None` if
         // `planned` exceeds the ratio already.
-        let allowance = |planned| {
+        let allowance: &dyn Fn(PlannedFrames) -> Option<u64> = &|planned| {
             let of_node = |&node: &Option<NodeIndex>| {
                 let limit = ratio.saturating_mul(self.boot_kernel(node));
                 limit.checked_sub(self.movable_on_boot_memory(node, region.index, planned, ratio))

@@ -80,10 +80,8 @@ impl<'a> FirmwareMap<'a> {
         let ram_parts = || self.ram().map(|ram| ram.intersection(within)).filter(|r| !r.is_empty());
         let start = ram_parts().map(PfnRange::start).min()?;
         let mut end = start;
-        while let Some(further) =
-            ram_parts().filter(|r| r.start() <= end && r.end() > end).map(PfnRange::end).max()
-        {
-            end = further;
+        while let Some(part) = ram_parts().find(|part| part.start() <= end && part.end() > end) {
+            end = part.end();
         }
         PfnRange::new(start, end)
     }
@@ -105,37 +103,28 @@ impl<'a> FirmwareMap<'a> {
         }
     }
 
-    /// Returns the runs of RAM in `within` that are reserved. They may overlap.
-    pub(super) fn reserved_ram(&self, within: PfnRange) -> impl Iterator<Item = PfnRange> {
-        self.reserved().flat_map(move |reserved| {
-            let mut remaining = reserved.intersection(within);
-            core::iter::from_fn(move || {
-                let run = self.ram_in(remaining)?;
-                remaining = remaining.split_at(run.end()).1;
-                Some(run)
-            })
-        })
+    /// Returns the first run of RAM in `within` that is reserved.
+    pub(super) fn reserved_in(&self, within: PfnRange) -> Option<PfnRange> {
+        let mut remaining = within;
+        loop {
+            let ram = self.ram_in(remaining)?;
+            let Some(free) = self.free_in(ram) else { return Some(ram) };
+            if ram.start() < free.start() {
+                return PfnRange::new(ram.start(), free.start());
+            }
+            remaining = remaining.split_at(free.end()).1;
+        }
     }
 
     /// Returns the sections that have reserved RAM, the lowest first.
     pub(super) fn reserved_sections(&self) -> impl Iterator<Item = PfnRange> {
-        let mut last_section = None;
-        let section_ranges =
-            self.regions().flat_map(|(region, _)| region.chunks(SECTION_FRAMES as u64));
-        let sections =
-            section_ranges.map(|section_range| section_range.align_outward(SECTION_FRAMES as u64));
-        // Two regions may share a section.
-        let sections =
-            sections.filter(move |&section| last_section.replace(section) != Some(section));
-        sections.filter(|&section| self.reserved_ram(section).next().is_some())
-    }
-
-    /// Returns how many sections have reserved RAM.
-    #[inline(never)]
-    pub(super) fn reserved_section_count(&self) -> u64 {
-        // The loop uses the same function as `install_reserved`, which takes less code than `count`.
-        let sections: &mut dyn Iterator<Item = PfnRange> = &mut self.reserved_sections();
-        sections.count() as u64
+        let mut remaining = PfnRange::ALL;
+        Outlined(core::iter::from_fn(move || {
+            let first = self.reserved_in(remaining)?.start().align_down(SECTION_FRAMES as u64);
+            let section = PfnRange::with_len(first, SECTION_FRAMES as u64)?;
+            remaining = remaining.split_at(section.end()).1;
+            Some(section)
+        }))
     }
 
     /// Returns the regions and their nodes, the lowest region first. A region has RAM of one node,
@@ -224,14 +213,16 @@ impl<'a> FirmwareMap<'a> {
         for (_, node) in self.regions() {
             nodes.assign(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
         }
-        let mut needed = bitmap_frames(self.reserved_section_count());
+        let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
         needed += cpu_frames(self.cpus);
-        needed += words.runs_for_words(self.indexed_regions(words)).frames();
-        needed += words.runs_for_list(self.regions().count()).frames();
+        needed += words.runs_for_words(&mut self.indexed_regions(words)).frames();
+        let mut regions = 0;
         for (region, _) in self.regions() {
+            regions += 1;
             let groups = region.chunks(GROUP_FRAMES as u64);
             needed += groups.filter(|&group| self.needs_bitmaps(group)).count() as u64;
         }
+        needed += words.runs_for_list(regions).frames();
         // Groups of pageblocks in which the metadata itself lies need bitmaps too.
         needed += needed / GROUP_FRAMES as u64 + 2;
         if self.free_in(PfnRange::ALL).is_none() {

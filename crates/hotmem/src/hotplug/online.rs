@@ -10,6 +10,7 @@ use crate::addr::PfnRange;
 use crate::frames::descriptor_pageblocks;
 use crate::hooks::Hooks;
 use crate::mapping::Mapping;
+use crate::outlined::Outlined;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
@@ -69,9 +70,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         hooks: &mut dyn Hooks,
     ) {
         let mut first = NodeSet::default();
-        let nodes =
-            self.section_parts(range).map(|SectionPart { section, .. }| section.node(self.words()));
-        nodes.filter(|&node| !self.is_populated(node)).for_each(|node| first.insert(node));
+        for SectionPart { section, .. } in self.section_parts(range) {
+            let node = section.node(self.words());
+            if !self.is_populated(node) {
+                first.insert(node);
+            }
+        }
         let mut hiding_steps = self.frames.new_hiding_steps();
         for (run, zone) in self.partition(range, kind) {
             for SectionPart { section, blocks } in self.section_parts(run) {
@@ -113,13 +117,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Checks that all of `range` is present, offline, not held and not poisoned.
     pub(super) fn check_online(&self, range: PfnRange) -> Result<(), RangeError> {
-        self.check(range, RangeErrorKind::NotPresent, |section| {
-            [
-                (!section.present.load(Ordering::Acquire), RangeErrorKind::NotPresent),
-                (section.online.load(Ordering::Acquire), RangeErrorKind::Online),
-                (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
-            ]
-        })?;
+        self.check_offline(range)?;
         self.poison_in(range).map_or(Ok(()), |frame| Err(RangeErrorKind::Poisoned.at(frame)))
     }
 
@@ -132,7 +130,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     ) -> impl Iterator<Item = (PfnRange, Zone)> + use<'_, P, M> {
         let mut remaining = range;
         let mut planned = PlannedFrames::default();
-        core::iter::from_fn(move || {
+        Outlined(core::iter::from_fn(move || {
             if remaining.is_empty() {
                 return None;
             }
@@ -145,6 +143,6 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             *planned.get_mut(zone) += run.frames();
             remaining = remaining.split_at(run.end()).1;
             Some((run, zone))
-        })
+        }))
     }
 }

@@ -8,7 +8,6 @@ use crate::mapping::Mapping;
 use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
-use crate::sync::Ordering;
 use crate::token::Token;
 
 /// A prepared removal: the memory is offline and unmapped, and its page tables are kept. Commit the
@@ -45,13 +44,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Checks that all of `range` is present, offline and not held, and that it holds no
     /// descriptors of memory outside it.
     pub(super) fn check_removable(&self, range: PfnRange) -> Result<(), RangeError> {
-        self.check(range, RangeErrorKind::NotPresent, |section| {
-            [
-                (!section.present.load(Ordering::Acquire), RangeErrorKind::NotPresent),
-                (section.online.load(Ordering::Acquire), RangeErrorKind::Online),
-                (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
-            ]
-        })?;
+        self.check_offline(range)?;
         match self.descriptors_of_others(range, range) {
             Some(descriptor_block) => Err(RangeErrorKind::HoldsDescriptors.at(descriptor_block)),
             None => Ok(()),

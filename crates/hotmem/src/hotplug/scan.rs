@@ -12,7 +12,7 @@ use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, NodeId, Search, SectionPart, Zone};
+use crate::words::{Class, NodeId, ReadCount, Search, SectionPart, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Calls `each` with the runs of pageblocks that are online in a zone, the lowest first. A run
@@ -33,8 +33,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             } else if info.online != 0 {
                 let class = Class::online(zone);
                 let search = self.words().search(node, class);
-                let words_read = for_each_run(search, class, info.spanned, &mut each);
-                self.zones.probes.add(words_read);
+                let words_read = for_each_run(&search, class, info.spanned, &mut each);
+                self.zones.probes.add(words_read.words());
             }
         }
     }
@@ -67,20 +67,20 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 /// Calls `each` with the runs of pageblocks of `class` in the sections of `span`. Returns the
 /// number of words that it read.
 fn for_each_run(
-    search: Search<'_>,
+    search: &Search<'_>,
     class: Class,
     span: PfnRange,
     each: &mut impl FnMut(PfnRange),
-) -> u64 {
+) -> ReadCount {
     let mut run = PfnRange::EMPTY;
     let sections = span.align_outward(SECTION_FRAMES as u64);
-    let (mut words_read, mut from) = (0, sections.start());
+    let (mut words_read, mut from) = (ReadCount::default(), sections.start());
     while from < sections.end()
         && let Some(section) = search.next_counting_reads(from, &mut words_read)
         && sections.overlaps(section.range())
     {
         from = section.end();
-        words_read += 1;
+        words_read.add(1);
         let mut blocks = section.available(class);
         while blocks != 0 {
             let first = blocks.trailing_zeros() as usize;

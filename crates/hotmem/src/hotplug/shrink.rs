@@ -266,6 +266,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
 
     /// Handles a blocked window. If `window` is larger than a unit, the shrink tries it again unit
     /// by unit; otherwise, `window` stays online.
+    #[inline(never)]
     fn skip(&mut self, window: PfnRange, blocker: Blocker) {
         if !self.is_next(window) {
             return;
@@ -335,11 +336,14 @@ impl<'f, P: Platform> Shrink<'f, P> {
             if self.single_units_above < highest.end() {
                 return Some(highest);
             }
-            let below = units.rev().skip_while(|unit| unit.end() > highest.end());
-            let run = below.take_while(online).take_while(|unit| {
-                highest.end().number() - unit.start().number() <= self.frames_left
-            });
-            let start = run.last().map_or(highest.start(), PfnRange::start);
+            let mut start = highest.start();
+            for unit in units.rev().skip_while(|unit| unit.end() > highest.start()) {
+                let frames = highest.end().number() - unit.start().number();
+                if frames > self.frames_left || !hotplug.is_online(unit) {
+                    break;
+                }
+                start = unit.start();
+            }
             return PfnRange::new(start, highest.end());
         }
         None

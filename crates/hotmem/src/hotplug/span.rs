@@ -7,7 +7,7 @@ use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, NodeIndex, SectionRef, Zone};
+use crate::words::{Class, NodeIndex, ReadCount, SectionRef, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Returns the range from the first to the last online pageblock of a part of a node's memory.
@@ -17,11 +17,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let search = self.words().search(node, class);
         let bounds = part.bounds(self.zones.low_end());
         let is_in = |section: &SectionRef<'_>| bounds.overlaps(section.range());
-        let mut words = 0;
+        let mut words = ReadCount::default();
         let first = search.next_counting_reads(bounds.start(), &mut words).filter(is_in);
         let last = search.prev_counting_reads(bounds.end(), &mut words).filter(is_in);
-        words += u64::from(first.is_some()) + u64::from(last.is_some());
-        self.zones.probes.add(words);
+        words.add(u64::from(first.is_some()) + u64::from(last.is_some()));
+        self.zones.probes.add(words.words());
         let start = first.map(|s| s.first_block(s.available(class)).start());
         let end = last.map(|s| s.last_block(s.available(class)).end());
         match (start, end) {
@@ -35,7 +35,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Returns the end of the last online pageblock that begins in `within`. Cost: O(levels) for
     /// each node.
     pub(super) fn last_online(&self, within: PfnRange) -> Option<Pfn> {
-        self.words().nodes().filter_map(|node| self.last_online_of(node, within)).max()
+        let mut last = None;
+        for node in self.words().nodes() {
+            last = last.max(self.last_online_of(node, within));
+        }
+        last
     }
 
     /// Returns the end of the last online pageblock of `node` that begins in `within`.
@@ -43,8 +47,14 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let searches = Zone::ALL.map(|zone| self.words().search(node, Class::online(zone)));
         let mut below = within.end();
         loop {
-            let sections = searches.iter().filter_map(|search| search.prev(below));
-            let section = sections.max_by_key(|section| section.start())?;
+            let mut last: Option<SectionRef<'_>> = None;
+            for search in &searches {
+                let found = search.prev(below);
+                if found.map(SectionRef::start) > last.map(SectionRef::start) {
+                    last = found;
+                }
+            }
+            let section = last?;
             // Acquire: makes the words visible that were written before the memory came online.
             let online = section.online.load(Ordering::Acquire) & section.mask_of(within);
             if online != 0 {

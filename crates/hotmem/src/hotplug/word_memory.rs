@@ -124,7 +124,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// # Errors
     /// Those of [`allocate_word_memory`](Self::allocate_word_memory).
     pub(super) fn make_words(&mut self, range: PfnRange, node: NodeIndex) -> Result<(), Bytes> {
-        let needed = self.words().runs_for_words(core::iter::once((range, node)));
+        let needed = self.words().runs_for_words(&mut core::iter::once((range, node)));
         self.allocate_word_memory(needed, &mut |words, reserved_runs| {
             words.make_words(range, node, reserved_runs)
         })

@@ -14,7 +14,7 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
-use crate::frames::{Frames, descriptor_pageblocks};
+use crate::frames::{Frames, Metadata, descriptor_pageblocks};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
@@ -115,9 +115,9 @@ impl<P: Platform> Frames<P> {
     /// Counts the frames of a live pageblock that would have to move: those in use, except
     /// self-hosted bitmaps and quarantined frames.
     pub(super) fn frames_to_move(&self, block: Block<'_>) -> u64 {
-        let unmovable =
-            self.quarantined_in(block.range()).chain(self.self_hosted_bitmaps_in(block)).count();
-        self.used_frames(block).saturating_sub(unmovable as u64)
+        let bitmaps = u64::from(self.self_hosted_bitmaps_in(block).is_some());
+        let unmovable = self.quarantined_in(block.range()).count() as u64 + bitmaps;
+        self.used_frames(block).saturating_sub(unmovable)
     }
 
     /// Returns the first run of frames in use in a live pageblock, except self-hosted bitmaps and
@@ -135,30 +135,43 @@ impl<P: Platform> Frames<P> {
             let is_free = |at| bitmap.is_some_and(|bitmap| bitmap.is_free(at));
             let is_used =
                 |at: usize| !is_free(at) && bitmap_frame != Some(at) && !is_quarantined(at);
-            let first = (0..PAGEBLOCK_FRAMES).find(|&at| is_used(at))?;
-            let end = (first..PAGEBLOCK_FRAMES).find(|&at| !is_used(at));
-            Some(first..end.unwrap_or(PAGEBLOCK_FRAMES))
-        })?;
-        PfnRange::with_len(block.start().checked_add(run.start as u64)?, run.len() as u64)
+            let mut run = 0..0;
+            for at in 0..PAGEBLOCK_FRAMES {
+                if is_used(at) {
+                    run = if run.is_empty() { at } else { run.start }..at + 1;
+                } else if !run.is_empty() {
+                    break;
+                }
+            }
+            run
+        });
+        let range =
+            PfnRange::with_len(block.start().checked_add(run.start as u64)?, run.len() as u64)?;
+        (!range.is_empty()).then_some(range)
     }
 
     /// Returns the first frames of `used` that have one owner, and names the owner: the kernel, if
     /// they are allocated, or the engine, if they are metadata.
     fn classify_owner(&self, block: Block<'_>, used: PfnRange) -> Blocker {
-        // Bitmaps of other sections lie only in boot memory, so they are listed only for it. Boot
-        // memory is rarely isolated, so this usually reads only the list of the regions' words.
-        let bitmaps = block.is_boot(self.words()).then(|| self.bitmap_metadata());
+        let mut blocker = None;
         // The part of `used` below the first frame that is metadata.
         let mut below = used;
-        for metadata in self.metadata_except_bitmaps().chain(bitmaps.into_iter().flatten()) {
+        // Loops that call a function take less code than an iterator over all metadata.
+        let visit: &mut dyn FnMut(Metadata) = &mut |metadata| {
             let engine = metadata.frames.intersection(used);
             if engine.contains(used.start()) {
-                return BlockerKind::Metadata.at(engine);
-            }
-            if !engine.is_empty() {
+                blocker = Some(BlockerKind::Metadata.at(engine));
+            } else if !engine.is_empty() {
                 below = below.split_at(engine.start()).0;
             }
+        };
+        self.for_metadata_except_bitmaps(visit);
+        // Bitmaps of other sections lie only in boot memory, so they are listed only for it. Boot
+        // memory is rarely isolated, so this usually reads only the list of the regions' words.
+        if block.is_boot(self.words()) {
+            let sections = self.words().sections_and_retired();
+            sections.for_each(|section| self.bitmaps_of(section).for_each(&mut *visit));
         }
-        BlockerKind::Allocated.at(below)
+        blocker.unwrap_or(BlockerKind::Allocated.at(below))
     }
 }

@@ -128,10 +128,11 @@ impl<'f, P: Platform> Isolation<'f, P> {
 
     /// Counts the frames that are in use and would have to move. Own bitmaps do not count.
     pub(crate) fn frames_in_use(&self) -> u64 {
-        let in_use = self.section_parts().map(|SectionPart { section, blocks: held }| {
-            section.blocks(held).map(|block| self.frames.frames_to_move(block)).sum::<u64>()
-        });
-        in_use.sum()
+        let mut frames = 0;
+        for SectionPart { section, blocks: held } in self.section_parts() {
+            section.blocks(held).for_each(|block| frames += self.frames.frames_to_move(block));
+        }
+        frames
     }
 
     /// Returns whether the instance of `frames` made the token.

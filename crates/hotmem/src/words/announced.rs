@@ -79,7 +79,7 @@ impl SectionWords {
     #[cfg(not(loom))]
     pub(crate) fn runs_for_words(
         &self,
-        ranges: impl Iterator<Item = (PfnRange, NodeIndex)>,
+        ranges: &mut dyn Iterator<Item = (PfnRange, NodeIndex)>,
     ) -> NeededRuns {
         let mut count = PieceCount::new(&self.directory);
         for (range, node) in ranges {
@@ -207,14 +207,6 @@ impl SectionWords {
         let node = nodes.assign(node).expect("two nodes");
         nodes.commit();
         self.set_node(range, node);
-    }
-
-    /// Counts the frames of the directory and of the list of ranges.
-    #[cfg(not(loom))]
-    pub(crate) fn count_piece_frames(&self) -> u64 {
-        let directory = self.directory.walk().map(|piece| piece.frames).sum::<u64>();
-        let ranges = self.ranges.walk().map(|piece| piece.frames).sum::<u64>();
-        directory + ranges
     }
 
     /// Iterates over the pieces of the directory and of the list of ranges. Yields the frames that

@@ -45,8 +45,15 @@ impl SectionWords {
     }
 
     /// Returns the section that a hint names, if it has words.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn hinted_section(&self, hint: Hint) -> Option<SectionRef<'_>> {
+        self.hinted_section_inlined(hint)
+    }
+
+    /// Does the same as [`hinted_section`](Self::hinted_section) without a function call, for the
+    /// fast path.
+    #[inline(always)]
+    pub(crate) fn hinted_section_inlined(&self, hint: Hint) -> Option<SectionRef<'_>> {
         let id = SectionId::from_number(hint.checked_sub(1)?);
         Some(SectionRef::new(self.directory.section(id)?, id))
     }

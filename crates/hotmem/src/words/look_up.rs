@@ -83,7 +83,13 @@ impl SectionWords {
         let section = SECTION_FRAMES as u64;
         let from = range.start().number() / section;
         let end = if range.is_empty() { from } else { range.end().number().div_ceil(section) };
-        SectionParts { words: self, range, next_section: from, end_section: end }
+        SectionParts {
+            words: self,
+            range,
+            next_section: from,
+            end_section: end,
+            look_up: SectionWords::section,
+        }
     }
 
     /// Returns the search for the sections of `node` that may have pageblocks of this class.
@@ -116,24 +122,26 @@ impl SectionWords {
         self.directory.record(node)
     }
 
-    /// Iterates over the sections of retired chunks, which hold the words of withdrawn memory.
-    #[cfg(not(loom))]
-    pub(crate) fn retired_sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
-        // SAFETY: only `Hotplug::reclaim_words` frees retired chunks, and its caller promises that
-        // no call that lists metadata runs meanwhile.
-        let retired = unsafe { self.directory.retired() };
-        retired.map(|(id, section)| SectionRef::new(section, id))
-    }
-
-    /// Iterates over no sections, because loom models withdraw no memory.
-    #[cfg(loom)]
-    pub(crate) fn retired_sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
-        core::iter::empty()
-    }
-
     /// Iterates over all sections that have words, the lowest first.
     pub(crate) fn sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
         self.section_parts(PfnRange::ALL).map(|part| part.section)
+    }
+
+    /// Iterates over all sections that have words, and those of retired chunks, which hold the words
+    /// of withdrawn memory.
+    pub(crate) fn sections_and_retired(&self) -> impl Iterator<Item = SectionRef<'_>> {
+        let parts = self.section_parts(PfnRange::ALL);
+        SectionParts { look_up: SectionWords::section_or_retired, ..parts }.map(|part| part.section)
+    }
+
+    /// Returns a section by its number, if it has words or is in a retired chunk.
+    fn section_or_retired(&self, id: SectionId) -> Option<SectionRef<'_>> {
+        // SAFETY: only `Hotplug::reclaim_words` frees retired chunks, and its caller promises that
+        // no call that lists metadata runs meanwhile.
+        self.section(id).or_else(|| {
+            let section = unsafe { self.directory.retired_section(id) }?;
+            Some(SectionRef::new(section, id))
+        })
     }
 }
 
@@ -144,12 +152,13 @@ pub(crate) struct SectionParts<'a> {
     /// The number of the next section, and one past the number of the last section.
     next_section: u64,
     end_section: u64,
+    /// Returns a section, if the iterator should return it.
+    look_up: fn(&'a SectionWords, SectionId) -> Option<SectionRef<'a>>,
 }
 
 impl<'a> SectionParts<'a> {
-    fn part(&self, id: SectionId) -> Option<SectionPart<'a>> {
-        let section = self.words.section(id)?;
-        Some(SectionPart { section, blocks: section.mask_of(self.range) })
+    fn part(&self, section: SectionRef<'a>) -> SectionPart<'a> {
+        SectionPart { section, blocks: section.mask_of(self.range) }
     }
 }
 
@@ -157,16 +166,20 @@ impl<'a> Iterator for SectionParts<'a> {
     type Item = SectionPart<'a>;
 
     fn next(&mut self) -> Option<SectionPart<'a>> {
-        let id = self.words.directory.next_with_words(self.next_section, self.end_section)?;
-        self.next_section = id.number() + 1;
-        self.part(id)
+        let look_up = |id| (self.look_up)(self.words, id);
+        let section =
+            self.words.directory.next_found(self.next_section, self.end_section, look_up)?;
+        self.next_section = section.id().number() + 1;
+        Some(self.part(section))
     }
 }
 
 impl DoubleEndedIterator for SectionParts<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let id = self.words.directory.prev_with_words(self.next_section, self.end_section)?;
-        self.end_section = id.number();
-        self.part(id)
+        let look_up = |id| (self.look_up)(self.words, id);
+        let section =
+            self.words.directory.prev_found(self.next_section, self.end_section, look_up)?;
+        self.end_section = section.id().number();
+        Some(self.part(section))
     }
 }

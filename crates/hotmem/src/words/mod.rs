@@ -18,7 +18,7 @@
 //! | `handles.rs` | handles: a section, a pageblock, the pageblocks of a section in a range |
 //! | `grain.rs` | what a divided pageblock is for |
 //! | `hint.rs` | conversion between handles and the numbers that CPUs keep as hints |
-//! | `search.rs` | finding sections |
+//! | `search.rs`, `read_count.rs` | finding sections; the number of words that this reads |
 //! | `store.rs` | the type that contains all words of an instance |
 //! | `look_up.rs`, `announced.rs` | look-ups; the announced ranges |
 //! | `directory/` | how words are stored and found |
@@ -39,6 +39,7 @@ mod last_change;
 mod last_freed;
 mod look_up;
 mod node;
+mod read_count;
 mod search;
 mod section;
 mod store;
@@ -65,6 +66,7 @@ pub(crate) use last_change::LastChange;
 pub(crate) use last_freed::LastFreed;
 pub use node::NodeId;
 pub(crate) use node::TooManyNodes;
+pub(crate) use read_count::ReadCount;
 pub(crate) use search::Search;
 pub(crate) use section::{BeforePublish, Section};
 pub(crate) use store::SectionWords;

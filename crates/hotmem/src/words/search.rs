@@ -1,6 +1,7 @@
 //! Finds the sections of a node, by ascending or descending address.
 
 use super::directory::{NodeIndex, Paths, SECTIONS, SectionId};
+use super::read_count::ReadCount;
 use super::{Class, SectionRef, SectionWords};
 use crate::addr::Pfn;
 use crate::geometry::SECTION_FRAMES;
@@ -28,7 +29,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns whether the search covers the section.
-    pub(crate) fn includes(self, section: SectionRef<'_>) -> bool {
+    pub(crate) fn includes(&self, section: SectionRef<'_>) -> bool {
         section.node(self.words) == self.node
             && (!self.only_boot || section.boot_blocks(self.words) != 0)
     }
@@ -37,16 +38,16 @@ impl<'a> Search<'a> {
     /// meets.
     ///
     /// Cost: a few loads for each level.
-    pub(crate) fn next(self, from: Pfn) -> Option<SectionRef<'a>> {
-        self.next_counting_reads(from, &mut 0)
+    pub(crate) fn next(&self, from: Pfn) -> Option<SectionRef<'a>> {
+        self.next_counting_reads(from, &mut ReadCount::default())
     }
 
     /// Searches as [`next`](Self::next) does, and adds the number of words that it reads to
     /// `words_read`.
     pub(crate) fn next_counting_reads(
-        self,
+        &self,
         from: Pfn,
-        words_read: &mut u64,
+        words_read: &mut ReadCount,
     ) -> Option<SectionRef<'a>> {
         let mut from = from;
         loop {
@@ -62,9 +63,13 @@ impl<'a> Search<'a> {
             }
             // The trees do not tell boot memory, so skip to the next announced range of boot
             // memory.
-            let above = self.words.boot_ranges().filter(|range| range.end() > section.end());
-            from = above.map(|range| range.start().max(section.end())).min()?;
-            from = from.align_down(SECTION_FRAMES as u64);
+            let mut above = None;
+            for range in self.words.boot_ranges() {
+                if range.end() > section.end() && above.is_none_or(|above| range.start() < above) {
+                    above = Some(range.start());
+                }
+            }
+            from = above?.max(section.end()).align_down(SECTION_FRAMES as u64);
         }
     }
 
@@ -72,21 +77,21 @@ impl<'a> Search<'a> {
     /// clears no bit, so that it never hides a section from the searches of the allocator, not even
     /// for a moment.
     #[inline(never)]
-    pub(crate) fn next_read_only(self, from: Pfn) -> Option<SectionRef<'a>> {
-        Search { paths: self.paths.read_only(), ..self }.next(from)
+    pub(crate) fn next_read_only(&self, from: Pfn) -> Option<SectionRef<'a>> {
+        Search { paths: self.paths.read_only(), ..*self }.next(from)
     }
 
     /// Returns the last section that begins below `below`. Clears the stale bits that it meets.
-    pub(crate) fn prev(self, below: Pfn) -> Option<SectionRef<'a>> {
-        self.prev_counting_reads(below, &mut 0)
+    pub(crate) fn prev(&self, below: Pfn) -> Option<SectionRef<'a>> {
+        self.prev_counting_reads(below, &mut ReadCount::default())
     }
 
     /// Searches as [`prev`](Self::prev) does, and adds the number of words that it reads to
     /// `words_read`.
     pub(crate) fn prev_counting_reads(
-        self,
+        &self,
         below: Pfn,
-        words_read: &mut u64,
+        words_read: &mut ReadCount,
     ) -> Option<SectionRef<'a>> {
         let mut below = below.number();
         loop {

@@ -46,6 +46,7 @@ impl NeededRuns {
     }
 
     /// Returns the number of frames in all runs.
+    #[inline(never)]
     pub(crate) fn frames(self) -> u64 {
         self.runs().map(|(len, runs)| len as u64 * runs).sum()
     }

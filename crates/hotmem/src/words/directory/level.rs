@@ -5,6 +5,7 @@ use super::pieces::PART_WORDS;
 use crate::geometry::mask;
 use crate::invariant::OrViolation;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
+use crate::words::ReadCount;
 
 /// Makes sure that a bit is set. Returns whether it was clear.
 #[inline]
@@ -40,10 +41,14 @@ pub(super) fn is_zero(words: &[AtomicU64]) -> bool {
 
 /// Returns the first set bit at or above `from`.
 #[inline]
-pub(super) fn first_set(words: &[AtomicU64], from: usize, read: &mut u64) -> Option<usize> {
+pub(super) fn first_set(
+    words: &[AtomicU64],
+    from: usize,
+    words_read: &mut ReadCount,
+) -> Option<usize> {
     let mut search_mask = !mask(from % 64);
     for (i, word) in words.iter().enumerate().skip(from / 64) {
-        *read += 1;
+        words_read.add(1);
         // Acquire pairs with the Release in `set_bit`.
         let set_bits = word.load(Ordering::Acquire) & search_mask;
         if set_bits != 0 {
@@ -59,7 +64,7 @@ pub(super) fn first_set(words: &[AtomicU64], from: usize, read: &mut u64) -> Opt
 pub(super) fn last_of_all(
     words: &[AtomicU64; PART_WORDS],
     end: usize,
-    read: &mut u64,
+    words_read: &mut ReadCount,
 ) -> Option<usize> {
     let mut last = None;
     for (i, word) in words.iter().enumerate() {
@@ -68,16 +73,20 @@ pub(super) fn last_of_all(
             last = Some((i, set_bits));
         }
     }
-    *read += PART_WORDS as u64;
+    words_read.add(PART_WORDS as u64);
     last.map(|(i, set_bits)| i * 64 + 63 - set_bits.leading_zeros() as usize)
 }
 
 /// Returns the last set bit below `end`.
-pub(super) fn last_set(words: &[AtomicU64], end: usize, read: &mut u64) -> Option<usize> {
+pub(super) fn last_set(
+    words: &[AtomicU64],
+    end: usize,
+    words_read: &mut ReadCount,
+) -> Option<usize> {
     let last = end.checked_sub(1)?;
     let mut search_mask = mask(last % 64 + 1);
     for (i, word) in words.iter().enumerate().take(last / 64 + 1).rev() {
-        *read += 1;
+        words_read.add(1);
         let set_bits = word.load(Ordering::Acquire) & search_mask;
         if let Some(bit) = set_bits.checked_ilog2() {
             return Some(i * 64 + bit as usize);

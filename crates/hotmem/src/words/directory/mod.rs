@@ -110,34 +110,51 @@ impl Directory {
         Some(self.head(id.chunk())?.node(id.index_in_chunk()))
     }
 
-    /// Returns the first section with words whose number is in `from..end`.
+    /// Returns the result of `look_up` for the first section whose number is in `from..end` and for
+    /// which the result is not `None`. `look_up` looks for words of the section.
     ///
     /// Cost: a load for each leaf or chunk that is skipped.
-    pub(crate) fn next_with_words(&self, from: u64, end: u64) -> Option<SectionId> {
-        let mut number = from;
-        while number < end {
-            let id = SectionId::new(number)?;
-            match self.leaf(id.chunk() / LEAF_CHUNKS) {
-                None => number = next_multiple(number, (LEAF_CHUNKS * CHUNK_SECTIONS) as u64),
-                Some(_) if self.section(id).is_some() => return Some(id),
-                Some(_) => number = next_multiple(number, CHUNK_SECTIONS as u64),
+    pub(crate) fn next_found<T>(
+        &self,
+        mut from: u64,
+        end: u64,
+        look_up: impl Fn(SectionId) -> Option<T>,
+    ) -> Option<T> {
+        while from < end {
+            let id = SectionId::new(from)?;
+            if let Some(found) = look_up(id) {
+                return Some(found);
             }
+            let missing = self.missing_sections(id);
+            from = (from / missing + 1) * missing;
         }
         None
     }
 
-    /// Returns the last section with words whose number is in `from..end`.
-    pub(crate) fn prev_with_words(&self, from: u64, end: u64) -> Option<SectionId> {
+    /// Returns the result of `look_up` for the last section whose number is in `from..end` and for
+    /// which the result is not `None`. `look_up` looks for words of the section.
+    pub(crate) fn prev_found<T>(
+        &self,
+        from: u64,
+        end: u64,
+        look_up: impl Fn(SectionId) -> Option<T>,
+    ) -> Option<T> {
         let mut end = end.min(SECTIONS as u64);
         while from < end {
             let id = SectionId::new(end - 1)?;
-            match self.leaf(id.chunk() / LEAF_CHUNKS) {
-                None => end = previous_multiple(end, (LEAF_CHUNKS * CHUNK_SECTIONS) as u64),
-                Some(_) if self.section(id).is_some() => return Some(id),
-                Some(_) => end = previous_multiple(end, CHUNK_SECTIONS as u64),
+            if let Some(found) = look_up(id) {
+                return Some(found);
             }
+            let missing = self.missing_sections(id);
+            end = id.number() / missing * missing;
         }
         None
+    }
+
+    /// Returns how many sections would have the piece that a section without words lacks.
+    fn missing_sections(&self, id: SectionId) -> u64 {
+        let has_leaf = self.leaf(id.chunk() / LEAF_CHUNKS).is_some();
+        (if has_leaf { CHUNK_SECTIONS } else { LEAF_CHUNKS * CHUNK_SECTIONS }) as u64
     }
 
     #[inline]
@@ -188,14 +205,6 @@ impl Directory {
         // SAFETY: as in `leaf`.
         Some(&unsafe { pair.as_ref() }?.nodes[node.number() % 2])
     }
-}
-
-fn next_multiple(number: u64, unit: u64) -> u64 {
-    (number / unit + 1) * unit
-}
-
-fn previous_multiple(end: u64, unit: u64) -> u64 {
-    (end - 1) / unit * unit
 }
 
 const _: () = assert!(INLINE_NODES <= MAX_NODES && CHUNK_SECTIONS <= 64);

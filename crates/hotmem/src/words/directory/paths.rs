@@ -30,7 +30,7 @@ use super::{Directory, NodeIndex, SectionId};
 use crate::geometry::mask;
 use crate::invariant::OrViolation;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
-use crate::words::Class;
+use crate::words::{Class, ReadCount};
 
 /// The number of words that [`set_path`](Directory::set_path) reads.
 pub(crate) const PATH_LEN: u64 = if ROOT_LEAVES > 1 { 4 } else { 3 };
@@ -167,7 +167,7 @@ impl<'a> Paths<'a> {
 
     /// Clears the bit of a section that has no words. If the section has words and pageblocks of
     /// the class after that, sets the bit again.
-    pub(crate) fn hide_absent(self, id: SectionId) {
+    pub(crate) fn hide_absent(&self, id: SectionId) {
         if !self.clears_stale_bits {
             return;
         }
@@ -180,22 +180,22 @@ impl<'a> Paths<'a> {
     /// Returns the first section at or above `from` that the paths lead to. Cost: a few loads for
     /// each level.
     #[cfg(test)]
-    pub(crate) fn next(self, from: SectionId) -> Option<SectionId> {
-        self.next_counting_reads(from, &mut 0)
+    pub(crate) fn next(&self, from: SectionId) -> Option<SectionId> {
+        self.next_counting_reads(from, &mut ReadCount::default())
     }
 
     /// Returns the first section at or above `from` that the paths lead to. Adds the number of
     /// words that it reads to `words_read`.
     #[inline]
     pub(crate) fn next_counting_reads(
-        self,
+        &self,
         from: SectionId,
-        words_read: &mut u64,
+        words_read: &mut ReadCount,
     ) -> Option<SectionId> {
         let mut chunk = from.chunk();
         let mut search_mask = !mask(from.index_in_chunk());
         loop {
-            *words_read += 1;
+            words_read.add(1);
             let set_bits = self.in_chunk(chunk) & search_mask;
             if set_bits != 0 {
                 return Some(SectionId::from_chunk(chunk, set_bits.trailing_zeros() as usize));
@@ -211,14 +211,14 @@ impl<'a> Paths<'a> {
     /// Returns the last section at or below `from` that the paths lead to. Adds the number of words
     /// that it reads to `words_read`.
     pub(crate) fn prev_counting_reads(
-        self,
+        &self,
         from: SectionId,
-        words_read: &mut u64,
+        words_read: &mut ReadCount,
     ) -> Option<SectionId> {
         let mut chunk = from.chunk();
         let mut search_mask = mask(from.index_in_chunk() + 1);
         loop {
-            *words_read += 1;
+            words_read.add(1);
             let set_bits = self.in_chunk(chunk) & search_mask;
             if let Some(last) = set_bits.checked_ilog2() {
                 return Some(SectionId::from_chunk(chunk, last as usize));
@@ -233,7 +233,7 @@ impl<'a> Paths<'a> {
 
     /// Returns the sections of a chunk that belong to the node and have a set bit, as a mask.
     #[inline(never)]
-    fn in_chunk(self, chunk: usize) -> u64 {
+    fn in_chunk(&self, chunk: usize) -> u64 {
         self.directory.head(chunk).map_or(0, |head| {
             // Acquire pairs with the Release in `set_bit`.
             let tree = head.tree[self.class.index()].load(Ordering::Acquire);
@@ -242,7 +242,7 @@ impl<'a> Paths<'a> {
     }
 
     /// Returns the first chunk at or above `from` whose bit is set in the node's tree.
-    fn next_chunk(self, from: usize, words_read: &mut u64) -> Option<usize> {
+    fn next_chunk(&self, from: usize, words_read: &mut ReadCount) -> Option<usize> {
         if self.directory.node_looks_empty(self.class, self.node) {
             return None;
         }
@@ -275,7 +275,7 @@ impl<'a> Paths<'a> {
     }
 
     /// Returns the last chunk below `below` whose bit is set in the node's tree.
-    fn prev_chunk(self, below: usize, words_read: &mut u64) -> Option<usize> {
+    fn prev_chunk(&self, below: usize, words_read: &mut ReadCount) -> Option<usize> {
         if self.directory.node_looks_empty(self.class, self.node) {
             return None;
         }
@@ -307,7 +307,7 @@ impl<'a> Paths<'a> {
 
     /// Clears the node's bit of a chunk in which a searcher found no section of the node. If the
     /// chunk has one after that, sets the bit again.
-    fn hide_chunk(self, chunk: usize) {
+    fn hide_chunk(&self, chunk: usize) {
         let (leaf, chunk_in_leaf) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         let Some(part) = self.directory.part(self.node, leaf) else { return };
         clear_bit(part.words(self.class), chunk_in_leaf, || {
@@ -326,7 +326,7 @@ impl<'a> Paths<'a> {
 
     /// Clears the node's bit of a leaf in which the node has no bit of a chunk. If it has one after
     /// that, sets the bit again.
-    fn hide_leaf(self, leaf: usize) {
+    fn hide_leaf(&self, leaf: usize) {
         if ROOT_LEAVES > 1
             && let Some(record) = self.directory.record(self.node)
         {
@@ -341,7 +341,7 @@ impl<'a> Paths<'a> {
 
     /// Clears the directory's bit of the node, if no leaf of the node has its bit set. If a leaf
     /// has it set after that, sets the bit of the node again.
-    fn hide_node(self) {
+    fn hide_node(&self) {
         if !self.clears_stale_bits
             || self.directory.node_looks_empty(self.class, self.node)
             || !self.is_empty()
@@ -357,7 +357,7 @@ impl<'a> Paths<'a> {
     }
 
     /// Returns whether the level below the directory's bit of the node has no set bit.
-    fn is_empty(self) -> bool {
+    fn is_empty(&self) -> bool {
         if ROOT_LEAVES > 1 {
             self.directory.record(self.node).is_none_or(|r| is_zero(r.top(self.class)))
         } else {

@@ -55,25 +55,15 @@ impl Directory {
         self.head(id.chunk()).is_some_and(|head| !retired(head).is_null())
     }
 
-    /// Iterates over the sections of all retired chunks. Cost: O(chunks).
+    /// Returns a section of a retired chunk.
     ///
     /// # Safety
-    /// No call frees the memory of retired chunks while the iterator or one of its items is in use.
-    #[cfg(not(loom))]
-    pub(crate) unsafe fn retired(&self) -> impl Iterator<Item = (SectionId, &Section)> {
-        let chunks = (0..super::ROOT_LEAVES).flat_map(move |leaf| {
-            let all = leaf * LEAF_CHUNKS..(leaf + 1) * LEAF_CHUNKS;
-            all.take_while(move |_| self.leaf(leaf).is_some())
-        });
-        chunks.flat_map(move |chunk| {
-            let retired =
-                self.head(chunk).map_or(null_mut(), |head| head.retired.load(Ordering::Acquire));
-            // SAFETY: null, or a retired chunk, whose memory is not freed meanwhile, by the
-            // contract of this function.
-            let sections = unsafe { retired.as_ref() }.map_or(&[][..], |chunk| chunk.sections());
-            let id = move |index| SectionId::from_chunk(chunk, index);
-            sections.iter().enumerate().map(move |(index, section)| (id(index), section))
-        })
+    /// No call frees the memory of retired chunks while the result is in use.
+    pub(crate) unsafe fn retired_section(&self, id: SectionId) -> Option<&Section> {
+        let retired = self.head(id.chunk())?.retired.load(Ordering::Acquire);
+        // SAFETY: null, or a retired chunk, whose memory is not freed meanwhile, by the contract of
+        // this function.
+        unsafe { retired.as_ref() }?.section(id.index_in_chunk())
     }
 
     /// Forgets all retired chunks, and the bitmaps of their sections. Yields each chunk with the

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::addr::{Pfn, PfnRange};
 use crate::sync::Ordering;
-use crate::words::{Class, Zone};
+use crate::words::{Class, ReadCount, Zone};
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::boxed::Box;
@@ -107,7 +107,10 @@ impl World {
     fn prev(&self, n: usize, from: SectionId) -> Option<SectionId> {
         let mut from = from;
         loop {
-            let found = self.directory.paths(node(n), ONLINE).prev_counting_reads(from, &mut 0)?;
+            let found = self
+                .directory
+                .paths(node(n), ONLINE)
+                .prev_counting_reads(from, &mut ReadCount::default())?;
             if !self.is_empty(found) {
                 return Some(found);
             }
@@ -187,12 +190,13 @@ fn all_sections_with_words_are_found_in_both_directions() {
         world.assign(section, 0);
     }
     let end = SECTIONS as u64;
-    let up = core::iter::successors(world.directory.next_with_words(0, end), |last| {
-        world.directory.next_with_words(last.number() + 1, end)
+    let found = |id| world.directory.section(id).map(|_| id);
+    let up = core::iter::successors(world.directory.next_found(0, end, found), |last| {
+        world.directory.next_found(last.number() + 1, end, found)
     });
     let up: Vec<_> = up.collect();
-    let down = core::iter::successors(world.directory.prev_with_words(0, end), |last| {
-        world.directory.prev_with_words(0, last.number())
+    let down = core::iter::successors(world.directory.prev_found(0, end, found), |last| {
+        world.directory.prev_found(0, last.number(), found)
     });
     let mut down: Vec<_> = down.collect();
     down.reverse();
@@ -236,11 +240,12 @@ fn a_search_reads_a_few_words_however_many_nodes_alternate() {
             world.online(id(section));
         }
         for n in 0..nodes.min(5) {
-            let mut words = 0;
+            let mut words = ReadCount::default();
             let paths = world.directory.paths(node(n), ONLINE);
             let found = paths.next_counting_reads(id(count / 2 - nodes / 2), &mut words).unwrap();
             assert_eq!(found.number() % nodes as u64, n as u64);
             paths.prev_counting_reads(id(SECTIONS - 1), &mut words).unwrap();
+            let words = words.words();
             assert!(words < 60, "{words} words with {nodes} nodes");
         }
     }

@@ -31,9 +31,20 @@ impl PieceMemory {
 impl Directory {
     /// Iterates over all pieces. Cost: O(chunks).
     pub(crate) fn walk(&self) -> impl Iterator<Item = PieceMemory> {
-        let leaves = (0..ROOT_LEAVES).filter_map(|number| Some((number, self.leaf(number)?)));
-        let pieces = leaves.flat_map(move |(number, leaf)| {
-            (0..PIECES_OF_LEAF).filter_map(move |index| self.piece_of_leaf(number, leaf, index))
+        let mut next = 0;
+        let pieces = core::iter::from_fn(move || {
+            while next < ROOT_LEAVES * PIECES_OF_LEAF {
+                let (number, index) = (next / PIECES_OF_LEAF, next % PIECES_OF_LEAF);
+                next += 1;
+                let Some(leaf) = self.leaf(number) else {
+                    next = (number + 1) * PIECES_OF_LEAF;
+                    continue;
+                };
+                if let Some(piece) = self.piece_of_leaf(number, leaf, index) {
+                    return Some(piece);
+                }
+            }
+            None
         });
         let nodes = self.records.iter();
         pieces.chain(
