@@ -3,8 +3,8 @@
 //!
 //! A build with debug assertions panics at a violation. Other builds count the violation, and the code
 //! that made the check continues with the value that does the least harm. [`violated_invariants`]
-//! has the number, which is 0 on a healthy machine. A condition that a caller, a device or the firmware can make false is not an
-//! invariant: the crates report such a condition as an error.
+//! returns their number, which is 0 on a healthy machine. A condition that a caller, a device or the
+//! firmware can make false is not an invariant: the crates report such a condition as an error.
 
 #![no_std]
 

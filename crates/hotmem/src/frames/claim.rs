@@ -64,7 +64,7 @@ impl<P: Platform> Frames<P> {
             for _ in 0..MAX_SECTIONS {
                 let section = search.next_read_only(from)?;
                 from = section.end();
-                if self.hinted_sections(zone).all(|hinted| hinted != section)
+                if !self.is_hinted_section(zone, section, usize::MAX)
                     && let Some(block) = claim(section)
                 {
                     if !request.is_restricted() {

@@ -37,23 +37,6 @@ pub struct Counts {
     pub words: u64,
 }
 
-impl core::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Counts) {
-        self.announced += other.announced;
-        self.present += other.present;
-        self.online += other.online;
-        self.movable += other.movable;
-        self.free += other.free;
-        self.free_whole += other.free_whole;
-        self.reported += other.reported;
-        self.isolated += other.isolated;
-        self.reporting += other.reporting;
-        self.poisoned += other.poisoned;
-        self.used += other.used;
-        self.words += other.words;
-    }
-}
-
 impl<P: Platform> Frames<P> {
     /// Counts all frames of the instance. Context: any. Cost: O(sections), and two cache lines for
     /// each divided pageblock.
@@ -72,31 +55,33 @@ impl<P: Platform> Frames<P> {
 
     /// Counts the frames of all pageblocks that have a frame in `range`, without the words.
     fn count_range(&self, range: PfnRange) -> Counts {
-        let mut all = Counts::default();
+        let mut counts = Counts::default();
         for announced in self.words.announced() {
             let part = announced.range.intersection(range);
-            all.announced += part.frames();
-            self.words.section_parts(part).for_each(|part| all += self.count_part(part));
+            counts.announced += part.frames();
+            self.words.section_parts(part).for_each(|part| self.count_part(part, &mut counts));
         }
-        all
+        let not_used = counts.free + counts.isolated + counts.poisoned;
+        counts.used = counts.online.saturating_sub(not_used);
+        counts
     }
 
-    fn count_part(&self, SectionPart { section, blocks }: SectionPart<'_>) -> Counts {
-        let mut counts = Counts::default();
+    /// Adds the frames of a part of a section to `counts`, except those in use.
+    fn count_part(&self, SectionPart { section, blocks }: SectionPart<'_>, counts: &mut Counts) {
         // Relaxed: a snapshot.
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed) & blocks;
         let (present, online) = (load(&section.present), load(&section.online));
         if present == 0 {
-            return counts;
+            return;
         }
         let free = load(&section.free);
-        counts.present = frames_of_blocks(present);
-        counts.online = frames_of_blocks(online);
-        counts.movable = frames_of_blocks(online & load(&section.movable));
-        counts.free = frames_of_blocks(free);
-        counts.free_whole = frames_of_blocks(free);
-        counts.reported = frames_of_blocks(load(&section.reported));
-        counts.isolated = frames_of_blocks(online & load(&section.isolated));
+        counts.present += frames_of_blocks(present);
+        counts.online += frames_of_blocks(online);
+        counts.movable += frames_of_blocks(online & load(&section.movable));
+        counts.free += frames_of_blocks(free);
+        counts.free_whole += frames_of_blocks(free);
+        counts.reported += frames_of_blocks(load(&section.reported));
+        counts.isolated += frames_of_blocks(online & load(&section.isolated));
         for block in section.blocks(online & !free) {
             let state = block.state().load();
             if state.is_live() && !state.is_isolated() {
@@ -108,8 +93,5 @@ impl<P: Platform> Frames<P> {
                 counts.reporting += PAGEBLOCK_FRAMES as u64;
             }
         }
-        let not_used = counts.free + counts.isolated + counts.poisoned;
-        counts.used = counts.online.saturating_sub(not_used);
-        counts
     }
 }

@@ -13,11 +13,15 @@ impl<P: Platform> Frames<P> {
     /// read-modify-write: the fast path.
     #[inline(always)]
     pub(super) fn alloc_frame(&self, zone: Zone) -> Option<Pfn> {
-        self.alloc_frame_in(zone).get()
+        match zone {
+            Zone::Kernel => self.alloc_frame_in::<{ Zone::Kernel as u8 }>().get(),
+            Zone::Movable => self.alloc_frame_in::<{ Zone::Movable as u8 }>().get(),
+        }
     }
 
     #[inline(never)]
-    fn alloc_frame_in(&self, zone: Zone) -> FoundFrame {
+    fn alloc_frame_in<const ZONE: u8>(&self) -> FoundFrame {
+        let zone = Zone::ALL[usize::from(ZONE)];
         match self.cpu_inlined().take_at_cursor(zone) {
             Some(frame) => FoundFrame::number(frame),
             None => self.alloc_frame_elsewhere(zone),

@@ -34,17 +34,18 @@ impl<P: Platform> Frames<P> {
         };
         // Count the hinted sections first, because usually they suffice. Count each once: two CPUs
         // may have the same hint, and a tree may lead to a hinted section.
-        let is_hinted = |section: SectionRef<'_>, first: usize| {
-            self.hinted_sections(zone).take(first).any(|hinted| hinted == section)
-        };
         let mut counted = BloomFilter::default();
         for (nth, section) in self.hinted_sections(zone).enumerate() {
-            if !counted.test_and_insert(section.to_hint()) || !is_hinted(section, nth) {
+            if !counted.test_and_insert(section.to_hint())
+                || !self.is_hinted_section(zone, section, nth)
+            {
                 count.add(wholly_free(section))?;
             }
         }
         for section in sections(free) {
-            if !counted.may_have(section.to_hint()) || !is_hinted(section, usize::MAX) {
+            if !counted.may_have(section.to_hint())
+                || !self.is_hinted_section(zone, section, usize::MAX)
+            {
                 count.add(wholly_free(section))?;
             }
         }
@@ -53,12 +54,14 @@ impl<P: Platform> Frames<P> {
                 count.add(self.takeable(block))?;
             }
         }
-        let block_hints = || self.blocks_of_hints_and_cursors(zone).map(|block| block.to_hint());
         let mut counted = BloomFilter::default();
         for (nth, block) in self.blocks_of_hints_and_cursors(zone).enumerate() {
             let is_found = block.section().partial.load(Ordering::Acquire) & block.mask() != 0;
             let is_new = !counted.test_and_insert(block.to_hint())
-                || block_hints().take(nth).all(|before| before != block.to_hint());
+                || !self
+                    .blocks_of_hints_and_cursors(zone)
+                    .take(nth)
+                    .any(|before| before.to_hint() == block.to_hint());
             if !is_found && is_new {
                 count.add(self.takeable(block))?;
             }

@@ -271,6 +271,17 @@ impl<P: Platform> Frames<P> {
         Outlined(hints.filter_map(|hint| self.words.hinted_section(hint)))
     }
 
+    /// Returns whether a section is among the first `limit` hints of sections of a zone.
+    #[inline(never)]
+    pub(super) fn is_hinted_section(
+        &self,
+        zone: Zone,
+        section: SectionRef<'_>,
+        limit: usize,
+    ) -> bool {
+        self.hinted_sections(zone).take(limit).any(|hinted| hinted == section)
+    }
+
     /// If a part of `range` lies above low memory, clears all hints in low memory, so that their
     /// CPUs search again. `range` has just come online.
     pub(crate) fn leave_low_memory(&self, range: PfnRange) {

@@ -122,7 +122,7 @@ impl<P: Platform> Frames<P> {
     /// Returns `first_node`, then its fallback list, then the other nodes by index.
     fn nodes_from(&self, first_node: NodeIndex) -> impl Iterator<Item = NodeIndex> + use<'_, P> {
         let record = self.words.record(first_node);
-        let listed = move || record.into_iter().flat_map(NodeRecord::fallback);
+        let listed = move || NodeRecord::fallback_of(record);
         let other_nodes = self.words.nodes();
         let other_nodes = other_nodes
             .filter(move |&node| node != first_node && !listed().any(|other| other == node));

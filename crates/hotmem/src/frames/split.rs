@@ -25,6 +25,7 @@ use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
     /// Allocates `block` as a whole: marks all its frames as taken. The caller owns `block`.
+    #[inline(never)]
     pub(super) fn hand_out(&self, block: Block<'_>) {
         // If there is no bitmap, there is nothing to write: a new bitmap records all frames as
         // taken. A self-hosted bitmap is not dropped meanwhile, because the caller owns a pageblock

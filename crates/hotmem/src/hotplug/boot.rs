@@ -52,7 +52,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         frames.set_direct_map(DirectMap::from_base(mapping.base()));
         frames.set_low_end(low_end);
         let mut hotplug = Hotplug::without_memory(frames, mapping);
-        let boot_end = map.regions().map(|(region, _)| region.end()).max().unwrap_or(Pfn::ZERO);
+        let boot_end = map.regions().map(|(region, _)| region.end()).last().unwrap_or(Pfn::ZERO);
         hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
         let mut unused = install_reserved(frames, &given, metadata)?;
         unused = install_cpus(frames, map.cpus(), unused)?;

@@ -96,15 +96,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
         };
         let nodes: &[_] = if per_node { &[None, Some(node)] } else { &[None] };
-        // Returns 100 times the number of movable frames that may be added to `planned`, or `None` if
-        // `planned` exceeds the ratio already.
-        let allowance: &dyn Fn(PlannedFrames) -> Option<u64> = &|planned| {
-            let of_node = |&node: &Option<NodeIndex>| {
-                let limit = ratio.saturating_mul(self.boot_kernel(node));
-                limit.checked_sub(self.movable_on_boot_memory(node, region.index, planned, ratio))
-            };
-            nodes.iter().map(of_node).min().flatten()
-        };
+        let allowance = |planned| self.allowance(nodes, region.index, planned, ratio);
         if allowance(PlannedFrames { movable: planned.movable + must_fit, ..planned }).is_some() {
             return (Zone::Movable, part);
         }
@@ -120,6 +112,24 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
         }
         (Zone::Kernel, part)
+    }
+
+    /// Returns 100 times the number of movable frames that may be added to `planned` on each of the
+    /// nodes; `None` stands for all nodes together. Returns `None` if `planned` exceeds the ratio
+    /// already.
+    #[inline(never)]
+    fn allowance(
+        &self,
+        nodes: &[Option<NodeIndex>],
+        index: RegionIndex,
+        planned: PlannedFrames,
+        ratio: u64,
+    ) -> Option<u64> {
+        let of_node = |&node: &Option<NodeIndex>| {
+            let limit = ratio.saturating_mul(self.boot_kernel(node));
+            limit.checked_sub(self.movable_on_boot_memory(node, index, planned, ratio))
+        };
+        nodes.iter().map(of_node).min().flatten()
     }
 
     /// Returns 100 times the number of movable frames for which boot memory must provide the kernel

@@ -105,7 +105,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
         }
         self.for_zone_runs(range, &mut |entry, node, part, run, own| {
-            self.count_online(entry, node, part.zone(), |online| online + run.frames());
+            self.count_online(entry, node, part.zone(), run.frames(), Change::Online);
             PartRecord::change(self.words(), node, part, |record| record.grow(run, own));
         });
     }
@@ -127,7 +127,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
         let mut empty = NodeSet::default();
         self.for_zone_runs(range, &mut |entry, node, part, run, own| {
-            self.count_online(entry, node, part.zone(), |online| online - run.frames());
+            self.count_online(entry, node, part.zone(), run.frames(), Change::Offline);
             PartRecord::change(self.words(), node, part, |record| {
                 // Memory that has gone offline has no frames in use. So if a frame is still marked
                 // as reserved, the kernel freed it like an allocated frame, and it did not count as
@@ -145,20 +145,28 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         empty
     }
 
-    /// Changes the count of frames of an announced range that are online in a zone of `node`.
+    /// Adds `frames` to the count of frames of an announced range that are online in a zone of `node`,
+    /// or subtracts them.
+    #[inline(never)]
     fn count_online(
         &self,
         entry: &Entry,
         node: NodeIndex,
         zone: Zone,
-        change: impl Fn(u64) -> u64,
+        frames: u64,
+        change: Change,
     ) {
         let is_announced_node = self.words().node_of_index(node).0 == entry.node();
         for counts in
             [Some(&entry.online), is_announced_node.then_some(&entry.online_on_announced_node)]
         {
             if let Some(count) = counts.map(|counts| &counts[zone as usize]) {
-                count.store(change(count.load(Ordering::Relaxed)), Ordering::Relaxed);
+                let online = count.load(Ordering::Relaxed);
+                let online = match change {
+                    Change::Offline => online - frames,
+                    _ => online + frames,
+                };
+                count.store(online, Ordering::Relaxed);
             }
         }
     }

@@ -136,9 +136,9 @@ impl SectionWords {
 
     /// Returns a section by its number, if it has words or is in a retired chunk.
     fn section_or_retired(&self, id: SectionId) -> Option<SectionRef<'_>> {
-        // SAFETY: only `Hotplug::reclaim_words` frees retired chunks, and its caller promises that
-        // no call that lists metadata runs meanwhile.
         self.section(id).or_else(|| {
+            // SAFETY: only `Hotplug::reclaim_words` frees retired chunks, and its caller promises
+            // that no call that lists metadata runs meanwhile.
             let section = unsafe { self.directory.retired_section(id) }?;
             Some(SectionRef::new(section, id))
         })

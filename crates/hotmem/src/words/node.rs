@@ -74,7 +74,7 @@ impl SectionWords {
             }
         }
         for node in self.nodes() {
-            for other in self.record(node).into_iter().flat_map(NodeRecord::fallback) {
+            for other in NodeRecord::fallback_of(self.record(node)) {
                 used_nodes.insert(node);
                 used_nodes.insert(other);
             }

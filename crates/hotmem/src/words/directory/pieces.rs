@@ -159,10 +159,12 @@ impl NodeRecord {
         &self.top[class.index()]
     }
 
-    /// Iterates over the nodes that are searched after this node, in the order of the search.
-    pub(crate) fn fallback(&self) -> impl Iterator<Item = NodeIndex> {
+    /// Iterates over the nodes that are searched after the node of this record, in the order of the
+    /// search. There are none if the node has no record.
+    pub(crate) fn fallback_of(record: Option<&NodeRecord>) -> impl Iterator<Item = NodeIndex> {
+        let entries = record.map_or(&[][..], |record| &record.fallback);
         // Relaxed: the order is a preference, and nothing depends on it.
-        let entries = self.fallback.iter().map(|entry| entry.load(Ordering::Relaxed));
+        let entries = entries.iter().map(|entry| entry.load(Ordering::Relaxed));
         entries.map_while(|entry| entry.checked_sub(1)).map(NodeIndex::from_u16)
     }
 
