@@ -40,7 +40,7 @@ pub struct Config {
     /// return the number of executed instructions. One instruction takes one nanosecond of the
     /// guest's time, as with `icount`. A guest that polls instead of waiting for interrupts makes
     /// hardly any progress.
-    pub is_recorded: bool,
+    pub counts_instructions: bool,
     /// Whether the machine waits for [`Vm::start_cpus`](super::Vm::start_cpus) before its first
     /// instruction.
     pub starts_stopped: bool,
@@ -94,7 +94,7 @@ impl Config {
             dimms: Vec::new(),
             more_args: Vec::new(),
             icount: false,
-            is_recorded: false,
+            counts_instructions: false,
             starts_stopped: false,
             patience: Duration::from_secs(120),
         }
@@ -119,7 +119,7 @@ impl Config {
         pair("-machine", MACHINE.into());
         pair("-accel", "tcg,thread=single".into());
         pair("-cpu", "power9".into());
-        if self.is_recorded {
+        if self.counts_instructions {
             // The recording is never replayed.
             pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
         } else if self.icount {

@@ -144,7 +144,7 @@ impl Vm {
     /// number does not grow while the guest waits for an interrupt.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the machine is not [`is_recorded`](Config::is_recorded).
+    /// [`Error::Refused`] if the machine is not [`counts_instructions`](Config::counts_instructions).
     pub fn instructions(&mut self) -> Result<u64, Error> {
         self.monitor.instructions()
     }

@@ -126,7 +126,7 @@ pub struct Config {
     /// Whether QEMU records the run, so that [`Vm::instructions`](super::Vm::instructions) can
     /// return the number of executed instructions (TCG only). One instruction takes one nanosecond
     /// of the guest's time, as with `icount`.
-    pub is_recorded: bool,
+    pub counts_instructions: bool,
     /// The number of CPUs.
     pub cpus: u32,
     /// Whether TCG runs all CPUs in turn on one thread (TCG only). TCG of QEMU 7.2 and 10.0 with a
@@ -171,7 +171,7 @@ impl Config {
             accel: Accel::Tcg,
             cpu: None,
             icount: false,
-            is_recorded: false,
+            counts_instructions: false,
             cpus: 1,
             single_thread: false,
             touched_memory: Bytes::ZERO,
@@ -223,7 +223,7 @@ impl Config {
         let (accel, cpu) = match self.accel {
             // `max` alone has 40 physical address bits, with which less than 1 TiB can be plugged.
             // With `erms` Linux clears memory by `rep stosb`, which is four times slower under TCG.
-            Accel::Tcg if self.icount || self.is_recorded || self.single_thread => {
+            Accel::Tcg if self.icount || self.counts_instructions || self.single_thread => {
                 ("tcg,thread=single", "max,phys-bits=46,-erms")
             }
             Accel::Tcg => ("tcg", "max,phys-bits=46,-erms"),
@@ -237,7 +237,7 @@ impl Config {
         pair("-machine", format!("{}{nvdimm}", self.machine));
         pair("-accel", accel.into());
         pair("-cpu", self.cpu.unwrap_or(cpu).into());
-        if self.is_recorded {
+        if self.counts_instructions {
             // QEMU reports the number of executed instructions only while it records. The recording
             // is never replayed.
             pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());

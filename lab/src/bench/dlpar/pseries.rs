@@ -183,7 +183,7 @@ fn wait_until_online(vm: &mut Vm, limit: Duration) -> Result<()> {
 
 fn boot(linux: &LinuxGuest, recorded: bool, limit: Duration) -> Result<Vm> {
     let config = linux.config(DIMM_MEMORY + Bytes::gib(4));
-    linux.boot(&Config { is_recorded: recorded, patience: limit, ..config })
+    linux.boot(&Config { counts_instructions: recorded, patience: limit, ..config })
 }
 
 /// Adds and removes all DIMMs. `measure` begins a change, waits for Linux's log lines about its
