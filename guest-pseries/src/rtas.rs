@@ -86,8 +86,7 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// Returns the call for a connector that an RTAS call with this token and these arguments is.
-    /// Returns `None` if it is another call.
+    /// Interprets an RTAS call as a call for a connector. Returns `None` if it is another call.
     #[must_use]
     pub fn call_for_connector(&self, token: u32, args: &[u32]) -> Option<Call> {
         match *args {

@@ -90,8 +90,8 @@ fn head_address_is_correct_for_shared_tails_and_each_compound_has_one_frame() {
     let memmap = memmap.sharing_tails().unwrap();
     let layout = memmap.layout();
 
-    // Frame 0 of the file has the shared tails. The memmap's address is chosen so that the
-    // descriptor of frame 0 has the alignment that the layout requires.
+    // Page 0 of the file has the shared tails. The memmap's address is chosen so that the descriptor
+    // of PFN 0 would have the alignment that the layout requires.
     let needed = layout.frames_needed(range);
     assert_eq!(needed, 32);
     let align = usize::try_from(layout.base_alignment().0).unwrap();

@@ -79,8 +79,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_file_counts_as_missing() {
+    fn malformed_lines_are_ignored() {
         assert_eq!(parse("no tab\nempty\t\nwords\tno number\n"), BTreeMap::new());
+    }
+
+    #[test]
+    fn times_are_rounded_to_seconds_or_minutes() {
         assert_eq!((rounded(99.4), rounded(150.1)), ("99 s".to_owned(), "3 min".to_owned()));
     }
 }

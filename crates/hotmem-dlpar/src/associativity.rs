@@ -144,13 +144,12 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns the number of the row that equals `list`. Adds a row if there is none. Returns
-    /// `None` if the list has another length than the rows, or if there are no cells for another
-    /// row.
+    /// `None` if the list has another length than the rows, if rows have no entries, or if there
+    /// are no cells for another row.
     pub(crate) fn find_or_add(&mut self, list: &[u32], hint: u32) -> Option<u32> {
         let columns =
             usize::try_from(self.columns).ok().filter(|&columns| columns == list.len())?;
-        // Rows without entries are all equal, so no row is added. (How many there are cannot be
-        // computed from the cells.)
+        // Without columns, rows take no cells, so the cells do not limit their number.
         if columns == 0 {
             return None;
         }

@@ -12,8 +12,9 @@ use deforest::{
 use hotmem::{AddrError, Bytes, NodeId, PfnRange};
 
 const MEMORY: &str = "ibm,dynamic-reconfiguration-memory";
-/// Byte 5 of `ibm,architecture-vec-5`: form 1, form 2.
-const FORMS: u8 = 0x80 | 0x20;
+/// The bits of byte 5 of `ibm,architecture-vec-5` that say that associativity lists have form 1 (0x80)
+/// or form 2 (0x20).
+const FORM_1_OR_2: u8 = 0x80 | 0x20;
 
 /// The properties of a device tree about dynamic memory.
 #[derive(Clone)]
@@ -152,14 +153,15 @@ fn value<'a>(node: &Node<'a>, name: &str) -> Result<Option<&'a [u8]>, TreeError>
     Ok(node.get_property(name)?.map(|property| property.value()))
 }
 
-/// Returns the negotiated form of associativity lists. If the tree does not contain the form,
-/// returns form 1, which all current platforms use.
+/// Returns how associativity lists are read: by form 0 if the negotiated vector has neither the bit of
+/// form 1 nor that of form 2, and otherwise by form 1. This includes trees without a vector, and lists
+/// of form 2.
 fn affinity(root: &Node<'_>) -> Result<Affinity, TreeError> {
     let vector = child(root, "chosen")?
         .map_or(Ok(None), |chosen| value(&chosen, "ibm,architecture-vec-5"))?;
     Ok(match vector {
         // The first byte of the vector is its length.
-        Some(bytes) if bytes.get(5).is_none_or(|byte| byte & FORMS == 0) => Affinity::Form0,
+        Some(bytes) if bytes.get(5).is_none_or(|byte| byte & FORM_1_OR_2 == 0) => Affinity::Form0,
         _ => Affinity::Form1,
     })
 }

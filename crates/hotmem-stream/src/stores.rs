@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 }
 
 impl Stores {
-    /// Ordinary stores, which write through the caches. All architectures have them.
+    /// Ordinary stores, which fill cache lines. All architectures have them.
     pub const ORDINARY: Stores = Stores(Kind::Ordinary);
 
     /// Stores that bypass the caches and use only general registers, so that any code may use them,

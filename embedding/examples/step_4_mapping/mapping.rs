@@ -5,8 +5,8 @@ use hotmem_directmap::{Area, AreaError, Caching, DirectMap};
 use hotmem_embedding::{DIRECT_MAP, direct_map, flush_tlb, page_table_root};
 use hotmem_pgtable::{Flush, Table, Tables};
 
-/// The size of the direct map.
-const REACH: Bytes = Bytes::gib(64 << 10);
+/// The size of the direct map: 64 TiB.
+const DIRECT_MAP_SIZE: Bytes = Bytes::gib(64 << 10);
 
 /// The mapping of the kernel: a direct map to which memory is added.
 pub struct KernelMapping {
@@ -29,15 +29,15 @@ impl KernelMapping {
     /// Makes a mapping that takes over the page tables of the boot code.
     pub fn take_over_boot_tables() -> Result<KernelMapping, AreaError> {
         let root = Pfn::containing(page_table_root()).unwrap_or(Pfn::ZERO);
-        let area = Area::new(DIRECT_MAP, REACH)?;
+        let area = Area::new(DIRECT_MAP, DIRECT_MAP_SIZE)?;
         let flush: fn(Flush) = |_| flush_tlb();
         // `false` means pages of 2 MiB; `true` also allows pages of 1 GiB, which the processor must
         // support.
         Ok(KernelMapping { direct_map: DirectMap::new(DirectMapTables, root, area, false, flush) })
     }
 
-    /// Maps the registers of a device. `take_frame` provides frames for page tables. Returns false
-    /// if it returns `None`.
+    /// Maps the registers of a device. `take_frame` provides frames for page tables. Returns whether
+    /// the registers were mapped: false, for example, if `take_frame` returned `None`.
     #[allow(dead_code, reason = "step 5 has a device")]
     pub fn map_registers(
         &mut self,
@@ -57,7 +57,7 @@ unsafe impl Mapping for KernelMapping {
     }
 
     fn mappable_range(&self) -> PfnRange {
-        PfnRange::with_len(Pfn::ZERO, REACH.frames()).unwrap_or(PfnRange::EMPTY)
+        PfnRange::with_len(Pfn::ZERO, DIRECT_MAP_SIZE.frames()).unwrap_or(PfnRange::EMPTY)
     }
 
     fn tables_needed(&self, range: PfnRange) -> u64 {

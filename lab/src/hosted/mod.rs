@@ -152,7 +152,7 @@ impl Hosted {
         self.hotplug_range
     }
 
-    /// Returns the memory of the part of `range` that lies in the hotplug range to the host. The
+    /// Gives back to the host the memory of `range`, as far as it lies in the hotplug range. The
     /// caller ensures that nothing uses this memory.
     pub(crate) fn return_to_host(&self, range: PfnRange) {
         let range = range.intersection(self.hotplug_range);

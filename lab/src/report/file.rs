@@ -44,7 +44,8 @@ pub(super) struct BenchRun {
     pub(super) step: String,
     /// The command line after `hotmem`.
     pub(super) command: String,
-    /// How often the bench was run. The runs of all visits are in one record.
+    /// How many times the report ran this bench (the visits). A record covers the executions of all
+    /// visits.
     pub(super) visits: u32,
     /// The total time of all visits.
     pub(super) seconds: f64,
@@ -86,7 +87,7 @@ pub(super) enum ReadError {
     OtherMachine { path: PathBuf, found: String, here: String },
 }
 
-/// The fields before the text that the checksum covers.
+/// The outermost object of the file. The checksum covers `records`.
 #[derive(Deserialize)]
 struct Head {
     format: u32,
@@ -220,9 +221,9 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 impl BenchRun {
-    /// Adds the measurements of a later visit. The median of a figure of several visits is the
-    /// mean of their medians, weighted by their runs; its least and its greatest value are those of
-    /// all runs.
+    /// Adds the measurements of a later visit. The merged median is the mean of the
+    /// medians of the visits, weighted by the number of runs of each. The merged minimum and maximum
+    /// are those of all runs.
     pub(super) fn add(&mut self, later: BenchRun) {
         self.visits += later.visits;
         self.seconds += later.seconds;

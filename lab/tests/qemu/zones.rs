@@ -56,8 +56,8 @@ fn a_zone_is_contiguous_after_each_plugged_or_unplugged_block() {
     }
 }
 
-/// 960 MiB of the boot memory are above 4 GiB. They end 64 MiB below the device's memory, in the
-/// middle of a section.
+/// This machine has 3008 MiB of boot memory: 2 GiB below 4 GiB, and 960 MiB above. It ends 64 MiB
+/// below the device's memory, in the middle of a section.
 #[test]
 fn a_zone_with_a_hole_is_contiguous_only_if_the_hole_has_descriptors() {
     let boot_memory = Bytes(Bytes::gib(3).0 - Bytes::mib(64).0);

@@ -16,11 +16,11 @@ pub(super) struct OpenRequest<'f, P: Platform> {
     pub(super) step: Step,
     /// The position that the current step has reached.
     pub(super) cursor: u32,
-    /// The position below which all candidates have been tried. There are no candidates from `end`
-    /// on.
+    /// The position below which all candidates have been tried.
     pub(super) tried_below: u32,
     /// The position of the first candidate.
     pub(super) first_candidate: u32,
+    /// No candidate is at this position or above.
     pub(super) candidates_end: u32,
     pub(super) wanted_lmbs: u32,
     pub(super) exchange: Option<Exchange>,
@@ -166,8 +166,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         self.first_candidate..self.candidates_end
     }
 
-    /// Returns the first LMB of the [span](Self::span) at or above the cursor whose bit is set in
-    /// `which`. All taken LMBs lie in the span, so a request for few LMBs reads few groups.
+    /// Returns the first LMB of the [span](Self::span) at or above the cursor whose bit
+    /// `mask_of` sets. All taken LMBs lie in the span, so a request for few LMBs reads few groups.
     pub(super) fn next(&self, table: &Table<'_>, mask_of: impl Fn(&Group) -> u64) -> Option<u32> {
         table.next_in(self.cursor.max(self.first_candidate)..self.candidates_end, mask_of)
     }
@@ -182,8 +182,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         self.go_to(if table.taken_lmbs < self.wanted_lmbs { more } else { complete });
     }
 
-    /// Counts a range that is handed to the engine, unless the range continues another range that
-    /// only the budget has split.
+    /// Counts a range that is handed to the engine. A range that begins where the last one ended, on
+    /// the same node, continues it, because the budget has split them. It is not counted.
     pub(super) fn count_range(&mut self, range: PfnRange, node: NodeId) {
         self.summary.ranges += u32::from(self.last_handed_over != (range.start(), node));
         self.last_handed_over = (range.end(), node);

@@ -18,7 +18,8 @@ pub(super) struct Hints {
     command: u32,
     /// The last generation of the configuration.
     generation: u32,
-    /// Whether the command was read before the generation that announces it.
+    /// Whether the command changed while the generation had not changed yet. Then one change of the
+    /// generation is still to come, and belongs to this command.
     is_announcement_due: bool,
     /// The command whose start was sent, but whose end was not sent yet.
     open_command: Option<u32>,
@@ -27,7 +28,7 @@ pub(super) struct Hints {
     /// Whether a hint was sent since the last call of [`Memory::release_hints`]. If so, the memory
     /// manager may keep hinted memory out of use.
     has_held_hints: bool,
-    /// The message that is with the device: the number of frames of a hint, or 0 for a command.
+    /// The message that is with the device: the number of frames of the hint, or 0 if it is a command.
     in_flight: Option<InFlight<u64>>,
 }
 
@@ -51,8 +52,9 @@ impl Hints {
         let command = config.free_page_hint_cmd_id;
         // When the driver has answered a command, QEMU's field reads as STOP, although QEMU has not
         // stopped the hints (`virtio_balloon_get_config`). If QEMU stops the hints, it also changes
-        // the generation. So ignore a STOP without a new generation, and a STOP with the one
-        // generation that announces the last command. PCI's generation has 8 bits.
+        // the generation. So ignore a STOP if the generation has not changed. Ignore it as well
+        // if the generation has changed once, and that change is the late one of the last command.
+        // PCI's generation has 8 bits, so count modulo 256.
         if command == STOP && (changes == 0 || is_due && changes % 256 == 1) {
             return;
         }

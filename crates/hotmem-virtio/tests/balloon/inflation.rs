@@ -21,11 +21,11 @@ fn every_size_is_reached_by_requests_of_256_frames() {
         setup.poll();
         setup.assert_settled(target);
     }
-    let most = setup.device.messages.iter().map(|message| match message {
+    let lengths = setup.device.messages.iter().map(|message| match message {
         Message::Inflate(range) | Message::Deflate(range) => range.frames(),
         other => panic!("{other:?}"),
     });
-    assert_eq!(most.max(), Some(256));
+    assert_eq!(lengths.max(), Some(256));
     assert_eq!(setup.memory.count(Frame::Free), 4096);
 }
 
@@ -72,7 +72,7 @@ fn frames_change_their_owner_only_after_the_device_has_answered() {
 }
 
 #[test]
-fn the_balloon_leaves_the_minimum_of_free_frames_for_any_request() {
+fn min_free_frames_stay_free_however_large_the_target_is() {
     let mut memory = TestMemory::new(0, 4096);
     memory.min_free = 1000;
     let mut setup = Setup::new(NONE, u32::MAX, memory);
@@ -82,7 +82,7 @@ fn the_balloon_leaves_the_minimum_of_free_frames_for_any_request() {
     assert_eq!(setup.device.actual_pages, 3096);
     let pending = Pending::Memory(Reason::Other("the kernel keeps the rest"));
     assert_eq!(setup.driver.status(), Status::Pending(pending));
-    // The intervals between tries grow.
+    // Later tries, at growing intervals, find no memory either, so they send nothing.
     let before = setup.device.messages.len();
     setup.run(Duration::from_secs(60));
     assert_eq!(setup.device.messages.len(), before);

@@ -70,7 +70,7 @@ fn used_lengths_beyond_the_written_bytes_are_ignored() {
     // QEMU before 7.0 returns the length that it has read, and 1 on the queue of hints.
     for length in [1, 1024, u32::MAX] {
         let host = transport::host(Features::all(), QueueNumbering::Dense);
-        host.borrow_mut().first_violation = Some(Violation::Length(length));
+        host.borrow_mut().violation = Some(Violation::Length(length));
         check_features(&host, Poison::None);
     }
 }
@@ -337,7 +337,7 @@ fn a_device_that_corrupts_a_queue_fails() {
         let host =
             transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, QueueNumbering::Dense);
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
-        host.borrow_mut().first_violation = Some(violation);
+        host.borrow_mut().violation = Some(violation);
         let failed = Progress::Ready(Failure::Queue(Queue::Reports));
         for _ in 0..3 {
             assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);

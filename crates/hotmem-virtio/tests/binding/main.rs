@@ -301,7 +301,7 @@ fn a_device_that_corrupts_its_queue_fails() {
         let (mut device, mut memory) = start(&host).unwrap();
         device.poll(NOW, BUDGET, &mut memory);
         host.borrow_mut().device.resize(128 * MIB);
-        host.borrow_mut().first_violation = Some(violation);
+        host.borrow_mut().violation = Some(violation);
         let failed = Progress::Ready(Failure::Response(ResponseError::Short { used: 0 }));
         for _ in 0..3 {
             assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);

@@ -9,7 +9,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Trans
 use virtio_drivers::{Error, PhysAddr, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A type of mock device: its handling of chains and its configuration.
+/// How a mock device handles chains and its configuration.
 pub(crate) trait DeviceModel {
     type Features: Flags<Bits = u64> + Copy;
 
@@ -29,8 +29,9 @@ pub(crate) trait DeviceModel {
     /// Removes all buffers from the device.
     fn reset(&mut self) {}
 
-    /// Reads a word of the configuration. `asleep` says whether requests are outstanding.
-    fn read_config(&mut self, at: usize, negotiated: Self::Features, asleep: bool) -> u32;
+    /// Reads a word of the configuration. `ignores_queues` says whether the device
+    /// ignores its queues at the moment.
+    fn read_config(&mut self, at: usize, negotiated: Self::Features, ignores_queues: bool) -> u32;
 
     fn write_config(&mut self, _at: usize, _value: u32, _: Self::Features, _started: bool) {
         panic!("the configuration is read-only");
@@ -55,14 +56,14 @@ pub(crate) struct HostState<E: DeviceModel> {
     pub(crate) statuses: Vec<DeviceStatus>,
     /// Whether the device ignores its queues.
     pub(crate) ignores_queues: bool,
-    pub(crate) first_violation: Option<Violation>,
+    pub(crate) violation: Option<Violation>,
     pub(crate) notifications: u32,
     pub(crate) is_transport_dropped: bool,
     interrupt: bool,
     queues: [Option<DeviceSide>; 6],
 }
 
-/// A protocol violation that the device commits at the next request.
+/// A protocol violation that the device commits at each answer, until the test clears it.
 #[derive(Clone, Copy)]
 pub(crate) enum Violation {
     Id(u32),
@@ -94,7 +95,7 @@ impl<E: DeviceModel> Host<E> {
             status: DeviceStatus::empty(),
             statuses: Vec::new(),
             ignores_queues: false,
-            first_violation: None,
+            violation: None,
             notifications: 0,
             is_transport_dropped: false,
             interrupt: false,
@@ -141,7 +142,7 @@ impl<E: DeviceModel> HostState<E> {
             }
         }
         while let Some((number, head, len)) = self.end.answer() {
-            let violation = self.first_violation;
+            let violation = self.violation;
             let queue = self.queue(number);
             match violation {
                 Some(Violation::Id(id)) => queue.give_back(id, len),

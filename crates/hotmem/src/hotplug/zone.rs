@@ -4,7 +4,7 @@
 //! described hole: *span = frames of its online pageblocks + frames of described holes*. The engine
 //! stores all three numbers, so the check costs O(1), however large the zone is and however it
 //! grew. Kernel memory is counted in two parts, on either side of the boundary that the platform
-//! gives. If the first or the last part of a zone's span goes offline, the span must change. If the
+//! gives. If pageblocks at the start or the end of a zone's span go offline, the span shrinks. If the
 //! zone is contiguous, the new span is the rest of the old one; otherwise, the new end is searched
 //! for in the tree, in O(log n). Holes and reserved frames inside an online pageblock count as its
 //! frames, because their descriptors exist and mark them as such. `holes.rs` counts the holes that
@@ -129,9 +129,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.for_zone_runs(range, &mut |entry, node, part, run, own| {
             self.count_online(entry, node, part.zone(), run.frames(), Change::Offline);
             PartRecord::change(self.words(), node, part, |record| {
-                // Memory that has gone offline has no frames in use. So if a frame is still marked
-                // as reserved, the kernel freed it like an allocated frame, and it did not count as
-                // managed.
+                // A frame of this range may still be marked as reserved since boot, although the
+                // kernel has freed it like an allocated frame. The record counts such frames as
+                // unmanaged, so clear the marks and subtract the frames.
                 let is_span_right = record.shrink(run, own + self.frames.unreserve(run));
                 if record.online == 0 {
                     empty.insert(node);

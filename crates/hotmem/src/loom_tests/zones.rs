@@ -81,7 +81,7 @@ fn a_free_pageblock_that_stays_divided_changes_its_zone() {
 }
 
 /// The free of a frame may set the `partial` bit late: after the pageblock has gone offline and
-/// come online in the other zone. The other pageblock of the section, which is of that zone, must
+/// come online as kernel memory. The second pageblock of the section is kernel memory, and must
 /// still be found.
 #[test]
 fn a_late_partial_bit_races_with_a_change_of_zone() {

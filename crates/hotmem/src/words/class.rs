@@ -18,8 +18,8 @@ enum Word {
     Partial = 1,
     Online = 2,
     /// `free` and not `reported`. In the other classes, a publisher that finds other bits of the
-    /// word set knows that the tree leads to the section already. This class combines two words, so
-    /// one word does not show that. So every publisher of a pageblock that is free and not reported
+    /// word set knows that the tree leads to the section already. For this class
+    /// the other bits of `free` do not show it, because their pageblocks may be reported. So every publisher of a pageblock that is free and not reported
     /// sets the tree, as long as reporting is on.
     Unreported = 3,
 }

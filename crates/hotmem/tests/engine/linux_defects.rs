@@ -34,17 +34,17 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     frames.validated().unwrap();
 }
 
-/// A listener that records the events that it receives, and vetoes changes if `refuses_offlining` is set.
+/// A listener that records the events that it receives, and vetoes all changes if `refuses` is set.
 #[derive(Default)]
 struct RecordingListener {
-    refuses_offlining: bool,
+    refuses: bool,
     events: Vec<&'static str>,
 }
 
 impl Listener for RecordingListener {
     fn going(&mut self, _: Change) -> Result<(), Veto> {
         self.events.push("going");
-        if self.refuses_offlining { Err(Veto("no")) } else { Ok(()) }
+        if self.refuses { Err(Veto("no")) } else { Ok(()) }
     }
     fn cancelled(&mut self, _: Change) {
         self.events.push("cancelled");
@@ -54,7 +54,7 @@ impl Listener for RecordingListener {
     }
 }
 
-/// A kernel with a chain of three listeners, the second of which refuses.
+/// A kernel with a chain of three listeners.
 #[derive(Default)]
 struct ThreeListeners {
     witnesses: [RecordingListener; 3],
@@ -63,7 +63,7 @@ struct ThreeListeners {
 impl ThreeListeners {
     fn second_refuses() -> ThreeListeners {
         let mut three = ThreeListeners::default();
-        three.witnesses[1].refuses_offlining = true;
+        three.witnesses[1].refuses = true;
         three
     }
 
@@ -116,7 +116,7 @@ fn listeners_that_were_not_asked_receive_no_cancel_event() {
 /// In Linux, when a listener vetoes, the cancel event goes to all listeners: also to the one that
 /// vetoed and to those after it, which never received the event that is cancelled.
 #[test]
-fn a_veto_is_cancelled_only_at_listeners_that_agreed() {
+fn after_a_veto_only_listeners_that_agreed_receive_the_cancel_event() {
     on_a_machine(|_, hotplug, hot| {
         let mut hooks = ThreeListeners::second_refuses();
         let mut offline = hotplug.offline(hot).unwrap();
@@ -174,8 +174,8 @@ fn removing_online_memory_is_an_error() {
 }
 
 /// In Linux, memory that holds its own page descriptors (`memmap_on_memory`) was not restored
-/// completely when onlining or adding it failed. Here, the memory that holds its own metadata is a
-/// section with its own frame bitmaps, when boot memory has no room for them.
+/// completely when onlining or adding it failed. Hotmem's counterpart is a section with
+/// self-hosted bitmaps, which the engine makes if boot memory has no free frame.
 #[test]
 fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory() {
     on_a_machine(|frames, hotplug, hot| {
@@ -319,8 +319,8 @@ fn memory_is_added_though_no_frame_is_free() {
 /// hooks are called only for frames in use.
 #[test]
 fn only_frames_in_use_are_asked_about() {
-    struct CountingMapping<'f>(&'f Frames<OneCpu>, u64);
-    impl Hooks for CountingMapping<'_> {
+    struct CountingHooks<'f>(&'f Frames<OneCpu>, u64);
+    impl Hooks for CountingHooks<'_> {
         fn migrate(&mut self, used: PfnRange) -> Migration {
             self.1 += used.frames();
             self.0.free_range(used).unwrap();
@@ -333,7 +333,7 @@ fn only_frames_in_use_are_asked_about() {
         {
             frames.alloc_range(at(frame)).unwrap();
         }
-        let mut hooks = CountingMapping(frames, 0);
+        let mut hooks = CountingHooks(frames, 0);
         let mut offline = hotplug.offline(hot).unwrap();
         let done = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert_eq!((done, hooks.1), (Progress::Ready(hot), 3));

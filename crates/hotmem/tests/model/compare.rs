@@ -55,8 +55,7 @@ impl Model<'_> {
     /// chunk is present.
     pub(crate) fn retire_words(&mut self, region: PfnRange) {
         let chunks = region.chunks(Words::CHUNK).map(|part| part.start().number() / Words::CHUNK);
-        let is_present =
-            |block: &Block| block.is_present || block.device || block.is_offline_by_shrink;
+        let is_present = |block: &Block| block.is_present || block.device || block.is_being_removed;
         let blocks = |chunk: u64| {
             self.blocks.chunks((Words::CHUNK / PAGEBLOCK) as usize).nth(chunk as usize)
         };

@@ -252,9 +252,9 @@ impl Model<'_> {
                 section_range.chunks(PAGEBLOCK).find(|&block| self.holds_descriptors(block))?;
             let mut section = section_range.align_outward(SECTION).chunks(PAGEBLOCK);
             let must_stay = section.any(|block| {
-                let Block { is_present: present, is_offline_by_shrink, .. } =
+                let Block { is_present: present, is_being_removed, .. } =
                     self.block_of(block.start().number());
-                (*present || *is_offline_by_shrink) && !removed_range.covers(block)
+                (*present || *is_being_removed) && !removed_range.covers(block)
             });
             must_stay.then_some(holder)
         })
@@ -266,7 +266,7 @@ impl Model<'_> {
         range.chunks(SECTION).find_map(|section_range| {
             self.descriptors_of_section(section_range).chunks(PAGEBLOCK).find(|block| {
                 let block = self.block_of(block.start().number());
-                block.is_offline_by_shrink && !block.online
+                block.is_being_removed && !block.online
             })
         })
     }

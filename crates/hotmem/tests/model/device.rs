@@ -11,8 +11,7 @@ impl Machine<'_> {
     pub(crate) fn reconfigure(&mut self) {
         let longest = 3 * SECTION / PAGEBLOCK;
         let device = |block: &Block| block.device;
-        let offline =
-            |block: &Block| block.is_present && !block.online && !block.is_offline_by_shrink;
+        let offline = |block: &Block| block.is_present && !block.online && !block.is_being_removed;
         let model = &mut self.model;
         let anything = model.rng.u8(..10) == 0;
         let operation = model.rng.u8(..4);

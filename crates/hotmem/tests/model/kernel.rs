@@ -105,7 +105,7 @@ impl Hooks for Model<'_> {
         self.mark_forbidden(range);
         if let Some(ready) = &mut self.offlined_by_shrink {
             ready.extend(numbers(range).step_by(PAGEBLOCK as usize).map(|frame| frame / PAGEBLOCK));
-            self.blocks_in(range).iter_mut().for_each(|block| block.is_offline_by_shrink = true);
+            self.blocks_in(range).iter_mut().for_each(|block| block.is_being_removed = true);
         }
     }
 
@@ -143,12 +143,12 @@ impl Hooks for Model<'_> {
 
     fn onlined(&mut self, range: PfnRange) {
         let was_asked =
-            self.all_blocks_are(range, |block| block.going_online && !block.is_offline_by_shrink);
+            self.all_blocks_are(range, |block| block.going_online && !block.is_being_removed);
         let was_put_back =
-            self.all_blocks_are(range, |block| !block.going_online && block.is_offline_by_shrink);
+            self.all_blocks_are(range, |block| !block.going_online && block.is_being_removed);
         assert!(was_asked || was_put_back, "{range:?}");
         for block in self.blocks_in(range) {
-            (block.going_online, block.is_offline_by_shrink, block.online) = (false, false, true);
+            (block.going_online, block.is_being_removed, block.online) = (false, false, true);
         }
         self.tell_done(Change::Online(range));
         // The engine divides pageblocks that have poisoned frames, and pageblocks of kernel memory

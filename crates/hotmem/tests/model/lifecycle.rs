@@ -90,7 +90,7 @@ impl<'f> Machine<'f> {
         let answer = self.hotplug.withdraw(id);
         model.trace(|| format!("withdraw {region:?}: {answer:?}"));
         let expected =
-            model.first_wrong(region, [|b| b.is_present, |b| b.device, |b| b.is_offline_by_shrink]);
+            model.first_wrong(region, [|b| b.is_present, |b| b.device, |b| b.is_being_removed]);
         let expected = expected.map(|(which, block)| match which {
             0 => RangeError { range: block, kind: RangeErrorKind::Present },
             1 => RangeError { range: block, kind: RangeErrorKind::Device },
@@ -121,7 +121,7 @@ impl<'f> Machine<'f> {
 
     fn add(&mut self) {
         let absent = |block: &Block| {
-            block.is_announced && !block.is_present && !block.device && !block.is_offline_by_shrink
+            block.is_announced && !block.is_present && !block.device && !block.is_being_removed
         };
         let requested = match self.model.rng.u8(..10) {
             0 => Some(self.model.random_blocks(4)),
@@ -181,7 +181,7 @@ impl<'f> Machine<'f> {
         model.record_tables(addition.tables());
         model.check_words(words_existed, grown);
         for block in model.blocks_in(requested) {
-            (block.is_offline_by_shrink, block.node) = (true, node);
+            (block.is_being_removed, block.node) = (true, node);
         }
         self.additions.push((addition, requested, device));
         if self.model.rng.bool() {
@@ -204,7 +204,7 @@ impl<'f> Machine<'f> {
         model.tables_needed = tables.frames() - described;
         model.trace(|| format!("added {requested:?}: {is_committed}, as device memory: {device}"));
         for block in model.blocks_in(requested) {
-            block.is_offline_by_shrink = false;
+            block.is_being_removed = false;
             (block.is_present, block.device) = (is_committed && !device, is_committed && device);
         }
         match (is_committed, device) {
@@ -344,7 +344,7 @@ impl Model<'_> {
             }));
         }
         let wrong: [fn(&Block) -> bool; 3] =
-            [|b| b.is_present, |b| b.device, |b| b.is_offline_by_shrink];
+            [|b| b.is_present, |b| b.device, |b| b.is_being_removed];
         if let Some((which, block)) = self.first_wrong(requested, wrong) {
             let errors = [
                 AddError::Range(RangeError { range: block, kind: RangeErrorKind::Present }),
@@ -369,7 +369,7 @@ impl Model<'_> {
         let mut blocks = requested.align_outward(SECTION).chunks(PAGEBLOCK);
         blocks.find(|block| {
             let block = self.block_of(block.start().number());
-            (block.is_present || block.device || block.is_offline_by_shrink) && block.node != node
+            (block.is_present || block.device || block.is_being_removed) && block.node != node
         })
     }
 
@@ -381,7 +381,7 @@ impl Model<'_> {
             return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
         let wrong: [fn(&Block) -> bool; 3] =
-            [|b| !b.is_present, |b| b.online, |b| b.is_offline_by_shrink];
+            [|b| !b.is_present, |b| b.online, |b| b.is_being_removed];
         if let Some((which, block)) = self.first_wrong(requested, wrong) {
             let errors = [
                 RangeError { range: block, kind: RangeErrorKind::NotPresent },

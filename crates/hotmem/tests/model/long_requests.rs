@@ -181,8 +181,7 @@ impl<'f> Machine<'f> {
                 ready.retain(|&number| !going.overlaps(range(number * PAGEBLOCK, PAGEBLOCK)));
                 assert!(ready.iter().all(|&number| number * PAGEBLOCK < going.start().number()));
                 assert!(
-                    model
-                        .all_blocks_are(going, |block| !block.online && block.is_offline_by_shrink)
+                    model.all_blocks_are(going, |block| !block.online && block.is_being_removed)
                 );
                 *remaining -= going.frames();
                 if !std::mem::take(is_again) {
@@ -229,7 +228,7 @@ impl<'f> Machine<'f> {
             if !must_stay {
                 let block = &mut self.model.blocks[number as usize];
                 assert!(block.online);
-                block.is_offline_by_shrink = false;
+                block.is_being_removed = false;
             }
             must_stay
         });
@@ -251,7 +250,7 @@ impl<'f> Machine<'f> {
                     let block = &mut self.model.blocks[number as usize];
                     assert!(block.online);
                     // The hook `onlined` was called for the pageblock.
-                    block.is_offline_by_shrink = false;
+                    block.is_being_removed = false;
                 }
             }
         }

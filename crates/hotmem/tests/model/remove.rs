@@ -35,7 +35,7 @@ impl Machine<'_> {
                 self.model
                     .blocks_in(requested)
                     .iter_mut()
-                    .for_each(|block| block.is_offline_by_shrink = true);
+                    .for_each(|block| block.is_being_removed = true);
                 self.record_removal(removal, false);
             }
         }
@@ -82,7 +82,7 @@ impl Machine<'_> {
         }
         for part in gone.chunks(PAGEBLOCK) {
             let block = &mut model.blocks_in(part)[0];
-            block.is_offline_by_shrink = false;
+            block.is_being_removed = false;
             if is_accepted {
                 (block.is_present, block.movable) = (false, false);
             }
@@ -128,7 +128,7 @@ impl Model<'_> {
             return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
         let wrong: [fn(&Block) -> bool; 3] =
-            [|b| !b.is_present, |b| b.online, |b| b.is_offline_by_shrink];
+            [|b| !b.is_present, |b| b.online, |b| b.is_being_removed];
         let Some((which, block)) = self.first_wrong(requested, wrong) else {
             return self
                 .first_describing(requested, requested)

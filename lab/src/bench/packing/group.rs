@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_counts_the_memory_of_its_processes() {
+    fn a_group_is_made_and_removed() {
         let Some(group) = Group::new(Bytes::mib(64)) else { return };
         assert_eq!(group.killed(), 0);
         assert!(group.used().is_some());

@@ -52,7 +52,11 @@ mod tests {
                 ..
             } = section;
             let ends = [". ", "? "].map(|end| question.matches(end).count());
-            assert_eq!(ends[0] + ends[1], 1, "two sentences, {id}: {question}");
+            assert_eq!(
+                ends[0] + ends[1],
+                1,
+                "a question must have exactly two sentences, {id}: {question}"
+            );
             for text in [reported, explanation, not_measured] {
                 assert!(text.len() > 20 && text.ends_with('.'), "{id}: {text}");
             }

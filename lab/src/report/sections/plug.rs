@@ -21,8 +21,8 @@ pub(super) const SECTION: Section = Section {
               so compare only its figures with those of Linux. The guest hotmem writes no \
               descriptors, so it does less work. Linux also runs user programs and writes a log. \
               Its script polls the memory every 20 ms, so its figures may be up to 20 ms too long. \
-              Before the times of a row with Linux were measured, 2 GiB were plugged into each guest \
-              and unplugged again.",
+              Except in the row of a guest that has just booted, 2 GiB were plugged into each guest \
+              and unplugged again before a row with Linux was measured.",
     not_measured: "No guest has had memory plugged by a host that uses hardware virtualization.",
     steps: &["vm", "vm-cold", "vm-sizes", "vm-used", "vm-instructions"],
     rows: &[
