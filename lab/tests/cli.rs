@@ -62,7 +62,10 @@ fn the_error_of_an_invalid_argument_names_the_argument_or_the_limit() {
         (&["bench", "fragmentation", "--thorough", "--operations", "5"], "--operations"),
         (&["bench", "tails", "--size", "1G"], "--size 1GiB"),
         (&["bench", "tails", "--budgets", "4096"], "2048"),
-        (&["report", "--only", "everything"], "--only everything: there are contiguity"),
+        (
+            &["report", "--only", "everything"],
+            "--only everything: no section or bench has this name; the names are contiguity",
+        ),
         (&["report", "--compare", "/nowhere/records.json"], "/nowhere/records.json"),
         (&["report", "--from", env!("CARGO_BIN_EXE_hotmem")], "cannot be read"),
         (&["report", "--docs", "sideways"], "write"),
