@@ -1,7 +1,8 @@
 //! Implements the set of frames that the workload owns, with one bit for each frame.
 //!
 //! The set is a radix tree of three levels: a few roots, middle nodes and leaves. Its nodes are
-//! frames that are allocated on demand. So the set needs no heap, and takes 0.003 % of the owned memory.
+//! frames that are allocated on demand. So the set needs no heap, and takes 0.003 % of the owned
+//! memory.
 
 use crate::frame_words::{FRAME_WORDS, FrameWords};
 use crate::layout::DIRECT_MAP_BYTES;

@@ -78,8 +78,9 @@ pub(crate) enum Exchanged {
 }
 
 impl Exchange {
-    /// Begins to acquire the connector. `has_connector` says that the partition has had the connector since
-    /// an earlier request. Such a connector is usable, and may be isolated or configured.
+    /// Begins to acquire the connector. `has_connector` says that the partition has had the
+    /// connector since an earlier request. Such a connector is usable, and may be isolated or
+    /// configured.
     pub(crate) fn acquire(connector: DrcIndex, has_connector: bool) -> Exchange {
         let call = if has_connector { Call::Unisolate } else { Call::Sense };
         Exchange { connector, purpose: Purpose::Acquire, call, first_failure: None }

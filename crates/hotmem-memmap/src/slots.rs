@@ -55,7 +55,8 @@ impl<'m, D> Slots<'m, D> {
     ///
     /// # Safety
     /// For `'m`, every slot of `range` in a page that [`layout.pages`](MapLayout::pages) marks as
-    /// [`Backing::OwnFrame`](crate::Backing::OwnFrame) is mapped and writable, and nothing else uses it.
+    /// [`Backing::OwnFrame`](crate::Backing::OwnFrame) is mapped and writable, and nothing else
+    /// uses it.
     pub unsafe fn mapped(
         range: PfnRange,
         base: NonNull<D>,

@@ -233,8 +233,8 @@ mod tests {
         static IS_DRAIN_EXPECTED: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Returns the number of free frames. In contrast to `counts`, `counts_in` does not count the words,
-    /// which takes Miri long.
+    /// Returns the number of free frames. In contrast to `counts`, `counts_in` does not count the
+    /// words, which takes Miri long.
     fn free_frames() -> u64 {
         FRAMES.counts_in(PfnRange::ALL).free
     }

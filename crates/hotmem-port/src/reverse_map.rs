@@ -7,9 +7,9 @@
 //!
 //! The words lie in tables of one frame each, with levels as in page tables. The map allocates a
 //! table when it is first needed: one for each 2 MiB in which a frame has an owner, and one above it
-//! for each 1 GiB. So the tables take 0.2 % of the memory whose frames have owners. If boot memory has a free frame, the map uses that frame, because boot
-//! memory is never removed. So the map itself does not prevent a removal as long as boot memory has
-//! free frames.
+//! for each 1 GiB. So the tables take 0.2 % of the memory whose frames have owners. If boot memory
+//! has a free frame, the map uses that frame, because boot memory is never removed. So the map
+//! itself does not prevent a removal as long as boot memory has free frames.
 
 use crate::linear::LinearMap;
 use core::fmt;
@@ -189,7 +189,8 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
                 self.free_tables_below(entry, level - 1, covered, range);
             }
         }
-        // Relaxed suffices for this load and the store, because `free_tables` and `drop` have `&mut self`.
+        // Relaxed suffices for this load and the store, because `free_tables` and `drop` have `&mut
+        // self`.
         if table.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
             entry.store(NO_TABLE, Ordering::Relaxed);
             self.free(frame);
@@ -245,9 +246,10 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     /// Returns the table that fills `frame`, which `make_table_at` has allocated.
     fn table_in(&self, frame: Pfn) -> &Table {
         // SAFETY: `make_table_at` allocated the frame from kernel memory. The caller of `new` has
-        // promised that kernel memory is mapped. Nothing else owns the frame. It is read and written by atomics alone, and
-        // any bytes are a valid table. The frame is freed only by `make_table_at` before another CPU
-        // can find it, or with `&mut self`, so no reference to the table exists when it is freed.
+        // promised that kernel memory is mapped. Nothing else owns the frame. It is read and
+        // written by atomics alone, and any bytes are a valid table. The frame is freed only by
+        // `make_table_at` before another CPU can find it, or with `&mut self`, so no reference to
+        // the table exists when it is freed.
         unsafe { &*self.linear_map.pointer(frame).cast() }
     }
 

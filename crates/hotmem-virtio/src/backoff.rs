@@ -29,8 +29,8 @@ impl Backoff {
         *self = Backoff::default();
     }
 
-    /// Returns whether more than [`MAX_UNREPORTED_FAILURES`](Self::MAX_UNREPORTED_FAILURES) consecutive failures have occurred,
-    /// so that they should be reported.
+    /// Returns whether more than [`MAX_UNREPORTED_FAILURES`](Self::MAX_UNREPORTED_FAILURES)
+    /// consecutive failures have occurred, so that they should be reported.
     pub(crate) fn must_be_reported(&self) -> bool {
         self.failures > Self::MAX_UNREPORTED_FAILURES
     }

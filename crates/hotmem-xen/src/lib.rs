@@ -44,8 +44,8 @@
 //! [`Space::user_root`]: hotmem_pgtable::Space::user_root
 //! [`Native`]: hotmem_pgtable::Native
 //!
-//! [`Hypervisor`] declares the hypercalls with the types of Xen's public headers; [`SyscallHypervisor`] makes
-//! them.
+//! [`Hypervisor`] declares the hypercalls with the types of Xen's public headers;
+//! [`SyscallHypervisor`] makes them.
 #![no_std]
 
 #[cfg(not(target_pointer_width = "64"))]

@@ -107,8 +107,9 @@ impl AttachedDevice {
             && self.driver().status() == Status::Reached
     }
 
-    /// Starts a new target if the requested size has changed. `plugged_before` and `requests_before` are the
-    /// driver's values before the change, `since_us` is the time of the change.
+    /// Starts a new target if the requested size has changed. `plugged_before` and
+    /// `requests_before` are the driver's values before the change, `since_us` is the time of the
+    /// change.
     pub(crate) fn set_target(
         &mut self,
         since_us: u64,

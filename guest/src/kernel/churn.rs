@@ -25,7 +25,8 @@ const MAX_HELD: u64 = 16;
 const SIZES: [u64; 8] = [1, 1, 2, 3, 8, 17, 64, 512];
 
 /// Whether the other CPUs must not allocate frames. The CPU that boots sets the flag before it
-/// calls `free_frames_of_other_cpus`; the other CPUs read the flag after they have answered that request.
+/// calls `free_frames_of_other_cpus`; the other CPUs read the flag after they have answered that
+/// request.
 static STOPPED: AtomicBool = AtomicBool::new(true);
 /// The number of allocations, a statistic that orders nothing.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);

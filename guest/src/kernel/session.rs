@@ -49,8 +49,8 @@ pub(crate) struct Session<'a> {
     devices: [Option<AttachedDevice>; MAX_DEVICES],
     entropy: Option<Entropy>,
     pinned_ranges: Option<PinnedRanges>,
-    /// The balloon's new size, if the balloon has changed its size and [`Session::pinned_ranges`] was not
-    /// checked since.
+    /// The balloon's new size, if the balloon has changed its size and [`Session::pinned_ranges`]
+    /// was not checked since.
     unchecked_balloon_size: Option<Bytes>,
     balloon: Option<Balloon>,
     /// The CPU to which devices send messages; `None` if messages are not possible.

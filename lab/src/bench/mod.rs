@@ -25,8 +25,8 @@ use anyhow::Result;
 pub enum Command {
     /// Measure plugging and unplugging memory in a guest under QEMU
     Vm(vm::Args),
-    /// Measure queries whether a zone is contiguous, while memory is added and removed, and scans of the
-    /// zone
+    /// Measure queries whether a zone is contiguous, while memory is added and removed, and scans
+    /// of the zone
     Contiguity(contiguity::Args),
     /// Measure writing the page descriptors of a device, and compare with the speed of the memory
     Memmap(memmap::Args),

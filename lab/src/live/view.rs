@@ -1,4 +1,5 @@
-//! Draws the state of a guest's memory: a bar for each amount of memory, and the latest events below the bars.
+//! Draws the state of a guest's memory: a bar for each amount of memory, and the latest events
+//! below the bars.
 
 use super::state::State;
 use crate::size::approximate;

@@ -86,8 +86,8 @@ pub struct Config {
     pub device_address: Option<Bytes>,
     /// Further virtio-mem devices: the largest size that each can plug, and its node.
     pub more_memory_devices: Vec<(Bytes, u16)>,
-    /// The sizes of NVDIMMs. [`Config::touched_memory`] includes the bytes of NVDIMMs to which the guest
-    /// writes.
+    /// The sizes of NVDIMMs. [`Config::touched_memory`] includes the bytes of NVDIMMs to which the
+    /// guest writes.
     pub nvdimms: Vec<Bytes>,
     /// Additional ACPI tables: the signature of each, and a file with its contents after the
     /// header.

@@ -40,7 +40,8 @@ pub struct Args {
     /// Measure and show only these sections or benches
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
-    /// Measure the benches of `--only` again, and take all other figures from these records, which must be of this machine
+    /// Measure the benches of `--only` again, and take all other figures from these records, which
+    /// must be of this machine
     #[arg(long, value_name = "FILE", requires = "only")]
     replace_in: Option<PathBuf>,
     /// The directory for report.html and records.json. An interrupted run continues from its
@@ -124,7 +125,8 @@ impl Args {
                 if records.set != self.whole_set_name() {
                     bail!("{}: records of the set `{}`", file.display(), records.set);
                 }
-                // The plan contains a step twice if it is measured in two parts, but it is replaced once.
+                // The plan contains a step twice if it is measured in two parts, but it is replaced
+                // once.
                 let steps: BTreeSet<_> = plan.iter().map(|planned| planned.step).collect();
                 records.replace(&steps, &new_records);
                 records

@@ -60,8 +60,8 @@ impl<'f, P: Platform> Dlpar<'_, 'f, P> {
     ///
     /// A request that failed but may succeed later ([`Failure::is_temporary`]) has been undone. It
     /// begins again after a pause of 100 ms, which doubles each time, up to 3.2 s. For a removal
-    /// that the platform requested by an event, `after_poll` should return [`ControlFlow::Break`] at the
-    /// first failure: the platform knows that the memory stays, and will ask again.
+    /// that the platform requested by an event, `after_poll` should return [`ControlFlow::Break`]
+    /// at the first failure: the platform knows that the memory stays, and will ask again.
     ///
     /// Cost: as for [`poll`](Self::poll), for each time that the request begins.
     ///

@@ -450,8 +450,8 @@ impl<'f> Partition<'_, 'f> {
         self.check();
     }
 
-    /// Checks that the table, the engine and the hypervisor agree about all LMBs, except as many as were
-    /// reported.
+    /// Checks that the table, the engine and the hypervisor agree about all LMBs, except as many as
+    /// were reported.
     pub(crate) fn check(&mut self) {
         self.hotplug.frames().validated().expect("the engine is consistent");
         let mut differing = 0;

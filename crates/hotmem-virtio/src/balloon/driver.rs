@@ -1,4 +1,5 @@
-//! Contains the state machine of the driver, which steps the four services of the device one after another.
+//! Contains the state machine of the driver, which steps the four services of the device one after
+//! another.
 
 use super::config::RawConfig;
 use super::features::Features;

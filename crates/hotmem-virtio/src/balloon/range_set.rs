@@ -63,8 +63,9 @@ impl<const MAX_RANGES: usize> RangeSet<MAX_RANGES> {
         Some(part.split_at(part.start().checked_add(skipped)?).1)
     }
 
-    /// Returns the part that [`highest_in`](Self::highest_in) returns, if it can be [removed](Self::remove_part)
-    /// now. If removing it would leave one range too many, returns the end of its range instead.
+    /// Returns the part that [`highest_in`](Self::highest_in) returns, if it can be
+    /// [removed](Self::remove_part) now. If removing it would leave one range too many, returns the
+    /// end of its range instead.
     pub(super) fn highest_removable(&self, within: PfnRange, most: u64) -> Option<PfnRange> {
         let part = self.highest_in(within, most)?;
         let member = self.iter().find(|member| member.covers(part))?;

@@ -323,7 +323,8 @@ impl<P: Platform> Frames<P> {
     #[cold]
     pub(crate) fn note_unreported(&self, section: SectionRef<'_>, blocks: u64) {
         // Relaxed: whoever claimed `blocks` cleared their bits, and the publisher has owned the
-        // pageblocks since, so the load sees that value or a later one. A CPU that stores a later value calls this function itself.
+        // pageblocks since, so the load sees that value or a later one. A CPU that stores a later
+        // value calls this function itself.
         let unreported = blocks & !section.reported.load(Ordering::Relaxed);
         if unreported == 0 {
             return;

@@ -14,8 +14,8 @@ pub(super) fn runs_of(mut word: u64, n: usize) -> u64 {
     word
 }
 
-/// Returns those bits of a word whose positions are multiples of `align`, a power of two. The first bit of the word
-/// has the position `base`.
+/// Returns those bits of a word whose positions are multiples of `align`, a power of two. The first
+/// bit of the word has the position `base`.
 pub(super) fn aligned_starts(base: usize, align: usize) -> u64 {
     if align >= 64 {
         return u64::from(base.is_multiple_of(align));

@@ -5,11 +5,11 @@
 //!     ▲                 │  ▲                                           └─ offline ──▶ offline
 //!     └───── remove ────┘  └── (a device refused the removal)
 //! ```
-//! Every step can be done in two halves, *prepare* and *commit*. Prepare does everything that can fail, and
-//! allocates all memory that the step will need. If the step is abandoned, everything that prepare
-//! did is undone. Commit cannot fail. Between the two halves, the platform agrees or refuses: for
-//! example, a device acknowledges. Long requests ([`Offline`], [`Shrink`]) are objects that the
-//! kernel polls with a budget.
+//! Every step can be done in two halves, *prepare* and *commit*. Prepare does everything that can
+//! fail, and allocates all memory that the step will need. If the step is abandoned, everything
+//! that prepare did is undone. Commit cannot fail. Between the two halves, the platform agrees or
+//! refuses: for example, a device acknowledges. Long requests ([`Offline`], [`Shrink`]) are objects
+//! that the kernel polls with a budget.
 //!
 //! | file | what it does |
 //! |---|---|

@@ -36,8 +36,8 @@ pub struct Settings {
     /// unreported.
     pub wake_delay: Duration,
     /// The time for which a pageblock must have stayed free before it is reported. This keeps
-    /// memory that is allocated again and again from being reported and faulted in each time. If this is 0, a
-    /// pageblock is reported at once.
+    /// memory that is allocated again and again from being reported and faulted in each time. If
+    /// this is 0, a pageblock is reported at once.
     pub min_free_time: Duration,
     /// The maximum amount of memory that is reported in a second; `None` if there is no maximum.
     pub max_per_second: Option<Bytes>,

@@ -19,8 +19,9 @@ enum Word {
     Online = 2,
     /// `free` and not `reported`. In the other classes, a publisher that finds other bits of the
     /// word set knows that the tree leads to the section already. For this class
-    /// the other bits of `free` do not show it, because their pageblocks may be reported. So every publisher of a pageblock that is free and not reported
-    /// sets the tree, as long as reporting is on.
+    /// the other bits of `free` do not show it, because their pageblocks may be reported. So every
+    /// publisher of a pageblock that is free and not reported sets the tree, as long as reporting
+    /// is on.
     Unreported = 3,
 }
 

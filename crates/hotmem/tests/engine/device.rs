@@ -18,8 +18,8 @@ fn device() -> PfnRange {
     range(SHARED_SECTION + QUARTER_SECTION, 2 * QUARTER_SECTION)
 }
 
-/// Runs `test` on a machine whose section [`SHARED_SECTION`] has online movable RAM on both sides of device
-/// memory.
+/// Runs `test` on a machine whose section [`SHARED_SECTION`] has online movable RAM on both sides
+/// of device memory.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(OneCpu);

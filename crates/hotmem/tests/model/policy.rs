@@ -51,8 +51,8 @@ impl Machine<'_> {
         self.hotplug.settings.boot_complete = model.boot_complete;
     }
 
-    /// Returns for each pageblock of `requested` whether it must become movable by the policy. `requested`
-    /// is offline and in one region.
+    /// Returns for each pageblock of `requested` whether it must become movable by the policy.
+    /// `requested` is offline and in one region.
     pub(crate) fn movable_by_policy(&self, requested: PfnRange) -> Vec<bool> {
         let model = &self.model;
         let at = model.regions.iter().position(|region| region.range.covers(requested));

@@ -147,8 +147,8 @@ struct RunResults {
     whole_blocks: Vec<(u64, f64)>,
     /// The share of the requests of each order that failed.
     refused_shares: [f64; ORDERS.len()],
-    /// The number of pageblocks that are [unused, but not free](UNUSED_BUT_NOT_FREE) at the end, if the subject counts
-    /// free pageblocks.
+    /// The number of pageblocks that are [unused, but not free](UNUSED_BUT_NOT_FREE) at the end, if
+    /// the subject counts free pageblocks.
     unused_but_not_free: Option<u64>,
 }
 

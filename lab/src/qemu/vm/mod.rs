@@ -226,7 +226,8 @@ impl Vm {
     /// number does not grow while the guest waits for an interrupt.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the machine is not [`counts_instructions`](super::Config::counts_instructions).
+    /// [`Error::Refused`] if the machine is not
+    /// [`counts_instructions`](super::Config::counts_instructions).
     pub fn instructions(&mut self) -> Result<u64, Error> {
         self.monitor.instructions()
     }

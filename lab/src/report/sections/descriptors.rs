@@ -1,4 +1,5 @@
-//! The section about page descriptors of device memory, which are written by stores that bypass the caches.
+//! The section about page descriptors of device memory, which are written by stores that bypass the
+//! caches.
 
 use super::section::{Cases, Plot, Row, Section};
 
