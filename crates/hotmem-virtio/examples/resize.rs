@@ -38,10 +38,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut response = None;
         loop {
             let mut hooks = NoHooks;
-            let mut lent = memory.bind(&mut hotplug, &mut hooks).map_err(|_| "not this one")?;
+            let mut bound = memory.bind(&mut hotplug, &mut hooks)?;
             let bytes: Option<[u8; Response::SIZE]> = response.take();
             let bytes = bytes.as_ref().map(|bytes| &bytes[..]);
-            match driver.step(Duration::ZERO, &device, bytes, &mut lent) {
+            match driver.step(Duration::ZERO, &device, bytes, &mut bound) {
                 Step::Ready(Ok(request)) => {
                     println!("  {:?} {}", request.kind(), request.range());
                     let bytes = request.range().bytes().0;
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
                 Step::Working => {}
                 Step::Idle => break,
-                other => return Err(format!("the driver waits: {other:?}").into()),
+                step => return Err(format!("the driver waits: {step:?}").into()),
             }
         }
         let present = FRAMES.counts().present << 12;

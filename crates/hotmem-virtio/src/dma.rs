@@ -75,7 +75,7 @@ impl DmaMemory {
     /// # Panics
     /// Panics if the bytes do not lie inside the memory. Offsets come from the driver's own layout,
     /// never from a device.
-    fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+    fn pointer(&self, offset: usize, len: usize) -> NonNull<u8> {
         let end = offset.checked_add(len);
         assert!(
             end.is_some_and(|end| end <= self.len),
@@ -88,8 +88,8 @@ impl DmaMemory {
 
     /// Copies `N` bytes out of the memory at `offset`.
     pub(crate) fn read<const N: usize>(&self, offset: usize) -> [u8; N] {
-        let from = self.at(offset, N).cast::<[u8; N]>();
-        // SAFETY: `at` has checked that the N bytes lie in the memory. Any bytes are a valid value,
+        let from = self.pointer(offset, N).cast::<[u8; N]>();
+        // SAFETY: `pointer` has checked that the N bytes lie in the memory. Any bytes are a valid value,
         // and bytes need no alignment. If the device changes the bytes meanwhile, the value is
         // arbitrary, but the read is sound, because it is volatile and nothing else in the program
         // accesses the bytes.
@@ -98,8 +98,8 @@ impl DmaMemory {
 
     /// Copies `bytes` into the memory at `offset`.
     pub(crate) fn write<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
-        let to = self.at(offset, N).cast::<[u8; N]>();
-        // SAFETY: `at` has checked that the N bytes lie in the memory, and bytes need no alignment.
+        let to = self.pointer(offset, N).cast::<[u8; N]>();
+        // SAFETY: `pointer` has checked that the N bytes lie in the memory, and bytes need no alignment.
         // The write is volatile, and nothing else in the program accesses the bytes.
         unsafe { to.as_ptr().write_volatile(bytes) }
     }
@@ -121,9 +121,9 @@ impl DmaMemory {
     }
 
     fn index(&self, offset: usize) -> &AtomicU16 {
-        let index = self.at(offset, 2).cast::<u16>();
+        let index = self.pointer(offset, 2).cast::<u16>();
         assert!(index.is_aligned(), "an index must lie at an even address");
-        // SAFETY: `at` has checked that the two bytes lie in the memory, and the assertion that
+        // SAFETY: `pointer` has checked that the two bytes lie in the memory, and the assertion that
         // they are aligned. They stay valid while `self` is borrowed, and the program accesses them
         // only as atomics.
         unsafe { AtomicU16::from_ptr(index.as_ptr()) }

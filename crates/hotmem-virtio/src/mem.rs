@@ -32,7 +32,7 @@ pub use config_error::{ConfigError, ConfigFault, ConfigField};
 pub use device::{Device, InitError, Progress};
 pub use driver::{Driver, Step};
 pub use features::Features;
-pub use hotplug::{AnotherMachine, HotplugMemory};
+pub use hotplug::{HotplugMemory, OtherInstance};
 #[cfg(feature = "virtio-drivers")]
 pub use hotplug_device::HotplugDevice;
 pub use leftover::Leftover;

@@ -125,8 +125,8 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
     /// a power of two. Call this only after the device was reset, and before the device is told the
     /// addresses of the queue.
     pub fn reset(&mut self, device_allows: usize) {
-        let most = u16::try_from(device_allows.clamp(1, SIZE)).unwrap_or(Self::SIZE_U16);
-        self.size = 1 << most.ilog2();
+        let max = u16::try_from(device_allows.clamp(1, SIZE)).unwrap_or(Self::SIZE_U16);
+        self.size = 1 << max.ilog2();
         for offset in (0..Self::BYTES).step_by(ALIGN) {
             self.memory.write(offset, [0; ALIGN]);
         }
@@ -207,8 +207,8 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         self.outstanding_count += 1;
         self.outstanding_chains[usize::from(head)] = Some(Chain { buffer_count, writable_bytes });
 
-        let slot = usize::from(self.avail_index & (self.size - 1));
-        self.memory.write(Self::AVAIL_OFFSET + 4 + 2 * slot, head.to_le_bytes());
+        let ring_index = usize::from(self.avail_index & (self.size - 1));
+        self.memory.write(Self::AVAIL_OFFSET + 4 + 2 * ring_index, head.to_le_bytes());
         self.avail_index = self.avail_index.wrapping_add(1);
         self.memory.store_index(Self::AVAIL_OFFSET + 2, self.avail_index);
         Ok(head)
@@ -229,8 +229,8 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         if index.wrapping_sub(self.used_index) > self.outstanding_count {
             return Err(QueueError::UsedIndex(index));
         }
-        let slot = usize::from(self.used_index & (self.size - 1));
-        let element = Self::USED_OFFSET + 4 + 8 * slot;
+        let ring_index = usize::from(self.used_index & (self.size - 1));
+        let element = Self::USED_OFFSET + 4 + 8 * ring_index;
         let id = u32::from_le_bytes(self.memory.read(element));
         let written = u32::from_le_bytes(self.memory.read(element + 4));
         let unknown = QueueError::UsedId(id);

@@ -37,6 +37,7 @@ pub struct Device<T: Transport> {
     driver: Driver,
     queue_error: Option<QueueError>,
     transport_error: Option<TransportError>,
+    /// The number of answers before the last reset or the start.
     answers_at_reset: Answers,
     /// The number of consecutive resets without an answer in between.
     resets_without_answer: u32,
@@ -57,16 +58,16 @@ type ShortQueue = SplitQueue<{ SHORT_QUEUE_SIZE as usize }>;
 /// The queue of reports. A chain has one buffer for each range. The device may allow fewer
 /// descriptors.
 type ReportQueue = SplitQueue<{ Ranges::MAX_LEN }>;
-/// The offsets of the buffers in `messages`, and its size. Inflate and deflate requests share a
+/// The offsets of the buffers in `messages`, and the size of `messages`. Inflate and deflate requests share a
 /// buffer, because at most one of them is outstanding.
 const FRAME_NUMBERS: usize = 0;
 const STATISTICS: usize = FRAME_NUMBERS + Message::MAX_BYTES;
 const COMMAND: usize = STATISTICS + MemoryStatistics::SIZE;
-const MESSAGES: usize = (COMMAND + 4).next_multiple_of(16);
+const MESSAGES_SIZE: usize = (COMMAND + 4).next_multiple_of(16);
 
 impl<T: Transport> Device<T> {
     /// The size in bytes of the shared memory that the device needs.
-    pub const MEMORY_SIZE: usize = 4 * ShortQueue::BYTES + ReportQueue::BYTES + MESSAGES;
+    pub const MEMORY_SIZE: usize = 4 * ShortQueue::BYTES + ReportQueue::BYTES + MESSAGES_SIZE;
 
     /// Starts the device: resets it, negotiates features, and sets up its queues. After the start,
     /// the balloon is empty, and the kernel may [take back](Memory::device_reset) memory that an
@@ -282,7 +283,7 @@ impl<T: Transport> Device<T> {
     }
 
     fn send(&mut self, message: &Message) {
-        let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let to_u32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         let readable_buffer = |messages: &DmaMemory, offset: usize, len| Buffer {
             device_addr: messages.device_addr() + offset as u64,
             len,
@@ -297,12 +298,12 @@ impl<T: Transport> Device<T> {
                     self.messages.write(FRAME_NUMBERS + len, number.to_le_bytes());
                     len += 4;
                 }
-                buffers[0] = readable_buffer(&self.messages, FRAME_NUMBERS, bytes(len));
+                buffers[0] = readable_buffer(&self.messages, FRAME_NUMBERS, to_u32(len));
             }
             Message::Statistics(statistics) => {
                 let (entries, len) = statistics.to_bytes();
                 self.messages.write(STATISTICS, entries);
-                buffers[0] = readable_buffer(&self.messages, STATISTICS, bytes(len));
+                buffers[0] = readable_buffer(&self.messages, STATISTICS, to_u32(len));
             }
             Message::HintCommand(command) => {
                 self.messages.write(COMMAND, command.to_le_bytes());
@@ -364,7 +365,7 @@ fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
     let (mut hints, memory) = ShortQueue::new(memory)?;
     hints.suppress_interrupts();
     let queues = ([inflate, deflate, statistics, hints], reports);
-    (memory.len() >= MESSAGES).then_some((queues, memory))
+    (memory.len() >= MESSAGES_SIZE).then_some((queues, memory))
 }
 
 /// Returns the number of answered requests of each kind.

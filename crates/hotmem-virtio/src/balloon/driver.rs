@@ -143,23 +143,23 @@ impl Driver {
         self.inflation.observe(now, config.num_pages);
         self.hints.observe(config);
 
-        let (mut until, mut again) = (None, false);
+        let (mut until, mut steps_again) = (None, false);
         let has = |feature| self.features.contains(feature);
-        let (reports, hints, statistics) =
+        let (has_reports, has_hints, has_statistics) =
             (has(Features::PAGE_REPORTING), has(Features::FREE_PAGE_HINT), has(Features::STATS_VQ));
         for service in 0..4 {
             let counters = &mut self.counters;
             let next_action = match service {
-                0 if reports => self.reports.next(now, self.limits, memory, counters),
+                0 if has_reports => self.reports.next(now, self.limits, memory, counters),
                 1 => self.inflation.next(now, self.limits, memory, counters),
-                2 if hints => self.hints.next(now, self.limits, memory, counters),
-                3 if statistics => self.statistics_sender.next(now, memory, counters),
+                2 if has_hints => self.hints.next(now, self.limits, memory, counters),
+                3 if has_statistics => self.statistics_sender.next(now, memory, counters),
                 _ => NextAction::Wait(None),
             };
             match next_action {
                 NextAction::Send(message) => return Step::Ready(Ok(Action::Send(message))),
                 NextAction::SetActual(frames) => return Step::Ready(Ok(Action::SetActual(frames))),
-                NextAction::StepAgain => again = true,
+                NextAction::StepAgain => steps_again = true,
                 NextAction::Wait(time) => until = earlier(until, time),
                 NextAction::ResetDevice(queue) => return Step::Ready(Ok(Action::Reset(queue))),
                 NextAction::Fail(failure) => {
@@ -169,7 +169,7 @@ impl Driver {
             }
         }
         match until {
-            _ if again => Step::Working,
+            _ if steps_again => Step::Working,
             Some(until) if until <= now => Step::Working,
             Some(until) => Step::Pending(until),
             None => Step::Idle,

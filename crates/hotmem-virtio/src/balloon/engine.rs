@@ -30,13 +30,14 @@ pub struct EngineMemory<'f, P: Platform, const MAX_RANGES: usize> {
     balloon: RangeSet<MAX_RANGES>,
     hints: RangeSet<MAX_RANGES>,
     /// The hint that the device has not answered yet.
-    hint_out: PfnRange,
+    outstanding_hint: PfnRange,
     /// The number of frames that stay free, however much the host requests.
     min_free: u64,
     /// The number of frames that may be given away before free memory is counted again.
     frames_before_recount: u64,
     needed_frames: u64,
-    must_leave: PfnRange,
+    /// Memory that is to be removed. Other frames replace its frames in the balloon.
+    range_to_remove: PfnRange,
     /// The range whose frames in the balloon were last replaced by other frames.
     replaced_range: PfnRange,
 }
@@ -48,7 +49,7 @@ const CREDIT_DIVISOR: u64 = 8;
 const MAX_TRIES: usize = 64;
 
 impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
-    /// Makes a memory manager without reports. At least `min_free` frames stay with the guest.
+    /// Makes a memory manager without reports. At min_frames `min_free` frames stay with the guest.
     #[must_use]
     pub fn new(frames: &'f Frames<P>, min_free: u64) -> Self {
         const { assert!(MAX_RANGES > 1) };
@@ -58,16 +59,16 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
             sent_batch: None,
             balloon: RangeSet::new(),
             hints: RangeSet::new(),
-            hint_out: PfnRange::EMPTY,
+            outstanding_hint: PfnRange::EMPTY,
             min_free,
             frames_before_recount: 0,
             needed_frames: 0,
-            must_leave: PfnRange::EMPTY,
+            range_to_remove: PfnRange::EMPTY,
             replaced_range: PfnRange::EMPTY,
         }
     }
 
-    /// Becomes the machine's reporter, with these settings, if reports are negotiated. Takes back
+    /// Becomes the engine's reporter, with these settings, if reports are negotiated. Takes back
     /// what an earlier reporter gave to the device before it was reset.
     ///
     /// # Errors
@@ -113,24 +114,26 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
     /// of the driver.
     pub fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
         if let Some(hint) = self.hints.highest_in(used, u64::MAX) {
-            if hint.overlaps(self.hint_out) || self.hints.remove_part(hint).is_err() {
+            if hint.overlaps(self.outstanding_hint) || self.hints.remove_part(hint).is_err() {
                 return Some(Migration::Retry);
             }
             self.give_back(hint);
             return Some(Migration::Freed);
         }
         self.balloon.highest_in(used, 1)?;
-        // The whole pageblock, because all of it must leave.
+        // The whole pageblock is to be removed.
         let block = used.align_outward(PAGEBLOCK_FRAMES as u64);
-        if !self.must_leave.covers(block) {
-            // A caller that continues downwards will need more: twice as much each time, up to a
+        if !self.range_to_remove.covers(block) {
+            // If the caller continues below the last range, replace twice as many frames, up to a
             // section.
-            let goes_on = block.end() == self.replaced_range.start();
-            let before = if goes_on { self.replaced_range.frames() } else { 0 };
-            let frames = (2 * before).clamp(PAGEBLOCK_FRAMES as u64, SECTION_FRAMES as u64);
+            let continues_below = block.end() == self.replaced_range.start();
+            let previous_frames = if continues_below { self.replaced_range.frames() } else { 0 };
+            let frames =
+                (2 * previous_frames).clamp(PAGEBLOCK_FRAMES as u64, SECTION_FRAMES as u64);
             let start = Pfn::new(block.end().number().saturating_sub(frames));
-            self.must_leave = start.and_then(|s| PfnRange::new(s, block.end())).unwrap_or(block);
-            self.replaced_range = self.must_leave;
+            self.range_to_remove =
+                start.and_then(|s| PfnRange::new(s, block.end())).unwrap_or(block);
+            self.replaced_range = self.range_to_remove;
         }
         Some(Migration::Retry)
     }
@@ -150,15 +153,15 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
     /// Releases all hints except for the one that is with the device.
     fn release_taken_hints(&mut self) {
         while let Some(range) = self.hints.pop() {
-            let (below, rest) = range.split_at(self.hint_out.start());
-            let above = rest.split_at(self.hint_out.end()).1;
+            let (below, rest) = range.split_at(self.outstanding_hint.start());
+            let above = rest.split_at(self.outstanding_hint.end()).1;
             [below, above].into_iter().filter(|part| !part.is_empty()).for_each(|part| {
                 self.give_back(part);
             });
         }
-        if !self.hint_out.is_empty() {
+        if !self.outstanding_hint.is_empty() {
             // The set was just emptied.
-            self.hints.insert(self.hint_out).or_violation();
+            self.hints.insert(self.outstanding_hint).or_violation();
         }
     }
 
@@ -180,7 +183,7 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
     fn may_spare(&mut self, frames: u64) -> bool {
         if self.frames_before_recount < frames {
             let above = self.frames.counts().free.saturating_sub(self.min_free);
-            // At least one range may be given to the host if `min_free` frames stay free.
+            // At min_frames one range may be given to the host if `min_free` frames stay free.
             self.frames_before_recount = (above / CREDIT_DIVISOR).max(above.min(frames));
         }
         self.frames_before_recount >= frames
@@ -206,41 +209,39 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
 
     /// Allocates movable memory if there is some. While memory is being removed, it allocates kernel
     /// memory first, because movable memory may be removed next.
-    fn alloc(&self, kernel: AllocRequest) -> Result<Allocation<'f, P>, AllocError> {
-        if !self.must_leave.is_empty()
-            && let Ok(kept_frames) = self.frames.alloc(kernel)
+    fn alloc(&self, request: AllocRequest) -> Result<Allocation<'f, P>, AllocError> {
+        if !self.range_to_remove.is_empty()
+            && let Ok(allocation) = self.frames.alloc(request)
         {
-            return Ok(kept_frames);
+            return Ok(allocation);
         }
-        self.frames.alloc(kernel.movable())
+        self.frames.alloc(request.movable())
     }
 
-    /// Allocates the largest run of at most `most` frames that is free and not pinned; halves the
-    /// size until there is one. Marks it as [given to the host](Frames::lend).
-    fn take_out(&mut self, most: u64, least: u64) -> Option<PfnRange> {
+    /// Allocates a run of `min_frames` to `most` frames that is free and not pinned; halves the size
+    /// until there is one. Marks it as [given to the host](Frames::lend).
+    fn alloc_lent(&mut self, most: u64, min_frames: u64) -> Option<PfnRange> {
         let mut pinned = RangeSet::<MAX_RANGES>::new();
-        // A device pins whole ranges, and a pageblock may have many small free runs. So each
-        // attempt excludes the range from the first to the last pageblock in which pinned memory
-        // was found.
-        let mut around = PfnRange::EMPTY;
+        // A pageblock of a pinned range may have many small free runs. So each attempt excludes the
+        // range from the first to the last pageblock in which pinned memory was found.
+        let mut excluded = PfnRange::EMPTY;
         let mut frames = most;
         let mut found = None;
         for _ in 0..MAX_TRIES {
-            if frames < least || frames == 0 {
+            if frames < min_frames || frames == 0 {
                 break;
             }
-            match self.alloc_outside(around, frames).map(Allocation::into_raw) {
+            match self.alloc_outside(excluded, frames).map(Allocation::into_raw) {
                 Ok(range) if self.frames.lend(range).is_ok() => {
                     found = Some(range);
                     break;
                 }
                 Ok(range) if pinned.insert(range).is_err() => {
-                    // As in `inflate`.
                     self.free(range);
                     break;
                 }
                 Ok(range) => {
-                    around = hull(around, range.align_outward(PAGEBLOCK_FRAMES as u64));
+                    excluded = hull(excluded, range.align_outward(PAGEBLOCK_FRAMES as u64));
                 }
                 Err(_) => frames /= 2,
             }
@@ -263,24 +264,23 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
             )));
         }
         let range =
-            self.take_out(most, 1).ok_or(Obstacle::Later(Reason::Other("no free memory")))?;
-        let is_to_be_removed = range.overlaps(self.must_leave);
+            self.alloc_lent(most, 1).ok_or(Obstacle::Later(Reason::Other("no free memory")))?;
+        let is_to_be_removed = range.overlaps(self.range_to_remove);
         if is_to_be_removed || self.balloon.insert(range).is_err() {
-            // It was allocated above.
             self.free(range);
-            let why = if is_to_be_removed {
+            let reason = if is_to_be_removed {
                 "only memory that is to be removed is free"
             } else {
                 "free memory is too fragmented"
             };
-            return Err(Obstacle::Later(Reason::Other(why)));
+            return Err(Obstacle::Later(Reason::Other(reason)));
         }
         self.frames_before_recount -= range.frames();
         Ok(range)
     }
 
     fn inflate_refused(&mut self, range: PfnRange) {
-        // `inflate` has put it there, in the same range.
+        // `inflate` has inserted the range.
         if self.balloon.remove_part(range).or_violation().is_some() {
             self.free(range);
         }
@@ -288,27 +288,27 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
 
     fn deflate(&mut self, most: u64) -> Option<PfnRange> {
         let all_frames = PfnRange::new(Pfn::ZERO, Pfn::LIMIT)?;
-        let first = self.balloon.highest_removable(self.must_leave, most);
-        first.or_else(|| self.balloon.highest_removable(all_frames, most))
+        let part = self.balloon.highest_removable(self.range_to_remove, most);
+        part.or_else(|| self.balloon.highest_removable(all_frames, most))
     }
 
     fn deflated(&mut self, range: PfnRange) {
         self.needed_frames = self.needed_frames.saturating_sub(range.frames());
-        // `deflate` has chosen it as a part that can be taken.
+        // `deflate` has chosen a range that can be removed.
         if self.balloon.remove_part(range).or_violation().is_some() {
             self.give_back(range);
         }
-        if self.balloon.highest_in(self.must_leave, 1).is_none() {
-            self.must_leave = PfnRange::EMPTY;
+        if self.balloon.highest_in(self.range_to_remove, 1).is_none() {
+            self.range_to_remove = PfnRange::EMPTY;
         }
     }
 
     fn deflate_request(&self) -> DeflateRequest {
-        let frames_to_leave = |range: PfnRange| range.intersection(self.must_leave).frames();
-        let frames_to_replace = if self.must_leave.is_empty() {
+        let count_frames = |range: PfnRange| range.intersection(self.range_to_remove).frames();
+        let frames_to_replace = if self.range_to_remove.is_empty() {
             0
         } else {
-            self.balloon.iter().map(frames_to_leave).sum()
+            self.balloon.iter().map(count_frames).sum()
         };
         DeflateRequest { needed_frames: self.needed_frames, frames_to_replace }
     }
@@ -344,30 +344,29 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
     }
 
     fn next_hint(&mut self) -> Option<PfnRange> {
-        // At most a section and at least a pageblock, because less is not worth a message.
+        // At most a section and at min_frames a pageblock, because less is not worth a message.
         let sizes = [SECTION_FRAMES as u64, PAGEBLOCK_FRAMES as u64];
         let most =
             sizes.into_iter().find(|&frames| self.needed_frames == 0 && self.may_spare(frames))?;
-        let range = self.take_out(most, PAGEBLOCK_FRAMES as u64)?;
+        let range = self.alloc_lent(most, PAGEBLOCK_FRAMES as u64)?;
         if self.hints.insert(range).is_err() {
-            // As in `inflate`.
             self.free(range);
             return None;
         }
         self.frames_before_recount -= range.frames();
-        self.hint_out = range;
+        self.outstanding_hint = range;
         Some(range)
     }
 
     fn hint_answered(&mut self) {
-        self.hint_out = PfnRange::EMPTY;
+        self.outstanding_hint = PfnRange::EMPTY;
         if self.needed_frames > 0 {
             self.release_hints();
         }
     }
 
     fn release_hints(&mut self) {
-        self.hint_out = PfnRange::EMPTY;
+        self.outstanding_hint = PfnRange::EMPTY;
         self.release_taken_hints();
     }
 
@@ -388,7 +387,8 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
         while let Some(range) = self.balloon.pop() {
             self.give_back(range);
         }
-        (self.needed_frames, self.must_leave, self.frames_before_recount) = (0, PfnRange::EMPTY, 0);
+        (self.needed_frames, self.range_to_remove, self.frames_before_recount) =
+            (0, PfnRange::EMPTY, 0);
     }
 }
 

@@ -48,7 +48,7 @@ const MAX_TRANSFER_FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 /// so that a target that changes all the time does not keep the guest busy.
 const MAX_TARGET_CHANGES: u8 = 8;
 /// The largest number of answers without a write of `actual`. There is a limit so that the host sees
-/// progress. An answer is for one request, of at most 1 MiB.
+/// progress. An answer is for one request, of at max_frames 1 MiB.
 const MAX_ANSWERS_WITHOUT_ACTUAL: u32 = 32;
 
 impl Inflation {
@@ -110,11 +110,12 @@ impl Inflation {
         memory: &mut M,
         counters: &mut Counters,
     ) -> bool {
-        let Some(transfer) = self.transfer.filter(|p| p.is_inflation == is_inflation) else {
+        let Some(transfer) = self.transfer.filter(|transfer| transfer.is_inflation == is_inflation)
+        else {
             return false;
         };
-        let Some(part) = self.in_flight.take() else { return false };
-        let frames = part.request.frames();
+        let Some(answered) = self.in_flight.take() else { return false };
+        let frames = answered.request.frames();
         if is_inflation {
             self.inflated_frames += frames;
             counters.inflated_frames = counters.inflated_frames.wrapping_add(frames);
@@ -190,8 +191,8 @@ impl Inflation {
         // beyond the target, and then deflate the frames to be replaced.
         let frames_to_replace =
             frames_to_replace.min(self.inflated_frames).min(MAX_TRANSFER_FRAMES);
-        let goal = self.target_frames + frames_to_replace;
-        if self.inflated_frames == goal {
+        let goal_frames = self.target_frames + frames_to_replace;
+        if self.inflated_frames == goal_frames {
             return self.target_reached();
         }
         if let Some(until) = self.backoff.wait_end(now) {
@@ -200,13 +201,13 @@ impl Inflation {
         if self.is_blocked {
             return NextAction::Wait(None);
         }
-        self.inflate(now, goal - self.inflated_frames, memory)
+        self.inflate(now, goal_frames - self.inflated_frames, memory)
     }
 
     fn inflate<M: Memory>(&mut self, now: Duration, frames: u64, memory: &mut M) -> NextAction {
-        let most = frames.min(MAX_TRANSFER_FRAMES);
-        let obstacle = match memory.inflate(most) {
-            Ok(range) if range.is_empty() || range.frames() > most => {
+        let max_frames = frames.min(MAX_TRANSFER_FRAMES);
+        let obstacle = match memory.inflate(max_frames) {
+            Ok(range) if range.is_empty() || range.frames() > max_frames => {
                 memory.inflate_refused(range);
                 return NextAction::Fail(Failure::WrongRange(range));
             }
@@ -225,24 +226,24 @@ impl Inflation {
         };
         match obstacle {
             Obstacle::Working => return NextAction::Wait(Some(now)),
-            Obstacle::Later(why) => {
+            Obstacle::Later(reason) => {
                 self.backoff.start_wait(now);
-                self.status = Status::Pending(Pending::Memory(why));
+                self.status = Status::Pending(Pending::Memory(reason));
             }
-            Obstacle::Never(why) => {
+            Obstacle::Never(reason) => {
                 self.is_blocked = true;
-                self.status = Status::Pending(Pending::Memory(why));
+                self.status = Status::Pending(Pending::Memory(reason));
             }
         }
         NextAction::Wait(self.backoff.wait_end(now))
     }
 
     fn deflate<M: Memory>(&mut self, frames: u64, memory: &mut M) -> NextAction {
-        let most = frames.min(MAX_TRANSFER_FRAMES);
-        match memory.deflate(most) {
+        let max_frames = frames.min(MAX_TRANSFER_FRAMES);
+        match memory.deflate(max_frames) {
             Some(range)
                 if range.is_empty()
-                    || range.frames() > most
+                    || range.frames() > max_frames
                     || range.end().number() > Message::FRAME_LIMIT =>
             {
                 NextAction::Fail(Failure::WrongRange(range))

@@ -75,9 +75,9 @@ impl<T> InFlight<T> {
         if self.time_waited >= limits.answer_timeout {
             return NextAction::ResetDevice(queue);
         }
-        let next = if self.is_overdue() { ANSWER_TIME } else { ANSWER_TIME - self.time_waited };
-        let next = next.min(limits.answer_timeout - self.time_waited);
-        NextAction::Wait(Some(now.saturating_add(next)))
+        let wait = if self.is_overdue() { ANSWER_TIME } else { ANSWER_TIME - self.time_waited };
+        let wait = wait.min(limits.answer_timeout - self.time_waited);
+        NextAction::Wait(Some(now.saturating_add(wait)))
     }
 
     /// Continues the wait like [`wait_for_answer`](Self::wait_for_answer), for a queue whose

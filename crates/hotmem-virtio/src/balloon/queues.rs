@@ -102,10 +102,10 @@ impl Queues {
     pub fn number(&self, queue: Queue) -> Option<u16> {
         self.has(queue).then(|| {
             let before = Queue::ALL.into_iter().take_while(|&other| other != queue);
-            let counts =
+            let has_number =
                 |&other: &Queue| self.numbering == QueueNumbering::Listed || self.has(other);
             // The conversion cannot fail, because the count is at most four.
-            u16::try_from(before.filter(counts).count()).unwrap_or(u16::MAX)
+            u16::try_from(before.filter(has_number).count()).unwrap_or(u16::MAX)
         })
     }
 
@@ -140,13 +140,13 @@ impl core::error::Error for QueueMissing {}
 mod tests {
     use super::*;
 
-    fn mixes() -> impl Iterator<Item = Features> {
+    fn feature_sets() -> impl Iterator<Item = Features> {
         (0..64).map(Features::from_bits_truncate)
     }
 
     #[test]
-    fn the_numbering_of_every_feature_mix_is_determined_by_the_existing_queues() {
-        for features in mixes() {
+    fn the_existing_queues_determine_the_numbering_for_every_feature_set() {
+        for features in feature_sets() {
             for numbering in [QueueNumbering::Dense, QueueNumbering::Listed] {
                 let device = Queues { features, numbering };
                 let numbers = Queue::ALL.map(|queue| device.number(queue));
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_device_with_all_five_queues_uses_the_numbers_of_the_list() {
-        for features in mixes() {
+        for features in feature_sets() {
             let found = Queues::find(features, |n| n < 5).unwrap();
             for (n, queue) in (0..).zip(Queue::ALL) {
                 let expected = features.contains(queue.feature()).then_some(n);

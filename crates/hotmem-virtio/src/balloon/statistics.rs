@@ -42,8 +42,8 @@ impl MemoryStatistics {
     /// Sets the value of a statistic.
     #[must_use]
     pub fn with(mut self, statistic: Statistic, value: u64) -> MemoryStatistics {
-        if let Some(slot) = self.values.get_mut(statistic as usize) {
-            *slot = Some(value);
+        if let Some(entry) = self.values.get_mut(statistic as usize) {
+            *entry = Some(value);
         }
         self
     }
@@ -72,8 +72,8 @@ impl MemoryStatistics {
     /// driver must send the same statistics each time.
     pub(super) fn with_keys_of(&self, first: &MemoryStatistics) -> MemoryStatistics {
         let mut values = first.values;
-        for (slot, value) in values.iter_mut().zip(self.values) {
-            *slot = slot.map(|_| value.unwrap_or(0));
+        for (entry, value) in values.iter_mut().zip(self.values) {
+            *entry = entry.map(|_| value.unwrap_or(0));
         }
         MemoryStatistics { values }
     }

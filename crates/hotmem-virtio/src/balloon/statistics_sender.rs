@@ -11,7 +11,7 @@ use core::time::Duration;
 /// statistics.
 #[derive(Debug, Default)]
 pub(super) struct StatisticsSender {
-    with_device: bool,
+    device_has_buffer: bool,
     first_statistics: Option<MemoryStatistics>,
     last_sent: Option<Duration>,
 }
@@ -23,7 +23,7 @@ impl StatisticsSender {
     /// Handles an answer of the device, which gives the buffer back. Returns whether the device had
     /// the buffer.
     pub(super) fn handle_answer(&mut self) -> bool {
-        core::mem::take(&mut self.with_device)
+        core::mem::take(&mut self.device_has_buffer)
     }
 
     pub(super) fn next<M: Memory>(
@@ -32,7 +32,7 @@ impl StatisticsSender {
         memory: &mut M,
         counters: &mut Counters,
     ) -> NextAction {
-        if self.with_device {
+        if self.device_has_buffer {
             return NextAction::Wait(None);
         }
         // A clock that was set back must not delay the next message.
@@ -47,7 +47,7 @@ impl StatisticsSender {
             return NextAction::Wait(None);
         }
         self.last_sent = Some(now);
-        self.with_device = true;
+        self.device_has_buffer = true;
         counters.statistics = counters.statistics.wrapping_add(1);
         NextAction::Send(Message::Statistics(statistics.with_keys_of(&first)))
     }

@@ -15,13 +15,12 @@ impl Driver {
         bytes: &[u8],
         memory: &mut M,
     ) -> Result<(), Halt> {
-        let Some(InFlight { request, purpose, is_overdue: overdue, .. }) = self.in_flight.take()
-        else {
+        let Some(InFlight { request, purpose, is_overdue, .. }) = self.in_flight.take() else {
             self.statistics.stray_answers = self.statistics.stray_answers.wrapping_add(1);
             return Ok(());
         };
-        if overdue {
-            self.no_longer_pending();
+        if is_overdue {
+            self.end_pending();
         }
         let range = request.range();
         let response = match Response::from_bytes(bytes) {
@@ -45,7 +44,7 @@ impl Driver {
                 memory.plugged(range);
                 self.plugged_frames += range.frames();
                 self.plugged_below = range.end();
-                self.progressed();
+                self.record_progress();
                 memory.bring_online().map_err(from_obstacle)?;
             }
             (Purpose::Plug, refusal) => {
@@ -57,7 +56,7 @@ impl Driver {
                 }
                 return Err(refused(refusal));
             }
-            (Purpose::Unplug, Response::Ack { .. }) => self.was_unplugged(range, memory),
+            (Purpose::Unplug, Response::Ack { .. }) => self.complete_unplug(range, memory),
             (Purpose::Unplug, refusal @ Response::Error) => {
                 self.activity = Activity::Resolving(range);
                 return Err(refused(refusal));
@@ -67,7 +66,7 @@ impl Driver {
                 return Err(refused(refusal));
             }
             (Purpose::Resolve, Response::Ack { state }) => match self.block_state(state)? {
-                BlockState::Unplugged => self.was_unplugged(range, memory),
+                BlockState::Unplugged => self.complete_unplug(range, memory),
                 BlockState::Plugged => {
                     memory.unplug_refused(range);
                     self.activity = Activity::Resizing;
@@ -80,11 +79,11 @@ impl Driver {
             }
             (Purpose::Discard, Response::Ack { .. }) => {
                 self.discarded(range);
-                self.progressed();
+                self.record_progress();
             }
             (Purpose::Clear, Response::Ack { .. }) => {
                 self.activity = Activity::Resizing;
-                self.progressed();
+                self.record_progress();
             }
             (Purpose::Clear, refusal @ Response::Error) => {
                 if !failed {
@@ -103,12 +102,12 @@ impl Driver {
         Ok(())
     }
 
-    fn was_unplugged<M: Memory>(&mut self, range: PfnRange, memory: &mut M) {
+    fn complete_unplug<M: Memory>(&mut self, range: PfnRange, memory: &mut M) {
         memory.unplugged(range);
         self.plugged_frames -= range.frames();
         self.plugged_below = self.plugged_below.min(range.start());
         self.activity = Activity::Resizing;
-        self.progressed();
+        self.record_progress();
     }
 
     fn block_state(&mut self, state: u16) -> Result<BlockState, Halt> {

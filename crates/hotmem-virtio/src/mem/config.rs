@@ -42,8 +42,10 @@ impl RawConfig {
     /// Decodes the bytes of the configuration space (little-endian).
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> RawConfig {
-        let u64_at = |at: usize| {
-            u64::from_le_bytes(core::array::from_fn(|i| bytes.get(at + i).copied().unwrap_or(0)))
+        let u64_at = |offset: usize| {
+            u64::from_le_bytes(core::array::from_fn(|i| {
+                bytes.get(offset + i).copied().unwrap_or(0)
+            }))
         };
         RawConfig {
             block_size: u64_at(0),
@@ -233,8 +235,10 @@ mod tests {
     #[test]
     fn fields_are_read_at_the_specified_offsets() {
         let mut bytes = [0; RawConfig::SIZE];
-        for (at, value) in [(0, 2 << 20), (16, 3 << 30), (24, 4 << 30), (32, 5), (40, 6), (48, 7)] {
-            bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
+        for (offset, value) in
+            [(0, 2 << 20), (16, 3 << 30), (24, 4 << 30), (32, 5), (40, 6), (48, 7)]
+        {
+            bytes[offset..offset + 8].copy_from_slice(&u64::to_le_bytes(value));
         }
         bytes[8..10].copy_from_slice(&[0x34, 0x12]);
         let expected = RawConfig {

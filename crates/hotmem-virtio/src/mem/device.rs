@@ -58,29 +58,29 @@ const REQUEST_QUEUE: u16 = 0;
 /// At most one chain of two descriptors is outstanding.
 const QUEUE_SIZE: u32 = 8;
 type Queue = SplitQueue<{ QUEUE_SIZE as usize }>;
-/// The offsets of the request and of the response in `messages`, and its size.
+/// The offsets of the request and of the response in `messages`, and the size of `messages`.
 const REQUEST: usize = 0;
 const RESPONSE: usize = 32;
-const MESSAGES: usize = 64;
+const MESSAGES_SIZE: usize = 64;
 const REQUEST_BYTES: u32 = 24;
 const RESPONSE_BYTES: u32 = 10;
 const _: () = assert!(REQUEST_BYTES as usize == Request::SIZE);
 const _: () = assert!(RESPONSE_BYTES as usize == Response::SIZE);
 /// The number of attempts to read a consistent configuration. After them the last consistent
 /// configuration is used.
-const CONFIG_READS: u32 = 8;
+const MAX_CONFIG_READS: u32 = 8;
 /// The number of steps in one poll after which the configuration is read again even without an
 /// answer.
-const CONFIG_STEPS: u32 = 64;
+const STEPS_PER_CONFIG_READ: u32 = 64;
 /// The number of consecutive equal reads that make a configuration count as consistent although the
 /// generation keeps changing.
-const EQUAL_READS: u32 = 3;
+const MIN_EQUAL_READS: u32 = 3;
 /// The delay before a configuration that keeps changing is read again.
 const UNSTEADY_WAIT: Duration = Duration::from_millis(10);
 
 impl<T: Transport> Device<T> {
     /// The size in bytes of the shared memory that the device needs.
-    pub const MEMORY_SIZE: usize = Queue::BYTES + MESSAGES;
+    pub const MEMORY_SIZE: usize = Queue::BYTES + MESSAGES_SIZE;
 
     /// Starts the device: resets it, negotiates features, and sets up its queue. The reset leaves
     /// plugged memory plugged. `new` does not plug or unplug memory yet.
@@ -90,7 +90,7 @@ impl<T: Transport> Device<T> {
     /// transport is dropped.
     pub fn new(mut transport: T, memory: DmaMemory) -> Result<Device<T>, InitError> {
         let (queue, messages) = Queue::new(memory).ok_or(InitError::SharedMemory)?;
-        if messages.len() < MESSAGES {
+        if messages.len() < MESSAGES_SIZE {
             return Err(InitError::SharedMemory);
         }
         let (config, driver) = negotiate(&mut transport)?;
@@ -128,13 +128,13 @@ impl<T: Transport> Device<T> {
     /// A step costs one call of [`Memory`]. Each answer, and every 64th step without an answer,
     /// costs about 20 reads of configuration space.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
-        let mut steady = true;
+        let mut is_steady = true;
         for step in 0..budget {
             let answer = self.take_answer();
-            if answer.is_some() || step % CONFIG_STEPS == 0 {
+            if answer.is_some() || step % STEPS_PER_CONFIG_READ == 0 {
                 match steady_config(&self.transport, &self.config) {
                     Ok(config) => {
-                        steady = config.is_some();
+                        is_steady = config.is_some();
                         self.config = config.unwrap_or(self.config);
                     }
                     Err(error) => {
@@ -157,10 +157,10 @@ impl<T: Transport> Device<T> {
             };
             // The configuration that could not be read may contain a new requested size, so read it
             // again soon.
-            let look_again = now.saturating_add(UNSTEADY_WAIT);
+            let next_read = now.saturating_add(UNSTEADY_WAIT);
             return match progress {
-                Progress::Pending(until) if until < look_again => progress,
-                _ if !steady => Progress::Pending(look_again),
+                Progress::Pending(until) if until < next_read => progress,
+                _ if !is_steady => Progress::Pending(next_read),
                 _ => progress,
             };
         }
@@ -285,13 +285,13 @@ fn steady_config<T: Transport>(
     last: &RawConfig,
 ) -> Result<Option<RawConfig>, TransportError> {
     let mut previous = *last;
-    let mut equal = 0;
-    for _ in 0..CONFIG_READS {
+    let mut equal_reads = 0;
+    for _ in 0..MAX_CONFIG_READS {
         let before = transport.read_config_generation();
         let config = read_config(transport)?;
         let after = transport.read_config_generation();
-        equal = if config == previous { equal + 1 } else { 0 };
-        if equal >= EQUAL_READS || (equal > 0 && before == after) {
+        equal_reads = if config == previous { equal_reads + 1 } else { 0 };
+        if equal_reads >= MIN_EQUAL_READS || (equal_reads > 0 && before == after) {
             return Ok(Some(config));
         }
         previous = config;

@@ -123,7 +123,7 @@ pub(super) enum Purpose {
     Clear,
 }
 
-/// The reason why the driver cannot send a request now.
+/// The reason reason the driver cannot send a request now.
 pub(super) enum Halt {
     /// Step again, because there is work that does not need the device.
     PollAgain,
@@ -184,9 +184,8 @@ impl Driver {
         let result = self.advance(now, config, answer, memory);
         match result {
             Ok((request, purpose)) => {
-                let since = now;
                 self.in_flight =
-                    Some(InFlight { request, purpose, sent_at: since, is_overdue: false });
+                    Some(InFlight { request, purpose, sent_at: now, is_overdue: false });
                 self.statistics.requests = self.statistics.requests.wrapping_add(1);
                 Step::Ready(Ok(request))
             }
@@ -249,7 +248,7 @@ impl Driver {
         if self.target_changes < MAX_TARGET_CHANGES {
             self.target_changes += 1;
             self.backoff.reset();
-            self.no_longer_pending();
+            self.end_pending();
         } else if self.backoff.wait_end(now).is_none() {
             return Err(Halt::RetryLater(Pending::TargetUnsteady));
         }
@@ -281,7 +280,7 @@ impl Driver {
     }
 
     /// Records progress: earlier failures no longer count.
-    pub(super) fn progressed(&mut self) {
+    pub(super) fn record_progress(&mut self) {
         if matches!(self.status, Status::Failed(_)) {
             return;
         }
@@ -291,7 +290,7 @@ impl Driver {
     }
 
     /// Ends the pending state.
-    pub(super) fn no_longer_pending(&mut self) {
+    pub(super) fn end_pending(&mut self) {
         if let Status::Pending(_) = self.status {
             self.status = self.working_status();
         }
@@ -321,18 +320,18 @@ impl Driver {
         }
         match halt {
             Halt::PollAgain => Step::Working,
-            Halt::RetryLater(why) => {
+            Halt::RetryLater(reason) => {
                 self.statistics.postponed_operations =
                     self.statistics.postponed_operations.wrapping_add(1);
                 self.backoff.start_wait(now);
                 if self.backoff.must_be_reported() {
-                    self.status = Status::Pending(why);
+                    self.status = Status::Pending(reason);
                 }
                 self.backoff.wait_end(now).map_or(Step::Working, Step::Pending)
             }
-            Halt::Blocked(why) => {
+            Halt::Blocked(reason) => {
                 self.is_blocked = true;
-                self.status = Status::Pending(Pending::Memory(why));
+                self.status = Status::Pending(Pending::Memory(reason));
                 Step::Idle
             }
             Halt::Fail(failure) => {
@@ -379,7 +378,7 @@ impl Driver {
     }
 }
 
-/// The reason why a step of the driver ends without a request.
+/// The reason reason a step of the driver ends without a request.
 pub(super) enum Stop {
     Wait(Step),
     Halt(Halt),

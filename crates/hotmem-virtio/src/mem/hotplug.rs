@@ -20,8 +20,8 @@ use hotmem::{
 /// the engine, so that several devices can share one engine. It must always be the same engine. If
 /// this value is dropped, memory that was being removed stays isolated and counted.
 pub struct HotplugMemory<'f, P: Platform> {
-    /// The frames of the engine that was lent first.
-    machine: Option<&'f Frames<P>>,
+    /// The frames of the engine that was bound first.
+    instance: Option<&'f Frames<P>>,
     online: Option<OnlineType>,
     budget: Budget,
     /// The largest number of frames that one request adds.
@@ -45,8 +45,8 @@ struct ShrinkInProgress<'f, P> {
     is_pending: bool,
 }
 
-/// The engine, lent to a device.
-struct Lent<'a, 'f, P: Platform, M, H> {
+/// The memory manager of a device, bound to the engine and the kernel's hooks.
+struct BoundMemory<'a, 'f, P: Platform, M, H> {
     memory: &'a mut HotplugMemory<'f, P>,
     hotplug: &'a mut Hotplug<'f, P, M>,
     hooks: &'a mut H,
@@ -60,7 +60,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     pub fn new(online: impl Into<Option<OnlineType>>, budget: Budget) -> HotplugMemory<'f, P> {
         let online = online.into();
         HotplugMemory {
-            machine: None,
+            instance: None,
             online,
             budget,
             max_addition: u64::MAX,
@@ -84,37 +84,37 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     /// driver. Returns the [`Memory`] to pass to the driver.
     ///
     /// # Errors
-    /// [`AnotherMachine`] if `hotplug` is not the engine of the first call. Nothing has changed.
+    /// [`OtherInstance`] if `hotplug` is not the engine of the first call. Nothing has changed.
     pub fn bind<'a, M: Mapping, H: Hooks>(
         &'a mut self,
         hotplug: &'a mut Hotplug<'f, P, M>,
         hooks: &'a mut H,
-    ) -> Result<impl Memory + use<'a, 'f, P, M, H>, AnotherMachine> {
-        let machine = *self.machine.get_or_insert(hotplug.frames());
-        if !core::ptr::eq(machine, hotplug.frames()) {
-            return Err(AnotherMachine);
+    ) -> Result<impl Memory + use<'a, 'f, P, M, H>, OtherInstance> {
+        let instance = *self.instance.get_or_insert(hotplug.frames());
+        if !core::ptr::eq(instance, hotplug.frames()) {
+            return Err(OtherInstance);
         }
-        Ok(Lent { memory: self, hotplug, hooks })
+        Ok(BoundMemory { memory: self, hotplug, hooks })
     }
 }
 
 /// The error of [`HotplugMemory::bind`] for an engine that is not that of the first call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AnotherMachine;
+pub struct OtherInstance;
 
-impl fmt::Display for AnotherMachine {
+impl fmt::Display for OtherInstance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the device's memory belongs to another instance")
     }
 }
 
-impl core::error::Error for AnotherMachine {}
+impl core::error::Error for OtherInstance {}
 
-impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
+impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> {
     fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {
         // The memory of a device without a node belongs to the first online node.
-        let first = || self.hotplug.nodes().next().unwrap_or_default();
-        let node = node.map_or_else(first, |node| NodeId(node.into()));
+        let first_node = || self.hotplug.nodes().next().unwrap_or_default();
+        let node = node.map_or_else(first_node, |node| NodeId(node.into()));
         if self.hotplug.regions().any(|(_, range)| range == region) {
             // The driver was started again.
             self.stop_shrinking();
@@ -172,8 +172,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
 
     fn plugged(&mut self, range: PfnRange) {
         if let Some(addition) = self.memory.addition.take() {
-            // The addition was prepared on this instance, as `with` has checked. The same holds
-            // below.
+            // The addition was prepared on this instance: `bind` accepts no other.
             self.hotplug.commit_add(addition).or_violation();
             self.memory.added_range = hull(self.memory.added_range, range);
             self.memory.search_range = PfnRange::EMPTY;
@@ -264,7 +263,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
     }
 }
 
-impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
+impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
     fn stop_shrinking(&mut self) {
         if let Some(ShrinkInProgress { shrink, .. }) = self.memory.shrink.take() {
             shrink.cancel(self.hotplug, self.hooks).or_violation();
@@ -274,21 +273,21 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
     /// Puts the offline range `run` online, and returns the end of the part that was handled. A
     /// poisoned pageblock, which the engine leaves offline, counts as handled.
     fn online(&mut self, run: PfnRange) -> Result<Pfn, Obstacle> {
-        let (good, end) = match self.hotplug.online(run, self.memory.online, self.hooks) {
+        let (healthy, end) = match self.hotplug.online(run, self.memory.online, self.hooks) {
             Ok(()) => return Ok(run.end()),
             Err(RangeError { range: frame, kind: RangeErrorKind::Poisoned }) => {
-                let bad = frame.align_outward(PAGEBLOCK_FRAMES as u64);
-                (run.split_at(bad.start()).0, bad.end())
+                let poisoned = frame.align_outward(PAGEBLOCK_FRAMES as u64);
+                (run.split_at(poisoned.start()).0, poisoned.end())
             }
             Err(error) => return Err(error.into()),
         };
-        if !good.is_empty() {
-            self.hotplug.online(good, self.memory.online, self.hooks)?;
+        if !healthy.is_empty() {
+            self.hotplug.online(healthy, self.memory.online, self.hooks)?;
         }
         Ok(end)
     }
 
-    /// Returns the highest plugged memory that is offline already, at most `wanted.max_frames` frames.
+    /// Returns the highest plugged memory that is offline already, at most `unplug.max_frames` frames.
     /// Searches below the last removal first, then everywhere.
     fn highest_offline(&self, unplug: Unplug) -> Option<PfnRange> {
         let below = self.memory.search_range.intersection(unplug.region);
@@ -301,7 +300,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
     /// Searches a part of the region, in windows from the top down. The next request continues
     /// below, so that no window is searched twice.
     fn highest_offline_within(&self, within: PfnRange, unplug: Unplug) -> Option<PfnRange> {
-        let frames = unplug.max_frames.max(LEAST_WINDOW.next_multiple_of(unplug.unit));
+        let frames = unplug.max_frames.max(MIN_WINDOW_FRAMES.next_multiple_of(unplug.unit));
         let mut remaining = within;
         while !remaining.is_empty() {
             let window = last(remaining, frames);
@@ -327,8 +326,8 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
     }
 }
 
-/// The minimal size of a search window in frames.
-const LEAST_WINDOW: u64 = 64 * SECTION_FRAMES as u64;
+/// The minimal size of a search window.
+const MIN_WINDOW_FRAMES: u64 = 64 * SECTION_FRAMES as u64;
 
 /// Returns the last `frames` of a range, or all of it.
 fn last(range: PfnRange, frames: u64) -> PfnRange {
@@ -342,7 +341,7 @@ impl<P: Platform> fmt::Debug for HotplugMemory<'_, P> {
             .field("online", &self.online)
             .field("addition", &self.addition)
             .field("added_range", &self.added_range)
-            .field("leaving", &self.prepared_removal)
+            .field("prepared_removal", &self.prepared_removal)
             .field("shrink", &self.shrink.as_ref().map(|shrinking| &shrinking.shrink))
             .finish()
     }

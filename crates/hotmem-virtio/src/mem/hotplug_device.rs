@@ -2,7 +2,7 @@
 
 use super::device::{Device, InitError, Progress};
 use super::driver::Driver;
-use super::hotplug::{AnotherMachine, HotplugMemory};
+use super::hotplug::{HotplugMemory, OtherInstance};
 use crate::dma::DmaMemory;
 use core::time::Duration;
 use hotmem::{Bytes, Hooks, Hotplug, Mapping, Platform};
@@ -42,9 +42,9 @@ impl<'f, T: Transport, P: Platform> HotplugDevice<'f, T, P> {
         budget: u32,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut H,
-    ) -> Result<Progress, AnotherMachine> {
-        let mut lent = self.memory.bind(hotplug, hooks)?;
-        Ok(self.device.poll(now, budget, &mut lent))
+    ) -> Result<Progress, OtherInstance> {
+        let mut bound = self.memory.bind(hotplug, hooks)?;
+        Ok(self.device.poll(now, budget, &mut bound))
     }
 
     /// Returns the requested size.

@@ -58,8 +58,8 @@ pub trait Memory {
     fn plug_refused(&mut self, range: PfnRange);
 
     /// Prepares the removal of the highest run of plugged memory that can be removed: isolates,
-    /// migrates and unmaps it. The run lies in `wanted.region`, and has at most `wanted.max_frames`
-    /// frames, a multiple of `wanted.unit`.
+    /// migrates and unmaps it. The run lies in `unplug.region`, and has at most `unplug.max_frames`
+    /// frames, a multiple of `unplug.unit`.
     ///
     /// # Errors
     /// The obstacle. Nothing is prepared. After [`Obstacle::Working`] and [`Obstacle::Later`] the

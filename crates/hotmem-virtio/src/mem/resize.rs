@@ -13,7 +13,7 @@ impl Driver {
     pub(super) fn resize<M: Memory>(&mut self, memory: &mut M) -> Result<(Request, Purpose), Stop> {
         if self.config.plugged() != self.plugged() {
             self.cancel(memory);
-            return Err(self.walk_again().into());
+            return Err(self.handle_disagreement().into());
         }
         let wanted = self.config.wanted_frames();
         let direction = match self.plugged_frames.cmp(&wanted) {
@@ -35,7 +35,7 @@ impl Driver {
             Some(Direction::Unplug) => Ok(self.unplug(self.plugged_frames - wanted, memory)?),
             None => {
                 self.disagreements = 0;
-                self.progressed();
+                self.record_progress();
                 let (requested, reachable) = (self.config.requested(), self.plugged());
                 self.status = if requested == reachable {
                     Status::Reached
@@ -90,15 +90,15 @@ impl Driver {
         total: u64,
         memory: &mut M,
     ) -> Result<(Request, Purpose), Halt> {
-        let wanted = Unplug {
+        let unplug = Unplug {
             region: self.config.usable_units(),
             total,
             max_frames: total.min(self.config.max_request_frames()),
             unit: self.config.unit_frames(),
         };
-        let prepared = memory.prepare_unplug(wanted);
+        let prepared = memory.prepare_unplug(unplug);
         let range = self.check_prepared(Direction::Unplug, prepared)?;
-        if range.frames() > wanted.max_frames || !wanted.region.covers(range) {
+        if range.frames() > unplug.max_frames || !unplug.region.covers(range) {
             return Err(Halt::Fail(Failure::WrongRange(range)));
         }
         Ok((self.request(RequestKind::Unplug, range)?, Purpose::Unplug))
@@ -110,13 +110,13 @@ impl Driver {
         direction: Direction,
         result: Result<PfnRange, Obstacle>,
     ) -> Result<PfnRange, Halt> {
-        let begun = match (direction, result) {
+        let in_progress = match (direction, result) {
             (_, Err(Obstacle::Working)) => true,
             // The preparation of an unplug stays in progress after a request and during a wait.
             (Direction::Unplug, Ok(_) | Err(Obstacle::Later(_))) => true,
             _ => false,
         };
-        self.direction_in_preparation = begun.then_some(direction);
+        self.direction_in_preparation = in_progress.then_some(direction);
         match result {
             Ok(range) if range.is_empty() || !range.is_aligned(self.config.unit_frames()) => {
                 Err(Halt::Fail(Failure::WrongRange(range)))
@@ -131,7 +131,7 @@ impl Driver {
 pub(super) fn from_obstacle(obstacle: Obstacle) -> Halt {
     match obstacle {
         Obstacle::Working => Halt::PollAgain,
-        Obstacle::Later(why) => Halt::RetryLater(Pending::Memory(why)),
-        Obstacle::Never(why) => Halt::Blocked(why),
+        Obstacle::Later(reason) => Halt::RetryLater(Pending::Memory(reason)),
+        Obstacle::Never(reason) => Halt::Blocked(reason),
     }
 }

@@ -22,8 +22,8 @@ impl Driver {
         let managed = self.config.managed();
         memory.announce(managed, self.config.node()).map_err(|obstacle| match obstacle {
             Obstacle::Working => Halt::PollAgain,
-            Obstacle::Later(why) => Halt::RetryLater(Pending::Memory(why)),
-            Obstacle::Never(why) => Halt::Fail(Failure::Region(why)),
+            Obstacle::Later(reason) => Halt::RetryLater(Pending::Memory(reason)),
+            Obstacle::Never(reason) => Halt::Fail(Failure::Region(reason)),
         })?;
         let run = self.run_at(managed.start(), managed, memory)?;
         // If memory of the region is present, an earlier driver on this instance plugged it, so the

@@ -50,7 +50,7 @@ impl Driver {
                     if !remaining.is_empty() {
                         walk.task = Task::Adopt(remaining);
                     }
-                    self.progressed();
+                    self.record_progress();
                 }
                 Err(Halt::Blocked(_)) => walk.task = Task::Discard(range),
                 Err(halt) => return Err(halt),
@@ -132,7 +132,7 @@ impl Driver {
 
     /// Starts a walk because `plugged_size` disagrees with the driver's own sum, or fails after too
     /// many walks.
-    pub(super) fn walk_again(&mut self) -> Halt {
+    pub(super) fn handle_disagreement(&mut self) -> Halt {
         if self.disagreements == MAX_DISAGREEMENTS {
             let (claimed, found) = (self.config.plugged(), self.plugged());
             return Halt::Fail(Failure::PluggedSize { claimed, found });
@@ -148,28 +148,28 @@ impl Driver {
         walk: &BlockWalk,
         memory: &M,
     ) -> Result<(PfnRange, Segment), Halt> {
-        let (remaining, at) = (walk.remaining, walk.remaining.start());
+        let (remaining, next) = (walk.remaining, walk.remaining.start());
         let until = |end: Pfn, segment| Ok((remaining.split_at(end).0, segment));
         let unit = self.config.unit_frames();
         let (managed, usable) = (self.config.managed(), self.config.usable());
-        if !usable.contains(at) {
-            let from = at.align_up(unit);
+        if !usable.contains(next) {
+            let from = next.align_up(unit);
             if !managed.contains(from) {
                 return Ok((remaining, Segment::BeyondUsable));
             }
             let run = self.run_at(from, managed, memory)?;
             return match run.plugged {
-                true if from == at => until(run.range.end(), Segment::UsedBeyondUsable),
+                true if from == next => until(run.range.end(), Segment::UsedBeyondUsable),
                 true => until(from, Segment::BeyondUsable),
                 false => until(run.range.end(), Segment::BeyondUsable),
             };
         }
-        // Start at a whole unit only: inside a unit the walk handles blocks that the memory manager
-        // cannot use.
-        if at.number().is_multiple_of(unit) && !walk.is_unit_mixed && managed.contains(at) {
-            let is_usable = self.config.usable_units().contains(at);
+        // Inside a unit, and in a mixed unit, the walk handles blocks that the memory manager cannot
+        // use.
+        if next.number().is_multiple_of(unit) && !walk.is_unit_mixed && managed.contains(next) {
+            let is_usable = self.config.usable_units().contains(next);
             let within = if is_usable { self.config.usable_units() } else { managed };
-            let run = self.run_at(at, within, memory)?;
+            let run = self.run_at(next, within, memory)?;
             match (is_usable, run.plugged) {
                 (true, true) => return until(run.range.end(), Segment::Used),
                 (true, false) => return until(run.range.end(), Segment::Free),
@@ -177,18 +177,18 @@ impl Driver {
                 (false, false) => {}
             }
         }
-        let unit_end = at.align_down(unit).checked_add(unit).unwrap_or(usable.end());
+        let unit_end = next.align_down(unit).checked_add(unit).unwrap_or(usable.end());
         until(unit_end.min(usable.end()), Segment::Fragment)
     }
 
     /// Returns the number of frames of a segment that one request may query.
     fn queryable_frames(&self, walk: &BlockWalk, segment: Segment) -> u64 {
-        let grain = match segment {
+        let granularity = match segment {
             Segment::Fragment => self.config.block_frames(),
             _ => self.config.unit_frames(),
         };
         let frames = walk.query_frames.min(self.config.max_request_frames());
-        (frames & !(grain - 1)).max(grain)
+        (frames & !(granularity - 1)).max(granularity)
     }
 
     /// Calls [`Memory::run_at`], and checks that the result is a valid run that starts at `from`.

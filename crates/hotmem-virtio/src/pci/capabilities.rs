@@ -52,18 +52,18 @@ impl Capabilities {
         function: DeviceFunction,
     ) -> Result<Capabilities, PciError> {
         let find = |kind, min_bytes| {
-            let has_kind = |&at: &u8| is_kind(config, function, at, kind);
+            let has_kind = |&offset: &u8| is_kind(config, function, offset, kind);
             capability_offsets(config, function)
                 .filter(has_kind)
-                .map(|at| (at, RegisterLocation::read(config, function, at)))
+                .map(|offset| (offset, RegisterLocation::read(config, function, offset)))
                 .find(|(_, location)| location.bar < BAR_COUNT && location.len >= min_bytes)
                 .ok_or(PciError::Missing(kind))
         };
-        let (notify_at, notify) = find(VIRTIO_PCI_CAP_NOTIFY_CFG, 2)?;
+        let (notify_capability, notify) = find(VIRTIO_PCI_CAP_NOTIFY_CFG, 2)?;
         Ok(Capabilities {
             common_config: find(VIRTIO_PCI_CAP_COMMON_CFG, COMMON_BYTES)?.1,
             notify,
-            notify_step: config.read_word(function, notify_at.wrapping_add(NOTIFY_STEP)),
+            notify_step: config.read_word(function, notify_capability.wrapping_add(NOTIFY_STEP)),
             isr: find(VIRTIO_PCI_CAP_ISR_CFG, 1)?.1,
             device: find(VIRTIO_PCI_CAP_DEVICE_CFG, 4)?.1,
         })
@@ -82,9 +82,9 @@ impl RegisterLocation {
     fn read<C: ConfigurationAccess>(
         config: &C,
         function: DeviceFunction,
-        at: u8,
+        capability: u8,
     ) -> RegisterLocation {
-        let word = |field: u8| config.read_word(function, at.wrapping_add(field));
+        let word = |field: u8| config.read_word(function, capability.wrapping_add(field));
         let [bar, ..] = word(BAR).to_le_bytes();
         RegisterLocation { bar, offset: word(OFFSET), len: word(LENGTH) }
     }
@@ -94,9 +94,14 @@ impl RegisterLocation {
     }
 }
 
-/// Returns whether the capability at offset `at` is a virtio capability of this kind.
-fn is_kind<C: ConfigurationAccess>(config: &C, function: DeviceFunction, at: u8, kind: u8) -> bool {
-    let [id, _, _, found_kind] = config.read_word(function, at).to_le_bytes();
+/// Returns whether the capability at this offset is a virtio capability of this kind.
+fn is_kind<C: ConfigurationAccess>(
+    config: &C,
+    function: DeviceFunction,
+    offset: u8,
+    kind: u8,
+) -> bool {
+    let [id, _, _, found_kind] = config.read_word(function, offset).to_le_bytes();
     id == PCI_CAP_ID_VNDR && found_kind == kind
 }
 
@@ -106,12 +111,12 @@ fn capability_offsets<C: ConfigurationAccess>(
     function: DeviceFunction,
 ) -> impl Iterator<Item = u8> + '_ {
     let has_any = config.read_word(function, STATUS) & HAS_CAPABILITIES != 0;
-    let next = move |[byte, _]: [u8; 2]| Some(byte & !3).filter(|&at| at != 0);
-    let first = config.read_word(function, FIRST_CAPABILITY).to_le_bytes();
-    let first = if has_any { next([first[0], 0]) } else { None };
-    core::iter::successors(first, move |&at| {
-        let word = config.read_word(function, at).to_le_bytes();
-        next([word[1], 0])
+    // The last capability has the link 0.
+    let follow = |link: u8| Some(link & !3).filter(|&offset| offset != 0);
+    let first = config.read_word(function, FIRST_CAPABILITY).to_le_bytes()[0];
+    let first = if has_any { follow(first) } else { None };
+    core::iter::successors(first, move |&offset| {
+        follow(config.read_word(function, offset).to_le_bytes()[1])
     })
     .take(MAX_CAPABILITIES)
 }

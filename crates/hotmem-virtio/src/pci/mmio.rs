@@ -31,7 +31,7 @@ impl Mmio {
     ///
     /// # Panics
     /// Panics if the access does not lie inside the registers, or is not aligned.
-    fn at(&self, offset: usize, width: Width) -> *mut u8 {
+    fn pointer(&self, offset: usize, width: Width) -> *mut u8 {
         let end = offset.checked_add(width.bytes());
         assert!(
             end.is_some_and(|end| end <= self.len),
@@ -49,28 +49,28 @@ impl Mmio {
 
 impl Registers for Mmio {
     fn read(&self, offset: usize, width: Width) -> u32 {
-        let at = self.at(offset, width);
-        // SAFETY: `at` has checked that the access lies in the registers and is aligned, and the
+        let register = self.pointer(offset, width);
+        // SAFETY: `pointer` has checked that the access lies in the registers and is aligned, and the
         // read is volatile.
         unsafe {
             match width {
-                Width::OneByte => at.read_volatile().into(),
-                Width::TwoBytes => u16::from_le(at.cast::<u16>().read_volatile()).into(),
-                Width::FourBytes => u32::from_le(at.cast::<u32>().read_volatile()),
+                Width::OneByte => register.read_volatile().into(),
+                Width::TwoBytes => u16::from_le(register.cast::<u16>().read_volatile()).into(),
+                Width::FourBytes => u32::from_le(register.cast::<u32>().read_volatile()),
             }
         }
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "only the lower bytes are written")]
     fn write(&mut self, offset: usize, width: Width, value: u32) {
-        let at = self.at(offset, width);
-        // SAFETY: `at` has checked that the access lies in the registers and is aligned, and the
+        let register = self.pointer(offset, width);
+        // SAFETY: `pointer` has checked that the access lies in the registers and is aligned, and the
         // write is volatile.
         unsafe {
             match width {
-                Width::OneByte => at.write_volatile(value as u8),
-                Width::TwoBytes => at.cast::<u16>().write_volatile((value as u16).to_le()),
-                Width::FourBytes => at.cast::<u32>().write_volatile(value.to_le()),
+                Width::OneByte => register.write_volatile(value as u8),
+                Width::TwoBytes => register.cast::<u16>().write_volatile((value as u16).to_le()),
+                Width::FourBytes => register.cast::<u32>().write_volatile(value.to_le()),
             }
         }
     }

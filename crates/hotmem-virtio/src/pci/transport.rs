@@ -75,18 +75,18 @@ impl<R: Registers> PciTransport<R> {
         self.interrupt_line
     }
 
-    /// Reads the register `at` bytes after the start of `location`. If the BAR is not mapped, returns
+    /// Reads the register `offset` bytes after the start of `location`. If the BAR is not mapped, returns
     /// all ones, which a read of a missing device returns too.
-    fn read(&self, location: RegisterLocation, at: u32, width: Width) -> u32 {
+    fn read(&self, location: RegisterLocation, offset: u32, width: Width) -> u32 {
         let registers = self.bars.get(usize::from(location.bar)).and_then(Option::as_ref);
-        let offset = location.offset as usize + at as usize;
-        registers.map_or(u32::MAX, |registers| registers.read(offset, width))
+        let bar_offset = location.offset as usize + offset as usize;
+        registers.map_or(u32::MAX, |registers| registers.read(bar_offset, width))
     }
 
-    fn write(&mut self, location: RegisterLocation, at: u32, width: Width, value: u32) {
+    fn write(&mut self, location: RegisterLocation, offset: u32, width: Width, value: u32) {
         let registers = self.bars.get_mut(usize::from(location.bar)).and_then(Option::as_mut);
         if let Some(registers) = registers {
-            registers.write(location.offset as usize + at as usize, width, value);
+            registers.write(location.offset as usize + offset as usize, width, value);
         }
     }
 
@@ -139,8 +139,9 @@ fn bar_address<C: ConfigurationAccess>(
     let read = |bar: u8| config.read_word(function, FIRST_BAR + 4 * bar);
     let is_64_bit = |bar: u8| read(bar) & (IO_SPACE | TYPE_MASK) == TYPE_64_BIT;
     // A 64-bit BAR occupies two registers, so skip its second register.
-    let mut starts = core::iter::successors(Some(0), |&at| Some(at + 1 + u8::from(is_64_bit(at))));
-    let is_first_register = starts.find(|&at| at >= bar) == Some(bar);
+    let mut starts =
+        core::iter::successors(Some(0), |&bar| Some(bar + 1 + u8::from(is_64_bit(bar))));
+    let is_first_register = starts.find(|&start| start >= bar) == Some(bar);
     let high = match is_64_bit(bar) {
         true if bar < LAST_BAR => read(bar + 1),
         true => return None,
@@ -179,11 +180,11 @@ impl<R: Registers> Transport for PciTransport<R> {
     fn notify(&mut self, queue: u16) {
         self.select(queue);
         let number = self.read_common(QUEUE_NOTIFY_OFF, Width::TwoBytes);
-        let at = number.checked_mul(self.locations.notify_step);
+        let offset = number.checked_mul(self.locations.notify_step);
         // Ignore a notification register beyond the range that the device describes.
         let last = self.locations.notify.len - 2;
-        if let Some(at) = at.filter(|&at| at <= last && at.is_multiple_of(2)) {
-            self.write(self.locations.notify, at, Width::TwoBytes, queue.into());
+        if let Some(offset) = offset.filter(|&offset| offset <= last && offset.is_multiple_of(2)) {
+            self.write(self.locations.notify, offset, Width::TwoBytes, queue.into());
         }
     }
 
@@ -238,11 +239,12 @@ impl<R: Registers> Transport for PciTransport<R> {
     fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
         let mut value = T::new_zeroed();
         let bytes = value.as_mut_bytes();
-        let at = self.check_offset(offset, bytes.len())?;
+        let start = self.check_offset(offset, bytes.len())?;
         let width = width(offset, bytes.len());
-        for (part, at) in bytes.chunks_mut(width.bytes()).zip((at..).step_by(width.bytes())) {
-            let read = self.read(self.locations.device, at, width).to_le_bytes();
-            part.copy_from_slice(&read[..part.len()]);
+        for (part, offset) in bytes.chunks_mut(width.bytes()).zip((start..).step_by(width.bytes()))
+        {
+            let word = self.read(self.locations.device, offset, width).to_le_bytes();
+            part.copy_from_slice(&word[..part.len()]);
         }
         Ok(value)
     }
@@ -253,12 +255,12 @@ impl<R: Registers> Transport for PciTransport<R> {
         value: T,
     ) -> Result<()> {
         let bytes = value.as_bytes();
-        let at = self.check_offset(offset, bytes.len())?;
+        let start = self.check_offset(offset, bytes.len())?;
         let width = width(offset, bytes.len());
-        for (part, at) in bytes.chunks(width.bytes()).zip((at..).step_by(width.bytes())) {
+        for (part, offset) in bytes.chunks(width.bytes()).zip((start..).step_by(width.bytes())) {
             let mut word = [0; 4];
             word[..part.len()].copy_from_slice(part);
-            self.write(self.locations.device, at, width, u32::from_le_bytes(word));
+            self.write(self.locations.device, offset, width, u32::from_le_bytes(word));
         }
         Ok(())
     }

@@ -5,6 +5,11 @@ use hotmem::PfnRange;
 use hotmem_virtio::balloon::{Message, Queue, RawConfig};
 use std::collections::{BTreeSet, VecDeque};
 
+/// The command that ends hints (5.5.6.5). Hinted memory stays out of use.
+pub(crate) const STOP: u32 = 0;
+/// The command that ends hints and lets the guest use hinted memory again.
+pub(crate) const DONE: u32 = 1;
+
 #[derive(Default)]
 pub(crate) struct Device {
     pub(crate) config: RawConfig,
@@ -15,6 +20,7 @@ pub(crate) struct Device {
     pub(crate) unanswered: VecDeque<Message>,
     /// The queues on which the device does not answer.
     pub(crate) silent_queues: Vec<Queue>,
+    /// All messages that the driver has sent.
     pub(crate) messages: Vec<Message>,
     /// The buffer of statistics, which the device keeps until it requests new statistics.
     pub(crate) statistics_buffer: Option<Message>,
@@ -45,7 +51,7 @@ impl Device {
 
     pub(crate) fn send(&mut self, message: Message) {
         let queue = message.queue();
-        let busy = self.unanswered.iter().any(|other| other.queue() == queue)
+        let busy = self.unanswered.iter().any(|request| request.queue() == queue)
             || (queue == Queue::Statistics && self.statistics_buffer.is_some());
         assert!(!busy, "the driver sends a second request on {queue:?}");
         self.messages.push(message);

@@ -1,5 +1,6 @@
 //! Tests free page hints.
 
+use crate::device::{DONE, STOP};
 use crate::memory::{Frame, TestMemory};
 use crate::setup::Setup;
 use hotmem_virtio::balloon::{Features, Message, Queue, Step};
@@ -44,7 +45,7 @@ fn check_hints_of_migration(mut setup: Setup) {
     assert_eq!(setup.device.hinted_ranges.iter().map(|range| range.frames()).sum::<u64>(), 2048);
 
     // In the next round, hinted memory stays hinted, and only memory freed since then is hinted.
-    setup.device.request_hints(0);
+    setup.device.request_hints(STOP);
     setup.poll();
     assert_eq!(
         setup.memory.count(Frame::Hinted),
@@ -55,14 +56,14 @@ fn check_hints_of_migration(mut setup: Setup) {
     setup.poll();
     assert_eq!(commands(&setup), [0x8000_0000, 0, 0x8000_0001, 0]);
 
-    setup.device.request_hints(1);
+    setup.device.request_hints(DONE);
     assert_eq!(setup.poll(), Step::Idle);
     assert_eq!(setup.memory.count(Frame::Free), 2048, "the driver does not release hinted memory");
 }
 
-/// QEMU changes the command first and the generation afterwards, and hides a command that has begun.
-/// If the driver begins the command in between, the generation changes while the field reads as a
-/// stop.
+/// QEMU changes the command first and the generation afterwards, and hides a command that the driver
+/// has begun. If the driver begins the command before the generation changes, the generation changes
+/// while the field reads as `STOP`.
 #[test]
 fn a_generation_that_changes_after_the_command_does_not_stop_the_hints() {
     for generation in [0, 255] {
@@ -89,7 +90,7 @@ fn a_stop_is_obeyed_although_the_generation_of_its_command_came_late() {
             setup.step_until(|setup| setup.device.hinted_ranges.len() == 2);
         }
         let hinted = setup.device.hinted_ranges.len();
-        setup.device.request_hints(0);
+        setup.device.request_hints(STOP);
         setup.poll();
         // One hint may have been outstanding.
         assert!(setup.device.hinted_ranges.len() <= hinted + 1);
@@ -99,19 +100,21 @@ fn a_stop_is_obeyed_although_the_generation_of_its_command_came_late() {
 
 #[test]
 fn a_withdrawn_command_is_ended_before_the_next_begins() {
-    for (next, mut setup) in [0, 1, 9].into_iter().flat_map(|next| setups().map(|w| (next, w))) {
+    for (next, mut setup) in
+        [0, 1, 9].into_iter().flat_map(|next| setups().map(|setup| (next, setup)))
+    {
         setup.device.request_hints(8);
         setup.step_until(|setup| setup.device.hinted_ranges.len() == 2);
         let hinted = setup.device.hinted_ranges.len();
         setup.device.request_hints(next);
         setup.poll();
-        let (expected, held): (&[u32], _) = match next {
+        let (expected, stay_hinted): (&[u32], _) = match next {
             0 => (&[8, 0], true),
             1 => (&[8, 0], false),
             _ => (&[8, 0, 9, 0], true),
         };
         assert_eq!(commands(&setup), expected);
-        assert_eq!(setup.memory.count(Frame::Hinted) > 0, held);
+        assert_eq!(setup.memory.count(Frame::Hinted) > 0, stay_hinted);
         if next < 2 {
             // One hint may have been outstanding.
             assert!(setup.device.hinted_ranges.len() <= hinted + 1);
@@ -126,10 +129,10 @@ fn hints_are_not_released_while_the_device_has_one() {
     setup.step_until(|setup| !setup.device.hinted_ranges.is_empty());
     setup.step_until(|setup| matches!(setup.device.unanswered.front(), Some(Message::Hint(_))));
     setup.device.silent_queues = vec![Queue::Hints];
-    setup.device.request_hints(1);
-    let held = setup.memory.count(Frame::Hinted);
+    setup.device.request_hints(DONE);
+    let hinted = setup.memory.count(Frame::Hinted);
     setup.poll();
-    assert_eq!(setup.memory.count(Frame::Hinted), held);
+    assert_eq!(setup.memory.count(Frame::Hinted), hinted);
     setup.device.silent_queues.clear();
     setup.answered_queue = setup.device.answer();
     setup.poll();
@@ -138,9 +141,9 @@ fn hints_are_not_released_while_the_device_has_one() {
 
 impl Setup {
     /// Steps the driver, with a device that answers immediately, until the condition is true.
-    fn step_until(&mut self, is_so: impl Fn(&Setup) -> bool) {
+    fn step_until(&mut self, condition: impl Fn(&Setup) -> bool) {
         for _ in 0..100 {
-            if is_so(self) {
+            if condition(self) {
                 return;
             }
             self.answered_queue = self.device.answer();

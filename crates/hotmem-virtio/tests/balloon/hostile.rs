@@ -22,10 +22,10 @@ pub(crate) fn run_script(script: &[u8]) {
     let base = if script.byte() == 0 { Message::FRAME_LIMIT - 700 } else { 512 };
     let mut memory = TestMemory::new(base, FRAMES);
     let mut now = Duration::ZERO;
-    let mut with_device: Vec<Message> = Vec::new();
+    let mut outstanding: Vec<Message> = Vec::new();
     let mut in_balloon = BTreeSet::new();
     let mut failed = None;
-    let mut idle_steps = 0;
+    let mut working_steps = 0;
     while !script.is_over() {
         match script.byte() % 16 {
             0 => config.num_pages = script.number() as u32,
@@ -38,46 +38,47 @@ pub(crate) fn run_script(script: &[u8]) {
             5 => memory.obstacles.push_back(script.obstacle()),
             6 => memory.min_free = script.number() as usize % FRAMES,
             7 => {
-                let (needed, frames_to_replace) = (script.byte().into(), script.byte().into());
-                memory.deflate_request =
-                    DeflateRequest { needed_frames: needed, frames_to_replace };
+                let (needed_frames, frames_to_replace) =
+                    (script.byte().into(), script.byte().into());
+                memory.deflate_request = DeflateRequest { needed_frames, frames_to_replace };
             }
             8 => memory.report_from = Duration::from_millis(script.byte().into()),
             9 => memory.max_run = 1 + script.number() % 600,
-            10 => memory.batch = 1 + usize::from(script.byte() % 32),
+            10 => memory.max_report_ranges = 1 + usize::from(script.byte() % 32),
             11 => {
                 let state = if script.byte() < 128 { Frame::Free } else { Frame::Used };
-                let at = script.number() as usize;
-                (0..usize::from(script.byte())).for_each(|n| memory.change(at % FRAMES + n, state));
+                let first = script.number() as usize;
+                (0..usize::from(script.byte()))
+                    .for_each(|n| memory.change(first % FRAMES + n, state));
             }
             12 if script.byte() < 32 => memory.bad_range = Some(PfnRange::EMPTY),
             _ => {}
         }
         now += Duration::from_millis(script.byte().into());
-        let used = match script.byte() {
+        let answered_queue = match script.byte() {
             0 => Some(Queue::ALL[usize::from(script.byte() % 5)]),
-            1..100 if !with_device.is_empty() => {
-                Some(with_device[usize::from(script.byte()) % with_device.len()].queue())
+            1..100 if !outstanding.is_empty() => {
+                Some(outstanding[usize::from(script.byte()) % outstanding.len()].queue())
             }
             _ => None,
         };
-        with_device.retain(|message| {
-            let done = used == Some(message.queue());
-            if let (true, Message::Deflate(range)) = (done, *message) {
+        outstanding.retain(|message| {
+            let is_answered = answered_queue == Some(message.queue());
+            if let (true, Message::Deflate(range)) = (is_answered, *message) {
                 Message::frame_numbers(range).for_each(|n| assert!(in_balloon.remove(&n)));
             }
-            !done
+            !is_answered
         });
-        let step = driver.step(now, &config, used, &mut memory);
-        idle_steps = if step == Step::Working { idle_steps + 1 } else { 0 };
-        assert!(idle_steps <= 100, "the driver does not wait: {driver:?}");
+        let step = driver.step(now, &config, answered_queue, &mut memory);
+        working_steps = if step == Step::Working { working_steps + 1 } else { 0 };
+        assert!(working_steps <= 100, "the driver does not wait: {driver:?}");
         match step {
             Step::Ready(Ok(Action::Send(message))) => {
                 assert_eq!(failed, None, "the driver sends a request to a failed device");
                 let queue = message.queue();
                 assert!(driver.features().contains(queue.feature()));
                 assert!(
-                    with_device.iter().all(|other| other.queue() != queue),
+                    outstanding.iter().all(|request| request.queue() != queue),
                     "the driver sends a second request on a queue"
                 );
                 match message {
@@ -93,15 +94,15 @@ pub(crate) fn run_script(script: &[u8]) {
                     Message::Report(ranges) => {
                         let all = ranges.as_slice();
                         assert!(!all.is_empty() && all.len() <= 32);
-                        assert!(all.iter().all(|&range| memory.all_are(range, Frame::Inflated)));
+                        assert!(all.iter().all(|&range| memory.all_are(range, Frame::Reporting)));
                     }
                     Message::Statistics(_) | Message::HintCommand(_) => {}
                 }
-                with_device.push(message);
+                outstanding.push(message);
             }
             Step::Ready(Ok(Action::Reset(queue))) => {
-                assert!(with_device.iter().any(|message| message.queue() == queue));
-                with_device.clear();
+                assert!(outstanding.iter().any(|message| message.queue() == queue));
+                outstanding.clear();
                 in_balloon.clear();
                 memory.device_reset();
                 driver = Driver::new(features, &config).with_counters_of(&driver);
@@ -119,8 +120,9 @@ pub(crate) fn run_script(script: &[u8]) {
         assert!(driver.inflated_frames() <= memory.count(Frame::Balloon) as u64);
     }
     memory.device_reset();
-    let gone = |state: &Frame| !matches!(state, Frame::Used | Frame::Free | Frame::Reported);
-    assert!(!memory.frames.iter().any(gone), "some memory is not free after the reset");
+    let is_with_device =
+        |state: &Frame| !matches!(state, Frame::Used | Frame::Free | Frame::Reported);
+    assert!(!memory.frames.iter().any(is_with_device), "some memory is not free after the reset");
 }
 
 /// Reads numbers from bytes. After the last byte, all numbers are 0.

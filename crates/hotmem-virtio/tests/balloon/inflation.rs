@@ -9,11 +9,11 @@ use hotmem_virtio::balloon::{
     Step,
 };
 
-const NONE: Features = Features::empty();
+const NO_FEATURES: Features = Features::empty();
 
 #[test]
 fn every_size_is_reached_by_requests_of_256_frames() {
-    let mut setup = Setup::new(NONE, 0, TestMemory::new(0x1000, 4096));
+    let mut setup = Setup::new(NO_FEATURES, 0, TestMemory::new(0x1000, 4096));
     setup.poll();
     setup.assert_settled(0);
     for target in [1, 0, 256, 257, 4096, 512, 3000, 0] {
@@ -31,7 +31,7 @@ fn every_size_is_reached_by_requests_of_256_frames() {
 
 #[test]
 fn actual_is_written_for_a_device_that_was_used_before() {
-    let mut setup = Setup::new(NONE, 0, TestMemory::new(0, 16));
+    let mut setup = Setup::new(NO_FEATURES, 0, TestMemory::new(0, 16));
     assert_eq!(setup.device.actual_pages, 99);
     assert_eq!(setup.step(), Step::Ready(Ok(Action::SetActual(0))));
     assert_eq!(setup.step(), Step::Idle);
@@ -41,7 +41,7 @@ fn actual_is_written_for_a_device_that_was_used_before() {
 fn the_balloon_inflates_by_short_ranges() {
     let mut memory = TestMemory::new(7, 1000);
     memory.max_run = 3;
-    let mut setup = Setup::new(NONE, 999, memory);
+    let mut setup = Setup::new(NO_FEATURES, 999, memory);
     setup.poll();
     setup.assert_settled(999);
 }
@@ -49,7 +49,7 @@ fn the_balloon_inflates_by_short_ranges() {
 #[test]
 fn frames_change_their_owner_only_after_the_device_has_answered() {
     for (from, to) in [(0, 512), (512, 0)] {
-        let mut setup = Setup::new(NONE, from, TestMemory::new(0, 1024));
+        let mut setup = Setup::new(NO_FEATURES, from, TestMemory::new(0, 1024));
         setup.poll();
         setup.device.config.num_pages = to;
         let before = setup.memory.count(Frame::Free);
@@ -75,7 +75,7 @@ fn frames_change_their_owner_only_after_the_device_has_answered() {
 fn min_free_frames_stay_free_however_large_the_target_is() {
     let mut memory = TestMemory::new(0, 4096);
     memory.min_free = 1000;
-    let mut setup = Setup::new(NONE, u32::MAX, memory);
+    let mut setup = Setup::new(NO_FEATURES, u32::MAX, memory);
     let Step::Pending(until) = setup.poll() else { panic!("{:?}", setup.driver) };
     assert_eq!(until, setup.now + MS, "the driver does not retry");
     assert_eq!(setup.memory.count(Frame::Free), 1000);
@@ -94,7 +94,7 @@ fn min_free_frames_stay_free_however_large_the_target_is() {
 #[test]
 fn memory_above_16_tib_is_refused_and_not_truncated() {
     let limit = Message::FRAME_LIMIT;
-    let mut setup = Setup::new(NONE, 512, TestMemory::new(limit - 256, 1024));
+    let mut setup = Setup::new(NO_FEATURES, 512, TestMemory::new(limit - 256, 1024));
     setup.memory.max_run = 256;
     setup.poll();
     assert_eq!(setup.driver.inflated_frames(), 256, "the part below the limit is not inflated");
@@ -108,7 +108,7 @@ fn memory_above_16_tib_is_refused_and_not_truncated() {
 
 #[test]
 fn a_range_across_16_tib_is_refused_as_a_whole() {
-    let mut setup = Setup::new(NONE, 512, TestMemory::new(Message::FRAME_LIMIT - 256, 1024));
+    let mut setup = Setup::new(NO_FEATURES, 512, TestMemory::new(Message::FRAME_LIMIT - 256, 1024));
     setup.poll();
     assert_eq!(setup.driver.inflated_frames(), 0);
     assert_eq!(setup.memory.count(Frame::Free), 1024);
@@ -116,7 +116,7 @@ fn a_range_across_16_tib_is_refused_as_a_whole() {
 
 #[test]
 fn temporary_obstacles_are_retried() {
-    let mut setup = Setup::new(NONE, 512, TestMemory::new(0, 1024));
+    let mut setup = Setup::new(NO_FEATURES, 512, TestMemory::new(0, 1024));
     setup.memory.obstacles.extend([
         Obstacle::Working,
         Obstacle::Later(Reason::Other("busy")),
@@ -131,7 +131,7 @@ fn temporary_obstacles_are_retried() {
 
 #[test]
 fn a_permanent_obstacle_lasts_until_the_target_changes() {
-    let mut setup = Setup::new(NONE, 512, TestMemory::new(0, 1024));
+    let mut setup = Setup::new(NO_FEATURES, 512, TestMemory::new(0, 1024));
     setup.memory.obstacles.push_back(Obstacle::Never(Reason::Other("no")));
     assert_eq!(setup.poll(), Step::Idle);
     assert_eq!(setup.poll(), Step::Idle);
@@ -143,7 +143,7 @@ fn a_permanent_obstacle_lasts_until_the_target_changes() {
 
 #[test]
 fn a_target_that_keeps_changing_is_followed_at_a_limited_rate() {
-    let mut setup = Setup::new(NONE, 0, TestMemory::new(0, 4096));
+    let mut setup = Setup::new(NO_FEATURES, 0, TestMemory::new(0, 4096));
     for n in 0..20 {
         setup.device.config.num_pages = 4000 + n;
         setup.step();
@@ -156,14 +156,14 @@ fn a_target_that_keeps_changing_is_followed_at_a_limited_rate() {
 
 #[test]
 fn a_guest_without_memory_deflates_if_that_is_negotiated() {
-    for (features, left) in [(Features::DEFLATE_ON_OOM, 2048 - 600), (NONE, 2048)] {
+    for (features, expected) in [(Features::DEFLATE_ON_OOM, 2048 - 600), (NO_FEATURES, 2048)] {
         let mut setup = Setup::new(features, 2048, TestMemory::new(0, 4096));
         setup.poll();
         setup.memory.min_free = 4096;
         setup.memory.deflate_request.needed_frames = 600;
         setup.run(Duration::from_secs(1));
-        assert_eq!(setup.driver.inflated_frames(), left);
-        assert_eq!(setup.device.balloon.len() as u64, left);
+        assert_eq!(setup.driver.inflated_frames(), expected);
+        assert_eq!(setup.device.balloon.len() as u64, expected);
         // The driver inflates again later.
         setup.memory.min_free = 0;
         setup.memory.deflate_request = DeflateRequest::default();
@@ -174,7 +174,7 @@ fn a_guest_without_memory_deflates_if_that_is_negotiated() {
 
 #[test]
 fn frames_that_must_leave_are_replaced_and_the_balloon_is_never_too_small() {
-    let mut setup = Setup::new(NONE, 2048, TestMemory::new(0, 4096));
+    let mut setup = Setup::new(NO_FEATURES, 2048, TestMemory::new(0, 4096));
     setup.poll();
     setup.memory.deflate_request.frames_to_replace = 1500;
     for _ in 0..10_000 {
@@ -194,7 +194,7 @@ fn frames_that_must_leave_are_replaced_and_the_balloon_is_never_too_small() {
 fn a_range_that_does_not_match_the_request_stops_the_driver() {
     let range = |start, len| PfnRange::with_len(Pfn::new(start).unwrap(), len).unwrap();
     for bad_range in [range(0, 513), PfnRange::EMPTY] {
-        let mut setup = Setup::new(NONE, 512, TestMemory::new(0, 1024));
+        let mut setup = Setup::new(NO_FEATURES, 512, TestMemory::new(0, 1024));
         setup.memory.bad_range = Some(bad_range);
         assert_eq!(setup.poll(), Step::Ready(Err(Failure::WrongRange(bad_range))));
         assert_eq!(setup.device.messages, []);
@@ -204,25 +204,25 @@ fn a_range_that_does_not_match_the_request_stops_the_driver() {
 
 #[test]
 fn the_host_sees_the_balloon_grow() {
-    let mut setup = Setup::new(NONE, 32768, TestMemory::new(0, 33_000));
-    let mut seen = std::collections::BTreeSet::new();
+    let mut setup = Setup::new(NO_FEATURES, 32768, TestMemory::new(0, 33_000));
+    let mut actual_values = std::collections::BTreeSet::new();
     while setup.driver.inflated_frames() < 32768 {
         setup.answered_queue = setup.device.answer();
         setup.step();
-        seen.insert(setup.device.actual_pages);
+        actual_values.insert(setup.device.actual_pages);
     }
-    assert!(seen.len() >= 4, "{seen:?}");
-    assert!(seen.len() <= 6, "{seen:?}");
+    assert!(actual_values.len() >= 4, "{actual_values:?}");
+    assert!(actual_values.len() <= 6, "{actual_values:?}");
 }
 
 #[test]
 fn a_driver_of_a_reset_device_starts_with_an_empty_balloon() {
-    let mut setup = Setup::new(NONE, 512, TestMemory::new(0, 1024));
+    let mut setup = Setup::new(NO_FEATURES, 512, TestMemory::new(0, 1024));
     setup.poll();
     hotmem_virtio::balloon::Memory::device_reset(&mut setup.memory);
     assert_eq!(setup.memory.count(Frame::Free), 1024);
     setup.device = crate::device::Device::new(300);
-    setup.driver = Driver::new(NONE, &setup.device.config);
+    setup.driver = Driver::new(NO_FEATURES, &setup.device.config);
     setup.poll();
     setup.assert_settled(300);
 }

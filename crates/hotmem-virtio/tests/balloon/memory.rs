@@ -15,7 +15,7 @@ pub(crate) enum Frame {
     /// In the balloon, or being inflated or deflated.
     Balloon,
     /// In a report that is with the device.
-    Inflated,
+    Reporting,
     /// Free and reported.
     Reported,
     Hinted,
@@ -26,7 +26,7 @@ pub(crate) struct TestMemory {
     pub(crate) frames: Vec<Frame>,
     /// The number of free frames that the balloon leaves to the kernel.
     pub(crate) min_free: usize,
-    /// The results of the next inflations.
+    /// Why the next inflations fail.
     pub(crate) obstacles: VecDeque<Obstacle>,
     /// An arbitrary range that the next inflation or deflation returns.
     pub(crate) bad_range: Option<PfnRange>,
@@ -34,13 +34,14 @@ pub(crate) struct TestMemory {
     /// The maximal number of frames in a range.
     pub(crate) max_run: u64,
     /// The maximal number of ranges in a report.
-    pub(crate) batch: usize,
+    pub(crate) max_report_ranges: usize,
     /// The time before which nothing is reported.
     pub(crate) report_from: Duration,
     pub(crate) statistics: MemoryStatistics,
-    pub(crate) inflated: Vec<PfnRange>,
+    /// The ranges of the report that is with the device.
+    reporting: Vec<PfnRange>,
     deflating_range: Option<PfnRange>,
-    hint_out: Option<PfnRange>,
+    outstanding_hint: Option<PfnRange>,
 }
 
 impl TestMemory {
@@ -54,12 +55,12 @@ impl TestMemory {
             bad_range: None,
             deflate_request: DeflateRequest::default(),
             max_run: u64::MAX,
-            batch: Ranges::MAX_LEN,
+            max_report_ranges: Ranges::MAX_LEN,
             report_from: Duration::MAX,
             statistics: MemoryStatistics::default().with(Statistic::Free, 1),
-            inflated: Vec::new(),
+            reporting: Vec::new(),
             deflating_range: None,
-            hint_out: None,
+            outstanding_hint: None,
         }
     }
 
@@ -97,11 +98,11 @@ impl TestMemory {
         }
     }
 
-    /// Returns the first run of frames in this state, at most this many of them.
-    fn find(&self, state: Frame, most: u64) -> Option<PfnRange> {
+    /// Returns the first run of frames in this state, at max_frames this many of them.
+    fn find(&self, state: Frame, max_frames: u64) -> Option<PfnRange> {
         let first = self.frames.iter().position(|&frame| frame == state)?;
-        let most = most.min(self.max_run) as usize;
-        let run = self.frames[first..].iter().take(most).take_while(|&&f| f == state).count();
+        let max_frames = max_frames.min(self.max_run) as usize;
+        let run = self.frames[first..].iter().take(max_frames).take_while(|&&f| f == state).count();
         PfnRange::with_len(self.base.checked_add(first as u64)?, run as u64)
     }
 
@@ -111,19 +112,20 @@ impl TestMemory {
 }
 
 impl Memory for TestMemory {
-    fn inflate(&mut self, most: u64) -> Result<PfnRange, Obstacle> {
-        assert!((1..=512).contains(&most));
+    fn inflate(&mut self, max_frames: u64) -> Result<PfnRange, Obstacle> {
+        assert!((1..=512).contains(&max_frames));
         if let Some(bad_range) = self.bad_range.take() {
             return Ok(bad_range);
         }
         if let Some(obstacle) = self.obstacles.pop_front() {
             return Err(obstacle);
         }
-        let most = most.min(self.available() as u64);
-        if most == 0 {
+        let max_frames = max_frames.min(self.available() as u64);
+        if max_frames == 0 {
             return Err(Obstacle::Later(Reason::Other("the kernel keeps the rest")));
         }
-        let found = self.find(Frame::Free, most).or_else(|| self.find(Frame::Reported, most));
+        let found =
+            self.find(Frame::Free, max_frames).or_else(|| self.find(Frame::Reported, max_frames));
         let range = found.expect("there is free memory");
         self.change_frames(range, &[Frame::Free, Frame::Reported], Frame::Balloon);
         Ok(range)
@@ -135,64 +137,64 @@ impl Memory for TestMemory {
         }
     }
 
-    fn deflate(&mut self, most: u64) -> Option<PfnRange> {
-        assert!((1..=512).contains(&most));
+    fn deflate(&mut self, max_frames: u64) -> Option<PfnRange> {
+        assert!((1..=512).contains(&max_frames));
         assert_eq!(self.deflating_range, None, "a deflation is in progress already");
         if let Some(bad_range) = self.bad_range.take() {
             return Some(bad_range);
         }
-        self.deflating_range = self.find(Frame::Balloon, most);
+        self.deflating_range = self.find(Frame::Balloon, max_frames);
         self.deflating_range
     }
 
     fn deflated(&mut self, range: PfnRange) {
         assert_eq!(self.deflating_range.take(), Some(range));
         self.change_frames(range, &[Frame::Balloon], Frame::Free);
-        let less = |frames: u64| frames.saturating_sub(range.frames());
-        self.deflate_request.needed_frames = less(self.deflate_request.needed_frames);
-        self.deflate_request.frames_to_replace = less(self.deflate_request.frames_to_replace);
+        let reduced = |frames: u64| frames.saturating_sub(range.frames());
+        self.deflate_request.needed_frames = reduced(self.deflate_request.needed_frames);
+        self.deflate_request.frames_to_replace = reduced(self.deflate_request.frames_to_replace);
     }
 
     fn deflate_request(&self) -> DeflateRequest {
         self.deflate_request
     }
 
-    fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
-        assert!(self.inflated.is_empty(), "a report is outstanding already");
+    fn next_report(&mut self, now: Duration, max_ranges: usize) -> Progress<Ranges, Duration> {
+        assert!(self.reporting.is_empty(), "a report is outstanding already");
         if self.count(Frame::Free) == 0 || self.report_from == Duration::MAX {
             return Progress::Idle;
         }
         if now < self.report_from {
             return Progress::Pending(self.report_from);
         }
-        while self.inflated.len() < self.batch.min(most_ranges) {
+        while self.reporting.len() < self.max_report_ranges.min(max_ranges) {
             let Some(range) = self.find(Frame::Free, 512) else { break };
-            self.change_frames(range, &[Frame::Free], Frame::Inflated);
-            self.inflated.push(range);
+            self.change_frames(range, &[Frame::Free], Frame::Reporting);
+            self.reporting.push(range);
         }
-        Progress::Ready(Ranges::new(&self.inflated).unwrap())
+        Progress::Ready(Ranges::new(&self.reporting).unwrap())
     }
 
     fn report_answered(&mut self) {
-        for range in std::mem::take(&mut self.inflated) {
-            self.change_frames(range, &[Frame::Inflated], Frame::Reported);
+        for range in std::mem::take(&mut self.reporting) {
+            self.change_frames(range, &[Frame::Reporting], Frame::Reported);
         }
     }
 
     fn next_hint(&mut self) -> Option<PfnRange> {
-        assert_eq!(self.hint_out, None, "a hint is outstanding already");
+        assert_eq!(self.outstanding_hint, None, "a hint is outstanding already");
         let range = self.find(Frame::Free, 512)?;
         self.change_frames(range, &[Frame::Free], Frame::Hinted);
-        self.hint_out = Some(range);
+        self.outstanding_hint = Some(range);
         Some(range)
     }
 
     fn hint_answered(&mut self) {
-        assert!(self.hint_out.take().is_some(), "no hint is outstanding");
+        assert!(self.outstanding_hint.take().is_some(), "no hint is outstanding");
     }
 
     fn release_hints(&mut self) {
-        assert_eq!(self.hint_out, None, "the device still has a hint");
+        assert_eq!(self.outstanding_hint, None, "the device still has a hint");
         while let Some(range) = self.find(Frame::Hinted, u64::MAX) {
             self.change_frames(range, &[Frame::Hinted], Frame::Free);
         }
@@ -204,11 +206,11 @@ impl Memory for TestMemory {
 
     fn device_reset(&mut self) {
         for frame in &mut self.frames {
-            if matches!(frame, Frame::Balloon | Frame::Inflated | Frame::Hinted) {
+            if matches!(frame, Frame::Balloon | Frame::Reporting | Frame::Hinted) {
                 *frame = Frame::Free;
             }
         }
-        self.inflated.clear();
-        (self.deflating_range, self.hint_out) = (None, None);
+        self.reporting.clear();
+        (self.deflating_range, self.outstanding_hint) = (None, None);
     }
 }

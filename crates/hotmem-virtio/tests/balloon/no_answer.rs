@@ -22,16 +22,16 @@ fn an_overdue_answer_is_reported_once_and_still_counts() {
         setup.device.request_hints(7);
         setup.device.silent_queues = vec![queue];
         let deadline = setup.now + second;
-        let mut looks = 0;
-        while setup.now < deadline && looks < 20 {
+        let mut polls = 0;
+        while setup.now < deadline && polls < 20 {
             let Step::Pending(until) = setup.poll() else { panic!("{queue:?}") };
             assert!(until > setup.now && (queue == Queue::Hints || until == deadline));
-            (setup.now, looks) = (until, looks + 1);
+            (setup.now, polls) = (until, polls + 1);
         }
         // The device does not interrupt for the answer to a hint, so the driver polls at growing
         // intervals.
         let expected = if queue == Queue::Hints { 16..=20 } else { 1..=1 };
-        assert!(expected.contains(&looks), "{queue:?}: {looks} checks");
+        assert!(expected.contains(&polls), "{queue:?}: {polls} polls");
         for _ in 0..5 {
             assert_eq!(setup.poll(), Step::Pending(deadline + second));
         }
@@ -45,8 +45,8 @@ fn an_overdue_answer_is_reported_once_and_still_counts() {
     }
 }
 
-/// Returns a setup for each queue, with a device that does not answer on it.
-fn setups_without_an_answer() -> impl Iterator<Item = (Queue, Setup)> {
+/// Returns a setup for each of four queues, with a device that does not answer on the queue.
+fn setups_with_a_silent_queue() -> impl Iterator<Item = (Queue, Setup)> {
     let cases = [
         (Queue::Inflate, Features::empty()),
         (Queue::Deflate, Features::empty()),
@@ -67,25 +67,26 @@ fn setups_without_an_answer() -> impl Iterator<Item = (Queue, Setup)> {
     })
 }
 
-/// Returns the first wait for an answer. Hints are polled, because they have no interrupt.
-fn first_wait(queue: Queue, otherwise: Duration) -> Duration {
-    if queue == Queue::Hints { Duration::from_micros(20) } else { otherwise }
+/// Returns the driver's first wait for an answer: the maximal time, or less for a hint, which the driver
+/// polls because its answer causes no interrupt.
+fn first_wait(queue: Queue, max: Duration) -> Duration {
+    if queue == Queue::Hints { Duration::from_micros(20) } else { max }
 }
 
 #[test]
 fn a_device_that_never_answers_must_be_reset() {
     let second = Duration::from_secs(1);
-    for (queue, mut setup) in setups_without_an_answer() {
-        let began = setup.now;
-        assert_eq!(setup.poll(), Step::Pending(began + first_wait(queue, second)));
+    for (queue, mut setup) in setups_with_a_silent_queue() {
+        let start = setup.now;
+        assert_eq!(setup.poll(), Step::Pending(start + first_wait(queue, second)));
         while let Step::Pending(until) = setup.poll() {
             setup.now = until;
         }
-        assert_eq!(setup.now, began + Driver::DEFAULT_ANSWER_TIMEOUT);
+        assert_eq!(setup.now, start + Driver::DEFAULT_ANSWER_TIMEOUT);
         assert_eq!(
             setup.poll(),
             Step::Ready(Ok(Action::Reset(queue))),
-            "until there is another driver"
+            "the driver does not repeat its request for a reset"
         );
         setup.device.reset();
         setup.memory.device_reset();
@@ -103,7 +104,7 @@ fn a_device_that_never_answers_must_be_reset() {
 #[test]
 fn a_machine_stopped_together_with_its_device_does_not_reset_it() {
     let hour = Duration::from_secs(3600);
-    for (_, mut setup) in setups_without_an_answer() {
+    for (_, mut setup) in setups_with_a_silent_queue() {
         setup.poll();
         setup.now += hour;
         assert_eq!(setup.poll(), Step::Pending(setup.now + Duration::from_secs(1)));
@@ -117,10 +118,10 @@ fn a_machine_stopped_together_with_its_device_does_not_reset_it() {
 
 #[test]
 fn the_maximal_time_for_an_answer_can_be_set() {
-    for (queue, mut setup) in setups_without_an_answer() {
+    for (queue, mut setup) in setups_with_a_silent_queue() {
         setup.driver = setup.driver.with_answer_timeout(70 * MS);
-        let began = setup.now;
-        assert_eq!(setup.poll(), Step::Pending(began + first_wait(queue, 70 * MS)));
+        let start = setup.now;
+        assert_eq!(setup.poll(), Step::Pending(start + first_wait(queue, 70 * MS)));
         setup.now += 70 * MS;
         assert_eq!(setup.poll(), Step::Ready(Ok(Action::Reset(queue))));
     }

@@ -1,6 +1,7 @@
 //! Tests random sequences of events with all combinations of features. After the last event, the
 //! driver must reach the target.
 
+use crate::device::DONE;
 use crate::memory::{Frame, TestMemory};
 use crate::setup::Setup;
 use core::time::Duration;
@@ -13,33 +14,37 @@ const FRAMES: usize = 1500;
 #[derive(Clone, Debug)]
 enum Event {
     Target(u32),
-    Hints(u32),
-    AskStatistics,
+    HintCommand(u32),
+    RequestStatistics,
+    /// The kernel uses frames: the index of the first, and their number.
     Use(usize, usize),
     Free(usize, usize),
+    /// An inflation fails: permanently, or for some time.
     Obstacle(bool),
-    Needed(u64),
-    MustLeave(u64),
-    Asleep(usize),
-    Awake,
+    NeededFrames(u64),
+    FramesToReplace(u64),
+    /// The device stops answering on the queue with this index.
+    SilenceQueue(usize),
+    /// The device answers on all queues.
+    AnswerAgain,
     Steps(u32),
     Wait(Duration),
     JumpTo(Duration),
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let place = || (0..FRAMES, 1..900usize);
+    let frames = || (0..FRAMES, 1..900usize);
     prop_oneof![
         (0..FRAMES as u32).prop_map(Event::Target),
-        (0..5u32).prop_map(Event::Hints),
-        Just(Event::AskStatistics),
-        place().prop_map(|(at, len)| Event::Use(at, len)),
-        place().prop_map(|(at, len)| Event::Free(at, len)),
+        (0..5u32).prop_map(Event::HintCommand),
+        Just(Event::RequestStatistics),
+        frames().prop_map(|(first, len)| Event::Use(first, len)),
+        frames().prop_map(|(first, len)| Event::Free(first, len)),
         any::<bool>().prop_map(Event::Obstacle),
-        (0..600u64).prop_map(Event::Needed),
-        (0..600u64).prop_map(Event::MustLeave),
-        (0..5usize).prop_map(Event::Asleep),
-        Just(Event::Awake),
+        (0..600u64).prop_map(Event::NeededFrames),
+        (0..600u64).prop_map(Event::FramesToReplace),
+        (0..5usize).prop_map(Event::SilenceQueue),
+        Just(Event::AnswerAgain),
         (0..30u32).prop_map(Event::Steps),
         (0..3000u64).prop_map(|ms| Event::Wait(Duration::from_millis(ms))),
         (0..100u64).prop_map(|s| Event::JumpTo(Duration::from_secs(s))),
@@ -62,22 +67,22 @@ proptest! {
         setup.device.hides_commands = hides_commands;
         for event in history {
             match event {
-                Event::Target(frames) => setup.device.config.num_pages = frames,
-                Event::Hints(command) => setup.device.request_hints(command),
-                Event::AskStatistics if setup.answered_queue.is_none() => {
+                Event::Target(target) => setup.device.config.num_pages = target,
+                Event::HintCommand(command) => setup.device.request_hints(command),
+                Event::RequestStatistics if setup.answered_queue.is_none() => {
                     setup.answered_queue = setup.device.request_statistics();
                 }
-                Event::AskStatistics => {}
-                Event::Use(at, len) => change(&mut setup, at, len, Frame::Used),
-                Event::Free(at, len) => change(&mut setup, at, len, Frame::Free),
-                Event::Obstacle(lasts) => setup.memory.obstacles.push_back(match lasts {
+                Event::RequestStatistics => {}
+                Event::Use(first, len) => change(&mut setup, first, len, Frame::Used),
+                Event::Free(first, len) => change(&mut setup, first, len, Frame::Free),
+                Event::Obstacle(permanent) => setup.memory.obstacles.push_back(match permanent {
                     true => Obstacle::Never(Reason::Other("never")),
                     false => Obstacle::Later(Reason::Other("later")),
                 }),
-                Event::Needed(needed) => setup.memory.deflate_request.needed_frames = needed,
-                Event::MustLeave(frames) => setup.memory.deflate_request.frames_to_replace = frames,
-                Event::Asleep(queue) => setup.device.silent_queues.push(Queue::ALL[queue]),
-                Event::Awake => setup.device.silent_queues.clear(),
+                Event::NeededFrames(needed) => setup.memory.deflate_request.needed_frames = needed,
+                Event::FramesToReplace(frames) => setup.memory.deflate_request.frames_to_replace = frames,
+                Event::SilenceQueue(queue) => setup.device.silent_queues.push(Queue::ALL[queue]),
+                Event::AnswerAgain => setup.device.silent_queues.clear(),
                 Event::Steps(n) => (0..n).for_each(|_| {
                     setup.step();
                 }),
@@ -88,7 +93,7 @@ proptest! {
         setup.device.silent_queues.clear();
         setup.memory.obstacles.clear();
         setup.memory.deflate_request = DeflateRequest::default();
-        setup.device.request_hints(1);
+        setup.device.request_hints(DONE);
         change(&mut setup, 0, FRAMES, Frame::Free);
         // Permanent obstacles last until the target changes.
         setup.device.config.num_pages = 7;
@@ -100,10 +105,10 @@ proptest! {
             setup.assert_settled(target);
         }
         prop_assert_eq!(setup.memory.count(Frame::Hinted), 0);
-        prop_assert_eq!(setup.memory.count(Frame::Inflated), 0);
+        prop_assert_eq!(setup.memory.count(Frame::Reporting), 0);
     }
 }
 
-fn change(setup: &mut Setup, at: usize, len: usize, to: Frame) {
-    (at..at + len).for_each(|index| setup.memory.change(index, to));
+fn change(setup: &mut Setup, first: usize, len: usize, to: Frame) {
+    (first..first + len).for_each(|index| setup.memory.change(index, to));
 }

@@ -28,16 +28,16 @@ fn all_free_memory_is_reported_in_batches_and_marked() {
 
 #[test]
 fn a_report_has_at_most_the_number_of_ranges_that_the_device_allows() {
-    for most in [1, 3, 16] {
+    for max_ranges in [1, 3, 16] {
         let mut setup = setup();
-        setup.driver = setup.driver.with_max_report_ranges(most);
+        setup.driver = setup.driver.with_max_report_ranges(max_ranges);
         setup.poll();
         assert_eq!(setup.memory.count(Frame::Reported), 64 * 512);
         let ranges = |message: &Message| match message {
             Message::Report(ranges) => ranges.as_slice().len(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(setup.device.messages.iter().map(ranges).max(), Some(most));
+        assert_eq!(setup.device.messages.iter().map(ranges).max(), Some(max_ranges));
     }
 }
 
@@ -68,9 +68,9 @@ fn the_kernel_decides_the_time_of_reports() {
 fn the_balloon_works_while_a_report_is_outstanding() {
     let mut setup = setup();
     setup.device.silent_queues = vec![Queue::Reports];
-    setup.memory.batch = 1;
+    setup.memory.max_report_ranges = 1;
     setup.device.config.num_pages = 1024;
     setup.poll();
     setup.assert_settled(1024);
-    assert_eq!(setup.memory.count(Frame::Inflated), 512);
+    assert_eq!(setup.memory.count(Frame::Reporting), 512);
 }

@@ -12,11 +12,12 @@ pub(crate) struct Setup {
     pub(crate) driver: Driver,
     pub(crate) memory: TestMemory,
     pub(crate) now: Duration,
+    /// The queue whose answer the driver gets at its next step.
     pub(crate) answered_queue: Option<Queue>,
 }
 
 /// The maximal number of steps between two waits.
-const STEPS: u32 = 100_000;
+const MAX_STEPS: u32 = 100_000;
 
 impl Setup {
     pub(crate) fn new(features: Features, target: u32, memory: TestMemory) -> Setup {
@@ -52,7 +53,7 @@ impl Setup {
             Message::Hint(range) => assert!(self.memory.all_are(*range, Frame::Hinted)),
             Message::Report(ranges) => {
                 let ranges = ranges.as_slice();
-                assert!(ranges.iter().all(|&range| self.memory.all_are(range, Frame::Inflated)));
+                assert!(ranges.iter().all(|&range| self.memory.all_are(range, Frame::Reporting)));
             }
             Message::Statistics(_) | Message::HintCommand(_) => {}
         }
@@ -60,7 +61,7 @@ impl Setup {
 
     /// Steps the driver, with a device that answers immediately, until the driver waits.
     pub(crate) fn poll(&mut self) -> Step {
-        for _ in 0..STEPS {
+        for _ in 0..MAX_STEPS {
             let step = self.step();
             if matches!(
                 step,
@@ -91,9 +92,9 @@ impl Setup {
                     assert!(until > self.now, "the driver waits for a time in the past");
                     self.now = until;
                 }
-                rest => {
+                _ => {
                     self.now = end;
-                    return rest;
+                    return step;
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::mock_transport::{self, DeviceModel};
-use crate::shared::{Descriptor, Page};
+use crate::shared::{Descriptor, SharedPage};
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_virtio::balloon::{
     Features, MemoryStatistics, Message, Queue, QueueNumbering, Ranges, Statistic,
@@ -19,49 +19,55 @@ pub(crate) struct BalloonDevice {
     /// The tags and values of the last statistics.
     pub(crate) statistics: Vec<(u16, u64)>,
     /// The queue of each number.
-    meaning: Vec<Option<Queue>>,
+    queues: Vec<Option<Queue>>,
     chain_heads: [u16; 6],
 }
 
 pub(crate) fn host(offered: Features, numbering: QueueNumbering) -> Host {
     let has = |queue: &Queue| offered.contains(queue.feature());
-    let meaning: Vec<_> = match numbering {
+    let queues: Vec<_> = match numbering {
         QueueNumbering::Dense => Queue::ALL.into_iter().filter(has).map(Some).collect(),
         QueueNumbering::Listed => Queue::ALL.map(|queue| has(&queue).then_some(queue)).to_vec(),
     };
-    let queue_sizes = meaning.iter().map(|queue| queue.map_or(0, |_| 128)).collect();
-    let end = BalloonDevice {
+    let queue_sizes = queues.iter().map(|queue| queue.map_or(0, |_| 128)).collect();
+    let model = BalloonDevice {
         device: Device::new(0),
         poison_val: None,
         statistics: Vec::new(),
-        meaning,
+        queues,
         chain_heads: [0; 6],
     };
-    Host::new(end, DeviceType::MemoryBalloon, offered, queue_sizes, 16)
+    Host::new(model, DeviceType::MemoryBalloon, offered, queue_sizes, 16)
 }
 
 impl DeviceModel for BalloonDevice {
     type Features = Features;
 
-    fn set_up(&self, queue: usize, negotiated: Features) {
-        if let Some(meaning) = self.meaning.get(queue).copied().flatten() {
-            assert!(negotiated.contains(meaning.feature()), "{meaning:?} is not negotiated");
+    fn set_up(&self, number: usize, negotiated: Features) {
+        if let Some(queue) = self.queues.get(number).copied().flatten() {
+            assert!(negotiated.contains(queue.feature()), "{queue:?} is not negotiated");
         }
     }
 
-    fn request(&mut self, page: Page, queue: usize, head: u16, descriptors: &[Descriptor]) {
-        let meaning = self.meaning[queue].expect("the queue exists");
-        self.chain_heads[queue] = head;
-        if meaning == Queue::Statistics {
+    fn handle_chain(
+        &mut self,
+        page: SharedPage,
+        number: usize,
+        head: u16,
+        descriptors: &[Descriptor],
+    ) {
+        let queue = self.queues[number].expect("the queue exists");
+        self.chain_heads[number] = head;
+        if queue == Queue::Statistics {
             let bytes = page.read(descriptors[0].0, descriptors[0].1 as usize);
-            self.statistics = entries(&bytes).collect();
+            self.statistics = statistics_entries(&bytes).collect();
         }
-        self.device.send(read(page, meaning, descriptors));
+        self.device.send(decode(page, queue, descriptors));
     }
 
     fn answer(&mut self) -> Option<(usize, u16, u32)> {
         let queue = self.device.answer()?;
-        let number = self.meaning.iter().position(|&q| q == Some(queue)).unwrap();
+        let number = self.queues.iter().position(|&q| q == Some(queue)).unwrap();
         Some((number, self.chain_heads[number], 0))
     }
 
@@ -73,29 +79,29 @@ impl DeviceModel for BalloonDevice {
         self.device.reset();
     }
 
-    fn read_config(&mut self, at: usize, negotiated: Features, _asleep: bool) -> u32 {
-        match at {
+    fn read_config(&mut self, offset: usize, negotiated: Features, _ignores_queues: bool) -> u32 {
+        match offset {
             0 => self.device.config.num_pages,
             8 if negotiated.contains(Features::FREE_PAGE_HINT) => {
                 self.device.config.free_page_hint_cmd_id
             }
-            other => panic!("the driver reads the configuration at {other}"),
+            unknown => panic!("the driver reads the configuration at offset {unknown}"),
         }
     }
 
-    fn write_config(&mut self, at: usize, value: u32, negotiated: Features, started: bool) {
-        match at {
+    fn write_config(&mut self, offset: usize, value: u32, negotiated: Features, started: bool) {
+        match offset {
             4 if started => self.device.actual_pages = value,
             12 if negotiated.contains(Features::PAGE_POISON) && !started => {
                 self.poison_val = Some(value);
             }
-            other => panic!("the driver writes the configuration at {other}"),
+            unknown => panic!("the driver writes the configuration at offset {unknown}"),
         }
     }
 }
 
 /// Decodes a message.
-fn read(page: Page, queue: Queue, descriptors: &[Descriptor]) -> Message {
+fn decode(page: SharedPage, queue: Queue, descriptors: &[Descriptor]) -> Message {
     let frames = |&(addr, len, device_writes): &Descriptor| {
         assert!(device_writes, "the device may not write a buffer of frames");
         PfnRange::from_bytes(addr, Bytes(len.into())).unwrap()
@@ -119,7 +125,7 @@ fn read(page: Page, queue: Queue, descriptors: &[Descriptor]) -> Message {
             Message::HintCommand(words().next().unwrap())
         }
         Queue::Statistics => {
-            let _ = entries(&bytes).count();
+            let _ = statistics_entries(&bytes).count();
             Message::Statistics(MemoryStatistics::default().with(Statistic::Free, 1))
         }
         _ => {
@@ -133,7 +139,7 @@ fn read(page: Page, queue: Queue, descriptors: &[Descriptor]) -> Message {
     }
 }
 
-fn entries(bytes: &[u8]) -> impl Iterator<Item = (u16, u64)> + '_ {
+fn statistics_entries(bytes: &[u8]) -> impl Iterator<Item = (u16, u64)> + '_ {
     assert_eq!(bytes.len() % 10, 0);
     bytes.chunks_exact(10).map(|entry| {
         let (tag, value) = entry.split_at(2);

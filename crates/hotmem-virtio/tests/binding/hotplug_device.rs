@@ -30,8 +30,8 @@ fn memory<'f>() -> HotplugMemory<'f, OneCpu> {
 
 #[test]
 fn memory_is_plugged_and_unplugged_as_the_host_requests() {
-    let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
-    let mut engine = boot(&frames, &space, SECTION);
+    let (host, ram, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
+    let mut engine = boot(&frames, &ram, SECTION);
     let mut device = start(&host, memory());
     for size in [64 * MIB, 256 * MIB, 0] {
         host.borrow_mut().device.resize(size);
@@ -43,24 +43,25 @@ fn memory_is_plugged_and_unplugged_as_the_host_requests() {
 
 #[test]
 fn a_device_refuses_another_engine() {
-    let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
-    let (elsewhere, others) = (Memory::new(4 * SECTION), Frames::new(OneCpu));
-    let mut engine = boot(&frames, &space, SECTION);
+    let (host, ram, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
+    let (other_ram, other_frames) = (Memory::new(4 * SECTION), Frames::new(OneCpu));
+    let mut engine = boot(&frames, &ram, SECTION);
     let mut device = start(&host, memory());
     poll(&mut device, &mut engine);
-    let mut other = boot(&others, &elsewhere, SECTION);
-    assert!(device.poll(NOW, BUDGET, &mut other, &mut NoHooks).is_err());
+    let mut other_engine = boot(&other_frames, &other_ram, SECTION);
+    assert!(device.poll(NOW, BUDGET, &mut other_engine, &mut NoHooks).is_err());
 }
 
 #[test]
 fn a_device_that_has_failed_is_started_again_with_its_memory() {
-    let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
-    let mut engine = boot(&frames, &space, SECTION);
+    let (host, ram, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
+    let mut engine = boot(&frames, &ram, SECTION);
     let mut device = start(&host, memory());
     host.borrow_mut().device.resize(64 * MIB);
     poll(&mut device, &mut engine);
-    let used = frames.alloc(AllocRequest::frames(1).within(hotmem_testkit::pfn(2 * SECTION)..));
-    let used = used.unwrap();
+    let allocation =
+        frames.alloc(AllocRequest::frames(1).within(hotmem_testkit::pfn(2 * SECTION)..));
+    let allocation = allocation.unwrap();
 
     host.borrow_mut().device.config.block_size = 3;
     assert!(matches!(poll(&mut device, &mut engine), Progress::Ready(Failure::Config(_))));
@@ -72,7 +73,7 @@ fn a_device_that_has_failed_is_started_again_with_its_memory() {
     assert_eq!(poll(&mut device, &mut engine), Progress::Idle);
     assert_eq!(device.driver().status(), Status::Reached);
     assert_eq!(frames.counts().online, SECTION + Bytes::mib(128).frames());
-    drop(used);
+    drop(allocation);
     host.borrow_mut().device.resize(0);
     poll(&mut device, &mut engine);
     assert_eq!(frames.counts().online, SECTION);
@@ -80,8 +81,8 @@ fn a_device_that_has_failed_is_started_again_with_its_memory() {
 
 #[test]
 fn each_request_adds_at_most_the_maximum_but_at_least_one_block() {
-    let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
-    let mut engine = boot(&frames, &space, SECTION);
+    let (host, ram, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
+    let mut engine = boot(&frames, &ram, SECTION);
     for (max_addition, requests) in [(Bytes::mib(64), 4), (Bytes::mib(65), 4), (Bytes(1), 128)] {
         let mut device = start(&host, memory().with_max_addition(max_addition));
         host.borrow_mut().device.resize(256 * MIB);

@@ -28,7 +28,7 @@ use hotmem_virtio::mem::{
 use hotmem_virtio::queue::QueueError;
 use memory::TestMemory;
 use mock_transport::Violation;
-use shared::Page;
+use shared::SharedPage;
 use transport::{Host, MockTransport};
 use virtio_drivers::transport::DeviceType;
 
@@ -51,7 +51,8 @@ fn start(host: &Host) -> Result<(Device<MockTransport>, TestMemory), InitError> 
     Ok((device, memory))
 }
 
-fn refused(host: &Host) -> InitError {
+/// Starts a device that the driver must refuse, and returns the error.
+fn start_error(host: &Host) -> InitError {
     let error = start(host).err().expect("the device cannot be started");
     assert!(host.borrow().is_transport_dropped, "the transport is not dropped");
     error
@@ -91,7 +92,7 @@ fn devices_that_cannot_be_started_are_refused() {
     let check = |spoil: &dyn Fn(&mut transport::HostState), expected: InitError| {
         let host = host();
         spoil(&mut host.borrow_mut());
-        assert_eq!(refused(&host), expected);
+        assert_eq!(start_error(&host), expected);
     };
     let kind = DeviceType::Block;
     check(&|h| h.device_type = kind, InitError::Handshake(HandshakeError::DeviceType(kind)));
@@ -111,10 +112,11 @@ fn devices_that_cannot_be_started_are_refused() {
     check(&|h| h.changing_reads = u32::MAX, InitError::ConfigUnsteady);
     let host = host();
     host.borrow_mut().device.config.block_size = 3;
-    assert!(matches!(refused(&host), InitError::Config(_)));
-    let memory = Page::new().dma(Page::SIZE - Device::<MockTransport>::MEMORY_SIZE + 16);
-    let refused = Device::new(host.transport(), memory).err();
-    assert_eq!(refused, Some(InitError::SharedMemory));
+    assert!(matches!(start_error(&host), InitError::Config(_)));
+    let memory =
+        SharedPage::new().dma(SharedPage::SIZE - Device::<MockTransport>::MEMORY_SIZE + 16);
+    let error = Device::new(host.transport(), memory).err();
+    assert_eq!(error, Some(InitError::SharedMemory));
 }
 
 #[test]
@@ -123,7 +125,7 @@ fn queues_of_every_size_work_or_are_refused() {
         let host = host();
         host.borrow_mut().queue_sizes[0] = size;
         if size < 8 {
-            assert_eq!(refused(&host), InitError::QueueSize(size));
+            assert_eq!(start_error(&host), InitError::QueueSize(size));
             continue;
         }
         let (mut device, mut memory) = start(&host).unwrap();
@@ -145,7 +147,7 @@ fn the_device_status_shows_a_start_and_a_refusal() {
     assert!(host.borrow().status.contains(DeviceStatus::DRIVER_OK));
     let legacy = self::host();
     legacy.borrow_mut().offered_features.remove(Features::VERSION_1);
-    refused(&legacy);
+    start_error(&legacy);
     assert!(legacy.borrow().statuses.contains(&DeviceStatus::FAILED));
 }
 
@@ -161,16 +163,16 @@ fn only_offered_features_are_negotiated() {
 #[test]
 fn a_torn_configuration_is_read_again() {
     // The device's generation changes in one case and does not change in the other.
-    for generation_moves in [true, false] {
+    for torn_read_changes_generation in [true, false] {
         let host = host();
         let (mut device, mut memory) = start(&host).unwrap();
         device.poll(NOW, BUDGET, &mut memory);
         let mut state = host.borrow_mut();
-        state.generation_moves = generation_moves;
+        state.torn_read_changes_generation = torn_read_changes_generation;
         let torn =
             RawConfig { requested_size: 48 * GIB, usable_region_size: 3, ..state.device.config };
         // Without a change of the generation, two equal reads count as consistent.
-        state.torn_config = Some((torn, 1 + u32::from(generation_moves)));
+        state.torn_config = Some((torn, 1 + u32::from(torn_read_changes_generation)));
         state.device.resize(128 * MIB);
         drop(state);
         device.poll(NOW, BUDGET, &mut memory);
@@ -181,7 +183,7 @@ fn a_torn_configuration_is_read_again() {
 #[test]
 fn a_device_whose_generation_keeps_changing_is_driven() {
     let host = host();
-    host.borrow_mut().generation_flaps = true;
+    host.borrow_mut().generation_always_changes = true;
     let (mut device, mut memory) = start(&host).unwrap();
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
     assert_eq!(device.driver().plugged().0, 64 * MIB);
@@ -234,14 +236,14 @@ fn buffers_belong_to_the_device_until_a_late_answer() {
     host.borrow_mut().ignores_queues = true;
     let deadline = NOW + Duration::from_secs(1);
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Pending(deadline));
-    let sent = host.borrow().page.read(host.page().dma(0).device_addr(), Page::SIZE);
+    let before = host.borrow().page.read(host.page().dma(0).device_addr(), SharedPage::SIZE);
     host.borrow_mut().device.resize(0);
     for _ in 0..5 {
         assert_eq!(device.poll(deadline, BUDGET, &mut memory), Progress::Idle);
     }
     assert_eq!(device.driver().status(), Status::Pending(Pending::NoAnswer));
-    let still = host.borrow().page.read(host.page().dma(0).device_addr(), Page::SIZE);
-    assert_eq!(sent, still, "the driver changes buffers of the device");
+    let after = host.borrow().page.read(host.page().dma(0).device_addr(), SharedPage::SIZE);
+    assert_eq!(before, after, "the driver changes buffers of the device");
     host.borrow_mut().ignores_queues = false;
     host.serve();
     assert!(device.ack_interrupt());

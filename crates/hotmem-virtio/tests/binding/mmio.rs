@@ -6,7 +6,7 @@
 
 use crate::device::Device as MockDevice;
 use crate::memory::TestMemory;
-use crate::shared::{DeviceSide, Page};
+use crate::shared::{DeviceSide, SharedPage};
 use crate::transport::bytes_of;
 use crate::{BUDGET, GIB, MIB, NOW};
 use hotmem_virtio::HandshakeError;
@@ -40,15 +40,16 @@ const DRIVER_OK: u32 = 4;
 /// A device with a requested size of 64 MiB.
 struct Host {
     device: MockDevice,
-    registers: Page,
-    memory: Page,
+    registers: SharedPage,
+    memory: SharedPage,
     queue: Option<DeviceSide>,
 }
 
 impl Host {
     fn new(version: u32) -> Host {
         let device = MockDevice::new(2 * MIB, 4 * GIB, 64 * GIB);
-        let mut host = Host { device, registers: Page::new(), memory: Page::new(), queue: None };
+        let mut host =
+            Host { device, registers: SharedPage::new(), memory: SharedPage::new(), queue: None };
         for (register, value) in [
             MAGIC,
             (VERSION, version),
@@ -66,7 +67,8 @@ impl Host {
     fn start(&self) -> Result<Device<MmioTransport<'static>>, InitError> {
         // SAFETY: the page is never freed. Tests have one thread, so the device's side never
         // accesses it at the same time as the driver.
-        let transport = unsafe { MmioTransport::new(self.registers.start.cast(), Page::SIZE) };
+        let transport =
+            unsafe { MmioTransport::new(self.registers.start.cast(), SharedPage::SIZE) };
         Device::new(transport.unwrap(), self.memory.dma(0))
     }
 
@@ -83,8 +85,8 @@ impl Host {
 
     /// Handles the values that were written to the registers.
     fn serve(&mut self) {
-        let left = self.get(INTERRUPT_STATUS) & !self.get(INTERRUPT_ACK);
-        self.set(INTERRUPT_STATUS, left);
+        let unacknowledged = self.get(INTERRUPT_STATUS) & !self.get(INTERRUPT_ACK);
+        self.set(INTERRUPT_STATUS, unacknowledged);
         self.set(INTERRUPT_ACK, 0);
         if self.get(QUEUE_NOTIFY) == NOT_NOTIFIED {
             return;
@@ -96,10 +98,10 @@ impl Host {
         let mut queue = self.queue.unwrap_or(DeviceSide {
             page: self.memory,
             size: u16::try_from(self.get(QUEUE_NUM)).unwrap(),
-            descriptors: self.get_wide(QUEUE_DESC),
-            driver_area: self.get_wide(QUEUE_DRIVER),
-            device_area: self.get_wide(QUEUE_DEVICE),
-            available_seen: 0,
+            descriptors: self.get_u64(QUEUE_DESC),
+            driver_area: self.get_u64(QUEUE_DRIVER),
+            device_area: self.get_u64(QUEUE_DEVICE),
+            next_available: 0,
             used_index: 0,
         });
         while let Some((head, descriptors)) = queue.take() {
@@ -113,7 +115,7 @@ impl Host {
         }
         self.queue = Some(queue);
         self.show_config();
-        self.set(INTERRUPT_STATUS, left | USED_BUFFER);
+        self.set(INTERRUPT_STATUS, unacknowledged | USED_BUFFER);
     }
 
     fn get(&self, register: u64) -> u32 {
@@ -121,7 +123,7 @@ impl Host {
         u32::from_le_bytes(bytes.try_into().unwrap())
     }
 
-    fn get_wide(&self, register: u64) -> u64 {
+    fn get_u64(&self, register: u64) -> u64 {
         u64::from(self.get(register)) | u64::from(self.get(register + 4)) << 32
     }
 

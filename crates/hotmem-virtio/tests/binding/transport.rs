@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::mock_transport::{self, DeviceModel};
-use crate::shared::{Descriptor, Page};
+use crate::shared::{Descriptor, SharedPage};
 use hotmem_virtio::mem::{Features, RawConfig, Request};
 use std::collections::VecDeque;
 use virtio_drivers::transport::DeviceType;
@@ -15,12 +15,15 @@ pub(crate) struct MemoryDevice {
     pub(crate) device: Device,
     /// Whether the device uses buffers without writing an answer.
     pub(crate) omits_answers: bool,
-    /// The number of reads for which the configuration changes each time.
+    /// The number of reads of words during which the configuration differs offset each whole read.
     pub(crate) changing_reads: u32,
-    /// A torn configuration, and the number of reads that return it.
+    /// A torn configuration, and the number of whole reads that return it.
     pub(crate) torn_config: Option<(RawConfig, u32)>,
-    pub(crate) generation_moves: bool,
-    pub(crate) generation_flaps: bool,
+    /// Whether the generation changes after a torn read.
+    pub(crate) torn_read_changes_generation: bool,
+    /// Whether the generation differs offset each read of the generation.
+    pub(crate) generation_always_changes: bool,
+    /// The number of words of the configuration that the driver has read.
     pub(crate) config_reads: u32,
     generation: u32,
     /// The heads of used chains, and the bytes written to each.
@@ -28,41 +31,41 @@ pub(crate) struct MemoryDevice {
 }
 
 pub(crate) fn host(device: Device) -> Host {
-    let end = MemoryDevice {
+    let model = MemoryDevice {
         device,
         omits_answers: false,
         changing_reads: 0,
         torn_config: None,
-        generation_moves: true,
-        generation_flaps: false,
+        torn_read_changes_generation: true,
+        generation_always_changes: false,
         config_reads: 0,
         generation: 0,
         used_chains: VecDeque::new(),
     };
-    Host::new(end, DeviceType::Memory, Features::all(), vec![128], RawConfig::SIZE)
+    Host::new(model, DeviceType::Memory, Features::all(), vec![128], RawConfig::SIZE)
 }
 
 impl MemoryDevice {
-    fn config_bytes(&mut self, asleep: bool) -> [u8; RawConfig::SIZE] {
+    fn config_bytes(&mut self, ignores_queues: bool) -> [u8; RawConfig::SIZE] {
         self.config_reads += 1;
-        let seen = self.device.requested_seen;
+        let requested_seen = self.device.requested_seen;
         let mut config = self.device.read_config();
-        if asleep {
+        if ignores_queues {
             // While a request is outstanding, a read must not change the device.
-            self.device.requested_seen = seen;
+            self.device.requested_seen = requested_seen;
         }
-        // A read of the configuration takes fourteen reads of words. A torn value is returned for one
-        // read of the configuration.
-        let reading = self.config_reads.div_ceil(14);
+        // A read of the configuration takes fourteen reads of words. A torn configuration is returned
+        // for a whole read.
+        let whole_reads = self.config_reads.div_ceil(14);
         if self.changing_reads > 0 {
             self.changing_reads -= 1;
-            config.requested_size = u64::from(reading) * config.block_size;
+            config.requested_size = u64::from(whole_reads) * config.block_size;
         }
         if let Some((torn, reads)) = &mut self.torn_config {
             config = *torn;
             if self.config_reads.is_multiple_of(14) {
                 *reads -= 1;
-                self.generation += u32::from(self.generation_moves);
+                self.generation += u32::from(self.torn_read_changes_generation);
             }
         }
         self.torn_config = self.torn_config.filter(|(_, reads)| *reads > 0);
@@ -73,7 +76,13 @@ impl MemoryDevice {
 impl DeviceModel for MemoryDevice {
     type Features = Features;
 
-    fn request(&mut self, page: Page, _queue: usize, head: u16, descriptors: &[Descriptor]) {
+    fn handle_chain(
+        &mut self,
+        page: SharedPage,
+        _queue: usize,
+        head: u16,
+        descriptors: &[Descriptor],
+    ) {
         let [(request, 24, false), (response, 10, true)] = *descriptors else {
             panic!("the chain is not a request: {descriptors:x?}");
         };
@@ -91,13 +100,13 @@ impl DeviceModel for MemoryDevice {
     }
 
     fn generation(&mut self) -> u32 {
-        self.generation += u32::from(self.generation_flaps);
+        self.generation += u32::from(self.generation_always_changes);
         self.generation
     }
 
-    fn read_config(&mut self, at: usize, _: Features, asleep: bool) -> u32 {
-        let bytes = self.config_bytes(asleep);
-        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+    fn read_config(&mut self, offset: usize, _: Features, ignores_queues: bool) -> u32 {
+        let bytes = self.config_bytes(ignores_queues);
+        u32::from_le_bytes(bytes[offset..offset + 4].try_into().unwrap())
     }
 }
 
@@ -106,14 +115,14 @@ pub(crate) fn bytes_of(config: &RawConfig) -> [u8; RawConfig::SIZE] {
     let mut bytes = [0; RawConfig::SIZE];
     bytes[0..8].copy_from_slice(&config.block_size.to_le_bytes());
     bytes[8..10].copy_from_slice(&config.node_id.to_le_bytes());
-    for (at, value) in [
+    for (offset, value) in [
         (16, config.addr),
         (24, config.region_size),
         (32, config.usable_region_size),
         (40, config.plugged_size),
         (48, config.requested_size),
     ] {
-        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
     }
     bytes
 }

@@ -1,6 +1,6 @@
 //! Defines a transport to a mock device.
 
-use crate::shared::{Descriptor, DeviceSide, Page};
+use crate::shared::{Descriptor, DeviceSide, SharedPage};
 use bitflags::Flags;
 use std::cell::{Ref, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Trans
 use virtio_drivers::{Error, PhysAddr, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// How a mock device handles chains and its configuration.
+/// A mock device without its transport: it handles chains and accesses to its configuration.
 pub(crate) trait DeviceModel {
     type Features: Flags<Bits = u64> + Copy;
 
@@ -17,7 +17,13 @@ pub(crate) trait DeviceModel {
     fn set_up(&self, _queue: usize, _negotiated: Self::Features) {}
 
     /// Called after the driver has made a chain available.
-    fn request(&mut self, page: Page, queue: usize, head: u16, descriptors: &[Descriptor]);
+    fn handle_chain(
+        &mut self,
+        page: SharedPage,
+        queue: usize,
+        head: u16,
+        descriptors: &[Descriptor],
+    );
 
     /// Returns the next used chain: its queue, its head, and the number of bytes written.
     fn answer(&mut self) -> Option<(usize, u16, u32)>;
@@ -31,63 +37,73 @@ pub(crate) trait DeviceModel {
 
     /// Reads a word of the configuration. `ignores_queues` says whether the device
     /// ignores its queues at the moment.
-    fn read_config(&mut self, at: usize, negotiated: Self::Features, ignores_queues: bool) -> u32;
+    fn read_config(
+        &mut self,
+        offset: usize,
+        negotiated: Self::Features,
+        ignores_queues: bool,
+    ) -> u32;
 
-    fn write_config(&mut self, _at: usize, _value: u32, _: Self::Features, _started: bool) {
+    /// Writes a word of the configuration. The last argument says whether `DRIVER_OK` is set.
+    fn write_config(&mut self, _offset: usize, _value: u32, _: Self::Features, _started: bool) {
         panic!("the configuration is read-only");
     }
 }
 
 /// The host's side of the transport.
-pub(crate) struct Host<E: DeviceModel>(Rc<RefCell<HostState<E>>>);
+pub(crate) struct Host<M: DeviceModel>(Rc<RefCell<HostState<M>>>);
 
-pub(crate) struct HostState<E: DeviceModel> {
-    end: E,
-    pub(crate) page: Page,
+pub(crate) struct HostState<M: DeviceModel> {
+    model: M,
+    pub(crate) page: SharedPage,
     pub(crate) device_type: DeviceType,
-    pub(crate) offered_features: E::Features,
-    pub(crate) negotiated_features: E::Features,
+    pub(crate) offered_features: M::Features,
+    pub(crate) negotiated_features: M::Features,
     pub(crate) refuses_features: bool,
     pub(crate) stuck_in_reset: bool,
     /// The queue sizes by number; 0 for a missing queue.
     pub(crate) queue_sizes: Vec<u32>,
     pub(crate) config_len: usize,
     pub(crate) status: DeviceStatus,
+    /// All values that the driver has written to `status`.
     pub(crate) statuses: Vec<DeviceStatus>,
     /// Whether the device ignores its queues.
     pub(crate) ignores_queues: bool,
     pub(crate) violation: Option<Violation>,
     pub(crate) notifications: u32,
     pub(crate) is_transport_dropped: bool,
-    interrupt: bool,
+    is_interrupt_pending: bool,
     queues: [Option<DeviceSide>; 6],
 }
 
 /// A protocol violation that the device commits at each answer, until the test clears it.
 #[derive(Clone, Copy)]
 pub(crate) enum Violation {
+    /// The used element has this ID.
     Id(u32),
+    /// The used element has this length.
     Length(u32),
+    /// The used ring gets this index and no new element.
     Index(u16),
 }
 
 /// The driver's side of the transport.
-pub(crate) struct MockTransport<E: DeviceModel>(Host<E>);
+pub(crate) struct MockTransport<M: DeviceModel>(Host<M>);
 
-impl<E: DeviceModel> Host<E> {
+impl<M: DeviceModel> Host<M> {
     pub(crate) fn new(
-        end: E,
+        model: M,
         device_type: DeviceType,
-        offered: E::Features,
+        offered: M::Features,
         queue_sizes: Vec<u32>,
         config_len: usize,
-    ) -> Host<E> {
+    ) -> Host<M> {
         Host(Rc::new(RefCell::new(HostState {
-            end,
-            page: Page::new(),
+            model,
+            page: SharedPage::new(),
             device_type,
             offered_features: offered,
-            negotiated_features: E::Features::empty(),
+            negotiated_features: M::Features::empty(),
             refuses_features: false,
             stuck_in_reset: false,
             queue_sizes,
@@ -98,25 +114,25 @@ impl<E: DeviceModel> Host<E> {
             violation: None,
             notifications: 0,
             is_transport_dropped: false,
-            interrupt: false,
+            is_interrupt_pending: false,
             queues: [None; 6],
         })))
     }
 
-    pub(crate) fn transport(&self) -> MockTransport<E> {
+    pub(crate) fn transport(&self) -> MockTransport<M> {
         self.borrow_mut().is_transport_dropped = false;
         MockTransport(Host(self.0.clone()))
     }
 
-    pub(crate) fn borrow(&self) -> Ref<'_, HostState<E>> {
+    pub(crate) fn borrow(&self) -> Ref<'_, HostState<M>> {
         self.0.borrow()
     }
 
-    pub(crate) fn borrow_mut(&self) -> RefMut<'_, HostState<E>> {
+    pub(crate) fn borrow_mut(&self) -> RefMut<'_, HostState<M>> {
         self.0.borrow_mut()
     }
 
-    pub(crate) fn page(&self) -> Page {
+    pub(crate) fn page(&self) -> SharedPage {
         self.borrow().page
     }
 
@@ -126,7 +142,7 @@ impl<E: DeviceModel> Host<E> {
     }
 }
 
-impl<E: DeviceModel> HostState<E> {
+impl<M: DeviceModel> HostState<M> {
     pub(crate) fn queue(&mut self, number: usize) -> &mut DeviceSide {
         self.queues[number].as_mut().expect("the driver has set up the queue")
     }
@@ -138,10 +154,10 @@ impl<E: DeviceModel> HostState<E> {
         );
         for (number, queue) in self.queues.iter_mut().enumerate() {
             while let Some((head, descriptors)) = queue.as_mut().and_then(DeviceSide::take) {
-                self.end.request(self.page, number, head, &descriptors);
+                self.model.handle_chain(self.page, number, head, &descriptors);
             }
         }
-        while let Some((number, head, len)) = self.end.answer() {
+        while let Some((number, head, len)) = self.model.answer() {
             let violation = self.violation;
             let queue = self.queue(number);
             match violation {
@@ -150,25 +166,25 @@ impl<E: DeviceModel> HostState<E> {
                 Some(Violation::Index(index)) => queue.set_used_index(index),
                 None => queue.give_back(head.into(), len),
             }
-            self.interrupt = true;
+            self.is_interrupt_pending = true;
         }
     }
 }
 
-impl<E: DeviceModel> Deref for HostState<E> {
-    type Target = E;
-    fn deref(&self) -> &E {
-        &self.end
+impl<M: DeviceModel> Deref for HostState<M> {
+    type Target = M;
+    fn deref(&self) -> &M {
+        &self.model
     }
 }
 
-impl<E: DeviceModel> DerefMut for HostState<E> {
-    fn deref_mut(&mut self) -> &mut E {
-        &mut self.end
+impl<M: DeviceModel> DerefMut for HostState<M> {
+    fn deref_mut(&mut self) -> &mut M {
+        &mut self.model
     }
 }
 
-impl<E: DeviceModel> Transport for MockTransport<E> {
+impl<M: DeviceModel> Transport for MockTransport<M> {
     fn device_type(&self) -> DeviceType {
         self.0.borrow().device_type
     }
@@ -179,7 +195,7 @@ impl<E: DeviceModel> Transport for MockTransport<E> {
 
     fn write_driver_features(&mut self, driver_features: u64) {
         let mut host = self.0.borrow_mut();
-        host.negotiated_features = E::Features::from_bits(driver_features)
+        host.negotiated_features = M::Features::from_bits(driver_features)
             .expect("the driver accepts only known features");
         assert!(host.offered_features.contains(host.negotiated_features));
     }
@@ -208,7 +224,7 @@ impl<E: DeviceModel> Transport for MockTransport<E> {
         host.status = status;
         if status.is_empty() {
             host.queues = [None; 6];
-            host.end.reset();
+            host.model.reset();
         }
         if host.refuses_features {
             host.status.remove(DeviceStatus::FEATURES_OK);
@@ -233,14 +249,14 @@ impl<E: DeviceModel> Transport for MockTransport<E> {
         let number = usize::from(queue);
         assert!(size <= host.queue_sizes[number]);
         assert!(host.status.contains(DeviceStatus::FEATURES_OK));
-        host.end.set_up(number, host.negotiated_features);
+        host.model.set_up(number, host.negotiated_features);
         host.queues[number] = Some(DeviceSide {
             page: host.page,
             size: u16::try_from(size).unwrap(),
             descriptors,
             driver_area,
             device_area,
-            available_seen: 0,
+            next_available: 0,
             used_index: 0,
         });
     }
@@ -254,7 +270,7 @@ impl<E: DeviceModel> Transport for MockTransport<E> {
     }
 
     fn ack_interrupt(&mut self) -> InterruptStatus {
-        match std::mem::take(&mut self.0.borrow_mut().interrupt) {
+        match std::mem::take(&mut self.0.borrow_mut().is_interrupt_pending) {
             true => InterruptStatus::QUEUE_INTERRUPT,
             false => InterruptStatus::empty(),
         }
@@ -269,7 +285,7 @@ impl<E: DeviceModel> Transport for MockTransport<E> {
         if offset + size_of::<T>() > host.config_len {
             return Err(Error::ConfigSpaceTooSmall);
         }
-        let word = host.end.read_config(offset, host.negotiated_features, host.ignores_queues);
+        let word = host.model.read_config(offset, host.negotiated_features, host.ignores_queues);
         Ok(T::read_from_bytes(&word.to_le_bytes()).expect("drivers read words"))
     }
 
@@ -284,12 +300,12 @@ impl<E: DeviceModel> Transport for MockTransport<E> {
         }
         let word = u32::from_le_bytes(value.as_bytes().try_into().expect("drivers write words"));
         let started = host.status.contains(DeviceStatus::DRIVER_OK);
-        host.end.write_config(offset, word, host.negotiated_features, started);
+        host.model.write_config(offset, word, host.negotiated_features, started);
         Ok(())
     }
 }
 
-impl<E: DeviceModel> Drop for MockTransport<E> {
+impl<M: DeviceModel> Drop for MockTransport<M> {
     fn drop(&mut self) {
         self.0.borrow_mut().is_transport_dropped = true;
         self.set_status(DeviceStatus::empty());

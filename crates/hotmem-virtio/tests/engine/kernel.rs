@@ -16,8 +16,8 @@ pub(crate) struct Kernel<'f> {
     pub(crate) allocations: Vec<Allocation<'f, OneCpu>>,
     /// Whether the allocations cannot be migrated.
     pub(crate) has_pinned_allocations: bool,
-    pub(crate) vetoes_onlining: bool,
-    /// If the kernel vetoes all onlining, the reason.
+    pub(crate) vetoes_offlining: bool,
+    /// The reason for which the kernel vetoes all onlining, if it does.
     pub(crate) online_veto: Option<&'static str>,
     /// The number of frames for which `going_online` was called, but neither `onlined` nor
     /// `online_cancelled`.
@@ -25,12 +25,11 @@ pub(crate) struct Kernel<'f> {
     /// Whether sections that are added wholly keep a pageblock for their descriptors.
     pub(crate) keeps_descriptors: bool,
     /// The first pageblock that cannot be mapped. No pageblock above it can be mapped either.
-    pub(crate) maps_below: u64,
+    pub(crate) first_unmappable_pageblock: u64,
     /// The number of page tables for each pageblock.
     pub(crate) table_frames_per_pageblock: u64,
-    /// The number of frames in use as page tables.
-    pub(crate) tables: usize,
-    table_frames: Vec<(u64, Pfn)>,
+    /// The frames in use as page tables, each with the pageblock that it maps.
+    pub(crate) tables: Vec<(u64, Pfn)>,
     /// The number of frames for which `going_offline` was called, but neither `offlined` nor
     /// `offline_cancelled`.
     pub(crate) frames_going_offline: u64,
@@ -45,14 +44,13 @@ impl<'f> Kernel<'f> {
             mapped: BTreeSet::new(),
             allocations: Vec::new(),
             has_pinned_allocations: false,
-            vetoes_onlining: false,
+            vetoes_offlining: false,
             online_veto: None,
             frames_going_online: 0,
             keeps_descriptors: false,
-            maps_below: u64::MAX,
+            first_unmappable_pageblock: u64::MAX,
             table_frames_per_pageblock: 0,
-            tables: 0,
-            table_frames: Vec::new(),
+            tables: Vec::new(),
             frames_going_offline: 0,
             migrate_calls: 0,
         }
@@ -65,7 +63,7 @@ impl<'f> Kernel<'f> {
     }
 
     /// Allocates this frame.
-    pub(crate) fn take_at(&mut self, pfn: Pfn) -> PfnRange {
+    pub(crate) fn allocate_at(&mut self, pfn: Pfn) -> PfnRange {
         let frame = self.frames.alloc(AllocRequest::frames(1).movable().at(pfn)).unwrap();
         let range = frame.range();
         self.allocations.push(frame);
@@ -74,17 +72,17 @@ impl<'f> Kernel<'f> {
 
     /// Replaces each allocation by a new allocation, which begins in the same pageblock if possible.
     pub(crate) fn replace_all(&mut self) {
-        for held in &mut self.allocations {
-            let block = held.range().align_outward(PAGEBLOCK_FRAMES as u64);
+        for allocation in &mut self.allocations {
+            let block = allocation.range().align_outward(PAGEBLOCK_FRAMES as u64);
             let mut places = (block.start().number()..block.end().number()).filter_map(Pfn::new);
             let here = |pfn| self.frames.alloc(AllocRequest::frames(1).at(pfn)).ok();
             let elsewhere = || self.frames.alloc(AllocRequest::frames(1)).ok();
-            *held = places.find_map(here).or_else(elsewhere).expect("enough memory is free");
+            *allocation = places.find_map(here).or_else(elsewhere).expect("enough memory is free");
         }
     }
 
-    pub(crate) fn allocate_all_but(&mut self, left: u64) {
-        while self.frames.counts().free > left {
+    pub(crate) fn allocate_all_but(&mut self, frames_left: u64) {
+        while self.frames.counts().free > frames_left {
             match self.frames.alloc(AllocRequest::frames(1)) {
                 Ok(frame) => self.allocations.push(frame),
                 Err(_) => break,
@@ -106,7 +104,7 @@ impl<'f> Kernel<'f> {
 
     pub(crate) fn assert_unused(&self, range: PfnRange) {
         assert!(
-            !self.allocations.iter().any(|held| held.range().overlaps(range)),
+            !self.allocations.iter().any(|allocation| allocation.range().overlaps(range)),
             "{range} is in use"
         );
     }
@@ -114,7 +112,7 @@ impl<'f> Kernel<'f> {
 
 impl TestMapping for Kernel<'_> {
     fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
-        match pageblocks(range).any(|block| block >= self.maps_below) {
+        match pageblocks(range).any(|block| block >= self.first_unmappable_pageblock) {
             true => Err(Veto("mapped to something else")),
             false => Ok(()),
         }
@@ -134,10 +132,9 @@ impl TestMapping for Kernel<'_> {
             for _ in 0..self.table_frames_per_pageblock {
                 let table = take()
                     .expect("the engine provides the frames that `tables_needed` has requested");
-                self.table_frames.push((block, table));
+                self.tables.push((block, table));
             }
         }
-        self.tables = self.table_frames.len();
     }
 
     fn unmap(&mut self, range: PfnRange) {
@@ -154,21 +151,20 @@ impl TestMapping for Kernel<'_> {
 
     fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         let blocks = pageblocks(range);
-        self.table_frames.retain(|(block, table)| {
-            let stays = !blocks.contains(block);
-            if !stays {
+        self.tables.retain(|(block, table)| {
+            let is_freed = blocks.contains(block);
+            if is_freed {
                 free(*table);
             }
-            stays
+            !is_freed
         });
-        self.tables = self.table_frames.len();
     }
 }
 
 impl Hooks for Kernel<'_> {
     fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
         match self.online_veto {
-            Some(why) => Err(Veto(why)),
+            Some(reason) => Err(Veto(reason)),
             None => {
                 self.frames_going_online += range.frames();
                 Ok(())
@@ -189,7 +185,7 @@ impl Hooks for Kernel<'_> {
     }
 
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
-        if self.vetoes_onlining {
+        if self.vetoes_offlining {
             return Err(Veto("vetoed by the test"));
         }
         self.frames_going_offline += range.frames();
@@ -215,8 +211,10 @@ impl Hooks for Kernel<'_> {
         if self.has_pinned_allocations {
             return Migration::Unmovable("pinned by the test");
         }
-        let Some(at) = self.allocations.iter().position(|held| held.range().overlaps(used)) else {
-            return if self.table_frames.iter().any(|(_, table)| used.contains(*table)) {
+        let Some(index) =
+            self.allocations.iter().position(|allocation| allocation.range().overlaps(used))
+        else {
+            return if self.tables.iter().any(|(_, table)| used.contains(*table)) {
                 Migration::Unmovable("a page table")
             } else {
                 Migration::Freed
@@ -224,11 +222,11 @@ impl Hooks for Kernel<'_> {
         };
         match self
             .frames
-            .alloc(AllocRequest::frames(self.allocations[at].range().frames()).movable())
+            .alloc(AllocRequest::frames(self.allocations[index].range().frames()).movable())
         {
             Ok(new) => {
                 // This drops the old allocation.
-                self.allocations[at] = new;
+                self.allocations[index] = new;
                 Migration::Moved
             }
             Err(_) => Migration::Retry,

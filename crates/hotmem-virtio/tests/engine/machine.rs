@@ -15,11 +15,12 @@ use hotmem_virtio::mem::{
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
-/// The address of the devices' regions. Boot memory lies at address 0.
-pub(crate) const REGION: u64 = GIB;
-const BOOT: u64 = 32 * MIB;
-/// The address space that is reserved for a machine. A page takes memory only after it was accessed.
-const SPACE: u64 = 6 * GIB;
+/// The address of the first device's region. Boot memory lies at address 0.
+pub(crate) const REGION_ADDR: u64 = GIB;
+const BOOT_SIZE: u64 = 32 * MIB;
+/// The size of the address space that is reserved for a machine. A page takes memory only after it was
+/// accessed.
+const ADDRESS_SPACE: u64 = 6 * GIB;
 
 /// The engine. Its mapping passes each call on to the kernel of the test.
 pub(crate) type Engine<'f> = Hotplug<'f, OneCpu, ForwardingMapping<Kernel<'f>>>;
@@ -31,11 +32,11 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new() -> Machine {
-        Machine { frames: Frames::new(OneCpu), memory: Memory::new(Bytes(SPACE).frames()) }
+        Machine { frames: Frames::new(OneCpu), memory: Memory::new(Bytes(ADDRESS_SPACE).frames()) }
     }
 
     pub(crate) fn boot(&self) -> Engine<'_> {
-        boot_forwarding(&self.frames, &self.memory, Bytes(BOOT).frames())
+        boot_forwarding(&self.frames, &self.memory, Bytes(BOOT_SIZE).frames())
     }
 }
 
@@ -47,10 +48,12 @@ pub(crate) struct Guest<'f> {
     pub(crate) kernel: Kernel<'f>,
     frames: &'f Frames<OneCpu>,
     pub(crate) now: Duration,
-    pending_answer: Option<(Vec<u8>, u32)>,
+    /// The outstanding answer, and the number of polls until it arrives.
+    outstanding_answer: Option<(Vec<u8>, u32)>,
     /// Whether the driver has started. The driver starts at the first step, so that a test can prepare
     /// the device before.
     has_started: bool,
+    /// The number of frames that were present after boot.
     boot_present: u64,
 }
 
@@ -61,7 +64,7 @@ impl<'f> Guest<'f> {
         size: u64,
         online: impl Into<Option<OnlineType>>,
     ) -> Guest<'f> {
-        Self::at(machine, block, REGION, size, online)
+        Self::at(machine, block, REGION_ADDR, size, online)
     }
 
     pub(crate) fn at(
@@ -95,7 +98,7 @@ impl<'f> Guest<'f> {
             kernel: Kernel::new(&machine.frames),
             frames: &machine.frames,
             now: Duration::from_secs(1),
-            pending_answer: None,
+            outstanding_answer: None,
             has_started: false,
             boot_present: 0,
         }
@@ -116,8 +119,9 @@ impl<'f> Guest<'f> {
             self.has_started = true;
             self.driver = Driver::new(&config, Features::all()).unwrap();
         }
-        let arrived = self.pending_answer.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
-        if let Some((_, polls)) = &mut self.pending_answer {
+        let arrived =
+            self.outstanding_answer.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
+        if let Some((_, polls)) = &mut self.outstanding_answer {
             *polls -= 1;
         }
         let hotplug = self.hotplug.as_mut().expect("this guest has the engine");
@@ -131,7 +135,7 @@ impl<'f> Guest<'f> {
                 assert!(self.kernel.is_all_unmapped(range), "the driver unplugs mapped memory");
                 self.kernel.assert_unused(range);
             }
-            self.pending_answer = Some(self.device.handle(&request.to_bytes()));
+            self.outstanding_answer = Some(self.device.handle(&request.to_bytes()));
         }
         self.check_mapped();
         step
@@ -158,7 +162,7 @@ impl<'f> Guest<'f> {
         self.assert_reached();
     }
 
-    /// Stops the driver.
+    /// Makes the driver fail.
     pub(crate) fn fail(&mut self) {
         let hotplug = self.hotplug.as_mut().expect("this guest has the engine");
         with_kernel(hotplug, &mut self.kernel, |hotplug, hooks| {
@@ -178,7 +182,8 @@ impl<'f> Guest<'f> {
     pub(crate) fn poll(&mut self) -> Step {
         for _ in 0..100_000 {
             let step = self.step();
-            if !matches!(step, Step::Ready(Ok(_)) | Step::Working) && self.pending_answer.is_none()
+            if !matches!(step, Step::Ready(Ok(_)) | Step::Working)
+                && self.outstanding_answer.is_none()
             {
                 return step;
             }
@@ -192,9 +197,9 @@ impl<'f> Guest<'f> {
             let step = self.poll();
             match step {
                 Step::Pending(until) if until <= end => self.now = until,
-                rest => {
+                _ => {
                     self.now = end;
-                    return rest;
+                    return step;
                 }
             }
         }

@@ -3,12 +3,14 @@
 // The tests need a 64-bit machine and the engine's normal geometry.
 #![allow(clippy::cast_possible_truncation)]
 
+#[path = "../common/case_count.rs"]
+mod case_count;
 #[allow(dead_code)]
 #[path = "../mem/device.rs"]
 mod device;
 mod kernel;
 mod machine;
-mod other_engine;
+mod other_instance;
 mod random;
 mod vetoed_onlining;
 
@@ -20,7 +22,7 @@ use hotmem::{
 };
 use hotmem_testkit::Validated as _;
 use hotmem_virtio::mem::{Failure, Pending, Reason, Status, Step};
-use machine::{GIB, Guest, MIB, Machine, REGION};
+use machine::{GIB, Guest, MIB, Machine, REGION_ADDR};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -93,7 +95,7 @@ fn memory_that_cannot_be_migrated_stays_and_is_the_blocker() {
     let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
     guest.resize(GIB);
     guest.poll();
-    let pinned = guest.kernel.take_at(guest.at_offset(300 * MIB));
+    let pinned = guest.kernel.allocate_at(guest.at_offset(300 * MIB));
     guest.kernel.has_pinned_allocations = true;
     guest.resize(0);
     guest.run(SECOND);
@@ -115,7 +117,7 @@ fn memory_is_unplugged_while_the_kernel_allocates_and_frees() {
     guest.resize(GIB);
     guest.poll();
     for block in [10, 11, 300] {
-        guest.kernel.take_at(guest.at_offset(block * 2 * MIB));
+        guest.kernel.allocate_at(guest.at_offset(block * 2 * MIB));
     }
     guest.kernel.has_pinned_allocations = true;
     guest.resize(0);
@@ -131,25 +133,25 @@ fn memory_is_unplugged_while_the_kernel_allocates_and_frees() {
 /// more memory back, when the driver fails, or when another driver starts.
 #[test]
 fn an_isolated_unit_is_released_when_no_more_memory_must_be_unplugged() {
-    let ends: [fn(&mut Guest<'_>); 3] = [
+    let stop_shrink: [fn(&mut Guest<'_>); 3] = [
         |guest| guest.request_plugged_size(),
         |guest| guest.fail(),
         |guest| guest.restart_driver(),
     ];
-    for end in ends {
+    for stop in stop_shrink {
         let machine = Machine::new();
         let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
         guest.resize(GIB);
         guest.poll();
-        let pinned = guest.kernel.take_at(guest.at_offset(300 * MIB));
+        let pinned = guest.kernel.allocate_at(guest.at_offset(300 * MIB));
         guest.kernel.has_pinned_allocations = true;
         guest.resize(0);
         guest.run(SECOND);
         assert_eq!(guest.driver.plugged().0, 2 * MIB);
-        let beside = AllocRequest::frames(1).at(pinned.end());
-        assert!(machine.frames.alloc(beside).is_err(), "the unit is not isolated");
-        end(&mut guest);
-        drop(machine.frames.alloc(beside).unwrap());
+        let neighbour = AllocRequest::frames(1).at(pinned.end());
+        assert!(machine.frames.alloc(neighbour).is_err(), "the unit is not isolated");
+        stop(&mut guest);
+        drop(machine.frames.alloc(neighbour).unwrap());
         assert_eq!(
             guest.kernel.frames_going_offline, 0,
             "each going_offline was followed by offlined or offline_cancelled"
@@ -163,7 +165,7 @@ fn memory_stays_plugged_if_the_kernel_vetoes_its_removal() {
     let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     guest.resize(GIB);
     guest.poll();
-    guest.kernel.vetoes_onlining = true;
+    guest.kernel.vetoes_offlining = true;
     guest.resize(0);
     guest.run(SECOND);
     let status = guest.driver.status();
@@ -172,7 +174,7 @@ fn memory_stays_plugged_if_the_kernel_vetoes_its_removal() {
     };
     assert_eq!(blocker.kind, BlockerKind::Veto("vetoed by the test"));
     assert_eq!(guest.driver.plugged().0, GIB);
-    guest.kernel.vetoes_onlining = false;
+    guest.kernel.vetoes_offlining = false;
     guest.run(5 * SECOND);
     guest.assert_reached();
     assert_eq!(
@@ -194,9 +196,9 @@ fn memory_that_the_device_refuses_to_unplug_is_used_again() {
         guest.run(SECOND);
         assert_eq!(machine.frames.counts().free, free);
         assert!(guest.kernel.is_all_mapped(guest.driver.config().managed()));
-        let taken = machine.frames.alloc(AllocRequest::order(15).movable()).unwrap();
-        assert!(guest.driver.config().managed().covers(taken.range()));
-        drop(taken);
+        let allocation = machine.frames.alloc(AllocRequest::order(15).movable()).unwrap();
+        assert!(guest.driver.config().managed().covers(allocation.range()));
+        drop(allocation);
         guest.device.default_fault = None;
         guest.run(10 * SECOND);
         guest.assert_reached();
@@ -209,17 +211,17 @@ fn memory_in_an_unknown_state_is_not_used() {
     let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     guest.resize(GIB);
     guest.poll();
-    let boot = machine.frames.counts().free - (GIB >> 12);
+    let free_boot_frames = machine.frames.counts().free - (GIB >> 12);
     guest.device.default_fault = Some(Fault::Refuse(ERROR));
     guest.resize(0);
     guest.run(SECOND);
     // The device answers ERROR to UNPLUG, and to the query about its effect.
-    assert!(machine.frames.counts().free <= boot);
+    assert!(machine.frames.counts().free <= free_boot_frames);
     guest.device.default_fault = None;
     guest.resize(GIB);
     guest.run(SECOND);
     guest.assert_reached();
-    assert_eq!(machine.frames.counts().free, boot + (GIB >> 12));
+    assert_eq!(machine.frames.counts().free, free_boot_frames + (GIB >> 12));
 }
 
 #[test]
@@ -237,7 +239,7 @@ fn a_refused_plug_changes_nothing() {
     guest.resize(0);
     guest.run(SECOND);
     guest.assert_reached();
-    assert_eq!(guest.kernel.tables, 0);
+    assert_eq!(guest.kernel.tables, []);
 }
 
 #[test]
@@ -266,12 +268,12 @@ fn only_the_offline_part_of_partly_offline_memory_is_unplugged() {
     let mut guest = Guest::new(&machine, 16 * MIB, 64 * MIB, OnlineType::Offline);
     guest.resize(64 * MIB);
     guest.poll();
-    let within = PfnRange::with_len(guest.at_offset(52 * MIB), 512).unwrap();
-    guest.hotplug.as_mut().unwrap().online(within, OnlineType::Kernel, &mut NoHooks).unwrap();
+    let online_part = PfnRange::with_len(guest.at_offset(52 * MIB), 512).unwrap();
+    guest.hotplug.as_mut().unwrap().online(online_part, OnlineType::Kernel, &mut NoHooks).unwrap();
     guest.resize(16 * MIB);
     guest.run(SECOND);
     guest.assert_reached();
-    assert!(guest.kernel.is_all_mapped(within));
+    assert!(guest.kernel.is_all_mapped(online_part));
 }
 
 #[test]
@@ -281,14 +283,14 @@ fn memory_that_holds_descriptors_is_unplugged_after_the_memory_that_they_describ
     guest.kernel.keeps_descriptors = true;
     guest.resize(GIB);
     guest.poll();
-    let kept: Vec<_> = machine.frames.metadata().map(|metadata| metadata.frames).collect();
+    let metadata: Vec<_> = machine.frames.metadata().map(|metadata| metadata.frames).collect();
     let hotplug = guest.hotplug.as_mut().unwrap();
-    let is_ours =
-        |kept: &PfnRange| hotplug.state_at(kept.start(), kept.end()).1 == State::OnlineMovable;
-    let kept = kept.into_iter().rfind(is_ours).unwrap();
-    let mut offline = hotplug.offline(kept).unwrap();
-    let done = offline.poll(hotplug, &mut guest.kernel, Budget::UNLIMITED);
-    assert_eq!(done, Progress::Ready(kept));
+    let is_hotplugged =
+        |range: &PfnRange| hotplug.state_at(range.start(), range.end()).1 == State::OnlineMovable;
+    let descriptors = metadata.into_iter().rfind(is_hotplugged).unwrap();
+    let mut offline = hotplug.offline(descriptors).unwrap();
+    let progress = offline.poll(hotplug, &mut guest.kernel, Budget::UNLIMITED);
+    assert_eq!(progress, Progress::Ready(descriptors));
     guest.resize(0);
     guest.run(SECOND);
     guest.assert_reached();
@@ -300,7 +302,7 @@ fn gaps_below_pinned_memory_are_filled() {
     let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     guest.resize(512 * MIB);
     guest.poll();
-    guest.kernel.take_at(guest.at_offset(511 * MIB));
+    guest.kernel.allocate_at(guest.at_offset(511 * MIB));
     guest.kernel.has_pinned_allocations = true;
     guest.resize(256 * MIB);
     guest.run(SECOND);
@@ -309,7 +311,7 @@ fn gaps_below_pinned_memory_are_filled() {
     guest.resize(GIB);
     guest.run(SECOND);
     guest.assert_reached();
-    let plugs: Vec<_> = guest.device.requests.iter().map(|r| (r.1 - REGION, r.2)).collect();
+    let plugs: Vec<_> = guest.device.requests.iter().map(|r| (r.1 - REGION_ADDR, r.2)).collect();
     assert_eq!(plugs, [(254 * MIB, 256 * MIB), (512 * MIB, 512 * MIB)]);
 }
 
@@ -320,7 +322,7 @@ fn migration_is_tried_for_each_shrink_and_not_for_each_request() {
     guest.resize(GIB);
     guest.poll();
     for i in 0..60 {
-        guest.kernel.take_at(guest.at_offset((i * 16 + 1) * MIB));
+        guest.kernel.allocate_at(guest.at_offset((i * 16 + 1) * MIB));
     }
     guest.kernel.has_pinned_allocations = true;
     guest.resize(0);
@@ -414,9 +416,9 @@ fn a_machine_with_little_memory_for_page_tables_plugs_as_much_as_possible() {
 fn two_devices_share_one_engine() {
     let machine = Machine::new();
     let hotplug = machine.boot();
-    let mut first = Guest::in_machine(&machine, 2 * MIB, REGION, GIB, OnlineType::Movable);
+    let mut first = Guest::in_machine(&machine, 2 * MIB, REGION_ADDR, GIB, OnlineType::Movable);
     let mut second =
-        Guest::in_machine(&machine, 16 * MIB, REGION + 2 * GIB, GIB, OnlineType::Kernel);
+        Guest::in_machine(&machine, 16 * MIB, REGION_ADDR + 2 * GIB, GIB, OnlineType::Kernel);
     let mut hotplug = Some(hotplug);
     for (a, b) in [(GIB, 512 * MIB), (128 * MIB, GIB), (0, 0), (GIB, GIB)] {
         first.resize(a);

@@ -12,12 +12,15 @@ enum Event {
     /// The requested size becomes this many hundredths of the region.
     Resize(u64),
     Steps(u8),
+    /// The driver runs for this number of milliseconds.
     Wait(u16),
     Fault(Fault),
     /// The kernel allocates this number of runs of this number of frames.
-    Take(u8, u64),
-    Give(prop::sample::Index),
+    Allocate(u8, u64),
+    Free(prop::sample::Index),
+    /// Whether the kernel's allocations are pinned.
     Pin(bool),
+    /// Whether the kernel vetoes offlining.
     Veto(bool),
 }
 
@@ -33,18 +36,15 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0u16..5000).prop_map(Event::Wait),
         3 => fault.prop_map(Event::Fault),
         3 => (1u8..50, prop_oneof![Just(1u64), Just(7), Just(64), Just(512), Just(5000)])
-            .prop_map(|(count, frames)| Event::Take(count, frames)),
-        2 => any::<prop::sample::Index>().prop_map(Event::Give),
+            .prop_map(|(count, frames)| Event::Allocate(count, frames)),
+        2 => any::<prop::sample::Index>().prop_map(Event::Free),
         1 => any::<bool>().prop_map(Event::Pin),
         1 => any::<bool>().prop_map(Event::Veto),
     ]
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        failure_persistence: None,
-        ..ProptestConfig::with_cases(if std::env::var_os("HOTMEM_DEEP").is_some() { 2000 } else { 100 })
-    })]
+    #![proptest_config(crate::case_count::cases(100))]
 
     #[test]
     fn the_requested_size_is_reached_after_any_sequence_of_events(
@@ -66,23 +66,23 @@ proptest! {
                 Event::Steps(n) => (0..n).for_each(|_| { guest.step(); }),
                 Event::Wait(ms) => { guest.run(Duration::from_millis(ms.into())); }
                 Event::Fault(fault) => guest.device.faults.push_back(fault),
-                Event::Take(count, frames) => {
+                Event::Allocate(count, frames) => {
                     guest.kernel.allocate(count.into(), AllocRequest::frames(frames).movable());
                     guest.kernel.allocate(1, AllocRequest::frames(frames));
                 }
-                Event::Give(which) => {
+                Event::Free(index) => {
                     if !guest.kernel.allocations.is_empty() {
-                        let at = which.index(guest.kernel.allocations.len());
-                        drop(guest.kernel.allocations.swap_remove(at));
+                        let index = index.index(guest.kernel.allocations.len());
+                        drop(guest.kernel.allocations.swap_remove(index));
                     }
                 }
                 Event::Pin(on) => guest.kernel.has_pinned_allocations = on,
-                Event::Veto(on) => guest.kernel.vetoes_onlining = on,
+                Event::Veto(on) => guest.kernel.vetoes_offlining = on,
             }
             guest.check_allocations();
         }
         guest.kernel.free_all();
-        guest.kernel.vetoes_onlining = false;
+        guest.kernel.vetoes_offlining = false;
         guest.kernel.has_pinned_allocations = false;
         guest.device.faults.clear();
         for n in [0, 100, 40, 0] {
@@ -90,6 +90,6 @@ proptest! {
             guest.run(Duration::from_secs(20));
             guest.assert_reached();
         }
-        prop_assert_eq!(guest.kernel.tables, 0);
+        prop_assert_eq!(guest.kernel.tables, []);
     }
 }

@@ -1,7 +1,7 @@
 //! Tests with a kernel that vetoes the onlining of plugged memory: the driver's status contains the
 //! reason, the driver retries the onlining, and the size is not reached before it succeeds.
 
-use crate::machine::{GIB, Guest, MIB, Machine, REGION};
+use crate::machine::{GIB, Guest, MIB, Machine, REGION_ADDR};
 use core::time::Duration;
 use hotmem::{
     AllocRequest, Bytes, NoHooks, OnlineType, Poisoned, RangeError, RangeErrorKind, State, Veto,
@@ -13,16 +13,16 @@ const SECOND: Duration = Duration::from_secs(1);
 const VETO: Option<&str> = Some("not now");
 
 /// Makes a guest with a requested size of 1 GiB, and a kernel that vetoes onlining.
-fn refused(machine: &Machine) -> Guest<'_> {
+fn vetoed_guest(machine: &Machine) -> Guest<'_> {
     let mut guest = Guest::new(machine, 2 * MIB, GIB, OnlineType::Movable);
-    guest.kernel.online_veto = Some("not now");
+    guest.kernel.online_veto = VETO;
     guest.resize(GIB);
     guest.run(SECOND);
     guest
 }
 
 /// Returns the kernel's reason, if the driver's status contains a veto.
-fn veto(guest: &Guest<'_>) -> Option<&'static str> {
+fn reported_veto(guest: &Guest<'_>) -> Option<&'static str> {
     match guest.driver.status() {
         Status::Pending(Pending::Memory(Reason::Range(RangeError {
             kind: RangeErrorKind::Vetoed(Veto(reason)),
@@ -32,45 +32,45 @@ fn veto(guest: &Guest<'_>) -> Option<&'static str> {
     }
 }
 
-fn movable(machine: &Machine) -> Bytes {
+fn online_movable(machine: &Machine) -> Bytes {
     Bytes(machine.frames.validated().unwrap().movable << 12)
 }
 
 #[test]
 fn a_veto_is_reported_and_retried() {
     let machine = Machine::new();
-    let mut guest = refused(&machine);
-    assert_eq!((veto(&guest), movable(&machine)), (VETO, Bytes::ZERO));
+    let mut guest = vetoed_guest(&machine);
+    assert_eq!((reported_veto(&guest), online_movable(&machine)), (VETO, Bytes::ZERO));
     assert!(guest.driver.statistics().postponed_operations > 6);
     guest.kernel.online_veto = None;
     guest.run(5 * SECOND);
     guest.assert_reached();
-    assert_eq!((movable(&machine), guest.kernel.frames_going_online), (Bytes(GIB), 0));
+    assert_eq!((online_movable(&machine), guest.kernel.frames_going_online), (Bytes(GIB), 0));
 }
 
 #[test]
 fn no_memory_is_plugged_while_plugged_memory_is_vetoed() {
     let machine = Machine::new();
     let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
-    guest.kernel.online_veto = Some("not now");
+    guest.kernel.online_veto = VETO;
     guest.resize(256 * MIB);
     guest.run(SECOND);
     guest.resize(GIB);
     guest.run(SECOND);
-    assert_eq!((veto(&guest), guest.driver.plugged()), (VETO, Bytes::mib(256)));
+    assert_eq!((reported_veto(&guest), guest.driver.plugged()), (VETO, Bytes::mib(256)));
     guest.kernel.online_veto = None;
     guest.run(5 * SECOND);
     guest.assert_reached();
-    assert_eq!(movable(&machine), Bytes(GIB));
+    assert_eq!(online_movable(&machine), Bytes(GIB));
 }
 
 #[test]
 fn vetoed_memory_can_be_unplugged() {
     let machine = Machine::new();
-    let mut guest = refused(&machine);
+    let mut guest = vetoed_guest(&machine);
     guest.resize(256 * MIB);
     guest.run(5 * SECOND);
-    assert_eq!((veto(&guest), guest.driver.plugged()), (VETO, Bytes::mib(256)));
+    assert_eq!((reported_veto(&guest), guest.driver.plugged()), (VETO, Bytes::mib(256)));
     guest.resize(0);
     guest.run(SECOND);
     guest.assert_reached();
@@ -81,14 +81,14 @@ fn adopted_memory_can_be_vetoed() {
     let machine = Machine::new();
     let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     (0..100).chain(200..300).for_each(|block| guest.device.preplug(block));
-    guest.kernel.online_veto = Some("not now");
+    guest.kernel.online_veto = VETO;
     guest.resize(400 * MIB);
     guest.run(SECOND);
-    assert_eq!((veto(&guest), movable(&machine)), (VETO, Bytes::ZERO));
+    assert_eq!((reported_veto(&guest), online_movable(&machine)), (VETO, Bytes::ZERO));
     guest.kernel.online_veto = None;
     guest.run(5 * SECOND);
     guest.assert_reached();
-    assert_eq!(movable(&machine), Bytes::mib(400));
+    assert_eq!(online_movable(&machine), Bytes::mib(400));
 }
 
 #[test]
@@ -97,32 +97,32 @@ fn the_status_contains_the_latest_reason() {
     let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     guest.resize(256 * MIB);
     guest.poll();
-    guest.kernel.take_at(guest.at_offset(100 * MIB));
+    guest.kernel.allocate_at(guest.at_offset(100 * MIB));
     guest.kernel.has_pinned_allocations = true;
     guest.resize(0);
     guest.run(SECOND);
     let status = guest.driver.status();
     assert!(matches!(status, Status::Pending(Pending::Memory(Reason::Blocked(_)))), "{status:?}");
-    guest.kernel.online_veto = Some("not now");
+    guest.kernel.online_veto = VETO;
     guest.resize(GIB);
     guest.run(SECOND);
-    assert_eq!(veto(&guest), VETO);
+    assert_eq!(reported_veto(&guest), VETO);
 }
 
 #[test]
 fn memory_that_is_poisoned_before_onlining_stays_offline_and_blocks_nothing() {
     let machine = Machine::new();
-    let mut guest = refused(&machine);
-    let bad = guest.at_offset(300 * MIB + 4096);
-    assert_eq!(guest.hotplug.as_mut().unwrap().poison(bad), Ok(Poisoned::Quarantined));
+    let mut guest = vetoed_guest(&machine);
+    let poisoned = guest.at_offset(300 * MIB + 4096);
+    assert_eq!(guest.hotplug.as_mut().unwrap().poison(poisoned), Ok(Poisoned::Quarantined));
     guest.kernel.online_veto = None;
     guest.run(5 * SECOND);
     guest.assert_reached();
-    assert_eq!(movable(&machine), Bytes(GIB - 2 * MIB));
+    assert_eq!(online_movable(&machine), Bytes(GIB - 2 * MIB));
     let allocations =
         std::iter::from_fn(|| machine.frames.alloc(AllocRequest::frames(512).movable()).ok());
-    let taken: Vec<_> = allocations.take(1000).collect();
-    assert!(taken.iter().all(|taken| !taken.range().contains(bad)));
+    let allocations: Vec<_> = allocations.take(1000).collect();
+    assert!(allocations.iter().all(|allocation| !allocation.range().contains(poisoned)));
 }
 
 #[test]
@@ -146,13 +146,13 @@ fn memory_that_the_kernel_took_offline_stays_offline() {
 fn memory_below_memory_that_cannot_be_mapped_is_plugged() {
     let machine = Machine::new();
     let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
-    guest.kernel.maps_below = (REGION + 300 * MIB) / (2 * MIB);
+    guest.kernel.first_unmappable_pageblock = (REGION_ADDR + 300 * MIB) / (2 * MIB);
     guest.resize(GIB);
     guest.run(5 * SECOND);
-    let why = Some("mapped to something else");
-    assert_eq!((veto(&guest), movable(&machine)), (why, Bytes::mib(300)));
-    guest.kernel.maps_below = u64::MAX;
+    let reason = Some("mapped to something else");
+    assert_eq!((reported_veto(&guest), online_movable(&machine)), (reason, Bytes::mib(300)));
+    guest.kernel.first_unmappable_pageblock = u64::MAX;
     guest.run(5 * SECOND);
     guest.assert_reached();
-    assert_eq!(movable(&machine), Bytes(GIB));
+    assert_eq!(online_movable(&machine), Bytes(GIB));
 }

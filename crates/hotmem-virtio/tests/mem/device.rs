@@ -36,9 +36,9 @@ pub(crate) struct Device {
     /// The fault of every request for which `faults` has none.
     pub(crate) default_fault: Option<Fault>,
     /// A wrong `plugged_size` that the driver reads instead of the correct one.
-    pub(crate) claims_plugged: Option<u64>,
+    pub(crate) claimed_plugged_size: Option<u64>,
     /// The answer to a PLUG that exceeds the requested size. By the specification it is NACK.
-    pub(crate) beyond_requested: u16,
+    pub(crate) answer_beyond_requested: u16,
     /// The requested size that the driver last read. If the device has lowered the requested size
     /// since then, the driver may still request a PLUG up to the size that it has read.
     pub(crate) requested_seen: u64,
@@ -63,8 +63,8 @@ impl Device {
             blocks: vec![false; (region_size / block_size) as usize],
             faults: VecDeque::new(),
             default_fault: None,
-            claims_plugged: None,
-            beyond_requested: NACK,
+            claimed_plugged_size: None,
+            answer_beyond_requested: NACK,
             requested_seen: 0,
             requests: Vec::new(),
         }
@@ -82,10 +82,10 @@ impl Device {
     pub(crate) fn preplug(&mut self, block: usize) {
         let end = (block as u64 + 1) * self.config.block_size;
         self.config.usable_region_size = self.config.usable_region_size.max(end);
-        self.set(block..block + 1, true);
+        self.set_plugged(block..block + 1, true);
     }
 
-    pub(crate) fn set(&mut self, blocks: std::ops::Range<usize>, plugged: bool) {
+    pub(crate) fn set_plugged(&mut self, blocks: std::ops::Range<usize>, plugged: bool) {
         self.blocks[blocks].fill(plugged);
         let count = self.blocks.iter().filter(|&&b| b).count() as u64;
         self.config.plugged_size = count * self.config.block_size;
@@ -94,7 +94,7 @@ impl Device {
     /// Returns the configuration, as the driver reads it.
     pub(crate) fn read_config(&mut self) -> RawConfig {
         self.requested_seen = self.config.requested_size;
-        let plugged_size = self.claims_plugged.unwrap_or(self.config.plugged_size);
+        let plugged_size = self.claimed_plugged_size.unwrap_or(self.config.plugged_size);
         RawConfig { plugged_size, ..self.config }
     }
 
@@ -107,25 +107,25 @@ impl Device {
             Some(Fault::Refuse(response)) => (response, 0, 0),
             // UNPLUG_ALL names no blocks, so unplug the first half of all blocks.
             Some(Fault::HalfDone) if request[0] == RequestKind::UnplugAll as u8 => {
-                self.set(0..self.blocks.len() / 2, false);
+                self.set_plugged(0..self.blocks.len() / 2, false);
                 (ERROR, 0, 0)
             }
             Some(Fault::HalfDone) => {
                 let mut half = *request;
                 half[16] /= 2;
-                self.answer_request(&half);
+                self.carry_out(&half);
                 (ERROR, 0, 0)
             }
             Some(Fault::ErrorAfterwards) => {
-                self.answer_request(request);
+                self.carry_out(request);
                 (ERROR, 0, 0)
             }
             Some(Fault::LateAnswer(polls)) => {
-                let (response, state) = self.answer_request(request);
+                let (response, state) = self.carry_out(request);
                 (response, state, polls)
             }
             None => {
-                let (response, state) = self.answer_request(request);
+                let (response, state) = self.carry_out(request);
                 (response, state, 0)
             }
         };
@@ -134,8 +134,8 @@ impl Device {
 
     /// Performs a request as the specification (5.15.6) requires and QEMU does. Returns the type and
     /// the state of the response.
-    fn answer_request(&mut self, bytes: &[u8; Request::SIZE]) -> (u16, u16) {
-        let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    fn carry_out(&mut self, bytes: &[u8; Request::SIZE]) -> (u16, u16) {
+        let u16_at = |offset: usize| u16::from_le_bytes([bytes[offset], bytes[offset + 1]]);
         let addr = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
         let count = u64::from(u16_at(16));
         assert!(
@@ -148,7 +148,7 @@ impl Device {
             1 => RequestKind::Unplug,
             2 => return self.unplug_all(addr, count),
             3 => RequestKind::State,
-            other => panic!("{other} is not a request type"),
+            kind => panic!("{kind} is not a request type"),
         };
         let size = count * config.block_size;
         let offset = addr.checked_sub(config.addr).expect("the request begins below the region");
@@ -166,23 +166,26 @@ impl Device {
             RequestKind::Plug => {
                 assert!(
                     config.plugged_size + size <= self.requested_seen
-                        || self.claims_plugged.is_some(),
+                        || self.claimed_plugged_size.is_some(),
                     "PLUG exceeds the requested size: {:#x} + {size:#x}",
                     config.plugged_size,
                 );
                 if config.plugged_size + size > config.requested_size {
-                    return (self.beyond_requested, 0);
+                    return (self.answer_beyond_requested, 0);
                 }
                 if plugged != 0 {
-                    assert!(self.claims_plugged.is_some(), "the request plugs plugged blocks");
+                    assert!(
+                        self.claimed_plugged_size.is_some(),
+                        "the request plugs plugged blocks"
+                    );
                     return (ERROR, 0);
                 }
-                self.set(blocks, true);
+                self.set_plugged(blocks, true);
                 (ACK, 0)
             }
             RequestKind::Unplug => {
                 assert_eq!(plugged, count, "the request unplugs unplugged blocks");
-                self.set(blocks, false);
+                self.set_plugged(blocks, false);
                 (ACK, 0)
             }
             RequestKind::State if plugged == 0 => (ACK, STATE_UNPLUGGED),
@@ -200,7 +203,7 @@ impl Device {
         );
         let config = self.config;
         self.requests.push((RequestKind::UnplugAll, config.addr, config.region_size));
-        self.set(0..self.blocks.len(), false);
+        self.set_plugged(0..self.blocks.len(), false);
         // As in QEMU, the usable region shrinks only when all blocks are unplugged.
         self.config.usable_region_size = 0;
         self.resize(config.requested_size);

@@ -13,19 +13,19 @@ const SECOND: Duration = Duration::from_secs(1);
 #[test]
 fn repeated_refusals_become_pending_and_are_retried_rarely() {
     let cases = [(NACK, Pending::Nack), (BUSY, Pending::Busy), (ERROR, Pending::DeviceError)];
-    for ((with, why), target) in cases.iter().flat_map(|c| [(c, 128 * MIB), (c, 0)]) {
+    for ((response, pending), target) in cases.iter().flat_map(|c| [(c, 128 * MIB), (c, 0)]) {
         let mut setup = Setup::with_64_mib();
         let before = setup.driver.statistics().requests;
-        setup.device.default_fault = Some(Fault::Refuse(*with));
+        setup.device.default_fault = Some(Fault::Refuse(*response));
         setup.device.resize(target);
         setup.run(Duration::from_millis(50));
         assert_ne!(
             setup.driver.status(),
-            Status::Pending(*why),
+            Status::Pending(*pending),
             "the driver reports the reason too early"
         );
         setup.run(60 * SECOND);
-        assert_eq!(setup.driver.status(), Status::Pending(*why));
+        assert_eq!(setup.driver.status(), Status::Pending(*pending));
         let requests = setup.driver.statistics().requests - before;
         assert!((10..60).contains(&requests), "{requests} requests in a minute");
         setup.device.default_fault = None;
@@ -69,7 +69,7 @@ fn continuous_changes_of_the_requested_size_are_followed_rarely() {
 #[test]
 fn firecracker_answers_error_to_a_plug_beyond_the_requested_size() {
     let mut setup = Setup::with_64_mib();
-    setup.device.beyond_requested = ERROR;
+    setup.device.answer_beyond_requested = ERROR;
     setup.device.resize(128 * MIB);
     let config = setup.device.read_config();
     // The requested size is lowered between the driver's read and the device's check.
@@ -78,7 +78,7 @@ fn firecracker_answers_error_to_a_plug_beyond_the_requested_size() {
     setup.device.resize(96 * MIB);
     let (answer, _) = setup.device.handle(&request.to_bytes());
     assert_eq!(answer[0], ERROR as u8);
-    setup.late_answer = Some((answer, 0));
+    setup.outstanding_answer = Some((answer, 0));
     setup.run(SECOND);
     setup.assert_reached();
     assert_eq!(setup.driver.statistics().errors, 1);
@@ -130,11 +130,11 @@ fn plugged_memory_above_a_shrunk_usable_region_is_not_lost() {
     setup.device.config.usable_region_size = 32 * MIB;
     setup.device.resize(64 * MIB);
     setup.device.config.usable_region_size = 32 * MIB;
-    setup.device.claims_plugged = Some(62 * MIB);
+    setup.device.claimed_plugged_size = Some(62 * MIB);
     setup.run(Duration::from_millis(5));
     // Only the usable half can be queried. The other half counts as unchanged.
     assert_eq!(setup.driver.plugged().0, 64 * MIB);
-    setup.device.claims_plugged = None;
+    setup.device.claimed_plugged_size = None;
     setup.run(SECOND);
     assert_eq!(setup.driver.status(), Status::Reached);
     assert_eq!(setup.memory.plugged_units(), 32);
@@ -192,12 +192,12 @@ fn answers_without_a_request_are_counted() {
 #[test]
 fn blocks_that_the_device_plugged_by_itself_are_adopted() {
     let mut setup = Setup::with_64_mib();
-    setup.device.set(40..44, true);
+    setup.device.set_plugged(40..44, true);
     setup.device.resize(128 * MIB);
     setup.run(SECOND);
     setup.assert_reached();
     for i in 0..10 {
-        setup.device.set(100 + i..101 + i, true);
+        setup.device.set_plugged(100 + i..101 + i, true);
         setup.run(SECOND);
         setup.assert_reached();
     }
@@ -301,7 +301,7 @@ fn a_disagreement_in_the_middle_of_a_preparation_cancels_it() {
     let working = PreparationFailure::Obstacle(Obstacle::Working);
     setup.memory.next_failures.push_back(working);
     assert_eq!(setup.step(), Step::Working);
-    setup.device.set(40..44, true);
+    setup.device.set_plugged(40..44, true);
     setup.device.resize(128 * MIB);
     setup.run(SECOND);
     setup.assert_reached();
@@ -313,15 +313,15 @@ fn onlining_is_retried_unless_the_obstacle_is_permanent() {
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.resize(64 * MIB);
     let mut setup = Setup::new(device);
-    setup.memory.online_hurdles.extend([Obstacle::Later(Reason::Other("later")); 8]);
-    setup.memory.online_hurdles.push_back(Obstacle::Working);
+    setup.memory.online_obstacles.extend([Obstacle::Later(Reason::Other("later")); 8]);
+    setup.memory.online_obstacles.push_back(Obstacle::Working);
     setup.run(Duration::from_millis(100));
     assert_eq!(setup.driver.status(), Status::Pending(Pending::Memory(Reason::Other("later"))));
-    assert_eq!((setup.memory.online_hurdles.len(), setup.memory.has_offline_memory), (2, true));
+    assert_eq!((setup.memory.online_obstacles.len(), setup.memory.has_offline_memory), (2, true));
     setup.run(Duration::from_secs(1));
     setup.assert_reached();
 
-    setup.memory.online_hurdles.push_back(Obstacle::Never(Reason::Other("never")));
+    setup.memory.online_obstacles.push_back(Obstacle::Never(Reason::Other("never")));
     setup.device.resize(128 * MIB);
     setup.run(Duration::from_secs(60));
     assert_eq!(setup.driver.status(), Status::Pending(Pending::Memory(Reason::Other("never"))));
@@ -337,7 +337,7 @@ fn memory_plugged_before_a_failure_is_online() {
     device.resize(64 * MIB);
     let mut setup = Setup::new(device);
     while !matches!(setup.step(), Step::Ready(Ok(_))) {}
-    let (answer, _) = setup.late_answer.take().unwrap();
+    let (answer, _) = setup.outstanding_answer.take().unwrap();
     let broken = RawConfig { block_size: 3, ..setup.device.read_config() };
     let step = setup.driver.step(setup.now, &broken, Some(&answer), &mut setup.memory);
     assert!(matches!(step, Step::Ready(Err(_))));

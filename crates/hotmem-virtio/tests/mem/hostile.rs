@@ -22,9 +22,10 @@ pub(crate) fn run_script(script: &[u8]) {
     }
     let mut memory = TestMemory::new(managed, unit_frames);
     let mut now = Duration::ZERO;
-    let mut in_flight = None;
+    // Whether `plugged_size` will agree with the answer to the outstanding request.
+    let mut outstanding = None;
     let mut failed = None;
-    let mut idle_steps = 0;
+    let mut working_steps = 0;
     while !script.is_over() {
         match script.byte() % 16 {
             0 => script.corrupt(&mut config),
@@ -45,24 +46,27 @@ pub(crate) fn run_script(script: &[u8]) {
             _ => {}
         }
         now += Duration::from_millis(script.byte().into());
-        let answer = match in_flight {
+        let answer = match outstanding {
             Some(_) => script.answer(),
             None if script.byte() == 0 => Some(script.answer().unwrap_or_default()),
             None => None,
         };
-        if answer.is_some() && in_flight.take() == Some(true) {
+        if answer.is_some() && outstanding.take() == Some(true) {
             // In most cases, `plugged_size` agrees with the device's answers.
             config.plugged_size = driver.plugged().0;
         }
         let step = driver.step(now, &config, answer.as_deref(), &mut memory);
-        idle_steps = if step == Step::Working { idle_steps + 1 } else { 0 };
-        assert!(idle_steps <= 3 * memory.units.len() + 10, "the driver does not wait: {driver:?}");
+        working_steps = if step == Step::Working { working_steps + 1 } else { 0 };
+        assert!(
+            working_steps <= 3 * memory.units.len() + 10,
+            "the driver does not wait: {driver:?}"
+        );
         assert_eq!(driver.plugged().0, plugged_bytes(&memory, unit_frames));
         match step {
             Step::Ready(Ok(request)) => {
                 assert_eq!(failed, None, "the driver sends a request to a failed device");
-                assert_eq!(in_flight, None, "the driver sends a second request");
-                in_flight = Some(script.byte() < 192);
+                assert_eq!(outstanding, None, "the driver sends a second request");
+                outstanding = Some(script.byte() < 192);
                 let range = request.range();
                 if request.kind() == RequestKind::UnplugAll {
                     assert!(memory.all_are(managed, Unit::Absent));
@@ -73,10 +77,10 @@ pub(crate) fn run_script(script: &[u8]) {
                 let blocks = range.bytes().0 / config.block_size;
                 assert!((1..=65_535).contains(&blocks));
                 assert_eq!(range.start().phys_addr() % config.block_size, 0);
-                let units = managed.covers(range) && range.is_aligned(unit_frames);
+                let is_whole_units = managed.covers(range) && range.is_aligned(unit_frames);
                 match request.kind() {
                     RequestKind::Plug => assert!(memory.all_are(range, Unit::PreparedToPlug)),
-                    RequestKind::Unplug if units => assert!(
+                    RequestKind::Unplug if is_whole_units => assert!(
                         memory.all_are(range, Unit::PreparedToUnplug)
                             || memory.all_are(range, Unit::Absent)
                     ),
@@ -93,10 +97,10 @@ pub(crate) fn run_script(script: &[u8]) {
     }
 }
 
-/// Returns the number of plugged bytes by the memory manager, which must be that of the driver.
+/// Returns the number of plugged bytes by the memory manager, field must be that of the driver.
 fn plugged_bytes(memory: &TestMemory, unit_frames: u64) -> u64 {
-    let held = |u: &&Unit| matches!(u, Unit::Plugged | Unit::PreparedToUnplug);
-    memory.units.iter().filter(held).count() as u64 * unit_frames * 4096
+    let is_plugged = |u: &&Unit| matches!(u, Unit::Plugged | Unit::PreparedToUnplug);
+    memory.units.iter().filter(is_plugged).count() as u64 * unit_frames * 4096
 }
 
 /// Reads numbers from bytes. After the last byte, all numbers are 0.
@@ -117,7 +121,7 @@ impl NumberReader<'_> {
         u64::from_le_bytes(core::array::from_fn(|_| self.byte()))
     }
 
-    /// Returns a configuration, which is valid in most cases.
+    /// Returns a configuration, field is valid in most cases.
     fn config(&mut self) -> RawConfig {
         let block_size = 1 << (12 + self.byte() % 20);
         let blocks = 1 + u64::from(self.byte()) * (1 + u64::from(self.byte()));
@@ -141,12 +145,12 @@ impl NumberReader<'_> {
     /// Sets one field to an arbitrary value.
     fn corrupt(&mut self, config: &mut RawConfig) {
         let mut value = self.number();
-        let which = self.byte();
-        if which >= 16 && config.block_size.is_power_of_two() {
+        let field = self.byte();
+        if field >= 16 && config.block_size.is_power_of_two() {
             value &= (u64::MAX.checked_shr(config.region_size.leading_zeros()).unwrap_or(0))
                 & !(config.block_size - 1);
         }
-        match which % 16 {
+        match field % 16 {
             0 => config.block_size = value,
             1 => config.node_id = value as u16,
             2 => config.addr = value,
@@ -157,7 +161,7 @@ impl NumberReader<'_> {
         }
     }
 
-    /// Returns an answer, which is valid in most cases, or `None`.
+    /// Returns an answer, field is valid in most cases, or `None`.
     fn answer(&mut self) -> Option<Vec<u8>> {
         match self.byte() {
             0..32 => None,

@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 /// A memory manager that changes correct results.
 struct DistortingMemory {
     correct_memory: TestMemory,
-    run: fn(PfnRange) -> PfnRange,
+    distort_run: fn(PfnRange) -> PfnRange,
     distort_prepared: fn(PfnRange) -> PfnRange,
 }
 
@@ -22,7 +22,7 @@ impl Memory for DistortingMemory {
 
     fn run_at(&self, from: Pfn, within: PfnRange) -> Run {
         let run = self.correct_memory.run_at(from, within);
-        Run { range: (self.run)(run.range), ..run }
+        Run { range: (self.distort_run)(run.range), ..run }
     }
 
     fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
@@ -37,8 +37,8 @@ impl Memory for DistortingMemory {
         self.correct_memory.plug_refused(range);
     }
 
-    fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle> {
-        self.correct_memory.prepare_unplug(wanted).map(self.distort_prepared)
+    fn prepare_unplug(&mut self, unplug: Unplug) -> Result<PfnRange, Obstacle> {
+        self.correct_memory.prepare_unplug(unplug).map(self.distort_prepared)
     }
 
     fn unplugged(&mut self, range: PfnRange) {
@@ -55,54 +55,61 @@ impl Memory for DistortingMemory {
 fn failure_with(
     block_size: u64,
     target: u64,
-    run: fn(PfnRange) -> PfnRange,
-    prepared: fn(PfnRange) -> PfnRange,
+    distort_run: fn(PfnRange) -> PfnRange,
+    distort_prepared: fn(PfnRange) -> PfnRange,
 ) -> Option<Failure> {
     let mut device = Device::new(block_size, 4 << 30, 64 * MIB);
     let mut driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
-    let good = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
-    let mut memory = DistortingMemory {
-        correct_memory: good,
-        run: |range| range,
-        distort_prepared: |range| range,
-    };
-    for (target, distort) in [(32 * MIB, false), (target, true)] {
+    let correct_memory = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
+    let mut memory =
+        DistortingMemory { correct_memory, distort_run: unchanged, distort_prepared: unchanged };
+    for (target, is_distorted) in [(32 * MIB, false), (target, true)] {
         device.resize(target);
-        if distort {
-            (memory.run, memory.distort_prepared) = (run, prepared);
+        if is_distorted {
+            (memory.distort_run, memory.distort_prepared) = (distort_run, distort_prepared);
         }
-        let mut answer: Option<Vec<u8>> = None;
-        loop {
-            let config = device.read_config();
-            match driver.step(Duration::ZERO, &config, answer.take().as_deref(), &mut memory) {
-                Step::Ready(Ok(request)) => answer = Some(device.handle(&request.to_bytes()).0),
-                Step::Ready(Err(failure)) => return Some(failure),
-                Step::Working => {}
-                _ => break,
-            }
+        let failure = run(&mut device, &mut driver, &mut memory);
+        if failure.is_some() {
+            return failure;
         }
     }
     None
 }
 
+/// Steps the driver until it waits or fails. Returns the failure, if any.
+fn run(device: &mut Device, driver: &mut Driver, memory: &mut DistortingMemory) -> Option<Failure> {
+    let mut answer: Option<Vec<u8>> = None;
+    loop {
+        let config = device.read_config();
+        match driver.step(Duration::ZERO, &config, answer.take().as_deref(), memory) {
+            Step::Ready(Ok(request)) => answer = Some(device.handle(&request.to_bytes()).0),
+            Step::Ready(Err(failure)) => return Some(failure),
+            Step::Working => {}
+            _ => return None,
+        }
+    }
+}
+
 /// Calls `failure_with` for blocks as large as a unit and for smaller blocks.
 fn failure(
     target: u64,
-    run: fn(PfnRange) -> PfnRange,
-    prepared: fn(PfnRange) -> PfnRange,
+    distort_run: fn(PfnRange) -> PfnRange,
+    distort_prepared: fn(PfnRange) -> PfnRange,
 ) -> Option<Failure> {
-    let [whole, parts] = [2 * MIB, 4096].map(|block| failure_with(block, target, run, prepared));
-    assert_eq!(whole, parts);
-    whole
+    let [large_blocks, small_blocks] =
+        [2 * MIB, 4096].map(|block| failure_with(block, target, distort_run, distort_prepared));
+    assert_eq!(large_blocks, small_blocks);
+    large_blocks
 }
 
 fn unchanged(range: PfnRange) -> PfnRange {
     range
 }
 
-fn moved(range: PfnRange, start: u64, end: u64) -> PfnRange {
-    let to = |pfn: Pfn, by: u64| Pfn::new(pfn.number().wrapping_add(by)).unwrap();
-    PfnRange::new(to(range.start(), start), to(range.end(), end)).unwrap()
+/// Moves the start and the end of a range up by these numbers of frames.
+fn moved(range: PfnRange, start_frames: u64, end_frames: u64) -> PfnRange {
+    let above = |pfn: Pfn, frames: u64| Pfn::new(pfn.number().wrapping_add(frames)).unwrap();
+    PfnRange::new(above(range.start(), start_frames), above(range.end(), end_frames)).unwrap()
 }
 
 const UNIT: u64 = 512;
@@ -162,20 +169,9 @@ fn an_empty_preparation_adopts_nothing() {
     device.preplug(0);
     device.resize(2 * MIB);
     let mut driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
-    let good = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
-    let nothing = |range: PfnRange| PfnRange::new(range.start(), range.start()).unwrap();
-    let mut memory =
-        DistortingMemory { correct_memory: good, run: unchanged, distort_prepared: nothing };
-    let mut answer: Option<Vec<u8>> = None;
-    loop {
-        let config = device.read_config();
-        match driver.step(Duration::ZERO, &config, answer.take().as_deref(), &mut memory) {
-            Step::Ready(Ok(request)) => answer = Some(device.handle(&request.to_bytes()).0),
-            Step::Working => {}
-            rest => {
-                assert!(matches!(rest, Step::Ready(Err(Failure::WrongRange(_)))), "{rest:?}");
-                break;
-            }
-        }
-    }
+    let correct_memory = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
+    let distort_prepared = |range: PfnRange| PfnRange::new(range.start(), range.start()).unwrap();
+    let mut memory = DistortingMemory { correct_memory, distort_run: unchanged, distort_prepared };
+    let failure = run(&mut device, &mut driver, &mut memory);
+    assert!(matches!(failure, Some(Failure::WrongRange(_))), "{failure:?}");
 }

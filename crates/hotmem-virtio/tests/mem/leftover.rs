@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn device(block: u64, requested: u64) -> Device {
     let mut device = Device::new(block, 4 * GIB, GIB);
     for (start, end) in [(0, 16 * MIB), (48 * MIB, 80 * MIB), (512 * MIB, 528 * MIB)] {
-        device.set((start / block) as usize..(end / block) as usize, true);
+        device.set_plugged((start / block) as usize..(end / block) as usize, true);
         device.config.usable_region_size = end;
     }
     device.resize(requested);
@@ -48,9 +48,9 @@ fn plugged_memory_is_adopted_by_default() {
             setup.assert_reached();
             assert_eq!(count_unplug_all(&setup), 0);
             // The lowest blocks, up to the requested size, were never unplugged.
-            let kept = (requested.min(64 * MIB) / block) as usize;
+            let kept_blocks = (requested.min(64 * MIB) / block) as usize;
             let was_plugged = (0..before.len()).filter(|&block| before[block]);
-            assert!(was_plugged.take(kept).all(|block| setup.device.blocks[block]));
+            assert!(was_plugged.take(kept_blocks).all(|block| setup.device.blocks[block]));
             let plugs: u64 = (setup.device.requests.iter())
                 .filter(|request| request.0 == RequestKind::Plug)
                 .map(|request| request.2)
@@ -149,7 +149,7 @@ fn an_unplug_all_without_effect_is_noticed() {
     once.assert_reached();
     // If the `plugged_size` of a device always exceeds its blocks, the driver fails.
     let mut lying = setup(Leftover::UnplugAll, device(2 * MIB, 0));
-    lying.device.claims_plugged = Some(64 * MIB);
+    lying.device.claimed_plugged_size = Some(64 * MIB);
     lying.run(10 * SECOND);
     let failure = Failure::PluggedSize { claimed: Bytes::mib(64), found: Bytes::ZERO };
     assert_eq!(lying.driver.status(), Status::Failed(failure));
@@ -159,11 +159,11 @@ fn an_unplug_all_without_effect_is_noticed() {
 fn a_device_that_wrongly_reports_nothing_plugged_is_corrected() {
     for leftover in [Leftover::Adopt, Leftover::UnplugAll] {
         let mut setup = setup(leftover, device(2 * MIB, 128 * MIB));
-        setup.device.claims_plugged = Some(0);
+        setup.device.claimed_plugged_size = Some(0);
         setup.poll();
         // By the specification, a PLUG of plugged blocks is an error. After the error, the driver
         // queries the blocks.
-        setup.device.claims_plugged = None;
+        setup.device.claimed_plugged_size = None;
         setup.run(5 * SECOND);
         setup.assert_reached();
     }

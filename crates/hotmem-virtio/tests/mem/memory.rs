@@ -14,7 +14,7 @@ pub(crate) enum Unit {
     PreparedToUnplug,
 }
 
-/// The result of the next preparation.
+/// How a preparation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PreparationFailure {
     Obstacle(Obstacle),
@@ -28,13 +28,14 @@ pub(crate) struct TestMemory {
     pub(crate) units: Vec<Unit>,
     /// Units that cannot be removed.
     pub(crate) pinned_units: Vec<bool>,
-    /// The results of the next preparations.
+    /// How the next preparations fail.
     pub(crate) next_failures: VecDeque<PreparationFailure>,
-    /// The results of the next attempts to put memory online.
-    pub(crate) online_hurdles: VecDeque<Obstacle>,
+    /// Why the next attempts to put memory online fail.
+    pub(crate) online_obstacles: VecDeque<Obstacle>,
     /// Whether some plugged memory is not online.
     pub(crate) has_offline_memory: bool,
-    pub(crate) refuse_region: Option<Obstacle>,
+    /// Why the region cannot be announced.
+    pub(crate) announce_obstacle: Option<Obstacle>,
     is_announced: bool,
     /// The kind of the unfinished preparation.
     unfinished_preparation: Option<Unit>,
@@ -52,9 +53,9 @@ impl TestMemory {
             units: vec![Unit::Absent; units],
             pinned_units: vec![false; units],
             next_failures: VecDeque::new(),
-            online_hurdles: VecDeque::new(),
+            online_obstacles: VecDeque::new(),
             has_offline_memory: false,
-            refuse_region: None,
+            announce_obstacle: None,
             is_announced: false,
             unfinished_preparation: None,
             cancelled_preparations: 0,
@@ -104,7 +105,7 @@ impl TestMemory {
         assert!(!self.units.iter().any(prepared), "another range is prepared already");
         let unfinished = self.unfinished_preparation.take();
         assert!(
-            unfinished.is_none_or(|other| other == kind),
+            unfinished.is_none_or(|unfinished| unfinished == kind),
             "a preparation was not cancelled: {unfinished:?}"
         );
         match self.next_failures.pop_front() {
@@ -121,7 +122,7 @@ impl TestMemory {
 impl Memory for TestMemory {
     fn announce(&mut self, region: PfnRange, _node: Option<u16>) -> Result<(), Obstacle> {
         assert_eq!(region, self.region);
-        if let Some(obstacle) = self.refuse_region {
+        if let Some(obstacle) = self.announce_obstacle {
             return Err(obstacle);
         }
         self.is_announced = true;
@@ -157,17 +158,18 @@ impl Memory for TestMemory {
     }
 
     fn bring_online(&mut self) -> Result<(), Obstacle> {
-        let hurdle = if self.has_offline_memory { self.online_hurdles.pop_front() } else { None };
-        self.has_offline_memory = hurdle.is_some();
-        hurdle.map_or(Ok(()), Err)
+        let obstacle =
+            if self.has_offline_memory { self.online_obstacles.pop_front() } else { None };
+        self.has_offline_memory = obstacle.is_some();
+        obstacle.map_or(Ok(()), Err)
     }
 
     fn plug_refused(&mut self, range: PfnRange) {
         self.change(range, Unit::PreparedToPlug, Unit::Absent);
     }
 
-    fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle> {
-        let Unplug { region, total, max_frames, unit } = wanted;
+    fn prepare_unplug(&mut self, unplug: Unplug) -> Result<PfnRange, Obstacle> {
+        let Unplug { region, total, max_frames, unit } = unplug;
         assert_eq!(unit, self.unit_frames);
         assert!(unit <= max_frames && max_frames <= total);
         let max = self.next_result(Unit::PreparedToUnplug)?.min(max_frames / unit);

@@ -17,10 +17,12 @@ enum Event {
     Steps(u8),
     Fault(Fault),
     PreparationFailure(PreparationFailure),
-    OnlineHurdle(Obstacle),
+    OnlineObstacle(Obstacle),
+    /// The unit with this index is pinned, or is not pinned any more.
     Pin(usize, bool),
-    /// The clock advances, or jumps arbitrarily.
+    /// The driver runs for this time.
     Wait(Duration),
+    /// The clock jumps to this time.
     JumpTo(Duration),
 }
 
@@ -30,7 +32,7 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Fault::ErrorAfterwards),
         (0u32..6).prop_map(Fault::LateAnswer),
     ];
-    let hurdle = prop_oneof![
+    let failure = prop_oneof![
         Just(PreparationFailure::Obstacle(Obstacle::Working)),
         Just(PreparationFailure::Obstacle(Obstacle::Later(Reason::Other("later")))),
         Just(PreparationFailure::Obstacle(Obstacle::Never(Reason::Other("never")))),
@@ -40,13 +42,13 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0u64..=1000).prop_map(Event::Resize),
         6 => any::<u8>().prop_map(|n| Event::Steps(n % 32)),
         3 => fault.prop_map(Event::Fault),
-        3 => hurdle.prop_map(Event::PreparationFailure),
+        3 => failure.prop_map(Event::PreparationFailure),
         1 => prop_oneof![
             Just(Obstacle::Working),
             Just(Obstacle::Later(Reason::Other("later"))),
             Just(Obstacle::Never(Reason::Other("never"))),
         ]
-        .prop_map(Event::OnlineHurdle),
+        .prop_map(Event::OnlineObstacle),
         1 => any::<(usize, bool)>().prop_map(|(i, on)| Event::Pin(i, on)),
         2 => (0u64..10_000).prop_map(|ms| Event::Wait(Duration::from_millis(ms))),
         1 => any::<u32>().prop_map(|s| Event::JumpTo(Duration::from_secs(s.into()))),
@@ -58,12 +60,12 @@ prop_compose! {
         block_shift in 16u32..=31,
         offset in 0u64..64,
         units in 1u64..200,
-        ragged in 0u64..40,
+        extra_blocks in 0u64..40,
         plugged in vec(any::<bool>(), 0..600),
         requested in 0u64..=1000,
     ) -> Device {
         let block = 1 << block_shift;
-        let region = units * block.max(2 << 20) + ragged * block;
+        let region = units * block.max(2 << 20) + extra_blocks * block;
         let region = region + (4 << 20).max(block).next_multiple_of(block);
         let mut device = Device::new(block, (4 << 40) + offset * block, region);
         // Plug single blocks and runs of blocks.
@@ -100,8 +102,8 @@ proptest! {
                 Event::Resize(to) => resize(&mut setup.device, to),
                 Event::Steps(n) => (0..n).for_each(|_| { setup.step(); }),
                 Event::Fault(fault) => setup.device.faults.push_back(fault),
-                Event::PreparationFailure(hurdle) => setup.memory.next_failures.push_back(hurdle),
-                Event::OnlineHurdle(obstacle) => setup.memory.online_hurdles.push_back(obstacle),
+                Event::PreparationFailure(failure) => setup.memory.next_failures.push_back(failure),
+                Event::OnlineObstacle(obstacle) => setup.memory.online_obstacles.push_back(obstacle),
                 Event::Pin(i, on) => {
                     let units = setup.memory.pinned_units.len();
                     setup.memory.pinned_units[i % units] = on;
@@ -112,7 +114,7 @@ proptest! {
         }
         setup.device.faults.clear();
         setup.memory.next_failures.clear();
-        setup.memory.online_hurdles.clear();
+        setup.memory.online_obstacles.clear();
         setup.memory.pinned_units.fill(false);
         // Permanent obstacles last until the requested size changes.
         resize(&mut setup.device, 1000);

@@ -34,7 +34,7 @@ fn an_invalid_configuration_gets_no_driver() {
 fn a_region_that_overlaps_existing_memory_is_refused() {
     let mut setup = Setup::new(Device::new(2 * MIB, 4 * GIB, GIB));
     setup.device.resize(64 * MIB);
-    setup.memory.refuse_region = Some(Obstacle::Never(Reason::Other("overlaps boot memory")));
+    setup.memory.announce_obstacle = Some(Obstacle::Never(Reason::Other("overlaps boot memory")));
     assert_failed(&mut setup, Failure::Region(Reason::Other("overlaps boot memory")), 0);
 }
 
@@ -42,9 +42,9 @@ fn a_region_that_overlaps_existing_memory_is_refused() {
 fn the_announcement_of_a_region_is_retried() {
     let mut setup = Setup::new(Device::new(2 * MIB, 4 * GIB, GIB));
     setup.device.resize(64 * MIB);
-    setup.memory.refuse_region = Some(Obstacle::Later(Reason::Other("no metadata memory")));
+    setup.memory.announce_obstacle = Some(Obstacle::Later(Reason::Other("no metadata memory")));
     assert!(matches!(setup.run(Duration::from_secs(1)), Step::Pending(_)));
-    setup.memory.refuse_region = None;
+    setup.memory.announce_obstacle = None;
     setup.run(Duration::from_secs(5));
     setup.assert_reached();
 }
@@ -112,7 +112,7 @@ fn an_unknown_block_state_fails_the_device() {
 fn memory_in_use_that_is_not_plugged_fails_the_device() {
     let mut setup = Setup::with_64_mib();
     // The device unplugs a block without a request.
-    setup.device.set(5..6, false);
+    setup.device.set_plugged(5..6, false);
     let mut answer = None;
     for _ in 0..100 {
         let config = setup.device.read_config();
@@ -157,7 +157,7 @@ fn an_unplug_that_fails_half_way_fails_the_device() {
 #[test]
 fn a_plugged_size_that_keeps_disagreeing_fails_the_device() {
     let mut setup = Setup::with_64_mib();
-    setup.device.claims_plugged = Some(66 * MIB);
+    setup.device.claimed_plugged_size = Some(66 * MIB);
     setup.run(Duration::from_secs(10));
     let failure =
         Failure::PluggedSize { claimed: hotmem::Bytes::mib(66), found: hotmem::Bytes::mib(64) };
@@ -229,7 +229,7 @@ fn a_failure_cancels_an_unfinished_preparation() {
 #[test]
 fn a_device_that_lost_its_state_before_a_restart_fails() {
     let mut setup = Setup::with_64_mib();
-    setup.device.set(0..32, false);
+    setup.device.set_plugged(0..32, false);
     let config = setup.device.read_config();
     let mut driver = Driver::new(&config, Features::empty()).unwrap();
     let mut answer = None;

@@ -13,18 +13,18 @@ pub(crate) struct Setup {
     pub(crate) memory: TestMemory,
     pub(crate) now: Duration,
     /// The outstanding answer, and the number of polls until it arrives.
-    pub(crate) late_answer: Option<(Vec<u8>, u32)>,
+    pub(crate) outstanding_answer: Option<(Vec<u8>, u32)>,
 }
 
 /// The maximal number of steps between two waits.
-const STEPS: u32 = 100_000;
+const MAX_STEPS: u32 = 100_000;
 
 impl Setup {
     pub(crate) fn new(mut device: Device) -> Setup {
         let driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
         let config = driver.config();
         let memory = TestMemory::new(config.managed(), config.unit_frames());
-        Setup { device, driver, memory, now: Duration::from_secs(1), late_answer: None }
+        Setup { device, driver, memory, now: Duration::from_secs(1), outstanding_answer: None }
     }
 
     /// Makes a setup with a device of 1 GiB, of which 64 MiB are plugged.
@@ -40,15 +40,16 @@ impl Setup {
 
     /// Steps the driver, and passes a request to the device.
     pub(crate) fn step(&mut self) -> Step {
-        let arrived = self.late_answer.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
-        if let Some((_, polls)) = &mut self.late_answer {
+        let arrived =
+            self.outstanding_answer.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
+        if let Some((_, polls)) = &mut self.outstanding_answer {
             *polls -= 1;
         }
         let config = self.device.read_config();
         let answer = arrived.as_deref();
         let step = self.driver.step(self.now, &config, answer, &mut self.memory);
         if let Step::Ready(Ok(request)) = step {
-            assert!(self.late_answer.is_none(), "the driver sends a second request");
+            assert!(self.outstanding_answer.is_none(), "the driver sends a second request");
             let range = request.range();
             let managed = self.driver.config().managed();
             match request.kind() {
@@ -64,7 +65,7 @@ impl Setup {
                 RequestKind::UnplugAll => assert!(self.memory.all_are(managed, Unit::Absent)),
                 RequestKind::State => {}
             }
-            self.late_answer = Some(self.device.handle(&request.to_bytes()));
+            self.outstanding_answer = Some(self.device.handle(&request.to_bytes()));
         }
         self.check();
         step
@@ -93,9 +94,11 @@ impl Setup {
 
     /// Steps the driver until it waits. Waits for an outstanding answer.
     pub(crate) fn poll(&mut self) -> Step {
-        for _ in 0..STEPS {
+        for _ in 0..MAX_STEPS {
             let step = self.step();
-            if !matches!(step, Step::Ready(Ok(_)) | Step::Working) && self.late_answer.is_none() {
+            if !matches!(step, Step::Ready(Ok(_)) | Step::Working)
+                && self.outstanding_answer.is_none()
+            {
                 return step;
             }
         }
@@ -112,16 +115,16 @@ impl Setup {
                     assert!(until > self.now, "the driver waits for a time in the past");
                     self.now = until;
                 }
-                rest => {
+                _ => {
                     self.now = end;
-                    return rest;
+                    return step;
                 }
             }
         }
     }
 
     /// Returns the plugged size that the driver must reach if no further faults occur.
-    pub(crate) fn reachable_frames(&self) -> u64 {
+    pub(crate) fn reachable_bytes(&self) -> u64 {
         let config = self.driver.config();
         let unit = config.unit_frames() << FRAME_SHIFT;
         let requested = self.device.config.requested_size / unit * unit;
@@ -133,15 +136,15 @@ impl Setup {
     pub(crate) fn assert_reached(&self) {
         let unit = self.driver.config().unit_frames() << FRAME_SHIFT;
         let requested = Bytes(self.device.config.requested_size);
-        let expected = match Bytes(self.reachable_frames()) {
-            all if all == requested => Status::Reached,
+        let expected = match Bytes(self.reachable_bytes()) {
+            reachable if reachable == requested => Status::Reached,
             reachable => {
                 Status::Pending(Pending::Units { requested, reachable, unit: Bytes(unit) })
             }
         };
         assert_eq!(self.driver.status(), expected, "{:?}", self.driver);
         let plugged = self.memory.plugged_units() * unit;
-        assert_eq!(plugged, self.reachable_frames());
+        assert_eq!(plugged, self.reachable_bytes());
         assert_eq!(self.driver.plugged().0, plugged);
         assert_eq!(self.device.config.plugged_size, plugged);
         for (i, &state) in self.memory.units.iter().enumerate() {

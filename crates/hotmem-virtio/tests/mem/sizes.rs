@@ -167,7 +167,7 @@ fn whole_units_next_to_a_mixed_unit_are_adopted() {
 fn adoption_queries_as_much_as_the_protocol_allows() {
     let mut device = Device::new(2 * MIB, BASE, 512 * GIB);
     device.resize(512 * GIB);
-    device.set(0..262_144, true);
+    device.set_plugged(0..262_144, true);
     let mut setup = Setup::new(device);
     setup.poll();
     setup.assert_reached();
@@ -275,7 +275,7 @@ fn a_second_driver_adopts_the_memory_of_the_first() {
 #[test]
 fn a_size_that_is_not_whole_units_is_pending_and_not_reached() {
     for (requested, reachable) in [(1, 0), (2, 2), (3, 2), (63, 62), (64, 64)]
-        .map(|(of, allocated)| (Bytes::mib(of), Bytes::mib(allocated)))
+        .map(|(requested, reachable)| (Bytes::mib(requested), Bytes::mib(reachable)))
     {
         let mut device = Device::new(MIB, 4 << 30, 64 * MIB);
         device.resize(requested.0);

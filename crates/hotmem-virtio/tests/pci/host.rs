@@ -33,10 +33,11 @@ impl Bus {
         // BAR 4, of 64 bits, prefetchable.
         words[8] = ADDRESS as u32 | 0xc;
         words[9] = (ADDRESS >> 32) as u32;
-        let mut capability = |at: usize, next: u32, kind: u32, bar: u32, place: (u32, u32)| {
-            words[at / 4] = kind << 24 | 16 << 16 | next << 8 | 0x09;
-            (words[at / 4 + 1], words[at / 4 + 2], words[at / 4 + 3]) = (bar, place.0, place.1);
-        };
+        let mut capability =
+            |at: usize, next: u32, kind: u32, bar: u32, (offset, len): (u32, u32)| {
+                words[at / 4] = kind << 24 | 16 << 16 | next << 8 | 0x09;
+                (words[at / 4 + 1], words[at / 4 + 2], words[at / 4 + 3]) = (bar, offset, len);
+            };
         // The last capability, at 0x90, describes a second location of the device's own registers. The
         // driver must ignore it.
         capability(0x40, 0x50, 1, 4, (COMMON, 0x1000));
@@ -45,9 +46,9 @@ impl Bus {
         capability(0x70, 0x90, 2, 4, (NOTIFY, 16));
         capability(0x90, 0, 4, 5, (0, 64));
         words[0x80 / 4] = NOTIFY_STEP;
-        let found = Bus::default();
-        found.0.borrow_mut().insert((bus, device), words);
-        found
+        let result = Bus::default();
+        result.0.borrow_mut().insert((bus, device), words);
+        result
     }
 
     pub(crate) fn change(&self, change: impl Fn(&mut [u32; 64])) {

@@ -20,7 +20,8 @@ fn find(bus: &Bus) -> Result<Option<(PciTransport<Bar>, Bar)>, PciError> {
     Ok(transport.map(|transport| (transport, mapped.expect("the BAR was mapped"))))
 }
 
-fn found() -> (PciTransport<Bar>, Bar) {
+/// Returns the transport of a device without faults, and the mapped BAR.
+fn transport_and_bar() -> (PciTransport<Bar>, Bar) {
     find(&Bus::with(0x1058, 0, 3)).unwrap().unwrap()
 }
 
@@ -113,7 +114,7 @@ fn a_device_is_found_in_configuration_space_that_is_mapped() {
 
 #[test]
 fn features_are_negotiated_in_two_halves() {
-    let (mut transport, bar) = found();
+    let (mut transport, bar) = transport_and_bar();
     bar.set(COMMON + 4, &7u32.to_le_bytes());
     assert_eq!(transport.read_device_features(), 7 << 32 | 7);
     transport.write_driver_features(0x1_0000_0002);
@@ -124,7 +125,7 @@ fn features_are_negotiated_in_two_halves() {
 
 #[test]
 fn a_queue_is_set_up_and_notified() {
-    let (mut transport, bar) = found();
+    let (mut transport, bar) = transport_and_bar();
     bar.set(COMMON + 24, &128u16.to_le_bytes());
     assert_eq!(transport.max_queue_size(2), 128);
     assert!(!transport.queue_used(2));
@@ -148,7 +149,7 @@ fn a_queue_is_set_up_and_notified() {
 
 #[test]
 fn an_aligned_configuration_is_read_by_words() {
-    let (mut transport, bar) = found();
+    let (mut transport, bar) = transport_and_bar();
     bar.set(DEVICE, &[1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(transport.read_config_space::<u32>(4).unwrap(), 0x0807_0605);
     assert_eq!(transport.read_config_space::<u64>(0).unwrap(), 0x0807_0605_0403_0201);
@@ -168,7 +169,7 @@ fn an_aligned_configuration_is_read_by_words() {
 
 #[test]
 fn interrupts_are_acknowledged_and_dropping_resets_the_device() {
-    let (mut transport, bar) = found();
+    let (mut transport, bar) = transport_and_bar();
     bar.set(ISR, &[2]);
     let changed = InterruptStatus::DEVICE_CONFIGURATION_INTERRUPT;
     assert!(transport.ack_interrupt() == changed);

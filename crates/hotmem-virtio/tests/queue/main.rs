@@ -8,13 +8,13 @@ mod shared;
 use hotmem_virtio::queue::{Buffer, QueueError, SplitQueue, Used};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use shared::{Descriptor, DeviceSide, Page};
+use shared::{Descriptor, DeviceSide, SharedPage};
 
 const SIZE: usize = 8;
 type Queue = SplitQueue<SIZE>;
 
 fn queue() -> (Queue, DeviceSide) {
-    let page = Page::new();
+    let page = SharedPage::new();
     let (queue, _) = Queue::new(page.dma(0)).unwrap();
     let device = DeviceSide {
         page,
@@ -22,7 +22,7 @@ fn queue() -> (Queue, DeviceSide) {
         descriptors: queue.descriptors(),
         driver_area: queue.driver_area(),
         device_area: queue.device_area(),
-        available_seen: 0,
+        next_available: 0,
         used_index: 0,
     };
     (queue, device)
@@ -50,9 +50,9 @@ fn the_parts_of_a_queue_lie_at_the_specified_offsets() {
 
 #[test]
 fn memory_that_is_too_small_or_not_aligned_is_refused() {
-    assert!(Queue::new(Page::new().dma(8)).is_none());
-    assert!(Queue::new(Page::new().dma(Page::SIZE - Queue::BYTES + 16)).is_none());
-    let (_, rest) = Queue::new(Page::new().dma(Page::SIZE - Queue::BYTES)).unwrap();
+    assert!(Queue::new(SharedPage::new().dma(8)).is_none());
+    assert!(Queue::new(SharedPage::new().dma(SharedPage::SIZE - Queue::BYTES + 16)).is_none());
+    let (_, rest) = Queue::new(SharedPage::new().dma(SharedPage::SIZE - Queue::BYTES)).unwrap();
     assert!(rest.is_empty());
 }
 
@@ -76,7 +76,7 @@ fn interrupts_can_be_suppressed() {
     let (mut queue, mut device) = queue();
     assert_eq!(device.avail_flags(), 0);
     queue.suppress_interrupts();
-    // VIRTQ_AVAIL_F_NO_INTERRUPT (2.7.6), which stays set.
+    // VIRTQ_AVAIL_F_NO_INTERRUPT (2.7.6), index stays set.
     for _ in 0..20 {
         assert_eq!(device.avail_flags(), 1);
         let token = push(&mut queue, &REQUEST).unwrap();
@@ -109,8 +109,8 @@ fn invalid_chains_are_refused_and_change_nothing() {
 
 #[test]
 fn invalid_used_elements_are_refused_permanently() {
-    type Violation = fn(&mut DeviceSide, u32);
-    let cases: [(Violation, QueueError); 6] = [
+    type Violate = fn(&mut DeviceSide, u32);
+    let cases: [(Violate, QueueError); 6] = [
         (|device, _| device.give_back(8, 0), QueueError::UsedId(8)),
         (|device, _| device.give_back(u32::MAX, 0), QueueError::UsedId(u32::MAX)),
         (|device, token| device.give_back(token + 0x1_0000, 0), QueueError::UsedId(0x1_0000)),
@@ -119,11 +119,11 @@ fn invalid_used_elements_are_refused_permanently() {
         (|device, token| device.give_back(token + 5, 0), QueueError::UsedId(5)),
         (|device, _| device.set_used_index(2), QueueError::UsedIndex(2)),
     ];
-    for (violation, error) in cases {
+    for (violate, error) in cases {
         let (mut queue, mut device) = queue();
         let token = push(&mut queue, &REQUEST).unwrap();
         assert_eq!(token, 0);
-        violation(&mut device, token.into());
+        violate(&mut device, token.into());
         for _ in 0..3 {
             assert_eq!(queue.pop(), Err(error));
         }
@@ -133,11 +133,11 @@ fn invalid_used_elements_are_refused_permanently() {
 
 #[test]
 fn a_used_length_is_limited_to_the_chain() {
-    for (descriptors, most) in [(&REQUEST[..], 10), (&REQUEST[..1], 0)] {
-        for (said, written) in [(0, 0), (most, most), (most + 1, most), (u32::MAX, most)] {
+    for (descriptors, max) in [(&REQUEST[..], 10), (&REQUEST[..1], 0)] {
+        for (claimed, written) in [(0, 0), (max, max), (max + 1, max), (u32::MAX, max)] {
             let (mut queue, mut device) = queue();
             let token = push(&mut queue, descriptors).unwrap();
-            device.give_back(token.into(), said);
+            device.give_back(token.into(), claimed);
             assert_eq!(queue.pop(), Ok(Some(Used { token, written })));
             assert_eq!(queue.pop(), Ok(None));
         }
@@ -196,7 +196,7 @@ proptest! {
         let (mut queue, mut device) = queue();
         let mut outstanding: Vec<(u16, Vec<Descriptor>)> = Vec::new();
         let mut number = 0;
-        for (pushing, buffers, which) in steps {
+        for (pushing, buffers, index) in steps {
             if pushing {
                 let chain: Vec<Descriptor> = (0..buffers)
                     .map(|i| (number + i as u64, 4, i >= buffers / 2))
@@ -215,7 +215,7 @@ proptest! {
                     }
                 }
             } else if !outstanding.is_empty() {
-                let (token, chain) = outstanding.swap_remove(which.index(outstanding.len()));
+                let (token, chain) = outstanding.swap_remove(index.index(outstanding.len()));
                 let written = 4 * chain.iter().filter(|descriptor| descriptor.2).count() as u32;
                 device.give_back(token.into(), written);
                 prop_assert_eq!(queue.pop(), Ok(Some(Used { token, written })));

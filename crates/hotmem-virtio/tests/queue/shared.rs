@@ -7,20 +7,21 @@ use std::ptr::NonNull;
 /// The device's address of the memory, which differs from the program's.
 const DEVICE_BASE: u64 = 0x8_0000_0000;
 
-/// A page that is never freed, and is accessed only through its pointer.
+/// A page that the driver and the device share. It is never freed, and is accessed only through its
+/// pointer.
 #[derive(Clone, Copy)]
-pub(crate) struct Page {
+pub(crate) struct SharedPage {
     pub(crate) start: NonNull<u8>,
 }
 
-impl Page {
+impl SharedPage {
     pub(crate) const SIZE: usize = 4096;
 
-    pub(crate) fn new() -> Page {
+    pub(crate) fn new() -> SharedPage {
         let layout = Layout::from_size_align(Self::SIZE, Self::SIZE).unwrap();
         // SAFETY: the layout is not empty.
         let start = unsafe { alloc_zeroed(layout) };
-        Page { start: NonNull::new(start).unwrap() }
+        SharedPage { start: NonNull::new(start).unwrap() }
     }
 
     /// Returns the part from `offset` on for the driver.
@@ -31,7 +32,7 @@ impl Page {
         unsafe { DmaMemory::new(self.start.add(offset), DEVICE_BASE + offset as u64, len) }
     }
 
-    fn at(self, device_addr: u64, len: usize) -> NonNull<u8> {
+    fn pointer(self, device_addr: u64, len: usize) -> NonNull<u8> {
         let offset = usize::try_from(device_addr - DEVICE_BASE).unwrap();
         assert!(offset + len <= Self::SIZE, "the device's address lies outside its memory");
         // SAFETY: just checked.
@@ -39,13 +40,13 @@ impl Page {
     }
 
     pub(crate) fn read(self, device_addr: u64, len: usize) -> Vec<u8> {
-        let from = self.at(device_addr, len);
-        // SAFETY: `at` has checked that many bytes; see `dma` for other accesses.
+        let from = self.pointer(device_addr, len);
+        // SAFETY: `pointer` has checked that many bytes; see `dma` for other accesses.
         (0..len).map(|i| unsafe { from.add(i).as_ptr().read_volatile() }).collect()
     }
 
     pub(crate) fn write(self, device_addr: u64, bytes: &[u8]) {
-        let to = self.at(device_addr, bytes.len());
+        let to = self.pointer(device_addr, bytes.len());
         for (i, &byte) in bytes.iter().enumerate() {
             // SAFETY: as for `read`.
             unsafe { to.add(i).as_ptr().write_volatile(byte) }
@@ -60,12 +61,13 @@ impl Page {
 /// The device's side of a queue.
 #[derive(Clone, Copy)]
 pub(crate) struct DeviceSide {
-    pub(crate) page: Page,
+    pub(crate) page: SharedPage,
     pub(crate) size: u16,
     pub(crate) descriptors: u64,
     pub(crate) driver_area: u64,
     pub(crate) device_area: u64,
-    pub(crate) available_seen: u16,
+    /// The index of the next available chain that the device takes.
+    pub(crate) next_available: u16,
     pub(crate) used_index: u16,
 }
 
@@ -80,20 +82,20 @@ impl DeviceSide {
 
     /// Returns the head and the buffers of the next available chain.
     pub(crate) fn take(&mut self) -> Option<(u16, Vec<Descriptor>)> {
-        if self.page.read_u16(self.driver_area + 2) == self.available_seen {
+        if self.page.read_u16(self.driver_area + 2) == self.next_available {
             return None;
         }
-        let slot = u64::from(self.available_seen % self.size);
-        let head = self.page.read_u16(self.driver_area + 4 + 2 * slot);
-        self.available_seen = self.available_seen.wrapping_add(1);
+        let ring_index = u64::from(self.next_available % self.size);
+        let head = self.page.read_u16(self.driver_area + 4 + 2 * ring_index);
+        self.next_available = self.next_available.wrapping_add(1);
         let mut descriptors = Vec::new();
-        let mut at = head;
+        let mut index = head;
         loop {
             assert!(
-                at < self.size && descriptors.len() < self.size.into(),
+                index < self.size && descriptors.len() < self.size.into(),
                 "the chain is circular"
             );
-            let descriptor = self.page.read(self.descriptors + 16 * u64::from(at), 16);
+            let descriptor = self.page.read(self.descriptors + 16 * u64::from(index), 16);
             let addr = u64::from_le_bytes(descriptor[0..8].try_into().unwrap());
             let len = u32::from_le_bytes(descriptor[8..12].try_into().unwrap());
             let flags = u16::from_le_bytes([descriptor[12], descriptor[13]]);
@@ -102,15 +104,15 @@ impl DeviceSide {
             if flags & 1 == 0 {
                 return Some((head, descriptors));
             }
-            at = u16::from_le_bytes([descriptor[14], descriptor[15]]);
+            index = u16::from_le_bytes([descriptor[14], descriptor[15]]);
         }
     }
 
     /// Gives a chain back to the driver.
     pub(crate) fn give_back(&mut self, id: u32, written: u32) {
-        let slot = u64::from(self.used_index % self.size);
-        self.page.write(self.device_area + 4 + 8 * slot, &id.to_le_bytes());
-        self.page.write(self.device_area + 8 + 8 * slot, &written.to_le_bytes());
+        let ring_index = u64::from(self.used_index % self.size);
+        self.page.write(self.device_area + 4 + 8 * ring_index, &id.to_le_bytes());
+        self.page.write(self.device_area + 8 + 8 * ring_index, &written.to_le_bytes());
         self.used_index = self.used_index.wrapping_add(1);
         self.set_used_index(self.used_index);
     }

@@ -10,15 +10,15 @@ fn freed_memory_is_reported_automatically() {
     let mut guest = Guest::new(&machine, Features::PAGE_REPORTING, settings_with_rounds());
     guest.run(Duration::from_secs(2));
     let reported = || machine.frames.counts().reported;
-    let all = reported();
-    assert!(all > SIZE / 4096 / 10 * 8, "{all}");
+    let initially = reported();
+    assert!(initially > SIZE / 4096 / 10 * 8, "{initially}");
     for _ in 0..60 {
-        guest.allocate(BLOCK);
+        guest.allocate(PAGEBLOCK_FRAMES);
     }
-    assert!(reported() < all);
+    assert!(reported() < initially);
     (0..60).for_each(|_| guest.free(0));
     guest.run(Duration::from_secs(2));
-    assert_eq!(reported(), all);
+    assert_eq!(reported(), initially);
     guest.check();
 }
 
@@ -38,11 +38,11 @@ fn check_marks(guest: &Guest<'_>) {
 
 #[test]
 fn only_reported_memory_is_marked_for_every_batch_size() {
-    for most_ranges in [1, 16, 32] {
+    for max_ranges in [1, 16, 32] {
         let machine = Machine::new();
         let _hotplug = machine.boot();
         let mut guest = Guest::new(&machine, Features::PAGE_REPORTING, settings_with_rounds());
-        guest.driver = guest.driver.with_max_report_ranges(most_ranges);
+        guest.driver = guest.driver.with_max_report_ranges(max_ranges);
         let settings = Settings {
             max_batch_ranges: 64,
             max_range_size: Bytes::mib(2),
@@ -70,9 +70,9 @@ fn a_device_that_does_not_answer_is_reset_and_its_memory_is_free() {
         if queue != Queue::Reports {
             guest.device.request_hints(5);
         }
-        let began = guest.now;
+        let start = guest.now;
         guest.run_until_reset(queue);
-        assert!(guest.now - began < Driver::DEFAULT_ANSWER_TIMEOUT + Duration::from_secs(2));
+        assert!(guest.now - start < Driver::DEFAULT_ANSWER_TIMEOUT + Duration::from_secs(2));
         // A host that does not answer has so little memory that the guest can continue.
         for _ in 0..60 {
             guest.allocate(64);
@@ -85,7 +85,7 @@ fn a_device_that_does_not_answer_is_reset_and_its_memory_is_free() {
         assert!((60 * 64..=60 * 64 + (SIZE >> 27)).contains(&used), "{used} frames are in use");
         assert_eq!(counts.reporting, 0);
         guest.device.silent_queues.clear();
-        guest.device.request_hints(1);
+        guest.device.request_hints(DONE);
         guest.run(Duration::from_secs(10));
         assert_eq!(guest.memory.inflated_frames(), 20_000);
         guest.check();
@@ -101,7 +101,7 @@ fn the_balloon_leaves_the_minimum_of_free_frames() {
     guest.device.config.num_pages = u32::MAX;
     guest.run(Duration::from_secs(10));
     let left = machine.frames.counts().free;
-    assert!((MIN_FREE_FRAMES..MIN_FREE_FRAMES + BLOCK).contains(&left), "{left}");
+    assert!((MIN_FREE_FRAMES..MIN_FREE_FRAMES + PAGEBLOCK_FRAMES).contains(&left), "{left}");
     assert_eq!(guest.device.balloon.len() as u64, free - left);
     assert_eq!(u64::from(guest.device.actual_pages), guest.memory.inflated_frames());
     guest.device.config.num_pages = 0;
@@ -116,7 +116,10 @@ fn memory_that_an_assigned_device_can_access_is_not_given_away() {
         let machine = Machine::new();
         let mut hotplug = machine.boot();
         let mut guest = Guest::new(&machine, features, settings_with_rounds());
-        let pinned = PfnRange::new(Pfn::new(100 * BLOCK).unwrap(), Pfn::new(120 * BLOCK).unwrap());
+        let pinned = PfnRange::new(
+            Pfn::new(100 * PAGEBLOCK_FRAMES).unwrap(),
+            Pfn::new(120 * PAGEBLOCK_FRAMES).unwrap(),
+        );
         let pinned = pinned.unwrap();
         hotplug.pin(pinned, |_| {}).unwrap();
         guest.run(Duration::from_secs(2));
@@ -150,22 +153,22 @@ fn memory_in_the_balloon_or_hinted_is_not_pinned() {
     let inflated = guest.device.balloon.iter().map(|&n| u64::from(n));
     let hinted = guest.device.hinted_ranges.iter().map(|range| range.start().number());
     let given: Vec<u64> = inflated.step_by(777).chain(hinted).collect();
-    let mut refused = |number: u64| {
+    let mut pin = |number: u64| {
         let frame = PfnRange::with_len(Pfn::new(number).unwrap(), 1).unwrap();
         hotplug.pin(frame, |_| {})
     };
     for &number in &given {
-        let answer = refused(number);
+        let result = pin(number);
         assert!(
-            matches!(answer, Err(RangeError { kind: RangeErrorKind::Lent, .. })),
-            "{number:#x}: {answer:?}"
+            matches!(result, Err(RangeError { kind: RangeErrorKind::Lent, .. })),
+            "{number:#x}: {result:?}"
         );
     }
     guest.device.config.num_pages = 0;
-    guest.device.request_hints(1);
+    guest.device.request_hints(DONE);
     guest.run(Duration::from_secs(10));
-    let pins = given.iter().step_by(given.len().div_ceil(16));
-    assert!(pins.map(|&number| refused(number)).all(|answer| answer.is_ok()));
+    let sample = given.iter().step_by(given.len().div_ceil(16));
+    assert!(sample.map(|&number| pin(number)).all(|result| result.is_ok()));
     guest.check();
 }
 
@@ -202,7 +205,7 @@ fn a_hint_that_is_with_the_device_is_not_taken_back() {
     guest.memory.need(1);
     let with_device = guest.memory.hinted_frames();
     assert!((1..hinted).contains(&with_device), "{with_device} of {hinted}");
-    while machine.frames.counts().free > BLOCK {
+    while machine.frames.counts().free > PAGEBLOCK_FRAMES {
         guest.allocate(1);
     }
     // The device may write to the hinted memory until it answers. After that, a migration need not
@@ -224,11 +227,11 @@ fn balloon_frames_in_memory_to_be_removed_are_replaced() {
     guest.device.config.num_pages = 20_000;
     guest.run(Duration::from_secs(1));
     // Choose a pageblock that contains only frames of the balloon.
-    let whole =
-        |number: &&u32| (**number..**number + 512).all(|n| guest.device.balloon.contains(&n));
-    let number = *guest.device.balloon.iter().filter(|n| **n % 512 == 0).find(whole).unwrap();
-    let used = PfnRange::with_len(Pfn::new(u64::from(number) + 7).unwrap(), 1).unwrap();
-    let block = used.align_outward(BLOCK);
+    let balloon = &guest.device.balloon;
+    let is_full = |first: &&u32| (**first..**first + 512).all(|n| balloon.contains(&n));
+    let first = *balloon.iter().filter(|n| **n % 512 == 0).find(is_full).unwrap();
+    let used = PfnRange::with_len(Pfn::new(u64::from(first) + 7).unwrap(), 1).unwrap();
+    let block = used.align_outward(PAGEBLOCK_FRAMES);
     assert_eq!(guest.memory.migrate(used), Some(Migration::Retry));
     // Isolate the pageblock, as offlining does, so that its frames are not allocated again.
     let isolation = machine.frames.isolate(block).unwrap();
@@ -249,35 +252,26 @@ fn balloon_frames_in_memory_to_be_removed_are_replaced_by_memory_that_stays() {
     guest.device.config.num_pages = 10_000;
     guest.run(Duration::from_secs(1));
     // The balloon takes movable memory first.
-    let in_hotplugged = |guest: &Guest<'_>| {
+    let count_hotplugged = |guest: &Guest<'_>| {
         guest.device.balloon.iter().filter(|&&n| u64::from(n) >= boot_frames).count()
     };
-    let before = in_hotplugged(&guest);
+    let before = count_hotplugged(&guest);
     let highest = guest.device.balloon.iter().max().copied().unwrap();
     let used = range(u64::from(highest), 1);
     assert!(used.start().number() >= boot_frames);
     assert_eq!(guest.memory.migrate(used), Some(Migration::Retry));
     guest.run(Duration::from_secs(1));
-    // Hotplugged memory may have to leave next.
+    // The other hotplugged memory may be removed next, so boot memory is the better replacement.
     assert!(
-        in_hotplugged(&guest) < before,
+        count_hotplugged(&guest) < before,
         "frames were replaced by other memory that can be removed"
     );
     assert_eq!(guest.memory.inflated_frames(), 10_000);
 }
 
-const FILL: u32 = 0xaaaa_aaaa;
-const FILLED: u64 = 0xaaaa_aaaa_aaaa_aaaa;
-
-thread_local! { static SPACE: Cell<*mut u8> = const { Cell::new(std::ptr::null_mut()) }; }
-
-/// Fills frames, as a kernel does that fills freed memory.
-fn fill(range: PfnRange) {
-    for pfn in range.start().number()..range.end().number() {
-        // SAFETY: the frames lie within the memory of this thread's machine.
-        unsafe { SPACE.get().add((pfn << 12) as usize).cast::<u64>().write(FILLED) }
-    }
-}
+/// The value that fills free memory, as a 32-bit and as a 64-bit word.
+const FILL_U32: u32 = 0xaaaa_aaaa;
+const FILL_U64: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
 /// Allocates all free memory, frame by frame.
 fn all_frames(machine: &Machine) -> Vec<Allocation<'_, OneCpu>> {
@@ -288,32 +282,31 @@ fn all_frames(machine: &Machine) -> Vec<Allocation<'_, OneCpu>> {
 fn filled_memory_is_still_filled_when_it_is_allocated() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    SPACE.set(machine.memory.start());
     for frame in all_frames(&machine) {
-        fill(frame.range());
+        machine.write(frame.range(), |_| FILL_U64);
         drop(frame);
     }
-    machine.frames.set_contents(Contents::Filled(FILL)).unwrap();
+    machine.frames.set_contents(Contents::Filled(FILL_U32)).unwrap();
     let mut memory = EngineMemory::new(&machine.frames, MIN_FREE_FRAMES);
     let settings = Settings::EAGER;
-    let (features, poison) = (Features::all(), Poison::Filled(FILL));
-    // The device must have the value that reported memory must keep. Otherwise the host may write any
-    // value.
-    let spoilt = memory.report(FEATURES, poison, settings);
-    assert!(matches!(spoilt, Err(ReporterError::ContentsDiffer { .. })), "{spoilt:?}");
+    let (features, poison) = (Features::all(), Poison::Filled(FILL_U32));
+    // Without PAGE_POISON, the device does not know the value, and the host may write any value to
+    // reported memory.
+    let refused = memory.report(FEATURES, poison, settings);
+    assert!(matches!(refused, Err(ReporterError::ContentsDiffer { .. })), "{refused:?}");
     memory.report(features, poison, settings).unwrap();
-    let mut guest = Guest { host_value: FILLED, ..Guest::with(&machine, features, memory) };
+    let mut guest = Guest { host_value: FILL_U64, ..Guest::with(&machine, features, memory) };
     guest.device.config.num_pages = 20_000;
     guest.device.request_hints(5);
     guest.run(Duration::from_secs(10));
     assert_eq!(guest.memory.inflated_frames(), 20_000);
     assert!(!guest.device.hinted_ranges.is_empty() && !guest.device.reported_ranges.is_empty());
     guest.device.config.num_pages = 0;
-    guest.device.request_hints(1);
+    guest.device.request_hints(DONE);
     guest.run(Duration::from_secs(10));
     assert_eq!(guest.memory.inflated_frames(), 0);
     for frame in all_frames(&machine) {
-        assert_eq!(machine.read(frame.range().start().number()), FILLED, "{frame:?}");
+        assert_eq!(machine.read(frame.range().start().number()), FILL_U64, "{frame:?}");
     }
 }
 
@@ -322,11 +315,11 @@ fn a_second_reporter_is_refused() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
     let guest = Guest::new(&machine, Features::PAGE_REPORTING, Settings::default());
-    let mut other = EngineMemory::<_, 8>::new(&machine.frames, 0);
+    let mut second = EngineMemory::<_, 8>::new(&machine.frames, 0);
     let settings = Settings::default();
-    let again = other.report(Features::PAGE_REPORTING, Poison::None, settings);
-    assert_eq!(again, Err(ReporterError::HasReporter));
-    assert_eq!(other.report(Features::empty(), Poison::None, settings), Ok(()));
+    let refused = second.report(Features::PAGE_REPORTING, Poison::None, settings);
+    assert_eq!(refused, Err(ReporterError::HasReporter));
+    assert_eq!(second.report(Features::empty(), Poison::None, settings), Ok(()));
     drop(guest);
-    assert_eq!(other.report(Features::PAGE_REPORTING, Poison::None, settings), Ok(()));
+    assert_eq!(second.report(Features::PAGE_REPORTING, Poison::None, settings), Ok(()));
 }

@@ -4,7 +4,7 @@
 mod host_memory;
 mod random;
 
-use crate::device::Device;
+use crate::device::{DONE, Device};
 use core::time::Duration;
 use hotmem::report::{Contents, ReporterError, Settings};
 use hotmem::{AllocRequest, Allocation, Bytes, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange};
@@ -13,11 +13,10 @@ use hotmem_testkit::{boot, plug, range};
 use hotmem_virtio::balloon::{
     Action, Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Status, Step,
 };
-use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 const SIZE: u64 = 256 << 20;
-const BLOCK: u64 = 512;
+const PAGEBLOCK_FRAMES: u64 = 512;
 const MIN_FREE_FRAMES: u64 = 4096;
 
 /// A machine of 256 MiB.
@@ -54,12 +53,14 @@ struct Guest<'f> {
     memory: EngineMemory<'f, OneCpu, 64>,
     now: Duration,
     answered_queue: Option<Queue>,
+    /// The kernel's allocations. Each frame contains its number and the tag of its allocation.
     tagged_allocations: Vec<(PfnRange, u64)>,
-    stamp: u64,
+    last_tag: u64,
     /// The value that the host writes to reported memory.
     host_value: u64,
 }
 
+/// All features with which the host may change the contents of reported memory.
 const FEATURES: Features = Features::all().difference(Features::PAGE_POISON);
 
 impl<'f> Guest<'f> {
@@ -76,27 +77,29 @@ impl<'f> Guest<'f> {
     ) -> Guest<'f> {
         let device = Device::new(0);
         let driver = Driver::new(features, &device.config);
-        let (now, used, owned, stamp) = (Duration::ZERO, None, Vec::new(), 0);
         Guest {
             machine,
             device,
             driver,
             memory,
-            now,
-            answered_queue: used,
-            tagged_allocations: owned,
-            stamp,
+            now: Duration::ZERO,
+            answered_queue: None,
+            tagged_allocations: Vec::new(),
+            last_tag: 0,
             host_value: u64::MAX,
         }
     }
 
     /// Overwrites the memory of a request, as the host may while it has the memory.
     fn overwrite(&self, message: &Message) {
-        let take = |range: PfnRange, leaves| self.machine.write(range, |_| leaves);
         match message {
-            Message::Inflate(range) | Message::Hint(range) => take(*range, u64::MAX),
+            Message::Inflate(range) | Message::Hint(range) => {
+                self.machine.write(*range, |_| u64::MAX);
+            }
             Message::Report(ranges) => {
-                ranges.as_slice().iter().for_each(|&range| take(range, self.host_value));
+                for range in ranges.as_slice() {
+                    self.machine.write(*range, |_| self.host_value);
+                }
             }
             _ => {}
         }
@@ -169,34 +172,34 @@ impl<'f> Guest<'f> {
     }
 
     fn allocate(&mut self, frames: u64) {
-        let owned = self.machine.frames.alloc(AllocRequest::frames(frames).movable());
-        let Ok(range) = owned.map(Allocation::into_raw) else { return };
-        self.stamp += 1;
-        let stamp = self.stamp << 32;
-        self.machine.write(range, |pfn| stamp | pfn);
-        self.tagged_allocations.push((range, stamp));
+        let allocation = self.machine.frames.alloc(AllocRequest::frames(frames).movable());
+        let Ok(range) = allocation.map(Allocation::into_raw) else { return };
+        self.last_tag += 1;
+        let tag = self.last_tag << 32;
+        self.machine.write(range, |pfn| tag | pfn);
+        self.tagged_allocations.push((range, tag));
     }
 
     fn free(&mut self, index: usize) {
         if self.tagged_allocations.is_empty() {
             return;
         }
-        let (range, stamp) =
+        let (range, tag) =
             self.tagged_allocations.swap_remove(index % self.tagged_allocations.len());
-        self.verify(range, stamp);
-        // SAFETY: the range was removed from `owned`, so no code uses it any more.
+        self.verify(range, tag);
+        // SAFETY: the range was removed from `tagged_allocations`, so no code uses it any more.
         unsafe { self.machine.frames.free_raw(range) }.unwrap();
     }
 
-    fn verify(&self, range: PfnRange, stamp: u64) {
+    fn verify(&self, range: PfnRange, tag: u64) {
         for pfn in range.start().number()..range.end().number() {
-            assert_eq!(self.machine.read(pfn), stamp | pfn, "frame {pfn:#x} has been overwritten");
+            assert_eq!(self.machine.read(pfn), tag | pfn, "frame {pfn:#x} has been overwritten");
         }
     }
 
     /// Checks that no allocated frame has changed, and that the engine is consistent.
     fn check(&self) {
-        self.tagged_allocations.iter().for_each(|&(range, stamp)| self.verify(range, stamp));
+        self.tagged_allocations.iter().for_each(|&(range, tag)| self.verify(range, tag));
         self.machine.frames.validated().unwrap();
     }
 }

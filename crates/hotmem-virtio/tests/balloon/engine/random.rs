@@ -8,26 +8,31 @@ enum Event {
     Allocate(u64),
     Free(usize),
     Target(u32),
-    Hints(u32),
+    HintCommand(u32),
+    /// The kernel needs this number of frames of the balloon.
     Need(u64),
+    /// The kernel wants to migrate the frame with this number.
     Migrate(u64),
-    Asleep(usize),
-    Awake,
+    /// The device stops answering on the queue with this index.
+    SilenceQueue(usize),
+    /// The device answers on all queues.
+    AnswerAgain,
     Steps(u32),
+    /// The driver runs for this number of milliseconds.
     Run(u64),
     Reset,
 }
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        4 => prop_oneof![Just(1), 2..64u64, Just(BLOCK), 600..9000u64].prop_map(Event::Allocate),
+        4 => prop_oneof![Just(1), 2..64u64, Just(PAGEBLOCK_FRAMES), 600..9000u64].prop_map(Event::Allocate),
         4 => any::<usize>().prop_map(Event::Free),
         1 => (0..60_000u32).prop_map(Event::Target),
-        1 => (0..4u32).prop_map(Event::Hints),
+        1 => (0..4u32).prop_map(Event::HintCommand),
         1 => (0..5000u64).prop_map(Event::Need),
         2 => (0..SIZE / 4096).prop_map(Event::Migrate),
-        1 => (0..5usize).prop_map(Event::Asleep),
-        1 => Just(Event::Awake),
+        1 => (0..5usize).prop_map(Event::SilenceQueue),
+        1 => Just(Event::AnswerAgain),
         4 => (1..40u32).prop_map(Event::Steps),
         2 => (0..700u64).prop_map(Event::Run),
         1 => Just(Event::Reset),
@@ -46,16 +51,16 @@ proptest! {
         for event in history {
             match event {
                 Event::Allocate(frames) => guest.allocate(frames),
-                Event::Free(which) => guest.free(which),
+                Event::Free(index) => guest.free(index),
                 Event::Target(frames) => guest.device.config.num_pages = frames,
-                Event::Hints(command) => guest.device.request_hints(command),
+                Event::HintCommand(command) => guest.device.request_hints(command),
                 Event::Need(frames) => guest.memory.need(frames),
                 Event::Migrate(pfn) => {
                     let used = PfnRange::with_len(Pfn::new(pfn).unwrap(), 1).unwrap();
                     let _ = guest.memory.migrate(used);
                 }
-                Event::Asleep(queue) => guest.device.silent_queues.push(Queue::ALL[queue]),
-                Event::Awake => guest.device.silent_queues.clear(),
+                Event::SilenceQueue(queue) => guest.device.silent_queues.push(Queue::ALL[queue]),
+                Event::AnswerAgain => guest.device.silent_queues.clear(),
                 Event::Steps(n) => {
                     for _ in 0..n {
                         guest.answered_queue = guest.answered_queue.or_else(|| guest.device.answer());
@@ -66,15 +71,13 @@ proptest! {
                     guest.device.silent_queues.clear();
                     guest.run(Duration::from_millis(ms));
                 }
-                Event::Reset => {
-                    guest.reset();
-                }
+                Event::Reset => guest.reset(),
             }
         }
         guest.check();
         guest.device.silent_queues.clear();
         guest.device.config.num_pages = 0;
-        guest.device.request_hints(1);
+        guest.device.request_hints(DONE);
         guest.memory.need(0);
         guest.run(Duration::from_secs(60));
         guest.check();
