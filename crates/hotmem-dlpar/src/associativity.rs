@@ -56,15 +56,16 @@ impl Numa {
             Affinity::Form0 => points.get(1),
             Affinity::Form1 => points.first(),
         };
-        let primary_domain = point.map(|cell| u32::from_be_bytes(*cell)).filter(|&at| at != 0);
+        let primary_domain =
+            point.map(|cell| u32::from_be_bytes(*cell)).filter(|&number| number != 0);
         Ok(Numa { primary_domain, ..Numa::OFF })
     }
 
     /// Returns the node of an LMB whose row in the lookup arrays is `row`.
     pub(crate) fn node(&self, row: Option<&[u32]>) -> NodeId {
-        let node = self.primary_domain.and_then(|at| {
-            let at = usize::try_from(at.checked_sub(1)?).ok()?;
-            row?.get(at).copied().filter(|&domain| domain != NO_DOMAIN).map(NodeId)
+        let node = self.primary_domain.and_then(|number| {
+            let index = usize::try_from(number.checked_sub(1)?).ok()?;
+            row?.get(index).copied().filter(|&domain| domain != NO_DOMAIN).map(NodeId)
         });
         node.unwrap_or(self.default_node)
     }
@@ -123,7 +124,7 @@ impl<'a> Rows<'a> {
         Rows { cells, rows: arrays.rows, columns: arrays.columns, written_rows: arrays.rows }
     }
 
-    pub(crate) fn size(&self) -> (u32, u32) {
+    pub(crate) fn dimensions(&self) -> (u32, u32) {
         (self.rows, self.columns)
     }
 
@@ -178,7 +179,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Drops the rows that the device tree does not contain.
-    pub(crate) fn undo(&mut self) {
+    pub(crate) fn drop_new_rows(&mut self) {
         self.rows = self.written_rows;
     }
 }

@@ -20,7 +20,7 @@ use crate::property::DrcIndex;
 const STATE_PRESENT: i32 = 1;
 const STATE_UNUSABLE: i32 = 2;
 /// All states that dr-entity-sense may report: empty, present, unusable, exchange, recovery.
-const SENSES: core::ops::RangeInclusive<i32> = 0..=4;
+const SENSE_STATES: core::ops::RangeInclusive<i32> = 0..=4;
 
 /// The acquisition or the release of one connector. It consists of several calls. A call is
 /// repeated while the platform is busy.
@@ -48,7 +48,7 @@ enum Status {
 }
 
 /// Returns the delay in milliseconds that a busy status asks for.
-pub(crate) fn wait(status: i32) -> Option<u32> {
+pub(crate) fn busy_delay(status: i32) -> Option<u32> {
     match Status::of(status) {
         Status::Busy(milliseconds) => Some(milliseconds),
         Status::Success | Status::Failed(_) => None,
@@ -73,7 +73,7 @@ pub(crate) enum Exchanged {
     Done(Option<usize>),
     /// The platform is busy. The exchange should be continued after this many milliseconds.
     Busy(u32),
-    /// A call failed. The earlier calls are undone, unless [`ConnectorError::stuck`] is set.
+    /// A call failed. The earlier calls are undone, unless [`ConnectorError::is_stuck`] is set.
     Failed(ConnectorError),
 }
 
@@ -119,7 +119,7 @@ impl Exchange {
 
     /// Continues the exchange until it ends or the platform is busy. An acquisition writes the
     /// associativity list to `list`.
-    pub(crate) fn go_on(
+    pub(crate) fn continue_calls(
         &mut self,
         connectors: &mut (impl Connectors + ?Sized),
         list: &mut [u32; MAX_LIST_LEN],
@@ -165,8 +165,8 @@ impl Exchange {
                 (Call::Sense, Purpose::Release) => Call::Isolate,
                 (Call::SetUsable, _) => Call::Unisolate,
                 (Call::SetUnusable, _) => return undone.unwrap_or(Exchanged::Done(None)),
-                // This is right for a release that is undone too, because a connector that was
-                // isolated must be configured again.
+                // A release that is undone configures the connector again, too, because it was
+                // isolated.
                 (Call::Unisolate, _) => Call::Configure,
                 (Call::Configure, _) => return undone.unwrap_or(Exchanged::Done(reported)),
                 (Call::Isolate, _) => Call::SetUnusable,
@@ -180,19 +180,19 @@ impl Exchange {
     /// [`Exchanged::Failed`] if the call fails or the state is not the one in which the exchange
     /// begins, [`Exchanged::Busy`] if the platform is busy.
     fn sense(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Result<(), Exchanged> {
-        let wanted = match self.purpose {
+        let required_state = match self.purpose {
             Purpose::Acquire => STATE_UNUSABLE,
             Purpose::Release => STATE_PRESENT,
         };
         let (status, state) = connectors.entity_sense(self.connector);
-        let wrong = if SENSES.contains(&state) {
+        let failure = if SENSE_STATES.contains(&state) {
             ConnectorFailure::State
         } else {
             ConnectorFailure::NoState
         };
         match Status::of(status) {
-            Status::Success if state == wanted => Ok(()),
-            Status::Success => Err(Exchanged::Failed(self.error(wrong(state)))),
+            Status::Success if state == required_state => Ok(()),
+            Status::Success => Err(Exchanged::Failed(self.error(failure(state)))),
             Status::Busy(milliseconds) => Err(Exchanged::Busy(milliseconds)),
             Status::Failed(status) => {
                 Err(Exchanged::Failed(self.error(ConnectorFailure::Failed(status))))

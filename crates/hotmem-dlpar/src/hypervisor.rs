@@ -8,8 +8,8 @@ use crate::table::Table;
 use crate::write::PropertyValue;
 use core::fmt;
 
-/// The status "hardware error". QEMU returns it when memory is isolated that the host has not asked
-/// back.
+/// The status "hardware error". QEMU returns it if memory is to be isolated that the host has not
+/// asked back.
 pub const HARDWARE_ERROR: i32 = -1;
 /// The status "invalid argument".
 pub const PARAMETER_ERROR: i32 = -3;
@@ -134,7 +134,7 @@ impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
 
     /// Plugs memory at `count` connectors from `first` on, as the host does by `device_add`.
     pub fn plug(&mut self, first: DrcIndex, count: u32) {
-        self.each(first, count, |connector| connector.is_backed = true);
+        self.change_connectors(first, count, |connector| connector.is_backed = true);
     }
 
     /// Asks for the memory of `count` connectors from `first` on back, as the host does by
@@ -145,18 +145,27 @@ impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
     /// Panics if it is like QEMU and the host already has a part of that memory, because QEMU 7.2
     /// aborts then.
     pub fn request_back(&mut self, first: DrcIndex, count: u32) {
-        let strict = self.has_qemu_rules;
-        self.each(first, count, |connector| {
-            assert!(connector.is_backed || !strict, "QEMU aborts: {} is gone", connector.index);
-            connector.wanted_back = connector.is_backed && (connector.is_usable || !strict);
-            connector.is_backed &= connector.is_usable || !strict;
+        let is_like_qemu = self.has_qemu_rules;
+        self.change_connectors(first, count, |connector| {
+            assert!(
+                connector.is_backed || !is_like_qemu,
+                "QEMU aborts: {} is gone",
+                connector.index
+            );
+            connector.wanted_back = connector.is_backed && (connector.is_usable || !is_like_qemu);
+            connector.is_backed &= connector.is_usable || !is_like_qemu;
         });
     }
 
-    fn each(&mut self, first: DrcIndex, count: u32, mut change: impl FnMut(&mut Connector)) {
+    fn change_connectors(
+        &mut self,
+        first: DrcIndex,
+        count: u32,
+        mut change: impl FnMut(&mut Connector),
+    ) {
         let all = u64::from(first.0)..u64::from(first.0) + u64::from(count);
-        let named = |connector: &&mut Connector| all.contains(&u64::from(connector.index.0));
-        self.connectors.iter_mut().filter(named).for_each(&mut change);
+        let is_in_range = |connector: &&mut Connector| all.contains(&u64::from(connector.index.0));
+        self.connectors.iter_mut().filter(is_in_range).for_each(&mut change);
     }
 
     /// Returns the number of times that the kernel has refused to return memory that the host asked
@@ -191,13 +200,14 @@ impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
     }
 
     fn find(&mut self, index: DrcIndex) -> Option<&mut Connector> {
-        let is_match = |at: &usize| self.connectors.get(*at).is_some_and(|c| c.index == index);
+        let is_match =
+            |position: &usize| self.connectors.get(*position).is_some_and(|c| c.index == index);
         let near = [self.hint, self.hint + 1].into_iter().find(is_match);
-        let at = near.or_else(|| {
+        let position = near.or_else(|| {
             self.connectors.binary_search_by_key(&index, |connector| connector.index).ok()
         })?;
-        self.hint = at;
-        self.connectors.get_mut(at)
+        self.hint = position;
+        self.connectors.get_mut(position)
     }
 
     /// Cancels the host's request for memory.
@@ -206,15 +216,15 @@ impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
         self.connectors.iter_mut().for_each(|connector| connector.wanted_back = false);
     }
 
-    fn ask(&mut self, asked: HypervisorRequest) -> Answer {
+    fn answer_to(&mut self, request: HypervisorRequest) -> Answer {
         self.calls += 1;
-        (self.answer)(asked)
+        (self.answer)(request)
     }
 }
 
 impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
     fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32) {
-        match self.ask(HypervisorRequest::Connector(connector, Call::Sense)) {
+        match self.answer_to(HypervisorRequest::Connector(connector, Call::Sense)) {
             Answer::Status(status) => return (status, 0),
             Answer::State(state) => return (0, state),
             Answer::CarryOut | Answer::List(_) => {}
@@ -227,22 +237,27 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
 
     fn set_allocation(&mut self, connector: DrcIndex, usable: bool) -> i32 {
         let call = if usable { Call::SetUsable } else { Call::SetUnusable };
-        if let Answer::Status(status) = self.ask(HypervisorRequest::Connector(connector, call)) {
+        if let Answer::Status(status) =
+            self.answer_to(HypervisorRequest::Connector(connector, call))
+        {
             return status;
         }
-        let strict = self.has_qemu_rules;
+        let is_like_qemu = self.has_qemu_rules;
         match self.find(connector) {
             None => PARAMETER_ERROR,
             // Accessible memory cannot be taken away.
             Some(connector) if !connector.is_isolated => INVALID_STATE,
             Some(connector)
-                if strict && usable && !connector.is_usable && !connector.may_become_usable() =>
+                if is_like_qemu
+                    && usable
+                    && !connector.is_usable
+                    && !connector.may_become_usable() =>
             {
                 PARAMETER_ERROR
             }
             Some(connector) => {
                 connector.is_usable = usable;
-                if strict && !usable && connector.wanted_back {
+                if is_like_qemu && !usable && connector.wanted_back {
                     (connector.is_backed, connector.wanted_back) = (false, false);
                 }
                 0
@@ -252,18 +267,20 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
 
     fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32 {
         let call = if isolated { Call::Isolate } else { Call::Unisolate };
-        if let Answer::Status(status) = self.ask(HypervisorRequest::Connector(connector, call)) {
+        if let Answer::Status(status) =
+            self.answer_to(HypervisorRequest::Connector(connector, call))
+        {
             return status;
         }
-        let strict = self.has_qemu_rules;
+        let is_like_qemu = self.has_qemu_rules;
         let Some(found) = self.find(connector) else { return PARAMETER_ERROR };
         if !found.is_usable {
             return INVALID_STATE;
         }
         match (found.is_isolated, isolated) {
             (true, true) => 0,
-            (false, true) if strict && !found.configured => PARAMETER_ERROR,
-            (false, true) if strict && !found.wanted_back => HARDWARE_ERROR,
+            (false, true) if is_like_qemu && !found.configured => PARAMETER_ERROR,
+            (false, true) if is_like_qemu && !found.wanted_back => HARDWARE_ERROR,
             (false, true) => {
                 (found.is_isolated, found.configured) = (true, false);
                 0
@@ -288,19 +305,19 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
         list: &mut [u32; MAX_LIST_LEN],
     ) -> (i32, Option<usize>) {
         let mut len = self.list_len;
-        match self.ask(HypervisorRequest::Connector(connector, Call::Configure)) {
+        match self.answer_to(HypervisorRequest::Connector(connector, Call::Configure)) {
             Answer::Status(status) => return (status, None),
-            Answer::List(other) => len = other,
+            Answer::List(list_len) => len = list_len,
             Answer::CarryOut | Answer::State(_) => {}
         }
-        let strict = self.has_qemu_rules;
+        let is_like_qemu = self.has_qemu_rules;
         let Some(connector) = self.find(connector) else { return (PARAMETER_ERROR, None) };
-        if strict && (connector.is_isolated || !connector.is_usable) {
+        if is_like_qemu && (connector.is_isolated || !connector.is_usable) {
             return (NOT_CONFIGURABLE, None);
         }
         connector.configured = true;
         let node = connector.node;
-        if strict && connector.wanted_back {
+        if is_like_qemu && connector.wanted_back {
             // QEMU treats this call as the end of a failed removal.
             self.cancel_host_request();
         }
@@ -314,7 +331,7 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
     }
 
     fn update(&mut self, memory: PropertyValue<'_>, _: Option<PropertyValue<'_>>) -> i32 {
-        if let Answer::Status(status) = self.ask(HypervisorRequest::Update) {
+        if let Answer::Status(status) = self.answer_to(HypervisorRequest::Update) {
             return status;
         }
         let len = memory.len();

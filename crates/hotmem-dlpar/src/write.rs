@@ -1,6 +1,5 @@
 //! Encodes the values that the device tree's properties have after a request.
 
-use crate::associativity::NO_ROW;
 use crate::property::{FLAG_ASSIGNED, LmbSet, Property, Version};
 use crate::table::Table;
 
@@ -9,7 +8,9 @@ use crate::table::Table;
 #[derive(Clone, Copy, Debug)]
 pub struct PropertyValue<'t> {
     table: &'t Table<'t>,
-    arrays: bool,
+    /// Whether this is the value of the lookup arrays.
+    is_lookup_arrays: bool,
+    /// Whether the LMBs that the open request has taken are assigned.
     is_assigning: bool,
 }
 
@@ -18,19 +19,19 @@ impl Table<'_> {
     /// `ibm,dynamic-memory-v2`.
     #[must_use]
     pub fn dynamic_memory(&self) -> PropertyValue<'_> {
-        PropertyValue { table: self, arrays: false, is_assigning: true }
+        PropertyValue { table: self, is_lookup_arrays: false, is_assigning: true }
     }
 
     /// Returns the value that the property will have when the open request is done. The LMBs that
     /// the request has taken will be assigned if `assigning`, and not assigned otherwise.
     pub(crate) fn dynamic_memory_after(&self, assigning: bool) -> PropertyValue<'_> {
-        PropertyValue { table: self, arrays: false, is_assigning: assigning }
+        PropertyValue { table: self, is_lookup_arrays: false, is_assigning: assigning }
     }
 
     /// Returns the value of `ibm,associativity-lookup-arrays`.
     #[must_use]
     pub fn lookup_arrays(&self) -> PropertyValue<'_> {
-        PropertyValue { table: self, arrays: true, is_assigning: true }
+        PropertyValue { table: self, is_lookup_arrays: true, is_assigning: true }
     }
 
     /// Calls `f` for each set of neighbouring LMBs with equal fields. LMBs that the open request
@@ -45,15 +46,9 @@ impl Table<'_> {
                     true => group.assigned | group.taken,
                     false => group.assigned & !group.taken,
                 };
-                let at = |bit: usize| {
-                    let reported = group.taken >> bit & 1 != 0 && group.reported[bit] != NO_ROW;
-                    let row = if reported { group.reported[bit] } else { group.aa_index[bit] };
-                    let mark = if assigned >> bit & 1 != 0 { FLAG_ASSIGNED } else { 0 };
-                    (row, group.flags[bit] | mark)
-                };
-                let (aa_index, flags) = at(bit);
+                let assigned_flag = if assigned >> bit & 1 != 0 { FLAG_ASSIGNED } else { 0 };
                 // Compare the fields of 64 LMBs at once, which takes a few vector instructions.
-                let is_whole = bit == 0
+                let is_uniform = bit == 0
                     && run.end() - position >= u64::BITS
                     && (assigned == 0 || assigned == u64::MAX)
                     && group.taken == 0
@@ -62,12 +57,12 @@ impl Table<'_> {
                 let nth = position - run.first;
                 let step = if run.set.has_connectors() { nth } else { 0 };
                 let next = LmbSet {
-                    lmbs: if is_whole { u64::BITS } else { 1 },
+                    lmbs: if is_uniform { u64::BITS } else { 1 },
                     address: run.set.address + u64::from(nth) * self.lmb_size.bytes().0,
                     drc_index: run.set.drc_index + step,
                     reserved: run.set.reserved,
-                    aa_index,
-                    flags,
+                    aa_index: group.row(bit),
+                    flags: group.flags[bit] | assigned_flag,
                 };
                 position += next.lmbs;
                 match &mut set {
@@ -90,7 +85,7 @@ impl PropertyValue<'_> {
     /// Returns the property to which the value belongs.
     #[must_use]
     pub fn property(&self) -> Property {
-        if self.arrays { Property::LookupArrays } else { self.table.version.property() }
+        if self.is_lookup_arrays { Property::LookupArrays } else { self.table.version.property() }
     }
 
     /// Returns the value's length in bytes.
@@ -98,7 +93,7 @@ impl PropertyValue<'_> {
     #[allow(clippy::len_without_is_empty, reason = "a property is never empty")]
     pub fn len(&self) -> usize {
         let table = self.table;
-        if self.arrays {
+        if self.is_lookup_arrays {
             return 8 + table.rows.cells().len() * 4;
         }
         let mut entries = 0;
@@ -109,13 +104,13 @@ impl PropertyValue<'_> {
         4 + entries * 24
     }
 
-    /// Writes the value to `out`. Returns the number of bytes written. Cells that do not fit in
-    /// `out` are left out.
+    /// Writes the value to `buffer`. Returns the number of bytes written. Cells that do not fit in
+    /// `buffer` are left out.
     pub fn copy_to(&self, buffer: &mut [u8]) -> usize {
         let table = self.table;
         let mut cells = Writer { buffer, position: 0 };
-        if self.arrays {
-            let (rows, columns) = table.rows.size();
+        if self.is_lookup_arrays {
+            let (rows, columns) = table.rows.dimensions();
             cells.put(&[rows, columns]);
             cells.put(table.rows.cells());
             return cells.position;
@@ -134,7 +129,7 @@ impl PropertyValue<'_> {
                 });
             }
             Version::V2 => {
-                // Write the number of entries now, because it is known only at the end.
+                // The number of entries is known only at the end: reserve its cell.
                 let mut entries = 0;
                 cells.put(&[0]);
                 table.for_each_set(self.is_assigning, |set| {

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// Makes a table from a property of this version, and checks all look-ups in the table.
-fn check(entries: &[Entry], version: Version, lmb: u64, nodes: &[u32], numa: Numa) {
+fn check_table(entries: &[Entry], version: Version, lmb: u64, nodes: &[u32], numa: Numa) {
     let value = match version {
         Version::V1 => v1(entries),
         Version::V2 => v2(entries, lmb),
@@ -41,9 +41,9 @@ fn check(entries: &[Entry], version: Version, lmb: u64, nodes: &[u32], numa: Num
         assert_eq!(table.by_address(last), Some(lmb));
         assert_eq!(table.node_at(last), Some(lmb.node));
     }
-    for probe in [0, 1 << 31, u32::MAX] {
-        let known = entries.iter().any(|e| e.index == probe && e.flags & FLAG_DRC_INVALID == 0);
-        assert_eq!(table.by_index(DrcIndex(probe)).is_some(), known);
+    for index in [0, 1 << 31, u32::MAX] {
+        let known = entries.iter().any(|e| e.index == index && e.flags & FLAG_DRC_INVALID == 0);
+        assert_eq!(table.by_index(DrcIndex(index)).is_some(), known);
     }
     for entry in entries {
         for outside in [entry.address.wrapping_sub(1), entry.address + lmb] {
@@ -53,8 +53,8 @@ fn check(entries: &[Entry], version: Version, lmb: u64, nodes: &[u32], numa: Num
     }
     let assigned = entries.iter().filter(|entry| entry.flags & FLAG_ASSIGNED != 0).count();
     assert_eq!(table.assigned_count() as usize, assigned);
-    let has_connector = |e: &&Entry| e.flags & (FLAG_RESERVED | FLAG_DRC_INVALID) == 0;
-    let naive = entries.iter().filter(has_connector).filter(|e| e.flags & FLAG_ASSIGNED != 0);
+    let is_removable = |e: &&Entry| e.flags & (FLAG_RESERVED | FLAG_DRC_INVALID) == 0;
+    let naive = entries.iter().filter(is_removable).filter(|e| e.flags & FLAG_ASSIGNED != 0);
     let runs = table.assigned().flat_map(|(range, node)| {
         range.chunks(lmb / 4096).map(move |chunk| (chunk.start().phys_addr(), node))
     });
@@ -119,7 +119,7 @@ proptest! {
         let default_node = NodeId(7);
         let numa = Numa { primary_domain, default_node };
         for version in [Version::V1, Version::V2] {
-            check(&entries, version, lmb, &nodes, numa);
+            check_table(&entries, version, lmb, &nodes, numa);
         }
     }
 
@@ -180,11 +180,11 @@ fn entry(address: u64, index: u32) -> Entry {
 fn the_reserved_word_is_written_back_unchanged() {
     let mut entries = [entry(0, 1), entry(256 * MIB, 2), entry(512 * MIB, 3)];
     entries[1].reserved = 0xdead;
-    check(&entries, Version::V1, 256 * MIB, &[0], Numa::OFF);
+    check_table(&entries, Version::V1, 256 * MIB, &[0], Numa::OFF);
 }
 
 /// Returns the error of a property that must be refused.
-fn refused(value: &[u8], version: Version, lmb: u64) -> PropertyError {
+fn property_error(value: &[u8], version: Version, lmb: u64) -> PropertyError {
     let memory = match DynamicMemory::parse(version, value, size(lmb)) {
         Err(error) => return error,
         Ok(memory) => memory,
@@ -202,42 +202,45 @@ fn malformed_properties_are_refused_with_an_error() {
     use PropertyError::*;
     let big = 256 * MIB;
     let property = Property::DynamicMemory;
-    let two = v1(&[entry(0, 1), entry(big, 2)]);
-    for len in 0..two.len() {
+    let two_lmbs = v1(&[entry(0, 1), entry(big, 2)]);
+    for len in 0..two_lmbs.len() {
         let declared = if len < 4 { 4 } else { 52 };
         let expected = Truncated { property, declared, len: len as u64 };
-        assert_eq!(refused(&two[..len], Version::V1, big), expected);
+        assert_eq!(property_error(&two_lmbs[..len], Version::V1, big), expected);
     }
-    let mut long = two.clone();
+    let mut long = two_lmbs.clone();
     long.push(0);
-    assert_eq!(refused(&long, Version::V1, big), Oversized { property, declared: 52, len: 53 });
+    assert_eq!(
+        property_error(&long, Version::V1, big),
+        Oversized { property, declared: 52, len: 53 }
+    );
     let huge = cells(&[u32::MAX, 0, 0]);
     let declared = 4 + u64::from(u32::MAX) * 24;
-    assert_eq!(refused(&huge, Version::V1, big), Truncated { property, declared, len: 12 });
+    assert_eq!(property_error(&huge, Version::V1, big), Truncated { property, declared, len: 12 });
 
     let set = |lmbs: u32, address: u64, index: u32| {
         cells(&[1, lmbs, (address >> 32) as u32, address as u32, index, 0, 0])
     };
-    let of_v2 = |value: &[u8]| refused(value, Version::V2, big);
-    assert_eq!(of_v2(&set(0, big, 1)), EmptySet { address: big });
-    assert_eq!(of_v2(&set(1, MIB, 1)), Unaligned { address: MIB });
+    let v2_error = |value: &[u8]| property_error(value, Version::V2, big);
+    assert_eq!(v2_error(&set(0, big, 1)), EmptySet { address: big });
+    assert_eq!(v2_error(&set(1, MIB, 1)), Unaligned { address: MIB });
     let last = (1 << 52) - big;
-    assert_eq!(of_v2(&set(2, last, 1)), BeyondPhysicalLimit { address: last, lmbs: 2 });
-    let wraps = !(big - 1);
-    assert_eq!(of_v2(&set(2, wraps, 1)), BeyondPhysicalLimit { address: wraps, lmbs: 2 });
+    assert_eq!(v2_error(&set(2, last, 1)), BeyondPhysicalLimit { address: last, lmbs: 2 });
+    let wrapping = !(big - 1);
+    assert_eq!(v2_error(&set(2, wrapping, 1)), BeyondPhysicalLimit { address: wrapping, lmbs: 2 });
     let overflow = IndexOverflow { first: DrcIndex(u32::MAX), lmbs: 2 };
-    assert_eq!(of_v2(&set(2, 0, u32::MAX)), overflow);
-    let many = cells(&[2, 1 << 31, 0, 0, 0, 0, 0x20, 1 << 31, 0, 0, 0, 0, 0x20]);
-    assert_eq!(refused(&many, Version::V2, 2 * MIB), TooManyLmbs);
+    assert_eq!(v2_error(&set(2, 0, u32::MAX)), overflow);
+    let too_many_lmbs = cells(&[2, 1 << 31, 0, 0, 0, 0, 0x20, 1 << 31, 0, 0, 0, 0, 0x20]);
+    assert_eq!(property_error(&too_many_lmbs, Version::V2, 2 * MIB), TooManyLmbs);
 
-    let twice = v1(&[entry(big, 1), entry(big, 2)]);
-    assert_eq!(refused(&twice, Version::V1, big), Overlap { address: big });
-    let overlap = cells(&[2, 4, 0, 0, 1, 0, 0, 4, 0, 3 << 28, 9, 0, 0]);
-    assert_eq!(of_v2(&overlap), Overlap { address: 3 * big });
-    let same = v1(&[entry(0, 5), entry(4 * big, 5)]);
-    assert_eq!(refused(&same, Version::V1, big), DuplicateIndex(DrcIndex(5)));
-    let within = cells(&[2, 4, 0, 0, 7, 0, 0, 4, 1, 0, 10, 0, 0]);
-    assert_eq!(of_v2(&within), DuplicateIndex(DrcIndex(10)));
+    let same_address = v1(&[entry(big, 1), entry(big, 2)]);
+    assert_eq!(property_error(&same_address, Version::V1, big), Overlap { address: big });
+    let overlapping_sets = cells(&[2, 4, 0, 0, 1, 0, 0, 4, 0, 3 << 28, 9, 0, 0]);
+    assert_eq!(v2_error(&overlapping_sets), Overlap { address: 3 * big });
+    let same_index = v1(&[entry(0, 5), entry(4 * big, 5)]);
+    assert_eq!(property_error(&same_index, Version::V1, big), DuplicateIndex(DrcIndex(5)));
+    let common_index = cells(&[2, 4, 0, 0, 7, 0, 0, 4, 1, 0, 10, 0, 0]);
+    assert_eq!(v2_error(&common_index), DuplicateIndex(DrcIndex(10)));
 }
 
 #[test]

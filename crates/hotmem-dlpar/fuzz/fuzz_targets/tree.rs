@@ -17,14 +17,14 @@ use hotmem_dlpar::Version;
 
 libfuzzer_sys::fuzz_target!(|script: &[u8]| {
     hostile::tree(script);
-    let Some((&how, script)) = script.split_first() else { return };
-    let version = if how & 1 == 0 { Version::V1 } else { Version::V2 };
-    // The first bytes are the property. The others corrupt the tree: each pair gives a place and a
-    // value.
-    let (memory, spoils) = script.split_at(script.len().min(4 + usize::from(how >> 1) * 24));
+    let Some((&parameters, script)) = script.split_first() else { return };
+    let version = if parameters & 1 == 0 { Version::V1 } else { Version::V2 };
+    // The first bytes are the property. The others corrupt the tree: each group of six bytes gives the
+    // place and the value of a cell.
+    let (memory, corruptions) = script.split_at(script.len().min(4 + usize::from(parameters >> 1) * 24));
     let mut blob = partition::partition(version, memory, 256 << 20, &[0, 1, 2]);
-    for spoil in spoils.as_chunks::<6>().0 {
-        let [high, low, cell @ ..] = *spoil;
+    for corruption in corruptions.as_chunks::<6>().0 {
+        let [high, low, cell @ ..] = *corruption;
         let at = usize::from(u16::from_be_bytes([high, low])) % (blob.len() / 4) * 4;
         blob[at..at + 4].copy_from_slice(&cell);
     }

@@ -18,7 +18,7 @@ pub use set::{FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED, L
 pub use size::LmbSize;
 
 /// The size of an entry in bytes, in both versions.
-const ENTRY: usize = 24;
+const ENTRY_BYTES: usize = 24;
 
 /// The property. Each of its entries has been checked. Overlaps and duplicates are found only when
 /// a [`Table`](crate::Table) is made from the property.
@@ -27,7 +27,7 @@ pub struct DynamicMemory<'a> {
     version: Version,
     lmb_size: LmbSize,
     value: &'a [u8],
-    entries: &'a [[u8; ENTRY]],
+    entries: &'a [[u8; ENTRY_BYTES]],
     lmbs: u32,
     sets: u32,
 }
@@ -62,8 +62,8 @@ impl<'a> DynamicMemory<'a> {
             });
         };
         let count = u64::from(u32::from_be_bytes(*count));
-        check_len(property, 4 + count * ENTRY as u64, value.len())?;
-        let (entries, _) = entries.as_chunks::<ENTRY>();
+        check_len(property, 4 + count * ENTRY_BYTES as u64, value.len())?;
+        let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
         let mut memory = DynamicMemory { version, lmb_size, value, entries, lmbs: 0, sets: 0 };
         for entry in entries {
             let lmbs = memory.read(entry).check(lmb_size)?.lmbs;
@@ -125,7 +125,7 @@ impl<'a> DynamicMemory<'a> {
         })
     }
 
-    fn read(&self, entry: &[u8; ENTRY]) -> LmbSet {
+    fn read(&self, entry: &[u8; ENTRY_BYTES]) -> LmbSet {
         let mut cells = Cells(entry);
         let lmbs = if self.version == Version::V2 { cells.next() } else { 1 };
         let (address, drc_index) = (cells.next_pair(), cells.next());

@@ -3,7 +3,7 @@
 use super::drc_index::DrcIndex;
 use super::error::PropertyError;
 use super::size::LmbSize;
-use hotmem::{Bytes, Pfn, PfnRange};
+use hotmem::{Bytes, PfnRange};
 
 /// The partition has this LMB.
 pub const FLAG_ASSIGNED: u32 = 0x8;
@@ -67,11 +67,9 @@ impl LmbSet {
     /// Returns whether `next` continues this set with equal fields.
     pub(crate) fn is_continued_by(&self, next: &LmbSet, size: LmbSize) -> bool {
         let step = if self.has_connectors() { self.lmbs } else { 0 };
-        let frames = |set: &LmbSet| set.frames(size).map(|all| (all.start(), all.end()));
-        let ends = frames(self).map(|(_, end): (Pfn, Pfn)| end);
         // The combined set must not have more LMBs than 32 bits can count.
         self.lmbs.checked_add(next.lmbs).is_some()
-            && ends == frames(next).map(|(start, _)| start)
+            && self.frames(size).map(PfnRange::end) == next.frames(size).map(PfnRange::start)
             && self.drc_index.checked_add(step) == Some(next.drc_index)
             && (self.reserved, self.aa_index, self.flags)
                 == (next.reserved, next.aa_index, next.flags)

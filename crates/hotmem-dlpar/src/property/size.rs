@@ -5,7 +5,7 @@ use super::error::{Property, PropertyError, check_len};
 use hotmem::Bytes;
 
 /// A pageblock (2 MiB), the smallest unit that the engine adds.
-const SMALLEST: u64 = (hotmem::geometry::PAGEBLOCK_FRAMES as u64) << hotmem::geometry::FRAME_SHIFT;
+const MIN_BYTES: u64 = (hotmem::geometry::PAGEBLOCK_FRAMES as u64) << hotmem::geometry::FRAME_SHIFT;
 
 /// The size of an LMB: a power of two, at least a pageblock (2 MiB).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ impl LmbSize {
     /// [`PropertyError::LmbSize`].
     pub const fn new(size: Bytes) -> Result<LmbSize, PropertyError> {
         // The size must be less than the address space, so that twice the size does not overflow.
-        let fits = SMALLEST <= size.0 && size.0 < 1 << hotmem::geometry::PHYS_ADDR_BITS;
+        let fits = MIN_BYTES <= size.0 && size.0 < 1 << hotmem::geometry::PHYS_ADDR_BITS;
         if fits && size.0.is_power_of_two() {
             Ok(LmbSize(size))
         } else {

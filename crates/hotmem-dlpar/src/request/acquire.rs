@@ -38,7 +38,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         let is_connector_only = table.is_connector_only(position);
         let mut exchange =
             self.exchange.take().unwrap_or(Exchange::acquire(connector, is_connector_only));
-        match exchange.go_on(machine.connectors, &mut list) {
+        match exchange.continue_calls(machine.connectors, &mut list) {
             Exchanged::Busy(milliseconds) => {
                 return match self.wait_for(exchange, milliseconds) {
                     Ok(wait) => Flow::Wait(wait),
@@ -51,7 +51,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 return self.not_acquired(Error::Connector(error), position, table, machine);
             }
             Exchanged::Done(reported) => {
-                // Ignore the list, because an LMB that is restored keeps its node.
+                // An LMB that is restored keeps its node, so its list is ignored.
                 if let Some(len) = reported.filter(|_| self.undo_reason.is_none()) {
                     let list = &list[..len];
                     let hint = table.lmb(position.saturating_sub(1)).aa_index;
@@ -91,7 +91,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         table.set_connector_only(position, is_stuck);
         if self.undo_reason.is_some() {
             self.cursor = position + 1;
-            self.leave(FinalState::Lost, error, position, table, machine);
+            self.report_refused_lmb(FinalState::Lost, error, position, table, machine);
             return Flow::Continue;
         }
         self.tried_below = position + 1;

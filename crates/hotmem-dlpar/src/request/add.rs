@@ -17,11 +17,14 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
         steps_left: &mut u32,
     ) -> Flow {
-        let Some(stretch) = self.next_stretch(table, |group| group.taken, *steps_left) else {
+        let Some(position) = self.next(table, |group| group.taken) else {
             self.resume_adding = None;
             self.go_to(Step::Online);
             return Flow::Continue;
         };
+        self.cursor = position;
+        let limit = (*steps_left).min(self.max_range_lmbs);
+        let stretch = table.stretch(position, |group| group.taken, limit);
         let (run, state) = machine.hotplug.state_at(stretch.range.start(), stretch.range.end());
         if !matches!(state, State::Absent | State::Unknown) {
             self.cursor += table.lmbs_in(run).max(1);
@@ -48,8 +51,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         if *steps_left == 0 { Flow::Working } else { Flow::Continue }
     }
 
-    /// Handles a refusal of the engine: tries a smaller range, makes room for page tables, or
-    /// fails.
+    /// Handles a refusal of the engine: tries a smaller range, or first puts added memory online for
+    /// its page tables, or gives up the LMB.
     fn not_added<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
@@ -64,10 +67,10 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 AddError::Range(RangeError { range: in_the_way, kind: RangeErrorKind::Present })
                 | AddError::Range(RangeError { range: in_the_way, kind: RangeErrorKind::Held }),
             ) => {
-                let before = PfnRange::new(range.start(), in_the_way.start());
-                let before = before.map_or(0, |before| table.lmbs_in(before));
-                if before > 0 {
-                    self.max_range_lmbs = before;
+                let below = PfnRange::new(range.start(), in_the_way.start());
+                let lmbs_below = below.map_or(0, |below| table.lmbs_in(below));
+                if lmbs_below > 0 {
+                    self.max_range_lmbs = lmbs_below;
                     return Flow::Continue;
                 }
             }
@@ -76,7 +79,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 self.max_range_lmbs = lmbs / 2;
                 return Flow::Continue;
             }
-            // Memory that this request has added may have frames for them, once it is online.
+            // Memory that this request has added has frames for words and page tables, once it is
+            // online.
             Error::Add(AddError::NoTables { .. } | AddError::NoMetadata(_))
                 if self.resume_adding != Some(self.cursor) =>
             {
@@ -92,7 +96,13 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         if self.undo_reason.is_some() {
             self.cursor = stretch.first_position + 1;
             // The partition has its connector again, so `Table::adopt` can try again.
-            self.leave(FinalState::Unrestored, error, stretch.first_position, table, machine);
+            self.report_refused_lmb(
+                FinalState::Unrestored,
+                error,
+                stretch.first_position,
+                table,
+                machine,
+            );
             table.clear_taken(stretch.first_position);
         } else {
             self.evict(error, stretch.first_position, table, machine);
@@ -117,7 +127,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         let Some(position) = next else {
             match self.resume_adding {
                 Some(resume) => (self.step, self.cursor) = (Step::Add, resume),
-                None if undoing => self.step = Step::Refuse,
+                None if undoing => self.step = Step::ReportFailure,
                 None => self.go_on_with(table, Step::Update, Step::Acquire),
             }
             return Flow::Continue;
@@ -126,14 +136,14 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         let former = table.former_state(position);
         let limit =
             if former == FormerState::Mixed { 1 } else { (*steps_left).min(self.max_range_lmbs) };
-        let alike = |group: &Group| if undoing { former.of(group) } else { group.taken };
-        let stretch = table.stretch(position, alike, limit);
-        let kind = if undoing { Some(former.online_type()) } else { self.request.online };
-        let within = region::region_at(machine.hotplug, stretch.range.start())
+        let same_state = |group: &Group| if undoing { former.of(group) } else { group.taken };
+        let stretch = table.stretch(position, same_state, limit);
+        let online_type = if undoing { Some(former.online_type()) } else { self.request.online };
+        let announced = region::region_at(machine.hotplug, stretch.range.start())
             .map_or(stretch.range, |all| all.intersection(stretch.range));
-        let (run, state) = machine.hotplug.state_at(within.start(), within.end());
+        let (run, state) = machine.hotplug.state_at(announced.start(), announced.end());
         let lmbs = table.lmbs_in(run);
-        if lmbs > 0 && is_online_as_requested(kind, state) {
+        if lmbs > 0 && is_online_as_requested(online_type, state) {
             self.cursor += lmbs;
             return Flow::Continue;
         }
@@ -143,7 +153,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             return Flow::Continue;
         }
         let lmbs = lmbs.max(1);
-        match machine.hotplug.online(table.part_of(&stretch, lmbs), kind, machine.hooks) {
+        match machine.hotplug.online(table.part_of(&stretch, lmbs), online_type, machine.hooks) {
             Ok(()) => {
                 self.cursor += lmbs;
                 self.max_range_lmbs = u32::MAX;
@@ -157,7 +167,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 self.max_range_lmbs = u32::MAX;
                 if undoing {
                     self.cursor += 1;
-                    self.leave(
+                    self.report_refused_lmb(
                         FinalState::Unrestored,
                         Error::Online(error),
                         position,
@@ -172,7 +182,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         if *steps_left == 0 { Flow::Working } else { Flow::Continue }
     }
 
-    /// Handles an LMB that could not be released and is online again as before.
+    /// Puts an LMB that could not be released online again as before.
     pub(super) fn online_again<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
@@ -185,13 +195,19 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             Ok(()) if former == FormerState::Mixed => self.check_zones(position, table, machine),
             Ok(()) => {}
             Err(error) => {
-                self.leave(FinalState::Unrestored, Error::Online(error), position, table, machine);
+                self.report_refused_lmb(
+                    FinalState::Unrestored,
+                    Error::Online(error),
+                    position,
+                    table,
+                    machine,
+                );
             }
         }
     }
 
-    /// Reports an LMB that was online in two zones, if its memory was removed meanwhile: it is in
-    /// one zone now.
+    /// Reports an LMB that was online in two zones and is in one zone now, because its memory was
+    /// removed meanwhile.
     fn check_zones<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
@@ -201,19 +217,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         let lmb = table.lmb(position);
         if machine.hotplug.state_at(lmb.range.start(), lmb.range.end()).0 == lmb.range {
             let error = table.connector(position).map_or_else(|error| error, Error::Zones);
-            self.leave(FinalState::Unrestored, error, position, table, machine);
+            self.report_refused_lmb(FinalState::Unrestored, error, position, table, machine);
         }
-    }
-
-    /// Returns the next neighbouring LMBs, from the cursor on, for which `which` is true.
-    pub(super) fn next_stretch(
-        &mut self,
-        table: &Table<'_>,
-        mask_of: impl Fn(&Group) -> u64 + Copy,
-        limit: u32,
-    ) -> Option<Stretch> {
-        self.cursor = self.next(table, mask_of)?;
-        Some(table.stretch(self.cursor, mask_of, limit.min(self.max_range_lmbs)))
     }
 
     /// Releases an acquired LMB that the engine does not accept. Then the request either continues
@@ -236,8 +241,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
 /// Returns whether memory in this state is online as requested, even if another caller put it
 /// online.
-fn is_online_as_requested(kind: Option<OnlineType>, state: State) -> bool {
-    match kind {
+fn is_online_as_requested(online_type: Option<OnlineType>, state: State) -> bool {
+    match online_type {
         Some(OnlineType::Kernel) => state == State::Online,
         Some(OnlineType::Movable) => state == State::OnlineMovable,
         Some(OnlineType::AsBefore) => false,

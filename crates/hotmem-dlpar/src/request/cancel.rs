@@ -4,9 +4,10 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cancellation {
     None,
-    HypervisorRequest,
-    /// The caller has cancelled the request. A call that was in progress is being completed.
+    /// The caller has cancelled the request.
+    Requested,
+    /// The caller has cancelled the request, and first the calls for one connector are being undone.
     UndoingConnector,
-    /// The caller has cancelled the request again, so it does not wait for that call.
-    AskedAgain,
+    /// The caller has cancelled the request again, so it does not wait for that connector.
+    RequestedAgain,
 }

@@ -67,7 +67,7 @@ impl<'f, P: Platform> Dlpar<'_, 'f, P> {
     ///
     /// # Errors
     /// The reason why the request could not begin, or its last failure. [`Error::OtherInstance`] if
-    /// the machine is not that of the LMBs.
+    /// the LMBs belong to another instance.
     pub fn carry_out<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         request: Request,
@@ -75,7 +75,7 @@ impl<'f, P: Platform> Dlpar<'_, 'f, P> {
         budget: Budget,
         mut after_poll: impl FnMut(PollState) -> ControlFlow<()>,
     ) -> Result<Summary, Failure> {
-        if !self.is_of(machine.hotplug) {
+        if !self.belongs_to(machine.hotplug) {
             return Err(Error::OtherInstance.into());
         }
         let mut failures = 0;
@@ -88,21 +88,15 @@ impl<'f, P: Platform> Dlpar<'_, 'f, P> {
                     Progress::Working | Progress::Idle => Duration::ZERO,
                     Progress::Pending(wait) => wait.pause(),
                 };
-                let (done, wanted) = self.progress();
-                if after_poll(PollState {
-                    taken_lmbs: done,
-                    wanted_lmbs: wanted,
-                    pause,
-                    failure: None,
-                })
-                .is_break()
-                {
+                let (taken_lmbs, wanted_lmbs) = self.progress();
+                let state = PollState { taken_lmbs, wanted_lmbs, pause, failure: None };
+                if after_poll(state).is_break() {
                     self.cancel();
                 }
             };
             let pause = MEMORY_PAUSE * (1 << failures.min(DOUBLINGS));
-            let again = PollState { taken_lmbs: 0, wanted_lmbs: 0, pause, failure: Some(failure) };
-            if !failure.is_temporary() || after_poll(again).is_break() {
+            let state = PollState { taken_lmbs: 0, wanted_lmbs: 0, pause, failure: Some(failure) };
+            if !failure.is_temporary() || after_poll(state).is_break() {
                 return Err(failure);
             }
             failures += 1;

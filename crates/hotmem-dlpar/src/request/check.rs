@@ -13,16 +13,21 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
-        left: &mut u32,
+        steps_left: &mut u32,
     ) -> Flow {
         let Some(position) = self.next(table, |group| group.taken) else {
-            self.go_to(Step::ReleaseEmpty);
+            self.go_to(Step::ReleaseConnectors);
             self.cursor = self.first_candidate;
             return Flow::Continue;
         };
         self.cursor = position;
         if position >= self.checked_below {
-            match self.check_memory(position, (*left).min(self.max_range_lmbs), table, machine) {
+            match self.check_memory(
+                position,
+                (*steps_left).min(self.max_range_lmbs),
+                table,
+                machine,
+            ) {
                 Ok(end) => (self.checked_below, self.max_range_lmbs) = (end, u32::MAX),
                 Err((_, lmbs)) if lmbs > 1 => {
                     self.max_range_lmbs = lmbs / 2;
@@ -61,8 +66,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             return Flow::Continue;
         }
         self.cursor = position + 1;
-        *left -= 1;
-        if *left == 0 { Flow::Working } else { Flow::Continue }
+        *steps_left -= 1;
+        if *steps_left == 0 { Flow::Working } else { Flow::Continue }
     }
 
     /// Checks that the engine allows the removal of at most `limit` neighbouring LMBs. Returns the
@@ -78,9 +83,9 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Result<u32, (Error, u32)> {
         let stretch = table.stretch(position, |group| group.taken, limit);
-        let within = region::region_at(machine.hotplug, stretch.range.start())
+        let announced = region::region_at(machine.hotplug, stretch.range.start())
             .map_or(PfnRange::EMPTY, |all| all.intersection(stretch.range));
-        let run = machine.hotplug.state_at(within.start(), within.end()).0;
+        let run = machine.hotplug.state_at(announced.start(), announced.end()).0;
         let lmbs = table.lmbs_in(run).max(1);
         let removal = machine
             .hotplug

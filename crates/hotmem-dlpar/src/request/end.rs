@@ -21,7 +21,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             let memory = table.dynamic_memory_after(assigning);
             let arrays = table.rows.has_grown().then(|| table.lookup_arrays());
             let status = machine.connectors.update(memory, arrays);
-            if let Some(milliseconds) = exchange::wait(status) {
+            if let Some(milliseconds) = exchange::busy_delay(status) {
                 return Flow::Wait(Wait::Update { milliseconds });
             }
             if status != 0 {
@@ -63,10 +63,10 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             group.reported = Group::EMPTY.reported;
         }
         table.taken_lmbs = 0;
-        // Undo the new rows of the associativity table only if every LMB was restored: one that was
-        // not may still refer to a new row.
+        // An LMB that was not restored may refer to a new row of the lookup arrays, so the new rows
+        // are dropped only if all LMBs were restored.
         if result.is_err() && self.summary.unrestored == 0 {
-            table.rows.undo();
+            table.rows.drop_new_rows();
         }
         log_lines::log_request(self.request, table.lmb_size, &result);
         Progress::Ready(result)

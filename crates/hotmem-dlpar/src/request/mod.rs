@@ -1,13 +1,14 @@
 //! Requests to add or to remove LMBs, all or nothing, as `drmgr` makes them.
 //!
 //! A [`Request`] only describes the request. [`Dlpar`] holds the open request together with the
-//! LMBs, so no caller can lose one half-way: the owner of the [`Dlpar`] continues or cancels it.
+//! LMBs, so a request that its caller abandons is not lost: the owner of the [`Dlpar`] continues or
+//! cancels it.
 //!
 //! ```text
 //! add      acquire ──▶ add ──▶ online ──▶ update ──▶ done
 //!             └──────────┴───────┴──────────┘ fails: offline ──▶ release
-//! remove   offline ──▶ check ──▶ sweep ──▶ release ──▶ update ──▶ done
-//!             └──────────┴────────┴──────────┴───────────┘ fails: acquire ──▶ add ──▶ online ──▶ refuse
+//! remove   offline ──▶ check ──▶ release ──▶ update ──▶ done
+//!             └──────────┴──────────┴──────────┘ fails: acquire ──▶ add ──▶ online ──▶ report failure
 //! ```
 //! Both directions use the same steps. Each step handles all LMBs that the request has *taken*:
 //! their connectors one by one, their memory in ranges of neighbours. A request by count skips LMBs
@@ -25,11 +26,11 @@
 //! | `outcome.rs` | the results of a request |
 //! | `select.rs`, `taken.rs` | the LMBs that it may take; those that it has taken |
 //! | `acquire.rs`, `release.rs` | acquires connectors; releases them and removes their memory |
-//! | `add.rs`, `offline.rs`, `leaving.rs` | adds memory to the engine, and takes it offline |
-//! | `sweep.rs` | releases connectors that a failed addition has left behind |
-//! | `check.rs`, `refuse.rs` | checks that all taken LMBs can be released; reports to the platform that they stay |
+//! | `add.rs`, `offline.rs`, `offline_stretch.rs` | adds memory to the engine, and takes it offline |
+//! | `release_connectors.rs` | releases connectors that a failed addition has left behind |
+//! | `check.rs`, `report_failure.rs` | checks that all taken LMBs can be released; reports to the platform that they stay |
 //! | `region.rs` | announces memory to the engine |
-//! | `turn.rs`, `cancel.rs`, `end.rs` | undoes a request; updates the device tree |
+//! | `undo.rs`, `cancel.rs`, `end.rs` | undoes a request; updates the device tree |
 //! | `log_lines.rs` | log messages (feature `log`) |
 
 mod acquire;
@@ -39,19 +40,19 @@ mod carry_out;
 mod check;
 mod description;
 mod end;
-mod leaving;
 mod log_lines;
 mod machine;
 mod offline;
+mod offline_stretch;
 mod open;
 mod outcome;
-mod refuse;
 mod region;
 mod release;
+mod release_connectors;
+mod report_failure;
 mod select;
-mod sweep;
 mod taken;
-mod turn;
+mod undo;
 
 pub use carry_out::PollState;
 pub use description::{Change, LmbSelection, Request};
@@ -66,25 +67,25 @@ use open::{Flow, OpenRequest, Step};
 /// The LMBs of a machine and the open request, of which there is at most one.
 ///
 /// An open request must be polled to its end; after [`cancel`](Self::cancel), that end restores the
-/// former state. If this is dropped while a request is open, the taken LMBs stay as they are:
+/// former state. If the [`Dlpar`] is dropped while a request is open, the taken LMBs stay as they are:
 /// connectors acquired, memory isolated or unmapped.
 #[derive(Debug)]
 pub struct Dlpar<'t, 'f, P: Platform> {
     table: Table<'t>,
-    /// The frames of the machine.
+    /// The frames of the instance that the table belongs to.
     frames: &'f Frames<P>,
     online: Option<OnlineType>,
     open_request: Option<OpenRequest<'f, P>>,
 }
 
 impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
-    /// Binds the LMBs of a table to a machine.
+    /// Binds the LMBs of a table to an instance.
     pub fn new<M: Mapping>(table: Table<'t>, hotplug: &Hotplug<'f, P, M>) -> Dlpar<'t, 'f, P> {
         Dlpar { table, frames: hotplug.frames(), online: None, open_request: None }
     }
 
-    /// Returns whether the LMBs are of the machine that `hotplug` controls.
-    fn is_of<M: Mapping>(&self, hotplug: &Hotplug<'f, P, M>) -> bool {
+    /// Returns whether the LMBs belong to the instance that `hotplug` controls.
+    fn belongs_to<M: Mapping>(&self, hotplug: &Hotplug<'f, P, M>) -> bool {
         core::ptr::eq(self.frames, hotplug.frames())
     }
 
@@ -137,8 +138,9 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     }
 
     /// Continues the open request. [`carry_out`](Self::carry_out) does so to its end, and begins
-    /// again if that may help. The budget is in pageblocks, as for the engine; at least one LMB is
-    /// handled. On another machine than its own the request waits ([`Wait::OtherInstance`]).
+    /// again after a temporary failure. The budget is in pageblocks, as for the engine; at least one
+    /// LMB is handled. With another instance than its own the request waits
+    /// ([`Wait::OtherInstance`]).
     ///
     /// Cost: proportional to the LMBs of the request; one word for every 64 LMBs of the table to
     /// find candidates; and the property, which is written as a whole.
@@ -147,7 +149,7 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
         budget: Budget,
     ) -> Progress {
-        let is_own = self.is_of(machine.hotplug);
+        let is_own = self.belongs_to(machine.hotplug);
         let Some(open) = &mut self.open_request else { return Progress::Idle };
         if !is_own {
             return Progress::Pending(Wait::OtherInstance);

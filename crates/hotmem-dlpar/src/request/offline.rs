@@ -1,7 +1,7 @@
 //! Takes memory offline. Neighbouring LMBs are taken offline as one range, as many of them as
 //! possible.
 
-use super::leaving::OfflineStretch;
+use super::offline_stretch::OfflineStretch;
 use super::taken::FormerState;
 use super::{Error, FinalState, Flow, LmbSelection, Machine, OpenRequest, Step, Wait, region};
 use crate::connectors::Connectors;
@@ -15,10 +15,10 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
-        left: &mut u32,
+        steps_left: &mut u32,
     ) -> Flow {
-        if let Some(leaving) = self.going_offline.take() {
-            return self.continue_offlining(leaving, table, machine, left);
+        if let Some(offlining) = self.going_offline.take() {
+            return self.continue_offlining(offlining, table, machine, steps_left);
         }
         let undoing = self.undo_reason.is_some();
         let first = match undoing {
@@ -41,11 +41,11 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             && position == first
         {
             self.blocked_lmb = None;
-            self.pass(error, first, table, machine);
+            self.skip_blocked(error, first, table, machine);
             return Flow::Continue;
         }
         let blocked = self.blocked_lmb.map(|(position, _)| position);
-        let most = match (undoing, blocked) {
+        let max_lmbs = match (undoing, blocked) {
             (true, None) => u32::MAX,
             (true, Some(blocked)) => blocked - first,
             (false, blocked) => {
@@ -53,27 +53,27 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 (self.wanted_lmbs - table.taken_lmbs).min(end - first)
             }
         };
-        // At least the rest of a section at once, however small the budget: the section's metadata
-        // may lie in its first LMB, and can be freed only with its last.
-        let at_once = (*left).max(table.in_section_from(first));
-        let limit = most.min(at_once).min(self.max_range_lmbs);
+        // Take at least the rest of a section offline together, however small the budget. The
+        // section's metadata may lie in its first LMB, and can be freed only with its last LMB.
+        let budget_lmbs = (*steps_left).max(table.lmbs_to_section_end(first));
+        let limit = max_lmbs.min(budget_lmbs).min(self.max_range_lmbs);
         let stretch = if undoing {
             table.stretch(first, |group| group.taken, limit)
         } else {
             table.stretch(first, self.request.candidates(), limit)
         };
-        *left -= 1;
-        match self.start_leaving(&stretch, table, machine) {
+        *steps_left -= 1;
+        match self.start_offlining(&stretch, table, machine) {
             Ok(None) => {}
-            Ok(Some(leaving)) => self.going_offline = Some(leaving),
-            Err(error) => self.stays(error, first, table, machine),
+            Ok(Some(offlining)) => self.going_offline = Some(offlining),
+            Err(error) => self.record_blocked(error, first, table, machine),
         }
         Flow::Continue
     }
 
     /// Begins to take offline as much of a stretch as is in one state and one announced range.
     /// Returns `None` if there was nothing to do for that part.
-    fn start_leaving<M: Mapping, C: ?Sized>(
+    fn start_offlining<M: Mapping, C: ?Sized>(
         &mut self,
         stretch: &Stretch,
         table: &mut Table<'_>,
@@ -82,8 +82,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         let first = stretch.first_position;
         let index = table.connector(first)?;
         let region = region::region_at(machine.hotplug, stretch.range.start());
-        let within = region.map_or(PfnRange::EMPTY, |all| all.intersection(stretch.range));
-        let (run, state) = machine.hotplug.state_at(within.start(), within.end());
+        let announced = region.map_or(PfnRange::EMPTY, |all| all.intersection(stretch.range));
+        let (run, state) = machine.hotplug.state_at(announced.start(), announced.end());
         let lmbs = table.lmbs_in(run);
         match state {
             State::Absent | State::Unknown if self.undo_reason.is_some() => {
@@ -120,34 +120,34 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
     fn continue_offlining<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
-        mut leaving: OfflineStretch<'f, P>,
+        mut offlining: OfflineStretch<'f, P>,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
-        left: &mut u32,
+        steps_left: &mut u32,
     ) -> Flow {
         let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
-        let budget = Budget { pageblocks: pageblocks.saturating_mul(u64::from(*left)) };
-        match leaving.offline.poll(machine.hotplug, machine.hooks, budget) {
+        let budget = Budget { pageblocks: pageblocks.saturating_mul(u64::from(*steps_left)) };
+        match offlining.offline.poll(machine.hotplug, machine.hooks, budget) {
             Progress::Ready(_) | Progress::Idle => {
                 let OfflineStretch { first_position: first, lmbs, former_state: former, .. } =
-                    leaving;
+                    offlining;
                 self.record_offline(first, lmbs, former, table);
-                *left = left.saturating_sub(lmbs);
-                if *left == 0 { Flow::Working } else { Flow::Continue }
+                *steps_left = steps_left.saturating_sub(lmbs);
+                if *steps_left == 0 { Flow::Working } else { Flow::Continue }
             }
             Progress::Working => {
-                self.going_offline = Some(leaving);
+                self.going_offline = Some(offlining);
                 Flow::Working
             }
             Progress::Pending(blocker) => {
                 let by_count = matches!(self.request.selection, LmbSelection::Count(_))
                     && self.undo_reason.is_none();
-                let impatient = self.undo_reason.is_some() && self.skips_waiting();
-                if Error::Blocked(blocker).is_temporary() && !by_count && !impatient {
-                    self.going_offline = Some(leaving);
+                let skips_wait = self.undo_reason.is_some() && self.skips_waiting();
+                if Error::Blocked(blocker).is_temporary() && !by_count && !skips_wait {
+                    self.going_offline = Some(offlining);
                     return Flow::Wait(Wait::Memory(blocker));
                 }
-                self.split_blocked_range(leaving, blocker, table, machine);
+                self.split_blocked_range(offlining, blocker, table, machine);
                 Flow::Continue
             }
         }
@@ -156,32 +156,33 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Splits a range in which one LMB cannot go offline.
     fn split_blocked_range<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
-        leaving: OfflineStretch<'f, P>,
+        offlining: OfflineStretch<'f, P>,
         blocker: Blocker,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        let (first, last) = (leaving.first_position, leaving.first_position + leaving.lmbs - 1);
-        leaving.cancel(machine);
-        let spread = table.lmbs_in(blocker.range).min(last - first + 1);
-        if spread > 1
+        let (first, last) =
+            (offlining.first_position, offlining.first_position + offlining.lmbs - 1);
+        offlining.cancel(machine);
+        let refused_lmbs = table.lmbs_in(blocker.range).min(last - first + 1);
+        if refused_lmbs > 1
             && (self.undo_reason.is_some()
                 || matches!(self.request.selection, LmbSelection::Count(_)))
         {
-            // The engine does not say which of these LMBs it refuses.
-            self.max_range_lmbs = spread / 2;
+            // The engine does not say which of these LMBs cannot go offline.
+            self.max_range_lmbs = refused_lmbs / 2;
             return;
         }
         let start = table.lmb(first).range.start();
         let before = PfnRange::new(start, blocker.range.start());
         let nth = before.map_or(0, |before| table.lmbs_in(before));
         let blocked = first.saturating_add(nth).min(last);
-        self.stays(Error::Blocked(blocker), blocked, table, machine);
+        self.record_blocked(Error::Blocked(blocker), blocked, table, machine);
     }
 
     /// Records that the LMB at `position` cannot go offline. The LMBs below it go offline before
     /// this LMB is skipped.
-    fn stays<M: Mapping, C: Connectors + ?Sized>(
+    fn record_blocked<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         position: u32,
@@ -195,8 +196,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         }
     }
 
-    /// Skips an LMB. While a request is undone, the LMB then stays.
-    fn pass<M: Mapping, C: Connectors + ?Sized>(
+    /// Skips an LMB that cannot go offline. If the request is being undone, the LMB stays assigned.
+    fn skip_blocked<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         position: u32,
@@ -209,7 +210,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             return;
         }
         self.cursor = position + 1;
-        self.leave(FinalState::Unrestored, error, position, table, machine);
+        self.report_refused_lmb(FinalState::Unrestored, error, position, table, machine);
         table.assign(position, true);
         table.clear_taken(position);
     }

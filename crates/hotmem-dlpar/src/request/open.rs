@@ -1,7 +1,7 @@
 //! Holds the state of the open request, and runs its steps.
 
 use super::cancel::Cancellation;
-use super::leaving::OfflineStretch;
+use super::offline_stretch::OfflineStretch;
 use super::{Error, Machine, Progress, Request, Summary, Wait};
 use crate::connectors::Connectors;
 use crate::exchange::Exchange;
@@ -23,8 +23,10 @@ pub(super) struct OpenRequest<'f, P: Platform> {
     /// No candidate is at this position or above.
     pub(super) candidates_end: u32,
     pub(super) wanted_lmbs: u32,
+    /// The calls for the connector at the cursor, while they are not complete.
     pub(super) exchange: Option<Exchange>,
     pub(super) going_offline: Option<OfflineStretch<'f, P>>,
+    /// The prepared removal of the memory whose connectors are being released.
     pub(super) removal: Option<Removal>,
     /// The engine has agreed to the removal of all taken memory below this position.
     pub(super) checked_below: u32,
@@ -49,6 +51,7 @@ pub(super) struct OpenRequest<'f, P: Platform> {
     pub(super) summary: Summary,
 }
 
+/// What the request does next for all its LMBs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     Acquire,
@@ -56,18 +59,20 @@ pub(super) enum Step {
     Online,
     Offline,
     Check,
-    ReleaseEmpty,
+    /// Releases the connectors of LMBs without memory.
+    ReleaseConnectors,
     Release,
+    /// Writes the properties to the device tree.
     Update,
-    Refuse,
+    /// Reports to the platform that a removal has failed.
+    ReportFailure,
     Done,
 }
 
 /// The result of a part of a step.
 pub(super) enum Flow {
-    /// Continue, with the same step or another.
+    /// The request continues, with the same step or another.
     Continue,
-    /// Wait.
     Wait(Wait),
     /// The budget is used up.
     Working,
@@ -124,7 +129,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         self.wanted_lmbs
     }
 
-    /// Continues the request, on the machine that the table belongs to.
+    /// Continues the request, on the instance that the table belongs to.
     pub(super) fn poll<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -147,10 +152,10 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 Step::Online => self.bring_online(table, machine, &mut steps_left),
                 Step::Offline => self.take_offline(table, machine, &mut steps_left),
                 Step::Check => self.check(table, machine, &mut steps_left),
-                Step::ReleaseEmpty => self.sweep(table, machine, &mut steps_left),
+                Step::ReleaseConnectors => self.release_connectors(table, machine, &mut steps_left),
                 Step::Release => self.release(table, machine, &mut steps_left),
                 Step::Update => self.update(table, machine),
-                Step::Refuse => self.refuse(table, machine),
+                Step::ReportFailure => self.report_failure(table, machine),
                 Step::Done => return self.finish(table),
             };
             match flow {
@@ -182,8 +187,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         self.go_to(if table.taken_lmbs < self.wanted_lmbs { more } else { complete });
     }
 
-    /// Counts a range that is handed to the engine. A range that begins where the last one ended, on
-    /// the same node, continues it, because the budget has split them. It is not counted.
+    /// Counts a range that is handed to the engine. Does not count a range that continues the last
+    /// one on the same node, because the budget has split one range in two.
     pub(super) fn count_range(&mut self, range: PfnRange, node: NodeId) {
         self.summary.ranges += u32::from(self.last_handed_over != (range.start(), node));
         self.last_handed_over = (range.end(), node);

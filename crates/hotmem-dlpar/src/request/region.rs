@@ -49,10 +49,10 @@ impl Table<'_> {
         hooks: &mut dyn Hooks,
         online: OnlineType,
     ) -> Result<(), Error> {
-        let is_there = |group: &Group| group.assigned & group.eligible;
+        let assigned = |group: &Group| group.assigned & group.eligible;
         let mut from = 0;
-        while let Some(first) = self.next(from, is_there) {
-            let stretch = self.stretch(first, is_there, u32::MAX);
+        while let Some(first) = self.next(from, assigned) {
+            let stretch = self.stretch(first, assigned, u32::MAX);
             let (run, state) = hotplug.state_at(stretch.range.start(), stretch.range.end());
             let mut range = run;
             if matches!(state, State::Absent | State::Unknown) {
@@ -79,23 +79,25 @@ pub(super) fn add<P: Platform, M: Mapping>(
     let add = |hotplug: &mut Hotplug<'_, P, M>, range: PfnRange, node| {
         hotplug.add(AddRequest { node: Some(node), ..range.into() })
     };
-    let other = match add(hotplug, range, node) {
-        Err(AddError::Range(RangeError { range: other, kind: RangeErrorKind::OtherNode })) => other,
+    let conflict = match add(hotplug, range, node) {
+        Err(AddError::Range(RangeError { range: conflict, kind: RangeErrorKind::OtherNode })) => {
+            conflict
+        }
         done => {
             return done
                 .map(|()| AddedRange { range, is_on_other_node: false })
                 .map_err(Error::Add);
         }
     };
-    let section = other.align_outward(SECTION_FRAMES as u64);
+    let section = conflict.align_outward(SECTION_FRAMES as u64);
     let before = range.split_at(section.start()).0;
-    let theirs = hotplug.frames().node_of(other.start()).unwrap_or(node);
+    let node_of_section = hotplug.frames().node_of(conflict.start()).unwrap_or(node);
     let (range, node) = match before.is_empty() {
         false => (before, node),
-        true => (range.intersection(section), theirs),
+        true => (range.intersection(section), node_of_section),
     };
     let added = match table.lmbs_in(range) {
-        0 => Err(AddError::Range(RangeError { range: other, kind: RangeErrorKind::OtherNode })),
+        0 => Err(AddError::Range(RangeError { range: conflict, kind: RangeErrorKind::OtherNode })),
         _ => add(hotplug, range, node),
     };
     added.map(|()| AddedRange { range, is_on_other_node: before.is_empty() }).map_err(Error::Add)
@@ -111,7 +113,7 @@ fn announced<P: Platform, M: Mapping>(
     if let Some(all) = region_at(hotplug, table.lmb(position).range.start()) {
         return Ok(all);
     }
-    let all = neighbourhood(hotplug, table, position);
+    let all = range_to_announce(hotplug, table, position);
     let group = hotmem::Group::Dynamic { unit: table.lmb_size.frames() };
     let announce = Announce { node: table.lmb(position).node, group, ..all.into() };
     hotplug.announce(announce).map(|_| all)
@@ -127,7 +129,7 @@ pub(super) fn region_at<P: Platform, M: Mapping>(
 
 /// Returns the range to announce for an LMB: the LMB, and its neighbours that can be added and are
 /// not announced either.
-fn neighbourhood<P: Platform, M: Mapping>(
+fn range_to_announce<P: Platform, M: Mapping>(
     hotplug: &Hotplug<'_, P, M>,
     table: &Table<'_>,
     position: u32,
@@ -141,21 +143,21 @@ fn neighbourhood<P: Platform, M: Mapping>(
             low = low.max(other.end());
         }
     }
-    let can_come = |position: u32| {
+    let is_eligible = |position: u32| {
         let (group, bit) = table.group_of(position);
         group.eligible >> bit & 1 != 0
     };
     let (mut start, mut end) = (lmb.start(), lmb.end().min(high));
     for below in (0..position).rev() {
         let lmb = table.lmb(below).range;
-        if lmb.end() != start || lmb.start() < low || !can_come(below) {
+        if lmb.end() != start || lmb.start() < low || !is_eligible(below) {
             break;
         }
         start = lmb.start();
     }
     for above in position + 1..table.lmbs {
         let lmb = table.lmb(above).range;
-        if lmb.start() != end || lmb.end() > high || !can_come(above) {
+        if lmb.start() != end || lmb.end() > high || !is_eligible(above) {
             break;
         }
         end = lmb.end();

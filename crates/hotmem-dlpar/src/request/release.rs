@@ -15,7 +15,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
-        left: &mut u32,
+        steps_left: &mut u32,
     ) -> Flow {
         if self.exchange.is_none() && self.removal.is_none() {
             let next = match self.evicting_lmb {
@@ -23,11 +23,11 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 None => self.next(table, |group| group.taken),
             };
             let Some(position) = next else {
-                self.released_all(table, machine);
+                self.finish_releasing(table, machine);
                 return Flow::Continue;
             };
             self.cursor = position;
-            match self.prepare(position, (*left).min(self.max_range_lmbs), table, machine) {
+            match self.prepare(position, (*steps_left).min(self.max_range_lmbs), table, machine) {
                 Ok(true) => {}
                 Ok(false) => return Flow::Continue,
                 // The engine refuses one of these LMBs, but does not say which.
@@ -46,13 +46,13 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         let connector = match table.connector(position) {
             Ok(connector) => connector,
             Err(error) => {
-                self.settle(table, machine);
+                self.commit_released(table, machine);
                 self.not_released(error, position, table, machine);
                 return Flow::Continue;
             }
         };
         let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector));
-        match exchange.go_on(machine.connectors, &mut [0; MAX_LIST_LEN]) {
+        match exchange.continue_calls(machine.connectors, &mut [0; MAX_LIST_LEN]) {
             Exchanged::Busy(milliseconds) => match self.wait_for(exchange, milliseconds) {
                 Ok(wait) => return Flow::Wait(wait),
                 Err(error) => self.refused(error, position, table, machine),
@@ -61,12 +61,12 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             Exchanged::Done(_) => {
                 table.set_connector_only(position, false);
                 self.cursor = position + 1;
-                self.settle_at_end(position, table, machine);
-                self.evicted(position, table);
+                self.commit_if_last(position, table, machine);
+                self.continue_after_eviction(position, table);
             }
         }
-        *left -= 1;
-        if *left == 0 { Flow::Working } else { Flow::Continue }
+        *steps_left -= 1;
+        if *steps_left == 0 { Flow::Working } else { Flow::Continue }
     }
 
     /// Prepares the removal of at most `limit` neighbouring LMBs. Returns `false` if there is
@@ -83,9 +83,9 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     ) -> Result<bool, (Error, u32)> {
         let limit = if self.evicting_lmb.is_some() { 1 } else { limit };
         let stretch = table.stretch(position, |group| group.taken, limit);
-        let within = region::region_at(machine.hotplug, stretch.range.start())
+        let announced = region::region_at(machine.hotplug, stretch.range.start())
             .map_or(PfnRange::EMPTY, |all| all.intersection(stretch.range));
-        let (run, state) = machine.hotplug.state_at(within.start(), within.end());
+        let (run, state) = machine.hotplug.state_at(announced.start(), announced.end());
         match state {
             State::Absent | State::Unknown => {
                 let acquired = self.request.change == Change::Add;
@@ -109,20 +109,20 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         }
     }
 
-    /// Commits the prepared removal up to the cursor; the rest stays offline.
-    pub(super) fn settle<M: Mapping, C: Connectors + ?Sized>(
+    /// Commits the part of the prepared removal below the cursor. The rest stays offline.
+    pub(super) fn commit_released<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
+        // Committing and abandoning cannot fail: the removal was prepared on this instance, as `poll`
+        // has checked.
         let Some(removal) = self.removal.take() else { return };
-        // Here and below, committing cannot fail: the removal was prepared on this instance, as
-        // `poll` has checked.
         let end = match self.cursor.checked_sub(1) {
             Some(last) => table.lmb(last).range.end(),
             None => removal.range().start(),
         };
-        let (gone, rest) = match removal.split_at(end) {
+        let (released, rest) = match removal.split_at(end) {
             Ok(parts) => parts,
             // The descriptors of the part that stays were removed, so it is added like new memory.
             Err(removal) => {
@@ -136,7 +136,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 {
                     let first = self.cursor;
                     for position in first..first + table.lmbs_in(stays) {
-                        self.leave(
+                        self.report_refused_lmb(
                             FinalState::Unrestored,
                             Error::Add(error),
                             position,
@@ -149,8 +149,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 return;
             }
         };
-        if !gone.range().is_empty() {
-            machine.hotplug.commit_remove(gone).or_violation();
+        if !released.range().is_empty() {
+            machine.hotplug.commit_remove(released).or_violation();
         }
         if !rest.range().is_empty() {
             machine.hotplug.abandon_remove(rest, machine.hooks).or_violation();
@@ -167,25 +167,31 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     ) {
         let stays = self.request.change == Change::Remove && !error.is_stuck;
         if stays {
-            self.settle(table, machine);
+            self.commit_released(table, machine);
             self.not_released(Error::Connector(error), position, table, machine);
             return;
         }
         // The LMB cannot be used, because it was added and cannot be released, or because it stays
         // isolated.
         self.cursor = position + 1;
-        self.settle_at_end(position, table, machine);
+        self.commit_if_last(position, table, machine);
         table.set_connector_only(position, true);
         if self.request.change == Change::Add {
-            self.leave(FinalState::Unrestored, Error::Connector(error), position, table, machine);
-            self.evicted(position, table);
+            self.report_refused_lmb(
+                FinalState::Unrestored,
+                Error::Connector(error),
+                position,
+                table,
+                machine,
+            );
+            self.continue_after_eviction(position, table);
         } else {
             self.skip_or_fail(Error::Connector(error), FinalState::Lost, position, table, machine);
         }
     }
 
     /// Commits the prepared removal if this is its last LMB.
-    fn settle_at_end<M: Mapping, C: Connectors + ?Sized>(
+    fn commit_if_last<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
         table: &mut Table<'_>,
@@ -193,7 +199,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     ) {
         let end = table.lmb(position).range.end();
         if self.removal.as_ref().is_some_and(|removal| removal.range().end() == end) {
-            self.settle(table, machine);
+            self.commit_released(table, machine);
         }
     }
 
@@ -209,9 +215,9 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         if self.request.change == Change::Add {
             // Memory that the engine does not remove stays.
             table.assign(position, true);
-            self.leave(FinalState::Unrestored, error, position, table, machine);
+            self.report_refused_lmb(FinalState::Unrestored, error, position, table, machine);
             match self.evicting_lmb {
-                Some(_) => self.evicted(position, table),
+                Some(_) => self.continue_after_eviction(position, table),
                 None => table.clear_taken(position),
             }
             return;
@@ -226,19 +232,19 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Continues with the other LMBs after an eviction.
-    fn evicted(&mut self, position: u32, table: &mut Table<'_>) {
+    fn continue_after_eviction(&mut self, position: u32, table: &mut Table<'_>) {
         if let Some((_, step)) = self.evicting_lmb.take() {
             table.clear_taken(position);
             (self.step, self.cursor) = (step, position + 1);
         }
     }
 
-    fn released_all<M: Mapping, C: Connectors + ?Sized>(
+    fn finish_releasing<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        self.settle(table, machine);
+        self.commit_released(table, machine);
         if self.undo_reason.is_some() {
             self.step = Step::Done;
         } else {

@@ -36,15 +36,15 @@ impl<P: Platform> OpenRequest<'_, P> {
                     return Err(Error::BeyondTable { first: index, count, there });
                 }
                 let end = first + count;
-                let reserved = table.next(first, |group| !group.eligible).filter(|&at| at < end);
+                let reserved = table.next_in(first..end, |group| !group.eligible);
                 if let Some(position) = reserved {
                     return Err(reserved_at(table, position));
                 }
                 let mut wanted = 0;
-                let mut at = first;
-                while let Some(found) = table.next(at, candidates).filter(|&found| found < end) {
+                let mut position = first;
+                while let Some(candidate) = table.next_in(position..end, candidates) {
                     wanted += 1;
-                    at = found + 1;
+                    position = candidate + 1;
                 }
                 ((first, end), wanted)
             }
@@ -58,7 +58,7 @@ impl<P: Platform> OpenRequest<'_, P> {
 }
 
 impl Request {
-    /// Returns a function that yields the LMBs of a group which can still be taken.
+    /// Returns the function that returns the LMBs of a group that the request may take.
     pub(super) fn candidates(self) -> fn(&Group) -> u64 {
         match self.change {
             Change::Add => Group::addable,

@@ -12,10 +12,10 @@ mod stretch;
 pub use storage::{Group, Needs, Run, Storage, TableError};
 pub(crate) use stretch::Stretch;
 
-use crate::associativity::{LookupArrays, NO_ROW, Numa, Rows};
+use crate::associativity::{LookupArrays, Numa, Rows};
 use crate::property::{DrcIndex, DynamicMemory, FLAG_ASSIGNED, FLAG_RESERVED, LmbSize, Version};
 use hotmem::{NodeId, OrViolation, Pfn, PfnRange};
-use storage::{GROUP, GROUP_LMBS, index, place};
+use storage::{GROUP, GROUP_LMBS, assign_positions, sort_by_drc_index};
 
 /// The table of all LMBs.
 #[derive(Debug)]
@@ -72,8 +72,8 @@ impl<'a> Table<'a> {
         for (run, set) in runs.iter_mut().zip(memory.sets()) {
             *run = Run { set, first: 0 };
         }
-        place(runs, memory.lmb_size())?;
-        let by_index = index(runs, by_index)?;
+        assign_positions(runs, memory.lmb_size())?;
+        let by_index = sort_by_drc_index(runs, by_index)?;
         groups.fill(Group::EMPTY);
         let mut table = Table {
             version: memory.version(),
@@ -86,7 +86,7 @@ impl<'a> Table<'a> {
             numa,
             taken_lmbs: 0,
         };
-        table.fill();
+        table.fill_groups();
         Ok(table)
     }
 
@@ -160,10 +160,10 @@ impl<'a> Table<'a> {
     }
 
     pub(crate) fn position_of(&self, index: DrcIndex) -> Option<u32> {
-        let at = self
+        let end = self
             .by_index
             .partition_point(|&run| self.run(run).is_some_and(|run| run.set.drc_index <= index.0));
-        let run = self.run(*self.by_index.get(at.checked_sub(1)?)?)?;
+        let run = self.run(*self.by_index.get(end.checked_sub(1)?)?)?;
         let nth = index.0 - run.set.drc_index;
         (nth < run.set.lmbs).then(|| run.first + nth)
     }
@@ -173,11 +173,7 @@ impl<'a> Table<'a> {
         let run = self.run_of(position);
         let (group, bit) = self.group_of(position);
         let nth = position - run.first;
-        let taken = group.taken >> bit & 1 != 0;
-        let aa_index = match group.reported[bit] {
-            reported if taken && reported != NO_ROW => reported,
-            _ => group.aa_index[bit],
-        };
+        let aa_index = group.row(bit);
         let assigned = if group.assigned >> bit & 1 != 0 { FLAG_ASSIGNED } else { 0 };
         Lmb {
             range: self.frames_of(run, nth, 1),
@@ -215,15 +211,16 @@ impl<'a> Table<'a> {
     }
 
     fn last_run(&self, is_before: impl Fn(&Run) -> bool) -> Option<&Run> {
-        let at = self.runs.partition_point(is_before);
-        self.runs.get(at.checked_sub(1)?)
+        let end = self.runs.partition_point(is_before);
+        self.runs.get(end.checked_sub(1)?)
     }
 
     fn run(&self, number: u32) -> Option<&Run> {
         self.runs.get(number as usize)
     }
 
-    fn fill(&mut self) {
+    /// Sets the flags and bits of all LMBs as the runs have them.
+    fn fill_groups(&mut self) {
         for run in self.runs {
             let flags = run.set.flags & !FLAG_ASSIGNED;
             let bit_if = |yes: bool, bit: usize| u64::from(yes) << bit;

@@ -51,6 +51,15 @@ impl Group {
         reported: [NO_ROW; GROUP],
     };
 
+    /// Returns the row of the lookup arrays for an LMB. While the LMB is taken, this is the row that
+    /// its connector reported, if it did.
+    pub(crate) fn row(&self, bit: usize) -> u32 {
+        match self.reported[bit] {
+            row if self.taken >> bit & 1 != 0 && row != NO_ROW => row,
+            _ => self.aa_index[bit],
+        }
+    }
+
     /// Returns the LMBs that a request may add.
     pub(crate) fn addable(&self) -> u64 {
         self.eligible & !self.assigned & !self.taken
@@ -133,7 +142,7 @@ pub enum TableError {
 }
 
 /// Sorts runs by address and assigns their positions.
-pub(super) fn place(runs: &mut [Run], size: LmbSize) -> Result<(), TableError> {
+pub(super) fn assign_positions(runs: &mut [Run], size: LmbSize) -> Result<(), TableError> {
     runs.sort_unstable_by_key(|run| run.set.address);
     let (mut end, mut position) = (Pfn::ZERO, 0_u32);
     for run in runs {
@@ -148,8 +157,12 @@ pub(super) fn place(runs: &mut [Run], size: LmbSize) -> Result<(), TableError> {
     Ok(())
 }
 
-/// Returns the runs that have connectors, in the order of their DRC indices.
-pub(super) fn index<'a>(runs: &[Run], by_index: &'a mut [u32]) -> Result<&'a [u32], TableError> {
+/// Writes the numbers of the runs that have connectors to `by_index`, in the order of their DRC
+/// indices.
+pub(super) fn sort_by_drc_index<'a>(
+    runs: &[Run],
+    by_index: &'a mut [u32],
+) -> Result<&'a [u32], TableError> {
     let mut len = 0;
     for (number, run) in (0_u32..).zip(runs) {
         if run.set.has_connectors() {

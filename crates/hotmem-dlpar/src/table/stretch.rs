@@ -1,7 +1,6 @@
 //! Finds stretches, which are neighbouring LMBs of one node in the same state.
 
 use super::{GROUP, GROUP_LMBS, Group, Lmb, Table};
-use crate::associativity::NO_ROW;
 use core::ops::Range;
 use hotmem::{NodeId, OrViolation, PfnRange, geometry::SECTION_FRAMES};
 
@@ -20,12 +19,12 @@ fn groups_of(range: &Range<u32>) -> Range<usize> {
 }
 
 impl Table<'_> {
-    /// Returns the first position at or above `from` whose bit is set in `which`.
+    /// Returns the first position at or above `from` whose bit `mask_of` returns.
     pub(crate) fn next(&self, from: u32, mask_of: impl Fn(&Group) -> u64) -> Option<u32> {
         self.next_in(from..self.lmbs, mask_of)
     }
 
-    /// Returns the first position in a range whose bit is set in `which`.
+    /// Returns the first position in a range whose bit `mask_of` returns.
     ///
     /// Cost: reads one word for every 64 LMBs of the range.
     pub(crate) fn next_in(
@@ -52,12 +51,12 @@ impl Table<'_> {
         groups.iter_mut().filter(|group| group.taken != 0)
     }
 
-    /// Returns the number of LMBs whose bit is set in `which`.
+    /// Returns the number of LMBs whose bits `mask_of` returns.
     pub(crate) fn count(&self, mask_of: impl Fn(&Group) -> u64) -> u32 {
         self.groups.iter().map(|group| mask_of(group).count_ones()).sum()
     }
 
-    /// Returns the neighbouring LMBs of one node from `first` on whose bits are set in `which`: at
+    /// Returns the neighbouring LMBs of one node from `first` on whose bits `mask_of` returns: at
     /// most `limit`, and at least `first` itself.
     pub(crate) fn stretch(
         &self,
@@ -66,7 +65,7 @@ impl Table<'_> {
         limit: u32,
     ) -> Stretch {
         let Lmb { range, node, aa_index, flags, .. } = self.lmb(first);
-        let mut alike = (aa_index, flags);
+        let mut last_row_and_flags = (aa_index, flags);
         let mut end = first + 1;
         let mut run = *self.run_of(first);
         let mut end_pfn = range.end();
@@ -81,13 +80,12 @@ impl Table<'_> {
                     break;
                 }
             }
-            let taken = group.taken >> bit & 1 != 0 && group.reported[bit] != NO_ROW;
-            let row = if taken { group.reported[bit] } else { group.aa_index[bit] };
-            if (row, group.flags[bit]) != alike {
-                if self.numa.node(self.rows.row(row, group.flags[bit])) != node {
+            let row_and_flags = (group.row(bit), group.flags[bit]);
+            if row_and_flags != last_row_and_flags {
+                if self.numa.node(self.rows.row(row_and_flags.0, row_and_flags.1)) != node {
                     break;
                 }
-                alike = (row, group.flags[bit]);
+                last_row_and_flags = row_and_flags;
             }
             end += 1;
             // The construction of the table has checked that the run is addressable.
@@ -109,12 +107,12 @@ impl Table<'_> {
         self.part_of(stretch, 1)
     }
 
-    /// Returns how many LMBs fit between this one and the end of its section of the engine.
-    pub(crate) fn in_section_from(&self, first: u32) -> u32 {
+    /// Returns how many LMBs lie from `first` to the end of its section (128 MiB).
+    pub(crate) fn lmbs_to_section_end(&self, first: u32) -> u32 {
         let start = self.lmb(first).range.start().number();
         let frames = self.lmb_size.frames();
-        let rest = SECTION_FRAMES as u64 - start % SECTION_FRAMES as u64;
-        u32::try_from(rest.div_ceil(frames)).unwrap_or(u32::MAX)
+        let frames_left = SECTION_FRAMES as u64 - start % SECTION_FRAMES as u64;
+        u32::try_from(frames_left.div_ceil(frames)).unwrap_or(u32::MAX)
     }
 
     /// Returns the number of whole LMBs in a range.

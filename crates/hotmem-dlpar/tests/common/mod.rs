@@ -71,7 +71,7 @@ pub(crate) fn size(bytes: u64) -> LmbSize {
     LmbSize::new(Bytes(bytes)).expect("LMBs can have this size")
 }
 
-/// The storage of a table.
+/// Owns the storage of a table.
 pub(crate) struct TableStorage {
     groups: Vec<Group>,
     runs: Vec<Run>,
@@ -86,6 +86,7 @@ impl TableStorage {
             groups: vec![Group::EMPTY; needs.groups],
             runs: vec![Run::EMPTY; needs.runs],
             by_index: vec![0; needs.runs],
+            // The connectors may report new lists.
             arrays: vec![0; needs.arrays + 64],
         }
     }

@@ -2,7 +2,8 @@
 
 use crate::common::Entry;
 use crate::partition::{
-    FIRST, HOTPLUG_LMBS, LMB, Partition, lmbs, movable_request, with_lmbs, with_partition,
+    FIRST_INDEX, HOTPLUG_LMBS, LMB_BYTES, Partition, lmbs, movable_request, with_lmbs,
+    with_partition,
 };
 use hotmem::{
     AddError, AllocRequest, Budget, Bytes, NodeId, OnlineType, PfnRange, RangeError,
@@ -15,11 +16,11 @@ use hotmem_testkit::forwarding::with_kernel;
 pub(crate) const ADD: Change = Change::Add;
 pub(crate) const REMOVE: Change = Change::Remove;
 
-fn index(nth: u32) -> DrcIndex {
-    DrcIndex(FIRST + nth)
+fn drc_index(nth: u32) -> DrcIndex {
+    DrcIndex(FIRST_INDEX + nth)
 }
 
-fn nth(nth: usize) -> PfnRange {
+fn lmb_range(nth: usize) -> PfnRange {
     lmbs()[nth].1
 }
 
@@ -52,6 +53,7 @@ fn a_request_by_count_starts_at_the_lowest_address() {
 fn all_memory_is_added_removed_and_added_again() {
     with_partition(|partition| {
         for _ in 0..3 {
+            // Two LMBs are reserved, and six are assigned at boot.
             let free = HOTPLUG_LMBS as u32 - 2 - 6;
             partition.request(ADD, LmbSelection::Count(free)).expect("enough LMBs are available");
             assert_eq!(partition.assigned().len() as u64, HOTPLUG_LMBS - 2);
@@ -60,10 +62,10 @@ fn all_memory_is_added_removed_and_added_again() {
                 .expect("enough LMBs are available");
             assert_eq!(partition.assigned().len(), 0);
             partition
-                .request(ADD, LmbSelection::Range { first: index(16), count: 4 })
+                .request(ADD, LmbSelection::Range { first: drc_index(16), count: 4 })
                 .expect("the LMBs are available");
             partition
-                .request(ADD, LmbSelection::Range { first: index(7), count: 2 })
+                .request(ADD, LmbSelection::Range { first: drc_index(7), count: 2 })
                 .expect("the LMBs are available");
         }
     });
@@ -72,17 +74,17 @@ fn all_memory_is_added_removed_and_added_again() {
 #[test]
 fn a_request_by_index_changes_one_lmb() {
     with_partition(|partition| {
-        partition.request(ADD, LmbSelection::Index(index(20))).expect("the LMB is available");
+        partition.request(ADD, LmbSelection::Index(drc_index(20))).expect("the LMB is available");
         assert!(partition.assigned().contains(&20));
         let again = partition
-            .request(ADD, LmbSelection::Index(index(20)))
+            .request(ADD, LmbSelection::Index(drc_index(20)))
             .expect_err("the LMB is assigned");
-        assert_eq!(again.error, Error::Assigned(index(20)));
-        partition.request(REMOVE, LmbSelection::Index(index(20))).expect("the LMB is assigned");
+        assert_eq!(again.error, Error::Assigned(drc_index(20)));
+        partition.request(REMOVE, LmbSelection::Index(drc_index(20))).expect("the LMB is assigned");
         let again = partition
-            .request(REMOVE, LmbSelection::Index(index(20)))
+            .request(REMOVE, LmbSelection::Index(drc_index(20)))
             .expect_err("the LMB is not assigned");
-        assert_eq!(again.error, Error::NotAssigned(index(20)));
+        assert_eq!(again.error, Error::NotAssigned(drc_index(20)));
     });
 }
 
@@ -90,15 +92,15 @@ fn a_request_by_index_changes_one_lmb() {
 fn a_request_by_range_skips_lmbs_in_the_requested_state() {
     with_partition(|partition| {
         let done = partition
-            .request(ADD, LmbSelection::Range { first: index(4), count: 10 })
+            .request(ADD, LmbSelection::Range { first: drc_index(4), count: 10 })
             .expect("the memory is free");
         assert_eq!(done.lmbs, 8);
         assert_eq!(partition.assigned(), set((4..14).chain(16..20)));
         let done = partition
-            .request(ADD, LmbSelection::Range { first: index(4), count: 10 })
+            .request(ADD, LmbSelection::Range { first: drc_index(4), count: 10 })
             .expect("all LMBs are assigned");
         assert_eq!((done.lmbs, partition.hypervisor.updates()), (0, 1));
-        let range = LmbSelection::Range { first: index(15), count: 4 };
+        let range = LmbSelection::Range { first: drc_index(15), count: 4 };
         assert_eq!(partition.request(REMOVE, range).expect("the LMBs are assigned").lmbs, 3);
         assert_eq!(partition.assigned(), set((4..14).chain(19..20)));
     });
@@ -113,8 +115,8 @@ fn memory_is_added_to_the_node_of_its_lmb() {
         let node = |nth: usize| {
             let range = lmbs()[nth].1;
             let blocks = partition.hotplug.memory_blocks(1);
-            let mut own = blocks.filter(|block| block.range.overlaps(range));
-            let by_engine = own.next().map(|block| block.node.0);
+            let mut blocks_of_lmb = blocks.filter(|block| block.range.overlaps(range));
+            let by_engine = blocks_of_lmb.next().map(|block| block.node.0);
             let by_table =
                 partition.dlpar.table().node_at(range.start().phys_addr()).map(|node| node.0);
             (by_engine, by_table)
@@ -129,10 +131,10 @@ fn memory_is_added_to_the_node_of_its_lmb() {
             let node = NodeId(node);
             Zone::ALL.map(|zone| partition.hotplug.zone(node, zone).online).iter().sum::<u64>()
         };
-        let lmbs_of = |node| online(node) * 4096 / LMB;
+        let lmbs_of = |node| online(node) * 4096 / LMB_BYTES;
         assert_eq!([lmbs_of(0), lmbs_of(1), lmbs_of(2), lmbs_of(3)], [4 + 5, 7, 9, 1]);
-        let grown = crate::common::arrays(&[0, 1, 2, 3]);
-        assert_eq!(crate::common::bytes(partition.dlpar.table().lookup_arrays()), grown);
+        let with_new_node = crate::common::arrays(&[0, 1, 2, 3]);
+        assert_eq!(crate::common::bytes(partition.dlpar.table().lookup_arrays()), with_new_node);
     });
 }
 
@@ -140,14 +142,14 @@ fn memory_is_added_to_the_node_of_its_lmb() {
 #[test]
 fn all_memory_of_a_section_is_on_the_node_of_its_first_added_lmb() {
     let entry = |nth: u32| Entry {
-        address: u64::from(nth) * LMB,
-        index: FIRST + nth,
+        address: u64::from(nth) * LMB_BYTES,
+        index: FIRST_INDEX + nth,
         reserved: 0,
         aa_index: u32::from(nth >= 12),
         flags: 0,
     };
     let all: Vec<_> = (8..16).map(entry).collect();
-    let halves = [(8, 0), (12, 1)].map(|(nth, node)| (index(nth), node));
+    let halves = [(8, 0), (12, 1)].map(|(nth, node)| (drc_index(nth), node));
     for [first, second] in [halves, [halves[1], halves[0]]] {
         with_lmbs(
             &all,
@@ -166,8 +168,8 @@ fn all_memory_of_a_section_is_on_the_node_of_its_first_added_lmb() {
                     let Progress::Ready(Ok(done)) = done else { panic!("{done:?}") };
                     assert_eq!((done.lmbs, done.misplaced), (4, misplaced));
                 }
-                let all = before[0] + 8 * LMB / 4096;
-                assert_eq!(nodes.map(|node| online(partition, node)), [all, before[1]]);
+                let after = [before[0] + 8 * LMB_BYTES / 4096, before[1]];
+                assert_eq!(nodes.map(|node| online(partition, node)), after);
             },
         );
     }
@@ -182,13 +184,13 @@ fn neighbouring_lmbs_of_a_node_are_added_as_one_range() {
             .announce(&mut partition.hotplug)
             .expect("memory is free for metadata");
         let done = partition
-            .request(ADD, LmbSelection::Range { first: index(20), count: 4 })
+            .request(ADD, LmbSelection::Range { first: drc_index(20), count: 4 })
             .expect("the memory is free");
         assert_eq!((done.lmbs, done.ranges), (4, 1));
         // The four LMBs and the four LMBs below them form one run.
-        let start = nth(16).start();
-        let (run, state) = partition.hotplug.state_at(start, nth(23).end());
-        assert_eq!((run.frames(), state), (8 * LMB / 4096, State::OnlineMovable));
+        let start = lmb_range(16).start();
+        let (run, state) = partition.hotplug.state_at(start, lmb_range(23).end());
+        assert_eq!((run.frames(), state), (8 * LMB_BYTES / 4096, State::OnlineMovable));
     });
 }
 
@@ -197,31 +199,31 @@ fn invalid_requests_change_nothing() {
     let refused = [
         (ADD, LmbSelection::Count(0), Error::Zero),
         (REMOVE, LmbSelection::Count(0), Error::Zero),
-        (ADD, LmbSelection::Range { first: index(0), count: 0 }, Error::Zero),
+        (ADD, LmbSelection::Range { first: drc_index(0), count: 0 }, Error::Zero),
         (ADD, LmbSelection::Count(17), Error::NotEnough { wanted: 17, available: 16 }),
         (ADD, LmbSelection::Count(u32::MAX), Error::NotEnough { wanted: u32::MAX, available: 16 }),
         (REMOVE, LmbSelection::Count(7), Error::NotEnough { wanted: 7, available: 6 }),
         (ADD, LmbSelection::Index(DrcIndex(0)), Error::Unknown(DrcIndex(0))),
-        (ADD, LmbSelection::Index(index(24)), Error::Unknown(index(24))),
+        (ADD, LmbSelection::Index(drc_index(24)), Error::Unknown(drc_index(24))),
         (REMOVE, LmbSelection::Index(DrcIndex(u32::MAX)), Error::Unknown(DrcIndex(u32::MAX))),
-        (ADD, LmbSelection::Index(index(3)), Error::Reserved { address: 7 * LMB }),
-        (REMOVE, LmbSelection::Index(index(3)), Error::Reserved { address: 7 * LMB }),
-        (ADD, LmbSelection::Index(index(7)), Error::Assigned(index(7))),
-        (REMOVE, LmbSelection::Index(index(0)), Error::NotAssigned(index(0))),
+        (ADD, LmbSelection::Index(drc_index(3)), Error::Reserved { address: 7 * LMB_BYTES }),
+        (REMOVE, LmbSelection::Index(drc_index(3)), Error::Reserved { address: 7 * LMB_BYTES }),
+        (ADD, LmbSelection::Index(drc_index(7)), Error::Assigned(drc_index(7))),
+        (REMOVE, LmbSelection::Index(drc_index(0)), Error::NotAssigned(drc_index(0))),
         (
             ADD,
-            LmbSelection::Range { first: index(0), count: 5 },
-            Error::Reserved { address: 7 * LMB },
+            LmbSelection::Range { first: drc_index(0), count: 5 },
+            Error::Reserved { address: 7 * LMB_BYTES },
         ),
         (
             REMOVE,
-            LmbSelection::Range { first: index(20), count: 5 },
-            Error::BeyondTable { first: index(20), count: 5, there: 4 },
+            LmbSelection::Range { first: drc_index(20), count: 5 },
+            Error::BeyondTable { first: drc_index(20), count: 5, there: 4 },
         ),
         (
             ADD,
-            LmbSelection::Range { first: index(20), count: u32::MAX },
-            Error::BeyondTable { first: index(20), count: u32::MAX, there: 4 },
+            LmbSelection::Range { first: drc_index(20), count: u32::MAX },
+            Error::BeyondTable { first: drc_index(20), count: u32::MAX, there: 4 },
         ),
     ];
     with_partition(|partition| {
@@ -248,24 +250,24 @@ fn a_request_is_refused_while_another_request_is_open() {
     });
 }
 
-/// Two of three calls are busy, and each poll has a small budget.
+/// A request on a busy hypervisor: two of three calls are busy, and each poll has a small budget.
 #[test]
 fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
-    let outcome = |slow: bool, partition: &mut Partition<'_, '_>| {
+    let outcome = |is_busy: bool, partition: &mut Partition<'_, '_>| {
         let mut waits = Vec::new();
-        if slow {
+        if is_busy {
             partition.script(|call, _| match call % 3 {
                 0 => Answer::Status(BUSY),
                 1 => Answer::Status(9902),
                 _ => Answer::CarryOut,
             });
         }
-        let budget = if slow { Budget { pageblocks: 1 } } else { Budget::UNLIMITED };
+        let budget = if is_busy { Budget { pageblocks: 1 } } else { Budget::UNLIMITED };
         for (change, selection) in [
             (ADD, LmbSelection::Count(9)),
             (REMOVE, LmbSelection::Count(4)),
-            (ADD, LmbSelection::Range { first: index(4), count: 8 }),
-            (REMOVE, LmbSelection::Index(index(19))),
+            (ADD, LmbSelection::Range { first: drc_index(4), count: 8 }),
+            (REMOVE, LmbSelection::Index(drc_index(19))),
         ] {
             let done = partition.run(movable_request(change, selection), budget, |wait| {
                 waits.push(wait);
@@ -273,7 +275,7 @@ fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
             });
             assert!(done.is_ok());
         }
-        assert_eq!(slow, !waits.is_empty());
+        assert_eq!(is_busy, !waits.is_empty());
         let delay = |wait: &Wait| match *wait {
             Wait::Connector { milliseconds, .. } | Wait::Update { milliseconds } => milliseconds,
             Wait::Memory(_) | Wait::OtherInstance => panic!("{wait:?}"),
@@ -281,9 +283,9 @@ fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
         assert!(waits.iter().map(delay).all(|delay| delay == 0 || delay == 100));
         (partition.snapshot(), partition.hypervisor.property().to_vec())
     };
-    let fast = with_partition(|partition| outcome(false, partition));
-    let slow = with_partition(|partition| outcome(true, partition));
-    assert_eq!(fast, slow);
+    let undisturbed = with_partition(|partition| outcome(false, partition));
+    let disturbed = with_partition(|partition| outcome(true, partition));
+    assert_eq!(undisturbed, disturbed);
 }
 
 #[test]
@@ -306,7 +308,7 @@ fn the_property_is_written_one_time_with_the_assigned_lmbs() {
 fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
     for budget in [Budget { pageblocks: 1 }, Budget { pageblocks: 100 }, Budget::UNLIMITED] {
         for selection in
-            [LmbSelection::Range { first: index(16), count: 4 }, LmbSelection::Count(6)]
+            [LmbSelection::Range { first: drc_index(16), count: 4 }, LmbSelection::Count(6)]
         {
             with_partition(|partition| {
                 let frames = partition.hotplug.frames();
@@ -314,9 +316,9 @@ fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
                     std::iter::from_fn(|| frames.alloc(AllocRequest::frames(1).movable()).ok())
                         .collect();
                 drop(allocations);
-                let is_inside =
-                    |of: usize| frames.metadata().any(|metadata| nth(of).covers(metadata.frames));
-                assert!(is_inside(16), "LMB 16 holds no metadata");
+                let lmb_16 = lmb_range(16);
+                let mut metadata = frames.metadata();
+                assert!(metadata.any(|metadata| lmb_16.covers(metadata.frames)), "not in LMB 16");
                 let done = partition.run(Request::new(REMOVE, selection), budget, |_| false);
                 let lmbs = if matches!(selection, LmbSelection::Count(_)) { 6 } else { 4 };
                 assert_eq!(done.map(|done| (done.lmbs, done.skipped)), Ok((lmbs, 0)), "{budget:?}");
@@ -334,20 +336,20 @@ fn page_tables_may_come_from_memory_of_the_same_request() {
             .announce(&mut partition.hotplug)
             .expect("memory is free for metadata");
         let frames = partition.hotplug.frames();
-        let all = |request| std::iter::from_fn(move || frames.alloc(request).ok());
-        let mut used: Vec<_> = all(AllocRequest::frames(1024)).collect();
-        let _rest: Vec<_> = all(AllocRequest::frames(1)).collect();
-        drop(used.pop().expect("boot memory has a range of this length"));
-        partition.kernel.tables = 800;
+        let alloc_all = |request| std::iter::from_fn(move || frames.alloc(request).ok());
+        let mut ranges: Vec<_> = alloc_all(AllocRequest::frames(1024)).collect();
+        let _single_frames: Vec<_> = alloc_all(AllocRequest::frames(1)).collect();
+        drop(ranges.pop().expect("boot memory has a range of this length"));
+        partition.kernel.tables_per_lmb = 800;
         let request = Request::add(LmbSelection::Count(10)).online_as(OnlineType::Kernel);
         let done = partition
             .run(request, Budget::UNLIMITED, |_| false)
             .expect("enough memory is free for page tables");
         assert_eq!(done.lmbs, 10);
-        partition.kernel.tables = 1 << 20;
+        partition.kernel.tables_per_lmb = 1 << 20;
         let before = partition.snapshot();
         let failure = partition
-            .request(ADD, LmbSelection::Index(index(21)))
+            .request(ADD, LmbSelection::Index(drc_index(21)))
             .expect_err("too little memory is free for page tables");
         assert!(matches!(failure.error, Error::Add(AddError::NoTables { .. })), "{failure}");
         assert_eq!(partition.snapshot(), before);
@@ -357,7 +359,7 @@ fn page_tables_may_come_from_memory_of_the_same_request() {
 #[test]
 fn offline_memory_stays_offline_if_its_removal_fails() {
     with_partition(|partition| {
-        let lmb = nth(17);
+        let lmb = lmb_range(17);
         let mut offline = partition.hotplug.offline(lmb).expect("the memory is online");
         let done = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
         assert_eq!(done, hotmem::Progress::Ready(lmb));
@@ -366,7 +368,7 @@ fn offline_memory_stays_offline_if_its_removal_fails() {
             HypervisorRequest::Update => Answer::Status(-1),
             HypervisorRequest::Connector(..) => Answer::CarryOut,
         });
-        let range = LmbSelection::Range { first: index(16), count: 3 };
+        let range = LmbSelection::Range { first: drc_index(16), count: 3 };
         let failure =
             partition.request(REMOVE, range).expect_err("the update of the property fails");
         assert_eq!(failure.error, Error::Update(-1));
@@ -381,22 +383,22 @@ fn offline_memory_stays_offline_if_its_removal_fails() {
 fn an_lmb_that_is_partly_offline_is_refused() {
     with_partition(|partition| {
         let half_lmb =
-            PfnRange::with_len(nth(17).start(), 1024).expect("the number is below the limit");
+            PfnRange::with_len(lmb_range(17).start(), 1024).expect("the number is below the limit");
         let mut offline = partition.hotplug.offline(half_lmb).expect("the memory is online");
         let _ = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
         // The request is polled directly, because `Partition::check` does not support LMBs that are
         // partly offline.
         let failure = partition
-            .begin(movable_request(REMOVE, LmbSelection::Index(index(17))), Budget::UNLIMITED);
+            .begin(movable_request(REMOVE, LmbSelection::Index(drc_index(17))), Budget::UNLIMITED);
         let Progress::Ready(Err(failure)) = failure else { panic!("{failure:?}") };
-        assert_eq!(failure.error, Error::Mixed(index(17)));
+        assert_eq!(failure.error, Error::Mixed(drc_index(17)));
         partition
             .hotplug
             .online(half_lmb, OnlineType::AsBefore, &mut partition.kernel)
             .expect("the memory is offline");
         assert_eq!(half_lmb.bytes(), Bytes(4 << 20));
         partition
-            .request(REMOVE, LmbSelection::Index(index(17)))
+            .request(REMOVE, LmbSelection::Index(drc_index(17)))
             .expect("no obstacle prevents the request");
     });
 }
@@ -405,29 +407,31 @@ fn an_lmb_that_is_partly_offline_is_refused() {
 #[test]
 fn only_the_lmb_that_cannot_be_removed_is_skipped() {
     with_partition(|partition| {
-        let all_lmbs =
-            PfnRange::new(nth(16).start(), nth(19).end()).expect("the start is below the end");
+        let all_lmbs = PfnRange::new(lmb_range(16).start(), lmb_range(19).end())
+            .expect("the start is below the end");
         let mut offline = partition.hotplug.offline(all_lmbs).expect("the memory is online");
         let done = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
         assert_eq!(done, hotmem::Progress::Ready(all_lmbs));
-        let held = with_kernel(&mut partition.hotplug, &mut partition.kernel, |hotplug, _| {
-            hotplug.prepare_remove(nth(18))
-        })
-        .expect("the memory is offline");
-        let range = LmbSelection::Range { first: index(16), count: 4 };
+        let other_removal =
+            with_kernel(&mut partition.hotplug, &mut partition.kernel, |hotplug, _| {
+                hotplug.prepare_remove(lmb_range(18))
+            })
+            .expect("the memory is offline");
+        let range = LmbSelection::Range { first: drc_index(16), count: 4 };
         let failure = partition.request(REMOVE, range).expect_err("LMB 18 is in use");
-        let Error::Remove(RangeError { range: at, kind: RangeErrorKind::Held }) = failure.error
+        let Error::Remove(RangeError { range: refused, kind: RangeErrorKind::Held }) =
+            failure.error
         else {
             panic!("{failure}")
         };
-        assert!(nth(18).covers(at), "{failure}");
+        assert!(lmb_range(18).covers(refused), "{failure}");
         let done = partition
             .request(REMOVE, LmbSelection::Count(5))
             .expect("enough other LMBs are available");
         assert_eq!((done.lmbs, done.skipped, done.unrestored), (5, 1, 0));
         assert_eq!(partition.assigned(), set([18]));
         with_kernel(&mut partition.hotplug, &mut partition.kernel, |hotplug, hooks| {
-            hotplug.abandon_remove(held, hooks)
+            hotplug.abandon_remove(other_removal, hooks)
         })
         .expect("the token is one of this instance");
         partition.request(REMOVE, LmbSelection::Count(1)).expect("LMB 18 is not in use");

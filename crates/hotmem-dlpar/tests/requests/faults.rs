@@ -3,28 +3,31 @@
 
 use crate::basic::{ADD, REMOVE};
 use crate::common::Entry;
-use crate::partition::{FIRST, LMB, Partition, lmbs, movable_request, with_lmbs, with_partition};
+use crate::partition::{
+    FIRST_INDEX, LMB_BYTES, Partition, lmbs, movable_request, with_lmbs, with_partition,
+};
 use hotmem::{AddError, AllocRequest, Budget, OnlineType, Pfn, RangeError, RangeErrorKind, State};
 use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
 use hotmem_testkit::Validated as _;
 
-const INDEX: DrcIndex = DrcIndex(FIRST + 6);
-const ASSIGNED_INDEX: DrcIndex = DrcIndex(FIRST + 17);
+const UNASSIGNED_INDEX: DrcIndex = DrcIndex(FIRST_INDEX + 6);
+const ASSIGNED_INDEX: DrcIndex = DrcIndex(FIRST_INDEX + 17);
 
 /// Requests of each kind.
 const REQUESTS: [(Change, LmbSelection); 8] = [
     (ADD, LmbSelection::Count(7)),
     (ADD, LmbSelection::Count(16)),
-    (ADD, LmbSelection::Index(INDEX)),
-    (ADD, LmbSelection::Range { first: INDEX, count: 8 }),
+    (ADD, LmbSelection::Index(UNASSIGNED_INDEX)),
+    (ADD, LmbSelection::Range { first: UNASSIGNED_INDEX, count: 8 }),
     (REMOVE, LmbSelection::Count(4)),
     (REMOVE, LmbSelection::Count(6)),
     (REMOVE, LmbSelection::Index(ASSIGNED_INDEX)),
-    (REMOVE, LmbSelection::Range { first: INDEX, count: 8 }),
+    (REMOVE, LmbSelection::Range { first: UNASSIGNED_INDEX, count: 8 }),
 ];
 
-const ANSWERS: [Answer; 5] = [
+/// Answers that are errors, or wrong for most calls.
+const FAULTY_ANSWERS: [Answer; 5] = [
     Answer::Status(-1),
     Answer::Status(i32::MAX),
     Answer::State(0),
@@ -41,22 +44,25 @@ fn for_each_call(test: impl Fn(Change, LmbSelection, u64)) {
             partition.end_script()
         });
         assert!(calls > 0);
-        for at in 0..calls {
-            test(change, selection, at);
+        for call in 0..calls {
+            test(change, selection, call);
         }
     }
 }
 
 #[test]
 fn a_request_with_one_failing_call_succeeds_or_restores_the_machine() {
-    for_each_call(|change, selection, at| {
-        for answer in ANSWERS {
+    for_each_call(|change, selection, failing_call| {
+        for answer in FAULTY_ANSWERS {
             with_partition(|partition| {
-                partition.script(move |call, _| if call == at { answer } else { Answer::CarryOut });
+                partition.script(
+                    move |call, _| if call == failing_call { answer } else { Answer::CarryOut },
+                );
                 let before = partition.snapshot();
                 let updates = partition.hypervisor.updates();
                 let result = partition.request(change, selection);
-                let context = format!("{change:?} {selection:?} {answer:?} at {at}: {result:?}");
+                let context =
+                    format!("{change:?} {selection:?} {answer:?} at {failing_call}: {result:?}");
                 match result {
                     Ok(summary) => {
                         // The LMB was skipped, or the answer is valid for this call.
@@ -82,17 +88,17 @@ fn a_request_with_one_failing_call_succeeds_or_restores_the_machine() {
 /// All calls fail from one call on.
 #[test]
 fn a_request_reports_all_lost_lmbs_if_all_later_calls_fail() {
-    for_each_call(|change, selection, at| {
+    for_each_call(|change, selection, failing_call| {
         with_partition(|partition| {
-            partition.script(
-                move |call, _| if call >= at { Answer::Status(-1) } else { Answer::CarryOut },
-            );
+            partition.script(move |call, _| {
+                if call >= failing_call { Answer::Status(-1) } else { Answer::CarryOut }
+            });
             let before = partition.assigned();
             // `request` checks that all differences were reported.
             let failure = partition.request(change, selection).expect_err("all calls fail");
             let after = partition.assigned();
             let lost = before.difference(&after).count();
-            assert_eq!(failure.lost as usize, lost, "{change:?} {selection:?} at {at}");
+            assert_eq!(failure.lost as usize, lost, "{change:?} {selection:?} at {failing_call}");
             assert!(after.is_subset(&before));
         });
     });
@@ -101,13 +107,15 @@ fn a_request_reports_all_lost_lmbs_if_all_later_calls_fail() {
 /// Each call is busy until the request is cancelled.
 #[test]
 fn a_request_that_is_cancelled_while_a_call_is_busy_restores_the_machine() {
-    for_each_call(|change, selection, at| {
+    for_each_call(|change, selection, failing_call| {
         with_partition(|partition| {
             let is_cancelled = std::rc::Rc::new(std::cell::Cell::new(false));
-            let seen = is_cancelled.clone();
-            partition.script(move |call, _| match call >= at && !seen.get() {
-                true => Answer::Status(BUSY),
-                false => Answer::CarryOut,
+            let script_is_cancelled = is_cancelled.clone();
+            partition.script(move |call, _| {
+                match call >= failing_call && !script_is_cancelled.get() {
+                    true => Answer::Status(BUSY),
+                    false => Answer::CarryOut,
+                }
             });
             let before = partition.snapshot();
             let result =
@@ -116,9 +124,13 @@ fn a_request_that_is_cancelled_while_a_call_is_busy_restores_the_machine() {
                     true
                 });
             let failure = result.expect_err("the request was cancelled");
-            assert_eq!(failure.error, Error::Cancelled, "{change:?} {selection:?} at {at}");
+            assert_eq!(
+                failure.error,
+                Error::Cancelled,
+                "{change:?} {selection:?} at {failing_call}"
+            );
             assert_eq!((failure.unrestored, failure.lost), (0, 0));
-            assert_eq!(partition.snapshot(), before, "{change:?} {selection:?} at {at}");
+            assert_eq!(partition.snapshot(), before, "{change:?} {selection:?} at {failing_call}");
             assert!(partition.request(change, selection).is_ok());
         });
     });
@@ -127,13 +139,11 @@ fn a_request_that_is_cancelled_while_a_call_is_busy_restores_the_machine() {
 /// The hypervisor stays busy even while the request is undone.
 #[test]
 fn a_second_cancellation_ends_a_request_on_a_busy_hypervisor() {
-    for_each_call(|change, selection, at| {
+    for_each_call(|change, selection, failing_call| {
         with_partition(|partition| {
-            partition.script(
-                move |call, _| {
-                    if call >= at { Answer::Status(9905) } else { Answer::CarryOut }
-                },
-            );
+            partition.script(move |call, _| {
+                if call >= failing_call { Answer::Status(9905) } else { Answer::CarryOut }
+            });
             let result =
                 partition.run(movable_request(change, selection), Budget::UNLIMITED, |_| true);
             let failure = result.expect_err("the request was cancelled");
@@ -181,7 +191,7 @@ fn memory_in_use_is_skipped_or_fails_the_request() {
             partition.hotplug.frames().alloc(AllocRequest::frames(3).movable().at(pinned.start()));
         let _used = allocation.expect("the memory is free").into_raw();
         let before = partition.snapshot();
-        let range = LmbSelection::Range { first: DrcIndex(FIRST + 16), count: 4 };
+        let range = LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 16), count: 4 };
         let failure = partition.request(REMOVE, range).expect_err("the memory is in use");
         assert!(matches!(failure.error, Error::Blocked(_)), "{failure}");
         assert_eq!(partition.snapshot(), before);
@@ -205,11 +215,11 @@ fn vetoed_lmbs_are_skipped_or_fail_the_request() {
         partition.kernel.veto_offline.insert(lmbs()[18].1.start().number());
         let before = partition.snapshot();
         let failure = partition
-            .request(ADD, LmbSelection::Index(DrcIndex(FIRST + 1)))
+            .request(ADD, LmbSelection::Index(DrcIndex(FIRST_INDEX + 1)))
             .expect_err("the kernel vetoes the change");
         assert!(matches!(failure.error, Error::Online(_)), "{failure}");
         assert_eq!(partition.snapshot(), before);
-        let range = LmbSelection::Range { first: DrcIndex(FIRST), count: 3 };
+        let range = LmbSelection::Range { first: DrcIndex(FIRST_INDEX), count: 3 };
         let failure = partition.request(ADD, range).expect_err("the kernel vetoes the change");
         assert!(matches!(failure.error, Error::Online(_)), "{failure}");
         assert_eq!(partition.snapshot(), before);
@@ -218,7 +228,7 @@ fn vetoed_lmbs_are_skipped_or_fail_the_request() {
             .expect("enough other LMBs are available");
         assert_eq!((done.lmbs, done.skipped), (4, 1));
         let refused = RefusedLmb {
-            connector: Some(DrcIndex(FIRST + 1)),
+            connector: Some(DrcIndex(FIRST_INDEX + 1)),
             range: lmbs()[1].1,
             final_state: FinalState::AsItWas,
             error: Error::Online(RangeError {
@@ -247,8 +257,10 @@ fn added_memory_that_is_in_use_when_the_request_is_undone_stays_and_is_reported(
             HypervisorRequest::Update => Answer::Status(BUSY),
             HypervisorRequest::Connector(..) => Answer::CarryOut,
         });
-        let waiting = partition
-            .begin(movable_request(ADD, LmbSelection::Index(DrcIndex(FIRST))), Budget::UNLIMITED);
+        let waiting = partition.begin(
+            movable_request(ADD, LmbSelection::Index(DrcIndex(FIRST_INDEX))),
+            Budget::UNLIMITED,
+        );
         assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
         let start = lmbs()[0].1.start();
         let used = partition.hotplug.frames().alloc(AllocRequest::frames(1).movable().at(start));
@@ -266,16 +278,20 @@ fn added_memory_that_is_in_use_when_the_request_is_undone_stays_and_is_reported(
         partition.refused_lmbs.clear();
         assert!(partition.assigned().contains(&0));
         partition.check_result(&Err(Failure { unrestored: 0, ..failure }));
-        assert_eq!(LMB, 16 << 20);
+        assert_eq!(LMB_BYTES, 16 << 20);
     });
 }
+
+/// The LMBs of the first section of [`with_own_descriptors`].
+const FIRST_SECTION: LmbSelection =
+    LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 8), count: 8 };
 
 /// Boots a machine with LMBs 8 to 23 in two sections that hold their own descriptors. The first
 /// section is online.
 fn with_own_descriptors(f: impl FnOnce(&mut Partition<'_, '_>)) {
     let entry = |nth: u32| Entry {
-        address: u64::from(nth) * LMB,
-        index: FIRST + nth,
+        address: u64::from(nth) * LMB_BYTES,
+        index: FIRST_INDEX + nth,
         reserved: 0,
         aa_index: 0,
         flags: 0,
@@ -286,21 +302,18 @@ fn with_own_descriptors(f: impl FnOnce(&mut Partition<'_, '_>)) {
         |_| 0,
         |partition| {
             partition.kernel.has_own_descriptors = true;
-            let added = partition.begin(movable_request(ADD, SECTION), Budget::UNLIMITED);
+            let added = partition.begin(movable_request(ADD, FIRST_SECTION), Budget::UNLIMITED);
             assert!(matches!(added, Progress::Ready(Ok(_))), "{added:?}");
             f(partition);
         },
     );
 }
 
-/// The LMBs of the first of these sections.
-const SECTION: LmbSelection = LmbSelection::Range { first: DrcIndex(FIRST + 8), count: 8 };
-
 /// Makes all calls for the connector of LMB 10 fail, except those that read its state.
 fn fail_calls_of_third_lmb(partition: &Partition<'_, '_>) {
     partition.script(|_, request| match request {
         HypervisorRequest::Connector(_, Call::Sense) => Answer::CarryOut,
-        HypervisorRequest::Connector(DrcIndex(index), _) if index == FIRST + 10 => {
+        HypervisorRequest::Connector(DrcIndex(index), _) if index == FIRST_INDEX + 10 => {
             Answer::Status(-1)
         }
         _ => Answer::CarryOut,
@@ -322,15 +335,16 @@ fn the_remaining_lmbs_of_a_section_get_new_descriptors() {
         };
         assert_eq!(own_descriptor_ranges(partition), 1);
         fail_calls_of_third_lmb(partition);
-        let removed = partition.begin(movable_request(REMOVE, SECTION), Budget::UNLIMITED);
+        let removed = partition.begin(movable_request(REMOVE, FIRST_SECTION), Budget::UNLIMITED);
         assert!(matches!(removed, Progress::Ready(Err(_))), "{removed:?}");
         assert_eq!(own_descriptor_ranges(partition), 0);
-        let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("the number is below the limit");
-        let state = partition.hotplug.state_at(at(8), at(16));
-        assert_eq!((state.0.frames(), state.1), (LMB / 4096 * 8, State::OnlineMovable));
+        let first_pfn =
+            |lmb: u64| Pfn::new(lmb * LMB_BYTES / 4096).expect("the number is below the limit");
+        let state = partition.hotplug.state_at(first_pfn(8), first_pfn(16));
+        assert_eq!((state.0.frames(), state.1), (LMB_BYTES / 4096 * 8, State::OnlineMovable));
         // Remove the rest of the section, and then add both sections.
         partition.end_script();
-        for (change, selection) in [(REMOVE, SECTION), (ADD, LmbSelection::Count(16))] {
+        for (change, selection) in [(REMOVE, FIRST_SECTION), (ADD, LmbSelection::Count(16))] {
             let summary = partition.begin(movable_request(change, selection), Budget::UNLIMITED);
             assert!(matches!(summary, Progress::Ready(Ok(_))), "{summary:?}");
         }
@@ -341,7 +355,10 @@ fn the_remaining_lmbs_of_a_section_get_new_descriptors() {
         let done =
             partition.begin(movable_request(REMOVE, LmbSelection::Count(8)), Budget::UNLIMITED);
         assert!(matches!(done, Progress::Ready(Ok(_))), "{done:?}");
-        assert_eq!(partition.hotplug.state_at(at(10), at(11)).1, State::OnlineMovable);
+        assert_eq!(
+            partition.hotplug.state_at(first_pfn(10), first_pfn(11)).1,
+            State::OnlineMovable
+        );
         partition.hotplug.frames().validated().expect("the engine is consistent");
     });
 }
@@ -350,7 +367,7 @@ fn the_remaining_lmbs_of_a_section_get_new_descriptors() {
 /// section are reported, and stay assigned.
 #[test]
 fn the_remaining_lmbs_of_a_section_without_descriptors_are_reported() {
-    for selection in [SECTION, LmbSelection::Count(8)] {
+    for selection in [FIRST_SECTION, LmbSelection::Count(8)] {
         with_own_descriptors(|partition| {
             if let LmbSelection::Count(_) = selection {
                 let added = partition
@@ -358,22 +375,22 @@ fn the_remaining_lmbs_of_a_section_without_descriptors_are_reported() {
                 assert!(matches!(added, Progress::Ready(Ok(_))), "{added:?}");
             }
             fail_calls_of_third_lmb(partition);
-            partition.kernel.tables_needed_after_unmap = Some(1 << 20);
+            partition.kernel.tables_per_lmb_after_unmap = Some(1 << 20);
             let removed = partition.begin(movable_request(REMOVE, selection), Budget::UNLIMITED);
             let unrestored = match removed {
                 // Two LMBs of the first section and six of the second were removed. The first LMB of
                 // the second section was not removed, because it holds the descriptors of the last
                 // LMB of that section, which was not removed either.
-                Progress::Ready(Ok(summary)) if selection != SECTION => {
+                Progress::Ready(Ok(summary)) if selection != FIRST_SECTION => {
                     assert_eq!((summary.lmbs, summary.skipped, summary.lost), (8, 2, 0));
                     summary.unrestored
                 }
                 // LMBs 8 and 9 were removed, and acquired again, without memory for their descriptors.
-                Progress::Ready(Err(failure)) if selection == SECTION => {
+                Progress::Ready(Err(failure)) if selection == FIRST_SECTION => {
                     assert_eq!(failure.lost, 0);
                     failure.unrestored - 2
                 }
-                other => panic!("{other:?}"),
+                progress => panic!("{progress:?}"),
             };
             assert_eq!(unrestored, 6);
             for refused in partition
@@ -390,14 +407,14 @@ fn the_remaining_lmbs_of_a_section_without_descriptors_are_reported() {
                 let lmb = partition
                     .dlpar
                     .table()
-                    .by_index(DrcIndex(FIRST + index))
+                    .by_index(DrcIndex(FIRST_INDEX + index))
                     .expect("the table has an LMB with this connector");
                 let assigned = lmb.flags & FLAG_ASSIGNED != 0;
                 assert_eq!(connector.is_usable && !connector.is_isolated, assigned, "{index}");
             }
             // When memory for descriptors is free again, the LMBs can be added.
-            partition.kernel.tables = 0;
-            partition.kernel.tables_needed_after_unmap = None;
+            partition.kernel.tables_per_lmb = 0;
+            partition.kernel.tables_per_lmb_after_unmap = None;
             let Partition { dlpar, hotplug, kernel, .. } = partition;
             dlpar
                 .table()

@@ -1,7 +1,7 @@
 //! Tests the online type of added LMBs, and that undoing a request restores the former state.
 
 use crate::basic::REMOVE;
-use crate::partition::{FIRST, Partition, lmbs, movable_request, with_partition};
+use crate::partition::{FIRST_INDEX, Partition, lmbs, movable_request, with_partition};
 use hotmem::{Budget, OnlineType, PfnRange, RangeError, RangeErrorKind, State};
 use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
@@ -21,25 +21,25 @@ fn state_of(online: OnlineType) -> State {
 #[test]
 fn the_online_type_is_chosen_by_the_request_then_the_driver_then_the_engine() {
     let or_none = || TYPES.into_iter().map(Some).chain([None]);
-    for auto in TYPES {
-        for driver in or_none() {
-            for requested in or_none() {
+    for auto_online in TYPES {
+        for of_driver in or_none() {
+            for of_request in or_none() {
                 with_partition(|partition| {
-                    partition.hotplug.settings.auto_online = auto;
-                    partition.dlpar.set_online_as(driver);
-                    let range = LmbSelection::Range { first: DrcIndex(FIRST + 20), count: 4 };
-                    let request = requested.map_or(Request::add(range), |online| {
+                    partition.hotplug.settings.auto_online = auto_online;
+                    partition.dlpar.set_online_as(of_driver);
+                    let range = LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 20), count: 4 };
+                    let request = of_request.map_or(Request::add(range), |online| {
                         Request::add(range).online_as(online)
                     });
                     let done = partition.run(request, Budget { pageblocks: 1 }, |_| false);
-                    let expected = requested.or(driver).unwrap_or(auto);
+                    let expected = of_request.or(of_driver).unwrap_or(auto_online);
                     assert_eq!(done.expect("no obstacle prevents the request").lmbs, 4);
                     for (_, lmb) in &lmbs()[20..24] {
                         let state = partition.hotplug.state_at(lmb.start(), lmb.end());
                         assert_eq!(
                             state,
                             (*lmb, state_of(expected)),
-                            "{requested:?} {driver:?} {auto:?}"
+                            "{of_request:?} {of_driver:?} {auto_online:?}"
                         );
                     }
                 });
@@ -52,16 +52,16 @@ fn the_online_type_is_chosen_by_the_request_then_the_driver_then_the_engine() {
 /// setting of auto-online.
 #[test]
 fn a_removal_that_is_undone_restores_the_state_of_the_memory() {
-    for auto in TYPES {
-        for was in [OnlineType::Kernel, OnlineType::Movable] {
+    for auto_online in TYPES {
+        for former_type in [OnlineType::Kernel, OnlineType::Movable] {
             for polls in 1.. {
                 let has_ended = with_partition(|partition| {
-                    let range = LmbSelection::Range { first: DrcIndex(FIRST + 20), count: 4 };
-                    let request = Request::add(range).online_as(was);
+                    let range = LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 20), count: 4 };
+                    let request = Request::add(range).online_as(former_type);
                     partition
                         .run(request, Budget::UNLIMITED, |_| false)
                         .expect("no obstacle prevents the request");
-                    partition.hotplug.settings.auto_online = auto;
+                    partition.hotplug.settings.auto_online = auto_online;
                     let before = partition.snapshot();
                     let mut progress =
                         partition.begin(Request::remove(range), Budget { pageblocks: 1 });
@@ -74,8 +74,16 @@ fn a_removal_that_is_undone_restores_the_state_of_the_memory() {
                     }
                     partition.dlpar.cancel();
                     let undone = partition.poll_to_end(Budget::UNLIMITED, |_| false);
-                    assert_eq!(undone, Err(Error::Cancelled.into()), "{auto:?} {was:?} {polls}");
-                    assert_eq!(partition.snapshot(), before, "{auto:?} {was:?} {polls}");
+                    assert_eq!(
+                        undone,
+                        Err(Error::Cancelled.into()),
+                        "{auto_online:?} {former_type:?} {polls}"
+                    );
+                    assert_eq!(
+                        partition.snapshot(),
+                        before,
+                        "{auto_online:?} {former_type:?} {polls}"
+                    );
                     false
                 });
                 if has_ended {
@@ -107,7 +115,7 @@ fn an_lmb_that_undoing_cannot_put_online_is_reported() {
     with_partition(|partition| {
         let (connector, lmb) = lmbs()[17];
         partition.kernel.veto_online.insert(lmb.start().number());
-        let range = LmbSelection::Range { first: DrcIndex(FIRST + 16), count: 4 };
+        let range = LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 16), count: 4 };
         let failure = fail_update_and_undo(partition, range);
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
         let veto = hotmem::Veto("the test vetoes this LMB");
@@ -120,16 +128,15 @@ fn an_lmb_that_undoing_cannot_put_online_is_reported() {
         };
         assert_eq!(partition.refused_lmbs, [refused]);
         assert_eq!(partition.hotplug.state_at(lmb.start(), lmb.end()), (lmb, State::Offline));
-        for (_, other) in [lmbs()[16], lmbs()[18], lmbs()[19]] {
-            let state = partition.hotplug.state_at(other.start(), other.end());
-            assert_eq!(state, (other, State::OnlineMovable));
+        for (_, restored) in [lmbs()[16], lmbs()[18], lmbs()[19]] {
+            let state = partition.hotplug.state_at(restored.start(), restored.end());
+            assert_eq!(state, (restored, State::OnlineMovable));
         }
         partition.check_result(&Err(failure));
     });
 }
 
-/// The engine does not record the zones of removed memory, and the table records one zone for each
-/// LMB.
+/// The engine forgets the zones of removed memory, and the table records one zone for each LMB.
 #[test]
 fn an_lmb_of_two_zones_that_is_restored_in_one_zone_is_reported() {
     with_partition(|partition| {
@@ -143,7 +150,7 @@ fn an_lmb_of_two_zones_that_is_restored_in_one_zone_is_reported() {
             .online(half, OnlineType::Kernel, &mut partition.kernel)
             .expect("the memory is offline");
         let before = partition.snapshot();
-        let range = LmbSelection::Range { first: DrcIndex(FIRST + 16), count: 4 };
+        let range = LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 16), count: 4 };
         // Until the memory is removed, the engine has its zones.
         let begun = partition.begin(movable_request(REMOVE, range), Budget { pageblocks: 1 });
         assert_eq!(begun, Progress::Working);
@@ -176,7 +183,7 @@ fn an_lmb_that_is_online_in_another_zone_does_not_count_as_added() {
         (OnlineType::Kernel, OnlineType::Movable),
         (OnlineType::Kernel, OnlineType::Kernel),
     ] {
-        for selection in [LmbSelection::Index(DrcIndex(FIRST)), LmbSelection::Count(1)] {
+        for selection in [LmbSelection::Index(DrcIndex(FIRST_INDEX)), LmbSelection::Count(1)] {
             with_partition(|partition| {
                 let (connector, lmb) = lmbs()[0];
                 let request = Request::add(selection).online_as(requested);
@@ -221,7 +228,7 @@ fn an_lmb_that_is_online_in_another_zone_does_not_count_as_added() {
 #[test]
 fn a_skipped_lmb_is_counted_one_time() {
     with_partition(|partition| {
-        let range = LmbSelection::Range { first: DrcIndex(FIRST + 20), count: 4 };
+        let range = LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 20), count: 4 };
         partition.request(Change::Add, range).expect("the memory is free");
         let frames = partition.hotplug.frames();
         let block =

@@ -2,7 +2,7 @@
 //! the engine, or has ended.
 
 use crate::basic::{ADD, REMOVE};
-use crate::partition::{LMB, Partition, movable_request, ram, with_partition};
+use crate::partition::{LMB_BYTES, Partition, movable_request, ram, with_partition};
 use hotmem::{Budget, Bytes, Frames, OneCpu};
 use hotmem_dlpar::{Error, LmbSelection, Progress, Wait};
 use hotmem_testkit::Validated as _;
@@ -24,18 +24,21 @@ pub(crate) fn begin_partial_removal(partition: &mut Partition<'_, '_>) {
 
 #[test]
 fn a_request_on_another_instance_waits_and_changes_nothing() {
-    static OTHER: Frames<OneCpu> = Frames::new(OneCpu);
+    static OTHER_FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
     let ram = ram();
     with_partition(|partition| {
-        let mut other = boot_forwarding(&OTHER, &ram, Bytes(LMB).frames());
+        let mut other_hotplug = boot_forwarding(&OTHER_FRAMES, &ram, Bytes(LMB_BYTES).frames());
         begin_partial_removal(partition);
-        let (before, other_before) = (partition.snapshot(), OTHER.counts());
-        swap(&mut partition.hotplug, &mut other);
+        let (before, other_before) = (partition.snapshot(), OTHER_FRAMES.counts());
+        swap(&mut partition.hotplug, &mut other_hotplug);
         assert_eq!(partition.poll(Budget::UNLIMITED), ON_OTHER_INSTANCE);
         partition.dlpar.cancel();
         assert_eq!(partition.poll(Budget::UNLIMITED), ON_OTHER_INSTANCE);
-        swap(&mut partition.hotplug, &mut other);
-        assert_eq!((partition.snapshot(), OTHER.validated().unwrap()), (before, other_before));
+        swap(&mut partition.hotplug, &mut other_hotplug);
+        assert_eq!(
+            (partition.snapshot(), OTHER_FRAMES.validated().unwrap()),
+            (before, other_before)
+        );
         let cancelled = partition.poll_to_end(Budget::UNLIMITED, |_| false);
         assert!(cancelled.is_err());
     });

@@ -2,7 +2,7 @@
 //! of its state.
 
 use crate::common::{Entry, TableStorage, arrays, bytes, size, v2};
-use hotmem::geometry::SECTION_FRAMES;
+use hotmem::geometry;
 use hotmem::*;
 use hotmem_dlpar::hypervisor::{Answer, Connector, Hypervisor, HypervisorRequest};
 use hotmem_dlpar::{
@@ -18,21 +18,22 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-pub(crate) const LMB: u64 = 16 << 20;
-const FRAMES: u64 = LMB / 4096;
-const SECTION: u64 = 8 * FRAMES;
+pub(crate) const LMB_BYTES: u64 = 16 << 20;
+const LMB_FRAMES: u64 = LMB_BYTES / 4096;
+const SECTION_FRAMES: u64 = geometry::SECTION_FRAMES as u64;
 /// The number of LMBs of boot memory.
-const BOOT: u64 = 4;
+const BOOT_LMBS: u64 = 4;
 /// The number of LMBs above boot memory.
 pub(crate) const HOTPLUG_LMBS: u64 = 24;
-pub(crate) const FIRST: u32 = 0x8000_0000;
+/// The DRC index of the first LMB above boot memory.
+pub(crate) const FIRST_INDEX: u32 = 0x8000_0000;
 
 /// Returns the initial entries of the property. The connector of each LMB reports the node of the
 /// LMB. The property contains the nodes of only some LMBs.
 pub(crate) fn entries() -> Vec<Entry> {
-    let mut entries: Vec<_> = (0..BOOT)
+    let mut entries: Vec<_> = (0..BOOT_LMBS)
         .map(|nth| Entry {
-            address: nth * LMB,
+            address: nth * LMB_BYTES,
             index: 0,
             reserved: 0,
             aa_index: u32::MAX,
@@ -40,8 +41,8 @@ pub(crate) fn entries() -> Vec<Entry> {
         })
         .collect();
     for nth in 0..HOTPLUG_LMBS {
-        let address = position(nth) * LMB;
-        let index = FIRST + u32::try_from(nth).expect("the number fits in 32 bits");
+        let address = position(nth) * LMB_BYTES;
+        let index = FIRST_INDEX + u32::try_from(nth).expect("the number fits in 32 bits");
         let flags = match nth {
             3 | 14 => FLAG_RESERVED,
             5 => FLAG_AI_INVALID,
@@ -58,7 +59,7 @@ pub(crate) fn entries() -> Vec<Entry> {
 /// section, and there is a hole before LMB 10.
 fn position(nth: u64) -> u64 {
     nth + match node_of(nth) {
-        0 => BOOT,
+        0 => BOOT_LMBS,
         1 => 16 - 6 + u64::from(nth >= 10),
         3 => 32 - 13,
         _ => 40 - 14,
@@ -78,7 +79,8 @@ pub(crate) fn node_of(nth: u64) -> u32 {
 /// Returns the connector and the range of each LMB that has a connector, in order.
 pub(crate) fn lmbs() -> Vec<(DrcIndex, PfnRange)> {
     let range = |entry: &Entry| {
-        PfnRange::from_bytes(entry.address, Bytes(LMB)).expect("the number is below the limit")
+        PfnRange::from_bytes(entry.address, Bytes(LMB_BYTES))
+            .expect("the number is below the limit")
     };
     let all = entries();
     let connected = all.iter().filter(|entry| entry.flags & FLAG_DRC_INVALID == 0);
@@ -87,7 +89,7 @@ pub(crate) fn lmbs() -> Vec<(DrcIndex, PfnRange)> {
 
 /// Allocates memory for all LMBs and the holes.
 pub(crate) fn ram() -> Memory {
-    Memory::new((position(HOTPLUG_LMBS - 1) + 1) * FRAMES)
+    Memory::new((position(HOTPLUG_LMBS - 1) + 1) * LMB_FRAMES)
 }
 
 /// A kernel that takes frames for page tables, vetoes the changes that a test chooses, and records
@@ -95,22 +97,23 @@ pub(crate) fn ram() -> Memory {
 #[derive(Default)]
 pub(crate) struct Kernel {
     /// The number of page tables for each LMB that is mapped.
-    pub(crate) tables: u64,
+    pub(crate) tables_per_lmb: u64,
     /// The number of page tables for each LMB that is mapped after an unmapping.
-    pub(crate) tables_needed_after_unmap: Option<u64>,
-    pub(crate) veto_online: BTreeSet<PfnKey>,
-    pub(crate) veto_offline: BTreeSet<PfnKey>,
+    pub(crate) tables_per_lmb_after_unmap: Option<u64>,
+    /// The kernel vetoes ranges that contain one of these frames.
+    pub(crate) veto_online: BTreeSet<u64>,
+    pub(crate) veto_offline: BTreeSet<u64>,
     /// The number of vetoes before the kernel agrees. `None` means that it never agrees.
     pub(crate) remaining_vetoes: Option<u32>,
     /// Whether sections that are added wholly hold their own descriptors.
     pub(crate) has_own_descriptors: bool,
     /// The pageblocks whose descriptors lie in their own section.
     own_descriptors: BTreeSet<u64>,
+    /// The first frame of each pageblock that is mapped.
     mapped: BTreeSet<u64>,
+    /// The frame of each page table, and the first frame of the range that it was taken for.
     table_frames: Vec<(Pfn, u64)>,
 }
-
-type PfnKey = u64;
 
 fn any_in(set: &BTreeSet<u64>, range: PfnRange) -> bool {
     set.range(range.start().number()..range.end().number()).next().is_some()
@@ -118,14 +121,14 @@ fn any_in(set: &BTreeSet<u64>, range: PfnRange) -> bool {
 
 impl TestMapping for Kernel {
     fn tables_needed(&self, range: PfnRange) -> u64 {
-        self.tables * (range.frames() / FRAMES).max(1)
+        self.tables_per_lmb * (range.frames() / LMB_FRAMES).max(1)
     }
 
     fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         for block in range.chunks(512) {
             assert!(self.mapped.insert(block.start().number()), "a pageblock is mapped already");
         }
-        for _ in 0..self.tables {
+        for _ in 0..self.tables_per_lmb {
             self.table_frames.push((
                 take().expect("the engine provides the frames that `tables_needed` has requested"),
                 range.start().number(),
@@ -134,7 +137,7 @@ impl TestMapping for Kernel {
     }
 
     fn unmap(&mut self, range: PfnRange) {
-        self.tables = self.tables_needed_after_unmap.unwrap_or(self.tables);
+        self.tables_per_lmb = self.tables_per_lmb_after_unmap.unwrap_or(self.tables_per_lmb);
         for block in range.chunks(512) {
             assert!(self.mapped.remove(&block.start().number()), "a pageblock is not mapped");
         }
@@ -148,8 +151,8 @@ impl TestMapping for Kernel {
 
     fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         let is_unmapped =
-            |at: u64| range.contains(Pfn::new(at).expect("the number is below the limit"));
-        for (table, _) in self.table_frames.extract_if(.., |(_, at)| is_unmapped(*at)) {
+            |number: u64| range.contains(Pfn::new(number).expect("the number is below the limit"));
+        for (table, _) in self.table_frames.extract_if(.., |(_, start)| is_unmapped(*start)) {
             free(table);
         }
     }
@@ -159,11 +162,12 @@ impl TestMapping for Kernel {
     }
 
     fn describe(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
-        let whole = range
-            .chunks(SECTION_FRAMES as u64)
-            .filter(|section| self.has_own_descriptors && section.frames() == SECTION);
-        self.own_descriptors
-            .extend(whole.flat_map(|section| section.chunks(512)).map(|b| b.start().number()));
+        let whole_sections = range
+            .chunks(SECTION_FRAMES)
+            .filter(|section| self.has_own_descriptors && section.frames() == SECTION_FRAMES);
+        self.own_descriptors.extend(
+            whole_sections.flat_map(|section| section.chunks(512)).map(|b| b.start().number()),
+        );
     }
 
     fn undescribe(&mut self, range: PfnRange, _: &mut dyn FnMut(Pfn)) {
@@ -171,12 +175,12 @@ impl TestMapping for Kernel {
             !range.contains(Pfn::new(block).expect("the number is below the limit"))
         });
         for start in range
-            .chunks(SECTION_FRAMES as u64)
+            .chunks(SECTION_FRAMES)
             .map(PfnRange::start)
-            .filter(|start| start.number().is_multiple_of(SECTION))
+            .filter(|start| start.number().is_multiple_of(SECTION_FRAMES))
         {
             let section =
-                PfnRange::with_len(start, SECTION).expect("the number is below the limit");
+                PfnRange::with_len(start, SECTION_FRAMES).expect("the number is below the limit");
             assert!(
                 !any_in(&self.own_descriptors, section),
                 "the descriptors of a pageblock lie in removed memory"
@@ -232,8 +236,9 @@ pub(crate) struct Partition<'w, 'f> {
     pub(crate) hotplug: Hotplug<'f, OneCpu, ForwardingMapping<Kernel>>,
     pub(crate) kernel: Kernel,
     pub(crate) hypervisor: Hypervisor<'w, Box<dyn FnMut(HypervisorRequest) -> Answer + 'w>>,
+    /// The number of calls since the script was set, and the script.
     script: &'w RefCell<(u64, Script)>,
-    /// The number of LMBs that requests have reported as not restored or lost.
+    /// The number of LMBs that requests have reported as unrestored or lost.
     pub(crate) reported_lmbs: u32,
     /// The LMBs that the last request has reported to the platform as refused.
     pub(crate) refused_lmbs: Vec<RefusedLmb>,
@@ -289,9 +294,9 @@ pub(crate) fn with_lmbs<T>(
     node_of: impl Fn(u64) -> u32,
     f: impl FnOnce(&mut Partition<'_, '_>) -> T,
 ) -> T {
-    let property = v2(entries, LMB);
+    let property = v2(entries, LMB_BYTES);
     let memory =
-        DynamicMemory::parse(Version::V2, &property, size(LMB)).expect("the value is valid");
+        DynamicMemory::parse(Version::V2, &property, size(LMB_BYTES)).expect("the value is valid");
     let lists = arrays(&[0, 1, 2]);
     let lists = LookupArrays::parse(&lists).expect("the value is valid");
     let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
@@ -303,15 +308,15 @@ pub(crate) fn with_lmbs<T>(
     }
     let script: RefCell<(u64, Script)> = RefCell::new((0, Box::new(|_, _| Answer::CarryOut)));
     let mut tree = vec![0; 1 << 12];
-    let answer: Box<dyn FnMut(HypervisorRequest) -> Answer + '_> = Box::new(|asked| {
+    let answer: Box<dyn FnMut(HypervisorRequest) -> Answer + '_> = Box::new(|request| {
         let (calls, script) = &mut *script.borrow_mut();
         *calls += 1;
-        script(*calls - 1, asked)
+        script(*calls - 1, request)
     });
     let hypervisor = Hypervisor::new(&mut connectors, 4, &mut tree).answering(answer);
 
     let (ram, frames) = (ram(), Frames::new(OneCpu));
-    let mut hotplug = boot_forwarding(&frames, &ram, BOOT * FRAMES);
+    let mut hotplug = boot_forwarding(&frames, &ram, BOOT_LMBS * LMB_FRAMES);
     let mut kernel = Kernel::default();
     let adopted = with_kernel(&mut hotplug, &mut kernel, |hotplug, hooks| {
         table.adopt(hotplug, hooks, OnlineType::Movable)
@@ -463,12 +468,12 @@ impl<'f> Partition<'_, 'f> {
                 .expect("the table has an LMB with this connector");
             assert_eq!((lmb.range, connector.index), (range, index));
             let present = match self.hotplug.state_at(range.start(), range.end()) {
-                (whole, State::Offline | State::Online | State::OnlineMovable) => {
-                    assert_eq!(whole, range);
+                (run, State::Offline | State::Online | State::OnlineMovable) => {
+                    assert_eq!(run, range);
                     true
                 }
-                (whole, State::Absent | State::Device | State::Unknown) => {
-                    assert_eq!(whole, range);
+                (run, State::Absent | State::Device | State::Unknown) => {
+                    assert_eq!(run, range);
                     false
                 }
             };
@@ -519,11 +524,13 @@ impl<'f> Partition<'_, 'f> {
 
     /// Returns the numbers of the assigned LMBs. The LMBs with connectors are counted from 0.
     pub(crate) fn assigned(&self) -> BTreeSet<u64> {
-        let is = |index: DrcIndex| {
+        let is_assigned = |index: DrcIndex| {
             self.dlpar.table().by_index(index).is_some_and(|lmb| lmb.flags & FLAG_ASSIGNED != 0)
         };
         (0..HOTPLUG_LMBS)
-            .filter(|&nth| is(lmbs()[usize::try_from(nth).expect("the number fits in `usize`")].0))
+            .filter(|&nth| {
+                is_assigned(lmbs()[usize::try_from(nth).expect("the number fits in `usize`")].0)
+            })
             .collect()
     }
 }

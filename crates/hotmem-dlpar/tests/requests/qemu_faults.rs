@@ -3,18 +3,18 @@
 //! can be added and removed.
 
 use crate::basic::{ADD, REMOVE};
-use crate::partition::{FIRST, Partition, Snapshot, movable_request, with_partition};
+use crate::partition::{FIRST_INDEX, Partition, Snapshot, movable_request, with_partition};
 use hotmem::Budget;
 use hotmem_dlpar::hypervisor::{
     Answer, HARDWARE_ERROR, HypervisorRequest, NOT_CONFIGURABLE, PARAMETER_ERROR,
 };
 use hotmem_dlpar::*;
 
-const FIRST_OF_DIMM: DrcIndex = DrcIndex(FIRST + 20);
-const LMBS: u32 = 3;
-const DIMM: LmbSelection = LmbSelection::Range { first: FIRST_OF_DIMM, count: LMBS };
+const FIRST_OF_DIMM: DrcIndex = DrcIndex(FIRST_INDEX + 20);
+const DIMM_LMBS: u32 = 3;
+const DIMM: LmbSelection = LmbSelection::Range { first: FIRST_OF_DIMM, count: DIMM_LMBS };
 
-/// Statuses of PAPR: hardware error, no such indicator, not configurable, and an undefined one.
+/// Three statuses of PAPR, and an undefined one.
 const STATUSES: [i32; 4] = [HARDWARE_ERROR, PARAMETER_ERROR, NOT_CONFIGURABLE, i32::MAX];
 
 /// Boots a machine with a plugged DIMM, and passes it to `f` with a snapshot. For a removal, the DIMM
@@ -22,13 +22,13 @@ const STATUSES: [i32; 4] = [HARDWARE_ERROR, PARAMETER_ERROR, NOT_CONFIGURABLE, i
 fn with_dimm(change: Change, f: impl FnOnce(&mut Partition<'_, '_>, Snapshot)) {
     with_partition(|partition| {
         partition.hypervisor.set_like_qemu();
-        partition.hypervisor.plug(FIRST_OF_DIMM, LMBS);
+        partition.hypervisor.plug(FIRST_OF_DIMM, DIMM_LMBS);
         if change == REMOVE {
             partition.request(ADD, DIMM).expect("the DIMM is plugged");
         }
         let before = partition.snapshot();
         if change == REMOVE {
-            partition.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
+            partition.hypervisor.request_back(FIRST_OF_DIMM, DIMM_LMBS);
         }
         partition.end_script();
         f(partition, before);
@@ -45,26 +45,28 @@ fn for_each_call(test: impl Fn(Change, u64, bool)) {
             calls = partition.end_script();
         });
         assert!(calls > 0);
-        for at in 0..calls {
-            [true, false].into_iter().for_each(|first_added| test(change, at, first_added));
+        for call in 0..calls {
+            [true, false].into_iter().for_each(|adds_again| test(change, call, adds_again));
         }
     }
 }
 
-/// Checks that the DIMM can be removed. If `first_added`, adds it first if it is not assigned.
-fn check_removable(partition: &mut Partition<'_, '_>, first_added: bool, context: &str) {
+/// Checks that the DIMM can be removed. If `adds_again` is true, adds a DIMM that is not assigned
+/// before that.
+fn check_removable(partition: &mut Partition<'_, '_>, adds_again: bool, context: &str) {
     partition.end_script();
-    let is_assigned = (0..u64::from(LMBS)).all(|nth| partition.assigned().contains(&(20 + nth)));
-    if !is_assigned && first_added {
+    let is_assigned =
+        (0..u64::from(DIMM_LMBS)).all(|nth| partition.assigned().contains(&(20 + nth)));
+    if !is_assigned && adds_again {
         let added = partition.request(ADD, DIMM);
         assert!(added.is_ok_and(|added| added.unrestored == 0), "{context}; then {added:?}");
     }
-    partition.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
+    partition.hypervisor.request_back(FIRST_OF_DIMM, DIMM_LMBS);
     let removed = partition.request(REMOVE, DIMM);
     assert!(removed.is_ok(), "{context}; then {removed:?}");
     partition.reported_lmbs = 0;
     partition.check();
-    let dimm = &partition.hypervisor.connectors()[20..][..LMBS as usize];
+    let dimm = &partition.hypervisor.connectors()[20..][..DIMM_LMBS as usize];
     assert!(
         dimm.iter().all(|connector| !connector.is_usable && connector.is_isolated),
         "{context}"
@@ -73,20 +75,20 @@ fn check_removable(partition: &mut Partition<'_, '_>, first_added: bool, context
 
 #[test]
 fn a_request_returns_the_error_of_the_call_that_fails() {
-    for_each_call(|change, at, first_added| {
+    for_each_call(|change, failing_call, adds_again| {
         for status in STATUSES {
             with_dimm(change, |partition, before| {
                 let failed_call = std::rc::Rc::new(std::cell::Cell::new(None));
-                let seen = failed_call.clone();
+                let script_failed_call = failed_call.clone();
                 partition.script(move |call, request| {
-                    if call != at {
+                    if call != failing_call {
                         return Answer::CarryOut;
                     }
-                    seen.set(Some(request));
+                    script_failed_call.set(Some(request));
                     Answer::Status(status)
                 });
                 let result = partition.request(change, DIMM);
-                let context = format!("{change:?}, {status} at {at}: {result:?}");
+                let context = format!("{change:?}, {status} at {failing_call}: {result:?}");
                 let Some(request) = failed_call.get() else { panic!("{context}: no such call") };
                 let failure = result.expect_err(&context);
                 match (request, failure.error) {
@@ -110,7 +112,7 @@ fn a_request_returns_the_error_of_the_call_that_fails() {
                     assert_eq!(partition.hypervisor.refusals(), 1, "{context}");
                 }
                 if failure.lost == 0 {
-                    check_removable(partition, first_added, &context);
+                    check_removable(partition, adds_again, &context);
                 }
             });
         }
@@ -120,14 +122,14 @@ fn a_request_returns_the_error_of_the_call_that_fails() {
 /// The platform stays busy from one call on. The request is cancelled at each wait.
 #[test]
 fn a_request_ends_after_two_cancellations_on_a_busy_platform() {
-    for_each_call(|change, at, first_added| {
+    for_each_call(|change, failing_call, adds_again| {
         with_dimm(change, |partition, before| {
-            partition.script(move |call, _| match call >= at {
+            partition.script(move |call, _| match call >= failing_call {
                 true => Answer::Status(BUSY),
                 false => Answer::CarryOut,
             });
             let result = partition.run(movable_request(change, DIMM), Budget::UNLIMITED, |_| true);
-            let context = format!("{change:?} at {at}: {result:?}");
+            let context = format!("{change:?} at {failing_call}: {result:?}");
             let failure = result.expect_err(&context);
             assert_eq!(failure.error, Error::Cancelled, "{context}");
             if (failure.unrestored, failure.lost) == (0, 0) && change == ADD {
@@ -135,7 +137,7 @@ fn a_request_ends_after_two_cancellations_on_a_busy_platform() {
             }
             if failure.lost == 0 {
                 // QEMU refuses to release a connector that was not configured, so add it first.
-                check_removable(partition, first_added || failure.unrestored > 0, &context);
+                check_removable(partition, adds_again || failure.unrestored > 0, &context);
             }
         });
     });
@@ -149,7 +151,7 @@ fn a_removal_is_not_reported_as_failed_after_it_has_released_a_connector() {
         with_dimm(ADD, |partition, _| {
             partition.script(move |_, request| match request {
                 HypervisorRequest::Connector(DrcIndex(index), Call::SetUsable)
-                    if index == FIRST + 22 =>
+                    if index == FIRST_INDEX + 22 =>
                 {
                     if acquired == 2 {
                         Answer::Status(HARDWARE_ERROR)
@@ -163,10 +165,10 @@ fn a_removal_is_not_reported_as_failed_after_it_has_released_a_connector() {
             let failure =
                 partition.request(ADD, DIMM).expect_err("the last connector or the update fails");
             assert_eq!(failure.unrestored, acquired);
-            partition.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
+            partition.hypervisor.request_back(FIRST_OF_DIMM, DIMM_LMBS);
             partition.script(move |_, request| match request {
                 HypervisorRequest::Connector(DrcIndex(index), Call::Isolate)
-                    if index == FIRST + failing =>
+                    if index == FIRST_INDEX + failing =>
                 {
                     Answer::Status(HARDWARE_ERROR)
                 }
@@ -175,7 +177,7 @@ fn a_removal_is_not_reported_as_failed_after_it_has_released_a_connector() {
             let failure =
                 partition.request(REMOVE, DIMM).expect_err("a connector cannot be isolated");
             let Error::Connector(error) = failure.error else { panic!("{failure}") };
-            assert_eq!((error.connector.0, error.call), (FIRST + failing, Call::Isolate));
+            assert_eq!((error.connector.0, error.call), (FIRST_INDEX + failing, Call::Isolate));
             assert_eq!(partition.hypervisor.refusals(), 0, "{failing} of {acquired}");
             partition.end_script();
             partition.request(REMOVE, DIMM).expect("the host has requested the memory");

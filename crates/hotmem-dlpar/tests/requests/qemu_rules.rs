@@ -3,21 +3,21 @@
 //! reported.
 
 use crate::basic::{ADD, REMOVE};
-use crate::partition::{FIRST, Partition, lmbs, with_partition};
-use hotmem::{AllocRequest, Budget, Progress as Step, RangeError, RangeErrorKind, State};
+use crate::partition::{FIRST_INDEX, Partition, lmbs, with_partition};
+use hotmem::{AllocRequest, Budget, RangeError, RangeErrorKind, State};
 use hotmem_dlpar::hypervisor::{Answer, HARDWARE_ERROR, HypervisorRequest, PARAMETER_ERROR};
 use hotmem_dlpar::*;
 use hotmem_testkit::forwarding::with_kernel;
 
 const fn range(first: u32, count: u32) -> LmbSelection {
-    LmbSelection::Range { first: DrcIndex(FIRST + first), count }
+    LmbSelection::Range { first: DrcIndex(FIRST_INDEX + first), count }
 }
 
 /// A DIMM of four LMBs, which are assigned from the start.
 const DIMM: LmbSelection = range(16, 4);
 
 fn request_dimm_back(partition: &mut Partition<'_, '_>) {
-    partition.hypervisor.request_back(DrcIndex(FIRST + 16), 4);
+    partition.hypervisor.request_back(DrcIndex(FIRST_INDEX + 16), 4);
 }
 
 fn with_qemu(f: impl FnOnce(&mut Partition<'_, '_>)) {
@@ -31,10 +31,10 @@ fn with_qemu(f: impl FnOnce(&mut Partition<'_, '_>)) {
 fn a_dimm_is_added_and_removed_repeatedly() {
     with_qemu(|partition| {
         for _ in 0..3 {
-            partition.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+            partition.hypervisor.plug(DrcIndex(FIRST_INDEX + 20), 3);
             let added = partition.request(ADD, range(20, 3)).expect("the DIMM is plugged");
             assert_eq!((added.lmbs, added.skipped), (3, 0));
-            partition.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
+            partition.hypervisor.request_back(DrcIndex(FIRST_INDEX + 20), 3);
             let removed =
                 partition.request(REMOVE, range(20, 3)).expect("the host has requested the memory");
             assert_eq!((removed.lmbs, removed.skipped), (3, 0));
@@ -46,7 +46,7 @@ fn a_dimm_is_added_and_removed_repeatedly() {
 #[test]
 fn a_request_by_count_skips_lmbs_without_memory() {
     with_qemu(|partition| {
-        partition.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+        partition.hypervisor.plug(DrcIndex(FIRST_INDEX + 20), 3);
         let added = partition.request(ADD, LmbSelection::Count(3)).expect("three LMBs are plugged");
         assert_eq!((added.lmbs, added.unrestored), (3, 0));
         assert!(partition.refused_lmbs.iter().all(|refused| matches!(
@@ -68,14 +68,14 @@ fn a_request_by_count_skips_lmbs_without_memory() {
 #[test]
 fn a_connector_that_is_not_configured_cannot_be_released() {
     with_qemu(|partition| {
-        partition.hypervisor.plug(DrcIndex(FIRST + 20), 1);
+        partition.hypervisor.plug(DrcIndex(FIRST_INDEX + 20), 1);
         partition.script(|_, request| match request {
             HypervisorRequest::Connector(_, Call::Configure) => Answer::Status(0),
             _ => Answer::CarryOut,
         });
         partition.request(ADD, range(20, 1)).expect("the DIMM is plugged");
         let before = partition.snapshot();
-        partition.hypervisor.request_back(DrcIndex(FIRST + 20), 1);
+        partition.hypervisor.request_back(DrcIndex(FIRST_INDEX + 20), 1);
         let failure =
             partition.request(REMOVE, range(20, 1)).expect_err("the connector is not configured");
         let Error::Connector(error) = failure.error else { panic!("{failure}") };
@@ -129,7 +129,9 @@ fn all_connectors_are_checked_before_the_first_is_released() {
         let before = partition.snapshot();
         request_dimm_back(partition);
         partition.script(|_, request| match request {
-            HypervisorRequest::Connector(DrcIndex(index), Call::Sense) if index == FIRST + 19 => {
+            HypervisorRequest::Connector(DrcIndex(index), Call::Sense)
+                if index == FIRST_INDEX + 19 =>
+            {
                 Answer::State(0)
             }
             _ => Answer::CarryOut,
@@ -149,14 +151,14 @@ fn all_connectors_are_checked_before_the_first_is_released() {
     });
 }
 
-/// The engine refuses to remove the last LMB of the DIMM, because another caller is removing it.
+/// The engine refuses to remove the last LMB of the DIMM, because another caller removes this LMB.
 #[test]
 fn all_memory_is_checked_before_the_first_connector_is_released() {
     with_qemu(|partition| {
         let last = lmbs()[19].1;
         let mut offline = partition.hotplug.offline(last).expect("the memory is online");
         let done = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
-        assert!(matches!(done, Step::Ready(_)), "{done:?}");
+        assert!(matches!(done, hotmem::Progress::Ready(_)), "{done:?}");
         let removal = with_kernel(&mut partition.hotplug, &mut partition.kernel, |hotplug, _| {
             hotplug.prepare_remove(last)
         });
@@ -167,7 +169,7 @@ fn all_memory_is_checked_before_the_first_connector_is_released() {
             partition.request(REMOVE, DIMM).expect_err("another caller removes the memory");
         assert_eq!(
             failure.error,
-            Error::Remove(RangeError { range: block_of(last), kind: RangeErrorKind::Held })
+            Error::Remove(RangeError { range: first_pageblock(last), kind: RangeErrorKind::Held })
         );
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!((partition.hypervisor.refusals(), partition.snapshot()), (1, before));
@@ -183,7 +185,7 @@ fn all_memory_is_checked_before_the_first_connector_is_released() {
 }
 
 /// Returns the first pageblock of a range.
-fn block_of(range: hotmem::PfnRange) -> hotmem::PfnRange {
+fn first_pageblock(range: hotmem::PfnRange) -> hotmem::PfnRange {
     hotmem::PfnRange::with_len(range.start(), hotmem::geometry::PAGEBLOCK_FRAMES as u64)
         .expect("the number is below the limit")
 }
@@ -194,7 +196,9 @@ fn a_removal_that_loses_lmbs_is_not_reported_as_failed() {
     with_qemu(|partition| {
         request_dimm_back(partition);
         partition.script(|_, request| match request {
-            HypervisorRequest::Connector(DrcIndex(index), Call::Isolate) if index == FIRST + 17 => {
+            HypervisorRequest::Connector(DrcIndex(index), Call::Isolate)
+                if index == FIRST_INDEX + 17 =>
+            {
                 Answer::Status(HARDWARE_ERROR)
             }
             _ => Answer::CarryOut,
@@ -213,13 +217,13 @@ fn a_removal_that_loses_lmbs_is_not_reported_as_failed() {
 #[test]
 fn connectors_that_cannot_be_released_are_added_again_or_removed() {
     let by_index =
-        || (20..23).map(|nth| LmbSelection::Index(DrcIndex(FIRST + nth))).collect::<Vec<_>>();
+        || (20..23).map(|nth| LmbSelection::Index(DrcIndex(FIRST_INDEX + nth))).collect::<Vec<_>>();
     for (change, requests, lmbs) in
         [(ADD, vec![range(20, 3)], 3), (REMOVE, vec![range(20, 3)], 3), (REMOVE, by_index(), 1)]
     {
         with_qemu(|partition| {
             let free = partition.snapshot();
-            partition.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+            partition.hypervisor.plug(DrcIndex(FIRST_INDEX + 20), 3);
             partition.kernel.veto_online.insert(first_pfn(21));
             let failure =
                 partition.request(ADD, range(20, 3)).expect_err("the kernel vetoes the change");
@@ -227,7 +231,7 @@ fn connectors_that_cannot_be_released_are_added_again_or_removed() {
             assert_eq!((failure.unrestored, failure.lost), (3, 0));
             partition.kernel.veto_online.clear();
             if change == REMOVE {
-                partition.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
+                partition.hypervisor.request_back(DrcIndex(FIRST_INDEX + 20), 3);
             }
             for selection in requests {
                 assert_eq!(
@@ -254,10 +258,10 @@ fn connectors_that_cannot_be_released_are_added_again_or_removed() {
 #[test]
 fn a_removal_of_connectors_that_cannot_be_isolated_is_reported_as_failed() {
     with_qemu(|partition| {
-        partition.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+        partition.hypervisor.plug(DrcIndex(FIRST_INDEX + 20), 3);
         partition.kernel.veto_online.insert(first_pfn(21));
         partition.request(ADD, range(20, 3)).expect_err("the kernel vetoes the change");
-        partition.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
+        partition.hypervisor.request_back(DrcIndex(FIRST_INDEX + 20), 3);
         partition.script(|_, request| match request {
             HypervisorRequest::Connector(_, Call::Isolate) => Answer::Status(HARDWARE_ERROR),
             _ => Answer::CarryOut,
@@ -268,7 +272,7 @@ fn a_removal_of_connectors_that_cannot_be_isolated_is_reported_as_failed() {
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!(partition.hypervisor.refusals(), 1);
         partition.end_script();
-        partition.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
+        partition.hypervisor.request_back(DrcIndex(FIRST_INDEX + 20), 3);
         assert_eq!(
             partition
                 .request(REMOVE, range(20, 3))

@@ -1,7 +1,7 @@
 //! Compares random requests with a naive model of the LMBs. Errors of the hypervisor, vetoes,
 //! allocated memory and cancellations occur at random.
 
-use crate::partition::{FIRST, HOTPLUG_LMBS, lmbs, movable_request, with_partition};
+use crate::partition::{FIRST_INDEX, HOTPLUG_LMBS, lmbs, movable_request, with_partition};
 use hotmem::{AllocRequest, Allocation, Budget, OneCpu};
 use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
@@ -27,6 +27,7 @@ struct Round {
     /// Whether a call that is to fail is busy that number of times, too, before it fails. Otherwise
     /// it fails at once.
     fails_after_busy: bool,
+    /// The pageblocks that each poll may handle. `u64::MAX` means that there is no limit.
     budget: u64,
     update_fails: bool,
     /// The number of polls before the cancellation.
@@ -34,11 +35,11 @@ struct Round {
 }
 
 fn rounds() -> impl Strategy<Value = Vec<Round>> {
-    let lmb = 0..HOTPLUG_LMBS;
+    let lmb_numbers = 0..HOTPLUG_LMBS;
     let count = prop_oneof![Just(0), 1..6_u32, 1..20_u32, any::<u32>()];
-    let index = lmb
-        .clone()
-        .prop_map(|nth| DrcIndex(FIRST + u32::try_from(nth).expect("the number fits in `usize`")));
+    let index = lmb_numbers.clone().prop_map(|nth| {
+        DrcIndex(FIRST_INDEX + u32::try_from(nth).expect("the number fits in `u32`"))
+    });
     let selection = prop_oneof![
         3 => count.clone().prop_map(LmbSelection::Count),
         1 => index.clone().prop_map(LmbSelection::Index),
@@ -54,20 +55,20 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
     ];
     let lmb_set = || prop::collection::btree_set(0..HOTPLUG_LMBS, 0..3);
     let change = prop_oneof![Just(Change::Add), Just(Change::Remove)];
-    let broken = prop::collection::vec((lmb, call), 0..3);
-    let obstacles = (broken, lmb_set(), lmb_set(), lmb_set());
+    let failing_connectors = prop::collection::vec((lmb_numbers, call), 0..3);
+    let obstacles = (failing_connectors, lmb_set(), lmb_set(), lmb_set());
     let timing = (0..3_u64, any::<bool>(), prop_oneof![Just(u64::MAX), 1..40_u64]);
     let ending = (prop::bool::weighted(0.1), prop::option::weighted(0.2, 0..30_u32));
     let round = (change, selection, obstacles, timing, ending).prop_map(
         |(change, selection, obstacles, timing, ending)| {
-            let (broken, veto_online, veto_offline, used) = obstacles;
+            let (failing_connectors, veto_online, veto_offline, used_lmbs) = obstacles;
             Round {
                 change,
                 selection,
-                failing_connectors: broken,
+                failing_connectors,
                 veto_online,
                 veto_offline,
-                used_lmbs: used,
+                used_lmbs,
                 busy_answers: timing.0,
                 fails_after_busy: timing.1,
                 budget: timing.2,
@@ -83,7 +84,7 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
 fn expected(
     round: &Round,
     assigned: &BTreeSet<u64>,
-    used: &BTreeSet<u64>,
+    used_lmbs: &BTreeSet<u64>,
 ) -> Option<BTreeSet<u64>> {
     let reserved = [3, 14];
     let adding = round.change == Change::Add;
@@ -94,13 +95,13 @@ fn expected(
         Call::Isolate | Call::SetUnusable => !adding,
     };
     let can_change = |nth: &u64| {
-        let broken =
+        let failing_connectors =
             round.failing_connectors.iter().any(|&(lmb, call)| lmb == *nth && is_called(call));
         let vetoed = if adding { &round.veto_online } else { &round.veto_offline };
-        !broken && !vetoed.contains(nth) && (adding || !used.contains(nth))
+        !failing_connectors && !vetoed.contains(nth) && (adding || !used_lmbs.contains(nth))
     };
-    let nth_of = |index: DrcIndex| u64::from(index.0 - FIRST);
-    let range = |first: u64, count: u32| {
+    let nth_of = |index: DrcIndex| u64::from(index.0 - FIRST_INDEX);
+    let candidates_of_range = |first: u64, count: u32| {
         let all = first..first + u64::from(count);
         let is_valid =
             count > 0 && all.end <= HOTPLUG_LMBS && !reserved.iter().any(|r| all.contains(r));
@@ -119,7 +120,7 @@ fn expected(
             (is_candidate(&nth) && can_change(&nth)).then(|| vec![nth])
         }
         LmbSelection::Range { first, count } => {
-            range(nth_of(first), count).filter(|all| all.iter().all(can_change))
+            candidates_of_range(nth_of(first), count).filter(|all| all.iter().all(can_change))
         }
     }?;
     // A request fails if its update of the property fails. It updates the property only if at
@@ -128,7 +129,7 @@ fn expected(
     has_no_failed_update.then(|| chosen.into_iter().collect())
 }
 
-/// Runs the rounds. Returns the number of connectors that failed after they had been busy.
+/// Runs the rounds. Returns the number of calls for connectors that failed after a busy answer.
 fn run_rounds(rounds: &[Round]) -> u64 {
     let failures_after_busy = Rc::new(Cell::new(0));
     with_partition(|partition| {
@@ -151,8 +152,9 @@ fn run_rounds(rounds: &[Round]) -> u64 {
             };
             partition.kernel.veto_online = pfns(&round.veto_online);
             partition.kernel.veto_offline = pfns(&round.veto_offline);
-            let used: BTreeSet<_> = in_use.iter().map(|&(nth, _)| nth).collect();
-            let (broken, fails) = (round.failing_connectors.clone(), round.update_fails);
+            let used_lmbs: BTreeSet<_> = in_use.iter().map(|&(nth, _)| nth).collect();
+            let (failing_connectors, fails) =
+                (round.failing_connectors.clone(), round.update_fails);
             let (busy, fails_after_busy) = (round.busy_answers, round.fails_after_busy);
             let failures_after_busy = failures_after_busy.clone();
             let mut busy_answers = 0;
@@ -160,7 +162,7 @@ fn run_rounds(rounds: &[Round]) -> u64 {
                 let is_broken = match call {
                     HypervisorRequest::Update => fails,
                     HypervisorRequest::Connector(index, call) => {
-                        broken.contains(&(u64::from(index.0 - FIRST), call))
+                        failing_connectors.contains(&(u64::from(index.0 - FIRST_INDEX), call))
                     }
                 };
                 if busy_answers < busy && (fails_after_busy || !is_broken) {
@@ -169,13 +171,13 @@ fn run_rounds(rounds: &[Round]) -> u64 {
                 }
                 let was_busy = std::mem::take(&mut busy_answers) > 0;
                 let is_connector = matches!(call, HypervisorRequest::Connector(..));
-                let late = is_broken && was_busy && is_connector;
-                failures_after_busy.set(failures_after_busy.get() + u64::from(late));
+                let fails_late = is_broken && was_busy && is_connector;
+                failures_after_busy.set(failures_after_busy.get() + u64::from(fails_late));
                 if is_broken { Answer::Status(-1) } else { Answer::CarryOut }
             });
             let before = partition.snapshot();
             let assigned = partition.assigned();
-            let expected = expected(round, &assigned, &used);
+            let expected = expected(round, &assigned, &used_lmbs);
             let budget = match round.budget {
                 u64::MAX => Budget::UNLIMITED,
                 pageblocks => Budget { pageblocks },
@@ -200,16 +202,16 @@ fn run_rounds(rounds: &[Round]) -> u64 {
                 }
             });
             partition.check_result(&result);
-            let now = partition.assigned();
+            let assigned_after = partition.assigned();
             let reported = match &result {
                 Ok(summary) => summary.unrestored + summary.lost,
                 Err(failure) => failure.unrestored + failure.lost,
             };
-            let cancelled = round.polls_before_cancel.is_some_and(|at| at < polls);
+            let cancelled = round.polls_before_cancel.is_some_and(|limit| limit < polls);
             match &result {
                 Ok(_) => {
                     let changed: BTreeSet<_> =
-                        now.symmetric_difference(&assigned).copied().collect();
+                        assigned_after.symmetric_difference(&assigned).copied().collect();
                     if reported == 0 {
                         assert_eq!(Some(changed), expected, "{round:?}");
                     }
@@ -232,10 +234,10 @@ fn run_rounds(rounds: &[Round]) -> u64 {
                 // If the caller cancels while a request is being undone, the request does not wait
                 // for busy connectors.
                 let skips_waiting = cancelled && round.busy_answers > 0;
-                let is_cause = !round.failing_connectors.is_empty()
+                let has_cause = !round.failing_connectors.is_empty()
                     || !vetoed_during_undo.is_empty()
                     || skips_waiting;
-                assert!(is_cause, "{round:?}: {result:?}");
+                assert!(has_cause, "{round:?}: {result:?}");
                 // The next request cannot repair a connector that always fails.
                 return;
             }
@@ -253,7 +255,7 @@ fn a_failed_connector_is_restored_even_if_the_caller_cancels() {
     for cancel in 0..20 {
         run_rounds(&[Round {
             change: Change::Add,
-            selection: LmbSelection::Range { first: DrcIndex(FIRST + 5), count: 1 },
+            selection: LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 5), count: 1 },
             failing_connectors: vec![(5, Call::Unisolate)],
             veto_online: BTreeSet::new(),
             veto_offline: BTreeSet::new(),

@@ -2,7 +2,7 @@
 //! before it has succeeded.
 
 use crate::basic::{ADD, REMOVE};
-use crate::partition::{FIRST, lmbs, movable_request, with_partition};
+use crate::partition::{FIRST_INDEX, lmbs, movable_request, with_partition};
 use core::ops::ControlFlow;
 use core::time::Duration;
 use hotmem::{AddError, AllocRequest, OnlineType, State};
@@ -11,7 +11,7 @@ use hotmem_dlpar::*;
 const PAUSE: Duration = Duration::from_millis(100);
 
 fn range() -> LmbSelection {
-    LmbSelection::Range { first: DrcIndex(FIRST + 16), count: 4 }
+    LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 16), count: 4 }
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_vetoed_removal_waits_until_the_kernel_agrees() {
 #[test]
 fn a_vetoed_addition_is_undone_and_begins_again() {
     with_partition(|partition| {
-        let range = LmbSelection::Range { first: DrcIndex(FIRST + 20), count: 4 };
+        let range = LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 20), count: 4 };
         partition.kernel.veto_online.insert(lmbs()[22].1.start().number());
         partition.kernel.remaining_vetoes = Some(3);
         let request = Request::add(range).online_as(OnlineType::Movable);
@@ -92,8 +92,8 @@ fn an_addition_begins_again_until_memory_for_page_tables_is_free() {
         let frames = partition.hotplug.frames();
         let mut allocations: Vec<_> =
             core::iter::from_fn(|| frames.alloc(AllocRequest::frames(1)).ok()).collect();
-        partition.kernel.tables = 1;
-        let range = LmbSelection::Range { first: DrcIndex(FIRST + 20), count: 4 };
+        partition.kernel.tables_per_lmb = 1;
+        let range = LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 20), count: 4 };
         let mut failures = Vec::new();
         let done = partition.carry_out(Request::add(range), |state| {
             failures.extend(state.failure.map(|failure| failure.error));
@@ -142,7 +142,7 @@ fn a_request_that_is_given_up_restores_the_former_state() {
         assert_eq!(failure, Error::Cancelled.into());
         assert_eq!(partition.snapshot(), before);
         partition.kernel.veto_online.insert(lmbs()[0].1.start().number());
-        let index = LmbSelection::Index(DrcIndex(FIRST));
+        let index = LmbSelection::Index(DrcIndex(FIRST_INDEX));
         let failure = partition
             .carry_out(movable_request(ADD, index), give_up)
             .expect_err("the kernel vetoes the change");

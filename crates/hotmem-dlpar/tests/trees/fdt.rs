@@ -9,26 +9,31 @@ pub(crate) struct Node<'a>(
     pub(crate) &'a [Node<'a>],
 );
 
-const HEADER: usize = 40;
+const HEADER_BYTES: usize = 40;
+/// The end of the list of reserved memory.
 const NO_RESERVATION: [u8; 16] = [0; 16];
 
 /// Returns the flattened tree under this root.
 pub(crate) fn flatten(root: &Node<'_>) -> Vec<u8> {
     let (mut structure, mut strings) = (Vec::new(), Vec::new());
-    node(root, &mut structure, &mut strings);
+    write_node(root, &mut structure, &mut strings);
     structure.extend(cells(&[9]));
-    let structure_at = HEADER + NO_RESERVATION.len();
+    let structure_at = HEADER_BYTES + NO_RESERVATION.len();
     let strings_at = structure_at + structure.len();
     let end = strings_at + strings.len();
     let [structure_at, strings_at, end] = [structure_at, strings_at, end].map(|at| at as u32);
-    let reserved_at = HEADER as u32;
+    let reserved_at = HEADER_BYTES as u32;
     let lens = [strings.len() as u32, structure.len() as u32];
     let mut blob = cells(&[0xd00d_feed, end, structure_at, strings_at, reserved_at, 17, 16, 0]);
     blob.extend(cells(&lens));
     [blob, NO_RESERVATION.to_vec(), structure, strings].concat()
 }
 
-fn node(Node(name, properties, children): &Node<'_>, out: &mut Vec<u8>, strings: &mut Vec<u8>) {
+fn write_node(
+    Node(name, properties, children): &Node<'_>,
+    out: &mut Vec<u8>,
+    strings: &mut Vec<u8>,
+) {
     out.extend(cells(&[1]));
     out.extend(name.bytes());
     out.push(0);
@@ -41,7 +46,7 @@ fn node(Node(name, properties, children): &Node<'_>, out: &mut Vec<u8>, strings:
         strings.push(0);
     }
     for child in *children {
-        node(child, out, strings);
+        write_node(child, out, strings);
     }
     out.extend(cells(&[2]));
 }

@@ -23,12 +23,12 @@ const GIB: u64 = 1 << 30;
 fn a_version_2_tree_of_126_976_lmbs_is_read() {
     const LMBS: u32 = 126_976;
     const LMBS_OF_NODE: u32 = LMBS / 8;
-    const INDEX: u32 = 0x8000_0010;
+    const FIRST_INDEX: u32 = 0x8000_0010;
     let lmb = 256 * MIB;
     let set = |node: u32| {
         let address = 4 * GIB + u64::from(node * LMBS_OF_NODE) * lmb;
         let flags = if node == 0 { FLAG_ASSIGNED } else { 0 };
-        let index = INDEX + node * LMBS_OF_NODE;
+        let index = FIRST_INDEX + node * LMBS_OF_NODE;
         [LMBS_OF_NODE, (address >> 32) as u32, address as u32, index, node, flags]
     };
     let memory = cells(&[vec![8], (0..8).flat_map(set).collect()].concat());
@@ -52,10 +52,10 @@ fn a_version_2_tree_of_126_976_lmbs_is_read() {
         let address = 4 * GIB + u64::from(nth) * lmb;
         assert_eq!(found.range.start().phys_addr(), address);
         assert_eq!(found.node.0, nth / LMBS_OF_NODE);
-        assert_eq!(table.by_index(DrcIndex(INDEX + nth)), Some(found));
+        assert_eq!(table.by_index(DrcIndex(FIRST_INDEX + nth)), Some(found));
         assert_eq!(table.by_address(address + lmb - 1), Some(found));
     }
-    assert_eq!(table.by_index(DrcIndex(INDEX + LMBS)), None);
+    assert_eq!(table.by_index(DrcIndex(FIRST_INDEX + LMBS)), None);
     assert_eq!(table.by_address(4 * GIB + u64::from(LMBS) * lmb), None);
     assert_eq!(bytes(table.dynamic_memory()), memory);
     assert_eq!(bytes(table.lookup_arrays()), arrays(&nodes));
@@ -64,10 +64,11 @@ fn a_version_2_tree_of_126_976_lmbs_is_read() {
 /// A change that corrupts a property or a tree.
 #[derive(Clone, Debug)]
 enum Corruption {
-    Byte(prop::sample::Index, u8),
-    Cell(prop::sample::Index, u32),
-    Copy(prop::sample::Index, prop::sample::Index),
-    End(prop::sample::Index),
+    /// Each index chooses a place.
+    SetByte(prop::sample::Index, u8),
+    SetCell(prop::sample::Index, u32),
+    CopyCell(prop::sample::Index, prop::sample::Index),
+    Truncate(prop::sample::Index),
 }
 
 impl Corruption {
@@ -77,19 +78,19 @@ impl Corruption {
         }
         let cell = |at: &prop::sample::Index| at.index(bytes.len() / 4) * 4;
         match self {
-            Corruption::Byte(at, byte) => {
+            Corruption::SetByte(at, byte) => {
                 let at = at.index(bytes.len());
                 bytes[at] = *byte;
             }
-            Corruption::Cell(at, value) => {
+            Corruption::SetCell(at, value) => {
                 let at = cell(at);
                 bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
             }
-            Corruption::Copy(from, to) => {
+            Corruption::CopyCell(from, to) => {
                 let (from, to) = (cell(from), cell(to));
                 bytes.copy_within(from..from + 4, to);
             }
-            Corruption::End(at) => bytes.truncate(at.index(bytes.len())),
+            Corruption::Truncate(at) => bytes.truncate(at.index(bytes.len())),
         }
     }
 }
@@ -99,10 +100,10 @@ fn corruptions() -> impl Strategy<Value = Vec<Corruption>> {
     let small = prop_oneof![0..10_u32, (0..32_u32).prop_map(|bit| 1 << bit), Just(u32::MAX)];
     let value = prop_oneof![small, any::<u32>()];
     let corruption = prop_oneof![
-        4 => (at(), any::<u8>()).prop_map(|(at, byte)| Corruption::Byte(at, byte)),
-        8 => (at(), value).prop_map(|(at, value)| Corruption::Cell(at, value)),
-        4 => (at(), at()).prop_map(|(from, to)| Corruption::Copy(from, to)),
-        1 => at().prop_map(Corruption::End),
+        4 => (at(), any::<u8>()).prop_map(|(at, byte)| Corruption::SetByte(at, byte)),
+        8 => (at(), value).prop_map(|(at, value)| Corruption::SetCell(at, value)),
+        4 => (at(), at()).prop_map(|(from, to)| Corruption::CopyCell(from, to)),
+        1 => at().prop_map(Corruption::Truncate),
     ];
     prop::collection::vec(corruption, 0..5)
 }

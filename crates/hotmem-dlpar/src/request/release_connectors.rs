@@ -11,7 +11,7 @@ use hotmem::{Mapping, Platform};
 impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Releases the connectors without memory among the LMBs that a removal names. This step comes
     /// before the release of LMBs with memory.
-    pub(super) fn sweep<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn release_connectors<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
@@ -22,11 +22,11 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             return Flow::Continue;
         };
         self.cursor = position;
-        let failed = match table.connector(position) {
+        let failure = match table.connector(position) {
             Err(error) => Some(error),
             Ok(connector) => {
                 let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector));
-                match exchange.go_on(machine.connectors, &mut [0; MAX_LIST_LEN]) {
+                match exchange.continue_calls(machine.connectors, &mut [0; MAX_LIST_LEN]) {
                     Exchanged::Done(_) => None,
                     Exchanged::Failed(error) => Some(Error::Connector(error)),
                     Exchanged::Busy(milliseconds) => match self.wait_for(exchange, milliseconds) {
@@ -36,7 +36,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 }
             }
         };
-        match failed {
+        match failure {
             Some(error) => self.skip_or_fail(error, FinalState::AsItWas, position, table, machine),
             None => {
                 table.set_connector_only(position, false);

@@ -11,20 +11,23 @@ use hotmem::{Mapping, Platform};
 impl<'f, P: Platform> OpenRequest<'f, P> {
     pub(super) fn cancel(&mut self) {
         self.cancellation = match self.cancellation {
-            Cancellation::None | Cancellation::HypervisorRequest => Cancellation::HypervisorRequest,
-            Cancellation::UndoingConnector | Cancellation::AskedAgain => Cancellation::AskedAgain,
+            Cancellation::None | Cancellation::Requested => Cancellation::Requested,
+            Cancellation::UndoingConnector | Cancellation::RequestedAgain => {
+                Cancellation::RequestedAgain
+            }
         };
     }
 
     /// Returns whether the request was cancelled and can be undone now, because no call has to be
     /// completed first.
     pub(super) fn can_start_undoing(&mut self) -> bool {
-        if self.cancellation == Cancellation::None || matches!(self.step, Step::Refuse | Step::Done)
+        if self.cancellation == Cancellation::None
+            || matches!(self.step, Step::ReportFailure | Step::Done)
         {
             return false;
         }
         if let Some(exchange) = &mut self.exchange
-            && self.cancellation == Cancellation::HypervisorRequest
+            && self.cancellation == Cancellation::Requested
         {
             // First undo the calls for this connector, which may take several polls.
             self.cancellation = Cancellation::UndoingConnector;
@@ -35,17 +38,18 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         self.exchange.is_none()
     }
 
-    /// Returns whether the caller does not want to wait for the undoing.
+    /// Returns whether the caller has cancelled again, and so does not want to wait. Each cancellation
+    /// ends one wait.
     pub(super) fn skips_waiting(&mut self) -> bool {
-        let (asked, then) = match self.undo_reason {
-            Some(_) => (Cancellation::HypervisorRequest, Cancellation::None),
-            None => (Cancellation::AskedAgain, Cancellation::UndoingConnector),
+        let (requested, next) = match self.undo_reason {
+            Some(_) => (Cancellation::Requested, Cancellation::None),
+            None => (Cancellation::RequestedAgain, Cancellation::UndoingConnector),
         };
-        let impatient = self.cancellation == asked;
-        if impatient {
-            self.cancellation = then;
+        let skips_wait = self.cancellation == requested;
+        if skips_wait {
+            self.cancellation = next;
         }
-        impatient
+        skips_wait
     }
 
     /// Skips an LMB in a request by count, and fails any other request.
@@ -57,7 +61,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        self.leave(final_state, error, position, table, machine);
+        self.report_refused_lmb(final_state, error, position, table, machine);
         if self.cancellation != Cancellation::None {
             self.fail(Error::Cancelled, table, machine);
         } else if matches!(self.request.selection, LmbSelection::Count(_)) {
@@ -70,7 +74,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
     /// Counts an LMB that the request could not change or restore, and reports the reason to the
     /// platform and the log.
-    pub(super) fn leave<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn report_refused_lmb<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         final_state: FinalState,
         error: Error,
@@ -101,10 +105,10 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
-        if let Some(leaving) = self.going_offline.take() {
-            leaving.cancel(machine);
+        if let Some(stretch) = self.going_offline.take() {
+            stretch.cancel(machine);
         }
-        self.settle(table, machine);
+        self.commit_released(table, machine);
         self.blocked_lmb = None;
         self.evicting_lmb = None;
         self.resume_adding = None;
