@@ -10,7 +10,7 @@ use crate::instance::{Running, hotmem, instance};
 use ::hotmem::geometry::PAGEBLOCK_FRAMES;
 use ::hotmem::{
     Announce, Blocker, BlockerKind, Budget, Bytes, NodeId, OnlineType, OrViolation, PfnRange,
-    Progress, Shrink, State,
+    Progress, RangeError, RangeErrorKind, Shrink, State,
 };
 
 /// Puts the memory online in the zone that the policy chooses.
@@ -184,8 +184,8 @@ pub unsafe extern "C" fn hotmem_online(
 }
 
 /// Removes as much memory of the range as possible, whether the memory is online or offline.
-/// Removes pageblock by pageblock, the highest first. If `removal` is not NULL, stores the progress
-/// there.
+/// Removes online memory pageblock by pageblock, the highest first. If `removal` is not NULL, stores
+/// the progress there.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EBUSY: some memory could not be removed (see
@@ -247,13 +247,7 @@ fn remove(
             State::Online | State::OnlineMovable if is_online => {
                 remove_online(running, run, removed)
             }
-            State::Offline if !is_online => match running.hotplug.remove(run) {
-                Ok(()) => {
-                    *removed += run.bytes().0;
-                    None
-                }
-                Err(_) => Some(Blocker { range: run, kind: BlockerKind::Metadata }),
-            },
+            State::Offline if !is_online => remove_offline(running, run, removed),
             _ => None,
         };
         first = first.or(blocker);
@@ -281,6 +275,31 @@ fn remove_online(
             Progress::Idle => return None,
         }
     }
+}
+
+/// Removes as much of `run`, which is offline, as possible. Adds the number of bytes to `removed`.
+/// Returns the first blocker.
+fn remove_offline(
+    Running { hotplug, .. }: &mut Running,
+    run: PfnRange,
+    removed: &mut u64,
+) -> Option<Blocker> {
+    let mut remove = |range: PfnRange| hotplug.remove(range).map(|()| *removed += range.bytes().0);
+    let mut first_blocker = None;
+    let mut remaining = run;
+    while !remaining.is_empty()
+        && let Err(RangeError { range: refused, kind }) = remove(remaining)
+    {
+        let kind = match kind {
+            RangeErrorKind::Held => BlockerKind::HeldByAnother,
+            _ => BlockerKind::Metadata,
+        };
+        first_blocker = first_blocker.or(Some(Blocker { range: refused, kind }));
+        // The result is not needed: memory below that is refused as well stays offline.
+        let _ = remove(remaining.split_at(refused.start()).0);
+        remaining = remaining.split_at(refused.end()).1;
+    }
+    first_blocker
 }
 
 fn why_number(kind: BlockerKind) -> u32 {

@@ -274,3 +274,41 @@ fn memory_in_a_balloon_is_taken_back_after_a_reset_of_the_device() {
         assert_eq!(hotmem_balloon_need(balloon_ptr, 5), 0);
     }
 }
+
+/// The driver has removed a block and has requested to unplug it. The device has not answered yet.
+#[test]
+fn offline_memory_that_a_device_is_unplugging_is_busy_and_the_rest_is_removed() {
+    let machine = Machine::boot(None);
+    let virtio_mem = Heap::zeroes::<hotmem_virtio_mem>();
+    let driver = virtio_mem.pointer::<hotmem_virtio_mem>();
+    let mut device = Device { config: config(32 * MIB), answer: None };
+    let features = HOTMEM_VIRTIO_MEM_FEATURES & !1;
+    let mut request = hotmem_virtio_mem_request::default();
+    // SAFETY: `driver` points to zeroes, `machine.as_ptr()` to a machine, and the memory of the
+    // device is the machine's own memory.
+    unsafe {
+        assert_eq!(
+            hotmem_virtio_mem_init(
+                driver,
+                machine.as_ptr(),
+                &device.config,
+                features,
+                HOTMEM_ONLINE_NOT,
+                0
+            ),
+            0
+        );
+        device.run(driver);
+        assert_eq!(machine.state(BOOT_END, 32 * MIB), (HOTMEM_STATE_OFFLINE, 32 * MIB));
+        device.config.requested_size = 28 * MIB;
+        while hotmem_virtio_mem_step(driver, 0, &device.config, null(), 0, &mut request)
+            != HOTMEM_STEP_SEND
+        {}
+    }
+    let unplugged = u64::from_le_bytes(request.bytes[8..16].try_into().unwrap());
+    let (code, removal) = machine.remove(BOOT_END, 32 * MIB);
+    assert_eq!((code, removal.why), (HOTMEM_EBUSY, HOTMEM_WHY_BUSY));
+    assert_eq!(removal.paddr, unplugged);
+    assert!(removal.len <= 4 * MIB, "{removal:?}");
+    assert_eq!(removal.removed, 28 * MIB);
+}
