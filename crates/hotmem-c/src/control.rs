@@ -4,7 +4,7 @@
 //! device. If another call is in progress, a call returns HOTMEM_EBUSY.
 
 use crate::error::{
-    Error, HOTMEM_EBUSY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOENT, code, not_gone,
+    Error, HOTMEM_EBUSY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOENT, code, withdraw_error,
 };
 use crate::instance::{Running, hotmem, instance};
 use ::hotmem::geometry::PAGEBLOCK_FRAMES;
@@ -94,8 +94,8 @@ unsafe fn control(
 ) -> i32 {
     let mut run = || {
         // SAFETY: the caller guarantees it.
-        let mut entered = unsafe { instance(h) }?.enter()?;
-        step(entered.parts()?)
+        let mut access = unsafe { instance(h) }?.enter()?;
+        step(access.running()?)
     };
     code(run())
 }
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn hotmem_withdraw(h: *mut hotmem, paddr: u64, len: u64) -
             let region = regions.find(|&(_, region)| region == requested).map(|(id, _)| id);
             drop(regions);
             let region = region.ok_or(Error(HOTMEM_ENOENT))?;
-            hotplug.withdraw(region).map_err(not_gone)
+            hotplug.withdraw(region).map_err(withdraw_error)
         })
     }
 }
@@ -235,7 +235,7 @@ fn remove(
     is_online: bool,
     removed: &mut u64,
 ) -> Option<Blocker> {
-    let mut first = None;
+    let mut first_blocker = None;
     let mut remaining = range;
     while !remaining.is_empty() {
         let (run, state) = running.hotplug.state_at(remaining.start(), remaining.end());
@@ -250,9 +250,9 @@ fn remove(
             State::Offline if !is_online => remove_offline(running, run, removed),
             _ => None,
         };
-        first = first.or(blocker);
+        first_blocker = first_blocker.or(blocker);
     }
-    first
+    first_blocker
 }
 
 /// Removes as much of `run`, which is online, as possible. Adds the number of bytes to `removed`.

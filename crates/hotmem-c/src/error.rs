@@ -136,7 +136,7 @@ impl From<RangeError> for Error {
 }
 
 /// Returns the code for a range that cannot be withdrawn. Present memory makes the range busy.
-pub(crate) fn not_gone(error: RangeError) -> Error {
+pub(crate) fn withdraw_error(error: RangeError) -> Error {
     use RangeErrorKind as Kind;
     match error.kind {
         Kind::Present | Kind::Device | Kind::Online => Error(HOTMEM_EBUSY),

@@ -36,7 +36,7 @@ impl Write for Buffer<'_> {
 ///
 /// # Safety
 /// `buffer` is null, or `size` bytes can be written there.
-pub(crate) unsafe fn explain(buffer: *mut u8, size: usize, text: impl Display) {
+pub(crate) unsafe fn write_text(buffer: *mut u8, size: usize, text: impl Display) {
     let (false, Some(text_size)) = (buffer.is_null(), size.checked_sub(1)) else { return };
     // SAFETY: the caller guarantees it.
     unsafe {

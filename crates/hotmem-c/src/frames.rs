@@ -2,8 +2,7 @@
 //!
 //! `hotmem_alloc_frame_unchecked` and `hotmem_free_frame_unchecked` contain the engine's fast path,
 //! and make only tail calls, so that they save no registers. If the kernel has a function for CPU
-//! numbers, another function contains the fast path, because the call of the kernel's function needs
-//! saved registers. The header has `hotmem_alloc_frame` and `hotmem_free_frame` as inline functions
+//! numbers, a separate copy of the fast path calls it, and saves registers for this call. The header has `hotmem_alloc_frame` and `hotmem_free_frame` as inline functions
 //! too, which check the pointer, so that the compiler can make this check if the pointer is constant.
 
 use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, code};
@@ -69,10 +68,10 @@ pub struct hotmem_counts {
     pub used: u64,
 }
 
-/// The number of times that an allocation is tried again while it fails with [`AllocError::Busy`].
+/// The number of times that an allocation is tried while it fails with [`AllocError::Busy`].
 const TRIES: u32 = 64;
 /// The request for one frame of kernel memory.
-const ONE: AllocRequest = AllocRequest::frames(1);
+const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
 
 /// Allocates one frame as kernel memory. Returns its physical address, which is not negative, or an
 /// error. The contents are undefined. Context: any. Never waits.
@@ -107,12 +106,12 @@ pub unsafe extern "C" fn hotmem_alloc_frame_unchecked(h: *mut hotmem) -> i64 {
     let instance = unsafe { aligned_instance(h) };
     match instance.on_cpu_zero() {
         Ok(instance) => alloc_frame_on(instance, 0),
-        Err(mark) => alloc_frame_otherwise(instance, mark),
+        Err(mark) => alloc_frame_with_cpu_number(instance, mark),
     }
 }
 
 #[inline(never)]
-fn alloc_frame_otherwise(instance: &'static Instance, mark: OtherMark) -> i64 {
+fn alloc_frame_with_cpu_number(instance: &'static Instance, mark: OtherMark) -> i64 {
     match instance.with_cpu_numbers(mark) {
         Ok(instance) => alloc_frame_on(instance, instance.frames().platform().cpu()),
         Err(Error(code)) => code.into(),
@@ -131,7 +130,7 @@ fn alloc_frame_on(instance: Booted, cpu: usize) -> i64 {
 #[cold]
 #[inline(never)]
 fn alloc_frame_slowly(instance: Booted) -> i64 {
-    match retry(instance.frames(), ONE, AllocError::Busy) {
+    match alloc_with_retries(instance.frames(), ONE_FRAME) {
         Ok(frame) => frame.phys_addr().cast_signed(),
         Err(Error(code)) => i64::from(code),
     }
@@ -164,9 +163,9 @@ pub unsafe extern "C" fn hotmem_alloc(
         // SAFETY: see above.
         let request = match unsafe { request.as_ref() } {
             Some(request) => request.decoded()?,
-            None => ONE,
+            None => ONE_FRAME,
         };
-        let start = retry(frames, request, AllocError::Busy)?;
+        let start = alloc_with_retries(frames, request)?;
         // SAFETY: see above.
         unsafe { paddr.write(start.phys_addr()) };
         Ok(())
@@ -176,20 +175,18 @@ pub unsafe extern "C" fn hotmem_alloc(
 
 /// Tries an allocation again while its error is [`AllocError::Busy`].
 #[inline(never)]
-fn retry<P: Platform>(
+fn alloc_with_retries<P: Platform>(
     frames: &Frames<P>,
     request: AllocRequest,
-    mut error: AllocError,
 ) -> Result<Pfn, Error> {
-    let mut tries = 0..TRIES;
-    while error == AllocError::Busy && tries.next().is_some() {
+    for _ in 0..TRIES {
         match frames.alloc(request) {
             Ok(allocation) => return Ok(allocation.into_raw().start()),
-            Err(again) => error = again,
+            Err(AllocError::Busy) => spin_loop(),
+            Err(error) => return Err(error.into()),
         }
-        spin_loop();
     }
-    Err(error.into())
+    Err(AllocError::Busy.into())
 }
 
 impl hotmem_request {
@@ -258,14 +255,18 @@ pub unsafe extern "C" fn hotmem_free_frame_unchecked(h: *mut hotmem, paddr: u64)
             Err(rotated) => bad_address(rotated),
         },
         // SAFETY: the caller guarantees it.
-        Err(mark) => unsafe { free_frame_otherwise(instance, paddr, mark) },
+        Err(mark) => unsafe { free_frame_with_cpu_number(instance, paddr, mark) },
     }
 }
 
 /// # Safety
 /// As for [`hotmem_free`].
 #[inline(never)]
-unsafe fn free_frame_otherwise(instance: &'static Instance, paddr: u64, mark: OtherMark) -> i32 {
+unsafe fn free_frame_with_cpu_number(
+    instance: &'static Instance,
+    paddr: u64,
+    mark: OtherMark,
+) -> i32 {
     let instance = match instance.with_cpu_numbers(mark) {
         Ok(instance) => instance,
         Err(Error(code)) => return code,

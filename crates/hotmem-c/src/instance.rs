@@ -146,8 +146,8 @@ impl Instance {
         if self.frames.is_written() { Ok(Booted(self)) } else { Err(Error(HOTMEM_EINVAL)) }
     }
 
-    /// Returns the instance, if it has booted, and the kernel has no function for CPU numbers, so that
-    /// every CPU number is 0. This is one check, for the fast paths.
+    /// Returns the instance, if it has booted and the kernel has no function for CPU numbers, so that
+    /// every CPU number is 0. The fast paths make only this check.
     #[inline(always)]
     pub(crate) fn on_cpu_zero(&'static self) -> Result<Booted, OtherMark> {
         match self.frames.mark() {
@@ -156,7 +156,7 @@ impl Instance {
         }
     }
 
-    /// Returns the instance, if it has booted, and the kernel has a function for CPU numbers.
+    /// Returns the instance, if it has booted and the kernel has a function for CPU numbers.
     #[inline(always)]
     pub(crate) fn with_cpu_numbers(&'static self, mark: OtherMark) -> Result<Booted, Error> {
         if mark.0 == WITH_CPU_NUMBERS { Ok(Booted(self)) } else { Err(Error(HOTMEM_EINVAL)) }
@@ -182,15 +182,15 @@ impl Booted {
     /// Returns the instance's frames.
     #[inline]
     pub(crate) fn frames(self) -> &'static Frames<CPlatform> {
-        // SAFETY: `booted` has checked that `frames` is written. The field `frames` is private to
-        // this file, which never calls `take` on it.
+        // SAFETY: this file makes a `Booted` only after it has checked that `frames` is written. The
+        // field `frames` is private to this file, which never calls `take` on it.
         unsafe { self.0.frames.get_written() }
     }
 }
 
 impl ControlAccess {
     /// Returns the control path and the hooks.
-    pub(crate) fn parts(&mut self) -> Result<&mut Running, Error> {
+    pub(crate) fn running(&mut self) -> Result<&mut Running, Error> {
         match &mut *self.0 {
             Control::Running(running) => Ok(running),
             Control::Booting(_) => Err(Error(HOTMEM_EINVAL)),

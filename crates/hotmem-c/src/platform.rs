@@ -3,10 +3,6 @@
 use crate::hooks::{hotmem_hooks, hotmem_released, hotmem_tables};
 use ::hotmem::{Mapping, NodeId, Pfn, PfnRange, Platform};
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
-
-/// A kernel's function that returns the number of the CPU.
-pub(crate) type CpuNumber = unsafe extern "C" fn(*mut c_void) -> u32;
 
 /// A platform that calls the kernel's functions.
 #[derive(Debug)]
@@ -30,19 +26,6 @@ impl CPlatform {
         unsafe { *self.0.get() = hooks };
     }
 
-    /// Returns the kernel's function for CPU numbers. If there is none, every CPU has number 0.
-    #[inline]
-    pub(crate) fn cpu_number(&self) -> Option<CpuNumber> {
-        self.hooks().cpu
-    }
-
-    /// Calls the kernel's function for CPU numbers.
-    #[inline]
-    pub(crate) fn call(&self, cpu_number: CpuNumber) -> usize {
-        // SAFETY: the kernel has promised that its functions can be called with `ctx`.
-        unsafe { cpu_number(self.hooks().ctx) as usize }
-    }
-
     #[inline]
     fn hooks(&self) -> &hotmem_hooks {
         // SAFETY: `set` wrote the cell before the instance was used, and nothing writes it
@@ -54,7 +37,9 @@ impl CPlatform {
 impl Platform for CPlatform {
     #[inline]
     fn cpu(&self) -> usize {
-        self.cpu_number().map_or(0, |cpu_number| self.call(cpu_number))
+        let hooks = self.hooks();
+        // SAFETY: the kernel has promised that its functions can be called with `ctx`.
+        hooks.cpu.map_or(0, |cpu| unsafe { cpu(hooks.ctx) } as usize)
     }
 
     fn node(&self) -> NodeId {

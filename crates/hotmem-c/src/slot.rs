@@ -119,7 +119,7 @@ impl<T> Slot<T> {
 
     /// Takes exclusive access to the slot, if it is empty.
     fn hold_empty(&self) -> Result<Hold<'_>, Error> {
-        let is_empty = || match self.seal.load(Ordering::Acquire) {
+        let check_empty = || match self.seal.load(Ordering::Acquire) {
             0 => Ok(()),
             seal if self.is_valid(seal) => Err(Error(HOTMEM_EALREADY)),
             _ => Err(Error(HOTMEM_EINVAL)),
@@ -127,9 +127,9 @@ impl<T> Slot<T> {
         // Check before the change of `taken`, so that memory that is not a slot is not written.
         // Check again after the change, because another caller may have written the object between
         // the first check and the change.
-        is_empty()?;
+        check_empty()?;
         let hold = Hold::new(&self.taken)?;
-        is_empty().map(|()| hold)
+        check_empty().map(|()| hold)
     }
 
     /// Returns whether the slot has an object.

@@ -4,7 +4,7 @@ use crate::control::parse_online_type;
 use crate::error::{
     Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOSPC, HOTMEM_ERANGE, code,
 };
-use crate::explain::explain;
+use crate::explain::write_text;
 use crate::instance::{Instance, hotmem, instance};
 use crate::platform::CPlatform;
 use crate::slot::Slot;
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn hotmem_virtio_mem_step(
         let answer = has_answer.then(|| unsafe { core::slice::from_raw_parts(answer, answer_len) });
         let Device { instance, driver, memory } = &mut *device;
         let mut control = instance.enter()?;
-        let running = control.parts()?;
+        let running = control.running()?;
         // `bind` fails only for the control path of another instance.
         let bound = memory.bind(&mut running.hotplug, &mut running.hooks);
         let mut bound = bound.map_err(|_| Error(HOTMEM_EINVAL))?;
@@ -304,9 +304,9 @@ pub unsafe extern "C" fn hotmem_virtio_mem_explain(
         // SAFETY: see above.
         unsafe {
             match device.driver.status() {
-                Status::Pending(why) => explain(text.cast(), size, why),
-                Status::Failed(why) => explain(text.cast(), size, why),
-                _ => explain(text.cast(), size, ""),
+                Status::Pending(reason) => write_text(text.cast(), size, reason),
+                Status::Failed(reason) => write_text(text.cast(), size, reason),
+                _ => write_text(text.cast(), size, ""),
             }
         }
         Ok(())

@@ -24,12 +24,13 @@ fn compile(text: &str) {
     }
 }
 
+/// Includes the header twice, as a source may do, and defines `CHECK`.
 const BEGINNING: &str = r#"#include "hotmem.h"
 #include "hotmem.h"
 #ifdef __cplusplus
-#define CHECK(what) static_assert(what, #what)
+#define CHECK(condition) static_assert(condition, #condition)
 #else
-#define CHECK(what) _Static_assert(what, #what)
+#define CHECK(condition) _Static_assert(condition, #condition)
 #endif
 "#;
 
@@ -45,8 +46,8 @@ macro_rules! check_struct {
         writeln!($text, "struct align_{name} {{ char c; struct {name} it; }};").unwrap();
         writeln!($text, "CHECK({alignof} == {align});").unwrap();
         $(
-            let (field, at) = (stringify!($field), offset_of!($name, $field));
-            writeln!($text, "CHECK(offsetof(struct {name}, {field}) == {at});").unwrap();
+            let (field, offset) = (stringify!($field), offset_of!($name, $field));
+            writeln!($text, "CHECK(offsetof(struct {name}, {field}) == {offset});").unwrap();
         )*
     };
 }

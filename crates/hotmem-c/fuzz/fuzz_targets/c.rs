@@ -6,7 +6,7 @@
 
 #[path = "../../tests/arbitrary/calls.rs"]
 mod calls;
-#[path = "../../tests/c_api/machine.rs"]
-mod machine;
+#[path = "../../tests/c_api/instance.rs"]
+mod instance;
 
 libfuzzer_sys::fuzz_target!(|script: &[u8]| calls::run_script(script));

@@ -18,7 +18,7 @@ pub(super) fn queue_number(queue: Queue) -> i32 {
 }
 
 /// Writes the queue and the buffers of `message` to `out`.
-pub(super) fn write(out: &mut hotmem_balloon_message, message: &Message) {
+pub(super) fn write_message(out: &mut hotmem_balloon_message, message: &Message) {
     out.queue = queue_number(message.queue());
     (out.len, out.count) = (0, 0);
     let c_range =

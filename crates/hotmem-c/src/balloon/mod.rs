@@ -34,7 +34,7 @@ use ::hotmem::report::Settings;
 use ::hotmem::{Bytes, Migration};
 use core::time::Duration;
 use hotmem_virtio::balloon::{Action, Driver, EngineMemory, Features, Memory, Queue, Status, Step};
-use message::{queue_number, write};
+use message::{queue_number, write_message};
 
 /// The maximal number of contiguous ranges that the balloon's frames may form.
 const MAX_RANGES: usize = 64;
@@ -148,14 +148,14 @@ pub unsafe extern "C" fn hotmem_balloon_step(
         let used = match used {
             HOTMEM_QUEUE_NONE => None,
             number => {
-                let queue = usize::try_from(number).ok().and_then(|at| Queue::ALL.get(at));
+                let queue = usize::try_from(number).ok().and_then(|index| Queue::ALL.get(index));
                 Some(*queue.ok_or(Error(HOTMEM_EINVAL))?)
             }
         };
         let Device { driver, memory, .. } = &mut *device;
         match driver.step(Duration::from_nanos(now_ns), &config, used, memory) {
             Step::Ready(Ok(Action::Send(message))) => {
-                write(out, &message);
+                write_message(out, &message);
                 Ok(HOTMEM_STEP_SEND)
             }
             Step::Ready(Ok(Action::SetActual(frames))) => {

@@ -1,10 +1,10 @@
 //! Makes arbitrary calls of the C interface. The fuzz target uses this file too.
 //!
 //! The calls satisfy only the conditions under `# Safety`: pointers may be null or point to another
-//! machine, numbers are arbitrary, hooks refuse and call the interface, and devices give wrong
+//! instance, numbers are arbitrary, hooks refuse and call the interface, and devices give wrong
 //! answers. The test writes to each frame that it allocates, and checks that no frame has two owners.
 
-use crate::machine::{BOOT_END, Heap, MEMORY_END, MIB, Machine};
+use crate::instance::{BOOT_END, Heap, Instance, MEMORY_END, MIB};
 use hotmem_c::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,8 +27,8 @@ pub(crate) fn run_script(script: &[u8]) {
     CPU_CALLS.set(0);
     let mut caller = Caller {
         script,
-        machine: Machine::new(),
-        unbooted_machine: Machine::new(),
+        instance: Instance::new(),
+        unbooted_instance: Instance::new(),
         virtio_mem: Heap::zeroes::<hotmem_virtio_mem>(),
         balloon: Heap::zeroes::<hotmem_balloon>(),
         message: Heap::zeroes::<hotmem_balloon_message>(),
@@ -44,22 +44,22 @@ pub(crate) fn run_script(script: &[u8]) {
         has_request: [false; 6],
         now_ns: 0,
     };
-    kernel.borrow_mut().h = caller.machine.as_ptr();
-    // SAFETY: `hooks` and `kernel` live until the machine is used for the last time.
+    kernel.borrow_mut().h = caller.instance.as_ptr();
+    // SAFETY: `hooks` and `kernel` live until the instance is used for the last time.
     unsafe {
         let config = hotmem_config { hooks: &hooks, mappable_end: MEMORY_END, low_end: 0, cpus: 5 };
-        assert_eq!(hotmem_configure(caller.machine.as_ptr(), &config), 0);
+        assert_eq!(hotmem_configure(caller.instance.as_ptr(), &config), 0);
     }
-    if !caller.one_in_many() {
-        caller.begin();
+    if !caller.one_in_16() {
+        caller.boot_with_devices();
     }
     while !caller.script.is_empty() {
         kernel.borrow_mut().answer = caller.byte();
         caller.call();
     }
     for (paddr, frames) in std::mem::take(&mut caller.owned_allocations) {
-        caller.check(paddr, frames);
-        assert_eq!(caller.machine.free(paddr, frames), 0);
+        caller.check_contents(paddr, frames);
+        assert_eq!(caller.instance.free(paddr, frames), 0);
     }
 }
 
@@ -72,13 +72,13 @@ struct Kernel {
 
 thread_local!(static CPU_CALLS: Cell<u32> = const { Cell::new(0) });
 
-/// Returns another CPU number at each call. Some of the numbers exceed those of the machine's CPUs.
+/// Returns another CPU number at each call. Some of the numbers exceed those of the instance's CPUs.
 extern "C" fn cpu(_: *mut c_void) -> u32 {
     CPU_CALLS.set(CPU_CALLS.get() + 1);
     CPU_CALLS.get() % 11
 }
 
-/// Returns the byte that decides the result of a hook. If a bit of the byte is set, calls the machine
+/// Returns the byte that decides the result of a hook. If a bit of the byte is set, calls the instance
 /// before that.
 ///
 /// # Safety
@@ -87,7 +87,7 @@ unsafe fn answer(ctx: *mut c_void) -> u8 {
     // SAFETY: the caller has promised that `ctx` points to the `RefCell<Kernel>` of the test.
     let kernel = unsafe { &*ctx.cast::<RefCell<Kernel>>() }.borrow();
     if kernel.answer & 64 != 0 {
-        // SAFETY: `kernel.h` points to a machine.
+        // SAFETY: `kernel.h` points to an instance.
         let code = unsafe { hotmem_remove(kernel.h, 0, MEMORY_END, null_mut()) };
         assert_eq!(code, HOTMEM_EBUSY, "a hook entered the control path");
     }
@@ -125,9 +125,9 @@ unsafe extern "C" fn migrate(ctx: *mut c_void, _: u64, _: u64) -> i32 {
 
 struct Caller<'a> {
     script: &'a [u8],
-    machine: Machine,
-    /// A machine that never boots.
-    unbooted_machine: Machine,
+    instance: Instance,
+    /// An instance that never boots.
+    unbooted_instance: Instance,
     virtio_mem: Heap,
     balloon: Heap,
     message: Heap,
@@ -163,26 +163,27 @@ impl Caller<'_> {
         }
     }
 
-    fn one_in_many(&mut self) -> bool {
+    /// Returns true in one of 16 cases.
+    fn one_in_16(&mut self) -> bool {
         self.byte() >= 240
     }
 
     /// Returns a range. In most cases it consists of pageblocks above boot memory.
     fn range(&mut self) -> (u64, u64) {
-        if self.one_in_many() {
+        if self.one_in_16() {
             return (self.value(), self.value());
         }
         let (start, len) = (u64::from(self.byte()) % 28, u64::from(self.byte()) % 28);
         (BOOT_END + start * 2 * MIB, (len + 1).min(28 - start) * 2 * MIB)
     }
 
-    /// Boots the machine and starts the devices.
-    fn begin(&mut self) {
-        let (h, features) = (self.machine.as_ptr(), HOTMEM_BALLOON_FEATURES & !16);
+    /// Boots the instance and starts the devices.
+    fn boot_with_devices(&mut self) {
+        let (h, features) = (self.instance.as_ptr(), HOTMEM_BALLOON_FEATURES & !16);
         let config = hotmem_balloon_config::default();
         let flags = u32::from(self.byte() % 2) * HOTMEM_REPORT_EAGERLY;
         let options = hotmem_balloon_options { flags, ..Default::default() };
-        // SAFETY: `h` points to a machine, the RAM is its own memory, the drivers are zeroes, and
+        // SAFETY: `h` points to an instance, the RAM is its own memory, the drivers are zeroes, and
         // all other pointers are references.
         unsafe {
             assert_eq!(hotmem_boot_add(h, 0, BOOT_END, HOTMEM_RAM), 0);
@@ -190,8 +191,8 @@ impl Caller<'_> {
             let devices = self.byte();
             if devices % 4 < 2 {
                 let d = self.virtio_mem.pointer();
-                let kind = u32::from(self.byte() % 4);
-                assert_eq!(hotmem_virtio_mem_init(d, h, &self.mem_config, 6, kind, 0), 0);
+                let online_type = u32::from(self.byte() % 4);
+                assert_eq!(hotmem_virtio_mem_init(d, h, &self.mem_config, 6, online_type, 0), 0);
             } else {
                 assert_eq!(hotmem_announce(h, BOOT_END, MEMORY_END - BOOT_END, 0), 0);
             }
@@ -203,37 +204,37 @@ impl Caller<'_> {
         self.booted = true;
     }
 
-    /// Returns a pointer to the machine, or in rare cases another pointer, which may be null.
-    fn random_machine(&mut self) -> *mut hotmem {
+    /// Returns a pointer to the instance, or in rare cases another pointer, which may be null.
+    fn random_instance(&mut self) -> *mut hotmem {
         match self.byte() {
             0..3 => null_mut(),
-            3..6 => self.unbooted_machine.as_ptr(),
-            6..9 => self.machine.as_ptr().cast::<u8>().wrapping_add(64).cast(),
-            _ => self.machine.as_ptr(),
+            3..6 => self.unbooted_instance.as_ptr(),
+            6..9 => self.instance.as_ptr().cast::<u8>().wrapping_add(64).cast(),
+            _ => self.instance.as_ptr(),
         }
     }
 
     /// Checks that the frames of an allocation have the contents that the test has written.
-    fn check(&self, paddr: u64, frames: u64) {
+    fn check_contents(&self, paddr: u64, frames: u64) {
         for frame in 0..frames {
-            let at = self.frame(paddr + frame * 4096);
-            // SAFETY: the test owns the frame, which lies in the memory of the machine.
-            assert_eq!(unsafe { at.read() }, paddr + frame * 4096, "the frame was overwritten");
+            let word = self.frame_pointer(paddr + frame * 4096);
+            // SAFETY: the test owns the frame, which lies in the memory of the instance.
+            assert_eq!(unsafe { word.read() }, paddr + frame * 4096, "the frame was overwritten");
         }
     }
 
-    fn frame(&self, paddr: u64) -> *mut u64 {
+    fn frame_pointer(&self, paddr: u64) -> *mut u64 {
         self.memory().wrapping_add(usize::try_from(paddr).unwrap()).cast()
     }
 
     fn memory(&self) -> *mut u8 {
-        self.machine.memory.pointer()
+        self.instance.memory.pointer()
     }
 
     /// Makes one call.
     fn call(&mut self) {
-        let h = self.random_machine();
-        // SAFETY: `h` is null, not aligned, or points to a machine. The calls below add only memory
+        let h = self.random_instance();
+        // SAFETY: `h` is null, not aligned, or points to an instance. The calls below add only memory
         // that exists, and free no frame that is in use.
         let code = unsafe {
             match self.byte() % 20 {
@@ -250,7 +251,7 @@ impl Caller<'_> {
                         hotmem_free(h, paddr, frames)
                     }
                 }
-                9 if self.one_in_many() => {
+                9 if self.one_in_16() => {
                     let (paddr, len) = self.range();
                     hotmem_withdraw(h, paddr, len)
                 }
@@ -273,10 +274,10 @@ impl Caller<'_> {
                     hotmem_remove(h, paddr, len, &mut removal)
                 }
                 14 => {
-                    let mut same = 0;
+                    let mut same_state_len = 0;
                     let (paddr, len) = self.range();
-                    let state = hotmem_state(h, paddr, len, &mut same);
-                    assert!(state < 0 || same <= len);
+                    let state = hotmem_state(h, paddr, len, &mut same_state_len);
+                    assert!(state < 0 || same_state_len <= len);
                     state
                 }
                 15 | 16 => self.step_virtio_mem(h),
@@ -292,20 +293,20 @@ impl Caller<'_> {
         };
         assert!((-200..6).contains(&code), "{code}");
         if code >= 0 {
-            assert_eq!(h, self.machine.as_ptr());
+            assert_eq!(h, self.instance.as_ptr());
         }
     }
 
-    /// Adds boot memory, or boots the machine.
+    /// Adds boot memory, or boots the instance.
     ///
     /// # Safety
-    /// `h` is null, not aligned, or points to a machine.
+    /// `h` is null, not aligned, or points to an instance.
     unsafe fn boot(&mut self, h: *mut hotmem) -> i32 {
-        // Two machines must not have the same memory, so the other machine never boots.
-        let h = if h == self.unbooted_machine.as_ptr() { null_mut() } else { h };
+        // Two instances must not have the same memory, so the other instance never boots.
+        let h = if h == self.unbooted_instance.as_ptr() { null_mut() } else { h };
         let (start, len) = (self.value(), self.value());
         // SAFETY: the caller has promised what `h` is. RAM is added only below `BOOT_END`, where
-        // the machine has memory, or the range wraps and is refused.
+        // the instance has memory, or the range wraps and is refused.
         unsafe {
             match self.byte() % 4 {
                 0 => {
@@ -318,7 +319,7 @@ impl Caller<'_> {
                 2 => hotmem_boot_add(h, 0, BOOT_END, HOTMEM_RAM),
                 _ => {
                     let code = hotmem_boot(h, self.memory().cast(), 0);
-                    assert!(code != 0 || !self.booted, "the machine booted twice");
+                    assert!(code != 0 || !self.booted, "the instance booted twice");
                     self.booted |= code == 0;
                     code
                 }
@@ -330,7 +331,7 @@ impl Caller<'_> {
         let frames = match self.byte() % 8 {
             0 => self.value(),
             1 => u64::from(self.byte()) * 8,
-            few => u64::from(few),
+            count => u64::from(count),
         };
         let mut request = hotmem_request { frames, ..hotmem_request::default() };
         if self.byte().is_multiple_of(4) {
@@ -341,7 +342,7 @@ impl Caller<'_> {
         }
         let request: *const hotmem_request = if self.byte() == 0 { null() } else { &request };
         let mut paddr = 0;
-        // SAFETY: `h` is null, not aligned, or points to a machine, `request` is null or points to a
+        // SAFETY: `h` is null, not aligned, or points to an instance, `request` is null or points to a
         // request, and `paddr` is a reference.
         let code = unsafe {
             if request.is_null() && self.byte().is_multiple_of(2) {
@@ -361,8 +362,8 @@ impl Caller<'_> {
         let is_free = below.is_none_or(|(&start, &frames)| start + frames * 4096 <= paddr);
         assert!(is_free, "the allocation overlaps another one");
         for frame in (paddr..).step_by(4096).take(usize::try_from(frames).unwrap()) {
-            // SAFETY: the test owns the frame, which lies in the memory of the machine.
-            unsafe { self.frame(frame).write(frame) };
+            // SAFETY: the test owns the frame, which lies in the memory of the instance.
+            unsafe { self.frame_pointer(frame).write(frame) };
         }
         self.owned_allocations.insert(paddr, frames);
     }
@@ -372,7 +373,7 @@ impl Caller<'_> {
     fn free(&mut self) {
         let from = self.value();
         let Some((&start, &frames)) = self.owned_allocations.range(from..).next() else { return };
-        self.check(start, frames);
+        self.check_contents(start, frames);
         self.owned_allocations.remove(&start);
         let kept_frames = u64::from(self.byte()) % frames;
         if kept_frames > 0 {
@@ -381,23 +382,23 @@ impl Caller<'_> {
         let (paddr, frames) = (start + kept_frames * 4096, frames - kept_frames);
         let freed = if frames == 1 {
             // SAFETY: the test owns the frame, and does not use it any more.
-            unsafe { hotmem_free_frame(self.machine.as_ptr(), paddr) }
+            unsafe { hotmem_free_frame(self.instance.as_ptr(), paddr) }
         } else {
-            self.machine.free(paddr, frames)
+            self.instance.free(paddr, frames)
         };
         assert_eq!(freed, 0);
-        assert_eq!(self.machine.free(paddr, frames), HOTMEM_ENOENT, "a second free succeeds");
+        assert_eq!(self.instance.free(paddr, frames), HOTMEM_ENOENT, "a second free succeeds");
     }
 
     /// Makes a call for the virtio-mem device, with an arbitrary configuration and answer.
     ///
     /// # Safety
-    /// `h` is null, not aligned, or points to a machine.
+    /// `h` is null, not aligned, or points to an instance.
     unsafe fn step_virtio_mem(&mut self, h: *mut hotmem) -> i32 {
         let d = self.virtio_mem.pointer::<hotmem_virtio_mem>();
-        let (which, value) = (self.byte(), self.value());
-        let which = if which > 5 || self.one_in_many() { which } else { 6 };
-        match which % 64 {
+        let (selector, value) = (self.byte(), self.value());
+        let selector = if selector > 5 || self.one_in_16() { selector } else { 6 };
+        match selector % 64 {
             0 => self.mem_config.block_size = value,
             1 => self.mem_config.addr = value,
             2 => self.mem_config.region_size = value,
@@ -410,7 +411,7 @@ impl Caller<'_> {
             _ => {}
         }
         let mut answer: [u8; 10] = [0; 10];
-        if self.one_in_many() {
+        if self.one_in_16() {
             answer = std::array::from_fn(|_| self.byte());
         }
         let mut request = hotmem_virtio_mem_request::default();
@@ -418,13 +419,20 @@ impl Caller<'_> {
         // more bytes than are written, and all other pointers are null or references. `mappable_end`
         // limits the device's memory to memory that exists.
         unsafe {
-            if which > 250 {
-                let kind = u32::from(self.byte() % 5);
-                return hotmem_virtio_mem_init(d, h, &self.mem_config, self.number(), kind, value);
+            if selector > 250 {
+                let online_type = u32::from(self.byte() % 5);
+                return hotmem_virtio_mem_init(
+                    d,
+                    h,
+                    &self.mem_config,
+                    self.number(),
+                    online_type,
+                    value,
+                );
             }
             let answers = std::mem::take(&mut self.has_request[5]) || self.byte() == 255;
             let pointer = if answers { answer.as_ptr() } else { null() };
-            let len = if self.one_in_many() { usize::from(self.byte() % 11) } else { 10 };
+            let len = if self.one_in_16() { usize::from(self.byte() % 11) } else { 10 };
             let config = if self.byte() == 255 { null() } else { &raw const self.mem_config };
             self.now_ns += u64::from(self.byte()) << 20;
             let step = hotmem_virtio_mem_step(d, self.now_ns, config, pointer, len, &mut request);
@@ -448,17 +456,17 @@ impl Caller<'_> {
             let mut text = [0; 40];
             hotmem_virtio_mem_explain(d, text.as_mut_ptr(), usize::from(self.byte() % 41));
         }
-        // Return an error code, because the driver's own machine was used, whatever `h` is.
+        // Return an error code, because the driver's own instance was used, whatever `h` is.
         HOTMEM_EINVAL
     }
 
     /// Makes a call for the balloon, with an arbitrary configuration.
     ///
     /// # Safety
-    /// `h` is null, not aligned, or points to a machine.
+    /// `h` is null, not aligned, or points to an instance.
     unsafe fn step_balloon(&mut self, h: *mut hotmem) -> i32 {
         let (b, m) = (self.balloon.pointer::<hotmem_balloon>(), self.message.pointer());
-        let which = self.byte();
+        let selector = self.byte();
         let config = hotmem_balloon_config {
             num_pages: u32::from(self.byte() / 16) * u32::from(self.byte()),
             free_page_hint_cmd_id: u32::from(self.byte()),
@@ -476,7 +484,7 @@ impl Caller<'_> {
         // message, and all other pointers are references. The device does not access memory, so a
         // reset cannot be too early.
         unsafe {
-            match which {
+            match selector {
                 250.. => {
                     let features = hotmem_balloon_accept(self.number(), &options);
                     return hotmem_balloon_init(b, h, &config, features, &options);
@@ -497,8 +505,8 @@ impl Caller<'_> {
             let is_expected =
                 usize::try_from(used).ok().and_then(|at| self.has_request.get(at)) == Some(&true);
             // Answer on a queue without a request only in rare cases.
-            let lies = self.byte() == 255;
-            let used = if lies || is_expected { used } else { HOTMEM_QUEUE_NONE };
+            let answers_unasked = self.byte() == 255;
+            let used = if answers_unasked || is_expected { used } else { HOTMEM_QUEUE_NONE };
             self.now_ns += u64::from(self.byte()) << 22;
             let step = hotmem_balloon_step(b, self.now_ns, &config, used, m);
             if let Some(has_request) =
@@ -521,7 +529,7 @@ impl Caller<'_> {
             let mut status = hotmem_balloon_status::default();
             hotmem_balloon_get_status(b, &mut status);
         }
-        // Return an error code, because the driver's own machine was used, whatever `h` is.
+        // Return an error code, because the driver's own instance was used, whatever `h` is.
         HOTMEM_EINVAL
     }
 }

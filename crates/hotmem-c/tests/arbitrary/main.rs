@@ -2,8 +2,8 @@
 
 mod calls;
 #[allow(dead_code)]
-#[path = "../c_api/machine.rs"]
-mod machine;
+#[path = "../c_api/instance.rs"]
+mod instance;
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn arbitrary_calls_keep_the_machine_consistent(script in prop::collection::vec(any::<u8>(), 0..3000)) {
+    fn arbitrary_calls_keep_the_instance_consistent(script in prop::collection::vec(any::<u8>(), 0..3000)) {
         calls::run_script(&script);
     }
 }

@@ -1,21 +1,21 @@
-use crate::machine::{BOOT_END, MEMORY_END, MIB, Machine, request};
+use crate::instance::{BOOT_END, Instance, MEMORY_END, MIB, request};
 use hotmem_c::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
 #[test]
 fn memory_is_plugged_used_and_removed() {
-    let machine = Machine::boot(None);
-    assert_eq!(machine.state(BOOT_END, MIB * 2), (HOTMEM_STATE_UNKNOWN, MIB * 2));
-    machine.plug(HOTMEM_ONLINE_MOVABLE);
+    let instance = Instance::boot(None);
+    assert_eq!(instance.state(BOOT_END, MIB * 2), (HOTMEM_STATE_UNKNOWN, MIB * 2));
+    instance.plug(HOTMEM_ONLINE_MOVABLE);
     assert_eq!(
-        machine.state(BOOT_END, MEMORY_END - BOOT_END),
+        instance.state(BOOT_END, MEMORY_END - BOOT_END),
         (HOTMEM_STATE_MOVABLE, MEMORY_END - BOOT_END)
     );
-    assert_eq!(machine.counts().online, MEMORY_END / 4096);
+    assert_eq!(instance.counts().online, MEMORY_END / 4096);
 
-    let page = machine.alloc(&hotmem_request { flags: HOTMEM_MOVABLE, ..request(1) }).unwrap();
-    let (code, removal) = machine.remove(BOOT_END, MEMORY_END - BOOT_END);
+    let page = instance.alloc(&hotmem_request { flags: HOTMEM_MOVABLE, ..request(1) }).unwrap();
+    let (code, removal) = instance.remove(BOOT_END, MEMORY_END - BOOT_END);
     assert_eq!((code, removal.why), (HOTMEM_EBUSY, HOTMEM_WHY_UNMOVABLE));
     assert_eq!((removal.paddr, removal.len), (page, 4096));
     assert_eq!(
@@ -24,18 +24,18 @@ fn memory_is_plugged_used_and_removed() {
         "all memory except the pageblock of `page`"
     );
 
-    assert_eq!(machine.free(page, 1), 0);
-    let (code, removal) = machine.remove(BOOT_END, MEMORY_END - BOOT_END);
+    assert_eq!(instance.free(page, 1), 0);
+    let (code, removal) = instance.remove(BOOT_END, MEMORY_END - BOOT_END);
     assert_eq!((code, removal.removed, removal.why), (0, 2 * MIB, 0));
     assert_eq!(
-        machine.state(BOOT_END, MEMORY_END - BOOT_END),
+        instance.state(BOOT_END, MEMORY_END - BOOT_END),
         (HOTMEM_STATE_ABSENT, MEMORY_END - BOOT_END)
     );
-    // SAFETY: `machine.as_ptr()` points to a machine.
+    // SAFETY: `instance.as_ptr()` points to an instance.
     unsafe {
-        assert_eq!(hotmem_withdraw(machine.as_ptr(), BOOT_END, MEMORY_END - BOOT_END), 0);
+        assert_eq!(hotmem_withdraw(instance.as_ptr(), BOOT_END, MEMORY_END - BOOT_END), 0);
         assert_eq!(
-            hotmem_withdraw(machine.as_ptr(), BOOT_END, MEMORY_END - BOOT_END),
+            hotmem_withdraw(instance.as_ptr(), BOOT_END, MEMORY_END - BOOT_END),
             HOTMEM_ENOENT
         );
     }
@@ -43,27 +43,27 @@ fn memory_is_plugged_used_and_removed() {
 
 #[test]
 fn offline_memory_is_removed() {
-    let machine = Machine::boot(None);
-    machine.plug(HOTMEM_ONLINE_NOT);
-    assert_eq!(machine.state(BOOT_END, MEMORY_END - BOOT_END).0, HOTMEM_STATE_OFFLINE);
-    // SAFETY: `machine.as_ptr()` points to a machine.
+    let instance = Instance::boot(None);
+    instance.plug(HOTMEM_ONLINE_NOT);
+    assert_eq!(instance.state(BOOT_END, MEMORY_END - BOOT_END).0, HOTMEM_STATE_OFFLINE);
+    // SAFETY: `instance.as_ptr()` points to an instance.
     unsafe {
         assert_eq!(
-            hotmem_withdraw(machine.as_ptr(), BOOT_END, MEMORY_END - BOOT_END),
+            hotmem_withdraw(instance.as_ptr(), BOOT_END, MEMORY_END - BOOT_END),
             HOTMEM_EBUSY
         );
-        assert_eq!(hotmem_online(machine.as_ptr(), BOOT_END, 4 * MIB, HOTMEM_ONLINE_KERNEL), 0);
+        assert_eq!(hotmem_online(instance.as_ptr(), BOOT_END, 4 * MIB, HOTMEM_ONLINE_KERNEL), 0);
     }
-    assert_eq!(machine.state(BOOT_END, MEMORY_END - BOOT_END), (HOTMEM_STATE_ONLINE, 4 * MIB));
-    let (code, removal) = machine.remove(BOOT_END, MEMORY_END - BOOT_END);
+    assert_eq!(instance.state(BOOT_END, MEMORY_END - BOOT_END), (HOTMEM_STATE_ONLINE, 4 * MIB));
+    let (code, removal) = instance.remove(BOOT_END, MEMORY_END - BOOT_END);
     assert_eq!((code, removal.removed), (0, MEMORY_END - BOOT_END));
 }
 
 #[test]
 fn each_call_returns_the_code_of_its_error() {
-    let machine = Machine::boot(None);
-    let (h, online_kernel) = (machine.as_ptr(), HOTMEM_ONLINE_KERNEL);
-    // SAFETY: `h` points to a machine, and the range that is added is memory of the test.
+    let instance = Instance::boot(None);
+    let (h, kernel_zone) = (instance.as_ptr(), HOTMEM_ONLINE_KERNEL);
+    // SAFETY: `h` points to an instance, and the range that is added is memory of the test.
     unsafe {
         assert_eq!(hotmem_add(h, BOOT_END, 2 * MIB), HOTMEM_ENOENT, "not announced");
         assert_eq!(
@@ -81,16 +81,12 @@ fn each_call_returns_the_code_of_its_error() {
         );
         assert_eq!(hotmem_announce(h, BOOT_END, 8 * MIB, 0), 0);
         assert_eq!(hotmem_add(h, BOOT_END, 4096), HOTMEM_EINVAL);
-        assert_eq!(
-            hotmem_online(h, BOOT_END, 2 * MIB, online_kernel),
-            HOTMEM_ENOENT,
-            "not present"
-        );
+        assert_eq!(hotmem_online(h, BOOT_END, 2 * MIB, kernel_zone), HOTMEM_ENOENT, "not present");
         assert_eq!(hotmem_add(h, BOOT_END, 2 * MIB), 0);
         assert_eq!(hotmem_add(h, BOOT_END, 2 * MIB), HOTMEM_EEXIST);
         assert_eq!(hotmem_online(h, BOOT_END, 2 * MIB, 9), HOTMEM_EINVAL);
-        assert_eq!(hotmem_online(h, BOOT_END, 2 * MIB, online_kernel), 0);
-        assert_eq!(hotmem_online(h, BOOT_END, 2 * MIB, online_kernel), HOTMEM_EEXIST);
+        assert_eq!(hotmem_online(h, BOOT_END, 2 * MIB, kernel_zone), 0);
+        assert_eq!(hotmem_online(h, BOOT_END, 2 * MIB, kernel_zone), HOTMEM_EEXIST);
         assert_eq!(hotmem_remove(h, BOOT_END, 4096, null_mut()), HOTMEM_EINVAL);
         assert_eq!(hotmem_remove(h, BOOT_END, 2 * MIB, null_mut()), 0);
     }
@@ -99,8 +95,8 @@ fn each_call_returns_the_code_of_its_error() {
 /// A kernel that records the calls of its hooks.
 #[derive(Default)]
 struct Kernel {
-    machine_addr: usize,
-    refuses_offlining: bool,
+    instance_addr: usize,
+    refuses_onlining: bool,
     /// The codes of the calls that the hook `onlined` has made.
     codes_in_hook: Vec<i32>,
     tables: Vec<u64>,
@@ -151,31 +147,31 @@ unsafe extern "C" fn going_online(ctx: *mut c_void, _: u64, _: u64, movable: boo
     // SAFETY: `ctx` is that of the hooks, and one hook runs at a time.
     let kernel = unsafe { kernel(ctx) };
     kernel.calls.push(if movable { "movable" } else { "kernel" });
-    i32::from(kernel.refuses_offlining)
+    i32::from(kernel.refuses_onlining)
 }
 
 unsafe extern "C" fn onlined(ctx: *mut c_void, paddr: u64, len: u64) {
-    // SAFETY: `ctx` is that of the hooks, `machine_addr` is the address of a machine, and `frame`
+    // SAFETY: `ctx` is that of the hooks, `instance_addr` is the address of an instance, and `frame`
     // was allocated just before it is freed.
     unsafe {
         let kernel = kernel(ctx);
         kernel.calls.push("onlined");
-        let code = hotmem_remove(kernel.machine_addr as *mut hotmem, paddr, len, null_mut());
+        let code = hotmem_remove(kernel.instance_addr as *mut hotmem, paddr, len, null_mut());
         kernel.codes_in_hook.push(code);
         let mut frame = 0;
-        let code = hotmem_alloc(kernel.machine_addr as *mut hotmem, std::ptr::null(), &mut frame);
+        let code = hotmem_alloc(kernel.instance_addr as *mut hotmem, std::ptr::null(), &mut frame);
         kernel.codes_in_hook.push(code);
-        kernel.codes_in_hook.push(hotmem_free(kernel.machine_addr as *mut hotmem, frame, 1));
+        kernel.codes_in_hook.push(hotmem_free(kernel.instance_addr as *mut hotmem, frame, 1));
     }
 }
 
 unsafe extern "C" fn migrate(ctx: *mut c_void, paddr: u64, len: u64) -> i32 {
-    // SAFETY: `ctx` is that of the hooks, `machine_addr` is the address of a machine, and the test
+    // SAFETY: `ctx` is that of the hooks, `instance_addr` is the address of an instance, and the test
     // has allocated the range and does not use it.
     unsafe {
         let kernel = kernel(ctx);
         kernel.calls.push("migrate");
-        assert_eq!(hotmem_free(kernel.machine_addr as *mut hotmem, paddr, len / 4096), 0);
+        assert_eq!(hotmem_free(kernel.instance_addr as *mut hotmem, paddr, len / 4096), 0);
     }
     HOTMEM_MIGRATE_FREED
 }
@@ -194,33 +190,35 @@ fn hooks_may_allocate_but_not_enter_the_control_path() {
         migrate: Some(migrate),
         ..hotmem_hooks::default()
     };
-    let machine = Machine::boot(Some(&hooks));
-    let used = machine.counts().used;
-    // SAFETY: no hook runs when `kernel_of` is called, `machine.as_ptr()` points to a machine, and
+    let instance = Instance::boot(Some(&hooks));
+    let used = instance.counts().used;
+    // SAFETY: no hook runs when `kernel_of` is called, `instance.as_ptr()` points to an instance, and
     // the range that is added is its own memory.
     unsafe {
-        kernel_of(&hooks).machine_addr = machine.as_ptr().addr();
-        assert_eq!(hotmem_announce(machine.as_ptr(), BOOT_END, MEMORY_END - BOOT_END, 0), 0);
-        assert_eq!(hotmem_add(machine.as_ptr(), BOOT_END, MEMORY_END - BOOT_END), 0);
+        kernel_of(&hooks).instance_addr = instance.as_ptr().addr();
+        assert_eq!(hotmem_announce(instance.as_ptr(), BOOT_END, MEMORY_END - BOOT_END, 0), 0);
+        assert_eq!(hotmem_add(instance.as_ptr(), BOOT_END, MEMORY_END - BOOT_END), 0);
         assert_eq!(
             kernel_of(&hooks).tables.len(),
             1,
             "`map` took one of the four frames that `tables_needed` asked for"
         );
-        kernel_of(&hooks).refuses_offlining = true;
-        let online = |kind| hotmem_online(machine.as_ptr(), BOOT_END, MEMORY_END - BOOT_END, kind);
+        kernel_of(&hooks).refuses_onlining = true;
+        let online = |online_type| {
+            hotmem_online(instance.as_ptr(), BOOT_END, MEMORY_END - BOOT_END, online_type)
+        };
         assert_eq!(online(HOTMEM_ONLINE_KERNEL), HOTMEM_EACCES);
-        kernel_of(&hooks).refuses_offlining = false;
+        kernel_of(&hooks).refuses_onlining = false;
         assert_eq!(online(HOTMEM_ONLINE_MOVABLE), 0);
         assert_eq!(kernel_of(&hooks).codes_in_hook, [HOTMEM_EBUSY, 0, 0]);
     }
-    machine.alloc(&hotmem_request { flags: HOTMEM_MOVABLE, ..request(5) }).unwrap();
-    assert_eq!(machine.remove(BOOT_END, MEMORY_END - BOOT_END).0, 0);
+    instance.alloc(&hotmem_request { flags: HOTMEM_MOVABLE, ..request(5) }).unwrap();
+    assert_eq!(instance.remove(BOOT_END, MEMORY_END - BOOT_END).0, 0);
     // SAFETY: no hook runs.
     let kernel = unsafe { kernel_of(&hooks) };
     let calls = ["map", "kernel", "movable", "onlined", "migrate", "unmap", "release"];
     assert_eq!(kernel.calls, calls);
-    assert_eq!(machine.counts().used, used, "some frames of page tables are not free");
+    assert_eq!(instance.counts().used, used, "some frames of page tables are not free");
 }
 
 /// Returns the kernel of these hooks.

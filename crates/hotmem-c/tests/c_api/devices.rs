@@ -1,4 +1,4 @@
-use crate::machine::{BOOT_END, Heap, MEMORY_END, MIB, Machine};
+use crate::instance::{BOOT_END, Heap, Instance, MEMORY_END, MIB};
 use hotmem_c::*;
 use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
@@ -34,7 +34,7 @@ impl Device {
             } {
                 HOTMEM_STEP_SEND => self.carry_out(&request.bytes),
                 HOTMEM_STEP_AGAIN => {}
-                other => return other,
+                last_step => return last_step,
             }
         }
     }
@@ -44,7 +44,9 @@ impl Device {
         match request[0] {
             0 => self.config.plugged_size += blocks * 2 * MIB,
             1 => self.config.plugged_size -= blocks * 2 * MIB,
-            other => panic!("the driver sent a request of the unexpected type {other}"),
+            request_type => {
+                panic!("the driver sent a request of the unexpected type {request_type}")
+            }
         }
         self.answer = Some([0; 10]);
     }
@@ -68,20 +70,33 @@ fn explain(driver: *mut hotmem_virtio_mem, size: usize) -> String {
 
 #[test]
 fn a_virtio_mem_device_grows_and_shrinks() {
-    let machine = Machine::boot(None);
+    let instance = Instance::boot(None);
     let virtio_mem = Heap::zeroes::<hotmem_virtio_mem>();
     let driver = virtio_mem.pointer::<hotmem_virtio_mem>();
     let mut device = Device { config: config(32 * MIB), answer: None };
-    let (features, kind) = (HOTMEM_VIRTIO_MEM_FEATURES & !1, HOTMEM_ONLINE_MOVABLE);
-    // SAFETY: `driver` points to zeroes, `machine.as_ptr()` to a machine, and the memory of the
-    // device is the machine's own memory.
+    let (features, online_type) = (HOTMEM_VIRTIO_MEM_FEATURES & !1, HOTMEM_ONLINE_MOVABLE);
+    // SAFETY: `driver` points to zeroes, `instance.as_ptr()` to an instance, and the memory of the
+    // device is the instance's own memory.
     unsafe {
         assert_eq!(
-            hotmem_virtio_mem_init(driver, machine.as_ptr(), &device.config, features, kind, 0),
+            hotmem_virtio_mem_init(
+                driver,
+                instance.as_ptr(),
+                &device.config,
+                features,
+                online_type,
+                0
+            ),
             0
         );
-        let again =
-            hotmem_virtio_mem_init(driver, machine.as_ptr(), &device.config, features, kind, 0);
+        let again = hotmem_virtio_mem_init(
+            driver,
+            instance.as_ptr(),
+            &device.config,
+            features,
+            online_type,
+            0,
+        );
         assert_eq!(again, HOTMEM_EALREADY);
     }
     assert_eq!(device.run(driver), HOTMEM_STEP_IDLE);
@@ -89,10 +104,10 @@ fn a_virtio_mem_device_grows_and_shrinks() {
         (status(driver).state, status(driver).plugged),
         (HOTMEM_VIRTIO_MEM_REACHED, 32 * MIB)
     );
-    assert_eq!(machine.counts().movable, 32 * MIB / 4096);
+    assert_eq!(instance.counts().movable, 32 * MIB / 4096);
     assert_eq!(explain(driver, 128), "");
 
-    let page = machine.alloc(&hotmem_request {
+    let page = instance.alloc(&hotmem_request {
         flags: HOTMEM_MOVABLE,
         frames: 1,
         ..hotmem_request::default()
@@ -100,39 +115,39 @@ fn a_virtio_mem_device_grows_and_shrinks() {
     device.config.requested_size = 0;
     assert_eq!(device.run(driver), HOTMEM_STEP_WAIT);
     assert_eq!(status(driver).plugged, 2 * MIB);
-    assert_eq!(machine.free(page.unwrap(), 1), 0);
+    assert_eq!(instance.free(page.unwrap(), 1), 0);
     device.config.requested_size = 2 * MIB;
     assert_eq!(device.run(driver), HOTMEM_STEP_IDLE);
     device.config.requested_size = 0;
     assert_eq!(device.run(driver), HOTMEM_STEP_IDLE);
     assert_eq!((status(driver).state, status(driver).plugged), (HOTMEM_VIRTIO_MEM_REACHED, 0));
-    assert_eq!(machine.counts().present, BOOT_END / 4096);
+    assert_eq!(instance.counts().present, BOOT_END / 4096);
 }
 
 #[test]
 fn a_driver_stops_at_a_malformed_response_and_explains_it() {
-    let machine = Machine::boot(None);
+    let instance = Instance::boot(None);
     let virtio_mem = Heap::zeroes::<hotmem_virtio_mem>();
     let driver = virtio_mem.pointer::<hotmem_virtio_mem>();
-    let (mut request, wrong) = (hotmem_virtio_mem_request::default(), [9_u8; 10]);
-    // SAFETY: `driver` points to zeroes, `machine.as_ptr()` to a machine, and the memory of the
-    // device is the machine's own memory. All answers are null or have `len` bytes.
+    let (mut request, malformed_answer) = (hotmem_virtio_mem_request::default(), [9_u8; 10]);
+    // SAFETY: `driver` points to zeroes, `instance.as_ptr()` to an instance, and the memory of the
+    // device is the instance's own memory. All answers are null or have `len` bytes.
     unsafe {
         let odd = hotmem_virtio_mem_config { block_size: 3, ..config(0) };
-        assert_eq!(hotmem_virtio_mem_init(driver, machine.as_ptr(), &odd, 0, 0, 0), HOTMEM_EINVAL);
+        assert_eq!(hotmem_virtio_mem_init(driver, instance.as_ptr(), &odd, 0, 0, 0), HOTMEM_EINVAL);
         let far = hotmem_virtio_mem_config { addr: !0 << 21, ..config(0) };
-        assert_eq!(hotmem_virtio_mem_init(driver, machine.as_ptr(), &far, 0, 0, 0), HOTMEM_ERANGE);
+        assert_eq!(hotmem_virtio_mem_init(driver, instance.as_ptr(), &far, 0, 0, 0), HOTMEM_ERANGE);
         assert_eq!(
-            hotmem_virtio_mem_init(driver, machine.as_ptr(), &config(0), 0, 7, 0),
+            hotmem_virtio_mem_init(driver, instance.as_ptr(), &config(0), 0, 7, 0),
             HOTMEM_EINVAL
         );
         let config = config(4 * MIB);
-        assert_eq!(hotmem_virtio_mem_init(driver, machine.as_ptr(), &config, 0, 0, 0), 0);
+        assert_eq!(hotmem_virtio_mem_init(driver, instance.as_ptr(), &config, 0, 0, 0), 0);
         let mut step = |answer: *const u8, len| {
             hotmem_virtio_mem_step(driver, 0, &config, answer, len, &mut request)
         };
         while step(null(), 0) != HOTMEM_STEP_SEND {}
-        assert_eq!(step(wrong.as_ptr(), 10), HOTMEM_EIO);
+        assert_eq!(step(malformed_answer.as_ptr(), 10), HOTMEM_EIO);
         assert_eq!(step(null(), 0), HOTMEM_EIO);
         assert_eq!(
             hotmem_virtio_mem_step(driver, 0, null(), null(), 0, &mut request),
@@ -149,13 +164,13 @@ fn a_driver_stops_at_a_malformed_response_and_explains_it() {
     assert_eq!(explain(driver, 128), "response: the response type 2313 is unknown");
     assert_eq!(explain(driver, 9), "response");
     assert_eq!(explain(driver, 1), "");
-    assert_eq!(machine.counts().present, BOOT_END / 4096, "memory was added");
+    assert_eq!(instance.counts().present, BOOT_END / 4096, "memory was added");
 }
 
 #[test]
 fn a_balloon_takes_frames_and_reports_free_memory() {
-    let machine = Machine::boot(None);
-    machine.plug(HOTMEM_ONLINE_KERNEL);
+    let instance = Instance::boot(None);
+    instance.plug(HOTMEM_ONLINE_KERNEL);
     let balloon = Heap::zeroes::<hotmem_balloon>();
     let balloon_ptr = balloon.pointer::<hotmem_balloon>();
     let message = Heap::zeroes::<hotmem_balloon_message>();
@@ -164,16 +179,16 @@ fn a_balloon_takes_frames_and_reports_free_memory() {
     let options = hotmem_balloon_options { flags: HOTMEM_REPORT_EAGERLY, ..Default::default() };
     let (mut frames, mut reported) = (Vec::new(), 0);
     // SAFETY: `balloon_ptr` and `message_ptr` point to zeroed objects of their types,
-    // `machine.as_ptr()` to a machine, and the other pointers are null or references.
+    // `instance.as_ptr()` to an instance, and the other pointers are null or references.
     unsafe {
         let features = hotmem_balloon_accept(HOTMEM_BALLOON_FEATURES & !0b1000, &options);
         assert_eq!(features, 0x1_0000_0027, "hints or poison are accepted");
         assert_eq!(
-            hotmem_balloon_init(balloon_ptr, machine.as_ptr(), &config, u64::MAX, null()),
+            hotmem_balloon_init(balloon_ptr, instance.as_ptr(), &config, u64::MAX, null()),
             HOTMEM_EINVAL
         );
         assert_eq!(
-            hotmem_balloon_init(balloon_ptr, machine.as_ptr(), &config, features, &options),
+            hotmem_balloon_init(balloon_ptr, instance.as_ptr(), &config, features, &options),
             0
         );
         assert_eq!(
@@ -232,29 +247,29 @@ fn a_balloon_takes_frames_and_reports_free_memory() {
         frames
     };
     assert_eq!((sorted(inflated).len(), sorted(inflated)), (300, sorted(deflated)));
-    assert!(reported > 0 && machine.counts().reported > 0);
+    assert!(reported > 0 && instance.counts().reported > 0);
 }
 
 #[test]
 fn memory_in_a_balloon_is_taken_back_after_a_reset_of_the_device() {
-    let machine = Machine::boot(None);
+    let instance = Instance::boot(None);
     let balloon = Heap::zeroes::<hotmem_balloon>();
     let balloon_ptr = balloon.pointer::<hotmem_balloon>();
     let message = Heap::zeroes::<hotmem_balloon_message>();
     let message_ptr = message.pointer::<hotmem_balloon_message>();
     let config = hotmem_balloon_config { num_pages: 100, ..Default::default() };
     let options = hotmem_balloon_options { answer_timeout_ns: 1000, ..Default::default() };
-    let used = machine.counts().used;
+    let used = instance.counts().used;
     // SAFETY: `balloon_ptr` and `message_ptr` point to zeroed objects of their types,
-    // `machine.as_ptr()` to a machine, and the other pointers are null or references.
+    // `instance.as_ptr()` to an instance, and the other pointers are null or references.
     unsafe {
-        assert_eq!(hotmem_balloon_init(balloon_ptr, machine.as_ptr(), &config, 0, &options), 0);
+        assert_eq!(hotmem_balloon_init(balloon_ptr, instance.as_ptr(), &config, 0, &options), 0);
         while hotmem_balloon_step(balloon_ptr, 0, &config, HOTMEM_QUEUE_NONE, message_ptr)
             != HOTMEM_STEP_SEND
         {}
         let first = u32::from_le_bytes((&(*message_ptr).bytes)[..4].try_into().unwrap());
         let paddr = u64::from(first) * 4096;
-        assert_eq!(machine.counts().used, used + 100);
+        assert_eq!(instance.counts().used, used + 100);
         assert_eq!(hotmem_balloon_migrate(balloon_ptr, paddr, 4096), HOTMEM_MIGRATE_RETRY);
         assert_eq!(hotmem_balloon_migrate(balloon_ptr, 0, 4096), HOTMEM_ENOENT);
         assert_eq!(hotmem_balloon_migrate(balloon_ptr, 1, 4096), HOTMEM_EINVAL);
@@ -262,7 +277,7 @@ fn memory_in_a_balloon_is_taken_back_after_a_reset_of_the_device() {
             hotmem_balloon_step(balloon_ptr, 10_000, &config, HOTMEM_QUEUE_NONE, message_ptr);
         assert_eq!((late, (*message_ptr).queue), (HOTMEM_STEP_RESET, HOTMEM_QUEUE_INFLATE));
         assert_eq!(hotmem_balloon_reset(balloon_ptr, &config), 0);
-        assert_eq!(machine.counts().used, used);
+        assert_eq!(instance.counts().used, used);
         // The device answers although no request is on the queue.
         assert_eq!(
             hotmem_balloon_step(balloon_ptr, 0, &config, HOTMEM_QUEUE_DEFLATE, message_ptr),
@@ -278,19 +293,19 @@ fn memory_in_a_balloon_is_taken_back_after_a_reset_of_the_device() {
 /// The driver has removed a block and has requested to unplug it. The device has not answered yet.
 #[test]
 fn offline_memory_that_a_device_is_unplugging_is_busy_and_the_rest_is_removed() {
-    let machine = Machine::boot(None);
+    let instance = Instance::boot(None);
     let virtio_mem = Heap::zeroes::<hotmem_virtio_mem>();
     let driver = virtio_mem.pointer::<hotmem_virtio_mem>();
     let mut device = Device { config: config(32 * MIB), answer: None };
     let features = HOTMEM_VIRTIO_MEM_FEATURES & !1;
     let mut request = hotmem_virtio_mem_request::default();
-    // SAFETY: `driver` points to zeroes, `machine.as_ptr()` to a machine, and the memory of the
-    // device is the machine's own memory.
+    // SAFETY: `driver` points to zeroes, `instance.as_ptr()` to an instance, and the memory of the
+    // device is the instance's own memory.
     unsafe {
         assert_eq!(
             hotmem_virtio_mem_init(
                 driver,
-                machine.as_ptr(),
+                instance.as_ptr(),
                 &device.config,
                 features,
                 HOTMEM_ONLINE_NOT,
@@ -299,14 +314,14 @@ fn offline_memory_that_a_device_is_unplugging_is_busy_and_the_rest_is_removed() 
             0
         );
         device.run(driver);
-        assert_eq!(machine.state(BOOT_END, 32 * MIB), (HOTMEM_STATE_OFFLINE, 32 * MIB));
+        assert_eq!(instance.state(BOOT_END, 32 * MIB), (HOTMEM_STATE_OFFLINE, 32 * MIB));
         device.config.requested_size = 28 * MIB;
         while hotmem_virtio_mem_step(driver, 0, &device.config, null(), 0, &mut request)
             != HOTMEM_STEP_SEND
         {}
     }
     let unplugged = u64::from_le_bytes(request.bytes[8..16].try_into().unwrap());
-    let (code, removal) = machine.remove(BOOT_END, 32 * MIB);
+    let (code, removal) = instance.remove(BOOT_END, 32 * MIB);
     assert_eq!((code, removal.why), (HOTMEM_EBUSY, HOTMEM_WHY_BUSY));
     assert_eq!(removal.paddr, unplugged);
     assert!(removal.len <= 4 * MIB, "{removal:?}");

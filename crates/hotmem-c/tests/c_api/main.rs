@@ -4,5 +4,5 @@
 mod control;
 mod devices;
 mod frames;
-mod machine;
+mod instance;
 mod misuse;

@@ -1,20 +1,20 @@
-use crate::machine::{BOOT_END, Heap, MEMORY_END, MIB, Machine, request};
+use crate::instance::{BOOT_END, Heap, Instance, MEMORY_END, MIB, request};
 use hotmem_c::*;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
 #[test]
 fn null_pointers_are_refused() {
-    let machine = Machine::boot(None);
-    let (h, none) = (machine.as_ptr(), null_mut::<hotmem>());
+    let instance = Instance::boot(None);
+    let (h, none) = (instance.as_ptr(), null_mut::<hotmem>());
     let (virtio_mem, balloon) =
         (Heap::zeroes::<hotmem_virtio_mem>(), Heap::zeroes::<hotmem_balloon>());
     let (d, b) = (virtio_mem.pointer::<hotmem_virtio_mem>(), balloon.pointer::<hotmem_balloon>());
-    let (mut paddr, mut same, fault) = (0, 0, HOTMEM_EFAULT);
+    let (mut paddr, mut same_state_len, fault) = (0, 0, HOTMEM_EFAULT);
     // SAFETY: all pointers are null, or point to objects of the types that the functions name.
     unsafe {
         assert_eq!(hotmem_configure(none, null()), fault);
-        assert_eq!(hotmem_configure(Machine::new().as_ptr(), null()), fault);
+        assert_eq!(hotmem_configure(Instance::new().as_ptr(), null()), fault);
         assert_eq!(hotmem_boot_add(none, 0, BOOT_END, HOTMEM_RAM), fault);
         assert_eq!(hotmem_boot(none, null_mut(), 0), fault);
         assert_eq!(hotmem_alloc(none, &request(1), &mut paddr), fault);
@@ -29,7 +29,7 @@ fn null_pointers_are_refused() {
         assert_eq!(hotmem_add(none, BOOT_END, 2 * MIB), fault);
         assert_eq!(hotmem_online(none, BOOT_END, 2 * MIB, 0), fault);
         assert_eq!(hotmem_remove(none, BOOT_END, 2 * MIB, null_mut()), fault);
-        assert_eq!(hotmem_state(none, BOOT_END, 2 * MIB, &mut same), fault);
+        assert_eq!(hotmem_state(none, BOOT_END, 2 * MIB, &mut same_state_len), fault);
         assert_eq!(hotmem_state(h, BOOT_END, 2 * MIB, null_mut()), fault);
         assert_eq!(hotmem_take_table(null_mut()), HOTMEM_NONE);
         hotmem_free_table(null_mut(), 0);
@@ -65,7 +65,7 @@ fn a_struct_that_was_not_initialised_is_refused() {
     let mut paddr = 0;
     // SAFETY: the memory has the size of a `struct hotmem`, and the calls must refuse it.
     unsafe {
-        let fresh = Machine::new();
+        let fresh = Instance::new();
         assert_eq!(hotmem_alloc(fresh.as_ptr(), null(), &mut paddr), HOTMEM_EINVAL);
         assert_eq!(hotmem_alloc_frame(fresh.as_ptr()), HOTMEM_EINVAL.into());
         assert_eq!(hotmem_announce(fresh.as_ptr(), BOOT_END, 2 * MIB, 0), HOTMEM_EINVAL);
@@ -84,19 +84,19 @@ fn a_struct_that_was_not_initialised_is_refused() {
         assert_eq!(hotmem_virtio_mem_get_status(virtio_mem.pointer(), null_mut()), HOTMEM_EINVAL);
         assert_eq!(hotmem_balloon_need(balloon.pointer(), 1), HOTMEM_EINVAL);
 
-        let garbage = Machine::new();
+        let garbage = Instance::new();
         garbage.as_ptr().cast::<u8>().write_bytes(0x5a, HOTMEM_SIZE);
         assert_eq!(hotmem_boot_add(garbage.as_ptr(), 0, BOOT_END, HOTMEM_RAM), HOTMEM_EINVAL);
         assert_eq!(hotmem_free(garbage.as_ptr(), 0, 1), HOTMEM_EINVAL);
         assert_eq!(hotmem_free_frame(garbage.as_ptr(), 0), HOTMEM_EINVAL);
 
-        let booted = Machine::boot(None);
-        let copy = Machine::new();
+        let booted = Instance::boot(None);
+        let copy = Instance::new();
         copy.as_ptr().copy_from_nonoverlapping(booted.as_ptr(), 1);
         assert_eq!(
             hotmem_alloc(copy.as_ptr(), null(), &mut paddr),
             HOTMEM_EINVAL,
-            "a copy of a machine is refused"
+            "a copy of an instance is refused"
         );
         let inside = booted.as_ptr().cast::<u8>().wrapping_add(8).cast();
         assert_eq!(
@@ -109,15 +109,15 @@ fn a_struct_that_was_not_initialised_is_refused() {
     }
 }
 
-/// The seal of a machine also says whether the kernel has a function for CPU numbers.
+/// The seal of an instance also says whether the kernel has a function for CPU numbers.
 #[test]
-fn copies_of_machines_with_and_without_cpu_numbers_are_refused() {
+fn copies_of_instances_with_and_without_cpu_numbers_are_refused() {
     unsafe extern "C" fn cpu(_: *mut c_void) -> u32 {
         1
     }
     for hooks in [hotmem_hooks::default(), hotmem_hooks { cpu: Some(cpu), ..Default::default() }] {
-        let booted = Machine::boot(Some(&hooks));
-        let copy = Machine::new();
+        let booted = Instance::boot(Some(&hooks));
+        let copy = Instance::new();
         // SAFETY: both are a `struct hotmem`, and the calls must refuse the copy.
         unsafe {
             copy.as_ptr().copy_from_nonoverlapping(booted.as_ptr(), 1);
@@ -134,29 +134,29 @@ fn copies_of_machines_with_and_without_cpu_numbers_are_refused() {
 
 #[test]
 fn a_second_boot_is_refused() {
-    let machine = Machine::boot(None);
+    let instance = Instance::boot(None);
     let config = hotmem_config { hooks: null(), mappable_end: 0, low_end: 0, cpus: 0 };
-    // SAFETY: `machine.as_ptr()` points to a machine.
+    // SAFETY: `instance.as_ptr()` points to an instance.
     unsafe {
-        assert_eq!(hotmem_boot(machine.as_ptr(), machine.memory.pointer(), 0), HOTMEM_EALREADY);
+        assert_eq!(hotmem_boot(instance.as_ptr(), instance.memory.pointer(), 0), HOTMEM_EALREADY);
         assert_eq!(
-            hotmem_boot_add(machine.as_ptr(), BOOT_END, BOOT_END, HOTMEM_RAM),
+            hotmem_boot_add(instance.as_ptr(), BOOT_END, BOOT_END, HOTMEM_RAM),
             HOTMEM_EALREADY
         );
-        assert_eq!(hotmem_configure(machine.as_ptr(), &config), HOTMEM_EALREADY);
+        assert_eq!(hotmem_configure(instance.as_ptr(), &config), HOTMEM_EALREADY);
     }
-    assert!(machine.alloc(&request(1)).is_ok());
+    assert!(instance.alloc(&request(1)).is_ok());
 }
 
 #[test]
 fn invalid_boot_memory_is_refused_and_boot_can_be_tried_again() {
-    let machine = Machine::new();
-    let h = machine.as_ptr();
+    let instance = Instance::new();
+    let h = instance.as_ptr();
     let boot = || {
-        // SAFETY: `h` points to a machine that has not booted, and `memory` is its own memory.
-        unsafe { hotmem_boot(h, machine.memory.pointer(), 0) }
+        // SAFETY: `h` points to an instance that has not booted, and `memory` is its own memory.
+        unsafe { hotmem_boot(h, instance.memory.pointer(), 0) }
     };
-    // SAFETY: `h` points to a machine, and each range that is added is its own memory or is
+    // SAFETY: `h` points to an instance, and each range that is added is its own memory or is
     // refused.
     unsafe {
         assert_eq!(hotmem_boot_add(h, u64::MAX, 2, HOTMEM_RAM), HOTMEM_ERANGE);
@@ -175,36 +175,36 @@ fn invalid_boot_memory_is_refused_and_boot_can_be_tried_again() {
         );
         let config = hotmem_config { mappable_end: MEMORY_END, low_end: 4 * MIB, ..config };
         assert_eq!(hotmem_configure(h, &config), 0);
-        let odd = machine.memory.pointer::<u8>().wrapping_add(1).cast();
+        let odd = instance.memory.pointer::<u8>().wrapping_add(1).cast();
         assert_eq!(hotmem_boot(h, odd, 0), HOTMEM_EINVAL);
-        assert_eq!(hotmem_boot(h, machine.memory.pointer(), u64::MAX), HOTMEM_ERANGE);
+        assert_eq!(hotmem_boot(h, instance.memory.pointer(), u64::MAX), HOTMEM_ERANGE);
         assert_eq!(boot(), 0);
     }
-    assert_eq!(machine.counts().online, BOOT_END / 4096);
+    assert_eq!(instance.counts().online, BOOT_END / 4096);
 }
 
 #[test]
 fn too_many_boot_ranges_are_refused_and_adjacent_ranges_are_merged() {
-    let machine = Machine::new();
-    // SAFETY: `as_ptr()` points to a machine that never boots, so it uses no memory of the ranges.
+    let instance = Instance::new();
+    // SAFETY: `as_ptr()` points to an instance that never boots, so it uses no memory of the ranges.
     unsafe {
         for number in 0..HOTMEM_BOOT_RANGES as u64 {
-            assert_eq!(hotmem_boot_add(machine.as_ptr(), number * 8192, 4096, HOTMEM_RAM), 0);
+            assert_eq!(hotmem_boot_add(instance.as_ptr(), number * 8192, 4096, HOTMEM_RAM), 0);
         }
-        assert_eq!(hotmem_boot_add(machine.as_ptr(), MIB, 4096, HOTMEM_RAM), HOTMEM_ENOSPC);
+        assert_eq!(hotmem_boot_add(instance.as_ptr(), MIB, 4096, HOTMEM_RAM), HOTMEM_ENOSPC);
         assert_eq!(
-            hotmem_boot_add(machine.as_ptr(), 4096, 4096, HOTMEM_RAM),
+            hotmem_boot_add(instance.as_ptr(), 4096, 4096, HOTMEM_RAM),
             0,
             "the range joins two others"
         );
-        assert_eq!(hotmem_boot_add(machine.as_ptr(), MIB, 4096, HOTMEM_RAM), 0);
+        assert_eq!(hotmem_boot_add(instance.as_ptr(), MIB, 4096, HOTMEM_RAM), 0);
     }
 }
 
 #[test]
 fn invalid_requests_and_frees_are_refused() {
-    let machine = Machine::boot(None);
-    let wrong = [
+    let instance = Instance::boot(None);
+    let refused_requests = [
         (request(0), HOTMEM_EINVAL),
         (request(u64::MAX), HOTMEM_EINVAL),
         (hotmem_request { align: 3, ..request(1) }, HOTMEM_EINVAL),
@@ -218,13 +218,13 @@ fn invalid_requests_and_frees_are_refused() {
         (hotmem_request { flags: 32, ..request(1) }, HOTMEM_EINVAL),
         (hotmem_request { flags: HOTMEM_NEAR | HOTMEM_ONLY, ..request(1) }, HOTMEM_EINVAL),
     ];
-    for (request, code) in wrong {
-        assert_eq!(machine.alloc(&request), Err(code), "{request:?}");
+    for (request, code) in refused_requests {
+        assert_eq!(instance.alloc(&request), Err(code), "{request:?}");
     }
-    assert_eq!(machine.free(1, 1), HOTMEM_EINVAL);
-    assert_eq!(machine.free(BOOT_END - 4096, 0), HOTMEM_EINVAL);
-    assert_eq!(machine.free(!0 << 12, 1), HOTMEM_ERANGE);
-    assert_eq!(machine.free(4096, u64::MAX), HOTMEM_ERANGE);
-    assert_eq!(machine.free(BOOT_END, 1), HOTMEM_ENXIO);
-    assert_eq!(machine.free(BOOT_END - 4096, 1), HOTMEM_ENOENT);
+    assert_eq!(instance.free(1, 1), HOTMEM_EINVAL);
+    assert_eq!(instance.free(BOOT_END - 4096, 0), HOTMEM_EINVAL);
+    assert_eq!(instance.free(!0 << 12, 1), HOTMEM_ERANGE);
+    assert_eq!(instance.free(4096, u64::MAX), HOTMEM_ERANGE);
+    assert_eq!(instance.free(BOOT_END, 1), HOTMEM_ENXIO);
+    assert_eq!(instance.free(BOOT_END - 4096, 1), HOTMEM_ENOENT);
 }

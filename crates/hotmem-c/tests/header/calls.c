@@ -1,7 +1,7 @@
 /* Calls everything, as C and as C++. It is compiled, not run. */
 #include "hotmem.h"
 
-static struct hotmem machine;
+static struct hotmem instance;
 static struct hotmem_virtio_mem virtio_mem;
 static struct hotmem_balloon balloon;
 static struct hotmem_config config;
@@ -57,7 +57,7 @@ int call(void *direct_map, char *text);
 
 int call(void *direct_map, char *text)
 {
-    uint64_t paddr = 0, same = 0;
+    uint64_t paddr = 0, same_state_len = 0;
     uint8_t answer[10] = {0};
 
     hooks.cpu = cpu;
@@ -68,26 +68,26 @@ int call(void *direct_map, char *text)
     config.hooks = &hooks;
     frame_request.frames = 512;
     frame_request.flags = HOTMEM_MOVABLE | HOTMEM_NEAR;
-    return hotmem_configure(&machine, &config)
-        || hotmem_boot_add(&machine, 0, 4096, HOTMEM_RAM)
-        || hotmem_boot(&machine, direct_map, 0)
-        || hotmem_alloc(&machine, &frame_request, &paddr)
-        || hotmem_free(&machine, paddr, 512)
-        || hotmem_alloc_frame(&machine) < 0
-        || hotmem_free_frame(&machine, paddr)
-        || hotmem_get_counts(&machine, &counts)
-        || hotmem_announce(&machine, 0, 0, 0)
-        || hotmem_add(&machine, 0, 0)
-        || hotmem_online(&machine, 0, 0, HOTMEM_ONLINE_MOVABLE)
-        || hotmem_remove(&machine, 0, 0, &removal)
-        || hotmem_state(&machine, 0, 0, &same) != HOTMEM_STATE_ABSENT
-        || hotmem_withdraw(&machine, 0, 0)
-        || hotmem_virtio_mem_init(&virtio_mem, &machine, &mem_config, HOTMEM_VIRTIO_MEM_FEATURES, 0, 0)
+    return hotmem_configure(&instance, &config)
+        || hotmem_boot_add(&instance, 0, 4096, HOTMEM_RAM)
+        || hotmem_boot(&instance, direct_map, 0)
+        || hotmem_alloc(&instance, &frame_request, &paddr)
+        || hotmem_free(&instance, paddr, 512)
+        || hotmem_alloc_frame(&instance) < 0
+        || hotmem_free_frame(&instance, paddr)
+        || hotmem_get_counts(&instance, &counts)
+        || hotmem_announce(&instance, 0, 0, 0)
+        || hotmem_add(&instance, 0, 0)
+        || hotmem_online(&instance, 0, 0, HOTMEM_ONLINE_MOVABLE)
+        || hotmem_remove(&instance, 0, 0, &removal)
+        || hotmem_state(&instance, 0, 0, &same_state_len) != HOTMEM_STATE_ABSENT
+        || hotmem_withdraw(&instance, 0, 0)
+        || hotmem_virtio_mem_init(&virtio_mem, &instance, &mem_config, HOTMEM_VIRTIO_MEM_FEATURES, 0, 0)
         || hotmem_virtio_mem_step(&virtio_mem, 0, &mem_config, answer, 10, &request) < 0
         || hotmem_virtio_mem_get_status(&virtio_mem, &mem_status)
         || hotmem_virtio_mem_explain(&virtio_mem, text, 80)
         || hotmem_balloon_accept(HOTMEM_BALLOON_FEATURES, &options) == 0
-        || hotmem_balloon_init(&balloon, &machine, &balloon_config, 0, &options)
+        || hotmem_balloon_init(&balloon, &instance, &balloon_config, 0, &options)
         || hotmem_balloon_step(&balloon, 0, &balloon_config, HOTMEM_QUEUE_NONE, &message) < 0
         || hotmem_balloon_reset(&balloon, &balloon_config)
         || hotmem_balloon_need(&balloon, 1)

@@ -1,4 +1,4 @@
-//! Boots machines in this process, and calls them by the C interface.
+//! Boots instances in this process, and calls them by the C interface.
 
 use hotmem_c::*;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
@@ -52,32 +52,32 @@ fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap()
 }
 
-pub(crate) struct Machine {
+pub(crate) struct Instance {
     object: Heap,
     pub(crate) memory: Heap,
 }
 
-impl Machine {
-    /// Makes a machine that has not booted.
-    pub(crate) fn new() -> Machine {
+impl Instance {
+    /// Makes an instance that has not booted.
+    pub(crate) fn new() -> Instance {
         let memory = Heap::pages(MEMORY_END);
-        Machine { object: Heap::zeroes::<hotmem>(), memory }
+        Instance { object: Heap::zeroes::<hotmem>(), memory }
     }
 
-    /// Makes a machine and boots it with `BOOT_END` bytes.
-    pub(crate) fn boot(hooks: Option<&hotmem_hooks>) -> Machine {
-        let machine = Machine::new();
+    /// Makes an instance and boots it with `BOOT_END` bytes.
+    pub(crate) fn boot(hooks: Option<&hotmem_hooks>) -> Instance {
+        let instance = Instance::new();
         let hooks = hooks.map_or(null(), |hooks| &raw const *hooks);
         let config = hotmem_config { hooks, mappable_end: MEMORY_END, low_end: 0, cpus: 5 };
         // SAFETY: `as_ptr()` points to a `struct hotmem` that was zeroes, and `memory` is the
-        // machine's own memory from physical address 0 up to `MEMORY_END`.
+        // instance's own memory from physical address 0 up to `MEMORY_END`.
         unsafe {
-            assert_eq!(hotmem_configure(machine.as_ptr(), &config), 0);
-            assert_eq!(hotmem_boot_add(machine.as_ptr(), 0, BOOT_END, HOTMEM_RAM), 0);
-            assert_eq!(hotmem_boot_add(machine.as_ptr(), 0, 4097, HOTMEM_RESERVED), 0);
-            assert_eq!(hotmem_boot(machine.as_ptr(), machine.memory.pointer(), 0), 0);
+            assert_eq!(hotmem_configure(instance.as_ptr(), &config), 0);
+            assert_eq!(hotmem_boot_add(instance.as_ptr(), 0, BOOT_END, HOTMEM_RAM), 0);
+            assert_eq!(hotmem_boot_add(instance.as_ptr(), 0, 4097, HOTMEM_RESERVED), 0);
+            assert_eq!(hotmem_boot(instance.as_ptr(), instance.memory.pointer(), 0), 0);
         }
-        machine
+        instance
     }
 
     pub(crate) fn as_ptr(&self) -> *mut hotmem {
@@ -86,7 +86,7 @@ impl Machine {
 
     pub(crate) fn counts(&self) -> hotmem_counts {
         let mut counts = hotmem_counts::default();
-        // SAFETY: `as_ptr()` points to a machine.
+        // SAFETY: `as_ptr()` points to an instance.
         assert_eq!(unsafe { hotmem_get_counts(self.as_ptr(), &mut counts) }, 0);
         counts
     }
@@ -94,7 +94,7 @@ impl Machine {
     /// Allocates frames, and writes to each of them.
     pub(crate) fn alloc(&self, request: &hotmem_request) -> Result<u64, i32> {
         let mut paddr = 0;
-        // SAFETY: `as_ptr()` points to a machine, and the frames that it allocates lie in `memory`.
+        // SAFETY: `as_ptr()` points to an instance, and the frames that it allocates lie in `memory`.
         unsafe {
             match hotmem_alloc(self.as_ptr(), request, &mut paddr) {
                 0 => {
@@ -114,25 +114,28 @@ impl Machine {
     }
 
     /// Announces and adds all memory above boot memory, and puts it online.
-    pub(crate) fn plug(&self, kind: u32) {
-        // SAFETY: `as_ptr()` points to a machine, and the range that is added is its own memory.
+    pub(crate) fn plug(&self, online_type: u32) {
+        // SAFETY: `as_ptr()` points to an instance, and the range that is added is its own memory.
         unsafe {
             assert_eq!(hotmem_announce(self.as_ptr(), BOOT_END, MEMORY_END - BOOT_END, 0), 0);
             assert_eq!(hotmem_add(self.as_ptr(), BOOT_END, MEMORY_END - BOOT_END), 0);
-            assert_eq!(hotmem_online(self.as_ptr(), BOOT_END, MEMORY_END - BOOT_END, kind), 0);
+            assert_eq!(
+                hotmem_online(self.as_ptr(), BOOT_END, MEMORY_END - BOOT_END, online_type),
+                0
+            );
         }
     }
 
     pub(crate) fn remove(&self, paddr: u64, len: u64) -> (i32, hotmem_removal) {
         let mut removal = hotmem_removal::default();
-        // SAFETY: `as_ptr()` points to a machine.
+        // SAFETY: `as_ptr()` points to an instance.
         let code = unsafe { hotmem_remove(self.as_ptr(), paddr, len, &mut removal) };
         (code, removal)
     }
 
     pub(crate) fn state(&self, paddr: u64, len: u64) -> (i32, u64) {
         let mut same_state_len = 0;
-        // SAFETY: `as_ptr()` points to a machine.
+        // SAFETY: `as_ptr()` points to an instance.
         let state = unsafe { hotmem_state(self.as_ptr(), paddr, len, &mut same_state_len) };
         (state, same_state_len)
     }
