@@ -89,18 +89,18 @@ impl DmaMemory {
     /// Copies `N` bytes out of the memory at `offset`.
     pub(crate) fn read<const N: usize>(&self, offset: usize) -> [u8; N] {
         let from = self.pointer(offset, N).cast::<[u8; N]>();
-        // SAFETY: `pointer` has checked that the N bytes lie in the memory. Any bytes are a valid value,
-        // and bytes need no alignment. If the device changes the bytes meanwhile, the value is
-        // arbitrary, but the read is sound, because it is volatile and nothing else in the program
-        // accesses the bytes.
+        // SAFETY: `pointer` has checked that the N bytes lie in the memory. Any bytes are a valid
+        // value, and bytes need no alignment. If the device changes the bytes meanwhile, the value
+        // is arbitrary, but the read is sound, because it is volatile and nothing else in the
+        // program accesses the bytes.
         unsafe { from.as_ptr().read_volatile() }
     }
 
     /// Copies `bytes` into the memory at `offset`.
     pub(crate) fn write<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
         let to = self.pointer(offset, N).cast::<[u8; N]>();
-        // SAFETY: `pointer` has checked that the N bytes lie in the memory, and bytes need no alignment.
-        // The write is volatile, and nothing else in the program accesses the bytes.
+        // SAFETY: `pointer` has checked that the N bytes lie in the memory, and bytes need no
+        // alignment. The write is volatile, and nothing else in the program accesses the bytes.
         unsafe { to.as_ptr().write_volatile(bytes) }
     }
 

@@ -58,8 +58,8 @@ type ShortQueue = SplitQueue<{ SHORT_QUEUE_SIZE as usize }>;
 /// The queue of reports. A chain has one buffer for each range. The device may allow fewer
 /// descriptors.
 type ReportQueue = SplitQueue<{ Ranges::MAX_LEN }>;
-/// The offsets of the buffers in `messages`, and the size of `messages`. Inflate and deflate requests share a
-/// buffer, because at most one of them is outstanding.
+/// The offsets of the buffers in `messages`, and the size of `messages`. Inflate and deflate requests
+/// share a buffer, because at most one of them is outstanding.
 const FRAME_NUMBERS: usize = 0;
 const STATISTICS: usize = FRAME_NUMBERS + Message::MAX_BYTES;
 const COMMAND: usize = STATISTICS + MemoryStatistics::SIZE;

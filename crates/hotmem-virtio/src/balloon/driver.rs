@@ -114,8 +114,8 @@ impl Driver {
         self
     }
 
-    /// Continues the counters of `previous`, the driver of the same device before its reset, and counts
-    /// the reset.
+    /// Continues the counters of `previous`, the driver of the same device before its reset, and
+    /// counts the reset.
     #[must_use]
     pub fn with_counters_of(mut self, previous: &Driver) -> Driver {
         self.counters = previous.counters;

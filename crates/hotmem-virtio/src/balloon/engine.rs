@@ -49,7 +49,7 @@ const CREDIT_DIVISOR: u64 = 8;
 const MAX_TRIES: usize = 64;
 
 impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
-    /// Makes a memory manager without reports. At min_frames `min_free` frames stay with the guest.
+    /// Makes a memory manager without reports. At least `min_free` frames stay with the guest.
     #[must_use]
     pub fn new(frames: &'f Frames<P>, min_free: u64) -> Self {
         const { assert!(MAX_RANGES > 1) };
@@ -183,7 +183,7 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
     fn may_spare(&mut self, frames: u64) -> bool {
         if self.frames_before_recount < frames {
             let above = self.frames.counts().free.saturating_sub(self.min_free);
-            // At min_frames one range may be given to the host if `min_free` frames stay free.
+            // At least one range may be given to the host if `min_free` frames stay free.
             self.frames_before_recount = (above / CREDIT_DIVISOR).max(above.min(frames));
         }
         self.frames_before_recount >= frames
@@ -344,7 +344,7 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
     }
 
     fn next_hint(&mut self) -> Option<PfnRange> {
-        // At most a section and at min_frames a pageblock, because less is not worth a message.
+        // At most a section and at least a pageblock, because less is not worth a message.
         let sizes = [SECTION_FRAMES as u64, PAGEBLOCK_FRAMES as u64];
         let most =
             sizes.into_iter().find(|&frames| self.needed_frames == 0 && self.may_spare(frames))?;

@@ -48,7 +48,7 @@ const MAX_TRANSFER_FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 /// so that a target that changes all the time does not keep the guest busy.
 const MAX_TARGET_CHANGES: u8 = 8;
 /// The largest number of answers without a write of `actual`. There is a limit so that the host sees
-/// progress. An answer is for one request, of at max_frames 1 MiB.
+/// progress. An answer is for one request, of at most 1 MiB.
 const MAX_ANSWERS_WITHOUT_ACTUAL: u32 = 32;
 
 impl Inflation {

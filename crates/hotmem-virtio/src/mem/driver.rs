@@ -123,7 +123,7 @@ pub(super) enum Purpose {
     Clear,
 }
 
-/// The reason reason the driver cannot send a request now.
+/// The reason why the driver cannot send a request now.
 pub(super) enum Halt {
     /// Step again, because there is work that does not need the device.
     PollAgain,
@@ -378,7 +378,7 @@ impl Driver {
     }
 }
 
-/// The reason reason a step of the driver ends without a request.
+/// The reason why a step of the driver ends without a request.
 pub(super) enum Stop {
     Wait(Step),
     Halt(Halt),

@@ -75,8 +75,8 @@ impl<R: Registers> PciTransport<R> {
         self.interrupt_line
     }
 
-    /// Reads the register `offset` bytes after the start of `location`. If the BAR is not mapped, returns
-    /// all ones, which a read of a missing device returns too.
+    /// Reads the register `offset` bytes after the start of `location`. If the BAR is not mapped,
+    /// returns all ones, which a read of a missing device returns too.
     fn read(&self, location: RegisterLocation, offset: u32, width: Width) -> u32 {
         let registers = self.bars.get(usize::from(location.bar)).and_then(Option::as_ref);
         let bar_offset = location.offset as usize + offset as usize;

@@ -98,7 +98,7 @@ impl TestMemory {
         }
     }
 
-    /// Returns the first run of frames in this state, at max_frames this many of them.
+    /// Returns the first run of frames in this state, at most `max_frames` of them.
     fn find(&self, state: Frame, max_frames: u64) -> Option<PfnRange> {
         let first = self.frames.iter().position(|&frame| frame == state)?;
         let max_frames = max_frames.min(self.max_run) as usize;

@@ -67,8 +67,8 @@ fn setups_with_a_silent_queue() -> impl Iterator<Item = (Queue, Setup)> {
     })
 }
 
-/// Returns the driver's first wait for an answer: the maximal time, or less for a hint, which the driver
-/// polls because its answer causes no interrupt.
+/// Returns the driver's first wait for an answer: the maximal time, or less for a hint, which the
+/// driver polls because its answer causes no interrupt.
 fn first_wait(queue: Queue, max: Duration) -> Duration {
     if queue == Queue::Hints { Duration::from_micros(20) } else { max }
 }

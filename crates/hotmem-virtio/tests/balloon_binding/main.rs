@@ -380,7 +380,7 @@ fn interrupts_can_be_suppressed_for_each_queue() {
         device.poll(NOW, BUDGET, &mut memory);
         for (number, queue) in Queue::ALL.into_iter().enumerate() {
             let flags = host.borrow_mut().queue(number).avail_flags();
-            // Interrupts of hints are required suppressed.
+            // Interrupts of hints are always suppressed.
             let expected = queue == suppressed || queue == Queue::Hints;
             assert_eq!(flags, u16::from(expected), "{suppressed:?}: {queue:?}");
         }

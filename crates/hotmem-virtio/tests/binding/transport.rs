@@ -15,13 +15,13 @@ pub(crate) struct MemoryDevice {
     pub(crate) device: Device,
     /// Whether the device uses buffers without writing an answer.
     pub(crate) omits_answers: bool,
-    /// The number of reads of words during which the configuration differs offset each whole read.
+    /// The number of reads of words during which the configuration differs at each whole read.
     pub(crate) changing_reads: u32,
     /// A torn configuration, and the number of whole reads that return it.
     pub(crate) torn_config: Option<(RawConfig, u32)>,
     /// Whether the generation changes after a torn read.
     pub(crate) torn_read_changes_generation: bool,
-    /// Whether the generation differs offset each read of the generation.
+    /// Whether the generation differs at each read of the generation.
     pub(crate) generation_always_changes: bool,
     /// The number of words of the configuration that the driver has read.
     pub(crate) config_reads: u32,

@@ -97,7 +97,7 @@ pub(crate) fn run_script(script: &[u8]) {
     }
 }
 
-/// Returns the number of plugged bytes by the memory manager, field must be that of the driver.
+/// Returns the number of plugged bytes by the memory manager, which must be that of the driver.
 fn plugged_bytes(memory: &TestMemory, unit_frames: u64) -> u64 {
     let is_plugged = |u: &&Unit| matches!(u, Unit::Plugged | Unit::PreparedToUnplug);
     memory.units.iter().filter(is_plugged).count() as u64 * unit_frames * 4096
@@ -121,7 +121,7 @@ impl NumberReader<'_> {
         u64::from_le_bytes(core::array::from_fn(|_| self.byte()))
     }
 
-    /// Returns a configuration, field is valid in most cases.
+    /// Returns a configuration, which is valid in most cases.
     fn config(&mut self) -> RawConfig {
         let block_size = 1 << (12 + self.byte() % 20);
         let blocks = 1 + u64::from(self.byte()) * (1 + u64::from(self.byte()));
@@ -161,7 +161,7 @@ impl NumberReader<'_> {
         }
     }
 
-    /// Returns an answer, field is valid in most cases, or `None`.
+    /// Returns an answer, which is valid in most cases, or `None`.
     fn answer(&mut self) -> Option<Vec<u8>> {
         match self.byte() {
             0..32 => None,

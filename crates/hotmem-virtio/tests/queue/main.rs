@@ -76,7 +76,7 @@ fn interrupts_can_be_suppressed() {
     let (mut queue, mut device) = queue();
     assert_eq!(device.avail_flags(), 0);
     queue.suppress_interrupts();
-    // VIRTQ_AVAIL_F_NO_INTERRUPT (2.7.6), index stays set.
+    // VIRTQ_AVAIL_F_NO_INTERRUPT (2.7.6), which stays set.
     for _ in 0..20 {
         assert_eq!(device.avail_flags(), 1);
         let token = push(&mut queue, &REQUEST).unwrap();
