@@ -98,7 +98,7 @@ pub enum LogError {
     /// log.
     Section {
         /// The section's offset.
-        at: usize,
+        offset: usize,
         /// The length that the section declares.
         len: u16,
     },
@@ -130,34 +130,34 @@ impl Event {
         if kind != TYPE_HOTPLUG {
             return Ok(Event::Other(kind));
         }
-        let extended = usize::try_from(word(log, 4)?).unwrap_or(usize::MAX);
-        if flags & HAS_EXTENDED == 0 || extended == 0 {
+        let extended_len = usize::try_from(word(log, 4)?).unwrap_or(usize::MAX);
+        if flags & HAS_EXTENDED == 0 || extended_len == 0 {
             return Err(LogError::NotExtended);
         }
-        let end = SUMMARY_BYTES.saturating_add(extended);
+        let end = SUMMARY_BYTES.saturating_add(extended_len);
         let log = log.get(..end).ok_or(LogError::TooShort { needs: end })?;
-        let &[valid, _, format, ..] = bytes::<EXTENDED_BYTES>(log, SUMMARY_BYTES)?;
-        if valid & EXTENDED_VALID == 0 {
+        let &[validity, _, format, ..] = bytes::<EXTENDED_BYTES>(log, SUMMARY_BYTES)?;
+        if validity & EXTENDED_VALID == 0 {
             return Err(LogError::NotExtended);
         }
         if format & FORMAT_MASK != FORMAT_SECTIONS {
             return Err(LogError::Format(format & FORMAT_MASK));
         }
-        let mut at = SUMMARY_BYTES + EXTENDED_BYTES;
-        while at < log.len() {
-            let &[id_high, id_low, len_high, len_low, ..] = bytes::<SECTION_BYTES>(log, at)?;
+        let mut offset = SUMMARY_BYTES + EXTENDED_BYTES;
+        while offset < log.len() {
+            let &[id_high, id_low, len_high, len_low, ..] = bytes::<SECTION_BYTES>(log, offset)?;
             let len = u16::from_be_bytes([len_high, len_low]);
-            let end = at + usize::from(len);
-            let section = log.get(at..end).filter(|section| section.len() >= SECTION_BYTES);
-            let section = section.ok_or(LogError::Section { at, len })?;
+            let end = offset + usize::from(len);
+            let section = log.get(offset..end).filter(|section| section.len() >= SECTION_BYTES);
+            let section = section.ok_or(LogError::Section { offset, len })?;
             if u16::from_be_bytes([id_high, id_low]) == HOTPLUG_SECTION {
                 let hotplug = Hotplug::parse(section).map_err(|error| match error {
-                    LogError::TooShort { .. } => LogError::Section { at, len },
+                    LogError::TooShort { .. } => LogError::Section { offset, len },
                     other => other,
                 });
                 return hotplug.map(Event::Hotplug);
             }
-            at = end;
+            offset = end;
         }
         Err(LogError::NoHotplug)
     }
@@ -176,12 +176,12 @@ impl Hotplug {
                 4 => Resource::Bridge,
                 5 => Resource::Pci,
                 6 => Resource::Pmem,
-                other => return Err(LogError::Resource(other)),
+                unknown => return Err(LogError::Resource(unknown)),
             },
             change: match action {
                 1 => Change::Add,
                 2 => Change::Remove,
-                other => return Err(LogError::Action(other)),
+                unknown => return Err(LogError::Action(unknown)),
             },
             identifier: match identifier {
                 1 => Identifier::Name,
@@ -191,7 +191,7 @@ impl Hotplug {
                     count: word(SECTION_BYTES + 4)?,
                     first: DrcIndex(word(SECTION_BYTES + 8)?),
                 },
-                other => return Err(LogError::Identifier(other)),
+                unknown => return Err(LogError::Identifier(unknown)),
             },
         })
     }
@@ -213,15 +213,15 @@ impl Hotplug {
 }
 
 /// Returns `N` bytes at an offset.
-fn bytes<const N: usize>(log: &[u8], at: usize) -> Result<&[u8; N], LogError> {
-    let needs = at.saturating_add(N);
-    let bytes = log.get(at..).and_then(|rest| rest.first_chunk());
+fn bytes<const N: usize>(log: &[u8], offset: usize) -> Result<&[u8; N], LogError> {
+    let needs = offset.saturating_add(N);
+    let bytes = log.get(offset..).and_then(|rest| rest.first_chunk());
     bytes.ok_or(LogError::TooShort { needs })
 }
 
 /// Returns a big-endian word at an offset.
-fn word(log: &[u8], at: usize) -> Result<u32, LogError> {
-    bytes(log, at).map(|&bytes| u32::from_be_bytes(bytes))
+fn word(log: &[u8], offset: usize) -> Result<u32, LogError> {
+    bytes(log, offset).map(|&bytes| u32::from_be_bytes(bytes))
 }
 
 impl fmt::Display for LogError {
@@ -231,8 +231,8 @@ impl fmt::Display for LogError {
             LogError::Version(version) => write!(f, "event log: version {version} is not 6"),
             LogError::NotExtended => f.write_str("event log: no valid extended part"),
             LogError::Format(format) => write!(f, "event log: format {format} is not 14"),
-            LogError::Section { at, len } => {
-                write!(f, "event log: the section at byte {at} claims {len} bytes")
+            LogError::Section { offset, len } => {
+                write!(f, "event log: the section at byte {offset} claims {len} bytes")
             }
             LogError::NoHotplug => f.write_str("event log: a hotplug event without its section"),
             LogError::Resource(kind) => write!(f, "event log: unknown resource {kind}"),

@@ -5,7 +5,7 @@ use crate::work_area::WorkArea;
 use hotmem_dlpar::{Call, DrcIndex};
 
 /// The index of a connector that does not belong to an LMB: the connector of the first processor.
-pub const FOREIGN: DrcIndex = DrcIndex(0x1000_0000);
+pub const FOREIGN_CONNECTOR: DrcIndex = DrcIndex(0x1000_0000);
 
 /// A wrong answer, and the calls that get it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +40,7 @@ pub enum Answer {
     TruncatedLog,
     /// An event's log of another version.
     WrongVersion,
-    /// An event about [`FOREIGN`].
+    /// An event about [`FOREIGN_CONNECTOR`].
     ForeignConnector,
 }
 
@@ -51,7 +51,7 @@ impl Fault {
     pub fn parse(text: &str) -> Option<Fault> {
         let (call, rest) = text.split_once(':')?;
         let (number, answer) = rest.split_once(':')?;
-        let nth = number.strip_suffix('+');
+        let lasting_number = number.strip_suffix('+');
         let call = match call {
             "sense" => FaultyCall::Connector(Call::Sense),
             "usable" => FaultyCall::Connector(Call::SetUsable),
@@ -68,9 +68,9 @@ impl Fault {
             ("foreign", FaultyCall::Event) => Answer::ForeignConnector,
             (status, _) => Answer::Status(status.parse().ok()?),
         };
-        let lasts = nth.is_some();
-        let nth = nth.unwrap_or(number).parse().ok().filter(|&nth| nth > 0)?;
-        Some(Fault { call, first_call: nth, is_lasting: lasts, answer })
+        let first_call =
+            lasting_number.unwrap_or(number).parse().ok().filter(|&number| number > 0)?;
+        Some(Fault { call, first_call, is_lasting: lasting_number.is_some(), answer })
     }
 }
 
@@ -146,14 +146,14 @@ impl<F: Firmware> Firmware for FaultyFirmware<F> {
 
 /// Corrupts QEMU's log of a hotplug event in the way that `answer` selects.
 fn corrupt(log: &mut [u8], answer: Answer) {
-    let (at, bytes): (usize, &[u8]) = match answer {
+    let (offset, bytes): (usize, &[u8]) = match answer {
         Answer::Status(_) => return,
         // This length ends the log in the middle of the second section.
         Answer::TruncatedLog => (4, &[0, 0, 0, 80]),
         Answer::WrongVersion => (0, &[5]),
-        Answer::ForeignConnector => (112, &FOREIGN.0.to_be_bytes()),
+        Answer::ForeignConnector => (112, &FOREIGN_CONNECTOR.0.to_be_bytes()),
     };
-    if let Some(target) = log.get_mut(at..at + bytes.len()) {
+    if let Some(target) = log.get_mut(offset..offset + bytes.len()) {
         target.copy_from_slice(bytes);
     }
 }

@@ -30,7 +30,7 @@ pub struct Options {
     /// The wrong answer of the firmware to inject, if any.
     pub fault: Option<Fault>,
     /// The time in milliseconds after which a waiting request is cancelled.
-    pub patience: u32,
+    pub patience_ms: u32,
     /// The number of requests after which the machine is switched off; 0 for never.
     pub exit: u32,
 }
@@ -58,7 +58,7 @@ impl Default for Options {
             veto: 0,
             at_once: 16,
             fault: None,
-            patience: 10_000,
+            patience_ms: 10_000,
             exit: 0,
         }
     }
@@ -75,32 +75,32 @@ impl Options {
         for word in line.split_ascii_whitespace() {
             let Some(option) = word.strip_prefix("hotmem.") else { continue };
             let (key, value) = option.split_once('=').ok_or(OptionError::Value(word))?;
-            let is_wrong = OptionError::Value(word);
-            let number = || value.parse().map_err(|_| is_wrong);
+            let invalid = OptionError::Value(word);
+            let number = || value.parse().map_err(|_| invalid);
             match key {
                 "version" => {
                     options.version = match value {
                         "1" => Version::V1,
                         "2" => Version::V2,
-                        _ => return Err(is_wrong),
+                        _ => return Err(invalid),
                     }
                 }
-                "events" => options.events = switch(value).ok_or(is_wrong)?,
-                "by_index" => options.by_index = switch(value).ok_or(is_wrong)?,
+                "events" => options.events = switch(value).ok_or(invalid)?,
+                "by_index" => options.by_index = switch(value).ok_or(invalid)?,
                 "online" => {
                     options.online = match value {
                         "movable" => OnlineType::Movable,
                         "kernel" => OnlineType::Kernel,
                         "offline" => OnlineType::Offline,
-                        _ => return Err(is_wrong),
+                        _ => return Err(invalid),
                     }
                 }
-                "touch" => options.touch = Bytes(value.parse().map_err(|_| is_wrong)?),
+                "touch" => options.touch = Bytes(value.parse().map_err(|_| invalid)?),
                 "pin" => options.pin = number()?,
                 "veto" => options.veto = number()?,
                 "at_once" => options.at_once = number()?,
-                "fault" => options.fault = Some(Fault::parse(value).ok_or(is_wrong)?),
-                "patience" => options.patience = number()?,
+                "fault" => options.fault = Some(Fault::parse(value).ok_or(invalid)?),
+                "patience" => options.patience_ms = number()?,
                 "exit" => options.exit = number()?,
                 _ => return Err(OptionError::Key(word)),
             }
@@ -146,7 +146,7 @@ mod tests {
             veto: 2,
             at_once: 1,
             fault: Fault::parse("isolate:1+:-2"),
-            patience: 5,
+            patience_ms: 5,
             exit: 7,
         };
         assert_eq!(Options::parse(line), Ok(options));

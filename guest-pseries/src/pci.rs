@@ -27,9 +27,9 @@ pub struct ConfigTokens {
 
 /// The number of words of an entry of `ranges`: three for the bus address, two for the processor's
 /// address, two for the size.
-const ENTRY: usize = 7;
+const ENTRY_WORDS: usize = 7;
 /// The bits of an entry's first word that give the kind of address.
-const KIND: u32 = 0x0300_0000;
+const KIND_MASK: u32 = 0x0300_0000;
 /// The kind of 64-bit memory addresses.
 const MEMORY_64: u32 = 0x0300_0000;
 
@@ -73,13 +73,13 @@ impl Bridge {
 
     fn of(unit: &[u8], ranges: &[u8]) -> Option<Bridge> {
         let unit = [cell(unit, 0)?, cell(unit, 1)?];
-        let (entries, _) = ranges.as_chunks::<{ 4 * ENTRY }>();
+        let (entries, _) = ranges.as_chunks::<{ 4 * ENTRY_WORDS }>();
         entries.iter().find_map(|entry| {
             let pair =
-                |at| Some(u64::from(cell(entry, at)?) << 32 | u64::from(cell(entry, at + 1)?));
+                |nth| Some(u64::from(cell(entry, nth)?) << 32 | u64::from(cell(entry, nth + 1)?));
             let (bus, window, size) = (pair(1)?, pair(3)?, pair(5)?);
-            let suits = cell(entry, 0)? & KIND == MEMORY_64 && bus == window && size > 0;
-            suits.then_some(Bridge { unit, window, size })
+            let is_suitable = cell(entry, 0)? & KIND_MASK == MEMORY_64 && bus == window && size > 0;
+            is_suitable.then_some(Bridge { unit, window, size })
         })
     }
 }

@@ -83,9 +83,7 @@ impl Tokens {
             power_off: token("power-off")?,
         })
     }
-}
 
-impl Tokens {
     /// Interprets an RTAS call as a call for a connector. Returns `None` if it is another call.
     #[must_use]
     pub fn call_for_connector(&self, token: u32, args: &[u32]) -> Option<Call> {
@@ -121,6 +119,7 @@ pub(crate) fn token_of(rtas: &Node<'_>, name: &'static str) -> Result<u32, Token
     cell.map(u32::from_be_bytes).ok_or(TokenError::Missing(name))
 }
 
+/// Returns the child node with this name.
 pub(crate) fn child<'a>(node: &Node<'a>, name: &str) -> Result<Option<Node<'a>>, ReadError> {
     let mut children = node.children();
     while let Some(child) = children.next()? {
@@ -171,12 +170,6 @@ impl<F: Firmware> Rtas<F> {
             1 => Ok(false),
             status => Err(status),
         }
-    }
-
-    /// Switches the machine off.
-    pub fn power_off(&mut self) {
-        // The two words are a mask of the events that may switch the machine on again. All may.
-        self.firmware.call(self.tokens.power_off, &[u32::MAX, u32::MAX], &mut [0]);
     }
 
     fn set_indicator(&mut self, indicator: u32, connector: DrcIndex, value: u32) -> i32 {

@@ -45,8 +45,8 @@ impl WorkArea {
     pub fn property(&self) -> Option<TreeProperty<'_>> {
         let name = self.0.get(self.offset(NAME_OFFSET)..)?;
         let name = name.split(|&byte| byte == 0).next().filter(|found| found.len() < name.len())?;
-        let at = self.offset(VALUE_OFFSET);
-        let value = self.0.get(at..at.checked_add(self.offset(VALUE_LEN))?)?;
+        let start = self.offset(VALUE_OFFSET);
+        let value = self.0.get(start..start.checked_add(self.offset(VALUE_LEN))?)?;
         Some(TreeProperty { name, value })
     }
 
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    pub(crate) fn with(name: &[u8], value: &[u8]) -> WorkArea {
+    fn area_with(name: &[u8], value: &[u8]) -> WorkArea {
         let mut area = WorkArea::new();
         area.set_word(NAME_OFFSET, 100);
         area.set_word(VALUE_LEN, u32::try_from(value.len()).unwrap());
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_property_is_read() {
-        let area = with(b"reg\0", &[1, 2, 3]);
+        let area = area_with(b"reg\0", &[1, 2, 3]);
         let property = area.property().unwrap();
         assert_eq!((property.name, property.value), (&b"reg"[..], &[1, 2, 3][..]));
     }
@@ -101,11 +101,11 @@ mod tests {
             (VALUE_OFFSET, 4094),
             (VALUE_OFFSET, u32::MAX),
         ] {
-            let mut area = with(b"reg\0", &[1, 2, 3]);
+            let mut area = area_with(b"reg\0", &[1, 2, 3]);
             area.set_word(word, value);
             assert_eq!(area.property(), None, "word {word} is {value}");
         }
-        let mut endless = with(b"reg", &[]);
+        let mut endless = area_with(b"reg", &[]);
         endless.0[100..].fill(b'x');
         assert_eq!(endless.property(), None);
     }

@@ -52,7 +52,7 @@ impl<'a> Image<'a> {
         if bytes.get(..6) != Some(b"\x7fELF\x02\x01") || u16_at(bytes, 18) != Some(MACHINE_X86_64) {
             return Err(ImageError::NotElf);
         }
-        let headers = u64_at(bytes, 32).and_then(|at| usize::try_from(at).ok());
+        let headers = u64_at(bytes, 32).and_then(|offset| usize::try_from(offset).ok());
         let (size, count) = (u16_at(bytes, 54), u16_at(bytes, 56));
         let (Some(headers), Some(count)) = (headers, count) else {
             return Err(ImageError::OutOfBounds);
@@ -131,7 +131,7 @@ struct Note<'a> {
 impl<'a> Note<'a> {
     /// Splits `notes` into the first note and the bytes of the others.
     fn split(notes: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let len = |at| usize::try_from(u32_at(notes, at)?).ok();
+        let len = |offset| usize::try_from(u32_at(notes, offset)?).ok();
         let (owner_len, value_len, kind) = (len(0)?, len(4)?, u32_at(notes, 8)?);
         let value_at = 12usize.checked_add(owner_len)?.checked_next_multiple_of(4)?;
         let value_end = value_at.checked_add(value_len)?;
@@ -143,20 +143,20 @@ impl<'a> Note<'a> {
     }
 }
 
-fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
+    bytes.get(offset..offset.checked_add(N)?)?.try_into().ok()
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    array_at(bytes, at).map(u16::from_le_bytes)
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    array_at(bytes, offset).map(u16::from_le_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    array_at(bytes, at).map(u32::from_le_bytes)
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    array_at(bytes, offset).map(u32::from_le_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    array_at(bytes, at).map(u64::from_le_bytes)
+fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    array_at(bytes, offset).map(u64::from_le_bytes)
 }
 
 impl fmt::Display for ImageError {
@@ -179,20 +179,20 @@ mod tests {
     /// segment has 0x20 bytes in the file and 0x40 bytes in memory.
     fn sample() -> Vec<u8> {
         let mut raw = vec![0; 0x160];
-        let mut put = |at: usize, bytes: &[u8]| raw[at..at + bytes.len()].copy_from_slice(bytes);
+        let mut put = |to: usize, bytes: &[u8]| raw[to..to + bytes.len()].copy_from_slice(bytes);
         put(0, b"\x7fELF\x02\x01\x01");
         put(18, &62u16.to_le_bytes());
         put(32, &0x40u64.to_le_bytes());
         put(54, &56u16.to_le_bytes());
         put(56, &2u16.to_le_bytes());
-        for (at, kind, offset, len, more) in
+        for (header, kind, offset, len, zeros) in
             [(0x40, PT_NOTE, 0x100u64, 0x18u64, 0), (0x78, PT_LOAD, 0x140, 0x20, 0x20)]
         {
-            put(at, &kind.to_le_bytes());
-            put(at + 8, &offset.to_le_bytes());
-            put(at + 24, &(0x10_0000 + offset).to_le_bytes());
-            put(at + 32, &len.to_le_bytes());
-            put(at + 40, &(len + more).to_le_bytes());
+            put(header, &kind.to_le_bytes());
+            put(header + 8, &offset.to_le_bytes());
+            put(header + 24, &(0x10_0000 + offset).to_le_bytes());
+            put(header + 32, &len.to_le_bytes());
+            put(header + 40, &(len + zeros).to_le_bytes());
         }
         put(0x100, &[4, 0, 0, 0, 8, 0, 0, 0, 18, 0, 0, 0]);
         put(0x10c, b"Xen\0");
@@ -214,9 +214,9 @@ mod tests {
         for len in 0..sample().len() {
             assert!(Image::read(&sample()[..len]).is_err(), "{len}");
         }
-        let error_with_byte = |at: usize, value: u8| {
+        let error_with_byte = |offset: usize, value: u8| {
             let mut raw = sample();
-            raw[at] = value;
+            raw[offset] = value;
             Image::read(&raw).unwrap_err()
         };
         assert_eq!(error_with_byte(4, 1), ImageError::NotElf);

@@ -1,10 +1,15 @@
 //! Accesses physical frames as 512 words each, for page tables and for the workload's data.
 
 use crate::to_usize;
-use hotmem::Pfn;
+use hotmem::{Pfn, PfnRange};
 
 /// The number of words in a frame.
 pub const FRAME_WORDS: u64 = 512;
+
+/// Iterates over the frames of a range.
+pub fn each_frame(range: PfnRange) -> impl Iterator<Item = Pfn> {
+    (range.start().number()..range.end().number()).filter_map(Pfn::new)
+}
 
 /// Access to frames that are mapped at their physical address plus an offset, modulo 2^64.
 #[derive(Clone, Copy, Debug)]

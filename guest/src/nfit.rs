@@ -31,7 +31,7 @@ pub enum NfitError {
     /// A structure does not end within the table, or is shorter than a header.
     Truncated {
         /// The structure's offset.
-        at: usize,
+        offset: usize,
         /// The length that the structure declares, or the length of the table's rest if it is too
         /// short for a header.
         length: usize,
@@ -39,7 +39,7 @@ pub enum NfitError {
     /// The structure of a range is too short for its fields.
     TooShort {
         /// The structure's offset.
-        at: usize,
+        offset: usize,
         /// The length that the structure declares.
         length: usize,
     },
@@ -85,18 +85,19 @@ impl PersistentRanges {
         ram: impl Iterator<Item = PfnRange> + Clone,
     ) -> Result<PersistentRanges, NfitError> {
         let mut found = PersistentRanges::NONE;
-        let mut at = 0;
-        while at < structures.len() {
-            let remaining = &structures[at..];
+        let mut offset = 0;
+        while offset < structures.len() {
+            let remaining = &structures[offset..];
             let length = u16_at(remaining, 2).map_or(remaining.len(), usize::from);
-            let truncated = NfitError::Truncated { at, length };
+            let truncated = NfitError::Truncated { offset, length };
             let structure = remaining.get(..length).ok_or(truncated)?;
             let kind = u16_at(structure, 0).filter(|_| length >= HEADER_BYTES).ok_or(truncated)?;
             if kind == SPA_RANGE {
-                let fields = structure.first_chunk().ok_or(NfitError::TooShort { at, length })?;
+                let fields =
+                    structure.first_chunk().ok_or(NfitError::TooShort { offset, length })?;
                 found.add(fields, ram.clone())?;
             }
-            at += length;
+            offset += length;
         }
         Ok(found)
     }
@@ -115,7 +116,7 @@ impl PersistentRanges {
         if structure[16..32] != PERSISTENT {
             return Ok(());
         }
-        let word = |at| u64_at(structure, at);
+        let word = |offset| u64_at(structure, offset);
         let (base, len) = (word(32), word(40));
         let bad = NfitError::BadRange { base, len };
         let range = PfnRange::from_bytes(base, Bytes(len)).map_err(|_| bad)?;
@@ -139,24 +140,24 @@ impl PersistentRanges {
     }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-fn u64_at(structure: &[u8; SPA_RANGE_BYTES], at: usize) -> u64 {
+fn u64_at(structure: &[u8; SPA_RANGE_BYTES], offset: usize) -> u64 {
     let mut bytes = [0; 8];
-    bytes.copy_from_slice(&structure[at..at + 8]);
+    bytes.copy_from_slice(&structure[offset..offset + 8]);
     u64::from_le_bytes(bytes)
 }
 
 impl fmt::Display for NfitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NfitError::Truncated { at, length } => {
-                write!(f, "NFIT: no structure of {length} bytes fits at {at:#x}")
+            NfitError::Truncated { offset, length } => {
+                write!(f, "NFIT: no structure of {length} bytes fits at {offset:#x}")
             }
-            NfitError::TooShort { at, length } => {
-                write!(f, "NFIT: {length} bytes at {at:#x} are too few for a range")
+            NfitError::TooShort { offset, length } => {
+                write!(f, "NFIT: {length} bytes at {offset:#x} are too few for a range")
             }
             NfitError::BadRange { base, len } => {
                 write!(f, "NFIT: {len:#x} bytes at {base:#x} are not whole frames")
@@ -247,13 +248,13 @@ mod tests {
         let mut short = good.clone();
         short[2] = 55;
         for (bad, error) in [
-            (vec![0], NfitError::Truncated { at: 56, length: 1 }),
-            (vec![0, 0, 4], NfitError::Truncated { at: 56, length: 3 }),
-            (vec![1, 0, 0, 0], NfitError::Truncated { at: 56, length: 0 }),
-            (vec![1, 0, 3, 0], NfitError::Truncated { at: 56, length: 3 }),
-            (vec![1, 0, 0xff, 0xff], NfitError::Truncated { at: 56, length: 0xffff }),
-            (good[..55].to_vec(), NfitError::Truncated { at: 56, length: 56 }),
-            (short, NfitError::TooShort { at: 56, length: 55 }),
+            (vec![0], NfitError::Truncated { offset: 56, length: 1 }),
+            (vec![0, 0, 4], NfitError::Truncated { offset: 56, length: 3 }),
+            (vec![1, 0, 0, 0], NfitError::Truncated { offset: 56, length: 0 }),
+            (vec![1, 0, 3, 0], NfitError::Truncated { offset: 56, length: 3 }),
+            (vec![1, 0, 0xff, 0xff], NfitError::Truncated { offset: 56, length: 0xffff }),
+            (good[..55].to_vec(), NfitError::Truncated { offset: 56, length: 56 }),
+            (short, NfitError::TooShort { offset: 56, length: 55 }),
         ] {
             assert_eq!(read(&[good.clone(), bad]), Err(error));
         }

@@ -27,7 +27,7 @@ pub struct OwnedFrames {
 /// No frame was available for a node of the set, or the frames lie beyond the direct map. The set
 /// is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NoTable;
+pub struct NotInserted;
 
 impl OwnedFrames {
     /// Returns the empty set.
@@ -55,14 +55,14 @@ impl OwnedFrames {
     /// Adds frames. `table_frame` returns frames for nodes that are missing.
     ///
     /// # Errors
-    /// [`NoTable`] if `table_frame` returns `None`, or if the frames lie beyond the direct map.
+    /// [`NotInserted`] if `table_frame` returns `None`, or if the frames lie beyond the direct map.
     pub fn insert(
         &mut self,
         frames: PfnRange,
         mut table_frame: impl FnMut() -> Option<Pfn>,
-    ) -> Result<(), NoTable> {
+    ) -> Result<(), NotInserted> {
         for part in frames.chunks(LEAF_FRAMES).filter(|part| !part.is_empty()) {
-            self.make_leaf(part.start(), &mut table_frame).ok_or(NoTable)?;
+            self.make_leaf(part.start(), &mut table_frame).ok_or(NotInserted)?;
         }
         self.change(frames, |word, mask| word | mask);
         Ok(())
@@ -273,12 +273,12 @@ mod tests {
     #[test]
     fn without_frames_for_nodes_nothing_is_inserted() {
         let (mut arena, mut owned) = Arena::new();
-        assert_eq!(owned.insert(range(10, 20), || None), Err(NoTable));
+        assert_eq!(owned.insert(range(10, 20), || None), Err(NotInserted));
         let mut frames = [arena.frame(), None].into_iter();
-        assert_eq!(owned.insert(range(10, 20), || frames.next().flatten()), Err(NoTable));
+        assert_eq!(owned.insert(range(10, 20), || frames.next().flatten()), Err(NotInserted));
         assert!(owned.is_empty());
         assert_eq!(owned.first_run(range(0, 100)), None);
         let beyond = ROOTS as u64 * ROOT_FRAMES;
-        assert_eq!(owned.insert(range(beyond, beyond + 1), || arena.frame()), Err(NoTable));
+        assert_eq!(owned.insert(range(beyond, beyond + 1), || arena.frame()), Err(NotInserted));
     }
 }

@@ -74,9 +74,9 @@ pub unsafe fn check_copy(
 /// Returns the indices and the values of the words of one frame.
 fn words(frame: Pfn, seed: u64) -> impl Iterator<Item = (u64, u64)> {
     let first = mix_bits(frame.number() ^ mix_bits(seed));
-    let place = first % LINE_WORDS;
+    let position = first % LINE_WORDS;
     (0..FRAME_WORDS / LINE_WORDS).map(move |line| {
-        (line * LINE_WORDS + place, first.wrapping_add(line.wrapping_mul(GOLDEN_GAMMA)))
+        (line * LINE_WORDS + position, first.wrapping_add(line.wrapping_mul(GOLDEN_GAMMA)))
     })
 }
 

@@ -52,8 +52,8 @@ impl Slot {
     /// at boot and uses it.
     #[must_use]
     pub const fn at_boot(register: u32, found: bool) -> Slot {
-        let known = found && register & PRESENT != 0;
-        Slot { state: if known { State::InUse } else { State::Empty } }
+        let is_in_use = found && register & PRESENT != 0;
+        Slot { state: if is_in_use { State::InUse } else { State::Empty } }
     }
 
     /// Interprets the registers. Returns the required action, and the value to write to the
@@ -107,11 +107,11 @@ mod tests {
     fn a_device_is_examined_when_it_is_added_and_released_when_removal_is_requested() {
         let mut slot = Slot::at_boot(POWERED_OFF, false);
         assert_eq!(slot.step(POWERED_OFF), (Action::Nothing, None));
-        let came = POWERED_OFF | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED;
-        let (wanted, write) = slot.step(came);
-        assert_eq!(wanted, Action::Examine);
+        let added = POWERED_OFF | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED;
+        let (action, new_value) = slot.step(added);
+        assert_eq!(action, Action::Examine);
         // The slot is on, and both events are acknowledged.
-        assert_eq!(write, Some(POWERED_ON | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED));
+        assert_eq!(new_value, Some(POWERED_ON | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED));
         assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Examine, None));
         slot.mark_examined();
         assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Nothing, None));
@@ -120,8 +120,8 @@ mod tests {
         assert_eq!(slot.step(pressed), (Action::Release, Some(pressed)));
         assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Release, None));
         assert_eq!(slot.power_off(pressed), POWERED_OFF | PRESENT);
-        let left = POWERED_OFF | PRESENCE_CHANGED;
-        assert_eq!(slot.step(left), (Action::Nothing, Some(left)));
+        let removed = POWERED_OFF | PRESENCE_CHANGED;
+        assert_eq!(slot.step(removed), (Action::Nothing, Some(removed)));
     }
 
     #[test]

@@ -16,9 +16,9 @@ impl Firmware for Fuzzed<'_> {
         let Some((&[status, words], rest)) = self.0.split_first_chunk() else { return 0 };
         self.0 = rest;
         for _ in 0..words {
-            let Some((&[at_high, at_low, value], rest)) = self.0.split_first_chunk() else { break };
+            let Some((&[offset_high, offset_low, value], rest)) = self.0.split_first_chunk() else { break };
             self.0 = rest;
-            area.0[usize::from(u16::from_be_bytes([at_high, at_low])) % 4096] = value;
+            area.0[usize::from(u16::from_be_bytes([offset_high, offset_low])) % 4096] = value;
         }
         i32::from(status.cast_signed())
     }

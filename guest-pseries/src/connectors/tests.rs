@@ -1,3 +1,5 @@
+//! Tests the connectors with simulated firmware.
+
 use super::*;
 use crate::rtas::Tokens;
 use std::collections::VecDeque;

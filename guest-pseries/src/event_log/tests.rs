@@ -1,3 +1,5 @@
+//! Tests that QEMU's event log is read, and that damaged logs are refused.
+
 use super::*;
 use proptest::prelude::*;
 
@@ -71,10 +73,13 @@ fn invalid_logs_are_refused_with_the_reason() {
     assert_eq!(parse_changed(|log| log[4..8].fill(0)), Err(LogError::NotExtended));
     assert_eq!(parse_changed(|log| log[8] = 0), Err(LogError::NotExtended));
     assert_eq!(parse_changed(|log| log[10] = 0x82), Err(LogError::Format(2)));
-    assert_eq!(parse_changed(|log| log[26..28].fill(0)), Err(LogError::Section { at: 24, len: 0 }));
+    assert_eq!(
+        parse_changed(|log| log[26..28].fill(0)),
+        Err(LogError::Section { offset: 24, len: 0 })
+    );
     assert_eq!(
         parse_changed(|log| log[26..28].fill(0xff)),
-        Err(LogError::Section { at: 24, len: 0xffff })
+        Err(LogError::Section { offset: 24, len: 0xffff })
     );
     // The hotplug section declares a length that is too small for its contents. The bytes after the
     // section make no difference.
@@ -84,7 +89,7 @@ fn invalid_logs_are_refused_with_the_reason() {
             log[4..8].copy_from_slice(&208_u32.to_be_bytes());
             log.extend([0; 100]);
         };
-        assert_eq!(parse_changed(shorter), Err(LogError::Section { at: 96, len: len.into() }));
+        assert_eq!(parse_changed(shorter), Err(LogError::Section { offset: 96, len: len.into() }));
     }
     assert_eq!(parse_changed(|log| log[96] = 0), Err(LogError::NoHotplug));
     assert_eq!(parse_changed(|log| log[104] = 9), Err(LogError::Resource(9)));
@@ -127,7 +132,7 @@ proptest! {
     /// One to four bytes of a valid log are replaced.
     #[test]
     fn no_corrupted_log_panics(changes in proptest::collection::vec((0_usize..116, any::<u8>()), 1..5)) {
-        let event = parse_changed(|log| changes.iter().for_each(|&(at, byte)| log[at] = byte));
+        let event = parse_changed(|log| changes.iter().for_each(|&(offset, byte)| log[offset] = byte));
         if let Ok(Event::Hotplug(hotplug)) = event {
             let _ = hotplug.request();
         }

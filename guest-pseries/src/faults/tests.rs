@@ -1,3 +1,5 @@
+//! Tests that a fault changes the answers of exactly the calls that it names.
+
 use super::*;
 use crate::event_log::{Event, LogError};
 use hotmem_dlpar::{LmbSelection, Request};
@@ -66,7 +68,7 @@ fn one_call_gets_the_wrong_answer_and_is_not_carried_out() {
 }
 
 #[test]
-fn a_fault_lasts_until_it_is_lifted() {
+fn a_lasting_fault_lasts_until_it_is_ended() {
     let mut firmware = faulty("isolate:2+:-2");
     firmware.end_lasting_fault();
     let statuses = [(); 3].map(|()| status(&mut firmware, 1, &[9001, 8, 0]));
@@ -83,10 +85,13 @@ fn event_logs_are_corrupted() {
         let statuses = [(); 2].map(|()| firmware.check_exception(4, [0; 4], &mut log));
         (statuses, Event::parse(&log))
     };
-    assert!(matches!(event("event:2:short"), ([0, 0], Err(LogError::Section { at: 72, len: 24 }))));
+    assert!(matches!(
+        event("event:2:short"),
+        ([0, 0], Err(LogError::Section { offset: 72, len: 24 }))
+    ));
     assert_eq!(event("event:2:version"), ([0, 0], Err(LogError::Version(5))));
     let ([0, 0], Ok(Event::Hotplug(foreign))) = event("event:2:foreign") else { panic!() };
-    let selection = LmbSelection::Range { first: FOREIGN, count: 4 };
+    let selection = LmbSelection::Range { first: FOREIGN_CONNECTOR, count: 4 };
     assert_eq!(foreign.request(), Some(Request::add(selection)));
     assert_eq!(event("event:1:-1").0, [-1, 0]);
 }

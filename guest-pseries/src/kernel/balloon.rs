@@ -2,7 +2,7 @@
 
 use super::memory::{self, FRAMES};
 use super::pci::{self, Config};
-use super::report::{Event, say};
+use super::report::{Event, write_event};
 use super::time;
 use core::fmt;
 use core::ptr::NonNull;
@@ -24,14 +24,14 @@ use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 pub(super) type BalloonMemory = EngineMemory<'static, OneCpu, 128>;
 
 /// The amount of memory that the kernel keeps, whatever the host requests.
-const KEPT_FREE: Bytes = Bytes::mib(32);
+const MIN_FREE: Bytes = Bytes::mib(32);
 /// The number of steps of the driver before events are polled again.
-const BUDGET: u32 = 64;
+const STEPS_PER_POLL: u32 = 64;
 
 /// The device, and the state that was last reported about it.
 pub(super) struct Balloon {
     device: Device<PciTransport>,
-    target: u64,
+    target_frames: u64,
     counters: Counters,
     /// The frames of the queues, which belong to the device until the machine ends.
     _queues: PfnRange,
@@ -85,41 +85,41 @@ impl Balloon {
         };
         let mut device = Device::new(transport, shared, options).map_err(BalloonError::Init)?;
         Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
-        let mut memory = EngineMemory::new(&FRAMES, KEPT_FREE.frames());
+        let mut memory = EngineMemory::new(&FRAMES, MIN_FREE.frames());
         // An idle kernel does not need its free memory, so all of it may be reported.
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
         let features = device.driver().features();
         memory.report(features, Poison::None, settings).map_err(BalloonError::Reporter)?;
-        say(&Event::Balloon { features: features.bits() });
+        write_event(&Event::Balloon { features: features.bits() });
         let counters = *device.driver().counters();
-        Ok((Balloon { device, target: 0, counters, _queues: queues }, memory))
+        Ok((Balloon { device, target_frames: 0, counters, _queues: queues }, memory))
     }
 
     /// Runs some steps of the driver. Returns whether the driver has more to do at once.
     pub(super) fn step(&mut self, memory: &mut BalloonMemory) -> Result<bool, Failure> {
-        let progress = self.device.poll(time::now(), BUDGET, memory);
-        let idle = match progress {
+        let progress = self.device.poll(time::now(), STEPS_PER_POLL, memory);
+        let is_idle = match progress {
             Progress::Ready(failure) => return Err(failure),
             Progress::Working => false,
             _ => true,
         };
-        self.report_changes(idle);
-        Ok(!idle)
+        self.report_changes(is_idle);
+        Ok(!is_idle)
     }
 
-    fn report_changes(&mut self, idle: bool) {
+    fn report_changes(&mut self, is_idle: bool) {
         let driver = self.device.driver();
-        if matches!(driver.status(), Status::Settled) && driver.target() != self.target {
-            self.target = driver.target();
+        if matches!(driver.status(), Status::Settled) && driver.target() != self.target_frames {
+            self.target_frames = driver.target();
             let [target, held] =
                 [driver.target(), driver.inflated_frames()].map(|frames| Bytes(frames << 12));
-            say(&Event::Inflated { target, held });
+            write_event(&Event::Inflated { target, held });
         }
         let now = *driver.counters();
         let before = self.counters;
-        if idle && now.reported_frames > before.reported_frames {
+        if is_idle && now.reported_frames > before.reported_frames {
             self.counters = now;
-            say(&Event::Reported {
+            write_event(&Event::Reported {
                 bytes: Bytes((now.reported_frames - before.reported_frames) << 12),
                 requests: now.reports - before.reports,
             });

@@ -70,12 +70,12 @@ fn parse_machine(blob: &'static [u64], options: Options) -> Result<Machine, Desc
     };
     let mut memory = [(PfnRange::EMPTY, NodeId::ZERO); MAX_BOOT_RANGES];
     let mut ranges = memory.iter_mut();
-    let mut is_too_many = false;
+    let mut has_too_many_ranges = false;
     tree.boot_memory(|range, node| match ranges.next() {
-        Some(slot) => *slot = (range, node),
-        None => is_too_many = true,
+        Some(entry) => *entry = (range, node),
+        None => has_too_many_ranges = true,
     })?;
-    if is_too_many {
+    if has_too_many_ranges {
         Err(DescriptionError::TooManyRanges)
     } else {
         Ok(Machine { options, tokens, tree, pci, memory })

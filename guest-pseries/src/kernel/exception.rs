@@ -41,11 +41,11 @@ pub(super) fn install() {
             0x7c89_03a6,          // mtctr  r4
             0x4e80_0420,          // bctr
         ];
-        let place: *mut u32 = core::ptr::with_exposed_provenance_mut(vector as usize);
+        let target: *mut u32 = core::ptr::with_exposed_provenance_mut(vector as usize);
         for (nth, word) in code.into_iter().enumerate() {
             // SAFETY: nothing else uses the memory of the vectors: the kernel does not call Open
             // Firmware, and the boot map reserves that memory.
-            unsafe { place.add(nth).write_volatile(word.to_be()) };
+            unsafe { target.add(nth).write_volatile(word.to_be()) };
         }
     }
     // SAFETY: the instructions only make the written code visible to instruction fetches.
@@ -54,6 +54,6 @@ pub(super) fn install() {
 
 /// Handles all exceptions: ends the run. `entry.s` calls this function.
 #[unsafe(no_mangle)]
-extern "C" fn exception_taken(vector: u64, _: u64, at: u64, state: u64) -> ! {
-    give_up(format_args!("exception {vector:#x} at {at:#x}, SRR1 {state:#x}"))
+extern "C" fn exception_taken(vector: u64, _: u64, address: u64, srr1: u64) -> ! {
+    give_up(format_args!("exception {vector:#x} at {address:#x}, SRR1 {srr1:#x}"))
 }

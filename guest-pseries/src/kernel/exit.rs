@@ -11,8 +11,8 @@ pub(super) fn give_up(reason: impl fmt::Display) -> ! {
     firmware::halt()
 }
 
-/// Returns the value of `result`. If `result` is an error, ends the run with that error. `what`
+/// Returns the value of `result`. If `result` is an error, ends the run with that error. `operation`
 /// names the operation that failed.
-pub(super) fn must<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
-    result.unwrap_or_else(|error| give_up(format_args!("{what}: {error}")))
+pub(super) fn must<T, E: fmt::Display>(operation: &str, result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| give_up(format_args!("{operation}: {error}")))
 }

@@ -3,7 +3,7 @@
 use hotmem_guest_pseries::rtas::Firmware;
 use hotmem_guest_pseries::work_area::WorkArea;
 
-/// QEMU's hypercall for RTAS calls. It takes the physical address of a block; see [`BLOCK`].
+/// QEMU's hypercall for RTAS calls. It takes the physical address of a block; see [`BLOCK_WORDS`].
 const RTAS: u64 = 0xf000;
 /// QEMU's hypercall for `ibm,client-architecture-support`. It takes the addresses of the argument
 /// and of a buffer for the device tree, and the buffer's size.
@@ -11,7 +11,7 @@ const CLIENT_ARCHITECTURE_SUPPORT: u64 = 0xf002;
 
 /// The number of words of a block: the token, the number of arguments, the number of results, the
 /// arguments, and the results.
-const BLOCK: usize = 16;
+const BLOCK_WORDS: usize = 16;
 
 mod asm {
     unsafe extern "C" {
@@ -52,13 +52,13 @@ pub(super) struct Machine;
 
 /// Makes an RTAS call with a block on the stack, which lies below 4 GiB like the whole kernel.
 fn rtas(token: u32, args: &[u32], results: &mut [u32]) {
-    let mut block = [0_u32; BLOCK];
-    let head = [token, len_of(args), len_of(results)];
-    for (word, value) in block.iter_mut().zip(head.iter().chain(args)) {
+    let mut block = [0_u32; BLOCK_WORDS];
+    let header = [token, len_of(args), len_of(results)];
+    for (word, value) in block.iter_mut().zip(header.iter().chain(args)) {
         *word = value.to_be();
     }
     // Preset the results to -1, a hardware error. They keep this value if the hypercall fails.
-    let first = head.len() + args.len();
+    let first = header.len() + args.len();
     for word in block.iter_mut().skip(first) {
         *word = (-1_i32).cast_unsigned().to_be();
     }
@@ -77,8 +77,8 @@ fn len_of(words: &[u32]) -> u32 {
 }
 
 /// Returns the address of memory of the kernel, all of which lies below 4 GiB.
-fn address<T: ?Sized>(of: *mut T) -> u32 {
-    u32::try_from(of.cast::<u8>() as u64).unwrap_or(0)
+fn address<T: ?Sized>(pointer: *mut T) -> u32 {
+    u32::try_from(pointer.cast::<u8>() as u64).unwrap_or(0)
 }
 
 impl Firmware for Machine {
@@ -121,6 +121,7 @@ pub(super) fn halt() -> ! {
     let token = POWER_OFF.load(core::sync::atomic::Ordering::Relaxed);
     loop {
         if token != 0 {
+            // The two words are a mask of the events that may switch the machine on again. All may.
             rtas(token, &[u32::MAX, u32::MAX], &mut [0]);
         }
     }

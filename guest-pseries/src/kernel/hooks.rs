@@ -6,7 +6,7 @@ use super::workload::Workload;
 use hotmem::{Hooks, Migration, PfnRange, Veto, Zone};
 
 /// The state of the hooks.
-pub(super) struct Kernel {
+pub(super) struct KernelHooks {
     pub(super) workload: Workload,
     pub(super) pins: Pins,
     /// The number of times that the kernel still vetoes onlining.
@@ -15,19 +15,19 @@ pub(super) struct Kernel {
     pub(super) balloon: Option<BalloonMemory>,
 }
 
-impl Hooks for Kernel {
+impl Hooks for KernelHooks {
     fn going_online(&mut self, _: PfnRange, _: Zone) -> Result<(), Veto> {
         match self.vetoes.checked_sub(1) {
             None => Ok(()),
-            Some(left) => {
-                self.vetoes = left;
+            Some(remaining) => {
+                self.vetoes = remaining;
                 Err(Veto("the command line asks for a veto"))
             }
         }
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        if self.pins.holds_any(used) {
+        if self.pins.pins_any(used) {
             return Migration::Unmovable("pinned by the kernel");
         }
         let balloon = self.balloon.as_mut().and_then(|balloon| balloon.migrate(used));

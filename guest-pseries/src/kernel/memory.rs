@@ -24,9 +24,9 @@ pub(super) fn start(machine: &Machine) -> Hotplug<'static, OneCpu> {
     const NONE: (BootRange, NodeId) = (EMPTY, NodeId::ZERO);
     let mut ram = [EMPTY; super::boot::MAX_BOOT_RANGES];
     let mut nodes = [NONE; super::boot::MAX_BOOT_RANGES];
-    for ((ram, place), (range, node)) in ram.iter_mut().zip(&mut nodes).zip(machine.memory) {
+    for ((ram, ram_node), (range, node)) in ram.iter_mut().zip(&mut nodes).zip(machine.memory) {
         *ram = BootRange { start: range.start().phys_addr(), len: range.bytes() };
-        *place = (*ram, node);
+        *ram_node = (*ram, node);
     }
     let end = (&raw const __image_end) as u64;
     let reserved = [BootRange { start: 0, len: Bytes(end) }];
@@ -37,13 +37,13 @@ pub(super) fn start(machine: &Machine) -> Hotplug<'static, OneCpu> {
         let mapping = AlwaysMapped::new(core::ptr::with_exposed_provenance_mut(0), PfnRange::ALL);
         Hotplug::bootstrap(&FRAMES, mapping, map)
     };
-    must("the engine", started.map_err(Debug))
+    must("the engine", started.map_err(DebugText))
 }
 
 /// Displays a value by its `Debug` implementation.
-struct Debug<T>(T);
+struct DebugText<T>(T);
 
-impl<T: fmt::Debug> fmt::Display for Debug<T> {
+impl<T: fmt::Debug> fmt::Display for DebugText<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.0)
     }
@@ -91,18 +91,19 @@ pub(super) fn validate() -> Result<(), impl fmt::Display> {
     // SAFETY: there is one CPU, and no interrupt handler that allocates.
     match unsafe { FRAMES.validate() } {
         Ok(_) if hotmem::violated_invariants().count == 0 => Ok(()),
-        Ok(_) => Err(Fault(None)),
-        Err(fault) => Err(Fault(Some(Debug(fault)))),
+        Ok(_) => Err(ValidationError(None)),
+        Err(fault) => Err(ValidationError(Some(DebugText(fault)))),
     }
 }
 
-struct Fault<T>(Option<T>);
+/// An inconsistency that `validate` has found, or `None` if an invariant was violated before.
+struct ValidationError<T>(Option<T>);
 
-impl<T: fmt::Display> fmt::Display for Fault<T> {
+impl<T: fmt::Display> fmt::Display for ValidationError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.0, hotmem::violated_invariants().first) {
             (Some(fault), _) => fault.fmt(f),
-            (None, Some(place)) => write!(f, "an invariant does not hold at {place}"),
+            (None, Some(location)) => write!(f, "an invariant does not hold at {location}"),
             (None, None) => f.write_str("an invariant does not hold"),
         }
     }

@@ -9,16 +9,16 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, len: usize) -> *mut u8 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as C has it")]
     let byte = value as u8;
     let word = Word::from_ne_bytes([byte; WORD_SIZE]);
-    let mut at = 0;
+    let mut offset = 0;
     // SAFETY: the caller guarantees that `to` has `len` bytes.
     unsafe {
-        while at + WORD_SIZE <= len {
-            to.add(at).cast::<Word>().write_unaligned(word);
-            at += WORD_SIZE;
+        while offset + WORD_SIZE <= len {
+            to.add(offset).cast::<Word>().write_unaligned(word);
+            offset += WORD_SIZE;
         }
-        while at < len {
-            to.add(at).write(byte);
-            at += 1;
+        while offset < len {
+            to.add(offset).write(byte);
+            offset += 1;
         }
     }
     to
@@ -26,17 +26,17 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, len: usize) -> *mut u8 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
-    let mut at = 0;
+    let mut offset = 0;
     // SAFETY: the caller guarantees that `to` and `from` have `len` bytes.
     unsafe {
-        while at + WORD_SIZE <= len {
-            let word = from.add(at).cast::<Word>().read_unaligned();
-            to.add(at).cast::<Word>().write_unaligned(word);
-            at += WORD_SIZE;
+        while offset + WORD_SIZE <= len {
+            let word = from.add(offset).cast::<Word>().read_unaligned();
+            to.add(offset).cast::<Word>().write_unaligned(word);
+            offset += WORD_SIZE;
         }
-        while at < len {
-            to.add(at).write(from.add(at).read());
-            at += 1;
+        while offset < len {
+            to.add(offset).write(from.add(offset).read());
+            offset += 1;
         }
     }
     to
@@ -50,20 +50,20 @@ unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u
         // it overwrites the byte.
         return unsafe { memcpy(to, from, len) };
     }
-    let mut at = len;
-    while at > 0 {
-        at -= 1;
+    let mut offset = len;
+    while offset > 0 {
+        offset -= 1;
         // SAFETY: the caller guarantees that `to` and `from` have `len` bytes.
-        unsafe { to.add(at).write(from.add(at).read()) };
+        unsafe { to.add(offset).write(from.add(offset).read()) };
     }
     to
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(first: *const u8, second: *const u8, len: usize) -> i32 {
-    for at in 0..len {
+    for offset in 0..len {
         // SAFETY: the caller guarantees that `first` and `second` have `len` bytes.
-        let (first, second) = unsafe { (first.add(at).read(), second.add(at).read()) };
+        let (first, second) = unsafe { (first.add(offset).read(), second.add(offset).read()) };
         if first != second {
             return i32::from(first) - i32::from(second);
         }

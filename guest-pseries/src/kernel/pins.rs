@@ -22,7 +22,7 @@ impl Pins {
 
     /// Counts an addition. If it is the `interval`th since the last one, pins a frame in the middle
     /// of `range`.
-    pub(super) fn pin_some_of(&mut self, range: PfnRange) {
+    pub(super) fn record_addition(&mut self, range: PfnRange) {
         self.additions += 1;
         if self.interval == 0 || !self.additions.is_multiple_of(self.interval) {
             return;
@@ -47,7 +47,7 @@ impl Pins {
     }
 
     /// Returns whether any frame of `frames` is pinned.
-    pub(super) fn holds_any(&self, frames: PfnRange) -> bool {
+    pub(super) fn pins_any(&self, frames: PfnRange) -> bool {
         self.pins.iter().any(|(_, frame)| frame.overlaps(frames))
     }
 }

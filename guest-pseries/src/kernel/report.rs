@@ -75,7 +75,7 @@ pub(super) enum Outcome<'a> {
 }
 
 /// Writes an event.
-pub(super) fn say(event: &Event<'_>) {
+pub(super) fn write_event(event: &Event<'_>) {
     let _ = writeln!(Console, "{event}");
 }
 

@@ -5,10 +5,10 @@ use super::boot::Machine;
 use super::console::Console;
 use super::exit::{give_up, must};
 use super::firmware;
-use super::hooks::Kernel;
+use super::hooks::KernelHooks;
 use super::memory;
 use super::pins::Pins;
-use super::report::{Event, Outcome, say};
+use super::report::{Event, Outcome, write_event};
 use super::time::{ns_since, pause, ticks};
 use super::workload::Workload;
 use hotmem::{Budget, Bytes, Hotplug, NodeId, OneCpu, PfnRange, geometry::PAGEBLOCK_FRAMES};
@@ -29,7 +29,7 @@ const MAX_ASSOCIATIVITY_WORDS: usize = 16 * 64;
 /// The maximal size of an event log in bytes. QEMU's logs have 116 bytes.
 const MAX_LOG_BYTES: usize = 2048;
 /// The maximal number of requests that wait while another request is carried out.
-const MAX_WAITING: usize = 64;
+const MAX_QUEUED: usize = 64;
 /// The delay between two polls for events while the kernel has nothing else to do.
 const IDLE_US: u64 = 100;
 
@@ -42,14 +42,14 @@ struct Session {
     options: Options,
     dlpar: Dlpar<'static, 'static, OneCpu>,
     hotplug: Hotplug<'static, OneCpu>,
-    kernel: Kernel,
+    hooks: KernelHooks,
     connectors: RtasConnectors<FaultyFirmware<firmware::Machine>>,
     balloon: Option<Balloon>,
     report: Report<Console>,
-    waiting: [Option<Waiting>; MAX_WAITING],
-    /// The time at which the open request began to wait, or `None` if it does not wait.
+    queue: [Option<QueuedRequest>; MAX_QUEUED],
+    /// The time in ticks at which the current request began to wait, or `None` if it does not wait.
     waits_since: Option<u64>,
-    /// The condition for which the open request waited when it was cancelled, or `None` if it was
+    /// The condition for which the current request waited when it was cancelled, or `None` if it was
     /// not cancelled.
     cancelled_for: Option<Wait>,
     /// The status of the last poll for events, if the poll failed.
@@ -58,35 +58,35 @@ struct Session {
     ended_requests: u32,
 }
 
-/// A request that has not begun yet, and the time of its event.
+/// A request of the host, and the time of its event in ticks.
 #[derive(Clone, Copy)]
-struct Waiting {
+struct QueuedRequest {
     request: Request,
-    since: u64,
+    event_time: u64,
 }
 
 /// Runs until the number of ended requests is that of the command line.
 pub(super) fn run(machine: Machine) -> ! {
     let mut session = Session::start(&machine);
-    session.say_ready(&machine);
-    let mut open = None;
+    session.report_ready(&machine);
+    let mut current = None;
     while machine.options.exit == 0 || session.ended_requests < machine.options.exit {
         let took_event = session.take_event();
-        if open.is_none() {
-            open = session.waiting[0].take();
-            session.waiting.rotate_left(1);
-            if let Some(next) = open
+        if current.is_none() {
+            current = session.queue[0].take();
+            session.queue.rotate_left(1);
+            if let Some(next) = current
                 && let Err(error) = session.dlpar.begin(next.request)
             {
                 session.report_refused_request(next, error);
-                open = None;
+                current = None;
             }
         }
-        match open {
-            Some(waiting) => {
+        match current {
+            Some(queued) => {
                 if let Some(result) = session.continue_request() {
-                    session.finish(waiting, &result);
-                    open = None;
+                    session.finish(queued, &result);
+                    current = None;
                 }
             }
             None if took_event || session.step_balloon() => {}
@@ -111,7 +111,7 @@ impl Session {
         let table = must("LMBs", Table::new(&tree.memory, &tree.arrays, tree.numa, storage));
         let mut report = Report::begin(Console);
         let mut hotplug = memory::start(machine);
-        let mut kernel = Kernel {
+        let mut hooks = KernelHooks {
             workload: Workload::new(),
             pins: Pins::new(machine.options.pin),
             vetoes: 0,
@@ -119,12 +119,12 @@ impl Session {
         };
         must("announcing the LMBs", table.announce(&mut hotplug));
         let online = machine.options.online;
-        must("memory of the start", table.adopt(&mut hotplug, &mut kernel, online));
+        must("memory of the start", table.adopt(&mut hotplug, &mut hooks, online));
         report.ok("boot");
-        kernel.vetoes = machine.options.veto;
+        hooks.vetoes = machine.options.veto;
         let balloon = must("virtio-balloon", Balloon::find(machine.pci));
         let balloon = balloon.map(|(balloon, memory)| {
-            kernel.balloon = Some(memory);
+            hooks.balloon = Some(memory);
             balloon
         });
         let mut dlpar = Dlpar::new(table, &hotplug);
@@ -136,11 +136,11 @@ impl Session {
             options: machine.options,
             dlpar,
             hotplug,
-            kernel,
+            hooks,
             connectors: RtasConnectors::new(rtas),
             balloon,
             report,
-            waiting: [None; MAX_WAITING],
+            queue: [None; MAX_QUEUED],
             waits_since: None,
             cancelled_for: None,
             poll_error: None,
@@ -148,11 +148,11 @@ impl Session {
         }
     }
 
-    fn say_ready(&self, machine: &Machine) {
+    fn report_ready(&self, machine: &Machine) {
         let boot_memory =
             machine.memory.iter().fold(Bytes::ZERO, |sum, (range, _)| sum + range.bytes());
         let table = self.dlpar.table();
-        say(&Event::Ready {
+        write_event(&Event::Ready {
             boot_memory,
             lmbs: table.len(),
             lmb_size: table.lmb_size().bytes(),
@@ -177,42 +177,42 @@ impl Session {
                 // The same status in the next polls is not reported again.
                 if self.poll_error.replace(status) != Some(status) {
                     let why = format_args!("check-exception: status {status}");
-                    say(&Event::Garbled { why: &why });
+                    write_event(&Event::Garbled { why: &why });
                 }
                 return false;
             }
         }
-        let since = ticks();
+        let event_time = ticks();
         if self.options.by_index {
-            replay_by_index(&mut log);
+            name_by_index(&mut log);
         }
         match event_log::Event::parse(&log) {
             Ok(event_log::Event::Hotplug(hotplug)) => match hotplug.request() {
                 Some(request) => {
-                    say(&Event::Asked { request });
-                    self.wait_for_turn(Waiting { request, since });
+                    write_event(&Event::Asked { request });
+                    self.enqueue(QueuedRequest { request, event_time });
                 }
-                None => say(&Event::Ignored),
+                None => write_event(&Event::Ignored),
             },
-            Ok(event_log::Event::Other(_)) => say(&Event::Ignored),
-            Err(error) => say(&Event::Garbled { why: &error }),
+            Ok(event_log::Event::Other(_)) => write_event(&Event::Ignored),
+            Err(error) => write_event(&Event::Garbled { why: &error }),
         }
         true
     }
 
-    fn wait_for_turn(&mut self, waiting: Waiting) {
-        match self.waiting.iter_mut().find(|slot| slot.is_none()) {
-            Some(slot) => *slot = Some(waiting),
-            None => give_up(format_args!("more than {MAX_WAITING} requests wait")),
+    fn enqueue(&mut self, queued: QueuedRequest) {
+        match self.queue.iter_mut().find(|entry| entry.is_none()) {
+            Some(entry) => *entry = Some(queued),
+            None => give_up(format_args!("more than {MAX_QUEUED} requests wait")),
         }
     }
 
-    /// Continues the open request. Returns its result if it has ended.
+    /// Continues the current request. Returns its result if it has ended.
     fn continue_request(&mut self) -> Option<Result<Summary, Failure>> {
-        let Session { dlpar, hotplug, kernel, connectors, options, .. } = self;
+        let Session { dlpar, hotplug, hooks, connectors, options, .. } = self;
         let pageblocks = dlpar.table().lmb_size().frames() / PAGEBLOCK_FRAMES as u64;
         let budget = Budget { pageblocks: pageblocks * u64::from(options.at_once.max(1)) };
-        let mut machine = hotmem_dlpar::Machine { hotplug, hooks: kernel, connectors };
+        let mut machine = hotmem_dlpar::Machine { hotplug, hooks, connectors };
         match dlpar.poll(&mut machine, budget) {
             Progress::Ready(result) => {
                 self.waits_since = None;
@@ -223,7 +223,7 @@ impl Session {
                 None
             }
             Progress::Pending(wait) => {
-                self.wait(wait);
+                self.wait_or_cancel(wait);
                 None
             }
             Progress::Idle => give_up("no request is open"),
@@ -232,9 +232,9 @@ impl Session {
 
     /// Waits a little. Cancels the request if it has waited for too long. If undoing the request
     /// waits for too long, cancels it again.
-    fn wait(&mut self, wait: Wait) {
+    fn wait_or_cancel(&mut self, wait: Wait) {
         let since = *self.waits_since.get_or_insert_with(ticks);
-        if ns_since(since) / 1_000_000 >= u64::from(self.options.patience) {
+        if ns_since(since) / 1_000_000 >= u64::from(self.options.patience_ms) {
             self.cancelled_for.get_or_insert(wait);
             self.waits_since = None;
             self.dlpar.cancel();
@@ -247,7 +247,7 @@ impl Session {
 
     /// Runs some steps of the balloon's driver. Returns whether the driver has more to do at once.
     fn step_balloon(&mut self) -> bool {
-        match (&mut self.balloon, &mut self.kernel.balloon) {
+        match (&mut self.balloon, &mut self.hooks.balloon) {
             (Some(balloon), Some(memory)) => must("virtio-balloon", balloon.step(memory)),
             _ => false,
         }
@@ -255,21 +255,21 @@ impl Session {
 
     /// Ends a request that cannot begin. If the host has requested the removal of specific LMBs of
     /// this partition, refuses the request in the firmware.
-    fn report_refused_request(&mut self, waiting: Waiting, error: Error) {
-        let first = match waiting.request.selection() {
+    fn report_refused_request(&mut self, queued: QueuedRequest, error: Error) {
+        let first = match queued.request.selection() {
             LmbSelection::Index(first) | LmbSelection::Range { first, .. } => Some(first),
             LmbSelection::Count(_) => None,
         };
         let first = first.filter(|&first| self.dlpar.table().by_index(first).is_some());
-        if let (Change::Remove, Some(first)) = (waiting.request.change(), first) {
+        if let (Change::Remove, Some(first)) = (queued.request.change(), first) {
             let _ = self.connectors.rtas.set_isolation(first, false);
         }
-        self.finish(waiting, &Err(error.into()));
+        self.finish(queued, &Err(error.into()));
     }
 
-    fn finish(&mut self, waiting: Waiting, result: &Result<Summary, Failure>) {
-        let ns = ns_since(waiting.since);
-        let request = waiting.request;
+    fn finish(&mut self, queued: QueuedRequest, result: &Result<Summary, Failure>) {
+        let ns = ns_since(queued.event_time);
+        let request = queued.request;
         self.connectors.rtas.firmware.end_lasting_fault();
         let cancelled_for = self.cancelled_for.take();
         let outcome = match result {
@@ -288,15 +288,23 @@ impl Session {
         };
         let (online, free) = memory::online_and_free();
         let assigned = self.assigned();
-        say(&Event::Done { outcome, request, ns, assigned, online, free, nodes: self.nodes() });
+        write_event(&Event::Done {
+            outcome,
+            request,
+            ns,
+            assigned,
+            online,
+            free,
+            nodes: self.nodes(),
+        });
         self.ended_requests += 1;
         let range = self.frames_of(request);
         match (request.change(), result) {
             (Change::Add, Ok(_)) => {
-                self.kernel.pins.pin_some_of(range);
+                self.hooks.pins.record_addition(range);
                 self.touch(range);
             }
-            (Change::Remove, Err(_)) => self.kernel.pins.unpin(range),
+            (Change::Remove, Err(_)) => self.hooks.pins.unpin(range),
             _ => {}
         }
     }
@@ -307,11 +315,14 @@ impl Session {
         if self.options.touch == Bytes::ZERO {
             return;
         }
-        let verified = self.kernel.workload.verify_and_free();
-        say(&Event::Verified { bytes: verified });
+        let verified = self.hooks.workload.verify_and_free();
+        write_event(&Event::Verified { bytes: verified });
         let since = ticks();
-        self.kernel.workload.touch(self.options.touch, added);
-        say(&Event::Touched { bytes: self.kernel.workload.owned_bytes(), ns: ns_since(since) });
+        self.hooks.workload.touch(self.options.touch, added);
+        write_event(&Event::Touched {
+            bytes: self.hooks.workload.owned_bytes(),
+            ns: ns_since(since),
+        });
     }
 
     fn nodes(&self) -> [Bytes; 8] {
@@ -342,8 +353,8 @@ impl Session {
     }
 
     fn end(mut self) -> ! {
-        let verified = self.kernel.workload.verify_and_free();
-        say(&Event::Verified { bytes: verified });
+        let verified = self.hooks.workload.verify_and_free();
+        write_event(&Event::Verified { bytes: verified });
         match memory::validate() {
             Ok(()) => self.report.ok("the engine is consistent"),
             Err(fault) => self.report.not_ok(format_args!("the engine: {fault}")),
@@ -353,19 +364,19 @@ impl Session {
     }
 }
 
-/// Returns a reference to the static that `slot` points to.
+/// Returns a reference to the static that `pointer` points to.
 ///
 /// # Safety
 /// Nothing else uses the static.
-unsafe fn static_mut<T: ?Sized>(slot: *mut T) -> &'static mut T {
-    // SAFETY: `slot` points to a static, and the caller guarantees that nothing else uses the
+unsafe fn static_mut<T: ?Sized>(pointer: *mut T) -> &'static mut T {
+    // SAFETY: `pointer` points to a static, and the caller guarantees that nothing else uses the
     // static.
-    unsafe { &mut *slot }
+    unsafe { &mut *pointer }
 }
 
 /// Changes an event that names one LMB by a count of 1 and a first connector into an event that
 /// names the LMB by the connector's index.
-fn replay_by_index(log: &mut [u8; MAX_LOG_BYTES]) {
+fn name_by_index(log: &mut [u8; MAX_LOG_BYTES]) {
     const IDENTIFIER: usize = 106;
     const COUNT: usize = 108;
     const INDEX: usize = 112;

@@ -5,8 +5,9 @@ use super::exit::give_up;
 use super::memory::{self, FRAME_WORDS};
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{Bytes, Migration, Pfn, PfnRange};
+use hotmem_guest::frame_words::{self, each_frame};
 use hotmem_guest::owned::OwnedFrames;
-use hotmem_guest::{frame_words, pattern, to_usize};
+use hotmem_guest::{pattern, to_usize};
 
 /// The sizes of allocations in frames, in the order in which they are tried.
 const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
@@ -118,8 +119,4 @@ fn verify(frames: PfnRange) {
         let found = unsafe { pattern::check(FRAME_WORDS, frame, SEED) };
         found.unwrap_or_else(|mismatch| give_up(mismatch));
     }
-}
-
-fn each_frame(frames: PfnRange) -> impl Iterator<Item = Pfn> {
-    (frames.start().number()..frames.end().number()).filter_map(Pfn::new)
 }

@@ -14,7 +14,7 @@ const BASE: u16 = 0xcc0;
 /// The port that reads a bit for each slot of the selected bus in which a device has appeared.
 const APPEARED: u16 = BASE;
 /// The port that reads a bit for each slot of the selected bus whose device should be removed.
-const LEAVING: u16 = BASE + 4;
+const REMOVAL_REQUESTED: u16 = BASE + 4;
 /// The port that ejects the device of a slot of the selected bus.
 const EJECT: u16 = BASE + 8;
 const SELECT_BUS: u16 = BASE + 16;
@@ -44,7 +44,7 @@ struct PortState {
 pub(crate) struct BusChange {
     pub(crate) bus: u32,
     pub(crate) has_appeared: bool,
-    pub(crate) must_leave: bool,
+    pub(crate) removal_requested: bool,
 }
 
 impl AcpiHotplug {
@@ -52,7 +52,7 @@ impl AcpiHotplug {
     /// status of general-purpose events, if there is one.
     pub(crate) fn find(gpe_port: Option<u16>, buses: &Buses) -> Option<Self> {
         // All ones is the value of a port that does not exist.
-        if read(LEAVING) == u32::MAX {
+        if read(REMOVAL_REQUESTED) == u32::MAX {
             return None;
         }
         let mut ports = [PortState::default(); MAX_PORTS];
@@ -63,21 +63,25 @@ impl AcpiHotplug {
     }
 
     /// Returns the changes since the last call, and the removals that
-    /// [`try_again`](Self::try_again) has postponed. If there are none, the call reads only one I/O
-    /// port.
+    /// [`postpone_removals`](Self::postpone_removals) has postponed. If there are none, the call reads
+    /// only one I/O port.
     pub(crate) fn changes(&mut self) -> impl Iterator<Item = BusChange> + use<> {
         let mut gpe_port = Port::<u8>::new(self.gpe_port);
         // SAFETY: reading the status has no effect.
-        let happened = unsafe { gpe_port.read() } & HOT_PLUG_EVENT != 0;
-        if happened {
+        let has_happened = unsafe { gpe_port.read() } & HOT_PLUG_EVENT != 0;
+        if has_happened {
             // SAFETY: the write clears general-purpose event 1, which only this code handles.
             unsafe { gpe_port.write(HOT_PLUG_EVENT) }
         }
-        let buses = if happened || self.has_pending_removal { BUS_COUNT } else { 0 };
+        let buses = if has_happened || self.has_pending_removal { BUS_COUNT } else { 0 };
         self.has_pending_removal = false;
         (0..buses).map(|bus| {
             write(SELECT_BUS, bus);
-            BusChange { bus, has_appeared: read(APPEARED) != 0, must_leave: read(LEAVING) != 0 }
+            BusChange {
+                bus,
+                has_appeared: read(APPEARED) != 0,
+                removal_requested: read(REMOVAL_REQUESTED) != 0,
+            }
         })
     }
 
@@ -103,7 +107,7 @@ impl AcpiHotplug {
     }
 
     /// Makes the next call of [`changes`](Self::changes) report removals again.
-    pub(crate) fn try_again(&mut self) {
+    pub(crate) fn postpone_removals(&mut self) {
         self.has_pending_removal = true;
     }
 

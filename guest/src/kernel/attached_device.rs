@@ -5,7 +5,7 @@ use super::device::MemDevice;
 use super::engine::{BUDGET, Engine};
 use super::memory::FRAMES;
 use super::this_cpu::ThisCpu;
-use super::transport::Wiring;
+use super::transport::InterruptMode;
 use super::zone_watch::ZoneWatch;
 use hotmem::{Bytes, OnlineType, PfnRange};
 use hotmem_guest::event::Event;
@@ -29,7 +29,7 @@ pub(crate) struct AttachedDevice {
 pub(crate) struct InterruptSource {
     /// The name of the device's transport.
     pub(crate) transport: &'static str,
-    pub(crate) wiring: Wiring,
+    pub(crate) mode: InterruptMode,
     /// Whether the device has interrupted since the driver last ran.
     pub(crate) is_pending: bool,
 }
@@ -48,8 +48,9 @@ pub(crate) struct ResizeTarget {
     pub(crate) is_reached: bool,
     /// The reason for a delay that was reported last.
     pub(crate) reported_delay: Option<Pending>,
-    /// The driver's count of postponed operations that [`Attached::take_failed_removal`] read last.
-    pub(crate) seen_postponed: u64,
+    /// The driver's count of postponed operations that [`AttachedDevice::take_failed_removal`] read
+    /// last.
+    pub(crate) last_postponed: u64,
 }
 
 impl AttachedDevice {
@@ -71,7 +72,7 @@ impl AttachedDevice {
             came_by_interrupt: false,
             is_reached: is_at_target,
             reported_delay: None,
-            seen_postponed: 0,
+            last_postponed: 0,
         };
         let memory = HotplugMemory::new(online, BUDGET);
         AttachedDevice { device, memory, target, port, interrupt, zone: None, queue }
@@ -90,7 +91,7 @@ impl AttachedDevice {
     /// since the last call.
     pub(crate) fn take_failed_removal(&mut self) -> bool {
         let postponed = self.driver().statistics().postponed_operations;
-        let is_new = core::mem::replace(&mut self.target.seen_postponed, postponed) != postponed;
+        let is_new = core::mem::replace(&mut self.target.last_postponed, postponed) != postponed;
         is_new && matches!(self.driver().status(), Status::Pending(Pending::Memory(_)))
     }
 
@@ -126,7 +127,7 @@ impl AttachedDevice {
                 came_by_interrupt: self.interrupt.is_pending,
                 is_reached: false,
                 reported_delay: None,
-                seen_postponed: self.target.seen_postponed,
+                last_postponed: self.target.last_postponed,
             };
         }
         self.interrupt.is_pending = false;
@@ -154,7 +155,7 @@ impl AttachedDevice {
     /// Acknowledges an interrupt by a line, which may be shared. Returns whether this device had
     /// raised it.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
-        let raised = self.interrupt.wiring.is_line() && self.device.ack_interrupt();
+        let raised = self.interrupt.mode.is_line() && self.device.ack_interrupt();
         self.interrupt.is_pending |= raised;
         raised
     }
@@ -171,7 +172,7 @@ impl AttachedDevice {
             requested: config.requested(),
             plugged: config.plugged(),
             transport: self.interrupt.transport,
-            interrupts: self.interrupt.wiring.name(),
+            interrupts: self.interrupt.mode.name(),
         }
     }
 

@@ -7,7 +7,7 @@ use super::device_error::DeviceError;
 use super::memory::FRAMES;
 use super::queue_memory::queue_memory;
 use super::this_cpu::ThisCpu;
-use super::transport::{ConnectedDevice, DeviceTransport, Wiring};
+use super::transport::{ConnectedDevice, DeviceTransport, InterruptMode};
 use core::time::Duration;
 use hotmem::report::Settings;
 use hotmem::{Bytes, PfnRange};
@@ -27,7 +27,7 @@ pub(crate) struct Balloon {
     device: Device<DeviceTransport>,
     /// The name of the device's transport.
     transport: &'static str,
-    wiring: Wiring,
+    interrupt_mode: InterruptMode,
     target_frames: u64,
     /// Whether the target was reported as reached.
     is_reached: bool,
@@ -38,9 +38,9 @@ pub(crate) struct Balloon {
 }
 
 /// The memory that the kernel keeps, whatever the host requests.
-const FLOOR: Bytes = Bytes::mib(32);
+const MIN_FREE: Bytes = Bytes::mib(32);
 /// The number of steps of the driver in one poll, before other devices are polled again.
-const BUDGET: u32 = 64;
+const STEPS_PER_POLL: u32 = 64;
 
 impl Balloon {
     /// The device's type on a virtio transport.
@@ -51,8 +51,8 @@ impl Balloon {
         connected: ConnectedDevice,
         options: &Options,
     ) -> Result<(Self, BalloonMemory), DeviceError> {
-        let ConnectedDevice { transport, wiring } = connected;
-        let kind = transport.kind();
+        let ConnectedDevice { transport, interrupt_mode } = connected;
+        let transport_name = transport.kind();
         let (shared, queues) = queue_memory(Device::<DeviceTransport>::MEMORY_SIZE)?;
         let mut features = Features::all();
         features.set(Features::PAGE_REPORTING, options.reports);
@@ -61,10 +61,10 @@ impl Balloon {
             BalloonOptions { features, poison, answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT };
         let mut device =
             Device::new(transport, shared, balloon_options).map_err(DeviceError::Balloon)?;
-        if wiring == Wiring::Polling {
+        if interrupt_mode == InterruptMode::Polling {
             Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
         }
-        let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
+        let mut memory = EngineMemory::new(&FRAMES, MIN_FREE.frames());
         // An idle kernel does not need its free memory, so all of it may be reported.
         let rate = options.report_rate;
         let settings =
@@ -78,8 +78,8 @@ impl Balloon {
             reported_delay: None,
             counters: *device.driver().counters(),
             device,
-            transport: kind,
-            wiring,
+            transport: transport_name,
+            interrupt_mode,
             _queues: queues,
         };
         Ok((balloon, memory))
@@ -89,7 +89,7 @@ impl Balloon {
     pub(crate) fn event(&self) -> Event<'static> {
         Event::Balloon {
             transport: self.transport,
-            interrupts: self.wiring.name(),
+            interrupts: self.interrupt_mode.name(),
             features: self.driver().features().bits(),
             reports_queue: self.device.queues().number(Queue::Reports),
         }
@@ -98,7 +98,7 @@ impl Balloon {
     /// Acknowledges an interrupt by a line, which may be shared. Returns whether this device had
     /// raised it.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
-        self.wiring.is_line() && self.device.ack_interrupt()
+        self.interrupt_mode.is_line() && self.device.ack_interrupt()
     }
 
     /// Runs some steps of the driver.
@@ -107,7 +107,7 @@ impl Balloon {
         now: Duration,
         memory: &mut BalloonMemory,
     ) -> Result<Progress, Failure> {
-        match self.device.poll(now, BUDGET, memory) {
+        match self.device.poll(now, STEPS_PER_POLL, memory) {
             Progress::Ready(failure) => Err(failure),
             progress => Ok(progress),
         }
@@ -129,19 +129,22 @@ impl Balloon {
     /// Returns an event if the balloon's state has changed since the last call. Reported memory is
     /// summed up until the driver is `idle`.
     pub(crate) fn next_event(&mut self, idle: bool) -> Option<Event<'_>> {
-        let (target, held) = (self.driver().target(), self.driver().inflated_frames());
+        let (target, inflated) = (self.driver().target(), self.driver().inflated_frames());
         if target != self.target_frames {
             (self.target_frames, self.is_reached) = (target, false);
         }
         match self.driver().status() {
             Status::Settled if !self.is_reached => {
                 (self.is_reached, self.reported_delay) = (true, None);
-                return Some(Event::Inflated { target: bytes_of(target), held: bytes_of(held) });
+                return Some(Event::Inflated {
+                    target: bytes_of(target),
+                    held: bytes_of(inflated),
+                });
             }
-            Status::Pending(why) if self.reported_delay != Some(why) => {
+            Status::Pending(reason) if self.reported_delay != Some(reason) => {
                 self.is_reached = false;
-                let why = self.reported_delay.insert(why);
-                let (target, held) = (bytes_of(target), bytes_of(held));
+                let why = self.reported_delay.insert(reason);
+                let (target, held) = (bytes_of(target), bytes_of(inflated));
                 return Some(Event::InflationPending { target, held, why });
             }
             _ => {}
@@ -166,7 +169,7 @@ impl Balloon {
     }
 
     /// Returns whether the balloon has the size that the host requests.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn has_requested_size(&self) -> bool {
         self.is_reached && self.driver().target() == self.target_frames
     }
 

@@ -82,7 +82,7 @@ impl LoaderMap<'_> {
 
     /// Maps all RAM. Also returns the frames that were reserved for page tables.
     pub(crate) fn map(&self) -> Result<(AddressSpace, PfnRange), StartError> {
-        let free_range = self.largest_free_behind_kernel();
+        let free_range = self.largest_free_above_kernel();
         // SAFETY: this is the only address space. `free_range` is free RAM that the boot code has
         // mapped, and nothing is allocated from it.
         let space = unsafe { AddressSpace::take_over_boot_tables(free_range) };
@@ -149,7 +149,7 @@ impl LoaderMap<'_> {
     }
 
     /// Returns the largest range of unused RAM that the boot code has mapped.
-    fn largest_free_behind_kernel(&self) -> PfnRange {
+    fn largest_free_above_kernel(&self) -> PfnRange {
         let pfn = |phys_addr| Pfn::containing(phys_addr).unwrap_or(Pfn::LIMIT);
         let mapped_by_boot_code = PfnRange::new(pfn(image::image().end), pfn(image::MAPPED_BYTES));
         let mapped_by_boot_code = mapped_by_boot_code.unwrap_or(PfnRange::EMPTY);
@@ -159,8 +159,10 @@ impl LoaderMap<'_> {
             Some(PfnRange::new(first, end)?.intersection(mapped_by_boot_code))
         };
         let largest = self.ram().filter_map(whole_frames).max_by_key(|range| range.frames());
-        let other = self.entries.iter().filter(|entry| entry.kind != MemoryMapEntry::RAM);
-        let used = other.chain(self.modules).filter_map(|e| frames_touched_by(e.addr, e.size).ok());
+        let not_ram = self.entries.iter().filter(|entry| entry.kind != MemoryMapEntry::RAM);
+        let used = not_ram
+            .chain(self.modules)
+            .filter_map(|entry| frames_touched_by(entry.addr, entry.size).ok());
         used.fold(largest.unwrap_or(PfnRange::EMPTY), |free, used| {
             let used = free.intersection(used);
             let (below, above) = (free.split_at(used.start()).0, free.split_at(used.end()).1);

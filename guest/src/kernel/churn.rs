@@ -16,12 +16,14 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     compiler_fence,
 };
-use hotmem::{AllocRequest, Pfn, PfnRange, Platform};
+use hotmem::{AllocRequest, PfnRange, Platform};
+use hotmem_guest::frame_words::each_frame;
 use hotmem_guest::pattern;
 use hotmem_guest::to_usize;
 
-/// The maximal number of allocations that a CPU holds, and their sizes in frames.
-const MAX_HELD: u64 = 16;
+/// The maximal number of allocations that a CPU holds.
+const MAX_ALLOCATIONS: u64 = 16;
+/// The sizes of allocations in frames.
 const SIZES: [u64; 8] = [1, 1, 2, 3, 8, 17, 64, 512];
 
 /// Whether the other CPUs must not allocate frames. The CPU that boots sets the flag before it
@@ -45,10 +47,10 @@ pub(crate) fn run(cpu: usize) -> ! {
     let seed = pattern::mix_bits(cpu as u64);
     let mut random = seed;
     let mut writer = Writer::new(cpu);
-    let mut held = [PfnRange::EMPTY; to_usize(MAX_HELD)];
+    let mut allocations = [PfnRange::EMPTY; to_usize(MAX_ALLOCATIONS)];
     loop {
         quiesce::answer(cpu, || {
-            held.iter_mut().for_each(|frames| {
+            allocations.iter_mut().for_each(|frames| {
                 check_and_free(core::mem::replace(frames, PfnRange::EMPTY), seed)
             });
         });
@@ -58,7 +60,7 @@ pub(crate) fn run(cpu: usize) -> ! {
             continue;
         }
         random = pattern::mix_bits(random);
-        let frames = &mut held[to_usize(random % MAX_HELD)];
+        let frames = &mut allocations[to_usize(random % MAX_ALLOCATIONS)];
         if frames.is_empty() {
             *frames = allocate_filled(
                 AllocRequest::frames(SIZES[to_usize(random >> 32 & 7)]).movable(),
@@ -88,14 +90,14 @@ pub(crate) fn is_in_engine(cpu: usize) -> bool {
 
 /// Runs `call`, which calls the engine. Meanwhile [`is_in_engine`] is true for NMIs of this CPU.
 fn in_engine<T>(call: impl FnOnce() -> T) -> T {
-    let is_inside = &IN_ENGINE[ThisCpu.cpu()];
-    let before = is_inside.load(Relaxed);
-    is_inside.store(true, Relaxed);
+    let in_engine = &IN_ENGINE[ThisCpu.cpu()];
+    let before = in_engine.load(Relaxed);
+    in_engine.store(true, Relaxed);
     compiler_fence(SeqCst);
-    let answer = call();
+    let result = call();
     compiler_fence(SeqCst);
-    is_inside.store(before, Relaxed);
-    answer
+    in_engine.store(before, Relaxed);
+    result
 }
 
 /// Allocates frames and fills them with patterns. Returns an empty range if there is no memory.
@@ -126,8 +128,4 @@ pub(crate) fn check_and_free(frames: PfnRange, seed: u64) {
     if let Err(error) = freed {
         give_up(format_args!("the engine refused to take frames back: {error}"));
     }
-}
-
-fn each_frame(frames: PfnRange) -> impl Iterator<Item = Pfn> {
-    (frames.start().number()..frames.end().number()).filter_map(Pfn::new)
 }

@@ -101,8 +101,11 @@ fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
 /// Accumulates the counts of channel 0 of the 8254.
 struct Ticks {
     start_tsc: u64,
+    /// The number of TSC cycles that the first read of the counter took.
     start_cycles: u64,
+    /// The last value of the counter, which counts down.
     counter: u32,
+    /// The number of counts since the first read.
     counts: u32,
     /// The TSC before the last read of the counter.
     last_read: u64,

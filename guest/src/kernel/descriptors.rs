@@ -62,7 +62,7 @@ impl Engine {
     /// Checks descriptors of RAM. Returns how many it checked.
     pub(crate) fn check_descriptors(
         &self,
-        extent: CheckedDescriptors,
+        selection: CheckedDescriptors,
     ) -> Result<u64, WrongDescriptor> {
         let memmap = Memmap::new(KIND, Compound::SINGLE, &Owner::RAM);
         let mut checked = 0;
@@ -71,11 +71,11 @@ impl Engine {
             for part in run.chunks(SECTION_FRAMES as u64) {
                 let (first, last) = (part.start().number(), part.end().number() - 1);
                 let sampled = [first, first + mix_bits(first) % part.frames(), last];
-                let (every, sampled) = match extent {
+                let (range, sampled) = match selection {
                     CheckedDescriptors::All => (first..last + 1, &[][..]),
                     CheckedDescriptors::Sample => (0..0, &sampled[..]),
                 };
-                for pfn in every.chain(sampled.iter().copied()).filter_map(Pfn::new) {
+                for pfn in range.chain(sampled.iter().copied()).filter_map(Pfn::new) {
                     if read_descriptor(pfn) != Owner::RAM.page(pfn, KIND, memmap.layout()) {
                         return Err(WrongDescriptor(pfn));
                     }
@@ -171,18 +171,8 @@ fn next_run(
     hotplug: &hotmem::Hotplug<'static, ThisCpu, KernelMapping>,
     from: Pfn,
 ) -> Option<PfnRange> {
-    let first = |region: PfnRange| {
-        let mut remaining = region.split_at(from).1;
-        while !remaining.is_empty() {
-            let (run, state) = hotplug.state_at(remaining.start(), remaining.end());
-            if is_ram(state) {
-                return Some(run);
-            }
-            remaining = remaining.split_at(run.end()).1;
-        }
-        None
-    };
-    hotplug.regions().filter_map(|(_, region)| first(region)).min_by_key(|run| run.start())
+    let regions = hotplug.regions().map(|(_, region)| region.split_at(from).1);
+    regions.filter_map(|part| first_run(hotplug, part, is_ram)).min_by_key(|run| run.start())
 }
 
 /// Returns the lowest hole at or above `from` in a section that has RAM.
@@ -190,24 +180,30 @@ fn next_hole(
     hotplug: &hotmem::Hotplug<'static, ThisCpu, KernelMapping>,
     from: Pfn,
 ) -> Option<PfnRange> {
-    let first = |within: PfnRange, wanted: fn(State) -> bool| {
-        let mut remaining = within;
-        while !remaining.is_empty() {
-            let (run, state) = hotplug.state_at(remaining.start(), remaining.end());
-            if wanted(state) {
-                return Some(run);
-            }
-            remaining = remaining.split_at(run.end()).1;
-        }
-        None
-    };
+    let has_ram = |section: &PfnRange| first_run(hotplug, *section, is_ram).is_some();
     let holes = hotplug.regions().filter_map(|(_, region)| {
-        let all = region.align_outward(SECTION_FRAMES as u64);
-        let mut sections =
-            all.chunks(SECTION_FRAMES as u64).filter(|&section| first(section, is_ram).is_some());
-        sections.find_map(|section| first(section.split_at(from).1, |state| !is_ram(state)))
+        let sections = region.align_outward(SECTION_FRAMES as u64).chunks(SECTION_FRAMES as u64);
+        let mut parts = sections.filter(has_ram).map(|section| section.split_at(from).1);
+        parts.find_map(|part| first_run(hotplug, part, |state| !is_ram(state)))
     });
     holes.min_by_key(|hole| hole.start())
+}
+
+/// Returns the first run in `range` for whose state `wanted` is true.
+fn first_run(
+    hotplug: &hotmem::Hotplug<'static, ThisCpu, KernelMapping>,
+    range: PfnRange,
+    wanted: impl Fn(State) -> bool,
+) -> Option<PfnRange> {
+    let mut remaining = range;
+    while !remaining.is_empty() {
+        let (run, state) = hotplug.state_at(remaining.start(), remaining.end());
+        if wanted(state) {
+            return Some(run);
+        }
+        remaining = remaining.split_at(run.end()).1;
+    }
+    None
 }
 
 fn is_ram(state: State) -> bool {

@@ -25,7 +25,7 @@ impl fmt::Display for DeviceError {
         match self {
             DeviceError::Queue(error) => error.fmt(f),
             DeviceError::Init(error) => error.fmt(f),
-            DeviceError::Entropy(why) => f.write_str(why),
+            DeviceError::Entropy(reason) => f.write_str(reason),
             DeviceError::Balloon(error) => error.fmt(f),
             DeviceError::Reporter(error) => error.fmt(f),
         }

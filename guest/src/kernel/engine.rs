@@ -10,7 +10,7 @@ use hotmem_guest::cmdline::Online;
 pub(crate) const BUDGET: Budget = Budget { pageblocks: 4096 };
 /// The amount of memory that a removal must leave free for the kernel itself, for example for page
 /// tables.
-pub(crate) const KEPT_FREE: Bytes = Bytes::mib(1);
+pub(crate) const MIN_FREE: Bytes = Bytes::mib(1);
 
 /// The engine and this kernel's hooks.
 pub(crate) struct Engine {

@@ -6,7 +6,7 @@
 use super::device_error::DeviceError;
 use super::memory::FRAMES;
 use super::queue_memory::queue_memory;
-use super::transport::{ConnectedDevice, DeviceTransport, Wiring};
+use super::transport::{ConnectedDevice, DeviceTransport, InterruptMode};
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::event::Event;
 use hotmem_guest::to_usize;
@@ -28,12 +28,13 @@ const POLLED_TIMEOUT_US: u64 = 500_000;
 /// A device with an outstanding request.
 pub(crate) struct Entropy {
     transport: DeviceTransport,
-    wiring: Wiring,
+    interrupt_mode: InterruptMode,
     queue: Queue,
     /// The buffer for the answer.
     _answer: DmaMemory,
     frames: PfnRange,
-    since_us: u64,
+    /// The time at which the request was sent.
+    sent_us: u64,
     /// Whether the device has interrupted.
     interrupted: bool,
 }
@@ -44,10 +45,10 @@ impl Entropy {
 
     /// Starts the device and sends the request.
     pub(crate) fn ask(connected: ConnectedDevice, now_us: u64) -> Result<Self, DeviceError> {
-        let ConnectedDevice { mut transport, wiring } = connected;
+        let ConnectedDevice { mut transport, interrupt_mode } = connected;
         let (memory, frames) = queue_memory(Queue::BYTES + to_usize(ANSWER_BYTES.0))?;
         let (mut queue, answer) = Queue::new(memory).ok_or(DeviceError::Entropy("no queue"))?;
-        if wiring == Wiring::Polling {
+        if interrupt_mode == InterruptMode::Polling {
             queue.suppress_interrupts();
         }
         negotiate(&mut transport)?;
@@ -61,17 +62,16 @@ impl Entropy {
         };
         // SAFETY: `answer` is shared with this device only, and is freed only after the device was
         // reset.
-        let asked = unsafe { queue.push(&[buffer]) };
-        asked.map_err(|_| DeviceError::Entropy("its queue accepts no request"))?;
+        let pushed = unsafe { queue.push(&[buffer]) };
+        pushed.map_err(|_| DeviceError::Entropy("its queue accepts no request"))?;
         transport.notify(QUEUE);
-        let since_us = now_us;
         Ok(Entropy {
             transport,
-            wiring,
+            interrupt_mode,
             queue,
             _answer: answer,
             frames,
-            since_us,
+            sent_us: now_us,
             interrupted: false,
         })
     }
@@ -79,7 +79,7 @@ impl Entropy {
     /// Acknowledges an interrupt by a line, which may be shared. Returns whether this device had
     /// raised it.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
-        let raised = self.wiring.is_line() && !self.transport.ack_interrupt().is_empty();
+        let raised = self.interrupt_mode.is_line() && !self.transport.ack_interrupt().is_empty();
         self.interrupted |= raised;
         raised
     }
@@ -91,8 +91,8 @@ impl Entropy {
 
     /// Returns an event if the device has answered.
     pub(crate) fn answer(&mut self, now_us: u64) -> Result<Option<Event<'static>>, DeviceError> {
-        let us = now_us.saturating_sub(self.since_us);
-        let is_polled = self.wiring == Wiring::Polling;
+        let us = now_us.saturating_sub(self.sent_us);
+        let is_polled = self.interrupt_mode == InterruptMode::Polling;
         let timeout_us = if is_polled { POLLED_TIMEOUT_US } else { TIMEOUT_US };
         if !self.interrupted && us < timeout_us {
             return Ok(None);
@@ -101,7 +101,7 @@ impl Entropy {
         let used = used.map_err(|_| DeviceError::Entropy("its used ring is invalid"))?;
         Ok(used.map(|used| Event::Entropy {
             transport: self.transport.kind(),
-            interrupts: self.wiring.name(),
+            interrupts: self.interrupt_mode.name(),
             interrupted: self.interrupted,
             bytes: Bytes(used.written.into()),
             us,

@@ -6,10 +6,10 @@ use super::serial::Serial;
 use core::fmt;
 use hotmem_guest::report::bail_out;
 
-/// Returns the value of `result`. If `result` is an error, ends the run with that error. `what`
+/// Returns the value of `result`. If `result` is an error, ends the run with that error. `operation`
 /// names the operation that failed.
-pub(crate) fn must<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
-    result.unwrap_or_else(|error| give_up(format_args!("{what}: {error}")))
+pub(crate) fn must<T, E: fmt::Display>(operation: &str, result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| give_up(format_args!("{operation}: {error}")))
 }
 
 /// Ends the run, and reports `reason` and the step that the kernel was in.

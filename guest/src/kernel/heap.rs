@@ -89,11 +89,11 @@ impl Pages {
 
     /// Maps `pages` more pages. If there are not enough frames, maps no page and returns `None`.
     fn grow(&mut self, pages: u64) -> Option<()> {
-        let wanted = self.mapped_pages..self.mapped_pages.checked_add(pages)?;
+        let new_pages = self.mapped_pages..self.mapped_pages.checked_add(pages)?;
         let memory = self.memory.as_mut()?;
-        for page in wanted.clone() {
+        for page in new_pages.clone() {
             if memory.map(page).is_none() {
-                self.shrink_to(wanted.start);
+                self.shrink_to(new_pages.start);
                 return None;
             }
             self.mapped_pages += 1;
@@ -127,8 +127,8 @@ unsafe impl Source for Pages {
         talc.source.grow(pages).ok_or(())?;
         let size = to_usize(talc.source.mapped_pages * PAGE_BYTES);
         let base = core::ptr::with_exposed_provenance_mut::<u8>(to_usize(BASE));
-        // SAFETY: all pages up to `mapped_pages` are mapped, and nothing else uses the window. `end` is
-        // the heap's end that `claim`, `extend` or `resize` has returned last.
+        // SAFETY: all pages up to `mapped_pages` are mapped, and nothing else uses the window.
+        // `end` is the heap's end that `claim`, `extend` or `resize` has returned last.
         let end = unsafe {
             match talc.source.end {
                 None => talc.claim(base, size).ok_or(())?,

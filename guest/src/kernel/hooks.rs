@@ -42,8 +42,8 @@ const ONLINE_BYTES: u64 = 40;
 impl KernelHooks {
     fn veto_if_requested(&mut self) -> Result<(), Veto> {
         let vetoes = self.vetoes.checked_sub(1);
-        vetoes.map_or(Ok(()), |left| {
-            self.vetoes = left;
+        vetoes.map_or(Ok(()), |remaining| {
+            self.vetoes = remaining;
             Err(Veto("the command line asks for a veto"))
         })
     }

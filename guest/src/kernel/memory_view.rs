@@ -23,9 +23,9 @@ pub(super) struct MemoryView {
 /// The offset of the BAR's number in a virtio capability.
 const BAR: u8 = 4;
 const FIRST_BAR: u8 = 0x10;
-const BARS: u8 = 6;
+const BAR_COUNT: u8 = 6;
 /// A bit of a BAR: the BAR decodes ports.
-const PORTS: u32 = 1;
+const DECODES_PORTS: u32 = 1;
 /// The mask of a capability's identifier. A hidden capability has identifier 0, which is
 /// unassigned.
 const IDENTIFIER: u32 = 0xff;
@@ -37,12 +37,13 @@ impl MemoryView {
         let is_behind_ports = |capability: u8| {
             let Some(register) = capability.checked_add(BAR) else { return false };
             let [bar, ..] = config.read_word(function, register).to_le_bytes();
-            bar < BARS && config.read_word(function, FIRST_BAR + 4 * bar) & PORTS != 0
+            bar < BAR_COUNT && config.read_word(function, FIRST_BAR + 4 * bar) & DECODES_PORTS != 0
         };
         let virtio = buses.root.capabilities(function).filter(|found| found.id == PCI_CAP_ID_VNDR);
-        let behind_ports = virtio.map(|found| found.offset).filter(|&at| is_behind_ports(at));
-        let hidden = behind_ports.fold(0, |hidden, at| hidden | bit(at));
-        PciRoot::new(MemoryView { config, function, hidden_words: hidden })
+        let behind_ports =
+            virtio.map(|found| found.offset).filter(|&offset| is_behind_ports(offset));
+        let hidden_words = behind_ports.fold(0, |words, offset| words | bit(offset));
+        PciRoot::new(MemoryView { config, function, hidden_words })
     }
 }
 

@@ -12,8 +12,9 @@ use core::ops::Range;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{AllocRequest, Bytes, Migration, NodeChoice, Pfn, PfnRange};
 use hotmem_directmap::{PAGE_BYTES, Window};
+use hotmem_guest::frame_words::{self, each_frame};
 use hotmem_guest::tables::FrameTables;
-use hotmem_guest::{frame_words, to_usize};
+use hotmem_guest::to_usize;
 use hotmem_pgtable::{Flags, Level, MoveError};
 use hotmem_port::{FrameOwner, LinearMap, ReverseMap};
 
@@ -84,8 +85,8 @@ impl MigratableWindow {
     pub(crate) fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
         let mut pages = [0; BATCH_PAGES];
         let mut count = 0;
-        for (page, slot) in self.pages_on(used).zip(&mut pages) {
-            *slot = page;
+        for (page, entry) in self.pages_on(used).zip(&mut pages) {
+            *entry = page;
             count += 1;
         }
         if count == 0 {
@@ -98,36 +99,41 @@ impl MigratableWindow {
         })
     }
 
-    /// Moves pages to frames that are allocated by the request `to`. Moves as many of `pages` as
+    /// Moves pages to frames that `request` allocates. Moves as many of `pages` as
     /// there are frames for, at most [`BATCH_PAGES`]. An error means that no page was moved.
-    pub(crate) fn move_pages(&mut self, pages: &[u64], to: AllocRequest) -> Result<(), Migration> {
+    pub(crate) fn move_pages(
+        &mut self,
+        pages: &[u64],
+        request: AllocRequest,
+    ) -> Result<(), Migration> {
         let mut frames = [Pfn::ZERO; BATCH_PAGES];
         let (mut count, mut obstacle) = (0, Migration::Retry);
-        for (&page, slot) in pages.iter().zip(&mut frames) {
+        for (&page, destination) in pages.iter().zip(&mut frames) {
             let Some(frame) =
-                self.allocate_destination(page, to).map_err(|why| obstacle = why).ok()
+                self.allocate_destination(page, request).map_err(|error| obstacle = error).ok()
             else {
                 break;
             };
-            *slot = frame;
+            *destination = frame;
             count += 1;
         }
         if count == 0 {
             return Err(obstacle);
         }
         let moved = self.window.move_pages(pages[..count].iter().copied(), |moving| {
-            for (index, to) in frames[..count].iter_mut().enumerate() {
-                let from =
-                    moving.page(index).and_then(|page| page.entry.frame(Level::L1)).unwrap_or(*to);
-                // SAFETY: `from` and `to` belong to the page, are mapped, and differ. No CPU writes
+            for (index, frame) in frames[..count].iter_mut().enumerate() {
+                let new = *frame;
+                let old =
+                    moving.page(index).and_then(|page| page.entry.frame(Level::L1)).unwrap_or(new);
+                // SAFETY: `old` and `new` belong to the page, are mapped, and differ. No CPU writes
                 // to the page while the page moves.
                 unsafe {
-                    let (source, copy) = (FRAME_WORDS.pointer(from), FRAME_WORDS.pointer(*to));
+                    let (source, copy) = (FRAME_WORDS.pointer(old), FRAME_WORDS.pointer(new));
                     source.copy_to_nonoverlapping(copy, to_usize(frame_words::FRAME_WORDS));
                 }
-                moving.place(index, *to);
-                // Remember the old frame, which is freed below.
-                *to = from;
+                moving.place(index, new);
+                // The old frame is freed below.
+                *frame = old;
             }
         });
         match moved {
@@ -181,8 +187,4 @@ fn free_frame(frame: Pfn) {
         // and the frame is freed once, so freeing cannot fail.
         let _ = unsafe { FRAMES.fill_and_free_raw(frame) };
     }
-}
-
-fn each_frame(frames: PfnRange) -> impl Iterator<Item = Pfn> {
-    (frames.start().number()..frames.end().number()).filter_map(Pfn::new)
 }

@@ -56,7 +56,7 @@ mod workload;
 mod zone_watch;
 
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
-use engine::{Engine, KEPT_FREE};
+use engine::{Engine, MIN_FREE};
 use fatal::{give_up, must};
 use hooks::{KernelHooks, KernelMapping};
 use hotmem::{Bytes, Contents, Pfn, PfnRange};
@@ -84,17 +84,17 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     pic::unmask(pit::IRQ);
     x86_64::instructions::interrupts::enable();
 
-    let loader = BootMapping;
-    let info = must("start_info", StartInfo::read(&loader, start_info));
+    let boot_mapping = BootMapping;
+    let info = must("start_info", StartInfo::read(&boot_mapping, start_info));
     let mut buffer = [0; 4096];
-    let cmdline = must("command line", info.cmdline(&loader, &mut buffer));
+    let cmdline = must("command line", info.cmdline(&boot_mapping, &mut buffer));
     let (cmdline, next) = cmdline::split(cmdline);
     let options = must("command line", Options::parse(cmdline));
     must("timer", start_ticking(TICKS, &options));
     let mut buffer = [MemoryMapEntry::default(); MAX_ENTRIES];
-    let entries = must("memory map", info.memory_map(&loader, &mut buffer));
+    let entries = must("memory map", info.memory_map(&boot_mapping, &mut buffer));
     let mut buffer = [MemoryMapEntry::default(); MAX_MODULES];
-    let modules = must("modules", info.modules(&loader, &mut buffer));
+    let modules = must("modules", info.modules(&boot_mapping, &mut buffer));
     let map = LoaderMap { entries, modules };
     let (mut space, table_frames) = must("memory", map.map());
     let next = next.map(|cmdline| {
@@ -112,7 +112,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let (workload, vetoes) = (Workload::new(&options), options.vetoes);
     let hooks = KernelHooks { workload, balloon: None, vetoes, last_online: None };
     let mut engine = Engine { hotplug, hooks };
-    engine.hotplug.settings.min_free_frames = KEPT_FREE.frames();
+    engine.hotplug.settings.min_free_frames = MIN_FREE.frames();
     let space = engine.space();
     let registers = |phys_addr, len| space.map_bytes(phys_addr, len, Caching::Uncached);
     let apic = must("local APIC", LocalApic::open(registers));
@@ -144,8 +144,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
     if let Some(namespace) = options.nvdimm {
         let persistent = must("ACPI", firmware.persistent);
-        let by = (&clock, &options);
-        nvdimm::run(namespace, persistent.as_slice(), by, &mut engine, &mut report);
+        let ranges = persistent.as_slice();
+        nvdimm::run(namespace, ranges, (&clock, &options), &mut engine, &mut report);
     }
     if options.exit == ExitWhen::Nvdimm {
         // SAFETY: no other CPU has been started, so no other CPU uses `FRAMES`.

@@ -143,7 +143,7 @@ pub(crate) fn grow(wanted: Bytes) {
     let mut next = 0;
     while next < page {
         let mut batch = [0; BATCH_PAGES];
-        let len = batch.iter_mut().zip(next..page).map(|(slot, page)| *slot = page).count();
+        let len = batch.iter_mut().zip(next..page).map(|(entry, page)| *entry = page).count();
         next += len as u64;
         // A page that cannot be moved stays where it is.
         let _ = memory.move_pages(&batch[..len], AllocRequest::frames(1).movable());
@@ -171,35 +171,36 @@ pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
 /// were written since the last check.
 pub(crate) fn check_dirty_bits() -> Event<'static> {
     let mut memory = MEMORY.lock();
-    let (mut seen, pages) = (DIRTY_CHECKS.lock(), PAGE_COUNT.load(Relaxed));
+    let (mut checks, pages) = (DIRTY_CHECKS.lock(), PAGE_COUNT.load(Relaxed));
     let moved = memory.as_ref().map_or(Bytes::ZERO, MigratableWindow::moved_bytes);
-    for (page, seen) in (0..pages).zip(seen.iter_mut()) {
-        seen.writes_before_clear = write_count(page);
-        seen.dirty = memory.as_mut().is_some_and(|memory| memory.window().take_dirty(page));
-        // The number of writes since the TLB flush of the last check.
-        let times = seen.writes_before_clear.wrapping_sub(seen.writes_after_flush);
-        if times > 0 && !seen.dirty {
-            give_up(format_args!("page {page} was written {times} times and is not dirty"));
+    for (page, check) in (0..pages).zip(checks.iter_mut()) {
+        check.writes_before_clear = write_count(page);
+        check.dirty = memory.as_mut().is_some_and(|memory| memory.window().take_dirty(page));
+        let writes_since_flush = check.writes_before_clear.wrapping_sub(check.writes_after_flush);
+        if writes_since_flush > 0 && !check.dirty {
+            give_up(format_args!(
+                "page {page} was written {writes_since_flush} times and is not dirty"
+            ));
         }
     }
     // Release the lock before the flush, because CPUs that fault on a page wait for the lock.
     drop(memory);
     flush_all();
-    // A CPU may have been interrupted between a write and its count. After `pass` it has counted
-    // that write.
-    quiesce::pass();
+    // A CPU may have been interrupted between a write and its count. After this call it has
+    // counted that write.
+    quiesce::finish_steps_of_other_cpus();
     let (mut dirty, mut clean, mut writes) = (0, 0, 0);
-    for (page, seen) in (0..pages).zip(seen.iter_mut()) {
+    for (page, check) in (0..pages).zip(checks.iter_mut()) {
         // This number includes every write that set the dirty bit before the flush.
-        seen.writes_after_flush = write_count(page);
-        let before =
-            core::mem::replace(&mut seen.writes_before_last_check, seen.writes_before_clear);
-        if seen.writes_after_flush == before && seen.dirty {
+        check.writes_after_flush = write_count(page);
+        let writes_before_last_check =
+            core::mem::replace(&mut check.writes_before_last_check, check.writes_before_clear);
+        if check.writes_after_flush == writes_before_last_check && check.dirty {
             give_up(format_args!("page {page} is dirty and no CPU has written to it"));
         }
-        let sum = if seen.dirty { &mut dirty } else { &mut clean };
+        let sum = if check.dirty { &mut dirty } else { &mut clean };
         *sum += 1;
-        writes += u64::from(seen.writes_after_flush);
+        writes += u64::from(check.writes_after_flush);
     }
     WATCHDOG.progress();
     Event::Written { pages, writes, moved, dirty, clean }
@@ -238,8 +239,8 @@ pub(crate) fn stop() -> u64 {
 
 /// Returns how many writes to a page all CPUs have counted.
 fn write_count(page: u64) -> u32 {
-    let of = |counts: &[AtomicU32; MAX_PAGES]| counts[to_usize(page)].load(Acquire);
-    WRITE_COUNTS.iter().map(of).fold(0, u32::wrapping_add)
+    let load = |counts: &[AtomicU32; MAX_PAGES]| counts[to_usize(page)].load(Acquire);
+    WRITE_COUNTS.iter().map(load).fold(0, u32::wrapping_add)
 }
 
 impl DirtyCheck {

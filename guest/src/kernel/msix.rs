@@ -13,13 +13,13 @@ const ENABLE: u32 = 1 << 31;
 const MASK_ALL: u32 = 1 << 30;
 const ENTRY_BYTES: u64 = 16;
 
-/// Makes vector 0 of the PCI function interrupt CPU `to` by `message`. The function's other vectors
+/// Makes vector 0 of the PCI function interrupt `cpu` by `message`. The function's other vectors
 /// stay masked. The function's BARs must be mapped. Returns whether the function supports MSI-X.
 pub(super) fn enable(
     buses: &mut Buses,
     function: DeviceFunction,
     message: Message,
-    to: ApicId,
+    cpu: ApicId,
 ) -> bool {
     let mut capabilities = buses.root.capabilities(function);
     let Some(capability) = capabilities.find(|found| found.id == ID) else { return false };
@@ -30,7 +30,7 @@ pub(super) fn enable(
     let Some(entry) = buses.registers(function, bar, table & !7, ENTRY_BYTES) else {
         return false;
     };
-    let words = [to.message_address(), 0, message_vector(message).into(), 0];
+    let words = [cpu.message_address(), 0, message_vector(message).into(), 0];
     for (index, word) in words.into_iter().enumerate() {
         // SAFETY: the entry belongs to this function and lies in a mapped BAR. The entry's last
         // word unmasks the entry. All other entries are masked since the function's reset.

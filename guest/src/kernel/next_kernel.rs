@@ -100,8 +100,8 @@ impl NextKernel {
         unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, end.addr() - start.addr()) };
         space.restore_identity_map();
         // SAFETY: the copied code is linked for the address `TRAMPOLINE`, and is mapped there.
-        // `Part::new` has checked the parts that the code copies, and no other code of this kernel runs
-        // any more.
+        // `Part::new` has checked the parts that the code copies, and no other code of this kernel
+        // runs any more.
         unsafe {
             asm!(
                 "jmp {start}",

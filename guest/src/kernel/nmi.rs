@@ -48,13 +48,13 @@ pub(crate) fn handle(cpu: usize) -> bool {
     let seed = pattern::mix_bits((MAX_CPUS + cpu) as u64);
     let count = NMIS.fetch_add(1, Relaxed);
     IN_ENGINE.fetch_add(churn::is_in_engine(cpu).into(), Relaxed);
-    let mut held = [PfnRange::EMPTY; SIZES.len()];
-    for (frames, size) in held.iter_mut().zip(SIZES) {
+    let mut allocations = [PfnRange::EMPTY; SIZES.len()];
+    for (frames, size) in allocations.iter_mut().zip(SIZES) {
         let request = AllocRequest::frames(size);
         let is_movable = (count ^ size) & 1 == 0;
         *frames = allocate_filled(if is_movable { request.movable() } else { request }, seed);
         ALLOCATIONS.fetch_add((!frames.is_empty()).into(), Relaxed);
     }
-    held.into_iter().for_each(|frames| check_and_free(frames, seed));
+    allocations.into_iter().for_each(|frames| check_and_free(frames, seed));
     true
 }

@@ -24,13 +24,8 @@ const MEAN_BYTES: u64 = MAX_WORDS / 2 * 8;
 impl Objects {
     /// Makes an empty list of objects.
     pub(crate) fn new(options: &Options) -> Self {
-        let wanted = to_usize(options.heap.0 / MEAN_BYTES);
-        Objects {
-            objects: Vec::new(),
-            target_count: wanted,
-            seed: options.seed,
-            pins_one: options.pin,
-        }
+        let target_count = to_usize(options.heap.0 / MEAN_BYTES);
+        Objects { objects: Vec::new(), target_count, seed: options.seed, pins_one: options.pin }
     }
 
     /// Returns whether the run uses objects.
@@ -73,9 +68,9 @@ impl Objects {
         }
     }
 
-    /// Makes it easier to remove memory: unpins the pinned object. If no object is pinned, frees
-    /// the younger half of the objects.
-    pub(crate) fn relieve(&mut self) {
+    /// Unpins the pinned object, so that its memory can be removed. If no object is pinned, frees the
+    /// younger half of the objects.
+    pub(crate) fn release_objects(&mut self) {
         if core::mem::take(&mut self.pins_one) {
             self.pin_last(false);
         } else {

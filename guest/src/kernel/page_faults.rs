@@ -63,20 +63,24 @@ pub(crate) struct Bursts {
 /// CPUs follow when they start. `nodes` is the number of nodes.
 pub(crate) fn begin(faults: Faults, nodes: u32, clock: Clock) {
     PLAN.call_once(|| Plan { faults, nodes, clock });
-    let mut held: Option<PfnRange> = None;
+    // The frames of each pageblock hold the number of the first frame of the pageblock that was
+    // allocated before it.
+    let mut last_block: Option<PfnRange> = None;
     while let Ok(frames) = alloc_frames(AllocRequest::order(9).movable()) {
         for frame in frames.chunks(1).map(PfnRange::start) {
             // SAFETY: the frame was just allocated, so it is mapped and has no other user.
-            unsafe { FRAME_WORDS.write(frame, 0, held.map_or(0, |held| held.start().number())) }
+            unsafe {
+                FRAME_WORDS.write(frame, 0, last_block.map_or(0, |block| block.start().number()))
+            }
         }
-        held = Some(frames);
+        last_block = Some(frames);
         WATCHDOG.progress();
     }
-    while let Some(frames) = held {
+    while let Some(frames) = last_block {
         // SAFETY: `frames` were allocated above, so they are mapped and have no other user.
         let next = unsafe { FRAME_WORDS.read(frames.start(), 0) };
         let next = Pfn::new(next).filter(|next| next.number() > 0);
-        held = next.and_then(|next| PfnRange::with_len(next, PAGEBLOCK_FRAMES as u64));
+        last_block = next.and_then(|next| PfnRange::with_len(next, PAGEBLOCK_FRAMES as u64));
         free_frames(frames);
     }
 }
@@ -89,20 +93,19 @@ pub(crate) fn is_planned() -> bool {
 /// Follows the plan, until the machine ends.
 pub(crate) fn run(cpu: usize) -> ! {
     let Some(Plan { faults, nodes, clock }) = PLAN.get() else { give_up("there is no plan") };
-    let number = u32::try_from(cpu - 1).unwrap_or(0) % (*nodes).max(1);
-    let node = NodeId(number);
-    let list_frames = AllocRequest::frames((faults.set.frames() * 8).div_ceil(FRAME_SIZE));
-    let list_frames = alloc_frames(list_frames).unwrap_or_else(|error| give_up(error));
+    let node = NodeId(u32::try_from(cpu - 1).unwrap_or(0) % (*nodes).max(1));
+    let list_request = AllocRequest::frames((faults.set.frames() * 8).div_ceil(FRAME_SIZE));
+    let list_frames = alloc_frames(list_request).unwrap_or_else(|error| give_up(error));
     let this_cpu = &CPUS[cpu];
     loop {
         let burst = this_cpu.wait();
-        let started = clock.now_us();
+        let start_us = clock.now_us();
         for _ in 0..faults.rounds {
             round(faults.set.frames(), node, list_frames);
             WATCHDOG.progress();
         }
         if burst > 1 {
-            this_cpu.us.fetch_add(clock.now_us().saturating_sub(started), Relaxed);
+            this_cpu.us.fetch_add(clock.now_us().saturating_sub(start_us), Relaxed);
         }
         // Release pairs with the Acquire in `step` and `is_at_rest`: a CPU that reads this
         // number of bursts also sees their time in `us`.
@@ -158,7 +161,7 @@ impl Cpu {
                 interrupts::enable();
                 return requested;
             }
-            // The boot CPU stores `requested` before it sends the interrupt. Interrupts are
+            // The boot CPU stores `requested_bursts` before it sends the interrupt. Interrupts are
             // disabled until the halt, so an interrupt after the load above ends the halt.
             interrupts::enable_and_hlt();
         }
@@ -185,12 +188,12 @@ impl Bursts {
         if self.is_over || !self.record_first_bursts(cpus, statistics) {
             return None;
         }
-        let mut interrupts = false;
+        let mut has_requested_bursts = false;
         for (index, (cpu, next_start_us)) in cpus.iter().zip(&mut self.next_start_us).enumerate() {
             if !cpu.is_at_rest() {
                 continue;
             }
-            // Relaxed: only this CPU writes `requested`.
+            // Relaxed: only this CPU writes `requested_bursts`.
             let requested = cpu.requested_bursts.load(Relaxed);
             // The second bursts of the CPUs start at different times, so that the memory that one
             // CPU has freed is reported while another CPU runs its burst.
@@ -201,17 +204,17 @@ impl Bursts {
                 now_us + rest_us + delay_us
             });
             if start_us <= now_us && requested <= self.faults.bursts {
-                (*next_start_us, interrupts) = (None, true);
+                (*next_start_us, has_requested_bursts) = (None, true);
                 cpu.requested_bursts.store(requested + 1, Relaxed);
             }
         }
-        if interrupts {
+        if has_requested_bursts {
             lapic::interrupt_others(vectors::FLUSH);
         }
         let last = self.faults.bursts + 1;
         self.is_over = cpus.iter().all(|cpu| cpu.finished_bursts.load(Acquire) == last);
         let before = self.statistics_before.filter(|_| self.is_over)?;
-        let pageblocks = |after: u64, before: u64| {
+        let bytes_since = |after: u64, before: u64| {
             Bytes(after.wrapping_sub(before) * PAGEBLOCK_FRAMES as u64 * FRAME_SIZE)
         };
         let rounds = u64::from(self.faults.bursts) * u64::from(self.faults.rounds);
@@ -219,8 +222,8 @@ impl Bursts {
             cpus: count,
             frames: count as u64 * rounds * self.faults.set.frames(),
             us: cpus.iter().map(|cpu| cpu.us.load(Relaxed)).sum(),
-            reported: pageblocks(statistics.reported, before.reported),
-            refaulted: pageblocks(statistics.refaulted, before.refaulted),
+            reported: bytes_since(statistics.reported, before.reported),
+            refaulted: bytes_since(statistics.refaulted, before.refaulted),
         })
     }
 
@@ -236,8 +239,8 @@ impl Bursts {
         if self.statistics_before.is_some() || !cpus.iter().all(is_first) {
             return true;
         }
-        let all = cpus.iter().all(Cpu::is_at_rest);
-        self.statistics_before = all.then_some(statistics);
-        all
+        let are_done = cpus.iter().all(Cpu::is_at_rest);
+        self.statistics_before = are_done.then_some(statistics);
+        are_done
     }
 }

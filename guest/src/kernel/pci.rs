@@ -29,7 +29,7 @@ use virtio_drivers::transport::pci::bus::{
 /// and are neither RAM nor firmware on any PC.
 const SPARE_WINDOW: core::ops::Range<u32> = 0xfe00_0000..0xfec0_0000;
 /// The granularity of a bridge's memory window.
-const BRIDGE_STEP: u32 = 1 << 20;
+const BRIDGE_GRANULARITY: u32 = 1 << 20;
 /// The maximal depth of nested bridges. A greater depth means that the bridges form a loop.
 const MAX_DEPTH: u32 = 8;
 
@@ -194,13 +194,13 @@ impl Buses {
     ) -> Result<(), BusError> {
         let [_, mut secondary, _, latency] =
             self.config.read_word(bridge, BUS_NUMBERS).to_le_bytes();
-        let numbered = secondary != 0;
-        if !numbered {
+        let is_numbered = secondary != 0;
+        if !is_numbered {
             secondary = self.last_searched().checked_add(1).ok_or(BusError::OutOfBusNumbers)?;
             let numbers = u32::from_le_bytes([bridge.bus, secondary, u8::MAX, latency]);
             self.config.write_word(bridge, BUS_NUMBERS, numbers);
         }
-        let start = self.spare_window.align(BRIDGE_STEP).map_err(BusError::Window)?;
+        let start = self.spare_window.align(BRIDGE_GRANULARITY).map_err(BusError::Window)?;
         let port = self.add_port(bridge, secondary)?;
 
         let occupied = self.find_on(secondary, port, depth + 1, wanted, found)?;
@@ -208,13 +208,13 @@ impl Buses {
             port.is_occupied = occupied;
         }
 
-        if !numbered {
+        if !is_numbered {
             let numbers =
                 u32::from_le_bytes([bridge.bus, secondary, self.last_searched(), latency]);
             self.config.write_word(bridge, BUS_NUMBERS, numbers);
         }
         if self.spare_window.next() > start {
-            let end = self.spare_window.align(BRIDGE_STEP).map_err(BusError::Window)?;
+            let end = self.spare_window.align(BRIDGE_GRANULARITY).map_err(BusError::Window)?;
             self.set_window(bridge, start, end - 1);
         }
         self.enable(bridge);

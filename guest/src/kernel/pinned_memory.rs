@@ -57,7 +57,7 @@ impl PinnedRanges {
         let ranges = [alloc(request)?, alloc(request)?];
         for range in ranges {
             touch(range);
-            frames_of(&[range]).try_for_each(|frame| write(&edu, frame, clock))?;
+            written_frames(&[range]).try_for_each(|frame| write(&edu, frame, clock))?;
         }
         [source, ranges[0], ranges[1]].into_iter().for_each(free);
         let mut pinned = PinnedRanges { edu, ranges, pinned_count: 0, written_count: 1 };
@@ -86,14 +86,14 @@ impl PinnedRanges {
     /// check.
     pub(crate) fn check(&mut self, clock: &Clock) -> Result<(), PinnedError> {
         let (written, new) = self.ranges[..self.pinned_count].split_at(self.written_count);
-        for frame in frames_of(written) {
+        for frame in written_frames(written) {
             let allocated = alloc(AllocRequest::frames(1).at(frame))?;
             if !holds_device_data(frame) {
                 return Err(PinnedError::DataLost(frame));
             }
             free(allocated);
         }
-        for frame in frames_of(written).take(1).chain(frames_of(new)) {
+        for frame in written_frames(written).take(1).chain(written_frames(new)) {
             let allocated = alloc(AllocRequest::frames(1).at(frame))?;
             if written.iter().any(|range| range.contains(frame)) {
                 self.edu.read(frame, clock)?;
@@ -110,7 +110,7 @@ impl PinnedRanges {
     pub(crate) fn event(&self) -> Result<Event<'static>, PinnedError> {
         let (pinned, unpinned) = self.ranges.split_at(self.pinned_count);
         let mut left = 0;
-        for frame in frames_of(unpinned) {
+        for frame in written_frames(unpinned) {
             match alloc(AllocRequest::frames(1).at(frame)) {
                 Ok(allocated) => {
                     left += u64::from(holds_device_data(frame));
@@ -150,7 +150,7 @@ fn write(edu: &Edu, frame: Pfn, clock: &Clock) -> Result<(), PinnedError> {
 }
 
 /// Returns the frames of these ranges that the device writes to.
-fn frames_of(ranges: &[PfnRange]) -> impl Iterator<Item = Pfn> {
+fn written_frames(ranges: &[PfnRange]) -> impl Iterator<Item = Pfn> {
     let blocks = ranges.iter().flat_map(|range| range.chunks(PAGEBLOCK_FRAMES as u64));
     blocks.filter_map(|block| block.start().checked_add(WRITTEN_FRAME))
 }

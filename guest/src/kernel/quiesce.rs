@@ -5,11 +5,11 @@ use super::signal::Signal;
 /// The request to the other CPUs to free all frames that they hold.
 static RELEASE: Signal = Signal::new();
 /// The request to the other CPUs to finish their current step of work.
-static PASS: Signal = Signal::new();
+static FINISH_STEP: Signal = Signal::new();
 
 /// Waits until each other CPU has finished its current step of work.
-pub(crate) fn pass() {
-    PASS.request();
+pub(crate) fn finish_steps_of_other_cpus() {
+    FINISH_STEP.request();
 }
 
 /// Waits until all other CPUs have freed all frames that they hold.
@@ -20,6 +20,6 @@ pub(crate) fn free_frames_of_other_cpus() {
 /// Answers both requests. CPU `cpu` calls this between two steps of its work. `release` frees all
 /// frames that the CPU holds.
 pub(crate) fn answer(cpu: usize, release: impl FnOnce()) {
-    PASS.answer(cpu, || {});
+    FINISH_STEP.answer(cpu, || {});
     RELEASE.answer(cpu, release);
 }

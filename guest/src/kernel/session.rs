@@ -57,8 +57,8 @@ pub(crate) struct Session<'a> {
     cpu: Option<ApicId>,
     engine: Engine,
     objects: Objects,
-    /// The boot memory, until the work in it begins.
-    work: Option<PfnRange>,
+    /// The boot memory, until the workload begins to use it.
+    unused_boot_memory: Option<PfnRange>,
     touch_round: Option<TouchRound>,
     /// The bursts of other CPUs.
     bursts: Option<Bursts>,
@@ -119,7 +119,7 @@ impl<'a> Session<'a> {
             cpu: parameters.cpu,
             engine,
             objects: Objects::new(options),
-            work: (options.work != Bytes::ZERO).then_some(parameters.boot_memory),
+            unused_boot_memory: (options.work != Bytes::ZERO).then_some(parameters.boot_memory),
             touch_round: None,
             bursts: options.faults.map(Bursts::new),
             verify_from: None,
@@ -152,15 +152,15 @@ impl<'a> Session<'a> {
         loop {
             WATCHDOG.enter(Step::Resize);
             self.answer_interrupts();
-            let mut again = false;
+            let mut has_more_work = false;
             for number in 0..MAX_DEVICES {
-                again |= self.step_device(number) == Some(Progress::Working);
+                has_more_work |= self.step_device(number) == Some(Progress::Working);
                 self.report_status(number);
             }
             let balloon = self.step_balloon();
-            again |= balloon == balloon::Progress::Working;
+            has_more_work |= balloon == balloon::Progress::Working;
             self.step_bursts();
-            if again || self.touch_some() || self.verify_some() {
+            if has_more_work || self.touch_some() || self.verify_some() {
                 continue;
             }
             self.take_entropy();
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
             WATCHDOG.enter(Step::Discovery);
             (0..MAX_PORTS).for_each(|port| self.watch_port(port));
             self.watch_acpi();
-            self.relieve();
+            self.release_objects();
         }
     }
 

@@ -77,19 +77,19 @@ fn start_one(apic: &LocalApic, id: u8, number: usize, clock: &Clock) -> Result<(
     let top = virt(stack.end().phys_addr()).addr();
     NEXT_STACK.store(top, Relaxed);
     NEXT_NUMBER.store(number, Relaxed);
-    let wait = |us: u64, done: &dyn Fn() -> bool| {
+    let wait = |us: u64, is_done: &dyn Fn() -> bool| {
         let until = clock.now_us() + us;
-        while !done() && clock.now_us() < until {
+        while !is_done() && clock.now_us() < until {
             core::hint::spin_loop();
         }
-        done()
+        is_done()
     };
-    let arrived = || ARRIVED.load(Acquire) == number;
+    let has_arrived = || ARRIVED.load(Acquire) == number;
     apic.send(id, Ipi::Init);
     wait(INIT_DELAY_US, &|| false);
     for timeout_us in [INIT_DELAY_US, START_TIMEOUT_US] {
         apic.send(id, Ipi::Startup { page: TRAMPOLINE >> 12 });
-        if wait(timeout_us, &arrived) {
+        if wait(timeout_us, &has_arrived) {
             set_other_cpus(number);
             return Ok(());
         }

@@ -32,7 +32,7 @@ pub(crate) struct DeviceTransport {
 
 /// How a device interrupts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wiring {
+pub(crate) enum InterruptMode {
     /// By an MSI-X message that only this device sends.
     OwnMessage,
     /// By an interrupt line that other devices may share. Contains the line's number, if the
@@ -47,7 +47,7 @@ pub(crate) enum Wiring {
 /// A device that can be started, with its interrupt.
 pub(crate) struct ConnectedDevice {
     pub(crate) transport: DeviceTransport,
-    pub(crate) wiring: Wiring,
+    pub(crate) interrupt_mode: InterruptMode,
 }
 
 /// The reason why a transport cannot be used.
@@ -77,16 +77,16 @@ impl ConnectedDevice {
         let vectors = message
             .filter(|_| interrupts >= Interrupts::Msix)
             .and_then(|message| Vectors::route(buses, function, message));
-        let wiring = match vectors {
-            Some(_) => Wiring::OwnMessage,
+        let interrupt_mode = match vectors {
+            Some(_) => InterruptMode::OwnMessage,
             None if interrupts >= Interrupts::Intx && !must_be_polled(&mut transport) => {
                 buses.enable_line(function);
-                Wiring::SharedLine(buses.irq(function))
+                InterruptMode::SharedLine(buses.irq(function))
             }
-            None => Wiring::Polling,
+            None => InterruptMode::Polling,
         };
         let transport = transport.into();
-        Ok(ConnectedDevice { transport: DeviceTransport { transport, vectors }, wiring })
+        Ok(ConnectedDevice { transport: DeviceTransport { transport, vectors }, interrupt_mode })
     }
 
     /// Connects to the MMIO device at `place`. Returns `None` if `place` has no device.
@@ -110,10 +110,11 @@ impl ConnectedDevice {
         if transport.version() == MmioVersion::Legacy {
             return Err(ConnectError::Legacy);
         }
-        let may = interrupts >= Interrupts::Intx;
-        let wiring = if may { Wiring::OwnLine(irq) } else { Wiring::Polling };
+        let may_interrupt = interrupts >= Interrupts::Intx;
+        let interrupt_mode =
+            if may_interrupt { InterruptMode::OwnLine(irq) } else { InterruptMode::Polling };
         let transport = DeviceTransport { transport: transport.into(), vectors: None };
-        Ok(Some(ConnectedDevice { transport, wiring }))
+        Ok(Some(ConnectedDevice { transport, interrupt_mode }))
     }
 }
 
@@ -139,29 +140,29 @@ impl DeviceTransport {
     }
 }
 
-impl Wiring {
+impl InterruptMode {
     /// Returns whether the device interrupts by a line, so that its interrupt status must be read.
     pub(crate) fn is_line(self) -> bool {
-        matches!(self, Wiring::SharedLine(_) | Wiring::OwnLine(_))
+        matches!(self, InterruptMode::SharedLine(_) | InterruptMode::OwnLine(_))
     }
 
     /// Enables the device's interrupt, which ends [`trap::wait_for_interrupt`]. Returns whether the
     /// device has an interrupt.
     pub(crate) fn enable(self) -> bool {
         match self {
-            Wiring::OwnMessage => true,
-            Wiring::SharedLine(irq) => trap::enable_shared_line(irq),
-            Wiring::OwnLine(irq) => trap::enable_own_line(irq),
-            Wiring::Polling => false,
+            InterruptMode::OwnMessage => true,
+            InterruptMode::SharedLine(irq) => trap::enable_shared_line(irq),
+            InterruptMode::OwnLine(irq) => trap::enable_own_line(irq),
+            InterruptMode::Polling => false,
         }
     }
 
     /// Returns the name that the command line uses.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Wiring::OwnMessage => "msix",
-            Wiring::SharedLine(_) | Wiring::OwnLine(_) => "intx",
-            Wiring::Polling => "poll",
+            InterruptMode::OwnMessage => "msix",
+            InterruptMode::SharedLine(_) | InterruptMode::OwnLine(_) => "intx",
+            InterruptMode::Polling => "poll",
         }
     }
 }
@@ -181,10 +182,10 @@ impl Vectors {
     fn route(
         buses: &mut Buses,
         function: DeviceFunction,
-        (message, to): (Message, ApicId),
+        (message, cpu): (Message, ApicId),
     ) -> Option<Self> {
         let registers = Self::find(buses, function)?;
-        msix::enable(buses, function, message, to).then_some(registers)
+        msix::enable(buses, function, message, cpu).then_some(registers)
     }
 
     /// Finds the registers by a capability of the function (virtio 1.3, 4.1.4).
@@ -195,8 +196,9 @@ impl Vectors {
             let [_, kind] = capability.private_header.to_le_bytes();
             capability.id == PCI_CAP_ID_VNDR && kind == VIRTIO_PCI_CAP_COMMON_CFG
         })?;
-        let word =
-            |at: u8| Some(buses.config.read_word(function, capability.offset.checked_add(at)?));
+        let word = |field: u8| {
+            Some(buses.config.read_word(function, capability.offset.checked_add(field)?))
+        };
         let ([bar, ..], offset) = (word(BAR)?.to_le_bytes(), word(OFFSET)?);
         Some(Vectors(buses.registers(function, bar, offset, Self::BYTES)?.cast()))
     }

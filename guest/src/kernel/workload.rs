@@ -14,7 +14,7 @@ use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{AllocRequest, Bytes, Migration, Pfn, PfnRange};
 use hotmem_guest::cmdline::{Options, Release, Touch};
-use hotmem_guest::frame_words;
+use hotmem_guest::frame_words::{self, each_frame};
 use hotmem_guest::owned::OwnedFrames;
 use hotmem_guest::pattern;
 use hotmem_guest::to_usize;
@@ -44,10 +44,10 @@ pub(crate) struct Workload {
 enum Strategy {
     /// Anywhere, in runs of one of [`SIZES`].
     Anywhere(usize),
-    /// In devices' memory at or above this frame, pageblock by pageblock in ascending order. This
-    /// strategy uses devices' memory that `Anywhere` has not allocated.
+    /// In the regions at or above this frame, pageblock by pageblock in ascending order. This
+    /// strategy uses memory of the regions that `Anywhere` has not allocated.
     Upwards(Pfn),
-    /// In devices' memory below this frame, pageblock by pageblock in descending order: a random
+    /// In the regions below this frame, pageblock by pageblock in descending order: a random
     /// run of each pageblock, which a shrink must migrate.
     Downwards(Pfn),
 }
@@ -61,17 +61,14 @@ impl Workload {
         };
         // SAFETY: the set's nodes are frames that `add_owned` allocates. They are mapped and never
         // freed, and nothing else uses them.
-        let owned = unsafe { OwnedFrames::new(FRAME_WORDS) };
-        let Options { seed, release, .. } = *options;
-        let regions = [PfnRange::EMPTY; MAX_DEVICES + 1];
-        let limit = touch_limit;
+        let owned_frames = unsafe { OwnedFrames::new(FRAME_WORDS) };
         Workload {
-            owned_frames: owned,
-            regions,
-            limit,
+            owned_frames,
+            regions: [PfnRange::EMPTY; MAX_DEVICES + 1],
+            limit: touch_limit,
             touch_limit,
-            seed,
-            release,
+            seed: options.seed,
+            release: options.release,
             verified_frames: 0,
             strategy: None,
         }
@@ -87,8 +84,9 @@ impl Workload {
         self.regions[device] = PfnRange::EMPTY;
     }
 
-    /// Makes the workload allocate up to `limit` of any memory. `boot` is the boot memory.
-    pub(crate) fn work(&mut self, boot: PfnRange, limit: Bytes) {
+    /// Makes the workload allocate up to `limit` of boot memory and devices' memory. `boot` is the
+    /// boot memory.
+    pub(crate) fn use_any_memory(&mut self, boot: PfnRange, limit: Bytes) {
         self.regions[MAX_DEVICES] = boot;
         self.limit = limit.frames();
         self.try_again();
@@ -96,7 +94,7 @@ impl Workload {
 
     /// Fills all free memory of `boot` with the value of free memory, by allocating and freeing it.
     pub(crate) fn fill_free(&mut self, boot: PfnRange) {
-        self.work(boot, boot.bytes());
+        self.use_any_memory(boot, boot.bytes());
         while let Some(frames) = self.allocate_some() {
             if !self.add_owned(frames) {
                 free_frames(frames);
@@ -111,8 +109,8 @@ impl Workload {
     /// Returns the number of frames that the workload still needs. The number is 0 if the workload
     /// may use devices' memory only.
     pub(crate) fn missing_frames(&self) -> u64 {
-        let anywhere = !self.regions[MAX_DEVICES].is_empty();
-        if anywhere { self.limit.saturating_sub(self.owned_frames.len()) } else { 0 }
+        let may_use_boot_memory = !self.regions[MAX_DEVICES].is_empty();
+        if may_use_boot_memory { self.limit.saturating_sub(self.owned_frames.len()) } else { 0 }
     }
 
     /// Makes the workload allocate again, because memory was freed.
@@ -221,7 +219,8 @@ impl Workload {
         unsafe {
             let (source, copy) = (FRAME_WORDS.pointer(from), FRAME_WORDS.pointer(to));
             source.copy_to_nonoverlapping(copy, to_usize(frame_words::FRAME_WORDS));
-            pattern::check_copy(FRAME_WORDS, to, from, self.seed).unwrap_or_else(|m| give_up(m));
+            pattern::check_copy(FRAME_WORDS, to, from, self.seed)
+                .unwrap_or_else(|mismatch| give_up(mismatch));
             // The pattern depends on the frame's number, so write that of the new frame.
             pattern::write(FRAME_WORDS, to, self.seed);
         }
@@ -239,7 +238,7 @@ impl Workload {
                 Strategy::Anywhere(size) => {
                     let frames = SIZES[size].min(missing);
                     match alloc_frames(AllocRequest::frames(frames).movable()) {
-                        Ok(range) if self.is_plugged(range) => return Some(range),
+                        Ok(range) if self.is_in_a_region(range) => return Some(range),
                         Ok(elsewhere) => free_frames(elsewhere),
                         Err(_) => {}
                     }
@@ -263,7 +262,7 @@ impl Workload {
                 Strategy::Downwards(end) => {
                     let block = self.block_below(end);
                     self.strategy = block.map(Strategy::Downwards);
-                    let (first, frames) = scatter(block?, self.seed);
+                    let (first, frames) = random_run(block?, self.seed);
                     let request = AllocRequest::frames(frames.min(missing)).movable();
                     if let Ok(range) = alloc_frames(request.at(first)) {
                         return Some(range);
@@ -273,22 +272,22 @@ impl Workload {
         }
     }
 
-    /// Returns the regions of devices.
+    /// Returns the regions that are not empty.
     fn regions(&self) -> impl Iterator<Item = PfnRange> {
         self.regions.into_iter().filter(|region| !region.is_empty())
     }
 
-    fn is_plugged(&self, frames: PfnRange) -> bool {
+    fn is_in_a_region(&self, frames: PfnRange) -> bool {
         self.regions().any(|region| region.covers(frames))
     }
 
-    /// Returns the first frame of a device's memory at or above `pfn`.
+    /// Returns the first frame of a region at or above `pfn`.
     fn block_from(&self, pfn: Pfn) -> Option<Pfn> {
         let above = self.regions().filter(|region| pfn < region.end());
         above.map(|region| region.start().max(pfn)).min()
     }
 
-    /// Returns the start of the last pageblock of a device's memory below `pfn`.
+    /// Returns the start of the last pageblock of a region below `pfn`.
     fn block_below(&self, pfn: Pfn) -> Option<Pfn> {
         let below = self.regions().filter(|region| region.start() < pfn);
         let end = below.map(|region| region.end().min(pfn)).max()?;
@@ -324,16 +323,12 @@ impl Workload {
 }
 
 /// Returns a random run of a pageblock: its first frame and its length.
-fn scatter(block: Pfn, seed: u64) -> (Pfn, u64) {
-    let all = PAGEBLOCK_FRAMES as u64;
+fn random_run(block: Pfn, seed: u64) -> (Pfn, u64) {
+    let block_frames = PAGEBLOCK_FRAMES as u64;
     let random = pattern::mix_bits(block.number() ^ seed);
-    let skipped = random % all;
-    let frames = 1 + (random >> 32) % (all - skipped);
+    let skipped = random % block_frames;
+    let frames = 1 + (random >> 32) % (block_frames - skipped);
     (block.checked_add(skipped).unwrap_or(block), frames)
-}
-
-fn each_frame(frames: PfnRange) -> impl Iterator<Item = Pfn> {
-    (frames.start().number()..frames.end().number()).filter_map(Pfn::new)
 }
 
 /// Frees frames that the workload has allocated and does not use any more.

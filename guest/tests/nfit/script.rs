@@ -52,13 +52,13 @@ fn make_table(script: &[u8]) -> Vec<u8> {
         table.extend([1, 0, flags, 0, 0, 0, 0, 0, domain, 0, 0, 0]);
         table.extend(if kind % 3 == 0 { PERSISTENT } else { [kind; 16] });
         // Most ranges are valid: only large values of `high` and `low` make a range invalid.
-        let (beyond, odd) = (u64::from(high / 240) << 52, u64::from(low / 240) << 10);
-        table.extend((u64::from(base) << 28 | beyond).to_le_bytes());
-        table.extend((u64::from(len) << 26 | odd).to_le_bytes());
+        let (too_high, unaligned) = (u64::from(high / 240) << 52, u64::from(low / 240) << 10);
+        table.extend((u64::from(base) << 28 | too_high).to_le_bytes());
+        table.extend((u64::from(len) << 26 | unaligned).to_le_bytes());
         table.resize(start + usize::from(length), extra);
     }
-    if let [at, value, ..] = *corruption
-        && let Some(byte) = table.get_mut(usize::from(at))
+    if let [offset, value, ..] = *corruption
+        && let Some(byte) = table.get_mut(usize::from(offset))
     {
         *byte ^= value;
     }
@@ -75,9 +75,9 @@ fn read_naively(table: &[u8]) -> Option<Vec<(PfnRange, Option<u32>)>> {
         if length < 4 || length > rest.len() {
             return None;
         }
-        let (structure, behind) = rest.split_at(length);
+        let (structure, following) = rest.split_at(length);
         structures.push(structure);
-        rest = behind;
+        rest = following;
     }
     let ranges = structures.iter().filter(|structure| structure[..2] == [0, 0]);
     if !rest.is_empty() || ranges.clone().any(|range| range.len() < 56) {
@@ -86,9 +86,9 @@ fn read_naively(table: &[u8]) -> Option<Vec<(PfnRange, Option<u32>)>> {
     let persistent = ranges.filter(|range| range[16..32] == PERSISTENT);
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
     let read = |range: &&[u8]| {
-        let place = PfnRange::from_bytes(number(&range[32..40]), Bytes(number(&range[40..48])));
+        let frames = PfnRange::from_bytes(number(&range[32..40]), Bytes(number(&range[40..48])));
         let domain = u32::try_from(number(&range[12..16])).ok().filter(|_| range[6] & 2 != 0);
-        Some((place.ok()?, domain))
+        Some((frames.ok()?, domain))
     };
     Some(persistent.filter_map(read).collect())
 }

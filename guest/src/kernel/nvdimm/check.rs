@@ -38,9 +38,9 @@ pub(super) fn descriptors(bound: &BoundMemory, all: bool) -> Result<u64, CheckEr
     let mut checked = 0;
     for block in bound.data.chunks(PAGEBLOCK_FRAMES as u64) {
         let first = block.start().number();
-        let some = [0, 1, 63, 64, 511, mix_bits(first) % PAGEBLOCK_FRAMES as u64];
-        let (every, sample) = if all { (block.frames(), &[][..]) } else { (0, &some[..]) };
-        for offset in (0..every).chain(sample.iter().copied()) {
+        let sample = [0, 1, 63, 64, 511, mix_bits(first) % PAGEBLOCK_FRAMES as u64];
+        let (range, sample) = if all { (0..block.frames(), &[][..]) } else { (0..0, &sample[..]) };
+        for offset in range.chain(sample.iter().copied()) {
             if let Some(pfn) = Pfn::new(first + offset) {
                 check_descriptor(bound, pfn)?;
                 checked += 1;
@@ -77,16 +77,16 @@ fn read_descriptor(address: u64) -> Page {
 /// Checks the frames that hold the descriptors. Returns the total size of these frames; the frame
 /// of the shared tails counts once.
 pub(super) fn backing(bound: &BoundMemory, space: &mut AddressSpace) -> Result<Bytes, CheckError> {
-    let mut own = 0;
+    let mut writable_frames = 0;
     for page in DESCRIPTORS.pages_of(bound.data) {
         match (space.descriptor_map_mut().frame(page), bound.tails) {
-            (Some((_, Access::Write)), _) => own += 1,
+            (Some((_, Access::Write)), _) => writable_frames += 1,
             (Some((frame, Access::Read)), Some(tails)) if frame == tails => {}
             _ => return Err(CheckError::Backing(page)),
         }
     }
     WATCHDOG.progress();
-    Ok(Bytes((own + u64::from(bound.tails.is_some())) * FRAME_SIZE))
+    Ok(Bytes((writable_frames + u64::from(bound.tails.is_some())) * FRAME_SIZE))
 }
 
 /// Writes patterns to some of the device's data.

@@ -89,7 +89,7 @@ impl BindParameters {
 
 impl BoundMemory {
     /// Attaches `region`, which consists of whole pageblocks, as device memory. Maps its
-    /// descriptors, which the caller must then [write](Bound::describe).
+    /// descriptors, which the caller must then [write](BoundMemory::describe).
     fn bind(
         engine: &mut Engine,
         region: PfnRange,
@@ -193,12 +193,12 @@ impl BoundMemory {
     ) -> Result<(), BindError> {
         let mut pages = DESCRIPTORS.pages_of(self.data);
         while !pages.is_empty() {
-            let to = (pages.start | (PAGEBLOCK_FRAMES as u64 - 1)) + 1;
+            let large_page_end = (pages.start | (PAGEBLOCK_FRAMES as u64 - 1)) + 1;
             let wanted = match self.parameters.map {
                 DescriptorPlace::Device => pages.end - pages.start,
                 // Request frames up to the end of a large page of the map, so that a whole
                 // pageblock can be mapped by one.
-                DescriptorPlace::Memory => pages.end.min(to) - pages.start,
+                DescriptorPlace::Memory => pages.end.min(large_page_end) - pages.start,
             };
             let frames = supply.take(wanted).map_err(BindError::NoMemory)?;
             if let Err(error) = space.descriptor_map_mut().map(pages.start, frames, allocate_table)
@@ -233,7 +233,7 @@ impl BoundMemory {
         };
         self.parameters.memmap(&self.owner)?.describe_shared_tails(descriptors);
 
-        let (mut last, mut refused) = (PfnRange::EMPTY, None);
+        let (mut last, mut alloc_error) = (PfnRange::EMPTY, None);
         let pages = self.layout.pages(self.data).map_while(|page| {
             let number = page.offset.0 / FRAME_SIZE;
             match page.backing {
@@ -244,7 +244,7 @@ impl BoundMemory {
                         Some((number, frame.start(), Access::Write))
                     }
                     Err(error) => {
-                        refused = Some(error);
+                        alloc_error = Some(error);
                         None
                     }
                 },
@@ -255,7 +255,7 @@ impl BoundMemory {
             supply.put_back(last);
             return Err(BindError::DescriptorMap(error));
         }
-        refused.map_or(Ok(()), |error| Err(BindError::NoMemory(error)))
+        alloc_error.map_or(Ok(()), |error| Err(BindError::NoMemory(error)))
     }
 }
 
@@ -276,11 +276,12 @@ fn carve(region: PfnRange, layout: &MapLayout) -> Result<Altmap, AltmapError> {
     let reserved = u64::from(layout.shares_tails());
     let carve_after = |skipped| Altmap::carve(region, reserved + skipped, layout);
     let large = PAGEBLOCK_FRAMES as u64;
-    let is_aligned_alike = |altmap: &Altmap| {
+    let has_same_alignment = |altmap: &Altmap| {
         altmap.map().start().number() % large == DESCRIPTORS.pages_of(altmap.data()).start % large
     };
-    let alike = (0..large).filter_map(|skipped| carve_after(skipped).ok()).find(is_aligned_alike);
-    alike.filter(|_| !layout.shares_tails()).map_or_else(|| carve_after(0), Ok)
+    let aligned =
+        (0..large).filter_map(|skipped| carve_after(skipped).ok()).find(has_same_alignment);
+    aligned.filter(|_| !layout.shares_tails()).map_or_else(|| carve_after(0), Ok)
 }
 
 /// Allocates a frame for a page table.

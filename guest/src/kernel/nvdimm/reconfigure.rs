@@ -45,8 +45,8 @@ impl BoundMemory {
 
 impl Ram {
     /// Takes all of the memory offline, and changes it to device memory. Then maps the descriptors
-    /// of device memory again, which the caller must [write](Bound::describe). If the memory cannot
-    /// be taken offline, it stays RAM.
+    /// of device memory again, which the caller must [write](BoundMemory::describe). If the memory
+    /// cannot be taken offline, it stays RAM.
     pub(super) fn into_device(self, engine: &mut Engine) -> Result<BoundMemory, ReconfigureError> {
         let Engine { hotplug, hooks } = engine;
         if self.kind != OnlineType::Offline {

@@ -44,22 +44,22 @@ pub(in crate::kernel) fn run(
     let mut free_before = free_and_engine_frames();
     let mut rounds = Rounds { parameters, clock, options, report };
     for round in 0..=options.rebinds {
-        let all = round == 0 || round == options.rebinds;
-        let mut every_bound = [const { None }; MAX_RANGES];
-        for (device, slot) in devices().zip(&mut every_bound) {
+        let checks_all = round == 0 || round == options.rebinds;
+        let mut bound_memory = [const { None }; MAX_RANGES];
+        for (device, entry) in devices().zip(&mut bound_memory) {
             let bound = rounds.bind(device, engine);
             if round == 0 && !as_ram {
                 check::write_data(&bound, options.seed);
             }
-            *slot = Some(bound);
+            *entry = Some(bound);
         }
-        for (device, mut bound) in devices().zip(every_bound.into_iter().flatten()) {
+        for (device, mut bound) in devices().zip(bound_memory.into_iter().flatten()) {
             if as_ram {
-                rounds.check(device, &bound, engine, 0, all);
-                bound = rounds.use_as_ram(device, bound, engine, all);
+                rounds.check(device, &bound, engine, 0, checks_all);
+                bound = rounds.use_as_ram(device, bound, engine, checks_all);
             }
             let data = if as_ram { 0 } else { must("NVDIMM", check::data(&bound, options.seed)) };
-            rounds.check(device, &bound, engine, data, all);
+            rounds.check(device, &bound, engine, data, checks_all);
             rounds.unbind(device, bound, engine);
         }
         if round == 0 && as_ram {
@@ -128,31 +128,32 @@ impl Rounds<'_> {
         device: &Device,
         bound: BoundMemory,
         engine: &mut Engine,
-        all: bool,
+        checks_all: bool,
     ) -> BoundMemory {
-        let (kind, started) = (online_type(self.options.online), self.clock.now_us());
+        let (kind, start_us) = (online_type(self.options.online), self.clock.now_us());
         let ram = must("NVDIMM", bound.into_ram(engine, kind));
-        self.reconfigured(device, "system_ram", started);
+        self.reconfigured(device, "system_ram", start_us);
         if self.options.descriptors {
-            let extent = if all { CheckedDescriptors::All } else { CheckedDescriptors::Sample };
+            let extent =
+                if checks_all { CheckedDescriptors::All } else { CheckedDescriptors::Sample };
             must("descriptors", engine.check_descriptors(extent));
         }
 
         let workload = &mut engine.hooks.workload;
         workload.add_region(device.number, device.region);
         workload.memory_was_plugged();
-        let started = self.clock.now_us();
+        let start_us = self.clock.now_us();
         let mut bytes = Bytes::ZERO;
         while let Some(more) = workload.touch_some() {
             bytes = bytes + more;
         }
-        let us = self.clock.now_us().saturating_sub(started);
+        let us = self.clock.now_us().saturating_sub(start_us);
         self.report.event(&Event::Touched { bytes, us });
 
-        let started = self.clock.now_us();
+        let start_us = self.clock.now_us();
         let bound = must("NVDIMM", ram.into_device(engine));
         must("NVDIMM", bound.describe());
-        self.reconfigured(device, "device", started);
+        self.reconfigured(device, "device", start_us);
         let workload = &mut engine.hooks.workload;
         workload.verify_and_free_all();
         workload.remove_region(device.number);
@@ -185,9 +186,9 @@ impl Rounds<'_> {
         device: &Device,
         engine: &mut Engine,
     ) -> Result<(BoundMemory, Event<'static>), BindError> {
-        let started = self.clock.now_us();
+        let start_us = self.clock.now_us();
         let bound = BoundMemory::bind(engine, device.region, self.parameters)?;
-        let mapped = self.clock.now_us();
+        let mapped_us = self.clock.now_us();
         let written = match bound.describe() {
             Ok(written) => written,
             Err(error) => {
@@ -195,7 +196,7 @@ impl Rounds<'_> {
                 return Err(error);
             }
         };
-        let described = self.clock.now_us();
+        let described_us = self.clock.now_us();
         let (frames, map) = (bound.data.frames(), bound.map_bytes());
         let event = Event::Bound {
             device: device.number,
@@ -203,16 +204,16 @@ impl Rounds<'_> {
             map,
             saved: Bytes((frames * DESCRIPTOR_BYTES).saturating_sub(map.0)),
             written,
-            describe_us: described.saturating_sub(mapped),
-            us: described.saturating_sub(started),
+            describe_us: described_us.saturating_sub(mapped_us),
+            us: described_us.saturating_sub(start_us),
         };
         Ok((bound, event))
     }
 
     fn unbind(&mut self, device: &Device, bound: BoundMemory, engine: &mut Engine) {
-        let started = self.clock.now_us();
+        let start_us = self.clock.now_us();
         must("NVDIMM", bound.unbind(engine));
-        let us = self.clock.now_us().saturating_sub(started);
+        let us = self.clock.now_us().saturating_sub(start_us);
         self.report.event(&Event::Unbound { device: device.number, us });
     }
 
@@ -224,19 +225,19 @@ impl Rounds<'_> {
         bound: &BoundMemory,
         engine: &mut Engine,
         data: u64,
-        all: bool,
+        checks_all: bool,
     ) {
-        let descriptors = must("NVDIMM", check::descriptors(bound, all));
+        let descriptors = must("NVDIMM", check::descriptors(bound, checks_all));
         let space = engine.space();
-        if all && must("NVDIMM", check::backing(bound, space)) != bound.map_bytes() {
+        if checks_all && must("NVDIMM", check::backing(bound, space)) != bound.map_bytes() {
             give_up("NVDIMM: the descriptors take another amount of memory than expected");
         }
         let device = device.number;
         self.report.event(&Event::Checked { device, descriptors, data });
     }
 
-    fn reconfigured(&mut self, device: &Device, mode: &'static str, started: u64) {
-        let us = self.clock.now_us().saturating_sub(started);
+    fn reconfigured(&mut self, device: &Device, mode: &'static str, start_us: u64) {
+        let us = self.clock.now_us().saturating_sub(start_us);
         let counts = FRAMES.counts();
         let (online, free) = (Bytes(counts.online * FRAME_SIZE), Bytes(counts.free * FRAME_SIZE));
         let device = device.number;

@@ -1,7 +1,7 @@
 //! Assigns addresses to windows of bridges and BARs of functions, if firmware has not assigned
 //! them.
 
-use super::{BRIDGE_STEP, BusError, Buses};
+use super::{BRIDGE_GRANULARITY, BusError, Buses};
 use crate::kernel::memory::AddressSpace;
 use hotmem_directmap::Caching;
 use hotmem_guest::mmio_window::MmioWindow;
@@ -18,9 +18,9 @@ impl Buses {
         let word = self.config.read_word(bridge, MEMORY_WINDOW);
         let (mut first, mut last) = ((word & 0xfff0) << 16, word | 0xf_ffff);
         if first == 0 || last < first {
-            first = self.spare_window.align(BRIDGE_STEP).map_err(BusError::Window)?;
-            self.spare_window.take(BRIDGE_STEP.into()).map_err(BusError::Window)?;
-            last = first + (BRIDGE_STEP - 1);
+            first = self.spare_window.align(BRIDGE_GRANULARITY).map_err(BusError::Window)?;
+            self.spare_window.take(BRIDGE_GRANULARITY.into()).map_err(BusError::Window)?;
+            last = first + (BRIDGE_GRANULARITY - 1);
             self.set_window(bridge, first, last);
         }
         Ok(MmioWindow::new(first, last.saturating_add(1)))

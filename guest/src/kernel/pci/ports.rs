@@ -21,11 +21,11 @@ impl Buses {
         let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() else {
             return Action::Nothing;
         };
-        let (wanted, write) = slot.step(self.config.read_word(*bridge, *register));
-        if let Some(word) = write {
+        let (action, new_value) = slot.step(self.config.read_word(*bridge, *register));
+        if let Some(word) = new_value {
             self.config.write_word(*bridge, *register, word);
         }
-        wanted
+        action
     }
 
     /// Examines a new device in the port's slot. If `wanted` is true for the device, maps the
@@ -92,7 +92,7 @@ impl Buses {
             let register = offset.checked_add(register)?;
             Some((register, self.config.read_word(bridge, register)))
         };
-        let (Some((_, capabilities)), Some((register, now))) =
+        let (Some((_, capabilities)), Some((register, slot_word))) =
             (word(SLOT_CAPABILITIES), word(SLOT_REGISTER))
         else {
             return Ok(None);
@@ -100,9 +100,9 @@ impl Buses {
         if private_header & HAS_SLOT == 0 || capabilities & HOT_PLUG == 0 {
             return Ok(None);
         }
-        let slot = Slot::at_boot(now, self.has_device_at(secondary, 0));
+        let slot = Slot::at_boot(slot_word, self.has_device_at(secondary, 0));
         // Acknowledge pending events: `slot` has been made from the state after these events.
-        self.config.write_word(bridge, register, now);
+        self.config.write_word(bridge, register, slot_word);
         let index = self.ports.iter().position(Option::is_none).ok_or(BusError::TooManyPorts)?;
         self.ports[index] =
             Some(HotPlugPort { bridge, register, secondary, is_occupied: false, slot });

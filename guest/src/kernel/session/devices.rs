@@ -12,7 +12,7 @@ use crate::kernel::limits::MAX_DEVICES;
 use crate::kernel::pci::MAX_PORTS;
 use crate::kernel::pinned_memory::PinnedRanges;
 use crate::kernel::progress::{TICKS_WITHOUT_IRQ, WATCHDOG, start_ticking};
-use crate::kernel::transport::{ConnectedDevice, Wiring};
+use crate::kernel::transport::{ConnectedDevice, InterruptMode};
 use crate::kernel::trap::{self, take_messages};
 use crate::kernel::vectors::{MSI_VECTORS, Message};
 use hotmem_guest::cmdline;
@@ -49,7 +49,7 @@ impl Session<'_> {
         trap::answer_lines(|| {
             let entropy = self.entropy.as_mut().is_some_and(Entropy::ack_interrupt);
             let balloon = self.balloon.as_mut().is_some_and(Balloon::ack_interrupt);
-            self.devices().fold(entropy | balloon, |ours, attached| attached.ack_interrupt() | ours)
+            self.devices().fold(entropy | balloon, |any, attached| attached.ack_interrupt() | any)
         });
     }
 
@@ -95,7 +95,7 @@ impl Session<'_> {
 
     /// Attaches a device of any type that the kernel drives.
     fn attach(&mut self, connected: ConnectedDevice, port: Option<usize>) {
-        let wiring = connected.wiring;
+        let interrupt_mode = connected.interrupt_mode;
         match connected.transport.device_type() {
             DeviceType::Memory => self.attach_memory(connected, port),
             Entropy::DEVICE_TYPE if self.entropy.is_none() => {
@@ -105,7 +105,7 @@ impl Session<'_> {
             Balloon::DEVICE_TYPE if self.balloon.is_none() => self.attach_balloon(connected),
             _ => return,
         }
-        if !wiring.enable() {
+        if !interrupt_mode.enable() {
             must("timer", start_ticking(TICKS_WITHOUT_IRQ, self.options));
         }
     }
@@ -120,14 +120,18 @@ impl Session<'_> {
 
     fn attach_memory(&mut self, connected: ConnectedDevice, port: Option<usize>) {
         let number = self.free_device_number();
-        let ConnectedDevice { transport, wiring } = connected;
-        let interrupt = InterruptSource { transport: transport.kind(), wiring, is_pending: false };
+        let ConnectedDevice { transport, interrupt_mode } = connected;
+        let interrupt = InterruptSource {
+            transport: transport.kind(),
+            mode: interrupt_mode,
+            is_pending: false,
+        };
         let (mut device, queue) = must("virtio-mem", device::start(transport));
         device.set_leftover(match self.options.leftover {
             cmdline::Leftover::Adopt => Leftover::Adopt,
             cmdline::Leftover::Unplug => Leftover::UnplugAll,
         });
-        if wiring == Wiring::Polling {
+        if interrupt_mode == InterruptMode::Polling {
             device.suppress_interrupts();
         }
         let online = online_type(self.options.online);
@@ -176,13 +180,15 @@ impl Session<'_> {
         let Some(mut hotplug) = self.acpi_hotplug.take() else { return };
         for change in hotplug.changes() {
             if change.has_appeared {
-                let new = hotplug.find_new_ports(change.bus, &self.buses);
-                (0..MAX_PORTS).filter(|&port| new[port]).for_each(|port| self.examine_slot(port));
+                let is_new = hotplug.find_new_ports(change.bus, &self.buses);
+                (0..MAX_PORTS)
+                    .filter(|&port| is_new[port])
+                    .for_each(|port| self.examine_slot(port));
             }
-            if change.must_leave {
+            if change.removal_requested {
                 match hotplug.port_of_bus(change.bus) {
                     Some(port) if self.detach(port) => hotplug.eject(port),
-                    Some(_) => hotplug.try_again(),
+                    Some(_) => hotplug.postpone_removals(),
                     // The device was present at boot, or appeared together with another device.
                     // Only AML describes which port it is in, so the request is ignored.
                     None => {}
@@ -204,10 +210,10 @@ impl Session<'_> {
     /// Stops the device in the port's slot, if one is attached, and withdraws its memory. Returns
     /// whether the slot can be powered off. It cannot be powered off while memory is plugged.
     fn detach(&mut self, port: usize) -> bool {
-        let in_slot = |attached: &Option<AttachedDevice>| {
-            attached.as_ref().is_some_and(|a| a.port == Some(port))
+        let is_in_slot = |attached: &Option<AttachedDevice>| {
+            attached.as_ref().is_some_and(|attached| attached.port == Some(port))
         };
-        let Some(number) = self.devices.iter().position(in_slot) else { return true };
+        let Some(number) = self.devices.iter().position(is_in_slot) else { return true };
         let Some(attached) = self.devices[number].take_if(|attached| attached.is_removable())
         else {
             return false;

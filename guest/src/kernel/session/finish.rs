@@ -24,16 +24,16 @@ impl Session<'_> {
         if let Some(bursts) = &self.bursts {
             return bursts.are_over();
         }
-        let settled = self.balloon.as_ref().is_none_or(Balloon::is_settled);
-        let (mut reached, mut total) = (self.entropy.is_none() && settled, Bytes::ZERO);
+        let balloon_is_ready = self.balloon.as_ref().is_none_or(Balloon::has_requested_size);
+        let (mut is_reached, mut total) = (self.entropy.is_none() && balloon_is_ready, Bytes::ZERO);
         for attached in self.devices() {
-            reached &= attached.target.is_reached;
+            is_reached &= attached.target.is_reached;
             total = total + attached.target.size;
         }
         match self.options.exit {
             ExitWhen::Boot | ExitWhen::Nvdimm => true,
             ExitWhen::Resizes(count) => self.resizes >= count,
-            ExitWhen::Size(size) => reached && total == size,
+            ExitWhen::Size(size) => is_reached && total == size,
             ExitWhen::Never => false,
         }
     }
@@ -46,17 +46,17 @@ impl Session<'_> {
             self.report.ok(format_args!("{writes} writes by {cpus} more CPUs, none lost"));
         }
         if self.options.churn {
-            let taken = churn::stop();
+            let allocations = churn::stop();
             self.report.ok(format_args!(
-                "frames taken {taken} times by {cpus} more CPUs, all found as written"
+                "frames taken {allocations} times by {cpus} more CPUs, all found as written"
             ));
         }
         if self.options.nmis {
             let Nmis { count, in_engine, allocations } = nmi::statistics();
-            let what = format_args!(
+            let summary = format_args!(
                 "{count} NMIs, {in_engine} of them in an allocation or a free, took frames {allocations} times"
             );
-            if in_engine == 0 { self.report.not_ok(what) } else { self.report.ok(what) }
+            if in_engine == 0 { self.report.not_ok(summary) } else { self.report.ok(summary) }
         }
         if self.objects.are_wanted() {
             self.report_heap();

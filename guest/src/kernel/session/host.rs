@@ -18,21 +18,22 @@ impl Session<'_> {
     /// Checks pinned memory after the balloon has changed its size. If the balloon is empty, pins
     /// one more range.
     pub(super) fn check_pinned(&mut self) {
-        let (Some(pinned), Some(held)) = (&mut self.pinned_ranges, self.unchecked_balloon_size)
+        let (Some(pinned), Some(balloon_size)) =
+            (&mut self.pinned_ranges, self.unchecked_balloon_size)
         else {
             return;
         };
         let hotplug = &mut self.engine.hotplug;
         let checked = pinned.check(self.clock).and_then(|()| {
-            if held == Bytes::ZERO {
+            if balloon_size == Bytes::ZERO {
                 pinned.pin(hotplug)?;
             }
             pinned.event()
         });
         match checked {
             Err(error) if error.is_temporary() => {}
-            answer => {
-                self.report.event(&must("pinned memory", answer));
+            result => {
+                self.report.event(&must("pinned memory", result));
                 self.unchecked_balloon_size = None;
             }
         }
@@ -58,8 +59,9 @@ impl Session<'_> {
             if let Event::Inflated { held, .. } = event {
                 self.unchecked_balloon_size = Some(held);
             }
-            let most_is_hinted =
-                self.work.is_some_and(|boot| memory.hinted_frames() > boot.frames() / 2);
+            let most_is_hinted = self
+                .unused_boot_memory
+                .is_some_and(|boot| memory.hinted_frames() > boot.frames() / 2);
             let moment = match event {
                 Event::Inflated { held, .. } if held != Bytes::ZERO => Some(WorkAt::Inflated),
                 Event::Reported { .. } if most_is_hinted => Some(WorkAt::Hinted),
@@ -76,7 +78,7 @@ impl Session<'_> {
     /// must not halt.
     pub(super) fn must_poll_soon(&self, balloon: balloon::Progress) -> bool {
         let now = Duration::from_micros(self.clock.now_us());
-        matches!(balloon, balloon::Progress::Pending(at) if at < now + MIN_HALT)
+        matches!(balloon, balloon::Progress::Pending(until) if until < now + MIN_HALT)
     }
 
     /// Starts the page-fault bursts that are due on other CPUs. Reports the results after the last

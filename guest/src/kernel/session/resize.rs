@@ -45,7 +45,7 @@ impl Session<'_> {
     pub(super) fn report_status(&mut self, number: usize) {
         let Some(attached) = &mut self.devices[number] else { return };
         match attached.driver().status() {
-            Status::Reached if !attached.target.is_reached => self.reached(number),
+            Status::Reached if !attached.target.is_reached => self.report_reached(number),
             Status::Pending(reason) if attached.target.reported_delay != Some(reason) => {
                 attached.target.reported_delay = Some(reason);
                 let (target, plugged) = (attached.target.size, attached.driver().plugged());
@@ -62,7 +62,7 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn reached(&mut self, number: usize) {
+    fn report_reached(&mut self, number: usize) {
         let Some(attached) = &mut self.devices[number] else { return };
         attached.target.is_reached = true;
         let (plugged_before, plugged, node) =
@@ -117,11 +117,11 @@ impl Session<'_> {
     }
 
     /// If a device's memory cannot be removed, unpins or frees some objects on the kernel's heap.
-    pub(super) fn relieve(&mut self) {
+    pub(super) fn release_objects(&mut self) {
         let may_free = self.objects.are_wanted() && self.options.release != Release::Never;
         if may_free && self.devices().any(AttachedDevice::take_failed_removal) {
             WATCHDOG.enter(Step::Heap);
-            self.objects.relieve();
+            self.objects.release_objects();
             self.report_heap();
         }
     }

@@ -30,11 +30,11 @@ impl Session<'_> {
         let counts = FRAMES.counts();
         // The scan counts poisoned frames as used. It counts an isolated frame as free or as used,
         // as the frame's bit says.
-        let (least, most) = (counts.used, counts.used + counts.poisoned + counts.isolated);
-        if (least..=most).contains(&used) {
+        let (min, max) = (counts.used, counts.used + counts.poisoned + counts.isolated);
+        if (min..=max).contains(&used) {
             self.report.ok(format_args!("scan: {found} in use"));
         } else {
-            let counted = Bytes(least * FRAME_SIZE);
+            let counted = Bytes(min * FRAME_SIZE);
             self.report.not_ok(format_args!("scan: {found} in use, and {counted} counted"));
         }
     }

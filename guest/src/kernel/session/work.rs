@@ -12,8 +12,8 @@ use hotmem_guest::watchdog::Step;
 impl Session<'_> {
     /// Begins the work in boot memory. Does nothing if the work has begun.
     pub(super) fn begin_work(&mut self) {
-        if let Some(boot_memory) = self.work.take() {
-            self.engine.hooks.workload.work(boot_memory, self.options.work);
+        if let Some(boot_memory) = self.unused_boot_memory.take() {
+            self.engine.hooks.workload.use_any_memory(boot_memory, self.options.work);
             self.touch_round = Some(TouchRound::default());
         }
     }
