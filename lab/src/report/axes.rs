@@ -21,25 +21,25 @@ pub(super) fn log_axis(range: &Range<f64>, max_labels: f64) -> LogAxis {
         &[1.0]
     };
     #[expect(clippy::cast_possible_truncation, reason = "a float's powers of ten fit in an `i32`")]
-    let (first, last, each) = (
+    let (first, last, interval) = (
         range.start.log10().floor() as i32,
         range.end.log10().ceil() as i32,
         (decades / max_labels).ceil().max(1.0) as usize,
     );
     let powers =
-        (first..=last).filter(|power| (power.unsigned_abs() as usize).is_multiple_of(each));
-    let at = powers.flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
-    let at = at.filter(|at| range.contains(at)).collect();
-    range.clone().log_scale().with_key_points(at)
+        (first..=last).filter(|power| (power.unsigned_abs() as usize).is_multiple_of(interval));
+    let labels = powers.flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
+    let labels = labels.filter(|label| range.contains(label)).collect();
+    range.clone().log_scale().with_key_points(labels)
 }
 
-/// Returns a logarithmic axis with a label at each position, or at some of them if there are too many.
+/// Returns a logarithmic axis with labels at the positions, at most six of them.
 pub(super) fn positions_axis(range: &Range<f64>, positions: impl Iterator<Item = f64>) -> LogAxis {
     let mut positions: Vec<_> = positions.collect();
     positions.sort_by(f64::total_cmp);
     positions.dedup();
-    let each = positions.len().div_ceil(6).max(1);
-    let positions = positions.into_iter().step_by(each).collect();
+    let interval = positions.len().div_ceil(6).max(1);
+    let positions = positions.into_iter().step_by(interval).collect();
     range.clone().log_scale().with_key_points(positions)
 }
 
@@ -51,7 +51,7 @@ pub(super) fn extent(values: impl Iterator<Item = (f64, f64)>) -> Option<Range<f
     })
 }
 
-/// Returns the label of a value.
+/// Formats a value in a readable unit.
 pub(super) fn value_label(unit: &str, value: f64) -> String {
     match unit {
         "s" => table::seconds(value),
@@ -62,13 +62,14 @@ pub(super) fn value_label(unit: &str, value: f64) -> String {
     }
 }
 
+/// Formats a number of bytes in the largest unit of which there is at least one.
 pub(super) fn bytes(value: f64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let of = |shift: u32| value / 2_f64.powi(shift.try_into().unwrap_or(0));
-    let unit = units.into_iter().find(|&(shift, _)| of(shift) >= 1.0);
+    let in_unit = |shift: u32| value / 2_f64.powi(shift.try_into().unwrap_or(0));
+    let unit = units.into_iter().find(|&(shift, _)| in_unit(shift) >= 1.0);
     unit.map_or_else(
         || format!("{value:.0} B"),
-        |(shift, name)| format!("{} {name}", table::figures(of(shift))),
+        |(shift, name)| format!("{} {name}", table::figures(in_unit(shift))),
     )
 }
 

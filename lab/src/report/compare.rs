@@ -11,18 +11,18 @@ use crate::{bench::record::Record, table::table};
 use anyhow::Result;
 use std::fmt;
 
-/// The change of a figure.
+/// How a figure differs from an older figure of the same case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     Better,
     Worse,
-    /// The runs of both overlap, or their relative difference is less than [`EQUAL_WITHIN`].
+    /// The spreads of both overlap, or their relative difference is less than [`EQUAL_WITHIN`].
     WithinSpread,
     /// The spread is unknown, because a time was measured only once.
     Unknown,
 }
 
-/// Prints the figures that changed, and the number of those that did not.
+/// Prints the figures that changed, the number of those that did not, and the ratios that changed.
 pub(super) fn print(
     old: &Records,
     new: &Records,
@@ -30,23 +30,23 @@ pub(super) fn print(
 ) -> Result<()> {
     let mut changed = table(&["case", "subject", "metric", "", "was", "is", "now / then"], 4);
     let (mut within, mut unknown, mut new_cases) = (0, 0, 0);
-    for is in new.all() {
-        let Some(was) = old.all().find(|was| was.has_same_key(is)) else {
+    for new_record in new.all() {
+        let Some(old_record) = old.all().find(|record| record.has_same_key(new_record)) else {
             new_cases += 1;
             continue;
         };
-        match change(was, is) {
+        match change(old_record, new_record) {
             Change::WithinSpread => within += 1,
             Change::Unknown => unknown += 1,
             change => {
                 changed.add_row([
-                    format!("{} {}", is.bench, is.case),
-                    is.subject.clone(),
-                    is.metric.to_string(),
+                    format!("{} {}", new_record.bench, new_record.case),
+                    new_record.subject.clone(),
+                    new_record.metric.to_string(),
                     change.to_string(),
-                    spread(was),
-                    spread(is),
-                    format!("{:.2}", is.median / was.median),
+                    spread(old_record),
+                    spread(new_record),
+                    format!("{:.2}", new_record.median / old_record.median),
                 ]);
             }
         }
@@ -60,13 +60,13 @@ pub(super) fn print(
          {new_cases} have no old record",
         changed.row_count()
     )?;
-    let (all, outside) = ratios(old, new, external_figures);
+    let (compared, outside) = changed_ratios(old, new, external_figures);
     for line in &outside {
         say!("ratio outside its old spread: {line}")?;
     }
     say!(
-        "{} of {all} ratios are in their old spread, or within {:.0} % of it",
-        all - outside.len(),
+        "{} of {compared} ratios are in their old spread, or within {:.0} % of it",
+        compared - outside.len(),
         EQUAL_WITHIN * 100.0
     )?;
     Ok(())
@@ -74,34 +74,35 @@ pub(super) fn print(
 
 /// Returns the number of ratios that both reports have, and a line for each ratio that is outside its
 /// old spread.
-fn ratios(
+fn changed_ratios(
     old: &Records,
     new: &Records,
     external_figures: &ExternalFigures,
 ) -> (usize, Vec<String>) {
     let external_step = external_figures.as_step();
     let (old, new) = (Lookup::new(old, &external_step), Lookup::new(new, &external_step));
-    let (mut all, mut outside) = (0, Vec::new());
+    let (mut compared, mut outside) = (0, Vec::new());
     for section in SECTIONS {
-        let was = old.rows(section);
-        for is in new.rows(section) {
-            let same = was.iter().find(|row| row.title == is.title);
-            for peer in &is.peers {
-                let before = same.and_then(|row| row.peers.iter().find(|p| p.name == peer.name));
-                let before = before.and_then(|before| before.ratio);
-                let (Some(before), Some(now)) = (before, peer.ratio) else { continue };
-                all += 1;
-                if !before.covers(&now) {
-                    let (what, name) = (&is.title, peer.name);
-                    outside.push(format!("{what}, {name}: {before} then, {now} now"));
+        let old_rows = old.rows(section);
+        for row in new.rows(section) {
+            let old_row = old_rows.iter().find(|old_row| old_row.title == row.title);
+            for peer in &row.peers {
+                let old_peer =
+                    old_row.and_then(|row| row.peers.iter().find(|old| old.name == peer.name));
+                let old_ratio = old_peer.and_then(|old_peer| old_peer.ratio);
+                let (Some(then), Some(now)) = (old_ratio, peer.ratio) else { continue };
+                compared += 1;
+                if !then.covers(&now) {
+                    let (title, name) = (&row.title, peer.name);
+                    outside.push(format!("{title}, {name}: {then} then, {now} now"));
                 }
             }
         }
     }
-    (all, outside)
+    (compared, outside)
 }
 
-/// Returns the change of a figure.
+/// Compares a new figure with the old one.
 fn change(old: &Record, new: &Record) -> Change {
     let is_count = matches!(&*new.unit, "count" | "instructions" | "B");
     let gap = if new.min > old.max {
@@ -117,12 +118,13 @@ fn change(old: &Record, new: &Record) -> Change {
     if !is_count && (old.runs < 2 || new.runs < 2) {
         return Change::Unknown;
     }
-    let more = new.median > old.median;
-    if more == is_better_if_more(new) { Change::Better } else { Change::Worse }
+    let is_more = new.median > old.median;
+    if is_more == is_better_if_more(new) { Change::Better } else { Change::Worse }
 }
 
 fn is_better_if_more(record: &Record) -> bool {
-    matches!(&*record.metric, "guests" | "rate" | "saved" | "speedup")
+    let metrics = ["free", "free_in_whole_pageblocks", "guests", "rate", "saved", "speedup"];
+    metrics.contains(&&*record.metric)
 }
 
 impl fmt::Display for Change {
@@ -151,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_changes_if_it_leaves_the_spread_of_both() {
+    fn a_figure_has_changed_if_its_spread_does_not_overlap_the_old_one() {
         let time = |values, runs| record("time", "s", values, runs);
-        let was = time([1.0, 1.1, 1.2], 3);
-        assert_eq!(change(&was, &time([1.15, 1.5, 2.0], 3)), Change::WithinSpread);
-        assert_eq!(change(&was, &time([1.21, 1.5, 2.0], 3)), Change::WithinSpread, "too close");
-        assert_eq!(change(&was, &time([1.3, 1.5, 2.0], 3)), Change::Worse);
-        assert_eq!(change(&was, &time([0.5, 0.6, 0.7], 3)), Change::Better);
-        assert_eq!(change(&was, &time([2.0; 3], 1)), Change::Unknown);
+        let old = time([1.0, 1.1, 1.2], 3);
+        assert_eq!(change(&old, &time([1.15, 1.5, 2.0], 3)), Change::WithinSpread);
+        assert_eq!(change(&old, &time([1.21, 1.5, 2.0], 3)), Change::WithinSpread, "too close");
+        assert_eq!(change(&old, &time([1.3, 1.5, 2.0], 3)), Change::Worse);
+        assert_eq!(change(&old, &time([0.5, 0.6, 0.7], 3)), Change::Better);
+        assert_eq!(change(&old, &time([2.0; 3], 1)), Change::Unknown);
     }
 
     #[test]
@@ -168,6 +170,14 @@ mod tests {
         let count = |value| record("instructions", "count", [value; 3], 1);
         assert_eq!(change(&count(100.0), &count(101.0)), Change::WithinSpread);
         assert_eq!(change(&count(100.0), &count(110.0)), Change::Worse);
+    }
+
+    #[test]
+    fn metrics_of_rows_in_which_more_is_better_are_better_if_larger() {
+        for row in SECTIONS.iter().flat_map(|section| section.rows) {
+            let record = record(row.metric, "count", [1.0; 3], 1);
+            assert_eq!(is_better_if_more(&record), row.more_is_better, "{}", row.title);
+        }
     }
 
     #[test]
@@ -182,9 +192,9 @@ mod tests {
         };
         let external_figures = ExternalFigures::llfree().unwrap();
         let old = measured(&[1.0, 2.0, 3.0]);
-        assert_eq!(ratios(&old, &measured(&[2.9]), &external_figures), (1, vec![]));
-        let (all, outside) = ratios(&old, &measured(&[9.0]), &external_figures);
-        assert_eq!((all, outside.len()), (1, 1));
+        assert_eq!(changed_ratios(&old, &measured(&[2.9]), &external_figures), (1, vec![]));
+        let (compared, outside) = changed_ratios(&old, &measured(&[9.0]), &external_figures);
+        assert_eq!((compared, outside.len()), (1, 1));
         assert!(outside[0].contains("Linux: 20 (10 to 30) then, 90 now"), "{outside:?}");
         print(&old, &measured(&[9.0]), &external_figures).unwrap();
         assert_eq!(median(old.all().next().unwrap()), "100 ms");

@@ -5,7 +5,7 @@
 
 use super::{
     external_figures::ExternalFigures,
-    file::{Records, write_whole},
+    file::{Records, write_atomically},
     rows::{FoundRow, Lookup, median, spread},
     sections::SECTIONS,
 };
@@ -20,29 +20,29 @@ pub(super) const RECORDS: &str = "docs/records.json";
 const BENCHMARKS: &str = "docs/benchmarks.md";
 const README: &str = "README.md";
 
-/// What to do with the documents' tables.
+/// Whether to write or to check the documents' tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(super) enum Docs {
+pub(super) enum DocsAction {
     /// Write the tables
     Write,
     /// Fail if a table differs from the one that the records give
     Check,
 }
 
-impl Docs {
+impl DocsAction {
     pub(super) fn run(self, root: &Path) -> Result<()> {
         let records = Records::read(&root.join(RECORDS))?;
         let external_figures = ExternalFigures::llfree()?;
         for (name, tables) in tables(&records, &external_figures) {
             let path = root.join(name);
             let old = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            let new = with_tables(&old, &tables).with_context(|| name.to_owned())?;
+            let new = replace_tables(&old, &tables).with_context(|| name.to_owned())?;
             match self {
-                Docs::Write if new != old => {
-                    write_whole(&path, new.as_bytes())
+                DocsAction::Write if new != old => {
+                    write_atomically(&path, new.as_bytes())
                         .with_context(|| path.display().to_string())?;
                 }
-                Docs::Check if new != old => {
+                DocsAction::Check if new != old => {
                     let line = old.lines().zip(new.lines()).position(|(old, new)| old != new);
                     let line = line.unwrap_or(old.lines().count().min(new.lines().count())) + 1;
                     bail!(
@@ -80,7 +80,7 @@ fn tables(
         machine.hardware(),
         machine.programs()
     );
-    for run in &records.later {
+    for run in &records.later_runs {
         let steps = run.steps.join(", ");
         taken +=
             &format!("Measured again on {}, on a machine like this: {steps}.\n", day(&run.date));
@@ -88,7 +88,7 @@ fn tables(
     let sections = rows.iter().map(|(section, rows)| {
         let mut text = format!("## {}\n\n{}\n\n", section.title, wrapped(section.explanation));
         text += "| what | hotmem | compared with | ratio | command |\n|---|---|---|---|---|\n";
-        text.extend(rows.iter().map(row_of_benchmarks));
+        text.extend(rows.iter().map(benchmarks_row));
         text + "\n"
     });
     let missing: String = records
@@ -98,8 +98,8 @@ fn tables(
         .collect();
     let benchmarks = sections.collect::<String>();
     let headlines = rows.iter().flat_map(|(_, rows)| rows).filter(|row| row.is_headline);
-    let mut headline = "| what | hotmem | compared with |\n|---|---|---|\n".to_owned();
-    headline.extend(headlines.map(row_of_readme));
+    let mut headline_table = "| what | hotmem | compared with |\n|---|---|---|\n".to_owned();
+    headline_table.extend(headlines.map(readme_row));
     [
         (
             BENCHMARKS,
@@ -108,7 +108,7 @@ fn tables(
                 ("figures".into(), benchmarks.trim_end().to_owned() + "\n"),
             ],
         ),
-        (README, vec![("headline".into(), headline)]),
+        (README, vec![("headline".into(), headline_table)]),
     ]
 }
 
@@ -117,7 +117,7 @@ fn day(time: &str) -> &str {
     time.split(' ').next().unwrap_or_default()
 }
 
-fn row_of_benchmarks(row: &FoundRow<'_>) -> String {
+fn benchmarks_row(row: &FoundRow<'_>) -> String {
     let peers: Vec<_> =
         row.peers.iter().map(|peer| format!("{}: {}", peer.name, spread(peer.record))).collect();
     let limit = row.limit.as_ref().map(|(limit, _)| format!("limit: {}", median(limit)));
@@ -134,7 +134,7 @@ fn row_of_benchmarks(row: &FoundRow<'_>) -> String {
     )
 }
 
-fn row_of_readme(row: &FoundRow<'_>) -> String {
+fn readme_row(row: &FoundRow<'_>) -> String {
     let peers: Vec<_> =
         row.peers.iter().map(|peer| format!("{}: {}", peer.name, spread(peer.record))).collect();
     format!("| {} | {} | {} |\n", row.title, spread(row.hotmem), peers.join("; "))
@@ -159,7 +159,7 @@ fn wrapped(text: &str) -> String {
 }
 
 /// Replaces the text between the comments of each table.
-fn with_tables(text: &str, tables: &[Table]) -> Result<String> {
+fn replace_tables(text: &str, tables: &[Table]) -> Result<String> {
     let mut text = text.to_owned();
     for (name, table) in tables {
         let begin = format!("<!-- {name}: written by `cargo xtask figures` -->\n");
@@ -181,20 +181,21 @@ mod tests {
 
     #[test]
     fn the_documents_have_the_tables_of_the_records() {
-        Docs::Check.run(&root()).unwrap();
+        DocsAction::Check.run(&root()).unwrap();
     }
 
-    fn scratch(name: &str) -> Scratch {
+    /// Makes a directory with documents whose tables are old, and with records.
+    fn documents(name: &str) -> Scratch {
         let scratch = Scratch::new(name);
         fs::create_dir(scratch.0.join("docs")).unwrap();
-        let around = |name: &str| {
+        let old_table = |name: &str| {
             format!(
                 "<!-- {name}: written by `cargo xtask figures` -->\nold\n<!-- end of {name} -->\n"
             )
         };
-        let benchmarks = format!("# Title\n\n{}text\n{}", around("taken"), around("figures"));
+        let benchmarks = format!("# Title\n\n{}text\n{}", old_table("taken"), old_table("figures"));
         fs::write(scratch.0.join(BENCHMARKS), benchmarks).unwrap();
-        fs::write(scratch.0.join(README), around("headline") + "more\n").unwrap();
+        fs::write(scratch.0.join(README), old_table("headline") + "more\n").unwrap();
         let mut all = records(&[
             ("64G/online_movable/plug", "hotmem-64B", 0.187),
             ("64G/online_movable/plug", "linux", 4.73),
@@ -207,13 +208,13 @@ mod tests {
 
     #[test]
     fn tables_are_written_between_their_comments() {
-        let scratch = scratch("docs");
-        assert!(Docs::Check.run(&scratch.0).is_err());
-        Docs::Write.run(&scratch.0).unwrap();
-        Docs::Check.run(&scratch.0).unwrap();
+        let scratch = documents("docs");
+        assert!(DocsAction::Check.run(&scratch.0).is_err());
+        DocsAction::Write.run(&scratch.0).unwrap();
+        DocsAction::Check.run(&scratch.0).unwrap();
         let readme = fs::read_to_string(scratch.0.join(README)).unwrap();
-        let what = "64G plugged into a guest, 64 bytes written for each frame";
-        let row = format!("| {what} | 187 ms | Linux: 4.73 s |\n");
+        let title = "64G plugged into a guest, 64 bytes written for each frame";
+        let row = format!("| {title} | 187 ms | Linux: 4.73 s |\n");
         assert!(readme.contains(&row) && readme.ends_with("more\n"), "{readme}");
         assert!(!readme.contains("16G") && !readme.contains("old"), "{readme}");
         let benchmarks = fs::read_to_string(scratch.0.join(BENCHMARKS)).unwrap();
@@ -222,21 +223,22 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_were_changed_by_hand_are_found() {
-        let scratch = scratch("hand");
-        Docs::Write.run(&scratch.0).unwrap();
-        let change = |name: &str, old: &str, new: &str| {
+    fn the_check_fails_if_a_figure_was_changed_by_hand() {
+        let scratch = documents("hand");
+        DocsAction::Write.run(&scratch.0).unwrap();
+        // Checks the documents after a change to one file, and undoes the change.
+        let error_after_change = |name: &str, old: &str, new: &str| {
             let path = scratch.0.join(name);
             let text = fs::read_to_string(&path).unwrap();
             assert!(text.contains(old), "{text}");
             fs::write(&path, text.replacen(old, new, 1)).unwrap();
-            let error = Docs::Check.run(&scratch.0).unwrap_err().to_string();
+            let error = DocsAction::Check.run(&scratch.0).unwrap_err().to_string();
             fs::write(path, text).unwrap();
             error
         };
-        let error = change(README, "187 ms", "87 ms");
+        let error = error_after_change(README, "187 ms", "87 ms");
         assert!(error.contains("README.md:5: differs from docs/records.json"), "{error}");
-        let error = change(RECORDS, "0.187", "0.087");
+        let error = error_after_change(RECORDS, "0.187", "0.087");
         assert!(error.contains("records.json: damaged"), "{error}");
     }
 

@@ -16,7 +16,9 @@ pub(super) struct ExternalFigures {
     pub(super) date: String,
     pub(super) machine: String,
     pub(super) commands: Vec<String>,
-    pub(super) differs: String,
+    /// How the peer's measurement differs from that of the other subjects.
+    #[serde(rename = "differs")]
+    pub(super) differences: String,
     figures: Vec<Figure>,
 }
 
@@ -26,8 +28,8 @@ pub(super) struct ExternalFigures {
 struct Figure {
     /// The bench, metric and unit. The default is nanoseconds for an operation of `hotmem bench
     /// frames`.
-    #[serde(default)]
-    of: Of,
+    #[serde(default, rename = "of")]
+    measured: Measured,
     case: String,
     median: f64,
     min: f64,
@@ -38,16 +40,16 @@ struct Figure {
 /// The bench, metric and unit of a figure.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Of {
+struct Measured {
     bench: String,
     metric: String,
     unit: String,
 }
 
-impl Default for Of {
-    fn default() -> Of {
+impl Default for Measured {
+    fn default() -> Measured {
         let [bench, metric, unit] = ["frames", "time_per_op", "ns"].map(String::from);
-        Of { bench, metric, unit }
+        Measured { bench, metric, unit }
     }
 }
 
@@ -63,7 +65,7 @@ impl ExternalFigures {
     /// Returns the figures in the form of a step of the plan.
     pub(super) fn as_step(&self) -> BenchRun {
         let records = self.figures.iter().map(|figure| {
-            let Of { bench, metric, unit } = figure.of.clone();
+            let Measured { bench, metric, unit } = figure.measured.clone();
             Record {
                 bench: bench.into(),
                 case: figure.case.clone(),
@@ -104,10 +106,10 @@ mod tests {
 
     #[test]
     fn a_figure_can_name_another_bench() {
-        let what = r#""median": 90.5, "min": 90, "max": 91, "runs": 3"#;
+        let values = r#""median": 90.5, "min": 90, "max": 91, "runs": 3"#;
         let of = r#""bench": "fragmentation", "metric": "free_in_whole_pageblocks", "unit": "%""#;
         let figures = format!(
-            r#"[{{"case": "4G/1cpu", "of": {{{of}}}, {what}}}, {{"case": "1G/pair", {what}}}]"#
+            r#"[{{"case": "4G/1cpu", "of": {{{of}}}, {values}}}, {{"case": "1G/pair", {values}}}]"#
         );
         let figures: Vec<Figure> = serde_json::from_str(&figures).unwrap();
         let llfree = ExternalFigures { figures, ..ExternalFigures::llfree().unwrap() };

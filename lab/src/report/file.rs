@@ -25,27 +25,26 @@ pub(super) struct Records {
     /// A number that identifies the build of its executable.
     pub(super) build: String,
     pub(super) machine: Machine,
-    /// The set of benches: `standard`, `quick`, or the names of some.
+    /// The set of steps: `standard` or `quick`, and the names given to `--only`.
     pub(super) set: String,
     /// The time when the run began, such as `2026-11-23 12:00 UTC`.
     pub(super) date: String,
     /// Later runs, which measured some of the steps again.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) later: Vec<LaterRun>,
+    #[serde(default, rename = "later", skip_serializing_if = "Vec::is_empty")]
+    pub(super) later_runs: Vec<LaterRun>,
     pub(super) steps: Vec<BenchRun>,
     /// The subjects that could not be measured.
     pub(super) missing: Vec<Missing>,
 }
 
-/// A bench that was run.
+/// A step that was run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BenchRun {
     pub(super) step: String,
     /// The command line after `hotmem`.
     pub(super) command: String,
-    /// How many times the report ran this bench (the visits). A record covers the executions of all
-    /// visits.
+    /// How many times the report ran the step. A record covers the runs of all visits.
     pub(super) visits: u32,
     /// The total time of all visits.
     pub(super) seconds: f64,
@@ -71,7 +70,8 @@ pub(super) struct LaterRun {
 pub(super) struct Missing {
     pub(super) step: String,
     pub(super) subject: String,
-    pub(super) why: String,
+    #[serde(rename = "why")]
+    pub(super) reason: String,
 }
 
 /// The reason why a file of records cannot be used.
@@ -79,17 +79,17 @@ pub(super) struct Missing {
 pub(super) enum ReadError {
     #[error("{}: cannot be read", .0.display())]
     Unreadable(PathBuf, #[source] io::Error),
-    #[error("{}: damaged: {why}", path.display())]
-    Damaged { path: PathBuf, why: String },
+    #[error("{}: damaged: {reason}", path.display())]
+    Damaged { path: PathBuf, reason: String },
     #[error("{}: records of format {found}, and this command reads format {FORMAT}", path.display())]
-    OtherVersion { path: PathBuf, found: u32 },
+    OtherFormat { path: PathBuf, found: u32 },
     #[error("{}: records of another machine ({found}; this is {here})", path.display())]
     OtherMachine { path: PathBuf, found: String, here: String },
 }
 
 /// The outermost object of the file. The checksum covers `records`.
 #[derive(Deserialize)]
-struct Head {
+struct FileContents {
     format: u32,
     checksum: Option<String>,
     records: Option<serde_json::Value>,
@@ -99,19 +99,20 @@ impl Records {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`ReadError`]: unreadable, damaged, or of another version.
+    /// [`ReadError`]: unreadable, damaged, or of another format.
     pub(super) fn read(path: &Path) -> Result<Records, ReadError> {
-        let damaged = |why: String| ReadError::Damaged { path: path.to_owned(), why };
+        let damaged = |reason: String| ReadError::Damaged { path: path.to_owned(), reason };
         let text = fs::read_to_string(path)
             .map_err(|error| ReadError::Unreadable(path.to_owned(), error))?;
-        let head: Head = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
-        if head.format != FORMAT {
-            return Err(ReadError::OtherVersion { path: path.to_owned(), found: head.format });
+        let contents: FileContents =
+            serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+        if contents.format != FORMAT {
+            return Err(ReadError::OtherFormat { path: path.to_owned(), found: contents.format });
         }
-        let records = head.records.ok_or_else(|| damaged("it has no records".into()))?;
+        let records = contents.records.ok_or_else(|| damaged("it has no records".into()))?;
         let records: Records =
             serde_json::from_value(records).map_err(|e| damaged(e.to_string()))?;
-        if head.checksum.as_deref() != Some(&records.checksum()) {
+        if contents.checksum.as_deref() != Some(&records.checksum()) {
             return Err(damaged("its checksum is not that of its records".into()));
         }
         Ok(records)
@@ -135,7 +136,7 @@ impl Records {
     /// # Errors
     /// The file system's error.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        write_whole(path, self.text().as_bytes())
+        write_atomically(path, self.text().as_bytes())
     }
 
     /// Returns the file's text.
@@ -161,7 +162,7 @@ impl Records {
             json(&self.machine),
             json(&self.set),
             json(&self.date),
-            json(&self.later),
+            json(&self.later_runs),
             steps.join(",\n"),
             json(&self.missing)
         )
@@ -176,9 +177,9 @@ impl Records {
         let is_replaced = |name: &String| steps.contains(&&**name);
         self.steps.retain(|bench_run| !is_replaced(&bench_run.step));
         self.missing.retain(|missing| !is_replaced(&missing.step));
-        self.later.iter_mut().for_each(|run| run.steps.retain(|step| !is_replaced(step)));
-        self.later.retain(|run| !run.steps.is_empty());
-        self.later.push(LaterRun {
+        self.later_runs.iter_mut().for_each(|run| run.steps.retain(|step| !is_replaced(step)));
+        self.later_runs.retain(|run| !run.steps.is_empty());
+        self.later_runs.push(LaterRun {
             date: new.date.clone(),
             build: new.build.clone(),
             steps: steps.iter().map(|&step| step.to_owned()).collect(),
@@ -205,7 +206,7 @@ pub(super) fn fnv(bytes: &[u8]) -> u64 {
 }
 
 /// Replaces a file atomically: writes a new file beside it, syncs that to the disk, and renames it.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let written = File::create(&new).and_then(|mut file| {
         file.write_all(bytes)?;
@@ -221,9 +222,9 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 impl BenchRun {
-    /// Adds the measurements of a later visit. The merged median is the mean of the
-    /// medians of the visits, weighted by the number of runs of each. The merged minimum and maximum
-    /// are those of all runs.
+    /// Adds the measurements of a later visit. The merged median is the mean of the medians of the
+    /// visits, weighted by the number of runs of each. The merged minimum and maximum are those of
+    /// all runs.
     pub(super) fn add(&mut self, later: BenchRun) {
         self.visits += later.visits;
         self.seconds += later.seconds;
@@ -259,6 +260,7 @@ pub(super) mod tests {
     use super::*;
     use crate::bench::record::{RanOn, Sample};
 
+    /// Returns records of the step `vm`, from cases, subjects and times in seconds.
     pub(in super::super) fn records(values: &[(&str, &str, f64)]) -> Records {
         let mut sample = Sample::new("vm");
         sample.set_executor(RanOn::Tcg);
@@ -273,12 +275,13 @@ pub(super) mod tests {
             machine: Machine::of_this_host(),
             set: "standard".into(),
             date: "2026-11-23 12:00".into(),
-            later: vec![],
+            later_runs: vec![],
             steps: vec![BenchRun { step: "vm".into(), command, visits: 1, seconds: 1.5, records }],
             missing: vec![],
         }
     }
 
+    /// A temporary directory, which is removed when it is dropped.
     pub(in super::super) struct Scratch(pub(in super::super) PathBuf);
 
     impl Scratch {
@@ -298,18 +301,18 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn records_name_the_run_that_measured_a_step_last() {
+    fn replaced_steps_name_the_run_that_measured_them_last() {
         let mut all = records(&[("a", "x", 1.0)]);
-        let other = BenchRun { step: "frames".into(), ..all.steps[0].clone() };
-        let why = "QEMU is missing".to_owned();
-        all.missing.push(Missing { step: "vm".into(), subject: "linux".into(), why });
-        all.steps.push(other.clone());
+        let frames = BenchRun { step: "frames".into(), ..all.steps[0].clone() };
+        let reason = "QEMU is missing".to_owned();
+        all.missing.push(Missing { step: "vm".into(), subject: "linux".into(), reason });
+        all.steps.push(frames.clone());
         let run = |date: &str| Records { date: date.into(), ..records(&[]) };
         all.replace(&["vm"].into(), &run("2026-11-24 12:00"));
-        assert_eq!((&all.steps, &all.missing), (&vec![other], &vec![]));
+        assert_eq!((&all.steps, &all.missing), (&vec![frames], &vec![]));
         all.replace(&["vm", "frames"].into(), &run("2026-11-25 12:00"));
         assert!(all.steps.is_empty());
-        let [later] = &all.later[..] else { panic!("{:?}", all.later) };
+        let [later] = &all.later_runs[..] else { panic!("{:?}", all.later_runs) };
         assert_eq!((&*later.date, later.steps.join(",")), ("2026-11-25 12:00", "frames,vm".into()));
         let scratch = Scratch::new("later");
         let path = scratch.0.join("records.json");
@@ -353,7 +356,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn damaged_records_are_refused_by_name() {
+    fn the_error_of_damaged_records_names_the_file() {
         let scratch = Scratch::new("damaged");
         let path = scratch.0.join("records.json");
         let text = records(&[("1G/plug", "hotmem", 0.187)]).text();
@@ -370,7 +373,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn records_of_another_version_or_machine_are_refused_by_name() {
+    fn the_error_of_records_of_another_format_or_machine_names_it() {
         let scratch = Scratch::new("other");
         let path = scratch.0.join("records.json");
         let ours = records(&[("1G/plug", "hotmem", 0.187)]);

@@ -3,9 +3,10 @@
 use super::{
     external_figures::ExternalFigures,
     file::{BenchRun, Records},
-    plot::{self, Series},
+    plot,
     rows::{FoundRow, Lookup, median, spread},
     sections::{Plot, SECTIONS, Section},
+    series::{Series, series},
 };
 use crate::bench::record::RanOn;
 use anyhow::Result;
@@ -51,9 +52,9 @@ pub(super) fn page(records: &Records, external_figures: &ExternalFigures) -> Res
                     dl {
                         dt { "machine" } dd { (machine.hardware()) }
                         dt { "programs" } dd { "hotmem " (records.version) "; " (machine.programs()) }
-                        dt { "guests ran by" } dd { (ran_by(records)) }
+                        dt { "guests ran by" } dd { (accelerators(records)) }
                         dt { "taken" } dd { (records.date) ", set: " (records.set) }
-                        @for run in &records.later {
+                        @for run in &records.later_runs {
                             dt { "taken again" } dd { (run.date) ": " (run.steps.join(", ")) }
                         }
                         dt { "again" } dd { code { "hotmem report" @if records.set.starts_with("quick") { " --quick" } } }
@@ -93,7 +94,7 @@ fn missing(records: &Records) -> Markup {
                 h2 { "Not measured" }
                 ul {
                     @for missing in &records.missing {
-                        li { (missing.step) ", " (missing.subject) ": " (missing.why) }
+                        li { (missing.step) ", " (missing.subject) ": " (missing.reason) }
                     }
                 }
             }
@@ -101,8 +102,8 @@ fn missing(records: &Records) -> Markup {
     }
 }
 
-/// Returns the accelerator of the guests.
-fn ran_by(records: &Records) -> String {
+/// Names the accelerators of the guests.
+fn accelerators(records: &Records) -> String {
     let kinds: BTreeSet<_> = records.all().map(|record| record.ran_on).collect();
     let guests: Vec<_> = kinds.iter().filter(|&&kind| kind != RanOn::Process).collect();
     match &guests[..] {
@@ -120,9 +121,9 @@ fn section_markup<'a>(
     external_figures: &ExternalFigures,
     lookup: &Lookup<'a>,
 ) -> Result<Markup> {
-    let is_beside =
-        |row: &FoundRow<'_>| row.peers.iter().any(|peer| peer.name == external_figures.subject);
-    let shows_external = rows.iter().any(is_beside);
+    let is_external = |name: &str| name == external_figures.subject;
+    let mut peers = rows.iter().flat_map(|row| &row.peers);
+    let shows_external = peers.any(|peer| is_external(peer.name));
     let plots = section.plots.iter().map(|plot| figure(plot, lookup));
     let plots = plots.collect::<Result<Vec<_>>>()?;
     let steps = records.steps.iter().filter(|bench_run| section.steps.contains(&&*bench_run.step));
@@ -132,18 +133,18 @@ fn section_markup<'a>(
         section id=(section.id) {
             h2 { (section.title) }
             p class="question" { (section.question) }
-            p { b { "What is reported. " } (section.published) }
+            p { b { "Published figures. " } (section.published) }
             (table(rows))
             div class="plots" { @for plot in plots.iter().flatten() { (plot) } }
             @for missing in not_measured {
-                p class="missing" { "Not measured: " (missing.subject) ": " (missing.why) }
+                p class="missing" { "Not measured: " (missing.subject) ": " (missing.reason) }
             }
-            p { b { "What differs. " } (section.explanation) }
+            p { b { "Explanation. " } (section.explanation) }
             p { b { "Not measured. " } (section.not_measured) }
             @if shows_external {
                 p {
                     b { (external_figures.subject) " was measured by hand" } " on " (external_figures.date) ", "
-                    (external_figures.version) ", on " (external_figures.machine) ". " (external_figures.differs)
+                    (external_figures.version) ", on " (external_figures.machine) ". " (external_figures.differences)
                 }
                 ul class="commands" { @for command in &external_figures.commands { li { code { (command) } } } }
             }
@@ -153,7 +154,7 @@ fn section_markup<'a>(
                     @for bench_run in steps {
                         li {
                             code { "hotmem " (bench_run.command) }
-                            " " span class="note" { (ran_on(bench_run)) ", " @if bench_run.visits > 1 { (bench_run.visits) " times, " } (bench_run.seconds) " s" }
+                            " " span class="note" { (executors(bench_run)) ", " @if bench_run.visits > 1 { (bench_run.visits) " times, " } (bench_run.seconds) " s" }
                         }
                     }
                 }
@@ -162,8 +163,8 @@ fn section_markup<'a>(
     })
 }
 
-/// Returns what executed a step's subjects.
-fn ran_on(bench_run: &BenchRun) -> String {
+/// Says where the subjects of a step ran: in a process, or in guests.
+fn executors(bench_run: &BenchRun) -> String {
     let kinds: BTreeSet<_> = bench_run.records.iter().map(|record| record.ran_on).collect();
     let name = |kind: &RanOn| match kind {
         RanOn::Process => "in a process".to_owned(),
@@ -213,7 +214,7 @@ fn table(rows: &[FoundRow<'_>]) -> Markup {
 
 /// Returns a plot, its legend and its figures. Returns `None` if there is nothing to draw.
 fn figure<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Result<Option<Markup>> {
-    let series = plot::series(plot, lookup);
+    let series = series(plot, lookup);
     let Some(svg) = plot::svg(plot, &series)? else { return Ok(None) };
     let markers = ["●", "▲", "✖"];
     Ok(Some(html! {
@@ -235,9 +236,9 @@ fn figure<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Result<Option<Markup>> {
                 table class="raw" {
                     tbody {
                         @for Series { name, points } in &series {
-                            @for (at, record) in points {
+                            @for (position, record) in points {
                                 tr {
-                                    th scope="row" { (name) ", " (plot.position_name(*at)) }
+                                    th scope="row" { (name) ", " (plot.position_name(*position)) }
                                     td { (spread(record)) }
                                 }
                             }
@@ -262,11 +263,11 @@ mod tests {
             ("16G/online_movable/plug", "hotmem-64B", 0.2),
             ("16G/online_movable/plug", "linux", 4.0),
         ]);
-        let why = "it <gave> up & left";
+        let reason = "it <gave> up & left";
         all.missing.push(Missing {
             step: "nvdimm".into(),
             subject: "linux".into(),
-            why: why.into(),
+            reason: reason.into(),
         });
         page(&all, &ExternalFigures::llfree().unwrap()).unwrap()
     }

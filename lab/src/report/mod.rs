@@ -13,14 +13,15 @@ mod plot;
 mod rows;
 mod run;
 mod sections;
+mod series;
 
 use self::{
-    docs::Docs,
+    docs::DocsAction,
     external_figures::ExternalFigures,
-    file::{Records, fnv, write_whole},
+    file::{Records, fnv, write_atomically},
     machine::Machine,
     plan::{STEPS, Step},
-    run::{PARTIAL_RECORDS_FILE, PartFile},
+    run::{PARTIAL_RECORDS_FILE, PartialFile},
     sections::{SECTIONS, Section},
 };
 use anyhow::{Context, Result, bail};
@@ -57,7 +58,7 @@ pub struct Args {
     compare: Option<PathBuf>,
     /// Write or check the tables of docs/benchmarks.md and README.md, from docs/records.json
     #[arg(long, value_enum, hide = true, exclusive = true)]
-    docs: Option<Docs>,
+    docs: Option<DocsAction>,
 }
 
 /// The name of a complete file of records.
@@ -85,10 +86,10 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let page = html::page(&records, &external_figures)?;
     let path = args.out.join("report.html");
-    write_whole(&path, page.as_bytes()).with_context(|| path.display().to_string())?;
+    write_atomically(&path, page.as_bytes()).with_context(|| path.display().to_string())?;
     say!("{}", path.display())?;
     for missing in &records.missing {
-        say!("not measured: {}, {}: {}", missing.step, missing.subject, missing.why)?;
+        say!("not measured: {}, {}: {}", missing.step, missing.subject, missing.reason)?;
     }
     Ok(())
 }
@@ -115,18 +116,17 @@ impl Args {
             machine: Machine::of_this_host(),
             set: self.set_name(),
             date: utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()),
-            later: Vec::new(),
+            later_runs: Vec::new(),
             steps: Vec::new(),
             missing: Vec::new(),
         };
         let mut records = match &self.replace_in {
             Some(file) => {
                 let mut records = Records::read_from(file, &new_records.machine)?;
-                if records.set != self.whole_set_name() {
+                if records.set != self.base_set_name() {
                     bail!("{}: records of the set `{}`", file.display(), records.set);
                 }
-                // The plan contains a step twice if it is measured in two parts, but it is replaced
-                // once.
+                // The plan contains a step that runs twice as two runs, but it is replaced once.
                 let steps: BTreeSet<_> = plan.iter().map(|planned| planned.step).collect();
                 records.replace(&steps, &new_records);
                 records
@@ -134,34 +134,34 @@ impl Args {
             None if path.exists() => resume(&path, new_records),
             None => new_records,
         };
-        let mut file = PartFile::new(path);
+        let mut file = PartialFile::new(path);
         run::run(&plan, &mut records, &mut file)?;
         file.finish(&records, &self.out.join(RECORDS_FILE))?;
         Ok(records)
     }
 
     /// Returns the name of the set of benches without `--only`.
-    fn whole_set_name(&self) -> &'static str {
+    fn base_set_name(&self) -> &'static str {
         if self.quick { "quick" } else { "standard" }
     }
 
     /// Returns the name of the set of benches that the arguments select.
     fn set_name(&self) -> String {
-        let set = self.whole_set_name();
+        let set = self.base_set_name();
         if self.only.is_empty() { set.into() } else { format!("{set}: {}", self.only.join(",")) }
     }
 }
 
 /// Returns whether `name` is the name of this step or of its section.
 fn is_named(step: &Step, name: &str) -> bool {
-    let of_section = |section: &Section| section.id == name && section.steps.contains(&step.name);
-    step.name == name || SECTIONS.iter().any(of_section)
+    let has_step = |section: &Section| section.id == name && section.steps.contains(&step.name);
+    step.name == name || SECTIONS.iter().any(has_step)
 }
 
 /// Returns the records of an interrupted run, if they are of the same set, machine and build.
-/// Otherwise prints the reason and returns the new ones.
+/// Otherwise prints the reason and returns `new`.
 fn resume(path: &std::path::Path, new: Records) -> Records {
-    let why = match Records::read_from(path, &new.machine) {
+    let reason = match Records::read_from(path, &new.machine) {
         Err(error) => format!("{error}"),
         Ok(old) if old.build != new.build => "the interrupted run is of another build".into(),
         Ok(old) if old.set != new.set => format!("the interrupted run is of the set `{}`", old.set),
@@ -171,7 +171,7 @@ fn resume(path: &std::path::Path, new: Records) -> Records {
             return old;
         }
     };
-    crate::out::remark(format_args!("{why}; measuring everything again"));
+    crate::out::remark(format_args!("{reason}; measuring everything again"));
     new
 }
 

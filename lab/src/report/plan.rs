@@ -9,7 +9,7 @@ use crate::{
     xen,
 };
 
-/// A bench of the set.
+/// A step of the report: a bench, with its arguments in each set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Step {
     /// Its name, which `--only` accepts.
@@ -18,23 +18,23 @@ pub(super) struct Step {
     standard: &'static str,
     /// The command line in the quick set; empty if the set does not have this step.
     quick: &'static str,
-    /// The seconds that each set's command took on a machine with 2 CPUs, from which the remaining
-    /// time is estimated.
+    /// The seconds that the commands of the standard and the quick set took on a machine with 2
+    /// CPUs. They estimate the remaining time.
     seconds: [u32; 2],
     /// How often it runs in the standard set.
     visits: u32,
-    needs: Need,
+    requirement: Requirement,
 }
 
-/// The programs that a bench needs.
+/// The programs that a step needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Need {
-    /// The bench needs only this process.
+enum Requirement {
+    /// The step needs only this process.
     Nothing,
     /// The reference guest under QEMU.
     Guest,
     /// The reference guest under QEMU, and Linux, which is left out if it is missing.
-    LinuxBeside(Drivers),
+    GuestAndLinux(Drivers),
     /// Xen.
     Xen,
     /// QEMU's pseries machine with its guest, and Linux, which is left out if it is missing.
@@ -45,8 +45,8 @@ enum Need {
     Ports,
 }
 
-const fn step(name: &'static str, needs: Need) -> Step {
-    Step { name, standard: "", quick: "", seconds: [0; 2], visits: 1, needs }
+const fn step(name: &'static str, requirement: Requirement) -> Step {
+    Step { name, standard: "", quick: "", seconds: [0; 2], visits: 1, requirement }
 }
 
 impl Step {
@@ -58,7 +58,7 @@ impl Step {
         Step { quick, seconds: [self.seconds[0], seconds], ..self }
     }
 
-    /// Runs the step a second time after all steps of the standard set. The load of a machine
+    /// Lets the step run a second time, after all steps of the standard set. The load of a machine
     /// changes within minutes, and only the spread of two visits includes that change.
     const fn twice(self) -> Step {
         Step { visits: 2, ..self }
@@ -71,7 +71,7 @@ impl Step {
 
 /// All steps, in the order in which they run; the second visits follow in the same order.
 pub(super) const STEPS: &[Step] = &[
-    step("frames", Need::Nothing)
+    step("frames", Requirement::Nothing)
         .standard(
             "frames --sizes 16G --accesses pair,bulk,random,remote-free,interrupts,mixed --runs 3 \
              --no-instructions",
@@ -79,49 +79,49 @@ pub(super) const STEPS: &[Step] = &[
         )
         .twice()
         .quick("frames --sizes 16G --accesses pair --orders 0 --runs 3 --no-instructions", 10),
-    step("tails", Need::Nothing)
+    step("tails", Requirement::Nothing)
         .standard("tails --size 16G --runs 3", 26)
         .twice()
         .quick("tails --size 16G --operations 200000 --beside nothing,all --runs 1", 5),
-    step("fragmentation", Need::Nothing)
+    step("fragmentation", Requirement::Nothing)
         .standard("fragmentation --size 4G --operations 2000000 --runs 3", 12)
         .quick("fragmentation --size 4G --operations 100000 --runs 1", 5),
-    step("heap", Need::Nothing)
+    step("heap", Requirement::Nothing)
         .standard("heap --sizes 64,1024 --runs 5", 14)
         .twice()
         .quick("heap --sizes 64 --runs 5", 10),
-    step("memmap", Need::Nothing)
+    step("memmap", Requirement::Nothing)
         .standard("memmap --size 100G --rebinds 3 --first-binds 1", 42)
         .twice()
         .quick("memmap --size 20G --rebinds 5 --first-binds 1", 15),
-    step("teardown-native", Need::Nothing)
+    step("teardown-native", Requirement::Nothing)
         .standard("teardown --cases native", 5)
         .quick("teardown --cases native --runs 3", 5),
-    step("dlpar", Need::Nothing)
+    step("dlpar", Requirement::Nothing)
         .standard("dlpar --cases 4096 --before-runs 2", 5)
         .twice()
         .quick("dlpar --cases 4096 --runs 3", 5),
-    step("dlpar-all", Need::Nothing).standard("dlpar --cases 126000 --runs 3", 43).twice(),
-    step("dlpar-million", Need::Nothing).standard("dlpar --cases 1000000 --runs 3", 4),
-    step("give-back", Need::Nothing)
+    step("dlpar-all", Requirement::Nothing).standard("dlpar --cases 126000 --runs 3", 43).twice(),
+    step("dlpar-million", Requirement::Nothing).standard("dlpar --cases 1000000 --runs 3", 4),
+    step("give-back", Requirement::Nothing)
         .standard("reporting --cases give_back --give-back 1G,2G,4G --runs 3", 30)
         .quick("reporting --cases give_back --give-back 1G,2G --runs 3", 10),
-    step("vm", Need::LinuxBeside(Drivers::Virtio))
+    step("vm", Requirement::GuestAndLinux(Drivers::Virtio))
         .standard("vm --guests hotmem-64B,linux,hotmem --sizes 4G,16G,64G --touch 0 --runs 3", 220)
         .quick("vm --guests hotmem-64B,linux --sizes 2G,4G --touch 0 --runs 2", 50),
-    step("vm-cold", Need::LinuxBeside(Drivers::Virtio))
+    step("vm-cold", Requirement::GuestAndLinux(Drivers::Virtio))
         .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --warm-up 0 --runs 2", 27),
-    step("vm-sizes", Need::Guest)
+    step("vm-sizes", Requirement::Guest)
         .standard("vm --sizes 256G,512G,4T --touch 0 --warm-up 2G --runs 3", 12)
         .quick("vm --sizes 16G,64G,4T --touch 0 --warm-up 2G --runs 3", 10),
-    step("vm-used", Need::Guest).standard("vm --sizes 64G --touch 1G --warm-up 2G --runs 3", 42),
-    step("teardown-xen", Need::Xen)
+    step("vm-used", Requirement::Guest).standard("vm --sizes 64G --touch 1G --warm-up 2G --runs 3", 42),
+    step("teardown-xen", Requirement::Xen)
         .standard(
             "teardown --cases xen-munmap/xpti-on,xen-migrate/xpti-on,xen-exit/xpti-on --runs 1",
             95,
         )
         .quick("teardown --cases xen-munmap/xpti-on --batches 32 --runs 1 --writes 0", 35),
-    step("packing", Need::LinuxBeside(Drivers::Virtio))
+    step("packing", Requirement::GuestAndLinux(Drivers::Virtio))
         .standard(
             "packing --guests linux,hotmem-64B,hotmem --host 1900M --guest 1G --touch 600M..700M \
              --max-guests 5",
@@ -132,7 +132,7 @@ pub(super) const STEPS: &[Step] = &[
              --max-guests 3",
             60,
         ),
-    step("contiguity", Need::Nothing)
+    step("contiguity", Requirement::Nothing)
         .standard(
             "contiguity --sizes 64G,128G,256G --only-sizes --policies online_movable --runs 2",
             24,
@@ -142,25 +142,25 @@ pub(super) const STEPS: &[Step] = &[
             "contiguity --sizes 16G,32G,64G --before-up-to 64G --policies online_movable --runs 3",
             10,
         ),
-    step("contiguity-large", Need::Nothing)
+    step("contiguity-large", Requirement::Nothing)
         .standard(
             "contiguity --sizes 64G,512G,4T,64T --only-sizes --policies online_movable --runs 1",
             45,
         )
         .twice(),
-    step("contiguity-pc", Need::Nothing)
+    step("contiguity-pc", Requirement::Nothing)
         .standard("contiguity --sizes 64G --before-up-to 256G --policies online --runs 1", 22),
-    step("page-fault", Need::Guest).standard(
+    step("page-fault", Requirement::Guest).standard(
         "reporting --cases page_fault --threads 1 --rounds 1 --bursts 2 --runs 3 --boots 3 \
          --no-instructions",
         56,
     ),
-    step("nvdimm", Need::LinuxBeside(Drivers::Nvdimm))
+    step("nvdimm", Requirement::GuestAndLinux(Drivers::Nvdimm))
         .standard("nvdimm --guests hotmem,linux --rebinds 2 --measures time", 30)
         .twice(),
-    step("vm-instructions", Need::LinuxBeside(Drivers::Virtio))
+    step("vm-instructions", Requirement::GuestAndLinux(Drivers::Virtio))
         .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --runs 1 --icount", 34),
-    step("frames-instructions", Need::Valgrind)
+    step("frames-instructions", Requirement::Valgrind)
         .standard(
             "frames --sizes 16G,64T --accesses pair,random,remote-free --orders 0 --threads 1 --runs 1 \
              --subjects hotmem,bitmap-allocator",
@@ -171,20 +171,22 @@ pub(super) const STEPS: &[Step] = &[
              --subjects hotmem,bitmap-allocator",
             15,
         ),
-    step("ports", Need::Ports)
+    step("ports", Requirement::Ports)
         .standard("ports --kernels arceos,ostd,c-kernel --sizes 4G --runs 3", 95)
         .quick("ports --kernels arceos,ostd,c-kernel --sizes 1G --runs 1", 25),
-    step("dlpar-pseries", Need::Pseries).standard("dlpar --cases pseries --runs 1", 50),
+    step("dlpar-pseries", Requirement::Pseries).standard("dlpar --cases pseries --runs 1", 50),
 ];
 
-/// The command by which a step runs on this machine, or the reason why it does not run.
+/// One run of a step on this machine.
 pub(super) struct PlannedRun {
     pub(super) step: &'static str,
     /// The number of the visit, from 1.
     pub(super) visit: u32,
     /// The command line after `hotmem`; empty if it cannot be run.
     pub(super) command: String,
+    /// The seconds that the run takes on the machine of [`Step::seconds`].
     pub(super) seconds: u32,
+    /// The subjects that this machine cannot measure.
     pub(super) missing: Option<Missing>,
 }
 
@@ -211,24 +213,24 @@ pub(super) fn plan(quick: bool, wants: impl Fn(&Step) -> bool) -> Vec<PlannedRun
 
 impl Step {
     fn on_this_machine(&self, line: &str, set: usize) -> PlannedRun {
-        let missing = |subject: &str, why: String| {
-            Some(Missing { step: self.name.into(), subject: subject.into(), why })
+        let missing = |subject: &str, reason: String| {
+            Some(Missing { step: self.name.into(), subject: subject.into(), reason })
         };
-        let (line, missing) = match self.needs {
-            Need::Nothing => (line.to_owned(), None),
-            Need::Guest => match image::find(None) {
+        let (line, missing) = match self.requirement {
+            Requirement::Nothing => (line.to_owned(), None),
+            Requirement::Guest => match image::find(None) {
                 Ok(_) => (line.to_owned(), None),
                 Err(error) => (String::new(), missing("hotmem", format!("{error}"))),
             },
-            Need::LinuxBeside(drivers) => match Linux::find(drivers) {
+            Requirement::GuestAndLinux(drivers) => match Linux::find(drivers) {
                 Ok(_) => (line.to_owned(), None),
                 Err(error) => (without_linux(line), missing("linux", format!("{error}"))),
             },
-            Need::Xen => match xen::Machine::find(None) {
+            Requirement::Xen => match xen::Machine::find(None) {
                 Ok(_) => (line.to_owned(), None),
                 Err(error) => (String::new(), missing("all of Xen", format!("{error:#}"))),
             },
-            Need::Pseries => match (image::find_pseries(None), LinuxGuest::find()) {
+            Requirement::Pseries => match (image::find_pseries(None), LinuxGuest::find()) {
                 (Err(error), _) => (String::new(), missing("hotmem", format!("{error}"))),
                 (Ok(_), Ok(Some(_))) => (line.to_owned(), None),
                 (Ok(_), Ok(None)) => {
@@ -236,13 +238,13 @@ impl Step {
                 }
                 (Ok(_), Err(error)) => (line.to_owned(), missing("linux", format!("{error:#}"))),
             },
-            Need::Ports => {
+            Requirement::Ports => {
                 let (line, names) = without_ports(line, &bench::unbuilt_ports());
-                let why = || "not built: cargo xtask ports build".into();
-                (line, if names.is_empty() { None } else { missing(&names, why()) })
+                let reason = || "not built: cargo xtask ports build".into();
+                (line, if names.is_empty() { None } else { missing(&names, reason()) })
             }
-            Need::Valgrind if bench::can_count_instructions() => (line.to_owned(), None),
-            Need::Valgrind => {
+            Requirement::Valgrind if bench::can_count_instructions() => (line.to_owned(), None),
+            Requirement::Valgrind => {
                 (String::new(), missing("instructions", "valgrind is not installed".into()))
             }
         };
@@ -259,12 +261,13 @@ fn without_linux(line: &str) -> String {
 /// Returns the command without these kernels, and their names; the command is empty if no kernel is
 /// left.
 fn without_ports(line: &str, unbuilt: &[String]) -> (String, String) {
-    let left = unbuilt.iter().fold(line.to_owned(), |line, port| without_name(&line, port));
+    let built = unbuilt.iter().fold(line.to_owned(), |line, port| without_name(&line, port));
     // A kernel that is alone in its list is not removed from it.
-    let is_empty = unbuilt.iter().any(|port| left.split(' ').any(|word| word == port));
-    (if is_empty { String::new() } else { left }, unbuilt.join(", "))
+    let is_empty = unbuilt.iter().any(|port| built.split(' ').any(|word| word == port));
+    (if is_empty { String::new() } else { built }, unbuilt.join(", "))
 }
 
+/// Removes a name from a list of several.
 fn without_name(line: &str, name: &str) -> String {
     line.replace(&format!(",{name}"), "").replace(&format!("{name},"), "")
 }
@@ -276,8 +279,9 @@ mod tests {
 
     #[test]
     fn the_sets_take_less_time_than_documented() {
-        let all = |set: usize| STEPS.iter().map(move |step| step.seconds[set] * step.visits(set));
-        let total = |set| all(set).sum::<u32>();
+        let seconds =
+            |set: usize| STEPS.iter().map(move |step| step.seconds[set] * step.visits(set));
+        let total = |set| seconds(set).sum::<u32>();
         assert!(total(0) < 25 * 60, "standard: {} s", total(0));
         assert!(total(1) < 5 * 60, "quick: {} s", total(1));
         let names: BTreeSet<_> = STEPS.iter().map(|step| step.name).collect();
@@ -285,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn kernels_that_are_not_built_are_left_out() {
+    fn ports_that_are_not_built_are_left_out_of_the_command() {
         let line = "ports --kernels arceos,ostd,c-kernel --runs 1";
         let without = |ports: &[&str]| {
             without_ports(line, &ports.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         assert_eq!(without(&[]), (line.into(), String::new()));
-        let two = "ports --kernels ostd --runs 1".to_owned();
-        assert_eq!(without(&["arceos", "c-kernel"]), (two, "arceos, c-kernel".into()));
+        let only_ostd = "ports --kernels ostd --runs 1".to_owned();
+        assert_eq!(without(&["arceos", "c-kernel"]), (only_ostd, "arceos, c-kernel".into()));
         assert_eq!(without(&["arceos", "ostd", "c-kernel"]).0, "");
     }
 

@@ -47,7 +47,7 @@ pub(super) struct Ratio {
     pub(super) high: f64,
     /// Whether the quotient is a lower bound, because its numerator is a time limit that was
     /// reached.
-    pub(super) is_more: bool,
+    pub(super) is_lower_bound: bool,
 }
 
 impl<'a> Lookup<'a> {
@@ -98,16 +98,17 @@ impl<'a> Lookup<'a> {
     ) -> Vec<Peer<'a>> {
         let peer = |&(name, subject): &(&'a str, &'static str)| {
             let record = self.figure_of(bench_run, ours, subject)?;
-            let (above, below) = if row.more_is_better { (ours, record) } else { (record, ours) };
-            let ratio = if row.is_extreme { None } else { Ratio::of(above, below) };
+            let [numerator, denominator] =
+                if row.more_is_better { [ours, record] } else { [record, ours] };
+            let ratio = if row.is_extreme { None } else { Ratio::of(numerator, denominator) };
             Some(Peer { name, record, ratio })
         };
         row.peers.iter().filter_map(peer).collect()
     }
 
-    /// Returns the figure of another subject for the same case and metric, from the same step if that
-    /// step has one. If the subject reached its time limit in some runs, returns the figure of those
-    /// runs.
+    /// Returns the figure of another subject for the same case and metric. It is from the same step,
+    /// or an external figure. If the subject reached its time limit in some runs, returns the figure
+    /// of those runs.
     fn figure_of(
         &self,
         bench_run: &'a BenchRun,
@@ -115,14 +116,14 @@ impl<'a> Lookup<'a> {
         subject: &str,
     ) -> Option<&'a Record> {
         let external_figures = self.steps.last().copied();
-        let of = |bench_run: &'a BenchRun| {
+        let find_in = |bench_run: &'a BenchRun| {
             let same = bench_run.records.iter().filter(|record| {
                 let keys = |r: &Record| (r.bench.clone(), r.metric.clone(), r.case.clone());
                 record.subject_name() == subject && keys(record) == keys(ours)
             });
             same.min_by_key(|record| record.is_measured())
         };
-        of(bench_run).or_else(|| external_figures.and_then(of))
+        find_in(bench_run).or_else(|| external_figures.and_then(find_in))
     }
 
     /// Returns the records of one subject that match a pattern, each with the text that the
@@ -181,15 +182,15 @@ pub(super) fn wildcard_text(pattern: &str, case: &str) -> Option<String> {
 }
 
 impl Ratio {
-    /// Returns `above` divided by `below`. Returns `None` if `below` is not positive, or if it reached
-    /// its time limit, because then its quotient has no lower bound.
-    pub(super) fn of(above: &Record, below: &Record) -> Option<Ratio> {
-        let is_positive = below.min > 0.0 && above.min >= 0.0;
-        (is_positive && below.is_measured()).then(|| Ratio {
-            median: above.median / below.median,
-            low: above.min / below.max,
-            high: above.max / below.min,
-            is_more: !above.is_measured(),
+    /// Divides a figure by another. Returns `None` if the denominator is not positive, or if it
+    /// reached its time limit, because then the quotient has no lower bound.
+    pub(super) fn of(numerator: &Record, denominator: &Record) -> Option<Ratio> {
+        let is_positive = denominator.min > 0.0 && numerator.min >= 0.0;
+        (is_positive && denominator.is_measured()).then(|| Ratio {
+            median: numerator.median / denominator.median,
+            low: numerator.min / denominator.max,
+            high: numerator.max / denominator.min,
+            is_lower_bound: !numerator.is_measured(),
         })
     }
 
@@ -203,7 +204,7 @@ impl Ratio {
 impl std::fmt::Display for Ratio {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [median, low, high] = [self.median, self.low, self.high].map(figures);
-        if self.is_more {
+        if self.is_lower_bound {
             write!(f, "> {median}")
         } else if low == high {
             f.write_str(&median)
@@ -265,13 +266,13 @@ fn join((value, unit): &(String, String)) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::{
         super::{file::tests::records, sections::SECTIONS},
         *,
     };
 
-    fn none() -> BenchRun {
+    pub(in super::super) fn no_external_figures() -> BenchRun {
         BenchRun {
             step: "by hand".into(),
             command: String::new(),
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_its_peers_and_their_ratio() {
+    fn a_row_has_its_peers_and_their_ratios() {
         let measured = records(&[
             ("64G/online_movable/plug", "hotmem-64B", 0.2),
             ("64G/online_movable/plug", "hotmem-64B", 0.1),
@@ -306,8 +307,8 @@ mod tests {
             ("64G/online_movable/plug", "linux", 6.0),
             ("16G/online_movable/plug", "hotmem-64B", 0.05),
         ]);
-        let none = none();
-        let rows = Lookup::new(&measured, &none).rows(&SECTIONS[0]);
+        let external = no_external_figures();
+        let rows = Lookup::new(&measured, &external).rows(&SECTIONS[0]);
         let [large, small, ..] = &rows[..] else { panic!("{}", rows.len()) };
         assert_eq!(large.title, "64G plugged into a guest, 64 bytes written for each frame");
         assert_eq!((spread(large.hotmem), large.is_headline), ("150 (100 to 200) ms".into(), true));
@@ -322,14 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_was_reached_is_a_lower_bound() {
+    fn if_a_peer_reached_its_time_limit_the_ratio_is_a_lower_bound() {
         let measured = records(&[
             ("64G/online_movable/unplug", "hotmem-64B", 0.01),
             ("64G/online_movable/unplug", "linux", 50.0),
             ("64G/online_movable/unplug", "linux (not done)", 60.0),
         ]);
-        let none = none();
-        let rows = Lookup::new(&measured, &none).rows(&SECTIONS[0]);
+        let external = no_external_figures();
+        let rows = Lookup::new(&measured, &external).rows(&SECTIONS[0]);
         let peer = &rows[0].peers[0];
         assert_eq!(spread(peer.record), "> 60 s");
         assert_eq!(peer.ratio.unwrap().to_string(), "> 6000");

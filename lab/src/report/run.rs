@@ -1,7 +1,7 @@
-//! Runs the benches of a set, each in a process of its own, and saves their records.
+//! Runs the steps of a set, each in a process of its own, and saves their records.
 //!
-//! After each bench the file `records.part.json` is replaced atomically, so that an interruption
-//! loses only the bench that was running. A full disk loses no records either: a bench writes them
+//! After each step the file `records.part.json` is replaced atomically, so that an interruption
+//! loses only the step that was running. A full disk loses no records either: a bench writes them
 //! to memory that it shares with this process, which keeps them until the file can be written.
 
 use super::{
@@ -26,9 +26,13 @@ use std::{
 pub(super) const PARTIAL_RECORDS_FILE: &str = "records.part.json";
 
 /// Runs the steps of the plan that `records` does not have yet, and saves the records in `file`.
-pub(super) fn run(plan: &[PlannedRun], records: &mut Records, file: &mut PartFile) -> Result<()> {
+pub(super) fn run(
+    plan: &[PlannedRun],
+    records: &mut Records,
+    file: &mut PartialFile,
+) -> Result<()> {
     let program = std::env::current_exe().context("the path of this program")?;
-    let mut left = RemainingTime::new(plan, records);
+    let mut remaining_time = RemainingTime::new(plan, records);
     let bar = progress::spinner();
     for (nth, planned) in plan.iter().enumerate() {
         let known = records.steps.iter().position(|bench_run| bench_run.step == planned.step);
@@ -45,12 +49,14 @@ pub(super) fn run(plan: &[PlannedRun], records: &mut Records, file: &mut PartFil
         }
         let title = format!("[{}/{}] {}", nth + 1, plan.len(), planned.step);
         let start = Instant::now();
-        left.show(&bar, &title);
-        let outcome = run_bench(&program, &planned.command, || left.tick(&bar, &title, start));
+        remaining_time.show(&bar, &title);
+        let outcome = run_bench(&program, &planned.command, || {
+            remaining_time.tick(&bar, &title, start);
+        });
         let seconds = start.elapsed().as_secs_f64();
-        left.mark_done(planned, start.elapsed());
+        remaining_time.mark_done(planned, start.elapsed());
         let failure = match outcome {
-            Ok(BenchResult { records: measured, failure: failed }) => {
+            Ok(BenchResult { records: measured, failure }) => {
                 let bench_run = BenchRun {
                     step: planned.step.into(),
                     command: planned.command.clone(),
@@ -62,17 +68,17 @@ pub(super) fn run(plan: &[PlannedRun], records: &mut Records, file: &mut PartFil
                     Some(known) => records.steps[known].add(bench_run),
                     None => records.steps.push(bench_run),
                 }
-                failed.map(|why| ("a part", why))
+                failure.map(|reason| ("a part", reason))
             }
             Err(error) => {
-                let what = if known.is_some() { "a part" } else { "all" };
-                Some((what, format!("{error:#}")))
+                let subject = if known.is_some() { "a part" } else { "all" };
+                Some((subject, format!("{error:#}")))
             }
         };
-        if let Some((subject, why)) = failure {
-            bar.suspend(|| out::remark(format_args!("{}: {why}", planned.step)));
+        if let Some((subject, reason)) = failure {
+            bar.suspend(|| out::remark(format_args!("{}: {reason}", planned.step)));
             let (step, subject) = (planned.step.into(), subject.into());
-            records.missing.push(Missing { step, subject, why });
+            records.missing.push(Missing { step, subject, reason });
         }
         bar.suspend(|| file.write(records));
     }
@@ -80,15 +86,16 @@ pub(super) fn run(plan: &[PlannedRun], records: &mut Records, file: &mut PartFil
     Ok(())
 }
 
-/// The incomplete file of records, and whether all records are in it.
-pub(super) struct PartFile {
+/// The incomplete file of records.
+pub(super) struct PartialFile {
     path: PathBuf,
+    /// Whether the last write succeeded.
     has_all: bool,
 }
 
-impl PartFile {
-    pub(super) fn new(path: PathBuf) -> PartFile {
-        PartFile { path, has_all: true }
+impl PartialFile {
+    pub(super) fn new(path: PathBuf) -> PartialFile {
+        PartialFile { path, has_all: true }
     }
 
     /// Writes all records. If that fails they stay in memory, and the next call tries again.
@@ -115,11 +122,11 @@ impl PartFile {
     }
 }
 
-/// The records of a bench. A bench of several subjects writes the records of the others if one of
-/// them fails.
+/// The result of a bench. If one of several subjects fails, the bench writes the records of the
+/// others.
 struct BenchResult {
     records: Vec<Record>,
-    /// The reason why the other subjects could not be measured.
+    /// The reason why a subject could not be measured.
     failure: Option<String>,
 }
 
@@ -136,9 +143,9 @@ fn run_bench(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Be
         .stderr(Stdio::piped())
         .spawn()
         .context("starting the bench")?;
-    let said = bench.stderr.take();
-    let said = thread::spawn(move || {
-        let lines = said.map(BufReader::new).into_iter().flat_map(BufRead::lines);
+    let stderr = bench.stderr.take();
+    let last_line = thread::spawn(move || {
+        let lines = stderr.map(BufReader::new).into_iter().flat_map(BufRead::lines);
         lines.map_while(Result::ok).filter(|line| !line.trim().is_empty()).last()
     });
     let status = loop {
@@ -148,15 +155,15 @@ fn run_bench(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Be
         tick();
         thread::sleep(Duration::from_millis(100));
     };
-    let said = said.join().ok().flatten().unwrap_or_default();
-    let failed = (!status.success()).then(|| said.trim_start_matches("hotmem: ").to_owned());
+    let last_line = last_line.join().ok().flatten().unwrap_or_default();
+    let failure = (!status.success()).then(|| last_line.trim_start_matches("hotmem: ").to_owned());
     let mut text = String::new();
     let mut memory = File::from(memory);
     memory.rewind().and_then(|()| memory.read_to_string(&mut text)).context("its records")?;
-    match (serde_json::from_str::<Vec<Record>>(&text), failed) {
-        (Ok(records), Some(why)) if records.is_empty() => bail!("{why}"),
-        (Ok(records), failed) => Ok(BenchResult { records, failure: failed }),
-        (Err(_), Some(why)) => bail!("{why}"),
+    match (serde_json::from_str::<Vec<Record>>(&text), failure) {
+        (Ok(records), Some(reason)) if records.is_empty() => bail!("{reason}"),
+        (Ok(records), failure) => Ok(BenchResult { records, failure }),
+        (Err(_), Some(reason)) => bail!("{reason}"),
         (Err(error), None) => bail!("it wrote no records: {error}"),
     }
 }
@@ -165,12 +172,13 @@ fn run_bench(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Be
 struct RemainingTime {
     /// The seconds that the remaining steps take on the machine of the plan.
     planned_seconds: f64,
-    /// The seconds that the finished steps take on the machine of the plan, and those that they
-    /// took on this machine.
-    finished_seconds: (f64, f64),
+    /// The seconds that the finished steps take on the machine of the plan.
+    finished_planned_seconds: f64,
+    /// The seconds that the finished steps took on this machine.
+    finished_seconds: f64,
     /// The seconds that the terminal shows for the running step.
     shown_seconds: u64,
-    on_terminal: bool,
+    is_on_terminal: bool,
 }
 
 impl RemainingTime {
@@ -179,14 +187,15 @@ impl RemainingTime {
             |step: &str| records.steps.iter().find(|bench_run| bench_run.step == step);
         let mut remaining = RemainingTime {
             planned_seconds: 0.0,
-            finished_seconds: (0.0, 0.0),
+            finished_planned_seconds: 0.0,
+            finished_seconds: 0.0,
             shown_seconds: u64::MAX,
-            on_terminal: std::io::stderr().is_terminal(),
+            is_on_terminal: std::io::stderr().is_terminal(),
         };
         for planned in plan.iter().filter(|planned| !planned.command.is_empty()) {
             match bench_run_of(planned.step).filter(|bench_run| planned.is_in(bench_run)) {
                 Some(bench_run) => {
-                    remaining.count(planned, bench_run.seconds / f64::from(bench_run.visits))
+                    remaining.add_finished(planned, bench_run.seconds / f64::from(bench_run.visits))
                 }
                 None => remaining.planned_seconds += f64::from(planned.seconds),
             }
@@ -194,41 +203,45 @@ impl RemainingTime {
         remaining
     }
 
-    fn count(&mut self, planned: &PlannedRun, seconds: f64) {
-        self.finished_seconds.0 += f64::from(planned.seconds);
-        self.finished_seconds.1 += seconds;
+    fn add_finished(&mut self, planned: &PlannedRun, seconds: f64) {
+        self.finished_planned_seconds += f64::from(planned.seconds);
+        self.finished_seconds += seconds;
     }
 
     fn mark_done(&mut self, planned: &PlannedRun, took: Duration) {
         self.planned_seconds -= f64::from(planned.seconds);
-        self.count(planned, took.as_secs_f64());
+        self.add_finished(planned, took.as_secs_f64());
     }
 
     /// Returns the remaining seconds, `running` seconds after a step began. A machine that was
     /// slower so far is expected to be slower for the rest.
     fn seconds(&self, running: f64) -> f64 {
         // The additional minute on both sides keeps the first steps from dominating the ratio.
-        let ratio = (self.finished_seconds.1 + 60.0) / (self.finished_seconds.0 + 60.0);
+        let ratio = (self.finished_seconds + 60.0) / (self.finished_planned_seconds + 60.0);
         (self.planned_seconds * ratio - running).max(1.0)
     }
 
     fn show(&self, bar: &ProgressBar, title: &str) {
-        let line = format!("{title}; about {} left", minutes(self.seconds(0.0)));
-        if self.on_terminal { bar.set_message(line) } else { out::remark(format_args!("{line}")) }
+        let line = format!("{title}; about {} left", readable_time(self.seconds(0.0)));
+        if self.is_on_terminal {
+            bar.set_message(line)
+        } else {
+            out::remark(format_args!("{line}"))
+        }
     }
 
     fn tick(&mut self, bar: &ProgressBar, title: &str, start: Instant) {
         let running = start.elapsed();
-        if self.on_terminal && running.as_secs() != self.shown_seconds {
+        if self.is_on_terminal && running.as_secs() != self.shown_seconds {
             self.shown_seconds = running.as_secs();
-            let left = minutes(self.seconds(running.as_secs_f64()));
+            let left = readable_time(self.seconds(running.as_secs_f64()));
             bar.set_message(format!("{title}, {} s; about {left} left", self.shown_seconds));
         }
     }
 }
 
 /// Returns a readable time: `40 s`, `12 min`.
-fn minutes(seconds: f64) -> String {
+fn readable_time(seconds: f64) -> String {
     if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 
@@ -244,16 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_machine_is_expected_to_be_slow_for_the_rest() {
+    fn the_remaining_time_grows_if_finished_steps_took_longer_than_planned() {
         let plan = [planned("vm", "bench vm", 60), planned("heap", "bench heap", 120)];
-        let mut left = RemainingTime::new(&plan, &Records { steps: vec![], ..records(&[]) });
-        assert_eq!((left.seconds(0.0), left.seconds(30.0)), (180.0, 150.0));
-        left.mark_done(&plan[0], Duration::from_secs(180));
-        assert_eq!(left.seconds(0.0), 240.0);
-        assert_eq!([minutes(40.2), minutes(240.0)], ["40 s", "4 min"]);
+        let mut remaining = RemainingTime::new(&plan, &Records { steps: vec![], ..records(&[]) });
+        assert_eq!((remaining.seconds(0.0), remaining.seconds(30.0)), (180.0, 150.0));
+        remaining.mark_done(&plan[0], Duration::from_secs(180));
+        assert_eq!(remaining.seconds(0.0), 240.0);
+        assert_eq!([readable_time(40.2), readable_time(240.0)], ["40 s", "4 min"]);
         // Steps from before an interruption count.
-        let left = RemainingTime::new(&plan, &records(&[]));
-        assert_eq!(left.planned_seconds, 120.0);
+        let remaining = RemainingTime::new(&plan, &records(&[]));
+        assert_eq!(remaining.planned_seconds, 120.0);
     }
 
     /// The program `true` takes the place of the bench: it writes no records and prints nothing.
@@ -261,7 +274,7 @@ mod tests {
     fn finished_steps_are_not_repeated_and_failed_steps_are_listed() {
         let scratch = Scratch::new("resume");
         let path = scratch.0.join(PARTIAL_RECORDS_FILE);
-        let mut file = PartFile::new(path.clone());
+        let mut file = PartialFile::new(path.clone());
         let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
         let plan = [planned("vm", "bench vm", 60), planned("lost", "no-such-bench", 1)];
         run(&plan, &mut all, &mut file).unwrap();
@@ -291,15 +304,16 @@ mod tests {
         assert_eq!(error.to_string(), "the guest stopped");
     }
 
-    /// A continued sitting makes the second visit that an interruption prevented, and makes no
+    /// A run that continues makes the second visit that an interruption prevented, and makes no
     /// visit twice.
     #[test]
     fn a_second_visit_adds_its_runs() {
         let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
         let first = planned("vm", "no-such-bench", 60);
         let second = PlannedRun { visit: 2, ..planned("vm", "no-such-bench", 60) };
-        let left = RemainingTime::new(&[first, second], &all);
-        assert_eq!((left.planned_seconds, left.finished_seconds), (60.0, (60.0, 1.5)));
+        let remaining = RemainingTime::new(&[first, second], &all);
+        assert_eq!(remaining.planned_seconds, 60.0);
+        assert_eq!((remaining.finished_planned_seconds, remaining.finished_seconds), (60.0, 1.5));
         let further = all.steps[0].clone();
         all.steps[0].add(further);
         assert_eq!((all.steps[0].visits, all.steps[0].records[0].runs), (2, 2));
@@ -309,24 +323,22 @@ mod tests {
             planned("vm", "no-such-bench", 60),
             PlannedRun { visit: 2, ..planned("vm", "no-such-bench", 60) },
         ];
-        run(&plan, &mut all, &mut PartFile::new(scratch.0.join(PARTIAL_RECORDS_FILE))).unwrap();
+        run(&plan, &mut all, &mut PartialFile::new(scratch.0.join(PARTIAL_RECORDS_FILE))).unwrap();
         assert_eq!(all, before, "all of it is done");
         let plan = [PlannedRun { visit: 3, ..planned("vm", "no-such-bench", 60) }];
-        run(&plan, &mut all, &mut PartFile::new(scratch.0.join(PARTIAL_RECORDS_FILE))).unwrap();
+        run(&plan, &mut all, &mut PartialFile::new(scratch.0.join(PARTIAL_RECORDS_FILE))).unwrap();
         assert_eq!(all.steps, before.steps);
         assert_eq!((&*all.missing[0].step, &*all.missing[0].subject), ("vm", "a part"));
     }
 
-    /// The subjects that were missing when a step ran are still listed when the set continues
-    /// later.
     #[test]
     fn missing_subjects_are_still_listed_after_an_interruption() {
         let scratch = Scratch::new("lacked");
         let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
-        let why = "the guest stopped".into();
-        all.missing.push(Missing { step: "vm".into(), subject: "a part".into(), why });
+        let reason = "the guest stopped".into();
+        all.missing.push(Missing { step: "vm".into(), subject: "a part".into(), reason });
         let before = all.clone();
-        let mut file = PartFile::new(scratch.0.join(PARTIAL_RECORDS_FILE));
+        let mut file = PartialFile::new(scratch.0.join(PARTIAL_RECORDS_FILE));
         run(&[planned("vm", "bench vm", 60)], &mut all, &mut file).unwrap();
         assert_eq!(all, before);
     }
@@ -334,13 +346,13 @@ mod tests {
     #[test]
     fn records_that_cannot_be_written_are_kept_until_they_can() {
         let scratch = Scratch::new("full");
-        let later = scratch.0.join("later");
-        let mut file = PartFile::new(later.join(PARTIAL_RECORDS_FILE));
+        let directory = scratch.0.join("later");
+        let mut file = PartialFile::new(directory.join(PARTIAL_RECORDS_FILE));
         let all = records(&[("1G/plug", "hotmem", 0.5)]);
         file.write(&all);
         assert!(!file.has_all);
-        std::fs::create_dir(&later).unwrap();
-        let complete = later.join("records.json");
+        std::fs::create_dir(&directory).unwrap();
+        let complete = directory.join("records.json");
         file.finish(&all, &complete).unwrap();
         assert_eq!(Records::read(&complete).unwrap(), all);
     }

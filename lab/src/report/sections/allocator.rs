@@ -7,7 +7,7 @@ const PEERS: &[(&str, &str)] = &[
     ("buddy_system_allocator behind a spin lock", "buddy_system_allocator"),
     ("LLFree", "LLFree"),
 ];
-const LOCKED: &[(&str, &str)] = &[
+const SPIN_LOCKED: &[(&str, &str)] = &[
     ("bitmap-allocator behind a spin lock", "bitmap-allocator"),
     ("buddy_system_allocator behind a spin lock", "buddy_system_allocator"),
 ];
@@ -47,7 +47,7 @@ pub(super) const FRAMES: Section = Section {
             peers: PEERS,
             limit: "limit",
             headline: Some("1thread"),
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "a page of 2 MiB allocated and freed, {}",
@@ -55,7 +55,7 @@ pub(super) const FRAMES: Section = Section {
             case: "16G/order9/*/pair",
             metric: "time_per_op",
             peers: PEERS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "many frames allocated, then freed, {}",
@@ -63,15 +63,15 @@ pub(super) const FRAMES: Section = Section {
             case: "16G/order0/*/bulk",
             metric: "time_per_op",
             peers: PEERS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "a frame freed at random and one allocated, all memory in use, {}",
             bench: "frames",
             case: "16G/order0/*/random",
             metric: "time_per_op",
-            peers: LOCKED,
-            ..Row::NONE
+            peers: SPIN_LOCKED,
+            ..Row::DEFAULT
         },
         Row {
             title: "a frame allocated on one CPU and freed on another, {}",
@@ -79,23 +79,23 @@ pub(super) const FRAMES: Section = Section {
             case: "16G/order0/*/remote-free",
             metric: "time_per_op",
             peers: PEERS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "one frame allocated and freed, every 8th in a simulated interrupt, {}",
             bench: "frames",
             case: "16G/order0/*/interrupts",
             metric: "time_per_op",
-            peers: LOCKED,
-            ..Row::NONE
+            peers: SPIN_LOCKED,
+            ..Row::DEFAULT
         },
         Row {
             title: "an allocation freed at random and one made, 90 % frames, 9 % 32 KiB, 1 % 2 MiB, {}",
             bench: "frames",
             case: "16G/order0-3-9/*/mixed",
             metric: "time_per_op",
-            peers: LOCKED,
-            ..Row::NONE
+            peers: SPIN_LOCKED,
+            ..Row::DEFAULT
         },
         Row {
             title: "one frame allocated and freed, {}: instructions",
@@ -103,7 +103,7 @@ pub(super) const FRAMES: Section = Section {
             case: "*/order0/1thread/pair",
             metric: "instructions_per_op",
             peers: BITMAP,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "a frame freed at random and one allocated, {}: instructions",
@@ -111,7 +111,7 @@ pub(super) const FRAMES: Section = Section {
             case: "*/order0/1thread/random",
             metric: "instructions_per_op",
             peers: BITMAP,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "a frame allocated on one CPU and freed on another, {}: instructions",
@@ -119,7 +119,7 @@ pub(super) const FRAMES: Section = Section {
             case: "*/order0/1thread/remote-free",
             metric: "instructions_per_op",
             peers: BITMAP,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
     ],
     plots: &[
@@ -167,7 +167,7 @@ pub(super) const HEAP: Section = Section {
             metric: "time_per_op",
             peers: HEAPS,
             headline: Some("1thread"),
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "many objects of 64 bytes allocated, then freed, {}",
@@ -175,7 +175,7 @@ pub(super) const HEAP: Section = Section {
             case: "64B/*/bulk",
             metric: "time_per_op",
             peers: HEAPS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "many objects of 64 bytes allocated, then freed in random order, {}",
@@ -183,7 +183,7 @@ pub(super) const HEAP: Section = Section {
             case: "64B/*/random",
             metric: "time_per_op",
             peers: HEAPS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "an object of 1024 bytes allocated and freed, {}",
@@ -191,7 +191,7 @@ pub(super) const HEAP: Section = Section {
             case: "1024B/*/pair",
             metric: "time_per_op",
             peers: HEAPS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "many objects of 1024 bytes allocated, then freed, {}",
@@ -199,7 +199,7 @@ pub(super) const HEAP: Section = Section {
             case: "1024B/*/bulk",
             metric: "time_per_op",
             peers: HEAPS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
     ],
     plots: &[Plot {

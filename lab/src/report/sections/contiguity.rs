@@ -30,7 +30,7 @@ pub(super) const SECTION: Section = Section {
             case: "#/online_movable/plug",
             peers: PEERS,
             headline: Some("512G"),
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "{} plugged block by block, contiguity queried after each block: reads",
@@ -38,28 +38,28 @@ pub(super) const SECTION: Section = Section {
             case: "#/online_movable/plug",
             metric: "probes",
             peers: PEERS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "{} unplugged from the top",
             bench: "contiguity",
             case: "#/online_movable/unplug",
             peers: PEERS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "{} unplugged from both ends of a zone with a hole",
             bench: "contiguity",
             case: "#/online_movable/unplug-ends",
             peers: PEERS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "{} scanned for frames in use, where the zone is known to be contiguous",
             bench: "contiguity",
             case: "#/online_movable/scan",
             peers: &[("asking each pageblock", "before")],
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "64 GiB to 64 TiB plugged: exponent by which the time grows with the size",
@@ -68,7 +68,7 @@ pub(super) const SECTION: Section = Section {
             metric: "growth_exponent",
             step: "contiguity-large",
             peers: PEERS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "256 GiB plugged beside 2 GiB of boot memory on one node, brought online by policy \"online\": reads",
@@ -76,7 +76,7 @@ pub(super) const SECTION: Section = Section {
             case: "pc-256G/online/plug",
             metric: "probes",
             peers: PEERS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
     ],
     plots: &[

@@ -47,7 +47,7 @@ pub(super) const SECTION: Section = Section {
             peers: FIELD_BY_FIELD,
             limit: "limit",
             headline: Some("rebind"),
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "descriptors written for single frames (rebind), on two CPUs",
@@ -55,7 +55,7 @@ pub(super) const SECTION: Section = Section {
             case: "fsdax/rebind/2cpus",
             peers: FIELD_BY_FIELD,
             limit: "limit",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "descriptors written for pages of 2 MiB ({})",
@@ -63,7 +63,7 @@ pub(super) const SECTION: Section = Section {
             case: "devdax-2M/*",
             peers: FIELD_BY_FIELD,
             limit: "limit",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "descriptors written for pages of 1 GiB ({})",
@@ -71,14 +71,14 @@ pub(super) const SECTION: Section = Section {
             case: "devdax-1G/*",
             peers: FIELD_BY_FIELD,
             limit: "limit",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "descriptors written for pages of 2 MiB with shared tails ({})",
             bench: "memmap",
             case: "devdax-2M-shared/*",
             peers: &[("the template by ordinary stores", "template")],
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "descriptors written for single frames, by stores of general registers ({})",
@@ -86,14 +86,14 @@ pub(super) const SECTION: Section = Section {
             case: "fsdax/*",
             subject: "movnti",
             limit: "limit-movnti",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "guest, an NVDIMM of 100 GiB bound again: its descriptors ({})",
             bench: "nvdimm",
             case: "*/rebind",
             peers: LINUX,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "the whole bind, page tables included ({})",
@@ -101,7 +101,7 @@ pub(super) const SECTION: Section = Section {
             case: "*/rebind",
             metric: "bind_time",
             peers: LINUX,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
     ],
     plots: &[Plot {

@@ -37,7 +37,7 @@ pub(super) const SECTION: Section = Section {
             metric: "free_in_whole_pageblocks",
             peers: PEERS,
             more_is_better: true,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "requests for a pageblock that failed, {}",
@@ -45,14 +45,14 @@ pub(super) const SECTION: Section = Section {
             case: "4G/*",
             metric: "refused_order_9",
             peers: PEERS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "pageblocks with no frame in use that do not count as free, because CPUs allocate from them, {}",
             bench: "fragmentation",
             case: "4G/*",
             metric: "held_open",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
     ],
     plots: &[

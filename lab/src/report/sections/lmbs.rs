@@ -36,7 +36,7 @@ pub(super) const SECTION: Section = Section {
             bench: "dlpar",
             case: "4096-of-126976/*",
             peers: ONE_BY_ONE,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "126 000 LMBs (31 TB) of a pseries partition: {}",
@@ -44,16 +44,16 @@ pub(super) const SECTION: Section = Section {
             case: "126000-of-126976/*",
             peers: ONE_BY_ONE,
             headline: Some("add"),
-            ..Row::NONE
+            ..Row::DEFAULT
         },
-        Row { title: "a million LMBs: {}", bench: "dlpar", case: "1000000/*", ..Row::NONE },
+        Row { title: "a million LMBs: {}", bench: "dlpar", case: "1000000/*", ..Row::DEFAULT },
         Row {
             title: "QEMU's pseries machine, 64 GiB: an LMB added, {}, instructions",
             bench: "dlpar",
             case: "pseries-64G/add/*",
             metric: "instructions_per_lmb",
             peers: LINUX,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "QEMU's pseries machine, 64 GiB: an LMB removed, {}, instructions",
@@ -61,7 +61,7 @@ pub(super) const SECTION: Section = Section {
             case: "pseries-64G/remove/*",
             metric: "instructions_per_lmb",
             peers: LINUX,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
     ],
     plots: &[Plot {

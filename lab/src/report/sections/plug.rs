@@ -34,7 +34,7 @@ pub(super) const SECTION: Section = Section {
             subject: "hotmem-64B",
             peers: LINUX,
             headline: Some("64G"),
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "{} unplugged from that guest, none of it in use",
@@ -44,7 +44,7 @@ pub(super) const SECTION: Section = Section {
             subject: "hotmem-64B",
             peers: LINUX,
             headline: Some("64G"),
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "{} plugged into a guest that has just booted, 64 bytes written for each frame",
@@ -53,7 +53,7 @@ pub(super) const SECTION: Section = Section {
             step: "vm-cold",
             subject: "hotmem-64B",
             peers: LINUX,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "{} plugged into a guest, 64 bytes written for each frame: instructions",
@@ -62,7 +62,7 @@ pub(super) const SECTION: Section = Section {
             metric: "instructions",
             subject: "hotmem-64B",
             peers: LINUX,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "{} unplugged from that guest, none of it in use: instructions",
@@ -71,44 +71,44 @@ pub(super) const SECTION: Section = Section {
             metric: "instructions",
             subject: "hotmem-64B",
             peers: LINUX,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "{} plugged into a guest without descriptors",
             bench: "vm",
             case: "*/online_movable/plug",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "{} unplugged from a guest without descriptors",
             bench: "vm",
             case: "*/online_movable/unplug",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "64 GiB unplugged while 1 GiB of it is in use; the guest reads that part and frees it",
             bench: "vm",
             case: "64G/online_movable/unplug-1G-checked",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "the same, but the guest frees the 1 GiB without reading it",
             bench: "vm",
             case: "64G/online_movable/unplug-1G-dropped",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "the same, but the guest moves the 1 GiB to other frames",
             bench: "vm",
             case: "64G/online_movable/unplug-1G-migrated",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "from the start of QEMU to the first line that the guest prints",
             bench: "vm",
             case: "boot",
             metric: "first_line",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
     ],
     plots: &[

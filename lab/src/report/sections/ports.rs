@@ -25,19 +25,19 @@ pub(super) const SECTION: Section = Section {
             title: "memory plugged into a kernel ({})",
             bench: "ports",
             case: "*/*/plug",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "memory unplugged from a kernel, none of it in use any more ({})",
             bench: "ports",
             case: "*/*/unplug",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "from the host's request to the first allocation in plugged memory, ArceOS",
             bench: "ports",
             case: "arceos/first-allocation",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "OSTD: a segment of {} frames allocated and freed: instructions",
@@ -45,7 +45,7 @@ pub(super) const SECTION: Section = Section {
             case: "ostd/segment/*",
             metric: "instructions_per_op",
             peers: OSDK,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "OSTD: free memory after a boot with 3 GiB",
@@ -54,21 +54,21 @@ pub(super) const SECTION: Section = Section {
             metric: "free",
             peers: OSDK,
             more_is_better: true,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "memory that the host holds while the kernel uses 1 GiB, {}",
             bench: "ports",
             case: "*/1G/in-use",
             metric: "held",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "memory that the host holds after the 1 GiB was freed and reported, {}",
             bench: "ports",
             case: "*/1G/free",
             metric: "held",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
     ],
     plots: &[

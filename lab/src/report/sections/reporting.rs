@@ -40,7 +40,7 @@ pub(super) const SECTION: Section = Section {
             subject: "hotmem-64B",
             peers: LINUX,
             more_is_better: true,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "memory that the host holds for an idle guest, 64 bytes a frame (host/guest {})",
@@ -50,7 +50,7 @@ pub(super) const SECTION: Section = Section {
             subject: "hotmem-64B",
             peers: LINUX,
             headline: Some("1900M/1G"),
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "memory that the host holds for an idle guest without descriptors (host/guest {})",
@@ -58,7 +58,7 @@ pub(super) const SECTION: Section = Section {
             case: "*/*",
             metric: "residual",
             peers: WITHOUT_REPORTS,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "from a guest's freeing memory until the host has it back (host/guest {})",
@@ -67,7 +67,7 @@ pub(super) const SECTION: Section = Section {
             metric: "settle",
             subject: "hotmem-64B",
             peers: LINUX,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "an idle guest's share of a CPU (host/guest {})",
@@ -76,14 +76,14 @@ pub(super) const SECTION: Section = Section {
             metric: "idle",
             subject: "hotmem-64B",
             peers: LINUX,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "from freeing {} in random order until the host has it back",
             bench: "reporting",
             case: "give-back/*",
             limit: "limit",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "page_fault1: frames allocated in a second in a guest by one thread, all of them reported before",
@@ -92,7 +92,7 @@ pub(super) const SECTION: Section = Section {
             metric: "rate",
             peers: WITHOUT_REPORTS,
             more_is_better: true,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "page_fault1: frames allocated in a second in this process by one thread, all of them reported before",
@@ -101,7 +101,7 @@ pub(super) const SECTION: Section = Section {
             metric: "rate",
             peers: WITHOUT_REPORTS,
             more_is_better: true,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
     ],
     plots: &[

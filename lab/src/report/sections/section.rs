@@ -5,12 +5,13 @@ pub(in crate::report) struct Section {
     /// Its name, which `--only` accepts.
     pub(in crate::report) id: &'static str,
     pub(in crate::report) title: &'static str,
-    /// The question that the section answers, in at most two sentences.
+    /// What the section answers, in two sentences.
     pub(in crate::report) question: &'static str,
     /// The figures that others have published for the same question: the authors of the peers, or the
     /// document that asks the question.
     pub(in crate::report) published: &'static str,
-    /// The differences between Hotmem and its peers that affect the figures.
+    /// What the rows measure, and the differences between Hotmem and its peers that affect the
+    /// figures.
     pub(in crate::report) explanation: &'static str,
     /// What the figures do not show: the hardware and the loads that were not measured.
     pub(in crate::report) not_measured: &'static str,
@@ -29,24 +30,24 @@ pub(in crate::report) struct Row {
     pub(in crate::report) case: &'static str,
     pub(in crate::report) bench: &'static str,
     pub(in crate::report) metric: &'static str,
-    /// The step whose records count, if several steps measure the case.
+    /// The step whose records count; empty: any step.
     pub(in crate::report) step: &'static str,
     /// The subject with Hotmem.
     pub(in crate::report) subject: &'static str,
     /// The other subjects, each as its shown name and the subject.
     pub(in crate::report) peers: &'static [(&'static str, &'static str)],
-    /// The subject that is the machine's limit.
+    /// The subject that is the machine's limit; empty: none.
     pub(in crate::report) limit: &'static str,
     /// Whether more is better.
     pub(in crate::report) more_is_better: bool,
     /// Whether the figure is the largest of many measurements; no ratio is shown for it.
     pub(in crate::report) is_extreme: bool,
-    /// The row's cases that README's table shows as well: those whose wildcards matched this text.
+    /// README's table shows the case whose wildcards matched this text, too.
     pub(in crate::report) headline: Option<&'static str>,
 }
 
 impl Row {
-    pub(super) const NONE: Row = Row {
+    pub(super) const DEFAULT: Row = Row {
         title: "",
         case: "",
         bench: "",
@@ -79,8 +80,8 @@ pub(in crate::report) enum Cases {
     Sizes(&'static str),
     /// The cases of a pattern, each at the number that `*` matched.
     Numbers { case: &'static str, axis: &'static str, is_logarithmic: bool },
-    /// Named cases, each at its number, on a logarithmic axis.
+    /// The named cases, each at its number, on a logarithmic axis.
     Points { points: &'static [(&'static str, f64)], axis: &'static str },
-    /// Named cases without an order.
+    /// Cases with the names that the plot shows, one below the other.
     Named(&'static [(&'static str, &'static str)]),
 }

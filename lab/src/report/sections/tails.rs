@@ -37,7 +37,7 @@ pub(super) const SECTION: Section = Section {
             metric: "p99.9",
             peers: PEERS,
             limit: "limit",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "allocating a frame, the slowest of all; another CPU does: {}",
@@ -47,7 +47,7 @@ pub(super) const SECTION: Section = Section {
             peers: PEERS,
             limit: "limit",
             is_extreme: true,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "freeing a frame, 99.9th percentile; another CPU does: {}",
@@ -56,7 +56,7 @@ pub(super) const SECTION: Section = Section {
             metric: "p99.9",
             peers: PEERS,
             limit: "limit",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "freeing a frame, the slowest of all; another CPU does: {}",
@@ -66,21 +66,21 @@ pub(super) const SECTION: Section = Section {
             peers: PEERS,
             limit: "limit",
             is_extreme: true,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "the longest single call of the control path (call/budget): {}",
             bench: "tails",
             case: "16G/all/*/*",
             metric: "longest_call",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "the longest single call of the reporter: {}",
             bench: "tails",
             case: "16G/all/*",
             metric: "longest_call",
-            ..Row::NONE
+            ..Row::DEFAULT
         },
     ],
     plots: &[

@@ -40,7 +40,7 @@ pub(super) const SECTION: Section = Section {
             metric: "instructions_per_entry",
             peers: TRAP_AND_READ,
             headline: Some("batch-32"),
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "dirty bits lost under Xen PV while another CPU writes, {}",
@@ -49,7 +49,7 @@ pub(super) const SECTION: Section = Section {
             metric: "lost_dirty",
             peers: READ,
             headline: Some("batch-32"),
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "memory of another domain mapped, read and unmapped, {}: share of the instructions that unmap",
@@ -57,7 +57,7 @@ pub(super) const SECTION: Section = Section {
             case: "xen-migrate/xpti-on/*",
             metric: "unmapping_share",
             peers: TRAP,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "an address space ended under Xen PV: instructions a page",
@@ -65,7 +65,7 @@ pub(super) const SECTION: Section = Section {
             case: "xen-exit/xpti-on",
             metric: "instructions_per_entry",
             peers: ORDER,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "an address space ended, {}: interrupts that make the other CPU flush",
@@ -73,7 +73,7 @@ pub(super) const SECTION: Section = Section {
             case: "xen-exit/xpti-on/*",
             metric: "flush_interrupts",
             peers: ORDER,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "unmapped natively, one page in 64 mapped: cycles an entry",
@@ -84,7 +84,7 @@ pub(super) const SECTION: Section = Section {
                 ("an atomic exchange of each entry", "before"),
                 ("an atomic exchange of each entry that is not empty", "before, tested first"),
             ],
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "unmapped natively, all pages mapped: cycles an entry",
@@ -92,7 +92,7 @@ pub(super) const SECTION: Section = Section {
             case: "native-munmap-dense",
             metric: "cycles_per_entry",
             peers: EXCHANGE,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
         Row {
             title: "an address space ended natively: cycles an entry",
@@ -100,7 +100,7 @@ pub(super) const SECTION: Section = Section {
             case: "native-exit",
             metric: "cycles_per_entry",
             peers: EXCHANGE,
-            ..Row::NONE
+            ..Row::DEFAULT
         },
     ],
     plots: &[
