@@ -73,9 +73,9 @@ fn the_error_of_an_invalid_argument_names_the_argument_or_the_limit() {
         (&["hosted", "--plug", "1G", "--touch", "2G"], "more than the 1GiB that are plugged"),
         (&["drmgr", "-c", "mem", "-a", "-q", "1", "--nodes", "0"], "there can be from 1 to 256"),
     ];
-    for (args, word) in cases {
+    for (args, part) in cases {
         let message = error_message(args);
-        assert!(message.contains(word), "{args:?}: no `{word}` in\n{message}");
+        assert!(message.contains(part), "{args:?}: no `{part}` in\n{message}");
     }
 }
 
@@ -130,20 +130,20 @@ fn medians(bench: &str, args: &[&str]) -> impl Fn(&str, &str, &str) -> Option<f6
 
 /// Checks the JSON output: cases, subjects, metrics, and the growth with the size.
 #[test]
-fn bench_contiguity_measures_all_shapes_and_their_growth() {
+fn bench_contiguity_measures_all_machines_and_their_growth() {
     let sizes = ["--sizes", "1G,2G,4G", "--before-up-to", "2G", "--runs", "1"];
-    let of = medians("contiguity", &sizes);
+    let median = medians("contiguity", &sizes);
     for policy in ["offline", "online", "online_movable"] {
         for step in ["plug", "unplug"] {
             for shape in ["1G", "2G", "4G", "pc-256G", "cxl-2x128G", "cxl-4x128G"] {
                 let case = format!("{shape}/{policy}/{step}");
-                assert!(of(&case, "hotmem", "time").unwrap() > 0.0, "{case}");
-                let has_before = of(&case, "before", "time").is_some();
+                assert!(median(&case, "hotmem", "time").unwrap() > 0.0, "{case}");
+                let has_before = median(&case, "before", "time").is_some();
                 assert_eq!(has_before, matches!(shape, "1G" | "2G"), "{case}");
             }
             let (case, has_queries) = (format!("{policy}/{step}"), policy != "offline");
-            let growth = |subject| of(&case, subject, "probes_growth_exponent");
-            assert!(of(&case, "hotmem", "growth_exponent").unwrap().is_finite(), "{case}");
+            let growth = |subject| median(&case, subject, "probes_growth_exponent");
+            assert!(median(&case, "hotmem", "growth_exponent").unwrap().is_finite(), "{case}");
             // The range is wide, because with these small sizes a search that crosses a boundary of
             // 8 GiB, to the words of the next chunk, changes the exponent.
             let linear = 0.5..=1.05;
@@ -153,7 +153,7 @@ fn bench_contiguity_measures_all_shapes_and_their_growth() {
                 "{case}"
             );
             assert_eq!(growth("before").is_some_and(|n| n > 1.8), has_queries, "{case}");
-            let probes = of(&format!("2G/{case}"), "hotmem", "probes");
+            let probes = median(&format!("2G/{case}"), "hotmem", "probes");
             // There are 16 blocks, and a query for a block reads 1 to 11 words.
             let words = if has_queries { 16.0..=176.0 } else { 0.0..=0.0 };
             assert!(probes.is_some_and(|n| words.contains(&n)), "{case}: {probes:?}");
@@ -163,21 +163,21 @@ fn bench_contiguity_measures_all_shapes_and_their_growth() {
 
 #[test]
 fn bench_memmap_measures_hotmem_the_baseline_and_the_limit() {
-    let of = medians("memmap", &["--size", "1G", "--rebinds", "2", "--first-binds", "1"]);
+    let median = medians("memmap", &["--size", "1G", "--rebinds", "2", "--first-binds", "1"]);
     let cases =
         ["fsdax/first", "fsdax/rebind", "devdax-2M/first", "devdax-2M/rebind", "devdax-1G/rebind"];
     for case in cases {
         for subject in ["before", "template", "movnti", "hotmem", "limit"] {
-            assert!(of(case, subject, "time").unwrap() > 0.0, "{case}: {subject}");
+            assert!(median(case, subject, "time").unwrap() > 0.0, "{case}: {subject}");
         }
-        assert_eq!(of(case, "limit", "of_limit"), Some(1.0), "{case}");
-        assert_eq!(of(case, "before", "speedup"), Some(1.0), "{case}");
-        assert_eq!(of(case, "hotmem", "written"), Some(16.0), "{case}");
+        assert_eq!(median(case, "limit", "of_limit"), Some(1.0), "{case}");
+        assert_eq!(median(case, "before", "speedup"), Some(1.0), "{case}");
+        assert_eq!(median(case, "hotmem", "written"), Some(16.0), "{case}");
     }
-    assert_eq!(of("devdax-2M-shared/rebind", "hotmem", "written"), Some(2.0));
+    assert_eq!(median("devdax-2M-shared/rebind", "hotmem", "written"), Some(2.0));
 }
 
-/// Commands that write to standard output. Each writes by another function of the code.
+/// Commands that write to standard output by different functions.
 const PRINTING_COMMANDS: [&[&str]; 4] = [
     &["hosted", "--plug", "1G", "--touch", "16M"],
     &["lsmem"],
@@ -227,14 +227,14 @@ fn a_report_is_written_and_an_interrupted_report_is_continued() {
     let out = std::env::temp_dir().join(format!("hotmem-report-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&out);
     let dir = out.to_str().unwrap();
-    let report = |more: &[&str]| {
-        let output = hotmem(&[&["report", "--out", dir][..], more].concat());
+    let report = |options: &[&str]| {
+        let output = hotmem(&[&["report", "--out", dir][..], options].concat());
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{more:?}: {stderr}");
+        assert!(output.status.success(), "{options:?}: {stderr}");
         (String::from_utf8(output.stdout).unwrap(), stderr)
     };
-    let tiny = ["--quick", "--only", "teardown-native"];
-    let (path, stderr) = report(&tiny);
+    let short_set = ["--quick", "--only", "teardown-native"];
+    let (path, stderr) = report(&short_set);
     assert!(path.ends_with("report.html\n"), "{path}");
     assert!(stderr.contains("[1/1] teardown-native; about"), "{stderr}");
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
@@ -243,7 +243,7 @@ fn a_report_is_written_and_an_interrupted_report_is_continued() {
     let (records, part) = (out.join("records.json"), out.join("records.part.json"));
     std::fs::rename(&records, &part).unwrap();
     let first = std::fs::read(&part).unwrap();
-    let (_, stderr) = report(&tiny);
+    let (_, stderr) = report(&short_set);
     assert!(stderr.contains("continuing after 1 steps") && !stderr.contains("[1/1]"), "{stderr}");
     assert_eq!(std::fs::read(&records).unwrap(), first, "records were measured again");
     assert!(!part.exists());
@@ -253,7 +253,7 @@ fn a_report_is_written_and_an_interrupted_report_is_continued() {
 
     // A damaged file of records is not used, and all steps are measured again.
     std::fs::write(&part, "{").unwrap();
-    let (_, stderr) = report(&tiny);
+    let (_, stderr) = report(&short_set);
     assert!(stderr.contains("records.part.json: damaged") && stderr.contains("[1/1]"), "{stderr}");
     std::fs::remove_dir_all(&out).unwrap();
 }

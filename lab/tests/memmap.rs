@@ -1,4 +1,5 @@
-//! Tests a memmap whose pages the test maps, so that tails of several compounds are in one frame.
+//! Tests a memmap in addresses that the test maps, so that one frame has the tails of several
+//! compounds.
 #![cfg(target_os = "linux")]
 
 use hotmem::{Bytes, PfnRange, geometry::FRAME_SIZE};
@@ -27,11 +28,13 @@ const SECTION: SectionField = SectionField::at(38);
 const HEAD: u64 = 1;
 const TAIL: u64 = 2;
 
+/// A kernel that describes device memory.
 struct Device;
 
 impl Describe for Device {
     type Descriptor = Page;
     type Words = [u64; 8];
+    // The first tail of a compound has the order.
     const METADATA_TAILS: u64 = 1;
 
     fn words(&self, frame: &Frame) -> [u64; 8] {
@@ -46,36 +49,37 @@ impl Describe for Device {
 }
 
 /// Reserved addresses for a memmap. Pages of a file stand for frames of the machine.
-struct Map {
+struct MemmapAddresses {
     reserved: *mut core::ffi::c_void,
     bytes: usize,
+    /// The file.
     frames: OwnedFd,
 }
 
-impl Map {
-    fn new(bytes: usize, frames: u64) -> Map {
+impl MemmapAddresses {
+    fn new(bytes: usize, frames: u64) -> MemmapAddresses {
         let fd = memfd_create("frames", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&fd, frames * FRAME_SIZE).unwrap();
         // SAFETY: a new mapping at an address that the kernel chooses changes no existing mapping.
         let reserved = unsafe {
             mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), MapFlags::PRIVATE).unwrap()
         };
-        Map { reserved, bytes, frames: fd }
+        MemmapAddresses { reserved, bytes, frames: fd }
     }
 
     /// Maps a frame at an address within the reservation.
-    fn set(&self, address: usize, frame: u64, access: ProtFlags) {
+    fn map(&self, address: usize, frame: u64, access: ProtFlags) {
         let offset = address - self.reserved.addr();
         assert!(offset + 4096 <= self.bytes);
-        let at = self.reserved.wrapping_byte_add(offset);
-        let kind = MapFlags::SHARED | MapFlags::FIXED;
+        let page = self.reserved.wrapping_byte_add(offset);
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the page is within the reservation, and nothing uses it yet.
-        let set = unsafe { mmap(at, 4096, access, kind, &self.frames, frame * FRAME_SIZE) };
-        assert_eq!(set, Ok(at));
+        let mapped = unsafe { mmap(page, 4096, access, flags, &self.frames, frame * FRAME_SIZE) };
+        assert_eq!(mapped, Ok(page));
     }
 }
 
-impl Drop for Map {
+impl Drop for MemmapAddresses {
     fn drop(&mut self) {
         // SAFETY: `new` made this mapping, and the test uses no address in it after the drop.
         unsafe { munmap(self.reserved, self.bytes).unwrap() };
@@ -83,7 +87,7 @@ impl Drop for Map {
 }
 
 #[test]
-fn head_address_is_correct_for_shared_tails_and_each_compound_has_one_frame() {
+fn heads_of_shared_tails_are_found_and_each_compound_needs_one_frame_of_descriptors() {
     let compound = Compound::MIB_2;
     let range = PfnRange::from_bytes(64 << 30, Bytes::mib(64)).unwrap();
     let memmap = Memmap::new(Kind::DeviceDax, compound, &Device).stores(Stores::best());
@@ -96,34 +100,38 @@ fn head_address_is_correct_for_shared_tails_and_each_compound_has_one_frame() {
     assert_eq!(needed, 32);
     let align = usize::try_from(layout.base_alignment().0).unwrap();
     let bytes = size_of::<Page>() * usize::try_from(range.frames()).unwrap();
-    let map = Map::new(bytes + align, needed + 1);
-    let start = map.reserved.addr().next_multiple_of(align);
+    let addresses = MemmapAddresses::new(bytes + align, needed + 1);
+    let start = addresses.reserved.addr().next_multiple_of(align);
     let base =
         start.wrapping_sub(size_of::<Page>() * usize::try_from(range.start().number()).unwrap());
     assert_eq!(base % align, 0);
-    let (mut own, mut shared_at) = (1..=needed, None);
+    let (mut own_frames, mut shared_address) = (1..=needed, None);
     for page in layout.pages(range) {
         let address = base.wrapping_add(usize::try_from(page.offset.0).unwrap());
         match page.backing {
             Backing::OwnFrame => {
-                map.set(address, own.next().unwrap(), ProtFlags::READ | ProtFlags::WRITE);
+                addresses.map(
+                    address,
+                    own_frames.next().unwrap(),
+                    ProtFlags::READ | ProtFlags::WRITE,
+                );
             }
             Backing::SharedTails => {
                 // The first page with shared tails is mapped writable until they are written.
-                if shared_at.is_none() {
-                    map.set(address, 0, ProtFlags::READ | ProtFlags::WRITE);
-                    let tails = map.reserved.with_addr(address).cast();
+                if shared_address.is_none() {
+                    addresses.map(address, 0, ProtFlags::READ | ProtFlags::WRITE);
+                    let tails = addresses.reserved.with_addr(address).cast();
                     // SAFETY: the page was mapped above, and nothing else uses it.
                     memmap.describe_shared_tails(unsafe { slice::from_raw_parts_mut(tails, 64) });
-                    shared_at = Some(address);
+                    shared_address = Some(address);
                 }
-                map.set(address, 0, ProtFlags::READ);
+                addresses.map(address, 0, ProtFlags::READ);
             }
         }
     }
-    assert_eq!(own.next(), None);
+    assert_eq!(own_frames.next(), None);
 
-    let first = NonNull::new(map.reserved.with_addr(start).cast::<Page>()).unwrap();
+    let first = NonNull::new(addresses.reserved.with_addr(start).cast::<Page>()).unwrap();
     // SAFETY: the pages without shared tails are mapped and writable, and nothing else uses them.
     let slots = unsafe { Slots::mapped(range, first, layout) }.unwrap();
     let written = memmap.describe(slots).unwrap();
@@ -151,6 +159,6 @@ fn head_address_is_correct_for_shared_tails_and_each_compound_has_one_frame() {
     }
     // Pages of the file that were not written have no memory. So the file has one page for each
     // compound, and one for the shared tails.
-    let file_size = u64::try_from(fstat(&map.frames).unwrap().st_blocks).unwrap() * 512;
+    let file_size = u64::try_from(fstat(&addresses.frames).unwrap().st_blocks).unwrap() * 512;
     assert_eq!(file_size, (needed + 1) * FRAME_SIZE);
 }

@@ -45,7 +45,7 @@ const TIME_PER_OP: Metric = ("time_per_op", "ns");
 /// The memory of each heap.
 const MEMORY: Bytes = Bytes::mib(256);
 /// The number of objects that a thread holds at one time when it allocates many.
-const BULK: usize = 2000;
+const BULK_OBJECTS: usize = 2000;
 /// The number of objects that each thread allocates and frees in a run.
 const OPERATIONS: usize = 200_000;
 
@@ -78,9 +78,9 @@ impl FreeOrder {
     fn indices(self) -> Vec<usize> {
         match self {
             FreeOrder::Pair => vec![0],
-            FreeOrder::Bulk => (0..BULK).collect(),
+            FreeOrder::Bulk => (0..BULK_OBJECTS).collect(),
             FreeOrder::Random => {
-                let mut order: Vec<_> = (0..BULK).collect();
+                let mut order: Vec<_> = (0..BULK_OBJECTS).collect();
                 fastrand::Rng::with_seed(7).shuffle(&mut order);
                 order
             }
@@ -193,7 +193,7 @@ mod tests {
     use crate::bench::parsed;
 
     #[test]
-    fn a_run_ends() {
+    fn the_bench_runs_with_two_threads() {
         let args = parsed::<Args>(&["--sizes", "64", "--runs", "1", "--threads", "2"]);
         run(&args).unwrap();
     }

@@ -33,8 +33,8 @@ pub struct Args {
         default_value = "fsdax,devdax-2M,devdax-2M-shared"
     )]
     cases: Vec<Case>,
-    /// What to measure: the time by the guest's clock, and the guest's instructions. Counting
-    /// instructions takes long
+    /// What to measure: the time by the guest's clock, or the guest's instructions, whose count takes
+    /// long
     #[arg(long, value_enum, value_delimiter = ',', default_value = "time,instructions")]
     measures: Vec<Measure>,
     /// The number of rebinds for each median of time
@@ -70,6 +70,7 @@ enum Case {
     Devdax2MShared,
 }
 
+/// A kind of cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Measure {
     Time,
@@ -92,15 +93,15 @@ const SAVED: Metric = ("saved", "MiB");
 const BOOT_MEMORY: Bytes = Bytes::gib(3);
 /// The host memory for the data that the reference guest writes. The guest writes at most 258
 /// frames, and the host may allocate a huge page for each.
-const DATA: Bytes = Bytes::mib(2 * 258);
+const DATA_MEMORY: Bytes = Bytes::mib(2 * 258);
 
 /// A guest's figures for one bind.
-struct BindEvent {
+struct Bind {
     frames: u64,
     bytes_saved: Bytes,
     bytes_written: Bytes,
     describe_time: Duration,
-    binding: Duration,
+    bind_time: Duration,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -131,8 +132,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
                     (Guest::Linux, _, Some(linux)) => linux.config(Bytes::ZERO),
                     _ => bail!("the image of {guest} was not searched for"),
                 };
-                let done = bench.measure(config, case, measure, guest);
-                done.with_context(|| format!("{}, {guest}", case.name()))?;
+                let measured = bench.measure(config, case, measure, guest);
+                measured.with_context(|| format!("{}, {guest}", case.name()))?;
             }
         }
     }
@@ -140,7 +141,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let records = bench.sample.records();
     record::print(&records)?;
     say!()?;
-    print_sides(&records, args)?;
+    print_side_by_side(&records, args)?;
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
@@ -150,7 +151,8 @@ impl Case {
         format!("{}/rebind", name.as_ref().map_or("", |name| name.get_name()))
     }
 
-    fn keys(self) -> [(&'static str, &'static str); 3] {
+    /// Returns the options of the reference guest.
+    fn guest_options(self) -> [(&'static str, &'static str); 3] {
         match self {
             Case::Fsdax => [("nvdimm", "fsdax"), ("map", "dev"), ("tails", "own")],
             Case::Devdax2M => [("nvdimm", "devdax"), ("map", "dev"), ("tails", "own")],
@@ -168,11 +170,17 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// Boots once, and measures the first bind and each rebind.
-    fn measure(&mut self, config: Config, case: Case, by: Measure, guest: Guest) -> Result<()> {
-        let counting = by == Measure::Instructions;
+    fn measure(
+        &mut self,
+        config: Config,
+        case: Case,
+        measure: Measure,
+        guest: Guest,
+    ) -> Result<()> {
+        let counting = measure == Measure::Instructions;
         let rebinds = if counting { self.args.counted_rebinds } else { self.args.rebinds };
         let config = case
-            .keys()
+            .guest_options()
             .into_iter()
             .fold(config, |config, (key, value)| config.with_guest_option(key, value));
         // Keep the guest running after its work, so that nothing else runs during the last bind.
@@ -184,7 +192,7 @@ impl Bench<'_> {
         let config = Config {
             boot_memory: BOOT_MEMORY,
             nvdimms: vec![self.args.size],
-            touched_memory: descriptors + DATA,
+            touched_memory: descriptors + DATA_MEMORY,
             accel,
             icount: counting,
             ..config
@@ -194,24 +202,24 @@ impl Bench<'_> {
         let mut vm = Vm::start(&config)?;
         for turn in 0..=rebinds {
             self.progress.set_message(format!("{name}, {guest}, {turn} of {rebinds}"));
-            let bound = bound(&mut vm)?;
+            let bind = wait_for_bind(&mut vm)?;
             let mut add = |metric, value| self.sample.add(&name, &subject, metric, value);
-            let per_frame = |took: Duration| took.as_nanos() as f64 / bound.frames as f64;
+            let per_frame = |took: Duration| took.as_nanos() as f64 / bind.frames as f64;
             match (counting, turn) {
-                (false, 0) => add(FIRST_TIME, bound.describe_time.as_secs_f64()),
+                (false, 0) => add(FIRST_TIME, bind.describe_time.as_secs_f64()),
                 (false, _) => {
-                    add(TIME, bound.describe_time.as_secs_f64());
-                    add(BIND_TIME, bound.binding.as_secs_f64());
+                    add(TIME, bind.describe_time.as_secs_f64());
+                    add(BIND_TIME, bind.bind_time.as_secs_f64());
                 }
                 (true, 0) => {}
                 (true, _) => {
-                    add(INSTRUCTIONS, per_frame(bound.describe_time));
-                    add(BIND_INSTRUCTIONS, per_frame(bound.binding));
+                    add(INSTRUCTIONS, per_frame(bind.describe_time));
+                    add(BIND_INSTRUCTIONS, per_frame(bind.bind_time));
                 }
             }
             if turn == rebinds && guest == Guest::Hotmem && !counting {
-                add(WRITTEN, bound.bytes_written.0 as f64 / bound.frames as f64);
-                add(SAVED, bound.bytes_saved.0 as f64 / f64::from(1 << 20));
+                add(WRITTEN, bind.bytes_written.0 as f64 / bind.frames as f64);
+                add(SAVED, bind.bytes_saved.0 as f64 / f64::from(1 << 20));
             }
         }
         if guest == Guest::Hotmem {
@@ -222,22 +230,22 @@ impl Bench<'_> {
 }
 
 /// Waits for the end of the next bind, and returns its figures.
-fn bound(vm: &mut Vm) -> Result<BindEvent> {
-    let bound = |event: &Event| match *event {
-        Event::Bound { frames, saved, written, describe_us, us, .. } => Some(BindEvent {
+fn wait_for_bind(vm: &mut Vm) -> Result<Bind> {
+    let bind = |event: &Event| match *event {
+        Event::Bound { frames, saved, written, describe_us, us, .. } => Some(Bind {
             frames,
             bytes_saved: Bytes(saved),
             bytes_written: Bytes(written),
             describe_time: Duration::from_micros(describe_us),
-            binding: Duration::from_micros(us),
+            bind_time: Duration::from_micros(us),
         }),
         _ => None,
     };
-    Ok(vm.wait("bind", bound)?.0)
+    Ok(vm.wait("bind", bind)?.0)
 }
 
 /// Prints the figures of the guests side by side.
-fn print_sides(records: &[record::Record], args: &Args) -> Result<(), OutputError> {
+fn print_side_by_side(records: &[record::Record], args: &Args) -> Result<(), OutputError> {
     let header = ["case", "metric", "hotmem", "linux", "linux / hotmem"];
     let mut table = table(&header, 2);
     for case in &args.cases {

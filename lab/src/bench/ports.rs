@@ -56,13 +56,13 @@ const FREE_MEMORY: Metric = ("free", "MiB");
 const HOST_MEMORY: Metric = ("held", "MiB");
 
 /// The number of segment sizes that OSTD's kernels measure.
-const SEGMENTS: usize = 9;
+const SEGMENT_SIZES: usize = 9;
 /// The amount of memory that is used, freed and then reported to the host.
 const REPORTED: Bytes = Bytes::gib(1);
 
 impl Port {
-    /// Returns the kernel of this port whose memory the bench changes.
-    fn kernel(self) -> Kernel {
+    /// Returns the kernel of this port whose memory the bench plugs and unplugs.
+    fn resized_kernel(self) -> Kernel {
         match self {
             Port::ArceOs => ARCEOS,
             Port::Ostd => OSTD,
@@ -139,22 +139,22 @@ impl Bench<'_> {
     }
 
     fn plug(&mut self, port: Port) -> Result<()> {
-        let kernel = port.kernel();
+        let kernel = port.resized_kernel();
         for &size in &self.args.sizes {
             for run in 1..=self.args.runs {
                 let size_name = size::short(size);
                 self.progress.set_message(format!("{port}, {size_name}, run {run}"));
                 host::ensure_available(kernel.config(size).host_memory())?;
-                let done = kernel.plug_and_unplug(size)?;
-                if done.checked_memory < size || done.still_plugged > Bytes::ZERO {
+                let outcome = kernel.plug_and_unplug(size)?;
+                if outcome.checked_memory < size || outcome.still_plugged > Bytes::ZERO {
                     bail!(
                         "the guest used {} of {size_name}, and {} are still plugged at the end",
-                        done.checked_memory,
-                        done.still_plugged
+                        outcome.checked_memory,
+                        outcome.still_plugged
                     );
                 }
-                for (what, resize) in [("plug", &done.plug), ("unplug", &done.unplug)] {
-                    let case = format!("{port}/{size_name}/{what}");
+                for (change, resize) in [("plug", &outcome.plug), ("unplug", &outcome.unplug)] {
+                    let case = format!("{port}/{size_name}/{change}");
                     self.sample.add(&case, "hotmem", TIME, resize.recognised.as_secs_f64());
                 }
             }
@@ -164,26 +164,28 @@ impl Bench<'_> {
 
     fn first_allocation(&mut self, port: Port) -> Result<()> {
         self.progress.set_message(format!("{port}, first allocation"));
-        for took in ARCEOS_PAGING.first_allocations(9)? {
+        for time in ARCEOS_PAGING.first_allocations(9)? {
             let case = format!("{port}/first-allocation");
-            self.sample.add(&case, "hotmem", TIME, took.as_secs_f64());
+            self.sample.add(&case, "hotmem", TIME, time.as_secs_f64());
         }
         Ok(())
     }
 
+    /// Counts the instructions of allocating segments with Hotmem and with OSTD's own allocator.
     fn segments(&mut self, port: Port) -> Result<()> {
         for (kernel, subject) in [(OSTD_HOTMEM, "hotmem"), (OSTD_OSDK, "osdk-frame-allocator")] {
             self.progress.set_message(format!("{port}, segments, {subject}"));
             host::ensure_available(kernel.config(Bytes::ZERO).host_memory())?;
-            let measured = kernel.measure_segments(SEGMENTS)?;
+            let measured = kernel.measure_segments(SEGMENT_SIZES)?;
             self.sample.add(
                 &format!("{port}/boot"),
                 subject,
                 FREE_MEMORY,
-                mib(measured.free_memory),
+                in_mib(measured.free_memory),
             );
-            for (what, instructions) in measured.instructions {
-                let frames = what.split(' ').next().unwrap_or(&what);
+            for (segment, instructions) in measured.instructions {
+                // The kernel names a segment by its number of frames and a word.
+                let frames = segment.split(' ').next().unwrap_or(&segment);
                 let case = format!("{port}/segment/{frames}");
                 self.sample.add(&case, subject, INSTRUCTIONS, instructions as f64);
             }
@@ -191,17 +193,19 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// Measures the memory that the host holds while the guest uses its memory, and after the guest
+    /// has reported it.
     fn report_free(&mut self, port: Port) -> Result<()> {
         self.progress.set_message(format!("{port}, reporting"));
-        let held = port.kernel().report_free(REPORTED)?;
-        for (what, bytes) in [("in-use", held.largest), ("free", held.after_report)] {
-            let case = format!("{port}/{}/{what}", size::short(REPORTED));
-            self.sample.add(&case, "hotmem", HOST_MEMORY, mib(bytes));
+        let held = port.resized_kernel().report_free(REPORTED)?;
+        for (state, bytes) in [("in-use", held.largest), ("free", held.after_report)] {
+            let case = format!("{port}/{}/{state}", size::short(REPORTED));
+            self.sample.add(&case, "hotmem", HOST_MEMORY, in_mib(bytes));
         }
         Ok(())
     }
 }
 
-fn mib(bytes: Bytes) -> f64 {
+fn in_mib(bytes: Bytes) -> f64 {
     bytes.0 as f64 / f64::from(1 << 20)
 }

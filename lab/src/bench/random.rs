@@ -41,10 +41,10 @@ impl Random {
 
     /// Returns a random order of mixed traffic.
     pub(super) fn order(&mut self) -> u32 {
-        let mut hundredth = self.below(100);
+        let mut percentile = self.below(100);
         for (order, share) in ORDERS {
-            match hundredth.checked_sub(share) {
-                Some(remaining) => hundredth = remaining,
+            match percentile.checked_sub(share) {
+                Some(remaining) => percentile = remaining,
                 None => return order,
             }
         }
@@ -54,8 +54,8 @@ impl Random {
     /// Shuffles `elements`.
     pub(super) fn shuffle<T>(&mut self, elements: &mut [T]) {
         for i in (1..elements.len()).rev() {
-            let other = self.index_below(i + 1);
-            elements.swap(i, other);
+            let j = self.index_below(i + 1);
+            elements.swap(i, j);
         }
     }
 }
@@ -70,7 +70,8 @@ mod tests {
         for mut random in [Random::new(), Random::with_seed(0), Random::with_seed(1)] {
             let orders: Vec<_> = (0..100_000).map(|_| random.order()).collect();
             for (order, share) in ORDERS {
-                let found = orders.iter().filter(|&&found| found == order).count() as f64 / 1000.0;
+                let count = orders.iter().filter(|&&drawn| drawn == order).count();
+                let found = count as f64 / 1000.0;
                 assert!((found / share as f64 - 1.0).abs() < 0.1, "order {order}: {found} %");
             }
         }
@@ -81,6 +82,10 @@ mod tests {
         let numbers = |mut random: Random| (0..100).map(|_| random.below(1000)).collect::<Vec<_>>();
         assert_eq!(numbers(Random::with_seed(3)), numbers(Random::with_seed(3)));
         assert_ne!(numbers(Random::with_seed(3)), numbers(Random::with_seed(4)));
+    }
+
+    #[test]
+    fn a_shuffle_changes_the_order_and_keeps_all_elements() {
         let mut numbers: Vec<_> = (0..1000).collect();
         Random::new().shuffle(&mut numbers);
         assert_ne!(numbers[..10], (0..10).collect::<Vec<_>>());

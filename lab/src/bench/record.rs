@@ -115,14 +115,15 @@ impl fmt::Display for RanOn {
     }
 }
 
-/// The values of runs, grouped by case in the order in which cases first appear.
+/// The values of runs, grouped by their keys in the order in which the keys first appear.
 pub struct Sample {
     bench: &'static str,
     ran_on: RanOn,
-    order: Vec<Key>,
+    keys: Vec<Key>,
     values: BTreeMap<Key, Vec<f64>>,
 }
 
+/// What the values of a record have in common.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     case: String,
@@ -137,7 +138,7 @@ impl Sample {
     /// [`Sample::set_executor`] is called.
     #[must_use]
     pub fn new(bench: &'static str) -> Sample {
-        Sample { bench, ran_on: RanOn::Process, order: Vec::new(), values: BTreeMap::new() }
+        Sample { bench, ran_on: RanOn::Process, keys: Vec::new(), values: BTreeMap::new() }
     }
 
     /// Sets what executes the runs that are added after this call.
@@ -156,12 +157,12 @@ impl Sample {
         let ran_on = self.ran_on;
         let key = Key { case: case.into(), subject: subject.into(), ran_on, metric, unit };
         if !self.values.contains_key(&key) {
-            self.order.push(key.clone());
+            self.keys.push(key.clone());
         }
         self.values.entry(key).or_default().push(value);
     }
 
-    /// Returns a record for each case, subject and metric.
+    /// Returns a record for each key.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         let record = |key: &Key| {
@@ -175,7 +176,7 @@ impl Sample {
                 Record { bench, case, subject, ran_on, metric, unit, median, min, max, runs };
             Some(record)
         };
-        self.order.iter().filter_map(record).collect()
+        self.keys.iter().filter_map(record).collect()
     }
 }
 
@@ -192,7 +193,7 @@ fn median(sorted: &[f64]) -> f64 {
 /// Prints the records as a table.
 ///
 /// # Errors
-/// If standard output cannot be written.
+/// Standard output cannot be written.
 pub fn print(records: &[Record]) -> Result<(), OutputError> {
     let mut table = table(&["case", "subject", "on", "metric", "median", "min", "max", "runs"], 4);
     for record in records {
@@ -214,7 +215,7 @@ pub fn print(records: &[Record]) -> Result<(), OutputError> {
 /// Writes the records to `path` as a JSON array.
 ///
 /// # Errors
-/// If the file cannot be written.
+/// The file cannot be written.
 pub fn write_json(records: &[Record], path: &Path) -> Result<()> {
     let json = serde_json::to_string_pretty(records)?;
     std::fs::write(path, json + "\n").with_context(|| format!("writing {}", path.display()))
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_have_medians_and_the_order_in_which_cases_were_added() {
+    fn records_have_medians_and_are_in_the_order_in_which_cases_were_added() {
         let mut sample = Sample::new("vm");
         for value in [3.0, 1.0, 2.0] {
             sample.add("64G/plug", "hotmem", ("time", "s"), value);

@@ -31,7 +31,7 @@ const INIT: &str = concat!(include_str!("begin.sh"), include_str!("init.sh"));
 const NVDIMM: &str = concat!(include_str!("begin.sh"), include_str!("nvdimm.sh"));
 
 /// The interval at which the guest polls its memory, and the most by which its reports are late.
-pub const LOOKS_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
+pub const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Bytes that Linux writes to describe one frame: its `struct page`.
 pub const DESCRIPTOR: Bytes = Bytes(64);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_script_polls_at_the_documented_interval() {
-        let pause = format!("read -r -t {} -u 3", LOOKS_EVERY.as_secs_f64());
+        let pause = format!("read -r -t {} -u 3", POLL_INTERVAL.as_secs_f64());
         assert!(INIT.contains(&pause), "no `{pause}`");
     }
 

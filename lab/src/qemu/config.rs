@@ -102,8 +102,8 @@ pub struct Config {
     /// The file into which QEMU's command `migrate` wrote the state of a machine with the same
     /// configuration. The new machine starts from this state.
     pub incoming_state: Option<PathBuf>,
-    /// The file `cgroup.procs` of the control group in which QEMU runs, open for writing.
-    pub group: Option<Arc<File>>,
+    /// The file `cgroup.procs` of the cgroup in which QEMU runs, open for writing.
+    pub cgroup: Option<Arc<File>>,
     /// Devices of other kinds, as values of QEMU's option `-device`.
     pub other_device_options: Vec<&'static str>,
     /// The number of empty root ports, `spare0` and so on, for devices that are added while the
@@ -162,7 +162,7 @@ impl Config {
             transport: Transport::Pci,
             balloon: Balloon::None,
             incoming_state: None,
-            group: None,
+            cgroup: None,
             other_device_options: Vec::new(),
             empty_ports: 0,
             max_memory: None,

@@ -23,12 +23,12 @@ pub(crate) struct Qemu {
 }
 
 impl Qemu {
-    /// Starts QEMU, in the control group if one is given. QEMU is killed when the calling thread
+    /// Starts QEMU, in the cgroup if one is given. QEMU is killed when the calling thread
     /// ends.
-    pub(crate) fn start(mut command: Command, group: Option<Arc<File>>) -> Result<Qemu, Error> {
+    pub(crate) fn start(mut command: Command, cgroup: Option<Arc<File>>) -> Result<Qemu, Error> {
         die_with_parent(&mut command);
-        if let Some(group) = group {
-            start_in(&mut command, group);
+        if let Some(cgroup) = cgroup {
+            join_cgroup(&mut command, cgroup);
         }
         let mut child = command.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::NoQemu(command.get_program().into()),
@@ -79,12 +79,12 @@ impl Drop for Qemu {
     }
 }
 
-/// Makes the child join a control group before the child runs QEMU, so that the group counts all
+/// Makes the child join a cgroup before the child runs QEMU, so that the cgroup counts all
 /// memory of QEMU.
-fn start_in(command: &mut Command, group: Arc<File>) {
+fn join_cgroup(command: &mut Command, cgroup: Arc<File>) {
     let in_child = move || {
         // `0` means the process that writes it.
-        rustix::io::write(&*group, b"0")?;
+        rustix::io::write(&*cgroup, b"0")?;
         Ok(())
     };
     // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes one

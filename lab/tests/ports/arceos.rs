@@ -6,6 +6,7 @@ use hotmem_lab::port::{self, Kernel};
 use std::time::Duration;
 
 pub(crate) const ARCEOS: TestedKernel = TestedKernel(port::ARCEOS);
+/// ArceOS, which maps the plugged memory itself.
 const PAGING: TestedKernel = TestedKernel(port::ARCEOS_PAGING);
 const SMP: TestedKernel = TestedKernel(port::ARCEOS_SMP);
 const UNMODIFIED_ARCEOS: TestedKernel = TestedKernel(port::ARCEOS_STOCK);
@@ -26,11 +27,11 @@ fn memory_that_arceos_maps_is_plugged_used_and_unplugged() {
 fn arceos_boots_with_boot_memory_that_its_own_allocator_does_not_support() {
     UNMODIFIED_ARCEOS.boot(false).unwrap();
     for boot_memory in [Bytes::gib(1), Bytes::gib(6)] {
-        let stock = TestedKernel(Kernel { boot_memory, ..UNMODIFIED_ARCEOS.0 })
+        let error = TestedKernel(Kernel { boot_memory, ..UNMODIFIED_ARCEOS.0 })
             .boot(false)
             .unwrap_err()
             .to_string();
-        assert!(stock.contains("bitmap capacity exceeded"), "{boot_memory}: {stock}");
+        assert!(error.contains("bitmap capacity exceeded"), "{boot_memory}: {error}");
         for kernel in [ARCEOS, PAGING] {
             let found = TestedKernel(Kernel { boot_memory, ..kernel.0 }).boot(true).unwrap();
             assert_eq!(found, boot_memory, "{}", kernel.0.name);
@@ -78,13 +79,13 @@ const UNPLUG: [Bytes; 2] = [Bytes::mib(512), Bytes::ZERO];
 /// Each request of the driver plugs 32 MiB of the 512 MiB.
 #[test]
 fn requests_that_the_device_refuses_are_made_again() {
-    for (faults, why) in [
+    for (faults, reason) in [
         ("nack=1:9", "the device answers NACK"),
         ("busy=1:9", "the device answers BUSY"),
         ("error=1:9", "the device answers ERROR"),
     ] {
         let stuck = PAGING.recovers_from(faults, PLUG);
-        assert_eq!(stuck, (why.to_owned(), Bytes::mib(32)));
+        assert_eq!(stuck, (reason.to_owned(), Bytes::mib(32)));
     }
     let stuck = PAGING.recovers_from("nack=16:9", UNPLUG);
     assert_eq!(stuck, ("the device answers NACK".to_owned(), Bytes::mib(512)));
@@ -95,17 +96,17 @@ fn requests_that_the_device_refuses_are_made_again() {
 #[test]
 fn a_device_with_an_invalid_answer_is_reset() {
     for kernel in [ARCEOS, PAGING] {
-        let (why, plugged) = kernel.recovers_from("garbage=2:1", PLUG);
+        let (reason, plugged) = kernel.recovers_from("garbage=2:1", PLUG);
         assert_eq!(plugged, Bytes::mib(64));
-        assert_eq!(why, "response: the response type 16962 is unknown");
+        assert_eq!(reason, "response: the response type 16962 is unknown");
     }
 }
 
 #[test]
 fn hooks_that_refuse_are_called_again() {
-    let check = |faults, sizes, why: &str, plugged| {
+    let check = |faults, sizes, reason: &str, plugged| {
         let (stuck, still_plugged) = PAGING.recovers_from(faults, sizes);
-        assert!(stuck.contains(why), "{faults}: {stuck}");
+        assert!(stuck.contains(reason), "{faults}: {stuck}");
         assert_eq!(still_plugged, plugged, "{faults}");
     };
     let veto = "refused by the kernel (the host asks for a veto)";

@@ -19,8 +19,9 @@ const EXPONENTS: [(Metric, Metric); 2] =
     [(TIME, ("growth_exponent", "count")), (PROBES, ("probes_growth_exponent", "count"))];
 
 /// Computes the exponents by which time and probes grow with the size. An exponent is the slope of
-/// the line through the logarithms of the medians: 1 is linear growth, 2 is quadratic growth. The
-/// policy `offline` has no exponents of probes, because memory that stays offline needs no probes.
+/// the line through the logarithms of the medians: 1 means linear growth, and 2 quadratic growth.
+/// The policy `offline` has no exponents of probes, because memory that stays offline needs no
+/// probes.
 pub(super) fn growth(records: &[Record], sizes: &[Bytes], policies: &[Policy]) -> Vec<Record> {
     let mut sample = Sample::new("contiguity");
     let cases = policies.iter().flat_map(|policy| STEPS.map(|step| format!("{policy}/{step}")));

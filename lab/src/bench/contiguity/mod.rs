@@ -15,8 +15,7 @@
 //!
 //! A probe is a read that is counted. The baseline counts each pageblock that it reads. For
 //! `hotmem`, the engine (feature `probes`) counts each read of a zone's state, of a section's words
-//! or of a word of a tree.
-//! The probes include the reads that update the answer when a block is added or removed, and the
+//! or of a word of a tree. The probes include the reads that update the answer when a block is added or removed, and the
 //! reads of a query.
 //!
 //! When all memory is added, the bench scans the zone for how much of each pageblock is in use
@@ -97,17 +96,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
         bail!("--sizes {odd} must be whole blocks of 128 MiB, and not 0");
     }
     let on_separate_node =
-        |devices, each| MachineShape { devices, block_size: each, node: DeviceNode::Separate };
+        |devices, device_size| MachineShape { devices, device_size, node: DeviceNode::Separate };
     let vm = args.sizes.iter().map(|&size| (size::short(size), on_separate_node(1, size)));
     let pc =
         MachineShape { node: DeviceNode::OfBootMemory, ..on_separate_node(1, Bytes::gib(256)) };
     let cxl = [2, 4].map(|n| (format!("cxl-{n}x128G"), on_separate_node(n, Bytes::gib(128))));
-    let others = [("pc-256G".to_owned(), pc)].into_iter().chain(cxl);
-    let others = others.filter(|_| !args.only_sizes);
-    let shapes: Vec<_> = vm.chain(others).collect();
+    let fixed = [("pc-256G".to_owned(), pc)].into_iter().chain(cxl);
+    let fixed = fixed.filter(|_| !args.only_sizes);
+    let shapes: Vec<_> = vm.chain(fixed).collect();
     let mut sample = Sample::new("contiguity");
-    let steps = shapes.len() * args.policies.len() * args.runs as usize;
-    let progress = progress::bar(steps as u64);
+    let measurements = shapes.len() * args.policies.len() * args.runs as usize;
+    let progress = progress::bar(measurements as u64);
     for (name, shape) in &shapes {
         for &policy in &args.policies {
             for run in 0..args.runs {
@@ -115,13 +114,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 let mut subjects = [Subject::Baseline, Subject::Hotmem];
                 subjects.rotate_left(run as usize % 2);
                 for subject in subjects {
-                    let size = Bytes(shape.block_size.0.saturating_mul(shape.devices));
+                    let size = Bytes(shape.device_size.0.saturating_mul(shape.devices));
                     if subject == Subject::Baseline && size > args.before_up_to {
                         continue;
                     }
-                    let done = measure(*shape, online_type(policy), subject)
+                    let measured = measure(*shape, online_type(policy), subject)
                         .with_context(|| format!("{name}/{policy} of {}", subject.name()))?;
-                    for (step, (seconds, probes)) in STEPS.into_iter().zip(done) {
+                    for (step, (seconds, probes)) in STEPS.into_iter().zip(measured) {
                         let case = format!("{name}/{policy}/{step}");
                         sample.add(&case, subject.name(), TIME, seconds);
                         #[allow(clippy::cast_precision_loss, reason = "for people")]

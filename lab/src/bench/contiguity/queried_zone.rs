@@ -85,9 +85,9 @@ impl QueriedZone {
     /// Checks the answer to the last query.
     ///
     /// # Errors
-    /// If the answer was not `contiguous`.
-    pub(super) fn check_answer(&self, contiguous: bool) -> Result<()> {
-        if self.last_answer != contiguous {
+    /// The answer was not `is_contiguous`.
+    pub(super) fn check_answer(&self, is_contiguous: bool) -> Result<()> {
+        if self.last_answer != is_contiguous {
             bail!(
                 "the subject's answer to whether the zone is contiguous is wrong: {}",
                 self.last_answer
@@ -129,21 +129,21 @@ impl QueriedZone {
         used
     }
 
-    /// Calls `each` with the runs of the zone. Finds them by checking whether each pageblock of the
+    /// Passes the runs of the zone to `visit`. Finds them by checking whether each pageblock of the
     /// span is in the zone.
-    fn walk_runs(&mut self, hotplug: &HostedHotplug<'_>, mut each: impl FnMut(PfnRange)) {
+    fn walk_runs(&mut self, hotplug: &HostedHotplug<'_>, mut visit: impl FnMut(PfnRange)) {
         let mut run = PfnRange::EMPTY;
         let spanned = hotplug.zone(self.node, self.zone).spanned;
         for block in spanned.chunks(PAGEBLOCK_FRAMES as u64) {
             if !self.read_is_online(hotplug, block) {
-                each(std::mem::replace(&mut run, PfnRange::EMPTY));
+                visit(std::mem::replace(&mut run, PfnRange::EMPTY));
             } else if run.is_empty() {
                 run = block;
             } else {
                 run = PfnRange::new(run.start(), block.end()).unwrap_or(block);
             }
         }
-        each(run);
+        visit(run);
     }
 
     /// Returns whether every pageblock of the span is online in the zone.

@@ -9,11 +9,11 @@ use hotmem::{Announce, Bytes, NodeId, OnlineType, Pfn, PfnRange, Zone, geometry:
 /// Memory is plugged and unplugged in blocks of this many frames (128 MiB).
 pub(super) const BLOCK: u64 = SECTION_FRAMES as u64;
 
-/// A number of devices, and the memory of each.
+/// The devices of a machine: their number, and the size and the node of their memory.
 #[derive(Clone, Copy)]
 pub(super) struct MachineShape {
     pub(super) devices: u64,
-    pub(super) block_size: Bytes,
+    pub(super) device_size: Bytes,
     pub(super) node: DeviceNode,
 }
 
@@ -37,13 +37,13 @@ pub(super) fn measure(
     kind: OnlineType,
     subject: Subject,
 ) -> Result<Vec<(f64, u64)>> {
-    let hotplug_size = Bytes(shape.block_size.0.saturating_mul(shape.devices));
+    let hotplug_size = Bytes(shape.device_size.0.saturating_mul(shape.devices));
     let machine = shape.node.machine(hotplug_size)?;
     let mut hotplug = machine.boot_without_returning_memory()?;
     // The engine checks for each removed block that this much memory stays free.
     hotplug.settings.min_free_frames = Bytes::mib(1).frames();
     let node = shape.node.id();
-    for device in machine.hotplug_range().chunks(shape.block_size.frames()) {
+    for device in machine.hotplug_range().chunks(shape.device_size.frames()) {
         hotplug.announce(Announce { node, ..device.into() })?;
     }
     let zone = if kind == OnlineType::Movable { Zone::Movable } else { Zone::Kernel };
@@ -75,13 +75,13 @@ pub(super) fn measure(
         .time(&mut hotplug, |queried_zone, hotplug| queried_zone.plug(hotplug, kind, &gaps))?;
     queried_zone.check_answer(true)?;
     let order = from_the_middle(&blocks);
-    let middle = queried_zone
+    let unplug_middle = queried_zone
         .time(&mut hotplug, |queried_zone, hotplug| queried_zone.unplug(hotplug, &order))?;
     queried_zone.plug(&mut hotplug, kind, &blocks)?;
     let order = from_the_ends(&blocks);
-    let ends = queried_zone
+    let unplug_ends = queried_zone
         .time(&mut hotplug, |queried_zone, hotplug| queried_zone.unplug(hotplug, &order))?;
-    Ok(vec![plug, unplug, scan, plug_gaps, middle, ends])
+    Ok(vec![plug, unplug, scan, plug_gaps, unplug_middle, unplug_ends])
 }
 
 impl DeviceNode {
@@ -126,12 +126,12 @@ pub(super) fn from_the_ends(blocks: &[PfnRange]) -> Vec<PfnRange> {
 
 /// Returns the items of both iterators in turn.
 fn in_turn(
-    mut one: impl Iterator<Item = PfnRange>,
-    mut other: impl Iterator<Item = PfnRange>,
+    mut first: impl Iterator<Item = PfnRange>,
+    mut second: impl Iterator<Item = PfnRange>,
 ) -> Vec<PfnRange> {
     let mut all = Vec::new();
     loop {
-        let pair = [one.next(), other.next()];
+        let pair = [first.next(), second.next()];
         if pair == [None, None] {
             return all;
         }

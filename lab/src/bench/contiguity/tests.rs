@@ -12,26 +12,26 @@ use hotmem::{Announce, Budget, Bytes, NoHooks, NodeId, OnlineType, PfnRange, Zon
 /// Returns the probes of each of [`STEPS`](super::steps::STEPS) in a zone of one device.
 fn probes(gib: u64, kind: OnlineType, subject: Subject) -> Vec<u64> {
     let shape =
-        MachineShape { devices: 1, block_size: Bytes::gib(gib), node: DeviceNode::Separate };
-    let done = measure(shape, kind, subject).unwrap();
-    done.into_iter().map(|(_, probes)| probes).collect()
+        MachineShape { devices: 1, device_size: Bytes::gib(gib), node: DeviceNode::Separate };
+    let costs = measure(shape, kind, subject).unwrap();
+    costs.into_iter().map(|(_, probes)| probes).collect()
 }
 
 #[test]
-fn both_subjects_give_the_same_answers_and_only_the_baseline_walks() {
+fn the_baseline_reads_each_pageblock_of_its_walks_and_gives_the_right_answers() {
     for kind in [OnlineType::Kernel, OnlineType::Movable] {
         let shape =
-            MachineShape { devices: 2, block_size: Bytes::gib(1), node: DeviceNode::Separate };
-        let walked: Vec<_> = measure(shape, kind, Subject::Baseline).unwrap();
-        let walked: Vec<_> = walked.into_iter().map(|(_, probes)| probes).collect();
+            MachineShape { devices: 2, device_size: Bytes::gib(1), node: DeviceNode::Separate };
+        let costs = measure(shape, kind, Subject::Baseline).unwrap();
+        let walked: Vec<_> = costs.into_iter().map(|(_, probes)| probes).collect();
         // 16 blocks of 64 pageblocks. After each block, all pageblocks present are walked.
         let plug = (1..=16).sum::<u64>() * 64;
         // As for `plug`. For each removed block except the last, one more probe finds the new end
         // of the span.
         let unplug = (0..16).sum::<u64>() * 64 + 15;
-        // While every second block is added, a walk reads the first block, and the first pageblock
-        // of the hole behind it if there is one. Then it reads up to the next hole. The last block
-        // but one completes the span, and the last fills the last hole.
+        // While every second block is added, a walk ends at the first pageblock of the first hole.
+        // While the holes are filled from the bottom, the walks become longer by two blocks each.
+        // The last two walks find no hole.
         let below_hole = |blocks: u64| blocks * 64 + 1;
         let gaps = 64 + 7 * below_hole(1) + (3..15).step_by(2).map(below_hole).sum::<u64>();
         let gaps = gaps + (15 + 16) * 64;
@@ -66,21 +66,20 @@ fn with_low_memory_on_its_node_the_zone_is_contiguous_after_each_block() {
 fn low_memory_on_the_node_adds_at_most_four_probes_to_a_step() {
     for subject in [Subject::Baseline, Subject::Hotmem] {
         let probes = |node| {
-            let shape = MachineShape { devices: 1, block_size: Bytes::gib(2), node };
-            let done = measure(shape, OnlineType::Kernel, subject).unwrap();
-            done.into_iter().map(|(_, probes)| probes).collect::<Vec<_>>()
+            let shape = MachineShape { devices: 1, device_size: Bytes::gib(2), node };
+            let costs = measure(shape, OnlineType::Kernel, subject).unwrap();
+            costs.into_iter().map(|(_, probes)| probes).collect::<Vec<_>>()
         };
-        let (near, far) = (probes(DeviceNode::OfBootMemory), probes(DeviceNode::Separate));
+        let (shared, separate) = (probes(DeviceNode::OfBootMemory), probes(DeviceNode::Separate));
         // `before` walks the same pageblocks. A scan of `hotmem` queries one more zone.
-        for (near, far) in near.into_iter().zip(far) {
-            assert!(near != 0 && near <= far + 4, "{near} and {far}");
-            assert!(subject == Subject::Hotmem || near == far, "{near} and {far}");
+        for (shared, separate) in shared.into_iter().zip(separate) {
+            assert!(shared != 0 && shared <= separate + 4, "{shared} and {separate}");
+            assert!(subject == Subject::Hotmem || shared == separate, "{shared} and {separate}");
         }
     }
 }
 
-/// The engine's probes for a block depend on the number of levels of its trees, and not on the
-/// amount of memory.
+/// The probes depend on the number of levels of the engine's trees, and not on the amount of memory.
 #[test]
 fn the_probes_of_hotmem_for_a_block_have_a_constant_bound() {
     for kind in [OnlineType::Kernel, OnlineType::Movable] {

@@ -11,8 +11,8 @@
 //!
 //! The subject `before` works as Linux's pseries code did before "hot-add: skip redundant LMB
 //! lookup". It uses the same hypervisor and the same engine as `hotmem`. It adds or removes the
-//! LMBs one by one. For each LMB it resources the range in a linear list, searches the table from
-//! the start to learn the LMB's node, and writes a line to the log. The subject `before-no-lookup`
+//! LMBs one by one. For each LMB it inserts the range into a linear list, searches the table
+//! from the start for the LMB's node, and writes a line to the log. The subject `before-no-lookup`
 //! works as after that patch: it takes the node from the LMB without a search, and is the same code
 //! otherwise. So the difference of these two is the gain of the patch. The difference of
 //! `before-no-lookup` and `hotmem` is the additional gain of `hotmem`.
@@ -76,7 +76,7 @@ const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
 /// The resident memory that the machine needs.
 const RESIDENT_MEMORY: Metric = ("memory_held", "MiB");
 /// The number of LMBs that searches for nodes have read.
-const LOOKED_AT: Metric = ("lmbs_read", "count");
+const LMBS_READ: Metric = ("lmbs_read", "count");
 
 const NODES: u32 = 8;
 
@@ -107,14 +107,16 @@ impl Subject {
     }
 }
 
-/// A case adds or removes `lmbs` LMBs in a table of `table` LMBs. Before the change, the first
-/// `assigned` LMBs are assigned.
+/// A case adds or removes LMBs of a table.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     change: Change,
+    /// The number of LMBs that are added or removed.
     lmbs: u32,
-    table: u32,
+    /// The number of LMBs in the table.
+    table_lmbs: u32,
+    /// The number of LMBs at the start of the table that are assigned before the change.
     assigned_lmbs: u32,
     /// Whether the subjects that change LMBs one by one are measured too.
     has_one_by_one: bool,
@@ -125,7 +127,7 @@ struct Case {
 #[derive(Clone, Copy)]
 enum Nodes {
     /// The table is divided into equal parts, one for each node, and the property names the nodes.
-    PartitionStorage,
+    InTable,
     /// Consecutive LMBs are on the nodes 0, 1, 2, … in turn, and only their connectors name the
     /// nodes.
     InTurn(NonZeroU32),
@@ -136,7 +138,7 @@ const CASES: [Case; 8] = [
     case("4096-of-126976/last", Change::Add, 4096, 126_976, 126_976 - 4096),
     case("126000-of-126976/add", Change::Add, 126_000, 126_976, 0),
     case("126000-of-126976/remove", Change::Remove, 126_000, 126_976, 126_000),
-    whole_table("126976-all/regular", Nodes::PartitionStorage),
+    whole_table("126976-all/regular", Nodes::InTable),
     whole_table(
         "126976-all/4-nodes-in-turn",
         Nodes::InTurn(NonZeroU32::new(4).expect("4 is not 0")),
@@ -148,15 +150,21 @@ const CASES: [Case; 8] = [
     Case { has_one_by_one: false, ..case("1000000/add", Change::Add, 1_000_000, 1_000_000, 0) },
 ];
 
-const fn case(name: &'static str, change: Change, lmbs: u32, table: u32, assigned: u32) -> Case {
+const fn case(
+    name: &'static str,
+    change: Change,
+    lmbs: u32,
+    table_lmbs: u32,
+    assigned_lmbs: u32,
+) -> Case {
     Case {
         name,
         change,
         lmbs,
-        table,
-        assigned_lmbs: assigned,
+        table_lmbs,
+        assigned_lmbs,
         has_one_by_one: true,
-        nodes: Nodes::PartitionStorage,
+        nodes: Nodes::InTable,
     }
 }
 
@@ -183,8 +191,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 one_by_one.then_some(Subject::OneByOne),
                 one_by_one.then_some(Subject::NoLookUp),
                 (nth < args.runs).then_some(Subject::Hotmem),
-                (nth < args.runs && case.is_whole()).then_some(Subject::RandomRequests),
-                (nth < args.runs && case.is_whole()).then_some(Subject::RandomOrder),
+                (nth < args.runs && case.adds_whole_table()).then_some(Subject::RandomRequests),
+                (nth < args.runs && case.adds_whole_table()).then_some(Subject::RandomOrder),
             ];
             for subject in subjects.into_iter().flatten() {
                 let measured = measure(case, subject, args.at_once)
@@ -195,7 +203,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 sample.add(case.name, subject.name(), RESIDENT_MEMORY, measured.resident_mib);
                 if let Some(lmbs) = measured.lmbs_read {
                     #[allow(clippy::cast_precision_loss, reason = "for people")]
-                    sample.add(case.name, subject.name(), LOOKED_AT, lmbs as f64);
+                    sample.add(case.name, subject.name(), LMBS_READ, lmbs as f64);
                 }
             }
             progress.inc(1);
@@ -213,13 +221,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 impl Case {
-    /// Returns whether the case adds all LMBs of a table, so that subjects can add them in any
-    /// order.
-    fn is_whole(&self) -> bool {
-        self.lmbs == self.table && !self.has_one_by_one && self.table < 1_000_000
+    /// Returns whether the case adds all LMBs of a table of less than a million, so that subjects
+    /// can add them in any order.
+    fn adds_whole_table(&self) -> bool {
+        self.lmbs == self.table_lmbs && !self.has_one_by_one && self.table_lmbs < 1_000_000
     }
 }
 
+/// The costs of a case.
 struct RequestCosts {
     seconds: f64,
     /// The resident memory of the machine in this process, in MiB.
@@ -231,14 +240,18 @@ struct RequestCosts {
 /// Builds a machine, and measures the change of the case.
 fn measure(case: Case, subject: Subject, at_once: u32) -> Result<RequestCosts> {
     let resident_before = resident_here()?;
-    let Case { table, assigned_lmbs: assigned, lmbs, change, .. } = case;
+    let Case { table_lmbs, assigned_lmbs, lmbs, change, .. } = case;
     let description = match case.nodes {
-        Nodes::PartitionStorage => Description::new(Version::V2, table, LMB_SIZE, NODES, assigned)?,
-        Nodes::InTurn(nodes) => Description::new(Version::V2, table, LMB_SIZE, 1, assigned)?
-            .with_nodes_of_connectors(nodes),
+        Nodes::InTable => {
+            Description::new(Version::V2, table_lmbs, LMB_SIZE, NODES, assigned_lmbs)?
+        }
+        Nodes::InTurn(nodes) => {
+            Description::new(Version::V2, table_lmbs, LMB_SIZE, 1, assigned_lmbs)?
+                .with_nodes_of_connectors(nodes)
+        }
     };
-    let mut parts = PartitionStorage::new(description)?;
-    let mut partition = parts.start(OnlineType::Movable)?;
+    let mut storage = PartitionStorage::new(description)?;
+    let mut partition = storage.start(OnlineType::Movable)?;
     let (seconds, lmbs_read) = match subject {
         Subject::Hotmem => {
             let (dlpar, mut machine) = partition.machine();
@@ -266,7 +279,7 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<RequestCosts> {
             let mut lmbs: Vec<_> = partition.table().lmbs().collect();
             fastrand::Rng::with_seed(1).shuffle(&mut lmbs);
             let start = Instant::now();
-            lmbs.iter().try_for_each(|lmb| add_alone(lmb, &mut partition))?;
+            lmbs.iter().try_for_each(|lmb| add_by_engine(lmb, &mut partition))?;
             (start.elapsed().as_secs_f64(), None)
         }
         Subject::OneByOne | Subject::NoLookUp => {
@@ -282,21 +295,22 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<RequestCosts> {
     let resident_mib =
         (resident_here()?.0.saturating_sub(resident_before.0)) as f64 / Bytes::mib(1).0 as f64;
     let expected = match change {
-        Change::Add => assigned + lmbs,
-        Change::Remove => assigned - lmbs,
+        Change::Add => assigned_lmbs + lmbs,
+        Change::Remove => assigned_lmbs - lmbs,
     };
     let online = partition.hotplug.frames().counts().movable;
     if online != u64::from(expected) * LMB_SIZE.frames() {
         bail!("{online} frames are online at the end, which is not the memory of {expected} LMBs");
     }
-    if change == Change::Add && assigned == 0 {
+    if change == Change::Add && assigned_lmbs == 0 {
         check_nodes(case, &partition)?;
     }
     Ok(RequestCosts { seconds, resident_mib, lmbs_read })
 }
 
-/// Acquires one LMB, and brings its memory online on the node that its connector names.
-fn add_alone(lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
+/// Acquires one LMB, and brings its memory online on the node that its connector names. Uses no
+/// request of `hotmem-dlpar`.
+fn add_by_engine(lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
     let index = lmb.drc_index.context("the LMB has no connector")?;
     let (_, machine) = partition.machine();
     check(machine.connectors.set_allocation(index, true))?;
@@ -304,6 +318,7 @@ fn add_alone(lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
     let mut list = [0; MAX_LIST_LEN];
     let (status, len) = machine.connectors.configure(index, &mut list);
     check(status)?;
+    // The list ends with the node.
     let named_node = len.and_then(|len| list.get(len.checked_sub(1)?));
     let node = named_node.map_or(lmb.node, |&node| NodeId(node));
     machine.hotplug.add(AddRequest { node: Some(node), ..lmb.range.into() })?;
@@ -314,10 +329,10 @@ fn add_alone(lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
 /// Checks that the first and the last frame of each added LMB are on the expected node.
 fn check_nodes(case: Case, partition: &Partition<'_>) -> Result<()> {
     let frames = partition.hotplug.frames();
-    let lmbs_per_node = case.table.div_ceil(NODES).max(1);
+    let lmbs_per_node = case.table_lmbs.div_ceil(NODES).max(1);
     for (nth, lmb) in (0..case.lmbs).zip(partition.table().lmbs()) {
         let expected = NodeId(match case.nodes {
-            Nodes::PartitionStorage => nth / lmbs_per_node,
+            Nodes::InTable => nth / lmbs_per_node,
             Nodes::InTurn(nodes) => nth % nodes,
         });
         let last = lmb.range.chunks(1).next_back().context("an LMB has no frames")?.start();
@@ -337,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_subjects_change_the_same_lmbs() {
+    fn all_subjects_change_the_requested_number_of_lmbs() {
         let changes = [(Change::Add, 40, 100), (Change::Remove, 70, 100), (Change::Add, 60, 0)];
         for (change, lmbs, assigned) in changes {
             let case = case("", change, lmbs, 200, assigned);
@@ -346,6 +361,7 @@ mod tests {
                 assert!(measured.seconds > 0.0 && measured.resident_mib >= 0.0);
                 let first = if change == Change::Add { assigned } else { 0 };
                 let lmbs_read = match subject {
+                    // A search reads the table up to the LMB.
                     Subject::OneByOne => {
                         Some((first..first + lmbs).map(|nth| u64::from(nth) + 1).sum())
                     }
@@ -358,7 +374,7 @@ mod tests {
 
     #[test]
     fn lmbs_added_in_any_order_are_on_the_nodes_that_their_connectors_name() {
-        for nodes in [Nodes::PartitionStorage, Nodes::InTurn(NonZeroU32::new(3).unwrap())] {
+        for nodes in [Nodes::InTable, Nodes::InTurn(NonZeroU32::new(3).unwrap())] {
             let case = Case { nodes, ..case("", Change::Add, 90, 90, 0) };
             for subject in [Subject::Hotmem, Subject::RandomRequests, Subject::RandomOrder] {
                 assert!(measure(case, subject, 16).unwrap().seconds > 0.0);

@@ -8,6 +8,11 @@ use hotmem::{AddRequest, Budget, NodeId, OnlineType};
 use hotmem_dlpar::{Change, Connectors, DrcIndex, FLAG_ASSIGNED, Lmb, MAX_LIST_LEN};
 use std::{fs::File, io::Write};
 
+/// The states of a connector that `entity_sense` returns: an LMB belongs to the partition, or the
+/// connector's LMB may be acquired.
+const PRESENT: i32 = 1;
+const UNUSABLE: i32 = 2;
+
 /// Adds and removes memory LMB by LMB.
 pub(super) struct OneByOne {
     lmbs: Vec<Lmb>,
@@ -68,7 +73,7 @@ impl OneByOne {
         let (_, machine) = partition.machine();
         let (status, state) = machine.connectors.entity_sense(index);
         check(status)?;
-        if state != 2 {
+        if state != UNUSABLE {
             bail!("connector {index} is in state {state}");
         }
         check(machine.connectors.set_allocation(index, true))?;
@@ -95,7 +100,7 @@ impl OneByOne {
         self.resources.remove(lmb.range)?;
         let (status, state) = machine.connectors.entity_sense(index);
         check(status)?;
-        if state != 1 {
+        if state != PRESENT {
             bail!("connector {index} is in state {state}");
         }
         check(machine.connectors.set_isolation(index, true))?;

@@ -36,12 +36,13 @@ const RECORDED_DIMMS: [(&str, usize); 2] = [("first", 0), ("last", SLOTS as usiz
 
 /// The cost of each DIMM, in seconds or in instructions.
 struct Run {
-    add_times: Vec<f64>,
-    remove_times: Vec<f64>,
+    add_costs: Vec<f64>,
+    remove_costs: Vec<f64>,
 }
 
-/// Linux counts as idle when it executes fewer instructions than this in this time.
-const IDLE: (u64, Duration) = (200_000, Duration::from_millis(200));
+/// Linux counts as idle when it executes fewer than [`MAX_IDLE_INSTRUCTIONS`] in this time.
+const IDLE_CHECK: Duration = Duration::from_millis(200);
+const MAX_IDLE_INSTRUCTIONS: u64 = 200_000;
 
 /// Measures both guests, and adds their figures to `sample`.
 pub(super) fn measure(
@@ -80,10 +81,10 @@ pub(super) fn measure(
 
 /// Adds the figures of a run to `sample`.
 fn add(sample: &mut Sample, subject: &str, metric: Metric, run: &Run) {
-    for (change, all) in [("add", &run.add_times), ("remove", &run.remove_times)] {
+    for (change, costs) in [("add", &run.add_costs), ("remove", &run.remove_costs)] {
         for (position, index) in RECORDED_DIMMS {
-            if let Some(took) = all.get(index) {
-                let value = took / f64::from(LMBS_OF_DIMM);
+            if let Some(cost) = costs.get(index) {
+                let value = cost / f64::from(LMBS_OF_DIMM);
                 sample.add(&format!("{CASE}/{change}/{position}"), subject, metric, value);
             }
         }
@@ -106,21 +107,21 @@ fn hotmem(icount: bool) -> Result<Run> {
     let mut vm = Vm::start(&Config { icount, ..config })?;
     vm.wait("kernel", |event| matches!(event, Event::Ready { .. }).then_some(()))?;
     #[allow(clippy::cast_precision_loss, reason = "for people")]
-    let took = |ns: u64| if icount { ns as f64 } else { ns as f64 / 1e9 };
-    let mut run = Run { add_times: Vec::new(), remove_times: Vec::new() };
+    let cost = |ns: u64| if icount { ns as f64 } else { ns as f64 / 1e9 };
+    let mut run = Run { add_costs: Vec::new(), remove_costs: Vec::new() };
     for dimm in dimms() {
         let end = vm.plug(&dimm)?;
         if end.lmbs != LMBS_OF_DIMM {
             bail!("{} was not added: {:?}", dimm.id, end.why);
         }
-        run.add_times.push(took(end.ns));
+        run.add_costs.push(cost(end.ns));
     }
     for dimm in dimms() {
         let removal = vm.unplug(&dimm.id)?;
         if removal.host != HostEvent::Deleted(dimm.id.clone()) {
             bail!("{} was not removed: {:?}", dimm.id, removal.end.why);
         }
-        run.remove_times.push(took(removal.end.ns));
+        run.remove_costs.push(cost(removal.end.ns));
     }
     vm.finish()?;
     Ok(run)
@@ -130,16 +131,16 @@ fn hotmem(icount: bool) -> Result<Run> {
 fn linux_seconds(linux: &LinuxGuest, limit: Duration) -> Result<Run> {
     let mut vm = boot(linux, false, limit)?;
     let mut shown = "";
-    change(&mut vm, |vm, begin, what| {
+    change(&mut vm, |vm, begin, log_word| {
         begin(vm)?;
-        let change_log = linux.wait_for(vm, what, LMBS_OF_DIMM, limit)?;
+        let change_log = linux.wait_for(vm, log_word, LMBS_OF_DIMM, limit)?;
         // Show the log of Linux for the first DIMM of each change.
-        if shown != what {
+        if shown != log_word {
             change_log
                 .lines
                 .iter()
                 .for_each(|line| crate::out::remark(format_args!("Linux: {line}")));
-            shown = what;
+            shown = log_word;
         }
         Ok(change_log.seconds)
     })
@@ -148,56 +149,57 @@ fn linux_seconds(linux: &LinuxGuest, limit: Duration) -> Result<Run> {
 /// Measures the instructions of Linux, and of an idle Linux in the same time.
 fn linux_instructions(linux: &LinuxGuest, limit: Duration, sample: &mut Sample) -> Result<Run> {
     let mut vm = boot(linux, true, limit)?;
-    change(&mut vm, |vm, begin, what| {
-        wait_until_online(vm, limit)?;
+    change(&mut vm, |vm, begin, log_word| {
+        wait_until_idle(vm, limit)?;
         let start = Instant::now();
         let before = vm.instructions()?;
         begin(vm)?;
-        linux.wait_for(vm, what, LMBS_OF_DIMM, limit)?;
+        linux.wait_for(vm, log_word, LMBS_OF_DIMM, limit)?;
         let executed = vm.instructions()? - before;
         let took = start.elapsed();
-        wait_until_online(vm, limit)?;
+        wait_until_idle(vm, limit)?;
         let before = vm.instructions()?;
         thread::sleep(took);
         let idle = vm.instructions()? - before;
         #[allow(clippy::cast_precision_loss, reason = "for people")]
         let [executed, idle] = [executed as f64, idle as f64];
-        let case = format!("{CASE}/while/{what}");
+        let case = format!("{CASE}/while/{log_word}");
         sample.add(&case, "linux-idle", INSTRUCTIONS, idle / f64::from(LMBS_OF_DIMM));
         Ok(executed)
     })
 }
 
 /// Waits until Linux is idle, so that no figure includes earlier work.
-fn wait_until_online(vm: &mut Vm, limit: Duration) -> Result<()> {
+fn wait_until_idle(vm: &mut Vm, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     while Instant::now() < deadline {
         let before = vm.instructions()?;
-        thread::sleep(IDLE.1);
-        if vm.instructions()? - before < IDLE.0 {
+        thread::sleep(IDLE_CHECK);
+        if vm.instructions()? - before < MAX_IDLE_INSTRUCTIONS {
             return Ok(());
         }
     }
     bail!("Linux did not become idle within the time limit")
 }
 
-fn boot(linux: &LinuxGuest, recorded: bool, limit: Duration) -> Result<Vm> {
+/// Boots Linux. If `counts_instructions` is set, QEMU counts its instructions.
+fn boot(linux: &LinuxGuest, counts_instructions: bool, limit: Duration) -> Result<Vm> {
     let config = linux.config(DIMM_MEMORY + Bytes::gib(4));
-    linux.boot(&Config { counts_instructions: recorded, patience: limit, ..config })
+    linux.boot(&Config { counts_instructions, patience: limit, ..config })
 }
 
-/// Adds and removes all DIMMs. `measure` begins a change, waits for Linux's log lines about its
-/// LMBs, and returns the cost.
+/// Adds and removes all DIMMs. `measure` gets a function that begins a change, and the word with
+/// which Linux logs the change of an LMB. It waits for the log, and returns the cost.
 fn change(
     vm: &mut Vm,
     mut measure: impl FnMut(&mut Vm, &dyn Fn(&mut Vm) -> Result<(), Error>, &'static str) -> Result<f64>,
 ) -> Result<Run> {
-    let mut run = Run { add_times: Vec::new(), remove_times: Vec::new() };
+    let mut run = Run { add_costs: Vec::new(), remove_costs: Vec::new() };
     for dimm in dimms() {
-        run.add_times.push(measure(vm, &|vm| vm.add(&dimm), "hot-added")?);
+        run.add_costs.push(measure(vm, &|vm| vm.add(&dimm), "hot-added")?);
     }
     for dimm in dimms() {
-        run.remove_times.push(measure(vm, &|vm| vm.request_removal(&dimm.id), "hot-removed")?);
+        run.remove_costs.push(measure(vm, &|vm| vm.request_removal(&dimm.id), "hot-removed")?);
     }
     Ok(run)
 }

@@ -11,7 +11,7 @@ pub(super) const LMB_SIZE: Bytes = Bytes::mib(256);
 /// Polls a request until its end. Each poll handles about `at_once` LMBs.
 ///
 /// # Errors
-/// If the request fails or waits.
+/// The request failed, or waits.
 pub(super) fn carry_out<'f, P: Platform, M: Mapping, C: Connectors>(
     request: Request,
     dlpar: &mut Dlpar<'_, 'f, P>,

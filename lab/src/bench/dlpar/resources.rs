@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use hotmem::PfnRange;
 
-/// A linear list of reserved ranges in the order of addresses.
+/// A linear list of ranges in the order of their addresses.
 #[derive(Default)]
 pub(super) struct Resources {
     resources: Vec<Resource>,
@@ -21,7 +21,7 @@ struct Resource {
 
 impl Resources {
     /// Returns the resource with an index.
-    fn at(&self, resource: u32) -> &Resource {
+    fn get(&self, resource: u32) -> &Resource {
         &self.resources[resource as usize]
     }
 
@@ -30,35 +30,35 @@ impl Resources {
     fn find(&self, range: PfnRange) -> (Option<u32>, Option<u32>) {
         let (mut before, mut next) = (None, self.lowest);
         while let Some(resource) = next {
-            if self.at(resource).range.end() > range.start() {
+            if self.get(resource).range.end() > range.start() {
                 break;
             }
-            (before, next) = (next, self.at(resource).next);
+            (before, next) = (next, self.get(resource).next);
         }
         (before, next)
     }
 
-    /// Makes `to` the resource after `before`, or the first resource if `before` is `None`.
-    fn link(&mut self, before: Option<u32>, to: Option<u32>) {
+    /// Makes `next` the resource after `before`, or the first resource if `before` is `None`.
+    fn link(&mut self, before: Option<u32>, next: Option<u32>) {
         match before {
-            Some(before) => self.resources[before as usize].next = to,
-            None => self.lowest = to,
+            Some(before) => self.resources[before as usize].next = next,
+            None => self.lowest = next,
         }
     }
 
-    /// Resources `range`.
+    /// Inserts `range`.
     ///
     /// # Errors
-    /// If a part of `range` is reserved.
+    /// A part of `range` is in the list.
     pub(super) fn insert(&mut self, range: PfnRange) -> Result<()> {
         let (before, next) = self.find(range);
-        if next.is_some_and(|next| self.at(next).range.overlaps(range)) {
-            bail!("a part of {range} is reserved already");
+        if next.is_some_and(|next| self.get(next).range.overlaps(range)) {
+            bail!("a part of {range} is in the list already");
         }
         let resource = Resource { range, next };
         let index = match self.first_unused.take() {
             Some(unused) => {
-                self.first_unused = self.at(unused).next;
+                self.first_unused = self.get(unused).next;
                 self.resources[unused as usize] = resource;
                 unused
             }
@@ -74,13 +74,13 @@ impl Resources {
     /// Removes the resource of exactly `range`.
     ///
     /// # Errors
-    /// If there is no such resource.
+    /// There is no such resource.
     pub(super) fn remove(&mut self, range: PfnRange) -> Result<()> {
         let (before, found) = self.find(range);
         let found = found
-            .filter(|&found| self.at(found).range == range)
+            .filter(|&found| self.get(found).range == range)
             .context("no resource has exactly this range")?;
-        self.link(before, self.at(found).next);
+        self.link(before, self.get(found).next);
         self.resources[found as usize].next = self.first_unused.replace(found);
         Ok(())
     }
@@ -94,7 +94,7 @@ mod tests {
     const SIZE: Bytes = Bytes::mib(256);
 
     #[test]
-    fn claims_are_in_the_order_of_their_addresses() {
+    fn resources_are_in_the_order_of_their_addresses() {
         let range = |nth: u64| PfnRange::from_bytes(nth * SIZE.0, SIZE).unwrap();
         let mut resources = Resources::default();
         for nth in [5, 3, 9, 0] {
@@ -107,8 +107,8 @@ mod tests {
         let mut found = Vec::new();
         let mut next = resources.lowest;
         while let Some(resource) = next {
-            found.push(resources.at(resource).range.start().phys_addr() / SIZE.0);
-            next = resources.at(resource).next;
+            found.push(resources.get(resource).range.start().phys_addr() / SIZE.0);
+            next = resources.get(resource).next;
         }
         assert_eq!(found, [0, 4, 5, 9]);
         assert_eq!(resources.resources.len(), 4);

@@ -83,15 +83,15 @@ impl Subject {
 pub(super) fn run(args: &Args) -> Result<()> {
     let frames = args.size.frames();
     // The largest request must fit into the part of the memory that may be in use.
-    let least = Bytes::mib(64);
+    let min_size = Bytes::mib(64);
     ensure!(
-        args.size >= least && frames.is_multiple_of(PAGEBLOCK_FRAMES as u64),
-        "--size {} must be whole pageblocks of 2 MiB, and at least {least}",
+        args.size >= min_size && frames.is_multiple_of(PAGEBLOCK_FRAMES as u64),
+        "--size {} must be whole pageblocks of 2 MiB, and at least {min_size}",
         args.size
     );
     let operations = if args.thorough { 100_000_000 } else { args.operations };
-    let all = args.cpus.len() as u64 * u64::from(args.runs) * Subject::ALL.len() as u64;
-    let progress = progress::bar(all * check_points(operations).count() as u64);
+    let measurements = args.cpus.len() as u64 * u64::from(args.runs) * Subject::ALL.len() as u64;
+    let progress = progress::bar(measurements * check_points(operations).count() as u64);
     let mut sample = Sample::new("fragmentation");
     for run in 0..args.runs {
         for &cpus in &args.cpus {
@@ -99,18 +99,18 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 let requests = Requests::new(args.seed + u64::from(run), cpus, frames);
                 let case = case(args.size, cpus);
                 progress.set_message(format!("{case}, {}", subject.name()));
-                let course = subject.measure(args.size, requests, operations, &progress)?;
-                for &(moment, whole_blocks) in &course.whole_blocks {
-                    let case = format!("{case}/after-{moment}");
-                    sample.add(&case, subject.name(), FREE_IN_WHOLE_PAGEBLOCKS, whole_blocks);
+                let results = subject.measure(args.size, requests, operations, &progress)?;
+                for &(operations, share) in &results.whole_shares {
+                    let case = format!("{case}/after-{operations}");
+                    sample.add(&case, subject.name(), FREE_IN_WHOLE_PAGEBLOCKS, share);
                 }
-                if let Some(&(_, at_the_end)) = course.whole_blocks.last() {
+                if let Some(&(_, at_the_end)) = results.whole_shares.last() {
                     sample.add(&case, subject.name(), FREE_IN_WHOLE_PAGEBLOCKS, at_the_end);
                 }
-                for (metric, refused) in REFUSED.into_iter().zip(course.refused_shares) {
+                for (metric, refused) in REFUSED.into_iter().zip(results.refused_shares) {
                     sample.add(&case, subject.name(), metric, refused);
                 }
-                if let Some(unused_but_not_free) = course.unused_but_not_free {
+                if let Some(unused_but_not_free) = results.unused_but_not_free {
                     sample.add(
                         &case,
                         subject.name(),
@@ -137,15 +137,16 @@ fn case(size: Bytes, cpus: u16) -> String {
 fn check_points(operations: u64) -> impl Iterator<Item = u64> {
     let powers = (4..).map_while(|power| 10_u64.checked_pow(power));
     let check_points = powers.flat_map(|power| [1, 2, 5].map(|times| power.saturating_mul(times)));
-    check_points.take_while(move |&moment| moment < operations).chain([operations])
+    check_points.take_while(move |&check_point| check_point < operations).chain([operations])
 }
 
 /// The results of one run.
 #[derive(PartialEq, Debug)]
 struct RunResults {
-    /// Numbers of operations, and the share of free memory in whole pageblocks after each.
-    whole_blocks: Vec<(u64, f64)>,
-    /// The share of the requests of each order that failed.
+    /// Numbers of operations, and the share of free memory in whole pageblocks after each, in
+    /// percent.
+    whole_shares: Vec<(u64, f64)>,
+    /// The share of the requests of each order that failed, in percent.
     refused_shares: [f64; ORDERS.len()],
     /// The number of pageblocks that are [unused, but not free](UNUSED_BUT_NOT_FREE) at the end, if
     /// the subject counts free pageblocks.
@@ -165,11 +166,11 @@ impl Subject {
                 let machine = machine(size)?;
                 let frames = machine.frames();
                 let first = machine.hotplug_range().start().number();
-                let (mut course, whole_blocks) =
+                let (mut results, whole_blocks) =
                     run_requests(frames, first, size, requests, operations, progress)?;
                 let counted = frames.counts().free_whole / PAGEBLOCK_FRAMES as u64;
-                course.unused_but_not_free = Some(whole_blocks.saturating_sub(counted));
-                Ok(course)
+                results.unused_but_not_free = Some(whole_blocks.saturating_sub(counted));
+                Ok(results)
             }
             Subject::Buddy => {
                 let buddy = Buddy::new(usize::try_from(size.frames())?);
@@ -179,7 +180,7 @@ impl Subject {
     }
 }
 
-/// Makes all requests. Returns the results, and the number of pageblocks that have no frame in use
+/// Makes all requests to an allocator whose first frame is `first`. Returns the results, and the number of pageblocks that have no frame in use
 /// at the end.
 fn run_requests(
     allocator: &impl Allocator,
@@ -192,16 +193,19 @@ fn run_requests(
     let mut player = RequestPlayer::new(allocator, first, size.frames(), requests);
     player.fill();
     let mut done = 0;
-    let mut whole_blocks = Vec::new();
-    for moment in check_points(operations) {
-        (done..moment).for_each(|_| player.step());
-        done = moment;
-        whole_blocks.push((moment, player.free_in_whole_pageblocks()));
+    let mut whole_shares = Vec::new();
+    for check_point in check_points(operations) {
+        (done..check_point).for_each(|_| player.step());
+        done = check_point;
+        whole_shares.push((check_point, player.free_in_whole_pageblocks()));
         progress.inc(1);
     }
-    let course =
-        RunResults { whole_blocks, refused_shares: player.refused(), unused_but_not_free: None };
-    Ok((course, player.whole_pageblocks()))
+    let results = RunResults {
+        whole_shares,
+        refused_shares: player.refused_shares(),
+        unused_but_not_free: None,
+    };
+    Ok((results, player.whole_pageblocks()))
 }
 
 /// Returns a machine with `size` bytes of movable memory and no free kernel memory.
@@ -218,7 +222,7 @@ fn machine(size: Bytes) -> Result<Hosted> {
     hotplug.add(machine.hotplug_range())?;
     hotplug.online(machine.hotplug_range(), OnlineType::Movable, &mut NoHooks)?;
     make_bitmaps(&machine)?;
-    use_up(machine.frames());
+    use_up_kernel_memory(machine.frames());
     let counts = machine.frames().counts();
     ensure!(
         counts.free == size.frames(),
@@ -246,7 +250,7 @@ fn make_bitmaps(machine: &Hosted) -> Result<()> {
 
 /// Allocates all kernel memory. Otherwise movable requests would get it when no movable memory is
 /// free.
-fn use_up(frames: &Frames<ThreadCpus>) {
+fn use_up_kernel_memory(frames: &Frames<ThreadCpus>) {
     while let Ok(frame) = frames.alloc(AllocRequest::frames(1)) {
         let _stays = frame.into_raw();
     }
@@ -259,41 +263,44 @@ mod tests {
 
     const SIZE: Bytes = Bytes::mib(256);
 
-    fn course_of(subject: Subject, seed: u64, cpus: u16) -> RunResults {
+    fn results_of(subject: Subject, seed: u64, cpus: u16) -> RunResults {
         let requests = Requests::new(seed, cpus, SIZE.frames());
         subject.measure(SIZE, requests, 100_000, &ProgressBar::hidden()).unwrap()
     }
 
     #[test]
-    fn a_seed_gives_the_same_course_and_another_seed_another() {
+    fn results_depend_on_the_seed_alone() {
         for subject in Subject::ALL {
-            let course = course_of(subject, 1, 16);
-            assert_eq!(course, course_of(subject, 1, 16));
-            assert_ne!(course.whole_blocks, course_of(subject, 2, 16).whole_blocks);
+            let results = results_of(subject, 1, 16);
+            assert_eq!(results, results_of(subject, 1, 16));
+            assert_ne!(results.whole_shares, results_of(subject, 2, 16).whole_shares);
             let check_points: Vec<_> =
-                course.whole_blocks.iter().map(|&(moment, _)| moment).collect();
+                results.whole_shares.iter().map(|&(check_point, _)| check_point).collect();
             assert_eq!(check_points, [10_000, 20_000, 50_000, 100_000]);
-            assert!(course.whole_blocks.iter().all(|(_, share)| (0.0..=100.0).contains(share)));
+            assert!(results.whole_shares.iter().all(|(_, share)| (0.0..=100.0).contains(share)));
         }
         // An allocator that does not know CPUs gives the same results for any number of them.
-        let of = |cpus| course_of(Subject::Buddy, 1, cpus).whole_blocks;
-        assert_eq!(of(1), of(16));
+        let shares = |cpus| results_of(Subject::Buddy, 1, cpus).whole_shares;
+        assert_eq!(shares(1), shares(16));
     }
 
     #[test]
-    fn each_cpu_keeps_at_most_one_pageblock_divided() {
+    fn at_most_one_unused_pageblock_for_each_cpu_is_not_free() {
         for cpus in [1, 16] {
-            let course = course_of(Subject::Hotmem, 1, cpus);
-            assert!(course.unused_but_not_free.unwrap() <= u64::from(cpus), "{course:?}");
-            assert_eq!(course.refused_shares[0], 0.0, "a frame was refused while 10 % are free");
+            let results = results_of(Subject::Hotmem, 1, cpus);
+            assert!(results.unused_but_not_free.unwrap() <= u64::from(cpus), "{results:?}");
+            assert_eq!(results.refused_shares[0], 0.0, "a frame was refused while 10 % are free");
         }
     }
 
     #[test]
     fn no_metadata_lies_in_the_measured_memory() {
         let machine = machine(SIZE).unwrap();
-        let one = || machine.frames().alloc(AllocRequest::frames(1).movable()).ok();
-        assert_eq!(std::iter::from_fn(one).collect::<Vec<_>>().len() as u64, SIZE.frames());
+        let allocate_one = || machine.frames().alloc(AllocRequest::frames(1).movable()).ok();
+        assert_eq!(
+            std::iter::from_fn(allocate_one).collect::<Vec<_>>().len() as u64,
+            SIZE.frames()
+        );
     }
 
     #[test]
@@ -314,7 +321,7 @@ mod tests {
         let records: Vec<Record> = serde_json::from_str(&text).unwrap();
         for case in ["256M/1cpu", "256M/16cpus"] {
             for subject in Subject::ALL {
-                let of = |case: &str, metric| {
+                let runs_of = |case: &str, metric| {
                     let is_match = |record: &&Record| {
                         record.case == case
                             && record.has_metric(metric)
@@ -323,13 +330,16 @@ mod tests {
                     records.iter().find(is_match).map(|record| record.runs)
                 };
                 assert_eq!(
-                    of(&format!("{case}/after-20000"), FREE_IN_WHOLE_PAGEBLOCKS),
+                    runs_of(&format!("{case}/after-20000"), FREE_IN_WHOLE_PAGEBLOCKS),
                     Some(2),
                     "{case}"
                 );
-                assert_eq!(of(case, FREE_IN_WHOLE_PAGEBLOCKS), Some(2), "{case}");
-                assert!(REFUSED.iter().all(|&refused| of(case, refused) == Some(2)), "{case}");
-                assert_eq!(of(case, UNUSED_BUT_NOT_FREE).is_some(), subject == Subject::Hotmem);
+                assert_eq!(runs_of(case, FREE_IN_WHOLE_PAGEBLOCKS), Some(2), "{case}");
+                assert!(REFUSED.iter().all(|&refused| runs_of(case, refused) == Some(2)), "{case}");
+                assert_eq!(
+                    runs_of(case, UNUSED_BUT_NOT_FREE).is_some(),
+                    subject == Subject::Hotmem
+                );
             }
         }
     }

@@ -8,18 +8,15 @@ const FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 pub(super) struct Pageblocks {
     first_frame: u64,
     used_frames: Vec<u16>,
+    /// The number of pageblocks that have no frame in use.
     whole_blocks: u64,
 }
 
 impl Pageblocks {
-    /// Returns the pageblocks of `frames` frames from `first` on. No frame is in use.
+    /// Makes the pageblocks of `frames` frames from `first` on. No frame is in use.
     pub(super) fn new(first: u64, frames: u64) -> Pageblocks {
         let whole_blocks = frames / FRAMES;
-        Pageblocks {
-            first_frame: first,
-            used_frames: (0..whole_blocks).map(|_| 0).collect(),
-            whole_blocks,
-        }
+        Pageblocks { first_frame: first, used_frames: vec![0; index(frames)], whole_blocks }
     }
 
     /// Counts 2^`order` frames as in use.

@@ -52,8 +52,7 @@ impl<'a, A: Allocator> RequestPlayer<'a, A> {
         }
     }
 
-    /// Makes requests until the constant share is in use, so that memory must be freed for the next
-    /// request.
+    /// Makes requests until memory must be freed for one, or one fails.
     pub(super) fn fill(&mut self) {
         while self.allocated_runs.len() as u64 == self.requests_made {
             self.step();
@@ -63,9 +62,9 @@ impl<'a, A: Allocator> RequestPlayer<'a, A> {
     /// Makes one request. Before it, frees memory in the order in which lifetimes end, until the
     /// request fits the share that may be in use.
     pub(super) fn step(&mut self) {
-        let Request { order, cpu: by, freed_by, lifetime } = self.requests.next();
+        let Request { order, cpu, freed_by, lifetime } = self.requests.next();
         self.requests_made += 1;
-        let nth = ORDERS.iter().position(|&(of, _)| of == order).unwrap_or_default();
+        let nth = ORDERS.iter().position(|&(listed, _)| listed == order).unwrap_or_default();
         self.requests_by_order[nth] += 1;
         while self.used_frames + (1 << order) > in_use(self.frames)
             && let Some(Reverse(old)) = self.allocated_runs.pop()
@@ -75,7 +74,7 @@ impl<'a, A: Allocator> RequestPlayer<'a, A> {
             self.pageblocks.free(old.frame, old.order);
             self.used_frames -= 1 << old.order;
         }
-        ThreadCpus::run_as(by);
+        ThreadCpus::run_as(cpu);
         let Some(frame) = self.allocator.alloc(order) else {
             self.failures_by_order[nth] += 1;
             return;
@@ -92,8 +91,8 @@ impl<'a, A: Allocator> RequestPlayer<'a, A> {
 
     /// Returns the share of free memory that lies in pageblocks without a frame in use, in percent.
     pub(super) fn free_in_whole_pageblocks(&self) -> f64 {
-        let whole_blocks = self.pageblocks.whole_blocks() * PAGEBLOCK_FRAMES as u64;
-        whole_blocks as f64 * 100.0 / (self.frames - self.used_frames) as f64
+        let frames = self.pageblocks.whole_blocks() * PAGEBLOCK_FRAMES as u64;
+        frames as f64 * 100.0 / (self.frames - self.used_frames) as f64
     }
 
     /// Returns the number of pageblocks without a frame in use.
@@ -102,7 +101,7 @@ impl<'a, A: Allocator> RequestPlayer<'a, A> {
     }
 
     /// Returns the share of the requests of each order of [`ORDERS`] that failed, in percent.
-    pub(super) fn refused(&self) -> [f64; ORDERS.len()] {
+    pub(super) fn refused_shares(&self) -> [f64; ORDERS.len()] {
         let share = |nth: usize| {
             self.failures_by_order[nth] as f64 * 100.0 / self.requests_by_order[nth].max(1) as f64
         };

@@ -4,10 +4,10 @@ use crate::bench::random::{ORDERS, Random};
 
 /// The percentage of requests for memory that is used for a short time.
 const SHORT_PERCENT: u64 = 90;
-/// The factor by which the mean lifetime of the other requests is longer.
+/// The mean lifetime of the other requests divided by that of these.
 const LONG_FACTOR: u64 = 100;
 /// The percentage of frames in use.
-const IN_USE: u64 = 90;
+const IN_USE_PERCENT: u64 = 90;
 
 /// A request, and when and by which CPU its memory is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Request {
     pub(super) cpu: usize,
     /// The CPU that frees. Memory with a short lifetime is freed by the CPU that allocated it.
     pub(super) freed_by: usize,
-    /// The number of requests after which the memory is freed.
+    /// The number of requests after which the memory may be freed.
     pub(super) lifetime: u64,
 }
 
@@ -29,13 +29,13 @@ pub(super) struct Requests {
     /// CPUs.
     cpu_random: Random,
     cpus: u16,
-    /// The mean of a short lifetime.
+    /// The mean of a short lifetime, in requests.
     mean_short_lifetime: u64,
 }
 
 /// Returns how many of `frames` frames are in use.
 pub(super) const fn in_use(frames: u64) -> u64 {
-    frames * IN_USE / 100
+    frames * IN_USE_PERCENT / 100
 }
 
 impl Requests {
@@ -45,10 +45,10 @@ impl Requests {
         // within a mean lifetime (Little's law).
         let frames_per_100_requests: u64 =
             ORDERS.iter().map(|&(order, share)| share << order).sum();
-        let living = in_use(frames) * 100 / frames_per_100_requests;
-        let short = living * 100 / (SHORT_PERCENT + (100 - SHORT_PERCENT) * LONG_FACTOR);
-        let [sizes, places] = [seed, !seed].map(Random::with_seed);
-        Requests { sizes, cpu_random: places, cpus, mean_short_lifetime: short.max(1) }
+        let live_requests = in_use(frames) * 100 / frames_per_100_requests;
+        let short = live_requests * 100 / (SHORT_PERCENT + (100 - SHORT_PERCENT) * LONG_FACTOR);
+        let [sizes, cpu_random] = [seed, !seed].map(Random::with_seed);
+        Requests { sizes, cpu_random, cpus, mean_short_lifetime: short.max(1) }
     }
 
     /// Returns the next request.
@@ -62,9 +62,9 @@ impl Requests {
         };
         // Lifetimes are distributed uniformly from 1 to twice the mean.
         let lifetime = 1 + self.sizes.below(2 * mean);
-        let mut any = || self.cpu_random.index_below(self.cpus.into());
-        let (by, other) = (any(), any());
-        Request { order, cpu: by, freed_by: if is_short { by } else { other }, lifetime }
+        let mut random_cpu = || self.cpu_random.index_below(self.cpus.into());
+        let (cpu, later_cpu) = (random_cpu(), random_cpu());
+        Request { order, cpu, freed_by: if is_short { cpu } else { later_cpu }, lifetime }
     }
 }
 
@@ -74,25 +74,28 @@ mod tests {
 
     const FRAMES: u64 = 1 << 20;
 
-    fn some(seed: u64, cpus: u16) -> Vec<Request> {
+    fn generate(seed: u64, cpus: u16) -> Vec<Request> {
         let mut requests = Requests::new(seed, cpus, FRAMES);
         (0..200_000).map(|_| requests.next()).collect()
     }
 
     #[test]
     fn a_seed_gives_the_same_requests() {
-        assert_eq!(some(1, 16), some(1, 16));
-        assert_ne!(some(1, 16), some(2, 16));
+        assert_eq!(generate(1, 16), generate(1, 16));
+        assert_ne!(generate(1, 16), generate(2, 16));
         // For any number of CPUs the requests are the same, except for the CPU that makes them.
-        let what = |request: &Request| (request.order, request.lifetime);
-        assert!(some(1, 1).iter().map(what).eq(some(1, 16).iter().map(what)));
+        let size_and_lifetime = |request: &Request| (request.order, request.lifetime);
+        let on_one = generate(1, 1);
+        let on_one = on_one.iter().map(size_and_lifetime);
+        assert!(on_one.eq(generate(1, 16).iter().map(size_and_lifetime)));
     }
 
     #[test]
     fn orders_cpus_and_lifetimes_have_the_expected_shares() {
-        let requests = some(1, 16);
-        let share = |is: &dyn Fn(&Request) -> bool| {
-            requests.iter().filter(|request| is(request)).count() as f64 / requests.len() as f64
+        let requests = generate(1, 16);
+        let share = |condition: &dyn Fn(&Request) -> bool| {
+            requests.iter().filter(|request| condition(request)).count() as f64
+                / requests.len() as f64
         };
         for (order, expected) in ORDERS {
             let found = share(&|request| request.order == order) * 100.0;
@@ -103,8 +106,8 @@ mod tests {
             assert!((found * 16.0 - 1.0).abs() < 0.05, "CPU {cpu}: {found}");
         }
         // One in ten has a long lifetime, and 15 of 16 of these are freed by another CPU.
-        let elsewhere = share(&|request| request.cpu != request.freed_by);
-        assert!((elsewhere / (0.1 * 15.0 / 16.0) - 1.0).abs() < 0.05, "{elsewhere}");
+        let freed_elsewhere = share(&|request| request.cpu != request.freed_by);
+        assert!((freed_elsewhere / (0.1 * 15.0 / 16.0) - 1.0).abs() < 0.05, "{freed_elsewhere}");
         let short = Requests::new(1, 16, FRAMES).mean_short_lifetime;
         let long = share(&|request| request.lifetime > 2 * short);
         assert!((long / 0.099 - 1.0).abs() < 0.05, "{long}");
@@ -117,9 +120,9 @@ mod tests {
         let mut requests = Requests::new(1, 1, FRAMES);
         let count = 5 * LONG_FACTOR * requests.mean_short_lifetime;
         let timed_requests = (0..count).map(|now| (now, requests.next()));
-        let living = timed_requests.filter(|(now, request)| now + request.lifetime > count);
-        let frames: u64 = living.map(|(_, request)| 1 << request.order).sum();
-        let of_all = frames as f64 / FRAMES as f64;
-        assert!((0.85..0.95).contains(&of_all), "{of_all}");
+        let live_requests = timed_requests.filter(|(now, request)| now + request.lifetime > count);
+        let frames: u64 = live_requests.map(|(_, request)| 1 << request.order).sum();
+        let share = frames as f64 / FRAMES as f64;
+        assert!((0.85..0.95).contains(&share), "{share}");
     }
 }

@@ -44,8 +44,7 @@ pub(super) enum AccessPattern {
     /// No allocation: announce all of the memory on a small machine
     Announce,
     /// No allocation: announce, add and online all of the memory on a small machine
-    #[value(name = "announce-add-online")]
-    Hotplug,
+    AnnounceAddOnline,
 }
 
 impl AccessPattern {
@@ -67,7 +66,7 @@ impl AccessPattern {
         AccessPattern::PairOnlyAlternating,
         AccessPattern::Init,
         AccessPattern::Announce,
-        AccessPattern::Hotplug,
+        AccessPattern::AnnounceAddOnline,
     ];
 
     /// Returns the access patterns that are measured by default: the first six, or all if
@@ -83,19 +82,22 @@ impl AccessPattern {
 
     /// Returns how allocations name nodes, if they name nodes.
     pub(super) const fn nodes(self) -> Option<NamedNodes> {
-        let (only, alternate) = match self {
+        let (refuses_other_nodes, is_alternating) = match self {
             AccessPattern::PairNear => (false, false),
             AccessPattern::PairNearAlternating => (false, true),
             AccessPattern::PairOnly => (true, false),
             AccessPattern::PairOnlyAlternating => (true, true),
             _ => return None,
         };
-        Some(NamedNodes { refuses_other_nodes: only, is_alternating: alternate })
+        Some(NamedNodes { refuses_other_nodes, is_alternating })
     }
 
     /// Returns whether the pattern measures the start of a machine instead of allocations.
     pub(super) const fn is_start(self) -> bool {
-        matches!(self, AccessPattern::Init | AccessPattern::Announce | AccessPattern::Hotplug)
+        matches!(
+            self,
+            AccessPattern::Init | AccessPattern::Announce | AccessPattern::AnnounceAddOnline
+        )
     }
 }
 

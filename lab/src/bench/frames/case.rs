@@ -41,7 +41,7 @@ impl Case {
 
     /// Returns the case with order 0 if its pattern does not depend on the order, and with one
     /// thread if the pattern does not depend on the number of threads.
-    pub(super) fn plain(self) -> Case {
+    pub(super) fn normalized(self) -> Case {
         match self.access {
             AccessPattern::Mixed => Case { order: 0, ..self },
             access if access.is_start() => Case { order: 0, threads: 1, ..self },
@@ -50,8 +50,8 @@ impl Case {
     }
 
     /// Returns whether the subject can run this case.
-    pub(super) fn makes_sense(&self) -> bool {
-        let single = match self.subject {
+    pub(super) fn is_supported(&self) -> bool {
+        let supports_access = match self.subject {
             Subject::Limit => matches!(self.access, AccessPattern::Pair),
             Subject::HotmemMagazine | Subject::HotmemCpuMagazine => match self.access {
                 AccessPattern::Pair
@@ -62,13 +62,14 @@ impl Case {
                 _ => false,
             },
             Subject::HotmemBatches => matches!(self.access, AccessPattern::Bulk),
-            _ => return self.makes_sense_for_one(),
+            _ => return self.is_supported_by_allocator(),
         };
-        single && self.order == 0
+        supports_access && self.order == 0
     }
 
-    fn makes_sense_for_one(&self) -> bool {
-        self.subject.can_have(self.size)
+    /// Returns whether a subject that allocates runs of any order can run this case.
+    fn is_supported_by_allocator(&self) -> bool {
+        self.subject.supports(self.size)
             && match self.access {
                 AccessPattern::PairNeighbours | AccessPattern::BulkNeighbours => {
                     self.threads > 1 && self.order == 0
@@ -81,7 +82,9 @@ impl Case {
                         && self.threads == 1
                         && self.size <= Bytes::gib(16)
                 }
-                AccessPattern::Announce | AccessPattern::Hotplug => self.subject == Subject::Hotmem,
+                AccessPattern::Announce | AccessPattern::AnnounceAddOnline => {
+                    self.subject == Subject::Hotmem
+                }
                 access if access.nodes().is_some() => {
                     self.subject == Subject::Hotmem && self.threads == 1
                 }

@@ -13,7 +13,7 @@ const BATCH_FRAMES: usize = 64;
 /// A request for one movable frame.
 const ONE_FRAME: AllocRequest = AllocRequest::frames(1).movable();
 
-/// The engine. Each thread has a state of type `S`, through which it uses the engine.
+/// The engine, which each thread uses through a state of type `S`.
 pub(super) struct PerThread<'f, S> {
     frames: &'f Frames<ThreadCpus>,
     new_thread_state: fn(&'f Frames<ThreadCpus>) -> S,
@@ -121,19 +121,19 @@ impl ThreadState for ThreadBatches<'_> {
     fn take(&mut self, _: u32, count: u64, held: &mut Vec<u64>) {
         let mut frames_left = count;
         while frames_left > 0 {
-            let most = usize::try_from(frames_left).unwrap_or(BATCH_FRAMES).min(BATCH_FRAMES);
-            let allocated = self.frames.alloc_many(ONE_FRAME, &mut self.batch[..most]).unwrap_or(0);
+            let len = usize::try_from(frames_left).unwrap_or(BATCH_FRAMES).min(BATCH_FRAMES);
+            let allocated = self.frames.alloc_many(ONE_FRAME, &mut self.batch[..len]).unwrap_or(0);
             held.extend(self.batch[..allocated].iter().map(|frame| frame.number()));
             frames_left -= allocated as u64;
         }
     }
 
     fn free_all(&mut self, _: u32, held: &mut Vec<u64>) {
-        for some in held.chunks(BATCH_FRAMES) {
-            let frames = self.batch.iter_mut().zip(some);
+        for numbers in held.chunks(BATCH_FRAMES) {
+            let frames = self.batch.iter_mut().zip(numbers);
             frames.for_each(|(frame, &number)| *frame = Pfn::new(number).unwrap_or(Pfn::ZERO));
             // SAFETY: the bench frees only frames that it has allocated, and each once.
-            let freed = unsafe { self.frames.free_many(&self.batch[..some.len()]) };
+            let freed = unsafe { self.frames.free_many(&self.batch[..numbers.len()]) };
             assert_eq!(freed, Ok(()));
         }
         held.clear();

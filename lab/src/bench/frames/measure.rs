@@ -19,7 +19,7 @@ use std::thread;
 /// The number of nodes that allocations name.
 const NODES: u32 = 4;
 /// The amount of memory after which the node changes, in patterns whose nodes alternate.
-const ALTERNATING: Bytes = Bytes::mib(256);
+const ALTERNATION_SIZE: Bytes = Bytes::mib(256);
 
 impl Case {
     /// Returns the nanoseconds of CPU time of an operation, or of the whole start.
@@ -66,7 +66,7 @@ impl Case {
         let without_movable = self.access.is_without_movable();
         let builder = if unbacked && !without_movable {
             // SAFETY: the bench accesses no plugged frame. The engine accesses none either, because
-            // `split_boot_memory` leaves enough free frames in boot memory for the bitmaps of all
+            // `divide_boot_memory` leaves enough free frames in boot memory for the bitmaps of all
             // plugged sections.
             unsafe { builder.unbacked() }
         } else {
@@ -80,15 +80,18 @@ impl Case {
             return Ok(nanoseconds(cpu_time() - started));
         }
         if !self.access.is_start() {
-            split_boot_memory(&machine);
+            divide_boot_memory(&machine);
         }
         match self.access.nodes() {
             None => hotplug.add(machine.hotplug_range())?,
-            Some(asked) => {
-                let room = machine.hotplug_range();
-                let part =
-                    if asked.is_alternating { ALTERNATING.frames() } else { room.frames() / 4 };
-                for (nth, part) in (0..).zip(room.chunks(part)) {
+            Some(named_nodes) => {
+                let range = machine.hotplug_range();
+                let part_frames = if named_nodes.is_alternating {
+                    ALTERNATION_SIZE.frames()
+                } else {
+                    range.frames() / u64::from(NODES)
+                };
+                for (nth, part) in (0..).zip(range.chunks(part_frames)) {
                     hotplug.add(AddRequest { node: Some(NodeId(nth % NODES)), ..part.into() })?;
                 }
             }
@@ -98,7 +101,7 @@ impl Case {
         if self.access == AccessPattern::PairWithoutMovable64Cpus {
             allocate_on_cpus(machine.frames(), 64)?;
         }
-        if self.access == AccessPattern::Hotplug {
+        if self.access == AccessPattern::AnnounceAddOnline {
             return Ok(nanoseconds(cpu_time() - started));
         }
         let first = machine.hotplug_range().start().number();
@@ -121,8 +124,8 @@ impl Case {
                 }
                 _ => traffic::measure(machine.frames(), first, self, operations),
             },
-            Some(asked) => {
-                let nodes = OnNodes::new(machine.frames(), NODES, asked.refuses_other_nodes);
+            Some(named_nodes) => {
+                let nodes = OnNodes::new(machine.frames(), NODES, named_nodes.refuses_other_nodes);
                 traffic::measure(&nodes, first, self, operations)
             }
         }
@@ -139,11 +142,11 @@ fn boot_with(size: Bytes) -> Result<f64> {
 
 /// Divides all pageblocks of boot memory, and leaves one frame of each in use, as in a kernel that
 /// has been running for a while.
-fn split_boot_memory(machine: &Hosted) {
-    let taken = std::iter::from_fn(|| machine.frames().alloc(AllocRequest::frames(1)).ok());
+fn divide_boot_memory(machine: &Hosted) {
+    let frames = std::iter::from_fn(|| machine.frames().alloc(AllocRequest::frames(1)).ok());
     // Allocate all frames before the first is freed.
-    let taken: Vec<_> = taken.collect();
-    for frame in taken {
+    let frames: Vec<_> = frames.collect();
+    for frame in frames {
         if frame.range().start().number().is_multiple_of(PAGEBLOCK_FRAMES as u64) {
             let _stays = frame.into_raw();
         }

@@ -1,25 +1,27 @@
 //! Allocates and frees runs of several orders.
 
-use super::subject::{ThreadState, until_some};
+use super::subject::{ThreadState, alloc_until_some};
 use crate::bench::random::Random;
 
 /// The number of allocations that a thread holds.
-const ALLOCATIONS_HELD: usize = 1 << 14;
+const HELD_ALLOCATIONS: usize = 1 << 14;
 /// The number of random orders, which are drawn before the measurement and requested repeatedly.
 const ORDERS: usize = 1 << 16;
 
 /// The allocations of several orders that a thread holds, and the orders that it requests.
 pub(super) struct MixedOrders {
+    /// The first frame and the order of each allocation.
     allocations: Vec<(u64, u32)>,
     orders: Vec<u32>,
-    /// The index of the allocation that is freed next, and that of the order that is allocated
-    /// next.
-    next_indices: (usize, usize),
+    /// The index of the allocation that is freed next.
+    next_freed: usize,
+    /// The index of the order that is allocated next.
+    next_order: usize,
 }
 
 impl MixedOrders {
     pub(super) fn new() -> MixedOrders {
-        MixedOrders { allocations: Vec::new(), orders: Vec::new(), next_indices: (0, 0) }
+        MixedOrders { allocations: Vec::new(), orders: Vec::new(), next_freed: 0, next_order: 0 }
     }
 
     /// Draws the orders, and allocates the allocations to hold.
@@ -28,9 +30,9 @@ impl MixedOrders {
         self.orders.extend((0..ORDERS).map(|_| random.order()));
         let allocate = |_| {
             let order = self.orders[random.index_below(ORDERS)];
-            (until_some(|| thread_state.alloc(order)), order)
+            (alloc_until_some(|| thread_state.alloc(order)), order)
         };
-        self.allocations.extend((0..ALLOCATIONS_HELD).map(allocate));
+        self.allocations.extend((0..HELD_ALLOCATIONS).map(allocate));
         // The measured loop goes through the shuffled list in order. For the allocator this is as
         // random as random picks.
         random.shuffle(&mut self.allocations);
@@ -39,16 +41,16 @@ impl MixedOrders {
     /// Frees one run and allocates one, `operations` times.
     #[inline]
     pub(super) fn run(&mut self, thread_state: &mut impl ThreadState, operations: u64) {
-        let (mut held_index, mut order_index) = self.next_indices;
+        let (mut next_freed, mut next_order) = (self.next_freed, self.next_order);
         for _ in 0..operations {
-            let (frame, order) = self.allocations[held_index];
+            let (frame, order) = self.allocations[next_freed];
             thread_state.free(frame, order);
-            let order = self.orders[order_index];
-            self.allocations[held_index] = (until_some(|| thread_state.alloc(order)), order);
-            (held_index, order_index) =
-                ((held_index + 1) % ALLOCATIONS_HELD, (order_index + 1) % ORDERS);
+            let order = self.orders[next_order];
+            self.allocations[next_freed] = (alloc_until_some(|| thread_state.alloc(order)), order);
+            next_freed = (next_freed + 1) % HELD_ALLOCATIONS;
+            next_order = (next_order + 1) % ORDERS;
         }
-        self.next_indices = (held_index, order_index);
+        (self.next_freed, self.next_order) = (next_freed, next_order);
     }
 }
 
@@ -79,19 +81,19 @@ mod tests {
     }
 
     #[test]
-    fn each_piece_is_freed_with_the_order_of_its_allocation() {
+    fn each_run_is_freed_with_the_order_of_its_allocation() {
         let (mut bump, mut mixed) = (BumpAllocator::default(), MixedOrders::new());
         mixed.prepare(&mut bump);
-        mixed.run(&mut bump, 3 * ALLOCATIONS_HELD as u64);
+        mixed.run(&mut bump, 3 * HELD_ALLOCATIONS as u64);
         mixed.run(&mut bump, 5);
         assert_eq!(
             (bump.used_runs.len(), bump.freed_runs),
-            (ALLOCATIONS_HELD, 3 * ALLOCATIONS_HELD as u64 + 5)
+            (HELD_ALLOCATIONS, 3 * HELD_ALLOCATIONS as u64 + 5)
         );
         let large = bump.used_runs.iter().filter(|(_, order)| *order == 9).count();
         assert!(
-            (ALLOCATIONS_HELD / 200..ALLOCATIONS_HELD / 50).contains(&large),
-            "{large} of {ALLOCATIONS_HELD}"
+            (HELD_ALLOCATIONS / 200..HELD_ALLOCATIONS / 50).contains(&large),
+            "{large} of {HELD_ALLOCATIONS}"
         );
     }
 }

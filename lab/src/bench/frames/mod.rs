@@ -7,7 +7,7 @@
 mod access_pattern;
 mod case;
 pub(super) mod instructions;
-pub(super) use subject::{Allocator, Bitmap, Buddy, until_some};
+pub(super) use subject::{Allocator, Bitmap, Buddy, alloc_until_some};
 pub(super) use traffic::{allowed_cpus, cpu_time, pin};
 pub(super) use value_name::value_name;
 mod many_frames;
@@ -87,9 +87,9 @@ pub struct CaseArgs {
     unbacked: bool,
 }
 
-/// The CPU time for allocating and freeing one run.
+/// The CPU time for allocating and freeing 2^order frames.
 const TIME_PER_OP: (&str, &str) = ("time_per_op", "ns");
-/// The instructions for allocating and freeing one run.
+/// The instructions for allocating and freeing 2^order frames.
 const INSTRUCTIONS_PER_OP: (&str, &str) = ("instructions_per_op", "count");
 /// The CPU time until all memory can be allocated.
 const TIME: (&str, &str) = ("time", "s");
@@ -130,16 +130,16 @@ impl Args {
     /// Returns the requested cases that can run. Cases that differ only in the subject are next to
     /// each other.
     fn cases(&self) -> Vec<Case> {
-        let usual = AccessPattern::default_set(self.thorough);
-        let accesses = if self.accesses.is_empty() { usual } else { &self.accesses };
+        let default_set = AccessPattern::default_set(self.thorough);
+        let accesses = if self.accesses.is_empty() { default_set } else { &self.accesses };
         let mut cases = Vec::new();
         for &size in &self.sizes {
             for &access in accesses {
                 for &order in &self.orders {
                     for &threads in &self.threads {
                         for &subject in &self.subjects {
-                            let case = Case { subject, size, order, threads, access }.plain();
-                            if case.makes_sense() && !cases.contains(&case) {
+                            let case = Case { subject, size, order, threads, access }.normalized();
+                            if case.is_supported() && !cases.contains(&case) {
                                 cases.push(case);
                             }
                         }
@@ -175,13 +175,13 @@ fn count_instructions(cases: &[Case], sample: &mut Sample) -> Result<()> {
     let cases: Vec<_> =
         cases.iter().filter(|case| case.threads == 1 && !case.access.is_start()).collect();
     let progress = progress::bar(cases.len() as u64);
-    let next = AtomicUsize::new(0);
+    let next_case = AtomicUsize::new(0);
     let counts: Vec<_> = cases.iter().map(|_| OnceLock::new()).collect();
     let count = || -> Result<()> {
         // Relaxed: each number is given to one thread, and the counts are read after all have
         // ended.
         while let Some(nth) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&n| n < cases.len())
+            Some(next_case.fetch_add(1, Ordering::Relaxed)).filter(|&n| n < cases.len())
         {
             progress.set_message(format!("{}, instructions", cases[nth].name()));
             let count = instructions::per_operation(cases[nth]);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_cases_go_from_general_to_specific() {
+    fn cases_have_the_documented_names() {
         let names: BTreeSet<_> = cases(&["--thorough"]).iter().map(Case::name).collect();
         for name in [
             "1T/order0/1thread/pair",
@@ -245,18 +245,18 @@ mod tests {
             cases.iter().filter(|case| case.order == 0).map(|case| case.subject).collect::<Vec<_>>()
         };
         let engine = [Subject::Hotmem, Subject::HotmemMagazine, Subject::HotmemCpuMagazine];
-        let all = [Subject::BuddySystemAllocator, Subject::BitmapAllocator, Subject::Limit];
-        assert_eq!(subjects("1T"), [&engine[..], &all].concat());
-        let large = [Subject::BuddySystemAllocator, Subject::Limit];
-        assert_eq!(subjects("64T"), [&engine[..], &large].concat());
+        let up_to_1t = [Subject::BuddySystemAllocator, Subject::BitmapAllocator, Subject::Limit];
+        assert_eq!(subjects("1T"), [&engine[..], &up_to_1t].concat());
+        let up_to_64t = [Subject::BuddySystemAllocator, Subject::Limit];
+        assert_eq!(subjects("64T"), [&engine[..], &up_to_64t].concat());
     }
 
     #[test]
     fn the_default_set_is_a_small_part_of_all() {
-        let (usual, all) = (cases(&[]), cases(&["--thorough"]));
-        assert!(usual.iter().all(|case| all.contains(case)));
-        assert!(usual.iter().all(|case| case.size == Bytes::gib(16)));
-        assert!(usual.len() * 2 < all.len(), "{} of {}", usual.len(), all.len());
+        let (default_set, all) = (cases(&[]), cases(&["--thorough"]));
+        assert!(default_set.iter().all(|case| all.contains(case)));
+        assert!(default_set.iter().all(|case| case.size == Bytes::gib(16)));
+        assert!(default_set.len() * 2 < all.len(), "{} of {}", default_set.len(), all.len());
         let runs = |line: &[&str]| parsed::<Args>(line).runs;
         assert_eq!([runs(&[]), runs(&["--thorough"]), runs(&["--runs", "5"])], [3, 7, 5]);
         for access in [AccessPattern::RemoteFree, AccessPattern::Interrupts, AccessPattern::Mixed] {
@@ -264,7 +264,7 @@ mod tests {
                 [Subject::Hotmem, Subject::BuddySystemAllocator, Subject::BitmapAllocator]
             {
                 let is_match = |case: &Case| (case.access, case.subject) == (access, subject);
-                assert!(usual.iter().any(is_match), "{subject}: {access}");
+                assert!(default_set.iter().any(is_match), "{subject}: {access}");
             }
         }
     }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn every_subject_can_run_every_access_pattern_in_its_cases() {
+    fn every_case_of_the_thorough_set_can_be_measured() {
         for case in cases(&["--thorough", "--sizes", "4G", "--threads", "1"]) {
             let measured = case.measure(1 << 10, false);
             assert!(measured.unwrap() > 0.0, "{}", case.name());

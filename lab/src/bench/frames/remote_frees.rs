@@ -2,7 +2,7 @@
 //! to another CPU, which frees them.
 
 use super::ring::{ENTRIES, Receiver, Ring, Sender};
-use super::subject::{Allocator, ThreadState, until_some};
+use super::subject::{Allocator, ThreadState, alloc_until_some};
 use crate::hosted::ThreadCpus;
 
 /// The role of a thread.
@@ -19,13 +19,13 @@ pub(super) fn rings(threads: usize) -> Vec<Ring> {
 }
 
 /// Returns the roles of all threads.
-pub(super) fn parts(rings: &[Ring], threads: usize) -> Vec<RemoteRole<'_>> {
+pub(super) fn roles(rings: &[Ring], threads: usize) -> Vec<RemoteRole<'_>> {
     if let ([ring], 1) = (rings, threads) {
         return vec![RemoteRole::Both(ring.sender(), ring.receiver())];
     }
-    let pair_of_parts =
+    let roles_of_ring =
         |ring| [RemoteRole::Allocates(Ring::sender(ring)), RemoteRole::Frees(Ring::receiver(ring))];
-    rings.iter().flat_map(pair_of_parts).collect()
+    rings.iter().flat_map(roles_of_ring).collect()
 }
 
 impl RemoteRole<'_> {
@@ -40,20 +40,22 @@ impl RemoteRole<'_> {
     ) {
         match self {
             RemoteRole::Allocates(sender) => {
-                (0..operations).for_each(|_| sender.send(until_some(|| thread_state.alloc(order))));
+                (0..operations)
+                    .for_each(|_| sender.send(alloc_until_some(|| thread_state.alloc(order))));
             }
             RemoteRole::Frees(receiver) => {
                 (0..operations).for_each(|_| thread_state.free(receiver.receive(), order));
             }
             RemoteRole::Both(sender, receiver) => {
-                let mut other_cpu = allocator.thread_state();
+                let mut freeing_cpu = allocator.thread_state();
                 let mut remaining = operations;
                 while remaining > 0 {
                     let burst = remaining.min(ENTRIES);
                     ThreadCpus::run_as(0);
-                    (0..burst).for_each(|_| sender.send(until_some(|| thread_state.alloc(order))));
+                    (0..burst)
+                        .for_each(|_| sender.send(alloc_until_some(|| thread_state.alloc(order))));
                     ThreadCpus::run_as(1);
-                    (0..burst).for_each(|_| other_cpu.free(receiver.receive(), order));
+                    (0..burst).for_each(|_| freeing_cpu.free(receiver.receive(), order));
                     remaining -= burst;
                 }
             }
@@ -66,19 +68,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thread_has_a_part() {
+    fn each_thread_has_a_role() {
         let names = |threads: usize| {
             let rings = rings(threads);
-            let name = |part: &RemoteRole<'_>| match part {
+            let name = |role: &RemoteRole<'_>| match role {
                 RemoteRole::Allocates(_) => 'a',
                 RemoteRole::Frees(_) => 'f',
                 RemoteRole::Both(..) => 'b',
             };
-            parts(&rings, threads).iter().map(name).collect::<String>()
+            roles(&rings, threads).iter().map(name).collect::<String>()
         };
         assert_eq!([1, 2, 4].map(names), ["b", "af", "afaf"]);
-        // With an odd number of threads, there is one part more than there are threads. The last
-        // part is not run.
+        // With an odd number of threads, there is one role more than there are threads. No thread
+        // has the last role.
         assert_eq!(names(3).len(), 4);
     }
 }

@@ -1,6 +1,7 @@
 //! Passes frames from one thread to another through a bounded ring, as a driver's interrupt handler
 //! passes them to a worker.
 
+use super::subject::index;
 use std::{
     hint, iter,
     sync::atomic::{AtomicU64, Ordering},
@@ -10,8 +11,8 @@ use std::{
 /// The number of entries, as in the ring of a network card.
 pub(super) const ENTRIES: u64 = 256;
 
-/// The number of reads after which a waiting thread yields the CPU, because the other thread may
-/// wait for the same CPU.
+/// The number of reads after which a waiting thread yields the CPU: the thread for which it waits
+/// may need the same CPU.
 const READS_BEFORE_YIELD: u32 = 1 << 12;
 
 /// A ring with one sender and one receiver.
@@ -30,7 +31,7 @@ impl Ring {
         let entries = iter::repeat_with(|| AtomicU64::new(0));
         let [sent, received] = [(); 2].map(|()| PaddedCount(AtomicU64::new(0)));
         Ring {
-            entries: entries.take(super::subject::index(ENTRIES)).collect(),
+            entries: entries.take(index(ENTRIES)).collect(),
             sent_count: sent,
             received_count: received,
         }
@@ -55,7 +56,7 @@ impl Ring {
     }
 
     fn entry(&self, number: u64) -> &AtomicU64 {
-        &self.entries[super::subject::index(number % ENTRIES)]
+        &self.entries[index(number % ENTRIES)]
     }
 }
 

@@ -56,7 +56,7 @@ impl Subject {
     ];
 
     /// Returns whether the subject supports this much memory.
-    pub(super) const fn can_have(self, size: Bytes) -> bool {
+    pub(super) const fn supports(self, size: Bytes) -> bool {
         match self {
             Subject::BitmapAllocator => size.0 / FRAME_SIZE <= BitAlloc256M::CAP as u64,
             _ => true,
@@ -97,7 +97,7 @@ pub(in crate::bench) trait ThreadState {
     #[inline]
     fn take(&mut self, order: u32, count: u64, held: &mut Vec<u64>) {
         for _ in 0..count {
-            held.push(until_some(|| self.alloc(order)));
+            held.push(alloc_until_some(|| self.alloc(order)));
         }
     }
 
@@ -131,11 +131,11 @@ impl Allocator for Frames<ThreadCpus> {
 
     #[inline(always)]
     fn alloc(&self, order: u32) -> Option<u64> {
-        let want = match order {
+        let request = match order {
             0 => AllocRequest::frames(1),
             _ => AllocRequest::order(order),
         };
-        let range = Frames::alloc(self, want.movable()).ok()?.into_raw();
+        let range = Frames::alloc(self, request.movable()).ok()?.into_raw();
         Some(range.start().number())
     }
 
@@ -165,8 +165,12 @@ pub(super) struct OnNodes<'a> {
 }
 
 impl OnNodes<'_> {
-    pub(super) fn new(frames: &Frames<ThreadCpus>, nodes: u32, only: bool) -> OnNodes<'_> {
-        OnNodes { frames, nodes, refuses_other_nodes: only, next_node: AtomicU32::new(0) }
+    pub(super) fn new(
+        frames: &Frames<ThreadCpus>,
+        nodes: u32,
+        refuses_other_nodes: bool,
+    ) -> OnNodes<'_> {
+        OnNodes { frames, nodes, refuses_other_nodes, next_node: AtomicU32::new(0) }
     }
 }
 
@@ -185,8 +189,8 @@ impl Allocator for OnNodes<'_> {
         let node = NodeId(self.next_node.fetch_add(1, Ordering::Relaxed) % self.nodes);
         let node =
             if self.refuses_other_nodes { NodeChoice::Only(node) } else { NodeChoice::Near(node) };
-        let want = AllocRequest::order(order).movable().node(node);
-        let range = self.frames.alloc(want).ok()?.into_raw();
+        let request = AllocRequest::order(order).movable().node(node);
+        let range = self.frames.alloc(request).ok()?.into_raw();
         Some(range.start().number())
     }
 
@@ -200,7 +204,7 @@ impl Allocator for OnNodes<'_> {
     }
 }
 
-/// A buddy allocator on trees of free blocks.
+/// The crate `buddy_system_allocator`, behind a spin lock.
 pub(in crate::bench) struct Buddy(Mutex<FrameAllocator<BUDDY_ORDERS>>);
 
 impl Buddy {
@@ -241,7 +245,7 @@ pub(super) static BITMAP_64G: Mutex<BitAlloc16M> = Mutex::new(BitAlloc16M::DEFAU
 /// The bitmap for up to 1 TiB.
 pub(super) static BITMAP_1T: Mutex<BitAlloc256M> = Mutex::new(BitAlloc256M::DEFAULT);
 
-/// A tree of bits, 16 children to a node.
+/// The crate `bitmap-allocator`, behind a spin lock.
 pub(in crate::bench) struct Bitmap<B: 'static>(&'static Mutex<B>);
 
 impl<B: BitAlloc> Bitmap<B> {
@@ -287,7 +291,7 @@ impl<B: BitAlloc + Send> Allocator for Bitmap<B> {
 /// Repeats an allocation until it succeeds. The memory must be free, or another thread must be
 /// freeing it.
 #[inline]
-pub(in crate::bench) fn until_some(mut alloc: impl FnMut() -> Option<u64>) -> u64 {
+pub(in crate::bench) fn alloc_until_some(mut alloc: impl FnMut() -> Option<u64>) -> u64 {
     loop {
         if let Some(frame) = alloc() {
             return frame;

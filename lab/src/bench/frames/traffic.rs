@@ -4,7 +4,7 @@ use super::access_pattern::AccessPattern;
 use super::case::Case;
 use super::mixed_orders::MixedOrders;
 use super::remote_frees::{self, RemoteRole};
-use super::subject::{Allocator, HUGE_PAGE_ORDER, ThreadState, index, until_some};
+use super::subject::{Allocator, HUGE_PAGE_ORDER, ThreadState, alloc_until_some, index};
 use crate::bench::random::Random;
 use crate::hosted::ThreadCpus;
 use anyhow::{Context, Result, ensure};
@@ -15,13 +15,13 @@ use spin::Barrier;
 use std::{hint::black_box, thread, time::Duration};
 
 /// The number of allocations that each thread holds in bulk traffic, if there is enough memory.
-const BULK: u64 = 1 << 18;
+const BULK_ALLOCATIONS: u64 = 1 << 18;
 /// The number of frames that all threads together hold in random traffic.
-const HELD_FRAMES: u64 = 1 << 20;
+const RANDOM_FRAMES: u64 = 1 << 20;
 /// The number of huge pages that all threads together hold in random traffic.
-const HELD_HUGE: u64 = 1 << 11;
+const RANDOM_HUGE_PAGES: u64 = 1 << 11;
 /// Of this many pairs, one is nested in another, as by an interrupt.
-const INTERRUPTED: u64 = 8;
+const PAIRS_PER_INTERRUPT: u64 = 8;
 
 /// Returns the nanoseconds of CPU time of an operation: allocating and freeing one run.
 ///
@@ -37,23 +37,22 @@ pub(super) fn measure<A: Allocator>(
     let barrier = Barrier::new(usize::from(case.threads));
     let barrier = &barrier;
     let rings = remote_frees::rings(usize::from(case.threads));
-    let parts = remote_frees::parts(&rings, usize::from(case.threads));
+    let roles = remote_frees::roles(&rings, usize::from(case.threads));
     let times = thread::scope(|scope| {
-        let start = |((cpu, held), part)| {
+        let start = |((cpu, held), remote_role)| {
             scope.spawn(move || -> Result<f64> {
                 pin(cpu)?;
                 // The threads of earlier cases had the same CPU numbers.
                 ThreadCpus::run_as(cpu);
-                let (thread_state, mixed) = (allocator.thread_state(), MixedOrders::new());
                 let mut traffic = Traffic {
                     allocator,
-                    thread_state,
+                    thread_state: allocator.thread_state(),
                     case,
                     barrier,
                     allocations: held,
                     next_freed: 0,
-                    mixed_orders: mixed,
-                    remote_role: part,
+                    mixed_orders: MixedOrders::new(),
+                    remote_role,
                 };
                 // The length of the warm-up does not depend on `operations`, so the warm-up cancels
                 // out in the difference of two runs.
@@ -62,7 +61,7 @@ pub(super) fn measure<A: Allocator>(
                 Ok(nanoseconds(time) / operations as f64)
             })
         };
-        let threads: Vec<_> = cpus.into_iter().zip(held).zip(parts).map(start).collect();
+        let threads: Vec<_> = cpus.into_iter().zip(held).zip(roles).map(start).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, Result<f64>>| {
             thread.join().expect("a measuring thread panicked")
         };
@@ -78,15 +77,15 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
     let pageblock = PAGEBLOCK_FRAMES as u64;
     let pageblocks = case.size.0 / FRAME_SIZE / pageblock;
     let mut held = vec![Vec::new(); threads];
-    // Allocates all memory except `count` pageblocks. Their distances are random, about `apart`
-    // pageblocks, because equal distances would put their metadata into a few sets of the caches.
-    let leave_free = |count: u64, apart: u64| {
+    // Allocates all memory except `count` pageblocks, one at a random place in each `interval`
+    // pageblocks. Equal distances would put their metadata into a few sets of the caches.
+    let leave_free = |count: u64, interval: u64| {
         allocator.fill();
         let mut random = Random::new();
-        let pageblocks_to_free = (0..count).map(|i| i * apart + random.below(apart));
+        let pageblocks_to_free = (0..count).map(|i| i * interval + random.below(interval));
         pageblocks_to_free.for_each(|nth| allocator.free(first + nth * pageblock, HUGE_PAGE_ORDER));
     };
-    let neighbours = match case.access {
+    let free_pageblocks = match case.access {
         AccessPattern::Pair
         | AccessPattern::Bulk
         | AccessPattern::RemoteFree
@@ -100,20 +99,23 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
         | AccessPattern::PairOnlyAlternating
         | AccessPattern::Init
         | AccessPattern::Announce
-        | AccessPattern::Hotplug => return Ok(held),
+        | AccessPattern::AnnounceAddOnline => return Ok(held),
         AccessPattern::Random => {
-            let count =
-                if case.order == HUGE_PAGE_ORDER { HELD_HUGE } else { HELD_FRAMES / pageblock };
+            let count = if case.order == HUGE_PAGE_ORDER {
+                RANDOM_HUGE_PAGES
+            } else {
+                RANDOM_FRAMES / pageblock
+            };
             ensure!(count <= pageblocks, "random traffic needs {count} pageblocks");
             leave_free(count, pageblocks / count);
             return Ok(held);
         }
         AccessPattern::PairNeighbours => threads as u64,
-        AccessPattern::BulkNeighbours => BULK / pageblock * threads as u64,
+        AccessPattern::BulkNeighbours => BULK_ALLOCATIONS / pageblock * threads as u64,
     };
-    ensure!(neighbours <= pageblocks, "this traffic needs {neighbours} pageblocks");
-    leave_free(neighbours, 1);
-    for _ in 0..neighbours * pageblock {
+    ensure!(free_pageblocks <= pageblocks, "this traffic needs {free_pageblocks} pageblocks");
+    leave_free(free_pageblocks, 1);
+    for _ in 0..free_pageblocks * pageblock {
         let frame = allocator.alloc(0).context("a free frame cannot be allocated")?;
         held[index(frame / pageblock) % threads].push(frame);
     }
@@ -139,13 +141,17 @@ impl<A: Allocator> Traffic<'_, A> {
     fn warm_up(&mut self, operations: u64) {
         match self.case.access {
             AccessPattern::Random => {
-                let all = if self.case.order == HUGE_PAGE_ORDER { HELD_HUGE } else { HELD_FRAMES };
-                self.take(self.case.order, all / u64::from(self.case.threads));
+                let held = if self.case.order == HUGE_PAGE_ORDER {
+                    RANDOM_HUGE_PAGES
+                } else {
+                    RANDOM_FRAMES
+                };
+                self.take(self.case.order, held / u64::from(self.case.threads));
                 // The measured loop goes through the shuffled list in order. For the allocator this
                 // is as random as random picks, and the bench has no cache misses of its own.
                 Random::new().shuffle(&mut self.allocations);
             }
-            // Half of the frames of this thread's pageblock.
+            // Keep half of the frames of this thread's pageblock.
             AccessPattern::PairNeighbours => {
                 let kept_len = self.allocations.len() / 2;
                 self.allocations
@@ -163,14 +169,14 @@ impl<A: Allocator> Traffic<'_, A> {
     /// Passes the orders of a frame and of a huge page as constants, as a kernel does.
     fn run(&mut self, operations: u64) -> (Duration, u64) {
         match self.case.order {
-            0 => self.run_of(0, operations),
-            HUGE_PAGE_ORDER => self.run_of(HUGE_PAGE_ORDER, operations),
-            order => self.run_of(order, operations),
+            0 => self.run_order(0, operations),
+            HUGE_PAGE_ORDER => self.run_order(HUGE_PAGE_ORDER, operations),
+            order => self.run_order(order, operations),
         }
     }
 
     #[inline(always)]
-    fn run_of(&mut self, order: u32, operations: u64) -> (Duration, u64) {
+    fn run_order(&mut self, order: u32, operations: u64) -> (Duration, u64) {
         match self.case.access {
             AccessPattern::Pair
             | AccessPattern::PairNeighbours
@@ -191,24 +197,25 @@ impl<A: Allocator> Traffic<'_, A> {
             AccessPattern::Random => {
                 let swaps = |traffic: &mut Self| {
                     for _ in 0..operations {
-                        let any = traffic.next_freed;
+                        let nth = traffic.next_freed;
                         traffic.next_freed =
-                            if any == 0 { traffic.allocations.len() } else { any } - 1;
-                        traffic.thread_state.free(traffic.allocations[any], order);
-                        traffic.allocations[any] = traffic.take_one(order);
+                            if nth == 0 { traffic.allocations.len() } else { nth } - 1;
+                        traffic.thread_state.free(traffic.allocations[nth], order);
+                        traffic.allocations[nth] = traffic.take_one(order);
                     }
                 };
                 (self.time_together(swaps), operations)
             }
-            AccessPattern::Interrupts => {
-                (self.time_together(|traffic| traffic.interrupted(order, operations)), operations)
-            }
+            AccessPattern::Interrupts => (
+                self.time_together(|traffic| traffic.run_interrupted(order, operations)),
+                operations,
+            ),
             AccessPattern::RemoteFree => {
-                let frames = |traffic: &mut Self| {
-                    let Traffic { allocator, thread_state, remote_role: part, .. } = traffic;
-                    part.run(*allocator, thread_state, order, operations);
+                let remote_frees = |traffic: &mut Self| {
+                    let Traffic { allocator, thread_state, remote_role, .. } = traffic;
+                    remote_role.run(*allocator, thread_state, order, operations);
                 };
-                (self.time_together(frames), operations)
+                (self.time_together(remote_frees), operations)
             }
             AccessPattern::Mixed => {
                 let swaps = |traffic: &mut Self| {
@@ -218,7 +225,7 @@ impl<A: Allocator> Traffic<'_, A> {
             }
             AccessPattern::Bulk => {
                 let runs_in_memory = (self.case.size.0 / FRAME_SIZE) >> order;
-                let count = BULK.min(runs_in_memory / 2 / u64::from(self.case.threads));
+                let count = BULK_ALLOCATIONS.min(runs_in_memory / 2 / u64::from(self.case.threads));
                 let rounds = operations.div_ceil(count);
                 let round = |_| {
                     self.time_together(|t| t.take(order, count))
@@ -235,33 +242,33 @@ impl<A: Allocator> Traffic<'_, A> {
                 };
                 ((0..rounds).map(round).sum(), rounds * count)
             }
-            AccessPattern::Init | AccessPattern::Announce | AccessPattern::Hotplug => {
+            AccessPattern::Init | AccessPattern::Announce | AccessPattern::AnnounceAddOnline => {
                 (Duration::ZERO, 1)
             }
         }
     }
 
-    /// Runs `part` when all threads have called the function, and returns the CPU time of `part`.
+    /// Runs `operations` when all threads have called this function, and returns their CPU time.
     /// Waiting threads spin, because the CPU time would include a wakeup.
-    fn time_together(&mut self, part: impl FnOnce(&mut Self)) -> Duration {
+    fn time_together(&mut self, operations: impl FnOnce(&mut Self)) -> Duration {
         self.barrier.wait();
         let started = cpu_time();
-        part(self);
+        operations(self);
         cpu_time() - started
     }
 
     /// Makes `operations` pairs. In some of them another pair is nested, as by an interrupt between
     /// two calls of the allocator.
-    fn interrupted(&mut self, order: u32, operations: u64) {
-        let mut frames_left = operations;
-        while frames_left > 0 {
+    fn run_interrupted(&mut self, order: u32, operations: u64) {
+        let mut pairs_left = operations;
+        while pairs_left > 0 {
             let frame = self.take_one(order);
-            frames_left -= 1;
-            if frames_left % INTERRUPTED == 1 {
+            pairs_left -= 1;
+            if pairs_left % PAIRS_PER_INTERRUPT == 1 {
                 // An interrupt handler has no magazine of its own.
-                let nested = until_some(|| self.allocator.alloc(order));
+                let nested = alloc_until_some(|| self.allocator.alloc(order));
                 self.allocator.free(black_box(nested), order);
-                frames_left -= 1;
+                pairs_left -= 1;
             }
             self.thread_state.free(black_box(frame), order);
         }
@@ -269,7 +276,7 @@ impl<A: Allocator> Traffic<'_, A> {
 
     #[inline]
     fn take_one(&mut self, order: u32) -> u64 {
-        until_some(|| self.thread_state.alloc(order))
+        alloc_until_some(|| self.thread_state.alloc(order))
     }
 
     #[inline]

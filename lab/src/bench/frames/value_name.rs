@@ -1,4 +1,4 @@
-//! Formats a value by its name on the command line.
+//! Formats an enum's value by its name on the command line.
 
 use std::fmt;
 

@@ -119,13 +119,14 @@ pub(super) const NAMESPACES: &[Namespace] = &[
 /// A bind of a namespace on `cpus` CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
-    pub(super) space: &'static Namespace,
-    pub(super) step: Step,
+    pub(super) namespace: &'static Namespace,
+    pub(super) bind: BindKind,
     pub(super) cpus: u64,
 }
 
+/// The kind of a bind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum BindKind {
     /// A bind to memory that was never touched. The host allocates and clears it during the bind.
     First(PageSize),
     /// A bind to memory that holds older descriptors.
@@ -137,11 +138,13 @@ impl Case {
     pub(super) fn all(cpus: u64) -> Vec<Case> {
         let mut cases = Vec::new();
         for cpus in [1].into_iter().chain((cpus > 1).then_some(cpus)) {
-            for space in NAMESPACES {
-                let first = [PageSize::Huge, PageSize::Small].map(Step::First);
-                let steps =
-                    first.into_iter().filter(|_| space.measures_first_bind).chain([Step::Rebind]);
-                cases.extend(steps.map(|step| Case { space, step, cpus }));
+            for namespace in NAMESPACES {
+                let first = [PageSize::Huge, PageSize::Small].map(BindKind::First);
+                let binds = first
+                    .into_iter()
+                    .filter(|_| namespace.measures_first_bind)
+                    .chain([BindKind::Rebind]);
+                cases.extend(binds.map(|bind| Case { namespace, bind, cpus }));
             }
         }
         cases
@@ -149,17 +152,17 @@ impl Case {
 
     /// Returns the case's name, from general to specific: `fsdax/rebind`, `fsdax/first-4K/2cpus`.
     pub(super) fn name(&self) -> String {
-        let step = match self.step {
-            Step::First(PageSize::Huge) => "first",
-            Step::First(PageSize::Small) => "first-4K",
-            Step::Rebind => "rebind",
+        let bind = match self.bind {
+            BindKind::First(PageSize::Huge) => "first",
+            BindKind::First(PageSize::Small) => "first-4K",
+            BindKind::Rebind => "rebind",
         };
         let cpus = if self.cpus > 1 { format!("/{}cpus", self.cpus) } else { String::new() };
-        format!("{}/{step}{cpus}", self.space.name)
+        format!("{}/{bind}{cpus}", self.namespace.name)
     }
 
-    /// Makes `subject` describe `range` on all CPUs of the case. Returns the time from the first
-    /// thread's start to the last thread's end.
+    /// Makes `subject` write the descriptors of `range` to `slots` on all CPUs of the case. Returns
+    /// the time from the first thread's start to the last thread's end.
     pub(super) fn measure(
         &self,
         subject: Subject,
@@ -167,9 +170,10 @@ impl Case {
         range: PfnRange,
         slots: &mut [MaybeUninit<Page>],
     ) -> Result<Duration> {
-        let first = slots.as_ptr().addr() as u64;
+        // The address that the descriptor of frame 0 would have.
         let start_offset = range.start().number() * size_of::<Page>() as u64;
-        let owner = Owner::device(0x00de_71ce, first.wrapping_sub(start_offset));
+        let memmap_base = (slots.as_ptr().addr() as u64).wrapping_sub(start_offset);
+        let owner = Owner::device(0x00de_71ce, memmap_base);
         let parts = self.parts(range, slots);
         let barrier = Barrier::new(parts.len());
         let timed = |(range, slots)| {
@@ -180,11 +184,12 @@ impl Case {
         };
         let times = thread::scope(|scope| {
             let (mut parts, timed) = (parts.into_iter(), &timed);
-            let mine = parts.next();
-            let others: Vec<_> = parts.map(|part| scope.spawn(move || timed(part))).collect();
-            let mut times = vec![mine.map_or_else(|| Ok((Instant::now(), Instant::now())), timed)?];
-            for other in others {
-                times.push(other.join().expect("a describing thread panicked")?);
+            let own_part = parts.next();
+            let threads: Vec<_> = parts.map(|part| scope.spawn(move || timed(part))).collect();
+            let mut times =
+                vec![own_part.map_or_else(|| Ok((Instant::now(), Instant::now())), timed)?];
+            for thread in threads {
+                times.push(thread.join().expect("a describing thread panicked")?);
             }
             Ok::<_, Error>(times)
         })?;
@@ -199,17 +204,17 @@ impl Case {
         range: PfnRange,
         mut slots: &'m mut [MaybeUninit<Page>],
     ) -> Vec<(PfnRange, &'m mut [MaybeUninit<Page>])> {
-        let pages = self.space.compound.frames().max(PAGEBLOCK_FRAMES as u64);
-        let each = range.frames().div_ceil(self.cpus).next_multiple_of(pages);
+        let alignment = self.namespace.compound.frames().max(PAGEBLOCK_FRAMES as u64);
+        let part_frames = range.frames().div_ceil(self.cpus).next_multiple_of(alignment);
         let (mut remaining, mut parts) = (range, Vec::new());
         while let Some(middle) =
-            remaining.start().checked_add(each).filter(|_| !remaining.is_empty())
+            remaining.start().checked_add(part_frames).filter(|_| !remaining.is_empty())
         {
-            let (part, more) = remaining.split_at(middle);
+            let (part, after) = remaining.split_at(middle);
             let count = usize::try_from(part.frames()).unwrap_or(slots.len()).min(slots.len());
             let (low, high) = slots.split_at_mut(count);
             parts.push((part, low));
-            (remaining, slots) = (more, high);
+            (remaining, slots) = (after, high);
         }
         parts
     }
@@ -225,7 +230,13 @@ impl Case {
     ) -> Result<()> {
         let stores = match subject {
             Subject::FieldByField => {
-                field_by_field::describe(slots, range, self.space.kind, self.space.compound, owner);
+                field_by_field::describe(
+                    slots,
+                    range,
+                    self.namespace.kind,
+                    self.namespace.compound,
+                    owner,
+                );
                 return Ok(());
             }
             Subject::Limit | Subject::LimitMovnti => {
@@ -237,7 +248,7 @@ impl Case {
             Subject::Movnti => Stores::GENERAL_REGISTERS,
             // The memory that the host has just cleared is still in the caches, so ordinary stores
             // are faster.
-            Subject::Hotmem if self.step != Step::Rebind => Stores::ORDINARY,
+            Subject::Hotmem if self.bind != BindKind::Rebind => Stores::ORDINARY,
             Subject::Hotmem => fastest.stores,
         };
         self.memmap(owner)?.stores(stores).describe(Slots::of(range, slots)?)?;
@@ -246,8 +257,8 @@ impl Case {
 
     /// Returns the object with which Hotmem writes the descriptors.
     fn memmap<'d>(&self, owner: &'d Owner) -> Result<Memmap<'d, Owner>> {
-        let memmap = Memmap::new(self.space.kind, self.space.compound, owner);
-        Ok(if self.space.shares_tails { memmap.sharing_tails()? } else { memmap })
+        let memmap = Memmap::new(self.namespace.kind, self.namespace.compound, owner);
+        Ok(if self.namespace.shares_tails { memmap.sharing_tails()? } else { memmap })
     }
 
     /// Returns the number of bytes that Hotmem writes to describe `range`.
@@ -268,6 +279,7 @@ mod tests {
         PfnRange::with_len(Pfn::new(FRAMES * 3).unwrap(), FRAMES).unwrap()
     }
 
+    /// Returns the bytes of the descriptors.
     fn bytes(slots: &[MaybeUninit<Page>]) -> &[u8] {
         // SAFETY: the caller has written every slot, and a `Page` has no padding.
         unsafe { std::slice::from_raw_parts(slots.as_ptr().cast(), size_of_val(slots)) }
@@ -279,19 +291,19 @@ mod tests {
         let mut memory = Memory::new(count, PageSize::Small).unwrap();
         let fastest = FastestFill { fill: Fill::Ordinary, stores: Stores::best() };
         for case in Case::all(2) {
-            if case.step != Step::Rebind {
+            if case.bind != BindKind::Rebind {
                 continue;
             }
-            let mut first: Option<Vec<u8>> = None;
-            for &subject in case.space.subjects {
+            let mut first_bytes: Option<Vec<u8>> = None;
+            for &subject in case.namespace.subjects {
                 if matches!(subject, Subject::Limit | Subject::LimitMovnti) {
                     continue;
                 }
                 Fill::Ordinary.fill(memory.slots());
                 case.measure(subject, fastest, range(), memory.slots()).unwrap();
-                let seen = bytes(memory.slots());
-                let expected = first.get_or_insert_with(|| seen.to_vec());
-                assert!(seen == expected, "{}: {subject:?}", case.name());
+                let written = bytes(memory.slots());
+                let expected = first_bytes.get_or_insert_with(|| written.to_vec());
+                assert!(written == expected, "{}: {subject:?}", case.name());
             }
         }
     }
@@ -301,14 +313,14 @@ mod tests {
         let mut memory = Memory::new(100, PageSize::Small).unwrap();
         for fill in Fill::all() {
             Fill::Ordinary.fill(memory.slots());
-            let whole = memory.slots();
-            for end in [0, 99] {
-                whole[end] = MaybeUninit::zeroed();
+            let slots = memory.slots();
+            for outside in [0, 99] {
+                slots[outside] = MaybeUninit::zeroed();
             }
-            fill.fill(&mut whole[1..99]);
-            let seen = bytes(memory.slots());
-            assert!(seen[64..99 * 64].iter().all(|byte| *byte == seen[64]) && seen[64] != 0);
-            assert!(seen[..64].iter().chain(&seen[99 * 64..]).all(|&byte| byte == 0), "{fill:?}");
+            fill.fill(&mut slots[1..99]);
+            let bytes = bytes(memory.slots());
+            assert!(bytes[64..99 * 64].iter().all(|byte| *byte == bytes[64]) && bytes[64] != 0);
+            assert!(bytes[..64].iter().chain(&bytes[99 * 64..]).all(|&byte| byte == 0), "{fill:?}");
         }
     }
 
@@ -324,15 +336,15 @@ mod tests {
         ] {
             assert!(names.iter().any(|n| n == name), "no {name} in {names:?}");
         }
-        let all: Vec<_> = Case::all(2).iter().map(Case::name).collect();
-        assert!(all.starts_with(&names) && all.len() == 2 * names.len());
-        assert!(all.iter().any(|name| name == "fsdax/rebind/2cpus"));
+        let on_two: Vec<_> = Case::all(2).iter().map(Case::name).collect();
+        assert!(on_two.starts_with(&names) && on_two.len() == 2 * names.len());
+        assert!(on_two.iter().any(|name| name == "fsdax/rebind/2cpus"));
     }
 
     #[test]
     fn with_shared_tails_an_eighth_of_the_bytes_is_written() {
-        let written = NAMESPACES.iter().map(|space| {
-            let case = Case { space, step: Step::Rebind, cpus: 1 };
+        let written = NAMESPACES.iter().map(|namespace| {
+            let case = Case { namespace, bind: BindKind::Rebind, cpus: 1 };
             case.written(range()).unwrap()
         });
         let [mib_16, mib_2] = [Bytes::mib(16), Bytes::mib(2)];

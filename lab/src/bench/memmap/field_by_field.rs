@@ -24,7 +24,7 @@ pub(super) fn describe(
     let mut slots = slots.iter_mut();
     for compound_range in range.chunks(compound.frames()) {
         let head = compound_range.start();
-        let [mut first_slot, mut second_slot] = [None, None];
+        let [mut first, mut second] = [None, None];
         for (nth, slot) in slots.by_ref().take(index(compound.frames())).enumerate() {
             let pfn = head.checked_add(nth as u64).unwrap_or(Pfn::LIMIT);
             let descriptor = write_single(slot, pfn, kind, owner);
@@ -32,13 +32,13 @@ pub(super) fn describe(
                 make_tail(descriptor, owner.descriptor(head));
             }
             match nth {
-                0 => first_slot = Some(descriptor),
-                1 => second_slot = Some(descriptor),
+                0 => first = Some(descriptor),
+                1 => second = Some(descriptor),
                 _ => {}
             }
         }
         // As in Linux, complete the head after all of its tails.
-        if let (Some(first), Some(second)) = (first_slot, second_slot) {
+        if let (Some(first), Some(second)) = (first, second) {
             first.flags |= HEAD;
             second.index = compound.order().into();
         }

@@ -49,28 +49,30 @@ impl Fill {
     /// If `slots` begins or ends within a cache line.
     pub(super) fn fill<T>(self, slots: &mut [MaybeUninit<T>]) {
         let bytes = size_of_val(slots);
-        let to = slots.as_mut_ptr().cast::<u8>();
+        let start = slots.as_mut_ptr().cast::<u8>();
         assert!(
-            to.addr().is_multiple_of(LINE) && bytes.is_multiple_of(LINE),
+            start.addr().is_multiple_of(LINE) && bytes.is_multiple_of(LINE),
             "the slots are whole cache lines"
         );
         // SAFETY: `slots` may be written, and consists of whole lines. `all` returns `Avx2` and
         // `Avx512` only if the processor has the instructions.
         unsafe {
             match self {
-                Fill::Ordinary => to.write_bytes(BYTE, bytes),
+                Fill::Ordinary => start.write_bytes(BYTE, bytes),
                 #[cfg(target_arch = "x86_64")]
-                Fill::Movnti => x86_64::movnti(to, bytes),
+                Fill::Movnti => x86_64::movnti(start, bytes),
                 #[cfg(target_arch = "x86_64")]
-                Fill::Avx2 => x86_64::avx2(to, bytes),
+                Fill::Avx2 => x86_64::avx2(start, bytes),
                 #[cfg(target_arch = "x86_64")]
-                Fill::Avx512 => x86_64::avx512(to, bytes),
+                Fill::Avx512 => x86_64::avx512(start, bytes),
             }
         }
     }
 }
 
+/// The size of a cache line in bytes.
 const LINE: usize = 64;
+/// The byte that is written.
 const BYTE: u8 = 5;
 
 /// The fills by the compiler's intrinsics. Each ends with a fence.
@@ -80,16 +82,16 @@ mod x86_64 {
     use std::arch::x86_64::*;
 
     /// # Safety
-    /// `to` is aligned to a line, `bytes` is a multiple of the line's size, and `bytes` bytes may
-    /// be written at `to`.
+    /// `start` is aligned to a cache line, `bytes` is a multiple of the line's size, and `bytes`
+    /// bytes may be written at `start`.
     #[inline(never)]
     #[target_feature(enable = "sse2")]
-    pub(super) unsafe fn movnti(to: *mut u8, bytes: usize) {
+    pub(super) unsafe fn movnti(start: *mut u8, bytes: usize) {
         let word = i64::from_ne_bytes([BYTE; 8]);
         for line in (0..bytes).step_by(LINE) {
-            for word_at in (line..line + LINE).step_by(8) {
+            for offset in (line..line + LINE).step_by(8) {
                 // SAFETY: the caller guarantees that the line may be written.
-                unsafe { _mm_stream_si64(to.add(word_at).cast(), word) };
+                unsafe { _mm_stream_si64(start.add(offset).cast(), word) };
             }
         }
         _mm_sfence();
@@ -99,13 +101,13 @@ mod x86_64 {
     /// The conditions of [`movnti`] hold, and the processor has AVX2.
     #[inline(never)]
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn avx2(to: *mut u8, bytes: usize) {
-        let half = _mm256_set1_epi8(BYTE.cast_signed());
-        for at in (0..bytes).step_by(LINE) {
+    pub(super) unsafe fn avx2(start: *mut u8, bytes: usize) {
+        let half_line = _mm256_set1_epi8(BYTE.cast_signed());
+        for offset in (0..bytes).step_by(LINE) {
             // SAFETY: the caller guarantees that the line may be written.
             unsafe {
-                _mm256_stream_si256(to.add(at).cast(), half);
-                _mm256_stream_si256(to.add(at + 32).cast(), half);
+                _mm256_stream_si256(start.add(offset).cast(), half_line);
+                _mm256_stream_si256(start.add(offset + 32).cast(), half_line);
             }
         }
         _mm_sfence();
@@ -115,11 +117,11 @@ mod x86_64 {
     /// The conditions of [`movnti`] hold, and the processor has AVX-512F.
     #[inline(never)]
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn avx512(to: *mut u8, bytes: usize) {
+    pub(super) unsafe fn avx512(start: *mut u8, bytes: usize) {
         let line = _mm512_set1_epi32(i32::from_ne_bytes([BYTE; 4]));
-        for at in (0..bytes).step_by(LINE) {
+        for offset in (0..bytes).step_by(LINE) {
             // SAFETY: the caller guarantees that the line may be written.
-            unsafe { _mm512_stream_si512(to.add(at).cast(), line) };
+            unsafe { _mm512_stream_si512(start.add(offset).cast(), line) };
         }
         _mm_sfence();
     }

@@ -18,7 +18,7 @@ use crate::{
     table::{figures, table},
 };
 use anyhow::{Context, Result, bail};
-use case::{Case, FastestFill, Step, Subject};
+use case::{BindKind, Case, FastestFill, Subject};
 use fill::Fill;
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::descriptor::Page;
@@ -65,27 +65,27 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if range.is_empty() || !range.is_aligned(Compound::GIB_1.frames()) {
         bail!("--size must be whole GiB, such as 100G");
     }
-    let map = Bytes(range.frames() * size_of::<Page>() as u64);
-    host::ensure_available(map + map + Bytes::mib(256))?;
-    let count = usize::try_from(range.frames()).context("--size")?;
+    let memmap_size = Bytes(range.frames() * size_of::<Page>() as u64);
+    host::ensure_available(memmap_size + memmap_size + Bytes::mib(256))?;
+    let descriptors = usize::try_from(range.frames()).context("--size")?;
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
     let cases = Case::all(cpus as u64);
-    let runs = |case: &Case| match case.step {
-        Step::Rebind => args.rebinds,
-        Step::First(_) => args.first_binds,
+    let runs = |case: &Case| match case.bind {
+        BindKind::Rebind => args.rebinds,
+        BindKind::First(_) => args.first_binds,
     };
 
-    let mut rebind_memory = Memory::new(count, PageSize::Huge)?;
+    let mut rebind_memory = Memory::new(descriptors, PageSize::Huge)?;
     let fastest = FastestFill { fill: fastest_fill(&mut rebind_memory), stores: Stores::best() };
     let mut sample = Sample::new("memmap");
     let progress = progress::bar(cases.iter().map(|case| u64::from(runs(case))).sum());
     for case in &cases {
         progress.set_message(case.name());
         for turn in 0..runs(case) {
-            take_turns(case, turn, &mut sample, |subject| match case.step {
-                Step::Rebind => case.measure(subject, fastest, range, rebind_memory.slots()),
-                Step::First(pages) => {
-                    case.measure(subject, fastest, range, Memory::new(count, pages)?.slots())
+            measure_turn(case, turn, &mut sample, |subject| match case.bind {
+                BindKind::Rebind => case.measure(subject, fastest, range, rebind_memory.slots()),
+                BindKind::First(pages) => {
+                    case.measure(subject, fastest, range, Memory::new(descriptors, pages)?.slots())
                 }
             })?;
             progress.inc(1);
@@ -119,13 +119,13 @@ fn fastest_fill(memory: &mut Memory) -> Fill {
 }
 
 /// Measures every subject once. Each turn begins with the subject after the previous turn's first.
-fn take_turns(
+fn measure_turn(
     case: &Case,
     turn: u32,
     sample: &mut Sample,
     mut measure: impl FnMut(Subject) -> Result<Duration>,
 ) -> Result<()> {
-    let subjects = case.space.subjects;
+    let subjects = case.namespace.subjects;
     let mut times = BTreeMap::new();
     for i in 0..subjects.len() {
         let subject = subjects[(i + turn as usize) % subjects.len()];
@@ -186,11 +186,11 @@ mod tests {
         let case = Case::all(1)[0];
         let (mut sample, mut order) = (Sample::new("memmap"), Vec::new());
         for turn in 0..2 {
-            take_turns(&case, turn, &mut sample, |subject| {
+            measure_turn(&case, turn, &mut sample, |subject| {
                 order.push(subject);
                 // In the second turn every subject takes twice as long.
-                let slow = if turn == 0 { 1 } else { 2 };
-                Ok(Duration::from_secs(slow * (subject as u64 + 1)))
+                let factor = if turn == 0 { 1 } else { 2 };
+                Ok(Duration::from_secs(factor * (subject as u64 + 1)))
             })
             .unwrap();
         }

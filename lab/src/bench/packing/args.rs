@@ -18,7 +18,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "5G", value_parser = size::parse)]
     pub(super) guest: Bytes,
     /// The amount of memory that guests write to, from the least to the most: `4G..5G`
-    #[arg(long, value_name = "SIZE..SIZE", default_value = "4G..5G", value_parser = parse_span)]
+    #[arg(long, value_name = "SIZE..SIZE", default_value = "4G..5G", value_parser = parse_size_range)]
     pub(super) touch: (Bytes, Bytes),
     /// The kinds of guests to pack, one after the other; hotmem is packed with and without reports
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem-64B,linux,hotmem")]
@@ -47,7 +47,7 @@ impl Args {
 }
 
 /// Parses two sizes separated by `..`, or one size.
-fn parse_span(text: &str) -> Result<(Bytes, Bytes), String> {
+fn parse_size_range(text: &str) -> Result<(Bytes, Bytes), String> {
     let (least, most) = text.split_once("..").unwrap_or((text, text));
     let (least, most) = (size::parse(least)?, size::parse(most)?);
     if least > most || least == Bytes::ZERO {
@@ -62,12 +62,12 @@ mod tests {
     use crate::bench::parsed;
 
     #[test]
-    fn a_span_is_one_size_or_two_ascending_sizes() {
+    fn a_range_is_one_size_or_two_ascending_sizes() {
         let gib = |n| Bytes::gib(n);
-        assert_eq!(parse_span("4G..5G"), Ok((gib(4), gib(5))));
-        assert_eq!(parse_span("4G"), Ok((gib(4), gib(4))));
-        for bad in ["5G..4G", "..5G", "4G..", "0..1G", ""] {
-            assert!(parse_span(bad).is_err(), "{bad}");
+        assert_eq!(parse_size_range("4G..5G"), Ok((gib(4), gib(5))));
+        assert_eq!(parse_size_range("4G"), Ok((gib(4), gib(4))));
+        for text in ["5G..4G", "..5G", "4G..", "0..1G", ""] {
+            assert!(parse_size_range(text).is_err(), "{text}");
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 /// A cgroup below the cgroup of this process. Dropping the value removes the cgroup, which must be
 /// empty by then.
-pub(super) struct Group {
+pub(super) struct Cgroup {
     directory: PathBuf,
     version: Version,
 }
@@ -22,18 +22,18 @@ enum Version {
     Two,
 }
 
-impl Group {
-    /// Makes a group that may use `limit`. Returns `None` if this process may not make a group.
-    pub(super) fn new(limit: Bytes) -> Option<Group> {
+impl Cgroup {
+    /// Makes a cgroup that may use `limit`. Returns `None` if this process may not make a cgroup.
+    pub(super) fn new(limit: Bytes) -> Option<Cgroup> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let name = format!("hotmem-packing-{}", std::process::id());
-        parent_directories(&mounts, &groups).into_iter().find_map(|(version, parent)| {
-            let group = Group { directory: parent.join(&name), version };
-            fs::create_dir(&group.directory).ok()?;
-            // If the limit cannot be set, `?` drops the group, so the group is removed.
-            group.set_limit(limit).ok()?;
-            Some(group)
+        parent_directories(&mounts, &cgroups).into_iter().find_map(|(version, parent)| {
+            let cgroup = Cgroup { directory: parent.join(&name), version };
+            fs::create_dir(&cgroup.directory).ok()?;
+            // If the limit cannot be set, `?` drops the cgroup, so it is removed.
+            cgroup.set_limit(limit).ok()?;
+            Some(cgroup)
         })
     }
 
@@ -57,14 +57,14 @@ impl Group {
         Ok(())
     }
 
-    /// Returns the file to which a process writes its id to join the group.
+    /// Returns the file to which a process writes its id to join the cgroup.
     pub(super) fn procs_file(&self) -> Result<Arc<File>> {
         let path = self.directory.join("cgroup.procs");
         let file = OpenOptions::new().write(true).open(&path);
         Ok(Arc::new(file.with_context(|| format!("opening {}", path.display()))?))
     }
 
-    /// Returns the memory that the processes of the group use.
+    /// Returns the memory that the processes of the cgroup use.
     pub(super) fn used(&self) -> Option<Bytes> {
         let file = match self.version {
             Version::One => "memory.usage_in_bytes",
@@ -74,7 +74,7 @@ impl Group {
         text.trim().parse().ok().map(Bytes)
     }
 
-    /// Returns how many processes of the group were killed because of the limit.
+    /// Returns how many processes of the cgroup were killed because of the limit.
     pub(super) fn killed(&self) -> u64 {
         let file = match self.version {
             Version::One => "memory.oom_control",
@@ -86,9 +86,9 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Killed processes leave the group a moment later.
+        // Killed processes leave the cgroup a moment later.
         for _ in 0..100 {
             if fs::remove_dir(&self.directory).is_ok() {
                 return;
@@ -100,29 +100,31 @@ impl Drop for Group {
 
 /// Returns the directories in which this process may make memory cgroups. Those of version 2 come
 /// last, because on a host with both versions the memory controller belongs to version 1.
-fn parent_directories(mounts: &str, groups: &str) -> Vec<(Version, PathBuf)> {
-    let mount = |kind: &str, option: &str| {
+fn parent_directories(mounts: &str, cgroups: &str) -> Vec<(Version, PathBuf)> {
+    // Finds where a file system of a type is mounted with an option.
+    let mount_point = |fs_type: &str, option: &str| {
         mounts.lines().find_map(|line| {
             let (before, after) = line.split_once(" - ")?;
             let mut after = after.split_whitespace();
-            let matches = after.next() == Some(kind)
+            let matches = after.next() == Some(fs_type)
                 && after.nth(1).is_some_and(|options| options.split(',').any(|o| o == option));
             matches.then(|| before.split_whitespace().nth(4)).flatten()
         })
     };
+    // Finds the path of this process's cgroup that has a controller.
     let path = |controller: &str| {
-        groups.lines().find_map(|line| {
+        cgroups.lines().find_map(|line| {
             let mut parts = line.splitn(3, ':').skip(1);
             let controllers = parts.next()?;
             controllers.split(',').any(|c| c == controller).then(|| parts.next()).flatten()
         })
     };
     let mut parent_directories = Vec::new();
-    if let (Some(mount), Some(path)) = (mount("cgroup", "memory"), path("memory")) {
-        parent_directories.push((Version::One, below(mount, path)));
+    if let (Some(mount), Some(path)) = (mount_point("cgroup", "memory"), path("memory")) {
+        parent_directories.push((Version::One, directory_of(mount, path)));
     }
-    if let (Some(mount), Some(path)) = (mount("cgroup2", "rw"), path("")) {
-        parent_directories.push((Version::Two, below(mount, path)));
+    if let (Some(mount), Some(path)) = (mount_point("cgroup2", "rw"), path("")) {
+        parent_directories.push((Version::Two, directory_of(mount, path)));
         // In version 2 a cgroup that contains processes may have no children with controllers.
         parent_directories.push((Version::Two, PathBuf::from(mount)));
     }
@@ -130,7 +132,7 @@ fn parent_directories(mounts: &str, groups: &str) -> Vec<(Version, PathBuf)> {
 }
 
 /// Returns the directory of the cgroup `path` of the hierarchy that is mounted at `mount`.
-fn below(mount: &str, path: &str) -> PathBuf {
+fn directory_of(mount: &str, path: &str) -> PathBuf {
     Path::new(mount).join(path.trim_start_matches('/'))
 }
 
@@ -142,25 +144,25 @@ mod tests {
     fn directories_of_both_versions_are_found() {
         let mounts = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
             36 31 0:33 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n";
-        let groups = "4:memory:/a/b\n0::/c\n";
+        let cgroups = "4:memory:/a/b\n0::/c\n";
         let expected = [
             (Version::One, "/sys/fs/cgroup/memory/a/b"),
             (Version::Two, "/sys/fs/cgroup/unified/c"),
             (Version::Two, "/sys/fs/cgroup/unified"),
         ];
         let expected = expected.map(|(version, path)| (version, PathBuf::from(path)));
-        assert_eq!(parent_directories(mounts, groups), expected);
-        assert_eq!(parent_directories("", groups), []);
+        assert_eq!(parent_directories(mounts, cgroups), expected);
+        assert_eq!(parent_directories("", cgroups), []);
         assert_eq!(parent_directories(mounts, "").len(), 0);
     }
 
     #[test]
-    fn a_group_is_made_and_removed() {
-        let Some(group) = Group::new(Bytes::mib(64)) else { return };
-        assert_eq!(group.killed(), 0);
-        assert!(group.used().is_some());
-        let directory = group.directory.clone();
-        drop(group);
+    fn a_cgroup_is_made_and_removed() {
+        let Some(cgroup) = Cgroup::new(Bytes::mib(64)) else { return };
+        assert_eq!(cgroup.killed(), 0);
+        assert!(cgroup.used().is_some());
+        let directory = cgroup.directory.clone();
+        drop(cgroup);
         assert!(!directory.exists());
     }
 }

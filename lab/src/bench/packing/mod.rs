@@ -7,10 +7,10 @@
 //! | `args.rs` | the arguments |
 //! | `subject.rs` | the kinds of guests |
 //! | `pack.rs` | one kind: guest after guest, until the host is full |
-//! | `group.rs` | the memory cgroup that is the host |
+//! | `cgroup.rs` | the memory cgroup that is the host |
 
 mod args;
-mod group;
+mod cgroup;
 mod pack;
 mod subject;
 
@@ -55,12 +55,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// The subjects that failed, and the reasons. Figures that were recorded before a failure stay
 /// recorded.
 fn pack_each(subjects: Vec<Subject>, mut pack: impl FnMut(Subject) -> Result<()>) -> Result<()> {
-    let failed = subjects.into_iter().filter_map(|subject| {
+    let failures = subjects.into_iter().filter_map(|subject| {
         let error = pack(subject).err()?;
         Some(format!("packing {}: {error:#}", subject.name()))
     });
-    let failed: Vec<_> = failed.collect();
-    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }
+    let failures: Vec<_> = failures.collect();
+    if failures.is_empty() { Ok(()) } else { bail!("{}", failures.join("; ")) }
 }
 
 #[cfg(test)]

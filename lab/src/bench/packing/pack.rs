@@ -1,6 +1,6 @@
 //! Starts guest after guest until the next one does not fit, and measures each of them.
 
-use super::{args::Args, group::Group, subject::Subject};
+use super::{args::Args, cgroup::Cgroup, subject::Subject};
 use crate::{
     bench::record::{Metric, Sample},
     guest::{Guests, Policy},
@@ -31,10 +31,11 @@ const IDLE: Metric = ("idle", "%");
 /// The time between two reads of a guest's resident memory.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A guest has settled when its resident memory has not shrunk for this long.
-const STEADY_TIME: Duration = Duration::from_secs(3);
-/// The kernel needs one twelfth of a guest's memory. The guest uses at most the rest.
+const SETTLED_AFTER: Duration = Duration::from_secs(3);
+/// A guest leaves this part of its memory to its kernel: one twelfth.
 const KERNEL_DIVISOR: u64 = 12;
 
+/// The state of a running bench.
 pub(super) struct Bench<'a> {
     pub(super) args: &'a Args,
     pub(super) guests: Guests,
@@ -44,25 +45,25 @@ pub(super) struct Bench<'a> {
 impl Bench<'_> {
     /// Runs a warm-up, and then starts guest after guest until the next one does not fit.
     pub(super) fn pack(&mut self, subject: Subject) -> Result<()> {
-        let group = Group::new(self.args.host);
-        let case = self.args.case(group.is_some());
+        let cgroup = Cgroup::new(self.args.host);
+        let case = self.args.case(cgroup.is_some());
         let bar = progress::bar(self.args.max_guests.into());
         bar.set_message(format!("{}: warming up", subject.name()));
-        if self.start(subject, 0, group.as_ref(), &[], None)?.is_none() {
+        if self.start(subject, 0, cgroup.as_ref(), &[], None)?.is_none() {
             bail!("no guest fits on the host");
         }
         let mut running: Vec<Vm> = Vec::new();
         while running.len() < self.args.max_guests as usize {
             let number = running.len();
-            let used = used(group.as_ref(), &running);
+            let used = used(cgroup.as_ref(), &running);
             let held = size::approximate(used.unwrap_or_default());
             let (name, limit) = (subject.name(), self.args.host);
             bar.set_message(format!("{name}: {number} guests hold {held} of {limit}"));
-            match self.start(subject, number, group.as_ref(), &running, Some(&case))? {
+            match self.start(subject, number, cgroup.as_ref(), &running, Some(&case))? {
                 Some(vm) => running.push(vm),
                 None => break,
             }
-            if let Some(held) = self::used(group.as_ref(), &running) {
+            if let Some(held) = self::used(cgroup.as_ref(), &running) {
                 let case = format!("{case}/after-guest-{}", running.len());
                 self.sample.add(&case, name, TOTAL_HELD, held.0 as f64 / f64::from(1 << 20));
             }
@@ -78,35 +79,35 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Starts one more guest, and waits until it has used its memory and idles. Returns the guest
-    /// if it fits: the limit is not exceeded, and no process was killed. Records the guest's
+    /// Starts one more guest, and waits until it has used its memory and idles. Returns the guest if
+    /// it fits. It fits if the limit is not exceeded and no process was killed. Records the guest's
     /// figures if a case is given.
     fn start(
         &mut self,
         subject: Subject,
         number: usize,
-        group: Option<&Group>,
+        cgroup: Option<&Cgroup>,
         running: &[Vm],
         case: Option<&str>,
     ) -> Result<Option<Vm>> {
         let mut config = self.config(subject, number)?;
-        if group.is_none() {
-            // Without a group the real host must not run out of memory.
+        if cgroup.is_none() {
+            // Without a cgroup the real host must not run out of memory.
             let available = host::available_memory().unwrap_or(Bytes(u64::MAX));
             let used = used(None, running).unwrap_or_default();
             if used + self.args.guest > self.args.host || available < self.args.guest {
                 return Ok(None);
             }
         } else {
-            config.group = group.map(Group::procs_file).transpose()?;
+            config.cgroup = cgroup.map(Cgroup::procs_file).transpose()?;
         }
-        let killed = group.map_or(0, Group::killed);
+        let killed_before = cgroup.map_or(0, Cgroup::killed);
         let is_full = |running: &[Vm]| {
-            let used = used(group, running).unwrap_or_default();
-            group.map_or(0, Group::killed) > killed || used > self.args.host
+            let used = used(cgroup, running).unwrap_or_default();
+            cgroup.map_or(0, Cgroup::killed) > killed_before || used > self.args.host
         };
-        let GuestMemory { vm, samples, freed_at, freed } = match self.use_memory(&config) {
-            Ok(used) => used,
+        let UsedGuest { vm, samples, freed_at, freed } = match self.use_memory(&config) {
+            Ok(guest) => guest,
             Err(Error::Ended { .. } | Error::Hang { .. } | Error::Monitor(_))
                 if is_full(running) =>
             {
@@ -143,43 +144,44 @@ impl Bench<'_> {
 
     /// Boots a guest, and waits until it has used and freed its memory and its resident memory no
     /// longer changes.
-    fn use_memory(&self, config: &Config) -> Result<GuestMemory, Error> {
+    fn use_memory(&self, config: &Config) -> Result<UsedGuest, Error> {
         let mut vm = Vm::start(config)?;
-        let watch = Sampler::start(vm.pid(), POLL_INTERVAL);
+        let sampler = Sampler::start(vm.pid(), POLL_INTERVAL);
         let (freed, since_start) = vm.wait("end of the guest's work", |event| match *event {
             Event::Freed { bytes, .. } => Some(Bytes(bytes)),
             _ => None,
         })?;
         let freed_at = vm.started() + since_start;
-        // Wait until the resident memory has not shrunk for `STEADY_TIME`.
-        let end = freed_at + Duration::from_secs(self.args.limit.into());
+        // Wait until the resident memory has not shrunk for `SETTLED_AFTER`.
+        let deadline = freed_at + Duration::from_secs(self.args.limit.into());
         let mut least = resident::resident(vm.pid()).unwrap_or_default();
-        let mut since = Instant::now();
-        while since.elapsed() < STEADY_TIME && Instant::now() < end {
+        let mut last_change = Instant::now();
+        while last_change.elapsed() < SETTLED_AFTER && Instant::now() < deadline {
             thread::sleep(POLL_INTERVAL);
             let Some(now) = resident::resident(vm.pid()) else { break };
             if now.0 + (2 << 20) <= least.0 {
-                (least, since) = (now, Instant::now());
+                (least, last_change) = (now, Instant::now());
             }
         }
-        Ok(GuestMemory { vm, samples: watch.finish(), freed_at, freed })
+        Ok(UsedGuest { vm, samples: sampler.finish(), freed_at, freed })
     }
 
     /// Returns the memory that guest `number` must use. It is a whole number of MiB, because the
     /// guest that runs Linux counts in MiB.
     fn memory_to_use(&self, number: usize) -> Bytes {
         let guest = self.args.guest.0;
-        let most = guest - guest / KERNEL_DIVISOR;
-        Bytes(touched_memory(self.args.touch, number).0.min(most) >> 20 << 20)
+        let max = guest - guest / KERNEL_DIVISOR;
+        Bytes(touched_memory(self.args.touch, number).0.min(max) >> 20 << 20)
     }
 
     /// Returns the configuration of guest `number`.
     fn config(&self, subject: Subject, number: usize) -> Result<Config> {
-        let work = self.memory_to_use(number).0;
+        let touched_bytes = self.memory_to_use(number).0;
         let config = self.guests.config(subject.guest(), Policy::OnlineMovable, Bytes::ZERO)?;
         // Writing and reading takes about 2 s for each GiB on an idle machine.
-        let patience = config.patience + Duration::from_secs(work >> 30) * 10;
-        let config = config.with_guest_option("work", work).with_guest_option("hold", "off");
+        let patience = config.patience + Duration::from_secs(touched_bytes >> 30) * 10;
+        let config =
+            config.with_guest_option("work", touched_bytes).with_guest_option("hold", "off");
         let balloon = match subject {
             Subject::NoReporting => Balloon::Plain,
             Subject::Hotmem | Subject::HotmemWithDescriptors | Subject::Linux => Balloon::Reports,
@@ -189,18 +191,19 @@ impl Bench<'_> {
 }
 
 /// A guest that has used its memory and freed it.
-struct GuestMemory {
+struct UsedGuest {
     vm: Vm,
     samples: Vec<resident::Sample>,
     freed_at: Instant,
+    /// The amount of memory that the guest says it has freed.
     freed: Bytes,
 }
 
 /// Checks that a guest has used and freed all memory that it had to use. If it used less, more
 /// guests would fit.
-fn check_freed(work: Bytes, freed: Bytes) -> Result<()> {
-    if freed != work {
-        bail!("the guest had to use {work} of its memory, but used and freed {freed}");
+fn check_freed(requested: Bytes, freed: Bytes) -> Result<()> {
+    if freed != requested {
+        bail!("the guest had to use {requested} of its memory, but used and freed {freed}");
     }
     Ok(())
 }
@@ -212,9 +215,9 @@ fn touched_memory((least, most): (Bytes, Bytes), number: usize) -> Bytes {
 }
 
 /// Returns the memory that all guests hold.
-fn used(group: Option<&Group>, running: &[Vm]) -> Option<Bytes> {
-    match group {
-        Some(group) => group.used(),
+fn used(cgroup: Option<&Cgroup>, running: &[Vm]) -> Option<Bytes> {
+    match cgroup {
+        Some(cgroup) => cgroup.used(),
         None => Some(
             running
                 .iter()
@@ -225,17 +228,17 @@ fn used(group: Option<&Group>, running: &[Vm]) -> Option<Bytes> {
 }
 
 /// Measures the CPU use of a process in percent of a CPU, five times in a row. The five
-/// measurements take ten seconds, or `limit` seconds if that is less.
-fn cpu_use(pid: u32, limit: u32) -> Option<Vec<f64>> {
-    const PARTS: u32 = 5;
-    let time = Duration::from_secs(limit.min(10).into()) / PARTS;
-    let part = |_| {
+/// measurements take ten seconds, or `limit_s` seconds if that is less.
+fn cpu_use(pid: u32, limit_s: u32) -> Option<Vec<f64>> {
+    const MEASUREMENTS: u32 = 5;
+    let time = Duration::from_secs(limit_s.min(10).into()) / MEASUREMENTS;
+    let measure = |_| {
         let before = resident::cpu_time(pid)?;
         thread::sleep(time);
         let used = resident::cpu_time(pid)?.saturating_sub(before);
         Some(used.as_secs_f64() / time.as_secs_f64() * 100.0)
     };
-    (0..PARTS).map(part).collect()
+    (0..MEASUREMENTS).map(measure).collect()
 }
 
 #[cfg(test)]
@@ -244,13 +247,13 @@ mod tests {
 
     #[test]
     fn guests_touch_from_the_least_to_the_most() {
-        let span = (Bytes::gib(4), Bytes::gib(5));
-        let works = [0, 2, 4, 5].map(|number| touched_memory(span, number));
-        assert_eq!(works, [Bytes::gib(4), Bytes::mib(4608), Bytes::gib(5), Bytes::gib(4)]);
+        let range = (Bytes::gib(4), Bytes::gib(5));
+        let touched = [0, 2, 4, 5].map(|number| touched_memory(range, number));
+        assert_eq!(touched, [Bytes::gib(4), Bytes::mib(4608), Bytes::gib(5), Bytes::gib(4)]);
     }
 
     #[test]
-    fn a_guest_that_uses_less_than_it_must_is_refused() {
+    fn a_guest_that_frees_another_amount_than_requested_is_an_error() {
         assert!(check_freed(Bytes::gib(4), Bytes::gib(4)).is_ok());
         for freed in [Bytes::ZERO, Bytes(Bytes::gib(4).0 - 4096), Bytes::gib(5)] {
             assert!(check_freed(Bytes::gib(4), freed).is_err());

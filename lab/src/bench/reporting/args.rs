@@ -27,7 +27,7 @@ pub struct Args {
     pub(super) bursts: u32,
     /// How long a thread rests between two bursts, in milliseconds. The rest must be longer than
     /// memory stays free before it is reported
-    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(least_rest()..))]
+    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(min_rest_ms()..))]
     pub(super) rest: u32,
     /// Boots for each median of a guest
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
@@ -64,9 +64,9 @@ pub(super) enum Case {
     GiveBack,
 }
 
-/// Returns the shortest rest, in milliseconds, after which memory is reported. A reporter scans
+/// Returns the shortest rest in milliseconds during which memory is reported. A reporter scans
 /// once in each `min_free_time`, and reports memory that two scans have found free.
-fn least_rest() -> i64 {
+fn min_rest_ms() -> i64 {
     let Settings { wake_delay, min_free_time, .. } = Settings::default();
     i64::try_from((wake_delay + 2 * min_free_time).as_millis()).unwrap_or(i64::MAX)
 }
@@ -74,10 +74,10 @@ fn least_rest() -> i64 {
 impl Args {
     /// Returns a plan for each number of threads and each number of rounds.
     pub(super) fn plans(&self) -> impl Iterator<Item = Plan> + '_ {
-        let rest = Duration::from_millis(self.rest.into());
+        let rest_time = Duration::from_millis(self.rest.into());
         let bursts = self.bursts;
         self.threads.iter().flat_map(move |&threads| {
-            self.rounds.iter().map(move |&rounds| Plan { threads, rounds, bursts, rest_time: rest })
+            self.rounds.iter().map(move |&rounds| Plan { threads, rounds, bursts, rest_time })
         })
     }
 }

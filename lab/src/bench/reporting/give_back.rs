@@ -23,10 +23,10 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Returns a default size that suits this host.
-pub(super) fn usual_size() -> Bytes {
-    let spare = host::available_memory().map_or(u64::MAX, |available| available.0 / 2);
-    Bytes(Bytes::gib(8).0.min(spare >> 28 << 28).max(Bytes::mib(256).0))
+/// Returns the default size: 8 GiB, or half of the available memory if that is less.
+pub(super) fn default_size() -> Bytes {
+    let half = host::available_memory().map_or(u64::MAX, |available| available.0 / 2);
+    Bytes(Bytes::gib(8).0.min(half >> 28 << 28).max(Bytes::mib(256).0))
 }
 
 /// Writes and frees `size` bytes of memory, and returns the seconds until the host has taken back
@@ -36,10 +36,10 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
     host::ensure_available(Bytes(size.0 + size.0 / 64))?;
     let machine = Hosted::builder().hotplug_size(size).build()?;
     let mut hotplug = machine.boot()?;
-    let hotplug_space = machine.hotplug_range();
-    hotplug.announce(hotplug_space)?;
-    hotplug.add(hotplug_space)?;
-    hotplug.online(hotplug_space, OnlineType::Movable, &mut NoHooks)?;
+    let hotplug_range = machine.hotplug_range();
+    hotplug.announce(hotplug_range)?;
+    hotplug.add(hotplug_range)?;
+    hotplug.online(hotplug_range, OnlineType::Movable, &mut NoHooks)?;
     let reporter = machine.reporter(Settings::EAGER)?;
     reporter.set_on(false);
 
@@ -57,7 +57,7 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
     frames.drain(..).try_for_each(|frame| unsafe { machine.frames().free_raw(frame) })?;
 
     let address =
-        machine.address_of(hotplug_space.start()).context("the plugged memory has no address")?;
+        machine.address_of(hotplug_range.start()).context("the plugged memory has no address")?;
     ensure!(
         resident::committed_at(address, size)? == size,
         "not all of {size} is resident after it was written"
@@ -68,10 +68,13 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
             reporter.set_on(true);
             reporter.settle();
         }
-        Subject::Limit => machine.return_to_host(hotplug_space),
+        Subject::Limit => machine.return_to_host(hotplug_range),
     }
     let seconds = started.elapsed().as_secs_f64();
-    let held = resident::committed_at(address, size)?;
-    ensure!(held.0 <= size.0 / 100, "{held} of the free memory did not go back to the host");
+    let still_resident = resident::committed_at(address, size)?;
+    ensure!(
+        still_resident.0 <= size.0 / 100,
+        "{still_resident} of the free memory did not go back to the host"
+    );
     Ok(seconds)
 }

@@ -51,9 +51,9 @@ pub(super) fn count(
                     // Several threads need several CPUs. Then the clock of each CPU would count the
                     // instructions of all CPUs.
                     (Machine::Guest, Some(image)) if plan.threads == 1 => {
-                        let timed = guest::measure(subject, plan, image, Clock::Instructions)?;
+                        let costs = guest::measure(subject, plan, image, Clock::Instructions)?;
                         #[allow(clippy::cast_precision_loss, reason = "for people")]
-                        let count = timed.burst_time.as_nanos() as f64 / timed.frames as f64;
+                        let count = costs.burst_time.as_nanos() as f64 / costs.frames as f64;
                         Some(count)
                     }
                     _ => None,
@@ -100,7 +100,7 @@ fn count_run(subject: Subject, plan: Plan) -> Result<u64> {
     read_total(&directory.0.join("count-01"))
 }
 
-/// Reads the sum that callgrind writes at the end of a thread's file.
+/// Reads the number of instructions from callgrind's file of one thread.
 fn read_total(path: &Path) -> Result<u64> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals: "));

@@ -48,6 +48,7 @@ pub struct CaseArgs {
     rounds: u32,
     #[arg(long)]
     bursts: u32,
+    /// How long a thread rests between two bursts, in milliseconds
     #[arg(long)]
     rest: u32,
 }
@@ -56,7 +57,7 @@ pub struct CaseArgs {
 const TIME: (&str, &str) = ("time", "s");
 
 /// The note under the table of page_fault.
-const DOCUMENT: &str = "\
+const NOTE: &str = "\
 A patch series for Linux (page reporting, v12) measured page_fault1 in a VM of 30 GB with 24 CPUs
 under KVM: with reporting the rate was 1 to 3 % lower, and without it boots differed by 4 to 6 %.
 This bench differs in three ways. TCG runs the guest's CPUs on the host's CPUs, so a frame costs
@@ -101,8 +102,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     record::print(&records)?;
     if has_page_faults {
         say!()?;
-        print_sides(&records, args)?;
-        say!("{DOCUMENT}")?;
+        print_side_by_side(&records, args)?;
+        say!("{NOTE}")?;
     }
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
@@ -125,12 +126,12 @@ fn measure_page_faults(
     for run in 1..=runs {
         for subject in [Subject::NoReporting, Subject::Hotmem] {
             progress.set_message(format!("{case}, {subject}, run {run} of {runs}"));
-            let timed = match guest {
+            let costs = match guest {
                 Some((image, accel)) => guest::measure(subject, plan, image, Clock::Time(accel)),
                 None => hosted::measure(subject, plan, hosted::FrameUse::Clear),
             };
-            let timed = timed.with_context(|| format!("{case} of {subject}"))?;
-            timed.record(&case, subject, sample);
+            let costs = costs.with_context(|| format!("{case} of {subject}"))?;
+            costs.record(&case, subject, sample);
         }
     }
     Ok(())
@@ -140,7 +141,7 @@ fn measure_page_faults(
 fn measure_give_back(args: &Args, sample: &mut Sample, progress: &ProgressBar) -> Result<()> {
     sample.set_executor(RanOn::Process);
     let sizes = match &args.give_back[..] {
-        [] => &[give_back::usual_size()],
+        [] => &[give_back::default_size()],
         sizes => sizes,
     };
     for &size in sizes {
@@ -158,28 +159,32 @@ fn measure_give_back(args: &Args, sample: &mut Sample, progress: &ProgressBar) -
 }
 
 /// Prints the figures without and with reporting side by side for each case.
-fn print_sides(records: &[Record], args: &Args) -> Result<(), OutputError> {
-    let header = ["case", "metric", "without reports", "with reports", "more"];
+fn print_side_by_side(records: &[Record], args: &Args) -> Result<(), OutputError> {
+    let header = ["case", "metric", "without reports", "with reports", "difference"];
     let mut table = table(&header, 2);
     for plan in args.plans() {
         for case in args.machines.iter().map(|&machine| plan.name(machine)) {
             for metric in [OPERATION_RATE, INSTRUCTIONS] {
                 let figure_of = |subject: Subject| {
-                    let who = subject.to_string();
-                    records
-                        .iter()
-                        .find(|r| r.case == case && r.has_metric(metric) && r.subject_name() == who)
+                    let subject = subject.to_string();
+                    records.iter().find(|r| {
+                        r.case == case && r.has_metric(metric) && r.subject_name() == subject
+                    })
                 };
                 if let (Some(without), Some(with)) =
                     (figure_of(Subject::NoReporting), figure_of(Subject::Hotmem))
                 {
-                    let more = (with.median / without.median - 1.0) * 100.0;
+                    let percent = (with.median / without.median - 1.0) * 100.0;
                     table.add_row([
                         case.clone(),
                         metric.0.into(),
                         without.show(without.median),
                         with.show(with.median),
-                        format!("{}{} %", if more < 0.0 { "-" } else { "" }, figures(more.abs())),
+                        format!(
+                            "{}{} %",
+                            if percent < 0.0 { "-" } else { "" },
+                            figures(percent.abs())
+                        ),
                     ]);
                 }
             }
@@ -203,13 +208,13 @@ mod tests {
     use hotmem::{Bytes, report::Settings};
 
     #[test]
-    fn every_case_ends() {
-        let rest = Duration::from_millis(1500);
-        let plan = Plan { threads: 3, rounds: 1, bursts: 2, rest_time: rest };
+    fn each_subject_of_both_cases_can_be_measured() {
+        let rest_time = Duration::from_millis(1500);
+        let plan = Plan { threads: 3, rounds: 1, bursts: 2, rest_time };
         for subject in [Subject::NoReporting, Subject::Hotmem] {
-            let timed = hosted::measure(subject, plan, hosted::FrameUse::Touch).unwrap();
-            assert!(timed.rate() > 0.0);
-            assert_eq!(timed.refaulted > Bytes::ZERO, subject == Subject::Hotmem);
+            let costs = hosted::measure(subject, plan, hosted::FrameUse::Touch).unwrap();
+            assert!(costs.rate() > 0.0);
+            assert_eq!(costs.refaulted > Bytes::ZERO, subject == Subject::Hotmem);
         }
         for subject in [give_back::Subject::Limit, give_back::Subject::Hotmem] {
             assert!(give_back::measure(subject, Bytes::mib(256)).unwrap() > 0.0);
@@ -220,8 +225,8 @@ mod tests {
     fn a_rest_in_which_nothing_can_be_reported_is_refused() {
         let command = <Args as clap::Args>::augment_args(clap::Command::new("bench"));
         let Settings { wake_delay, min_free_time, .. } = Settings::default();
-        let short = (wake_delay + min_free_time).as_millis().to_string();
-        assert!(command.try_get_matches_from(["bench", "--rest", &short]).is_err());
+        let too_short = (wake_delay + min_free_time).as_millis().to_string();
+        assert!(command.try_get_matches_from(["bench", "--rest", &too_short]).is_err());
         let args: Args = parsed(&["--threads", "1,24", "--rounds", "2"]);
         assert!(args.plans().all(|plan| plan.rest_time > wake_delay + min_free_time));
         assert_eq!(args.plans().map(|plan| plan.threads).collect::<Vec<_>>(), [1, 24]);

@@ -1,9 +1,9 @@
-//! Names what another CPU does while allocations and frees are measured.
+//! Names the work of another CPU while allocations and frees are measured.
 
 use crate::bench::frames::value_name;
 use std::fmt;
 
-/// What another CPU does during the measurement.
+/// The work of another CPU during the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Background {
     /// Nothing: the CPU sleeps

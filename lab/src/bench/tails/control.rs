@@ -1,7 +1,7 @@
 //! Calls the control path of a machine: resizes, reports and isolates memory, and times each call.
 
 use super::background::Background;
-use super::calls::Calls;
+use super::calls::LongestCalls;
 use crate::bench::random::Random;
 use crate::hosted::{Hosted, HostedHotplug, ThreadCpus};
 use anyhow::{Result, bail};
@@ -14,10 +14,10 @@ use hotmem::{
 use std::{iter, time::Duration};
 
 /// The amount of memory that is plugged and unplugged.
-pub(super) const EXTRA: Bytes = Bytes::gib(4);
+pub(super) const RESIZED_MEMORY: Bytes = Bytes::gib(4);
 /// How often the removal of memory in use is tried again before the bench fails. The measured
 /// thread frees each of its frames within a second, so a removal succeeds long before.
-const ATTEMPTS: u32 = 10_000_000;
+const MAX_RETRIES: u32 = 10_000_000;
 /// The number of huge pages that are allocated and freed before each report, because all other
 /// free memory may be reported already.
 const HUGE_PAGES_BEFORE_REPORT: usize = 64;
@@ -29,9 +29,9 @@ pub(super) struct Control<'m> {
     /// The memory that stays plugged.
     base: PfnRange,
     /// The memory that is plugged and unplugged.
-    hotplug_memory: PfnRange,
+    resized: PfnRange,
     reporter: Option<Reporter<'m, ThreadCpus>>,
-    calls: Calls,
+    calls: LongestCalls,
     random: Random,
 }
 
@@ -39,24 +39,24 @@ impl<'m> Control<'m> {
     /// Boots the machine, and plugs `size` bytes that stay plugged.
     pub(super) fn new(machine: &'m Hosted, size: Bytes) -> Result<Control<'m>> {
         let mut hotplug = machine.boot_without_returning_memory()?;
-        let hotplug_space = machine.hotplug_range();
-        hotplug.announce(hotplug_space)?;
-        let end = hotplug_space.start().number() + size.frames();
-        let (base, extra) = hotplug_space.split_at(Pfn::new(end).unwrap_or(hotplug_space.end()));
+        let hotplug_range = machine.hotplug_range();
+        hotplug.announce(hotplug_range)?;
+        let end = hotplug_range.start().number() + size.frames();
+        let (base, resized) = hotplug_range.split_at(Pfn::new(end).unwrap_or(hotplug_range.end()));
         hotplug.add(base)?;
         hotplug.online(base, OnlineType::Movable, &mut NoHooks)?;
-        let (calls, random) = (Calls::default(), Random::new());
-        Ok(Control { machine, hotplug, base, hotplug_memory: extra, reporter: None, calls, random })
+        let (calls, random) = (LongestCalls::default(), Random::new());
+        Ok(Control { machine, hotplug, base, resized, reporter: None, calls, random })
     }
 
     /// Returns the longest calls.
-    pub(super) fn into_calls(self) -> Calls {
+    pub(super) fn into_calls(self) -> LongestCalls {
         self.calls
     }
 
-    /// Does the work `what` once. Each call of the control path may handle about `budget`
+    /// Does the background work once. Each call of the control path may handle about `budget`
     /// pageblocks.
-    pub(super) fn work(&mut self, background: Background, budget: u64) -> Result<()> {
+    pub(super) fn run(&mut self, background: Background, budget: u64) -> Result<()> {
         if background.includes(Background::Resize) {
             self.plug(budget)?;
             self.unplug(budget)?;
@@ -70,10 +70,10 @@ impl<'m> Control<'m> {
         Ok(())
     }
 
-    /// Plugs all of `extra`.
+    /// Plugs all of `resized`.
     fn plug(&mut self, budget: u64) -> Result<()> {
-        let Control { hotplug, hotplug_memory: extra, calls, .. } = self;
-        for part in extra.chunks(budget * PAGEBLOCK_FRAMES as u64) {
+        let Control { hotplug, resized, calls, .. } = self;
+        for part in resized.chunks(budget * PAGEBLOCK_FRAMES as u64) {
             calls.time("add", Some(budget), || hotplug.add(part))?;
             calls.time("online", Some(budget), || {
                 hotplug.online(part, OnlineType::Movable, &mut NoHooks)
@@ -82,14 +82,14 @@ impl<'m> Control<'m> {
         Ok(())
     }
 
-    /// Unplugs all of `extra`. Memory in use cannot be migrated, so the function waits until the
-    /// measured thread has freed its frames of `extra`.
+    /// Unplugs all of `resized`. Memory in use cannot be migrated, so the function waits until the
+    /// measured thread has freed its frames of `resized`.
     fn unplug(&mut self, budget: u64) -> Result<()> {
-        let Control { hotplug, hotplug_memory: extra, calls, .. } = self;
-        let longest_run = budget * PAGEBLOCK_FRAMES as u64;
-        let options = || ShrinkOptions { largest: longest_run, ..(*extra).into() };
+        let Control { hotplug, resized, calls, .. } = self;
+        let largest = budget * PAGEBLOCK_FRAMES as u64;
+        let options = || ShrinkOptions { largest, ..(*resized).into() };
         let mut shrink = Shrink::new(options());
-        let mut attempts = 0;
+        let mut retries = 0;
         loop {
             let poll = || shrink.poll(hotplug, &mut NoHooks, Budget { pageblocks: budget });
             match calls.time("unplug", Some(budget), poll) {
@@ -100,13 +100,13 @@ impl<'m> Control<'m> {
                     }
                 }
                 Progress::Working => {}
-                // Done: what this `Shrink` did not unplug, an earlier one has unplugged.
+                // All of `resized` is unplugged, by this `Shrink` and by earlier ones.
                 Progress::Idle => return Ok(()),
-                Progress::Pending(blocker) if attempts == ATTEMPTS => {
+                Progress::Pending(blocker) if retries == MAX_RETRIES => {
                     bail!("memory cannot be unplugged: {blocker:?}");
                 }
                 Progress::Pending(_) => {
-                    attempts += 1;
+                    retries += 1;
                     shrink = Shrink::new(options());
                 }
             }
@@ -116,8 +116,8 @@ impl<'m> Control<'m> {
     /// Reports all memory that can be reported, to a host that answers at once.
     fn report(&mut self) -> Result<()> {
         let frames = self.machine.frames();
-        let huge = || frames.alloc(AllocRequest::order(9).movable()).ok();
-        drop(iter::from_fn(huge).take(HUGE_PAGES_BEFORE_REPORT).collect::<Vec<_>>());
+        let alloc_huge = || frames.alloc(AllocRequest::order(9).movable()).ok();
+        drop(iter::from_fn(alloc_huge).take(HUGE_PAGES_BEFORE_REPORT).collect::<Vec<_>>());
         if self.reporter.is_none() {
             let settings = Settings::EAGER;
             self.reporter = Some(match Reporter::new(frames, settings, Contents::Filled(0)) {

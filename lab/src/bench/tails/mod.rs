@@ -2,8 +2,8 @@
 //! removes, reports and isolates memory, and the longest single call of the control path.
 //!
 //! Allocations and frees are measured in wall-clock time, so the times include the host's scheduler
-//! and interrupts. The subject `limit` shows their share: it only reads the clock
-//! twice. Calls of the control path are measured in CPU time.
+//! and interrupts. The subject `limit` shows their share: it only reads the clock twice. Calls of
+//! the control path are measured in CPU time.
 
 mod background;
 mod calls;
@@ -16,7 +16,7 @@ use crate::{hosted::Hosted, progress, size};
 use anyhow::{Context, Result, ensure};
 use background::Background;
 use bitmap_allocator::{BitAlloc, BitAlloc16M};
-use calls::Calls;
+use calls::LongestCalls;
 use control::Control;
 use hotmem::{Bytes, geometry::FRAME_SIZE};
 use samples::{CallTimes, Tail};
@@ -87,10 +87,10 @@ impl Subject {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let (least, most) = (Bytes::gib(4), Bytes::gib(64));
+    let (min, max) = (Bytes::gib(4), Bytes::gib(64));
     ensure!(
-        (least..=most).contains(&args.size) && args.size.0.is_multiple_of(Bytes::mib(128).0),
-        "--size {} must be whole memory blocks of 128 MiB, from {least} to {most}",
+        (min..=max).contains(&args.size) && args.size.0.is_multiple_of(Bytes::mib(128).0),
+        "--size {} must be whole memory blocks of 128 MiB, from {min} to {max}",
         args.size
     );
     let cases: Vec<_> = (args.background.iter())
@@ -120,22 +120,22 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// Records the times of a run, and the longest calls of the control path.
-fn add(sample: &mut Sample, case: &str, subject: &str, times: CallTimes, calls: &Calls) {
+fn add(sample: &mut Sample, case: &str, subject: &str, times: CallTimes, calls: &LongestCalls) {
     let CallTimes { alloc, free, clock_only } = times;
-    let calls_timed = [("alloc", subject, alloc), ("free", subject, free)];
+    let timed_calls = [("alloc", subject, alloc), ("free", subject, free)];
     // The subject does not change the time of the clock, so the limit is recorded only once.
     let limit = (subject == Subject::Hotmem.name()).then_some(clock_only);
     let limits = limit
         .into_iter()
         .flat_map(|times| [("alloc", "limit", times.clone()), ("free", "limit", times)]);
-    for (call, subject, times) in calls_timed.into_iter().chain(limits) {
+    for (call, subject, times) in timed_calls.into_iter().chain(limits) {
         let case = format!("{case}/{call}");
         let Tail { median, p99_9, longest } = Tail::of(times);
         for (metric, value) in [(MEDIAN, median), (P99_9, p99_9), (LONGEST, longest)] {
             sample.add(&case, subject, metric, value);
         }
     }
-    for (call, longest) in calls.longest() {
+    for (call, longest) in calls.iter() {
         let longest = longest.as_secs_f64();
         sample.add(&format!("{case}/{call}"), subject, LONGEST_CALL, longest);
     }
@@ -144,20 +144,24 @@ fn add(sample: &mut Sample, case: &str, subject: &str, times: CallTimes, calls: 
 impl Args {
     /// Measures one run of `subject`. Returns the times of its allocations and frees, and the
     /// longest calls of the control path.
-    fn measure(&self, subject: Subject, background: Background) -> Result<(CallTimes, Calls)> {
+    fn measure(
+        &self,
+        subject: Subject,
+        background: Background,
+    ) -> Result<(CallTimes, LongestCalls)> {
         let frames = usize::try_from(self.size.0 / FRAME_SIZE)?;
         match subject {
             Subject::Hotmem => {
                 let machine = Hosted::builder()
                     .boot_memory(Bytes::mib(128))
-                    .hotplug_size(Bytes(self.size.0 + control::EXTRA.0))
+                    .hotplug_size(Bytes(self.size.0 + control::RESIZED_MEMORY.0))
                     .build()?;
                 let mut control = Control::new(&machine, self.size)?;
-                let times = self.times(machine.frames(), || match background {
+                let times = self.call_times(machine.frames(), || match background {
                     Background::Nothing => idle(),
                     Background::Traffic => samples::traffic(machine.frames()),
                     _ => {
-                        self.budgets.iter().try_for_each(|&budget| control.work(background, budget))
+                        self.budgets.iter().try_for_each(|&budget| control.run(background, budget))
                     }
                 })?;
                 Ok((times, control.into_calls()))
@@ -172,17 +176,17 @@ impl Args {
         &self,
         allocator: &impl Allocator,
         background: Background,
-    ) -> Result<(CallTimes, Calls)> {
-        let times = self.times(allocator, || match background {
+    ) -> Result<(CallTimes, LongestCalls)> {
+        let times = self.call_times(allocator, || match background {
             Background::Traffic => samples::traffic(allocator),
             _ => idle(),
         })?;
-        Ok((times, Calls::default()))
+        Ok((times, LongestCalls::default()))
     }
 
     /// Measures allocations and frees on the first CPU, while `background` is called repeatedly on
     /// the last one.
-    fn times(
+    fn call_times(
         &self,
         allocator: &impl Allocator,
         mut background: impl FnMut() -> Result<()>,

@@ -1,14 +1,14 @@
 //! Measures the time of each single allocation and free.
 
 use crate::bench::{
-    frames::{Allocator, until_some},
+    frames::{Allocator, alloc_until_some},
     random::Random,
 };
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
 /// The number of frames that the measured thread holds: 256 MiB.
-const FRAMES_HELD: usize = 1 << 16;
+const HELD_FRAMES: usize = 1 << 16;
 /// The number of frames that the other CPU allocates and frees in one call of [`traffic`].
 const BACKGROUND_FRAMES: usize = 1 << 12;
 
@@ -33,28 +33,28 @@ impl Tail {
     pub(super) fn of(mut times: Vec<u32>) -> Tail {
         times.sort_unstable();
         let last = times.len().saturating_sub(1);
-        let at = |thousandths: usize| {
+        let quantile = |thousandths: usize| {
             let time = times.get(last * thousandths / 1000).copied();
             Duration::from_nanos(time.unwrap_or_default().into()).as_secs_f64()
         };
-        Tail { median: at(500), p99_9: at(999), longest: at(1000) }
+        Tail { median: quantile(500), p99_9: quantile(999), longest: quantile(1000) }
     }
 }
 
 /// Frees one of the held frames and allocates a frame, `operations` times. The held frames are in a
 /// random order.
 pub(super) fn measure(allocator: &impl Allocator, operations: u64) -> CallTimes {
-    let mut held = allocate_shuffled(allocator, FRAMES_HELD);
+    let mut held = allocate_shuffled(allocator, HELD_FRAMES);
     // Write the arrays of times before the measurement, so that the host has allocated their memory
     // when it begins.
-    let count = usize::try_from(operations).unwrap_or(FRAMES_HELD);
+    let count = usize::try_from(operations).unwrap_or(usize::MAX);
     let [mut alloc, mut free, mut clock_only] = [(); 3].map(|()| vec![1; count]);
-    let indices = (0..FRAMES_HELD).cycle();
+    let indices = (0..HELD_FRAMES).cycle();
     for (index, (alloc, free)) in indices.zip(alloc.iter_mut().zip(&mut free)) {
         let start = Instant::now();
         allocator.free(held[index], 0);
         let freed = Instant::now();
-        held[index] = until_some(|| allocator.alloc(0));
+        held[index] = alloc_until_some(|| allocator.alloc(0));
         (*free, *alloc) = (nanoseconds(start, freed), nanoseconds(freed, Instant::now()));
     }
     for time in &mut clock_only {
@@ -74,7 +74,7 @@ pub(super) fn traffic(allocator: &impl Allocator) -> Result<()> {
 
 /// Allocates frames, and returns them in a random order.
 fn allocate_shuffled(allocator: &impl Allocator, count: usize) -> Vec<u64> {
-    let mut held: Vec<_> = (0..count).map(|_| until_some(|| allocator.alloc(0))).collect();
+    let mut held: Vec<_> = (0..count).map(|_| alloc_until_some(|| allocator.alloc(0))).collect();
     Random::new().shuffle(&mut held);
     held
 }

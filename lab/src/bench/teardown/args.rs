@@ -3,6 +3,7 @@
 use crate::bench::record::Metric;
 use std::path::PathBuf;
 
+/// The cycles for each entry that the range spans.
 pub(super) const CYCLES: Metric = ("cycles_per_entry", "cycles");
 /// The number of flushes, which are counted and not executed.
 pub(super) const COUNTED_FLUSHES: Metric = ("flushes_counted", "count");
@@ -38,8 +39,8 @@ impl Args {
         self.cases.iter().any(|wanted| case.starts_with(wanted.as_str()))
     }
 
-    /// Returns whether a case whose name begins with `stem` may be among those to be run.
-    pub(super) fn may_want(&self, stem: &str) -> bool {
-        self.cases.iter().any(|wanted| stem.starts_with(wanted) || wanted.starts_with(stem))
+    /// Returns whether a case whose name begins with `prefix` may be among those to be run.
+    pub(super) fn may_want(&self, prefix: &str) -> bool {
+        self.cases.iter().any(|wanted| prefix.starts_with(wanted) || wanted.starts_with(prefix))
     }
 }

@@ -28,8 +28,8 @@ use anyhow::{Context, Result, bail};
 pub(super) fn run(args: &Args) -> Result<()> {
     let mut sample = Sample::new("teardown");
     let progress = progress::spinner();
-    let natives = native::Case::ALL.into_iter().filter(|case| args.wants(case.name()));
-    for case in natives.clone() {
+    let native_cases = native::Case::ALL.into_iter().filter(|case| args.wants(case.name()));
+    for case in native_cases.clone() {
         progress.set_message(case.name());
         native::measure(case, args.runs, &mut sample)?;
     }
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         bail!("--cases {}: no case has a name that begins with one of these", args.cases.join(","));
     }
     record::print(&records)?;
-    if natives.count() > 0 {
+    if native_cases.count() > 0 {
         say!("native-*: no processor walks these tables, so flushes are counted and not executed")?;
     }
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path)).context("--json")

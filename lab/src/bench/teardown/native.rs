@@ -19,7 +19,7 @@ const FIRST_FRAME: u64 = 1 << 20;
 const PAGES: u64 = (L1_TABLES * ENTRIES) as u64;
 /// In a sparse range, one page of this many is mapped. So one in eight cache lines of an L1 table
 /// has a present entry.
-const SPARSE: usize = 64;
+const SPARSE_INTERVAL: usize = 64;
 
 /// A case.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,28 +46,30 @@ impl Case {
         }
     }
 
-    fn step(self) -> usize {
-        if self == Case::Sparse { SPARSE } else { 1 }
+    /// Returns the interval of the mapped pages.
+    fn interval(self) -> usize {
+        if self == Case::Sparse { SPARSE_INTERVAL } else { 1 }
     }
 
-    fn mapped(self) -> u64 {
-        PAGES / self.step() as u64
+    fn mapped_pages(self) -> u64 {
+        PAGES / self.interval() as u64
     }
 
-    fn dirty(self) -> u64 {
-        if self == Case::Clean { 0 } else { self.mapped() / 2 }
+    fn dirty_pages(self) -> u64 {
+        if self == Case::Clean { 0 } else { self.mapped_pages() / 2 }
     }
 }
 
+/// The way in which entries are cleared.
 #[derive(Clone, Copy)]
 enum Subject {
     /// Exchanges every entry.
     ExchangeEach,
     /// Reads each entry, and exchanges it unless it is empty.
     TestedFirst,
-    /// Frees whole tables.
+    /// Frees tables as a whole.
     Hotmem,
-    /// Keeps the tables, so `hotmem` clears each entry.
+    /// As `Hotmem`, but keeps the tables, so that each entry is cleared.
     TablesKept,
 }
 
@@ -83,16 +85,16 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
     for run in 0..=runs {
         for &subject in subjects {
             let space = memory.map(case);
-            let mut seen = CountingOwner::default();
+            let mut owner = CountingOwner::default();
             let mut flushes = 0_u32;
-            let start = clock()?;
+            let start = read_cycles()?;
             match subject {
                 Subject::ExchangeEach => {
-                    memory.exchange_each::<false>(space, &mut seen);
+                    memory.exchange_each::<false>(space, &mut owner);
                     flushes += 1;
                 }
                 Subject::TestedFirst => {
-                    memory.exchange_each::<true>(space, &mut seen);
+                    memory.exchange_each::<true>(space, &mut owner);
                     flushes += 1;
                 }
                 Subject::Hotmem | Subject::TablesKept => {
@@ -104,15 +106,15 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
                         if keeps_tables { CoveredTables::Keep } else { CoveredTables::Free };
                     let unmap = Unmap { tables: covered, ..Unmap::default() };
                     match case {
-                        Case::Exit => tables.teardown(&mut seen)?,
-                        _ => tables.unmap_range(range, unmap, &mut seen)?,
+                        Case::Exit => tables.teardown(&mut owner)?,
+                        _ => tables.unmap_range(range, unmap, &mut owner)?,
                     }
                 }
             }
-            let cycles = clock()? - start;
+            let cycles = read_cycles()? - start;
             ensure!(
-                (seen.pages, seen.dirty) == (case.mapped(), case.dirty()),
-                "the unmapped pages are not the mapped ones: {seen:?}"
+                (owner.pages, owner.dirty_pages) == (case.mapped_pages(), case.dirty_pages()),
+                "the unmapped pages are not the mapped ones: {owner:?}"
             );
             if run == 0 {
                 continue;
@@ -135,7 +137,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
 #[derive(Default, Debug)]
 struct CountingOwner {
     pages: u64,
-    dirty: u64,
+    dirty_pages: u64,
     tables: u64,
 }
 
@@ -143,7 +145,7 @@ impl Owner for CountingOwner {
     fn unmapped(&mut self, run: Run) {
         let pages = run.virt.bytes().frames();
         self.pages += pages;
-        self.dirty += if run.is_dirty() { pages } else { 0 };
+        self.dirty_pages += if run.is_dirty() { pages } else { 0 };
     }
 
     fn free_table(&mut self, _: Pfn) {
@@ -183,10 +185,10 @@ impl Memory {
             for index in 0..ENTRIES {
                 let page = number * ENTRIES + index;
                 let is_dirty = case != Case::Clean && (page / 256).is_multiple_of(2);
-                let used = if is_dirty { Flags::ACCESSED_DIRTY } else { Flags::ACCESSED };
+                let accessed = if is_dirty { Flags::ACCESSED_DIRTY } else { Flags::ACCESSED };
                 let frame = pfn(page + usize::try_from(FIRST_FRAME).unwrap_or(0));
-                let entry = Entry::new(frame, Flags::PRESENT | Flags::WRITABLE | used);
-                let entry = if page.is_multiple_of(case.step()) { entry } else { Entry::EMPTY };
+                let entry = Entry::new(frame, Flags::PRESENT | Flags::WRITABLE | accessed);
+                let entry = if page.is_multiple_of(case.interval()) { entry } else { Entry::EMPTY };
                 self.tables[4 + number][index].store(entry.bits(), Relaxed);
             }
         }
@@ -197,14 +199,14 @@ impl Memory {
     /// `SKIP_EMPTY` is set, reads each entry first, and does not exchange an empty one.
     fn exchange_each<const SKIP_EMPTY: bool>(&self, space: Space, owner: &mut CountingOwner) {
         let root = &self.tables[usize::try_from(space.root.number()).unwrap_or(0)];
-        let below = |table: &Table, index| {
+        let lower_table = |table: &Table, index| {
             let frame = entry_at(table, index).frame(Level::L4).unwrap_or(Pfn::ZERO);
             &self.tables[usize::try_from(frame.number()).unwrap_or(0)]
         };
-        let l2_table = below(below(root, 0), 0);
+        let l2_table = lower_table(lower_table(root, 0), 0);
         let mut run: Option<Run> = None;
         for number in 0..L1_TABLES {
-            let table = below(l2_table, number);
+            let table = lower_table(l2_table, number);
             for (index, word) in table.iter().enumerate() {
                 if SKIP_EMPTY && entry_at(table, index).is_empty() {
                     continue;
@@ -223,9 +225,9 @@ impl Memory {
                         let virt = VirtRange::new(run.virt.start(), bytes).unwrap_or(run.virt);
                         Run { virt, ..run }
                     }
-                    before => {
-                        if let Some(before) = before {
-                            owner.unmapped(before);
+                    ended => {
+                        if let Some(ended) = ended {
+                            owner.unmapped(ended);
                         }
                         let Ok(virt) = VirtRange::new(virt, Bytes(4096)) else { continue };
                         Run { virt, entry, level: Level::L1 }
@@ -244,7 +246,7 @@ impl Memory {
 }
 
 /// Reads the processor's time-stamp counter.
-fn clock() -> Result<u64> {
+fn read_cycles() -> Result<u64> {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the instruction `rdtsc`.
     let cycles = Some(unsafe { std::arch::x86_64::_rdtsc() });

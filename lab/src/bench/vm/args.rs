@@ -48,13 +48,13 @@ pub struct Args {
 }
 
 /// The default sizes to plug.
-const SIZES: [Bytes; 5] =
+const DEFAULT_SIZES: [Bytes; 5] =
     [Bytes::gib(16), Bytes::gib(64), Bytes::gib(256), Bytes::gib(512), Bytes::gib(4096)];
 /// The number of these sizes that are the default with Linux. Linux can describe at most 64 GiB in
 /// its default boot memory.
-const SIZES_WITH_LINUX: usize = 2;
+const DEFAULT_SIZES_WITH_LINUX: usize = 2;
 /// The default warm-up with Linux.
-const WARM_UP: Bytes = Bytes::gib(2);
+const DEFAULT_WARM_UP: Bytes = Bytes::gib(2);
 
 impl Args {
     /// Returns whether Linux is among the guests.
@@ -64,13 +64,13 @@ impl Args {
 
     /// Returns the sizes to plug.
     pub(super) fn sizes(&self) -> Vec<Bytes> {
-        let usual = if self.has_linux() { &SIZES[..SIZES_WITH_LINUX] } else { &SIZES };
-        if self.sizes.is_empty() { usual.to_vec() } else { self.sizes.clone() }
+        let count = if self.has_linux() { DEFAULT_SIZES_WITH_LINUX } else { DEFAULT_SIZES.len() };
+        if self.sizes.is_empty() { DEFAULT_SIZES[..count].to_vec() } else { self.sizes.clone() }
     }
 
     /// Returns the warm-up before it is limited by the size to plug.
     pub(super) fn full_warm_up(&self) -> Bytes {
-        self.warm_up.unwrap_or(if self.has_linux() { WARM_UP } else { Bytes::ZERO })
+        self.warm_up.unwrap_or(if self.has_linux() { DEFAULT_WARM_UP } else { Bytes::ZERO })
     }
 
     /// Returns the warm-up of a guest into which `size` will be plugged. It is less than `size`, so
@@ -99,11 +99,10 @@ mod tests {
     fn with_linux_sizes_are_limited_and_guests_are_warmed_up() {
         let with_linux = args("--guests hotmem,linux");
         assert_eq!(with_linux.sizes(), [Bytes::gib(16), Bytes::gib(64)]);
-        let usual = Bytes::gib(2);
-        assert!(
-            with_linux.sizes().iter().all(|&size| linux::Linux::min_boot_memory(size) <= usual)
-        );
-        assert_eq!(with_linux.warm_up(Policy::OnlineMovable, Bytes::gib(64)), usual);
+        let boot_memory = Bytes::gib(2);
+        let mut sizes = with_linux.sizes().into_iter();
+        assert!(sizes.all(|size| linux::Linux::min_boot_memory(size) <= boot_memory));
+        assert_eq!(with_linux.warm_up(Policy::OnlineMovable, Bytes::gib(64)), Bytes::gib(2));
         let without_linux = args("");
         assert_eq!(without_linux.sizes().last(), Some(&Bytes::gib(4096)));
         assert_eq!(without_linux.warm_up(Policy::OnlineMovable, Bytes::gib(64)), Bytes::ZERO);

@@ -22,7 +22,7 @@ const DEVICE_TIME: Metric = ("device_time", "s");
 /// The guest's instructions for the request.
 pub(super) const INSTRUCTIONS: Metric = ("instructions", "count");
 /// The amount of memory that was still to be plugged or unplugged at the time limit.
-pub(super) const STILL_PLUGGED: Metric = ("left", "MiB");
+pub(super) const NOT_CHANGED: Metric = ("left", "MiB");
 /// The number of requests that the guest's driver made.
 const REQUESTS: Metric = ("requests", "count");
 
@@ -31,7 +31,7 @@ const FIRST_LINE: Metric = ("first_line", "s");
 
 /// The time for which a warm-up waits after the device has finished, so that the guest finishes
 /// too.
-const SETTLE_TIME: Duration = Duration::from_millis(300);
+const WARM_UP_PAUSE: Duration = Duration::from_millis(300);
 
 /// The state of a running bench.
 pub(super) struct Bench<'a> {
@@ -88,9 +88,10 @@ impl Bench<'_> {
         if !self.resize(vm, guest, Bytes::ZERO, case)? {
             return Ok(());
         }
-        let Some(metric) = used.proof(guest) else { return Ok(()) };
-        let (bytes, _) =
-            vm.wait("evidence of what the guest did with the memory", |event| used.bytes(event))?;
+        let Some(metric) = used.evidence_metric(guest) else { return Ok(()) };
+        let (bytes, _) = vm.wait("evidence of what the guest did with the memory", |event| {
+            used.evidence_bytes(event)
+        })?;
         ensure!(
             bytes >= touch.0 / 10 * 9,
             "{case}: only {} of {touch} were {}",
@@ -125,9 +126,9 @@ impl Bench<'_> {
                 if Instant::now() > deadline {
                     bail!("the warm-up did not reach {target} within the time limit");
                 }
-                thread::sleep(SETTLE_TIME / 10);
+                thread::sleep(WARM_UP_PAUSE / 10);
             }
-            thread::sleep(SETTLE_TIME);
+            thread::sleep(WARM_UP_PAUSE);
         }
         Ok(())
     }
@@ -135,12 +136,12 @@ impl Bench<'_> {
     /// Changes the plugged memory to `target` and records the costs. Returns whether the change was
     /// done within the time limit.
     fn resize(&mut self, vm: &mut Vm, guest: Guest, target: Bytes, case: &str) -> Result<bool> {
-        let done = self.change(vm, guest, target)?;
+        let resize = self.change(vm, guest, target)?;
         let subject = guest.to_string();
-        let Some(resize) = done else {
+        let Some(resize) = resize else {
             let left = vm.device_size()?.0.abs_diff(target.0) >> 20;
             self.sample.add_stopped(case, &subject, TIME, self.args.limit.into());
-            self.sample.add(case, &subject, STILL_PLUGGED, left as f64);
+            self.sample.add(case, &subject, NOT_CHANGED, left as f64);
             return Ok(false);
         };
         let mut add = |metric, value| self.sample.add(case, &subject, metric, value);

@@ -1,5 +1,5 @@
 //! Defines what a guest does with memory in use when the memory is unplugged, and which event of
-//! the guest proves it.
+//! the guest is evidence of it.
 
 use crate::{
     bench::record::Metric,
@@ -70,7 +70,7 @@ impl MemoryInUse {
 
     /// Returns the metric of the bytes that the guest reports after the unplug as evidence, if the
     /// guest reports any.
-    pub(super) fn proof(self, guest: Guest) -> Option<Metric> {
+    pub(super) fn evidence_metric(self, guest: Guest) -> Option<Metric> {
         match self {
             MemoryInUse::Checked if guest.is_reference() => Some(CHECKED),
             MemoryInUse::Checked | MemoryInUse::Dropped => None,
@@ -79,7 +79,7 @@ impl MemoryInUse {
     }
 
     /// Returns the bytes of the evidence, if `event` is the evidence.
-    pub(super) fn bytes(self, event: &Event) -> Option<u64> {
+    pub(super) fn evidence_bytes(self, event: &Event) -> Option<u64> {
         match *event {
             Event::Verified { bytes } if self == MemoryInUse::Checked => Some(bytes),
             Event::Heap { moved, .. } if self == MemoryInUse::Migrated => Some(moved),
@@ -126,15 +126,21 @@ mod tests {
         let moved = Event::Heap { objects: 1, mapped: 7, moved: 5 };
         let verified = Event::Verified { bytes: 3 };
         assert_eq!(
-            (MemoryInUse::Migrated.bytes(&moved), MemoryInUse::Migrated.bytes(&verified)),
+            (
+                MemoryInUse::Migrated.evidence_bytes(&moved),
+                MemoryInUse::Migrated.evidence_bytes(&verified)
+            ),
             (Some(5), None)
         );
         assert_eq!(
-            (MemoryInUse::Checked.bytes(&moved), MemoryInUse::Checked.bytes(&verified)),
+            (
+                MemoryInUse::Checked.evidence_bytes(&moved),
+                MemoryInUse::Checked.evidence_bytes(&verified)
+            ),
             (None, Some(3))
         );
-        assert_eq!(MemoryInUse::Migrated.proof(Guest::Linux), Some(MOVED));
-        assert_eq!(MemoryInUse::Checked.proof(Guest::Hotmem), Some(CHECKED));
-        assert_eq!(MemoryInUse::Dropped.proof(Guest::Hotmem), None);
+        assert_eq!(MemoryInUse::Migrated.evidence_metric(Guest::Linux), Some(MOVED));
+        assert_eq!(MemoryInUse::Checked.evidence_metric(Guest::Hotmem), Some(CHECKED));
+        assert_eq!(MemoryInUse::Dropped.evidence_metric(Guest::Hotmem), None);
     }
 }

@@ -20,11 +20,11 @@ use super::{
 use crate::{guest::Policy, linux, progress, size, table::time};
 use anyhow::{Context, Result};
 use hotmem::Bytes;
-use measure::{Bench, INSTRUCTIONS, STILL_PLUGGED, TIME};
+use measure::{Bench, INSTRUCTIONS, NOT_CHANGED, TIME};
 use memory_in_use::MemoryInUse;
 
 /// The note that is printed if the bench migrates memory in use.
-const MIGRATED: &str = "migrated: these guests have no warm-up. Their boot memory is larger by \
+const MIGRATION_NOTE: &str = "migrated: these guests have no warm-up. Their boot memory is larger by \
      the size of the memory that is migrated.";
 
 /// The note that is printed if instructions are counted.
@@ -32,7 +32,7 @@ const COUNTING_NOTE: &str = "linux: the resolution of the count is 10 million in
      waiting is not counted. hotmem: the resolution is 1000 instructions, and waiting for the device is counted as instructions.";
 
 /// The note that is printed if Linux leaves memory offline.
-const LINUX_OFFLINE: &str = "linux, offline: the virtio-mem driver of Linux plugs no more memory \
+const LINUX_OFFLINE_NOTE: &str = "linux, offline: the virtio-mem driver of Linux plugs no more memory \
      once 1 GiB is offline. So the bench makes it plug all memory in two large blocks (force_bbm), \
      and the warm-up plugs one of them. The bench computes the plugged memory from the number of \
      memory blocks.";
@@ -61,21 +61,21 @@ pub(super) fn run(args: &Args) -> Result<()> {
         say!("Warm-up: each guest first plugged and unplugged {warm_up}, or half of the size.")?;
     }
     if args.touch != Bytes::ZERO && args.used.contains(&MemoryInUse::Migrated) {
-        say!("{MIGRATED}")?;
+        say!("{MIGRATION_NOTE}")?;
     }
     if args.has_linux() {
         say!()?;
-        compare::print(&records, args.metric(), STILL_PLUGGED)?;
+        compare::print(&records, args.metric(), NOT_CHANGED)?;
         if args.machine.counts_instructions() {
             say!("{COUNTING_NOTE}")?;
         } else {
             say!(
                 "The bench notices a change of Linux's memory up to {} late.",
-                time(linux::LOOKS_EVERY)
+                time(linux::POLL_INTERVAL)
             )?;
         }
         if args.policies.contains(&Policy::Offline) {
-            say!("{LINUX_OFFLINE}")?;
+            say!("{LINUX_OFFLINE_NOTE}")?;
         }
     }
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))

@@ -72,7 +72,7 @@ impl Vm {
         let mut command = config.command();
         command.stdin(OwnedFd::from(qemu_monitor)).stdout(qemu_console).stderr(Stdio::piped());
         let started = Instant::now();
-        let mut qemu = Qemu::start(command, config.group.clone())?;
+        let mut qemu = Qemu::start(command, config.cgroup.clone())?;
         let mut console = Console::new(console);
         match Monitor::new(monitor, config.patience) {
             Ok(monitor) => {

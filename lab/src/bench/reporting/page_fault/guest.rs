@@ -27,7 +27,7 @@ pub(in super::super) fn measure(
     clock: Clock,
 ) -> Result<BurstCosts> {
     let mut vm = Vm::start(&config(subject, plan, image, clock))?;
-    let faulted = |event: &Event| match *event {
+    let burst_costs = |event: &Event| match *event {
         Event::Faulted { cpus, frames, us, reported, refaulted } => Some(BurstCosts {
             frames,
             burst_time: Duration::from_micros(us),
@@ -37,10 +37,10 @@ pub(in super::super) fn measure(
         }),
         _ => None,
     };
-    let (timed, _) = vm.wait("end of the bursts", faulted)?;
+    let (costs, _) = vm.wait("end of the bursts", burst_costs)?;
     vm.finish()?;
-    timed.check(subject, plan)?;
-    Ok(timed)
+    costs.check(subject, plan)?;
+    Ok(costs)
 }
 
 /// Returns the configuration of a guest with a CPU for each thread, and a CPU that drives the
@@ -50,8 +50,8 @@ fn config(subject: Subject, plan: Plan, image: &Path, clock: Clock) -> Config {
         Clock::Time(accel) => (accel, false),
         Clock::Instructions => (Accel::Tcg, true),
     };
-    let Plan { threads, rounds, bursts, rest_time: rest } = plan;
-    let faults = format!("{}:{rounds}:{bursts}:{}", WORKING_SET.0, rest.as_millis());
+    let Plan { threads, rounds, bursts, rest_time } = plan;
+    let faults = format!("{}:{rounds}:{bursts}:{}", WORKING_SET.0, rest_time.as_millis());
     let reports = if subject == Subject::Hotmem { "on" } else { "off" };
     let config = Config::new(image.into(), Bytes::ZERO).with_guest_option("faults", faults);
     Config {
@@ -61,7 +61,7 @@ fn config(subject: Subject, plan: Plan, image: &Path, clock: Clock) -> Config {
         cpus: u32::from(threads) + 1,
         accel,
         icount,
-        patience: BASE_TIME_LIMIT + (rest + Duration::from_secs(rounds.into())) * (bursts + 2),
+        patience: BASE_TIME_LIMIT + (rest_time + Duration::from_secs(rounds.into())) * (bursts + 2),
         ..config.with_guest_option("reports", reports)
     }
 }

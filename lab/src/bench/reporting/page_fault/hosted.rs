@@ -32,10 +32,10 @@ pub(in super::super) fn measure(
     plan: Plan,
     frame_use: FrameUse,
 ) -> Result<BurstCosts> {
-    let node = plan.node_size();
-    let machine = Hosted::builder().hotplug_size(Bytes(NODES * node.0)).build()?;
+    let node_size = plan.node_size();
+    let machine = Hosted::builder().hotplug_size(Bytes(NODES * node_size.0)).build()?;
     let mut hotplug = machine.boot()?;
-    for (number, memory) in (0..).zip(machine.hotplug_range().chunks(node.frames())) {
+    for (number, memory) in (0..).zip(machine.hotplug_range().chunks(node_size.frames())) {
         hotplug.announce(Announce { node: NodeId(number), ..memory.into() })?;
         hotplug.add(memory)?;
         hotplug.online(memory, OnlineType::Movable, &mut NoHooks)?;
@@ -49,7 +49,7 @@ pub(in super::super) fn measure(
         clear(&machine, pageblock.range());
         drop(pageblock);
     }
-    let timed = if subject == Subject::NoReporting {
+    let costs = if subject == Subject::NoReporting {
         run_threads(&machine, plan, frame_use, Statistics::default)?
     } else {
         let reporter = machine.reporter(Settings::default())?;
@@ -58,8 +58,8 @@ pub(in super::super) fn measure(
             run_threads(&machine, plan, frame_use, || reporter.statistics())
         })?
     };
-    timed.check(subject, plan)?;
-    Ok(timed)
+    costs.check(subject, plan)?;
+    Ok(costs)
 }
 
 /// Runs all threads, and measures their bursts. `statistics` returns the current statistics of the
@@ -75,30 +75,32 @@ fn run_threads(
         let node = u64::from(number) % NODES;
         ThreadCpus::run_on(NodeId(u32::try_from(node)?));
         let mut held = Vec::with_capacity(usize::try_from(WORKING_SET.frames())?);
-        let mut burst = || (0..plan.rounds).try_for_each(|_| round(machine, frame_use, &mut held));
-        let first = burst();
+        let mut burst =
+            || (0..plan.rounds).try_for_each(|_| run_round(machine, frame_use, &mut held));
+        // Wait for the other threads even if the burst failed, because they wait for this thread.
+        let first_burst = burst();
         barrier.wait();
-        first?;
+        first_burst?;
         let before = statistics();
         // Threads take turns: while one runs a burst, the memory that another has freed is
         // reported.
         thread::sleep(plan.rest_time * u32::from(number) / u32::from(plan.threads));
-        let mut busy = Duration::ZERO;
+        let mut burst_time = Duration::ZERO;
         for _ in 0..plan.bursts {
             thread::sleep(plan.rest_time);
             let started = Instant::now();
             burst()?;
-            busy += started.elapsed();
+            burst_time += started.elapsed();
         }
-        Ok((busy, before))
+        Ok((burst_time, before))
     };
     thread::scope(|scope| {
         let run_thread = &run_thread;
         let other_threads: Vec<_> =
             (1..plan.threads).map(|number| scope.spawn(move || run_thread(number))).collect();
-        let (mut busy, before) = run_thread(0)?;
-        for other in other_threads {
-            busy += other.join().expect("a measuring thread panicked")?.0;
+        let (mut burst_time, before) = run_thread(0)?;
+        for thread in other_threads {
+            burst_time += thread.join().expect("a measuring thread panicked")?.0;
         }
         let after = statistics();
         let bytes = |after: u64, before: u64| {
@@ -106,7 +108,7 @@ fn run_threads(
         };
         Ok(BurstCosts {
             frames: plan.frames(),
-            burst_time: busy,
+            burst_time,
             threads: plan.threads,
             reported: bytes(after.reported, before.reported),
             refaulted: bytes(after.refaulted, before.refaulted),
@@ -115,7 +117,7 @@ fn run_threads(
 }
 
 /// Allocates and uses the working set of a thread, and frees it.
-fn round(machine: &Hosted, frame_use: FrameUse, held: &mut Vec<PfnRange>) -> Result<()> {
+fn run_round(machine: &Hosted, frame_use: FrameUse, held: &mut Vec<PfnRange>) -> Result<()> {
     let frames = machine.frames();
     for _ in 0..WORKING_SET.frames() {
         let frame = frames.alloc(AllocRequest::frames(1).movable())?.into_raw();

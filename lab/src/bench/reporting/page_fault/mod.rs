@@ -28,7 +28,7 @@ const REPORTED: Metric = ("reported", "MiB");
 /// The amount of reported memory that was used again.
 const REFAULTED: Metric = ("refaulted", "MiB");
 
-/// What the threads do.
+/// The number of threads, and what they do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
     pub(super) threads: u16,
@@ -79,7 +79,7 @@ impl Plan {
 
     /// Returns the least memory that a valid run reports: an eighth of the working sets of all
     /// timed bursts. The actual amount depends on when the reporter ran, and on how much it keeps.
-    fn least_reported(self) -> Bytes {
+    fn min_reported(self) -> Bytes {
         Bytes(u64::from(self.threads) * u64::from(self.bursts) * WORKING_SET.0 / 8)
     }
 
@@ -97,7 +97,7 @@ impl BurstCosts {
         self.frames as f64 / self.burst_time.as_secs_f64() * f64::from(self.threads)
     }
 
-    /// Checks that the run measured reporting. With reporting, at least [`Plan::least_reported`]
+    /// Checks that the run measured reporting. With reporting, at least [`Plan::min_reported`]
     /// must have been reported and used again. Without reporting, no memory may have been.
     ///
     /// # Errors
@@ -109,15 +109,15 @@ impl BurstCosts {
             self.frames,
             plan.frames()
         );
-        let least = if subject == Subject::Hotmem { plan.least_reported() } else { Bytes::ZERO };
-        for (what, bytes) in [("reported", self.reported), ("used again", self.refaulted)] {
+        let min = if subject == Subject::Hotmem { plan.min_reported() } else { Bytes::ZERO };
+        for (event, bytes) in [("reported", self.reported), ("used again", self.refaulted)] {
             ensure!(
-                bytes >= least,
-                "only {bytes} were {what} during the run, which is less than {least}"
+                bytes >= min,
+                "only {bytes} were {event} during the run, which is less than {min}"
             );
             ensure!(
                 subject == Subject::Hotmem || bytes == Bytes::ZERO,
-                "{bytes} were {what} without reporting"
+                "{bytes} were {event} without reporting"
             );
         }
         Ok(())
@@ -150,37 +150,43 @@ mod tests {
     const PLAN: Plan =
         Plan { threads: 2, rounds: 3, bursts: 4, rest_time: Duration::from_millis(700) };
 
-    fn timed() -> BurstCosts {
-        let (reported, refaulted) = (PLAN.least_reported(), PLAN.least_reported());
-        let busy = Duration::from_secs(4);
-        BurstCosts { frames: PLAN.frames(), burst_time: busy, threads: 2, reported, refaulted }
+    /// Returns the costs of a run of [`PLAN`] that reports the least memory that is valid.
+    fn valid_costs() -> BurstCosts {
+        let (reported, refaulted) = (PLAN.min_reported(), PLAN.min_reported());
+        let burst_time = Duration::from_secs(4);
+        BurstCosts { frames: PLAN.frames(), burst_time, threads: 2, reported, refaulted }
     }
 
     #[test]
-    fn a_run_that_reports_too_little_is_refused() {
-        timed().check(Subject::Hotmem, PLAN).unwrap();
-        assert_eq!(PLAN.least_reported(), WORKING_SET);
-        let less = Bytes(PLAN.least_reported().0 - 1);
-        assert!(BurstCosts { reported: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
-        assert!(BurstCosts { refaulted: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
-        assert!(timed().check(Subject::NoReporting, PLAN).is_err());
-        let silent = BurstCosts { reported: Bytes::ZERO, refaulted: Bytes::ZERO, ..timed() };
-        silent.check(Subject::NoReporting, PLAN).unwrap();
-        let other = Plan { rounds: 4, ..PLAN };
-        assert!(timed().check(Subject::Hotmem, other).is_err());
+    fn a_run_that_reports_or_allocates_too_little_is_an_error() {
+        valid_costs().check(Subject::Hotmem, PLAN).unwrap();
+        assert_eq!(PLAN.min_reported(), WORKING_SET);
+        let less = Bytes(PLAN.min_reported().0 - 1);
+        assert!(
+            BurstCosts { reported: less, ..valid_costs() }.check(Subject::Hotmem, PLAN).is_err()
+        );
+        assert!(
+            BurstCosts { refaulted: less, ..valid_costs() }.check(Subject::Hotmem, PLAN).is_err()
+        );
+        assert!(valid_costs().check(Subject::NoReporting, PLAN).is_err());
+        let without_reports =
+            BurstCosts { reported: Bytes::ZERO, refaulted: Bytes::ZERO, ..valid_costs() };
+        without_reports.check(Subject::NoReporting, PLAN).unwrap();
+        let more_rounds = Plan { rounds: 4, ..PLAN };
+        assert!(valid_costs().check(Subject::Hotmem, more_rounds).is_err());
     }
 
     #[test]
     fn the_rate_is_that_of_all_threads_during_their_bursts() {
         assert_eq!(PLAN.frames(), 2 * 3 * 4 * 32768);
-        assert_eq!(timed().rate(), 2.0 * f64::from(2 * 3 * 4 * 32768) / 4.0);
+        assert_eq!(valid_costs().rate(), 2.0 * f64::from(2 * 3 * 4 * 32768) / 4.0);
     }
 
     #[test]
     fn figures_have_their_case_and_subject() {
         let mut sample = Sample::new("reporting");
-        timed().record(&PLAN.name(Machine::Guest), Subject::Hotmem, &mut sample);
-        timed().record(&PLAN.name(Machine::Hosted), Subject::NoReporting, &mut sample);
+        valid_costs().record(&PLAN.name(Machine::Guest), Subject::Hotmem, &mut sample);
+        valid_costs().record(&PLAN.name(Machine::Hosted), Subject::NoReporting, &mut sample);
         let records = sample.records();
         let summaries: Vec<_> = records
             .iter()
