@@ -22,13 +22,13 @@ impl Tables for &Ram {
 /// The kernel's record of frames and pages.
 struct Kernel {
     free_frames: Vec<Pfn>,
-    dirty: u64,
+    dirty_frames: u64,
 }
 
 impl Owner for Kernel {
     fn unmapped(&mut self, run: Run) {
         println!("unmapped: {:?}, dirty: {}", run.virt, run.is_dirty());
-        self.dirty += if run.is_dirty() { run.virt.bytes().frames() } else { 0 };
+        self.dirty_frames += if run.is_dirty() { run.virt.bytes().frames() } else { 0 };
     }
 
     fn free_table(&mut self, table: Pfn) {
@@ -42,7 +42,7 @@ impl Owner for Kernel {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ram = Ram((0..8).map(|_| array::from_fn(|_| AtomicU64::new(0))).collect());
-    let mut kernel = Kernel { free_frames: (1..8).filter_map(Pfn::new).collect(), dirty: 0 };
+    let mut kernel = Kernel { free_frames: (1..8).filter_map(Pfn::new).collect(), dirty_frames: 0 };
     let flushes = Cell::new(0);
     let mut batch = Box::new(Batch::new());
     let native = Native::new(&ram, |_: Flush| flushes.set(flushes.get() + 1));
@@ -58,14 +58,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // When a program writes to a page, the processor sets Accessed and Dirty in the page's entry.
     // There is no program here, so set both flags of the last page.
-    let slot = find_entry(tables.mmu(), space, virt.last())?;
+    let located = find_entry(tables.mmu(), space, virt.last())?;
     let ram = &ram;
-    let table = ram.table(slot.addr.table()).ok_or("no such table")?;
-    table[slot.addr.index()].fetch_or(Flags::ACCESSED_DIRTY.bits(), Ordering::Relaxed);
+    let table = ram.table(located.addr.table()).ok_or("no such table")?;
+    table[located.addr.index()].fetch_or(Flags::ACCESSED_DIRTY.bits(), Ordering::Relaxed);
 
     tables.unmap_range(virt, Unmap::default(), &mut kernel)?;
     println!("flushed {} times, {} tables are free", flushes.get(), kernel.free_frames.len());
-    assert_eq!((kernel.dirty, flushes.get()), (1, 1));
+    assert_eq!((kernel.dirty_frames, flushes.get()), (1, 1));
     Ok(())
 }
 

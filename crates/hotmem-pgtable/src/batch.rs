@@ -67,11 +67,11 @@ pub(crate) struct Roots(Option<(Pfn, Pfn)>);
 
 impl Roots {
     /// Returns the address of the entry in the user's root that must change together with the entry
-    /// at `at`, if there is one.
-    pub(crate) fn user_copy(self, at: EntryAddr) -> Option<EntryAddr> {
+    /// at `addr`, if there is one.
+    pub(crate) fn user_copy(self, addr: EntryAddr) -> Option<EntryAddr> {
         let (kernel, user) = self.0?;
-        let is_shared = at.table() == kernel && at.index() < ENTRIES / 2;
-        is_shared.then(|| EntryAddr::new(user, at.index()))
+        let is_shared = addr.table() == kernel && addr.index() < ENTRIES / 2;
+        is_shared.then(|| EntryAddr::new(user, addr.index()))
     }
 }
 
@@ -83,23 +83,28 @@ impl LocatedEntry {
     }
 
     pub(crate) fn as_entries(&self) -> LocatedEntries<&[Entry]> {
-        let LocatedEntry { virt, addr: at, level, .. } = *self;
-        LocatedEntries { virt, first_addr: at, level, entries: core::slice::from_ref(&self.entry) }
+        let LocatedEntry { virt, addr, level, .. } = *self;
+        LocatedEntries {
+            virt,
+            first_addr: addr,
+            level,
+            entries: core::slice::from_ref(&self.entry),
+        }
     }
 }
 
 /// Returns the entry that is `number` entries after a first entry of the same table. The first
-/// entry is at `at`, and maps `virt`. The returned entry has the value `entry`.
+/// entry is at `addr`, and maps `virt`. The returned entry has the value `entry`.
 #[inline]
 fn entry_after(
     virt: u64,
-    at: EntryAddr,
+    addr: EntryAddr,
     level: Level,
     number: usize,
     entry: Entry,
 ) -> LocatedEntry {
     let (after, bytes) = (number as u64, level.entry_span().0);
-    LocatedEntry { virt: virt.wrapping_add(after * bytes), addr: at.after(after), entry, level }
+    LocatedEntry { virt: virt.wrapping_add(after * bytes), addr: addr.after(after), entry, level }
 }
 
 impl EntryRun {
@@ -142,10 +147,10 @@ impl<'e> LocatedEntries<&'e [Entry]> {
     /// Returns the entries whose numbers are in `range`, or none if `range` passes the last entry.
     #[must_use]
     pub fn part(self, range: Range<usize>) -> LocatedEntries<&'e [Entry]> {
-        let LocatedEntry { virt, addr: at, level, .. } = self.nth_entry(range.start, Entry::EMPTY);
+        let LocatedEntry { virt, addr, level, .. } = self.nth_entry(range.start, Entry::EMPTY);
         LocatedEntries {
             virt,
-            first_addr: at,
+            first_addr: addr,
             level,
             entries: self.entries.get(range).unwrap_or_default(),
         }
@@ -174,8 +179,8 @@ impl Batch {
     /// Creates an empty batch.
     #[must_use]
     pub const fn new() -> Batch {
-        let at = EntryAddr::new(Pfn::ZERO, 0);
-        let no_run = EntryRun { virt: 0, first_addr: at, end: 0, level: Level::L1 };
+        let addr = EntryAddr::new(Pfn::ZERO, 0);
+        let no_run = EntryRun { virt: 0, first_addr: addr, end: 0, level: Level::L1 };
         let runs = [no_run; CAPACITY];
         let entries = [Entry::EMPTY; CAPACITY];
         Batch { entries, len: 0, runs, runs_len: 0, roots: Roots(None) }
@@ -192,11 +197,11 @@ impl Batch {
     }
 
     /// Returns the address of the entry in the user's root that must change together with the entry
-    /// at `at`. Returns `None` if the address space has no user's root, or if `at` is not in the
+    /// at `addr`. Returns `None` if the address space has no user's root, or if `addr` is not in the
     /// half of the kernel's root that both roots share.
     #[must_use]
-    pub fn user_copy(&self, at: EntryAddr) -> Option<EntryAddr> {
-        self.roots.user_copy(at)
+    pub fn user_copy(&self, addr: EntryAddr) -> Option<EntryAddr> {
+        self.roots.user_copy(addr)
     }
 
     /// Returns the number of entries.
@@ -307,8 +312,8 @@ impl Batch {
             [] => false,
         };
         if !continues_last_run && let Some(free_run) = self.runs.get_mut(self.runs_len) {
-            let LocatedEntries { virt, first_addr: at, level, .. } = located;
-            *free_run = EntryRun { virt, first_addr: at, end: 0, level };
+            let LocatedEntries { virt, first_addr, level, .. } = located;
+            *free_run = EntryRun { virt, first_addr, end: 0, level };
             self.runs_len += 1;
         }
         self.len += count;
@@ -337,9 +342,9 @@ mod tests {
     use crate::entry::Flags;
 
     fn located(table: u64, index: usize, virt: u64) -> LocatedEntry {
-        let at = EntryAddr::new(Pfn::new(table).unwrap(), index);
+        let addr = EntryAddr::new(Pfn::new(table).unwrap(), index);
         let entry = Entry::from_bits(virt | Flags::PRESENT.bits());
-        LocatedEntry { virt, addr: at, entry, level: Level::L1 }
+        LocatedEntry { virt, addr, entry, level: Level::L1 }
     }
 
     #[test]
@@ -373,38 +378,38 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_what_it_has_room_for() {
+    fn a_batch_accepts_entries_until_it_is_full() {
         let mut batch = Batch::new();
-        let at = EntryAddr::new(Pfn::new(7).unwrap(), 0);
+        let addr = EntryAddr::new(Pfn::new(7).unwrap(), 0);
         let entries = [Entry::from_bits(1); 300];
         let located = LocatedEntries {
             virt: 0,
-            first_addr: at,
+            first_addr: addr,
             level: Level::L1,
             entries: entries.as_slice(),
         };
         assert_eq!([300, 212, 0], [(); 3].map(|()| batch.extend(located)));
         assert!(batch.is_full());
-        assert_eq!(batch.entry_runs().count(), 2, "located that are added twice are two runs");
+        assert_eq!(batch.entry_runs().count(), 2, "entries that are added twice are two runs");
     }
 
     #[test]
     fn parts_are_maximal_runs() {
         let entries = [0, 1, 1, 0, 0, 1].map(Entry::from_bits);
-        let at = EntryAddr::new(Pfn::new(7).unwrap(), 8);
+        let addr = EntryAddr::new(Pfn::new(7).unwrap(), 8);
         let located = LocatedEntries {
             virt: 0x8000,
-            first_addr: at,
+            first_addr: addr,
             level: Level::L1,
             entries: entries.as_slice(),
         };
         let parts: Vec<_> = located.runs_where(|entry| !entry.is_empty()).collect();
         let part = |number: usize, count| {
-            let at = EntryAddr::new(Pfn::new(7).unwrap(), 8 + number);
+            let addr = EntryAddr::new(Pfn::new(7).unwrap(), 8 + number);
             let virt = 0x8000 + 0x1000 * number as u64;
             LocatedEntries {
                 virt,
-                first_addr: at,
+                first_addr: addr,
                 level: Level::L1,
                 entries: &entries[number..number + count],
             }

@@ -4,7 +4,7 @@ use hotmem_addr::{Bytes, Pfn};
 use hotmem_invariant::OrViolation;
 
 /// The number of address bits that select an entry of one table. There are fewer under loom, whose
-/// machines are small.
+/// models must be small.
 pub(crate) const INDEX_BITS: u32 = if cfg!(loom) { 3 } else { 9 };
 
 /// The number of entries in a table.
@@ -14,7 +14,7 @@ pub const ENTRIES: usize = 1 << INDEX_BITS;
 pub(crate) const LINE_ENTRIES: usize = 8;
 
 const PAGE_SHIFT: u32 = 12;
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+const ADDRESS_MASK: u64 = 0x000f_ffff_ffff_f000;
 /// The PAT bit of large pages; in small pages it is bit 7.
 const LARGE_PAT: u64 = 1 << 12;
 
@@ -137,7 +137,7 @@ impl Entry {
     /// Returns the entry that points to `frame` and has these flags.
     #[must_use]
     pub const fn new(frame: Pfn, flags: Flags) -> Entry {
-        Entry(frame.phys_addr() & ADDRESS | flags.bits() & !ADDRESS)
+        Entry(frame.phys_addr() & ADDRESS_MASK | flags.bits() & !ADDRESS_MASK)
     }
 
     /// Returns the bits of the entry.
@@ -149,7 +149,7 @@ impl Entry {
     /// Returns the bits other than the address.
     #[must_use]
     pub const fn flags(self) -> Flags {
-        Flags::from_bits_retain(self.0 & !ADDRESS)
+        Flags::from_bits_retain(self.0 & !ADDRESS_MASK)
     }
 
     /// Returns the first frame that the entry points to, or `None` if the entry is not present. In
@@ -157,7 +157,7 @@ impl Entry {
     #[must_use]
     pub fn frame(self, level: Level) -> Option<Pfn> {
         let size = if self.kind(level) == Kind::Page { level } else { Level::L1 };
-        let address = self.0 & ADDRESS & !(size.entry_span().0 - 1);
+        let address = self.0 & ADDRESS_MASK & !(size.entry_span().0 - 1);
         self.is_present().then(|| Pfn::containing(address)).flatten()
     }
 
@@ -173,10 +173,10 @@ impl Entry {
         self.0 & !Flags::ACCESSED_DIRTY.bits() == 0
     }
 
-    /// Returns whether no processor will set Accessed or Dirty in the entry, because the entry is
-    /// not present or has both bits already.
+    /// Returns whether no processor will set Accessed or Dirty in the entry any more, because the
+    /// entry is not present or has both bits already.
     #[must_use]
-    pub const fn is_settled(self) -> bool {
+    pub const fn has_final_flags(self) -> bool {
         !self.is_present() || self.flags().contains(Flags::ACCESSED_DIRTY)
     }
 
@@ -190,14 +190,14 @@ impl Entry {
             Level::L1 => Kind::Page,
             Level::L2 | Level::L3 if large => Kind::Page,
             _ if large => Kind::Malformed,
-            _ => Pfn::containing(self.0 & ADDRESS).map_or(Kind::Malformed, Kind::Table),
+            _ => Pfn::containing(self.0 & ADDRESS_MASK).map_or(Kind::Malformed, Kind::Table),
         }
     }
 
     /// Returns the entry with these flags set in addition.
     #[must_use]
     pub const fn with(self, flags: Flags) -> Entry {
-        Entry(self.0 | flags.bits() & !ADDRESS)
+        Entry(self.0 | flags.bits() & !ADDRESS_MASK)
     }
 
     /// Returns the entry that points to `table`. The entry allows all accesses, so that the entries
@@ -212,10 +212,10 @@ impl Entry {
     /// on. Returns `None` if no page of this level can begin at `frame`.
     #[must_use]
     pub const fn moved_to(self, frame: Pfn, level: Level) -> Option<Entry> {
-        let within = level.entry_span().0 - 1;
+        let offset_mask = level.entry_span().0 - 1;
         let address = frame.phys_addr();
-        let kept_bits = self.0 & (!ADDRESS | LARGE_PAT & within);
-        if address & within == 0 { Some(Entry(kept_bits | address)) } else { None }
+        let kept_bits = self.0 & (!ADDRESS_MASK | LARGE_PAT & offset_mask);
+        if address & offset_mask == 0 { Some(Entry(kept_bits | address)) } else { None }
     }
 
     /// Returns the entry, one level below, for part `index` of a large page, with the same flags.
@@ -321,8 +321,8 @@ mod tests {
 
     #[test]
     fn the_address_of_an_entry_gives_its_table_and_its_index() {
-        let at = EntryAddr::new(Pfn::new(7).unwrap(), 511);
-        assert_eq!((at.phys_addr(), at.table().number(), at.index()), (0x7ff8, 7, 511));
+        let addr = EntryAddr::new(Pfn::new(7).unwrap(), 511);
+        assert_eq!((addr.phys_addr(), addr.table().number(), addr.index()), (0x7ff8, 7, 511));
     }
 
     #[test]

@@ -36,7 +36,7 @@ mod page_tables;
 mod protect;
 mod range;
 mod run;
-mod runs;
+mod run_builder;
 mod space;
 mod split;
 mod sync;

@@ -14,12 +14,14 @@ use machine::{Machine, WRITABLE, pfn};
 use std::sync::atomic::Ordering::Relaxed;
 
 #[derive(Default)]
-struct Seen {
+struct RecordingOwner {
+    /// Whether each unmapped page at address 0 was dirty.
     dirty: Vec<bool>,
-    new: Option<Pfn>,
+    /// The frame of the next new table.
+    new_table: Option<Pfn>,
 }
 
-impl Owner for Seen {
+impl Owner for RecordingOwner {
     fn unmapped(&mut self, run: Run) {
         if run.virt.start() == 0 {
             self.dirty.push(run.is_dirty());
@@ -29,39 +31,43 @@ impl Owner for Seen {
     fn free_table(&mut self, _: Pfn) {}
 
     fn new_table(&mut self) -> Option<Pfn> {
-        self.new.take()
+        self.new_table.take()
     }
 }
 
-/// Runs `operation` while another processor writes, and writes once more after it. Then `agree`
+/// Runs `operation` while another processor writes, and writes once more after it. Then `check`
 /// checks the results: its last two arguments are whether the first and the second write happened.
 fn race(
     entries: impl Fn() -> [Entry; 3] + Sync + Send + 'static,
-    operation: impl Fn(&mut PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>, &mut Seen)
-    + Sync
+    operation: impl Fn(
+        &mut PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>,
+        &mut RecordingOwner,
+    ) + Sync
     + Send
     + 'static,
-    agree: impl Fn(&Machine, &Seen, bool, bool) + Sync + Send + 'static,
+    check: impl Fn(&Machine, &RecordingOwner, bool, bool) + Sync + Send + 'static,
 ) {
-    race_splitting(Split::ClearFirst, entries, operation, agree);
+    race_splitting(Split::ClearFirst, entries, operation, check);
 }
 
 fn race_splitting(
     split: Split,
     entries: impl Fn() -> [Entry; 3] + Sync + Send + 'static,
-    operation: impl Fn(&mut PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>, &mut Seen)
-    + Sync
+    operation: impl Fn(
+        &mut PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>,
+        &mut RecordingOwner,
+    ) + Sync
     + Send
     + 'static,
-    agree: impl Fn(&Machine, &Seen, bool, bool) + Sync + Send + 'static,
+    check: impl Fn(&Machine, &RecordingOwner, bool, bool) + Sync + Send + 'static,
 ) {
     loom::model(move || {
         let machine = Arc::new(Machine::new(entries()));
-        let other = {
+        let writer = {
             let machine = machine.clone();
             loom::thread::spawn(move || machine.write())
         };
-        let mut seen = Seen { new: Some(pfn(2)), ..Seen::default() };
+        let mut owner = RecordingOwner { new_table: Some(pfn(2)), ..RecordingOwner::default() };
         let mut batch = Batch::new();
         let space = Space::new(pfn(1), Level::L2);
         // The flush waits for the end of the current walk. Later walks read the changed tables.
@@ -69,39 +75,44 @@ fn race_splitting(
         let flush: &mut dyn FnMut(Flush) = &mut flush;
         let native = Native::new(&*machine, flush).with_split(split);
         let mut tables = PageTables::new(native, space, &mut batch);
-        operation(&mut tables, &mut seen);
-        let after = machine.write();
-        agree(&machine, &seen, other.join().unwrap(), after);
+        operation(&mut tables, &mut owner);
+        let wrote_later = machine.write();
+        check(&machine, &owner, writer.join().unwrap(), wrote_later);
     });
 }
 
-fn page() -> VirtRange {
+fn page_range() -> VirtRange {
     VirtRange::new(0, Bytes(4096)).unwrap()
 }
 
-fn table() -> VirtRange {
+fn table_range() -> VirtRange {
     VirtRange::new(0, Bytes(4096 * ENTRIES as u64)).unwrap()
 }
 
-fn small() -> [Entry; 3] {
+/// Returns the first entry of each of three tables that map a page of 4 KiB at address 0.
+fn small_page() -> [Entry; 3] {
     let leaf = Entry::new(pfn(9), WRITABLE);
     [Entry::new(pfn(2), WRITABLE), leaf, Entry::EMPTY]
 }
 
-fn dirty() -> [Entry; 3] {
-    small().map(|entry| if entry.is_empty() { entry } else { entry.with(Flags::DIRTY) })
+/// As [`small_page`], with Dirty set.
+fn dirty_page() -> [Entry; 3] {
+    small_page().map(|entry| if entry.is_empty() { entry } else { entry.with(Flags::DIRTY) })
 }
 
-fn large() -> [Entry; 3] {
+/// As [`small_page`], with a large page in the first table.
+fn large_page() -> [Entry; 3] {
     [Entry::new(pfn(8), WRITABLE | Flags::LARGE), Entry::EMPTY, Entry::EMPTY]
 }
 
 #[test]
 fn an_unmapped_page_reports_every_write() {
     race(
-        small,
-        |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
-        |_, seen, wrote, after| assert_eq!((&seen.dirty[..], after), (&[wrote][..], false)),
+        small_page,
+        |tables, owner| tables.unmap_range(page_range(), Unmap::default(), owner).unwrap(),
+        |_, owner, wrote, wrote_later| {
+            assert_eq!((&owner.dirty[..], wrote_later), (&[wrote][..], false))
+        },
     );
 }
 
@@ -109,35 +120,39 @@ fn an_unmapped_page_reports_every_write() {
 #[should_panic(expected = "left == right")]
 fn reading_an_entry_before_clearing_it_may_lose_dirty() {
     race(
-        small,
-        |tables, seen| {
+        small_page,
+        |tables, owner| {
             let options = Unmap { ignore_accessed_and_dirty: true, ..Unmap::default() };
-            tables.unmap_range(page(), options, seen).unwrap();
+            tables.unmap_range(page_range(), options, owner).unwrap();
         },
-        |_, seen, wrote, after| assert_eq!((&seen.dirty[..], after), (&[wrote][..], false)),
+        |_, owner, wrote, wrote_later| {
+            assert_eq!((&owner.dirty[..], wrote_later), (&[wrote][..], false))
+        },
     );
 }
 
 #[test]
 fn a_dirty_page_is_unmapped_and_reported_dirty() {
     race(
-        dirty,
-        |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
-        |_, seen, _, after| assert_eq!((&seen.dirty[..], after), (&[true][..], false)),
+        dirty_page,
+        |tables, owner| tables.unmap_range(page_range(), Unmap::default(), owner).unwrap(),
+        |_, owner, _, wrote_later| {
+            assert_eq!((&owner.dirty[..], wrote_later), (&[true][..], false))
+        },
     );
 }
 
 #[test]
 fn a_dirty_page_stays_dirty_when_it_is_protected() {
     race(
-        dirty,
-        |tables, seen| {
+        dirty_page,
+        |tables, owner| {
             let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
-            tables.protect(page(), change, seen).unwrap();
+            tables.protect(page_range(), change, owner).unwrap();
         },
-        |machine, _, _, after| {
+        |machine, _, _, wrote_later| {
             let entry = Entry::from_bits(machine.tables[1][0].load(Relaxed));
-            assert_eq!((entry.flags().contains(Flags::ACCESSED_DIRTY), after), (true, false));
+            assert_eq!((entry.flags().contains(Flags::ACCESSED_DIRTY), wrote_later), (true, false));
         },
     );
 }
@@ -145,23 +160,25 @@ fn a_dirty_page_stays_dirty_when_it_is_protected() {
 #[test]
 fn an_unhooked_table_reports_every_write() {
     race(
-        small,
-        |tables, seen| tables.unmap_range(table(), Unmap::default(), seen).unwrap(),
-        |_, seen, wrote, after| assert_eq!((&seen.dirty[..], after), (&[wrote][..], false)),
+        small_page,
+        |tables, owner| tables.unmap_range(table_range(), Unmap::default(), owner).unwrap(),
+        |_, owner, wrote, wrote_later| {
+            assert_eq!((&owner.dirty[..], wrote_later), (&[wrote][..], false))
+        },
     );
 }
 
 #[test]
 fn a_protected_page_keeps_every_write() {
     race(
-        small,
-        |tables, seen| {
+        small_page,
+        |tables, owner| {
             let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
-            tables.protect(page(), change, seen).unwrap();
+            tables.protect(page_range(), change, owner).unwrap();
         },
-        |machine, _, wrote, after| {
+        |machine, _, wrote, wrote_later| {
             let entry = Entry::from_bits(machine.tables[1][0].load(Relaxed));
-            assert_eq!((entry.flags().contains(Flags::DIRTY), after), (wrote, false));
+            assert_eq!((entry.flags().contains(Flags::DIRTY), wrote_later), (wrote, false));
         },
     );
 }
@@ -169,10 +186,10 @@ fn a_protected_page_keeps_every_write() {
 #[test]
 fn a_large_page_split_and_unmapped_in_part_reports_every_write() {
     race(
-        large,
-        |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
-        |machine, seen, wrote, after| {
-            assert_eq!((&seen.dirty[..], after), (&[wrote][..], false));
+        large_page,
+        |tables, owner| tables.unmap_range(page_range(), Unmap::default(), owner).unwrap(),
+        |machine, owner, wrote, wrote_later| {
+            assert_eq!((&owner.dirty[..], wrote_later), (&[wrote][..], false));
             let next = Entry::from_bits(machine.tables[1][1].load(Relaxed));
             assert_eq!(next.frame(Level::L1), Some(pfn(9)));
         },
@@ -182,18 +199,20 @@ fn a_large_page_split_and_unmapped_in_part_reports_every_write() {
 #[test]
 fn a_split_large_page_is_never_in_a_tlb_in_two_sizes() {
     loom::model(|| {
-        let machine = Arc::new(Machine::new(large()));
-        let other = {
+        let machine = Arc::new(Machine::new(large_page()));
+        let writer = {
             let machine = machine.clone();
             loom::thread::spawn(move || (0..2).for_each(|_| machine.read()))
         };
-        let mut seen = Seen { new: Some(pfn(2)), ..Seen::default() };
+        let mut owner = RecordingOwner { new_table: Some(pfn(2)), ..RecordingOwner::default() };
         let mut batch = Batch::new();
         let space = Space::new(pfn(1), Level::L2);
         let native = Native::new(&*machine, |_: Flush| machine.flush());
         let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
-        PageTables::new(native, space, &mut batch).protect(page(), change, &mut seen).unwrap();
-        other.join().unwrap();
+        PageTables::new(native, space, &mut batch)
+            .protect(page_range(), change, &mut owner)
+            .unwrap();
+        writer.join().unwrap();
     });
 }
 
@@ -201,46 +220,48 @@ fn a_split_large_page_is_never_in_a_tlb_in_two_sizes() {
 fn a_large_page_split_in_place_and_unmapped_in_part_reports_every_write() {
     race_splitting(
         Split::InPlace,
-        large,
-        |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
-        |_, seen, wrote, after| assert_eq!((&seen.dirty[..], after), (&[wrote][..], false)),
+        large_page,
+        |tables, owner| tables.unmap_range(page_range(), Unmap::default(), owner).unwrap(),
+        |_, owner, wrote, wrote_later| {
+            assert_eq!((&owner.dirty[..], wrote_later), (&[wrote][..], false))
+        },
     );
 }
 
 #[test]
 fn a_table_unhooked_from_both_roots_reports_every_write_of_user_mode() {
     loom::model(|| {
-        let [root, leaf, _] = small();
+        let [root, leaf, _] = small_page();
         let machine = Arc::new(Machine::new([root, leaf, root]));
         let user = 2;
-        let other = {
+        let writer = {
             let machine = machine.clone();
             loom::thread::spawn(move || machine.write_from(user))
         };
-        let mut seen = Seen::default();
+        let mut owner = RecordingOwner::default();
         let mut batch = Batch::new();
         let space = Space::new(pfn(1), Level::L2).with_user_root(pfn(3));
         let native = Native::new(&*machine, |_: Flush| machine.flush());
         PageTables::new(native, space, &mut batch)
-            .unmap_range(table(), Unmap::default(), &mut seen)
+            .unmap_range(table_range(), Unmap::default(), &mut owner)
             .unwrap();
-        let after = machine.write_from(user);
-        let wrote = other.join().unwrap();
-        assert_eq!((&seen.dirty[..], after), (&[wrote][..], false));
+        let wrote_later = machine.write_from(user);
+        let wrote = writer.join().unwrap();
+        assert_eq!((&owner.dirty[..], wrote_later), (&[wrote][..], false));
     });
 }
 
-/// Moves the page to another frame, as `order` does it, while another processor writes. The new
+/// Moves the page to another frame, by `move_page`, while another processor writes. The new
 /// frame must have all writes, and the page must be dirty if and only if it was written.
 fn race_move(
-    order: impl Fn(&Machine, PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>)
+    move_page: impl Fn(&Machine, PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>)
     + Sync
     + Send
     + 'static,
 ) {
     loom::model(move || {
-        let machine = Arc::new(Machine::new(small()));
-        let other = {
+        let machine = Arc::new(Machine::new(small_page()));
+        let writer = {
             let machine = machine.clone();
             loom::thread::spawn(move || machine.write())
         };
@@ -249,9 +270,9 @@ fn race_move(
         let mut flush = |_: Flush| machine.flush();
         let flush: &mut dyn FnMut(Flush) = &mut flush;
         let tables = PageTables::new(Native::new(&*machine, flush), space, &mut batch);
-        order(&machine, tables);
-        let wrote = other.join().unwrap();
-        let entry = machine.entry();
+        move_page(&machine, tables);
+        let wrote = writer.join().unwrap();
+        let entry = machine.l1_entry();
         assert_eq!(entry.frame(Level::L1), Some(pfn(10)));
         assert_eq!(entry.flags().contains(Flags::DIRTY), wrote);
         assert!(machine.write());
@@ -287,20 +308,21 @@ fn a_page_copied_before_it_is_unmapped_loses_writes() {
 
 #[test]
 fn a_new_table_is_seen_empty() {
-    let rubbish = || {
+    let uncleared_table = || {
         // The page is dirty already, so a processor need not change the entry.
         let leaf = Entry::new(pfn(8), WRITABLE | Flags::DIRTY);
         [Entry::EMPTY, leaf, Entry::EMPTY]
     };
     race(
-        rubbish,
-        |tables, seen| {
-            let run = Run { virt: page(), entry: Entry::new(pfn(9), WRITABLE), level: Level::L1 };
-            tables.map(run, seen).unwrap();
+        uncleared_table,
+        |tables, owner| {
+            let run =
+                Run { virt: page_range(), entry: Entry::new(pfn(9), WRITABLE), level: Level::L1 };
+            tables.map(run, owner).unwrap();
         },
-        |machine, _, wrote, after| {
+        |machine, _, wrote, wrote_later| {
             let order = loom::sync::atomic::Ordering::Relaxed;
-            assert!(after);
+            assert!(wrote_later);
             assert_eq!(
                 machine.page(pfn(8)).load(order),
                 0,

@@ -1,4 +1,5 @@
-//! Maps runs of pages at unused addresses. [`Owner::unmapped`] receives such runs.
+//! Maps runs of pages at unused addresses. The runs have the form of those that [`Owner::unmapped`]
+//! receives.
 
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, Level};
 use crate::error::{StopReason, Stopped};
@@ -27,31 +28,34 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     /// [`Stopped::address`] are mapped, and no table is leaked.
     pub fn map(&mut self, run: Run, owner: &mut impl Owner) -> Result<Bytes, Stopped<NativeFault>> {
         let OffsetRange { mut start, end } = self.span(run.virt)?;
-        let page = run.level.entry_span().0;
-        let sound = run.frames().and_then(|frames| run.entry.moved_to(frames.start(), run.level));
-        let aligned = (start | end).is_multiple_of(page) && run.level < self.space.root_level;
-        if run.entry.kind(run.level) != Kind::Page || sound != Some(run.entry) || !aligned {
+        let page_bytes = run.level.entry_span().0;
+        let valid_entry =
+            run.frames().and_then(|frames| run.entry.moved_to(frames.start(), run.level));
+        let is_aligned =
+            (start | end).is_multiple_of(page_bytes) && run.level < self.space.root_level;
+        if run.entry.kind(run.level) != Kind::Page || valid_entry != Some(run.entry) || !is_aligned
+        {
             return Err(Stopped::new(run.virt.start(), StopReason::NotAPage(run.entry)));
         }
         check_roots(&self.mmu, self.space, OffsetRange { start, end })?;
         let (mut entry, mut written) = (run.entry, 0);
         while start < end {
-            let table = self.table_over(start, run.level, &mut written, owner)?;
+            let table = self.table_for(start, run.level, &mut written, owner)?;
             for word in &table[run.level.index(start)..] {
                 if start == end {
                     break;
                 }
                 let old_entry = Entry::from_bits(word.load(Ordering::Relaxed));
                 if !old_entry.is_empty() {
-                    let at = address_at(start, self.space.root_level);
-                    return Err(Stopped::new(at, StopReason::Occupied(old_entry)));
+                    let address = address_at(start, self.space.root_level);
+                    return Err(Stopped::new(address, StopReason::Occupied(old_entry)));
                 }
                 // Release: a processor that finds the page also sees what was written to its frame
                 // before.
                 word.store(entry.bits(), Ordering::Release);
                 written += ENTRY_BYTES;
-                start += page;
-                entry = Entry::from_bits(entry.bits().wrapping_add(page));
+                start += page_bytes;
+                entry = Entry::from_bits(entry.bits().wrapping_add(page_bytes));
             }
         }
         Ok(Bytes(written))
@@ -59,7 +63,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
 
     /// Returns the table of this level that maps an offset. Makes it, and missing tables above it,
     /// if necessary.
-    fn table_over(
+    fn table_for(
         &self,
         offset: u64,
         level: Level,
@@ -79,22 +83,23 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
             (frame, table) = match entry.kind(table_level) {
                 Kind::Table(frame) => (frame, table_in(frame, below)?),
                 Kind::Empty => {
-                    let copy = self.batch.user_copy(EntryAddr::new(frame, index));
-                    let copy =
-                        copy.map(|copy| Ok(&table_in(copy.table(), table_level)?[copy.index()]));
-                    let copy = copy.transpose()?;
+                    let copy_addr = self.batch.user_copy(EntryAddr::new(frame, index));
+                    let user_copy = copy_addr
+                        .map(|addr| Ok(&table_in(addr.table(), table_level)?[addr.index()]))
+                        .transpose()?;
                     let frame =
                         owner.new_table().ok_or(stopped(StopReason::NoTableFrame(entry)))?;
-                    let new = table_in(frame, below).inspect_err(|_| owner.free_table(frame))?;
-                    new.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+                    let new_table =
+                        table_in(frame, below).inspect_err(|_| owner.free_table(frame))?;
+                    new_table.iter().for_each(|word| word.store(0, Ordering::Relaxed));
                     // Release pairs with the dependent reads of the page walk, which so finds the
                     // new table empty.
                     let link = Entry::link(frame).bits();
-                    for word in copy.into_iter().chain([&table[index]]) {
+                    for word in user_copy.into_iter().chain([&table[index]]) {
                         word.store(link, Ordering::Release);
                     }
                     *written += (1 + ENTRIES as u64) * ENTRY_BYTES;
-                    (frame, new)
+                    (frame, new_table)
                 }
                 _ => return Err(stopped(StopReason::Occupied(entry))),
             };

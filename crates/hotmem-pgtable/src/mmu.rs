@@ -187,8 +187,8 @@ pub(crate) fn occupied_line(
     let bits = |word: &AtomicU64| word.load(Ordering::Relaxed);
     let is_occupied = |words: &[AtomicU64; LINE_ENTRIES]| {
         // In a dense table, the first entry is in use, and then no other entry need be read.
-        let anything = |bits| !Entry::from_bits(bits).is_empty();
-        anything(bits(&words[0])) || anything(words.iter().fold(0, |all, word| all | bits(word)))
+        let is_in_use = |bits| !Entry::from_bits(bits).is_empty();
+        is_in_use(bits(&words[0])) || is_in_use(words.iter().fold(0, |all, word| all | bits(word)))
     };
     let number = lines.iter().position(is_occupied)?;
     let entries = lines.get(number)?.each_ref().map(|word| Entry::from_bits(bits(word)));
@@ -196,14 +196,14 @@ pub(crate) fn occupied_line(
 }
 
 /// Finds the first entry in use, among those from index `from` to index `last`, and reads it and
-/// the entries in use that directly follow it, until `room` is full. Returns the index of the first
+/// the entries in use that directly follow it, until `buffer` is full. Returns the index of the first
 /// one, and how many entries it read.
 #[inline]
-pub(crate) fn occupied(
+pub(crate) fn read_occupied(
     table: &Table,
     from: usize,
     last: usize,
-    room: &mut [Entry],
+    buffer: &mut [Entry],
 ) -> Option<(usize, usize)> {
     let words = table.get(..=last)?;
     let entry = |word: &AtomicU64| Entry::from_bits(word.load(Ordering::Relaxed));
@@ -216,9 +216,9 @@ pub(crate) fn occupied(
         start += if is_empty { LINE_ENTRIES } else { 1 };
     }
     let mut count = 0;
-    for (room, word) in room.iter_mut().zip(words.get(start..)?) {
-        *room = entry(word);
-        if room.is_empty() {
+    for (slot, word) in buffer.iter_mut().zip(words.get(start..)?) {
+        *slot = entry(word);
+        if slot.is_empty() {
             break;
         }
         count += 1;

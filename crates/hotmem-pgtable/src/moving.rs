@@ -58,19 +58,23 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         pages: impl IntoIterator<Item = u64>,
         copy: impl FnOnce(&mut MovedPages<'_, T, F>) -> R,
     ) -> Result<R, MoveError> {
-        self.gather(pages).map_err(MoveError::Refused)?;
-        let at = self.batch.get(0).map_or(0, |located| located.virt);
+        self.add_pages(pages).map_err(MoveError::Refused)?;
+        let first_address = self.batch.get(0).map_or(0, |located| located.virt);
         let cleared = self.mmu.get_and_clear(self.batch);
-        self.batch.truncate(cleared.map_or_else(|halted| halted.entries_done, |()| usize::MAX));
-        let flushed = self.flush_gathered();
+        self.batch.truncate(cleared.map_or_else(|error| error.entries_done, |()| usize::MAX));
+        let flushed = self.flush_pages();
         let mut moving = MovedPages { mmu: self.mmu, batch: self.batch };
-        let copied =
-            cleared.map_err(|halted| halted.fault).and(flushed).map(|()| copy(&mut moving));
+        let copied = cleared.map_err(|error| error.fault).and(flushed).map(|()| copy(&mut moving));
         moving.make_present()?;
-        copied.map_err(|fault| MoveError::Refused(Stopped::new(at, StopReason::Mmu(fault))))
+        copied.map_err(|fault| {
+            MoveError::Refused(Stopped::new(first_address, StopReason::Mmu(fault)))
+        })
     }
 
-    fn gather(&mut self, pages: impl IntoIterator<Item = u64>) -> Result<(), Stopped<NativeFault>> {
+    fn add_pages(
+        &mut self,
+        pages: impl IntoIterator<Item = u64>,
+    ) -> Result<(), Stopped<NativeFault>> {
         for page in pages {
             if self.batch.is_full() {
                 break;
@@ -84,7 +88,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         Ok(())
     }
 
-    fn flush_gathered(&mut self) -> Result<(), NativeFault> {
+    fn flush_pages(&mut self) -> Result<(), NativeFault> {
         let pages = || self.batch.entry_runs().flat_map(LocatedEntries::each).map(page_range);
         let mut flush = |range| self.mmu.flush(Flush { range, tables: false });
         match covering_range(pages) {
@@ -150,11 +154,11 @@ impl<T: Tables, F: Flusher> MovedPages<'_, T, F> {
     }
 }
 
-/// Makes the pages present again if `copy` panics; in all other cases, no page is left to be shown.
-/// The panic takes precedence over an error of `make_present`.
+/// Makes the pages present again if `copy` panics. In all other cases, the batch is empty already. The
+/// panic takes precedence over an error of `make_present`.
 impl<T: Tables, F: Flusher> Drop for MovedPages<'_, T, F> {
     fn drop(&mut self) {
-        let _panicking = self.make_present();
+        let _ = self.make_present();
     }
 }
 

@@ -95,24 +95,24 @@ impl<T: Tables, F: Flusher> Native<T, F> {
     }
 
     /// Clears each entry of the batch by `clear`, which returns the previous value. Also clears the
-    /// roots of these entries in the user's root.
+    /// copies of these entries in the user's root.
     fn clear_each(
         &self,
         batch: &mut Batch,
         clear: impl Fn(&AtomicU64, Entry) -> Entry,
     ) -> Result<(), BatchError<NativeFault>> {
-        let (mut done, roots) = (0, batch.roots());
+        let (mut entries_done, roots) = (0, batch.roots());
         for located in batch.entry_runs_mut() {
             let words = self
-                .words(located.first_addr)
-                .map_err(|fault| BatchError { entries_done: done, fault })?;
-            if let Some(at) = roots.user_copy(located.first_addr) {
+                .words_from(located.first_addr)
+                .map_err(|fault| BatchError { entries_done, fault })?;
+            if let Some(addr) = roots.user_copy(located.first_addr) {
                 let copies =
-                    self.words(at).map_err(|fault| BatchError { entries_done: done, fault })?;
+                    self.words_from(addr).map_err(|fault| BatchError { entries_done, fault })?;
                 let copies = copies.iter().take(located.entries.len());
                 copies.for_each(|copy| copy.store(0, Ordering::Relaxed));
             }
-            done += located.entries.len();
+            entries_done += located.entries.len();
             for (word, entry) in words.iter().zip(located.entries) {
                 *entry = clear(word, *entry);
             }
@@ -120,11 +120,11 @@ impl<T: Tables, F: Flusher> Native<T, F> {
         Ok(())
     }
 
-    /// Returns the words of a table from the entry at `at` to the end of the table.
-    fn words(&self, at: EntryAddr) -> Result<&[AtomicU64], NativeFault> {
-        let frame = at.table();
+    /// Returns the words of a table from the entry at `addr` to the end of the table.
+    fn words_from(&self, addr: EntryAddr) -> Result<&[AtomicU64], NativeFault> {
+        let frame = addr.table();
         let table = self.tables.table(frame).ok_or(NativeFault::NotATable(frame))?;
-        Ok(&table[at.index()..])
+        Ok(&table[addr.index()..])
     }
 }
 
@@ -137,7 +137,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
 
     fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<NativeFault>> {
         self.clear_each(batch, |word, entry| {
-            if entry.is_settled() {
+            if entry.has_final_flags() {
                 word.store(0, Ordering::Relaxed);
                 return entry;
             }
@@ -159,14 +159,14 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
     }
 
     fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<NativeFault>> {
-        let mut done = 0;
+        let mut entries_done = 0;
         for located in batch.entry_runs() {
             let words = self
-                .words(located.first_addr)
-                .map_err(|fault| BatchError { entries_done: done, fault })?;
-            done += located.entries.len();
+                .words_from(located.first_addr)
+                .map_err(|fault| BatchError { entries_done, fault })?;
+            entries_done += located.entries.len();
             for (word, entry) in words.iter().zip(located.entries) {
-                if entry.is_settled() {
+                if entry.has_final_flags() {
                     word.store(change.apply(*entry).bits(), Ordering::Relaxed);
                     continue;
                 }
@@ -181,21 +181,21 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
     fn split(&mut self, located: &LocatedEntry, table: Pfn) -> Result<(), NativeFault> {
         let Native { tables, flusher, split } = self;
         let is_large = located.entry.flags().contains(Flags::LARGE);
-        let first = located.entry.part(located.level, 0).filter(|_| is_large);
-        let first = first.ok_or(NativeFault::NotLarge(located.entry))?;
+        let first_part = located.entry.part(located.level, 0).filter(|_| is_large);
+        let first_part = first_part.ok_or(NativeFault::NotLarge(located.entry))?;
         let table_in = |frame| tables.table(frame).ok_or(NativeFault::NotATable(frame));
         let (parts, word) =
             (table_in(table)?, &table_in(located.addr.table())?[located.addr.index()]);
-        let bytes = located.level.entry_span();
-        let part_bytes = bytes.0 / ENTRIES as u64;
+        let page_bytes = located.level.entry_span();
+        let part_bytes = page_bytes.0 / ENTRIES as u64;
         let fill = |used: Flags| {
-            let mut bits = first.with(used).bits();
+            let mut bits = first_part.with(used).bits();
             for word in parts {
                 word.store(bits, Ordering::Relaxed);
                 bits = bits.wrapping_add(part_bytes);
             }
         };
-        let flush = Flush { range: VirtRange::around(located.virt, bytes), tables: false };
+        let flush = Flush { range: VirtRange::around(located.virt, page_bytes), tables: false };
         let link = Entry::link(table).bits();
         let used_flags = |before| Entry::from_bits(before).flags() & Flags::ACCESSED_DIRTY;
         match split {
@@ -210,7 +210,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
             Split::InPlace => {
                 fill(Flags::empty());
                 // Release: as in the other case.
-                let late_flags = used_flags(word.swap(link, Ordering::AcqRel)) - first.flags();
+                let late_flags = used_flags(word.swap(link, Ordering::AcqRel)) - first_part.flags();
                 if !late_flags.is_empty() {
                     for part in parts {
                         part.fetch_or(late_flags.bits(), Ordering::Relaxed);

@@ -28,17 +28,17 @@ impl<M: Mmu> PageTables<'_, M> {
     ) -> Result<(), Stopped<M::Fault>> {
         let span = self.span(range)?;
         let mut protect =
-            Protect { change, owner, batch: self.batch, changed: false, stopped: None };
+            Protect { change, owner, batch: self.batch, has_changed: false, stopped: None };
         let walked = walk(&mut self.mmu, &mut protect, self.space, span);
         protect.commit(&mut self.mmu);
-        let (stopped, changed) = (protect.stopped, protect.changed);
+        let (stopped, has_changed) = (protect.stopped, protect.has_changed);
         let flush = Flush { range, tables: false };
-        let flushed = if changed { self.mmu.flush(flush) } else { Ok(()) };
+        let flushed = if has_changed { self.mmu.flush(flush) } else { Ok(()) };
         match (stopped.map_or(walked, Err), flushed) {
             (Ok(()), Ok(())) => Ok(()),
             (Ok(()), Err(fault)) => {
-                let at = range.last().wrapping_add(1);
-                Err(Stopped { address: at, reason: StopReason::Mmu(fault), is_flushed: false })
+                let address = range.last().wrapping_add(1);
+                Err(Stopped { address, reason: StopReason::Mmu(fault), is_flushed: false })
             }
             (Err(stopped), flushed) => Err(Stopped { is_flushed: flushed.is_ok(), ..stopped }),
         }
@@ -49,7 +49,7 @@ struct Protect<'a, F, O> {
     change: Change,
     owner: &'a mut O,
     batch: &'a mut Batch,
-    changed: bool,
+    has_changed: bool,
     /// If the MMU refused an entry of a batch: the page of that entry, and the reason.
     stopped: Option<Stopped<F>>,
 }
@@ -61,15 +61,15 @@ impl<F: Copy, O: Owner> Protect<'_, F, O> {
         }
         let done = match mmu.protect(self.batch, self.change) {
             Ok(()) => self.batch.len(),
-            Err(halted) => {
+            Err(error) => {
                 // `address_of` returns `Some`, because the batch is not empty.
-                let at =
-                    self.batch.address_of(halted.entries_done).or_violation().unwrap_or_default();
-                self.stopped = Some(Stopped::new(at, StopReason::Mmu(halted.fault)));
-                halted.entries_done
+                let address =
+                    self.batch.address_of(error.entries_done).or_violation().unwrap_or_default();
+                self.stopped = Some(Stopped::new(address, StopReason::Mmu(error.fault)));
+                error.entries_done
             }
         };
-        self.changed |= done > 0;
+        self.has_changed |= done > 0;
         self.batch.clear();
     }
 }

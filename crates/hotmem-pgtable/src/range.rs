@@ -91,10 +91,10 @@ impl VirtRange {
         Bytes(self.bytes)
     }
 
-    /// Returns the part below `at` and the part from `at` on.
+    /// Returns the part below `address` and the part from `address` on.
     #[must_use]
-    pub fn split_at(self, at: u64) -> (Option<VirtRange>, Option<VirtRange>) {
-        let below = at.saturating_sub(self.start).min(self.bytes);
+    pub fn split_at(self, address: u64) -> (Option<VirtRange>, Option<VirtRange>) {
+        let below = address.saturating_sub(self.start).min(self.bytes);
         let part = |start, bytes| (bytes != 0).then_some(VirtRange { start, bytes });
         let above = self.start.wrapping_add(below);
         (part(self.start, below), part(above, self.bytes - below))
@@ -115,13 +115,13 @@ impl OffsetRange {
     /// in an address space whose root has this level.
     pub(crate) fn of(range: VirtRange, root_level: Level) -> Option<OffsetRange> {
         let space_size = root_level.table_span().0;
-        let canonical = |address| address_at(address & (space_size - 1), root_level) == address;
+        let is_canonical = |address| address_at(address & (space_size - 1), root_level) == address;
         let same_half = (range.start ^ range.last()) < space_size / 2;
         let span = OffsetRange {
             start: range.start & (space_size - 1),
             end: (range.last() & (space_size - 1)) + 1,
         };
-        (canonical(range.start) && canonical(range.last()) && same_half).then_some(span)
+        (is_canonical(range.start) && is_canonical(range.last()) && same_half).then_some(span)
     }
 
     pub(crate) fn intersection(self, other: OffsetRange) -> OffsetRange {
@@ -202,9 +202,12 @@ mod tests {
 
     #[test]
     fn a_split_range_is_cut_at_the_address_or_stays_whole() {
-        let r = range(0x3000, 0x2000);
-        assert_eq!(r.split_at(0x4000), (Some(range(0x3000, 0x1000)), Some(range(0x4000, 0x1000))));
-        assert_eq!(r.split_at(0), (None, Some(r)));
-        assert_eq!(r.split_at(u64::MAX), (Some(r), None));
+        let whole = range(0x3000, 0x2000);
+        assert_eq!(
+            whole.split_at(0x4000),
+            (Some(range(0x3000, 0x1000)), Some(range(0x4000, 0x1000)))
+        );
+        assert_eq!(whole.split_at(0), (None, Some(whole)));
+        assert_eq!(whole.split_at(u64::MAX), (Some(whole), None));
     }
 }

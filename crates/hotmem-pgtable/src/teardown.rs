@@ -8,11 +8,11 @@ use crate::error::{StopReason, Stopped};
 use crate::mmu::Mmu;
 use crate::owner::Owner;
 use crate::page_tables::PageTables;
-use crate::range::{OffsetRange, address_at};
-use crate::runs::Runs;
+use crate::range::OffsetRange;
+use crate::run_builder::RunBuilder;
 use crate::unmap::UnhookedTables;
 use crate::walk::walk;
-use crate::well_formed::{check, check_roots};
+use crate::well_formed::{check_roots, check_well_formed};
 
 impl<M: Mmu> PageTables<'_, M> {
     /// Unmaps the lower half of the address space, and frees its tables and the roots. No processor
@@ -31,15 +31,14 @@ impl<M: Mmu> PageTables<'_, M> {
         let refused =
             |fault| Stopped { address: 0, reason: StopReason::Mmu(fault), is_flushed: false };
         check_roots(&self.mmu, space, lower_half)?;
-        check(&mut self.mmu, space, lower_half)?;
+        check_well_formed(&mut self.mmu, space, lower_half)?;
         self.mmu.retire(space).map_err(refused)?;
-        let mut unhooked = UnhookedTables { owner, runs: Runs::default(), may_free: true };
+        let mut unhooked = UnhookedTables { owner, run: RunBuilder::default(), may_free: true };
         let walked = walk(&mut self.mmu, &mut unhooked, space, lower_half);
-        unhooked.runs.finish(unhooked.owner);
+        unhooked.run.finish(unhooked.owner);
         walked?;
         unhooked.owner.free_table(space.root);
         space.user_root.into_iter().for_each(|root| unhooked.owner.free_table(root));
-        debug_assert_eq!(address_at(lower_half.end - 1, space.root_level), lower_half.end - 1);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Unmaps a range of an address space that is in use.
 //!
-//! Entries are gathered into a batch and cleared together. A table that the range covers wholly
+//! Entries are collected in a batch and cleared together. A table that the range covers wholly
 //! takes one entry of the batch, the one that points to it: the table is unhooked by clearing that
 //! entry, and read after the flush, as ordinary memory.
 
@@ -11,11 +11,11 @@ use crate::mmu::{Flush, Mmu};
 use crate::owner::Owner;
 use crate::page_tables::PageTables;
 use crate::range::VirtRange;
-use crate::runs::Runs;
+use crate::run_builder::RunBuilder;
 use crate::space::Space;
 use crate::split::split;
 use crate::walk::{Next, TableSpan, Visit, walk, walk_table};
-use crate::well_formed::{check_roots, is_well_formed, unhooking_pays};
+use crate::well_formed::{check_roots, is_cheaper_to_unhook, is_well_formed};
 use hotmem_addr::Pfn;
 use hotmem_invariant::OrViolation;
 
@@ -71,27 +71,27 @@ impl<M: Mmu> PageTables<'_, M> {
         let span = self.span(range)?;
         check_roots(&self.mmu, self.space, span)?;
         let (space, batch) = (self.space, &mut *self.batch);
-        let runs = Runs::default();
+        let run = RunBuilder::default();
         let mut unmapper = Unmapper {
             space,
             range,
             options,
             batch,
             owner,
-            runs,
+            run,
             needs_flush: false,
             has_table_entries: false,
         };
         let walked = walk(&mut self.mmu, &mut unmapper, space, span);
         // Commit also after an error of the walk: all entries of the batch are at lower addresses.
-        let done = unmapper.commit(&mut self.mmu).and(walked);
+        let result = unmapper.commit(&mut self.mmu).and(walked);
         unmapper.batch.clear();
-        unmapper.runs.finish(unmapper.owner);
+        unmapper.run.finish(unmapper.owner);
         match unmapper.flush(&mut self.mmu, false) {
-            Ok(()) => done,
+            Ok(()) => result,
             Err(fault) => {
-                let after = Stopped::new(range.last().wrapping_add(1), StopReason::Mmu(fault));
-                Err(Stopped { is_flushed: false, ..done.err().unwrap_or(after) })
+                let at_end = Stopped::new(range.last().wrapping_add(1), StopReason::Mmu(fault));
+                Err(Stopped { is_flushed: false, ..result.err().unwrap_or(at_end) })
             }
         }
     }
@@ -103,7 +103,7 @@ struct Unmapper<'a, O> {
     options: Unmap,
     batch: &'a mut Batch,
     owner: &'a mut O,
-    runs: Runs,
+    run: RunBuilder,
     needs_flush: bool,
     /// Whether the batch has entries that point to tables.
     has_table_entries: bool,
@@ -160,7 +160,7 @@ impl<O: Owner> Unmapper<'_, O> {
         match self.options.tables {
             CoveredTables::Free => is_well_formed(mmu, located, self.space),
             CoveredTables::Keep => false,
-            CoveredTables::Cheapest => unhooking_pays(mmu, located, self.space),
+            CoveredTables::Cheapest => is_cheaper_to_unhook(mmu, located, self.space),
         }
     }
 
@@ -173,15 +173,15 @@ impl<O: Owner> Unmapper<'_, O> {
             Unmap { ignore_accessed_and_dirty: true, .. } => mmu.clear(self.batch),
             _ => mmu.get_and_clear(self.batch),
         };
-        let stopped = cleared.err().map(|halted| {
+        let stopped = cleared.err().map(|error| {
             // `address_of` returns `Some`, because the batch is not empty.
-            let at = self
+            let address = self
                 .batch
-                .address_of(halted.entries_done)
+                .address_of(error.entries_done)
                 .or_violation()
                 .unwrap_or(self.range.start());
-            self.batch.truncate(halted.entries_done);
-            Stopped::new(at, StopReason::Mmu(halted.fault))
+            self.batch.truncate(error.entries_done);
+            Stopped::new(address, StopReason::Mmu(error.fault))
         });
         self.needs_flush |= !self.batch.is_empty();
         let passed = self.pass_to_owner(mmu);
@@ -201,18 +201,18 @@ impl<O: Owner> Unmapper<'_, O> {
         let (space, mut result, mut end) = (self.space, Ok(()), 0);
         for located in self.batch.entry_runs() {
             if located.level == Level::L1 {
-                self.runs.add(located, self.owner);
+                self.run.add(located, self.owner);
             } else {
                 for located in located.each() {
                     let Some(table_span) = TableSpan::below(located, space) else {
-                        self.runs.add(located.as_entries(), self.owner);
+                        self.run.add(located.as_entries(), self.owner);
                         continue;
                     };
-                    let runs = core::mem::take(&mut self.runs);
+                    let run = core::mem::take(&mut self.run);
                     let mut unhooked =
-                        UnhookedTables { owner: self.owner, runs, may_free: fault.is_none() };
+                        UnhookedTables { owner: self.owner, run, may_free: fault.is_none() };
                     result = result.and(unhooked.pass_and_free(mmu, table_span));
-                    self.runs = unhooked.runs;
+                    self.run = unhooked.run;
                 }
             }
             end = located.end();
@@ -235,10 +235,11 @@ impl<O: Owner> Unmapper<'_, O> {
     }
 }
 
-/// Reads tables that have become ordinary memory, and frees them.
+/// Reads tables that were unhooked, passes their pages to the owner, and frees the tables.
 pub(crate) struct UnhookedTables<'a, O> {
     pub(crate) owner: &'a mut O,
-    pub(crate) runs: Runs,
+    pub(crate) run: RunBuilder,
+    /// Whether the tables have become ordinary memory. Otherwise they are reported as stuck.
     pub(crate) may_free: bool,
 }
 
@@ -261,7 +262,7 @@ impl<M: Mmu, O: Owner> Visit<M> for UnhookedTables<'_, O> {
         _: &mut M,
         located: LocatedEntries<&[Entry]>,
     ) -> Result<(), Stopped<M::Fault>> {
-        self.runs.add(located, self.owner);
+        self.run.add(located, self.owner);
         Ok(())
     }
 
@@ -276,7 +277,7 @@ impl<M: Mmu, O: Owner> Visit<M> for UnhookedTables<'_, O> {
             Kind::Malformed => {
                 return Err(Stopped::new(located.virt, StopReason::Malformed(located.entry)));
             }
-            _ => self.runs.add(located.as_entries(), self.owner),
+            _ => self.run.add(located.as_entries(), self.owner),
         }
         Ok(Next::Continue)
     }

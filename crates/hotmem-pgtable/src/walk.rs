@@ -4,7 +4,7 @@
 use crate::batch::{LocatedEntries, LocatedEntry};
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE_ENTRIES, Level};
 use crate::error::{StopReason, Stopped};
-use crate::mmu::{Mmu, entry_at, occupied, occupied_line};
+use crate::mmu::{Mmu, entry_at, occupied_line, read_occupied};
 use crate::range::{OffsetRange, VirtRange, address_at};
 use crate::space::Space;
 use hotmem_addr::Pfn;
@@ -79,9 +79,8 @@ impl TableSpan {
     /// Returns the indices of the first and of the last entry in `span`.
     fn indices(self, span: OffsetRange) -> (usize, usize) {
         let bytes = self.level.entry_span().0;
-        let index = |offset| {
-            usize::try_from((offset - self.span.start) / bytes).map_or(ENTRIES - 1, |i: usize| i)
-        };
+        let index =
+            |offset| usize::try_from((offset - self.span.start) / bytes).unwrap_or(ENTRIES - 1);
         (index(span.start), index(span.end - 1))
     }
 }
@@ -142,13 +141,13 @@ fn walk_lowest<M: Mmu>(
 ) -> Option<Result<(), Stopped<M::Fault>>> {
     let TableSpan { table, level, span: table_span, space } = place;
     let (mut entries, mut next) = ([Entry::EMPTY; BLOCK_ENTRIES], first);
-    while let Some((number, count)) = occupied(mmu.table(table)?, next, last, &mut entries) {
+    while let Some((number, count)) = read_occupied(mmu.table(table)?, next, last, &mut entries) {
         next = number + count;
         let virt =
             address_at(table_span.start + number as u64 * level.entry_span().0, space.root_level);
-        let (at, entries) = (EntryAddr::new(table, number), entries.get(..count)?);
+        let (addr, entries) = (EntryAddr::new(table, number), entries.get(..count)?);
         let visited =
-            visitor.visit_lowest(mmu, LocatedEntries { virt, first_addr: at, level, entries });
+            visitor.visit_lowest(mmu, LocatedEntries { virt, first_addr: addr, level, entries });
         if visited.is_err() {
             return Some(visited);
         }
@@ -187,16 +186,16 @@ pub fn find_entry_from<M: Mmu>(
         .start;
     let (mut table, mut level) = (space.root, space.root_level);
     loop {
-        let at = EntryAddr::new(table, level.index(offset));
+        let addr = EntryAddr::new(table, level.index(offset));
         let no_table = refused(StopReason::NotATable { frame: table, level });
-        let entry = entry_at(mmu.table(table).ok_or(no_table)?, at.index());
+        let entry = entry_at(mmu.table(table).ok_or(no_table)?, addr.index());
         match (entry.kind(level), level.below()) {
             (Kind::Table(below), Some(lower)) if lower >= lowest => (table, level) = (below, lower),
             _ => {
                 let start = offset & !(level.entry_span().0 - 1);
                 return Ok(LocatedEntry {
                     virt: address_at(start, space.root_level),
-                    addr: at,
+                    addr,
                     entry,
                     level,
                 });
@@ -209,8 +208,8 @@ pub fn find_entry_from<M: Mmu>(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoTable(pub Pfn);
 
-/// Calls `each` for a table and all tables below it, for machines that must act on every table. A
-/// table comes after the tables below it.
+/// Calls `each` for a table and all tables below it, for an MMU that must act on every table. A table
+/// comes after the tables below it.
 ///
 /// # Errors
 /// The first error of `each`, or [`NoTable`] for the first frame that should hold a table above L1

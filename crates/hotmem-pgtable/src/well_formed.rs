@@ -12,7 +12,7 @@ use hotmem_addr::Pfn;
 
 /// Checks that all entries of an address space in `span` are well-formed. The error names the first
 /// one that is not.
-pub(crate) fn check<M: Mmu>(
+pub(crate) fn check_well_formed<M: Mmu>(
     mmu: &mut M,
     space: Space,
     span: OffsetRange,
@@ -27,14 +27,19 @@ pub(crate) fn is_well_formed<M: Mmu>(mmu: &mut M, located: LocatedEntry, space: 
 
 /// Returns whether all tables below an entry should be unhooked together: they are well-formed, and
 /// this costs less than to unhook or clear each L1 table by itself.
-pub(crate) fn unhooking_pays<M: Mmu>(mmu: &mut M, located: LocatedEntry, space: Space) -> bool {
+pub(crate) fn is_cheaper_to_unhook<M: Mmu>(
+    mmu: &mut M,
+    located: LocatedEntry,
+    space: Space,
+) -> bool {
     let Some(min_entries) = mmu.min_entries_to_unhook(1) else {
         return is_well_formed(mmu, located, space);
     };
-    let mut count = Count { min_entries, tables: 0, entries: 0, table_entries: 0, saved_clears: 0 };
-    let is_well_formed = walk_below(mmu, &mut count, located, space).is_ok();
-    let min_entries_together = mmu.min_entries_to_unhook(count.tables).unwrap_or(0);
-    is_well_formed && count.entries >= min_entries_together + count.saved_clears
+    let mut counter =
+        TableCounter { min_entries, tables: 0, entries: 0, table_entries: 0, saved_clears: 0 };
+    let is_well_formed = walk_below(mmu, &mut counter, located, space).is_ok();
+    let min_entries_together = mmu.min_entries_to_unhook(counter.tables).unwrap_or(0);
+    is_well_formed && counter.entries >= min_entries_together + counter.saved_clears
 }
 
 /// Checks that the entries of the two roots in `span` are of the same kind and point to the same
@@ -54,8 +59,8 @@ pub(crate) fn check_roots<M: Mmu>(
     let (kernel_table, user_table) = (table(root)?, table(user_root)?);
     let mut start = shared.start;
     while start < shared.end {
-        let number = root_level.index(start);
-        let (kernel, user) = (entry_at(kernel_table, number), entry_at(user_table, number));
+        let index = root_level.index(start);
+        let (kernel, user) = (entry_at(kernel_table, index), entry_at(user_table, index));
         if kernel != user && kernel.kind(root_level) != user.kind(root_level) {
             let differ = StopReason::RootsDiffer { kernel, user };
             return Err(Stopped::new(address_at(start, root_level), differ));
@@ -73,7 +78,9 @@ fn walk_below<M: Mmu>(
     space: Space,
 ) -> Result<(), Stopped<M::Fault>> {
     match (visitor.visit(mmu, located, true)?, TableSpan::below(located, space)) {
-        (Next::Descend(_), Some(place)) => walk_table(mmu, visitor, place, place.span),
+        (Next::Descend(_), Some(table_span)) => {
+            walk_table(mmu, visitor, table_span, table_span.span)
+        }
         _ => Ok(()),
     }
 }
@@ -83,7 +90,7 @@ struct WellFormed;
 
 /// Checks the tables below an entry as [`WellFormed`] does. Counts these tables and their entries
 /// in use.
-struct Count {
+struct TableCounter {
     /// If an L1 table has at least this number of entries in use, it costs less to unhook the table
     /// by itself than to clear its entries.
     min_entries: u64,
@@ -96,7 +103,7 @@ struct Count {
     saved_clears: u64,
 }
 
-impl<M: Mmu> Visit<M> for Count {
+impl<M: Mmu> Visit<M> for TableCounter {
     fn visit_lowest(
         &mut self,
         _: &mut M,

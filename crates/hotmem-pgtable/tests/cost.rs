@@ -25,13 +25,13 @@ impl Tables for CountingMemory<'_> {
     }
 }
 
-/// Returns the number of table accesses of `act`, an operation on the lower half of an address
+/// Returns the number of table accesses of `operation`, which works on the lower half of an address
 /// space. This half has `page_count` mapped pages of 4 KiB, which lie so far apart that each has a
 /// separate L1 table.
 fn count_accesses(
     page_count: u64,
     root_level: Level,
-    act: impl FnOnce(
+    operation: impl FnOnce(
         &mut PageTables<'_, Native<CountingMemory<'_>, fn(Flush)>>,
         VirtRange,
         &mut RecordingOwner<'_>,
@@ -49,7 +49,7 @@ fn count_accesses(
         Native::new(CountingMemory { arena: &arena, accesses: &accesses }, (|_| {}) as fn(Flush));
     let lower_half = VirtRange::new(0, Bytes(root_level.table_span().0 / 2)).unwrap();
     let mut owner = RecordingOwner::new(&arena);
-    act(&mut PageTables::new(native, space, &mut batch), lower_half, &mut owner);
+    operation(&mut PageTables::new(native, space, &mut batch), lower_half, &mut owner);
     accesses.get()
 }
 

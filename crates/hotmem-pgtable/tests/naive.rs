@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Operation {
     Map { virt: u64, level: Level, entry: Entry, pages: u64 },
     Move { pages: Vec<(u64, Pfn)> },
     Unmap { start: u64, bytes: u64, options: Unmap },
@@ -24,8 +24,9 @@ enum Step {
 /// Yields addresses within a table, at the edges of each level, and at both ends of the address
 /// space.
 fn virt(root_level: Level) -> impl Strategy<Value = u64> {
-    let top = 0u64.wrapping_sub(2 << 30);
-    let bases = vec![0, (2 << 20) - 0x8000, (1 << 30) - (4 << 20), (512 << 30) - (2 << 30), top];
+    let highest_base = 0u64.wrapping_sub(2 << 30);
+    let bases =
+        vec![0, (2 << 20) - 0x8000, (1 << 30) - (4 << 20), (512 << 30) - (2 << 30), highest_base];
     let extra = (root_level == Level::L5).then_some((256 << 40) - (1 << 30));
     let bases: Vec<u64> = bases.into_iter().chain(extra).collect();
     let offset = prop_oneof![
@@ -50,7 +51,7 @@ fn flags() -> impl Strategy<Value = Flags> {
         .prop_map(|flags| flags.into_iter().collect())
 }
 
-fn map(root_level: Level) -> impl Strategy<Value = Step> {
+fn map(root_level: Level) -> impl Strategy<Value = Operation> {
     let level = prop_oneof![6 => Just(Level::L1), 2 => Just(Level::L2), 1 => Just(Level::L3)];
     let pages = prop_oneof![2 => Just(1), 1 => 1u64..4, 1 => 1u64..1300];
     let mapping = (level, 0u64..64, flags(), 0..8, pages);
@@ -64,11 +65,11 @@ fn map(root_level: Level) -> impl Strategy<Value = Step> {
             0 => Entry::from_bits(0xabc_d000 | 0x62),
             _ => Entry::new(frame.unwrap(), Flags::PRESENT | flags | large),
         };
-        Step::Map { virt, level, entry, pages }
+        Operation::Map { virt, level, entry, pages }
     })
 }
 
-fn step(root_level: Level) -> impl Strategy<Value = Step> {
+fn step(root_level: Level) -> impl Strategy<Value = Operation> {
     let bytes = || {
         prop_oneof![
             (1u64..40).prop_map(|pages| pages << 12),
@@ -91,32 +92,32 @@ fn step(root_level: Level) -> impl Strategy<Value = Step> {
         CoveredTables::Cheapest,
     ]);
     let options = (tables, any::<bool>(), any::<bool>()).prop_map(
-        |(tables, ignore_accessed_and_dirty, dying)| Unmap {
+        |(tables, ignore_accessed_and_dirty, is_dying)| Unmap {
             tables,
             ignore_accessed_and_dirty,
-            is_dying: dying,
+            is_dying,
         },
     );
     let pages = prop::collection::vec(
         (virt(root_level), (0u64..1 << 30).prop_filter_map("frames", Pfn::new)),
         1..600,
     )
-    .prop_map(|pages| Step::Move { pages });
+    .prop_map(|pages| Operation::Move { pages });
     let change = (flags(), flags())
         .prop_map(|(set, clear)| (set - Flags::ACCESSED_DIRTY, clear - Flags::ACCESSED_DIRTY));
     prop_oneof![
         8 => map(root_level),
         1 => pages,
         2 => (range(), options).prop_map(|((start, bytes), options)| {
-            Step::Unmap { start, bytes, options }
+            Operation::Unmap { start, bytes, options }
         }),
         1 => (range(), change).prop_map(|((start, bytes), (set, clear))| {
-            Step::Protect { start, bytes, set, clear }
+            Operation::Protect { start, bytes, set, clear }
         }),
     ]
 }
 
-fn steps() -> impl Strategy<Value = (Level, Vec<Step>)> {
+fn steps() -> impl Strategy<Value = (Level, Vec<Operation>)> {
     prop_oneof![Just(Level::L4), Just(Level::L5)].prop_flat_map(|root_level| {
         (Just(root_level), prop::collection::vec(step(root_level), 1..80))
     })
@@ -141,12 +142,12 @@ proptest! {
             let mut owner = RecordingOwner::new(&arena);
             let mut tables = PageTables::new(arena.native(), space, &mut batch);
             match step {
-                Step::Map { virt, level, entry, .. } if !entry.is_present() => {
+                Operation::Map { virt, level, entry, .. } if !entry.is_present() => {
                     if arena.put_entry(space, virt, level, entry) {
                         naive.insert(MappedRange::new(virt, level, entry));
                     }
                 }
-                Step::Map { virt, level, entry, pages } => {
+                Operation::Map { virt, level, entry, pages } => {
                     let bytes = level.entry_span().0;
                     let pages = pages.min((0u64.wrapping_sub(virt) >> 1).max(bytes) / bytes);
                     let range = VirtRange::new(virt, Bytes(bytes * pages)).unwrap();
@@ -170,7 +171,7 @@ proptest! {
                     }
                     prop_assert!(arena.flushes.borrow().is_empty());
                 }
-                Step::Move { pages } => {
+                Operation::Move { pages } => {
                     let native = arena.native();
                     let mut seen = BTreeSet::new();
                     let located: Vec<_> = pages
@@ -203,10 +204,10 @@ proptest! {
                     let has_first_page = located.iter().any(|(located, _)| located.virt == 0);
                     prop_assert!(flushes == moved.min(1) || has_first_page && flushes == moved);
                 }
-                Step::Unmap { start, bytes, options } => {
+                Operation::Unmap { start, bytes, options } => {
                     let range = VirtRange::new(start, Bytes(bytes)).unwrap();
                     let mut after = naive.clone();
-                    let owned = arena.owned();
+                    let tables_before = arena.table_count();
                     let unmapped = tables.unmap_range(range, options, &mut owner);
                     let flushes = arena.flushes.borrow().len();
                     // Each large page that is split takes one more flush.
@@ -215,7 +216,7 @@ proptest! {
                     if let Some(removed) = after.unmap(start, range.last()) {
                         prop_assert_eq!(unmapped, Ok(()));
                         prop_assert_eq!(join_adjacent(&owner.mappings()), join_adjacent(&removed));
-                        prop_assert_eq!(flushes == 0, removed.is_empty() && arena.owned() == owned);
+                        prop_assert_eq!(flushes == 0, removed.is_empty() && arena.table_count() == tables_before);
                         naive = after;
                     } else {
                         // The range starts or ends within an entry with data of the kernel. The
@@ -227,7 +228,7 @@ proptest! {
                         prop_assert_eq!(join_adjacent(&owner.mappings()), join_adjacent(&removed));
                     }
                 }
-                Step::Protect { start, bytes, set, clear } => {
+                Operation::Protect { start, bytes, set, clear } => {
                     let range = VirtRange::new(start, Bytes(bytes)).unwrap();
                     let change = Change::new(set, clear).unwrap();
                     tables.protect(range, change, &mut owner).unwrap();
@@ -238,13 +239,13 @@ proptest! {
             prop_assert_eq!(join_adjacent(&arena.mappings(space)), join_adjacent(&naive.0));
             prop_assert!(arena.is_shared(space));
         }
-        let lower = naive.unmap(0, (1 << 56) - 1);
+        let lower_half = naive.unmap(0, (1 << 56) - 1);
         let mut owner = RecordingOwner::new(&arena);
         arena.flushes.borrow_mut().clear();
         let roots = 1 + usize::from(two_roots);
         PageTables::new(arena.native(), space, &mut batch).teardown(&mut owner).unwrap();
         prop_assert!(owner.freed_tables >= roots);
         prop_assert_eq!(arena.flushes.borrow().len(), 1);
-        prop_assert_eq!(join_adjacent(&owner.mappings()), join_adjacent(&lower.unwrap()));
+        prop_assert_eq!(join_adjacent(&owner.mappings()), join_adjacent(&lower_half.unwrap()));
     }
 }

@@ -4,25 +4,15 @@
 
 mod common;
 
-use common::{Arena, RecordingOwner, link};
+use common::{Arena, PAGE_BYTES, RecordingOwner, link, page_entry, range};
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, CoveredTables, Entry, Flags, Level, PageTables, Run, Space, StopReason, Stopped, Unmap,
-    VirtRange,
+    Batch, CoveredTables, Entry, Level, PageTables, Run, Space, StopReason, Stopped, Unmap,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
-const PAGE: u64 = 4096;
 /// The number of bytes that one entry of a root spans.
-const ROOT_ENTRY: u64 = 512 << 30;
-
-fn range(start: u64, bytes: u64) -> VirtRange {
-    VirtRange::new(start, Bytes(bytes)).unwrap()
-}
-
-fn page(number: u64) -> Entry {
-    Entry::new(Pfn::new(0x1000 + number).unwrap(), Flags::PRESENT | Flags::DIRTY)
-}
+const ROOT_ENTRY_BYTES: u64 = 512 << 30;
 
 fn space(arena: &Arena) -> Space {
     let roots = [(); 2].map(|()| arena.table().unwrap());
@@ -34,21 +24,21 @@ fn a_table_that_is_unhooked_at_the_root_is_cleared_in_both_roots() {
     let arena = Arena::new(32);
     let space = space(&arena);
     for number in 0..3 {
-        assert!(arena.put_entry(space, number * ROOT_ENTRY, Level::L1, page(number)));
+        assert!(arena.put_entry(space, number * ROOT_ENTRY_BYTES, Level::L1, page_entry(number)));
     }
     assert!(arena.is_shared(space));
     let (mut batch, mut owner) = (Batch::new(), RecordingOwner::new(&arena));
     PageTables::new(arena.native(), space, &mut batch)
-        .unmap_range(range(0, 2 * ROOT_ENTRY), Unmap::default(), &mut owner)
+        .unmap_range(range(0, 2 * ROOT_ENTRY_BYTES), Unmap::default(), &mut owner)
         .unwrap();
-    assert_eq!((owner.unmapped_bytes(), owner.freed_tables), (Bytes(2 * PAGE), 6));
+    assert_eq!((owner.unmapped_bytes(), owner.freed_tables), (Bytes(2 * PAGE_BYTES), 6));
     let user = arena.words(space.user_root.unwrap());
     assert_eq!([0, 1].map(|index| user[index].load(Relaxed)), [0, 0]);
     assert_ne!(user[2].load(Relaxed), 0);
     assert!(arena.is_shared(space));
     // The teardown frees the remaining tables: the two roots and three tables below them.
     PageTables::new(arena.native(), space, &mut batch).teardown(&mut owner).unwrap();
-    assert_eq!((owner.unmapped_bytes(), arena.owned()), (Bytes(3 * PAGE), 0));
+    assert_eq!((owner.unmapped_bytes(), arena.table_count()), (Bytes(3 * PAGE_BYTES), 0));
 }
 
 #[test]
@@ -58,8 +48,9 @@ fn pages_are_mapped_in_both_roots() {
     let upper = 0u64.wrapping_sub(1 << 47);
     let (mut batch, mut owner) = (Batch::new(), RecordingOwner::new(&arena));
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
-    for start in [0, ROOT_ENTRY - PAGE, upper] {
-        let run = Run { virt: range(start, 2 * PAGE), entry: page(0), level: Level::L1 };
+    for start in [0, ROOT_ENTRY_BYTES - PAGE_BYTES, upper] {
+        let run =
+            Run { virt: range(start, 2 * PAGE_BYTES), entry: page_entry(0), level: Level::L1 };
         tables.map(run, &mut owner).unwrap();
     }
     assert!(
@@ -75,17 +66,17 @@ fn pages_are_mapped_in_both_roots() {
 fn operations_on_roots_that_differ_are_refused_and_change_nothing() {
     let arena = Arena::new(32);
     let space = space(&arena);
-    assert!(arena.put_entry(space, ROOT_ENTRY, Level::L1, page(0)));
+    assert!(arena.put_entry(space, ROOT_ENTRY_BYTES, Level::L1, page_entry(0)));
     let user_root = space.user_root.unwrap();
     let (kernel, user) = (Entry::EMPTY, link(Pfn::new(7).unwrap()));
     arena.words(user_root)[3].store(user.bits(), Relaxed);
     let refused = |space: Space, reason| {
         let (mut batch, mut owner) = (Batch::new(), RecordingOwner::new(&arena));
-        let refused = Err(Stopped { address: 3 * ROOT_ENTRY, reason, is_flushed: true });
-        let range = range(3 * ROOT_ENTRY, PAGE);
+        let refused = Err(Stopped { address: 3 * ROOT_ENTRY_BYTES, reason, is_flushed: true });
+        let range = range(3 * ROOT_ENTRY_BYTES, PAGE_BYTES);
         let mut tables = PageTables::new(arena.native(), space, &mut batch);
         assert_eq!(tables.unmap_range(range, Unmap::default(), &mut owner), refused);
-        let run = Run { virt: range, entry: page(1), level: Level::L1 };
+        let run = Run { virt: range, entry: page_entry(1), level: Level::L1 };
         assert_eq!(tables.map(run, &mut owner).map(|_| ()), refused);
         assert_eq!((owner.requested_tables, arena.flushes.borrow().len()), (0, 0));
         tables.teardown(&mut owner)
@@ -94,7 +85,7 @@ fn operations_on_roots_that_differ_are_refused_and_change_nothing() {
     let torn_down = refused(space, differ);
     assert_eq!(
         torn_down,
-        Err(Stopped { address: 3 * ROOT_ENTRY, reason: differ, is_flushed: true })
+        Err(Stopped { address: 3 * ROOT_ENTRY_BYTES, reason: differ, is_flushed: true })
     );
     let missing = Pfn::new(0x777).unwrap();
     let reason = StopReason::NotATable { frame: missing, level: Level::L4 };

@@ -4,25 +4,19 @@
 
 mod common;
 
-use common::{Arena, RecordingOwner};
-use hotmem_addr::{Bytes, Pfn};
+use common::{Arena, KEEP, LARGE_PAGE_BYTES, PAGE_BYTES, RecordingOwner, range};
+use hotmem_addr::Pfn;
 use hotmem_pgtable::{
-    Batch, Change, CoveredTables, Entry, Flags, Flush, Kind, Level, Native, PageTables, Space,
-    Split, Unmap, VirtRange, find_entry, find_entry_from,
+    Batch, Change, Entry, Flags, Flush, Kind, Level, Native, PageTables, Space, Split, VirtRange,
+    find_entry, find_entry_from,
 };
 use std::{cell::RefCell, sync::atomic::Ordering::Relaxed};
 
-const PAGE: u64 = 4096;
-const LARGE_PAGE_BYTES: u64 = 2 << 20;
-const HUGE: u64 = 1 << 30;
+const HUGE_PAGE_BYTES: u64 = 1 << 30;
 
-fn range(start: u64, bytes: u64) -> VirtRange {
-    VirtRange::new(start, Bytes(bytes)).unwrap()
-}
-
-fn large(level: Level) -> Entry {
+fn large_entry(level: Level) -> Entry {
     let flags = Flags::PRESENT | Flags::WRITABLE | Flags::LARGE | Flags::ACCESSED;
-    Entry::new(Pfn::containing(4 * HUGE).unwrap(), flags).with(match level {
+    Entry::new(Pfn::containing(4 * HUGE_PAGE_BYTES).unwrap(), flags).with(match level {
         Level::L3 => Flags::GLOBAL,
         _ => Flags::empty(),
     })
@@ -43,33 +37,29 @@ fn at_each_flush(
 ) -> (Vec<(Kind, Entry)>, Kind) {
     let arena = Arena::new(16);
     let space = Space::new(arena.table().unwrap(), Level::L4);
-    assert!(arena.put_entry(space, address, level, large(level)));
-    let seen = RefCell::new(Vec::new());
+    assert!(arena.put_entry(space, address, level, large_entry(level)));
+    let entries_at_flushes = RefCell::new(Vec::new());
     let entry = || find_entry_from(&arena.native(), space, address, level).unwrap().kind();
     let mut flush = |flush: Flush| {
         if flush.range.start() <= address && address <= flush.range.last() {
             let page = find_entry(&arena.native(), space, address).unwrap().entry;
-            seen.borrow_mut().push((entry(), page));
+            entries_at_flushes.borrow_mut().push((entry(), page));
         }
     };
     let flush: &mut dyn FnMut(Flush) = &mut flush;
     let native = Native::new(&arena, flush).with_split(split);
     let (mut batch, mut owner) = (Batch::new(), RecordingOwner::new(&arena));
     operation(&mut PageTables::new(native, space, &mut batch), &mut owner);
-    (seen.into_inner(), entry())
+    (entries_at_flushes.into_inner(), entry())
 }
 
-const UNMAP: Unmap =
-    Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: false, is_dying: false };
-
-/// Returns ranges that start or end within a large page, each with the level and the address of the
-/// page.
-fn parts() -> [(Level, u64, VirtRange); 4] {
+/// Returns ranges that contain a part of a large page, each with the level and the address of the page.
+fn partial_ranges() -> [(Level, u64, VirtRange); 4] {
     [
-        (Level::L2, LARGE_PAGE_BYTES, range(0, LARGE_PAGE_BYTES + PAGE)),
-        (Level::L2, LARGE_PAGE_BYTES, range(LARGE_PAGE_BYTES, PAGE)),
-        (Level::L3, HUGE, range(0, HUGE + PAGE)),
-        (Level::L3, HUGE, range(HUGE, LARGE_PAGE_BYTES)),
+        (Level::L2, LARGE_PAGE_BYTES, range(0, LARGE_PAGE_BYTES + PAGE_BYTES)),
+        (Level::L2, LARGE_PAGE_BYTES, range(LARGE_PAGE_BYTES, PAGE_BYTES)),
+        (Level::L3, HUGE_PAGE_BYTES, range(0, HUGE_PAGE_BYTES + PAGE_BYTES)),
+        (Level::L3, HUGE_PAGE_BYTES, range(HUGE_PAGE_BYTES, LARGE_PAGE_BYTES)),
     ]
 }
 
@@ -79,9 +69,9 @@ fn change() -> Change {
 
 #[test]
 fn a_large_page_is_cleared_and_flushed_before_it_becomes_a_table() {
-    for (level, address, part) in parts() {
+    for (level, address, part) in partial_ranges() {
         let unmap = at_each_flush(Split::ClearFirst, level, address, |tables, owner| {
-            tables.unmap_range(part, UNMAP, owner).unwrap();
+            tables.unmap_range(part, KEEP, owner).unwrap();
         });
         let protect = at_each_flush(Split::ClearFirst, level, address, |tables, owner| {
             tables.protect(part, change(), owner).unwrap();
@@ -96,9 +86,9 @@ fn a_large_page_is_cleared_and_flushed_before_it_becomes_a_table() {
 
 #[test]
 fn a_large_page_that_is_split_in_place_is_flushed_before_any_part_of_it_changes() {
-    for (level, address, part) in parts() {
+    for (level, address, part) in partial_ranges() {
         let unmap = at_each_flush(Split::InPlace, level, address, |tables, owner| {
-            tables.unmap_range(part, UNMAP, owner).unwrap();
+            tables.unmap_range(part, KEEP, owner).unwrap();
         });
         let protect = at_each_flush(Split::InPlace, level, address, |tables, owner| {
             tables.protect(part, change(), owner).unwrap();
@@ -106,7 +96,7 @@ fn a_large_page_that_is_split_in_place_is_flushed_before_any_part_of_it_changes(
         for (at_flushes, _) in [unmap, protect] {
             let (kind, page) = at_flushes[0];
             assert!(matches!(kind, Kind::Table(_)), "{part:?}: {kind:?}");
-            let (flags, before) = (page.flags(), large(level).flags());
+            let (flags, before) = (page.flags(), large_entry(level).flags());
             assert_eq!(flags - Flags::LARGE, before - Flags::LARGE, "{part:?}");
             assert!(at_flushes.len() > 1, "the changed entries are not flushed");
         }
@@ -114,11 +104,11 @@ fn a_large_page_that_is_split_in_place_is_flushed_before_any_part_of_it_changes(
 }
 
 #[test]
-fn bits_that_a_processor_sets_before_the_page_is_cleared_are_in_all_parts() {
+fn bits_that_a_processor_sets_before_the_page_is_cleared_are_in_all_partial_ranges() {
     for split in [Split::ClearFirst, Split::InPlace] {
         let arena = Arena::new(16);
         let space = Space::new(arena.table().unwrap(), Level::L4);
-        let clean = Entry::from_bits(large(Level::L2).bits() & !Flags::ACCESSED_DIRTY.bits());
+        let clean = Entry::from_bits(large_entry(Level::L2).bits() & !Flags::ACCESSED_DIRTY.bits());
         assert!(arena.put_entry(space, LARGE_PAGE_BYTES, Level::L2, clean));
         let located = find_entry(&arena.native(), space, LARGE_PAGE_BYTES).unwrap();
         // A processor sets Dirty after the entry was read.
@@ -129,7 +119,7 @@ fn bits_that_a_processor_sets_before_the_page_is_cleared_are_in_all_parts() {
         arena.native().with_split(split).split(&located, table).unwrap();
         for (number, word) in (0..).zip(arena.words(table)) {
             let expected = clean.bits() & !Flags::LARGE.bits() | Flags::DIRTY.bits();
-            assert_eq!(word.load(Relaxed), expected + number * PAGE, "{split:?}");
+            assert_eq!(word.load(Relaxed), expected + number * PAGE_BYTES, "{split:?}");
         }
     }
 }

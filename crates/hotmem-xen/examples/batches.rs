@@ -40,10 +40,10 @@ impl Hypervisor for &Ram {
         self.hypercalls.set(self.hypercalls.get() + 1);
         for update in updates {
             let (entry, _) = update.target();
-            let at = EntryAddr::from_phys_addr(entry);
-            let table = self.table(at.table()).expect("the entry lies in a table of the guest");
+            let addr = EntryAddr::from_phys_addr(entry);
+            let table = self.table(addr.table()).expect("the entry lies in a table of the guest");
             // `PreserveAd` with value 0 clears everything but Accessed and Dirty.
-            table[at.index()].fetch_and(Flags::ACCESSED_DIRTY.bits(), Relaxed);
+            table[addr.index()].fetch_and(Flags::ACCESSED_DIRTY.bits(), Relaxed);
         }
         Ok(())
     }

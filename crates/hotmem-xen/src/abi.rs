@@ -77,8 +77,8 @@ impl MmuUpdate {
 
     /// Makes an update of the entry at this machine address.
     #[must_use]
-    pub const fn new(at: EntryAddr, command: Command, value: Entry) -> MmuUpdate {
-        MmuUpdate { ptr: at.phys_addr() | command as u64, val: value.bits() }
+    pub const fn new(addr: EntryAddr, command: Command, value: Entry) -> MmuUpdate {
+        MmuUpdate { ptr: addr.phys_addr() | command as u64, val: value.bits() }
     }
 
     /// Returns the entry's address and the command's number.
@@ -86,6 +86,7 @@ impl MmuUpdate {
     pub const fn target(&self) -> (u64, u64) {
         (self.ptr & !3, self.ptr & 3)
     }
+
     /// Returns the new entry.
     #[must_use]
     pub const fn value(&self) -> Entry {

@@ -3,7 +3,7 @@
 use hotmem_pgtable::Flags;
 
 /// The maximal number of entries in one hypercall.
-pub(crate) const BATCH: usize = 512;
+pub(crate) const MAX_BATCH: usize = 512;
 
 /// The kernel's options for [`XenPv`](crate::XenPv).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ impl Config {
     /// Makes the configuration with full batches, one CPU, and L1 tables that are not pinned.
     #[must_use]
     pub const fn new(grant_detection: GrantDetection) -> Config {
-        Config { pins_l1: false, grant_detection, batch: BATCH, cpus: 1 }
+        Config { pins_l1: false, grant_detection, batch: MAX_BATCH, cpus: 1 }
     }
 }
 

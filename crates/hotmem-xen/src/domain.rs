@@ -8,6 +8,7 @@ use hotmem_addr::Pfn;
 /// `XEN_DOMCTL_INTERFACE_VERSION` of Xen 4.17. The structures of this file have its layout.
 pub const DOMCTL_VERSION: u32 = 0x15;
 
+/// `XEN_DOMCTL_createdomain`, `destroydomain` and `max_mem`.
 const CREATE: u32 = 1;
 const DESTROY: u32 = 2;
 const MAX_MEM: u32 = 11;
@@ -24,7 +25,7 @@ struct Domctl {
     words: [u32; 32],
 }
 
-/// `struct xen_memory_reservation`.
+/// `struct xen_memory_reservation`. `extents` is the address of the frame numbers.
 #[repr(C)]
 struct Reservation {
     extents: u64,

@@ -85,22 +85,30 @@ fn address_and_len<T>(slice: &[T]) -> (u64, u32) {
     (slice.as_ptr().expose_provenance() as u64, count)
 }
 
-fn address_of(done: &mut u32) -> u64 {
-    core::ptr::from_mut(done).expose_provenance() as u64
-}
-
 fn batch_result(result: Result<u64, Errno>, done: u32) -> Result<(), BatchRefused> {
     result.map(|_| ()).map_err(|errno| BatchRefused { entries_done: done as usize, errno })
 }
 
 fn update_args(updates: &[MmuUpdate], done: &mut u32, owner: DomId) -> [u64; 5] {
     let (pointer, count) = address_and_len(updates);
-    [pointer, u64::from(count), address_of(done), u64::from(owner.0), 0]
+    [
+        pointer,
+        u64::from(count),
+        core::ptr::from_mut(done).expose_provenance() as u64,
+        u64::from(owner.0),
+        0,
+    ]
 }
 
 fn ext_args(ops: &[MmuExtOp], done: &mut u32) -> [u64; 5] {
     let (pointer, count) = address_and_len(ops);
-    [pointer, u64::from(count), address_of(done), u64::from(DomId::SELF.0), 0]
+    [
+        pointer,
+        u64::from(count),
+        core::ptr::from_mut(done).expose_provenance() as u64,
+        u64::from(DomId::SELF.0),
+        0,
+    ]
 }
 
 impl Hypervisor for SyscallHypervisor {

@@ -36,8 +36,8 @@ pub enum Frame {
     Table,
 }
 
-const P: Flags = Flags::PRESENT;
-const PU: Flags = P.union(Flags::USER);
+// Flags by their initials: Present, User, Writable, Accessed, Dirty.
+const PU: Flags = Flags::PRESENT.union(Flags::USER);
 const PUW: Flags = PU.union(Flags::WRITABLE);
 const A: Flags = Flags::ACCESSED;
 const AD: Flags = Flags::ACCESSED_DIRTY;
@@ -82,20 +82,20 @@ pub const VECTORS: [Vector; 21] = [
 ];
 
 const fn case(
-    before: Flags,
+    old_flags: Flags,
     command: Command,
     value: Flags,
     frame: Frame,
-    after: Result<Flags, Errno>,
+    new_flags: Result<Flags, Errno>,
 ) -> Vector {
-    Vector { old_flags: before, command, value, frame, new_flags: after }
+    Vector { old_flags, command, value, frame, new_flags }
 }
 
 /// Returns a batch of three updates of empty entries. Xen makes the first update and refuses the
 /// second, so it does not make the third.
 #[must_use]
-pub fn refused_second(at: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
-    let [first, second, third] = at;
+pub fn refused_second(addrs: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
+    let [first, second, third] = addrs;
     let entry = |frame| Entry::new(frame, PUW);
     [
         MmuUpdate::new(first, Normal, entry(frames.same_frame)),
@@ -134,8 +134,8 @@ impl Vector {
 
     /// Returns the update of the entry at this address.
     #[must_use]
-    pub fn update(&self, at: EntryAddr, frames: Frames) -> MmuUpdate {
-        MmuUpdate::new(at, self.command, Entry::new(self.new_frame(frames), self.value))
+    pub fn update(&self, addr: EntryAddr, frames: Frames) -> MmuUpdate {
+        MmuUpdate::new(addr, self.command, Entry::new(self.new_frame(frames), self.value))
     }
 
     /// Returns the entry after the update.

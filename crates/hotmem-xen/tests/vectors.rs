@@ -21,23 +21,23 @@ fn the_model_of_xen_agrees_with_the_test_vectors() {
     let frames = Frames { same_frame: same, other_frame: other, table };
     use hotmem_xen::Hypervisor;
     (&xen).mmuext_op(&[MmuExtOp::pin(Level::L1, table).unwrap()]).unwrap();
-    let at = EntryAddr::new(table, 7);
+    let addr = EntryAddr::new(table, 7);
     for vector in VECTORS {
-        xen.updates(&[MmuUpdate::new(at, Command::Normal, Entry::EMPTY)]).unwrap();
-        xen.updates(&[MmuUpdate::new(at, Command::Normal, vector.before(frames))]).unwrap();
-        let result = xen.updates(&[vector.update(at, frames)]);
+        xen.updates(&[MmuUpdate::new(addr, Command::Normal, Entry::EMPTY)]).unwrap();
+        xen.updates(&[MmuUpdate::new(addr, Command::Normal, vector.before(frames))]).unwrap();
+        let result = xen.updates(&[vector.update(addr, frames)]);
         let refused = vector.new_flags.err().map(|errno| BatchRefused { entries_done: 0, errno });
         assert_eq!(result.err(), refused, "{vector:?}");
-        assert_eq!(xen.entry(at), vector.after(frames), "{vector:?}");
+        assert_eq!(xen.entry(addr), vector.after(frames), "{vector:?}");
     }
     let foreign = MmuUpdate::new(EntryAddr::new(Pfn::ZERO, 3), Command::PreserveAd, Entry::EMPTY);
     assert_eq!(xen.updates(&[foreign]), Err(NOT_OWNED));
     let not_pinned = xen.new_table();
     assert_eq!((&xen).mmuext_op(&[MmuExtOp::unpin(not_pinned)]), Err(NOT_PINNED));
-    let at = [8, 9, 10].map(|index| EntryAddr::new(table, index));
-    let batch = refused_second(at, frames);
+    let addr = [8, 9, 10].map(|index| EntryAddr::new(table, index));
+    let batch = refused_second(addr, frames);
     assert_eq!(xen.updates(&batch), Err(REFUSED_AT_SECOND));
-    assert_eq!(at.map(|at| xen.entry(at)), [batch[0].value(), Entry::EMPTY, Entry::EMPTY]);
+    assert_eq!(addr.map(|addr| xen.entry(addr)), [batch[0].value(), Entry::EMPTY, Entry::EMPTY]);
 }
 
 #[test]
@@ -47,7 +47,10 @@ fn a_frame_number_left_in_an_entry_crashes_the_domain() {
     let frame = xen.take_frame();
     let space = xen.new_space();
     xen.put(space, 0, Entry::new(frame, Flags::PRESENT), false);
-    let at = xen.find(space, 0).unwrap();
-    let _ =
-        xen.updates(&[MmuUpdate::new(at, Command::PreserveAd, Entry::new(frame, Flags::empty()))]);
+    let addr = xen.find(space, 0).unwrap();
+    let _ = xen.updates(&[MmuUpdate::new(
+        addr,
+        Command::PreserveAd,
+        Entry::new(frame, Flags::empty()),
+    )]);
 }

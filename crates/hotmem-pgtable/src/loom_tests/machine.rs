@@ -15,6 +15,7 @@ pub(super) struct Machine {
     tlb: Mutex<Option<Level>>,
 }
 
+/// The flags of a link, and of a page that is writable and was accessed.
 pub(super) const WRITABLE: Flags = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::ACCESSED);
 
 pub(super) fn pfn(number: u64) -> Pfn {
@@ -35,7 +36,7 @@ impl Machine {
         &self.pages[index]
     }
 
-    pub(super) fn entry(&self) -> Entry {
+    pub(super) fn l1_entry(&self) -> Entry {
         Entry::from_bits(self.tables[1][0].load(Ordering::Relaxed))
     }
 
@@ -74,9 +75,7 @@ impl Machine {
             }
         }
     }
-}
 
-impl Machine {
     /// Reads page 0. The TLB caches the translation. It must not already cache a translation of
     /// another page size.
     pub(super) fn read(&self) {

@@ -4,8 +4,8 @@
 
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    AtomicU64, ENTRIES, Entry, Flags, Flush, Kind, Level, Native, Owner, Run, Space, Table, Tables,
-    entry_at,
+    AtomicU64, CoveredTables, ENTRIES, Entry, Flags, Flush, Kind, Level, Native, Owner, Run, Space,
+    Table, Tables, Unmap, VirtRange, entry_at,
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,8 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// test has mapped.
 const FREED_WORD: u64 = 0xdead_dead_dead_d001;
 
-/// The frames from number 1 on. A frame is a table while its number is in
-/// `owned_tables`.
+/// The frames from number 1 on. A frame is a table while its number is in `owned_tables`.
 pub(crate) struct Arena {
     frames: Vec<Table>,
     owned_tables: RefCell<BTreeSet<usize>>,
@@ -35,13 +34,13 @@ impl Arena {
 
     /// Makes an empty table, if a frame is free.
     pub(crate) fn table(&self) -> Option<Pfn> {
-        let pfn = self.dirty_table()?;
+        let pfn = self.uncleared_table()?;
         self.words(pfn).iter().for_each(|word| word.store(0, Relaxed));
         Some(pfn)
     }
 
     /// Makes a table with the contents of a freed table, if a frame is free.
-    fn dirty_table(&self) -> Option<Pfn> {
+    fn uncleared_table(&self) -> Option<Pfn> {
         let mut owned = self.owned_tables.borrow_mut();
         let frame = (1..self.frames.len()).find(|frame| !owned.contains(frame))?;
         owned.insert(frame);
@@ -56,7 +55,7 @@ impl Arena {
         self.words(table).iter().for_each(|word| word.store(FREED_WORD, Relaxed));
     }
 
-    pub(crate) fn owned(&self) -> usize {
+    pub(crate) fn table_count(&self) -> usize {
         self.owned_tables.borrow().len()
     }
 
@@ -154,6 +153,35 @@ impl Tables for &Arena {
     }
 }
 
+pub(crate) const PAGE_BYTES: u64 = 4096;
+pub(crate) const LARGE_PAGE_BYTES: u64 = 2 << 20;
+
+pub(crate) fn pfn(number: u64) -> Pfn {
+    Pfn::new(number).unwrap()
+}
+
+pub(crate) fn range(start: u64, bytes: u64) -> VirtRange {
+    VirtRange::new(start, Bytes(bytes)).unwrap()
+}
+
+/// Returns the entry of a page of 4 KiB in frame 0x1000 + `number`.
+pub(crate) fn page_entry(number: u64) -> Entry {
+    Entry::new(pfn(0x1000 + number), Flags::PRESENT | Flags::WRITABLE | Flags::DIRTY)
+}
+
+/// Returns an address space in which pages 0 to `pages`, the end excluded, are mapped.
+pub(crate) fn mapped_space(arena: &Arena, pages: u64) -> Space {
+    let space = Space::new(arena.table().unwrap(), Level::L4);
+    for number in 0..pages {
+        assert!(arena.put_entry(space, number * PAGE_BYTES, Level::L1, page_entry(number)));
+    }
+    space
+}
+
+/// Unmaps and keeps all tables.
+pub(crate) const KEEP: Unmap =
+    Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: false, is_dying: false };
+
 /// Returns the index of a frame. If `usize` cannot hold it, the result lies beyond the arena.
 fn number(table: Pfn) -> usize {
     usize::try_from(table.number()).unwrap_or(usize::MAX)
@@ -190,8 +218,13 @@ impl MappedRange {
         self.bits & 1 != 0
     }
 
-    fn part(self, from: u64, bytes: u64) -> MappedRange {
-        MappedRange { virt: self.virt + from, bytes, bits: self.bits + from }
+    /// Returns whether an address lies in the mapping, but is not its first one.
+    fn contains_inside(&self, address: u64) -> bool {
+        self.virt < address && address - self.virt < self.bytes
+    }
+
+    fn part(self, offset: u64, bytes: u64) -> MappedRange {
+        MappedRange { virt: self.virt + offset, bytes, bits: self.bits + offset }
     }
 }
 
@@ -219,14 +252,14 @@ pub(crate) struct NaiveTables(pub(crate) Vec<MappedRange>);
 
 impl NaiveTables {
     pub(crate) fn insert(&mut self, mapping: MappedRange) {
-        let index = self.0.partition_point(|other| other.virt < mapping.virt);
+        let index = self.0.partition_point(|existing| existing.virt < mapping.virt);
         self.0.insert(index, mapping);
     }
 
     /// Returns whether the range starts or ends within an entry with data of the kernel.
     fn cuts_kernel_data(&self, start: u64, last: u64) -> bool {
         let is_cut =
-            |p: &MappedRange, end: u64| !p.is_present() && p.virt < end && end - p.virt < p.bytes;
+            |mapping: &MappedRange, end: u64| !mapping.is_present() && mapping.contains_inside(end);
         self.0.iter().any(|mapping| is_cut(mapping, start) || is_cut(mapping, last.wrapping_add(1)))
     }
 
@@ -234,8 +267,9 @@ impl NaiveTables {
     /// the indices of the mappings in the range.
     fn split_at_ends(&mut self, start: u64, last: u64) -> std::ops::Range<usize> {
         for end in [start, last.wrapping_add(1)] {
-            let inside = |p: &MappedRange| p.is_present() && p.virt < end && end - p.virt < p.bytes;
-            if let Some(index) = self.0.iter().position(inside) {
+            let is_cut =
+                |mapping: &MappedRange| mapping.is_present() && mapping.contains_inside(end);
+            if let Some(index) = self.0.iter().position(is_cut) {
                 let mapping = self.0[index];
                 let below = end - mapping.virt;
                 self.0[index] = mapping.part(0, below);
@@ -254,9 +288,11 @@ impl NaiveTables {
     }
 
     pub(crate) fn overlaps(&self, start: u64, bytes: u64) -> bool {
-        let meets =
-            |p: &MappedRange| p.virt.abs_diff(start) < if p.virt < start { p.bytes } else { bytes };
-        self.0.iter().any(meets)
+        let overlaps = |mapping: &MappedRange| {
+            let lower_bytes = if mapping.virt < start { mapping.bytes } else { bytes };
+            mapping.virt.abs_diff(start) < lower_bytes
+        };
+        self.0.iter().any(overlaps)
     }
 
     pub(crate) fn is_mapped(&self, virt: u64) -> bool {
@@ -268,8 +304,8 @@ impl NaiveTables {
         let range = self.split_at_ends(virt, virt + (level.entry_span().0 - 1));
         for mapping in &mut self.0[range] {
             let flags = Entry::from_bits(mapping.bits).flags();
-            let from = new_frame.phys_addr() + (mapping.virt - virt);
-            mapping.bits = flags.bits() | from;
+            let address = new_frame.phys_addr() + (mapping.virt - virt);
+            mapping.bits = flags.bits() | address;
         }
     }
 
@@ -340,6 +376,6 @@ impl Owner for RecordingOwner<'_> {
 
     fn new_table(&mut self) -> Option<Pfn> {
         self.requested_tables += 1;
-        self.arena.dirty_table()
+        self.arena.uncleared_table()
     }
 }

@@ -14,8 +14,8 @@ const TABLES: u64 = 12;
 const INITIAL_TABLES: u64 = 8;
 /// The maximal number of links in a script: entries that a script makes to point to a table. The
 /// number is small because a walk visits a table once for each path that leads to it.
-const LINKS: usize = 12;
-const OPERATIONS: usize = 24;
+const MAX_LINKS: usize = 12;
+const MAX_OPERATIONS: usize = 24;
 
 struct Frames {
     tables: Vec<Table>,
@@ -95,18 +95,18 @@ fn index(table: Pfn) -> usize {
 
 /// Runs a script.
 pub(crate) fn run(script: &[u8]) {
-    let Some((&first, script)) = script.split_first() else { return };
-    let levels = if first & 1 == 0 { Level::L4 } else { Level::L5 };
+    let Some((&options, script)) = script.split_first() else { return };
+    let root_level = if options & 1 == 0 { Level::L4 } else { Level::L5 };
     let table = |_| -> Table { std::array::from_fn(|_| AtomicU64::new(0)) };
     let frames = Frames {
         tables: (0..TABLES).map(table).collect(),
         is_table: RefCell::new((0..TABLES).map(|table| table < INITIAL_TABLES).collect()),
         flushes: Cell::new(0),
     };
-    let space = Space::new(Pfn::new(1).expect("small"), levels);
+    let space = Space::new(Pfn::new(1).expect("small"), root_level);
     let mut batch = Box::new(Batch::new());
     let mut links = 0;
-    for record in script.as_chunks::<12>().0.iter().take(OPERATIONS + LINKS) {
+    for record in script.as_chunks::<12>().0.iter().take(MAX_OPERATIONS + MAX_LINKS) {
         let [op, table, entry, target, value @ ..] = *record;
         let operands = [table, entry, target];
         let value = u64::from_le_bytes(value);
@@ -117,7 +117,7 @@ pub(crate) fn run(script: &[u8]) {
         match op % 10 {
             0 => entry.store(value & !1, Relaxed),
             1 => entry.store(value | Flags::LARGE.bits() | 1, Relaxed),
-            link @ (2 | 3) if links < LINKS => {
+            link @ (2 | 3) if links < MAX_LINKS => {
                 // The script chooses the target of operation 2: any table, or one of two frames
                 // that are never tables. So two links may point to the same table. The targets of
                 // operation 3 are the tables in the order of their numbers.
@@ -132,7 +132,7 @@ pub(crate) fn run(script: &[u8]) {
         }
     }
     let mut kernel = kernel(&frames, VirtRange::new(0, Bytes(1 << 56)).ok());
-    if first & 2 != 0 {
+    if options & 2 != 0 {
         let native = Native::new(&frames, |_: Flush| frames.flushes.set(frames.flushes.get() + 1));
         let is_tree = frames.are_a_tree();
         let torn_down = PageTables::new(native, space, &mut batch).teardown(&mut kernel);

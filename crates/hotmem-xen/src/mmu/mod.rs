@@ -12,7 +12,7 @@ mod submit;
 mod subtree;
 
 use crate::abi::{Command, MmuExtOp, MmuUpdate};
-use crate::config::{BATCH, Config};
+use crate::config::{Config, MAX_BATCH};
 use crate::fault::{Fault, HypercallPurpose};
 use crate::hypervisor::{BatchRefused, Hypervisor};
 use core::iter;
@@ -37,15 +37,15 @@ pub trait MachineTables: Tables {
 
 /// The arguments of one hypercall. They take 20 KiB, so a kernel should not keep them on its stack.
 pub struct HypercallBuffer {
-    updates: [MmuUpdate; BATCH],
-    ops: [MmuExtOp; BATCH],
+    updates: [MmuUpdate; MAX_BATCH],
+    ops: [MmuExtOp; MAX_BATCH],
 }
 
 impl HypercallBuffer {
     /// Makes an empty buffer.
     #[must_use]
     pub const fn new() -> HypercallBuffer {
-        HypercallBuffer { updates: [MmuUpdate::NONE; BATCH], ops: [MmuExtOp::NONE; BATCH] }
+        HypercallBuffer { updates: [MmuUpdate::NONE; MAX_BATCH], ops: [MmuExtOp::NONE; MAX_BATCH] }
     }
 }
 
@@ -72,7 +72,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
     /// Xen must have the feature
     /// [`MMU_PT_UPDATE_PRESERVE_AD`](crate::features::MMU_PT_UPDATE_PRESERVE_AD).
     pub fn new(xen: H, tables: T, config: Config, buffer: &'r mut HypercallBuffer) -> Self {
-        let config = Config { batch: config.batch.clamp(1, BATCH), ..config };
+        let config = Config { batch: config.batch.clamp(1, MAX_BATCH), ..config };
         XenPv { xen, tables, config, buffer, op_count: 0, update_count: 0 }
     }
 
@@ -92,34 +92,34 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
     /// Clears pages by `MMU_PT_UPDATE_PRESERVE_AD` with value 0, which leaves Accessed and Dirty in
     /// the entry, and then reads the two bits. No processor sets them any more, because the entry is
     /// not present. If both bits are set before, a normal update suffices. Entries that map no page
-    /// need a normal update, because the two bits have another meaning in them. The frame number
-    /// must not stay in the entry: Xen treats such an entry as an attack by L1 terminal fault, and
-    /// shadows the domain or crashes it.
+    /// need a normal update, because the two bits have another meaning in them. The frame number is
+    /// cleared, too: Xen treats an entry with a frame that is not present as an attack by L1
+    /// terminal fault, and shadows the domain or crashes it.
     fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<Fault>> {
         let cleared = self.change(batch, |located| {
             // PV guests have no large pages.
-            let is_normal = located.level != Level::L1 || located.entry.is_settled();
+            let is_normal = located.level != Level::L1 || located.entry.has_final_flags();
             let command = if is_normal { Command::Normal } else { Command::PreserveAd };
             MmuUpdate::new(located.addr, command, Entry::EMPTY)
         });
-        let (count, mut unread) = (batch.len(), None);
+        let (count, mut read_fault) = (batch.len(), None);
         for located in batch.entry_runs_mut().filter(|located| located.level == Level::L1) {
             let table = self.tables.table(located.first_addr.table());
             for (index, entry) in (located.first_addr.index()..).zip(located.entries) {
-                if entry.is_settled() {
+                if entry.has_final_flags() {
                     continue;
                 }
                 // If the entry cannot be read, return an error at the end, and pass the page on as
                 // accessed and dirty, so that no write is lost.
                 if table.is_none() {
-                    unread = unread.or(Some(Fault::NotMapped(located.first_addr.table())));
+                    read_fault = read_fault.or(Some(Fault::NotMapped(located.first_addr.table())));
                 }
                 let used =
                     table.map_or(Flags::ACCESSED_DIRTY, |table| entry_at(table, index).flags());
                 *entry = entry.with(used & Flags::ACCESSED_DIRTY);
             }
         }
-        match unread {
+        match read_fault {
             Some(fault) if cleared.is_ok() => Err(BatchError { entries_done: count, fault }),
             _ => cleared,
         }
@@ -137,11 +137,11 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
     fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<Fault>> {
         self.change(batch, |located| {
             let value = change.apply(located.entry);
-            if located.entry.is_settled() {
+            if located.entry.has_final_flags() {
                 return MmuUpdate::new(located.addr, Command::Normal, value);
             }
-            let unused = Entry::from_bits(value.bits() & !Flags::ACCESSED_DIRTY.bits());
-            MmuUpdate::new(located.addr, Command::PreserveAd, unused)
+            let without_used_flags = Entry::from_bits(value.bits() & !Flags::ACCESSED_DIRTY.bits());
+            MmuUpdate::new(located.addr, Command::PreserveAd, without_used_flags)
         })
     }
 

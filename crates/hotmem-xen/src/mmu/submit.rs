@@ -2,7 +2,7 @@
 
 use super::{MachineTables, XenPv, refused};
 use crate::abi::{Command, DomId, Errno, MmuExtOp, MmuUpdate};
-use crate::config::BATCH;
+use crate::config::MAX_BATCH;
 use crate::fault::{Fault, HypercallPurpose};
 use crate::hypervisor::{BatchRefused, Hypervisor};
 use hotmem_addr::Pfn;
@@ -17,11 +17,11 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         located: LocatedEntries<&[Entry]>,
         update: impl Fn(&LocatedEntry) -> MmuUpdate,
     ) -> usize {
-        let unused = self.buffer.updates.get_mut(self.update_count..self.config.batch);
-        let unused = unused.or_violation().unwrap_or_default();
+        let free = self.buffer.updates.get_mut(self.update_count..self.config.batch);
+        let free = free.or_violation().unwrap_or_default();
         let mut queued = 0;
-        for (entry, located) in unused.iter_mut().zip(located.each()) {
-            *entry = update(&located);
+        for (slot, located) in free.iter_mut().zip(located.each()) {
+            *slot = update(&located);
             queued += 1;
         }
         self.update_count += queued;
@@ -45,32 +45,31 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     }
 
     /// Submits the queued operations and updates, and adds the number of updates that Xen made to
-    /// `done`.
+    /// `entries_done`.
     pub(super) fn submit(
         &mut self,
-        done: &mut usize,
+        entries_done: &mut usize,
         unpinned: Result<(), Fault>,
     ) -> Result<(), BatchError<Fault>> {
-        // Without updates no table is unhooked. So discard the operations, which would unpin tables:
-        // the tables stay pinned.
+        // Without updates no table is unhooked, so all tables must stay pinned: discard the operations.
         if self.update_count == 0 {
             self.op_count = 0;
         }
         let requested = self.update_count;
         let (ops, updated) = self.make_hypercall();
         // Count at most the requested updates, whatever number Xen reports.
-        *done += updated.unwrap_or_else(|refused| refused.entries_done.min(requested));
+        *entries_done += updated.unwrap_or_else(|refused| refused.entries_done.min(requested));
         let faults = updated
             .map(|_| ())
             .map_err(refused(HypercallPurpose::MmuUpdate))
             .and(unpinned)
             .and(ops);
-        faults.map_err(|fault| BatchError { entries_done: *done, fault })
+        faults.map_err(|fault| BatchError { entries_done: *entries_done, fault })
     }
 
     /// Queues an operation, and first submits the queued operations if the buffer is full.
     pub(super) fn queue_op(&mut self, op: MmuExtOp) -> Result<(), Fault> {
-        if self.op_count == BATCH {
+        if self.op_count == MAX_BATCH {
             let ops = self.buffer.ops.get(..core::mem::take(&mut self.op_count));
             let ops = ops.or_violation().unwrap_or_default();
             let unpinned = self.xen.mmuext_op(ops);
@@ -86,12 +85,12 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     /// Queues the update that maps a table as ordinary memory. First submits the buffer if it is
     /// full.
     pub(super) fn queue_remap(&mut self, table: Pfn) -> Result<(), Fault> {
-        let (at, entry) = self.tables.direct_map_entry(table).ok_or(Fault::NotMapped(table))?;
-        if self.update_count == BATCH {
+        let (addr, entry) = self.tables.direct_map_entry(table).ok_or(Fault::NotMapped(table))?;
+        if self.update_count == MAX_BATCH {
             self.submit_remaps()?;
         }
         if let Some(next) = self.buffer.updates.get_mut(self.update_count).or_violation() {
-            *next = MmuUpdate::new(at, Command::Normal, entry.with(Flags::WRITABLE));
+            *next = MmuUpdate::new(addr, Command::Normal, entry.with(Flags::WRITABLE));
             self.update_count += 1;
         }
         Ok(())
@@ -118,16 +117,16 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     }
 }
 
-/// Repeats the unpinning for the tables after each table that Xen refuses because it is not pinned. So
-/// a teardown that failed in the middle can be repeated. If a table is still in use, Xen later
-/// refuses to map it writable.
+/// If Xen refused to unpin a table because it is not pinned, continues with the next table. So a
+/// teardown that failed in the middle can be repeated. If a table is still in use, Xen later refuses
+/// to map it writable.
 fn continue_unpinning(
     xen: &mut impl Hypervisor,
     mut ops: &[MmuExtOp],
     mut result: Result<(), BatchRefused>,
 ) -> Result<(), Fault> {
-    while let Err(BatchRefused { entries_done: done, errno: Errno::EINVAL }) = result {
-        ops = ops.get(done.saturating_add(1)..).unwrap_or_default();
+    while let Err(BatchRefused { entries_done, errno: Errno::EINVAL }) = result {
+        ops = ops.get(entries_done.saturating_add(1)..).unwrap_or_default();
         result = if ops.is_empty() { Ok(()) } else { xen.mmuext_op(ops) };
     }
     result.map_err(refused(HypercallPurpose::Unpin))

@@ -13,13 +13,13 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     /// Returns an error if the entry or a table below it maps a grant; see
     /// [`GrantDetection`](crate::GrantDetection).
     pub(super) fn refuse_grants(&mut self, located: LocatedEntry) -> Result<(), Fault> {
-        let grant = self.config.grant_detection.flag();
-        if grant.is_empty() {
+        let grant_flag = self.config.grant_detection.flag();
+        if grant_flag.is_empty() {
             return Ok(());
         }
-        let refuse = |at, entry: Entry| {
-            let is_grant = entry.is_present() && entry.flags().intersects(grant);
-            if is_grant { Err(Fault::GrantMapped { at, entry }) } else { Ok(()) }
+        let refuse = |addr, entry: Entry| {
+            let is_grant = entry.is_present() && entry.flags().intersects(grant_flag);
+            if is_grant { Err(Fault::GrantMapped { at: addr, entry }) } else { Ok(()) }
         };
         let (Kind::Table(table), Some(level)) = (located.kind(), located.level.below()) else {
             return refuse(located.addr, located.entry);
@@ -68,8 +68,8 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
             let next_entry = entries.find(|(_, entry)| !entry.is_empty());
             let Some((index, entry)) = next_entry else { return Ok(()) };
             let virt = index as u64 * space.root_level.entry_span().0;
-            let at = EntryAddr::new(space.root, index);
-            each(self, LocatedEntry { virt, addr: at, entry, level: space.root_level })?;
+            let addr = EntryAddr::new(space.root, index);
+            each(self, LocatedEntry { virt, addr, entry, level: space.root_level })?;
         }
     }
 }

@@ -53,7 +53,7 @@ impl Xen {
                 if self.page(frame)?.is_pinned {
                     return Err(Errno::EINVAL);
                 }
-                self.get_table(frame, level)?;
+                self.count_table_use(frame, level)?;
                 self.set_page(frame, Page { is_pinned: true, ..self.page(frame)? });
             }
             4 => {
@@ -63,14 +63,14 @@ impl Xen {
                     return Err(Errno::EINVAL);
                 }
                 self.set_page(frame, Page { is_pinned: false, ..page });
-                self.put_table(frame);
+                self.release_table_use(frame);
             }
             5 | 15 => {
                 let frame = Pfn::new(argument).ok_or(Errno::EINVAL)?;
                 self.set_root(usize::from(command == 15), Some(frame))?;
             }
             10 | 11 => self.flush(),
-            other => panic!("operation {other} is not modelled"),
+            _ => panic!("operation {command} is not modelled"),
         }
         Ok(())
     }
@@ -79,26 +79,26 @@ impl Xen {
     /// A root in use counts as a use of the table.
     pub(crate) fn set_root(&self, mode: usize, root: Option<Pfn>) -> Result<(), Errno> {
         if let Some(root) = root {
-            self.get_table(root, Level::L4)?;
+            self.count_table_use(root, Level::L4)?;
         }
         let mut roots = self.roots.get();
         if let Some(old) = std::mem::replace(&mut roots[mode], root) {
-            self.put_table(old);
+            self.release_table_use(old);
         }
         self.roots.set(roots);
         Ok(())
     }
 
-    /// Calls `each` for the items, and stops at the first error.
+    /// Calls `run` for the items, and stops at the first error.
     fn run_batch<T>(
         &self,
         items: &[T],
-        each: impl Fn(&T) -> Result<(), Errno>,
+        run: impl Fn(&T) -> Result<(), Errno>,
     ) -> Result<(), BatchRefused> {
-        for (done, item) in items.iter().enumerate() {
+        for (entries_done, item) in items.iter().enumerate() {
             self.count_or_refuse()
-                .and_then(|()| each(item))
-                .map_err(|errno| BatchRefused { entries_done: done, errno })?;
+                .and_then(|()| run(item))
+                .map_err(|errno| BatchRefused { entries_done, errno })?;
         }
         Ok(())
     }

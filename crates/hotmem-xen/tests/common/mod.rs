@@ -19,6 +19,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// map.
 pub(crate) const FIRST_FRAME: u64 = 0x100;
 
+/// The contents of free frames.
+const FREED_WORD: u64 = 0xdead_d001;
+
 /// Xen's state of a frame.
 #[derive(Clone, Copy, Default)]
 struct Page {
@@ -60,7 +63,7 @@ pub(crate) struct Xen {
 
 impl Xen {
     pub(crate) fn new(frames: u64) -> Xen {
-        let table = || std::array::from_fn(|_| AtomicU64::new(0xdead_d001));
+        let table = || std::array::from_fn(|_| AtomicU64::new(FREED_WORD));
         let xen = Xen {
             words: (0..frames).map(|_| table()).collect(),
             pages: RefCell::new(vec![Page::default(); usize::try_from(frames).unwrap()]),
@@ -75,19 +78,20 @@ impl Xen {
             roots: Cell::new([None; 2]),
             other_cpu: RefCell::new(None),
         };
-        let map_tables = frames.div_ceil(ENTRIES as u64);
-        for number in 0..map_tables * ENTRIES as u64 {
+        let direct_map_tables = frames.div_ceil(ENTRIES as u64);
+        for number in 0..direct_map_tables * ENTRIES as u64 {
             let (table, index) = (number / ENTRIES as u64, number % ENTRIES as u64);
             xen.free_frames.borrow_mut().remove(&table);
-            let writable = if number < map_tables { Flags::empty() } else { Flags::WRITABLE };
+            let writable =
+                if number < direct_map_tables { Flags::empty() } else { Flags::WRITABLE };
             let frame = Pfn::new(FIRST_FRAME + number).unwrap();
             let entry = Entry::new(frame, Flags::PRESENT | Flags::ACCESSED_DIRTY | writable);
             let entry = if number < frames { entry } else { Entry::EMPTY };
             let (table, index) = (usize::try_from(table).unwrap(), usize::try_from(index).unwrap());
             xen.words[table][index].store(entry.bits(), Relaxed);
         }
-        for table in 0..map_tables {
-            xen.get_table(Pfn::new(FIRST_FRAME + table).unwrap(), Level::L1).unwrap();
+        for table in 0..direct_map_tables {
+            xen.count_table_use(Pfn::new(FIRST_FRAME + table).unwrap(), Level::L1).unwrap();
         }
         xen
     }
@@ -109,7 +113,7 @@ impl Xen {
             self.free_frames.borrow_mut().insert(frame.number() - FIRST_FRAME),
             "the frame was freed twice"
         );
-        self.words(frame).iter().for_each(|word| word.store(0xdead_d001, Relaxed));
+        self.words(frame).iter().for_each(|word| word.store(FREED_WORD, Relaxed));
     }
 
     pub(crate) fn used_frames(&self) -> usize {
@@ -126,10 +130,10 @@ impl Xen {
 
     /// Sets whether the direct map maps the frame writable.
     pub(crate) fn set_writable(&self, frame: Pfn, writable: bool) {
-        let (at, entry) = (&self).direct_map_entry(frame).unwrap();
+        let (addr, entry) = (&self).direct_map_entry(frame).unwrap();
         let bits = entry.bits() & !Flags::WRITABLE.bits();
         let flag = if writable { Flags::WRITABLE } else { Flags::empty() };
-        self.update_entry(at, Entry::from_bits(bits).with(flag), false).unwrap();
+        self.update_entry(addr, Entry::from_bits(bits).with(flag), false).unwrap();
     }
 
     /// Makes an address space with a pinned root of four levels.
@@ -151,11 +155,11 @@ impl Xen {
         let (mut table, mut level) = (space.root, space.root_level);
         loop {
             let bytes = level.entry_span().0;
-            let at = EntryAddr::new(table, usize::try_from(virt / bytes).unwrap() % ENTRIES);
-            let found = self.entry(at);
+            let addr = EntryAddr::new(table, usize::try_from(virt / bytes).unwrap() % ENTRIES);
+            let found = self.entry(addr);
             match (found.kind(level), level.below()) {
                 (Kind::Empty, None) => {
-                    self.update_entry(at, entry, false).unwrap();
+                    self.update_entry(addr, entry, false).unwrap();
                     return true;
                 }
                 (_, None) => return false,
@@ -166,9 +170,9 @@ impl Xen {
                         self.do_operation(MmuExtOp::pin(next, below).unwrap()).unwrap();
                     }
                     let link = Entry::new(below, Flags::PRESENT | Flags::WRITABLE | Flags::USER);
-                    self.update_entry(at, link, false).unwrap();
+                    self.update_entry(addr, link, false).unwrap();
                     if let Some(user) = space.user_root.filter(|_| table == space.root) {
-                        self.update_entry(EntryAddr::new(user, at.index()), link, false).unwrap();
+                        self.update_entry(EntryAddr::new(user, addr.index()), link, false).unwrap();
                     }
                     (table, level) = (below, next);
                 }
@@ -181,26 +185,26 @@ impl Xen {
         let (mut table, mut level) = (space.root, space.root_level);
         loop {
             let bytes = level.entry_span().0;
-            let at = EntryAddr::new(table, usize::try_from(virt / bytes).unwrap() % ENTRIES);
-            let Some(below) = level.below() else { return Some(at) };
-            let Kind::Table(next) = self.entry(at).kind(level) else { return None };
+            let addr = EntryAddr::new(table, usize::try_from(virt / bytes).unwrap() % ENTRIES);
+            let Some(below) = level.below() else { return Some(addr) };
+            let Kind::Table(next) = self.entry(addr).kind(level) else { return None };
             (table, level) = (next, below);
         }
     }
 
     /// Writes to the page that this entry maps, as a processor does. Returns whether the entry allows
     /// writes.
-    pub(crate) fn write_page(&self, at: EntryAddr) -> bool {
-        let entry = self.entry(at);
+    pub(crate) fn write_page(&self, addr: EntryAddr) -> bool {
+        let entry = self.entry(addr);
         if entry.flags().contains(Flags::PRESENT | Flags::WRITABLE) {
-            self.words(at.table())[at.index()].fetch_or(Flags::ACCESSED_DIRTY.bits(), Relaxed);
+            self.words(addr.table())[addr.index()].fetch_or(Flags::ACCESSED_DIRTY.bits(), Relaxed);
             return true;
         }
         false
     }
 
-    pub(crate) fn entry(&self, at: EntryAddr) -> Entry {
-        entry_at(self.words(at.table()), at.index())
+    pub(crate) fn entry(&self, addr: EntryAddr) -> Entry {
+        entry_at(self.words(addr.table()), addr.index())
     }
 
     fn words(&self, frame: Pfn) -> &Table {
@@ -240,8 +244,8 @@ impl MachineTables for &Xen {
     fn direct_map_entry(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
         let index = usize::try_from(frame.number().checked_sub(FIRST_FRAME)?).ok()?;
         let table = Pfn::new(FIRST_FRAME + (index / ENTRIES) as u64)?;
-        let at = EntryAddr::new(table, index % ENTRIES);
-        (index < self.words.len()).then(|| (at, self.entry(at)))
+        let addr = EntryAddr::new(table, index % ENTRIES);
+        (index < self.words.len()).then(|| (addr, self.entry(addr)))
     }
 
     fn grace_period(&self) {

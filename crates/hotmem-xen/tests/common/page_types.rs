@@ -15,16 +15,18 @@ impl Xen {
     }
 
     /// `get_page_type`: counts one more use as a table.
-    pub(super) fn get_table(&self, frame: Pfn, level: Level) -> Result<(), Errno> {
+    pub(super) fn count_table_use(&self, frame: Pfn, level: Level) -> Result<(), Errno> {
         let mut page = self.page(frame)?;
         match page.table {
-            Some((of, count)) if of == level => page.table = Some((of, count + 1)),
+            Some((table_level, count)) if table_level == level => {
+                page.table = Some((level, count + 1));
+            }
             Some(_) => return Err(Errno::EINVAL),
             None if page.writable_mappings > 0 => return Err(Errno::EBUSY),
             None => {
                 self.flush_for(page);
                 for index in 0..ENTRIES {
-                    self.get_entry(entry_at(self.words(frame), index), level)?;
+                    self.count_entry(entry_at(self.words(frame), index), level)?;
                 }
                 page.table = Some((level, 1));
             }
@@ -35,7 +37,7 @@ impl Xen {
 
     /// `put_page_type`: counts one use as a table less. The end of the last use also ends the uses by
     /// the table's entries.
-    pub(super) fn put_table(&self, frame: Pfn) {
+    pub(super) fn release_table_use(&self, frame: Pfn) {
         let mut page = self.page(frame).expect("the frame is a table");
         let (level, count) = page.table.expect("the frame is a table");
         page.table = (count > 1).then_some((level, count - 1));
@@ -43,14 +45,14 @@ impl Xen {
         self.set_page(frame, page);
         if count == 1 {
             (0..ENTRIES).for_each(|index| {
-                self.put_entry(entry_at(self.words(frame), index), level);
+                self.release_entry(entry_at(self.words(frame), index), level);
             });
         }
     }
 
-    fn get_entry(&self, entry: Entry, level: Level) -> Result<(), Errno> {
+    fn count_entry(&self, entry: Entry, level: Level) -> Result<(), Errno> {
         match entry.kind(level) {
-            Kind::Table(frame) => self.get_table(frame, level.below().unwrap()),
+            Kind::Table(frame) => self.count_table_use(frame, level.below().unwrap()),
             Kind::Page if level == Level::L1 => {
                 let frame = entry.frame(level).ok_or(Errno::EINVAL)?;
                 let mut page = self.page(frame)?;
@@ -74,9 +76,9 @@ impl Xen {
         }
     }
 
-    fn put_entry(&self, entry: Entry, level: Level) {
+    fn release_entry(&self, entry: Entry, level: Level) {
         match entry.kind(level) {
-            Kind::Table(frame) => self.put_table(frame),
+            Kind::Table(frame) => self.release_table_use(frame),
             Kind::Page if entry.flags().contains(Flags::WRITABLE) => {
                 let frame = entry.frame(level).expect("the entry maps a page");
                 let mut page = self.page(frame).expect("the frame belongs to the domain");
@@ -88,17 +90,19 @@ impl Xen {
         }
     }
 
+    /// Changes an entry of a table, or a word of ordinary memory. `preserve` says whether Accessed and
+    /// Dirty of the entry are kept.
     pub(super) fn update_entry(
         &self,
-        at: EntryAddr,
+        addr: EntryAddr,
         value: Entry,
         preserve: bool,
     ) -> Result<(), Errno> {
         if let Some(run_other_cpu) = self.other_cpu.borrow_mut().as_mut() {
             run_other_cpu(self);
         }
-        let page = self.page(at.table())?;
-        let word = &self.words(at.table())[at.index()];
+        let page = self.page(addr.table())?;
+        let word = &self.words(addr.table())[addr.index()];
         let Some((level, _)) = page.table else {
             if page.writable_mappings == 0 {
                 return Err(Errno::EINVAL);
@@ -106,11 +110,12 @@ impl Xen {
             word.store(value.bits(), Relaxed);
             return Ok(());
         };
-        self.get_entry(value, level)?;
-        let old = self.entry(at);
-        let kept = if preserve { old.flags() & Flags::ACCESSED_DIRTY } else { Flags::empty() };
-        word.store(value.with(kept).bits(), Relaxed);
-        self.put_entry(old, level);
+        self.count_entry(value, level)?;
+        let old = self.entry(addr);
+        let kept_flags =
+            if preserve { old.flags() & Flags::ACCESSED_DIRTY } else { Flags::empty() };
+        word.store(value.with(kept_flags).bits(), Relaxed);
+        self.release_entry(old, level);
         if level != Level::L1 && old.is_present() {
             self.may_be_walked.set(true);
             self.flush();

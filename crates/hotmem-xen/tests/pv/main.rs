@@ -19,7 +19,7 @@ use hotmem_xen::{
 use std::collections::BTreeMap;
 use std::{cell::RefCell, rc::Rc};
 
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 const LARGE_PAGE_BYTES: u64 = 2 << 20;
 const KEEP_TABLES: Unmap =
     Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: false, is_dying: false };
@@ -49,8 +49,8 @@ fn map_pages(xen: &Xen, pages: u64, pins_l1: bool) -> (Space, BTreeMap<u64, Entr
         let flags = [Flags::WRITABLE, Flags::ACCESSED, Flags::WRITABLE | Flags::ACCESSED];
         let flags = flags[usize::try_from(page % 3).unwrap()];
         let entry = Entry::new(frame, Flags::PRESENT | Flags::USER | flags);
-        assert!(xen.put(space, page * PAGE, entry, pins_l1));
-        map.insert(page * PAGE, entry);
+        assert!(xen.put(space, page * PAGE_BYTES, entry, pins_l1));
+        map.insert(page * PAGE_BYTES, entry);
     }
     (space, map)
 }
@@ -75,7 +75,7 @@ fn unmapping_a_range_takes_a_hypercall_for_each_batch_and_one_flush() {
         xen.hypercalls.set(0);
         xen.flushes.set(0);
         let config = Config { batch, ..CONFIG };
-        let range = range(5 * PAGE, 1024 * PAGE);
+        let range = range(5 * PAGE_BYTES, 1024 * PAGE_BYTES);
         with_tables(&xen, space, config, |mut tables| {
             tables.unmap_range(range, KEEP_TABLES, &mut owner)
         })
@@ -94,31 +94,30 @@ fn get_and_clear_loses_no_dirty_bit_but_reading_before_clearing_does() {
             let xen = Xen::new(64);
             let (space, _) = map_pages(&xen, 512, false);
             let written_pages = Rc::new(RefCell::new(Vec::new()));
-            let log = written_pages.clone();
+            let pages_of_other_cpu = written_pages.clone();
             let mut page = 0;
             *xen.other_cpu.borrow_mut() = Some(Box::new(move |xen| {
                 page = (page + 37) % 512;
-                let at = xen.find(space, page * PAGE);
-                if at.is_some_and(|at| xen.write_page(at)) {
-                    log.borrow_mut().push(page * PAGE);
+                let addr = xen.find(space, page * PAGE_BYTES);
+                if addr.is_some_and(|addr| xen.write_page(addr)) {
+                    pages_of_other_cpu.borrow_mut().push(page * PAGE_BYTES);
                 }
             }));
             let mut owner = RecordingOwner::new(&xen);
-            // For callers that ignore the bits, `PageTables` reads the entries before it clears
-            // them. The first description of this problem for Linux proposes the same.
+            // For callers that ignore the bits, `PageTables` reads the entries before it clears them.
             let options = Unmap { ignore_accessed_and_dirty: read_then_clear, ..KEEP_TABLES };
             let config = Config { batch, ..CONFIG };
-            with_tables(&xen, space, config, |mut t| {
-                t.unmap_range(range(0, LARGE_PAGE_BYTES), options, &mut owner)
+            with_tables(&xen, space, config, |mut tables| {
+                tables.unmap_range(range(0, LARGE_PAGE_BYTES), options, &mut owner)
             })
             .unwrap();
             let unmapped: BTreeMap<_, _> = owner.pages().into_iter().collect();
-            let dirty = |virt: &u64| unmapped[virt].flags().contains(Flags::DIRTY);
+            let is_dirty = |virt: &u64| unmapped[virt].flags().contains(Flags::DIRTY);
             assert!(
                 written_pages.borrow().len() > 50,
                 "the other CPU wrote too few pages to prove anything"
             );
-            written_pages.borrow().iter().filter(|virt| !dirty(virt)).count()
+            written_pages.borrow().iter().filter(|virt| !is_dirty(virt)).count()
         };
         assert_eq!(run(false), 0);
         assert!(run(true) > 0);
@@ -131,17 +130,17 @@ fn whole_tables_are_unhooked_and_become_ordinary_memory() {
         let xen = Xen::new(64);
         let (space, map) = map_pages(&xen, 6 * 512, pins_l1);
         let mut owner = RecordingOwner::new(&xen);
-        let in_use = xen.used_frames();
+        let used_before = xen.used_frames();
         xen.hypercalls.set(0);
         let config = Config { pins_l1, ..CONFIG };
-        let range = range(LARGE_PAGE_BYTES - PAGE, 4 * LARGE_PAGE_BYTES + 2 * PAGE);
+        let range = range(LARGE_PAGE_BYTES - PAGE_BYTES, 4 * LARGE_PAGE_BYTES + 2 * PAGE_BYTES);
         with_tables(&xen, space, config, |mut tables| {
             tables.unmap_range(range, Unmap::default(), &mut owner)
         })
         .unwrap();
         // One hypercall clears and unpins, one flushes, and one remaps.
         assert_eq!(xen.hypercalls.get(), 3);
-        assert_eq!((owner.freed_tables, in_use - xen.used_frames()), (4, 4));
+        assert_eq!((owner.freed_tables, used_before - xen.used_frames()), (4, 4));
         let unmapped: Vec<_> = map.into_iter().skip(511).take(4 * 512 + 2).collect();
         assert_eq!(owner.pages(), unmapped);
     }
@@ -163,8 +162,8 @@ fn a_table_is_unhooked_if_clearing_its_entries_would_cost_more() {
             let xen = Xen::new(64);
             let (space, map) = map_pages(&xen, entries, false);
             let mut owner = RecordingOwner::new(&xen);
-            with_tables(&xen, space, config, |mut t| {
-                t.unmap_range(range(0, LARGE_PAGE_BYTES), options, &mut owner)
+            with_tables(&xen, space, config, |mut tables| {
+                tables.unmap_range(range(0, LARGE_PAGE_BYTES), options, &mut owner)
             })
             .unwrap();
             assert_eq!(owner.freed_tables, usize::from(freed), "{cpus} CPUs, {entries} entries");
@@ -189,7 +188,8 @@ fn only_tables_with_enough_entries_are_unhooked() {
     let config = Config { pins_l1: true, cpus: 2, ..CONFIG };
     let all = range(0, 512 * LARGE_PAGE_BYTES);
     xen.flushes.set(0);
-    with_tables(&xen, space, config, |mut t| t.unmap_range(all, options, &mut owner)).unwrap();
+    with_tables(&xen, space, config, |mut tables| tables.unmap_range(all, options, &mut owner))
+        .unwrap();
     assert_eq!(owner.freed_tables, 1, "only the full table is freed");
     assert!(xen.flushes.get() <= 4, "{} flushes", xen.flushes.get());
     assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());

@@ -13,7 +13,7 @@ proptest! {
         batch in prop::sample::select(vec![1usize, 7, 512]),
         protect in any::<bool>(),
     ) {
-            let xen = Xen::new(64);
+        let xen = Xen::new(64);
         let space = xen.new_space();
         let frame = xen.take_frame();
         let mut map = BTreeMap::new();
@@ -27,15 +27,15 @@ proptest! {
                 (false, true) => Entry::from_bits(flags.bits() | 8),
                 (false, false) => Entry::new(frame, page_flags),
             };
-            xen.put(space, page * PAGE, entry, false);
-            map.insert(page * PAGE, entry);
+            xen.put(space, page * PAGE_BYTES, entry, false);
+            map.insert(page * PAGE_BYTES, entry);
         }
-        let granted = granted.filter(|page| map.contains_key(&(page * PAGE)));
+        let granted = granted.filter(|page| map.contains_key(&(page * PAGE_BYTES)));
         xen.refuse_after.set(refuse_after);
         let mut owner = RecordingOwner::new(&xen);
         let config = Config { batch, ..with_grants() };
         let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
-        let all = range(0, 1600 * PAGE);
+        let all = range(0, 1600 * PAGE_BYTES);
         let result = with_tables(&xen, space, config, |mut tables| {
             if protect {
                 tables.protect(all, change, &mut owner)
@@ -44,37 +44,34 @@ proptest! {
             }
         });
         // The number of pages before the grant; `None` if there is no grant.
-        let before_grant = granted.map(|page| map.range(..page * PAGE).count() as u64);
-        let done = match (before_grant, refuse_after) {
-            (Some(grant), Some(refuse)) => Some(grant.min(refuse)),
-            (grant, refuse) => grant.or(refuse),
-        };
-        let done = done.filter(|&done| done < map.len() as u64);
-        let at = done.and_then(|done| map.keys().nth(usize::try_from(done).unwrap()).copied());
-        match (result, at) {
+        let before_grant = granted.map(|page| map.range(..page * PAGE_BYTES).count() as u64);
+        let entries_done = [before_grant, refuse_after].into_iter().flatten().min();
+        let stop_address = entries_done
+            .and_then(|count| map.keys().nth(usize::try_from(count).unwrap()).copied());
+        match (result, stop_address) {
             (Ok(()), None) => {}
-            (Err(stopped), Some(at)) => prop_assert_eq!(stopped.address, at),
+            (Err(stopped), Some(address)) => prop_assert_eq!(stopped.address, address),
             // All entries were changed, and the flush was refused.
             (Err(stopped), None) => {
                 let flush = Fault::Refused { purpose: HypercallPurpose::Flush, errno: Errno::EINVAL };
                 prop_assert_eq!(stopped.reason, StopReason::Mmu(flush));
-                prop_assert_eq!((stopped.address, stopped.is_flushed), (1600 * PAGE, false));
+                prop_assert_eq!((stopped.address, stopped.is_flushed), (1600 * PAGE_BYTES, false));
                 prop_assert_eq!(refuse_after, Some(map.len() as u64));
             }
-            other => prop_assert!(false, "{:?}", other),
+            unexpected => prop_assert!(false, "{:?}", unexpected),
         }
-        let at = at.unwrap_or(1600 * PAGE);
-        let unmapped: Vec<_> = map.range(..at).map(|(virt, entry)| (*virt, *entry)).collect();
+        let end = stop_address.unwrap_or(1600 * PAGE_BYTES);
+        let unmapped: Vec<_> = map.range(..end).map(|(virt, entry)| (*virt, *entry)).collect();
         prop_assert_eq!(owner.pages(), if protect { Vec::new() } else { unmapped });
         for (virt, entry) in map {
-            let now = xen.entry(xen.find(space, virt).unwrap());
-            let after = match (virt < at, protect) {
+            let found = xen.entry(xen.find(space, virt).unwrap());
+            let expected = match (virt < end, protect) {
                 (false, _) => entry,
                 (true, true) => change.apply(entry),
                 (true, false) => Entry::EMPTY,
             };
-            let is_empty = after.is_empty() && now.is_empty();
-            prop_assert!(now == after || is_empty, "{now:?} at {virt:#x}");
+            let is_empty = expected.is_empty() && found.is_empty();
+            prop_assert!(found == expected || is_empty, "{found:?} at {virt:#x}");
         }
     }
 
@@ -92,17 +89,17 @@ proptest! {
         for (page, (writable, accessed_dirty)) in pages {
             let flags = Flags::from_bits_retain(accessed_dirty << 5 | u64::from(writable) << 1);
             let entry = Entry::new(frame, Flags::PRESENT | Flags::USER | flags);
-            xen.put(space, page * PAGE, entry, pins_l1);
-            map.insert(page * PAGE, entry);
+            xen.put(space, page * PAGE_BYTES, entry, pins_l1);
+            map.insert(page * PAGE_BYTES, entry);
         }
         let config = Config { pins_l1, batch, ..CONFIG };
         for (page, pages, tables, operation) in ranges {
-            let (start, bytes) = (page * PAGE, pages * PAGE);
+            let (start, bytes) = (page * PAGE_BYTES, pages * PAGE_BYTES);
             let mut owner = RecordingOwner::new(&xen);
             if operation == 0 {
                 let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
                 let range = range(start, bytes);
-                with_tables(&xen, space, config, |mut t| t.protect(range, change, &mut owner)).unwrap();
+                with_tables(&xen, space, config, |mut tables| tables.protect(range, change, &mut owner)).unwrap();
                 for (_, entry) in map.range_mut(start..start + bytes) {
                     *entry = change.apply(*entry);
                 }
@@ -111,7 +108,7 @@ proptest! {
                 let options =
                     Unmap { tables, ignore_accessed_and_dirty: operation == 1, is_dying: operation == 2 };
                 let range = range(start, bytes);
-                with_tables(&xen, space, config, |mut t| t.unmap_range(range, options, &mut owner)).unwrap();
+                with_tables(&xen, space, config, |mut tables| tables.unmap_range(range, options, &mut owner)).unwrap();
                 let unmapped: Vec<_> = map.range(start..start + bytes).map(|(v, e)| (*v, *e)).collect();
                 map.retain(|virt, _| !(start..start + bytes).contains(virt));
                 prop_assert_eq!(owner.pages(), unmapped);

@@ -35,8 +35,8 @@ fn a_teardown_is_refused_if_a_table_is_not_in_the_direct_map() {
     let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
     let mut owner = RecordingOwner::new(&xen);
     let tables = TableNotInDirectMap { xen: &xen, table };
-    let machine = XenPv::new(&xen, tables, config, &mut buffer);
-    let result = PageTables::new(machine, space, &mut batch).teardown(&mut owner);
+    let mmu = XenPv::new(&xen, tables, config, &mut buffer);
+    let result = PageTables::new(mmu, space, &mut batch).teardown(&mut owner);
     assert_eq!(result, Err(Stopped { address: 0, reason, is_flushed: false }));
     assert_eq!((owner.pages(), owner.freed_tables), (vec![], 0));
     with_tables(&xen, space, config, |tables| tables.teardown(&mut owner)).unwrap();
@@ -79,13 +79,13 @@ fn pages_whose_cleared_entries_cannot_be_read_count_as_dirty() {
     let mut owner = RecordingOwner::new(&xen);
     // The walk accesses the table two times: to read its entries, and to find no further entry.
     let tables = LimitedAccess { xen: &xen, table, accesses_left: Cell::new(2) };
-    let machine = XenPv::new(&xen, tables, CONFIG, &mut buffer);
-    let mut tables = PageTables::new(machine, space, &mut batch);
-    let unmapped = tables.unmap_range(range(0, 64 * PAGE), KEEP_TABLES, &mut owner);
+    let mmu = XenPv::new(&xen, tables, CONFIG, &mut buffer);
+    let mut tables = PageTables::new(mmu, space, &mut batch);
+    let unmapped = tables.unmap_range(range(0, 64 * PAGE_BYTES), KEEP_TABLES, &mut owner);
     let reason = StopReason::Mmu(Fault::NotMapped(table));
-    assert_eq!(unmapped, Err(Stopped { address: 4 * PAGE, reason, is_flushed: true }));
-    let used = |(at, entry): (u64, Entry)| {
-        (at, if entry.is_settled() { entry } else { entry.with(Flags::ACCESSED_DIRTY) })
+    assert_eq!(unmapped, Err(Stopped { address: 4 * PAGE_BYTES, reason, is_flushed: true }));
+    let used = |(addr, entry): (u64, Entry)| {
+        (addr, if entry.has_final_flags() { entry } else { entry.with(Flags::ACCESSED_DIRTY) })
     };
     assert_eq!(owner.pages(), map.into_iter().map(used).collect::<Vec<_>>());
 }
@@ -100,8 +100,8 @@ fn a_table_that_cannot_be_searched_for_grants_is_not_unhooked() {
     let mut owner = RecordingOwner::new(&xen);
     // The walk accesses the table one time, when it decides to unhook the table.
     let tables = LimitedAccess { xen: &xen, table, accesses_left: Cell::new(1) };
-    let machine = XenPv::new(&xen, tables, with_grants(), &mut buffer);
-    let mut tables = PageTables::new(machine, space, &mut batch);
+    let mmu = XenPv::new(&xen, tables, with_grants(), &mut buffer);
+    let mut tables = PageTables::new(mmu, space, &mut batch);
     let unmapped = tables.unmap_range(range(0, LARGE_PAGE_BYTES), Unmap::default(), &mut owner);
     let reason = StopReason::Mmu(Fault::NotMapped(table));
     assert_eq!(unmapped, Err(Stopped { address: 0, reason, is_flushed: true }));
@@ -113,15 +113,15 @@ fn all_bits_of_entries_with_kernel_data_are_cleared() {
     let xen = Xen::new(64);
     let (space, _) = map_pages(&xen, 4, false);
     let kernel_data = Entry::from_bits(0x6a);
-    assert!(xen.put(space, 9 * PAGE, kernel_data, false));
+    assert!(xen.put(space, 9 * PAGE_BYTES, kernel_data, false));
     let mut owner = RecordingOwner::new(&xen);
-    with_tables(&xen, space, CONFIG, |mut t| {
-        t.unmap_range(range(0, 64 * PAGE), KEEP_TABLES, &mut owner)
+    with_tables(&xen, space, CONFIG, |mut tables| {
+        tables.unmap_range(range(0, 64 * PAGE_BYTES), KEEP_TABLES, &mut owner)
     })
     .unwrap();
-    assert_eq!(owner.pages()[4], (9 * PAGE, kernel_data));
-    assert_eq!(xen.entry(xen.find(space, 9 * PAGE).unwrap()), Entry::from_bits(0));
-    let residue = xen.entry(xen.find(space, PAGE).unwrap());
+    assert_eq!(owner.pages()[4], (9 * PAGE_BYTES, kernel_data));
+    assert_eq!(xen.entry(xen.find(space, 9 * PAGE_BYTES).unwrap()), Entry::from_bits(0));
+    let residue = xen.entry(xen.find(space, PAGE_BYTES).unwrap());
     assert_eq!(
         residue.bits(),
         Flags::ACCESSED.bits(),
@@ -136,19 +136,19 @@ fn an_unmap_stops_at_a_grant_after_unmapping_the_pages_before_it() {
     let (space, map) = map_pages(&xen, 20, false);
     let frame = xen.take_frame();
     let granted = Entry::new(frame, Flags::PRESENT | GRANT);
-    xen.put(space, 20 * PAGE, granted, false);
-    xen.put(space, 21 * PAGE, Entry::new(frame, Flags::PRESENT), false);
+    xen.put(space, 20 * PAGE_BYTES, granted, false);
+    xen.put(space, 21 * PAGE_BYTES, Entry::new(frame, Flags::PRESENT), false);
     let mut owner = RecordingOwner::new(&xen);
     let config = Config { batch: 8, ..with_grants() };
     let stopped = with_tables(&xen, space, config, |mut tables| {
-        tables.unmap_range(range(0, 64 * PAGE), KEEP_TABLES, &mut owner)
+        tables.unmap_range(range(0, 64 * PAGE_BYTES), KEEP_TABLES, &mut owner)
     })
     .unwrap_err();
-    let at = xen.find(space, 20 * PAGE).unwrap();
-    let reason = StopReason::Mmu(Fault::GrantMapped { at, entry: granted });
-    assert_eq!(stopped, Stopped { address: 20 * PAGE, reason, is_flushed: true });
+    let addr = xen.find(space, 20 * PAGE_BYTES).unwrap();
+    let reason = StopReason::Mmu(Fault::GrantMapped { at: addr, entry: granted });
+    assert_eq!(stopped, Stopped { address: 20 * PAGE_BYTES, reason, is_flushed: true });
     assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
-    assert_eq!(xen.entry(at), granted);
+    assert_eq!(xen.entry(addr), granted);
 }
 
 #[test]
@@ -157,13 +157,13 @@ fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_is_not_tor
         let xen = Xen::new(64);
         let (space, map) = map_pages(&xen, 3 * 512, pins_l1);
         let granted = Entry::new(xen.take_frame(), Flags::PRESENT | GRANT);
-        xen.put(space, 4 * LARGE_PAGE_BYTES - PAGE, granted, pins_l1);
+        xen.put(space, 4 * LARGE_PAGE_BYTES - PAGE_BYTES, granted, pins_l1);
         // In an entry that is not present, the flag does not mark a grant.
         let kernel_data = Entry::from_bits(GRANT.bits());
         xen.put(space, 3 * LARGE_PAGE_BYTES, kernel_data, pins_l1);
-        let (before, at) =
-            (xen.used_frames(), xen.find(space, 4 * LARGE_PAGE_BYTES - PAGE).unwrap());
-        let reason = StopReason::Mmu(Fault::GrantMapped { at, entry: granted });
+        let (before, addr) =
+            (xen.used_frames(), xen.find(space, 4 * LARGE_PAGE_BYTES - PAGE_BYTES).unwrap());
+        let reason = StopReason::Mmu(Fault::GrantMapped { at: addr, entry: granted });
         let mut owner = RecordingOwner::new(&xen);
         let config = Config { pins_l1, ..with_grants() };
         xen.hypercalls.set(0);
@@ -179,7 +179,7 @@ fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_is_not_tor
         );
         assert_eq!(owner.pages(), map.into_iter().collect::<Vec<_>>());
         assert_eq!((owner.freed_tables, before - xen.used_frames()), (3, 3));
-        let remaining = [3 * LARGE_PAGE_BYTES, 4 * LARGE_PAGE_BYTES - PAGE]
+        let remaining = [3 * LARGE_PAGE_BYTES, 4 * LARGE_PAGE_BYTES - PAGE_BYTES]
             .map(|virt| xen.entry(xen.find(space, virt).unwrap()));
         assert_eq!(remaining, [kernel_data, granted]);
     }
@@ -240,8 +240,8 @@ fn a_refused_unpinning_is_an_error_and_the_owner_receives_all_unmapped_pages() {
         let mut owner = RecordingOwner::new(&xen);
         let config = Config { pins_l1: true, ..CONFIG };
         let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
-        let machine = XenPv::new(NoUnpinning(&xen), &xen, config, &mut buffer);
-        let stopped = PageTables::new(machine, space, &mut batch).unmap_range(
+        let mmu = XenPv::new(NoUnpinning(&xen), &xen, config, &mut buffer);
+        let stopped = PageTables::new(mmu, space, &mut batch).unmap_range(
             range(0, 2 * LARGE_PAGE_BYTES),
             Unmap::default(),
             &mut owner,
@@ -295,23 +295,23 @@ fn a_hypercall_that_stops_in_the_middle_reports_its_first_part() {
             xen.refuse_after.set(Some(refused_after));
             let config = Config { batch, ..CONFIG };
             let stopped = with_tables(&xen, space, config, |mut tables| {
-                tables.unmap_range(range(0, pages * PAGE), KEEP_TABLES, &mut owner)
+                tables.unmap_range(range(0, pages * PAGE_BYTES), KEEP_TABLES, &mut owner)
             })
             .unwrap_err();
             let refused =
                 Fault::Refused { purpose: HypercallPurpose::MmuUpdate, errno: Errno::EINVAL };
             // The model refuses all further calls, so it also refuses the flush of the first part.
-            let flushed = refused_after == 0;
+            let is_flushed = refused_after == 0;
             assert_eq!(
                 stopped,
                 Stopped {
-                    address: refused_after * PAGE,
+                    address: refused_after * PAGE_BYTES,
                     reason: StopReason::Mmu(refused),
-                    is_flushed: flushed
+                    is_flushed
                 }
             );
             let (unmapped, remaining): (Vec<_>, Vec<_>) =
-                map.into_iter().partition(|(virt, _)| *virt < refused_after * PAGE);
+                map.into_iter().partition(|(virt, _)| *virt < refused_after * PAGE_BYTES);
             assert_eq!(owner.pages(), unmapped);
             assert!(
                 remaining

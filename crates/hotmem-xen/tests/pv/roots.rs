@@ -4,15 +4,15 @@
 use super::*;
 
 /// The number of bytes that one entry of a root spans.
-const ROOT_ENTRY: u64 = 512 << 30;
+const ROOT_ENTRY_BYTES: u64 = 512 << 30;
 
 /// Maps two pages below each of the first entries of both roots.
 fn map_below_roots(xen: &Xen, entries: u64, pins_l1: bool) -> (Space, BTreeMap<u64, Entry>) {
     let space = xen.new_space_of_two_roots();
     let frame = xen.take_frame();
     let mut map = BTreeMap::new();
-    for virt in
-        (0..entries).flat_map(|entry| [entry * ROOT_ENTRY, entry * ROOT_ENTRY + LARGE_PAGE_BYTES])
+    for virt in (0..entries)
+        .flat_map(|entry| [entry * ROOT_ENTRY_BYTES, entry * ROOT_ENTRY_BYTES + LARGE_PAGE_BYTES])
     {
         let entry = Entry::new(frame, Flags::PRESENT | Flags::USER | Flags::WRITABLE);
         assert!(xen.put(space, virt, entry, pins_l1));
@@ -88,7 +88,7 @@ fn a_table_that_is_unhooked_at_the_root_is_unhooked_in_both_roots() {
         let mut owner = RecordingOwner::new(&xen);
         let config = Config { pins_l1, batch, ..CONFIG };
         with_tables(&xen, space, config, |mut tables| {
-            tables.unmap_range(range(0, 2 * ROOT_ENTRY), Unmap::default(), &mut owner)
+            tables.unmap_range(range(0, 2 * ROOT_ENTRY_BYTES), Unmap::default(), &mut owner)
         })
         .unwrap();
         assert_eq!(used_entries(&xen, space, 3), [false, false, true]);
@@ -106,15 +106,15 @@ fn an_entry_is_in_both_roots_or_in_none_whatever_xen_refuses() {
             let mut owner = RecordingOwner::new(&xen);
             xen.refuse_after.set(Some(refused_after));
             xen.refusals.set(refusals);
-            let all = range(0, 2 * ROOT_ENTRY);
+            let all = range(0, 2 * ROOT_ENTRY_BYTES);
             let stopped = with_tables(&xen, space, CONFIG, |mut tables| {
                 tables.unmap_range(all, Unmap::default(), &mut owner)
             })
             .unwrap_err();
-            let done = refused_after / 2;
-            assert_eq!(stopped.address, done * ROOT_ENTRY);
+            let entries_done = refused_after / 2;
+            assert_eq!(stopped.address, entries_done * ROOT_ENTRY_BYTES);
             // If Xen keeps refusing, it also refuses the flush of the completed part.
-            let purpose = if refusals > 1 && done > 0 {
+            let purpose = if refusals > 1 && entries_done > 0 {
                 HypercallPurpose::Flush
             } else {
                 HypercallPurpose::MmuUpdate
@@ -123,9 +123,15 @@ fn an_entry_is_in_both_roots_or_in_none_whatever_xen_refuses() {
             if refused_after % 2 == 1 && refusals > 1 {
                 // Xen also refuses to restore the entry of the user's root. This operation reports
                 // the lost entry, or the next operation finds it.
-                let user = EntryAddr::new(space.user_root.unwrap(), usize::try_from(done).unwrap());
+                let user = EntryAddr::new(
+                    space.user_root.unwrap(),
+                    usize::try_from(entries_done).unwrap(),
+                );
                 let lost = Fault::LostFromUserRoot(user);
-                assert_eq!(stopped.reason, StopReason::Mmu(if done == 0 { lost } else { refused }));
+                assert_eq!(
+                    stopped.reason,
+                    StopReason::Mmu(if entries_done == 0 { lost } else { refused })
+                );
                 let again = with_tables(&xen, space, CONFIG, |mut tables| {
                     tables.unmap_range(all, Unmap::default(), &mut owner)
                 });
@@ -133,7 +139,7 @@ fn an_entry_is_in_both_roots_or_in_none_whatever_xen_refuses() {
                 continue;
             }
             assert_eq!(stopped.reason, StopReason::Mmu(refused));
-            assert_eq!(used_entries(&xen, space, 2), [done == 0, true]);
+            assert_eq!(used_entries(&xen, space, 2), [entries_done == 0, true]);
             xen.refuse_after.set(None);
             let stuck = owner.stuck_tables;
             with_tables(&xen, space, CONFIG, |mut tables| {

@@ -7,9 +7,9 @@ use crate::range::VirtRange;
 use crate::run::Run;
 use hotmem_addr::Bytes;
 
-/// The run that is being joined. LocatedEntries must be added in the order of addresses.
+/// The run that is being joined. Entries must be added in the order of addresses.
 #[derive(Clone, Copy)]
-pub(crate) struct Runs {
+pub(crate) struct RunBuilder {
     /// The start of the run. If the run has no bytes, no run is being joined.
     virt: u64,
     bytes: u64,
@@ -17,37 +17,37 @@ pub(crate) struct Runs {
     level: Level,
 }
 
-impl Default for Runs {
-    fn default() -> Runs {
-        Runs { virt: 0, bytes: 0, entry: Entry::EMPTY, level: Level::L1 }
+impl Default for RunBuilder {
+    fn default() -> RunBuilder {
+        RunBuilder { virt: 0, bytes: 0, entry: Entry::EMPTY, level: Level::L1 }
     }
 }
 
-impl Runs {
+impl RunBuilder {
     #[inline]
     pub(crate) fn add(&mut self, located: LocatedEntries<&[Entry]>, owner: &mut impl Owner) {
         let LocatedEntries { mut virt, level, entries, .. } = located;
-        let page = level.entry_span().0;
+        let page_bytes = level.entry_span().0;
         for line in entries.chunks(LINE_ENTRIES) {
-            if self.goes_on(virt, level) && self.go_on_as(line, page) {
-                self.bytes += page * line.len() as u64;
+            if self.continues_addresses(virt, level) && self.continues_frames(line, page_bytes) {
+                self.bytes += page_bytes * line.len() as u64;
             } else {
                 self.add_each(line, virt, level, owner);
             }
-            virt = virt.wrapping_add(page * line.len() as u64);
+            virt = virt.wrapping_add(page_bytes * line.len() as u64);
         }
     }
 
     /// Returns whether a page of this level at this address follows the run in addresses.
     #[inline]
-    fn goes_on(&self, virt: u64, level: Level) -> bool {
+    fn continues_addresses(&self, virt: u64, level: Level) -> bool {
         self.bytes != 0 && self.virt.wrapping_add(self.bytes) == virt && self.level == level
     }
 
     /// Returns whether all of these entries follow the run in frames and have its flags. Compares
     /// all entries without a branch for each.
     #[inline]
-    fn go_on_as(&self, line: &[Entry], page: u64) -> bool {
+    fn continues_frames(&self, line: &[Entry], page_bytes: u64) -> bool {
         let mut next = self.entry.bits().wrapping_add(self.bytes);
         if line.first().is_none_or(|first| first.bits() != next) {
             return false;
@@ -55,32 +55,32 @@ impl Runs {
         let mut different = 0;
         for entry in line {
             different |= entry.bits() ^ next;
-            next = next.wrapping_add(page);
+            next = next.wrapping_add(page_bytes);
         }
         different == 0 && self.entry.is_present()
     }
 
     fn add_each(&mut self, line: &[Entry], mut virt: u64, level: Level, owner: &mut impl Owner) {
-        if !self.goes_on(virt, level) {
+        if !self.continues_addresses(virt, level) {
             self.finish(owner);
         }
-        let (page, mut run) = (level.entry_span().0, *self);
+        let (page_bytes, mut run) = (level.entry_span().0, *self);
         for &entry in line {
             let next = run.entry.bits().wrapping_add(run.bytes);
             if run.bytes != 0 && next == entry.bits() && entry.is_present() {
-                run.bytes += page;
+                run.bytes += page_bytes;
             } else {
                 run.finish(owner);
-                run = Runs { virt, bytes: page, entry, level };
+                run = RunBuilder { virt, bytes: page_bytes, entry, level };
             }
-            virt = virt.wrapping_add(page);
+            virt = virt.wrapping_add(page_bytes);
         }
         *self = run;
     }
 
     #[inline]
     pub(crate) fn finish(&mut self, owner: &mut impl Owner) {
-        let Runs { virt, entry, level, .. } = *self;
+        let RunBuilder { virt, entry, level, .. } = *self;
         let bytes = Bytes(core::mem::take(&mut self.bytes));
         if bytes != Bytes::ZERO {
             owner.unmapped(Run { virt: VirtRange::of_pages(virt, bytes), entry, level });
@@ -116,11 +116,11 @@ mod tests {
         entries[50] = Entry::from_bits(0x6a);
         entries[51] = Entry::from_bits(0x106a);
         let expected = vec![(0, 13), (13, 17), (30, 10), (40, 10), (50, 1), (51, 1), (52, 5)];
-        for cut in [57, 1, 7, 8, 9, 16] {
-            let (mut runs, mut received) = (Runs::default(), Received(Vec::new()));
-            for (number, entries) in (0..).step_by(cut).zip(entries.chunks(cut)) {
+        for chunk_len in [57, 1, 7, 8, 9, 16] {
+            let (mut run, mut received) = (RunBuilder::default(), Received(Vec::new()));
+            for (number, entries) in (0..).step_by(chunk_len).zip(entries.chunks(chunk_len)) {
                 let at = EntryAddr::new(Pfn::ZERO, 0);
-                runs.add(
+                run.add(
                     LocatedEntries {
                         virt: number << 12,
                         first_addr: at,
@@ -130,22 +130,26 @@ mod tests {
                     &mut received,
                 );
             }
-            runs.finish(&mut received);
+            run.finish(&mut received);
             let pages = |run: &Run| (run.virt.start() >> 12, run.virt.bytes().frames());
-            assert_eq!(received.0.iter().map(pages).collect::<Vec<_>>(), expected, "cut at {cut}");
+            assert_eq!(
+                received.0.iter().map(pages).collect::<Vec<_>>(),
+                expected,
+                "cut at {chunk_len}"
+            );
             let dirty: Vec<_> = received.0.iter().map(Run::is_dirty).collect();
             assert_eq!(dirty.iter().position(|&dirty| dirty), Some(1));
         }
         // Pages whose addresses are not consecutive are two runs.
-        let (mut runs, mut received) = (Runs::default(), Received(Vec::new()));
+        let (mut run, mut received) = (RunBuilder::default(), Received(Vec::new()));
         for (virt, entries) in [(0, &entries[..9]), (0xa000, &entries[9..13])] {
             let at = EntryAddr::new(Pfn::ZERO, 0);
-            runs.add(
+            run.add(
                 LocatedEntries { virt, first_addr: at, level: Level::L1, entries },
                 &mut received,
             );
         }
-        runs.finish(&mut received);
+        run.finish(&mut received);
         assert_eq!(received.0.len(), 2);
     }
 }
