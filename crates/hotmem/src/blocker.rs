@@ -78,15 +78,15 @@ impl fmt::Display for Blocker {
         match self.kind {
             BlockerKind::Allocated => f.write_str("allocated"),
             BlockerKind::Pinned => f.write_str("pinned"),
-            BlockerKind::Unmovable(why) => write!(f, "cannot be moved ({why})"),
+            BlockerKind::Unmovable(reason) => write!(f, "cannot be moved ({reason})"),
             BlockerKind::Retry => f.write_str("could not be moved now"),
             BlockerKind::Metadata => {
                 f.write_str("metadata, or descriptors of memory that is not to be removed")
             }
             BlockerKind::Busy => f.write_str("being allocated or freed"),
             BlockerKind::HeldByAnother => f.write_str("isolated by another token"),
-            BlockerKind::Reporting => f.write_str("out for reporting"),
-            BlockerKind::Veto(why) => write!(f, "refused by the kernel ({why})"),
+            BlockerKind::Reporting => f.write_str("being reported"),
+            BlockerKind::Veto(reason) => write!(f, "refused by the kernel ({reason})"),
             BlockerKind::NotEnoughFree { live, free } => {
                 write!(f, "{live} frames would have to move, and only {free} are free elsewhere")
             }

@@ -1,5 +1,4 @@
-//! Defines the callbacks into the kernel, apart from those of [`Mapping`](crate::Mapping): the
-//! kernel agrees to changes and migrates its own data.
+//! Defines the callbacks by which the kernel agrees to changes of memory, and migrates its own data.
 //!
 //! All methods are safe to implement: a wrong answer can make memory unusable or lose the kernel's
 //! own data, but never break the engine. The engine calls the methods in the context in which the

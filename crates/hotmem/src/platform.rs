@@ -1,5 +1,4 @@
-//! Defines the trait that the kernel implements for the engine's questions about the current CPU,
-//! and the direct map.
+//! Defines the direct map, and the callbacks of the frame allocator into the kernel.
 
 use crate::addr::Pfn;
 use crate::geometry::{FRAME_SHIFT, PHYS_ADDR_BITS};

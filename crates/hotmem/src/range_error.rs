@@ -114,7 +114,7 @@ impl fmt::Display for RangeError {
             RangeErrorKind::NotOnline => "is not online",
             RangeErrorKind::Held => "is being added or removed",
             RangeErrorKind::Isolated => "is isolated",
-            RangeErrorKind::Reporting => "is out for reporting",
+            RangeErrorKind::Reporting => "is being reported",
             RangeErrorKind::Busy => "is being allocated or freed, try again",
             RangeErrorKind::OtherNode => {
                 "belongs to another node and shares a section with the range"
@@ -129,8 +129,8 @@ impl fmt::Display for RangeError {
             RangeErrorKind::NotAllocated => "is not allocated",
             RangeErrorKind::NotReserved => "is not memory that boot reserved, or was freed before",
             RangeErrorKind::Foreign => "is not online memory of this instance",
-            RangeErrorKind::TooMany(most) => {
-                return write!(f, "cannot be recorded: {most} are recorded already");
+            RangeErrorKind::TooMany(limit) => {
+                return write!(f, "cannot be recorded: {limit} are recorded already");
             }
             RangeErrorKind::Vetoed(veto) => return write!(f, "is refused by the kernel ({veto})"),
         })

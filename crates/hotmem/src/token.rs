@@ -9,7 +9,7 @@ pub(crate) trait Token: Sized {
     fn instance(&self) -> InstanceId;
 
     /// Returns the token, as the error if another instance than that of `frames` made it.
-    fn of<P>(self, frames: &Frames<P>) -> Result<Self, Self> {
+    fn check_instance<P>(self, frames: &Frames<P>) -> Result<Self, Self> {
         if self.instance() == frames.id() { Ok(self) } else { Err(self) }
     }
 }

@@ -158,7 +158,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// # Errors
     /// Returns the addition if another instance prepared it.
     pub fn commit_add(&mut self, addition: Addition<'f, P>) -> Result<(), Addition<'f, P>> {
-        addition.of(self.frames).map(|addition| self.finish_add(addition))
+        let addition = addition.check_instance(self.frames)?;
+        self.finish_add(addition);
+        Ok(())
     }
 
     fn finish_add(&mut self, mut addition: Addition<'f, P>) {

@@ -182,7 +182,7 @@ impl<'f, P: Platform> Offline<'f, P> {
         hooks: &mut dyn Hooks,
     ) -> Result<(), Offline<'f, P>> {
         let Offline { drained_part: drained, window, undrained_part: undrained, .. } =
-            self.of(hotplug.frames)?;
+            self.check_instance(hotplug.frames)?;
         let window = window.map(Window::into_isolation);
         for isolated in [undrained, window, drained].into_iter().flatten() {
             hotplug.release_cancelled(isolated, hooks);

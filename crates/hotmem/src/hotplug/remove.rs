@@ -51,14 +51,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Prepares the removal of `range`, which is held and was taken offline for this removal:
-    /// unmaps `range`.
-    pub(super) fn unmap_offlined(&mut self, range: PfnRange) -> Removal {
-        self.unmap(range, true)
-    }
-
-    /// Unmaps `range`, which is offline and held.
-    fn unmap(&mut self, range: PfnRange, was_online: bool) -> Removal {
+    /// Prepares the removal of `range`, which is offline and held: unmaps `range`. `was_online` says
+    /// whether it was taken offline for this removal.
+    pub(super) fn unmap(&mut self, range: PfnRange, was_online: bool) -> Removal {
         // SAFETY: `range` is present, so it is mapped. It is offline, so no frame of it is
         // allocated, and it is held, so it stays offline.
         unsafe { self.mapping.unmap(range) };
@@ -74,7 +69,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// # Errors
     /// Returns the removal if another instance prepared it.
     pub fn commit_remove(&mut self, removal: Removal) -> Result<(), Removal> {
-        removal.of(self.frames).map(|removal| self.make_absent(removal.range))
+        let removal = removal.check_instance(self.frames)?;
+        self.make_absent(removal.range);
+        Ok(())
     }
 
     /// Makes `range` absent. `range` is held and unmapped.
@@ -109,7 +106,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         removal: Removal,
         hooks: &mut dyn Hooks,
     ) -> Result<(), Removal> {
-        let removal = removal.of(self.frames)?;
+        let removal = removal.check_instance(self.frames)?;
         // SAFETY: `unmap` unmapped `removal.range`, and only a commit releases the tables of that
         // range.
         unsafe { self.mapping.remap(removal.range) };
@@ -157,9 +154,9 @@ impl Removal {
     /// section: the part above could stay, and its descriptors would be gone.
     pub fn split_at(self, pfn: Pfn) -> Result<(Removal, Removal), Removal> {
         let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));
-        let cuts = !below.is_empty() && !above.is_empty();
+        let is_divided = !below.is_empty() && !above.is_empty();
         if self.holds_descriptors
-            && cuts
+            && is_divided
             && !above.start().number().is_multiple_of(SECTION_FRAMES as u64)
         {
             return Err(self);

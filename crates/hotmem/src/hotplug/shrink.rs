@@ -165,7 +165,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let (still_ready, top) = self.ready_run.split_at(cut);
                 self.ready_run = still_ready;
                 let Some(range) = hotplug.descriptors_of_others(top, top) else {
-                    return Progress::Ready(hotplug.unmap_offlined(top));
+                    return Progress::Ready(hotplug.unmap(top, true));
                 };
                 // Put `top` online again: it holds descriptors of memory whose removal was
                 // abandoned, so that memory stays.

@@ -1,16 +1,16 @@
 //! Finds what keeps isolated memory from being drained.
 //!
 //! # Metadata
-//! Own bitmaps (see `words/bitmaps.rs`) are never free, reported or migrated. If a token owns all
-//! online memory that the bitmaps describe, apart from the pageblocks that hold descriptors, then
-//! no new call can find the bitmaps, and they are dropped before the memory is removed. If a hiding
-//! step is in flight, which may have found them earlier, they are dropped at a later attempt. So
-//! self-hosted bitmaps do not prevent the removal of the memory that they describe. If only a part
-//! of that memory is to be removed, and that part holds the bitmaps, the part cannot be removed
-//! until the rest is free too. Only the control path drops bitmaps: while it runs, no other part of
-//! the section can come online and be divided. Memory that holds other metadata cannot be removed
-//! ([`BlockerKind::Metadata`]). This is boot memory, or memory that was online when boot memory was
-//! full.
+//! Self-hosted bitmaps (see `words/bitmaps.rs`) are never free, reported or migrated. They do not
+//! prevent the removal of the memory that they describe: if a token owns all online memory that they
+//! describe, apart from the pageblocks that hold descriptors, they are dropped before the memory is
+//! removed. If a hiding step is in flight, which may have found them, they are dropped at a later
+//! attempt. If only a part of that memory is to be removed, and that part holds the bitmaps, the part
+//! cannot be removed until the rest is free too. Only the control path drops bitmaps: while it runs,
+//! no other part of the section can come online and be divided.
+//!
+//! Memory that holds other metadata cannot be removed ([`BlockerKind::Metadata`]). This is boot
+//! memory, or memory that was online when boot memory was full.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
@@ -125,20 +125,21 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn used_in(&self, block: Block<'_>) -> Option<PfnRange> {
         let bitmap_frame = self.self_hosted_bitmaps_in(block).map(|frame| block.offset_of(frame));
         let has_poison = block.state().load().has_poison();
-        let is_quarantined = |at| {
+        let is_quarantined = |offset| {
             has_poison
-                && self.quarantined_in(block.range()).any(|frame| block.offset_of(frame) == at)
+                && self.quarantined_in(block.range()).any(|frame| block.offset_of(frame) == offset)
         };
         // If there are no bitmaps, the pageblock was allocated as a whole, so all its frames are in
         // use.
         let run = self.with_bitmap(block, |bitmap| {
-            let is_free = |at| bitmap.is_some_and(|bitmap| bitmap.is_free(at));
-            let is_used =
-                |at: usize| !is_free(at) && bitmap_frame != Some(at) && !is_quarantined(at);
+            let is_used = |offset: usize| {
+                let is_free = bitmap.is_some_and(|bitmap| bitmap.is_free(offset));
+                !is_free && bitmap_frame != Some(offset) && !is_quarantined(offset)
+            };
             let mut run = 0..0;
-            for at in 0..PAGEBLOCK_FRAMES {
-                if is_used(at) {
-                    run = if run.is_empty() { at } else { run.start }..at + 1;
+            for offset in 0..PAGEBLOCK_FRAMES {
+                if is_used(offset) {
+                    run = if run.is_empty() { offset } else { run.start }..offset + 1;
                 } else if !run.is_empty() {
                     break;
                 }
@@ -154,24 +155,23 @@ impl<P: Platform> Frames<P> {
     /// they are allocated, or the engine, if they are metadata.
     fn classify_owner(&self, block: Block<'_>, used: PfnRange) -> Blocker {
         let mut blocker = None;
-        // The part of `used` below the first frame that is metadata.
-        let mut below = used;
+        // The part of `used` below its first frame that is metadata.
+        let mut allocated = used;
         // Loops that call a function take less code than an iterator over all metadata.
         let visit: &mut dyn FnMut(Metadata) = &mut |metadata| {
-            let engine = metadata.frames.intersection(used);
-            if engine.contains(used.start()) {
-                blocker = Some(BlockerKind::Metadata.at(engine));
-            } else if !engine.is_empty() {
-                below = below.split_at(engine.start()).0;
+            let frames = metadata.frames.intersection(used);
+            if frames.contains(used.start()) {
+                blocker = Some(BlockerKind::Metadata.at(frames));
+            } else if !frames.is_empty() {
+                allocated = allocated.split_at(frames.start()).0;
             }
         };
         self.for_metadata_except_bitmaps(visit);
-        // Bitmaps of other sections lie only in boot memory, so they are listed only for it. Boot
-        // memory is rarely isolated, so this usually reads only the list of the regions' words.
+        // Bitmaps of other sections lie only in boot memory, which is rarely isolated.
         if block.is_boot(self.words()) {
             let sections = self.words().sections_and_retired();
             sections.for_each(|section| self.bitmaps_of(section).for_each(&mut *visit));
         }
-        blocker.unwrap_or(BlockerKind::Allocated.at(below))
+        blocker.unwrap_or(BlockerKind::Allocated.at(allocated))
     }
 }

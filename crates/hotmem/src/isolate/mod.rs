@@ -33,7 +33,8 @@ use core::fmt;
 pub struct Isolation<'f, P> {
     frames: &'f Frames<P>,
     range: PfnRange,
-    /// All of it was wholly free when it was isolated, so that no frame of it is in use.
+    /// Whether each pageblock was wholly free, or held descriptors, when it was isolated: then no
+    /// frame of it is in use.
     was_free: bool,
 }
 
@@ -120,13 +121,13 @@ impl<'f, P: Platform> Isolation<'f, P> {
         Isolation { frames: self.frames, range, was_free: self.was_free && above.was_free }
     }
 
-    /// Returns whether all pageblocks were wholly free when they were isolated. If so, no frame of
-    /// them is in use.
+    /// Returns whether each pageblock was wholly free, or held descriptors, when it was isolated. If
+    /// so, no frame of them is in use.
     pub(crate) fn was_free(&self) -> bool {
         self.was_free
     }
 
-    /// Counts the frames that are in use and would have to move. Own bitmaps do not count.
+    /// Counts the frames that are in use and would have to move. Self-hosted bitmaps do not count.
     pub(crate) fn frames_in_use(&self) -> u64 {
         let mut frames = 0;
         for SectionPart { section, blocks: held } in self.section_parts() {

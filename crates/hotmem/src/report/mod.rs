@@ -97,7 +97,7 @@ pub struct Reporter<'f, P: Platform> {
     statistics: Statistics,
     /// When this reporter was created: the number of reported pageblocks, plus the count of
     /// withdrawn ones (see `frames/wakeup.rs`). The sum wraps.
-    host_had: u64,
+    reported_at_start: u64,
 }
 
 /// The progress of a reporter.
@@ -192,7 +192,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             refusals: 0,
             has_examined_hints: false,
             statistics: Statistics::default(),
-            host_had: frames
+            reported_at_start: frames
                 .wakeup()
                 .withdrawn()
                 .wrapping_add(counts.reported / PAGEBLOCK_FRAMES as u64),
@@ -240,7 +240,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// # Errors
     /// The batch, if another instance made it.
     pub fn reported(&mut self, batch: Batch) -> Result<(), Batch> {
-        let batch = batch.of(self.frames)?;
+        let batch = batch.check_instance(self.frames)?;
         (self.refusals, self.unanswered_since) = (0, None);
         self.statistics.reported += self.publish_batch(&batch, true);
         Ok(())
@@ -252,7 +252,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// # Errors
     /// The batch, if another instance made it.
     pub fn failed(&mut self, batch: Batch, now: Duration) -> Result<(), Batch> {
-        let batch = batch.of(self.frames)?;
+        let batch = batch.check_instance(self.frames)?;
         self.refusals = self.refusals.saturating_add(1);
         self.statistics.refused += 1;
         self.unanswered_since = None;
@@ -304,7 +304,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let not_used = still_reported.wrapping_add(self.frames.wakeup().withdrawn());
         // While an operation is in flight, the difference may be below 0 for a moment.
         let allocated_again =
-            self.host_had.wrapping_add(self.statistics.reported).wrapping_sub(not_used);
+            self.reported_at_start.wrapping_add(self.statistics.reported).wrapping_sub(not_used);
         let refaulted = allocated_again.cast_signed().max(0).cast_unsigned();
         Statistics { refaulted, is_on: self.is_on(), ..self.statistics }
     }

@@ -28,22 +28,22 @@ pub(super) enum Phase {
 /// An unfinished count of pageblocks that are free and neither reported nor pinned.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    pub(super) cursor: Cursor,
+    pub(super) position: Position,
     pub(super) waiting_blocks: u64,
-    /// Whether some of them do not have the mark that a round has seen them.
-    pub(super) is_new: bool,
+    /// Whether a round has not seen some of them yet.
+    pub(super) has_unseen: bool,
 }
 
 /// The position of a round.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    pub(super) cursor: Cursor,
+    pub(super) position: Position,
     /// Pageblocks of one section that are to be reported and are not in a batch yet: the section's
     /// first frame, and a bit for each pageblock.
     pub(super) unclaimed_blocks: Option<(Pfn, u64)>,
     /// Whether another round is needed: some pageblocks were free for too short a time, or were
     /// allocated while the round examined them.
-    pub(super) too_young: bool,
+    pub(super) needs_another_round: bool,
     pub(super) unreported_count: UnreportedCount,
 }
 
@@ -52,7 +52,7 @@ impl Round {
     /// freed again, they are not reported.
     pub(super) fn note_allocated(&mut self) {
         mutant!("the reporter does not check again what was allocated meanwhile" => return);
-        self.too_young = true;
+        self.needs_another_round = true;
     }
 }
 
@@ -60,7 +60,7 @@ impl Round {
 #[derive(Debug, Default)]
 pub(super) struct UnreportedCount {
     pub(super) node: Option<NodeIndex>,
-    pub(super) cursor: Cursor,
+    pub(super) position: Position,
     /// The number of pageblocks that are free and not reported, in the sections that were counted
     /// so far.
     pub(super) unreported_blocks: u64,
@@ -70,15 +70,15 @@ pub(super) struct UnreportedCount {
 /// A position among the sections in the order of a round: node by node, and downwards on each node,
 /// because allocations come from the lowest memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cursor {
+pub(super) struct Position {
     pub(super) node: NodeIndex,
     /// The sections of the node at or above this frame are done.
     pub(super) done_from: Pfn,
 }
 
-impl Default for Cursor {
-    fn default() -> Cursor {
-        Cursor { node: NodeIndex::FIRST, done_from: Pfn::LIMIT }
+impl Default for Position {
+    fn default() -> Position {
+        Position { node: NodeIndex::FIRST, done_from: Pfn::LIMIT }
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! resting ──woken─▶ waiting ──time──▶ counting ──enough──▶ round: batch, batch, … ──end──▶ waiting,
-//!    ▲                                   │                                │        if something is
-//!    │                                   └── too little ──┐               │              too young
+//!    ▲                                   │                                │       if another round
+//!    │                                   └── too little ──┐               │              is needed
 //!    └───── nothing became free ─── last check ◀──────────┴── nothing is left
 //! ```
 //! A round marks each free pageblock as *seen*. The next round, after `min_free_time`, reports the
@@ -110,7 +110,7 @@ impl<P: Platform> Reporter<'_, P> {
                     return Ok(false);
                 }
             }
-            let Some(section) = self.next_section(&mut round.cursor, budget)? else {
+            let Some(section) = self.next_section(&mut round.position, budget)? else {
                 return Ok(true);
             };
             let ripe = self.collect_ripe(section, round);
@@ -133,11 +133,11 @@ impl<P: Platform> Reporter<'_, P> {
     }
 
     fn end_round(&mut self, round: &Round, now: Duration) -> Option<Step> {
-        // Last, make free pageblocks of those hints of CPUs whose frames are all free: until then,
-        // they are divided and cannot be reported.
-        let from_hints = !self.has_examined_hints && self.frames.coalesce_all_hinted();
+        // The pageblocks that CPUs have as hints stay divided, and so cannot be reported, even if all
+        // their frames are free. Join these at last.
+        let has_joined = !self.has_examined_hints && self.frames.coalesce_all_hinted();
         self.has_examined_hints = true;
-        if round.too_young || from_hints {
+        if round.needs_another_round || has_joined {
             let until = now.saturating_add(self.settings.min_free_time);
             self.phase = Phase::Waiting(until);
             return Some(if now < until { Step::Pending(until) } else { Step::Working });
@@ -155,14 +155,15 @@ impl<P: Platform> Reporter<'_, P> {
 
     fn check_once_more(&mut self, mut survey: Survey, mut budget: StepBudget) -> Step {
         let min_unreported = self.settings.min_unreported_blocks();
-        let is_enough = |survey: &Survey| survey.is_new && survey.waiting_blocks >= min_unreported;
-        let all = self.count_waiting(&mut survey, &mut budget, is_enough);
-        let is_new_work_there = is_enough(&survey);
-        if all.is_err() {
+        let is_enough =
+            |survey: &Survey| survey.has_unseen && survey.waiting_blocks >= min_unreported;
+        let counted = self.count_waiting(&mut survey, &mut budget, is_enough);
+        let has_work = is_enough(&survey);
+        if counted.is_err() {
             self.phase = Phase::LastCheck(survey);
             return Step::Working;
         }
-        if is_new_work_there && self.frames.wakeup().wake() { Step::Working } else { Step::Idle }
+        if has_work && self.frames.wakeup().wake() { Step::Working } else { Step::Idle }
     }
 
     /// Starts the count again after a change that may make more or less free memory worth

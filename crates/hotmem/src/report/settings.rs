@@ -23,8 +23,8 @@ pub struct Settings {
     /// At most 1/`reporting_divisor` of free memory is reporting at one time, in all batches
     /// together. No memory is reporting while fewer than `reporting_divisor` pageblocks are free.
     /// This holds for each zone of each node, so that enough memory is left to allocate from if a
-    /// host never answers. If this is 1, all free memory may be reporting, choose this only
-    /// for kernels that can wait for the host.
+    /// host never answers. If this is 1, all free memory may be reporting: choose 1 only for
+    /// kernels that can wait for the host.
     pub reporting_divisor: u64,
     /// The time that the host may take to answer. After that, the reporter asks the kernel to reset
     /// the host's device ([`Unanswered`](super::Unanswered)).

@@ -1,6 +1,6 @@
 //! Counts and claims pageblocks to report, and publishes them again.
 
-use super::phase::{BudgetSpent, Cursor, Headroom, Round, StepBudget, Survey, UnreportedCount};
+use super::phase::{BudgetSpent, Headroom, Position, Round, StepBudget, Survey, UnreportedCount};
 use super::{Batch, Reporter};
 use crate::addr::Pfn;
 use crate::geometry::mask;
@@ -10,14 +10,14 @@ use crate::words::{Class, NodeIndex, SectionPart, SectionRef, Zone};
 
 /// The number of claims in one section that may fail, because another CPU was faster, before the
 /// round goes on to the next section.
-const TRIES: usize = 4;
+const MAX_FAILED_CLAIMS: usize = 4;
 
 impl<'f, P: Platform> Reporter<'f, P> {
     /// Returns the next section, in the order of a round, that may have pageblocks to report. Moves
-    /// the cursor to it.
+    /// the position to it.
     pub(super) fn next_section(
         &self,
-        cursor: &mut Cursor,
+        position: &mut Position,
         budget: &mut StepBudget,
     ) -> Result<Option<SectionRef<'f>>, BudgetSpent> {
         let words = self.frames.words();
@@ -26,11 +26,11 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let found = searches.into_iter().filter_map(|search| search.prev(below));
             found.max_by_key(|section| section.start())
         };
-        for node in words.nodes().at_or_above(cursor.node) {
-            let below = if node == cursor.node { cursor.done_from } else { Pfn::LIMIT };
+        for node in words.nodes().at_or_above(position.node) {
+            let below = if node == position.node { position.done_from } else { Pfn::LIMIT };
             if let Some(section) = prev(node, below) {
                 budget.spend()?;
-                *cursor = Cursor { node, done_from: section.start() };
+                *position = Position { node, done_from: section.start() };
                 return Ok(Some(section));
             }
         }
@@ -59,11 +59,11 @@ impl<'f, P: Platform> Reporter<'f, P> {
         is_enough: impl Fn(&Survey) -> bool,
     ) -> Result<(), BudgetSpent> {
         while !is_enough(survey)
-            && let Some(section) = self.next_section(&mut survey.cursor, budget)?
+            && let Some(section) = self.next_section(&mut survey.position, budget)?
         {
             let candidates = self.unreported(section) & !self.frames.pinned_in(section);
             survey.waiting_blocks += u64::from(candidates.count_ones());
-            survey.is_new |= section.blocks(candidates).any(|block| !block.state().was_seen());
+            survey.has_unseen |= section.blocks(candidates).any(|block| !block.state().was_seen());
         }
         Ok(())
     }
@@ -77,17 +77,17 @@ impl<'f, P: Platform> Reporter<'f, P> {
             if block.state().mark_seen() || self.settings.min_free_time.is_zero() {
                 ripe |= block.mask();
             } else {
-                round.too_young = true;
+                round.needs_another_round = true;
             }
         }
         ripe
     }
 
-    /// Claims pageblocks of `ripe`, the highest first, and adds them to the batch. Leaves those
-    /// that do not fit in `round.unclaimed_blocks`.
+    /// Claims pageblocks of `ripe`, the highest first, and adds them to the batch. Those that do not
+    /// fit into the batch stay in `round.unclaimed_blocks`.
     pub(super) fn claim_into_batch(
         &self,
-        (begin, mut ripe): (Pfn, u64),
+        (section_start, mut ripe): (Pfn, u64),
         batch: &mut Batch,
         headroom: &mut Headroom,
         round: &mut Round,
@@ -95,34 +95,25 @@ impl<'f, P: Platform> Reporter<'f, P> {
     ) -> Result<(), BudgetSpent> {
         // Look again: the pageblocks that did not fit into the last batch may have been withdrawn,
         // pinned or reported since.
-        let Some(section) = self.frames.words().section_of(begin) else { return Ok(()) };
+        let Some(section) = self.frames.words().section_of(section_start) else { return Ok(()) };
         ripe &= !self.frames.pinned_in(section) & !section.reported.load(Ordering::Relaxed);
-        let mut tries = TRIES;
+        let mut claims_left = MAX_FAILED_CLAIMS;
         while ripe != 0 {
-            round.unclaimed_blocks = Some((begin, ripe));
+            round.unclaimed_blocks = Some((section_start, ripe));
             if headroom.blocks_left == 0 || batch.len() >= self.settings.max_ranges() {
                 return Ok(());
             }
             let zone = section.zone_of(63 - ripe.leading_zeros() as usize);
             let of_zone = ripe & section.zone_mask(zone);
-            let spare = self.count_spare(
-                section.node(self.frames.words()),
-                headroom.blocks_left,
-                &mut round.unreported_count,
-                budget,
-            )?;
+            let node = section.node(self.frames.words());
+            let spare =
+                self.count_spare(node, headroom.blocks_left, &mut round.unreported_count, budget)?;
             if spare == 0 {
                 // The other free pageblocks of the node must stay unreported. They are marked as
                 // seen by now.
                 break;
             }
-            let most = match self.more_reporting_in_zone(
-                section.node(self.frames.words()),
-                zone,
-                batch,
-                headroom,
-                budget,
-            )? {
+            let most = match self.more_reporting_in_zone(node, zone, batch, headroom, budget)? {
                 Some(0) => return Ok(()),
                 Some(most) => {
                     most.min(spare).min(self.settings.max_range_blocks()).min(headroom.blocks_left)
@@ -153,8 +144,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
             } else {
                 self.frames.wakeup().note_returned(zone, len);
                 round.note_allocated();
-                tries -= 1;
-                if tries == 0 {
+                claims_left -= 1;
+                if claims_left == 0 {
                     break;
                 }
                 ripe &= section.free.load(Ordering::Relaxed);
@@ -182,7 +173,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         }
         while !count.is_complete && count.unreported_blocks < kept_unreported.saturating_add(wanted)
         {
-            match self.next_section(&mut count.cursor, budget)? {
+            match self.next_section(&mut count.position, budget)? {
                 Some(section) if section.node(self.frames.words()) == node => {
                     count.unreported_blocks += u64::from(self.unreported(section).count_ones());
                 }
