@@ -284,7 +284,7 @@ impl<P: Platform> Frames<P> {
 
     /// If a part of `range` lies above low memory, clears all hints in low memory, so that their
     /// CPUs search again. `range` has just come online.
-    pub(crate) fn leave_low_memory(&self, range: PfnRange) {
+    pub(crate) fn clear_low_memory_hints(&self, range: PfnRange) {
         let low_end = self.low_end();
         if low_end != Pfn::ZERO && low_end < range.end() {
             self.forget_hints(PfnRange::ALL.split_at(low_end).0);

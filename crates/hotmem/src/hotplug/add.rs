@@ -135,8 +135,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let sections = self.section_parts(range.align_outward(SECTION_FRAMES as u64));
         let on_other_nodes = sections.filter(|part| part.section.node(self.words()) != node);
         on_other_nodes.map(|part| part.section).find_map(|section| {
-            let in_use = section.present.load(Ordering::Acquire) | section.device_blocks();
-            let in_use = in_use | section.isolated.load(Ordering::Acquire);
+            let in_use = section.blocks_in_use();
             (in_use != 0).then(|| section.first_block(in_use))
         })
     }
@@ -164,13 +163,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     fn finish_add(&mut self, mut addition: Addition<'f, P>) {
-        addition.map(&mut self.mapping);
-        self.clear_hole_marks(addition.range);
-        let range = addition.range;
+        let (range, tables) = (addition.range, &mut addition.unused_tables);
+        // SAFETY: `range` is being added, so it is not mapped; `tables` were allocated for it.
+        unsafe { self.mapping.map(range, &mut || take_first(tables)) };
+        self.clear_hole_marks(range);
         if addition.is_device {
             self.set_device(range, true);
         } else {
-            self.describe(range, &mut addition.unused_tables);
+            self.describe(range, tables);
             self.set_present(range, true);
         }
     }
@@ -221,17 +221,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 }
 
+#[cfg(feature = "internals")]
 impl<P: Platform> Addition<'_, P> {
-    /// Maps the range. `mapping` belongs to the instance that prepared the addition.
-    pub(super) fn map(&mut self, mapping: &mut impl Mapping) {
-        let spare = &mut self.unused_tables;
-        // SAFETY: `self.range` is being added, so it is not mapped; the frames of `spare` were
-        // allocated for its tables.
-        unsafe { mapping.map(self.range, &mut || take_first(spare)) };
-    }
-
     /// Returns the frames that were allocated for page tables and descriptors, for tests.
-    #[cfg(feature = "internals")]
     #[doc(hidden)]
     #[must_use]
     pub fn tables(&self) -> PfnRange {

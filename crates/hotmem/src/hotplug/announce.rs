@@ -58,7 +58,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// [`AnnounceError`].
     pub fn announce(&mut self, request: impl Into<Announce>) -> Result<RegionId, AnnounceError> {
         let Announce { range, node, group } = request.into();
-        check_new(self.frames, range)?;
+        check_announceable(self.frames, range)?;
         if !self.mapping.mappable_range().covers(range) {
             return Err(RangeErrorKind::Unreachable.at(range).into());
         }
@@ -138,7 +138,7 @@ fn id_of(region: &Announced<'_>) -> RegionId {
 }
 
 /// Checks that `range` can be announced as a region.
-pub(super) fn check_new<P>(frames: &Frames<P>, range: PfnRange) -> Result<(), RangeError> {
+pub(super) fn check_announceable<P>(frames: &Frames<P>, range: PfnRange) -> Result<(), RangeError> {
     RangeError::check_pageblocks(range)?;
     if range.end() > REACHABLE_END {
         return Err(RangeErrorKind::Unreachable.at(range));

@@ -68,29 +68,29 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     fn memory_block(&self, range: PfnRange) -> Option<MemoryBlock> {
-        let mut all = Summary::default();
+        let mut counts = BlockCounts::default();
         let mut node = None;
         for SectionPart { section, blocks } in self.section_parts(range) {
-            if all.add(&section, blocks) {
+            if counts.add(&section, blocks) {
                 node.get_or_insert(section.node(self.words()));
             }
-            all.has_isolated |= is_leaving(SectionPart { section, blocks });
+            counts.has_isolated |= is_leaving(SectionPart { section, blocks });
         }
-        let state = match (all.online, all.offline) {
-            (0, 0) if all.device == 0 => return None,
+        let state = match (counts.online, counts.offline) {
+            (0, 0) if counts.device == 0 => return None,
             (0, 0) => MemoryBlockState::Device,
-            _ if all.has_isolated => MemoryBlockState::GoingOffline,
+            _ if counts.has_isolated => MemoryBlockState::GoingOffline,
             (_, 0) => MemoryBlockState::Online,
             (0, _) => MemoryBlockState::Offline,
             _ => MemoryBlockState::Mixed,
         };
-        let zone = match (all.movable, all.online - all.movable) {
+        let zone = match (counts.movable, counts.online - counts.movable) {
             (1.., 0) => Some(Zone::Movable),
             (0, 1..) => Some(Zone::Kernel),
             _ => None,
         };
         let poisoned = self.frames.poisoned_in(range).count() as u64;
-        let device = u64::from(all.device) * PAGEBLOCK_FRAMES as u64;
+        let device = u64::from(counts.device) * PAGEBLOCK_FRAMES as u64;
         let node = self.words().node_of_index(node?);
         let blocker = self.first_used_in_kernel_memory(range);
         Some(MemoryBlock { range, node, state, zone, device, poisoned, blocker })
@@ -100,9 +100,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     fn first_used_in_kernel_memory(&self, range: PfnRange) -> Option<Blocker> {
         for SectionPart { section, blocks } in self.section_parts(range) {
             let kernel = section.available(Class::online(Zone::Kernel)) & blocks;
-            for found in section.blocks(kernel) {
-                if found.live_state().is_some()
-                    && let Some(range) = self.frames.used_in(found)
+            for block in section.blocks(kernel) {
+                if block.live_state().is_some()
+                    && let Some(range) = self.frames.used_in(block)
                 {
                     return Some(BlockerKind::Unmovable("kernel memory in use").at(range));
                 }
@@ -121,7 +121,7 @@ fn is_leaving(SectionPart { section, blocks }: SectionPart<'_>) -> bool {
 
 /// Counts the pageblocks of a memory block by their state.
 #[derive(Default)]
-struct Summary {
+struct BlockCounts {
     online: u32,
     offline: u32,
     movable: u32,
@@ -129,7 +129,7 @@ struct Summary {
     has_isolated: bool,
 }
 
-impl Summary {
+impl BlockCounts {
     /// Adds pageblocks to the counts. Returns whether any of them is present or device memory.
     fn add(&mut self, section: &Section, blocks: u64) -> bool {
         let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Acquire) & blocks;

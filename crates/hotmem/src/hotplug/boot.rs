@@ -5,7 +5,7 @@
 //! that are reserved, in use or not RAM count as allocated. The kernel can free the reserved frames
 //! later, when it no longer needs them. The words are stored in boot memory.
 
-use super::announce::check_new;
+use super::announce::check_announceable;
 use super::firmware_map::FirmwareMap;
 use super::holes::Change;
 use super::zone_counts::PartRecord;
@@ -13,12 +13,12 @@ use super::zone_part::ZonePart;
 use super::{BootError, BootMap, Group, Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Frames, bitmap_frames, cpu_frames};
-use crate::geometry::{GROUP_FRAMES, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
+use crate::geometry::{GROUP_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::invariant::{OrViolation, check_invariant};
 use crate::mapping::Mapping;
 use crate::platform::{DirectMap, Platform};
 use crate::sync::Ordering;
-use crate::words::{Block, FrameSource, FrameSupply, NodeIndex, SectionPart, SectionRef};
+use crate::words::{FrameSource, FrameSupply, NodeIndex, SectionPart, SectionRef};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Starts a machine with its boot memory. Boot memory is present, online for any allocation,
@@ -43,25 +43,25 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ) -> Result<Hotplug<'f, P, M>, BootError> {
         let map = map.into();
         let low_end = map.low_end.align_down(SECTION_FRAMES as u64);
-        let given = FirmwareMap::check(&map, mapping.mappable_range())?;
+        let kernel_map = FirmwareMap::new(&map, mapping.mappable_range())?;
         if !frames.start() {
             return Err(BootError::AlreadyStarted);
         }
-        let metadata = given.place_metadata(frames.words()).inspect_err(|_| frames.stop())?;
-        let map = given.with_metadata(metadata);
+        let metadata = kernel_map.place_metadata(frames.words()).inspect_err(|_| frames.stop())?;
+        let map = kernel_map.with_metadata(metadata);
         frames.set_direct_map(DirectMap::from_base(mapping.base()));
         frames.set_low_end(low_end);
         let mut hotplug = Hotplug::without_memory(frames, mapping);
         let boot_end = map.regions().map(|(region, _)| region.end()).last().unwrap_or(Pfn::ZERO);
         hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
-        let mut unused = install_reserved(frames, &given, metadata)?;
+        let mut unused = install_reserved(frames, &kernel_map, metadata)?;
         unused = install_cpus(frames, map.cpus(), unused)?;
         for (region, node) in map.indexed_regions(frames.words()) {
             unused = hotplug.install_region(region, node, unused);
             unused = hotplug.bring_region_online(region, &map, unused)?;
             for part in [ZonePart::Low, ZonePart::Normal] {
-                let side = region.intersection(part.bounds(low_end));
-                hotplug.account_boot(side, part, node, &given);
+                let range = region.intersection(part.bounds(low_end));
+                hotplug.account_boot(range, part, node, &kernel_map);
             }
         }
         unused = frames.fill_word_reserve_from(unused);
@@ -70,24 +70,24 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             // allocated.
             frames.free_range(unused).or_violation();
         }
-        frames.leave_low_memory(PfnRange::ALL.split_at(boot_end).0);
+        frames.clear_low_memory_hints(PfnRange::ALL.split_at(boot_end).0);
         Ok(hotplug)
     }
 
     /// Announces a region, and makes its words at the start of `memory`. Returns the rest of
     /// `memory`.
     fn install_region(&mut self, region: PfnRange, node: NodeIndex, memory: PfnRange) -> PfnRange {
-        check_invariant(check_new(self.frames, region).is_ok());
+        check_invariant(check_announceable(self.frames, region).is_ok());
         // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not
         // reserved, and `bring_region_online` marks the frames that become words as allocated
         // permanently. The instance is not in use yet.
         let mut supply = unsafe { FrameSupply::new(self.frames.direct_map(), memory) };
         // `place_metadata` has counted the memory that the words need, so this cannot fail.
-        let (words, name) = (self.words(), self.words().node_of_index(node));
+        let (words, node_id) = (self.words(), self.words().node_of_index(node));
         let mut source: &mut dyn FrameSource = &mut supply;
         let announced = words
             .make_words(region, node, &mut source)
-            .and_then(|()| words.announce(region, name, true, &mut source));
+            .and_then(|()| words.announce(region, node_id, true, &mut source));
         if let Some(index) = announced.or_violation() {
             words.set_node(region, node);
             self.set_id_and_group(index, Group::None);
@@ -125,16 +125,16 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             let mut free = 0;
             for block in section.blocks(SECTION_MASK) {
-                let Some(all) = frames_of(block).or_violation() else { continue };
+                let range = block.range();
                 // Skip a pageblock outside the region, because it may be hotplugged later, and a
                 // pageblock without RAM.
-                if !section_range.covers(all) || map.ram_in(all).is_none() {
+                if !section_range.covers(range) || map.ram_in(range).is_none() {
                     continue;
                 }
                 // Relaxed: later steps publish these bits.
                 section.present.fetch_or(block.mask(), Ordering::Relaxed);
                 section.online.fetch_or(block.mask(), Ordering::Relaxed);
-                if map.free_in(all) == Some(all) {
+                if map.free_in(range) == Some(range) {
                     free |= block.mask();
                 } else {
                     self.frames.divide_as_taken(block);
@@ -150,16 +150,16 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Adds the memory of `region` that has come online at boot to the statistics of its zone.
-    /// `given` is the map without the engine's metadata: frames of metadata count as allocated, not
+    /// `kernel_map` is the map without the engine's metadata: frames of metadata count as allocated, not
     /// as reserved.
     fn account_boot(
         &mut self,
         region: PfnRange,
         part: ZonePart,
         node: NodeIndex,
-        given: &FirmwareMap<'_>,
+        kernel_map: &FirmwareMap<'_>,
     ) {
-        let sum = |next: &dyn Fn(PfnRange) -> Option<PfnRange>| {
+        let count_frames = |next: &dyn Fn(PfnRange) -> Option<PfnRange>| {
             let mut remaining = region;
             let mut frames = 0;
             while let Some(run) = next(remaining) {
@@ -168,9 +168,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             frames
         };
-        let ram = sum(&|remaining| given.ram_in(remaining));
-        let reserved =
-            sum(&|remaining| given.reserved_in(remaining).inspect(|&run| self.frames.reserve(run)));
+        let ram = count_frames(&|remaining| kernel_map.ram_in(remaining));
+        let reserved = count_frames(&|remaining| {
+            kernel_map.reserved_in(remaining).inspect(|&run| self.frames.reserve(run))
+        });
         let mut online = 0;
         let mut remaining = region;
         while !remaining.is_empty() {
@@ -181,7 +182,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             remaining = remaining.split_at(run.end()).1;
         }
-        self.mark_holes(region, given);
+        self.mark_holes(region, kernel_map);
         self.count_holes(region, Change::Boot);
         PartRecord::change(self.words(), node, part, |record| {
             record.holes += online - ram;
@@ -192,12 +193,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Marks as holes the pageblocks without RAM in those sections of `region` that have RAM.
     fn mark_holes(&self, region: PfnRange, map: &FirmwareMap<'_>) {
         for SectionPart { section, .. } in self.section_parts(region) {
-            let all = section.range();
-            if map.ram_in(all).is_none_or(|ram| ram == all) {
+            let range = section.range();
+            if map.ram_in(range).is_none_or(|ram| ram == range) {
                 continue;
             }
             for block in section.blocks(SECTION_MASK) {
-                if frames_of(block).is_some_and(|frames| map.ram_in(frames).is_none()) {
+                if map.ram_in(block.range()).is_none() {
                     block.state().set_hole();
                 }
             }
@@ -214,10 +215,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         map: &FirmwareMap<'_>,
     ) {
         for block in section.blocks(SECTION_MASK & !published) {
-            let mut remaining = frames_of(block)
-                .or_violation()
-                .unwrap_or(PfnRange::EMPTY)
-                .intersection(section_range);
+            let mut remaining = block.range().intersection(section_range);
             while let Some(run) = map.free_in(remaining) {
                 // `bring_region_online` has marked these frames as allocated.
                 self.frames.free_range(run).or_violation();
@@ -227,21 +225,21 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 }
 
-/// Installs the record of the reserved RAM of `given`, the map without the engine's metadata, at the
+/// Installs the record of the reserved RAM of `kernel_map`, the map without the engine's metadata, at the
 /// start of `memory`. Returns the rest of `memory`.
 fn install_reserved<P: Platform>(
     frames: &Frames<P>,
-    given: &FirmwareMap<'_>,
+    kernel_map: &FirmwareMap<'_>,
     memory: PfnRange,
 ) -> Result<PfnRange, BootError> {
-    let needed = bitmap_frames(given.reserved_sections().count() as u64);
+    let needed = bitmap_frames(kernel_map.reserved_sections().count() as u64);
     let (first_frames, remaining) = split_frames(memory, needed)?;
     let pointer = frames.direct_map().pointer(first_frames.start());
     // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not reserved,
     // and `bring_region_online` marks them as allocated permanently. `first_frames` has as many
     // frames as these sections need, and `pointer` is aligned to 4 KiB. The instance is not in use
     // yet.
-    unsafe { frames.install_reserved(&mut given.reserved_sections(), pointer) };
+    unsafe { frames.install_reserved(&mut kernel_map.reserved_sections(), pointer) };
     Ok(remaining)
 }
 
@@ -258,10 +256,6 @@ fn install_cpus<P: Platform>(
     // frames as these records need. The instance is not in use yet.
     unsafe { frames.install_cpus(cpus, pointer) };
     Ok(remaining)
-}
-
-fn frames_of(block: Block<'_>) -> Option<PfnRange> {
-    PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64)
 }
 
 /// Returns the first `frames` frames of `memory`, and the rest. `place_metadata` has counted this many

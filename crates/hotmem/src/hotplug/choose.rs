@@ -12,7 +12,7 @@ use super::policy::{Group, PlannedFrames, Policy};
 use super::zone_counts::ByZone;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
@@ -179,12 +179,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Returns whether a part of `range` is online in `zone`.
     fn online_in(&self, range: PfnRange, zone: Zone) -> bool {
-        range.chunks(SECTION_FRAMES as u64).any(|section_range| {
-            self.words().section_part(section_range).is_some_and(
-                |SectionPart { section, blocks }| {
-                    section.available(Class::online(zone)) & blocks != 0
-                },
-            )
+        self.section_parts(range).any(|SectionPart { section, blocks }| {
+            section.available(Class::online(zone)) & blocks != 0
         })
     }
 }

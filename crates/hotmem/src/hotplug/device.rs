@@ -18,8 +18,7 @@ use crate::hooks::Hooks;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
-use crate::words::SectionPart;
-use crate::words::Zone;
+use crate::words::{SectionPart, Zone};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Removes device memory: unmaps it and makes it absent. `range` stays announced.

@@ -13,17 +13,17 @@ use crate::words::Zone;
 
 /// How many times in a row [`Hooks::migrate`] may make no progress before the window counts as
 /// blocked.
-const TRIES: u32 = 8;
+const MAX_FUTILE_TRIES: u32 = 8;
 
 /// A window: isolated pageblocks that are being drained.
 pub(super) struct Window<'f, P> {
     isolation: Isolation<'f, P>,
     /// The number of frames that were in use when the window was isolated.
     live_frames: u64,
-    /// The range that `drain` last found in use. `tries` counts how many times in a row `drain` has
-    /// found this same range.
+    /// The range that `drain` last found in use.
     last_in_use: Option<PfnRange>,
-    tries: u32,
+    /// How many times in a row `drain` has found this same range again.
+    futile_tries: u32,
 }
 
 /// The result of draining a window.
@@ -40,10 +40,10 @@ impl<'f, P> Window<'f, P> {
     /// Makes a window of `isolation`, whose pageblocks may have been isolated in several other
     /// windows.
     pub(super) fn of(isolation: Isolation<'f, P>) -> Window<'f, P> {
-        Window { isolation, live_frames: 0, last_in_use: None, tries: 0 }
+        Window { isolation, live_frames: 0, last_in_use: None, futile_tries: 0 }
     }
 
-    pub(super) fn live(&self) -> u64 {
+    pub(super) fn live_frames(&self) -> u64 {
         self.live_frames
     }
 
@@ -140,12 +140,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             let range = in_use.range;
             // If the same frames are still in use, the last try made no progress.
             let is_same = window.last_in_use.replace(range) == Some(range);
-            window.tries = if is_same { window.tries + 1 } else { 0 };
+            window.futile_tries = if is_same { window.futile_tries + 1 } else { 0 };
             let kind = match in_use.kind {
                 BlockerKind::Allocated => match hooks.migrate(range) {
                     Migration::Moved | Migration::Freed | Migration::Retry => BlockerKind::Retry,
-                    Migration::Unmovable(why) => {
-                        return DrainProgress::Blocked(BlockerKind::Unmovable(why).at(range));
+                    Migration::Unmovable(reason) => {
+                        return DrainProgress::Blocked(BlockerKind::Unmovable(reason).at(range));
                     }
                 },
                 BlockerKind::Busy => {
@@ -154,7 +154,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 }
                 _ => return DrainProgress::Blocked(in_use),
             };
-            if window.tries >= TRIES {
+            if window.futile_tries >= MAX_FUTILE_TRIES {
                 window.last_in_use = None;
                 return DrainProgress::Blocked(kind.at(range));
             }

@@ -26,7 +26,11 @@ pub(super) struct FirmwareMap<'a> {
 }
 
 impl<'a> FirmwareMap<'a> {
-    pub(super) fn check(map: &BootMap<'a>, reach: PfnRange) -> Result<FirmwareMap<'a>, BootError> {
+    /// Checks that each range lies within the physical limit, and all RAM in `mappable_range`.
+    pub(super) fn new(
+        map: &BootMap<'a>,
+        mappable_range: PfnRange,
+    ) -> Result<FirmwareMap<'a>, BootError> {
         let nodes = map.nodes.iter().map(|(range, _)| range);
         for &range in map.ram.iter().chain(map.reserved).chain(nodes) {
             let end = range.start.checked_add(range.len.0);
@@ -34,9 +38,9 @@ impl<'a> FirmwareMap<'a> {
                 return Err(BootError::BeyondPhysicalLimit(range));
             }
         }
-        let end = REACHABLE_END.min(reach.end()).phys_addr();
+        let end = REACHABLE_END.min(mappable_range.end()).phys_addr();
         let beyond = |range: &&BootRange| {
-            range.start < reach.start().phys_addr() || range.start + range.len.0 > end
+            range.start < mappable_range.start().phys_addr() || range.start + range.len.0 > end
         };
         if let Some(&range) = map.ram.iter().find(beyond) {
             return Err(BootError::Unreachable(range));
@@ -66,13 +70,13 @@ impl<'a> FirmwareMap<'a> {
 
     /// Returns the ranges of frames that are reserved. A frame is reserved if any byte of it is.
     fn reserved(&self) -> impl Iterator<Item = PfnRange> {
-        let given = self.reserved.iter().filter(|range| range.len != Bytes::ZERO);
-        let given = given.filter_map(|range| {
+        let reserved = self.reserved.iter().filter(|range| range.len != Bytes::ZERO);
+        let reserved = reserved.filter_map(|range| {
             let first = range.start >> FRAME_SHIFT;
             let end = (range.start + range.len.0).div_ceil(FRAME_SIZE);
             PfnRange::new(Pfn::new(first)?, Pfn::new(end)?)
         });
-        given.chain([self.metadata]).filter(|range| !range.is_empty())
+        reserved.chain([self.metadata]).filter(|range| !range.is_empty())
     }
 
     /// Returns the first run of RAM in `within`, reserved or not.
@@ -92,8 +96,8 @@ impl<'a> FirmwareMap<'a> {
         loop {
             let ram = self.ram_in(remaining)?;
             let mut start = ram.start();
-            while let Some(over) = self.reserved().find(|reserved| reserved.contains(start)) {
-                start = over.end();
+            while let Some(reserved) = self.reserved().find(|range| range.contains(start)) {
+                start = reserved.end();
             }
             if start < ram.end() {
                 let next = self.reserved().map(PfnRange::start).filter(|&at| at > start).min();
@@ -200,8 +204,8 @@ impl<'a> FirmwareMap<'a> {
         let all_free = self.free_in(group) == Some(group);
         !all_free
             && blocks.any(|part| {
-                let all = part.align_outward(PAGEBLOCK_FRAMES as u64);
-                self.ram_in(all).is_some() && self.free_in(all) != Some(all)
+                let block = part.align_outward(PAGEBLOCK_FRAMES as u64);
+                self.ram_in(block).is_some() && self.free_in(block) != Some(block)
             })
     }
 

@@ -20,7 +20,7 @@
 //! | `add.rs`, `online.rs` | add memory and put it online |
 //! | `online_type.rs` | defines the types of allocations that memory can come online for |
 //! | `word_memory.rs` | allocates and frees memory for words |
-//! | `describe.rs` | has the kernel write descriptors, marks pageblocks that hold them |
+//! | `describe.rs` | has the kernel write descriptors, and marks pageblocks that hold them |
 //! | `drain.rs` | isolates a window and migrates what is allocated in it |
 //! | `offline.rs`, `shrink.rs` | take offline all of a range, or as much of it as possible |
 //! | `remove.rs` | removes memory |
@@ -173,11 +173,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let mut reached = requested.start();
         'sections: for section_range in requested.chunks(SECTION_FRAMES as u64) {
             // Check the whole section first: this is cheap, and usually all of it has one state.
-            let parts = match self.uniform_state(section_range) {
-                Some(state) => [Some((section_range, state)), None],
-                None => [None, Some((section_range, State::Unknown))],
-            };
-            if let [Some((section_range, state)), _] = parts {
+            if let Some(state) = self.uniform_state(section_range) {
                 if *found.get_or_insert(state) != state {
                     break;
                 }

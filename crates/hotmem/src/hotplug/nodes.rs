@@ -44,11 +44,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     pub fn set_fallback(&mut self, node: NodeId, fallback: &[NodeId]) -> Result<(), FallbackError> {
         let words = self.words();
         let mut nodes = words.assign_indices();
-        let mut name = |node| {
+        let mut assign = |node| {
             nodes.assign(node).map_err(|TooManyNodes(node)| FallbackError::TooManyNodes(node))
         };
-        let node = name(node)?;
-        fallback.iter().try_for_each(|&other| name(other).map(|_| ()))?;
+        let node = assign(node)?;
+        fallback.iter().try_for_each(|&other| assign(other).map(|_| ()))?;
         let needed = words.runs_for_node(node);
         let mut make_record = |words: &SectionWords, reserved_runs: &mut &mut dyn FrameSource| {
             words.install_node(node, reserved_runs).map(|_| ())
@@ -58,8 +58,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         nodes.commit();
         // Keep only the first occurrence of each node: otherwise, repeated nodes would leave no
         // place for the last ones.
-        let first = |&(nth, other): &(usize, &NodeId)| !fallback[..nth].contains(other);
-        let fallback = fallback.iter().enumerate().filter(first).map(|(_, &other)| other);
+        let is_first = |&(nth, other): &(usize, &NodeId)| !fallback[..nth].contains(other);
+        let fallback = fallback.iter().enumerate().filter(is_first).map(|(_, &other)| other);
         let fallback = fallback.filter_map(|other| words.index_of(other));
         if let Some(record) = words.record(node).or_violation() {
             record.set_fallback(fallback.filter(|&other| other != node));

@@ -34,8 +34,8 @@ pub struct Offline<'f, P> {
     live_frames: u64,
     /// The start of the part for which [`Hooks::discard`] was not called yet.
     discard_from: Pfn,
-    /// The isolated part of the range. From the bottom up, it is drained (`drained`), being drained
-    /// (`window`), and still to be drained (`undrained`).
+    /// The isolated memory. From the bottom up, it is drained (`drained_part`), being drained
+    /// (`window`), and still to be drained (`undrained_part`).
     drained_part: Option<Isolation<'f, P>>,
     window: Option<Window<'f, P>>,
     undrained_part: Option<Isolation<'f, P>>,
@@ -85,7 +85,7 @@ impl<'f, P: Platform> Offline<'f, P> {
         while let Some(next) = self.not_isolated.chunks(SECTION_FRAMES as u64).next() {
             match hotplug.open_window(next, self.live_frames, hooks) {
                 Ok(window) => {
-                    self.live_frames += window.live();
+                    self.live_frames += window.live_frames();
                     self.undrained_part = join(self.undrained_part.take(), window.into_isolation());
                     self.not_isolated = self.not_isolated.split_at(next.end()).1;
                 }
@@ -99,15 +99,13 @@ impl<'f, P: Platform> Offline<'f, P> {
                     let last_discarded =
                         hotplug.discard(blocks, missing_frames, hooks, &mut budget);
                     self.discard_from = last_discarded.map_or(next.end(), PfnRange::end);
-                    self.live_frames =
-                        self.undrained_part.as_ref().map_or(0, Isolation::frames_in_use);
+                    self.count_live_frames();
                 }
                 Err(blocker) => {
                     // Count the frames in use again: some may have been freed since they were
                     // counted.
                     let before = self.live_frames;
-                    self.live_frames =
-                        self.undrained_part.as_ref().map_or(0, Isolation::frames_in_use);
+                    self.count_live_frames();
                     if self.live_frames >= before {
                         self.discard_from = self.range.start();
                         return Progress::Pending(blocker);
@@ -136,14 +134,18 @@ impl<'f, P: Platform> Offline<'f, P> {
         self.finish(hotplug, hooks)
     }
 
+    fn count_live_frames(&mut self) {
+        self.live_frames = self.undrained_part.as_ref().map_or(0, Isolation::frames_in_use);
+    }
+
     /// Returns the next window to drain.
     fn next_window(&mut self) -> Option<Window<'f, P>> {
         self.window.take().or_else(|| {
             let undrained = self.undrained_part.take()?;
             let first = undrained.range().chunks(SECTION_FRAMES as u64).next()?;
             let next = if undrained.was_free() { undrained.range() } else { first };
-            let (window, not_isolated) = undrained.split_at(next.end());
-            self.undrained_part = (!not_isolated.range().is_empty()).then_some(not_isolated);
+            let (window, above) = undrained.split_at(next.end());
+            self.undrained_part = (!above.range().is_empty()).then_some(above);
             Some(Window::of(window))
         })
     }
@@ -181,10 +183,10 @@ impl<'f, P: Platform> Offline<'f, P> {
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
     ) -> Result<(), Offline<'f, P>> {
-        let Offline { drained_part: drained, window, undrained_part: undrained, .. } =
-            self.check_instance(hotplug.frames)?;
-        let window = window.map(Window::into_isolation);
-        for isolated in [undrained, window, drained].into_iter().flatten() {
+        let request = self.check_instance(hotplug.frames)?;
+        let window = request.window.map(Window::into_isolation);
+        let parts = [request.undrained_part, window, request.drained_part];
+        for isolated in parts.into_iter().flatten() {
             hotplug.release_cancelled(isolated, hooks);
         }
         Ok(())

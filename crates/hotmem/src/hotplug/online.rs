@@ -69,11 +69,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         kind: OnlineType,
         hooks: &mut dyn Hooks,
     ) {
-        let mut first = NodeSet::default();
+        let mut new_nodes = NodeSet::default();
         for SectionPart { section, .. } in self.section_parts(range) {
             let node = section.node(self.words());
             if !self.is_populated(node) {
-                first.insert(node);
+                new_nodes.insert(node);
             }
         }
         let mut hiding_steps = self.frames.new_hiding_steps();
@@ -107,9 +107,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
         }
         hiding_steps.end();
-        self.frames.leave_low_memory(range);
+        self.frames.clear_low_memory_hints(range);
         self.record_online(range);
-        for node in first {
+        for node in new_nodes {
             hooks.node_appeared(self.words().node_of_index(node));
         }
         hooks.onlined(range);

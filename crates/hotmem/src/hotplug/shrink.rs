@@ -148,20 +148,20 @@ impl<'f, P: Platform> Shrink<'f, P> {
             }
             let next = self.next_window(hotplug);
             let joins = next.is_some_and(|next| {
-                let all = PfnRange::new(next.start(), self.ready_run.end());
+                let joined = PfnRange::new(next.start(), self.ready_run.end());
                 self.ready_run.is_empty()
                     || (next.end() == self.ready_run.start()
                         && self.ready_run.frames() < self.max_run
-                        && all.is_some_and(|all| hotplug.is_announced(all)))
+                        && joined.is_some_and(|joined| hotplug.is_announced(joined)))
             });
             if !self.ready_run.is_empty() && !joins {
-                let more = self.ready_run.frames().saturating_sub(self.max_run);
+                let excess = self.ready_run.frames().saturating_sub(self.max_run);
                 let start = self.ready_run.start();
-                let cut = start.checked_add(more).unwrap_or(start);
+                let cut = start.checked_add(excess).unwrap_or(start);
                 // If possible, cut at a section boundary: a section may hold its own descriptors,
                 // and is then best removed as a whole.
-                let whole = cut.align_up(self.unit.max(SECTION_FRAMES as u64));
-                let cut = if more > 0 && whole < self.ready_run.end() { whole } else { cut };
+                let aligned = cut.align_up(self.unit.max(SECTION_FRAMES as u64));
+                let cut = if excess > 0 && aligned < self.ready_run.end() { aligned } else { cut };
                 let (still_ready, top) = self.ready_run.split_at(cut);
                 self.ready_run = still_ready;
                 let Some(range) = hotplug.descriptors_of_others(top, top) else {
@@ -239,7 +239,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         self.frames_left
     }
 
-    /// Takes a drained window out of the allocator and adds it to `ready`.
+    /// Takes a drained window out of the allocator and adds it to `ready_run`.
     fn add_to_ready<M: Mapping>(
         &mut self,
         window: Isolation<'f, P>,
@@ -284,7 +284,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
     fn start_again<M: Mapping>(&mut self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
         let kind = self.blocker.take().map(|blocker| blocker.kind);
         if !matches!(kind, None | Some(BlockerKind::Veto(_) | BlockerKind::NotEnoughFree { .. })) {
-            // So `next_window` returns a single unit: the highest below the last one, or of all.
+            // Make `next_window` return a single unit: the highest below the last one that was kept,
+            // or the highest of all.
             self.single_units_above = Pfn::ZERO;
             self.untried = self.range.split_at(self.last_kept_unit).0;
             let next = self.next_window(hotplug).or_else(|| {
@@ -298,14 +299,14 @@ impl<'f, P: Platform> Shrink<'f, P> {
         (self.single_units_above, self.discarded_above) = (Pfn::LIMIT, Pfn::LIMIT);
     }
 
-    /// Returns whether `window` is the highest part of `within`, which the shrink tries next.
-    /// Otherwise the shrink has isolated it while it was pending.
+    /// Returns whether `window` is the highest part of `untried`, which the shrink tries next.
+    /// Otherwise, `window` is the unit that the shrink has isolated while it was pending.
     fn is_next(&self, window: PfnRange) -> bool {
         window.end() >= self.untried.end()
     }
 
     /// Returns the highest window to take: a whole section, the highest run of online units in it,
-    /// or a single unit. Moves the end of `within` down to the end of the window.
+    /// or a single unit. Moves the end of `untried` down to the end of the window.
     fn next_window<M: Mapping>(&mut self, hotplug: &Hotplug<'f, P, M>) -> Option<PfnRange> {
         if self.frames_left == 0 {
             return None;

@@ -17,11 +17,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let search = self.words().search(node, class);
         let bounds = part.bounds(self.zones.low_end());
         let is_in = |section: &SectionRef<'_>| bounds.overlaps(section.range());
-        let mut words = ReadCount::default();
-        let first = search.next_counting_reads(bounds.start(), &mut words).filter(is_in);
-        let last = search.prev_counting_reads(bounds.end(), &mut words).filter(is_in);
-        words.add(u64::from(first.is_some()) + u64::from(last.is_some()));
-        self.zones.probes.add(words.words());
+        let mut words_read = ReadCount::default();
+        let first = search.next_counting_reads(bounds.start(), &mut words_read).filter(is_in);
+        let last = search.prev_counting_reads(bounds.end(), &mut words_read).filter(is_in);
+        words_read.add(u64::from(first.is_some()) + u64::from(last.is_some()));
+        self.zones.probes.add(words_read.words());
         let start = first.map(|s| s.first_block(s.available(class)).start());
         let end = last.map(|s| s.last_block(s.available(class)).end());
         match (start, end) {

@@ -20,6 +20,7 @@ use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
+use crate::sync::untracked::AtomicU64;
 use crate::words::{Class, Entry, NodeId, NodeIndex, NodeSet, SectionPart, SectionRef, Zone};
 
 /// The statistics of a zone of a node, in frames.
@@ -104,9 +105,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 }
             }
         }
-        self.for_zone_runs(range, &mut |entry, node, part, run, own| {
+        self.for_zone_runs(range, &mut |entry, node, part, run, descriptor_frames| {
             self.count_online(entry, node, part.zone(), run.frames(), Change::Online);
-            PartRecord::change(self.words(), node, part, |record| record.grow(run, own));
+            PartRecord::change(self.words(), node, part, |record| {
+                record.grow(run, descriptor_frames)
+            });
         });
     }
 
@@ -126,13 +129,14 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
         }
         let mut empty = NodeSet::default();
-        self.for_zone_runs(range, &mut |entry, node, part, run, own| {
+        self.for_zone_runs(range, &mut |entry, node, part, run, descriptor_frames| {
             self.count_online(entry, node, part.zone(), run.frames(), Change::Offline);
             PartRecord::change(self.words(), node, part, |record| {
                 // A frame of this range may still be marked as reserved since boot, although the
                 // kernel has freed it like an allocated frame. The record counts such frames as
                 // unmanaged, so clear the marks and subtract the frames.
-                let is_span_right = record.shrink(run, own + self.frames.unreserve(run));
+                let is_span_right =
+                    record.shrink(run, descriptor_frames + self.frames.unreserve(run));
                 if record.online == 0 {
                     empty.insert(node);
                 }
@@ -156,18 +160,17 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         frames: u64,
         change: Change,
     ) {
-        let is_announced_node = self.words().node_of_index(node).0 == entry.node();
-        for counts in
-            [Some(&entry.online), is_announced_node.then_some(&entry.online_on_announced_node)]
-        {
-            if let Some(count) = counts.map(|counts| &counts[zone as usize]) {
-                let online = count.load(Ordering::Relaxed);
-                let online = match change {
-                    Change::Offline => online - frames,
-                    _ => online + frames,
-                };
-                count.store(online, Ordering::Relaxed);
-            }
+        let count = |counts: &[AtomicU64; 2]| {
+            let online = counts[zone as usize].load(Ordering::Relaxed);
+            let online = match change {
+                Change::Offline => online - frames,
+                _ => online + frames,
+            };
+            counts[zone as usize].store(online, Ordering::Relaxed);
+        };
+        count(&entry.online);
+        if self.words().node_of_index(node).0 == entry.node() {
+            count(&entry.online_on_announced_node);
         }
     }
 

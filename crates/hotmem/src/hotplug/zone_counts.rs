@@ -1,4 +1,4 @@
-//! Keeps the counts and spans of zones. Only boot, online and offline change them.
+//! Keeps the counts and spans of zones.
 
 use super::probes::Probes;
 use super::zone_part::ZonePart;
@@ -51,7 +51,7 @@ impl ByZone {
     }
 }
 
-/// The counts and the span of a part of a node's memory. Only boot, online and offline change them.
+/// The counts and the span of a part of a node's memory. Only the control path changes them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartRecord {
     pub(super) spanned: PfnRange,
@@ -81,47 +81,34 @@ impl PartRecord {
     pub(super) fn of(words: &SectionWords, node: NodeIndex, part: ZonePart) -> PartRecord {
         words.record(node).map_or(PartRecord::NONE, |record| {
             let fields = record.zones[part as usize].each_ref();
-            let [start, end, online, holes, hole_pageblock_frames, unmanaged] =
+            let [start, end, online, holes, hole_pageblock_frames, unmanaged_frames] =
                 fields.map(|field| field.load(Ordering::Relaxed));
             let spanned = Pfn::new(start).zip(Pfn::new(end));
             let spanned = spanned.and_then(|(start, end)| PfnRange::new(start, end));
             let spanned = spanned.or_violation().unwrap_or(PfnRange::EMPTY);
-            PartRecord {
-                spanned,
-                online,
-                holes,
-                hole_pageblock_frames,
-                unmanaged_frames: unmanaged,
-            }
+            PartRecord { spanned, online, holes, hole_pageblock_frames, unmanaged_frames }
         })
     }
 
     /// Changes the record of a part.
-    pub(super) fn change<T>(
+    pub(super) fn change(
         words: &SectionWords,
         node: NodeIndex,
         part: ZonePart,
-        change: impl FnOnce(&mut PartRecord) -> T,
-    ) -> T {
+        change: impl FnOnce(&mut PartRecord),
+    ) {
         let mut record = PartRecord::of(words, node, part);
-        let changed = change(&mut record);
+        change(&mut record);
         record.write(words, node, part);
-        changed
     }
 
     #[inline(never)]
     fn write(self, words: &SectionWords, node: NodeIndex, part: ZonePart) {
-        let PartRecord {
-            spanned,
-            online,
-            holes,
-            hole_pageblock_frames,
-            unmanaged_frames: unmanaged,
-        } = self;
+        let PartRecord { spanned, online, holes, hole_pageblock_frames, unmanaged_frames } = self;
         // The record was made when the node got its index.
         if let Some(record) = words.record(node).or_violation() {
             let (start, end) = (spanned.start().number(), spanned.end().number());
-            let fields = [start, end, online, holes, hole_pageblock_frames, unmanaged];
+            let fields = [start, end, online, holes, hole_pageblock_frames, unmanaged_frames];
             for (field, value) in record.zones[part as usize].iter().zip(fields) {
                 field.store(value, Ordering::Relaxed);
             }

@@ -4,7 +4,6 @@
 use super::SectionWords;
 use super::directory::{NodeIndex, NodeRecord, NodeSet};
 use crate::invariant::OrViolation;
-use crate::sync::Ordering;
 
 /// A NUMA node, by the platform's own number: an ACPI proximity domain or a PAPR associativity
 /// domain, for example. A machine can have [`MAX_NODES`](crate::MAX_NODES) nodes.
@@ -63,13 +62,12 @@ impl SectionWords {
         IndexAssignment { words: self, new_indices: NodeSet::default() }
     }
 
-    /// Takes back the indices of nodes that have no memory and are in no fallback order, except the
-    /// nodes in `new`.
-    fn forget_unused_nodes(&self, new: NodeSet) {
-        let mut used_nodes = new;
+    /// Takes back the indices of nodes that have no memory and are in no fallback order, except those
+    /// of `new_nodes`.
+    fn forget_unused_nodes(&self, new_nodes: NodeSet) {
+        let mut used_nodes = new_nodes;
         for section in self.sections() {
-            let mapped_blocks = section.present.load(Ordering::Acquire) | section.device_blocks();
-            if mapped_blocks | section.isolated.load(Ordering::Acquire) != 0 {
+            if section.blocks_in_use() != 0 {
                 used_nodes.insert(section.node(self));
             }
         }

@@ -109,6 +109,12 @@ impl Section {
         self.movable.load(Ordering::Relaxed) & !self.present.load(Ordering::Relaxed)
     }
 
+    /// Returns the pageblocks that are present, device memory, isolated, or being added or removed.
+    pub(crate) fn blocks_in_use(&self) -> u64 {
+        let mapped_blocks = self.present.load(Ordering::Acquire) | self.device_blocks();
+        mapped_blocks | self.isolated.load(Ordering::Acquire)
+    }
+
     /// Claims the free pageblocks among `blocks`. Returns the claimed pageblocks, and those of them
     /// that were reported.
     ///

@@ -12,7 +12,7 @@
 //! | `pieces.rs` | what the directory consists of, and how large it is |
 //! | `count.rs` | counts how much memory pieces will take |
 //! | `install.rs` | makes pieces and publishes them |
-//! | `retire.rs` | retires the chunks of removed memory |
+//! | `retire.rs` | retires the chunks of withdrawn memory |
 //! | `frame_supply.rs` | makes pieces from frames that the caller has set aside |
 //! | `walk.rs` | lists all pieces |
 //! | `paths.rs` | finds sections: trees over chunks, for each node |

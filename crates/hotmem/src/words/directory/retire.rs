@@ -1,4 +1,4 @@
-//! Retires the chunks of removed memory: hides them from look-ups, and later puts them back or
+//! Retires the chunks of withdrawn memory: hides them from look-ups, and later puts them back or
 //! frees them.
 //!
 //! A CPU that has looked up a chunk may use its words at any later time: it may try to claim
@@ -27,7 +27,7 @@ impl Directory {
         let (Some(chunk), Some(head)) = (self.chunk(id.chunk()), self.head(id.chunk())) else {
             return;
         };
-        if chunk.sections().iter().all(is_unused) {
+        if chunk.sections().iter().all(|section| section.blocks_in_use() == 0) {
             let pointer = &leaf.chunks[id.chunk() % LEAF_CHUNKS];
             // Relaxed: only the control path reads this pointer, and it has published the chunk
             // itself.
@@ -87,12 +87,4 @@ impl Directory {
             Some((retired, bitmaps))
         })
     }
-}
-
-/// Returns whether no pageblock of a section is present, is device memory, or is being added or
-/// removed.
-fn is_unused(section: &Section) -> bool {
-    let mapped_blocks = section.present.load(Ordering::Acquire) | section.device_blocks();
-    let isolated_blocks = section.isolated.load(Ordering::Acquire);
-    mapped_blocks | isolated_blocks == 0
 }
