@@ -4,7 +4,7 @@
 use super::NodeRecord;
 use super::directory::Chunk;
 #[cfg(not(loom))]
-use super::directory::frames_of;
+use super::directory::piece_frames;
 use super::directory::{CHUNK_SECTIONS, Entry, NoMemory, PieceSupply, RegionIndex, SectionId};
 #[cfg(not(loom))]
 use super::directory::{NeededRuns, PieceCount};
@@ -133,7 +133,7 @@ impl SectionWords {
     /// No memory of a section whose node changes is present.
     pub(crate) fn set_node(&self, range: PfnRange, node: NodeIndex) {
         for section in
-            range.chunks(SECTION_FRAMES as u64).filter_map(|piece| SectionId::of(piece.start()))
+            range.chunks(SECTION_FRAMES as u64).filter_map(|part| SectionId::of(part.start()))
         {
             self.directory.set_node(section, node);
         }
@@ -195,7 +195,7 @@ impl SectionWords {
         };
         self.directory.forget_retired().flat_map(move |(chunk, bitmaps)| {
             let bitmaps = bitmaps.map(|frame| (frame.cast(), 1));
-            let chunk = core::iter::once((chunk.cast(), frames_of::<Chunk>()));
+            let chunk = core::iter::once((chunk.cast(), piece_frames::<Chunk>()));
             bitmaps.chain(chunk).filter_map(move |(pointer, len)| frames(pointer, len))
         })
     }

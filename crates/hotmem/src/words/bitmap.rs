@@ -19,7 +19,7 @@ pub(crate) struct FrameBitmap {
     words: [FrameWord; BITMAP_WORDS],
     /// Lets loom check that nobody uses a bitmap whose memory has another owner.
     #[cfg(loom)]
-    alone: loom::cell::UnsafeCell<()>,
+    owner_check: loom::cell::UnsafeCell<()>,
 }
 
 impl FrameBitmap {
@@ -163,9 +163,14 @@ impl FrameBitmap {
 
     /// Frees the frames of `bits` in one word. Returns `None`, and changes nothing, if one of these
     /// frames is free already, or if the word is held or flagged for poison. If no frame of the
-    /// word is free yet, calls `first` before it sets the bits.
-    pub(crate) fn free(&self, word: usize, bits: u64, first: impl FnMut()) -> Option<FreedBits> {
-        self.word(word).free(bits, first)
+    /// word is free yet, calls `before_first` before it sets the bits.
+    pub(crate) fn free(
+        &self,
+        word: usize,
+        bits: u64,
+        before_first: impl FnMut(),
+    ) -> Option<FreedBits> {
+        self.word(word).free(bits, before_first)
     }
 
     /// Frees as [`free`](Self::free) does, whatever flags the word has.
@@ -173,9 +178,9 @@ impl FrameBitmap {
         &self,
         word: usize,
         bits: u64,
-        first: impl FnMut(),
+        before_first: impl FnMut(),
     ) -> Option<FreedBits> {
-        self.word(word).free_flagged(bits, first)
+        self.word(word).free_flagged(bits, before_first)
     }
 
     /// Returns whether all frames are free and no word has flags. The load is ordered after the
@@ -249,7 +254,7 @@ impl FrameBitmap {
     #[inline]
     fn words(&self) -> &[FrameWord; BITMAP_WORDS] {
         #[cfg(loom)]
-        self.alone.with(|_| ());
+        self.owner_check.with(|_| ());
         &self.words
     }
 
@@ -257,14 +262,14 @@ impl FrameBitmap {
     pub(super) fn new() -> FrameBitmap {
         FrameBitmap {
             words: core::array::from_fn(|_| FrameWord::new()),
-            alone: loom::cell::UnsafeCell::new(()),
+            owner_check: loom::cell::UnsafeCell::new(()),
         }
     }
 
     /// Tells loom that an owner of the bitmap's memory writes to it.
     #[cfg(loom)]
     pub(super) fn overwrite(&self) {
-        self.alone.with_mut(|_| ());
+        self.owner_check.with_mut(|_| ());
     }
 }
 

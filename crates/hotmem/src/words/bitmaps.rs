@@ -115,7 +115,7 @@ impl WordPtr {
     }
 }
 
-/// Own bitmaps that were hidden.
+/// Self-hosted bitmaps that were hidden.
 pub(crate) struct HiddenBitmaps(*mut BitmapFrame);
 
 impl Bitmaps {
@@ -139,7 +139,7 @@ impl Bitmaps {
     /// Returns the bitmap of pageblock `bit`, if it is a lasting bitmap.
     #[inline]
     pub(crate) fn lasting(&self, bit: usize) -> Option<&FrameBitmap> {
-        // Acquire: as in `load`, of which this is a part.
+        // Acquire: as in `load`.
         let tagged = self.pointer_of(bit).0.load(Ordering::Acquire);
         if tagged.addr() & LASTING == 0 {
             return None;
@@ -155,7 +155,7 @@ impl Bitmaps {
     /// bitmap.
     #[inline]
     pub(crate) fn lasting_word(&self, bit: usize, word: usize) -> Option<WordPtr> {
-        // Acquire: as in `load`, of which this is a part.
+        // Acquire: as in `load`.
         let tagged = self.pointer_of(bit).0.load(Ordering::Acquire);
         if tagged.addr() & LASTING == 0 {
             return None;

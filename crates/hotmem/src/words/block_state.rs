@@ -248,8 +248,8 @@ impl AtomicBlockState {
     /// the words of the bitmap. Returns `None` if the pageblock is isolated, or if another call has
     /// cleared the mark.
     pub(crate) fn clear_partly_freed(&self) -> Option<BlockState> {
-        let may = |now: u8| now & (PARTLY_FREED | ISOLATED) == PARTLY_FREED;
-        self.change(|now| may(now).then_some(now & !PARTLY_FREED))
+        let is_clearable = |now: u8| now & (PARTLY_FREED | ISOLATED) == PARTLY_FREED;
+        self.change(|now| is_clearable(now).then_some(now & !PARTLY_FREED))
     }
 
     /// Marks a live pageblock as having poisoned frames, so that later frees check which frames

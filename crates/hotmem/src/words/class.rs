@@ -18,10 +18,9 @@ enum Word {
     Partial = 1,
     Online = 2,
     /// `free` and not `reported`. In the other classes, a publisher that finds other bits of the
-    /// word set knows that the tree leads to the section already. For this class
-    /// the other bits of `free` do not show it, because their pageblocks may be reported. So every
-    /// publisher of a pageblock that is free and not reported sets the tree, as long as reporting
-    /// is on.
+    /// word set knows that the tree leads to the section already. In this class, it does not know
+    /// that, because the pageblocks of the other bits of `free` may be reported. So every publisher
+    /// of a pageblock that is free and not reported sets the tree, as long as reporting is on.
     Unreported = 3,
 }
 

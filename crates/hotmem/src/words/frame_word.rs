@@ -235,29 +235,34 @@ impl FrameWord {
 
     /// Frees the frames of `bits`. Returns `None`, and changes nothing, if one of these frames is
     /// free already, or if the word is held or flagged for poison. If no frame of the word is free
-    /// yet, calls `first` before it sets the bits, because a search may have read this word already
+    /// yet, calls `before_first` before it sets the bits, because a search may have read this word already
     /// and must not be believed.
     ///
     /// `SeqCst`: Release pairs with [`take`](Self::take). A free that changes what searches can
     /// find then reads other words and hints, and the code that writes those then reads this word,
     /// so that at least one of the two sees the other.
-    pub(super) fn free(&self, bits: u64, first: impl FnMut()) -> Option<FreedBits> {
-        self.free_unless(HELD | POISON, bits, first)
+    pub(super) fn free(&self, bits: u64, before_first: impl FnMut()) -> Option<FreedBits> {
+        self.free_unless(HELD | POISON, bits, before_first)
     }
 
     /// Frees as [`free`](Self::free) does, whatever flags the word has.
-    pub(super) fn free_flagged(&self, bits: u64, first: impl FnMut()) -> Option<FreedBits> {
-        self.free_unless(0, bits, first)
+    pub(super) fn free_flagged(&self, bits: u64, before_first: impl FnMut()) -> Option<FreedBits> {
+        self.free_unless(0, bits, before_first)
     }
 
     #[inline(always)]
-    fn free_unless(&self, flags: u64, bits: u64, mut first: impl FnMut()) -> Option<FreedBits> {
+    fn free_unless(
+        &self,
+        flags: u64,
+        bits: u64,
+        mut before_first: impl FnMut(),
+    ) -> Option<FreedBits> {
         // Acquire: a caller that gets `None` because of a flag sees what happened before the flag
         // was set.
         let mut now = self.0.load(Ordering::Acquire);
         while now & (bits | flags) == 0 {
             if now & ALL_FREE == 0 {
-                first();
+                before_first();
             }
             match self.0.compare_exchange_weak(now, now | bits, Ordering::SeqCst, Ordering::Acquire)
             {

@@ -117,7 +117,7 @@ impl<'a> SectionRef<'a> {
     /// Returns the node of the section.
     #[inline(never)]
     pub(crate) fn node(self, words: &SectionWords) -> NodeIndex {
-        // The head exists: the control path makes the heads before it makes the chunk.
+        // The chunk header exists: the control path makes it before it makes the chunk.
         words.directory.node(self.id).unwrap_or(NodeIndex::FIRST)
     }
 

@@ -95,9 +95,8 @@ impl<'a> Search<'a> {
     ) -> Option<SectionRef<'a>> {
         let mut below = below.number();
         loop {
-            let last_change =
-                (below.checked_sub(1)? / SECTION_FRAMES as u64).min(SECTIONS as u64 - 1);
-            let id = self.paths.prev_counting_reads(SectionId::new(last_change)?, words_read)?;
+            let last = (below.checked_sub(1)? / SECTION_FRAMES as u64).min(SECTIONS as u64 - 1);
+            let id = self.paths.prev_counting_reads(SectionId::new(last)?, words_read)?;
             let Some(section) = self.words.section(id) else {
                 self.paths.hide_absent(id);
                 below = id.start().number();

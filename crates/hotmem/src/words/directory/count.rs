@@ -1,8 +1,9 @@
 //! Counts how much memory pieces of the directory will take, before they are made.
 
-use super::install::frames_of;
+use super::install::piece_frames;
 use super::pieces::{
-    Chunk, HEADS_CHUNKS, Heads, INLINE_NODES, Leaf, NodePair, PART_GROUP_NODES, PartGroup,
+    Chunk, HEADER_GROUP_CHUNKS, HeaderGroup, INLINE_NODES, Leaf, NodePair, PART_GROUP_NODES,
+    PartGroup,
 };
 use super::ranges::EntryFrame;
 use super::sizes::{LEAF_CHUNKS, MAX_NODES};
@@ -18,12 +19,12 @@ pub(crate) struct NeededRuns([u64; MAX_PIECE_FRAMES]);
 pub(crate) const MAX_PIECE_FRAMES: usize = 3;
 /// The number of frames of a piece, for each kind of piece.
 pub(crate) const PIECE_FRAMES: [u64; 6] = [
-    frames_of::<Chunk>(),
-    frames_of::<Leaf>(),
-    frames_of::<Heads>(),
-    frames_of::<PartGroup>(),
-    frames_of::<NodePair>(),
-    frames_of::<EntryFrame>(),
+    piece_frames::<Chunk>(),
+    piece_frames::<Leaf>(),
+    piece_frames::<HeaderGroup>(),
+    piece_frames::<PartGroup>(),
+    piece_frames::<NodePair>(),
+    piece_frames::<EntryFrame>(),
 ];
 const _: () = {
     let mut kind = 0;
@@ -89,8 +90,8 @@ impl<'a> PieceCount<'a> {
         self.add_node(node);
         let node = node.number();
         let last_section = self.last_section.replace(id);
-        let is_new = |of: fn(SectionId) -> usize| {
-            last_section.is_none_or(|last_section| of(last_section) != of(id))
+        let is_new = |piece_number: fn(SectionId) -> usize| {
+            last_section.is_none_or(|last_section| piece_number(last_section) != piece_number(id))
         };
         let directory = self.directory;
         let root = &directory.root[id.chunk() / LEAF_CHUNKS];
@@ -100,8 +101,10 @@ impl<'a> PieceCount<'a> {
             self.count_missing::<Leaf>(Some(root));
             self.groups = [false; MAX_NODES.div_ceil(PART_GROUP_NODES)];
         }
-        if is_new(|id| id.chunk() / HEADS_CHUNKS) {
-            self.count_missing::<Heads>(leaf.map(|leaf| &leaf.heads[chunk_in_leaf / HEADS_CHUNKS]));
+        if is_new(|id| id.chunk() / HEADER_GROUP_CHUNKS) {
+            self.count_missing::<HeaderGroup>(
+                leaf.map(|leaf| &leaf.headers[chunk_in_leaf / HEADER_GROUP_CHUNKS]),
+            );
         }
         if is_new(SectionId::chunk) && !directory.is_retired(id) {
             self.count_missing::<Chunk>(leaf.map(|leaf| &leaf.chunks[chunk_in_leaf]));
@@ -126,7 +129,7 @@ impl<'a> PieceCount<'a> {
         let exists = pointer.is_some_and(|pointer| !pointer.load(Ordering::Acquire).is_null());
         if !exists {
             #[allow(clippy::cast_possible_truncation, reason = "at most MAX_PIECE_FRAMES")]
-            let len = frames_of::<T>() as usize;
+            let len = piece_frames::<T>() as usize;
             self.needed.0[len - 1] += 1;
         }
     }

@@ -1,6 +1,6 @@
 //! Makes pieces of the directory from frames that the caller has set aside.
 
-use super::install::{PieceSupply, frames_of};
+use super::install::{PieceSupply, piece_frames};
 use super::pieces::DirectoryPiece;
 use crate::addr::PfnRange;
 use crate::geometry::FRAME_SIZE;
@@ -17,7 +17,7 @@ pub(crate) trait FrameSource {
 
 impl PieceSupply for &mut (dyn FrameSource + '_) {
     fn new_piece<T: DirectoryPiece>(&mut self) -> Option<NonNull<T>> {
-        self.zeroed_frames(frames_of::<T>()).map(NonNull::cast)
+        self.zeroed_frames(piece_frames::<T>()).map(NonNull::cast)
     }
 }
 

@@ -5,8 +5,8 @@
 //! initialised, so that a reader that finds a piece also finds the pieces above it.
 
 use super::pieces::{
-    Chunk, DirectoryPiece, HEADS_CHUNKS, Heads, INLINE_NODES, Leaf, NodePair, NodeRecord,
-    PART_GROUP_NODES, PartGroup,
+    Chunk, DirectoryPiece, HEADER_GROUP_CHUNKS, HeaderGroup, INLINE_NODES, Leaf, NodePair,
+    NodeRecord, PART_GROUP_NODES, PartGroup,
 };
 use super::sizes::LEAF_CHUNKS;
 use super::{Directory, NodeIndex, SectionId};
@@ -34,14 +34,14 @@ impl Directory {
         node: NodeIndex,
         supply: &mut impl PieceSupply,
     ) -> Result<(), NoMemory> {
-        let leaf = self.install_above(id, node, supply)?;
+        let leaf = self.install_without_chunk(id, node, supply)?;
         self.put_back(id);
         let _: &Chunk = get_or_make(&leaf.chunks[id.chunk() % LEAF_CHUNKS], supply)?;
         Ok(())
     }
 
     /// Makes the pieces that [`install`](Self::install) makes, except the chunk. Returns the leaf.
-    fn install_above(
+    fn install_without_chunk(
         &self,
         id: SectionId,
         node: NodeIndex,
@@ -50,7 +50,7 @@ impl Directory {
         self.install_node(node, supply)?;
         let (leaf, chunk) = (id.chunk() / LEAF_CHUNKS, id.chunk() % LEAF_CHUNKS);
         let leaf: &Leaf = get_or_make(&self.root[leaf], supply)?;
-        let _: &Heads = get_or_make(&leaf.heads[chunk / HEADS_CHUNKS], supply)?;
+        let _: &HeaderGroup = get_or_make(&leaf.headers[chunk / HEADER_GROUP_CHUNKS], supply)?;
         if node.number() >= INLINE_NODES {
             let _: &PartGroup =
                 get_or_make(&leaf.node_parts[node.number() / PART_GROUP_NODES], supply)?;
@@ -75,7 +75,7 @@ impl Directory {
         self.root.iter().for_each(PiecePtr::end_installs);
         for leaf in (0..self.root.len()).filter_map(|leaf| self.leaf(leaf)) {
             leaf.chunks.iter().for_each(PiecePtr::end_installs);
-            leaf.heads.iter().for_each(PiecePtr::end_installs);
+            leaf.headers.iter().for_each(PiecePtr::end_installs);
             leaf.node_parts.iter().for_each(PiecePtr::end_installs);
         }
     }
@@ -90,7 +90,7 @@ impl Directory {
         chunk: NonNull<Chunk>,
         supply: &mut impl PieceSupply,
     ) -> Result<(), NoMemory> {
-        let leaf = self.install_above(id, node, supply)?;
+        let leaf = self.install_without_chunk(id, node, supply)?;
         leaf.chunks[id.chunk() % LEAF_CHUNKS].store(chunk.as_ptr(), Ordering::Release);
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Directory {
 
 /// Returns how many frames a piece takes.
 #[cfg(not(loom))]
-pub(crate) const fn frames_of<T>() -> u64 {
+pub(crate) const fn piece_frames<T>() -> u64 {
     (size_of::<T>() as u64).div_ceil(crate::geometry::FRAME_SIZE)
 }
 

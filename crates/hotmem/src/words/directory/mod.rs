@@ -47,7 +47,7 @@ pub(crate) use count::{MAX_PIECE_FRAMES, NeededRuns, PIECE_FRAMES, PieceCount};
 pub(crate) use frame_supply::{FrameSource, FrameSupply, fill_with_zeroes};
 pub(crate) use id::{NodeIndex, NodeSet, SECTIONS, SectionId};
 #[cfg(not(loom))]
-pub(crate) use install::frames_of;
+pub(crate) use install::piece_frames;
 pub(crate) use install::{NoMemory, PieceSupply};
 pub(crate) use numbers::NodeNumbers;
 pub(crate) use paths::{PATH_LEN, Paths};
@@ -60,8 +60,8 @@ pub use sizes::MAX_NODES;
 
 use crate::sync::{AtomicU64, Ordering, PiecePtr, array_of, const_unless_loom, untracked};
 use crate::words::Section;
-use pieces::{CLASSES, HEADS_CHUNKS, INLINE_NODES};
-use pieces::{Head, Heads, Leaf, NodePair, NodePart, PART_GROUP_NODES, PartGroup};
+use pieces::{CLASSES, HEADER_GROUP_CHUNKS, INLINE_NODES};
+use pieces::{ChunkHeader, HeaderGroup, Leaf, NodePair, NodePart, PART_GROUP_NODES, PartGroup};
 use sizes::{LEAF_CHUNKS, NODE_WORDS, ROOT_LEAVES};
 
 /// The words of all memory of an instance.
@@ -102,12 +102,12 @@ impl Directory {
         if self.max_index_bits.load(Ordering::Relaxed) == 0 {
             return Some(NodeIndex::FIRST);
         }
-        self.node_in_head(id)
+        self.node_in_header(id)
     }
 
     #[inline(never)]
-    fn node_in_head(&self, id: SectionId) -> Option<NodeIndex> {
-        Some(self.head(id.chunk())?.node(id.index_in_chunk()))
+    fn node_in_header(&self, id: SectionId) -> Option<NodeIndex> {
+        Some(self.chunk_header(id.chunk())?.node(id.index_in_chunk()))
     }
 
     /// Returns the result of `look_up` for the first section whose number is in `from..end` and for
@@ -177,12 +177,12 @@ impl Directory {
     }
 
     #[inline(never)]
-    fn head(&self, chunk: usize) -> Option<&Head> {
+    fn chunk_header(&self, chunk: usize) -> Option<&ChunkHeader> {
         let leaf = self.leaf(chunk / LEAF_CHUNKS)?;
-        let heads: *mut Heads =
-            leaf.heads[chunk % LEAF_CHUNKS / HEADS_CHUNKS].load(Ordering::Acquire);
+        let headers: *mut HeaderGroup =
+            leaf.headers[chunk % LEAF_CHUNKS / HEADER_GROUP_CHUNKS].load(Ordering::Acquire);
         // SAFETY: as in `leaf`.
-        Some(&unsafe { heads.as_ref() }?.heads[chunk % HEADS_CHUNKS])
+        Some(&unsafe { headers.as_ref() }?.headers[chunk % HEADER_GROUP_CHUNKS])
     }
 
     /// Returns the bits of `node` that stand for the chunks of a leaf.

@@ -21,15 +21,14 @@ impl Directory {
     ///
     /// If some bits of a class are set in a word of the section, a CPU that sets another one adds no
     /// path to the tree: it relies on the path that was added with the first bit. But that path is
-    /// in the tree of the old node. A word
-    /// can have set bits although no part of the section is present: bits of `partial` may be stale.
-    /// So this function sets a path in the tree of the new node for each class whose word is not
-    /// zero. A CPU that sets a path reads the node after it has set the bit of the word, and so sets
-    /// a path in the tree of the new node.
+    /// in the tree of the old node. A word can have set bits although no part of the section is
+    /// present: bits of `partial` may be stale. So this function sets a path in the tree of the new
+    /// node for each class whose word is not zero. A CPU that sets a path reads the node after it has
+    /// set the bit of the word, and so sets a path in the tree of the new node.
     pub(crate) fn set_node(&self, id: SectionId, node: NodeIndex) {
-        let Some(head) = self.head(id.chunk()).or_violation() else { return };
+        let Some(header) = self.chunk_header(id.chunk()).or_violation() else { return };
         let Some(section) = self.section(id).or_violation() else { return };
-        if head.node(id.index_in_chunk()) == node {
+        if header.node(id.index_in_chunk()) == node {
             return;
         }
         // Relaxed: a search that reads the old number of bits at worst finds sections of other
@@ -38,7 +37,7 @@ impl Directory {
         self.max_index_bits.fetch_max(index_bits, Ordering::Relaxed);
         let section_bit = 1 << id.index_in_chunk();
         for (index_bit, sections) in
-            head.sections_by_index_bit.iter().enumerate().take(NODE_INDEX_BITS)
+            header.sections_by_index_bit.iter().enumerate().take(NODE_INDEX_BITS)
         {
             // Relaxed: the fence below orders these writes before the loads of `partial` and
             // `free`.
@@ -48,7 +47,7 @@ impl Directory {
                 sections.fetch_or(section_bit, Ordering::Relaxed);
             }
         }
-        head.set_node(id.index_in_chunk(), node);
+        header.set_node(id.index_in_chunk(), node);
         fence(Ordering::SeqCst); // pairs with the fence in `Directory::set_path`
         // These are read-modify-writes, so that a publisher whose write to the word comes later
         // sees the new node. AcqRel pairs with the AcqRel of the publishers.

@@ -31,7 +31,7 @@ impl NodeNumbers {
     /// order no other data.
     #[inline]
     pub(crate) fn index_of(&self, number: u32) -> Option<NodeIndex> {
-        for index in probe(number) {
+        for index in candidate_indices(number) {
             match self.places[index.number()].load(Ordering::Relaxed) {
                 0 => return None,
                 place if place == PLACE_TAKEN | u64::from(number) => return Some(index),
@@ -44,7 +44,7 @@ impl NodeNumbers {
     /// Gives an index to a number that has none. Returns `None` if all indices are in use.
     pub(crate) fn insert(&self, number: u32) -> Option<NodeIndex> {
         let is_free = |index: &NodeIndex| self.number_of(*index).is_none();
-        let index = probe(number).find(is_free)?;
+        let index = candidate_indices(number).find(is_free)?;
         self.places[index.number()].store(PLACE_TAKEN | u64::from(number), Ordering::Relaxed);
         self.used_indices[index.number() / 64]
             .fetch_or(1 << (index.number() % 64), Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl NodeNumbers {
 
 /// Iterates over the indices that a number may have, in the order in which they are tried.
 #[inline]
-fn probe(number: u32) -> impl Iterator<Item = NodeIndex> {
+fn candidate_indices(number: u32) -> impl Iterator<Item = NodeIndex> {
     let first = number as usize % MAX_NODES;
     (0..MAX_NODES).filter_map(move |i| NodeIndex::new((first + i) % MAX_NODES))
 }

@@ -13,7 +13,8 @@
 //!   top. It loads each bit, and writes only if the bit is clear. It does not stop at a set bit,
 //!   because the CPU that set this bit may not have set the bits above yet, or the bit may be a
 //!   stale one of the section's previous node.
-//! - Only a searcher that found everything below a bit empty clears the bit. The searcher then
+//! - Only a searcher that found everything below a bit empty clears the bit. (An exception is
+//!   `SectionRef::hide`, whose caller makes the section findable in another way.) The searcher then
 //!   passes a SeqCst fence and reads everything below the bit again. If it is no longer empty, the
 //!   searcher sets the bit again, and the bits above it up to the top. A searcher clears a bit of
 //!   the lowest level only if the section itself is empty, never because the section belongs to
@@ -24,7 +25,7 @@
 //! as one with nothing below it, and is cleared in the same way.
 
 use super::level::{clear_bit, first_set, is_zero, last_of_all, last_set, set_bit};
-use super::pieces::Head;
+use super::pieces::ChunkHeader;
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, NODE_INDEX_BITS, ROOT_LEAVES};
 use super::{Directory, NodeIndex, SectionId};
 use crate::geometry::mask;
@@ -50,11 +51,11 @@ impl Directory {
     /// section nonempty.
     pub(crate) fn set_path(&self, class: Class, id: SectionId) {
         fence(Ordering::SeqCst); // pairs with the fences in `clear_bit` and `clear_section_bit`
-        let Some(head) = self.head(id.chunk()).or_violation() else { return };
-        let tree = core::slice::from_ref(&head.tree[class.index()]);
+        let Some(header) = self.chunk_header(id.chunk()).or_violation() else { return };
+        let tree = core::slice::from_ref(&header.tree[class.index()]);
         mutant!("a path stops at a set bit" => if !set_bit(tree, id.index_in_chunk()) { return });
         set_bit(tree, id.index_in_chunk());
-        self.set_above(class, head.node(id.index_in_chunk()), id.chunk());
+        self.set_above(class, header.node(id.index_in_chunk()), id.chunk());
     }
 
     fn set_above(&self, class: Class, node: NodeIndex, chunk: usize) {
@@ -93,8 +94,8 @@ impl Directory {
         id: SectionId,
         is_empty: impl Fn() -> bool,
     ) {
-        let Some(head) = self.head(id.chunk()).or_violation() else { return };
-        let tree = &head.tree[class.index()];
+        let Some(header) = self.chunk_header(id.chunk()).or_violation() else { return };
+        let tree = &header.tree[class.index()];
         mutant!("hiding a section hides all sections of its chunk" => {
             tree.store(0, Ordering::SeqCst);
         });
@@ -107,13 +108,13 @@ impl Directory {
 
     /// Returns whether the bits that lead to a section are set at all levels.
     pub(crate) fn leads_to(&self, class: Class, id: SectionId) -> bool {
-        let Some(head) = self.head(id.chunk()) else { return false };
+        let Some(header) = self.chunk_header(id.chunk()) else { return false };
         let is_set = |words: &[AtomicU64], bit: usize| {
             words.get(bit / 64).is_some_and(|w| w.load(Ordering::Relaxed) >> (bit % 64) & 1 != 0)
         };
-        let node = head.node(id.index_in_chunk());
+        let node = header.node(id.index_in_chunk());
         let (leaf, chunk_in_leaf) = (id.chunk() / LEAF_CHUNKS, id.chunk() % LEAF_CHUNKS);
-        is_set(core::slice::from_ref(&head.tree[class.index()]), id.index_in_chunk())
+        is_set(core::slice::from_ref(&header.tree[class.index()]), id.index_in_chunk())
             && self.part(node, leaf).is_some_and(|part| is_set(part.words(class), chunk_in_leaf))
             && (ROOT_LEAVES == 1
                 || self.record(node).is_some_and(|record| is_set(record.top(class), leaf)))
@@ -142,14 +143,14 @@ impl Directory {
 
     /// Returns the sections of a chunk that belong to a node, as a mask.
     #[inline(never)]
-    fn sections_of(&self, head: &Head, node: NodeIndex) -> u64 {
+    fn sections_of(&self, header: &ChunkHeader, node: NodeIndex) -> u64 {
         let n = node.number();
         // Relaxed: see `set_node`.
         #[allow(clippy::cast_possible_truncation, reason = "at most 8")]
         let used_bits = self.max_index_bits.load(Ordering::Relaxed) as usize;
         let bits_of_node = (usize::BITS - n.leading_zeros()) as usize;
         let bits = used_bits.max(bits_of_node).min(NODE_INDEX_BITS);
-        let by_index_bit = head.sections_by_index_bit[..bits].iter().enumerate();
+        let by_index_bit = header.sections_by_index_bit[..bits].iter().enumerate();
         by_index_bit.fold(mask(CHUNK_SECTIONS), |sections, (bit, with_bit)| {
             let with_bit = with_bit.load(Ordering::Relaxed);
             sections & if n >> bit & 1 == 0 { !with_bit } else { with_bit }
@@ -234,10 +235,10 @@ impl<'a> Paths<'a> {
     /// Returns the sections of a chunk that belong to the node and have a set bit, as a mask.
     #[inline(never)]
     fn in_chunk(&self, chunk: usize) -> u64 {
-        self.directory.head(chunk).map_or(0, |head| {
+        self.directory.chunk_header(chunk).map_or(0, |header| {
             // Acquire pairs with the Release in `set_bit`.
-            let tree = head.tree[self.class.index()].load(Ordering::Acquire);
-            if tree == 0 { 0 } else { tree & self.directory.sections_of(head, self.node) }
+            let tree = header.tree[self.class.index()].load(Ordering::Acquire);
+            if tree == 0 { 0 } else { tree & self.directory.sections_of(header, self.node) }
         })
     }
 
@@ -348,10 +349,10 @@ impl<'a> Paths<'a> {
         {
             return;
         }
-        let any = &self.directory.node_bits[self.class.index()];
-        clear_bit(any, self.node.number(), || {
+        let node_bits = &self.directory.node_bits[self.class.index()];
+        clear_bit(node_bits, self.node.number(), || {
             if !self.is_empty() {
-                set_bit(any, self.node.number());
+                set_bit(node_bits, self.node.number());
             }
         });
     }

@@ -5,25 +5,23 @@
 //! |---|---|---|
 //! | root | 8 KiB, in `Frames` itself | 4 PiB |
 //! | [`Leaf`] | 8 KiB | 4 TiB |
-//! | [`Heads`] | 4 KiB | 128 GiB |
+//! | [`HeaderGroup`] | 4 KiB | 128 GiB |
 //! | [`Chunk`] | 12 KiB | 8 GiB |
 //! | [`PartGroup`] | 4 KiB | 8 nodes in 4 TiB; the leaf itself has the bits of the first 7 nodes |
 //! | [`NodePair`] | 4 KiB | two nodes in 4 PiB |
 
 use super::id::NodeIndex;
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, NODE_INDEX_BITS, ROOT_LEAVES};
-use crate::sync::untracked;
-use crate::sync::{AtomicU8, AtomicU64, Ordering, PiecePtr};
-use crate::words::Class;
-use crate::words::Section;
+use crate::sync::{AtomicU8, AtomicU64, Ordering, PiecePtr, untracked};
+use crate::words::{Class, Section};
 
 pub(super) const CLASSES: usize = Class::COUNT;
 /// The number of words that have a bit for each chunk of a leaf.
 pub(super) const PART_WORDS: usize = LEAF_CHUNKS.div_ceil(64);
 /// The number of words that have a bit for each leaf.
 pub(super) const TOP_WORDS: usize = if ROOT_LEAVES == 1 { 0 } else { ROOT_LEAVES.div_ceil(64) };
-/// The number of chunks whose heads lie in one frame.
-pub(super) const HEADS_CHUNKS: usize = if cfg!(loom) { 2 } else { 16 };
+/// The number of chunks whose headers lie in one frame.
+pub(super) const HEADER_GROUP_CHUNKS: usize = if cfg!(loom) { 2 } else { 16 };
 /// The number of nodes whose parts of a leaf lie in one frame.
 pub(super) const PART_GROUP_NODES: usize = if cfg!(loom) { 2 } else { 8 };
 /// The number of nodes whose parts of a leaf lie in the leaf itself.
@@ -44,14 +42,14 @@ pub(crate) unsafe trait DirectoryPiece: Sized + 'static {
     fn zeroed() -> Self;
 }
 
-/// The pointers to the pieces of 4 TiB: to their chunks, to the chunks' heads, and to the nodes'
+/// The pointers to the pieces of 4 TiB: to their chunks, to the chunks' headers, and to the nodes'
 /// parts.
 #[repr(C)]
 pub(crate) struct Leaf {
     /// The pointers to chunks, which fill the first frame of the leaf, because each look-up reads
     /// one of them.
     pub(super) chunks: [PiecePtr<Chunk>; LEAF_CHUNKS],
-    pub(super) heads: [PiecePtr<Heads>; LEAF_CHUNKS.div_ceil(HEADS_CHUNKS)],
+    pub(super) headers: [PiecePtr<HeaderGroup>; LEAF_CHUNKS.div_ceil(HEADER_GROUP_CHUNKS)],
     pub(super) node_parts: [PiecePtr<PartGroup>; MAX_NODES.div_ceil(PART_GROUP_NODES)],
     pub(super) inline_parts: [NodePart; INLINE_NODES],
 }
@@ -71,7 +69,7 @@ pub(crate) struct Chunk {
 
 /// The lowest level of the trees over a chunk, and the nodes of its sections.
 #[repr(C, align(64))]
-pub(crate) struct Head {
+pub(crate) struct ChunkHeader {
     /// For each class, a bit for each section that may have pageblocks of the class, on any node.
     pub(super) tree: [AtomicU64; CLASSES],
     /// For each bit of a node's index, the sections whose node has this bit set.
@@ -82,10 +80,10 @@ pub(crate) struct Head {
     pub(super) retired: PiecePtr<Chunk>,
 }
 
-/// Heads of neighbouring chunks.
+/// Headers of neighbouring chunks.
 #[repr(C)]
-pub(crate) struct Heads {
-    pub(super) heads: [Head; HEADS_CHUNKS],
+pub(crate) struct HeaderGroup {
+    pub(super) headers: [ChunkHeader; HEADER_GROUP_CHUNKS],
 }
 
 /// The bits of one node in a leaf: for each class, a bit for each chunk.
@@ -131,7 +129,7 @@ impl Chunk {
     }
 }
 
-impl Head {
+impl ChunkHeader {
     /// Returns the node of a section.
     ///
     /// Relaxed: code that depends on the node passes a fence or claims a pageblock, and then loads
@@ -209,15 +207,15 @@ piece!(
     Leaf,
     Leaf {
         chunks: from_fn(|_| PiecePtr::new(null_mut())),
-        heads: from_fn(|_| PiecePtr::new(null_mut())),
+        headers: from_fn(|_| PiecePtr::new(null_mut())),
         node_parts: from_fn(|_| PiecePtr::new(null_mut())),
         inline_parts: from_fn(|_| NodePart::zeroed()),
     }
 );
 piece!(
-    Heads,
-    Heads {
-        heads: from_fn(|_| Head {
+    HeaderGroup,
+    HeaderGroup {
+        headers: from_fn(|_| ChunkHeader {
             tree: from_fn(|_| AtomicU64::new(0)),
             sections_by_index_bit: from_fn(|_| AtomicU64::new(0)),
             nodes: from_fn(|_| AtomicU8::new(0)),
@@ -248,8 +246,8 @@ impl Chunk {
 
 #[cfg(all(target_pointer_width = "64", not(any(loom, hotmem_geometry = "small"))))]
 const _: () = {
-    assert!(size_of::<Leaf>() == 2 << 12 && core::mem::offset_of!(Leaf, heads) == 1 << 12);
-    assert!(size_of::<Heads>() == 1 << 12);
+    assert!(size_of::<Leaf>() == 2 << 12 && core::mem::offset_of!(Leaf, headers) == 1 << 12);
+    assert!(size_of::<HeaderGroup>() == 1 << 12);
     assert!(size_of::<Chunk>() == 3 << 12);
     assert!(size_of::<PartGroup>() == 1 << 12);
     assert!(size_of::<NodePair>() <= 1 << 12);

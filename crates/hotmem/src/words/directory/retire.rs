@@ -24,14 +24,15 @@ impl Directory {
     /// only.
     pub(crate) fn retire(&self, id: SectionId) {
         let Some(leaf) = self.leaf(id.chunk() / LEAF_CHUNKS) else { return };
-        let (Some(chunk), Some(head)) = (self.chunk(id.chunk()), self.head(id.chunk())) else {
+        let (Some(chunk), Some(header)) = (self.chunk(id.chunk()), self.chunk_header(id.chunk()))
+        else {
             return;
         };
         if chunk.sections().iter().all(|section| section.blocks_in_use() == 0) {
             let pointer = &leaf.chunks[id.chunk() % LEAF_CHUNKS];
             // Relaxed: only the control path reads this pointer, and it has published the chunk
             // itself.
-            head.retired.store(pointer.load(Ordering::Relaxed), Ordering::Relaxed);
+            header.retired.store(pointer.load(Ordering::Relaxed), Ordering::Relaxed);
             pointer.store(null_mut(), Ordering::Relaxed);
         }
     }
@@ -39,20 +40,20 @@ impl Directory {
     /// Puts the chunk of a section back, if it is retired. For the control path only.
     pub(super) fn put_back(&self, id: SectionId) {
         let Some(leaf) = self.leaf(id.chunk() / LEAF_CHUNKS) else { return };
-        let Some(head) = self.head(id.chunk()) else { return };
-        let retired = head.retired.load(Ordering::Relaxed);
+        let Some(header) = self.chunk_header(id.chunk()) else { return };
+        let retired = header.retired.load(Ordering::Relaxed);
         if !retired.is_null() {
             // Release: a reader that finds the pointer finds the piece initialised.
             leaf.chunks[id.chunk() % LEAF_CHUNKS].store(retired, Ordering::Release);
-            head.retired.store(null_mut(), Ordering::Relaxed);
+            header.retired.store(null_mut(), Ordering::Relaxed);
         }
     }
 
     /// Returns whether the chunk of a section is retired.
     #[cfg(not(loom))]
     pub(super) fn is_retired(&self, id: SectionId) -> bool {
-        let retired = |head: &super::Head| head.retired.load(Ordering::Relaxed);
-        self.head(id.chunk()).is_some_and(|head| !retired(head).is_null())
+        let retired = |header: &super::ChunkHeader| header.retired.load(Ordering::Relaxed);
+        self.chunk_header(id.chunk()).is_some_and(|header| !retired(header).is_null())
     }
 
     /// Returns a section of a retired chunk.
@@ -60,7 +61,7 @@ impl Directory {
     /// # Safety
     /// No call frees the memory of retired chunks while the result is in use.
     pub(crate) unsafe fn retired_section(&self, id: SectionId) -> Option<&Section> {
-        let retired = self.head(id.chunk())?.retired.load(Ordering::Acquire);
+        let retired = self.chunk_header(id.chunk())?.retired.load(Ordering::Acquire);
         // SAFETY: null, or a retired chunk, whose memory is not freed meanwhile, by the contract of
         // this function.
         unsafe { retired.as_ref() }?.section(id.index_in_chunk())
@@ -73,12 +74,13 @@ impl Directory {
         &self,
     ) -> impl Iterator<Item = (*mut Chunk, impl Iterator<Item = *mut BitmapFrame>)> {
         let leaves = (0..super::ROOT_LEAVES).filter_map(|leaf| self.leaf(leaf));
-        let heads = leaves.flat_map(|leaf| &leaf.heads);
+        let headers = leaves.flat_map(|leaf| &leaf.headers);
         // SAFETY: null, or a piece that stays for as long as the instance exists.
-        let heads = heads.filter_map(|pointer| unsafe { pointer.load(Ordering::Acquire).as_ref() });
-        heads.flat_map(|group| &group.heads).filter_map(|head| {
-            let retired = head.retired.load(Ordering::Relaxed);
-            head.retired.store(null_mut(), Ordering::Relaxed);
+        let headers =
+            headers.filter_map(|pointer| unsafe { pointer.load(Ordering::Acquire).as_ref() });
+        headers.flat_map(|group| &group.headers).filter_map(|header| {
+            let retired = header.retired.load(Ordering::Relaxed);
+            header.retired.store(null_mut(), Ordering::Relaxed);
             // SAFETY: null, or a retired chunk whose memory the caller has not freed yet.
             let chunk = unsafe { retired.as_ref() }?;
             let bitmaps = chunk.sections().iter().flat_map(|section| section.bitmaps.pointers());

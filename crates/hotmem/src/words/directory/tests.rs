@@ -50,15 +50,15 @@ fn node(n: usize) -> NodeIndex {
 const ONLINE: Class = Class::online(Zone::Kernel);
 
 /// A directory, and the oracle: for each section with words, its node and whether it is online.
-struct World {
+struct CheckedDirectory {
     directory: Box<Directory>,
     heap: Heap,
     sections: BTreeMap<SectionId, (usize, bool)>,
 }
 
-impl World {
-    fn new() -> World {
-        World {
+impl CheckedDirectory {
+    fn new() -> CheckedDirectory {
+        CheckedDirectory {
             directory: Box::new(Directory::new()),
             heap: Heap::default(),
             sections: BTreeMap::new(),
@@ -119,7 +119,8 @@ impl World {
         }
     }
 
-    fn check(&self, n: usize, from: SectionId) {
+    /// Checks the searches from a section for the sections of node `n`.
+    fn check_searches(&self, n: usize, from: SectionId) {
         let is_match = |&(_, &(other, online)): &(&SectionId, &(usize, bool))| online && other == n;
         let next = self.sections.range(from..).find(is_match).map(|(&section, _)| section);
         let prev = self.sections.range(..=from).rev().find(is_match).map(|(&section, _)| section);
@@ -158,51 +159,51 @@ fn searches_agree_with_an_oracle_while_nodes_change() {
     let steps = if cfg!(miri) { 12 } else { 6000 };
     for (seed, nodes) in [(1, 1), (2, 2), (3, 4), (4, 9), (5, MAX_NODES)] {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut world = World::new();
+        let mut checked = CheckedDirectory::new();
         for _ in 0..steps {
             let n = rng.usize(0..nodes);
             let section = random_section_number(&mut rng);
             match rng.u32(0..8) {
-                0..3 => world.assign(section, n),
+                0..3 => checked.assign(section, n),
                 3..5 => {
-                    if let Some((&section, _)) = world.sections.range(id(section)..).next() {
-                        world.online(section);
+                    if let Some((&section, _)) = checked.sections.range(id(section)..).next() {
+                        checked.online(section);
                     }
                 }
                 5 => {
-                    if let Some((&section, _)) = world.sections.range(id(section)..).next() {
-                        world.offline(section);
+                    if let Some((&section, _)) = checked.sections.range(id(section)..).next() {
+                        checked.offline(section);
                     }
                 }
-                _ => world.check(n, id(section)),
+                _ => checked.check_searches(n, id(section)),
             }
         }
-        world.check_all();
+        checked.check_all();
     }
 }
 
 #[test]
 fn all_sections_with_words_are_found_in_both_directions() {
     let mut rng = fastrand::Rng::with_seed(7);
-    let mut world = World::new();
+    let mut checked = CheckedDirectory::new();
     for _ in 0..if cfg!(miri) { 2 } else { 60 } {
         let section = random_section_number(&mut rng);
-        world.assign(section, 0);
+        checked.assign(section, 0);
     }
     let end = SECTIONS as u64;
-    let found = |id| world.directory.section(id).map(|_| id);
-    let up = core::iter::successors(world.directory.next_found(0, end, found), |last| {
-        world.directory.next_found(last.number() + 1, end, found)
+    let found = |id| checked.directory.section(id).map(|_| id);
+    let up = core::iter::successors(checked.directory.next_found(0, end, found), |last| {
+        checked.directory.next_found(last.number() + 1, end, found)
     });
     let up: Vec<_> = up.collect();
-    let down = core::iter::successors(world.directory.prev_found(0, end, found), |last| {
-        world.directory.prev_found(0, last.number(), found)
+    let down = core::iter::successors(checked.directory.prev_found(0, end, found), |last| {
+        checked.directory.prev_found(0, last.number(), found)
     });
     let mut down: Vec<_> = down.collect();
     down.reverse();
     assert_eq!(up, down);
-    assert!(world.sections.keys().all(|section| up.binary_search(section).is_ok()));
-    assert!(up.iter().all(|&section| world.directory.section(section).is_some()));
+    assert!(checked.sections.keys().all(|section| up.binary_search(section).is_ok()));
+    assert!(up.iter().all(|&section| checked.directory.section(section).is_some()));
 }
 
 #[test]
@@ -234,14 +235,14 @@ fn a_search_reads_a_few_words_however_many_nodes_alternate() {
     // The sections of a range of 2 TiB are assigned to the nodes in turn.
     let count = if cfg!(miri) { 70 } else { 16384 };
     for nodes in [1, 4, 32, MAX_NODES].into_iter().filter(|nodes| 2 * nodes < count) {
-        let mut world = World::new();
+        let mut checked = CheckedDirectory::new();
         for section in 0..count {
-            world.assign(section, section % nodes);
-            world.online(id(section));
+            checked.assign(section, section % nodes);
+            checked.online(id(section));
         }
         for n in 0..nodes.min(5) {
             let mut words = ReadCount::default();
-            let paths = world.directory.paths(node(n), ONLINE);
+            let paths = checked.directory.paths(node(n), ONLINE);
             let found = paths.next_counting_reads(id(count / 2 - nodes / 2), &mut words).unwrap();
             assert_eq!(found.number() % nodes as u64, n as u64);
             paths.prev_counting_reads(id(SECTIONS - 1), &mut words).unwrap();

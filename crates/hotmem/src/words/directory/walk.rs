@@ -2,8 +2,8 @@
 
 use super::Directory;
 use super::id::SectionId;
-use super::install::frames_of;
-use super::pieces::{HEADS_CHUNKS, Leaf, NodePair, PART_GROUP_NODES};
+use super::install::piece_frames;
+use super::pieces::{HEADER_GROUP_CHUNKS, Leaf, NodePair, PART_GROUP_NODES};
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, ROOT_LEAVES};
 use crate::addr::PfnRange;
 use crate::geometry::SECTION_FRAMES;
@@ -23,7 +23,7 @@ impl PieceMemory {
     /// Returns the memory of the piece that `pointer` points to, or `None` if `pointer` is null.
     pub(super) fn of_pointer<T>(pointer: &PiecePtr<T>, describes: PfnRange) -> Option<PieceMemory> {
         let memory = pointer.load(Ordering::Acquire).cast_const();
-        let piece = PieceMemory { memory: memory.cast(), frames: frames_of::<T>(), describes };
+        let piece = PieceMemory { memory: memory.cast(), frames: piece_frames::<T>(), describes };
         (!memory.is_null()).then_some(piece)
     }
 }
@@ -34,13 +34,13 @@ impl Directory {
         let mut next = 0;
         let pieces = core::iter::from_fn(move || {
             while next < ROOT_LEAVES * PIECES_OF_LEAF {
-                let (number, index) = (next / PIECES_OF_LEAF, next % PIECES_OF_LEAF);
+                let (leaf_number, index) = (next / PIECES_OF_LEAF, next % PIECES_OF_LEAF);
                 next += 1;
-                let Some(leaf) = self.leaf(number) else {
-                    next = (number + 1) * PIECES_OF_LEAF;
+                let Some(leaf) = self.leaf(leaf_number) else {
+                    next = (leaf_number + 1) * PIECES_OF_LEAF;
                     continue;
                 };
-                if let Some(piece) = self.piece_of_leaf(number, leaf, index) {
+                if let Some(piece) = self.piece_of_leaf(leaf_number, leaf, index) {
                     return Some(piece);
                 }
             }
@@ -54,32 +54,35 @@ impl Directory {
         )
     }
 
-    /// Returns piece `index` of a leaf: the leaf itself, heads, parts of nodes, or a chunk.
+    /// Returns piece `index` of a leaf: the leaf itself, chunk headers, parts of nodes, or a chunk.
     #[inline(never)]
-    fn piece_of_leaf(&self, number: usize, leaf: &Leaf, index: usize) -> Option<PieceMemory> {
-        let first = number * LEAF_CHUNKS;
+    fn piece_of_leaf(&self, leaf_number: usize, leaf: &Leaf, index: usize) -> Option<PieceMemory> {
+        let first = leaf_number * LEAF_CHUNKS;
         let all = chunks(first, LEAF_CHUNKS);
         let Some(index) = index.checked_sub(1) else {
-            return PieceMemory::of_pointer(self.root.get(number)?, all);
+            return PieceMemory::of_pointer(self.root.get(leaf_number)?, all);
         };
-        if let Some(heads) = leaf.heads.get(index) {
-            let described = chunks(first + index * HEADS_CHUNKS, HEADS_CHUNKS);
-            return PieceMemory::of_pointer(heads, described);
+        if let Some(headers) = leaf.headers.get(index) {
+            let described = chunks(first + index * HEADER_GROUP_CHUNKS, HEADER_GROUP_CHUNKS);
+            return PieceMemory::of_pointer(headers, described);
         }
-        let index = index - leaf.heads.len();
+        let index = index - leaf.headers.len();
         if let Some(parts) = leaf.node_parts.get(index) {
             return PieceMemory::of_pointer(parts, all);
         }
         let index = index - leaf.node_parts.len();
         let described = chunks(first + index, 1);
-        PieceMemory::of_pointer(leaf.chunks.get(index)?, described)
-            .or_else(|| PieceMemory::of_pointer(&self.head(first + index)?.retired, described))
+        PieceMemory::of_pointer(leaf.chunks.get(index)?, described).or_else(|| {
+            PieceMemory::of_pointer(&self.chunk_header(first + index)?.retired, described)
+        })
     }
 }
 
 /// The number of pieces that a leaf can have, with the leaf itself.
-const PIECES_OF_LEAF: usize =
-    1 + LEAF_CHUNKS.div_ceil(HEADS_CHUNKS) + MAX_NODES.div_ceil(PART_GROUP_NODES) + LEAF_CHUNKS;
+const PIECES_OF_LEAF: usize = 1
+    + LEAF_CHUNKS.div_ceil(HEADER_GROUP_CHUNKS)
+    + MAX_NODES.div_ceil(PART_GROUP_NODES)
+    + LEAF_CHUNKS;
 
 /// Returns the frames of `count` chunks from number `first` on.
 fn chunks(first: usize, count: usize) -> PfnRange {
