@@ -1,5 +1,4 @@
-//! Compares the results of requests with a lower and an upper bound with a naive search of all free
-//! frames.
+//! Compares requests that have a lower and an upper bound with a naive search of all free frames.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -10,7 +9,7 @@ use std::collections::BTreeSet;
 
 const MEMORY_FRAMES: u64 = 3 * SECTION;
 
-/// The free frames that the test expects.
+/// An instance, and the frames of it that must be free.
 struct FreeFrames<'f> {
     frames: &'f Frames<OneCpu>,
     free_frames: BTreeSet<u64>,
@@ -64,9 +63,9 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
     // Now all sections have their bitmaps, so no more frames become metadata later.
     let allocated_frames: Vec<_> =
         std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
-    let free = allocated_frames.iter().map(|allocated| allocated.start().number()).collect();
+    let free_frames = allocated_frames.iter().map(|allocated| allocated.start().number()).collect();
     allocated_frames.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
-    let mut free = FreeFrames { frames: &frames, free_frames: free };
+    let mut free = FreeFrames { frames: &frames, free_frames };
     let rng = &mut Rng::with_seed(11);
     let mut held: Vec<PfnRange> = vec![];
     let mut outcomes = [0; 2];
@@ -76,14 +75,14 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
             continue;
         }
         let len = [1, 1, 1, 3, 8, PAGEBLOCK / 8, PAGEBLOCK, 2 * PAGEBLOCK, SECTION][rng.usize(..9)];
-        let near = |rng: &mut Rng, from: u64| match rng.u8(..3) {
-            0 => from,
-            1 => from + rng.u64(..2 * PAGEBLOCK),
+        let random_above = |rng: &mut Rng, frame: u64| match rng.u8(..3) {
+            0 => frame,
+            1 => frame + rng.u64(..2 * PAGEBLOCK),
             _ => rng.u64(..=MEMORY_FRAMES),
         };
-        let from = rng.u64(..MEMORY_FRAMES);
-        let lower = near(rng, from).min(MEMORY_FRAMES);
-        let upper = (near(rng, lower) + len).min(MEMORY_FRAMES);
+        let start = rng.u64(..MEMORY_FRAMES);
+        let lower = random_above(rng, start).min(MEMORY_FRAMES);
+        let upper = (random_above(rng, lower) + len).min(MEMORY_FRAMES);
         let request = AllocRequest::frames(len);
         let aligned = rng.bool() && len.is_power_of_two();
         let request = if aligned { request.aligned(len) } else { request };
@@ -105,13 +104,15 @@ fn one_frame_between_the_bounds_is_enough() {
     let _hotplug = boot(&frames, &memory, MEMORY_FRAMES);
     let one = AllocRequest::frames(1);
     // The first pageblock that is divided in a section also holds the section's bitmap frame.
-    for at in [SECTION + 1, SECTION + 2 * PAGEBLOCK - 1, 2 * SECTION, 2 * SECTION + PAGEBLOCK + 3] {
-        let allocated = frames.alloc_range(one.within(pfn(at)..pfn(at + 1))).unwrap();
-        assert_eq!(allocated, range(at, 1));
-        let again = frames.alloc_range(one.within(pfn(at)..pfn(at + 1)));
+    for frame in
+        [SECTION + 1, SECTION + 2 * PAGEBLOCK - 1, 2 * SECTION, 2 * SECTION + PAGEBLOCK + 3]
+    {
+        let allocated = frames.alloc_range(one.within(pfn(frame)..pfn(frame + 1))).unwrap();
+        assert_eq!(allocated, range(frame, 1));
+        let again = frames.alloc_range(one.within(pfn(frame)..pfn(frame + 1)));
         assert_eq!(again, Err(AllocError::OutOfMemory));
-        assert_eq!(frames.alloc_range(one.at(pfn(at)).within(pfn(at + 1)..)), {
-            Err(AllocError::Bad(BadRequest::Place(pfn(at))))
+        assert_eq!(frames.alloc_range(one.at(pfn(frame)).within(pfn(frame + 1)..)), {
+            Err(AllocError::Bad(BadRequest::Place(pfn(frame))))
         });
         frames.free_range(allocated).unwrap();
     }

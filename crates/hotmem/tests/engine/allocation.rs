@@ -9,7 +9,7 @@ use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 
 type Owned<'f> = Allocation<'f, OneCpu>;
 
-fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
+fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(OneCpu);
     let mut hotplug = boot(&frames, &memory, 2 * SECTION);
@@ -24,7 +24,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
 
 #[test]
 fn dropped_allocations_are_free_again_and_forgotten_ones_are_not() {
-    on_a_machine(|frames, _| {
+    with_instance(|frames, _| {
         let free = frames.counts().free;
         for len in [1, 3, PAGEBLOCK - 1, PAGEBLOCK, 3 * PAGEBLOCK + 1] {
             let owned = frames.alloc(AllocRequest::frames(len)).unwrap();
@@ -42,13 +42,13 @@ fn dropped_allocations_are_free_again_and_forgotten_ones_are_not() {
 
 #[test]
 fn an_allocation_can_be_split_at_every_frame() {
-    on_a_machine(|frames, _| {
+    with_instance(|frames, _| {
         let free = frames.counts().free;
         for len in [1, 5, PAGEBLOCK, PAGEBLOCK + 3] {
-            for at in 0..=len {
+            for frames_below in 0..=len {
                 let owned = frames.alloc(AllocRequest::frames(len)).unwrap();
                 let all = owned.range();
-                let at = pfn(all.start().number() + at);
+                let at = pfn(all.start().number() + frames_below);
                 let (below, above) = owned.split_at(at);
                 assert_eq!((below.range(), above.range()), all.split_at(at));
                 assert_eq!(frames.counts().free, free - len);
@@ -62,7 +62,7 @@ fn an_allocation_can_be_split_at_every_frame() {
 
 #[test]
 fn the_parts_of_a_split_allocation_join_again_in_either_order() {
-    on_a_machine(|frames, _| {
+    with_instance(|frames, _| {
         let free = frames.counts().free;
         for len in [1, 5, PAGEBLOCK, PAGEBLOCK + 3] {
             let mut owned = frames.alloc(AllocRequest::frames(len)).unwrap();
@@ -81,7 +81,7 @@ fn the_parts_of_a_split_allocation_join_again_in_either_order() {
 
 #[test]
 fn allocations_join_only_if_adjacent_in_one_region_of_one_instance() {
-    on_a_machine(|frames, hotplug| {
+    with_instance(|frames, hotplug| {
         let assert_refused = |one: Owned<'_>, other: Owned<'_>| {
             let ranges = (one.range(), other.range());
             let (one, other) = one.join(other).expect_err("these allocations must not join");
@@ -102,7 +102,7 @@ fn allocations_join_only_if_adjacent_in_one_region_of_one_instance() {
         assert_eq!(top.range().end(), bottom.range().start());
         assert_refused(bottom, top);
         // An allocation of another instance with adjacent frame numbers.
-        on_a_machine(|foreign_frames, _| {
+        with_instance(|foreign_frames, _| {
             let foreign = foreign_frames.alloc(two_at(PAGEBLOCK + 2)).unwrap();
             assert_refused(frames.alloc(two_at(PAGEBLOCK)).unwrap(), foreign);
         });
@@ -111,7 +111,7 @@ fn allocations_join_only_if_adjacent_in_one_region_of_one_instance() {
 
 #[test]
 fn a_frame_that_is_poisoned_in_an_allocation_is_quarantined_when_it_is_freed() {
-    on_a_machine(|frames, hotplug| {
+    with_instance(|frames, hotplug| {
         let free = frames.counts().free;
         let owned = frames.alloc(AllocRequest::frames(5)).unwrap();
         let bad = owned.range().chunks(1).nth(2).unwrap();
@@ -134,7 +134,7 @@ fn fill_and_free_raw_fills_memory_with_the_promised_contents() {
     let owned = frames.alloc(AllocRequest::frames(2)).unwrap();
     let frame = owned.range().start().number();
     memory.word(frame).store(7, std::sync::atomic::Ordering::Relaxed);
-    // SAFETY: the frames are those of `owned`, which nobody uses any more.
+    // SAFETY: the frames are those of `owned`, index nobody uses any more.
     unsafe { frames.fill_and_free_raw(owned.into_raw()) }.unwrap();
     assert!(memory.words(frame).all(|word| word == 0));
 }
@@ -144,20 +144,20 @@ fn fill_and_free_raw_fills_memory_with_the_promised_contents() {
 #[test]
 fn random_allocations_never_overlap_and_no_frame_is_lost() {
     for seed in 0..if cfg!(miri) { 1 } else { 40 } {
-        on_a_machine(|frames, _| {
+        with_instance(|frames, _| {
             let free = frames.counts().free;
             let mut rng = Rng::with_seed(seed);
             let mut all: Vec<Owned<'_>> = Vec::new();
             for _ in 0..300 {
-                let which = rng.usize(..=all.len());
+                let index = rng.usize(..=all.len());
                 match rng.u32(..4) {
                     0 => all
                         .extend(frames.alloc(AllocRequest::frames(rng.u64(1..2 * PAGEBLOCK))).ok()),
-                    1 if which < all.len() => {
-                        let owned = all.swap_remove(which);
-                        let at =
+                    1 if index < all.len() => {
+                        let owned = all.swap_remove(index);
+                        let middle =
                             owned.range().start().number() + rng.u64(..=owned.range().frames());
-                        let (below, above) = owned.split_at(pfn(at));
+                        let (below, above) = owned.split_at(pfn(middle));
                         all.extend([below, above]);
                     }
                     2 if all.len() >= 2 => {
@@ -175,7 +175,7 @@ fn random_allocations_never_overlap_and_no_frame_is_lost() {
                             }
                         }
                     }
-                    _ if which < all.len() => drop(all.swap_remove(which)),
+                    _ if index < all.len() => drop(all.swap_remove(index)),
                     _ => {}
                 }
                 let held: u64 = all.iter().map(|owned| owned.range().frames()).sum();

@@ -24,8 +24,8 @@ const RUNS: u64 = if cfg!(miri) { 1 } else { 2 };
 
 type Owned<'f> = Allocation<'f, OneCpu>;
 
-/// A machine, and all values of it that safe code can hold.
-struct Machine<'f> {
+/// An instance, and all values of it that safe code can hold.
+struct Instance<'f> {
     hotplug: Hotplug<'f, OneCpu>,
     regions: Vec<RegionId>,
     additions: Vec<Addition<'f, OneCpu>>,
@@ -38,16 +38,16 @@ struct Machine<'f> {
     batches: Vec<Batch>,
     owners: ReverseMap<'f, OneCpu>,
     magazine: CpuMagazine<'f, OneCpu, 4>,
-    /// The frames that the magazine has passed to the machine.
+    /// The frames that the magazine has passed to the instance.
     magazine_frames: Vec<PfnRange>,
 }
 
-impl<'f> Machine<'f> {
-    fn new(frames: &'f Frames<OneCpu>, memory: &Memory) -> Machine<'f> {
+impl<'f> Instance<'f> {
+    fn new(frames: &'f Frames<OneCpu>, memory: &Memory) -> Instance<'f> {
         let ram = [BootRange { start: 0, len: range(0, BOOT_FRAMES).bytes() }];
         let image = [BootRange { start: 4096, len: Bytes(5 * 4096) }];
         let map = BootMap { reserved: &image, ..BootMap::from(&ram) };
-        Machine {
+        Instance {
             hotplug: start(frames, memory.mapping(), map).unwrap(),
             regions: vec![],
             additions: vec![],
@@ -58,7 +58,7 @@ impl<'f> Machine<'f> {
             owned_ranges: vec![],
             reporter: None,
             batches: vec![],
-            // SAFETY: `memory` is the memory of the machine of `frames`.
+            // SAFETY: `memory` is the memory of the instance of `frames`.
             owners: unsafe { ReverseMap::new(frames, LinearMap::new(memory.start())) },
             // SAFETY: one thread uses the magazine, and no call interrupts another.
             magazine: unsafe { CpuMagazine::new(frames, AllocRequest::frames(1).movable()) },
@@ -85,7 +85,7 @@ impl<'f> Machine<'f> {
         assert!(!self.frames().metadata().any(is_metadata), "{range:?} is metadata");
     }
 
-    /// Calls all queries, and validates the machine.
+    /// Calls all queries, and validates the instance.
     fn snapshot(&self) -> (Snapshot, Counts) {
         (Snapshot::of(&self.hotplug, 0, &[]), self.frames().counts())
     }
@@ -99,20 +99,20 @@ fn take_random<T>(rng: &mut Rng, all: &mut Vec<T>) -> Option<T> {
 /// Returns a range of any kind: near edges of regions, sections and pageblocks, empty, unaligned,
 /// or far too long.
 fn random_range(rng: &mut Rng) -> PfnRange {
-    let grain = [1, PAGEBLOCK, PAGEBLOCK, PAGEBLOCK, SECTION][rng.usize(..5)];
-    let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
+    let unit = [1, PAGEBLOCK, PAGEBLOCK, PAGEBLOCK, SECTION][rng.usize(..5)];
+    let random_multiple = |rng: &mut Rng, max: u64| rng.u64(..=max / unit) * unit;
     let first = match rng.u8(..16) {
-        0 => PFN_LIMIT - around(rng, SECTION),
-        _ => around(rng, MEMORY_FRAMES),
+        0 => PFN_LIMIT - random_multiple(rng, SECTION),
+        _ => random_multiple(rng, MEMORY_FRAMES),
     };
-    let most = PFN_LIMIT - first;
+    let max_frames = PFN_LIMIT - first;
     let frames = match rng.u8(..16) {
         0 => 0,
-        1 => around(rng, most),
-        2..8 => grain,
-        _ => around(rng, 2 * SECTION),
+        1 => random_multiple(rng, max_frames),
+        2..8 => unit,
+        _ => random_multiple(rng, 2 * SECTION),
     };
-    range(first, frames.min(most))
+    range(first, frames.min(max_frames))
 }
 
 fn random_alloc_request(rng: &mut Rng) -> AllocRequest {
@@ -167,12 +167,12 @@ impl Hooks for Kernel<'_> {
     }
 }
 
-/// Calls a random method of the machine `local`, sometimes with a token of the machine `other`.
+/// Calls a random method of the instance `local`, sometimes with a token of the instance `other`.
 /// Returns whether the call was refused.
-fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> bool {
-    let at = random_range(rng);
+fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -> bool {
+    let target = random_range(rng);
     let foreign = rng.u8(..4) == 0;
-    macro_rules! theirs {
+    macro_rules! tokens_of_either {
         ($all:ident) => {
             if foreign { &mut other.$all } else { &mut local.$all }
         };
@@ -180,24 +180,24 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
     match rng.u8(..29) {
         0 => {
             let node = NodeId(rng.u32(..3));
-            let answer = local.hotplug.announce(Announce { node, ..at.into() });
+            let answer = local.hotplug.announce(Announce { node, ..target.into() });
             local.regions.extend(answer);
             answer.is_err()
         }
         1 => {
-            let Some(region) = take_random(rng, theirs!(regions)) else { return false };
+            let Some(region) = take_random(rng, tokens_of_either!(regions)) else { return false };
             let refused = local.hotplug.withdraw(region).is_err();
             if refused {
-                theirs!(regions).push(region);
+                tokens_of_either!(regions).push(region);
             }
             refused
         }
         2 => {
             let node = NodeId(rng.u32(..3));
-            local.hotplug.add(AddRequest { node: Some(node), ..at.into() }).is_err()
+            local.hotplug.add(AddRequest { node: Some(node), ..target.into() }).is_err()
         }
-        3 => local.hotplug.add(at).is_err(),
-        4 => match local.hotplug.prepare_add(random_addition(rng, at)) {
+        3 => local.hotplug.add(target).is_err(),
+        4 => match local.hotplug.prepare_add(random_addition(rng, target)) {
             Ok(addition) => {
                 local.additions.push(addition);
                 false
@@ -205,12 +205,14 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
             Err(_) => true,
         },
         5 => {
-            let Some(addition) = take_random(rng, theirs!(additions)) else { return false };
+            let Some(addition) = take_random(rng, tokens_of_either!(additions)) else {
+                return false;
+            };
             let done = local.hotplug.commit_add(addition);
-            done.map_err(|addition| theirs!(additions).push(addition)).is_err()
+            done.map_err(|addition| tokens_of_either!(additions).push(addition)).is_err()
         }
-        6 | 7 => local.hotplug.online(at, random_kind(rng), &mut Kernel(rng)).is_err(),
-        8 => match local.hotplug.offline(at) {
+        6 | 7 => local.hotplug.online(target, random_kind(rng), &mut Kernel(rng)).is_err(),
+        8 => match local.hotplug.offline(target) {
             Ok(request) => {
                 local.offlines.push(request);
                 false
@@ -218,15 +220,17 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
             Err(_) => true,
         },
         9 => {
-            let Some(mut request) = take_random(rng, theirs!(offlines)) else { return false };
+            let Some(mut request) = take_random(rng, tokens_of_either!(offlines)) else {
+                return false;
+            };
             let _ = request.poll(&mut local.hotplug, &mut Kernel(rng), Budget { pageblocks: 3 });
-            theirs!(offlines).push(request);
+            tokens_of_either!(offlines).push(request);
             false
         }
         10 => {
-            let Some(request) = take_random(rng, theirs!(offlines)) else { return false };
+            let Some(request) = take_random(rng, tokens_of_either!(offlines)) else { return false };
             let done = request.cancel(&mut local.hotplug, &mut Kernel(rng));
-            done.map_err(|request| theirs!(offlines).push(request)).is_err()
+            done.map_err(|request| tokens_of_either!(offlines).push(request)).is_err()
         }
         11 => {
             let number = |rng: &mut Rng| [0, 1, PAGEBLOCK, SECTION, u64::MAX][rng.usize(..5)];
@@ -234,27 +238,29 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
                 frames: number(rng),
                 unit: number(rng),
                 largest: number(rng),
-                within: at,
+                within: target,
                 is_persistent: rng.bool(),
             }));
             false
         }
         12 | 13 => {
-            let Some(mut shrink) = take_random(rng, theirs!(shrinks)) else { return false };
+            let Some(mut shrink) = take_random(rng, tokens_of_either!(shrinks)) else {
+                return false;
+            };
             let progress =
                 shrink.poll(&mut local.hotplug, &mut Kernel(rng), Budget { pageblocks: 3 });
-            theirs!(shrinks).push(shrink);
+            tokens_of_either!(shrinks).push(shrink);
             if let Progress::Ready(removal) = progress {
                 local.removals.push(removal);
             }
             false
         }
         14 => {
-            let Some(shrink) = take_random(rng, theirs!(shrinks)) else { return false };
+            let Some(shrink) = take_random(rng, tokens_of_either!(shrinks)) else { return false };
             let done = shrink.cancel(&mut local.hotplug, &mut Kernel(rng));
-            done.map_err(|shrink| theirs!(shrinks).push(shrink)).is_err()
+            done.map_err(|shrink| tokens_of_either!(shrinks).push(shrink)).is_err()
         }
-        15 => match local.hotplug.prepare_remove(at) {
+        15 => match local.hotplug.prepare_remove(target) {
             Ok(removal) => {
                 local.removals.push(removal);
                 false
@@ -262,24 +268,24 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
             Err(_) => true,
         },
         16 => {
-            let Some(removal) = take_random(rng, theirs!(removals)) else { return false };
+            let Some(removal) = take_random(rng, tokens_of_either!(removals)) else { return false };
             let done = match rng.u8(..3) {
                 0 => local.hotplug.abandon_remove(removal, &mut Kernel(rng)),
                 1 => local.hotplug.commit_remove(removal),
-                _ => match removal.split_at(at.start()) {
+                _ => match removal.split_at(target.start()) {
                     Ok((below, above)) => {
-                        theirs!(removals).extend([below, above]);
+                        tokens_of_either!(removals).extend([below, above]);
                         return false;
                     }
                     Err(removal) => Err(removal),
                 },
             };
-            done.map_err(|removal| theirs!(removals).push(removal)).is_err()
+            done.map_err(|removal| tokens_of_either!(removals).push(removal)).is_err()
         }
-        17 => local.hotplug.remove(at).is_err(),
-        18 => local.hotplug.add(AddRequest { device: true, ..at.into() }).is_err(),
-        19 => local.hotplug.ram_to_device(at).is_err(),
-        20 => match local.frames().isolate(at) {
+        17 => local.hotplug.remove(target).is_err(),
+        18 => local.hotplug.add(AddRequest { device: true, ..target.into() }).is_err(),
+        19 => local.hotplug.ram_to_device(target).is_err(),
+        20 => match local.frames().isolate(target) {
             Ok(token) => {
                 local.tokens.push(token);
                 false
@@ -287,17 +293,21 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
             Err(_) => true,
         },
         21 => {
-            let Some(token) = take_random(rng, theirs!(tokens)) else { return false };
+            let Some(token) = take_random(rng, tokens_of_either!(tokens)) else { return false };
             let _ = token.in_use();
             match rng.u8(..3) {
                 0 => token.release(),
                 1 => {
                     let marked = token.mark_reported();
-                    return marked.map_err(|(token, _)| theirs!(tokens).push(token)).is_err();
+                    return marked
+                        .map_err(|(token, _)| tokens_of_either!(tokens).push(token))
+                        .is_err();
                 }
                 _ => {
                     let remaining = local.hotplug.take_offline(token, &mut Kernel(rng));
-                    return remaining.map_err(|(token, _)| theirs!(tokens).push(token)).is_err();
+                    return remaining
+                        .map_err(|(token, _)| tokens_of_either!(tokens).push(token))
+                        .is_err();
                 }
             }
             false
@@ -316,7 +326,7 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
                 }
                 2 | 3 => {
                     if let Some(frame) = take_random(rng, &mut local.magazine_frames) {
-                        // SAFETY: the magazine has passed the frame to this machine.
+                        // SAFETY: the magazine has passed the frame to this instance.
                         unsafe { local.frames().free_raw(frame) }.unwrap();
                     }
                 }
@@ -342,11 +352,11 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
                     assert_eq!(freed.is_err(), range.is_empty(), "{range:?}: {freed:?}");
                 }
                 2 => {
-                    let (below, above) = owned.split_at(at.start());
+                    let (below, above) = owned.split_at(target.start());
                     local.owned_ranges.extend([below, above]);
                 }
                 _ => {
-                    let Some(other) = take_random(rng, theirs!(owned_ranges)) else {
+                    let Some(other) = take_random(rng, tokens_of_either!(owned_ranges)) else {
                         local.owned_ranges.push(owned);
                         return false;
                     };
@@ -354,7 +364,7 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
                         Ok(joined) => local.owned_ranges.push(joined),
                         Err((owned, other)) => {
                             local.owned_ranges.push(owned);
-                            theirs!(owned_ranges).push(other);
+                            tokens_of_either!(owned_ranges).push(other);
                             return true;
                         }
                     }
@@ -363,13 +373,15 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
             false
         }
         25 => match rng.u8(..6) {
-            0 => local.hotplug.poison(at.start()).is_err(),
-            1 => local.hotplug.pin(at, |_| {}).is_err(),
-            2 => !local.hotplug.unpin(at),
-            3 => local.frames().lend(at).is_err(),
+            0 => local.hotplug.poison(target.start()).is_err(),
+            1 => local.hotplug.pin(target, |_| {}).is_err(),
+            2 => !local.hotplug.unpin(target),
+            3 => local.frames().lend(target).is_err(),
             4 => local.frames().set_contents(Contents::Filled(rng.u32(..))).is_err(),
             _ => {
-                let part = at.split_at(pfn(at.start().number().saturating_add(3).min(PFN_LIMIT))).0;
+                let part = target
+                    .split_at(pfn(target.start().number().saturating_add(3).min(PFN_LIMIT)))
+                    .0;
                 // Do not count an error as a refusal: the call may have added tables, which stay.
                 let _ = local.owners.set(part, FrameOwner(NonZeroU64::MIN));
                 false
@@ -390,19 +402,21 @@ fn call<'f>(local: &mut Machine<'f>, other: &mut Machine<'f>, rng: &mut Rng) -> 
                 }
                 2 => drop(reporter.reset()),
                 _ => {
-                    let Some(batch) = take_random(rng, theirs!(batches)) else { return false };
+                    let Some(batch) = take_random(rng, tokens_of_either!(batches)) else {
+                        return false;
+                    };
                     let done = reporter.reported(batch);
-                    return done.map_err(|batch| theirs!(batches).push(batch)).is_err();
+                    return done.map_err(|batch| tokens_of_either!(batches).push(batch)).is_err();
                 }
             }
             false
         }
         _ => {
-            let _ = local.hotplug.state_at(at.start(), at.end());
-            let _ = local.frames().counts_in(at);
-            let _ = (local.owners.owner(at.start()), local.frames().node_of(at.start()));
-            local.hotplug.occupancy(at, |_, _| {});
-            let _ = local.hotplug.memory_blocks(at.frames()).last();
+            let _ = local.hotplug.state_at(target.start(), target.end());
+            let _ = local.frames().counts_in(target);
+            let _ = (local.owners.owner(target.start()), local.frames().node_of(target.start()));
+            local.hotplug.occupancy(target, |_, _| {});
+            let _ = local.hotplug.memory_blocks(target.frames()).last();
             false
         }
     }
@@ -415,8 +429,8 @@ fn no_call_panics_and_what_is_refused_changes_nothing() {
         let memories = [Memory::new(MEMORY_FRAMES), Memory::new(MEMORY_FRAMES)];
         let frames = [Frames::new(OneCpu), Frames::new(OneCpu)];
         let mut rng = Rng::with_seed(seed);
-        let mut local = Machine::new(&frames[0], &memories[0]);
-        let mut other = Machine::new(&frames[1], &memories[1]);
+        let mut local = Instance::new(&frames[0], &memories[0]);
+        let mut other = Instance::new(&frames[1], &memories[1]);
         for number in 0..CALLS {
             let before = [local.snapshot(), other.snapshot()];
             let refused = call(&mut local, &mut other, &mut rng);

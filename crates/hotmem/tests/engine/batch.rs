@@ -13,7 +13,7 @@ use std::sync::Mutex;
 
 const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
 
-fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
+fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(OneCpu);
     let mut hotplug = boot(&frames, &memory, 2 * SECTION);
@@ -21,13 +21,14 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     frames.validated().unwrap();
 }
 
-fn places(len: u64) -> Vec<Pfn> {
+/// Returns a list that a bulk call can write `len` frames to.
+fn empty_list(len: u64) -> Vec<Pfn> {
     vec![Pfn::ZERO; usize::try_from(len).unwrap()]
 }
 
 /// Allocates `len` frames, or fewer if not enough are free.
 fn alloc_frames(frames: &Frames<OneCpu>, request: AllocRequest, len: u64) -> Vec<Pfn> {
-    let mut taken = places(len);
+    let mut taken = empty_list(len);
     let filled = frames.alloc_many(request, &mut taken).unwrap_or(0);
     taken.truncate(filled);
     taken
@@ -40,11 +41,11 @@ fn free(frames: &Frames<OneCpu>, list: &[Pfn]) -> Result<(), RangeError> {
 
 #[test]
 fn every_frame_is_allocated_once_and_freed() {
-    on_a_machine(|frames, _| {
+    with_instance(|frames, _| {
         // The first allocations also allocate bitmap frames, which stay allocated, so count the
         // free frames after that.
         let all = alloc_frames(frames, ONE_FRAME, 2 * SECTION);
-        assert_eq!(frames.alloc_many(ONE_FRAME, &mut places(3)), Err(AllocError::OutOfMemory));
+        assert_eq!(frames.alloc_many(ONE_FRAME, &mut empty_list(3)), Err(AllocError::OutOfMemory));
         assert_eq!(frames.counts().free, 0);
         free(frames, &all).unwrap();
         let all_free = frames.counts().free;
@@ -70,8 +71,8 @@ fn every_frame_is_allocated_once_and_freed() {
 }
 
 #[test]
-fn a_magazine_keeps_its_request() {
-    on_a_machine(|frames, hotplug| {
+fn alloc_many_allocates_only_frames_that_the_request_allows() {
+    with_instance(|frames, hotplug| {
         let hot = range(2 * SECTION, SECTION);
         hotplug.announce(hot).unwrap();
         hotplug.add(hot).unwrap();
@@ -86,23 +87,23 @@ fn a_magazine_keeps_its_request() {
             free(frames, &list).unwrap();
         }
         let two = AllocError::Bad(BadRequest::NotSingle { frames: 2 });
-        assert_eq!(frames.alloc_many(AllocRequest::frames(2), &mut places(4)), Err(two));
+        assert_eq!(frames.alloc_many(AllocRequest::frames(2), &mut empty_list(4)), Err(two));
         let none = AllocError::Bad(BadRequest::Empty);
-        assert_eq!(frames.alloc_many(AllocRequest::frames(0), &mut places(4)), Err(none));
-        let [at] = alloc_frames(frames, ONE_FRAME.at(pfn(PAGEBLOCK + 3)), 4)[..] else {
+        assert_eq!(frames.alloc_many(AllocRequest::frames(0), &mut empty_list(4)), Err(none));
+        let [exact] = alloc_frames(frames, ONE_FRAME.at(pfn(PAGEBLOCK + 3)), 4)[..] else {
             panic!("one frame is at an exact place")
         };
-        assert_eq!(at, pfn(PAGEBLOCK + 3));
-        free(frames, &[at]).unwrap();
+        assert_eq!(exact, pfn(PAGEBLOCK + 3));
+        free(frames, &[exact]).unwrap();
     });
 }
 
 #[test]
-fn a_frame_that_is_not_allocated_is_reported_and_all_others_are_freed() {
-    on_a_machine(|frames, _| {
+fn free_many_names_a_frame_that_is_not_allocated_and_frees_all_others() {
+    with_instance(|frames, _| {
         let before = frames.counts().free;
         let taken = alloc_frames(frames, ONE_FRAME, 8);
-        let held = before - frames.counts().free - 8;
+        let bitmap_frames = before - frames.counts().free - 8;
         // A list that contains one frame twice, and a frame that is not present.
         let mut list = taken.clone();
         list.insert(4, taken[1]);
@@ -110,7 +111,7 @@ fn a_frame_that_is_not_allocated_is_reported_and_all_others_are_freed() {
         let error = free(frames, &list).unwrap_err();
         assert_eq!(error.range, range(taken[1].number(), 1));
         assert_eq!(error.kind, RangeErrorKind::NotAllocated);
-        assert_eq!(frames.validated().unwrap().free, before - held);
+        assert_eq!(frames.validated().unwrap().free, before - bitmap_frames);
         let error = free(frames, &[pfn(3 * SECTION)]).unwrap_err();
         assert_eq!(error.kind, RangeErrorKind::Foreign);
         assert_eq!(free(frames, &[]), Ok(()));
@@ -121,7 +122,7 @@ fn a_frame_that_is_not_allocated_is_reported_and_all_others_are_freed() {
 /// pageblocks, whole pageblocks, and a poisoned frame.
 #[test]
 fn frames_of_any_allocation_can_be_freed_together() {
-    on_a_machine(|frames, hotplug| {
+    with_instance(|frames, hotplug| {
         let rng = &mut Rng::with_seed(7);
         // Now all sections have their bitmaps, so the counts of free frames do not change later.
         free(frames, &alloc_frames(frames, ONE_FRAME, 2 * SECTION)).unwrap();
@@ -145,7 +146,7 @@ fn frames_of_any_allocation_can_be_freed_together() {
 struct WithMagazine;
 
 static FRAMES: Frames<WithMagazine> = Frames::new(WithMagazine);
-static KERNEL: Mutex<Option<Magazine<'_, WithMagazine, 8>>> = Mutex::new(None);
+static MAGAZINE: Mutex<Option<Magazine<'_, WithMagazine, 8>>> = Mutex::new(None);
 
 impl Platform for WithMagazine {
     fn cpu(&self) -> usize {
@@ -155,15 +156,15 @@ impl Platform for WithMagazine {
     fn drain_magazines(&self) -> bool {
         // If the lock is taken, the magazine's own `alloc` has led to this call, so it cannot be
         // drained now.
-        let Ok(mut kernel) = KERNEL.try_lock() else { return false };
-        let Some(magazine) = &mut *kernel else { return false };
+        let Ok(mut guard) = MAGAZINE.try_lock() else { return false };
+        let Some(magazine) = &mut *guard else { return false };
         magazine.drain()
     }
 }
 
 #[test]
 fn a_magazine_keeps_at_most_its_capacity_and_frees_all_frames_when_dropped() {
-    on_a_machine(|frames, _| {
+    with_instance(|frames, _| {
         free(frames, &alloc_frames(frames, ONE_FRAME, 2 * SECTION)).unwrap();
         let before = frames.counts().free;
         let rng = &mut Rng::with_seed(3);
@@ -192,12 +193,12 @@ fn a_magazine_keeps_at_most_its_capacity_and_frees_all_frames_when_dropped() {
 fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     let memory = Memory::new(2 * SECTION);
     let mut hotplug = boot(&FRAMES, &memory, SECTION);
-    let put_in_kernel = |magazine| *KERNEL.lock().unwrap() = magazine;
-    let take_from_kernel = || KERNEL.lock().unwrap().take().unwrap();
+    let publish_magazine = |magazine| *MAGAZINE.lock().unwrap() = magazine;
+    let withdraw_magazine = || MAGAZINE.lock().unwrap().take().unwrap();
 
     let mut magazine = Magazine::new(&FRAMES, ONE_FRAME);
     let first = magazine.alloc().unwrap();
-    put_in_kernel(Some(magazine));
+    publish_magazine(Some(magazine));
     let mut taken = vec![];
     // At the end all free frames are in the magazine. The engine drains it, so they are allocated
     // as well.
@@ -205,11 +206,11 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
         taken.push(allocated.start());
     }
     assert_eq!(FRAMES.validated().unwrap().free, 0);
-    let mut magazine = take_from_kernel();
+    let mut magazine = withdraw_magazine();
     assert_eq!(magazine.alloc(), Err(AllocError::OutOfMemory));
     // SAFETY: `first` came from the magazine, and nothing uses it.
     unsafe { magazine.free(first) };
-    put_in_kernel(Some(magazine));
+    publish_magazine(Some(magazine));
     assert_eq!(FRAMES.alloc_range(ONE_FRAME).map(PfnRange::start), Ok(first));
     taken.push(first);
     // SAFETY: the test has allocated the frames of `taken`, and does not use them.
@@ -224,7 +225,7 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     assert!(hot.contains(page));
     // SAFETY: `page` came from the magazine, and nothing uses it.
     unsafe { magazine.free(page) };
-    put_in_kernel(Some(magazine));
+    publish_magazine(Some(magazine));
     let mut offline = hotplug.offline(hot).unwrap();
     let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
     assert_eq!(done, Progress::Ready(hot));
@@ -234,8 +235,8 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     let page = magazine.alloc().unwrap();
     // SAFETY: `page` came from the magazine, and nothing uses it.
     unsafe { magazine.free(page) };
-    put_in_kernel(Some(magazine));
+    publish_magazine(Some(magazine));
     assert_eq!(hotplug.poison(page), Ok(Poisoned::Quarantined));
-    assert_ne!(take_from_kernel().alloc(), Ok(page));
+    assert_ne!(withdraw_magazine().alloc(), Ok(page));
     assert_eq!(FRAMES.validated().unwrap().poisoned, 1);
 }

@@ -62,7 +62,7 @@ impl Map {
         self.ram().last().map_or(0, |last_frame| last_frame + 1).next_multiple_of(SECTION)
     }
 
-    /// Boots a machine with this map, checks that its memory is that of the map, and allocates all
+    /// Boots an instance with this map, checks that its memory is that of the map, and allocates all
     /// of it.
     fn check(&self) {
         let (ram, reserved) = (self.ram(), self.reserved());
@@ -115,7 +115,7 @@ impl Map {
                     (start..start + needed).all(|f| f < self.mapped_below && usable.contains(&f))
                 });
                 assert!(!fits, "boot failed although {needed} adjacent frames are usable");
-                // The limit: a bitmap frame for each section, and the words. In the small geometry,
+                // The engine needs at most a bitmap frame for each section, and the words. In the small geometry,
                 // a frame has the words of four sections.
                 let sections: BTreeSet<u64> = ram.iter().map(|frame| frame / SECTION).collect();
                 let span = (self.end() - ram.first().unwrap_or(&0) / SECTION * SECTION) / SECTION;
@@ -175,13 +175,16 @@ fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<
 /// Makes ranges of bytes in the windows. They begin and end at multiples of a byte, a frame or a
 /// pageblock.
 fn ranges(count: std::ops::Range<usize>, longest: u64) -> impl Strategy<Value = Vec<BootRange>> {
-    let edge = prop_oneof![Just(1), Just(FRAME_SIZE), Just(PAGEBLOCK * FRAME_SIZE)];
+    let unit = prop_oneof![Just(1), Just(FRAME_SIZE), Just(PAGEBLOCK * FRAME_SIZE)];
     let window = (0..3u64, 0..WINDOW_DISTANCES.len())
         .prop_map(|(number, step)| number * WINDOW_DISTANCES[step]);
-    let one = (window, 0..WINDOW * FRAME_SIZE, 0..longest, edge.clone(), edge);
-    let one = one.prop_map(|(window, start, len, at, of)| {
-        let start = start / at * at;
-        bytes(window * FRAME_SIZE + start, (len / of * of).min(WINDOW * FRAME_SIZE - start))
+    let one = (window, 0..WINDOW * FRAME_SIZE, 0..longest, unit.clone(), unit);
+    let one = one.prop_map(|(window, start, len, start_unit, len_unit)| {
+        let start = start / start_unit * start_unit;
+        bytes(
+            window * FRAME_SIZE + start,
+            (len / len_unit * len_unit).min(WINDOW * FRAME_SIZE - start),
+        )
     });
     prop::collection::vec(one, count)
 }
@@ -208,15 +211,15 @@ proptest! {
     fn the_order_of_a_maps_ranges_does_not_matter(map in maps().prop_shuffle_ram()) {
         let (map, shuffled) = map;
         let memory = Memory::new(map.end().max(SECTION));
-        let machines = [Frames::new(Cpus), Frames::new(Cpus)];
-        let one = map.boot(&machines[0], &memory).map(|hotplug| visible_state(&hotplug));
+        let instances = [Frames::new(Cpus), Frames::new(Cpus)];
+        let ordered_state = map.boot(&instances[0], &memory).map(|hotplug| visible_state(&hotplug));
         let memory = Memory::new(map.end().max(SECTION));
-        let other = shuffled.boot(&machines[1], &memory).map(|hotplug| visible_state(&hotplug));
-        prop_assert_eq!(one.ok(), other.ok());
+        let shuffled_state = shuffled.boot(&instances[1], &memory).map(|hotplug| visible_state(&hotplug));
+        prop_assert_eq!(ordered_state.ok(), shuffled_state.ok());
     }
 }
 
-/// Returns the visible state of a machine.
+/// Returns the visible state of an frames.
 fn visible_state(hotplug: &Hotplug<'_, Cpus>) -> (Vec<PfnRange>, Vec<Metadata>, Vec<Counts>) {
     let regions: Vec<PfnRange> = hotplug.regions().map(|(_, range)| range).collect();
     let blocks = regions.iter().flat_map(|region| region.chunks(PAGEBLOCK));
@@ -249,15 +252,15 @@ fn map(ram: &[(u64, u64)], reserved: &[(u64, u64)]) -> Map {
 
 #[test]
 fn the_smallest_machine_has_ten_frames() {
-    let boots = |frames| {
-        let machine = Frames::new(Cpus);
+    let boot_with = |ram_frames| {
+        let frames = Frames::new(Cpus);
         let memory = Memory::new(SECTION);
-        map(&[(5, 5 + frames)], &[]).boot(&machine, &memory).map(|_| machine.counts().free)
+        map(&[(5, 5 + ram_frames)], &[]).boot(&frames, &memory).map(|_| frames.counts().free)
     };
-    let least = (1..100).find(|&frames| boots(frames).is_ok()).unwrap();
+    let least = (1..100).find(|&frames| boot_with(frames).is_ok()).unwrap();
     assert!(least <= 10, "{least} frames");
     for frames in 1..least {
-        assert!(matches!(boots(frames), Err(BootError::NoMetadata(_))), "{frames}");
+        assert!(matches!(boot_with(frames), Err(BootError::NoMetadata(_))), "{frames}");
     }
     for frames in least..25 {
         map(&[(5, 5 + frames)], &[]).check();
@@ -278,13 +281,13 @@ fn adjacent_ranges_of_ram_are_joined() {
 
 #[test]
 fn a_frame_that_is_partly_reserved_is_reserved() {
-    let touched = Map {
+    let partly_reserved = Map {
         ram: vec![bytes(0, SECTION * FRAME_SIZE)],
         reserved: vec![bytes(8191, 2), bytes(5 * FRAME_SIZE, 0), bytes(7 * FRAME_SIZE, 1)],
         mapped_below: PFN_LIMIT,
     };
-    assert_eq!(touched.reserved(), BTreeSet::from([1, 2, 7]));
-    touched.check();
+    assert_eq!(partly_reserved.reserved(), BTreeSet::from([1, 2, 7]));
+    partly_reserved.check();
 }
 
 #[test]
@@ -292,12 +295,12 @@ fn ram_in_any_number_of_clusters_is_booted() {
     let cluster =
         |i: u64| bytes(i * (MAX_HOLE_FRAMES + 16 * SECTION) * FRAME_SIZE, PAGEBLOCK * FRAME_SIZE);
     let boot = |clusters: u64| {
-        let machine = Frames::new(Cpus);
+        let frames = Frames::new(Cpus);
         let memory = Memory::new(8 * SECTION);
         let first = bytes(0, 8 * SECTION * FRAME_SIZE);
         let ram = (1..clusters).map(cluster).chain([first]).collect();
         let map = Map { ram, reserved: vec![], mapped_below: 8 * SECTION };
-        map.boot(&machine, &memory).map(|hotplug| hotplug.regions().count())
+        map.boot(&frames, &memory).map(|hotplug| hotplug.regions().count())
     };
     for clusters in [1, 3, 100] {
         assert_eq!(boot(clusters as u64), Ok(clusters));
@@ -318,18 +321,18 @@ fn the_memory_map_of_a_pc_is_booted() {
 
 #[test]
 fn ram_up_to_the_limit_of_addresses_is_booted() {
-    let machine = Frames::new(Cpus);
+    let frames = Frames::new(Cpus);
     let memory = Memory::new(SECTION);
     let top = bytes((PFN_LIMIT - PAGEBLOCK) * FRAME_SIZE, PAGEBLOCK * FRAME_SIZE);
     let ram = vec![top, bytes(0, SECTION * FRAME_SIZE)];
     let map = Map { ram, reserved: vec![], mapped_below: SECTION };
-    let hotplug = map.boot(&machine, &memory).unwrap();
+    let hotplug = map.boot(&frames, &memory).unwrap();
     let last_block = range(PFN_LIMIT - PAGEBLOCK, PAGEBLOCK);
     assert_eq!(hotplug.regions().last().unwrap().1, last_block);
     assert_eq!(
-        machine.alloc_range(AllocRequest::frames(PAGEBLOCK).at(last_block.start())),
+        frames.alloc_range(AllocRequest::frames(PAGEBLOCK).at(last_block.start())),
         Ok(last_block)
     );
-    assert_eq!(machine.free_range(last_block), Ok(()));
-    machine.validated().unwrap();
+    assert_eq!(frames.free_range(last_block), Ok(()));
+    frames.validated().unwrap();
 }

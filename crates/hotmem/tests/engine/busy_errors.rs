@@ -21,11 +21,10 @@ fn while_other_cpus_are_busy_some_failures_are_out_of_memory() {
     let hot = range(2 * SECTION, 2 * SECTION);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot).unwrap();
-    let stop = AtomicBool::new(false);
+    let stop = &AtomicBool::new(false);
     let frames = &frames;
     let busy = thread::scope(|scope| {
         for cpu in [1, 2] {
-            let stop = &stop;
             scope.spawn(move || {
                 Cpus::run_on(cpu);
                 let mut rng = fastrand::Rng::with_seed(cpu as u64);
@@ -41,19 +40,19 @@ fn while_other_cpus_are_busy_some_failures_are_out_of_memory() {
                 held.into_iter().for_each(|range| frames.free_range(range).unwrap());
             });
         }
-        let (hotplug, stop_too) = (&mut hotplug, &stop);
+        let hotplug = &mut hotplug;
         scope.spawn(move || {
             Cpus::run_on(3);
-            while !stop_too.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
                 let mut request = hotplug.offline(hot).unwrap();
-                while !stop_too.load(Ordering::Relaxed)
+                while !stop.load(Ordering::Relaxed)
                     && !matches!(
                         request.poll(hotplug, &mut NoHooks, Budget::UNLIMITED),
                         Progress::Ready(_)
                     )
                 {}
-                if stop_too.load(Ordering::Relaxed) {
+                if stop.load(Ordering::Relaxed) {
                     request.cancel(hotplug, &mut NoHooks).unwrap();
                     return;
                 }

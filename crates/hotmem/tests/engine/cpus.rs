@@ -4,50 +4,49 @@ use hotmem::*;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, Validated as _, range};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More than 256 CPUs.
+/// The number of CPUs that the tests allocate on.
 const CPUS: u64 = 300;
-const ALL_CPUS: u32 = 300;
-const BOOT: u64 = (2 * CPUS * PAGEBLOCK).next_multiple_of(SECTION);
+const BOOT_FRAMES: u64 = (2 * CPUS * PAGEBLOCK).next_multiple_of(SECTION);
 
-fn with_cpus(cpus: u32, test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>)) {
-    let memory = Memory::new(BOOT);
+fn with_cpus(cpus: u64, test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>)) {
+    let memory = Memory::new(BOOT_FRAMES);
     let frames = Frames::new(Cpus);
-    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    let map = BootMap { cpus, ..BootMap::from(&ram) };
+    let ram = [BootRange { start: 0, len: range(0, BOOT_FRAMES).bytes() }];
+    let map = BootMap { cpus: u32::try_from(cpus).unwrap(), ..BootMap::from(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     test(&frames, &mut hotplug);
     frames.validated().unwrap();
 }
 
 /// Allocates a frame on each CPU. Returns the frames.
-fn allocate_on_each(frames: &Frames<Cpus>, cpus: u64) -> Vec<u64> {
+fn allocate_on_each(frames: &Frames<Cpus>) -> Vec<u64> {
     let on = |cpu: u64| {
         Cpus::run_on(usize::try_from(cpu).unwrap());
         frames.alloc_range(AllocRequest::frames(1)).unwrap().start().number()
     };
-    (0..cpus).map(on).collect()
+    (0..CPUS).map(on).collect()
 }
 
 #[test]
 fn each_cpu_allocates_from_a_pageblock_of_its_own() {
-    with_cpus(ALL_CPUS, |frames, _| {
-        let allocated = allocate_on_each(frames, CPUS);
+    with_cpus(CPUS, |frames, _| {
+        let allocated = allocate_on_each(frames);
         let blocks: BTreeSet<u64> = allocated.iter().map(|frame| frame / PAGEBLOCK).collect();
         assert_eq!(blocks.len() as u64, CPUS);
         // The second frame of most CPUs comes from the pageblock of the first. A few pageblocks are
         // full, because in the small geometry a bitmap frame can take the last frame of one.
-        let again = allocate_on_each(frames, CPUS);
-        let beside =
+        let again = allocate_on_each(frames);
+        let in_same_block =
             again.iter().zip(&allocated).filter(|(b, a)| *b / PAGEBLOCK == *a / PAGEBLOCK).count();
-        assert!(beside as u64 >= CPUS * 9 / 10, "{beside}");
+        assert!(in_same_block as u64 >= CPUS * 9 / 10, "{in_same_block}");
     });
 }
 
 #[test]
-fn cpus_beyond_the_number_of_boot_share_records() {
+fn cpus_beyond_those_of_the_boot_map_share_records() {
     with_cpus(8, |frames, _| {
         let mut blocks = BTreeMap::<u64, u64>::new();
-        for frame in allocate_on_each(frames, CPUS) {
+        for frame in allocate_on_each(frames) {
             *blocks.entry(frame / PAGEBLOCK).or_default() += 1;
         }
         assert_eq!(blocks.values().sum::<u64>(), CPUS);
@@ -57,8 +56,8 @@ fn cpus_beyond_the_number_of_boot_share_records() {
 
 #[test]
 fn the_pageblock_of_the_hint_of_any_cpu_is_found_by_all_and_removed() {
-    with_cpus(ALL_CPUS, |frames, hotplug| {
-        let added = range(BOOT, BOOT);
+    with_cpus(CPUS, |frames, hotplug| {
+        let added = range(BOOT_FRAMES, BOOT_FRAMES);
         hotplug.announce(added).unwrap();
         hotplug.add(added).unwrap();
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();

@@ -37,7 +37,7 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
     );
     hotplug.remove(plugged).unwrap();
     hotplug.withdraw(region).unwrap();
-    // SAFETY: no other thread uses the machine.
+    // SAFETY: no other thread uses the instance.
     assert!(unsafe { hotplug.reclaim_words() } > Bytes::ZERO);
 
     // Give the frames that held the words other owners, which write a value there that looks like a

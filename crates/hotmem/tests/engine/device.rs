@@ -18,9 +18,9 @@ fn device() -> PfnRange {
     range(SHARED_SECTION + QUARTER_SECTION, 2 * QUARTER_SECTION)
 }
 
-/// Runs `test` on a machine whose section [`SHARED_SECTION`] has online movable RAM on both sides
+/// Runs `test` on an instance whose section [`SHARED_SECTION`] has online movable RAM on both sides
 /// of device memory.
-fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
+fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(OneCpu);
     let mut hotplug = boot(&frames, &memory, BOOT_SECTIONS * SECTION);
@@ -54,7 +54,7 @@ fn state(hotplug: &Hotplug<'_, OneCpu>, range: PfnRange) -> State {
 
 #[test]
 fn device_memory_is_a_hole_in_its_zone_and_is_never_allocated() {
-    on_a_machine(|frames, hotplug| {
+    with_instance(|frames, hotplug| {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
         assert_eq!(
             (zone.spanned, zone.online),
@@ -80,7 +80,7 @@ fn device_memory_is_a_hole_in_its_zone_and_is_never_allocated() {
 
 #[test]
 fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
-    on_a_machine(|frames, hotplug| {
+    with_instance(|frames, hotplug| {
         let before = snapshot(hotplug);
         let first = range(device().start().number(), PAGEBLOCK);
         let shared = range(SHARED_SECTION, SECTION);
@@ -141,23 +141,27 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
 
 #[test]
 fn memory_that_is_not_device_memory_is_neither_detached_nor_made_ram() {
-    on_a_machine(|_, hotplug| {
+    with_instance(|_, hotplug| {
         let before = snapshot(hotplug);
         let start = device().start().number();
         let absent = range(SHARED_SECTION + SECTION, PAGEBLOCK);
         let held = hotplug.prepare_add(absent).unwrap();
         let unaligned = |range| (range, RangeError { range, kind: RangeErrorKind::Unaligned });
-        let other =
-            |range, other| (range, RangeError { range: other, kind: RangeErrorKind::NotDevice });
+        let not_device = |range, at_fault| {
+            (range, RangeError { range: at_fault, kind: RangeErrorKind::NotDevice })
+        };
         let outside = range(5 * SECTION - PAGEBLOCK, 2 * PAGEBLOCK);
         for (range, error) in [
             unaligned(range(start, 0)),
             unaligned(range(start + 1, PAGEBLOCK)),
             unaligned(range(start, PAGEBLOCK + 1)),
-            other(range(start - PAGEBLOCK, 2 * PAGEBLOCK), range(start - PAGEBLOCK, PAGEBLOCK)),
-            other(absent, absent),
-            other(outside, outside),
-            other(range(0, PAGEBLOCK), range(0, PAGEBLOCK)),
+            not_device(
+                range(start - PAGEBLOCK, 2 * PAGEBLOCK),
+                range(start - PAGEBLOCK, PAGEBLOCK),
+            ),
+            not_device(absent, absent),
+            not_device(outside, outside),
+            not_device(range(0, PAGEBLOCK), range(0, PAGEBLOCK)),
         ] {
             assert_eq!(hotplug.detach_raw(range), Err(error));
             let made_ram = hotplug.device_to_ram_raw(range, OnlineType::Offline, &mut NoHooks);
@@ -174,7 +178,7 @@ fn memory_that_is_not_device_memory_is_neither_detached_nor_made_ram() {
 
 #[test]
 fn a_region_with_a_device_is_not_withdrawn() {
-    on_a_machine(|_, hotplug| {
+    with_instance(|_, hotplug| {
         for side in [
             range(SHARED_SECTION, QUARTER_SECTION),
             range(SHARED_SECTION + 3 * QUARTER_SECTION, QUARTER_SECTION),
@@ -206,7 +210,7 @@ fn device_memory_becomes_ram_with_each_online_type_and_device_memory_again() {
         (contig, OnlineType::Movable, State::OnlineMovable, true),
     ];
     for (policy, kind, expected, contiguous) in policies {
-        on_a_machine(|frames, hotplug| {
+        with_instance(|frames, hotplug| {
             hotplug.settings.policy = policy;
             let before = snapshot(hotplug);
             hotplug.device_to_ram_raw(device(), kind, &mut NoHooks).unwrap();
@@ -242,7 +246,7 @@ impl Hooks for RefusingHooks {
 
 #[test]
 fn device_memory_whose_onlining_is_vetoed_stays_device_memory() {
-    on_a_machine(|_, hotplug| {
+    with_instance(|_, hotplug| {
         let before = snapshot(hotplug);
         let hooks = &mut RefusingHooks(pfn(device().end().number() - 1));
         for kind in [OnlineType::Online, OnlineType::Movable, OnlineType::Kernel] {
@@ -259,7 +263,7 @@ fn device_memory_whose_onlining_is_vetoed_stays_device_memory() {
 
 #[test]
 fn poison_is_remembered_until_device_memory_is_detached() {
-    on_a_machine(|_, hotplug| {
+    with_instance(|_, hotplug| {
         let bad = device().start();
         hotplug.device_to_ram_raw(device(), OnlineType::Offline, &mut NoHooks).unwrap();
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Quarantined));

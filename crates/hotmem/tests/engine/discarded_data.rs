@@ -8,13 +8,13 @@ use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::collections::BTreeSet;
 
 const BOOT_FRAMES: u64 = SECTION;
-/// The start of hot memory, aligned to the largest unit.
+/// The start of hotplugged memory, aligned to the largest unit.
 const HOT_START: u64 = 8 * SECTION;
 const HOTPLUG_FRAMES: u64 = 8 * SECTION;
 
 /// The number of free frames of boot memory in most tests: enough for the bitmap frames of
 /// sections.
-const HEADROOM: u64 = PAGEBLOCK;
+const FREE_BOOT_FRAMES: u64 = PAGEBLOCK;
 
 /// A kernel with a cache, which it can discard, and data, which it can migrate.
 struct Kernel<'f> {
@@ -26,7 +26,7 @@ struct Kernel<'f> {
 
 impl<'f> Kernel<'f> {
     /// Allocates all of `hot`. Frames for which `is_cache` returns true are cache, all others data.
-    fn filling(
+    fn fill_memory(
         frames: &'f Frames<OneCpu>,
         hot: PfnRange,
         is_cache: impl Fn(u64) -> bool,
@@ -66,7 +66,7 @@ impl Hooks for Kernel<'_> {
     }
 }
 
-/// Runs `test` on a machine with hot memory, and `free_frames` free frames in boot memory.
+/// Runs `test` on an instance with hotplugged memory, and `free_frames` free frames in boot memory.
 fn with_headroom(
     free_frames: u64,
     test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange),
@@ -108,14 +108,14 @@ fn shrink(
 fn a_cache_is_removed_in_units_larger_than_the_free_memory_elsewhere() {
     for unit in [SECTION, 2 * SECTION, 8 * SECTION] {
         for budget in [Budget { pageblocks: 1 }, Budget::UNLIMITED] {
-            with_headroom(HEADROOM, |frames, hotplug, hot| {
-                let mut kernel = Kernel::filling(frames, hot, |_| true);
-                let done = shrink(hotplug, &mut kernel, hot, unit, budget);
-                assert_eq!(done, (0, None));
+            with_headroom(FREE_BOOT_FRAMES, |frames, hotplug, hot| {
+                let mut kernel = Kernel::fill_memory(frames, hot, |_| true);
+                let result = shrink(hotplug, &mut kernel, hot, unit, budget);
+                assert_eq!(result, (0, None));
                 assert_eq!(frames.counts().present, BOOT_FRAMES);
                 assert!(
-                    kernel.discarded_frames >= HOTPLUG_FRAMES - HEADROOM,
-                    "only HEADROOM frames can have been migrated"
+                    kernel.discarded_frames >= HOTPLUG_FRAMES - FREE_BOOT_FRAMES,
+                    "only FREE_BOOT_FRAMES frames can have been migrated"
                 );
             });
         }
@@ -125,16 +125,16 @@ fn a_cache_is_removed_in_units_larger_than_the_free_memory_elsewhere() {
 #[test]
 fn a_cache_goes_offline_all_at_once() {
     for budget in [Budget { pageblocks: 1 }, Budget::UNLIMITED] {
-        with_headroom(HEADROOM, |frames, hotplug, hot| {
-            let mut kernel = Kernel::filling(frames, hot, |_| true);
+        with_headroom(FREE_BOOT_FRAMES, |frames, hotplug, hot| {
+            let mut kernel = Kernel::fill_memory(frames, hot, |_| true);
             let mut offline = hotplug.offline(hot).unwrap();
-            let discarded_range = loop {
+            let result = loop {
                 match offline.poll(hotplug, &mut kernel, budget) {
                     Progress::Working => {}
                     done => break done,
                 }
             };
-            assert_eq!(discarded_range, Progress::Ready(hot));
+            assert_eq!(result, Progress::Ready(hot));
         });
     }
 }
@@ -142,8 +142,8 @@ fn a_cache_goes_offline_all_at_once() {
 #[test]
 fn frames_are_discarded_only_as_far_as_memory_to_migrate_them_is_missing() {
     with_headroom(SECTION / 2 + PAGEBLOCK, |frames, hotplug, hot| {
-        // Every other frame is cache, and the free memory suffices for the data of one section.
-        let mut kernel = Kernel::filling(frames, hot, |frame| frame % 2 == 0);
+        // Every second frame is cache, and the free memory suffices for the data of one section.
+        let mut kernel = Kernel::fill_memory(frames, hot, |frame| frame % 2 == 0);
         let top = range(HOT_START + HOTPLUG_FRAMES - SECTION, SECTION);
         let missing = SECTION - frames.counts().free;
         assert_eq!(shrink(hotplug, &mut kernel, top, SECTION, Budget::UNLIMITED), (0, None));
@@ -157,8 +157,8 @@ fn frames_are_discarded_only_as_far_as_memory_to_migrate_them_is_missing() {
 #[test]
 fn without_headroom_data_is_neither_isolated_nor_migrated() {
     for unit in [SECTION, 8 * SECTION] {
-        with_headroom(HEADROOM, |frames, hotplug, hot| {
-            let mut kernel = Kernel::filling(frames, hot, |_| false);
+        with_headroom(FREE_BOOT_FRAMES, |frames, hotplug, hot| {
+            let mut kernel = Kernel::fill_memory(frames, hot, |_| false);
             let before = frames.validated().unwrap();
             let mut shrink =
                 Shrink::new(ShrinkOptions { frames: HOTPLUG_FRAMES, unit, ..hot.into() });
@@ -182,10 +182,11 @@ fn without_headroom_data_is_neither_isolated_nor_migrated() {
 }
 
 #[test]
-fn a_small_cache_lets_only_the_units_that_hold_it_leave() {
-    with_headroom(HEADROOM, |frames, hotplug, hot| {
+fn only_the_units_that_hold_a_small_cache_are_removed() {
+    with_headroom(FREE_BOOT_FRAMES, |frames, hotplug, hot| {
         let cached_range = range(HOT_START + 2 * SECTION, 3 * SECTION);
-        let mut kernel = Kernel::filling(frames, hot, |frame| cached_range.contains(pfn(frame)));
+        let mut kernel =
+            Kernel::fill_memory(frames, hot, |frame| cached_range.contains(pfn(frame)));
         let (remaining, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
         assert_eq!(
             (remaining, kernel.migrated_frames),
@@ -199,8 +200,8 @@ fn a_small_cache_lets_only_the_units_that_hold_it_leave() {
 
 #[test]
 fn an_offline_request_that_was_pending_calls_discard_again() {
-    with_headroom(HEADROOM, |frames, hotplug, hot| {
-        let mut kernel = Kernel::filling(frames, hot, |_| false);
+    with_headroom(FREE_BOOT_FRAMES, |frames, hotplug, hot| {
+        let mut kernel = Kernel::fill_memory(frames, hot, |_| false);
         let mut offline = hotplug.offline(hot).unwrap();
         let pending = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
         assert!(matches!(
@@ -214,15 +215,15 @@ fn an_offline_request_that_was_pending_calls_discard_again() {
 }
 
 #[test]
-fn a_shrink_that_discards_leaves_the_floor_free() {
-    with_headroom(HEADROOM, |frames, hotplug, hot| {
-        let mut kernel = Kernel::filling(frames, hot, |_| true);
+fn a_shrink_that_discards_leaves_min_free_frames_free() {
+    with_headroom(FREE_BOOT_FRAMES, |frames, hotplug, hot| {
+        let mut kernel = Kernel::fill_memory(frames, hot, |_| true);
         // Discarding single frames divides pageblocks, for which bitmaps are allocated.
-        let floor = frames.counts().free + SECTION / 2;
-        hotplug.settings.min_free_frames = floor;
+        let min_free_frames = frames.counts().free + SECTION / 2;
+        hotplug.settings.min_free_frames = min_free_frames;
         let (remaining, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
         assert_eq!(remaining, SECTION);
         assert!(matches!(blocker, Some(Blocker { kind: BlockerKind::NotEnoughFree { .. }, .. })));
-        assert!(frames.counts().free >= floor);
+        assert!(frames.counts().free >= min_free_frames);
     });
 }

@@ -14,14 +14,14 @@ struct OtherThread(Cell<Option<(*const Frames<OtherThread>, u64, PfnRange)>>);
 
 impl Platform for OtherThread {
     fn cpu(&self) -> usize {
-        if let Some((machine, free, range)) = self.0.take() {
-            // SAFETY: `machine` points to the machine of the test, which outlives this platform's
+        if let Some((instance, free, range)) = self.0.take() {
+            // SAFETY: `instance` points to the instance of the test, which outlives this platform's
             // use.
-            let frames = unsafe { &*machine };
+            let frames = unsafe { &*instance };
             if frames.counts().free > free {
                 frames.free_range(range).expect("the other thread is the first to free the range");
             } else {
-                self.0.set(Some((machine, free, range)));
+                self.0.set(Some((instance, free, range)));
             }
         }
         0

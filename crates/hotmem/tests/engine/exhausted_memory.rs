@@ -9,41 +9,41 @@ use hotmem_testkit::{make_words, pfn, range};
 const IS_SMALL_GEOMETRY: bool = cfg!(hotmem_geometry = "small");
 /// The numbers of frames of boot memory (32 MiB), of an addition (1 GiB), and of the memory that
 /// one chunk describes. The small geometry has fewer.
-const BOOT: u64 = if IS_SMALL_GEOMETRY { 2 * SECTION } else { 16 * PAGEBLOCK };
-const PLUGGED: u64 = if IS_SMALL_GEOMETRY { 2 * SECTION } else { 8 * SECTION };
-const CHUNK: u64 = if IS_SMALL_GEOMETRY { 4 * SECTION } else { 64 * SECTION };
+const BOOT_FRAMES: u64 = if IS_SMALL_GEOMETRY { 2 * SECTION } else { 16 * PAGEBLOCK };
+const PLUGGED_FRAMES: u64 = if IS_SMALL_GEOMETRY { 2 * SECTION } else { 8 * SECTION };
+const CHUNK_FRAMES: u64 = if IS_SMALL_GEOMETRY { 4 * SECTION } else { 64 * SECTION };
 /// The number of additions in a test that uses the plugged memory: only one in the real geometry,
 /// because all of the memory must exist.
-const ROUNDS: u64 = if IS_SMALL_GEOMETRY { 64 } else { 1 };
+const ADDITIONS: u64 = if IS_SMALL_GEOMETRY { 64 } else { 1 };
 
-/// A machine whose kernel memory is used up.
-struct Machine<'f> {
+/// An instance whose kernel memory is used up.
+struct Instance<'f> {
     frames: &'f Frames<Cpus>,
     hotplug: Hotplug<'f, Cpus>,
     allocations: Vec<PfnRange>,
 }
 
-/// Runs `test` on a machine whose only free memory is movable.
-fn without_kernel_memory(chunks: u64, test: impl FnOnce(Machine<'_>)) {
-    let memory = Memory::new(CHUNK * chunks + PLUGGED);
+/// Runs `test` on an instance whose only free memory is movable.
+fn without_kernel_memory(chunks: u64, test: impl FnOnce(Instance<'_>)) {
+    let memory = Memory::new(CHUNK_FRAMES * chunks + PLUGGED_FRAMES);
     let frames = Frames::new(Cpus);
-    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
     let movable = range(2 * SECTION, SECTION);
     hotmem_testkit::plug(&mut hotplug, movable);
-    let mut machine = Machine { frames: &frames, hotplug, allocations: vec![] };
-    machine.use_up();
+    let mut instance = Instance { frames: &frames, hotplug, allocations: vec![] };
+    instance.use_up();
     assert_eq!(frames.counts().free, movable.frames());
-    test(machine);
+    test(instance);
     assert_eq!(frames.counts_in(movable).free, movable.frames());
     frames.validated().unwrap();
 }
 
 /// Returns the first frames of the memory that a chunk describes.
-fn in_chunk(chunk: u64) -> PfnRange {
-    range(chunk * CHUNK, PLUGGED)
+fn first_frames_of_chunk(chunk: u64) -> PfnRange {
+    range(chunk * CHUNK_FRAMES, PLUGGED_FRAMES)
 }
 
-impl Machine<'_> {
+impl Instance<'_> {
     /// Allocates all kernel memory.
     fn use_up(&mut self) {
         for len in [SECTION, PAGEBLOCK, 1] {
@@ -76,71 +76,74 @@ impl Machine<'_> {
 
 #[test]
 fn kernel_memory_can_be_added_to_one_chunk_after_another() {
-    without_kernel_memory(ROUNDS, |mut machine| {
-        for chunk in 1..=ROUNDS {
-            let before = machine.frames.counts();
-            machine.plug(in_chunk(chunk), OnlineType::Kernel).unwrap();
-            let after = machine.frames.counts();
-            let (allocated, taken) = (after.free - before.free, after.words - before.words);
+    without_kernel_memory(ADDITIONS, |mut instance| {
+        for chunk in 1..=ADDITIONS {
+            let before = instance.frames.counts();
+            instance.plug(first_frames_of_chunk(chunk), OnlineType::Kernel).unwrap();
+            let after = instance.frames.counts();
+            let (new_free, new_words) = (after.free - before.free, after.words - before.words);
             // Of the added memory, one more frame holds bitmaps.
-            assert_eq!(allocated + taken + 1, PLUGGED, "chunk {chunk}");
-            machine.use_up();
-            assert_eq!(machine.frames.counts().free, before.free);
+            assert_eq!(new_free + new_words + 1, PLUGGED_FRAMES, "chunk {chunk}");
+            instance.use_up();
+            assert_eq!(instance.frames.counts().free, before.free);
         }
     });
 }
 
 #[test]
 fn movable_memory_uses_up_the_word_reserve_and_then_additions_are_refused() {
-    without_kernel_memory(1, |mut machine| {
+    without_kernel_memory(1, |mut instance| {
         let far = hotmem::geometry::PFN_LIMIT / 2;
-        let before_words = machine.count_metadata();
+        let before_words = instance.count_metadata();
         // This memory is so far from all other memory that it needs a new piece of each kind.
-        let first = range(far, PLUGGED);
-        machine.hotplug.announce(first).unwrap();
-        make_words(&mut machine.hotplug, first);
-        assert_eq!(machine.count_metadata(), before_words, "the words came from the word reserve");
-        let second = range(far + far / 2, PLUGGED);
-        machine.hotplug.announce(second).unwrap();
-        let before = machine.snapshot();
-        let refused = machine.hotplug.add(second).unwrap_err();
+        let first = range(far, PLUGGED_FRAMES);
+        instance.hotplug.announce(first).unwrap();
+        make_words(&mut instance.hotplug, first);
+        assert_eq!(instance.count_metadata(), before_words, "the words came from the word reserve");
+        let second = range(far + far / 2, PLUGGED_FRAMES);
+        instance.hotplug.announce(second).unwrap();
+        let before = instance.snapshot();
+        let refused = instance.hotplug.add(second).unwrap_err();
         assert!(matches!(refused, AddError::NoMetadata(_)), "{refused}");
-        assert!(machine.snapshot() == before);
+        assert!(instance.snapshot() == before);
         // Kernel memory that comes online refills the reserve.
         let new_kernel_memory = range(2 * SECTION + SECTION, PAGEBLOCK);
-        machine.plug(new_kernel_memory, OnlineType::Kernel).unwrap();
-        machine.use_up();
-        make_words(&mut machine.hotplug, second);
+        instance.plug(new_kernel_memory, OnlineType::Kernel).unwrap();
+        instance.use_up();
+        make_words(&mut instance.hotplug, second);
         // The next addition refills the reserve as well, if the kernel has freed memory.
-        let [third, last_region] = [far - CHUNK, far / 2].map(|at| range(at, PLUGGED));
-        machine.hotplug.announce(third).unwrap();
-        machine.hotplug.announce(last_region).unwrap();
-        let before = machine.snapshot();
-        assert!(matches!(machine.hotplug.add(third), Err(AddError::NoMetadata(_))));
-        assert!(machine.snapshot() == before);
-        let block = machine.allocations.iter().position(|used| used.frames() == PAGEBLOCK).unwrap();
-        let block = machine.allocations.swap_remove(block);
-        machine.frames.free_range(block).unwrap();
-        make_words(&mut machine.hotplug, third);
-        machine.use_up();
-        make_words(&mut machine.hotplug, last_region);
+        let [third, last_region] =
+            [far - CHUNK_FRAMES, far / 2].map(|start| range(start, PLUGGED_FRAMES));
+        instance.hotplug.announce(third).unwrap();
+        instance.hotplug.announce(last_region).unwrap();
+        let before = instance.snapshot();
+        assert!(matches!(instance.hotplug.add(third), Err(AddError::NoMetadata(_))));
+        assert!(instance.snapshot() == before);
+        let block =
+            instance.allocations.iter().position(|used| used.frames() == PAGEBLOCK).unwrap();
+        let block = instance.allocations.swap_remove(block);
+        instance.frames.free_range(block).unwrap();
+        make_words(&mut instance.hotplug, third);
+        instance.use_up();
+        make_words(&mut instance.hotplug, last_region);
     });
 }
 
 #[test]
 fn a_refusal_divides_no_pageblock() {
-    without_kernel_memory(1, |mut machine| {
-        let block = machine.allocations.iter().position(|used| used.frames() == PAGEBLOCK).unwrap();
-        let block = machine.allocations.swap_remove(block);
-        machine.frames.free_range(block).unwrap();
-        assert_eq!(machine.frames.counts().free_whole, SECTION + PAGEBLOCK);
+    without_kernel_memory(1, |mut instance| {
+        let block =
+            instance.allocations.iter().position(|used| used.frames() == PAGEBLOCK).unwrap();
+        let block = instance.allocations.swap_remove(block);
+        instance.frames.free_range(block).unwrap();
+        assert_eq!(instance.frames.counts().free_whole, SECTION + PAGEBLOCK);
         // The words take 12 KiB for each chunk, more than the free pageblock.
-        let far = range(hotmem::geometry::PFN_LIMIT / 2, 200 * CHUNK);
-        machine.hotplug.announce(far).unwrap();
-        let before = machine.snapshot();
-        assert!(matches!(machine.hotplug.add(far), Err(AddError::NoMetadata(_))));
-        assert!(machine.snapshot() == before);
-        assert_eq!(machine.frames.counts().free_whole, SECTION + PAGEBLOCK);
+        let far = range(hotmem::geometry::PFN_LIMIT / 2, 200 * CHUNK_FRAMES);
+        instance.hotplug.announce(far).unwrap();
+        let before = instance.snapshot();
+        assert!(matches!(instance.hotplug.add(far), Err(AddError::NoMetadata(_))));
+        assert!(instance.snapshot() == before);
+        assert_eq!(instance.frames.counts().free_whole, SECTION + PAGEBLOCK);
     });
 }
 

@@ -6,16 +6,16 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Cpus, Memory, pfn, range};
 use std::collections::BTreeSet;
 
-const BOOT: u64 = 2048;
+const BOOT_FRAMES: u64 = 2048;
 
 #[test]
 fn fast_paths_allocate_and_free_each_frame_one_time() {
-    let (frames, memory) = (Frames::new(Cpus), Memory::new(BOOT));
-    let _hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
+    let (frames, memory) = (Frames::new(Cpus), Memory::new(BOOT_FRAMES));
+    let _hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
     let before = frames.counts();
     let mut fast = 0;
     let mut owned = BTreeSet::new();
-    // Any number of a CPU is a valid hint.
+    // Any CPU number is valid here: it only chooses the record.
     for cpu in [0, 1, 7, 8, 1000, usize::MAX].into_iter().cycle() {
         Cpus::run_on(cpu % 3);
         let frame = match frames.alloc_frame_fast(cpu) {
@@ -46,7 +46,7 @@ fn fast_paths_allocate_and_free_each_frame_one_time() {
             }
             FastFree::Nothing => frames.free_range(range(frame.number(), 1)).unwrap(),
         }
-        // SAFETY: the test did own the frame, and a frame that is free cannot be freed.
+        // SAFETY: nobody uses the frame, and a frame that is free cannot be freed.
         let again = unsafe { frames.free_frame_fast(frame, cpu % 3) };
         assert_eq!(again, FastFree::Nothing, "{frame} was freed twice");
     }
@@ -59,16 +59,16 @@ fn fast_paths_allocate_and_free_each_frame_one_time() {
 
 #[test]
 fn completing_a_free_that_was_not_begun_changes_nothing() {
-    let (frames, memory) = (Frames::new(Cpus), Memory::new(BOOT));
-    let _hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
+    let (frames, memory) = (Frames::new(Cpus), Memory::new(BOOT_FRAMES));
+    let _hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
     let block = geometry::PAGEBLOCK_FRAMES as u64;
     let whole_block = frames.alloc_range(AllocRequest::frames(block)).unwrap();
     let singles: Vec<_> =
         (0..40).map(|_| frames.alloc_range(AllocRequest::frames(1)).unwrap()).collect();
     let token = frames.isolate(range(whole_block.start().number(), block)).unwrap();
     let before = frames.counts();
-    let ends = [BOOT, BOOT * 64, geometry::PFN_LIMIT - 1];
-    for number in (0..BOOT).chain(ends) {
+    let invalid_numbers = [BOOT_FRAMES, BOOT_FRAMES * 64, geometry::PFN_LIMIT - 1];
+    for number in (0..BOOT_FRAMES).chain(invalid_numbers) {
         frames.complete_free(pfn(number));
     }
     assert_eq!(frames.counts(), before);

@@ -1,5 +1,5 @@
 //! Makes each step of a request that can fail, fail once. Checks that a request that fails leaves
-//! the machine unchanged, and succeeds when it is repeated.
+//! the instance unchanged, and succeeds when it is repeated.
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
@@ -32,7 +32,8 @@ struct Kernel<'f> {
     frames: &'f Frames<Cpus>,
     memory: &'f Memory,
     owners: BTreeMap<u64, u64>,
-    agreed_blocks: BTreeSet<u64>,
+    /// The frames whose offlining the kernel has agreed to.
+    agreed_frames: BTreeSet<u64>,
     /// The number of steps before the fault. `None` after the fault, or if there is no fault.
     steps_left: Option<u64>,
     fault: Fault,
@@ -43,15 +44,13 @@ struct Kernel<'f> {
 
 impl<'f> Kernel<'f> {
     fn new(frames: &'f Frames<Cpus>, memory: &'f Memory) -> Kernel<'f> {
-        let (owners, agreed) = (BTreeMap::new(), BTreeSet::new());
-        let fault = Fault::Veto;
         Kernel {
             frames,
             memory,
-            owners,
-            agreed_blocks: agreed,
+            owners: BTreeMap::new(),
+            agreed_frames: BTreeSet::new(),
             steps_left: None,
-            fault,
+            fault: Fault::Veto,
             has_failed: false,
             has_migrated: false,
         }
@@ -77,10 +76,10 @@ impl<'f> Kernel<'f> {
     }
 
     fn check_owners(&self) {
-        let mut seen = BTreeSet::new();
+        let mut owners = BTreeSet::new();
         for (&frame, &owner) in &self.owners {
             assert_eq!(self.memory.word(frame).load(Ordering::Relaxed), owner);
-            assert!(seen.insert(owner));
+            assert!(owners.insert(owner));
         }
     }
 
@@ -95,7 +94,7 @@ impl Hooks for Kernel<'_> {
             return Err(Veto("busy"));
         }
         assert!(
-            numbers(range).all(|frame| self.agreed_blocks.insert(frame)),
+            numbers(range).all(|frame| self.agreed_frames.insert(frame)),
             "the kernel was asked twice about {range:?}"
         );
         Ok(())
@@ -103,14 +102,14 @@ impl Hooks for Kernel<'_> {
 
     fn offlined(&mut self, range: PfnRange) {
         assert!(
-            numbers(range).all(|frame| self.agreed_blocks.remove(&frame)),
+            numbers(range).all(|frame| self.agreed_frames.remove(&frame)),
             "the kernel was never asked about {range:?}"
         );
     }
 
     fn offline_cancelled(&mut self, range: PfnRange) {
         assert!(
-            numbers(range).all(|frame| self.agreed_blocks.remove(&frame)),
+            numbers(range).all(|frame| self.agreed_frames.remove(&frame)),
             "the kernel was never asked about {range:?}"
         );
     }
@@ -152,12 +151,12 @@ impl TestMapping for Tables {
     }
 }
 
-struct Machine<'f> {
+struct Instance<'f> {
     hotplug: Hotplug<'f, Cpus, ForwardingMapping<Tables>>,
     kernel: Kernel<'f>,
 }
 
-impl Machine<'_> {
+impl Instance<'_> {
     fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.hotplug, SECTIONS * SECTION, &self.kernel.used())
     }
@@ -167,23 +166,24 @@ impl Machine<'_> {
         let blocks = (0..SECTIONS * SECTION / PAGEBLOCK)
             .map(|b| (pfn(b * PAGEBLOCK), pfn((b + 1) * PAGEBLOCK)));
         let states = blocks.map(|(from, to)| self.hotplug.state_at(from, to).1);
-        let mut counts = self.kernel.frames.validated().expect("the machine is consistent");
-        // Leave out the numbers of whole pageblocks and of bitmap frames: they depend on the places
+        let mut counts = self.kernel.frames.validated().expect("the instance is consistent");
+        // Leave out the numbers of free pageblocks and of bitmap frames: they depend on the places
         // that frames were migrated to.
-        counts.free += self.kernel.frames.metadata().map(|m| m.frames.frames()).sum::<u64>();
+        counts.free +=
+            self.kernel.frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>();
         counts.free_whole = 0;
         (states.collect(), counts)
     }
 
-    /// Runs `act` on a new machine for each step that can fail, and makes that step fail. Returns
+    /// Runs `act` on a new instance for each step that can fail, and makes that step fail. Returns
     /// the number of such steps.
-    fn with_each_fault(fault: Fault, act: impl Fn(&mut Machine<'_>)) -> u64 {
+    fn with_each_fault(fault: Fault, act: impl Fn(&mut Instance<'_>)) -> u64 {
         for step in 0.. {
-            let failed = on_a_machine(|m| {
-                (m.kernel.fault, m.kernel.steps_left) = (fault, Some(step));
-                act(m);
-                m.kernel.check_owners();
-                m.kernel.has_failed
+            let failed = with_instance(|instance| {
+                (instance.kernel.fault, instance.kernel.steps_left) = (fault, Some(step));
+                act(instance);
+                instance.kernel.check_owners();
+                instance.kernel.has_failed
             });
             if !failed {
                 return step;
@@ -193,9 +193,9 @@ impl Machine<'_> {
     }
 }
 
-/// Runs `test` on a machine with three removable sections, in which single frames, runs and whole
+/// Runs `test` on an instance with three removable sections, in which single frames, runs and whole
 /// pageblocks are in use. Boot memory has enough free frames to migrate all of them.
-fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
+fn with_instance<T>(test: impl FnOnce(&mut Instance<'_>) -> T) -> T {
     let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
@@ -225,17 +225,20 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
                 .unwrap(),
         );
     }
-    test(&mut Machine { hotplug, kernel })
+    test(&mut Instance { hotplug, kernel })
 }
 
-fn offline_all<'f>(m: &mut Machine<'f>) -> Offline<'f, Cpus> {
-    m.hotplug.offline(range(MOVABLE_START, HOT_SECTIONS * SECTION)).unwrap()
+fn offline_all<'f>(instance: &mut Instance<'f>) -> Offline<'f, Cpus> {
+    instance.hotplug.offline(range(MOVABLE_START, HOT_SECTIONS * SECTION)).unwrap()
 }
 
 /// Polls with small budgets until there is a result.
-fn poll_to_end<'f>(m: &mut Machine<'f>, request: &mut Offline<'f, Cpus>) -> Progress<PfnRange> {
+fn poll_to_end<'f>(
+    instance: &mut Instance<'f>,
+    request: &mut Offline<'f, Cpus>,
+) -> Progress<PfnRange> {
     loop {
-        match request.poll(&mut m.hotplug, &mut m.kernel, Budget { pageblocks: 1 }) {
+        match request.poll(&mut instance.hotplug, &mut instance.kernel, Budget { pageblocks: 1 }) {
             Progress::Working => {}
             progress => return progress,
         }
@@ -255,18 +258,21 @@ fn is_caused_by(fault: Fault, kind: BlockerKind) -> bool {
 #[test]
 fn an_offline_request_that_fails_is_cancelled() {
     for fault in FAULTS {
-        let steps = Machine::with_each_fault(fault, |m| {
-            let (before, states_and_counts) = (m.snapshot(), m.states_and_counts());
-            let mut request = offline_all(m);
-            match poll_to_end(m, &mut request) {
+        let steps = Instance::with_each_fault(fault, |instance| {
+            let (before, states_and_counts) = (instance.snapshot(), instance.states_and_counts());
+            let mut request = offline_all(instance);
+            match poll_to_end(instance, &mut request) {
                 Progress::Pending(blocker) => {
-                    assert!(m.kernel.has_failed && is_caused_by(fault, blocker.kind), "{blocker}");
-                    request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
-                    assert!(m.kernel.agreed_blocks.is_empty());
-                    assert_eq!(m.states_and_counts(), states_and_counts);
-                    assert!(m.kernel.has_migrated || m.snapshot() == before);
+                    assert!(
+                        instance.kernel.has_failed && is_caused_by(fault, blocker.kind),
+                        "{blocker}"
+                    );
+                    request.cancel(&mut instance.hotplug, &mut instance.kernel).unwrap();
+                    assert!(instance.kernel.agreed_frames.is_empty());
+                    assert_eq!(instance.states_and_counts(), states_and_counts);
+                    assert!(instance.kernel.has_migrated || instance.snapshot() == before);
                 }
-                done => assert!(!m.kernel.has_failed, "{done:?}"),
+                done => assert!(!instance.kernel.has_failed, "{done:?}"),
             }
         });
         assert!(steps >= 3, "{fault:?} had only {steps} steps to fail at");
@@ -276,20 +282,20 @@ fn an_offline_request_that_fails_is_cancelled() {
 #[test]
 fn an_offline_request_that_failed_continues_when_it_is_polled_again() {
     for fault in FAULTS {
-        Machine::with_each_fault(fault, |m| {
-            let mut request = offline_all(m);
-            let mut progress = poll_to_end(m, &mut request);
-            if m.kernel.has_failed {
+        Instance::with_each_fault(fault, |instance| {
+            let mut request = offline_all(instance);
+            let mut progress = poll_to_end(instance, &mut request);
+            if instance.kernel.has_failed {
                 assert!(matches!(progress, Progress::Pending(_)), "{progress:?}");
-                m.kernel.steps_left = None;
-                progress = poll_to_end(m, &mut request);
+                instance.kernel.steps_left = None;
+                progress = poll_to_end(instance, &mut request);
             }
             let all = range(MOVABLE_START, HOT_SECTIONS * SECTION);
             assert_eq!(progress, Progress::Ready(all));
-            assert_eq!(m.hotplug.state_at(all.start(), all.end()), (all, State::Offline));
-            assert!(m.kernel.agreed_blocks.is_empty());
-            m.hotplug.remove(all).unwrap();
-            m.kernel.frames.validated().unwrap();
+            assert_eq!(instance.hotplug.state_at(all.start(), all.end()), (all, State::Offline));
+            assert!(instance.kernel.agreed_frames.is_empty());
+            instance.hotplug.remove(all).unwrap();
+            instance.kernel.frames.validated().unwrap();
         });
     }
 }
@@ -298,29 +304,33 @@ fn an_offline_request_that_failed_continues_when_it_is_polled_again() {
 fn a_shrink_skips_a_unit_that_fails_and_removes_all_others() {
     for fault in [Fault::Veto, Fault::Pinned] {
         for unit in [PAGEBLOCK, SECTION, 2 * SECTION] {
-            Machine::with_each_fault(fault, |m| {
+            Instance::with_each_fault(fault, |instance| {
                 let target = range(MOVABLE_START, HOT_SECTIONS * SECTION);
                 let mut shrink = Shrink::new(ShrinkOptions { unit, ..target.into() });
                 let mut removed = 0;
                 let (remaining, blocker) = loop {
-                    match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget { pageblocks: 1 }) {
+                    match shrink.poll(
+                        &mut instance.hotplug,
+                        &mut instance.kernel,
+                        Budget { pageblocks: 1 },
+                    ) {
                         Progress::Ready(removal) => {
                             removed += removal.range().frames();
-                            m.hotplug.commit_remove(removal).unwrap();
+                            instance.hotplug.commit_remove(removal).unwrap();
                         }
                         Progress::Working => {}
                         ended => break (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),
                     }
                 };
                 assert_eq!(removed + remaining, target.frames() / unit * unit);
-                let counts = m.kernel.frames.validated().unwrap();
+                let counts = instance.kernel.frames.validated().unwrap();
                 assert_eq!((counts.movable, counts.isolated), (target.frames() - removed, 0));
-                assert_eq!(remaining > 0, m.kernel.has_failed && blocker.is_some());
+                assert_eq!(remaining > 0, instance.kernel.has_failed && blocker.is_some());
                 // If a section is vetoed, the shrink tries again unit by unit, so only one unit
                 // stays.
                 assert!(
                     remaining <= unit,
-                    "one {fault:?} kept {remaining} frames online, more than a unit"
+                    "one {fault:?} left {remaining} frames online, more than a unit"
                 );
                 assert!(blocker.is_none_or(|blocker| is_caused_by(fault, blocker.kind)));
             });
@@ -331,13 +341,17 @@ fn a_shrink_skips_a_unit_that_fails_and_removes_all_others() {
 #[test]
 fn a_device_that_refuses_leaves_the_memory_online() {
     for refused in 0..HOT_SECTIONS {
-        on_a_machine(|m| {
+        with_instance(|instance| {
             let target = range(MOVABLE_START, HOT_SECTIONS * SECTION);
             let mut shrink =
                 Shrink::new(ShrinkOptions { unit: SECTION, largest: SECTION, ..target.into() });
             for part in (0..HOT_SECTIONS).rev() {
                 let removal = loop {
-                    match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::UNLIMITED) {
+                    match shrink.poll(
+                        &mut instance.hotplug,
+                        &mut instance.kernel,
+                        Budget::UNLIMITED,
+                    ) {
                         Progress::Ready(removal) => break removal,
                         progress => assert!(matches!(progress, Progress::Working), "{progress:?}"),
                     }
@@ -345,13 +359,13 @@ fn a_device_that_refuses_leaves_the_memory_online() {
                 let section = range(MOVABLE_START + part * SECTION, SECTION);
                 assert_eq!(removal.range(), section);
                 if part == refused {
-                    m.hotplug.abandon_remove(removal, &mut m.kernel).unwrap();
+                    instance.hotplug.abandon_remove(removal, &mut instance.kernel).unwrap();
                 } else {
-                    m.hotplug.commit_remove(removal).unwrap();
+                    instance.hotplug.commit_remove(removal).unwrap();
                 }
                 let expected = if part == refused { State::OnlineMovable } else { State::Absent };
-                assert_eq!(m.hotplug.state_at(section.start(), section.end()).1, expected);
-                m.kernel.frames.validated().unwrap();
+                assert_eq!(instance.hotplug.state_at(section.start(), section.end()).1, expected);
+                instance.kernel.frames.validated().unwrap();
             }
         });
     }
@@ -359,102 +373,108 @@ fn a_device_that_refuses_leaves_the_memory_online() {
 
 #[test]
 fn a_device_that_refuses_offline_memory_leaves_it_offline() {
-    on_a_machine(|m| {
+    with_instance(|instance| {
         let added = range(MOVABLE_START + HOT_SECTIONS * SECTION, SECTION);
-        m.hotplug.announce(added).unwrap();
-        m.hotplug.add(added).unwrap();
-        let before = m.snapshot();
-        let removal = m.hotplug.prepare_remove(added).unwrap();
-        m.hotplug.abandon_remove(removal, &mut m.kernel).unwrap();
-        assert_eq!(m.snapshot(), before);
+        instance.hotplug.announce(added).unwrap();
+        instance.hotplug.add(added).unwrap();
+        let before = instance.snapshot();
+        let removal = instance.hotplug.prepare_remove(added).unwrap();
+        instance.hotplug.abandon_remove(removal, &mut instance.kernel).unwrap();
+        assert_eq!(instance.snapshot(), before);
     });
 }
 
 #[test]
 fn an_addition_that_is_dropped_leaves_the_machine_unchanged() {
-    on_a_machine(|m| {
+    with_instance(|instance| {
         let added = range(MOVABLE_START + HOT_SECTIONS * SECTION, SECTION);
-        m.hotplug.announce(added).unwrap();
-        let before = m.snapshot();
-        let addition =
-            with_kernel(&mut m.hotplug, &mut Tables, |hotplug, _| hotplug.prepare_add(added));
+        instance.hotplug.announce(added).unwrap();
+        let before = instance.snapshot();
+        let addition = with_kernel(&mut instance.hotplug, &mut Tables, |hotplug, _| {
+            hotplug.prepare_add(added)
+        });
         let addition = addition.unwrap();
         assert_eq!(addition.tables().frames(), 3);
         drop(addition);
-        assert_eq!(m.snapshot(), before);
+        assert_eq!(instance.snapshot(), before);
     });
 }
 
 #[test]
 fn without_headroom_no_frame_is_migrated() {
-    on_a_machine(|m| {
+    with_instance(|instance| {
         // All remaining free memory lies in the section that is taken offline.
         let mut taken = vec![];
-        while let Ok(frame) = m.kernel.frames.alloc_range(AllocRequest::frames(1).movable()) {
+        while let Ok(frame) = instance.kernel.frames.alloc_range(AllocRequest::frames(1).movable())
+        {
             taken.push(frame);
         }
         let last_section = range(MOVABLE_START + 2 * SECTION, SECTION);
-        let (back, stay): (Vec<_>, Vec<_>) =
+        let (freed, still_used): (Vec<_>, Vec<_>) =
             taken.iter().partition(|&&frame| last_section.covers(frame));
-        for frame in back {
-            m.kernel.frames.free_range(frame).unwrap();
+        for frame in freed {
+            instance.kernel.frames.free_range(frame).unwrap();
         }
         // A pageblock that a hint names stays divided although all its frames are free. Allocate
         // and free it as a whole, so that it is whole in both snapshots.
         let mut taken_blocks = vec![];
-        while let Ok(block) = m.kernel.frames.alloc_range(AllocRequest::frames(PAGEBLOCK).movable())
+        while let Ok(block) =
+            instance.kernel.frames.alloc_range(AllocRequest::frames(PAGEBLOCK).movable())
         {
             taken_blocks.push(block);
         }
-        taken_blocks.into_iter().for_each(|block| m.kernel.frames.free_range(block).unwrap());
-        let used: Vec<_> = stay.into_iter().chain(m.kernel.used()).collect();
-        let before = Snapshot::of(&m.hotplug, SECTIONS * SECTION, &used);
-        let mut request = m.hotplug.offline(last_section).unwrap();
-        let Progress::Pending(blocker) = poll_to_end(m, &mut request) else {
+        taken_blocks
+            .into_iter()
+            .for_each(|block| instance.kernel.frames.free_range(block).unwrap());
+        let used: Vec<_> = still_used.into_iter().chain(instance.kernel.used()).collect();
+        let before = Snapshot::of(&instance.hotplug, SECTIONS * SECTION, &used);
+        let mut request = instance.hotplug.offline(last_section).unwrap();
+        let Progress::Pending(blocker) = poll_to_end(instance, &mut request) else {
             panic!("the request went on without free memory to migrate to")
         };
         assert!(matches!(blocker.kind, BlockerKind::NotEnoughFree { free: 0, .. }), "{blocker}");
-        request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
-        assert!(!m.kernel.has_migrated && m.kernel.agreed_blocks.is_empty());
-        assert_eq!(Snapshot::of(&m.hotplug, SECTIONS * SECTION, &used), before);
+        request.cancel(&mut instance.hotplug, &mut instance.kernel).unwrap();
+        assert!(!instance.kernel.has_migrated && instance.kernel.agreed_frames.is_empty());
+        assert_eq!(Snapshot::of(&instance.hotplug, SECTIONS * SECTION, &used), before);
     });
 }
 
 #[test]
 fn memory_that_a_token_holds_is_named_as_the_blocker() {
-    for at in 0..HOT_SECTIONS {
-        on_a_machine(|m| {
-            let frames = m.kernel.frames;
-            let token =
-                frames.isolate(range(MOVABLE_START + at * SECTION + PAGEBLOCK, PAGEBLOCK)).unwrap();
+    for section in 0..HOT_SECTIONS {
+        with_instance(|instance| {
+            let frames = instance.kernel.frames;
+            let token = frames
+                .isolate(range(MOVABLE_START + section * SECTION + PAGEBLOCK, PAGEBLOCK))
+                .unwrap();
             let held = token.range();
-            let mut request = offline_all(m);
-            let progress = poll_to_end(m, &mut request);
+            let mut request = offline_all(instance);
+            let progress = poll_to_end(instance, &mut request);
             let blocker = Blocker { range: held, kind: BlockerKind::HeldByAnother };
             assert_eq!(progress, Progress::Pending(blocker));
             token.release();
-            assert!(matches!(poll_to_end(m, &mut request), Progress::Ready(_)));
+            assert!(matches!(poll_to_end(instance, &mut request), Progress::Ready(_)));
         });
     }
 }
 
 #[test]
 fn words_in_added_kernel_memory_block_its_removal() {
-    on_a_machine(|m| {
-        let frames = m.kernel.frames;
+    with_instance(|instance| {
+        let frames = instance.kernel.frames;
         // Boot memory is full, so the words of another range lie in memory that was added.
         let added = range(MOVABLE_START + HOT_SECTIONS * SECTION, SECTION);
-        m.hotplug.announce(added).unwrap();
-        m.hotplug.add(added).unwrap();
+        instance.hotplug.announce(added).unwrap();
+        instance.hotplug.add(added).unwrap();
         while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
-        m.hotplug.online(added, OnlineType::Kernel, &mut NoHooks).unwrap();
-        m.hotplug.announce(range(REMOTE, PAGEBLOCK)).unwrap();
-        drop(m.hotplug.prepare_add(range(REMOTE, PAGEBLOCK)).unwrap());
-        let metadata = frames.metadata().map(|m| m.frames);
+        instance.hotplug.online(added, OnlineType::Kernel, &mut NoHooks).unwrap();
+        instance.hotplug.announce(range(REMOTE, PAGEBLOCK)).unwrap();
+        drop(instance.hotplug.prepare_add(range(REMOTE, PAGEBLOCK)).unwrap());
+        let metadata = frames.metadata().map(|metadata| metadata.frames);
         let words: Vec<_> = metadata.filter(|&words| added.covers(words)).collect();
         assert!(!words.is_empty());
-        let mut request = m.hotplug.offline(added).unwrap();
-        let progress = poll_to_end(m, &mut request);
+        let mut request = instance.hotplug.offline(added).unwrap();
+        let progress = poll_to_end(instance, &mut request);
         let Progress::Pending(blocker) = progress else {
             panic!("memory with words that are needed went offline")
         };
@@ -462,7 +482,7 @@ fn words_in_added_kernel_memory_block_its_removal() {
             words.contains(&blocker.range) && blocker.kind == BlockerKind::Metadata,
             "{blocker}"
         );
-        request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
+        request.cancel(&mut instance.hotplug, &mut instance.kernel).unwrap();
         frames.validated().unwrap();
     });
 }

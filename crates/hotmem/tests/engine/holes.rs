@@ -8,7 +8,7 @@ use hotmem_testkit::{Memory, PAGEBLOCK, RawReserved as _, SECTION, pfn, range};
 use std::collections::BTreeSet;
 
 /// The number of pageblocks in a section.
-const BLOCKS: u64 = SECTION / PAGEBLOCK;
+const BLOCKS_PER_SECTION: u64 = SECTION / PAGEBLOCK;
 
 fn bytes(range: PfnRange) -> BootRange {
     BootRange { start: range.start().phys_addr(), len: range.bytes() }
@@ -43,12 +43,12 @@ fn take_offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) {
     assert_eq!(done, Progress::Ready(range));
 }
 
-fn kernel(hotplug: &Hotplug<'_, OneCpu>) -> ZoneInfo {
+fn kernel_zone(hotplug: &Hotplug<'_, OneCpu>) -> ZoneInfo {
     hotplug.zone(NodeId::ZERO, Zone::Kernel)
 }
 
 /// Returns the RAM of two sections except a hole of one pageblock in the second, and the hole.
-fn with_a_hole() -> ([PfnRange; 2], PfnRange) {
+fn ram_with_a_hole() -> ([PfnRange; 2], PfnRange) {
     let hole = range(SECTION + PAGEBLOCK, PAGEBLOCK);
     ([range(0, SECTION + PAGEBLOCK), range(SECTION + 2 * PAGEBLOCK, SECTION - 2 * PAGEBLOCK)], hole)
 }
@@ -57,22 +57,24 @@ fn with_a_hole() -> ([PfnRange; 2], PfnRange) {
 fn a_pc_with_virtio_mem_above_4_gib_is_contiguous_after_each_block() {
     // The end of boot memory and the start of hotplugged memory: 2 GiB and 4 GiB in the real
     // geometry.
-    let (end, low) = (16 * SECTION, 32 * SECTION);
-    let all = low + 8 * SECTION;
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(all));
+    let (boot_end, plug_start) = (16 * SECTION, 32 * SECTION);
+    let end = plug_start + 8 * SECTION;
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(end));
     // RAM without the VGA hole (640 KiB to 1 MiB) and without the ACPI tables at the top, in parts
     // of a pageblock of 2 MiB.
-    let ram =
-        [range(0, PAGEBLOCK * 5 / 16), range(PAGEBLOCK / 2, end - PAGEBLOCK / 2 - PAGEBLOCK / 16)]
-            .map(bytes);
-    let map = BootMap { low_end: pfn(low), ..BootMap::from(&ram) };
+    let ram = [
+        range(0, PAGEBLOCK * 5 / 16),
+        range(PAGEBLOCK / 2, boot_end - PAGEBLOCK / 2 - PAGEBLOCK / 16),
+    ]
+    .map(bytes);
+    let map = BootMap { low_end: pfn(plug_start), ..BootMap::from(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     hotplug.settings.auto_online = OnlineType::Online;
-    hotplug.announce(range(low, all - low)).unwrap();
-    let blocks = || range(low, all - low).chunks(SECTION);
+    hotplug.announce(range(plug_start, end - plug_start)).unwrap();
+    let blocks = || range(plug_start, end - plug_start).chunks(SECTION);
     let check = |hotplug: &Hotplug<'_, OneCpu>, end: Pfn| {
-        let zone = kernel(hotplug);
-        assert_eq!(zone.spanned, PfnRange::new(pfn(low), end).unwrap());
+        let zone = kernel_zone(hotplug);
+        assert_eq!(zone.spanned, PfnRange::new(pfn(plug_start), end).unwrap());
         assert!(zone.contiguous);
         assert!(hotplug.zone(NodeId::ZERO, ZonePart::Low).contiguous);
     };
@@ -86,34 +88,34 @@ fn a_pc_with_virtio_mem_above_4_gib_is_contiguous_after_each_block() {
         take_offline(&mut hotplug, block);
         hotplug.remove(block).unwrap();
     }
-    assert_eq!(kernel(&hotplug).online, 0);
+    assert_eq!(kernel_zone(&hotplug).online, 0);
 }
 
 #[test]
 fn a_hole_beside_boot_memory_is_covered_if_the_kernel_says_that_holes_are_described() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let (ram, _) = with_a_hole();
+    let (ram, _) = ram_with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
-    let zone = kernel(&hotplug);
+    let zone = kernel_zone(&hotplug);
     assert_eq!((zone.spanned, zone.online), (range(0, 2 * SECTION), 2 * SECTION - PAGEBLOCK));
     assert_eq!((zone.described_holes, zone.contiguous), (PAGEBLOCK, true));
     hotplug.settings.holes_described = false;
-    let zone = kernel(&hotplug);
+    let zone = kernel_zone(&hotplug);
     assert_eq!((zone.described_holes, zone.contiguous), (0, false));
 }
 
 #[test]
 fn a_scan_of_a_contiguous_zone_with_a_hole_is_one_run() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let (ram, hole) = with_a_hole();
+    let (ram, hole) = ram_with_a_hole();
     let hotplug = boot(&frames, &memory, &ram);
     let mut runs = vec![];
     hotplug.online_runs(NodeId::ZERO, Zone::Kernel, |run| runs.push(run));
     assert_eq!(runs, [range(0, 2 * SECTION)]);
-    let mut seen = vec![];
-    hotplug.occupancy(runs[0], |block, _| seen.push(block));
+    let mut scanned = vec![];
+    hotplug.occupancy(runs[0], |block, _| scanned.push(block));
     assert!(
-        seen.iter().copied().eq(range(0, 2 * SECTION).chunks(PAGEBLOCK).filter(|b| *b != hole))
+        scanned.iter().copied().eq(range(0, 2 * SECTION).chunks(PAGEBLOCK).filter(|b| *b != hole))
     );
 }
 
@@ -121,17 +123,17 @@ fn a_scan_of_a_contiguous_zone_with_a_hole_is_one_run() {
 fn a_section_without_ram_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
     let hotplug = boot(&frames, &memory, &[range(0, SECTION), range(2 * SECTION, SECTION)]);
-    let zone = kernel(&hotplug);
+    let zone = kernel_zone(&hotplug);
     assert_eq!((zone.described_holes, zone.contiguous), (0, false));
 }
 
 #[test]
 fn holes_beyond_the_ends_of_a_zone_are_not_counted() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
-    // The section of the first and that of the last RAM have holes, and so does the middle.
+    // There are holes below the first RAM, above the last RAM, and in the middle.
     let ram = [range(PAGEBLOCK, 2 * SECTION), range(SECTION * 2 + 2 * PAGEBLOCK, SECTION)];
     let hotplug = boot(&frames, &memory, &ram);
-    let zone = kernel(&hotplug);
+    let zone = kernel_zone(&hotplug);
     assert_eq!(zone.spanned, range(PAGEBLOCK, 3 * SECTION + PAGEBLOCK));
     assert_eq!((zone.described_holes, zone.contiguous), (PAGEBLOCK, true));
 }
@@ -143,8 +145,11 @@ fn a_hole_between_boot_memory_and_hotplugged_memory_is_covered() {
     let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + PAGEBLOCK)]);
     hotplug.announce(range(2 * SECTION, SECTION)).unwrap();
     plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
-    let zone = kernel(&hotplug);
-    assert_eq!((zone.described_holes, zone.contiguous), ((BLOCKS - 1) * PAGEBLOCK, true));
+    let zone = kernel_zone(&hotplug);
+    assert_eq!(
+        (zone.described_holes, zone.contiguous),
+        ((BLOCKS_PER_SECTION - 1) * PAGEBLOCK, true)
+    );
 }
 
 #[test]
@@ -181,57 +186,57 @@ fn absent_hotplugged_memory_is_no_hole() {
     let region = range(SECTION + PAGEBLOCK, 2 * SECTION - PAGEBLOCK);
     hotplug.announce(region).unwrap();
     plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
-    let zone = kernel(&hotplug);
+    let zone = kernel_zone(&hotplug);
     assert_eq!((zone.described_holes, zone.contiguous), (0, false));
     let remaining = range(SECTION + PAGEBLOCK, SECTION - PAGEBLOCK);
     plug(&mut hotplug, remaining, OnlineType::Kernel);
-    assert!(kernel(&hotplug).contiguous);
+    assert!(kernel_zone(&hotplug).contiguous);
     take_offline(&mut hotplug, remaining);
     hotplug.remove(remaining).unwrap();
-    assert!(!kernel(&hotplug).contiguous);
+    assert!(!kernel_zone(&hotplug).contiguous);
 }
 
 #[test]
 fn offline_memory_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let (ram, hole) = with_a_hole();
+    let (ram, hole) = ram_with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
     // Take boot memory offline first, and then memory that was added in place of a hole.
     let block = range(PAGEBLOCK, PAGEBLOCK);
     take_offline(&mut hotplug, block);
-    assert!(!kernel(&hotplug).contiguous);
+    assert!(!kernel_zone(&hotplug).contiguous);
     hotplug.online(block, OnlineType::Kernel, &mut NoHooks).unwrap();
-    assert!(kernel(&hotplug).contiguous);
+    assert!(kernel_zone(&hotplug).contiguous);
     hotplug.add(hole).unwrap();
-    let zone = kernel(&hotplug);
+    let zone = kernel_zone(&hotplug);
     assert_eq!((zone.described_holes, zone.contiguous), (0, false));
     hotplug.online(hole, OnlineType::Kernel, &mut NoHooks).unwrap();
-    assert!(kernel(&hotplug).contiguous);
+    assert!(kernel_zone(&hotplug).contiguous);
     take_offline(&mut hotplug, hole);
     hotplug.remove(hole).unwrap();
-    assert!(!kernel(&hotplug).contiguous);
+    assert!(!kernel_zone(&hotplug).contiguous);
 }
 
 #[test]
 fn device_memory_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let (ram, hole) = with_a_hole();
+    let (ram, hole) = ram_with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
     hotplug.add(AddRequest { device: true, ..hole.into() }).unwrap();
-    assert!(!kernel(&hotplug).contiguous);
+    assert!(!kernel_zone(&hotplug).contiguous);
     hotplug.detach_raw(hole).unwrap();
-    assert!(!kernel(&hotplug).contiguous);
+    assert!(!kernel_zone(&hotplug).contiguous);
 }
 
 #[test]
 fn memory_of_another_zone_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let (ram, _) = with_a_hole();
+    let (ram, _) = ram_with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
     let block = range(SECTION + 2 * PAGEBLOCK, PAGEBLOCK);
     take_offline(&mut hotplug, block);
     hotplug.online(block, OnlineType::Movable, &mut NoHooks).unwrap();
-    let zone = kernel(&hotplug);
+    let zone = kernel_zone(&hotplug);
     assert_eq!((zone.described_holes, zone.contiguous), (PAGEBLOCK, false));
     let movable = hotplug.zone(NodeId::ZERO, Zone::Movable);
     assert_eq!((movable.described_holes, movable.contiguous), (0, true));
@@ -243,7 +248,7 @@ fn memory_of_another_node_is_no_hole() {
     let nodes = [(bytes(range(SECTION, SECTION)), NodeId(1))];
     let ram = [range(0, 2 * SECTION - PAGEBLOCK), range(2 * SECTION, SECTION)];
     let hotplug = boot_with(&frames, &memory, &ram, &nodes, Pfn::ZERO);
-    let zone = kernel(&hotplug);
+    let zone = kernel_zone(&hotplug);
     assert_eq!((zone.described_holes, zone.contiguous), (0, false));
     let other = hotplug.zone(NodeId(1), Zone::Kernel);
     assert_eq!((other.described_holes, other.contiguous), (0, true));
@@ -253,7 +258,7 @@ fn memory_of_another_node_is_no_hole() {
 /// `prepare_middle` brings that section to the state that is tested.
 fn check_gap(prepare_middle: impl FnOnce(&mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(5 * SECTION));
-    let (ram, _) = with_a_hole();
+    let (ram, _) = ram_with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
     let [below, middle, above] = [2, 3, 4].map(|n| range(n * SECTION, SECTION));
     for outer in [below, above] {
@@ -261,7 +266,7 @@ fn check_gap(prepare_middle: impl FnOnce(&mut Hotplug<'_, OneCpu>, PfnRange)) {
         plug(&mut hotplug, outer, OnlineType::Kernel);
     }
     prepare_middle(&mut hotplug, middle);
-    let zone = kernel(&hotplug);
+    let zone = kernel_zone(&hotplug);
     assert_eq!((zone.spanned, zone.online), (range(0, 5 * SECTION), 4 * SECTION - PAGEBLOCK));
     assert_eq!((zone.described_holes, zone.contiguous), (PAGEBLOCK, false));
 }
@@ -291,7 +296,7 @@ fn memory_that_went_offline_is_a_gap() {
     check_gap(|hotplug, middle| {
         hotplug.announce(middle).unwrap();
         plug(hotplug, middle, OnlineType::Kernel);
-        assert!(kernel(hotplug).contiguous);
+        assert!(kernel_zone(hotplug).contiguous);
         take_offline(hotplug, middle);
     });
 }
@@ -320,23 +325,23 @@ fn memory_of_another_node_is_a_gap() {
     });
 }
 
-/// The number of sections of a machine. The first half of them has boot memory.
+/// The number of sections of an instance. The first half of them has boot memory.
 const SECTIONS: u64 = 8;
 
 /// A naive model of holes, with an entry for each pageblock.
-struct Naive {
+struct NaiveHoles {
     holes: BTreeSet<u64>,
     low_end: Pfn,
 }
 
-impl Naive {
-    fn new(ram: &[PfnRange], low_end: Pfn) -> Naive {
+impl NaiveHoles {
+    fn new(ram: &[PfnRange], low_end: Pfn) -> NaiveHoles {
         let is_ram = |range: PfnRange| ram.iter().any(|ram| ram.overlaps(range));
         let sections =
             range(0, SECTIONS * SECTION).chunks(SECTION).filter(|section| is_ram(*section));
         let blocks = sections.flat_map(|section| section.chunks(PAGEBLOCK));
         let holes = blocks.filter(|block| !is_ram(*block)).map(|block| block.start().number());
-        Naive { holes: holes.collect(), low_end }
+        NaiveHoles { holes: holes.collect(), low_end }
     }
 
     /// Records that the holes in `range` are announced or added, so that they are no holes.
@@ -360,10 +365,10 @@ impl Naive {
         let shares_section = |hole: u64| online.iter().any(|b| b / SECTION == hole / SECTION);
         let holes = span.chunks(PAGEBLOCK).map(|b| b.start().number());
         let holes =
-            holes.filter(|at| self.holes.contains(at) && shares_section(*at)).count() as u64;
+            holes.filter(|hole| self.holes.contains(hole) && shares_section(*hole)).count() as u64;
         let is_covered = |b: PfnRange| {
-            let at = b.start().number();
-            online.contains(&at) || self.holes.contains(&at)
+            let block = b.start().number();
+            online.contains(&block) || self.holes.contains(&block)
         };
         (span, holes * PAGEBLOCK, span.chunks(PAGEBLOCK).all(is_covered))
     }
@@ -372,23 +377,23 @@ impl Naive {
 #[test]
 fn holes_agree_with_a_walk_over_all_pageblocks() {
     let mut rng = Rng::with_seed(11);
-    let mut seen = [0; 2];
-    for machine in 0..40 {
+    let mut outcomes = [0; 2];
+    for instance_index in 0..40 {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(SECTIONS * SECTION));
         let mut ram = vec![];
-        let mut at = rng.u64(..3) * PAGEBLOCK;
-        while at < SECTIONS / 2 * SECTION {
-            let len = (1 + rng.u64(..2 * BLOCKS)) * PAGEBLOCK;
-            ram.push(range(at, len.min(SECTIONS / 2 * SECTION - at)));
-            let hole = if rng.u8(..4) == 0 { rng.u64(1..=2 * BLOCKS) } else { 1 };
-            at += len + hole * PAGEBLOCK;
+        let mut start = rng.u64(..3) * PAGEBLOCK;
+        while start < SECTIONS / 2 * SECTION {
+            let len = (1 + rng.u64(..2 * BLOCKS_PER_SECTION)) * PAGEBLOCK;
+            ram.push(range(start, len.min(SECTIONS / 2 * SECTION - start)));
+            let hole = if rng.u8(..4) == 0 { rng.u64(1..=2 * BLOCKS_PER_SECTION) } else { 1 };
+            start += len + hole * PAGEBLOCK;
         }
         let low_end = pfn(rng.u64(..SECTIONS) * SECTION);
         let mut hotplug = boot_with(&frames, &memory, &ram, &[], low_end);
-        let mut naive = Naive::new(&ram, low_end);
+        let mut naive = NaiveHoles::new(&ram, low_end);
         for operation in 0..60 {
-            let first = rng.u64(..SECTIONS * BLOCKS);
-            let part = range(first * PAGEBLOCK, (1 + rng.u64(..BLOCKS)) * PAGEBLOCK);
+            let first = rng.u64(..SECTIONS * BLOCKS_PER_SECTION);
+            let part = range(first * PAGEBLOCK, (1 + rng.u64(..BLOCKS_PER_SECTION)) * PAGEBLOCK);
             let part = part.intersection(range(0, SECTIONS * SECTION));
             // Restrict the part to one region and one state.
             let regions = hotplug.regions().map(|(_, region)| region);
@@ -433,12 +438,12 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
             for (info, zone, is_low) in zones.into_iter().chain([(movable, Zone::Movable, false)]) {
                 let (span, holes, contiguous) = naive.zone(&hotplug, zone, is_low);
                 let actual = (info.spanned, info.described_holes, info.contiguous);
-                let label = format!("{machine}.{operation}: {zone:?}, low: {is_low}");
+                let label = format!("{instance_index}.{operation}: {zone:?}, low: {is_low}");
                 assert_eq!(actual, (span, holes, contiguous), "{label}");
-                seen[usize::from(contiguous && holes != 0)] += 1;
+                outcomes[usize::from(contiguous && holes != 0)] += 1;
             }
         }
         frames.validated().unwrap();
     }
-    assert!(seen[1] > 100, "described holes must make zones contiguous often: {seen:?}");
+    assert!(outcomes[1] > 100, "described holes must make zones contiguous often: {outcomes:?}");
 }

@@ -1,7 +1,7 @@
 //! Tests that allocations that succeed take few more instructions while memory is reported,
 //! isolated or resized.
 //!
-//! One thread does both, in turn: an operation of the control path begins, then some allocations and
+//! One thread runs both, in turn: an operation of the control path begins, then some allocations and
 //! frees are counted, and then the operation ends. So the counts have no noise.
 
 use crate::instruction_count;
@@ -11,16 +11,16 @@ use hotmem::*;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, range};
 use std::time::Duration;
 
-/// The environment variable that tells the process under valgrind what the control path does.
+/// The environment variable that tells the process under valgrind what the control path runs.
 const CONTROL_VARIABLE: &str = "HOTMEM_BESIDE_ALLOCATIONS";
-/// Boot memory, memory for allocations, and memory that is added and removed, in sections.
-const BOOT: u64 = 1;
-const TRAFFIC: u64 = 4;
-const RESIZED: u64 = 1;
+/// The sections of boot memory, of memory for allocations, and of memory that is added and removed.
+const BOOT_SECTIONS: u64 = 1;
+const TRAFFIC_SECTIONS: u64 = 4;
+const RESIZED_SECTIONS: u64 = 1;
 /// The number of pageblocks that are isolated at a time.
-const ISOLATED: u64 = 8;
+const ISOLATED_BLOCKS: u64 = 8;
 /// The number of pageblocks that are used before each report.
-const REPORTED: usize = 16;
+const REPORTED_BLOCKS: usize = 16;
 /// How often the control path runs, and the number of frees and allocations during each run.
 const ROUNDS: u64 = 16;
 const OPERATIONS: u64 = 256;
@@ -37,15 +37,15 @@ struct Traffic<'f> {
 impl<'f> Traffic<'f> {
     fn new(frames: &'f Frames<Cpus>) -> Traffic<'f> {
         let mut traffic = Traffic { frames, allocations: Vec::new(), rng: Rng::with_seed(1) };
-        let mut frames_held = 0;
-        while frames_held < TRAFFIC * SECTION / 2 {
+        let mut allocated = 0;
+        while allocated < TRAFFIC_SECTIONS * SECTION / 2 {
             let len = [1, 8, PAGEBLOCK][match traffic.rng.u32(..100) {
                 0 => 2,
                 1..10 => 1,
                 _ => 0,
             }];
             traffic.allocations.push(traffic.alloc(len));
-            frames_held += len;
+            allocated += len;
         }
         traffic
     }
@@ -60,21 +60,21 @@ impl<'f> Traffic<'f> {
 #[inline(never)]
 fn counted_traffic(traffic: &mut Traffic<'_>) {
     for _ in 0..OPERATIONS {
-        let at = traffic.rng.usize(..traffic.allocations.len());
-        let former = traffic.allocations[at];
+        let index = traffic.rng.usize(..traffic.allocations.len());
+        let former = traffic.allocations[index];
         traffic.frames.free_range(former).unwrap();
-        traffic.allocations[at] = traffic.alloc(former.frames());
+        traffic.allocations[index] = traffic.alloc(former.frames());
     }
 }
 
 /// Lets valgrind count the traffic, while the control path begins and ends what `beside` names.
 fn count(beside: &str) {
-    let does = |label| beside == label || beside == "all";
-    let memory = Memory::new((BOOT + TRAFFIC + RESIZED) * SECTION);
+    let runs = |label| beside == label || beside == "all";
+    let memory = Memory::new((BOOT_SECTIONS + TRAFFIC_SECTIONS + RESIZED_SECTIONS) * SECTION);
     let frames = Frames::new(Cpus);
-    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT * SECTION);
-    let plugged = range(BOOT * SECTION, TRAFFIC * SECTION);
-    let resized = range((BOOT + TRAFFIC) * SECTION, RESIZED * SECTION);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_SECTIONS * SECTION);
+    let plugged = range(BOOT_SECTIONS * SECTION, TRAFFIC_SECTIONS * SECTION);
+    let resized = range((BOOT_SECTIONS + TRAFFIC_SECTIONS) * SECTION, RESIZED_SECTIONS * SECTION);
     hotmem_testkit::plug(&mut hotplug, plugged);
     hotplug.announce(resized).unwrap();
     let settings = Settings { reporting_divisor: 1, ..Settings::EAGER };
@@ -85,21 +85,21 @@ fn count(beside: &str) {
     for round in 0..ROUNDS {
         // The traffic runs on CPU 0, and the control path on another.
         Cpus::run_on(1);
-        let batch = does("reports").then(|| {
+        let batch = runs("reports").then(|| {
             // Pageblocks that were in use have to be reported again.
-            let used = [0; REPORTED].map(|_| traffic.alloc(PAGEBLOCK));
+            let used = [0; REPORTED_BLOCKS].map(|_| traffic.alloc(PAGEBLOCK));
             used.into_iter().for_each(|block| frames.free_range(block).unwrap());
             next_batch(&mut reporter, round)
         });
         let batch = batch.flatten();
-        let isolation = does("isolation").then(|| {
-            let block = rng.u64(..TRAFFIC * SECTION / PAGEBLOCK - ISOLATED);
+        let isolation = runs("isolation").then(|| {
+            let block = rng.u64(..TRAFFIC_SECTIONS * SECTION / PAGEBLOCK - ISOLATED_BLOCKS);
             let start = plugged.start().number() + block * PAGEBLOCK;
             // Memory that is being reported cannot be isolated.
-            frames.isolate(range(start, ISOLATED * PAGEBLOCK)).ok()
+            frames.isolate(range(start, ISOLATED_BLOCKS * PAGEBLOCK)).ok()
         });
         let isolation = isolation.flatten();
-        if does("resize") {
+        if runs("resize") {
             hotplug.add(resized).unwrap();
             // The traffic prefers movable memory.
             hotplug.online(resized, OnlineType::Kernel, &mut NoHooks).unwrap();
@@ -107,7 +107,7 @@ fn count(beside: &str) {
         Cpus::run_on(0);
         counted_traffic(&mut traffic);
         Cpus::run_on(1);
-        if does("resize") {
+        if runs("resize") {
             let isolation = frames.isolate(resized).unwrap();
             hotplug.take_offline(isolation, &mut NoHooks).unwrap();
             hotplug.remove(resized).unwrap();
@@ -121,8 +121,8 @@ fn count(beside: &str) {
             reports += 1;
         }
     }
-    assert!(!does("reports") || reports >= ROUNDS / 4, "only {reports} reports");
-    assert!(!does("isolation") || isolations >= ROUNDS / 4, "only {isolations} isolations");
+    assert!(!runs("reports") || reports >= ROUNDS / 4, "only {reports} reports");
+    assert!(!runs("isolation") || isolations >= ROUNDS / 4, "only {isolations} isolations");
 }
 
 /// Returns the next batch that the reporter has, if it has one now.

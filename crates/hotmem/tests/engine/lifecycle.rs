@@ -8,8 +8,8 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{Memory, SECTION, boot, range};
 
-/// Runs `test` on a machine with memory for `sections` sections. The first is boot memory.
-fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>, Hotplug<'_, OneCpu>)) {
+/// Runs `test` on an instance with memory for `sections` sections. The first is boot memory.
+fn with_instance(sections: u64, test: impl FnOnce(&Frames<OneCpu>, Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(sections * SECTION);
     let frames = Frames::new(OneCpu);
     let hotplug = boot(&frames, &memory, SECTION);
@@ -18,7 +18,7 @@ fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>, Hotplug<'_, On
 
 #[test]
 fn memory_is_added_used_and_removed() {
-    on_a_machine(8, |frames, mut hotplug| {
+    with_instance(8, |frames, mut hotplug| {
         let booted = frames.validated().unwrap();
         assert_eq!(booted.online, SECTION);
 
@@ -31,13 +31,13 @@ fn memory_is_added_used_and_removed() {
         assert_eq!(before.movable, 3 * SECTION);
 
         let one = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
-        let some = frames.alloc_range(AllocRequest::frames(3).movable()).unwrap();
-        let huge = frames
+        let three = frames.alloc_range(AllocRequest::frames(3).movable()).unwrap();
+        let block = frames
             .alloc_range(AllocRequest::order(geometry::PAGEBLOCK_FRAMES.ilog2()).movable())
             .unwrap();
-        assert!(plugged.covers(one) && plugged.covers(some) && plugged.covers(huge));
+        assert!(plugged.covers(one) && plugged.covers(three) && plugged.covers(block));
         frames.validated().unwrap();
-        for used in [one, some, huge] {
+        for used in [one, three, block] {
             frames.free_range(used).unwrap();
             assert_eq!(frames.free_range(used).unwrap_err().kind, RangeErrorKind::NotAllocated);
         }
@@ -74,7 +74,7 @@ fn memory_is_added_used_and_removed() {
 
 #[test]
 fn all_boot_memory_can_be_allocated_once() {
-    on_a_machine(1, |frames, _| {
+    with_instance(1, |frames, _| {
         let bitmaps = || {
             let metadata = frames.metadata().map(|metadata| metadata.frames.frames());
             metadata.sum::<u64>()

@@ -23,8 +23,8 @@ fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> 
     hotplug
 }
 
-/// Runs `test` on a machine whose hot memory is all online.
-fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
+/// Runs `test` on an instance whose hotplugged memory is all online.
+fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let mut hotplug = boot(&frames, &memory);
     let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
@@ -57,20 +57,20 @@ impl Listener for RecordingListener {
 /// A kernel with a chain of three listeners.
 #[derive(Default)]
 struct ThreeListeners {
-    witnesses: [RecordingListener; 3],
+    listeners: [RecordingListener; 3],
 }
 
 impl ThreeListeners {
     fn second_refuses() -> ThreeListeners {
-        let mut three = ThreeListeners::default();
-        three.witnesses[1].refuses = true;
-        three
+        let mut hooks = ThreeListeners::default();
+        hooks.listeners[1].refuses = true;
+        hooks
     }
 
-    fn with<T>(&mut self, act: impl FnOnce(&mut Chain<'_, 3>) -> T) -> T {
+    fn with_chain<T>(&mut self, act: impl FnOnce(&mut Chain<'_, 3>) -> T) -> T {
         let mut chain = Chain::new();
-        for (witness, priority) in self.witnesses.iter_mut().zip([3, 2, 1]) {
-            chain.add(priority, witness).unwrap();
+        for (listener, priority) in self.listeners.iter_mut().zip([3, 2, 1]) {
+            chain.add(priority, listener).unwrap();
         }
         act(&mut chain)
     }
@@ -78,16 +78,16 @@ impl ThreeListeners {
 
 impl Hooks for ThreeListeners {
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
-        self.with(|chain| chain.notify_going(Change::Offline(range)))
+        self.with_chain(|chain| chain.notify_going(Change::Offline(range)))
     }
     fn offline_cancelled(&mut self, range: PfnRange) {
-        self.with(|chain| chain.notify_cancelled(Change::Offline(range)));
+        self.with_chain(|chain| chain.notify_cancelled(Change::Offline(range)));
     }
     fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
-        self.with(|chain| chain.notify_going(Change::Online(range)))
+        self.with_chain(|chain| chain.notify_going(Change::Online(range)))
     }
     fn online_cancelled(&mut self, range: PfnRange) {
-        self.with(|chain| chain.notify_cancelled(Change::Online(range)));
+        self.with_chain(|chain| chain.notify_cancelled(Change::Online(range)));
     }
 }
 
@@ -96,7 +96,7 @@ impl Hooks for ThreeListeners {
 /// `MEM_GOING_OFFLINE`.
 #[test]
 fn listeners_that_were_not_asked_receive_no_cancel_event() {
-    on_a_machine(|frames, hotplug, hot| {
+    with_instance(|frames, hotplug, hot| {
         let held = frames.isolate(range(BOOT_FRAMES, PAGEBLOCK)).unwrap();
         let mut hooks = ThreeListeners::default();
         let mut offline = hotplug.offline(hot).unwrap();
@@ -108,7 +108,7 @@ fn listeners_that_were_not_asked_receive_no_cancel_event() {
         offline.cancel(hotplug, &mut hooks).unwrap();
         let online = hotplug.online(hot, OnlineType::Kernel, &mut hooks);
         assert!(matches!(online, Err(RangeError { kind: RangeErrorKind::Online, .. })));
-        assert!(hooks.witnesses.iter().all(|witness| witness.events.is_empty()));
+        assert!(hooks.listeners.iter().all(|listener| listener.events.is_empty()));
         held.release();
     });
 }
@@ -117,7 +117,7 @@ fn listeners_that_were_not_asked_receive_no_cancel_event() {
 /// vetoed and to those after it, which never received the event that is cancelled.
 #[test]
 fn after_a_veto_only_listeners_that_agreed_receive_the_cancel_event() {
-    on_a_machine(|_, hotplug, hot| {
+    with_instance(|_, hotplug, hot| {
         let mut hooks = ThreeListeners::second_refuses();
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
@@ -126,17 +126,19 @@ fn after_a_veto_only_listeners_that_agreed_receive_the_cancel_event() {
             Progress::Pending(Blocker { kind: BlockerKind::Veto("no"), .. })
         ));
         offline.cancel(hotplug, &mut hooks).unwrap();
-        let events = hooks.witnesses.map(|witness| witness.events);
+        let events = hooks.listeners.map(|listener| listener.events);
         assert_eq!(events, [vec!["going", "cancelled"], vec!["going"], vec![]]);
     });
 }
 
 /// A kernel that claims to have migrated frames, but has not.
-struct AlwaysMoved(u32);
+struct AlwaysMoved {
+    calls: u32,
+}
 
 impl Hooks for AlwaysMoved {
     fn migrate(&mut self, _: PfnRange) -> Migration {
-        self.0 += 1;
+        self.calls += 1;
         Migration::Moved
     }
 }
@@ -145,13 +147,13 @@ impl Hooks for AlwaysMoved {
 /// the range stays.
 #[test]
 fn an_offline_request_gives_up_on_a_frame_that_is_never_migrated() {
-    on_a_machine(|frames, hotplug, hot| {
+    with_instance(|frames, hotplug, hot| {
         let stuck = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
-        let mut hooks = AlwaysMoved(0);
+        let mut hooks = AlwaysMoved { calls: 0 };
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert_eq!(progress, Progress::Pending(Blocker { range: stuck, kind: BlockerKind::Retry }));
-        assert!(hooks.0 < 20, "{} tries", hooks.0);
+        assert!(hooks.calls < 20, "{} tries", hooks.calls);
         // The request continues once the frame is free.
         frames.free_range(stuck).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
@@ -162,7 +164,7 @@ fn an_offline_request_gives_up_on_a_frame_that_is_never_migrated() {
 /// Linux's `try_remove_memory` ends in `BUG()` where a caller removes memory that is still online.
 #[test]
 fn removing_online_memory_is_an_error() {
-    on_a_machine(|_, hotplug, hot| {
+    with_instance(|_, hotplug, hot| {
         let before = Snapshot::of(hotplug, BOOT_FRAMES + HOTPLUG_FRAMES, &[]);
         let error = hotplug.remove(hot);
         assert_eq!(
@@ -175,17 +177,17 @@ fn removing_online_memory_is_an_error() {
 
 /// In Linux, memory that holds its own page descriptors (`memmap_on_memory`) was not restored
 /// completely when onlining or adding it failed. Hotmem's counterpart is a section with
-/// self-hosted bitmaps, which the engine makes if boot memory has no free frame.
+/// self-self_hosted bitmaps, which the engine makes if boot memory has no free frame.
 #[test]
 fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory() {
-    on_a_machine(|frames, hotplug, hot| {
+    with_instance(|frames, hotplug, hot| {
         let mut boot: Vec<_> =
             std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
         let used = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
-        let hosted = |frames: &Frames<OneCpu>| {
+        let self_hosted = |frames: &Frames<OneCpu>| {
             frames.metadata().filter(|metadata| hot.covers(metadata.frames)).count()
         };
-        assert_eq!(hosted(frames), 1);
+        assert_eq!(self_hosted(frames), 1);
         // Now the frames in use could be migrated elsewhere, but the kernel does not migrate them.
         frames.free_range(boot.pop().unwrap()).unwrap();
         // Undo a request while some frames are in use, and then a shrink after all memory was
@@ -197,12 +199,12 @@ fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory(
             Progress::Pending(Blocker { kind: BlockerKind::Unmovable(_), .. })
         ));
         offline.cancel(hotplug, &mut NoHooks).unwrap();
-        assert_eq!(hosted(frames), 1);
+        assert_eq!(self_hosted(frames), 1);
         frames.validated().unwrap();
         frames.free_range(used).unwrap();
         let mut shrink = Shrink::new(ShrinkOptions { frames: HOTPLUG_FRAMES, ..hot.into() });
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
-            panic!("the shrink did not take all hot memory");
+            panic!("the shrink did not take all hotplugged memory");
         };
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         assert_eq!(frames.validated().unwrap().movable, HOTPLUG_FRAMES);
@@ -210,10 +212,10 @@ fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory(
         frames.free_range(again).unwrap();
         let mut shrink = Shrink::new(ShrinkOptions { frames: HOTPLUG_FRAMES, ..hot.into() });
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
-            panic!("the shrink did not take all hot memory");
+            panic!("the shrink did not take all hotplugged memory");
         };
         hotplug.commit_remove(removal).unwrap();
-        assert_eq!((hosted(frames), frames.validated().unwrap().present), (0, BOOT_FRAMES));
+        assert_eq!((self_hosted(frames), frames.validated().unwrap().present), (0, BOOT_FRAMES));
         boot.into_iter().for_each(|frame| frames.free_range(frame).unwrap());
     });
 }
@@ -223,7 +225,7 @@ fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory(
 /// withdrawal is refused.
 #[test]
 fn a_refused_removal_forgets_nothing() {
-    on_a_machine(|_, hotplug, hot| {
+    with_instance(|_, hotplug, hot| {
         let (low, high) = hot.split_at(pfn(BOOT_FRAMES + SECTION));
         let mut offline = hotplug.offline(low).unwrap();
         let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -248,7 +250,7 @@ fn a_refused_removal_forgets_nothing() {
 /// for ever.
 #[test]
 fn memory_of_several_zones_goes_offline_in_one_request() {
-    on_a_machine(|_, hotplug, hot| {
+    with_instance(|_, hotplug, hot| {
         let middle = range(BOOT_FRAMES + SECTION, PAGEBLOCK);
         let mut offline = hotplug.offline(middle).unwrap();
         offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -267,9 +269,9 @@ fn a_veto_against_auto_online_does_not_undo_the_addition() {
     let mut hotplug = boot(&frames, &memory);
     hotplug.settings.auto_online = OnlineType::Movable;
     let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
-    let mut listeners = ThreeListeners::second_refuses();
+    let mut hooks = ThreeListeners::second_refuses();
     hotplug.add(hot).unwrap();
-    let refused = hotplug.online(hot, None, &mut listeners);
+    let refused = hotplug.online(hot, None, &mut hooks);
     assert!(
         matches!(refused, Err(RangeError { range, kind: RangeErrorKind::Vetoed(_) }) if range == hot)
     );
@@ -280,7 +282,7 @@ fn a_veto_against_auto_online_does_not_undo_the_addition() {
 /// although its page descriptors exist: otherwise the zone would seem to be contiguous across it.
 #[test]
 fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
-    on_a_machine(|_, hotplug, _| {
+    with_instance(|_, hotplug, _| {
         let is_contiguous =
             |hotplug: &Hotplug<'_, OneCpu>| hotplug.zone(NodeId::ZERO, Zone::Movable).contiguous;
         assert!(is_contiguous(hotplug));
@@ -327,7 +329,7 @@ fn only_frames_in_use_are_asked_about() {
             Migration::Freed
         }
     }
-    on_a_machine(|frames, hotplug, hot| {
+    with_instance(|frames, hotplug, hot| {
         let at = |frame| AllocRequest::frames(1).at(pfn(frame)).movable();
         for frame in [BOOT_FRAMES + 3, BOOT_FRAMES + 2 * SECTION, BOOT_FRAMES + HOTPLUG_FRAMES - 1]
         {

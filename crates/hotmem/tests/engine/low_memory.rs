@@ -5,14 +5,14 @@ use hotmem::*;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, pfn, range};
 
-const BOOT: u64 = 2 * SECTION;
+const BOOT_FRAMES: u64 = 2 * SECTION;
 /// The boundary of low memory, where hotplugged memory begins.
 const LOW_END: u64 = 4 * SECTION;
 const MEMORY_FRAMES: u64 = 12 * SECTION;
 
-/// Boots a machine with boot memory from address 0, and this boundary of low memory.
+/// Boots an instance with boot memory from address 0, and this boundary of low memory.
 fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory, low_end: Pfn) -> Hotplug<'f, OneCpu> {
-    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let ram = [BootRange { start: 0, len: range(0, BOOT_FRAMES).bytes() }];
     let map = BootMap { low_end, ..BootMap::from(&ram) };
     hotmem_testkit::start(frames, memory.direct_map(), map).unwrap()
 }
@@ -42,7 +42,7 @@ fn the_zone_that_grows_does_not_span_the_hole_below_the_boundary() {
         assert_eq!(zone.online, zone.spanned.frames());
         assert!(zone.contiguous);
         let low = hotplug.zone(NodeId::ZERO, ZonePart::Low);
-        assert_eq!((low.spanned, low.online), (range(0, BOOT), BOOT));
+        assert_eq!((low.spanned, low.online), (range(0, BOOT_FRAMES), BOOT_FRAMES));
         assert!(low.contiguous);
     }
     for block in blocks().rev() {
@@ -61,7 +61,7 @@ fn without_a_boundary_all_kernel_memory_is_one_zone() {
     hotplug.announce(range(LOW_END, MEMORY_FRAMES - LOW_END)).unwrap();
     plug(&mut hotplug, range(LOW_END, SECTION), OnlineType::Online);
     let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
-    assert_eq!((zone.spanned, zone.online), (range(0, LOW_END + SECTION), BOOT + SECTION));
+    assert_eq!((zone.spanned, zone.online), (range(0, LOW_END + SECTION), BOOT_FRAMES + SECTION));
     assert!(!zone.contiguous);
     assert_eq!(hotplug.zone(NodeId::ZERO, ZonePart::Low), ZoneInfo::default());
 }
@@ -78,8 +78,8 @@ fn the_boundary_is_rounded_down_to_a_section() {
 
 #[test]
 fn reserved_memory_is_counted_on_its_side_of_the_boundary() {
-    let (frames, memory) = (&Frames::new(OneCpu), Memory::new(BOOT));
-    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let (frames, memory) = (&Frames::new(OneCpu), Memory::new(BOOT_FRAMES));
+    let ram = [BootRange { start: 0, len: range(0, BOOT_FRAMES).bytes() }];
     let across = range(SECTION - PAGEBLOCK, 3 * PAGEBLOCK);
     let (below, above) = across.split_at(pfn(SECTION));
     let reserved = [BootRange { start: across.start().phys_addr(), len: across.bytes() }];
@@ -101,14 +101,17 @@ fn reserved_memory_is_counted_on_its_side_of_the_boundary() {
 fn a_scan_of_kernel_memory_sees_both_sides() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
     let mut hotplug = boot(&frames, &memory, pfn(LOW_END));
-    hotplug.announce(range(BOOT, MEMORY_FRAMES - BOOT)).unwrap();
+    hotplug.announce(range(BOOT_FRAMES, MEMORY_FRAMES - BOOT_FRAMES)).unwrap();
     // A range across the boundary.
     plug(&mut hotplug, range(LOW_END - PAGEBLOCK, 2 * PAGEBLOCK), OnlineType::Kernel);
     plug(&mut hotplug, range(LOW_END + SECTION, SECTION), OnlineType::Kernel);
     let mut runs = Vec::new();
     hotplug.online_runs(NodeId::ZERO, Zone::Kernel, |run| runs.push(run));
     let above = [range(LOW_END, PAGEBLOCK), range(LOW_END + SECTION, SECTION)];
-    assert_eq!(runs, [range(0, BOOT), range(LOW_END - PAGEBLOCK, PAGEBLOCK), above[0], above[1]]);
+    assert_eq!(
+        runs,
+        [range(0, BOOT_FRAMES), range(LOW_END - PAGEBLOCK, PAGEBLOCK), above[0], above[1]]
+    );
 }
 
 /// Computes the span and the number of online frames of a zone in `within` from the state of each
@@ -127,15 +130,15 @@ fn walk_zone(hotplug: &Hotplug<'_, OneCpu>, zone: Zone, within: PfnRange) -> (Pf
 fn both_sides_agree_with_a_walk_through_random_changes() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
     let mut rng = Rng::with_seed(7);
-    let mut seen = [0; 2];
+    let mut outcomes = [0; 2];
     let boundary = pfn(6 * SECTION);
     let mut hotplug = boot(&frames, &memory, boundary);
-    let hot = range(BOOT, MEMORY_FRAMES - BOOT);
+    let hot = range(BOOT_FRAMES, MEMORY_FRAMES - BOOT_FRAMES);
     hotplug.announce(hot).unwrap();
     // Change half sections, so that a part of a section can be removed.
     let unit = SECTION / 2;
     for _ in 0..3000 {
-        let part = range(BOOT + rng.u64(..hot.frames() / unit) * unit, unit);
+        let part = range(BOOT_FRAMES + rng.u64(..hot.frames() / unit) * unit, unit);
         let (run, state) = hotplug.state_at(part.start(), part.end());
         match state {
             State::Absent => hotplug.add(run).unwrap(),
@@ -162,12 +165,12 @@ fn both_sides_agree_with_a_walk_through_random_changes() {
             assert_eq!((info.spanned, info.online), (span, online));
             assert_eq!((info.present, info.managed), (online, online));
             assert_eq!(info.contiguous, online != 0 && span.frames() == online);
-            seen[usize::from(info.contiguous)] += 1;
+            outcomes[usize::from(info.contiguous)] += 1;
         }
     }
     frames.validated().unwrap();
     assert!(
-        seen[0] > 100 && seen[1] > 100,
-        "zones must be contiguous and not contiguous often: {seen:?}"
+        outcomes[0] > 100 && outcomes[1] > 100,
+        "zones must be contiguous and not contiguous often: {outcomes:?}"
     );
 }

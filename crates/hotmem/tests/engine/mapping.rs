@@ -5,7 +5,7 @@ use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, pfn, range, start};
 
-const BOOT: u64 = 2 * SECTION;
+const BOOT_FRAMES: u64 = 2 * SECTION;
 
 fn ram(start: u64, frames: u64) -> [BootRange; 1] {
     let ram = range(start, frames);
@@ -16,7 +16,7 @@ fn ram(start: u64, frames: u64) -> [BootRange; 1] {
 fn memory_outside_the_mappable_range_is_not_announced() {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(OneCpu);
-    let ram = ram(0, BOOT);
+    let ram = ram(0, BOOT_FRAMES);
     let mut hotplug = start(&frames, memory.mapping(), &ram).unwrap();
     assert_eq!(hotplug.mapping().mappable_range(), range(0, 4 * SECTION));
     let before = frames.counts().words;
@@ -44,10 +44,10 @@ fn ram_outside_the_mappable_range_is_refused_at_boot() {
     let frames = Frames::new(OneCpu);
     let refused = start(&frames, memory.mapping(), &[beyond]).err();
     assert_eq!(refused, Some(BootError::Unreachable(beyond)));
-    // Memory below its end is refused as well.
-    struct Upper(AlwaysMapped);
+    // RAM below the mappable range is refused as well.
+    struct UpperSection(AlwaysMapped);
     // SAFETY: the memory of `mappable_range` is a part of the memory that the inner mapping maps.
-    unsafe impl Mapping for Upper {
+    unsafe impl Mapping for UpperSection {
         fn base(&self) -> *mut u8 {
             self.0.base()
         }
@@ -56,11 +56,11 @@ fn ram_outside_the_mappable_range_is_refused_at_boot() {
         }
     }
     let [below] = ram(0, SECTION);
-    let refused = start(&frames, Upper(memory.mapping()), &[below]).err();
+    let refused = start(&frames, UpperSection(memory.mapping()), &[below]).err();
     assert_eq!(refused, Some(BootError::Unreachable(below)));
     assert_eq!(frames.counts(), Counts::default());
     let upper = ram(SECTION, SECTION);
-    start(&frames, Upper(memory.mapping()), &upper).unwrap();
+    start(&frames, UpperSection(memory.mapping()), &upper).unwrap();
     let owned = frames.alloc(AllocRequest::frames(1)).unwrap();
     assert!(owned.range().start() >= pfn(SECTION));
 }
@@ -71,7 +71,7 @@ fn a_mapping_may_be_a_trait_object() {
     let frames = Frames::new(OneCpu);
     let mut mapping = memory.mapping();
     let mapping: &mut dyn Mapping = &mut mapping;
-    let mut hotplug = start(&frames, mapping, &ram(0, BOOT)).unwrap();
+    let mut hotplug = start(&frames, mapping, &ram(0, BOOT_FRAMES)).unwrap();
     let hooks: &mut dyn Hooks = &mut NoHooks;
     let plugged = range(2 * SECTION, SECTION);
     hotplug.announce(plugged).unwrap();

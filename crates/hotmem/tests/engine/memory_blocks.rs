@@ -2,8 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
-
-use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, pfn, range};
 
 fn states(
     hotplug: &Hotplug<'_, OneCpu>,
@@ -20,10 +19,10 @@ fn the_state_of_a_memory_block_is_that_of_its_sections_or_mixed() {
     let map = BootMap::from(&ram);
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     hotplug.announce(range(4 * SECTION, 8 * SECTION)).unwrap();
-    let part = |n| range(n * SECTION, SECTION);
+    let section = |n| range(n * SECTION, SECTION);
     for (n, kind) in [(4, OnlineType::Movable), (5, OnlineType::Kernel), (6, OnlineType::Offline)] {
-        hotplug.add(part(n)).unwrap();
-        hotplug.online(part(n), kind, &mut NoHooks).unwrap();
+        hotplug.add(section(n)).unwrap();
+        hotplug.online(section(n), kind, &mut NoHooks).unwrap();
     }
     // Only one pageblock of the last memory block is present.
     hotplug.add(range(8 * SECTION, PAGEBLOCK)).unwrap();
@@ -59,7 +58,7 @@ fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
     let added = range(4 * SECTION, SECTION);
     hotplug.announce(added).unwrap();
     hotplug.add(range(4 * SECTION, PAGEBLOCK)).unwrap();
-    // Allow all free memory to be with the host. The default `reporting_divisor` allows an eighth,
+    // Allow the reporter to give all free memory to the host. The default `reporting_divisor` allows an eighth,
     // which in the small test geometry is less than a pageblock.
     let settings = report::Settings { reporting_divisor: 1, ..report::Settings::EAGER };
     let contents = report::Contents::Undefined;
@@ -88,8 +87,8 @@ fn a_memory_block_names_its_blocker() {
     hotplug.online(added, OnlineType::Kernel, &mut NoHooks).unwrap();
     let block = |h: &Hotplug<'_, OneCpu>| h.memory_blocks(SECTION).nth(1).unwrap();
     assert_eq!(block(&hotplug).blocker, None);
-    let at = range(SECTION + PAGEBLOCK + 1, 1);
-    let used = frames.alloc_range(AllocRequest::frames(1).at(at.start())).unwrap();
+    let target = pfn(SECTION + PAGEBLOCK + 1);
+    let used = frames.alloc_range(AllocRequest::frames(1).at(target)).unwrap();
     let blocker = block(&hotplug).blocker.unwrap();
     assert!(blocker.range.covers(used), "{blocker}");
     frames.free_range(used).unwrap();
@@ -98,6 +97,6 @@ fn a_memory_block_names_its_blocker() {
     let mut offline = hotplug.offline(added).unwrap();
     assert_eq!(offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED), Progress::Ready(added));
     hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
-    frames.alloc_range(AllocRequest::frames(1).movable().at(at.start())).unwrap();
+    frames.alloc_range(AllocRequest::frames(1).movable().at(target)).unwrap();
     assert_eq!(block(&hotplug).blocker, None);
 }

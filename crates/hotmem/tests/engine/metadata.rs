@@ -8,9 +8,9 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, REMOTE, SECTION, numbers, pfn, range};
 
 /// 64 GiB in the real geometry.
-const PLUGGED: u64 = 512 * SECTION;
+const PLUGGED_FRAMES: u64 = 512 * SECTION;
 
-/// Runs `test` on a machine on which only boot memory is backed by real memory. An access to other
+/// Runs `test` on an instance of which only boot memory is backed by real memory. An access to other
 /// memory ends the test program with a fault.
 fn with_boot_memory_only(test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>, &Memory)) {
     let memory = Memory::new(8 * SECTION);
@@ -29,7 +29,7 @@ fn words(frames: &Frames<Cpus>, memory: &Memory) -> Vec<u64> {
 #[test]
 fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
     with_boot_memory_only(|frames, hotplug, memory| {
-        let plugged = range(REMOTE, PLUGGED);
+        let plugged = range(REMOTE, PLUGGED_FRAMES);
         hotplug.announce(plugged).unwrap();
         // The words stay allocated.
         drop(hotplug.prepare_add(plugged).unwrap());
@@ -37,14 +37,14 @@ fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
         let counts = frames.counts();
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-        assert_eq!(frames.counts().online, counts.online + PLUGGED);
+        assert_eq!(frames.counts().online, counts.online + PLUGGED_FRAMES);
         let after = words(frames, memory);
         assert_eq!(before.len(), after.len());
         let changed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
         let written = changed as u64 * 8;
         // The engine writes a fixed number of bytes for each section. In the small geometry, a
         // section has a two-thousandth of the frames.
-        let sections = PLUGGED / SECTION;
+        let sections = PLUGGED_FRAMES / SECTION;
         assert!(written > 0 && written <= sections * 48 + 1024, "{written} bytes");
         if SECTION == 1 << 15 {
             let limit = plugged.bytes().0 / 100_000;
@@ -85,10 +85,10 @@ fn adding_takes_12_kib_for_each_8_gib() {
             let allocated = before.1 - frames.counts().free;
             // If a pageblock was divided for the words, its bitmaps take one more frame.
             assert!([words, words + 1].contains(&allocated), "{allocated} {words}");
-            // At most 12 KiB for each chunk, 4 KiB for every 16 chunks, and 8 KiB for every 512.
+            // At max_frames 12 KiB for each chunk, 4 KiB for every 16 chunks, and 8 KiB for every 512.
             let chunks = sections.div_ceil(CHUNK.0);
-            let most = chunks * CHUNK.1 + chunks.div_ceil(16) + 1 + 2;
-            assert!(words <= most, "{words} frames for {sections} sections");
+            let max_frames = chunks * CHUNK.1 + chunks.div_ceil(16) + 1 + 2;
+            assert!(words <= max_frames, "{words} frames for {sections} sections");
             // The words stay, and the next memory at the same place uses them.
             let before = frames.counts();
             hotplug.remove(target).unwrap();
@@ -145,12 +145,12 @@ fn a_small_machine_can_announce_all_memory_up_to_the_address_limit() {
         assert!(announced <= 64 / 4, "{announced} frames to announce {device}");
 
         let gib = Bytes::gib(1).frames();
-        for (first, most) in [(range(REMOTE, gib), 256), (range(end - gib, gib), 256)] {
+        for (first, max_frames) in [(range(REMOTE, gib), 256), (range(end - gib, gib), 256)] {
             let before = frames.counts().words;
             hotplug.add(first).unwrap();
             hotplug.online(first, OnlineType::Movable, &mut NoHooks).unwrap();
             let allocated = frames.counts().words - before;
-            assert!(allocated <= most / 4, "{allocated} frames for the first GiB at {first}");
+            assert!(allocated <= max_frames / 4, "{allocated} frames for the first GiB at {first}");
         }
         let before = frames.counts().words;
         let tib = range(REMOTE + (1 << 30), Bytes::gib(1024).frames());
@@ -174,7 +174,7 @@ fn a_small_machine_can_announce_all_memory_up_to_the_address_limit() {
 #[test]
 fn words_of_withdrawn_memory_are_freed_by_reclaim_words() {
     with_boot_memory_only(|frames, hotplug, _| {
-        // SAFETY: no other thread uses the machine.
+        // SAFETY: no other thread uses the instance.
         let reclaim = |hotplug: &mut Hotplug<'_, Cpus>| unsafe { hotplug.reclaim_words() };
         let chunk = Bytes(CHUNK.1 * FRAME_SIZE);
         // Where a pageblock was ever divided, the bitmaps take one more frame.

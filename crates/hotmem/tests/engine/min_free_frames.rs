@@ -23,9 +23,9 @@ impl Hooks for MigratingHooks<'_> {
     }
 }
 
-/// Runs `test` on a machine whose free memory is all in its hotplugged memory, where a few frames of
+/// Runs `test` on an instance whose free memory is all in its hotplugged memory, where a few frames of
 /// each section are in use.
-fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
+fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
     let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
@@ -41,9 +41,9 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
 }
 
 #[test]
-fn a_shrink_goes_down_to_the_floor_and_no_further() {
+fn a_shrink_leaves_min_free_frames_free_and_not_a_pageblock_more() {
     for floor in [0, 1, PAGEBLOCK, SECTION - 1, SECTION + PAGEBLOCK + 7, 3 * SECTION] {
-        on_a_machine(|frames, hotplug, hot| {
+        with_instance(|frames, hotplug, hot| {
             hotplug.settings.min_free_frames = floor;
             let mut shrink = Shrink::new(ShrinkOptions { frames: HOTPLUG_FRAMES, ..hot.into() });
             let (remaining, blocker) = loop {
@@ -71,13 +71,13 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
 }
 
 #[test]
-fn a_range_goes_offline_only_if_the_floor_stays_free_afterwards() {
-    on_a_machine(|frames, hotplug, _| {
+fn a_range_goes_offline_only_if_min_free_frames_stay_free() {
+    with_instance(|frames, hotplug, _| {
         let top = range(BOOT_FRAMES + 2 * SECTION, 2 * SECTION);
         // In each section of `top`, 4 frames are not free: 3 in use, and the frame of its self-hosted
         // bitmaps. The 3 are migrated, so they take 3 free frames elsewhere.
-        let free_afterwards = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
-        hotplug.settings.min_free_frames = free_afterwards + 1;
+        let free_after = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
+        hotplug.settings.min_free_frames = free_after + 1;
         let mut offline = hotplug.offline(top).unwrap();
         let progress = offline.poll(hotplug, &mut MigratingHooks(frames), Budget::UNLIMITED);
         let Progress::Pending(Blocker {
@@ -89,8 +89,8 @@ fn a_range_goes_offline_only_if_the_floor_stays_free_afterwards() {
         };
         assert_eq!((last_section, live), (range(BOOT_FRAMES + 3 * SECTION, SECTION), free + 1));
         // If the floor is one frame lower, the request continues.
-        hotplug.settings.min_free_frames = free_afterwards;
+        hotplug.settings.min_free_frames = free_after;
         let progress = offline.poll(hotplug, &mut MigratingHooks(frames), Budget::UNLIMITED);
-        assert_eq!((progress, frames.counts().free), (Progress::Ready(top), free_afterwards));
+        assert_eq!((progress, frames.counts().free), (Progress::Ready(top), free_after));
     });
 }

@@ -3,11 +3,10 @@
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, plug, range};
 
-/// Runs `test` on a machine whose sections from 1 to `sections` are movable and free.
-fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>)) {
+/// Runs `test` on an instance whose sections from 1 to `sections` are movable and free.
+fn with_instance(sections: u64, test: impl FnOnce(&Frames<OneCpu>)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new((sections + 1) * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
     plug(&mut hotplug, range(SECTION, sections * SECTION));
@@ -21,7 +20,7 @@ fn request_sections(n: u64) -> AllocRequest {
 
 #[test]
 fn a_run_may_include_the_section_that_the_cpus_hint_names() {
-    on_a_machine(4, |frames| {
+    with_instance(4, |frames| {
         // This allocation makes the first section the CPU's hint, so no bit of the tree leads to
         // it.
         let block = frames.alloc_range(AllocRequest::frames(PAGEBLOCK).movable()).unwrap();
@@ -33,9 +32,9 @@ fn a_run_may_include_the_section_that_the_cpus_hint_names() {
 
 #[test]
 fn a_run_begins_above_the_pageblocks_in_use() {
-    on_a_machine(6, |frames| {
-        let in_the_way = Pfn::new(3 * SECTION + PAGEBLOCK).unwrap();
-        frames.alloc_range(AllocRequest::frames(1).movable().at(in_the_way)).unwrap();
+    with_instance(6, |frames| {
+        let used_frame = Pfn::new(3 * SECTION + PAGEBLOCK).unwrap();
+        frames.alloc_range(AllocRequest::frames(1).movable().at(used_frame)).unwrap();
         assert_eq!(frames.alloc_range(request_sections(3)), Ok(range(4 * SECTION, 3 * SECTION)));
         assert_eq!(frames.alloc_range(request_sections(2)), Ok(range(SECTION, 2 * SECTION)));
         assert_eq!(frames.alloc_range(request_sections(2)), Err(AllocError::OutOfMemory));
@@ -44,7 +43,7 @@ fn a_run_begins_above_the_pageblocks_in_use() {
 
 #[test]
 fn all_memory_is_allocated_and_allocated_again() {
-    on_a_machine(6, |frames| {
+    with_instance(6, |frames| {
         for _ in 0..2 {
             let allocated: Vec<_> =
                 (0..3).map(|_| frames.alloc_range(request_sections(2)).unwrap()).collect();

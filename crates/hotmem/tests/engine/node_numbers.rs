@@ -1,4 +1,4 @@
-//! Tests node numbers of the platform: they may be any 32-bit numbers, but at most `MAX_NODES`
+//! Tests node numbers of the platform: they may be any 32-bit numbers, but at max_nodes `MAX_NODES`
 //! nodes exist at a time.
 //!
 //! In the real geometry only boot memory is backed by real memory: all metadata lies there,
@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A platform whose CPU is on the node that the test chooses.
 #[derive(Default)]
-struct OnNode(AtomicU32);
+struct NodePlatform(AtomicU32);
 
-impl Platform for &OnNode {
+impl Platform for &NodePlatform {
     fn cpu(&self) -> usize {
         0
     }
@@ -24,8 +24,8 @@ impl Platform for &OnNode {
     }
 }
 
-/// Returns distinct numbers, many of which have equal low bits.
-fn number(nth: u32) -> u32 {
+/// Returns the `nth` of a series of distinct node numbers, many of which have equal low bits.
+fn node_number(nth: u32) -> u32 {
     match nth {
         0 => 0,
         1 => u32::MAX,
@@ -35,28 +35,31 @@ fn number(nth: u32) -> u32 {
 
 /// The number of frames of boot memory: whole sections, large enough for the words of all memory
 /// that is added.
-const BOOT: u64 = SECTION * (4096 / SECTION + 1);
+const BOOT_FRAMES: u64 = SECTION * (4096 / SECTION + 1);
 
 /// The number of frames that are backed by real memory. In the small geometry, boot memory is too
 /// small for the bitmaps of all sections, so these lie in the sections themselves.
 const BACKED_FRAMES: u64 =
-    if cfg!(hotmem_geometry = "small") { BOOT + 3000 * SECTION } else { BOOT };
+    if cfg!(hotmem_geometry = "small") { BOOT_FRAMES + 3000 * SECTION } else { BOOT_FRAMES };
 
 /// Returns a section above boot memory.
 fn section_above_boot(nth: u32) -> PfnRange {
-    range(BOOT + u64::from(nth) * SECTION, SECTION)
+    range(BOOT_FRAMES + u64::from(nth) * SECTION, SECTION)
 }
 
-/// Boots a machine whose boot memory is on node 0.
-fn start<'a>(frames: &'a Frames<&'a OnNode>, memory: &Memory) -> Hotplug<'a, &'a OnNode> {
-    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+/// Boots an instance whose boot memory is on node 0.
+fn start<'a>(
+    frames: &'a Frames<&'a NodePlatform>,
+    memory: &Memory,
+) -> Hotplug<'a, &'a NodePlatform> {
+    let ram = [BootRange { start: 0, len: range(0, BOOT_FRAMES).bytes() }];
     hotmem_testkit::start(frames, memory.direct_map(), &ram).unwrap()
 }
 
-fn plug(hotplug: &mut Hotplug<'_, &OnNode>, nth: u32) -> Result<(), AddError> {
+fn plug(hotplug: &mut Hotplug<'_, &NodePlatform>, nth: u32) -> Result<(), AddError> {
     let memory = section_above_boot(nth);
     let region = hotplug.announce(memory).unwrap();
-    let added = hotplug.add(AddRequest { node: Some(NodeId(number(nth))), ..memory.into() });
+    let added = hotplug.add(AddRequest { node: Some(NodeId(node_number(nth))), ..memory.into() });
     match added {
         Ok(()) => hotplug.online(memory, OnlineType::Movable, &mut NoHooks).unwrap(),
         Err(_) => hotplug.withdraw(region).unwrap(),
@@ -65,8 +68,8 @@ fn plug(hotplug: &mut Hotplug<'_, &OnNode>, nth: u32) -> Result<(), AddError> {
 }
 
 #[test]
-fn numbers_are_all_different() {
-    let mut numbers: Vec<_> = (0..400).map(number).collect();
+fn node_numbers_are_all_different() {
+    let mut numbers: Vec<_> = (0..400).map(node_number).collect();
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), 400);
@@ -74,17 +77,17 @@ fn numbers_are_all_different() {
 
 #[test]
 fn the_257th_node_is_refused_by_its_number_and_changes_nothing() {
-    let most = u32::try_from(MAX_NODES).unwrap();
-    assert!(most >= 256);
-    let (at, memory) = (OnNode::default(), Memory::new(BACKED_FRAMES));
-    let frames = Frames::new(&at);
+    let max_nodes = u32::try_from(MAX_NODES).unwrap();
+    assert!(max_nodes >= 256);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(BACKED_FRAMES));
+    let frames = Frames::new(&platform);
     let mut hotplug = start(&frames, &memory);
-    for nth in 1..most {
+    for nth in 1..max_nodes {
         plug(&mut hotplug, nth).unwrap();
     }
     let before = frames.counts().words;
-    for nth in most..most + 44 {
-        let node = NodeId(number(nth));
+    for nth in max_nodes..max_nodes + 44 {
+        let node = NodeId(node_number(nth));
         let error = plug(&mut hotplug, nth).unwrap_err();
         assert_eq!(error, AddError::TooManyNodes(node));
         assert_eq!(
@@ -93,13 +96,13 @@ fn the_257th_node_is_refused_by_its_number_and_changes_nothing() {
         );
         let error = hotplug.set_fallback(NodeId::ZERO, &[node]).unwrap_err();
         assert_eq!(error, FallbackError::TooManyNodes(node));
-        assert!(error.to_string().contains(&number(nth).to_string()), "{error}");
+        assert!(error.to_string().contains(&node_number(nth).to_string()), "{error}");
         assert!(hotplug.nodes().all(|other| other != node));
     }
     assert_eq!(frames.counts().words, before);
     assert_eq!(hotplug.nodes().count(), MAX_NODES);
-    for nth in 1..most {
-        let node = NodeId(number(nth));
+    for nth in 1..max_nodes {
+        let node = NodeId(node_number(nth));
         assert_eq!(hotplug.zone(node, Zone::Movable).spanned, section_above_boot(nth));
         for request in [AllocRequest::frames(1), AllocRequest::frames(PAGEBLOCK)] {
             let allocated =
@@ -115,12 +118,12 @@ fn the_257th_node_is_refused_by_its_number_and_changes_nothing() {
 /// Adds and removes nodes at random, always near the largest number of nodes.
 #[test]
 fn a_node_without_memory_leaves_its_index_to_other_nodes() {
-    let (at, memory) = (OnNode::default(), Memory::new(BACKED_FRAMES));
-    let frames = Frames::new(&at);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(BACKED_FRAMES));
+    let frames = Frames::new(&platform);
     let mut hotplug = start(&frames, &memory);
     let mut rng = fastrand::Rng::with_seed(5);
     let mut present_nodes = BTreeSet::new();
-    let remove = |hotplug: &mut Hotplug<'_, &OnNode>, nth: u32| {
+    let remove = |hotplug: &mut Hotplug<'_, &NodePlatform>, nth: u32| {
         let memory = section_above_boot(nth);
         let mut offline = hotplug.offline(memory).unwrap();
         let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -138,13 +141,13 @@ fn a_node_without_memory_leaves_its_index_to_other_nodes() {
         }
         for _ in 0..60 {
             let nth = rng.u32(1..3000);
-            let node = NodeId(number(nth));
+            let node = NodeId(node_number(nth));
             if present_nodes.contains(&nth) {
                 remove(&mut hotplug, nth);
                 present_nodes.remove(&nth);
-                let none = frames
+                let refused = frames
                     .alloc_range(AllocRequest::frames(1).movable().node(NodeChoice::Only(node)));
-                assert_eq!(none, Err(AllocError::OutOfMemory));
+                assert_eq!(refused, Err(AllocError::OutOfMemory));
             } else if present_nodes.len() == MAX_NODES - 1 {
                 assert_eq!(plug(&mut hotplug, nth), Err(AddError::TooManyNodes(node)));
                 let first = *present_nodes.first().unwrap();
@@ -168,8 +171,8 @@ fn a_node_without_memory_leaves_its_index_to_other_nodes() {
 
 #[test]
 fn an_addition_that_fails_takes_no_node_index() {
-    let (at, memory) = (OnNode::default(), Memory::new(BACKED_FRAMES));
-    let frames = Frames::new(&at);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(BACKED_FRAMES));
+    let frames = Frames::new(&platform);
     let mut hotplug = start(&frames, &memory);
     // Use up all kernel memory.
     let allocations: Vec<_> =
@@ -181,13 +184,13 @@ fn an_addition_that_fails_takes_no_node_index() {
     make_words(&mut hotplug, remote);
     let added = (100..400).take_while(|&nth| plug(&mut hotplug, nth).is_ok()).count();
     assert!(added < 6, "{added}");
-    let far = (100..400).skip(added);
-    for nth in far.clone() {
+    let without_words = (100..400).skip(added);
+    for nth in without_words.clone() {
         let error = plug(&mut hotplug, nth).unwrap_err();
         assert!(matches!(error, AddError::NoMetadata(_)), "{error}");
     }
     allocations.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
-    for nth in far.take(MAX_NODES - 1 - added) {
+    for nth in without_words.take(MAX_NODES - 1 - added) {
         plug(&mut hotplug, nth).unwrap();
     }
     frames.validated().unwrap();
@@ -196,19 +199,19 @@ fn an_addition_that_fails_takes_no_node_index() {
 #[test]
 fn boot_memory_on_too_many_nodes_is_refused_and_nothing_has_started() {
     let sections = 300;
-    let (at, memory) = (OnNode::default(), Memory::new(BOOT + SECTION));
-    let frames = Frames::new(&at);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(BOOT_FRAMES + SECTION));
+    let frames = Frames::new(&platform);
     let bytes = |nth: u32| {
         let part = range(u64::from(nth) * SECTION, SECTION);
         BootRange { start: part.start().phys_addr(), len: part.bytes() }
     };
     let ram: Vec<_> = (0..sections).map(bytes).collect();
-    let nodes: Vec<_> = (0..sections).map(|nth| (bytes(nth), NodeId(number(nth)))).collect();
-    let mapped_below = range(BOOT, SECTION).end();
+    let nodes: Vec<_> = (0..sections).map(|nth| (bytes(nth), NodeId(node_number(nth)))).collect();
+    let mapped_below = range(BOOT_FRAMES, SECTION).end();
     let map = BootMap { nodes: &nodes, mapped_below, ..BootMap::from(ram.as_slice()) };
     let refused = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap_err();
-    assert_eq!(refused, BootError::TooManyNodes(NodeId(number(256))));
-    // A machine with the largest number of nodes boots.
+    assert_eq!(refused, BootError::TooManyNodes(NodeId(node_number(256))));
+    // An instance with the largest number of nodes boots.
     let map = BootMap { nodes: &nodes[..MAX_NODES], ram: &ram[..MAX_NODES], ..map };
     let hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     assert_eq!(hotplug.nodes().count(), MAX_NODES);
@@ -217,8 +220,8 @@ fn boot_memory_on_too_many_nodes_is_refused_and_nothing_has_started() {
 
 #[test]
 fn an_unknown_node_is_the_first_one_online() {
-    let (at, memory) = (OnNode::default(), Memory::new(BOOT + 8 * SECTION));
-    let frames = Frames::new(&at);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(BOOT_FRAMES + 8 * SECTION));
+    let frames = Frames::new(&platform);
     // Boot memory is on node 5. Node 0 does not exist.
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let (five, seven, unknown) = (NodeId(5), NodeId(7), NodeId(0xffff_fffe));
@@ -231,7 +234,7 @@ fn an_unknown_node_is_the_first_one_online() {
         hotplug.add(memory).unwrap();
     }
     hotplug.online(section_above_boot(1), OnlineType::Kernel, &mut NoHooks).unwrap();
-    at.0.store(unknown.0, Ordering::Relaxed);
+    platform.0.store(unknown.0, Ordering::Relaxed);
     for len in [1, 3, PAGEBLOCK] {
         let node_for = |request: AllocRequest| {
             let allocated = frames.alloc_range(request).unwrap();

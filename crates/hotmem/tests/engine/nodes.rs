@@ -4,15 +4,14 @@
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A platform whose CPU has the number, and is on the node, that the test chooses.
 #[derive(Default)]
-struct OnNode(AtomicUsize);
+struct NodePlatform(AtomicUsize);
 
-impl Platform for &OnNode {
+impl Platform for &NodePlatform {
     fn cpu(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -25,8 +24,11 @@ fn node(n: u32) -> NodeId {
     NodeId(n)
 }
 
-/// Boots a machine with four sections of boot memory, of which section n is on node n.
-fn four_nodes<'a>(frames: &'a Frames<&'a OnNode>, memory: &Memory) -> Hotplug<'a, &'a OnNode> {
+/// Boots an instance with four sections of boot memory, of which section n is on node n.
+fn four_nodes<'a>(
+    frames: &'a Frames<&'a NodePlatform>,
+    memory: &Memory,
+) -> Hotplug<'a, &'a NodePlatform> {
     let section = range(0, SECTION).bytes();
     let ram = [BootRange { start: 0, len: Bytes(4 * section.0) }];
     let part = |n: u32| (BootRange { start: u64::from(n) * section.0, len: section }, node(n));
@@ -42,32 +44,32 @@ fn section_of(range: PfnRange) -> usize {
 
 #[test]
 fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
-    let (at, memory) = (OnNode::default(), Memory::new(4 * SECTION));
-    let frames = Frames::new(&at);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(4 * SECTION));
+    let frames = Frames::new(&platform);
     let mut hotplug = four_nodes(&frames, &memory);
     hotplug.set_fallback(node(2), &[node(3), node(0)]).unwrap();
     for request in
         [AllocRequest::frames(1), AllocRequest::frames(2), AllocRequest::frames(PAGEBLOCK)]
     {
         let mut held = Vec::new();
-        at.0.store(2, Ordering::Relaxed);
+        platform.0.store(2, Ordering::Relaxed);
         let mut order = Vec::new();
-        while let Ok(got) = frames.alloc_range(request) {
-            if order.last() != Some(&section_of(got)) {
-                order.push(section_of(got));
+        while let Ok(allocated) = frames.alloc_range(request) {
+            if order.last() != Some(&section_of(allocated)) {
+                order.push(section_of(allocated));
             }
-            held.push(got);
+            held.push(allocated);
         }
         assert_eq!(order, [2, 3, 0, 1], "{request:?}");
-        held.into_iter().for_each(|got| frames.free_range(got).unwrap());
+        held.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
         frames.validated().unwrap();
     }
 }
 
 #[test]
 fn a_request_can_prefer_or_require_a_node() {
-    let (at, memory) = (OnNode::default(), Memory::new(4 * SECTION));
-    let frames = Frames::new(&at);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(4 * SECTION));
+    let frames = Frames::new(&platform);
     let _hotplug = four_nodes(&frames, &memory);
     for request in [AllocRequest::frames(1), AllocRequest::frames(PAGEBLOCK)] {
         assert_eq!(section_of(frames.alloc_range(request).unwrap()), 0);
@@ -78,10 +80,11 @@ fn a_request_can_prefer_or_require_a_node() {
         assert_eq!(section_of(frames.alloc_range(request).unwrap()), 0);
     }
     let mut held = Vec::new();
-    while let Ok(got) = frames.alloc_range(AllocRequest::frames(1).node(NodeChoice::Only(node(1))))
+    while let Ok(allocated) =
+        frames.alloc_range(AllocRequest::frames(1).node(NodeChoice::Only(node(1))))
     {
-        assert_eq!(section_of(got), 1);
-        held.push(got);
+        assert_eq!(section_of(allocated), 1);
+        held.push(allocated);
     }
     assert!(held.len() as u64 > SECTION - PAGEBLOCK);
     assert_ne!(
@@ -96,17 +99,17 @@ fn a_request_can_prefer_or_require_a_node() {
 
 #[test]
 fn a_cpu_on_a_node_without_memory_falls_back_until_memory_is_added() {
-    for frames_wanted in [1, 3, PAGEBLOCK] {
-        let (at, memory) = (OnNode::default(), Memory::new(8 * SECTION));
-        let frames = Frames::new(&at);
+    for len in [1, 3, PAGEBLOCK] {
+        let (platform, memory) = (NodePlatform::default(), Memory::new(8 * SECTION));
+        let frames = Frames::new(&platform);
         let mut hotplug = four_nodes(&frames, &memory);
-        at.0.store(6, Ordering::Relaxed);
+        platform.0.store(6, Ordering::Relaxed);
         hotplug.set_fallback(node(6), &[node(5), node(2)]).unwrap();
-        let request = AllocRequest::frames(frames_wanted);
+        let request = AllocRequest::frames(len);
         let section_for = |request: AllocRequest| {
-            let got = frames.alloc_range(request).unwrap();
-            frames.free_range(got).unwrap();
-            section_of(got)
+            let allocated = frames.alloc_range(request).unwrap();
+            frames.free_range(allocated).unwrap();
+            section_of(allocated)
         };
         assert_eq!((section_for(request), section_for(request.movable())), (2, 2), "{request:?}");
         let on_node_6 = range(6 * SECTION, SECTION);
@@ -114,9 +117,9 @@ fn a_cpu_on_a_node_without_memory_falls_back_until_memory_is_added() {
         hotplug.add(on_node_6).unwrap();
         assert_eq!(section_for(request.movable()), 2, "the memory of node 6 is still offline");
         hotplug.online(on_node_6, OnlineType::Movable, &mut NoHooks).unwrap();
-        let got = frames.alloc_range(request.movable()).unwrap();
-        assert_eq!((section_of(got), section_for(request)), (6, 2), "{request:?}");
-        frames.free_range(got).unwrap();
+        let allocated = frames.alloc_range(request.movable()).unwrap();
+        assert_eq!((section_of(allocated), section_for(request)), (6, 2), "{request:?}");
+        frames.free_range(allocated).unwrap();
         let mut offline = hotplug.offline(on_node_6).unwrap();
         let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(on_node_6));
@@ -127,9 +130,9 @@ fn a_cpu_on_a_node_without_memory_falls_back_until_memory_is_added() {
 
 /// Hooks that record the nodes that appear and vanish.
 #[derive(Default)]
-struct Seen(Vec<(&'static str, u32)>);
+struct RecordingHooks(Vec<(&'static str, u32)>);
 
-impl Hooks for Seen {
+impl Hooks for RecordingHooks {
     fn node_appeared(&mut self, node: NodeId) {
         self.0.push(("appeared", node.0));
     }
@@ -140,31 +143,31 @@ impl Hooks for Seen {
 
 #[test]
 fn a_node_appears_with_its_first_memory_and_vanishes_with_its_last() {
-    let (at, memory) = (OnNode::default(), Memory::new(8 * SECTION));
-    let frames = Frames::new(&at);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(8 * SECTION));
+    let frames = Frames::new(&platform);
     let mut hotplug = four_nodes(&frames, &memory);
-    let mut seen = Seen::default();
+    let mut hooks = RecordingHooks::default();
     let far = range(4 * SECTION, 2 * SECTION);
     hotplug.announce(Announce { node: node(9), ..far.into() }).unwrap();
     hotplug.add(far).unwrap();
     assert_eq!(hotplug.nodes().count(), 4);
     let (low, high) = far.split_at(range(5 * SECTION, 1).start());
-    hotplug.online(high, OnlineType::Movable, &mut seen).unwrap();
-    hotplug.online(low, OnlineType::Movable, &mut seen).unwrap();
+    hotplug.online(high, OnlineType::Movable, &mut hooks).unwrap();
+    hotplug.online(low, OnlineType::Movable, &mut hooks).unwrap();
     assert!(hotplug.nodes().any(|n| n == node(9)));
     for part in [low, high] {
         let mut offline = hotplug.offline(part).unwrap();
-        let done = offline.poll(&mut hotplug, &mut seen, Budget::UNLIMITED);
+        let done = offline.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(part));
     }
-    assert_eq!(seen.0, [("appeared", 9), ("vanished", 9)]);
+    assert_eq!(hooks.0, [("appeared", 9), ("vanished", 9)]);
     assert_eq!(hotplug.nodes().count(), 4);
 }
 
 #[test]
 fn a_boundary_of_nodes_is_rounded_up_to_a_section() {
-    let (at, memory) = (OnNode::default(), Memory::new(2 * SECTION));
-    let frames = Frames::new(&at);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(2 * SECTION));
+    let frames = Frames::new(&platform);
     let all = range(0, 2 * SECTION).bytes();
     // Node 1 has a quarter of the first section and one frame. The boundary is rounded up, so it
     // gets the whole section.
@@ -183,9 +186,9 @@ fn a_boundary_of_nodes_is_rounded_up_to_a_section() {
     }
     let counts = frames.validated().unwrap();
     assert_eq!(counts.online, 2 * SECTION);
-    let mut seen = std::collections::BTreeSet::new();
-    while let Ok(got) = frames.alloc_range(AllocRequest::frames(1)) {
-        assert!(seen.insert(got.start()), "{got} was allocated twice");
+    let mut allocated_frames = std::collections::BTreeSet::new();
+    while let Ok(allocated) = frames.alloc_range(AllocRequest::frames(1)) {
+        assert!(allocated_frames.insert(allocated.start()), "{allocated} was allocated twice");
     }
     assert_eq!(frames.counts().free, 0);
 }
@@ -195,16 +198,16 @@ fn a_request_that_avoids_a_node_uses_it_only_when_all_others_are_full() {
     for request in
         [AllocRequest::frames(1), AllocRequest::frames(3), AllocRequest::frames(PAGEBLOCK)]
     {
-        let (at, memory) = (OnNode::default(), Memory::new(4 * SECTION));
-        let frames = Frames::new(&at);
+        let (platform, memory) = (NodePlatform::default(), Memory::new(4 * SECTION));
+        let frames = Frames::new(&platform);
         let _hotplug = four_nodes(&frames, &memory);
-        at.0.store(2, Ordering::Relaxed);
-        // The CPU's hint is on the node that frames must leave.
+        platform.0.store(2, Ordering::Relaxed);
+        // The CPU's hint is on the node to avoid.
         assert_eq!(section_of(frames.alloc_range(request).unwrap()), 2);
         let mut sections = Vec::new();
-        while let Ok(got) = frames.alloc_range(request.node(NodeChoice::Avoiding(node(2)))) {
-            if sections.last() != Some(&section_of(got)) {
-                sections.push(section_of(got));
+        while let Ok(allocated) = frames.alloc_range(request.node(NodeChoice::Avoiding(node(2)))) {
+            if sections.last() != Some(&section_of(allocated)) {
+                sections.push(section_of(allocated));
             }
         }
         assert_eq!(sections, [0, 1, 3, 2], "{request:?}");
@@ -215,7 +218,7 @@ fn a_request_that_avoids_a_node_uses_it_only_when_all_others_are_full() {
 /// A kernel that migrates frames to other nodes. At the second attempt it says that one frame is
 /// unmovable.
 struct MigratingHooks<'a> {
-    frames: &'a Frames<&'a OnNode>,
+    frames: &'a Frames<&'a NodePlatform>,
     unmovable_range: Option<PfnRange>,
     asked_before: bool,
     migrated_ranges: Vec<PfnRange>,
@@ -240,19 +243,19 @@ impl Hooks for MigratingHooks<'_> {
 
 #[test]
 fn a_frame_that_becomes_unmovable_is_named_and_the_request_continues_later() {
-    let (at, memory) = (OnNode::default(), Memory::new(8 * SECTION));
-    let frames = Frames::new(&at);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(8 * SECTION));
+    let frames = Frames::new(&platform);
     let mut hotplug = four_nodes(&frames, &memory);
-    at.0.store(2, Ordering::Relaxed);
+    platform.0.store(2, Ordering::Relaxed);
     let far = range(4 * SECTION, 2 * SECTION);
     hotplug.announce(Announce { node: node(2), ..far.into() }).unwrap();
     hotplug.add(far).unwrap();
     hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
-    let at_place = |frame| AllocRequest::frames(1).at(range(frame, 1).start()).movable();
-    let early = frames.alloc_range(at_place(4 * SECTION + 5)).unwrap();
-    let late = frames.alloc_range(at_place(5 * SECTION + 7)).unwrap();
+    let frame_at = |frame| AllocRequest::frames(1).at(range(frame, 1).start()).movable();
+    let early = frames.alloc_range(frame_at(4 * SECTION + 5)).unwrap();
+    let late = frames.alloc_range(frame_at(5 * SECTION + 7)).unwrap();
     assert!(far.covers(early) && far.covers(late));
-    let mut mover = MigratingHooks {
+    let mut hooks = MigratingHooks {
         frames: &frames,
         unmovable_range: Some(late),
         asked_before: false,
@@ -260,34 +263,34 @@ fn a_frame_that_becomes_unmovable_is_named_and_the_request_continues_later() {
     };
     let mut offline = hotplug.offline(far).unwrap();
     let blocker = Blocker { range: late, kind: BlockerKind::Unmovable("pinned since") };
-    let pending = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
+    let pending = offline.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED);
     assert_eq!(pending, Progress::Pending(blocker));
     // The other frame was migrated to another node, and no memory of the range can be allocated.
     assert_eq!(
-        mover.migrated_ranges.iter().map(|&moved| section_of(moved)).collect::<Vec<_>>(),
+        hooks.migrated_ranges.iter().map(|&moved| section_of(moved)).collect::<Vec<_>>(),
         [0]
     );
     assert!(!far.overlaps(frames.alloc_range(AllocRequest::frames(1).movable()).unwrap()));
-    mover.unmovable_range = None;
-    let done = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
+    hooks.unmovable_range = None;
+    let done = offline.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED);
     assert_eq!(done, Progress::Ready(far));
-    assert_eq!(mover.migrated_ranges.len(), 2);
+    assert_eq!(hooks.migrated_ranges.len(), 2);
     frames.validated().unwrap();
 }
 
 #[test]
 fn a_node_repeated_in_a_fallback_order_counts_once() {
-    let (at, memory) = (OnNode::default(), Memory::new(4 * SECTION));
-    let frames = Frames::new(&at);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(4 * SECTION));
+    let frames = Frames::new(&platform);
     let mut hotplug = four_nodes(&frames, &memory);
-    at.0.store(2, Ordering::Relaxed);
+    platform.0.store(2, Ordering::Relaxed);
     let mut fallback = vec![node(0); MAX_NODES];
     fallback.extend([node(2), node(3), node(0)]);
     hotplug.set_fallback(node(2), &fallback).unwrap();
     let mut order = Vec::new();
-    while let Ok(got) = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)) {
-        if order.last() != Some(&section_of(got)) {
-            order.push(section_of(got));
+    while let Ok(allocated) = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)) {
+        if order.last() != Some(&section_of(allocated)) {
+            order.push(section_of(allocated));
         }
     }
     assert_eq!(order, [2, 0, 3, 1]);
@@ -297,8 +300,8 @@ fn a_node_repeated_in_a_fallback_order_counts_once() {
 /// other nodes.
 #[test]
 fn an_addition_may_name_the_node_of_its_memory() {
-    let (at, memory) = (OnNode::default(), Memory::new(16 * SECTION));
-    let frames = Frames::new(&at);
+    let (platform, memory) = (NodePlatform::default(), Memory::new(16 * SECTION));
+    let frames = Frames::new(&platform);
     let mut hotplug = four_nodes(&frames, &memory);
     let all = range(4 * SECTION, 12 * SECTION);
     let region = hotplug.announce(Announce { node: node(9), ..all.into() }).unwrap();
@@ -311,10 +314,10 @@ fn an_addition_may_name_the_node_of_its_memory() {
             let request = if requested_node(nth) == node(7) { section.into() } else { request };
             hotplug.add(request).unwrap();
         }
-        let mut seen = Seen::default();
+        let mut hooks = RecordingHooks::default();
         // One request puts all of them online.
-        hotplug.online(all, OnlineType::Movable, &mut seen).unwrap();
-        assert_eq!(seen.0, [("appeared", 5), ("appeared", 6), ("appeared", 9)]);
+        hotplug.online(all, OnlineType::Movable, &mut hooks).unwrap();
+        assert_eq!(hooks.0, [("appeared", 5), ("appeared", 6), ("appeared", 9)]);
         let resulting_node =
             |nth| if requested_node(nth) == node(7) { node(9) } else { requested_node(nth) };
         for (nth, section) in all.chunks(SECTION).enumerate() {
@@ -324,17 +327,17 @@ fn an_addition_may_name_the_node_of_its_memory() {
             let zone = hotplug.zone(node(n), Zone::Movable);
             assert_eq!((zone.online, zone.contiguous), (4 * SECTION, false));
             let request = AllocRequest::frames(SECTION).movable().node(NodeChoice::Only(node(n)));
-            let got = frames.alloc_range(request).expect("each node has four free sections");
-            assert_eq!(frames.node_of(got.start()), Some(node(n)));
-            frames.free_range(got).unwrap();
+            let allocated = frames.alloc_range(request).expect("each node has four free sections");
+            assert_eq!(frames.node_of(allocated.start()), Some(node(n)));
+            frames.free_range(allocated).unwrap();
         }
         let blocks: Vec<_> = hotplug.memory_blocks(SECTION).map(|block| block.node).collect();
         assert_eq!(blocks[4..], std::array::from_fn::<_, 12, _>(resulting_node));
         frames.validated().unwrap();
         let mut offline = hotplug.offline(all).unwrap();
-        let done = offline.poll(&mut hotplug, &mut seen, Budget::UNLIMITED);
+        let done = offline.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(all));
-        assert_eq!(seen.0[3..], [("vanished", 5), ("vanished", 6), ("vanished", 9)]);
+        assert_eq!(hooks.0[3..], [("vanished", 5), ("vanished", 6), ("vanished", 9)]);
         hotplug.remove(all).unwrap();
     }
     hotplug.withdraw(region).unwrap();

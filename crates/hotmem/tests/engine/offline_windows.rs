@@ -6,7 +6,7 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, SECTION, numbers, pfn, range};
 
-const BOOT: u64 = SECTION;
+const BOOT_FRAMES: u64 = SECTION;
 const SECTIONS: u64 = 24;
 
 /// A kernel that migrates every frame, and counts the frames.
@@ -30,25 +30,25 @@ impl Hooks for MigratingHooks<'_> {
 fn frames_in_a_long_range_are_migrated_once() {
     // Take ranges at the bottom, in the middle and at the top of movable memory offline.
     for first in [0, SECTIONS / 4, SECTIONS / 2] {
-        let memory = Memory::new(BOOT + SECTIONS * SECTION);
+        let memory = Memory::new(BOOT_FRAMES + SECTIONS * SECTION);
         let frames = Frames::new(OneCpu);
-        let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
-        let hot = range(BOOT, SECTIONS * SECTION);
+        let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
+        let hot = range(BOOT_FRAMES, SECTIONS * SECTION);
         hotplug.announce(hot).unwrap();
         hotplug.add(hot).unwrap();
         hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
-        let removal = range(BOOT + first * SECTION, SECTIONS / 2 * SECTION);
+        let target = range(BOOT_FRAMES + first * SECTION, SECTIONS / 2 * SECTION);
         let mut live = 0;
-        for section in removal.chunks(SECTION) {
+        for section in target.chunks(SECTION) {
             for frame in numbers(section).step_by(7).take(5) {
                 frames.alloc_range(AllocRequest::frames(1).movable().at(pfn(frame))).unwrap();
                 live += 1;
             }
         }
         let mut kernel = MigratingHooks { frames: &frames, migrated_frames: 0 };
-        let mut offline = hotplug.offline(removal).unwrap();
+        let mut offline = hotplug.offline(target).unwrap();
         let done = offline.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Ready(removal));
+        assert_eq!(done, Progress::Ready(target));
         assert_eq!(kernel.migrated_frames, live);
         frames.validated().unwrap();
     }

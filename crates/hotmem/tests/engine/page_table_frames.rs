@@ -22,7 +22,9 @@ impl TestMapping for Kernel {
     fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         for block in range.chunks(PAGEBLOCK) {
             if self.mapped.insert(block.start()) {
-                self.tables.push(take().expect("as many as needed"));
+                self.tables.push(
+                    take().expect("the engine gives as many frames as `tables_needed` returned"),
+                );
             }
         }
     }

@@ -38,7 +38,7 @@ impl Hooks for Kernel {
     }
 }
 
-/// A machine with a persistent shrink of all its hotplugged memory.
+/// An instance with a persistent shrink of all its hotplugged memory.
 struct ShrinkingMachine<'f> {
     frames: &'f Frames<OneCpu>,
     hotplug: Hotplug<'f, OneCpu>,
@@ -48,7 +48,7 @@ struct ShrinkingMachine<'f> {
     frames_in_use: [Option<PfnRange>; 3],
 }
 
-fn with_shrinking_machine(test: impl FnOnce(&mut ShrinkingMachine<'_>)) {
+fn with_shrinking_instance(test: impl FnOnce(&mut ShrinkingMachine<'_>)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
     let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
@@ -58,14 +58,14 @@ fn with_shrinking_machine(test: impl FnOnce(&mut ShrinkingMachine<'_>)) {
         Some(frames.alloc_range(at).unwrap())
     });
     let shrink = Shrink::new(ShrinkOptions { is_persistent: true, ..hot.into() });
-    let mut machine = ShrinkingMachine {
+    let mut instance = ShrinkingMachine {
         frames: &frames,
         hotplug,
         shrink,
         kernel: Kernel::default(),
         frames_in_use: used,
     };
-    test(&mut machine);
+    test(&mut instance);
     frames.validated().unwrap();
 }
 
@@ -75,7 +75,7 @@ fn pageblock(number: u64) -> PfnRange {
 }
 
 impl ShrinkingMachine<'_> {
-    /// Polls the shrink, and commits its removals, until it is over or pending. Returns the number
+    /// Polls the shrink, and commits its removals, until it is ended or pending. Returns the number
     /// of pageblocks removed, and the blocker.
     fn poll(&mut self) -> (u64, Option<Blocker>) {
         let mut removed = 0;
@@ -86,13 +86,13 @@ impl ShrinkingMachine<'_> {
                     self.hotplug.commit_remove(removal).unwrap();
                 }
                 Progress::Working => {}
-                over => return (removed, hotmem_testkit::blocker_of(over)),
+                ended => return (removed, hotmem_testkit::blocker_of(ended)),
             }
         }
     }
 
     /// Returns which pageblocks of [`USED_BLOCKS`] are isolated, by their index.
-    fn isolated(&self) -> Vec<usize> {
+    fn isolated_blocks(&self) -> Vec<usize> {
         let is_isolated = |&index: &usize| {
             let second = range(pageblock(USED_BLOCKS[index]).start().number() + 1, 1);
             let request = AllocRequest::frames(1).movable().at(second.start());
@@ -110,85 +110,90 @@ impl ShrinkingMachine<'_> {
         isolated
     }
 
-    fn free(&mut self, index: usize) {
+    fn free_frame_in_use(&mut self, index: usize) {
         self.frames.free_range(self.frames_in_use[index].take().unwrap()).unwrap();
     }
 }
 
 #[test]
 fn a_unit_that_is_freed_while_it_is_isolated_is_removed() {
-    with_shrinking_machine(|world| {
-        let (removed, blocker) = world.poll();
+    with_shrinking_instance(|instance| {
+        let (removed, blocker) = instance.poll();
         assert_eq!(removed, HOTPLUG_FRAMES / PAGEBLOCK - 3);
-        assert_eq!(blocker.map(|blocker| blocker.range), world.frames_in_use[2]);
+        assert_eq!(blocker.map(|blocker| blocker.range), instance.frames_in_use[2]);
         for index in [2, 1, 0] {
-            assert_eq!(world.isolated(), [index]);
-            world.free(index);
-            let (removed, blocker) = world.poll();
+            assert_eq!(instance.isolated_blocks(), [index]);
+            instance.free_frame_in_use(index);
+            let (removed, blocker) = instance.poll();
             assert_eq!((removed, blocker.is_none()), (1, index == 0));
         }
-        assert_eq!((world.frames.counts().present, world.shrink.frames_left()), (BOOT_FRAMES, 0));
-        assert_eq!(world.poll(), (0, None));
+        assert_eq!(
+            (instance.frames.counts().present, instance.shrink.frames_left()),
+            (BOOT_FRAMES, 0)
+        );
+        assert_eq!(instance.poll(), (0, None));
     });
 }
 
 #[test]
 fn each_try_isolates_the_next_lower_unit() {
-    with_shrinking_machine(|world| {
+    with_shrinking_instance(|instance| {
         for index in [2, 1, 0, 2, 1, 0, 2] {
-            world.poll();
-            assert_eq!(world.isolated(), [index]);
+            instance.poll();
+            assert_eq!(instance.isolated_blocks(), [index]);
         }
-        assert_eq!(world.shrink.frames_left(), 3 * PAGEBLOCK);
+        assert_eq!(instance.shrink.frames_left(), 3 * PAGEBLOCK);
     });
 }
 
 #[test]
 fn a_unit_that_is_freed_while_another_is_isolated_is_removed_at_the_next_try() {
-    with_shrinking_machine(|world| {
-        world.poll();
-        world.poll();
-        assert_eq!(world.isolated(), [1]);
-        world.free(2);
-        let (removed, blocker) = world.poll();
-        assert_eq!((removed, blocker.map(|blocker| blocker.range)), (1, world.frames_in_use[1]));
-        assert_eq!(world.isolated(), [0]);
+    with_shrinking_instance(|instance| {
+        instance.poll();
+        instance.poll();
+        assert_eq!(instance.isolated_blocks(), [1]);
+        instance.free_frame_in_use(2);
+        let (removed, blocker) = instance.poll();
+        assert_eq!((removed, blocker.map(|blocker| blocker.range)), (1, instance.frames_in_use[1]));
+        assert_eq!(instance.isolated_blocks(), [0]);
     });
 }
 
 #[test]
 fn no_unit_is_isolated_after_a_veto() {
-    with_shrinking_machine(|world| {
-        world.kernel.refuses_offlining = true;
-        let (removed, blocker) = world.poll();
+    with_shrinking_instance(|instance| {
+        instance.kernel.refuses_offlining = true;
+        let (removed, blocker) = instance.poll();
         assert_eq!((removed, blocker.unwrap().kind), (0, BlockerKind::Veto("refused")));
-        assert_eq!(world.isolated(), []);
-        world.kernel.refuses_offlining = false;
-        assert_eq!(world.poll().0, HOTPLUG_FRAMES / PAGEBLOCK - 3);
-        assert_eq!(world.isolated(), [2]);
+        assert_eq!(instance.isolated_blocks(), []);
+        instance.kernel.refuses_offlining = false;
+        assert_eq!(instance.poll().0, HOTPLUG_FRAMES / PAGEBLOCK - 3);
+        assert_eq!(instance.isolated_blocks(), [2]);
     });
 }
 
 #[test]
 fn no_unit_is_isolated_if_too_little_memory_is_free() {
-    with_shrinking_machine(|world| {
-        world.poll();
-        world.hotplug.settings.min_free_frames = 2 * BOOT_FRAMES;
-        let (removed, blocker) = world.poll();
+    with_shrinking_instance(|instance| {
+        instance.poll();
+        instance.hotplug.settings.min_free_frames = 2 * BOOT_FRAMES;
+        let (removed, blocker) = instance.poll();
         assert_eq!(removed, 0);
         assert!(matches!(blocker.unwrap().kind, BlockerKind::NotEnoughFree { .. }), "{blocker:?}");
-        assert_eq!(world.isolated(), []);
+        assert_eq!(instance.isolated_blocks(), []);
     });
 }
 
 #[test]
 fn a_cancelled_shrink_releases_the_isolated_unit() {
-    with_shrinking_machine(|world| {
-        world.poll();
-        assert_eq!(world.isolated(), [2]);
-        let shrink =
-            std::mem::replace(&mut world.shrink, Shrink::new(range(BOOT_FRAMES, HOTPLUG_FRAMES)));
-        shrink.cancel(&mut world.hotplug, &mut world.kernel).unwrap();
-        assert_eq!(world.isolated(), []);
+    with_shrinking_instance(|instance| {
+        instance.poll();
+        assert_eq!(instance.isolated_blocks(), [2]);
+        let shrink = std::mem::replace(
+            &mut instance.shrink,
+            Shrink::new(range(BOOT_FRAMES, HOTPLUG_FRAMES)),
+        );
+        shrink.cancel(&mut instance.hotplug, &mut instance.kernel).unwrap();
+        assert_eq!(instance.isolated_blocks(), []);
     });
 }

@@ -10,7 +10,7 @@ use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, numbers, pfn, plug, range
 const BOOT_FRAMES: u64 = 2 * SECTION;
 const HOTPLUG_FRAMES: u64 = 2 * SECTION;
 
-fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
+fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let mut hotplug = boot(&frames, &memory, BOOT_FRAMES);
     let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
@@ -39,7 +39,7 @@ fn exhaust(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
 
 #[test]
 fn a_free_frame_is_quarantined_at_once() {
-    on_a_machine(|frames, hotplug, hot| {
+    with_instance(|frames, hotplug, hot| {
         let bad = pfn(BOOT_FRAMES + PAGEBLOCK + 3);
         let before = frames.validated().unwrap();
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Quarantined));
@@ -71,7 +71,7 @@ fn a_free_frame_is_quarantined_at_once() {
 #[test]
 fn a_frame_in_use_is_quarantined_when_it_is_freed() {
     for used_frames in [1, 5, PAGEBLOCK, 2 * PAGEBLOCK] {
-        on_a_machine(|frames, hotplug, hot| {
+        with_instance(|frames, hotplug, hot| {
             let used = frames.alloc_range(AllocRequest::frames(used_frames).movable()).unwrap();
             let bad = pfn(used.end().number() - 1);
             let before = frames.validated().unwrap();
@@ -93,10 +93,10 @@ fn a_frame_in_use_is_quarantined_when_it_is_freed() {
 
 #[test]
 fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
-    on_a_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK).movable()).unwrap();
         let start = used.start().number();
-        let bad = [0, 1, PAGEBLOCK / 2, PAGEBLOCK - 1].map(|at| pfn(start + at));
+        let bad = [0, 1, PAGEBLOCK / 2, PAGEBLOCK - 1].map(|offset| pfn(start + offset));
         for frame in bad {
             assert_eq!(hotplug.poison(frame), Ok(Poisoned::InUse));
         }
@@ -118,7 +118,7 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
 
 #[test]
 fn a_partly_free_pageblock_with_a_poisoned_frame_is_not_freed_as_a_whole() {
-    on_a_machine(|frames, hotplug, added| {
+    with_instance(|frames, hotplug, added| {
         let whole_block = frames
             .alloc_range(AllocRequest::frames(PAGEBLOCK).movable().at(added.start()))
             .unwrap();
@@ -135,7 +135,7 @@ fn a_partly_free_pageblock_with_a_poisoned_frame_is_not_freed_as_a_whole() {
 
 #[test]
 fn memory_with_poison_goes_offline_but_comes_online_only_after_a_removal() {
-    on_a_machine(|frames, hotplug, hot| {
+    with_instance(|frames, hotplug, hot| {
         let (low, high) = (
             range(BOOT_FRAMES, PAGEBLOCK),
             range(BOOT_FRAMES + PAGEBLOCK, HOTPLUG_FRAMES - PAGEBLOCK),
@@ -164,9 +164,9 @@ fn memory_with_poison_goes_offline_but_comes_online_only_after_a_removal() {
 }
 
 /// Calls `undo`, which must run a shrink and undo it. The memory has poisoned frames in two zones.
-/// Checks that the machine is unchanged afterwards.
+/// Checks that the instance is unchanged afterwards.
 fn check_undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
-    on_a_machine(|frames, hotplug, hot| {
+    with_instance(|frames, hotplug, hot| {
         let last_section = range(BOOT_FRAMES + HOTPLUG_FRAMES - SECTION, SECTION);
         assert_eq!(offline(hotplug, last_section), Progress::Ready(last_section));
         hotplug.online(last_section, OnlineType::Kernel, &mut NoHooks).unwrap();
@@ -200,7 +200,7 @@ fn check_undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCp
 fn a_refused_removal_of_memory_with_poison_is_undone() {
     check_undone(|hotplug, mut shrink| {
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
-            panic!("the shrink did not take all hot memory");
+            panic!("the shrink did not take all hotplugged memory");
         };
         assert_eq!(removal.range(), range(BOOT_FRAMES, HOTPLUG_FRAMES));
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
@@ -222,7 +222,7 @@ fn a_cancelled_shrink_of_memory_with_poison_is_undone() {
 
 #[test]
 fn frames_poisoned_under_a_token_stay_quarantined_after_the_isolation() {
-    on_a_machine(|frames, hotplug, hot| {
+    with_instance(|frames, hotplug, hot| {
         let bad = [pfn(BOOT_FRAMES), pfn(BOOT_FRAMES + PAGEBLOCK - 1)];
         for isolation_end in ["release", "report", "split"] {
             let token = frames.isolate(hot).unwrap();
@@ -255,7 +255,7 @@ fn frames_poisoned_under_a_token_stay_quarantined_after_the_isolation() {
 
 #[test]
 fn free_and_used_frames_can_be_poisoned_under_a_token() {
-    on_a_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let used = frames.alloc_range(AllocRequest::frames(2).movable()).unwrap();
         let start = used.start().align_down(PAGEBLOCK);
         let token = frames.isolate(range(start.number(), PAGEBLOCK)).unwrap();
@@ -274,7 +274,7 @@ fn free_and_used_frames_can_be_poisoned_under_a_token() {
 
 #[test]
 fn every_frame_of_a_pageblock_can_be_poisoned() {
-    on_a_machine(|frames, hotplug, hot| {
+    with_instance(|frames, hotplug, hot| {
         let block = range(BOOT_FRAMES, PAGEBLOCK.min(MAX_POISONED as u64));
         for frame in numbers(block) {
             assert_eq!(hotplug.poison(pfn(frame)), Ok(Poisoned::Quarantined));
@@ -288,7 +288,7 @@ fn every_frame_of_a_pageblock_can_be_poisoned() {
 
 #[test]
 fn invalid_frames_cannot_be_poisoned() {
-    on_a_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let before = frames.validated().unwrap();
         let beyond = pfn(BOOT_FRAMES + HOTPLUG_FRAMES);
         assert_eq!(

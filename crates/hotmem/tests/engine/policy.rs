@@ -3,7 +3,6 @@
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Validated as _;
-
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, range};
 
 /// The ratio of `Policy::AUTO_MOVABLE`, in percent.
@@ -30,7 +29,7 @@ fn runs(hotplug: &Hotplug<'_, OneCpu>, part: PfnRange) -> Vec<(State, u64)> {
 }
 
 /// The number of pageblocks in a section.
-const PER_SECTION: u64 = SECTION / PAGEBLOCK;
+const BLOCKS_PER_SECTION: u64 = SECTION / PAGEBLOCK;
 
 #[test]
 fn contig_zones_chooses_the_zone_that_spans_the_memory_if_only_one_does() {
@@ -42,12 +41,12 @@ fn contig_zones_chooses_the_zone_that_spans_the_memory_if_only_one_does() {
         hotplug.add(part(n)).unwrap();
         hotplug.online(part(n), OnlineType::Movable, &mut NoHooks).unwrap();
     }
-    assert_eq!(plug(&mut hotplug, part(3)), [(State::OnlineMovable, PER_SECTION)]);
-    assert_eq!(plug(&mut hotplug, part(6)), [(State::Online, PER_SECTION)]);
+    assert_eq!(plug(&mut hotplug, part(3)), [(State::OnlineMovable, BLOCKS_PER_SECTION)]);
+    assert_eq!(plug(&mut hotplug, part(6)), [(State::Online, BLOCKS_PER_SECTION)]);
     // Now both zones span the section, so it becomes kernel memory.
-    assert_eq!(plug(&mut hotplug, part(5)), [(State::Online, PER_SECTION)]);
+    assert_eq!(plug(&mut hotplug, part(5)), [(State::Online, BLOCKS_PER_SECTION)]);
     hotplug.settings.policy = Policy::ContigZones { movable_node: true };
-    assert_eq!(plug(&mut hotplug, part(7)), [(State::OnlineMovable, PER_SECTION)]);
+    assert_eq!(plug(&mut hotplug, part(7)), [(State::OnlineMovable, BLOCKS_PER_SECTION)]);
 }
 
 #[test]
@@ -59,11 +58,11 @@ fn auto_movable_allows_exactly_boot_memory_times_the_ratio_of_movable_memory() {
     hotplug.announce(range(SECTION, 7 * SECTION)).unwrap();
     let parts = plug(&mut hotplug, range(SECTION, 5 * SECTION));
     let movable = kernel * RATIO_PERCENT / 100 / PAGEBLOCK;
-    let remaining = 5 * PER_SECTION - movable;
+    let remaining = 5 * BLOCKS_PER_SECTION - movable;
     assert_eq!(parts, [(State::OnlineMovable, movable), (State::Online, remaining)]);
     // Added kernel memory does not allow more movable memory.
     let added = range(6 * SECTION, SECTION);
-    assert_eq!(plug(&mut hotplug, added), [(State::Online, PER_SECTION)]);
+    assert_eq!(plug(&mut hotplug, added), [(State::Online, BLOCKS_PER_SECTION)]);
 }
 
 #[test]
@@ -75,7 +74,10 @@ fn with_per_node_the_ratio_holds_within_each_node() {
         let far = Announce { node: NodeId(1), ..range(2 * SECTION, SECTION).into() };
         hotplug.announce(far).unwrap();
         let expected = if per_node { State::Online } else { State::OnlineMovable };
-        assert_eq!(plug(&mut hotplug, range(2 * SECTION, SECTION)), [(expected, PER_SECTION)]);
+        assert_eq!(
+            plug(&mut hotplug, range(2 * SECTION, SECTION)),
+            [(expected, BLOCKS_PER_SECTION)]
+        );
     }
 }
 
@@ -102,7 +104,7 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
     hotplug.add(range(SECTION, PAGEBLOCK)).unwrap();
     hotplug.online(range(SECTION, PAGEBLOCK), OnlineType::Kernel, &mut NoHooks).unwrap();
     let remaining = range(SECTION + PAGEBLOCK, SECTION);
-    assert_eq!(plug(&mut hotplug, remaining), [(State::Online, PER_SECTION)]);
+    assert_eq!(plug(&mut hotplug, remaining), [(State::Online, BLOCKS_PER_SECTION)]);
 }
 
 #[test]
@@ -116,11 +118,17 @@ fn kernel_memory_of_a_dynamic_group_allows_more_movable_memory_of_the_group() {
     // One section of boot memory allows one movable section. After that, units alternate: each
     // kernel unit allows one movable unit.
     let parts = plug(&mut hotplug, range(SECTION, 3 * SECTION));
-    let half = PER_SECTION / 2;
+    let half = BLOCKS_PER_SECTION / 2;
     let (movable, kernel) = (State::OnlineMovable, State::Online);
     assert_eq!(
         parts,
-        [(movable, PER_SECTION), (kernel, half), (movable, half), (kernel, half), (movable, half)]
+        [
+            (movable, BLOCKS_PER_SECTION),
+            (kernel, half),
+            (movable, half),
+            (kernel, half),
+            (movable, half)
+        ]
     );
     // A unit that has some kernel memory becomes kernel memory.
     let kernel_block = range(4 * SECTION, PAGEBLOCK);
@@ -151,27 +159,27 @@ fn with_per_node_kernel_memory_of_a_group_allows_only_movable_memory_on_its_node
         // to be movable, whether it is added in one step or in several.
         let (first, remaining) = section(6).split_at(range(6 * SECTION + PAGEBLOCK, 0).start());
         assert_eq!(plug(&mut hotplug, first), [(State::Online, 1)]);
-        assert_eq!(plug(&mut hotplug, remaining), [(State::Online, PER_SECTION - 1)]);
+        assert_eq!(plug(&mut hotplug, remaining), [(State::Online, BLOCKS_PER_SECTION - 1)]);
         // Memory of the device is movable if the device's kernel memory is on the same node.
-        assert_eq!(plug(&mut hotplug, section(3)), [(expected_state, PER_SECTION)]);
+        assert_eq!(plug(&mut hotplug, section(3)), [(expected_state, BLOCKS_PER_SECTION)]);
         // Memory that was taken offline no longer counts, in any zone.
         for n in [1, 2, 3] {
             let mut offline = hotplug.offline(section(n)).unwrap();
             let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
             assert_eq!(done, Progress::Ready(section(n)));
         }
-        assert_eq!(plug(&mut hotplug, section(4)), [(State::Online, PER_SECTION)]);
+        assert_eq!(plug(&mut hotplug, section(4)), [(State::Online, BLOCKS_PER_SECTION)]);
     }
 }
 
 /// Hooks that veto the second request to go online.
 #[derive(Default)]
-struct RefusesLater {
+struct SecondRequestRefused {
     asked_ranges: Vec<PfnRange>,
     cancelled_ranges: Vec<PfnRange>,
 }
 
-impl Hooks for RefusesLater {
+impl Hooks for SecondRequestRefused {
     fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
         self.asked_ranges.push(range);
         if self.asked_ranges.len() == 2 { Err(Veto("enough")) } else { Ok(()) }
@@ -189,7 +197,7 @@ fn a_veto_leaves_the_whole_range_offline_and_cancels_what_was_agreed() {
     let all = range(SECTION, 2 * SECTION);
     hotplug.announce(all).unwrap();
     hotplug.add(all).unwrap();
-    let mut hooks = RefusesLater::default();
+    let mut hooks = SecondRequestRefused::default();
     let before = frames.validated().unwrap();
     let refused = hotplug.online(all, OnlineType::Online, &mut hooks);
     let (low, high) = all.split_at(range(2 * SECTION, 0).start());
@@ -199,7 +207,7 @@ fn a_veto_leaves_the_whole_range_offline_and_cancels_what_was_agreed() {
     );
     assert_eq!((hooks.asked_ranges, hooks.cancelled_ranges), (vec![low, high], vec![low]));
     assert_eq!(frames.validated().unwrap(), before);
-    assert_eq!(runs(&hotplug, all), [(State::Offline, 2 * PER_SECTION)]);
+    assert_eq!(runs(&hotplug, all), [(State::Offline, 2 * BLOCKS_PER_SECTION)]);
 }
 
 #[test]
@@ -218,9 +226,12 @@ fn the_default_online_type_applies_only_if_the_call_names_none() {
         for (n, kind) in (1..).zip([None, Some(Offline), Some(Kernel), Some(Movable)]) {
             let part = range(n * SECTION, SECTION);
             hotplug.add(part).unwrap();
-            assert_eq!(runs(&hotplug, part), [(State::Offline, PER_SECTION)]);
+            assert_eq!(runs(&hotplug, part), [(State::Offline, BLOCKS_PER_SECTION)]);
             hotplug.online(part, kind, &mut NoHooks).unwrap();
-            assert_eq!(runs(&hotplug, part), [(expected_state(kind.unwrap_or(auto)), PER_SECTION)]);
+            assert_eq!(
+                runs(&hotplug, part),
+                [(expected_state(kind.unwrap_or(auto)), BLOCKS_PER_SECTION)]
+            );
         }
     }
 }
@@ -233,6 +244,6 @@ fn an_invalid_unit_counts_as_the_nearest_valid_one() {
         hotplug.settings.policy = Policy::AUTO_MOVABLE;
         let device = range(SECTION, SECTION);
         hotplug.announce(Announce { group: Group::Dynamic { unit }, ..device.into() }).unwrap();
-        assert_eq!(plug(&mut hotplug, device), [(State::OnlineMovable, PER_SECTION)]);
+        assert_eq!(plug(&mut hotplug, device), [(State::OnlineMovable, BLOCKS_PER_SECTION)]);
     }
 }

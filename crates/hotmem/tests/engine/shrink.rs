@@ -49,17 +49,17 @@ fn expected_units(
 ) -> (Vec<u64>, Option<u64>) {
     let mut removed = vec![];
     let mut first_blocked = None;
-    for unit_at in within.align_inward(unit).chunks(unit).rev() {
+    for unit_range in within.align_inward(unit).chunks(unit).rev() {
         if removed.len() as u64 == frames / unit {
             break;
         }
-        if !numbers(unit_at).step_by(PAGEBLOCK_FRAMES).all(|block| online.contains(&block)) {
+        if !numbers(unit_range).step_by(PAGEBLOCK_FRAMES).all(|block| online.contains(&block)) {
             continue;
         }
-        if pinned.range(numbers(unit_at)).next().is_some() {
-            first_blocked.get_or_insert(unit_at.start().number());
+        if pinned.range(numbers(unit_range)).next().is_some() {
+            first_blocked.get_or_insert(unit_range.start().number());
         } else {
-            removed.push(unit_at.start().number());
+            removed.push(unit_range.start().number());
         }
     }
     (removed, first_blocked)
@@ -70,12 +70,12 @@ fn a_shrink_takes_what_a_naive_walk_takes() {
     let cases = if cfg!(hotmem_geometry = "small") { 2000 } else { 20 };
     let first = env_number("HOTMEM_SEED").unwrap_or(0x5eed);
     for seed in first..first + cases {
-        let done = std::panic::catch_unwind(|| one_case(&mut Rng::with_seed(seed)));
+        let done = std::panic::catch_unwind(|| check_random_shrink(&mut Rng::with_seed(seed)));
         assert!(done.is_ok(), "replay with HOTMEM_SEED={seed}");
     }
 }
 
-fn one_case(rng: &mut Rng) {
+fn check_random_shrink(rng: &mut Rng) {
     let memory = Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: Bytes(BOOT_FRAMES * FRAME_SIZE) }];
@@ -90,20 +90,22 @@ fn one_case(rng: &mut Rng) {
     ] {
         hotplug.announce(region).unwrap();
     }
-    let absent = rng.u64(0..20);
+    let absent_percent = rng.u64(0..20);
     let mut online = BTreeSet::new();
     for block in (BOOT_FRAMES..BOOT_FRAMES + HOTPLUG_FRAMES).step_by(PAGEBLOCK_FRAMES) {
-        if rng.u64(..100) >= absent {
+        if rng.u64(..100) >= absent_percent {
             hotplug.add(range(block, PAGEBLOCK)).unwrap();
             hotplug.online(range(block, PAGEBLOCK), OnlineType::Movable, &mut kernel).unwrap();
             online.insert(block);
         }
     }
     for _ in 0..rng.u64(..30) {
-        let at = rng.u64(BOOT_FRAMES..BOOT_FRAMES + HOTPLUG_FRAMES);
-        let len = rng.u64(1..=2 * PAGEBLOCK).min(BOOT_FRAMES + HOTPLUG_FRAMES - at);
+        let start = rng.u64(BOOT_FRAMES..BOOT_FRAMES + HOTPLUG_FRAMES);
+        let len = rng.u64(1..=2 * PAGEBLOCK).min(BOOT_FRAMES + HOTPLUG_FRAMES - start);
         let movable = rng.u8(..3) != 0;
-        if let Ok(allocated) = frames.alloc_range(AllocRequest::frames(len).at(pfn(at)).movable()) {
+        if let Ok(allocated) =
+            frames.alloc_range(AllocRequest::frames(len).at(pfn(start)).movable())
+        {
             kernel.movable.extend(numbers(allocated).map(|frame| (frame, movable)));
         }
     }
@@ -115,10 +117,11 @@ fn one_case(rng: &mut Rng) {
     let within = if rng.bool() { range(BOOT_FRAMES, HOTPLUG_FRAMES) } else { within };
     let target = rng.u64(..HOTPLUG_FRAMES + SECTION);
     // A shrink does not take a unit that lies in two regions.
-    let is_in_one_region =
-        |unit_at: &PfnRange| !(unit_at.start() < pfn(middle) && unit_at.end() > pfn(middle));
+    let is_in_one_region = |unit_range: &PfnRange| {
+        !(unit_range.start() < pfn(middle) && unit_range.end() > pfn(middle))
+    };
     let units = range(BOOT_FRAMES, HOTPLUG_FRAMES).chunks(unit).filter(is_in_one_region);
-    let one_region = units.flat_map(|unit_at| numbers(unit_at).step_by(PAGEBLOCK_FRAMES));
+    let one_region = units.flat_map(|unit_range| numbers(unit_range).step_by(PAGEBLOCK_FRAMES));
     let candidates: BTreeSet<u64> = one_region.filter(|block| online.contains(block)).collect();
     let (expected, first_blocked) = expected_units(&candidates, &pinned, within, target, unit);
 

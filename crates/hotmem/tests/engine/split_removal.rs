@@ -7,17 +7,17 @@ use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 const BOOT_FRAMES: u64 = 2 * SECTION;
 const MEMORY_FRAMES: u64 = 12 * SECTION;
 
-fn on_a_machine(test: impl FnOnce(&mut Hotplug<'_, Cpus>)) {
+fn with_instance(test: impl FnOnce(&mut Hotplug<'_, Cpus>)) {
     let memory = Memory::new(MEMORY_FRAMES);
     let frames = Frames::new(Cpus);
     let mut hotplug = boot(&frames, &memory, BOOT_FRAMES);
     test(&mut hotplug);
-    frames.validated().expect("the machine is consistent");
+    frames.validated().expect("the instance is consistent");
 }
 
 #[test]
 fn a_removal_is_split_in_two() {
-    on_a_machine(|hotplug| {
+    with_instance(|hotplug| {
         let all = range(BOOT_FRAMES, 2 * SECTION);
         hotplug.announce(all).expect("the range can be announced");
         hotplug.add(all).expect("the range is announced");

@@ -1,4 +1,4 @@
-//! A machine without memory is all zeroes, so that a static machine takes no space in the kernel's
+//! An instance without memory is all zeroes, so that a static instance takes no space in the kernel's
 //! image.
 
 use hotmem::{Frames, OneCpu};

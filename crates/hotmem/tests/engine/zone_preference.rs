@@ -22,7 +22,7 @@ fn boot<'f, P: Platform>(
     hotmem_testkit::start(frames, memory.direct_map(), map).unwrap()
 }
 
-/// Boots a machine with low memory, allocates there, and then adds memory above the boundary.
+/// Boots an instance with low memory, allocates there, and then adds memory above the boundary.
 fn plugged<'f, P: Platform>(frames: &'f Frames<P>, memory: &Memory) -> Hotplug<'f, P> {
     let mut hotplug = boot(frames, memory, range(0, LOW_END), LOW_END);
     // Make low memory the CPU's hints.

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The numbers of sections of boot memory, and of all memory.
 const BOOT_SECTIONS: u64 = 2;
 const SECTIONS: u64 = 12;
-const PER_SECTION: u64 = SECTION / PAGEBLOCK;
+const BLOCKS_PER_SECTION: u64 = SECTION / PAGEBLOCK;
 
 /// The place of a pageblock's descriptors.
 #[derive(PartialEq, Eq, Debug)]
@@ -32,6 +32,7 @@ enum Place {
 struct Kernel {
     /// The place of each described pageblock's descriptors.
     descriptor_places: BTreeMap<u64, Place>,
+    /// Whether `going_online` refuses.
     vetoes: bool,
     /// The number of calls of `undescribe`.
     undescribe_calls: usize,
@@ -44,7 +45,7 @@ fn blocks(range: PfnRange) -> impl Iterator<Item = u64> {
 impl Kernel {
     /// Returns whether a section's descriptors lie in its first pageblock now.
     fn describes_itself(&self, section: u64) -> bool {
-        self.descriptor_places.get(&(section * PER_SECTION)) == Some(&Place::ItsSection)
+        self.descriptor_places.get(&(section * BLOCKS_PER_SECTION)) == Some(&Place::ItsSection)
     }
 
     /// Returns the pageblocks that hold the descriptors of their sections now.
@@ -77,14 +78,14 @@ impl TestMapping for Kernel {
         for section_range in range.chunks(SECTION) {
             let in_section = self.is_described_in_section(section_range);
             for block in blocks(section_range) {
-                let at = match in_section {
+                let place = match in_section {
                     true => Place::ItsSection,
                     false => Place::Frame(take().expect(
                         "the engine gives as many frames as `descriptors_needed` returned",
                     )),
                 };
                 assert_eq!(
-                    self.descriptor_places.insert(block, at),
+                    self.descriptor_places.insert(block, place),
                     None,
                     "{block} is described already"
                 );
@@ -101,10 +102,12 @@ impl TestMapping for Kernel {
                 .expect("a pageblock that is undescribed has descriptors")
             {
                 Place::Frame(frame) => free(frame),
-                Place::ItsSection if block % PER_SECTION == 0 => {
-                    let mut other_places = self.descriptor_places.range(block..block + PER_SECTION);
-                    let other_places = other_places.find(|(b, at)| {
-                        **at == Place::ItsSection && !blocks(range).any(|gone| gone == **b)
+                Place::ItsSection if block % BLOCKS_PER_SECTION == 0 => {
+                    let mut other_places =
+                        self.descriptor_places.range(block..block + BLOCKS_PER_SECTION);
+                    let other_places = other_places.find(|(other, place)| {
+                        **place == Place::ItsSection
+                            && !blocks(range).any(|removed| removed == **other)
                     });
                     assert_eq!(
                         other_places, None,
@@ -123,13 +126,13 @@ impl Hooks for Kernel {
     }
 }
 
-struct Machine<'f> {
+struct Instance<'f> {
     frames: &'f Frames<OneCpu>,
     hotplug: Hotplug<'f, OneCpu, ForwardingMapping<Kernel>>,
     kernel: Kernel,
 }
 
-fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
+fn with_instance(test: impl FnOnce(&mut Instance<'_>)) {
     let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: range(0, BOOT_SECTIONS * SECTION).bytes() }];
@@ -137,12 +140,23 @@ fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
     let mut hotplug =
         hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), map).unwrap();
     hotplug.announce(range(BOOT_SECTIONS * SECTION, (SECTIONS - BOOT_SECTIONS) * SECTION)).unwrap();
-    test(&mut Machine { frames: &frames, hotplug, kernel: Kernel::default() });
+    test(&mut Instance { frames: &frames, hotplug, kernel: Kernel::default() });
 }
 
-impl Machine<'_> {
+impl<'f> Instance<'f> {
+    /// Calls `act` while the mapping and the hooks are those of the kernel.
+    fn with<R>(
+        &mut self,
+        act: impl FnOnce(
+            &mut Hotplug<'f, OneCpu, ForwardingMapping<Kernel>>,
+            &mut ForwardingMapping<Kernel>,
+        ) -> R,
+    ) -> R {
+        with_kernel(&mut self.hotplug, &mut self.kernel, act)
+    }
+
     fn plug(&mut self, range: PfnRange) {
-        with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, _| hotplug.add(range)).unwrap();
+        self.with(|hotplug, _| hotplug.add(range)).unwrap();
         self.hotplug.online(range, OnlineType::Movable, &mut self.kernel).unwrap();
     }
 
@@ -153,10 +167,11 @@ impl Machine<'_> {
     }
 
     fn snapshot(&self, used: &[PfnRange]) -> Snapshot {
-        let descriptor_frames = self.kernel.descriptor_places.values().filter_map(|at| match at {
-            Place::Frame(frame) => PfnRange::with_len(*frame, 1),
-            Place::ItsSection => None,
-        });
+        let descriptor_frames =
+            self.kernel.descriptor_places.values().filter_map(|place| match place {
+                Place::Frame(frame) => PfnRange::with_len(*frame, 1),
+                Place::ItsSection => None,
+            });
         let used: Vec<_> = descriptor_frames.chain(used.iter().copied()).collect();
         Snapshot::of(&self.hotplug, SECTIONS * SECTION, &used)
     }
@@ -164,14 +179,9 @@ impl Machine<'_> {
     fn shrink(&mut self, within: PfnRange, frames: u64) -> (u64, Option<Blocker>) {
         let mut shrink = Shrink::new(ShrinkOptions { frames, ..within.into() });
         loop {
-            match with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
-                shrink.poll(hotplug, hooks, Budget::UNLIMITED)
-            }) {
+            match self.with(|hotplug, hooks| shrink.poll(hotplug, hooks, Budget::UNLIMITED)) {
                 Progress::Ready(removal) => {
-                    with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
-                        hotplug.commit_remove(removal)
-                    })
-                    .unwrap()
+                    self.with(|hotplug, _| hotplug.commit_remove(removal)).unwrap()
                 }
                 Progress::Working => {}
                 ended => return (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),

@@ -11,25 +11,26 @@ const STEPS: u32 = if cfg!(hotmem_geometry = "small") { 6000 } else { 600 };
 
 #[test]
 fn exactly_the_ram_has_descriptors() {
-    on_a_machine(|m| {
+    with_instance(|instance| {
         let mut rng = Rng::with_seed(7);
         let hot = range(BOOT_SECTIONS * SECTION, (SECTIONS - BOOT_SECTIONS) * SECTION);
         let mut used: Vec<PfnRange> = vec![];
-        let mut seen = BTreeSet::new();
+        let mut removal_results = BTreeSet::new();
         for step in 0..STEPS {
-            m.kernel.vetoes = rng.u8(..20) == 0;
-            let (run, state) = random_run(&m.hotplug, hot, &mut rng);
-            let kind = [OnlineType::Offline, OnlineType::Movable, OnlineType::Kernel];
-            let kind = kind[rng.usize(..3)];
-            let (hotplug, hooks) = (&mut m.hotplug, &mut m.kernel);
+            instance.kernel.vetoes = rng.u8(..20) == 0;
+            let (run, state) = random_run(&instance.hotplug, hot, &mut rng);
+            let kind =
+                [OnlineType::Offline, OnlineType::Movable, OnlineType::Kernel][rng.usize(..3)];
+            let (hotplug, hooks) = (&mut instance.hotplug, &mut instance.kernel);
             match (rng.u8(..8), state) {
-                (0, _) => used
-                    .extend(m.frames.alloc_range(AllocRequest::frames(rng.u64(1..40)).movable())),
+                (0, _) => used.extend(
+                    instance.frames.alloc_range(AllocRequest::frames(rng.u64(1..40)).movable()),
+                ),
                 (1, _) if !used.is_empty() => {
                     let freed = used.swap_remove(rng.usize(..used.len()));
-                    m.frames.free_range(freed).unwrap();
+                    instance.frames.free_range(freed).unwrap();
                 }
-                (2, _) => shrink(m, hot, &mut rng),
+                (2, _) => shrink(instance, hot, &mut rng),
                 (3, State::Absent) => with_kernel(hotplug, hooks, |hotplug, _| {
                     hotplug.add(AddRequest { device: true, ..run.into() })
                 })
@@ -51,13 +52,13 @@ fn exactly_the_ram_has_descriptors() {
                     });
                 }
                 (3, State::Offline) => {
-                    seen.insert(
+                    removal_results.insert(
                         with_kernel(hotplug, hooks, |hotplug, _| hotplug.ram_to_device(run))
                             .is_ok(),
                     );
                 }
                 (4, State::Offline) => {
-                    seen.insert(
+                    removal_results.insert(
                         with_kernel(hotplug, hooks, |hotplug, _| hotplug.remove(run)).is_ok(),
                     );
                 }
@@ -74,33 +75,32 @@ fn exactly_the_ram_has_descriptors() {
                 _ => {}
             }
             if step % 8 == 0 {
-                check(m, hot);
+                check(instance, hot);
             }
         }
-        assert_eq!(seen.len(), 2, "removals must both succeed and fail");
+        assert_eq!(removal_results.len(), 2, "removals must both succeed and fail");
         // At the end all memory can be removed.
-        m.kernel.vetoes = false;
+        instance.kernel.vetoes = false;
         for range in used {
-            m.frames.free_range(range).unwrap();
+            instance.frames.free_range(range).unwrap();
         }
-        while let Some(run) = next_run(&m.hotplug, hot, State::Device) {
-            with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.detach_raw(run))
-                .unwrap();
+        while let Some(run) = next_run(&instance.hotplug, hot, State::Device) {
+            instance.with(|hotplug, _| hotplug.detach_raw(run)).unwrap();
         }
-        while let Some(run) = next_run(&m.hotplug, hot, State::Offline) {
-            m.hotplug.online(run, OnlineType::Movable, &mut m.kernel).unwrap();
+        while let Some(run) = next_run(&instance.hotplug, hot, State::Offline) {
+            instance.hotplug.online(run, OnlineType::Movable, &mut instance.kernel).unwrap();
         }
-        let mut left = m.frames.counts_in(hot).present;
-        while let less = m.shrink(hot, left).0
-            && less < left
+        let mut left = instance.frames.counts_in(hot).present;
+        while let new_left = instance.shrink(hot, left).0
+            && new_left < left
         {
-            left = less;
+            left = new_left;
         }
         // Only memory with frames of descriptors stays: the kernel does not migrate them.
-        let is_descriptors = |at: &Place| matches!(at, Place::Frame(f) if hot.contains(*f));
-        assert_eq!(left != 0, m.kernel.descriptor_places.values().any(is_descriptors));
-        assert_eq!(left == 0, m.kernel.descriptor_places.is_empty());
-        check(m, hot);
+        let is_in_hot = |place: &Place| matches!(place, Place::Frame(f) if hot.contains(*f));
+        assert_eq!(left != 0, instance.kernel.descriptor_places.values().any(is_in_hot));
+        assert_eq!(left == 0, instance.kernel.descriptor_places.is_empty());
+        check(instance, hot);
     });
 }
 
@@ -132,27 +132,22 @@ fn random_run(
     hotplug.state_at(pfn(start), pfn(end))
 }
 
-fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
-    let unit = PAGEBLOCK << rng.u32(..=PER_SECTION.ilog2());
+fn shrink(instance: &mut Instance<'_>, hot: PfnRange, rng: &mut Rng) {
+    let unit = PAGEBLOCK << rng.u32(..=BLOCKS_PER_SECTION.ilog2());
     let largest = [u64::MAX, unit, 3 * SECTION / 2][rng.usize(..3)];
     let mut shrink =
         Shrink::new(ShrinkOptions { frames: rng.u64(..hot.frames()), unit, largest, ..hot.into() });
     loop {
-        match with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
-            shrink.poll(hotplug, hooks, Budget { pageblocks: 8 })
-        }) {
+        match instance.with(|hotplug, hooks| shrink.poll(hotplug, hooks, Budget { pageblocks: 8 }))
+        {
             Progress::Ready(removal) if rng.u8(..4) == 0 => {
-                with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
-                    hotplug.abandon_remove(removal, hooks)
-                })
-                .unwrap();
+                instance.with(|hotplug, hooks| hotplug.abandon_remove(removal, hooks)).unwrap();
             }
-            Progress::Ready(removal) => with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
-                hotplug.commit_remove(removal)
-            })
-            .unwrap(),
+            Progress::Ready(removal) => {
+                instance.with(|hotplug, _| hotplug.commit_remove(removal)).unwrap()
+            }
             Progress::Working if rng.u8(..8) == 0 => {
-                return with_kernel(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+                return instance.with(|hotplug, hooks| {
                     shrink.cancel(hotplug, hooks).unwrap();
                 });
             }
@@ -162,41 +157,46 @@ fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
     }
 }
 
-fn check(m: &Machine<'_>, hot: PfnRange) {
-    m.frames.validated().unwrap();
-    let state =
-        |block: u64| m.hotplug.state_at(pfn(block * PAGEBLOCK), pfn((block + 1) * PAGEBLOCK)).1;
+fn check(instance: &Instance<'_>, hot: PfnRange) {
+    instance.frames.validated().unwrap();
+    let state = |block: u64| {
+        instance.hotplug.state_at(pfn(block * PAGEBLOCK), pfn((block + 1) * PAGEBLOCK)).1
+    };
     for block in blocks(hot) {
         let is_ram = !matches!(state(block), State::Absent | State::Device);
-        assert_eq!(m.kernel.descriptor_places.contains_key(&block), is_ram, "{block}");
-        let at = m.kernel.descriptor_places.get(&block);
-        let holds = at.is_none_or(|at| match at {
-            Place::ItsSection => m.kernel.describes_itself(block / PER_SECTION),
+        assert_eq!(instance.kernel.descriptor_places.contains_key(&block), is_ram, "{block}");
+        let place = instance.kernel.descriptor_places.get(&block);
+        let is_online = place.is_none_or(|place| match place {
+            Place::ItsSection => instance.kernel.describes_itself(block / BLOCKS_PER_SECTION),
             Place::Frame(frame) => {
                 // The frame lies in memory that is online, so it was not removed.
-                let at = frame.align_down(PAGEBLOCK).number() / PAGEBLOCK;
-                matches!(state(at), State::Online | State::OnlineMovable)
+                let host_block = frame.align_down(PAGEBLOCK).number() / PAGEBLOCK;
+                matches!(state(host_block), State::Online | State::OnlineMovable)
             }
         });
-        assert!(holds, "the descriptors of {block} lie in memory that was removed");
+        assert!(is_online, "the descriptors of {block} lie in memory that was removed");
     }
     let expected: BTreeSet<u64> =
-        m.kernel.descriptor_blocks().map(|block| block.start().number()).collect();
-    let listed = m.frames.metadata().map(|metadata| metadata.frames);
+        instance.kernel.descriptor_blocks().map(|block| block.start().number()).collect();
+    let listed = instance.frames.metadata().map(|metadata| metadata.frames);
     let listed: BTreeSet<u64> =
         listed.filter(|f| f.frames() == PAGEBLOCK).map(|f| f.start().number()).collect();
     assert_eq!(listed, expected);
-    assert!(expected.iter().all(|&block| m.frames.counts_in(range(block, PAGEBLOCK)).free == 0));
-    let online =
-        expected.iter().filter(|&&k| !matches!(state(k / PAGEBLOCK), State::Offline)).count();
-    let zones = Zone::ALL.map(|zone| m.hotplug.zone(NodeId::ZERO, zone));
-    let withheld: u64 = zones.iter().map(|zone| zone.online - zone.managed).sum();
-    let at_boot =
-        BOOT_RESERVED.with(|cell| *cell.get_or_init(|| withheld - online as u64 * PAGEBLOCK));
-    assert_eq!(withheld, at_boot + online as u64 * PAGEBLOCK);
+    assert!(
+        expected.iter().all(|&block| instance.frames.counts_in(range(block, PAGEBLOCK)).free == 0)
+    );
+    let online = expected
+        .iter()
+        .filter(|&&block| !matches!(state(block / PAGEBLOCK), State::Offline))
+        .count();
+    let zones = Zone::ALL.map(|zone| instance.hotplug.zone(NodeId::ZERO, zone));
+    let unmanaged: u64 = zones.iter().map(|zone| zone.online - zone.managed).sum();
+    let unmanaged_at_boot = BOOT_UNMANAGED_FRAMES
+        .with(|cell| *cell.get_or_init(|| unmanaged - online as u64 * PAGEBLOCK));
+    assert_eq!(unmanaged, unmanaged_at_boot + online as u64 * PAGEBLOCK);
 }
 
 thread_local! {
     /// The number of frames that were not managed at boot.
-    static BOOT_RESERVED: std::cell::OnceCell<u64> = const { std::cell::OnceCell::new() };
+    static BOOT_UNMANAGED_FRAMES: std::cell::OnceCell<u64> = const { std::cell::OnceCell::new() };
 }

@@ -6,7 +6,7 @@ use hotmem_testkit::Validated as _;
 
 #[test]
 fn refusals_are_retried_a_bounded_number_of_times() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let settings = Settings { max_refusals: 3, retry_pause: ms(10), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let before = frames.counts();
@@ -37,7 +37,7 @@ fn refusals_are_retried_a_bounded_number_of_times() {
 
 #[test]
 fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let settings = Settings {
             max_batch_ranges: 1,
             max_range_size: size_of_blocks(2),
@@ -68,10 +68,11 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
 
 #[test]
 fn a_batch_of_another_instance_is_returned() {
-    on_machine(|frames, _, _| {
-        on_machine(|other, _, _| {
+    with_instance(|frames, _, _| {
+        with_instance(|other, _, _| {
             let (mut local, mut foreign_reporter) = (eager_reporter(frames), eager_reporter(other));
-            let (mine, foreign) = (send(&mut local, ms(0)), send(&mut foreign_reporter, ms(0)));
+            let (local_batch, foreign) =
+                (send(&mut local, ms(0)), send(&mut foreign_reporter, ms(0)));
             let before = frames.counts();
             let Err(foreign) = local.reported(foreign) else {
                 panic!("a batch of another instance was accepted")
@@ -80,7 +81,7 @@ fn a_batch_of_another_instance_is_returned() {
                 panic!("a batch of another instance was accepted")
             };
             assert_eq!(frames.validated().unwrap(), before);
-            local.reported(mine).unwrap();
+            local.reported(local_batch).unwrap();
             foreign_reporter.reported(foreign).unwrap();
             assert_eq!((frames.counts().reporting, other.counts().reporting), (0, 0));
         });
@@ -89,7 +90,7 @@ fn a_batch_of_another_instance_is_returned() {
 
 #[test]
 fn batches_of_a_dropped_reporter_count_and_are_accepted_by_the_next_reporter() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let one_block_settings = Settings {
             max_reporting: size_of_blocks(1),
             max_range_size: size_of_blocks(1),
@@ -112,7 +113,7 @@ fn batches_of_a_dropped_reporter_count_and_are_accepted_by_the_next_reporter() {
 
 #[test]
 fn a_forgotten_reporter_stays_the_reporter() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         std::mem::forget(eager_reporter(frames));
         let second = Reporter::new(frames, immediate_settings(), Contents::Undefined);
         assert_eq!(second.unwrap_err(), ReporterError::HasReporter);
@@ -121,7 +122,7 @@ fn a_forgotten_reporter_stays_the_reporter() {
 
 #[test]
 fn a_second_reporter_and_one_whose_host_changes_the_contents_are_refused() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let poison = Contents::Filled(0xaaaa_aaaa);
         frames.set_contents(poison).unwrap();
         for after in [Contents::Undefined, Contents::Filled(0)] {
@@ -142,7 +143,7 @@ fn a_second_reporter_and_one_whose_host_changes_the_contents_are_refused() {
 
 #[test]
 fn a_reporter_that_is_switched_on_again_finds_memory_that_became_free() {
-    on_machine(|frames, _, wakeups| {
+    with_instance(|frames, _, wakeups| {
         let mut reporter = eager_reporter(frames);
         report_until_idle(&mut reporter, ms(0));
         reporter.set_on(false);
@@ -158,7 +159,7 @@ fn a_reporter_that_is_switched_on_again_finds_memory_that_became_free() {
 
 #[test]
 fn a_reporter_that_is_off_accepts_the_answer_to_its_batch() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let mut reporter = eager_reporter(frames);
         let batch = send(&mut reporter, ms(0));
         reporter.set_on(false);

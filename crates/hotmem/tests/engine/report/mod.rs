@@ -38,32 +38,32 @@ impl Platform for &WakeupCount {
     }
 }
 
-type Machine<'m> = Frames<&'m WakeupCount>;
+type TestFrames<'m> = Frames<&'m WakeupCount>;
 
-/// Runs `test` on a machine of a few sections. All frames except metadata are free.
-fn on_machine(test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount)) {
-    on_machine_with_node(NodeId::ZERO, test);
+/// Runs `test` on an instance of a few sections. All frames except metadata are free.
+fn with_instance(test: impl FnOnce(&TestFrames<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount)) {
+    with_instance_on_node(NodeId::ZERO, test);
 }
 
-/// Runs `test` on the same machine as [`on_machine`], except that the memory that can be plugged is
+/// Runs `test` on the same instance as [`with_instance`], except that the memory that can be plugged is
 /// on the node `plugged_node`.
-fn on_machine_with_node(
+fn with_instance_on_node(
     plugged_node: NodeId,
-    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount),
+    test: impl FnOnce(&TestFrames<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount),
 ) {
-    on_booted(BOOT_SECTIONS, ALL_SECTIONS - BOOT_SECTIONS, |frames, hotplug, wakeups| {
+    with_boot_sections(BOOT_SECTIONS, ALL_SECTIONS - BOOT_SECTIONS, |frames, hotplug, wakeups| {
         let absent = range(BOOT_SECTIONS * SECTION, (ALL_SECTIONS - BOOT_SECTIONS) * SECTION);
         hotplug.announce(Announce { node: plugged_node, ..absent.into() }).unwrap();
         test(frames, hotplug, wakeups);
     });
 }
 
-/// Runs `test` on a machine with `boot_sections` sections of boot memory. The test can announce
+/// Runs `test` on an instance with `boot_sections` sections of boot memory. The test can announce
 /// `absent_sections` sections above them, and add them.
-fn on_booted(
+fn with_boot_sections(
     boot_sections: u64,
     absent_sections: u64,
-    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount),
+    test: impl FnOnce(&TestFrames<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount),
 ) {
     let wakeups = WakeupCount::default();
     let memory = Memory::new((boot_sections + absent_sections) * SECTION);

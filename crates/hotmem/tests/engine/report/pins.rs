@@ -10,16 +10,16 @@ fn pin(hotplug: &mut Hotplug<'_, &WakeupCount>, range: PfnRange) -> Result<(), R
     hotplug.pin(range, |_| {})
 }
 
-fn assert_refused(hotplug: &mut Hotplug<'_, &WakeupCount>, target: PfnRange, why: RangeError) {
+fn assert_refused(hotplug: &mut Hotplug<'_, &WakeupCount>, target: PfnRange, reason: RangeError) {
     let refused =
         hotplug.pin(target, |frames| panic!("pin named {frames}, although it was refused"));
-    assert_eq!(refused, Err(why));
+    assert_eq!(refused, Err(reason));
     assert!(!hotplug.unpin(target), "{target} was pinned, although pin was refused");
 }
 
 #[test]
 fn pinned_memory_is_never_reported() {
-    on_machine(|frames, hotplug, wakeups| {
+    with_instance(|frames, hotplug, wakeups| {
         let mut reporter = eager_reporter(frames);
         let pinned = range(PAGEBLOCK + 1, 1);
         let batch = send(&mut reporter, ms(0));
@@ -52,7 +52,7 @@ fn pinned_memory_is_never_reported() {
 
 #[test]
 fn memory_that_is_unpinned_during_a_round_is_reported() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let settings = Settings {
             max_batch_ranges: 1,
             max_range_size: size_of_blocks(1),
@@ -73,7 +73,7 @@ fn memory_that_is_unpinned_during_a_round_is_reported() {
 
 #[test]
 fn pins_need_no_reporter_and_outlive_it() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let pinned = range((BOOT_SECTIONS - 1) * SECTION, SECTION);
         pin(hotplug, pinned).unwrap();
         for _ in 0..2 {
@@ -88,7 +88,7 @@ fn pins_need_no_reporter_and_outlive_it() {
 
 #[test]
 fn pin_names_all_frames_for_a_touch_and_none_is_reported_afterwards() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let mut reporter = eager_reporter(frames);
         report_until_idle(&mut reporter, ms(0));
         // Pin memory that is free and reported, memory in use, and memory partly in use: the host
@@ -116,7 +116,7 @@ fn pin_names_all_frames_for_a_touch_and_none_is_reported_afterwards() {
 
 #[test]
 fn pin_names_only_the_online_part_of_its_range() {
-    on_machine(|_, hotplug, _| {
+    with_instance(|_, hotplug, _| {
         let across = range(BOOT_SECTIONS * SECTION - 3, 7);
         let mut touched = Vec::new();
         hotplug.pin(across, |frames| touched.push(frames)).unwrap();
@@ -133,7 +133,7 @@ fn pin_names_only_the_online_part_of_its_range() {
 
 #[test]
 fn absent_memory_can_be_pinned_before_it_is_added() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let plugged = range(BOOT_SECTIONS * SECTION, (ALL_SECTIONS - BOOT_SECTIONS) * SECTION);
         pin(hotplug, plugged).unwrap();
         hotplug.add(plugged).unwrap();
@@ -145,7 +145,7 @@ fn absent_memory_can_be_pinned_before_it_is_added() {
 
 #[test]
 fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let free = range((BOOT_SECTIONS - 1) * SECTION, PAGEBLOCK);
         let token = frames.isolate(free).unwrap();
         assert_refused(hotplug, free, RangeError { range: free, kind: RangeErrorKind::Isolated });
@@ -161,8 +161,8 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
         token.release();
         pin(hotplug, range(free.start().number() + 1, 1)).unwrap();
         let before = frames.counts();
-        let (token, why) = frames.isolate(free).unwrap().mark_reported().unwrap_err();
-        assert_eq!(why, Blocker { range: free, kind: BlockerKind::Pinned });
+        let (token, reason) = frames.isolate(free).unwrap().mark_reported().unwrap_err();
+        assert_eq!(reason, Blocker { range: free, kind: BlockerKind::Pinned });
         token.release();
         assert_eq!(frames.validated().unwrap(), before);
     });
@@ -170,7 +170,7 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
 
 #[test]
 fn lent_memory_cannot_be_pinned_and_pinned_memory_cannot_be_lent() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let lent = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         frames.lend(lent).unwrap();
         let part = range(lent.start().number() + 7, 1);
@@ -200,7 +200,7 @@ fn lent_memory_cannot_be_pinned_and_pinned_memory_cannot_be_lent() {
 
 #[test]
 fn a_divided_pageblock_whose_lent_frame_was_freed_can_be_pinned() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let plugged = range(BOOT_SECTIONS * SECTION, SECTION);
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -216,7 +216,7 @@ fn a_divided_pageblock_whose_lent_frame_was_freed_can_be_pinned() {
 
 #[test]
 fn a_range_does_not_include_pinned_or_reported_pageblocks() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let settings = Settings {
             max_batch_ranges: 1,
             max_range_size: size_of_blocks(1),
@@ -233,7 +233,7 @@ fn a_range_does_not_include_pinned_or_reported_pageblocks() {
 
 #[test]
 fn reporting_memory_cannot_be_pinned_across_regions() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         // One region ends within a section, where the next region begins.
         let ends = range((ALL_SECTIONS + 1) * SECTION, SECTION / 2);
         let begins = range(ends.end().number(), SECTION / 2);
@@ -260,7 +260,7 @@ fn reporting_memory_cannot_be_pinned_across_regions() {
 
 #[test]
 fn at_most_max_pins_can_exist() {
-    on_machine(|_, hotplug, _| {
+    with_instance(|_, hotplug, _| {
         for _ in 0..MAX_PINS {
             pin(hotplug, range(0, 1)).unwrap();
         }

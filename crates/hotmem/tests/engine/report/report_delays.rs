@@ -6,7 +6,7 @@ use hotmem_testkit::Raw as _;
 
 #[test]
 fn memory_is_reported_only_after_min_free_time() {
-    on_machine(|frames, _, wakeups| {
+    with_instance(|frames, _, wakeups| {
         let settings =
             Settings { wake_delay: ms(10), min_free_time: ms(100), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
@@ -30,7 +30,7 @@ fn memory_is_reported_only_after_min_free_time() {
 
 #[test]
 fn memory_in_constant_use_is_never_reported() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let settings = Settings { min_free_time: ms(100), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let mut now = 0;
@@ -50,7 +50,7 @@ fn memory_in_constant_use_is_never_reported() {
 
 #[test]
 fn less_memory_than_min_unreported_is_not_reported() {
-    on_machine(|frames, _, wakeups| {
+    with_instance(|frames, _, wakeups| {
         let mut reporter = eager_reporter(frames);
         report_until_idle(&mut reporter, ms(0));
         reporter.settings = Settings { min_unreported: size_of_blocks(3), ..immediate_settings() };
@@ -68,7 +68,7 @@ fn less_memory_than_min_unreported_is_not_reported() {
 
 #[test]
 fn the_next_step_applies_a_lower_min_unreported_without_a_wakeup() {
-    on_machine(|frames, _, wakeups| {
+    with_instance(|frames, _, wakeups| {
         let mut reporter = eager_reporter(frames);
         report_until_idle(&mut reporter, ms(0));
         reporter.settings.min_unreported = size_of_blocks(2);
@@ -85,7 +85,7 @@ fn the_next_step_applies_a_lower_min_unreported_without_a_wakeup() {
 
 #[test]
 fn memory_to_keep_free_stays_unreported() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let settings = Settings { keep_free: size_of_blocks(2), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let mut sent = Vec::new();
@@ -115,8 +115,8 @@ fn memory_to_keep_free_stays_unreported() {
 }
 
 #[test]
-fn each_node_keeps_free_memory() {
-    on_machine_with_node(NodeId(1), |frames, hotplug, _| {
+fn each_node_keeps_memory_free() {
+    with_instance_on_node(NodeId(1), |frames, hotplug, _| {
         let plugged = range(BOOT_SECTIONS * SECTION, (ALL_SECTIONS - BOOT_SECTIONS) * SECTION);
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -148,7 +148,7 @@ fn each_node_keeps_free_memory() {
 
 #[test]
 fn unreported_memory_is_used_before_reported_memory() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let mut reporter = eager_reporter(frames);
         report_until_idle(&mut reporter, ms(0));
         // The order of places moves the CPU's hint between sections.
@@ -166,9 +166,10 @@ fn unreported_memory_is_used_before_reported_memory() {
             frames.free_range(hinted_block).unwrap();
             // An allocation that must divide a pageblock prefers unreported memory, too.
             let counts = frames.counts();
-            let split = counts.free - counts.free_whole;
-            let mut ones: Vec<_> =
-                (0..=split).map(|_| frames.alloc_range(AllocRequest::frames(1)).unwrap()).collect();
+            let frames_in_divided_blocks = counts.free - counts.free_whole;
+            let mut ones: Vec<_> = (0..=frames_in_divided_blocks)
+                .map(|_| frames.alloc_range(AllocRequest::frames(1)).unwrap())
+                .collect();
             assert!(hinted_block.covers(ones.pop().unwrap()));
             assert_eq!(reporter.statistics().refaulted, refaulted + 1);
             let one = range(hinted_block.start().number(), 1);
@@ -180,7 +181,7 @@ fn unreported_memory_is_used_before_reported_memory() {
 
 #[test]
 fn unreported_memory_beyond_a_bound_hides_nothing_below_it() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         // Add a section. None of its frames holds metadata, so all its pageblocks are free.
         let section = range(BOOT_SECTIONS * SECTION, SECTION);
         hotplug.add(section).unwrap();
@@ -200,7 +201,7 @@ fn unreported_memory_beyond_a_bound_hides_nothing_below_it() {
 
 #[test]
 fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let far = range(ALL_SECTIONS * SECTION, BOOT_SECTIONS * SECTION);
         hotplug.announce(Announce { node: NodeId(1), ..far.into() }).unwrap();
         hotplug.add(far).unwrap();
@@ -221,7 +222,7 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
 
 #[test]
 fn no_more_memory_is_reporting_than_the_settings_allow() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let settings = Settings { max_reporting: size_of_blocks(2), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
@@ -235,7 +236,7 @@ fn no_more_memory_is_reporting_than_the_settings_allow() {
 
 #[test]
 fn reports_do_not_exceed_the_rate() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let settings = Settings { max_per_second: Some(size_of_blocks(2)), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (reported, step) = report_until_idle(&mut reporter, ms(0));

@@ -8,12 +8,12 @@ use hotmem_testkit::Validated as _;
 /// A number of sections with enough pageblocks that a share of them may be reporting.
 const SECTIONS: u64 = 128 * PAGEBLOCK / SECTION;
 
-/// Runs `test` on a machine with `sections` sections of boot memory and `movable` sections of
+/// Runs `test` on an instance with `sections` sections of boot memory and `movable` sections of
 /// movable memory.
 fn with_memory(
     sections: u64,
     movable: u64,
-    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>),
+    test: impl FnOnce(&TestFrames<'_>, &mut Hotplug<'_, &WakeupCount>),
 ) {
     let wakeups = WakeupCount::default();
     let memory = Memory::new((sections + movable) * SECTION);
@@ -54,7 +54,11 @@ fn send_all(reporter: &mut Reporter<'_, &WakeupCount>) -> Vec<Batch> {
 }
 
 /// Allocates by `request`, for `len` frames, until that fails. Returns the ranges and the error.
-fn exhaust(frames: &Machine<'_>, request: AllocRequest, len: u64) -> (Vec<PfnRange>, AllocError) {
+fn exhaust(
+    frames: &TestFrames<'_>,
+    request: AllocRequest,
+    len: u64,
+) -> (Vec<PfnRange>, AllocError) {
     let mut allocated = Vec::new();
     loop {
         match frames.alloc_range(request) {
@@ -193,7 +197,7 @@ fn the_reporter_asks_for_a_reset_of_a_silent_host_which_frees_all_memory() {
 }
 
 #[test]
-fn the_setting_patience_is_the_time_that_a_host_may_be_silent() {
+fn a_host_may_be_silent_for_answer_timeout() {
     with_memory(SECTIONS, 0, |frames, _| {
         let settings = Settings { answer_timeout: ms(70), ..Settings::EAGER };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();

@@ -12,23 +12,23 @@ const WORD_BYTES: u64 = 1 << 11;
 
 /// Returns a number of boot sections that is enough for the words of `sections` more sections, and
 /// for some free pageblocks.
-fn boot_for(sections: u64) -> u64 {
+fn boot_sections_for(sections: u64) -> u64 {
     BOOT_SECTIONS + (sections * WORD_BYTES).div_ceil(SECTION * FRAME_SIZE)
 }
 
-/// Returns all frames of a machine with `sections` sections above boot memory.
-pub(super) fn all_of(sections: u64) -> PfnRange {
-    range(0, (boot_for(sections) + sections) * SECTION)
+/// Returns all frames of an instance with `sections` sections above boot memory.
+pub(super) fn all_frames(sections: u64) -> PfnRange {
+    range(0, (boot_sections_for(sections) + sections) * SECTION)
 }
 
-/// Runs `test` on a machine with `sections` free sections above boot memory. They are not backed by
+/// Runs `test` on an instance with `sections` free sections above boot memory. They are not backed by
 /// memory, so `test` must not use them.
-pub(super) fn on_large_machine(
+pub(super) fn with_large_instance(
     sections: u64,
-    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>),
+    test: impl FnOnce(&TestFrames<'_>, &mut Hotplug<'_, &WakeupCount>),
 ) {
-    let boot = boot_for(sections);
-    on_booted(boot, 0, |frames, hotplug, _| {
+    let boot = boot_sections_for(sections);
+    with_boot_sections(boot, 0, |frames, hotplug, _| {
         let plugged = range(boot * SECTION, sections * SECTION);
         hotplug.announce(plugged).unwrap();
         hotplug.add(plugged).unwrap();
@@ -52,8 +52,8 @@ fn count_steps(reporter: &mut Reporter<'_, &WakeupCount>) -> u64 {
 #[test]
 fn pinned_memory_is_walked_in_many_steps() {
     for sections in [1 << 10, 4 << 10] {
-        on_large_machine(sections, |frames, hotplug| {
-            hotplug.pin(all_of(sections), |_| {}).unwrap();
+        with_large_instance(sections, |frames, hotplug| {
+            hotplug.pin(all_frames(sections), |_| {}).unwrap();
             let mut reporter = eager_reporter(frames);
             let steps = count_steps(&mut reporter);
             assert!(steps * SECTIONS_PER_STEP >= sections, "{sections} sections in {steps} steps");
@@ -62,10 +62,10 @@ fn pinned_memory_is_walked_in_many_steps() {
 }
 
 #[test]
-fn memory_that_is_kept_back_is_counted_in_many_steps() {
+fn memory_to_keep_free_is_counted_in_many_steps() {
     for sections in [1 << 10, 4 << 10] {
-        on_large_machine(sections, |frames, _| {
-            let keep_free = all_of(sections).bytes();
+        with_large_instance(sections, |frames, _| {
+            let keep_free = all_frames(sections).bytes();
             let settings = Settings { keep_free, ..Settings::EAGER };
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
             let first = count_steps(&mut reporter);
@@ -81,7 +81,7 @@ fn memory_that_is_kept_back_is_counted_in_many_steps() {
 
 #[test]
 fn all_memory_is_reported_though_no_step_reads_all_sections() {
-    on_large_machine(1 << 10, |frames, _| {
+    with_large_instance(1 << 10, |frames, _| {
         let settings = Settings { keep_free: size_of_blocks(3), ..Settings::EAGER };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (_, step) = report_until_idle(&mut reporter, ms(0));

@@ -7,7 +7,7 @@ use hotmem_testkit::Validated as _;
 
 #[test]
 fn everything_free_is_reported_once() {
-    on_machine(|frames, _, wakeups| {
+    with_instance(|frames, _, wakeups| {
         let mut reporter = eager_reporter(frames);
         let free_whole = frames.counts().free_whole;
         let (reported, step) = report_until_idle(&mut reporter, ms(0));
@@ -23,7 +23,7 @@ fn everything_free_is_reported_once() {
 
 #[test]
 fn memory_that_is_used_and_freed_wakes_the_reporter_once_and_is_reported_again() {
-    on_machine(|frames, _, wakeups| {
+    with_instance(|frames, _, wakeups| {
         let mut reporter = eager_reporter(frames);
         report_until_idle(&mut reporter, ms(0));
         let used = frames.alloc_range(AllocRequest::frames(2 * PAGEBLOCK)).unwrap();
@@ -39,15 +39,15 @@ fn memory_that_is_used_and_freed_wakes_the_reporter_once_and_is_reported_again()
         let (reported, step) = report_until_idle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle));
         assert_eq!(count_blocks(&reported), 2);
-        let done = reporter.statistics();
-        assert_eq!(done.refaulted, 2);
-        assert_eq!(done.reported * PAGEBLOCK, frames.counts().reported + 2 * PAGEBLOCK);
+        let statistics = reporter.statistics();
+        assert_eq!(statistics.refaulted, 2);
+        assert_eq!(statistics.reported * PAGEBLOCK, frames.counts().reported + 2 * PAGEBLOCK);
     });
 }
 
 #[test]
 fn a_pageblock_that_is_divided_or_used_is_not_reported() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
         let whole_block = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         let mut reporter = eager_reporter(frames);
@@ -62,7 +62,7 @@ fn a_pageblock_that_is_divided_or_used_is_not_reported() {
 
 #[test]
 fn a_divided_pageblock_is_reported_when_all_its_frames_are_free() {
-    on_machine(|frames, _, _| {
+    with_instance(|frames, _, _| {
         let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
         frames.free_range(one).unwrap();
         let mut reporter = eager_reporter(frames);
@@ -74,11 +74,11 @@ fn a_divided_pageblock_is_reported_when_all_its_frames_are_free() {
 
 #[test]
 fn batches_and_ranges_have_the_sizes_of_the_settings() {
-    on_machine(|frames, _, _| {
-        for (batch, longest) in [(1, 1), (2, 3), (16, 2), (32, SECTION / PAGEBLOCK)] {
+    with_instance(|frames, _, _| {
+        for (batch, max_blocks) in [(1, 1), (2, 3), (16, 2), (32, SECTION / PAGEBLOCK)] {
             let settings = Settings {
                 max_batch_ranges: batch,
-                max_range_size: size_of_blocks(longest),
+                max_range_size: size_of_blocks(max_blocks),
                 ..immediate_settings()
             };
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
@@ -105,9 +105,9 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
                 }
             }
             assert_eq!(total, frames.counts().free_whole);
-            assert!(largest <= longest * PAGEBLOCK);
-            if longest < SECTION / PAGEBLOCK {
-                assert_eq!(largest, longest * PAGEBLOCK);
+            assert!(largest <= max_blocks * PAGEBLOCK);
+            if max_blocks < SECTION / PAGEBLOCK {
+                assert_eq!(largest, max_blocks * PAGEBLOCK);
             }
         }
     });
@@ -115,7 +115,7 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
 
 #[test]
 fn memory_that_is_with_the_host_cannot_be_allocated() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let mut reporter = eager_reporter(frames);
         let before = frames.counts();
         let mut sent = Vec::new();
@@ -154,7 +154,7 @@ fn memory_that_is_with_the_host_cannot_be_allocated() {
 
 #[test]
 fn memory_that_is_added_later_is_reported() {
-    on_machine(|frames, hotplug, wakeups| {
+    with_instance(|frames, hotplug, wakeups| {
         let mut reporter = eager_reporter(frames);
         report_until_idle(&mut reporter, ms(0));
         let added = range(BOOT_SECTIONS * SECTION, (ALL_SECTIONS - BOOT_SECTIONS) * SECTION);
@@ -177,7 +177,7 @@ fn memory_that_is_added_later_is_reported() {
 
 #[test]
 fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
-    on_machine(|frames, hotplug, _| {
+    with_instance(|frames, hotplug, _| {
         let mut reporter = eager_reporter(frames);
         report_until_idle(&mut reporter, ms(0));
         let refaulted = |reporter: &Reporter<'_, _>| reporter.statistics().refaulted;

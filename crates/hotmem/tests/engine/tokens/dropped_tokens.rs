@@ -143,10 +143,10 @@ fn requests_that_have_ended_do_nothing_when_they_are_polled_again() {
 /// Commits an addition of one instance within `map` of another instance. Each instance must take
 /// its own frames for page tables.
 #[test]
-fn nested_additions_of_two_machines_take_page_tables_from_their_own_machine() {
-    type Theirs<'f> = Hotplug<'f, OneCpu, ForwardingMapping<KernelWithTables>>;
+fn nested_additions_of_two_instances_take_page_tables_from_their_own_instance() {
+    type OtherHotplug<'f> = Hotplug<'f, OneCpu, ForwardingMapping<KernelWithTables>>;
     struct NestingHooks<'a, 'f> {
-        other_instance: Option<(&'a mut Theirs<'f>, Addition<'f, OneCpu>)>,
+        other_instance: Option<(&'a mut OtherHotplug<'f>, Addition<'f, OneCpu>)>,
         allocated: Vec<Pfn>,
     }
     impl TestMapping for NestingHooks<'_, '_> {

@@ -120,7 +120,7 @@ fn a_foreign_shrink_is_refused_and_returned() {
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         let top = range(3 * SECTION - PAGEBLOCK, PAGEBLOCK);
         assert_eq!(removal.range(), top);
-        let held = foreign.frames().counts();
+        let counts_while_offline = foreign.frames().counts();
         let (foreign_token, removal) = unchanged(local, foreign, |local| {
             let answer = foreign_token.poll(local, &mut NoHooks, Budget::UNLIMITED);
             let Progress::Pending(blocker) = answer else { panic!("{answer:?}") };
@@ -135,7 +135,7 @@ fn a_foreign_shrink_is_refused_and_returned() {
         foreign.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         foreign_token.cancel(&mut foreign.hotplug, &mut NoHooks).unwrap();
         let counts = foreign.frames().counts();
-        assert!(held.online < counts.online);
+        assert!(counts_while_offline.online < counts.online);
         assert_eq!(counts.online, (BOOT_SECTIONS + 1) * SECTION);
     });
 }
