@@ -10,7 +10,7 @@ use std::vec::Vec;
 #[derive(Default)]
 pub(super) struct Boxes(Vec<Box<dyn Any>>);
 
-// SAFETY: only the thread that drops the last reference to the machine accesses the boxes.
+// SAFETY: only the thread that drops the last reference to the instance accesses the boxes.
 unsafe impl Send for Boxes {}
 
 impl Boxes {

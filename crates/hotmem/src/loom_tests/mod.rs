@@ -1,4 +1,4 @@
-//! Checks every interleaving of the engine's lock-free steps, on machines of a few frames.
+//! Checks every interleaving of the engine's lock-free steps, on instances of a few frames.
 //!
 //! In these models, a frame bitmap has 2 words of 2 frames, a section has 2 pageblocks, and a chunk
 //! has 4 sections. Code that owns frames writes to them, so that loom reports if two owners access
@@ -13,8 +13,8 @@ mod boxes;
 mod cursor;
 mod directory;
 mod hints;
+mod instance;
 mod isolation;
-mod machine;
 mod motion;
 mod mutants;
 mod nodes;
@@ -27,7 +27,7 @@ mod wide;
 mod zones;
 
 use crate::sync::{THREADS, begin_thread};
-use machine::Machine;
+use instance::Instance;
 use std::eprintln;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

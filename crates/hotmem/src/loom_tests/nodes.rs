@@ -1,7 +1,7 @@
 //! Models memory that goes offline, and comes online again on another node, during an allocation.
 
-use super::machine::{BLOCK, SECTION, range};
-use super::{Machine, model_preemptions};
+use super::instance::{BLOCK, SECTION, range};
+use super::{Instance, model_preemptions};
 use crate::frames::{AllocRequest, NodeChoice};
 use crate::hotplug::OnlineType;
 use crate::words::NodeId;
@@ -10,23 +10,23 @@ use crate::words::NodeId;
 /// node.
 fn check_that_no_memory_of_another_node_is_allocated(request: AllocRequest) {
     model_preemptions(1, move || {
-        let machine = Machine::new(1);
+        let instance = Instance::new(1);
         let all = range(0, SECTION);
-        let other_thread = machine.spawn_on(1, move |machine| {
-            let is_offline = machine.take_offline(all);
+        let other_thread = instance.spawn_on(1, move |instance| {
+            let is_offline = instance.take_offline(all);
             if is_offline {
-                machine.words().move_model(all, NodeId(1));
-                machine.add_lasting_bitmaps(0);
-                machine.online(all, OnlineType::Kernel);
+                instance.words().move_model(all, NodeId(1));
+                instance.add_lasting_bitmaps(0);
+                instance.online(all, OnlineType::Kernel);
             }
             is_offline
         });
-        let mine = machine.try_alloc(request.node(NodeChoice::Only(NodeId::ZERO))).ok();
-        let is_others = other_thread.join().unwrap();
-        assert!(!is_others || mine.is_none());
-        machine.check();
-        mine.into_iter().for_each(|held| machine.free(held));
-        machine.check_empty();
+        let main_held = instance.try_alloc(request.node(NodeChoice::Only(NodeId::ZERO))).ok();
+        let has_moved = other_thread.join().unwrap();
+        assert!(!has_moved || main_held.is_none());
+        instance.check();
+        main_held.into_iter().for_each(|held| instance.free(held));
+        instance.check_empty();
     });
 }
 

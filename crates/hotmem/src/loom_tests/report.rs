@@ -1,7 +1,7 @@
 //! Models reports that run while other CPUs allocate, free, isolate memory or take it offline.
 
-use super::machine::{BLOCK, Held, SECTION, Threads, range};
-use super::{Machine, large_model, model, model_preemptions};
+use super::instance::{BLOCK, Held, ONE_BLOCK, ONE_FRAME, SECTION, Threads, range};
+use super::{Instance, large_model, model, model_preemptions};
 use crate::addr::PfnRange;
 use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
@@ -9,8 +9,6 @@ use crate::range_error::{RangeError, RangeErrorKind};
 use crate::report::{Batch, Contents, Reporter, Settings, Step};
 use core::time::Duration;
 
-const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
-const ONE_BLOCK: AllocRequest = AllocRequest::frames(BLOCK);
 const NOW: Duration = Duration::ZERO;
 
 /// Returns settings that allow all free memory to be with the host at the same time. With the usual
@@ -19,23 +17,23 @@ fn unlimited_settings() -> Settings {
     Settings { reporting_divisor: 1, ..Settings::EAGER }
 }
 
-fn reporter(machine: &Machine) -> Reporter<'_, Threads> {
-    Reporter::new(machine, unlimited_settings(), Contents::Undefined).unwrap()
+fn reporter(instance: &Instance) -> Reporter<'_, Threads> {
+    Reporter::new(instance, unlimited_settings(), Contents::Undefined).unwrap()
 }
 
 /// Overwrites the memory of a batch, as the host may. loom fails the test if other code accesses
 /// the memory at the same time.
-fn overwrite_batch(machine: &Machine, batch: &Batch) {
-    batch.iter().for_each(|&range| machine.overwrite(range));
+fn overwrite_batch(instance: &Instance, batch: &Batch) {
+    batch.iter().for_each(|&range| instance.overwrite(range));
 }
 
 /// Runs the reporter until it sleeps. Returns how many frames were reported.
-fn report_until_idle(machine: &Machine, reporter: &mut Reporter<'_, Threads>) -> u64 {
+fn report_until_idle(instance: &Instance, reporter: &mut Reporter<'_, Threads>) -> u64 {
     let mut reported = 0;
     loop {
         match reporter.step(NOW) {
             Step::Ready(Ok(batch)) => {
-                overwrite_batch(machine, &batch);
+                overwrite_batch(instance, &batch);
                 reported += batch.iter().map(|range| range.frames()).sum::<u64>();
                 reporter.reported(batch).unwrap();
             }
@@ -59,31 +57,26 @@ fn next_batch(reporter: &mut Reporter<'_, Threads>) -> Option<Batch> {
 
 /// Checks, while no operation is in flight, that the reporter reports all free pageblocks without
 /// another wakeup.
-fn check_all_reported(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
-    machine.validate();
-    report_until_idle(machine, reporter);
-    let counts = machine.counts();
+fn check_all_reported(instance: &Instance, reporter: &mut Reporter<'_, Threads>) {
+    instance.validate();
+    report_until_idle(instance, reporter);
+    let counts = instance.counts();
     assert_eq!(counts.reported, counts.free_whole, "a free pageblock is not reported");
     assert_eq!(counts.reporting, 0);
-    machine.validate();
+    instance.validate();
 }
 
 /// Checks that the reporter reports all free pageblocks, and then again after `held` was freed.
-fn check_all_reported_again(machine: &Machine, reporter: &mut Reporter<'_, Threads>, held: Held) {
-    check_all_reported(machine, reporter);
-    machine.free(held);
-    check_all_reported(machine, reporter);
-}
-
-/// Allocates the second pageblock as a whole, so that only the first pageblock is free.
-fn alloc_second_block(machine: &Machine) -> Held {
-    machine.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()))
+fn check_all_reported_again(instance: &Instance, reporter: &mut Reporter<'_, Threads>, held: Held) {
+    check_all_reported(instance, reporter);
+    instance.free(held);
+    check_all_reported(instance, reporter);
 }
 
 /// Reports one batch, if there is any memory to report.
-fn report_once(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
+fn report_once(instance: &Instance, reporter: &mut Reporter<'_, Threads>) {
     if let Some(batch) = next_batch(reporter) {
-        overwrite_batch(machine, &batch);
+        overwrite_batch(instance, &batch);
         reporter.reported(batch).unwrap();
     }
 }
@@ -91,29 +84,29 @@ fn report_once(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
 #[test]
 fn a_report_races_with_dividing_a_pageblock() {
     model_preemptions(1, || {
-        let machine = Machine::with_reporter(1);
-        let second_block = alloc_second_block(&machine);
-        let mut reporter = reporter(&machine);
-        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME).ok());
-        report_once(&machine, &mut reporter);
+        let instance = Instance::with_reporter(1);
+        let second_block = instance.alloc_second_block();
+        let mut reporter = reporter(&instance);
+        let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_FRAME).ok());
+        report_once(&instance, &mut reporter);
         let other_held = other_thread.join().unwrap();
-        machine.check();
-        other_held.into_iter().chain([second_block]).for_each(|held| machine.free(held));
-        check_all_reported(&machine, &mut reporter);
+        instance.check();
+        other_held.into_iter().chain([second_block]).for_each(|held| instance.free(held));
+        check_all_reported(&instance, &mut reporter);
     });
 }
 
 #[test]
 fn a_report_races_with_a_whole_allocation() {
     model_preemptions(1, || {
-        let machine = Machine::with_reporter(1);
-        let mut reporter = reporter(&machine);
-        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_BLOCK).ok());
-        report_once(&machine, &mut reporter);
+        let instance = Instance::with_reporter(1);
+        let mut reporter = reporter(&instance);
+        let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_BLOCK).ok());
+        report_once(&instance, &mut reporter);
         let other_held = other_thread.join().unwrap();
-        machine.check();
-        other_held.into_iter().for_each(|held| machine.free(held));
-        check_all_reported(&machine, &mut reporter);
+        instance.check();
+        other_held.into_iter().for_each(|held| instance.free(held));
+        check_all_reported(&instance, &mut reporter);
     });
 }
 
@@ -121,14 +114,15 @@ fn a_report_races_with_a_whole_allocation() {
 /// pageblock, or fails as "busy".
 fn check_that_no_allocation_runs_out_of_memory(request: AllocRequest) {
     model_preemptions(1, move || {
-        let machine = Machine::with_reporter(1);
-        let second_block = alloc_second_block(&machine);
-        let mut reporter = reporter(&machine);
-        let other_thread = machine.spawn_on(1, move |machine| machine.alloc_unless_busy(request));
-        report_once(&machine, &mut reporter);
+        let instance = Instance::with_reporter(1);
+        let second_block = instance.alloc_second_block();
+        let mut reporter = reporter(&instance);
+        let other_thread =
+            instance.spawn_on(1, move |instance| instance.alloc_unless_busy(request));
+        report_once(&instance, &mut reporter);
         let other_held = other_thread.join().unwrap();
-        other_held.into_iter().chain([second_block]).for_each(|held| machine.free(held));
-        check_all_reported(&machine, &mut reporter);
+        other_held.into_iter().chain([second_block]).for_each(|held| instance.free(held));
+        check_all_reported(&instance, &mut reporter);
     });
 }
 
@@ -145,204 +139,205 @@ fn a_report_races_with_an_allocation_of_a_pageblock() {
 #[test]
 fn going_to_sleep_races_with_freeing_a_pageblock() {
     model(|| {
-        let machine = Machine::with_reporter(1);
-        let held = machine.alloc(ONE_BLOCK);
-        let mut reporter = reporter(&machine);
-        let other_thread = machine.spawn_on(1, |machine| machine.free(held));
-        report_until_idle(&machine, &mut reporter);
+        let instance = Instance::with_reporter(1);
+        let held = instance.alloc(ONE_BLOCK);
+        let mut reporter = reporter(&instance);
+        let other_thread = instance.spawn_on(1, |instance| instance.free(held));
+        report_until_idle(&instance, &mut reporter);
         other_thread.join().unwrap();
         // Either the reporter has found the pageblock, or the free has woken the reporter.
-        check_all_reported(&machine, &mut reporter);
+        check_all_reported(&instance, &mut reporter);
     });
 }
 
 #[test]
 fn going_to_sleep_races_with_freeing_the_last_frame() {
     model(|| {
-        let machine = Machine::with_reporter(1);
-        let second_block = alloc_second_block(&machine);
-        let [a] = machine.run_as(1, Machine::alloc_singles);
-        let mut reporter = reporter(&machine);
+        let instance = Instance::with_reporter(1);
+        let second_block = instance.alloc_second_block();
+        let [a] = instance.run_as(1, Instance::alloc_singles);
+        let mut reporter = reporter(&instance);
         // The pageblock is not the hint of the CPU that frees this frame, so the free coalesces the
         // pageblock.
-        let other_thread = machine.spawn_on(0, |machine| machine.free(a));
-        report_until_idle(&machine, &mut reporter);
+        let other_thread = instance.spawn_on(0, |instance| instance.free(a));
+        report_until_idle(&instance, &mut reporter);
         other_thread.join().unwrap();
-        check_all_reported_again(&machine, &mut reporter, second_block);
+        check_all_reported_again(&instance, &mut reporter, second_block);
     });
 }
 
 #[test]
 fn one_of_two_frees_wakes_the_reporter() {
     model(|| {
-        let machine = Machine::with_reporter(1);
-        let (a, b) = (machine.alloc(ONE_BLOCK), machine.alloc(ONE_BLOCK));
-        let mut reporter = reporter(&machine);
-        report_until_idle(&machine, &mut reporter);
-        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
-        machine.free(b);
+        let instance = Instance::with_reporter(1);
+        let (a, b) = (instance.alloc(ONE_BLOCK), instance.alloc(ONE_BLOCK));
+        let mut reporter = reporter(&instance);
+        report_until_idle(&instance, &mut reporter);
+        let other_thread = instance.spawn_on(1, |instance| instance.free(a));
+        instance.free(b);
         other_thread.join().unwrap();
-        assert!(machine.wakeup().is_on());
-        assert_eq!(report_until_idle(&machine, &mut reporter), 2 * BLOCK);
+        assert!(instance.wakeup().is_on());
+        assert_eq!(report_until_idle(&instance, &mut reporter), 2 * BLOCK);
     });
 }
 
 #[test]
 fn starting_the_reporter_races_with_freeing_a_pageblock() {
     model(|| {
-        let machine = Machine::with_reporter(1);
-        let (a, b) = (machine.alloc(ONE_BLOCK), machine.alloc(ONE_BLOCK));
-        let other_thread = machine.spawn_on(1, |machine| machine.free(a));
-        let mut reporter = reporter(&machine);
+        let instance = Instance::with_reporter(1);
+        let (a, b) = (instance.alloc(ONE_BLOCK), instance.alloc(ONE_BLOCK));
+        let other_thread = instance.spawn_on(1, |instance| instance.free(a));
+        let mut reporter = reporter(&instance);
         other_thread.join().unwrap();
-        check_all_reported_again(&machine, &mut reporter, b);
+        check_all_reported_again(&instance, &mut reporter, b);
     });
 }
 
 #[test]
 fn a_failed_report_races_with_an_allocation() {
     model(|| {
-        let machine = Machine::with_reporter(1);
-        let second_block = alloc_second_block(&machine);
-        let mut reporter = reporter(&machine);
-        let other_thread = machine.spawn_on(1, |machine| machine.try_alloc(ONE_FRAME).ok());
+        let instance = Instance::with_reporter(1);
+        let second_block = instance.alloc_second_block();
+        let mut reporter = reporter(&instance);
+        let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_FRAME).ok());
         if let Some(batch) = next_batch(&mut reporter) {
-            overwrite_batch(&machine, &batch);
+            overwrite_batch(&instance, &batch);
             reporter.failed(batch, NOW).unwrap();
         }
         let other_held = other_thread.join().unwrap();
-        machine.check();
-        assert_eq!(machine.counts().reported, 0);
-        other_held.into_iter().chain([second_block]).for_each(|held| machine.free(held));
-        machine.check_empty();
+        instance.check();
+        assert_eq!(instance.counts().reported, 0);
+        other_held.into_iter().chain([second_block]).for_each(|held| instance.free(held));
+        instance.check_empty();
     });
 }
 
 #[test]
 fn a_reset_races_with_an_allocation_and_a_free() {
     model(|| {
-        let machine = Machine::with_reporter(1);
-        let [a] = machine.alloc_singles();
-        let mut reporter = reporter(&machine);
+        let instance = Instance::with_reporter(1);
+        let [a] = instance.alloc_singles();
+        let mut reporter = reporter(&instance);
         let batch_before_reset = next_batch(&mut reporter);
-        let other_thread = machine.spawn_on(1, |machine| {
-            machine.free(a);
-            machine.try_alloc(ONE_FRAME).ok()
+        let other_thread = instance.spawn_on(1, |instance| {
+            instance.free(a);
+            instance.try_alloc(ONE_FRAME).ok()
         });
         reporter.reset();
         batch_before_reset.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
         let other_held = other_thread.join().unwrap();
-        assert_eq!(machine.counts().reporting, 0);
-        machine.check();
-        other_held.into_iter().for_each(|held| machine.free(held));
-        machine.check_empty();
+        assert_eq!(instance.counts().reporting, 0);
+        instance.check();
+        other_held.into_iter().for_each(|held| instance.free(held));
+        instance.check_empty();
     });
 }
 
 #[test]
 fn a_report_races_with_an_isolation() {
     large_model(1, 3, || {
-        let machine = Machine::with_reporter(1);
-        let second_block = alloc_second_block(&machine);
+        let instance = Instance::with_reporter(1);
+        let second_block = instance.alloc_second_block();
         let block = range(0, BLOCK);
-        let mut reporter = reporter(&machine);
-        let other_thread = machine.spawn_on(1, move |machine| match machine.isolate_range(block) {
-            Ok(token) => {
-                assert!(token.in_use().is_none());
-                machine.overwrite(block);
-                token.release();
-            }
-            Err(
-                RangeError { range, kind: RangeErrorKind::Busy }
-                | RangeError { range, kind: RangeErrorKind::Reporting }
-                | RangeError { range, kind: RangeErrorKind::Isolated },
-            ) => assert_eq!(range, block),
-            Err(error) => panic!("{error}"),
-        });
-        report_until_idle(&machine, &mut reporter);
+        let mut reporter = reporter(&instance);
+        let other_thread =
+            instance.spawn_on(1, move |instance| match instance.isolate_range(block) {
+                Ok(token) => {
+                    assert!(token.in_use().is_none());
+                    instance.overwrite(block);
+                    token.release();
+                }
+                Err(
+                    RangeError { range, kind: RangeErrorKind::Busy }
+                    | RangeError { range, kind: RangeErrorKind::Reporting }
+                    | RangeError { range, kind: RangeErrorKind::Isolated },
+                ) => assert_eq!(range, block),
+                Err(error) => panic!("{error}"),
+            });
+        report_until_idle(&instance, &mut reporter);
         other_thread.join().unwrap();
-        check_all_reported(&machine, &mut reporter);
-        machine.free(second_block);
-        machine.check_empty();
+        check_all_reported(&instance, &mut reporter);
+        instance.free(second_block);
+        instance.check_empty();
     });
 }
 
 #[test]
 fn a_report_races_with_going_offline_and_online() {
     model_preemptions(1, || {
-        let machine = Machine::with_reporter(1);
+        let instance = Instance::with_reporter(1);
         let block: PfnRange = range(0, BLOCK);
-        let second_block = alloc_second_block(&machine);
-        let mut reporter = reporter(&machine);
-        let other_thread = machine.spawn_on(1, move |machine| {
-            if machine.take_offline(block) {
-                machine.overwrite(block);
-                machine.online(block, OnlineType::Kernel);
+        let second_block = instance.alloc_second_block();
+        let mut reporter = reporter(&instance);
+        let other_thread = instance.spawn_on(1, move |instance| {
+            if instance.take_offline(block) {
+                instance.overwrite(block);
+                instance.online(block, OnlineType::Kernel);
             }
         });
-        report_until_idle(&machine, &mut reporter);
+        report_until_idle(&instance, &mut reporter);
         other_thread.join().unwrap();
-        check_all_reported(&machine, &mut reporter);
-        machine.free(second_block);
-        machine.check_empty();
+        check_all_reported(&instance, &mut reporter);
+        instance.free(second_block);
+        instance.check_empty();
     });
 }
 
 #[test]
 fn two_cpus_allocate_reported_memory() {
     model(|| {
-        let machine = Machine::with_reporter(1);
-        let mut reporter = reporter(&machine);
-        report_until_idle(&machine, &mut reporter);
-        let other_thread = machine.spawn_on(1, |machine| machine.alloc(ONE_BLOCK));
-        let mine = machine.alloc(ONE_FRAME);
-        let other = other_thread.join().unwrap();
-        assert_eq!(machine.counts().reported, 0);
-        machine.free(mine);
-        machine.free(other);
-        check_all_reported(&machine, &mut reporter);
+        let instance = Instance::with_reporter(1);
+        let mut reporter = reporter(&instance);
+        report_until_idle(&instance, &mut reporter);
+        let other_thread = instance.spawn_on(1, |instance| instance.alloc(ONE_BLOCK));
+        let main_held = instance.alloc(ONE_FRAME);
+        let other_held = other_thread.join().unwrap();
+        assert_eq!(instance.counts().reported, 0);
+        instance.free(main_held);
+        instance.free(other_held);
+        check_all_reported(&instance, &mut reporter);
     });
 }
 
 #[test]
 fn a_report_races_with_a_search_for_unreported_memory() {
     model_preemptions(1, || {
-        let machine = Machine::with_reporter(2);
-        let mut reporter = reporter(&machine);
-        report_until_idle(&machine, &mut reporter);
+        let instance = Instance::with_reporter(2);
+        let mut reporter = reporter(&instance);
+        report_until_idle(&instance, &mut reporter);
         // All free memory of section 0, which is the hint of CPU 1, is reported. Section 1 has a
         // pageblock that is not reported.
-        let mine = machine.run_as(1, |machine| machine.alloc(ONE_BLOCK));
-        assert!(range(0, SECTION).covers(mine.range()));
-        let block = machine.alloc(ONE_BLOCK.at(range(SECTION, 1).start()));
-        machine.free(block);
-        let other_thread = machine.spawn_on(1, |machine| machine.alloc(ONE_BLOCK));
-        report_once(&machine, &mut reporter);
+        let main_held = instance.run_as(1, |instance| instance.alloc(ONE_BLOCK));
+        assert!(range(0, SECTION).covers(main_held.range()));
+        let block = instance.alloc(ONE_BLOCK.at(range(SECTION, 1).start()));
+        instance.free(block);
+        let other_thread = instance.spawn_on(1, |instance| instance.alloc(ONE_BLOCK));
+        report_once(&instance, &mut reporter);
         let other_held = other_thread.join().unwrap();
-        [other_held, mine].into_iter().for_each(|held| machine.free(held));
-        check_all_reported(&machine, &mut reporter);
-        machine.check_empty();
+        [other_held, main_held].into_iter().for_each(|held| instance.free(held));
+        check_all_reported(&instance, &mut reporter);
+        instance.check_empty();
     });
 }
 
 #[test]
 fn a_hint_is_coalesced_while_its_cpu_allocates() {
     model(|| {
-        let machine = Machine::with_reporter(1);
-        let second_block = alloc_second_block(&machine);
+        let instance = Instance::with_reporter(1);
+        let second_block = instance.alloc_second_block();
         // Pageblock 0 stays divided, because it is CPU 1's hint.
-        machine.run_as(1, |machine| {
-            let [a] = machine.alloc_singles();
-            machine.free(a);
+        instance.run_as(1, |instance| {
+            let [a] = instance.alloc_singles();
+            instance.free(a);
         });
-        let other_thread = machine.spawn_on(1, |machine| {
-            let held = machine.try_alloc(ONE_FRAME);
-            held.into_iter().for_each(|held| machine.free(held));
+        let other_thread = instance.spawn_on(1, |instance| {
+            let held = instance.try_alloc(ONE_FRAME);
+            held.into_iter().for_each(|held| instance.free(held));
         });
-        machine.coalesce_all_hinted();
+        instance.coalesce_all_hinted();
         other_thread.join().unwrap();
-        machine.check();
-        machine.free(second_block);
-        machine.check_empty();
+        instance.check();
+        instance.free(second_block);
+        instance.check_empty();
     });
 }

@@ -1,30 +1,30 @@
 //! Models memory that goes offline, and comes online again in another zone, during another
 //! operation.
 
-use super::machine::{BLOCK, range};
-use super::{Machine, is_deep, large_model, model, model_preemptions};
+use super::instance::{BLOCK, range};
+use super::{Instance, is_deep, large_model, model, model_preemptions};
 use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 
 /// Checks that `request`, which is not movable, gets no memory that has become movable.
 fn check_that_no_movable_memory_is_allocated(request: AllocRequest) {
     model_preemptions(1, move || {
-        let machine = Machine::new(1);
+        let instance = Instance::new(1);
         let second = range(BLOCK, BLOCK);
-        let first = machine.alloc(AllocRequest::frames(BLOCK));
-        let other_thread = machine.spawn_on(1, move |machine| {
-            let is_offline = machine.take_offline(second);
+        let first = instance.alloc(AllocRequest::frames(BLOCK));
+        let other_thread = instance.spawn_on(1, move |instance| {
+            let is_offline = instance.take_offline(second);
             if is_offline {
-                machine.online(second, OnlineType::Movable);
+                instance.online(second, OnlineType::Movable);
             }
             is_offline
         });
-        let mine = machine.try_alloc(request).ok();
+        let main_held = instance.try_alloc(request).ok();
         let is_movable = other_thread.join().unwrap();
-        assert!(!is_movable || mine.is_none());
-        machine.check();
-        mine.into_iter().chain([first]).for_each(|held| machine.free(held));
-        machine.check_empty();
+        assert!(!is_movable || main_held.is_none());
+        instance.check();
+        main_held.into_iter().chain([first]).for_each(|held| instance.free(held));
+        instance.check_empty();
     });
 }
 
@@ -53,30 +53,30 @@ fn a_request_for_an_exact_place_gets_no_movable_memory() {
 #[test]
 fn a_free_pageblock_that_stays_divided_changes_its_zone() {
     model_preemptions(1, || {
-        let machine = Machine::new(1);
+        let instance = Instance::new(1);
         let second = range(BLOCK, BLOCK);
-        let first = machine.alloc(AllocRequest::frames(BLOCK));
+        let first = instance.alloc(AllocRequest::frames(BLOCK));
         // The pageblock stays divided, because it is CPU 0's hint.
-        let [a] = machine.alloc_singles();
-        machine.free(a);
-        let other_thread = machine.spawn_on(1, move |machine| {
-            let is_offline = machine.take_offline(second);
+        let [a] = instance.alloc_singles();
+        instance.free(a);
+        let other_thread = instance.spawn_on(1, move |instance| {
+            let is_offline = instance.take_offline(second);
             if is_offline {
-                machine.online(second, OnlineType::Movable);
+                instance.online(second, OnlineType::Movable);
                 // Twenty times as many interleavings, which take a minute.
                 if is_deep() {
-                    let movable = machine.try_alloc(AllocRequest::frames(1).movable());
-                    movable.into_iter().for_each(|held| machine.free(held));
+                    let movable = instance.try_alloc(AllocRequest::frames(1).movable());
+                    movable.into_iter().for_each(|held| instance.free(held));
                 }
             }
             is_offline
         });
-        let mine = machine.try_alloc(AllocRequest::frames(1)).ok();
+        let main_held = instance.try_alloc(AllocRequest::frames(1)).ok();
         let is_movable = other_thread.join().unwrap();
-        assert!(!is_movable || mine.is_none());
-        machine.check();
-        mine.into_iter().chain([first]).for_each(|held| machine.free(held));
-        machine.check_empty();
+        assert!(!is_movable || main_held.is_none());
+        instance.check();
+        main_held.into_iter().chain([first]).for_each(|held| instance.free(held));
+        instance.check_empty();
     });
 }
 
@@ -86,33 +86,33 @@ fn a_free_pageblock_that_stays_divided_changes_its_zone() {
 #[test]
 fn a_late_partial_bit_races_with_a_change_of_zone() {
     large_model(1, 3, || {
-        let machine = Machine::new(2);
+        let instance = Instance::new(2);
         let [first, third] = [0, 2].map(|number| range(number * BLOCK, BLOCK));
         for movable in [first, third] {
-            assert!(machine.take_offline(movable));
-            machine.online(movable, OnlineType::Movable);
+            assert!(instance.take_offline(movable));
+            instance.online(movable, OnlineType::Movable);
         }
         let whole =
             |number: u64| AllocRequest::frames(BLOCK).at(range(number * BLOCK, BLOCK).start());
-        let [leaving, beside] = [machine.alloc(whole(0).movable()), machine.alloc(whole(1))];
+        let [leaving, beside] = [instance.alloc(whole(0).movable()), instance.alloc(whole(1))];
         // The hints of both CPUs are other pageblocks.
         let single = AllocRequest::frames(1);
-        let hints = [machine.alloc(single), machine.run_as(1, |m| m.alloc(single.movable()))];
-        let (slow, rest) = machine.split(leaving, 1);
-        let other_thread = machine.spawn_on(1, move |machine| machine.free(slow));
-        machine.free(rest);
-        let is_offline = machine.take_offline(first);
+        let hints = [instance.alloc(single), instance.run_as(1, |m| m.alloc(single.movable()))];
+        let (slow, rest) = instance.split(leaving, 1);
+        let other_thread = instance.spawn_on(1, move |instance| instance.free(slow));
+        instance.free(rest);
+        let is_offline = instance.take_offline(first);
         if is_offline {
-            machine.online(first, OnlineType::Kernel);
+            instance.online(first, OnlineType::Kernel);
         }
-        let mine = machine.try_alloc(whole(0)).ok();
+        let main_held = instance.try_alloc(whole(0)).ok();
         other_thread.join().unwrap();
-        let (freed, beside) = machine.split(beside, 1);
-        machine.free(freed);
-        machine.check();
-        let held = hints.into_iter().chain(mine).chain([beside]);
-        held.for_each(|held| machine.free(held));
-        machine.check_empty();
+        let (freed, beside) = instance.split(beside, 1);
+        instance.free(freed);
+        instance.check();
+        let held = hints.into_iter().chain(main_held).chain([beside]);
+        held.for_each(|held| instance.free(held));
+        instance.check_empty();
     });
 }
 
@@ -120,23 +120,23 @@ fn a_late_partial_bit_races_with_a_change_of_zone() {
 /// changed its zone. Both must be found.
 fn a_late_publish(before: OnlineType, after: OnlineType) {
     model(move || {
-        let machine = Machine::new(2);
+        let instance = Instance::new(2);
         let second = range(BLOCK, BLOCK);
-        let first = machine.alloc(AllocRequest::frames(BLOCK).at(range(0, 1).start()));
-        assert!(machine.take_offline(second));
-        machine.online(second, before);
+        let first = instance.alloc(AllocRequest::frames(BLOCK).at(range(0, 1).start()));
+        assert!(instance.take_offline(second));
+        instance.online(second, before);
         // The hint of both CPUs is another section.
         for cpu in [0, 1] {
             let other_block = AllocRequest::frames(BLOCK).at(range(2 * BLOCK, 1).start());
-            let other_block = machine.run_as(cpu, |machine| machine.alloc(other_block));
-            machine.run_as(cpu, |machine| machine.free(other_block));
+            let other_block = instance.run_as(cpu, |instance| instance.alloc(other_block));
+            instance.run_as(cpu, |instance| instance.free(other_block));
         }
-        let other_thread = machine.spawn_on(1, move |machine| machine.free(first));
-        assert!(machine.take_offline(second));
-        machine.online(second, after);
+        let other_thread = instance.spawn_on(1, move |instance| instance.free(first));
+        assert!(instance.take_offline(second));
+        instance.online(second, after);
         other_thread.join().unwrap();
-        machine.check();
-        machine.check_empty();
+        instance.check();
+        instance.check_empty();
     });
 }
 

@@ -1,5 +1,5 @@
-//! An instance without memory is all zeroes, so that a static instance takes no space in the kernel's
-//! image.
+//! Tests that an instance without memory is all zeroes, so that a static instance takes no space in
+//! the kernel's image.
 
 use hotmem::{Frames, OneCpu};
 use std::sync::atomic::AtomicU64;
@@ -22,7 +22,7 @@ fn is_zeroed_data<T>(object: &'static T) -> bool {
 }
 
 #[test]
-fn a_static_machine_takes_no_space_in_the_image() {
+fn a_static_instance_takes_no_space_in_the_image() {
     assert!(is_zeroed_data(&FRAMES), "`Frames::new` is not all zeroes");
     assert!(!is_zeroed_data(&NOT_ZERO));
 }

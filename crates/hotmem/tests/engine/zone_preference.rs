@@ -6,7 +6,7 @@ use hotmem::*;
 use hotmem_testkit::{BITMAP_WORD_FRAMES, Cpus, Memory, PAGEBLOCK, SECTION, pfn, range};
 use hotmem_testkit::{Raw as _, Validated as _};
 
-/// The boundary of low memory: the end of boot memory in most tests, and the start of hotplugged
+/// The boundary of low memory: the end of boot memory in max_held tests, and the start of hotplugged
 /// memory.
 const LOW_END: u64 = 3 * SECTION;
 const MEMORY_FRAMES: u64 = 8 * SECTION;
@@ -23,7 +23,7 @@ fn boot<'f, P: Platform>(
 }
 
 /// Boots an instance with low memory, allocates there, and then adds memory above the boundary.
-fn plugged<'f, P: Platform>(frames: &'f Frames<P>, memory: &Memory) -> Hotplug<'f, P> {
+fn boot_and_plug<'f, P: Platform>(frames: &'f Frames<P>, memory: &Memory) -> Hotplug<'f, P> {
     let mut hotplug = boot(frames, memory, range(0, LOW_END), LOW_END);
     // Make low memory the CPU's hints.
     for request in [AllocRequest::frames(1), AllocRequest::frames(PAGEBLOCK)] {
@@ -73,7 +73,7 @@ fn low_memory_is_used_only_when_no_other_memory_is_free() {
     for len in lengths() {
         for request in [AllocRequest::frames(len), AllocRequest::frames(len).movable()] {
             let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
-            let _hotplug = plugged(&frames, &memory);
+            let _hotplug = boot_and_plug(&frames, &memory);
             let allocated = allocate_all(&frames, request);
             let above = allocated.iter().take_while(|&&allocated| !is_low(allocated)).count();
             assert!(above > 0 && above < allocated.len(), "{len}: {above} of {}", allocated.len());
@@ -97,7 +97,7 @@ fn a_request_that_names_a_node_prefers_memory_above_the_boundary() {
             request.node(NodeChoice::Avoiding(node)),
         ] {
             let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
-            let _hotplug = plugged(&frames, &memory);
+            let _hotplug = boot_and_plug(&frames, &memory);
             assert!(!is_low(frames.alloc_range(request).unwrap()), "{request:?}");
         }
     }
@@ -107,7 +107,7 @@ fn a_request_that_names_a_node_prefers_memory_above_the_boundary() {
 fn a_request_with_a_bound_finds_low_memory() {
     for len in lengths() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
-        let _hotplug = plugged(&frames, &memory);
+        let _hotplug = boot_and_plug(&frames, &memory);
         // Make memory above the boundary the CPU's hint.
         assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()));
         let low = allocate_all(&frames, AllocRequest::frames(len).within(..pfn(LOW_END)));
@@ -130,16 +130,16 @@ fn a_request_with_a_bound_finds_low_memory() {
 fn all_low_memory_is_left_to_requests_with_a_bound() {
     let low = AllocRequest::frames(1).within(..pfn(LOW_END));
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
-    let _unused = plugged(&frames, &memory);
-    let all = allocate_all(&frames, low).len();
+    let _hotplug = boot_and_plug(&frames, &memory);
+    let all_low_frames = allocate_all(&frames, low).len();
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
-    let _hotplug = plugged(&frames, &memory);
+    let _hotplug = boot_and_plug(&frames, &memory);
     let mut rng = Rng::with_seed(5);
     let mut held = vec![];
-    // Use at most a quarter of the pageblocks above the boundary.
-    let most = usize::try_from((MEMORY_FRAMES - LOW_END) / PAGEBLOCK / 4).unwrap();
+    // Use at max_held a quarter of the pageblocks above the boundary.
+    let max_held = usize::try_from((MEMORY_FRAMES - LOW_END) / PAGEBLOCK / 4).unwrap();
     for _ in 0..2000 {
-        if !held.is_empty() && (rng.bool() || held.len() == most) {
+        if !held.is_empty() && (rng.bool() || held.len() == max_held) {
             frames.free_range(held.swap_remove(rng.usize(..held.len()))).unwrap();
         } else {
             let len = [1, 2, BITMAP_WORD_FRAMES, PAGEBLOCK][rng.usize(..4)];
@@ -150,7 +150,7 @@ fn all_low_memory_is_left_to_requests_with_a_bound() {
     }
     // Only bitmap frames of the sections above the boundary may lie in low memory.
     let bitmaps = usize::try_from((MEMORY_FRAMES - LOW_END) / SECTION).unwrap();
-    assert!(allocate_all(&frames, low).len() + bitmaps >= all);
+    assert!(allocate_all(&frames, low).len() + bitmaps >= all_low_frames);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn every_cpu_stops_using_low_memory_when_memory_above_the_boundary_is_added() {
 fn unreported_memory_is_searched_above_the_boundary_first() {
     for len in lengths() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
-        let _hotplug = plugged(&frames, &memory);
+        let _hotplug = boot_and_plug(&frames, &memory);
         // While a reporter exists, requests prefer memory that is not reported.
         let settings = report::Settings::default();
         let _reporter = report::Reporter::new(&frames, settings, Contents::Undefined).unwrap();
@@ -202,14 +202,14 @@ fn movable_memory_comes_before_kernel_memory_on_either_side() {
     plug(&mut hotplug, movable, OnlineType::Movable);
     plug(&mut hotplug, kernel, OnlineType::Kernel);
     let allocated = allocate_all(&frames, AllocRequest::frames(PAGEBLOCK).movable());
-    let place = |allocated: &PfnRange| match () {
+    let preference = |allocated: &PfnRange| match () {
         () if movable.covers(*allocated) => 0,
         () if kernel.covers(*allocated) => 1,
         () => 2,
     };
-    assert!(allocated.is_sorted_by_key(place));
+    assert!(allocated.is_sorted_by_key(preference));
     assert_eq!(
-        allocated.iter().filter(|allocated| place(allocated) < 2).count() as u64,
+        allocated.iter().filter(|allocated| preference(allocated) < 2).count() as u64,
         2 * SECTION / PAGEBLOCK
     );
 }
@@ -224,14 +224,14 @@ fn without_a_boundary_the_lowest_memory_is_used_first() {
 
 #[test]
 fn a_request_uses_low_memory_only_if_no_memory_above_the_boundary_fits() {
-    let mut seen = 0;
+    let mut requests_in_low_memory = 0;
     for seed in 0..16 {
         let mut rng = Rng::with_seed(seed);
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
-        let _hotplug = plugged(&frames, &memory);
+        let _hotplug = boot_and_plug(&frames, &memory);
         // Leave free runs of several sizes above the boundary.
-        let hole = AllocRequest::frames(1 + rng.u64(..BITMAP_WORD_FRAMES));
-        let held = allocate_all(&frames, hole);
+        let short_run = AllocRequest::frames(1 + rng.u64(..BITMAP_WORD_FRAMES));
+        let held = allocate_all(&frames, short_run);
         let (low, mut above): (Vec<_>, Vec<_>) =
             held.into_iter().partition(|&allocated| is_low(allocated));
         rng.shuffle(&mut above);
@@ -239,7 +239,7 @@ fn a_request_uses_low_memory_only_if_no_memory_above_the_boundary_fits() {
             .drain(..rng.usize(1..above.len()))
             .for_each(|allocated| frames.free_range(allocated).unwrap());
         // Make memory above the boundary the CPU's hint.
-        let one = frames.alloc_range(hole).unwrap();
+        let one = frames.alloc_range(short_run).unwrap();
         assert!(!is_low(one));
         frames.free_range(one).unwrap();
         // Free low memory too, which could serve the requests as well.
@@ -252,11 +252,14 @@ fn a_request_uses_low_memory_only_if_no_memory_above_the_boundary_fits() {
                 continue;
             }
             let mut starts = (LOW_END..MEMORY_FRAMES).step_by(usize::try_from(len).unwrap());
-            let fits = starts.find(|&at| frames.alloc_range(request.at(pfn(at))).is_ok());
+            let fits = starts.find(|&start| frames.alloc_range(request.at(pfn(start))).is_ok());
             assert_eq!(fits, None, "seed {seed}, {len}: {allocated}");
-            seen += 1;
+            requests_in_low_memory += 1;
             break;
         }
     }
-    assert!(seen > 4, "requests must use low memory sometimes: {seen}");
+    assert!(
+        requests_in_low_memory > 4,
+        "requests must use low memory sometimes: {requests_in_low_memory}"
+    );
 }

@@ -9,12 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 const BOOT_FRAMES: u64 = 2 * SECTION;
 const HOTPLUG_FRAMES: u64 = 6 * SECTION;
 
-/// Returns the node of all hot memory.
-fn hot_node() -> NodeId {
-    NodeId(1)
-}
+/// The node of all hotplugged memory.
+const HOT_NODE: NodeId = NodeId(1);
 
-/// Finds all pageblocks of hot memory that are online in a zone by a query of each.
+/// Returns the pageblocks of hotplugged memory whose state says that they are online in `zone`.
 fn find_online(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
     let blocks = range(BOOT_FRAMES, HOTPLUG_FRAMES).chunks(PAGEBLOCK);
     let online = blocks.filter(|block| {
@@ -35,26 +33,26 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
         range(middle, BOOT_FRAMES + HOTPLUG_FRAMES - middle),
         range(BOOT_FRAMES, middle - BOOT_FRAMES),
     ] {
-        hotplug.announce(Announce { node: hot_node(), ..region.into() }).unwrap();
+        hotplug.announce(Announce { node: HOT_NODE, ..region.into() }).unwrap();
         hotplug.add(region).unwrap();
         hotplug.online(region, OnlineType::Movable, &mut NoHooks).unwrap();
     }
     let mut rng = Rng::with_seed(3);
     let mut used = BTreeMap::new();
-    let mut seen = [0; 2];
+    let mut outcomes = [0; 2];
     for round in 0..300 {
         if round % 3 == 0 {
-            let at = rng.u64(BOOT_FRAMES..BOOT_FRAMES + HOTPLUG_FRAMES);
-            let request = AllocRequest::frames(rng.u64(1..=PAGEBLOCK / 2)).at(pfn(at)).movable();
+            let start = rng.u64(BOOT_FRAMES..BOOT_FRAMES + HOTPLUG_FRAMES);
+            let request = AllocRequest::frames(rng.u64(1..=PAGEBLOCK / 2)).at(pfn(start)).movable();
             if let Ok(allocated) = frames.alloc_range(request) {
                 for frame in numbers(allocated) {
                     *used.entry(frame / PAGEBLOCK * PAGEBLOCK).or_insert(0) += 1;
                 }
             }
         }
-        let at = BOOT_FRAMES + rng.u64(..HOTPLUG_FRAMES / PAGEBLOCK) * PAGEBLOCK;
-        let block = range(at, PAGEBLOCK);
-        if round >= 20 && !used.contains_key(&at) {
+        let start = BOOT_FRAMES + rng.u64(..HOTPLUG_FRAMES / PAGEBLOCK) * PAGEBLOCK;
+        let block = range(start, PAGEBLOCK);
+        if round >= 20 && !used.contains_key(&start) {
             match hotplug.state_at(block.start(), block.end()).1 {
                 State::Offline => {
                     let kind = [OnlineType::Movable, OnlineType::Kernel][rng.usize(..2)];
@@ -70,7 +68,7 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
         for zone in Zone::ALL {
             let mut scanned = BTreeMap::new();
             let mut runs = 0;
-            hotplug.online_runs(hot_node(), zone, |run| {
+            hotplug.online_runs(HOT_NODE, zone, |run| {
                 runs += 1;
                 hotplug.occupancy(run, |block, used| {
                     assert!(run.covers(block) && block.frames() == PAGEBLOCK);
@@ -82,13 +80,13 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
             for (block, &in_use) in &scanned {
                 assert_eq!(in_use, used.get(block).copied().unwrap_or(0), "{block:#x}");
             }
-            let contiguous = hotplug.zone(hot_node(), zone).contiguous;
+            let contiguous = hotplug.zone(HOT_NODE, zone).contiguous;
             assert!(!contiguous || runs == 1);
-            seen[usize::from(contiguous)] += 1;
+            outcomes[usize::from(contiguous)] += 1;
         }
     }
     assert!(
-        seen[0] > 10 && seen[1] > 10,
-        "zones must be contiguous and not contiguous often: {seen:?}"
+        outcomes[0] > 10 && outcomes[1] > 10,
+        "zones must be contiguous and not contiguous often: {outcomes:?}"
     );
 }

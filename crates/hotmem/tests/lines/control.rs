@@ -1,6 +1,7 @@
-//! Checks that what reads the records of all CPUs gets dearer at most linearly with their number.
+//! Checks that the cost of an operation that reads the records of all CPUs grows at most linearly
+//! with the number of CPUs.
 
-use super::{MOVABLE, on_each, on_machine, switch_to};
+use super::{MOVABLE, on_each, switch_to, with_instance};
 use hotmem::counted::take_accesses;
 use hotmem::report::{Reporter, Settings};
 use hotmem::*;
@@ -8,18 +9,18 @@ use hotmem_testkit::{Cpus, REMOTE, Raw as _, SECTION, range};
 use std::time::Duration;
 
 const CPUS: [u32; 3] = [16, 64, 256];
-/// Two sections for each of the most CPUs.
+/// Two sections for each of 256 CPUs.
 const SECTIONS: u64 = 512;
 
 /// Checks that the loads of `work` grow at most linearly with the number of CPUs. Each CPU but the
 /// last has allocated a frame, in a pageblock of its own, and `work` runs on the last one.
-fn is_linear(
-    what: &str,
+fn check_linear_loads(
+    label: &str,
     work: impl for<'f> Fn(&'f Frames<Cpus>, &mut Hotplug<'f, Cpus, AlwaysMapped>),
 ) {
     let loads = CPUS.map(|cpus| {
         let mut loads = 0;
-        on_machine(cpus, SECTIONS, |frames, hotplug| {
+        with_instance(cpus, SECTIONS, |frames, hotplug| {
             on_each(cpus - 1, |_| {
                 frames.alloc_range(MOVABLE).unwrap();
             });
@@ -28,25 +29,25 @@ fn is_linear(
             work(frames, hotplug);
             loads = take_accesses().loads;
         });
-        println!("{what:20} {cpus:3} CPUs: {loads} loads");
+        println!("{label:20} {cpus:3} CPUs: {loads} loads");
         loads as f64
     });
     // Four times as many CPUs are added by the second step as by the first.
     let [first, second] = [loads[1] - loads[0], loads[2] - loads[1]];
-    assert!(first > 0.0, "{what} does not depend on the number of CPUs");
-    assert!(second <= 4.0 * 1.1 * first, "{what}: {loads:?}");
+    assert!(first > 0.0, "{label} does not depend on the number of CPUs");
+    assert!(second <= 4.0 * 1.1 * first, "{label}: {loads:?}");
 }
 
 #[test]
 fn a_first_allocation_makes_linear_loads() {
-    is_linear("first allocation", |frames, _| {
+    check_linear_loads("first allocation", |frames, _| {
         frames.alloc_range(MOVABLE).unwrap();
     });
 }
 
 #[test]
 fn an_allocation_that_fails_makes_linear_loads() {
-    is_linear("out of memory", |frames, _| {
+    check_linear_loads("out of memory", |frames, _| {
         let too_long = AllocRequest::frames(SECTIONS * SECTION + 1).movable();
         assert_eq!(frames.alloc_range(too_long).unwrap_err(), AllocError::OutOfMemory);
     });
@@ -54,7 +55,7 @@ fn an_allocation_that_fails_makes_linear_loads() {
 
 #[test]
 fn reports_make_linear_loads() {
-    is_linear("reports", |frames, _| {
+    check_linear_loads("reports", |frames, _| {
         let settings = Settings {
             wake_delay: Duration::ZERO,
             min_free_time: Duration::ZERO,
@@ -73,7 +74,7 @@ fn reports_make_linear_loads() {
 
 #[test]
 fn a_removal_makes_linear_loads() {
-    is_linear("removal", |_, hotplug| {
+    check_linear_loads("removal", |_, hotplug| {
         let last = range(REMOTE + (SECTIONS - 1) * SECTION, SECTION);
         let mut shrink = Shrink::new(last);
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {

@@ -13,23 +13,23 @@ use hotmem_testkit::{Cpus, Memory, REMOTE, Raw as _, SECTION, range};
 
 const CPUS: [u32; 5] = [2, 4, 16, 64, 256];
 /// The number of frames of boot memory, which holds all words and bitmaps.
-const BOOT: u64 = 4 * SECTION;
+const BOOT_FRAMES: u64 = 4 * SECTION;
 const MOVABLE: AllocRequest = AllocRequest::frames(1).movable();
 
-/// Runs `test` on a machine with two sections of movable memory for each CPU.
+/// Runs `test` on an instance with two sections of movable memory for each CPU.
 fn with_cpus(cpus: u32, test: impl FnOnce(&Frames<Cpus>)) {
-    on_machine(cpus, 2 * u64::from(cpus), |frames, _| test(frames));
+    with_instance(cpus, 2 * u64::from(cpus), |frames, _| test(frames));
 }
 
-/// Runs `test` on a machine with so many CPUs and sections of movable memory.
-fn on_machine(
+/// Runs `test` on an instance with this many CPUs and sections of movable memory.
+fn with_instance(
     cpus: u32,
     sections: u64,
     test: impl for<'f> FnOnce(&'f Frames<Cpus>, &mut Hotplug<'f, Cpus, AlwaysMapped>),
 ) {
-    let memory = Memory::new(BOOT);
+    let memory = Memory::new(BOOT_FRAMES);
     let frames = Frames::new(Cpus);
-    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let ram = [BootRange { start: 0, len: range(0, BOOT_FRAMES).bytes() }];
     let map = BootMap { cpus, ..BootMap::from(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
     let plugged = range(REMOTE, sections * SECTION);
@@ -53,25 +53,27 @@ fn on_each(cpus: u32, mut work: impl FnMut(usize)) {
 
 /// The numbers of writes and of transfers for each frame.
 struct PerFrame {
-    all: f64,
+    writes: f64,
     transfers: f64,
 }
 
 /// Returns and prints the counts for each of the `frames` frames that `work` allocates and frees.
-fn count(what: &str, cpus: u32, frames: u64, work: impl FnOnce()) -> PerFrame {
+fn count(label: &str, cpus: u32, frames: u64, work: impl FnOnce()) -> PerFrame {
     take_accesses();
     work();
-    let Accesses { writes: all, transfers, .. } = take_accesses();
-    let by_frame = |writes: u64| writes as f64 / frames as f64;
-    let (all, transfers) = (by_frame(all), by_frame(transfers));
-    println!("{what:8} {cpus:3} CPUs: {transfers:.4} transfers by {all:.2} writes for each frame");
-    assert!(all >= 2.0, "an allocation and a free make at least one write each");
-    PerFrame { all, transfers }
+    let Accesses { writes, transfers, .. } = take_accesses();
+    let per_frame = |count: u64| count as f64 / frames as f64;
+    let (writes, transfers) = (per_frame(writes), per_frame(transfers));
+    println!(
+        "{label:8} {cpus:3} CPUs: {transfers:.4} transfers by {writes:.2} writes for each frame"
+    );
+    assert!(writes >= 2.0, "an allocation and a free make at least one write each");
+    PerFrame { writes, transfers }
 }
 
 /// Checks that no line is transferred when each CPU allocates by `request` and frees the
 /// allocation, and that this takes as many writes for any number of CPUs.
-fn pairs(what: &str, request: AllocRequest) {
+fn check_pairs(label: &str, request: AllocRequest) {
     let mut writes = None;
     for cpus in CPUS {
         with_cpus(cpus, |frames| {
@@ -84,21 +86,21 @@ fn pairs(what: &str, request: AllocRequest) {
                 }
             };
             pair(4);
-            let counted = count(what, cpus, 100 * u64::from(cpus), || pair(100));
+            let counted = count(label, cpus, 100 * u64::from(cpus), || pair(100));
             assert_eq!(counted.transfers, 0.0);
-            assert_eq!(*writes.get_or_insert(counted.all), counted.all);
+            assert_eq!(*writes.get_or_insert(counted.writes), counted.writes);
         });
     }
 }
 
 #[test]
 fn a_pair_transfers_no_line() {
-    pairs("pair", MOVABLE);
+    check_pairs("pair", MOVABLE);
 }
 
 #[test]
 fn a_pair_of_pageblocks_transfers_no_line() {
-    pairs("order 9", AllocRequest::order(9).movable());
+    check_pairs("order 9", AllocRequest::order(9).movable());
 }
 
 /// Lets each CPU allocate a section, one frame at each turn, and free it frame by frame.
@@ -106,19 +108,20 @@ fn a_pair_of_pageblocks_transfers_no_line() {
 fn in_bulk_a_line_is_transferred_for_32_frames_at_most() {
     for cpus in CPUS {
         with_cpus(cpus, |frames| {
-            let each = SECTION;
+            let frames_per_cpu = SECTION;
             let bulk = || {
                 let mut held = vec![Vec::new(); cpus as usize];
-                for _ in 0..each {
+                for _ in 0..frames_per_cpu {
                     on_each(cpus, |cpu| held[cpu].push(frames.alloc_range(MOVABLE).unwrap()));
                 }
                 let mut held: Vec<_> = held.into_iter().map(Vec::into_iter).collect();
-                for _ in 0..each {
+                for _ in 0..frames_per_cpu {
                     on_each(cpus, |cpu| frames.free_range(held[cpu].next().unwrap()).unwrap());
                 }
             };
             bulk();
-            let PerFrame { transfers, .. } = count("bulk", cpus, each * u64::from(cpus), bulk);
+            let PerFrame { transfers, .. } =
+                count("bulk", cpus, frames_per_cpu * u64::from(cpus), bulk);
             assert!(transfers <= 1.0 / 32.0, "{transfers}");
         });
     }
@@ -130,15 +133,15 @@ fn in_bulk_a_line_is_transferred_for_32_frames_at_most() {
 fn random_traffic_transfers_two_lines_at_most() {
     for cpus in CPUS {
         with_cpus(cpus, |frames| {
-            let mut random = fastrand::Rng::with_seed(1);
+            let mut rng = fastrand::Rng::with_seed(1);
             let mut all = Vec::new();
             switch_to(0);
             while let Ok(frame) = frames.alloc_range(MOVABLE) {
                 all.push(frame);
             }
-            random.shuffle(&mut all);
-            let spare = all.len() / 10;
-            for (nth, frame) in all.drain(..spare).enumerate() {
+            rng.shuffle(&mut all);
+            let tenth = all.len() / 10;
+            for (nth, frame) in all.drain(..tenth).enumerate() {
                 switch_to(nth % cpus as usize);
                 frames.free_range(frame).unwrap();
             }
@@ -149,8 +152,8 @@ fn random_traffic_transfers_two_lines_at_most() {
             let mut swaps = |rounds: u32| {
                 for _ in 0..rounds {
                     on_each(cpus, |cpu| {
-                        let at = random.usize(..held[cpu].len());
-                        let frame = held[cpu].swap_remove(at);
+                        let index = rng.usize(..held[cpu].len());
+                        let frame = held[cpu].swap_remove(index);
                         frames.free_range(frame).unwrap();
                     });
                     on_each(cpus, |cpu| held[cpu].push(frames.alloc_range(MOVABLE).unwrap()));

@@ -1,7 +1,7 @@
 //! Tests tokens that are dropped, forgotten, or used again. Either the effect of the token is
 //! undone, or its memory stays isolated and counted. The memory never has two owners.
 
-use super::{KernelWithTables, absent, offline, on_two, online, unchanged};
+use super::{KernelWithTables, absent, assert_unchanged, offline, online, with_two_instances};
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
@@ -11,8 +11,8 @@ use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range, start};
 
 #[test]
 fn an_addition_that_is_dropped_is_undone_and_a_forgotten_one_stays_held() {
-    on_two(|local, foreign| {
-        unchanged(local, foreign, |local| {
+    with_two_instances(|local, foreign| {
+        assert_unchanged(local, foreign, |local| {
             drop(
                 with_kernel(local, &mut KernelWithTables(2), |hotplug, _| {
                     hotplug.prepare_add(absent())
@@ -45,7 +45,7 @@ fn an_addition_that_is_dropped_is_undone_and_a_forgotten_one_stays_held() {
 
 #[test]
 fn a_removal_that_is_dropped_stays_held_and_counted() {
-    on_two(|local, _| {
+    with_two_instances(|local, _| {
         let present = local.frames().counts().present;
         drop(local.hotplug.prepare_remove(offline()).unwrap());
         assert_eq!(local.frames().validated().unwrap().present, present);
@@ -61,7 +61,7 @@ fn a_removal_that_is_dropped_stays_held_and_counted() {
 
 #[test]
 fn an_isolation_that_is_dropped_stays_isolated_and_counted() {
-    on_two(|local, _| {
+    with_two_instances(|local, _| {
         let free = range(2 * SECTION + PAGEBLOCK, PAGEBLOCK);
         drop(local.frames().isolate(free).unwrap());
         assert_eq!(local.frames().validated().unwrap().isolated, PAGEBLOCK);
@@ -78,7 +78,7 @@ fn an_isolation_that_is_dropped_stays_isolated_and_counted() {
 
 #[test]
 fn an_offline_request_that_is_dropped_leaves_its_memory_isolated_and_counted() {
-    on_two(|local, _| {
+    with_two_instances(|local, _| {
         let mut request = local.hotplug.offline(online()).unwrap();
         let _ = request.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
         drop(request);
@@ -94,7 +94,7 @@ fn an_offline_request_that_is_dropped_leaves_its_memory_isolated_and_counted() {
 
 #[test]
 fn a_shrink_that_is_dropped_leaves_memory_that_it_took_offline_held_and_counted() {
-    on_two(|local, _| {
+    with_two_instances(|local, _| {
         let counts = local.frames().counts();
         local.frames().free_range(local.allocations.remove(0)).unwrap();
         let mut shrink =
@@ -114,12 +114,12 @@ fn a_shrink_that_is_dropped_leaves_memory_that_it_took_offline_held_and_counted(
 
 #[test]
 fn requests_that_have_ended_do_nothing_when_they_are_polled_again() {
-    on_two(|local, foreign| {
+    with_two_instances(|local, foreign| {
         local.frames().free_range(local.allocations.remove(0)).unwrap();
         let mut offline = local.hotplug.offline(online()).unwrap();
         let done = offline.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(online()));
-        unchanged(local, foreign, |local| {
+        assert_unchanged(local, foreign, |local| {
             let again = offline.poll(local, &mut NoHooks, Budget::UNLIMITED);
             assert_eq!(again, Progress::Idle);
             offline.cancel(local, &mut NoHooks).unwrap();
@@ -129,7 +129,7 @@ fn requests_that_have_ended_do_nothing_when_they_are_polled_again() {
         let answer = shrink.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         local.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
-        unchanged(local, foreign, |local| {
+        assert_unchanged(local, foreign, |local| {
             for _ in 0..2 {
                 let ended = shrink.poll(local, &mut NoHooks, Budget::UNLIMITED);
                 assert!(matches!(ended, Progress::Idle), "{ended:?}");
@@ -160,7 +160,7 @@ fn nested_additions_of_two_instances_take_page_tables_from_their_own_instance() 
             self.allocated.extend(take());
         }
     }
-    on_two(|_, foreign| {
+    with_two_instances(|_, foreign| {
         let memory = Memory::new(4 * SECTION);
         let frames = Frames::new(OneCpu);
         let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];

@@ -2,7 +2,10 @@
 //! instance refuses or returns them, both instances stay unchanged, and the first instance still
 //! accepts the tokens.
 
-use super::{BOOT_SECTIONS, Instance, SECTIONS, absent, offline, on_two, online, unchanged};
+use super::{
+    BOOT_SECTIONS, Instance, SECTIONS, absent, assert_unchanged, offline, online,
+    with_two_instances,
+};
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
@@ -12,13 +15,13 @@ use hotmem_testkit::{PAGEBLOCK, SECTION, pfn, range};
 
 #[test]
 fn a_foreign_addition_is_returned() {
-    on_two(|local, foreign| {
+    with_two_instances(|local, foreign| {
         let foreign_token = foreign.hotplug.prepare_add(absent()).unwrap();
         // This instance has prepared the same range.
         let local_token =
             local.hotplug.prepare_add(AddRequest { device: true, ..absent().into() }).unwrap();
         let foreign_token =
-            unchanged(local, foreign, |local| local.commit_add(foreign_token).unwrap_err());
+            assert_unchanged(local, foreign, |local| local.commit_add(foreign_token).unwrap_err());
         foreign.hotplug.commit_add(foreign_token).unwrap();
         local.hotplug.commit_add(local_token).unwrap();
         let state =
@@ -30,10 +33,10 @@ fn a_foreign_addition_is_returned() {
 
 #[test]
 fn a_foreign_removal_is_returned() {
-    on_two(|local, foreign| {
+    with_two_instances(|local, foreign| {
         let foreign_token = foreign.hotplug.prepare_remove(offline()).unwrap();
         let local_token = local.hotplug.prepare_remove(offline()).unwrap();
-        let foreign_token = unchanged(local, foreign, |local| {
+        let foreign_token = assert_unchanged(local, foreign, |local| {
             let foreign_token = local.commit_remove(foreign_token).unwrap_err();
             local.abandon_remove(foreign_token, &mut NoHooks).unwrap_err()
         });
@@ -47,12 +50,12 @@ fn a_foreign_removal_is_returned() {
 
 #[test]
 fn a_part_of_a_foreign_removal_is_returned() {
-    on_two(|local, foreign| {
+    with_two_instances(|local, foreign| {
         let foreign_token = foreign.hotplug.prepare_remove(offline()).unwrap();
         let (below, above) = foreign_token.split_at(pfn(3 * SECTION + PAGEBLOCK)).unwrap();
         // The same memory is online on this instance.
         local.hotplug.online(offline(), OnlineType::Kernel, &mut NoHooks).unwrap();
-        let (below, above) = unchanged(local, foreign, |local| {
+        let (below, above) = assert_unchanged(local, foreign, |local| {
             let below = local.commit_remove(below).unwrap_err();
             let above = local.abandon_remove(above, &mut NoHooks).unwrap_err();
             (below, above)
@@ -64,7 +67,7 @@ fn a_part_of_a_foreign_removal_is_returned() {
 
 #[test]
 fn a_foreign_isolation_token_is_returned() {
-    on_two(|local, foreign| {
+    with_two_instances(|local, foreign| {
         let free = range(2 * SECTION + PAGEBLOCK, PAGEBLOCK);
         let foreign_token = foreign.frames().isolate(free).unwrap();
         let local_token = local.frames().isolate(free).unwrap();
@@ -88,19 +91,20 @@ const UNMOVABLE: BlockerKind = BlockerKind::Unmovable("this kernel does not migr
 
 #[test]
 fn a_foreign_offline_request_is_refused_and_returned() {
-    on_two(|local, foreign| {
+    with_two_instances(|local, foreign| {
         let mut foreign_token = foreign.hotplug.offline(online()).unwrap();
         let refused = Progress::Pending(Blocker { range: online(), kind: BlockerKind::Foreign });
         let unlimited = Budget::UNLIMITED;
         // This instance refuses the request before its first poll, and again while it waits for
         // frames in use.
-        let answer =
-            unchanged(local, foreign, |local| foreign_token.poll(local, &mut NoHooks, unlimited));
+        let answer = assert_unchanged(local, foreign, |local| {
+            foreign_token.poll(local, &mut NoHooks, unlimited)
+        });
         assert_eq!(answer, refused);
         let blocked = foreign_token.poll(&mut foreign.hotplug, &mut NoHooks, unlimited);
         let pinned = Blocker { range: foreign.allocations[0], kind: UNMOVABLE };
         assert_eq!(blocked, Progress::Pending(pinned));
-        let foreign_token = unchanged(local, foreign, |local| {
+        let foreign_token = assert_unchanged(local, foreign, |local| {
             assert_eq!(foreign_token.poll(local, &mut NoHooks, unlimited), refused);
             foreign_token.cancel(local, &mut NoHooks).unwrap_err()
         });
@@ -112,7 +116,7 @@ fn a_foreign_offline_request_is_refused_and_returned() {
 
 #[test]
 fn a_foreign_shrink_is_refused_and_returned() {
-    on_two(|local, foreign| {
+    with_two_instances(|local, foreign| {
         let mut foreign_token =
             Shrink::new(ShrinkOptions { frames: SECTION, largest: PAGEBLOCK, ..online().into() });
         // The shrink has taken more memory offline than one poll returns.
@@ -121,7 +125,7 @@ fn a_foreign_shrink_is_refused_and_returned() {
         let top = range(3 * SECTION - PAGEBLOCK, PAGEBLOCK);
         assert_eq!(removal.range(), top);
         let counts_while_offline = foreign.frames().counts();
-        let (foreign_token, removal) = unchanged(local, foreign, |local| {
+        let (foreign_token, removal) = assert_unchanged(local, foreign, |local| {
             let answer = foreign_token.poll(local, &mut NoHooks, Budget::UNLIMITED);
             let Progress::Pending(blocker) = answer else { panic!("{answer:?}") };
             assert_eq!(
@@ -142,7 +146,7 @@ fn a_foreign_shrink_is_refused_and_returned() {
 
 #[test]
 fn foreign_frames_are_refused_unless_they_are_allocated_here_too() {
-    on_two(|local, foreign| {
+    with_two_instances(|local, foreign| {
         // On this instance the memory is free, offline or absent.
         let free = foreign.frames().alloc_range(AllocRequest::frames(PAGEBLOCK).movable()).unwrap();
         foreign.hotplug.online(offline(), OnlineType::Movable, &mut NoHooks).unwrap();
@@ -153,7 +157,7 @@ fn foreign_frames_are_refused_unless_they_are_allocated_here_too() {
         let elsewhere =
             [offline(), absent()].map(|all| foreign.frames().alloc_range(at(all)).unwrap());
         foreign.allocations.extend(elsewhere);
-        unchanged(local, foreign, |local| {
+        assert_unchanged(local, foreign, |local| {
             let refused = |range, kind| {
                 assert_eq!(local.frames().free_range(range), Err(RangeError { range, kind }));
             };
@@ -172,9 +176,9 @@ fn foreign_frames_are_refused_unless_they_are_allocated_here_too() {
 
 #[test]
 fn foreign_device_memory_is_refused() {
-    on_two(|local, foreign| {
+    with_two_instances(|local, foreign| {
         foreign.hotplug.add(AddRequest { device: true, ..absent().into() }).unwrap();
-        unchanged(local, foreign, |local| {
+        assert_unchanged(local, foreign, |local| {
             let not_device = RangeError {
                 range: range(4 * SECTION, PAGEBLOCK),
                 kind: RangeErrorKind::NotDevice,
@@ -188,11 +192,11 @@ fn foreign_device_memory_is_refused() {
 
 #[test]
 fn a_foreign_region_is_refused() {
-    on_two(|local, foreign| {
+    with_two_instances(|local, foreign| {
         let foreign_token = foreign.region;
         let unknown = region_range(&foreign.hotplug, foreign_token)
             .map(|range| RangeError { range, kind: RangeErrorKind::NotAnnounced });
-        unchanged(local, foreign, |local| {
+        assert_unchanged(local, foreign, |local| {
             assert_eq!(local.withdraw(foreign_token).err(), unknown);
             assert_eq!(region_range(local, foreign_token), None);
         });
@@ -201,7 +205,7 @@ fn a_foreign_region_is_refused() {
 
 #[test]
 fn the_id_of_a_withdrawn_region_names_no_later_region() {
-    on_two(|local, _| {
+    with_two_instances(|local, _| {
         let beyond = range(SECTIONS * SECTION, SECTION);
         let first = local.hotplug.announce(beyond).unwrap();
         local.hotplug.withdraw(first).unwrap();

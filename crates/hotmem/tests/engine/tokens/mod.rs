@@ -12,9 +12,9 @@ use hotmem_testkit::{Memory, SECTION, Snapshot, range};
 use std::sync::Barrier;
 use std::thread;
 
-/// How many sections boot memory has.
+/// The number of sections of boot memory.
 const BOOT_SECTIONS: u64 = 1;
-/// How many sections the instance has.
+/// The number of sections of all memory.
 const SECTIONS: u64 = 5;
 
 /// Returns the section that is online and movable.
@@ -62,7 +62,7 @@ impl<'f> Instance<'f> {
 
 /// Runs `test` on two equal instances. Each has a section in each state, and some online memory in
 /// use.
-fn on_two(test: impl for<'f> FnOnce(&mut Instance<'f>, &mut Instance<'f>)) {
+fn with_two_instances(test: impl for<'f> FnOnce(&mut Instance<'f>, &mut Instance<'f>)) {
     let memories = [Memory::new(SECTIONS * SECTION), Memory::new(SECTIONS * SECTION)];
     let frames = [Frames::new(OneCpu), Frames::new(OneCpu)];
     let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
@@ -89,7 +89,7 @@ fn on_two(test: impl for<'f> FnOnce(&mut Instance<'f>, &mut Instance<'f>)) {
 }
 
 /// Makes a call on `local`, and checks that the call changes neither instance.
-fn unchanged<'f, T>(
+fn assert_unchanged<'f, T>(
     local: &mut Instance<'f>,
     foreign: &mut Instance<'f>,
     act: impl FnOnce(&mut Hotplug<'f, OneCpu, ForwardingMapping<KernelWithTables>>) -> T,
@@ -105,10 +105,10 @@ fn an_instance_is_started_once() {
     let memory = Memory::new(SECTION);
     let ram = [BootRange { start: 0, len: Bytes(SECTION * FRAME_SIZE) }];
     for _ in 0..50 {
-        let (frames, together) = (Frames::new(OneCpu), Barrier::new(4));
+        let (frames, barrier) = (Frames::new(OneCpu), Barrier::new(4));
         let start = || hotmem_testkit::start(&frames, memory.direct_map(), &ram);
         let start_together = || {
-            together.wait();
+            barrier.wait();
             start().is_ok()
         };
         let started = thread::scope(|scope| {

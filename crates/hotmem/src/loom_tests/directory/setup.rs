@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 pub(super) const FREE: Class = Class::free(Zone::Kernel);
 
 /// A directory, and an allocator that uses one pageblock of each section.
-pub(super) struct World {
+pub(super) struct Setup {
     pub(super) directory: Directory,
     boxes: Mutex<Boxes>,
 }
@@ -23,16 +23,16 @@ pub(super) fn node(n: usize) -> NodeIndex {
     NodeIndex::new(n).unwrap()
 }
 
-impl World {
-    pub(super) fn new() -> Arc<World> {
-        Arc::new(World { directory: Directory::new(), boxes: Mutex::default() })
+impl Setup {
+    pub(super) fn new() -> Arc<Setup> {
+        Arc::new(Setup { directory: Directory::new(), boxes: Mutex::default() })
     }
 
-    /// Makes the words of section `n`, and moves the section to node `on`, as the control path
+    /// Makes the words of section `n`, and puts the section on node `node_number`, as the control path
     /// does.
-    pub(super) fn install(&self, n: u64, on: usize) {
-        self.directory.install(id(n), node(on), &mut *self.boxes.lock().unwrap()).unwrap();
-        self.directory.set_node(id(n), node(on));
+    pub(super) fn install(&self, n: u64, node_number: usize) {
+        self.directory.install(id(n), node(node_number), &mut *self.boxes.lock().unwrap()).unwrap();
+        self.directory.set_node(id(n), node(node_number));
     }
 
     /// Makes the pageblock of section `n` free, and the section findable.
@@ -43,17 +43,18 @@ impl World {
         self.directory.set_path(FREE, id(n));
     }
 
-    pub(super) fn is_empty(&self, at: SectionId) -> bool {
+    pub(super) fn is_empty(&self, section: SectionId) -> bool {
         // The words exist, because a path is set only after the words were made.
-        let section = self.directory.section(at).expect("a section that a path leads to has words");
-        section.available(FREE) == 0
+        let words =
+            self.directory.section(section).expect("a section that a path leads to has words");
+        words.available(FREE) == 0
     }
 
-    /// Claims the pageblock of a free section of node `on`.
-    pub(super) fn claim(&self, on: usize) -> Option<SectionId> {
+    /// Claims the pageblock of a free section of node `node_number`.
+    pub(super) fn claim(&self, node_number: usize) -> Option<SectionId> {
         let mut from = id(0);
-        while let Some(found) = self.directory.paths(node(on), FREE).next(from) {
-            if self.claim_section(found, on) {
+        while let Some(found) = self.directory.paths(node(node_number), FREE).next(from) {
+            if self.claim_section(found, node_number) {
                 return Some(found);
             }
             match SectionId::new(found.number() + 1) {
@@ -64,9 +65,9 @@ impl World {
         None
     }
 
-    fn claim_section(&self, found: SectionId, on: usize) -> bool {
+    fn claim_section(&self, found: SectionId, node_number: usize) -> bool {
         let Some(section) = self.directory.section(found) else {
-            self.directory.paths(node(on), FREE).hide_absent(found);
+            self.directory.paths(node(node_number), FREE).hide_absent(found);
             return false;
         };
         if !section.claim_all(1) {
@@ -74,8 +75,8 @@ impl World {
             self.directory.clear_section_bit(FREE, found, || section.available(FREE) == 0);
             return false;
         }
-        let is_right = self.directory.node(found) == Some(node(on));
-        if is_right || crate::sync::is_mutant("a claim does not look at the node") {
+        let is_on_node = self.directory.node(found) == Some(node(node_number));
+        if is_on_node || crate::sync::is_mutant("a claim does not look at the node") {
             return true;
         }
         section.publish(1, |_| ());
@@ -90,9 +91,9 @@ impl World {
         section.online.fetch_and(!1, Ordering::AcqRel);
     }
 
-    /// Takes section `n` offline, and brings it back on node `on`, as the control path does.
+    /// Takes section `n` offline, and brings it back on node `node_number`, as the control path does.
     /// Returns false if the section is not free.
-    pub(super) fn move_to(&self, n: u64, on: usize) -> bool {
+    pub(super) fn move_to(&self, n: u64, node_number: usize) -> bool {
         let section = self.directory.section(id(n)).unwrap();
         if !section.claim_all(1) {
             return false;
@@ -100,10 +101,10 @@ impl World {
         section.online.fetch_and(!1, Ordering::AcqRel);
         if crate::sync::is_mutant("a node changes after the memory is published") {
             self.fill(n);
-            self.install(n, on);
+            self.install(n, node_number);
             return true;
         }
-        self.install(n, on);
+        self.install(n, node_number);
         self.fill(n);
         true
     }
@@ -125,12 +126,12 @@ impl World {
 
 pub(super) fn spawn_thread(
     number: usize,
-    world: &Arc<World>,
-    work: impl FnOnce(&World) + 'static,
+    setup: &Arc<Setup>,
+    work: impl FnOnce(&Setup) + 'static,
 ) -> thread::JoinHandle<()> {
-    let world = world.clone();
+    let setup = setup.clone();
     thread::spawn(move || {
         crate::sync::begin_thread(number);
-        work(&world);
+        work(&setup);
     })
 }

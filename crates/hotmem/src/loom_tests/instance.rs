@@ -1,4 +1,4 @@
-//! Defines the machine of a model: a few frames, made anew for each execution.
+//! Defines the instance of a model. It has a few frames, and is made anew for each execution.
 
 use super::boxes::Boxes;
 use crate::addr::{Pfn, PfnRange};
@@ -22,6 +22,8 @@ use std::{boxed::Box, vec, vec::Vec};
 pub(super) const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
 /// The number of frames in a section.
 pub(super) const SECTION: u64 = SECTION_FRAMES as u64;
+pub(super) const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
+pub(super) const ONE_BLOCK: AllocRequest = AllocRequest::frames(BLOCK);
 
 loom::thread_local! { static CPU: Cell<usize> = Cell::new(0); }
 
@@ -34,8 +36,8 @@ impl Platform for Threads {
     }
 }
 
-/// A machine, and a record of the frames that the scenario holds.
-pub(super) struct Machine {
+/// An instance with a few frames, and a record of the frames that the scenario holds.
+pub(super) struct Instance {
     frames: Frames<Threads>,
     _words: Boxes,
     memory: Box<[BitmapFrame]>,
@@ -59,7 +61,7 @@ impl Held {
     }
 }
 
-impl Deref for Machine {
+impl Deref for Instance {
     type Target = Frames<Threads>;
     fn deref(&self) -> &Frames<Threads> {
         &self.frames
@@ -70,13 +72,13 @@ pub(super) fn range(start: u64, frames: u64) -> PfnRange {
     Pfn::new(start).and_then(|start| PfnRange::with_len(start, frames)).unwrap()
 }
 
-impl Machine {
-    /// Makes a machine of `sections` sections of free kernel memory. The bitmaps lie outside this
+impl Instance {
+    /// Makes an instance of `sections` sections of free kernel memory. The bitmaps lie outside this
     /// memory.
-    pub(super) fn new(sections: usize) -> Arc<Machine> {
-        let machine = Machine::without_bitmaps(sections);
-        (0..sections).for_each(|index| machine.add_lasting_bitmaps(index));
-        machine
+    pub(super) fn new(sections: usize) -> Arc<Instance> {
+        let instance = Instance::without_bitmaps(sections);
+        (0..sections).for_each(|index| instance.add_lasting_bitmaps(index));
+        instance
     }
 
     /// Returns section `index`.
@@ -84,11 +86,11 @@ impl Machine {
         self.words().section_of(Pfn::new(index as u64 * SECTION).unwrap()).unwrap()
     }
 
-    /// Makes a machine as [`new`](Self::new) does, which can have a reporter.
-    pub(super) fn with_reporter(sections: usize) -> Arc<Machine> {
-        let machine = Machine::new(sections);
-        machine.wakeup().model();
-        machine
+    /// Makes an instance as [`new`](Self::new) does, which can have a reporter.
+    pub(super) fn with_reporter(sections: usize) -> Arc<Instance> {
+        let instance = Instance::new(sections);
+        instance.wakeup().model();
+        instance
     }
 
     /// Installs bitmaps of section `index` that lie outside its memory.
@@ -96,18 +98,18 @@ impl Machine {
         self.set_bitmaps(self.section(index), 0, Pfn::new(self.len + index as u64).unwrap());
     }
 
-    /// Makes a machine of hotplugged memory without bitmaps. The CPU that first divides a pageblock
+    /// Makes an instance of hotplugged memory without bitmaps. The CPU that first divides a pageblock
     /// of a section must find a frame for the bitmaps.
-    pub(super) fn without_bitmaps(sections: usize) -> Arc<Machine> {
-        Machine::with_memory(sections, false)
+    pub(super) fn without_bitmaps(sections: usize) -> Arc<Instance> {
+        Instance::with_memory(sections, false)
     }
 
-    /// Makes a machine of boot memory without bitmaps.
-    pub(super) fn boot_without_bitmaps(sections: usize) -> Arc<Machine> {
-        Machine::with_memory(sections, true)
+    /// Makes an instance of boot memory without bitmaps.
+    pub(super) fn boot_without_bitmaps(sections: usize) -> Arc<Instance> {
+        Instance::with_memory(sections, true)
     }
 
-    fn with_memory(sections: usize, is_boot: bool) -> Arc<Machine> {
+    fn with_memory(sections: usize, is_boot: bool) -> Arc<Instance> {
         let len = sections as u64 * SECTION;
         let memory = (0..len + sections as u64).map(|_| BitmapFrame::new());
         let memory: Box<[BitmapFrame]> = memory.collect();
@@ -118,15 +120,15 @@ impl Machine {
         frames.words().announce_model(range(0, len), is_boot, &mut words, Boxes::keep);
         let held = untracked::AtomicU64::new(0);
         let threads = untracked::AtomicUsize::new(1);
-        let machine = Arc::new(Machine { frames, _words: words, memory, held, threads, len });
+        let instance = Arc::new(Instance { frames, _words: words, memory, held, threads, len });
         for index in 0..sections {
-            machine.section(index).present.store(SECTION_MASK, Ordering::Relaxed);
+            instance.section(index).present.store(SECTION_MASK, Ordering::Relaxed);
         }
-        machine.online(range(0, len), OnlineType::Kernel);
-        machine
+        instance.online(range(0, len), OnlineType::Kernel);
+        instance
     }
 
-    /// Returns a new control path of the machine.
+    /// Returns a new control path of the instance.
     pub(super) fn hotplug(&self) -> Hotplug<'_, Threads> {
         // SAFETY: all memory of the model is mapped, and no memory is added.
         let mapping = unsafe { AlwaysMapped::new(null_mut(), PfnRange::EMPTY) };
@@ -142,27 +144,27 @@ impl Machine {
     /// Takes memory offline, if no frame of it is in use. Returns whether the memory is offline.
     pub(super) fn take_offline(&self, range: PfnRange) -> bool {
         let Ok(token) = self.isolate_range(range) else { return false };
-        let offline_range = token.leave_allocator().map_err(|(token, _)| token.release());
-        offline_range.map(|range| self.end_hold(range)).is_ok()
+        let left = token.leave_allocator().map_err(|(token, _)| token.release());
+        left.map(|range| self.end_hold(range)).is_ok()
     }
 
     /// Runs `work` on another thread, on CPU `cpu`.
     pub(super) fn spawn_on<T: 'static>(
         self: &Arc<Self>,
         cpu: usize,
-        work: impl FnOnce(&Machine) -> T + 'static,
+        work: impl FnOnce(&Instance) -> T + 'static,
     ) -> thread::JoinHandle<T> {
-        let machine = self.clone();
+        let instance = self.clone();
         let number = self.threads.fetch_add(1, Ordering::Relaxed);
         thread::spawn(move || {
             begin_thread(number);
             CPU.with(|number| number.set(cpu));
-            work(&machine)
+            work(&instance)
         })
     }
 
     /// Runs `work` on this thread, as CPU `cpu`.
-    pub(super) fn run_as<T>(&self, cpu: usize, work: impl FnOnce(&Machine) -> T) -> T {
+    pub(super) fn run_as<T>(&self, cpu: usize, work: impl FnOnce(&Instance) -> T) -> T {
         let before = CPU.with(|number| number.replace(cpu));
         let done = work(self);
         CPU.with(|number| number.set(before));
@@ -176,7 +178,7 @@ impl Machine {
 
     /// Records that the scenario holds `range`, and writes to each of its frames.
     fn record_held(&self, range: PfnRange) -> Held {
-        assert!(range.end().number() <= self.len, "{range} is not memory of the machine");
+        assert!(range.end().number() <= self.len, "{range} is not memory of the instance");
         let mask = frame_mask(range);
         let before = self.held.fetch_or(mask, Ordering::Relaxed);
         assert_eq!(before & mask, 0, "a frame of {range} was allocated twice");
@@ -198,7 +200,12 @@ impl Machine {
 
     /// Allocates `N` single frames.
     pub(super) fn alloc_singles<const N: usize>(&self) -> [Held; N] {
-        std::array::from_fn(|_| self.alloc(AllocRequest::frames(1)))
+        std::array::from_fn(|_| self.alloc(ONE_FRAME))
+    }
+
+    /// Allocates the second pageblock as a whole, so that only the first pageblock is free.
+    pub(super) fn alloc_second_block(&self) -> Held {
+        self.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()))
     }
 
     /// Allocates up to `n` single frames by one call, and writes to each of them.
@@ -273,10 +280,10 @@ impl Machine {
     /// lost, and that every free frame can be allocated and freed again.
     pub(super) fn check(&self) {
         self.validate();
-        let mut rest = Vec::new();
+        let mut free_frames = Vec::new();
         loop {
             match self.try_alloc(AllocRequest::frames(1).movable()) {
-                Ok(held) => rest.push(held),
+                Ok(held) => free_frames.push(held),
                 Err(AllocError::OutOfMemory) => break,
                 Err(error) => {
                     panic!("no operation is in flight, so an allocation must not fail as: {error}")
@@ -290,7 +297,7 @@ impl Machine {
             .filter(|(frame, ..)| frame.number() < self.len);
         let in_use = u64::from(self.held.load(Ordering::Relaxed).count_ones());
         assert_eq!(in_use + bitmaps.count() as u64, self.len, "frames are lost");
-        rest.into_iter().for_each(|held| self.free(held));
+        free_frames.into_iter().for_each(|held| self.free(held));
         self.validate();
     }
 }
