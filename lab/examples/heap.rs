@@ -112,18 +112,18 @@ fn main() -> Result<()> {
     // The heap never frees its first memory. The machine has only boot memory now, so the first
     // memory is boot memory.
     drop(VecIn::<u8, _>::with_capacity_in(1, &heap));
-    let show = |when: &str| {
+    let print_memory = |moment: &str| {
         let counts = frames.counts();
         let [present, free] = [counts.present, counts.free].map(|frames| frames >> 8);
-        println!("{when:20} {present:5} MiB of memory, {free:4} free");
+        println!("{moment:20} {present:5} MiB of memory, {free:4} free");
     };
-    show("booted");
+    print_memory("booted");
 
     let range = machine.hotplug_range();
     hotplug.announce(range)?;
     hotplug.add(range)?;
     hotplug.online(range, OnlineType::Kernel, &mut kernel)?;
-    show("memory plugged");
+    print_memory("memory plugged");
 
     let mut objects = Vec::new();
     for number in 0..1000u32 {
@@ -131,14 +131,14 @@ fn main() -> Result<()> {
         object.resize(32 << 10, number);
         objects.push(object);
     }
-    show("with 1000 objects");
+    print_memory("with 1000 objects");
 
     // The older objects lie in boot memory.
     drop(objects.drain(..400));
     let Some(blocker) = shrink(&mut hotplug, &mut kernel, range)? else {
         bail!("memory with live objects was removed");
     };
-    show("memory removed");
+    print_memory("memory removed");
     println!("the blocker: {blocker}");
     let is_intact = |(number, object): (u32, &VecIn<u32, _>)| object.iter().all(|&n| n == number);
     if !(400..).zip(&objects).all(is_intact) {
@@ -146,11 +146,11 @@ fn main() -> Result<()> {
     }
 
     objects.clear();
-    show("without objects");
+    print_memory("without objects");
     if let Some(blocker) = shrink(&mut hotplug, &mut kernel, range)? {
         bail!("memory without objects was not removed: {blocker}");
     }
-    show("all memory removed");
+    print_memory("all memory removed");
     // SAFETY: no other thread uses this machine.
     unsafe { frames.validate() }?;
     Ok(())

@@ -89,12 +89,12 @@ impl Machine {
         for (&guest, &size) in guests.iter().flat_map(|g| sizes.iter().map(move |s| (g, s))) {
             let min = guest.min_boot_memory(size)?;
             if boot_memory < min {
-                let why = if guest.is_reference() && min > MIN_BOOT_MEMORY {
+                let purpose = if guest.is_reference() && min > MIN_BOOT_MEMORY {
                     ", for page tables and the engine's metadata"
                 } else {
                     ""
                 };
-                bail!("--boot-memory {boot_memory}: {guest} needs {min} to plug {size}{why}");
+                bail!("--boot-memory {boot_memory}: {guest} needs {min} to plug {size}{purpose}");
             }
             if guest == Guest::Linux && !size.0.is_multiple_of(linux::MEMORY_BLOCK.0) {
                 bail!(
@@ -257,13 +257,13 @@ fn boot_memory_for(memory: Bytes) -> Result<Bytes> {
         size.with_context(|| format!("{memory} have more bytes than there are addresses"))?;
     let machine = Hosted::builder().boot_memory(Bytes(gib)).hotplug_size(size).build()?;
     let mut hotplug = machine.boot()?;
-    let at_boot = machine.frames().counts().words;
+    let words_at_boot = machine.frames().counts().words;
     hotplug
         .announce(machine.hotplug_range())
         .with_context(|| format!("announcing a device of {memory}"))?;
     // The engine keeps the words when the addition is abandoned.
     drop(hotplug.prepare_add(machine.hotplug_range()).with_context(|| format!("adding {memory}"))?);
-    let words = (machine.frames().counts().words - at_boot) * FRAME_SIZE;
+    let words = (machine.frames().counts().words - words_at_boot) * FRAME_SIZE;
     let tables = tables_needed_at_first(machine.hotplug_range()) * FRAME_SIZE;
     Ok(Bytes((words + tables + KERNEL_AND_FIRMWARE.0).next_multiple_of(Bytes::mib(1).0)))
 }

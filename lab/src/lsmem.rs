@@ -27,14 +27,14 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
     device: Bytes,
     /// The size of a memory block: 128M to 2G
-    #[arg(long, value_name = "SIZE", value_parser = block_size, default_value = "128M")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_block_size, default_value = "128M")]
     block_size: Bytes,
     /// Print a row for each memory block instead of a row for each run of equal memory blocks
     #[arg(long)]
     all: bool,
 }
 
-fn block_size(text: &str) -> Result<Bytes, String> {
+fn parse_block_size(text: &str) -> Result<Bytes, String> {
     let size = size::parse(text)?;
     let fits = size.0.is_power_of_two() && Bytes::mib(128) <= size && size <= Bytes::gib(2);
     if fits { Ok(size) } else { Err("a block size is a power of two from 128M to 2G".into()) }
@@ -167,12 +167,12 @@ impl fmt::Display for Listing {
         }
         writeln!(f, "{table}\n")?;
         writeln!(f, "Memory block size:    {:>8}", size::short(self.block_size))?;
-        let mut total = |what: &str, is_counted: fn(MemoryBlockState) -> bool| {
+        let mut total = |kind: &str, is_counted: fn(MemoryBlockState) -> bool| {
             writeln!(
                 f,
-                "Total {what} memory:{:>w$}",
+                "Total {kind} memory:{:>width$}",
                 size::short(self.total(is_counted)),
-                w = 16 - what.len()
+                width = 16 - kind.len()
             )
         };
         total("online", |state| {

@@ -45,7 +45,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let result = match Cli::parse().command {
         Command::Vm(args) => vm::run(&args),
         Command::Hosted(args) => demo::run(&args),
         Command::Lsmem(args) => lsmem::run(&args),
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "report")]
         Command::Report(args) => report::run(&args),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.downcast_ref().is_some_and(OutputError::is_closed_pipe) => {
             ExitCode::from(CLOSED_PIPE)

@@ -20,13 +20,14 @@ const LINE: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
 /// values are zero.
 #[must_use]
 pub fn text(series: &Series, unit: &str) -> String {
-    let Some((last, max)) = extent(series) else { return String::new() };
+    let Some((last_time, max)) = extent(series) else { return String::new() };
     #[expect(clippy::cast_possible_truncation, reason = "the plot has some hundred dots")]
     let points: Vec<_> = series.iter().map(|&(x, y)| (x as f32, y as f32)).collect();
     #[expect(clippy::cast_possible_truncation, reason = "the plot has some hundred dots")]
-    let (last, max) = (last as f32, max as f32);
+    let (last_time, max) = (last_time as f32, max as f32);
     let shape = Shape::Steps(&points);
-    let mut chart = Chart::new_with_y_range(TERMINAL_DOTS.0, TERMINAL_DOTS.1, 0.0, last, 0.0, max);
+    let mut chart =
+        Chart::new_with_y_range(TERMINAL_DOTS.0, TERMINAL_DOTS.1, 0.0, last_time, 0.0, max);
     let unit = unit.to_owned();
     let chart = chart
         .lineplot(&shape)
@@ -42,7 +43,8 @@ pub fn text(series: &Series, unit: &str) -> String {
 /// # Errors
 /// The file cannot be written, or all times or all values are zero.
 pub fn svg(series: &Series, title: &str, unit: &str, path: &Path) -> Result<()> {
-    let (last, max) = extent(series).context("all times or all values of the plot are zero")?;
+    let (last_time, max) =
+        extent(series).context("all times or all values of the plot are zero")?;
     let draw = || -> Result<(), Box<dyn std::error::Error>> {
         let area = SVGBackend::new(path, PIXELS).into_drawing_area();
         area.fill(&WHITE)?;
@@ -51,7 +53,7 @@ pub fn svg(series: &Series, title: &str, unit: &str, path: &Path) -> Result<()> 
             .margin(16)
             .x_label_area_size(36)
             .y_label_area_size(56)
-            .build_cartesian_2d(0.0..last, 0.0..max * 1.05)?;
+            .build_cartesian_2d(0.0..last_time, 0.0..max * 1.05)?;
         chart.configure_mesh().light_line_style(WHITE).x_desc("s").y_desc(unit).draw()?;
         let line = AreaSeries::new(series.iter().copied(), 0.0, LINE.mix(0.2));
         chart.draw_series(line.border_style(LINE))?;
@@ -65,9 +67,9 @@ pub fn svg(series: &Series, title: &str, unit: &str, path: &Path) -> Result<()> 
 
 /// Returns the last time and the highest value, or `None` if either is zero.
 fn extent(series: &Series) -> Option<(f64, f64)> {
-    let last = series.last()?.0;
+    let last_time = series.last()?.0;
     let max = series.iter().map(|&(_, y)| y).fold(0.0, f64::max);
-    (last > 0.0 && max > 0.0).then_some((last, max))
+    (last_time > 0.0 && max > 0.0).then_some((last_time, max))
 }
 
 #[cfg(test)]

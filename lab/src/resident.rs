@@ -34,18 +34,18 @@ impl Sampler {
     /// Starts a thread that samples process `pid` at this interval.
     #[must_use]
     pub fn start(pid: u32, interval: Duration) -> Sampler {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let must_stop = Arc::new(AtomicBool::new(false));
+        let thread_must_stop = Arc::clone(&must_stop);
         let thread = thread::spawn(move || {
             let mut samples = Vec::new();
-            while !stopped.load(Relaxed) {
+            while !thread_must_stop.load(Relaxed) {
                 let Some(resident) = resident(pid) else { break };
                 samples.push(Sample { time: Instant::now(), resident });
                 thread::sleep(interval);
             }
             samples
         });
-        Sampler { must_stop: stop, thread }
+        Sampler { must_stop, thread }
     }
 
     /// Stops sampling and returns the samples.
@@ -72,8 +72,7 @@ pub fn resident_here() -> Result<Bytes> {
 }
 
 /// Returns the size of the pages among the `length` bytes at `address` that are committed: present
-/// in memory or swapped out. Memory that other threads allocate or free at the same time does not
-/// count.
+/// in memory or swapped out. Other memory of the process does not count.
 ///
 /// # Errors
 /// The kernel does not report it.
@@ -81,10 +80,10 @@ pub fn committed_at(address: NonNull<u8>, length: Bytes) -> Result<Bytes> {
     /// The flags of present pages and of swapped pages in an entry of pagemap (Linux,
     /// Documentation/admin-guide/mm/pagemap.rst).
     const COMMITTED: u64 = 1 << 63 | 1 << 62;
-    let page = rustix::param::page_size() as u64;
-    let pages = length.0.div_ceil(page);
+    let page_size = rustix::param::page_size() as u64;
+    let pages = length.0.div_ceil(page_size);
     let mut pagemap = fs::File::open("/proc/self/pagemap").context("/proc/self/pagemap")?;
-    pagemap.seek(SeekFrom::Start(address.addr().get() as u64 / page * 8))?;
+    pagemap.seek(SeekFrom::Start(address.addr().get() as u64 / page_size * 8))?;
     let mut entries = BufReader::with_capacity(1 << 16, pagemap.take(pages * 8));
     let mut committed = 0;
     let mut entry = [0; 8];
@@ -92,7 +91,7 @@ pub fn committed_at(address: NonNull<u8>, length: Bytes) -> Result<Bytes> {
         entries.read_exact(&mut entry).context("/proc/self/pagemap")?;
         committed += u64::from(u64::from_ne_bytes(entry) & COMMITTED != 0);
     }
-    Ok(Bytes(committed * page))
+    Ok(Bytes(committed * page_size))
 }
 
 /// Returns the proportional set size of a process: of each page that several processes share, an
@@ -102,7 +101,7 @@ pub fn proportional(pid: u32) -> Option<Bytes> {
     field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
 }
 
-/// Returns the CPU time that a process has used, in nanoseconds. The ticks of `/proc/PID/stat` are
+/// Returns the CPU time that a process has used, with a resolution of nanoseconds. The ticks of `/proc/PID/stat` are
 /// too coarse to measure an idle guest.
 #[must_use]
 pub fn cpu_time(pid: u32) -> Option<Duration> {
@@ -123,9 +122,9 @@ fn field(text: &str, name: &str) -> Option<Bytes> {
 pub fn time_to_return(samples: &[Sample], freed: Instant) -> Option<Duration> {
     let before = samples.iter().rev().find(|sample| sample.time <= freed)?.resident.0;
     let after: Vec<_> = samples.iter().filter(|sample| sample.time > freed).collect();
-    let last = after.last()?.resident.0;
-    let returned = before.checked_sub(last).filter(|&returned| returned > before / 10)?;
-    let first = after.iter().find(|sample| sample.resident.0 <= last + returned / 50)?;
+    let at_end = after.last()?.resident.0;
+    let returned = before.checked_sub(at_end).filter(|&returned| returned > before / 10)?;
+    let first = after.iter().find(|sample| sample.resident.0 <= at_end + returned / 50)?;
     Some(first.time - freed)
 }
 
@@ -152,12 +151,12 @@ mod tests {
         let pid = idle.id();
         // The child has CPU time already before its program is loaded, so the loop waits for stable
         // resident memory.
-        let memory = || {
+        let stable_memory = || {
             let (before, proportional) = (resident(pid)?, proportional(pid)?);
             Some((before, proportional)).filter(|_| resident(pid) == Some(before))
         };
         let started = Instant::now();
-        let memory = std::iter::repeat_with(memory)
+        let memory = std::iter::repeat_with(stable_memory)
             .take_while(|_| started.elapsed() < PATIENCE)
             .find_map(|memory| memory.filter(|(_, proportional)| *proportional > Bytes::ZERO));
         let used = cpu_time(pid);

@@ -8,12 +8,13 @@ const PAGES: u64 = 4096;
 
 fn boot(xpti: Xpti) -> Outcome {
     let machine = Machine::find(None).unwrap();
-    let words = format!("mode=test pages={PAGES} writes=50000");
-    let outcome = machine.boot(xpti, Clock::Cycles, &words).unwrap();
+    let options = format!("mode=test pages={PAGES} writes=50000");
+    let outcome = machine.boot(xpti, Clock::Cycles, &options).unwrap();
     assert_eq!(outcome.points.len(), 15, "{:?}", outcome.points);
     outcome
 }
 
+/// Checks the documented numbers of hypercalls and flushes, and that no Dirty flag was lost.
 fn check(outcome: &Outcome) {
     let hotmem = |case: &str| {
         let mut figures = outcome.figures.iter().filter(|f| f.subject == "hotmem");
@@ -59,25 +60,26 @@ fn hotmem_causes_no_traps_and_at_most_two_flushes_for_any_number_of_tables() {
 #[test]
 fn hotmem_takes_less_than_half_of_the_instructions_of_exchanges_that_trap() {
     let machine = Machine::find(None).unwrap();
-    let boot = |words: &str| machine.boot(Xpti::On, Clock::Instructions, words).unwrap().figures;
+    let boot =
+        |options: &str| machine.boot(Xpti::On, Clock::Instructions, options).unwrap().figures;
     let figures = boot(&format!("mode=bench pages={PAGES} batch=32"));
-    let each = |case: &str, subject: &str| {
+    let per_entry = |case: &str, subject: &str| {
         let figure =
             figures.iter().find(|f| (f.case.as_str(), f.subject.as_str()) == (case, subject));
         figure.unwrap_or_else(|| panic!("no {case} of {subject}")).per_entry()
     };
     for case in ["xen-munmap", "xen-munmap-clean", "xen-protect", "xen-foreign"] {
-        assert!(2.0 * each(case, "hotmem") < each(case, "before"), "{case}");
+        assert!(2.0 * per_entry(case, "hotmem") < per_entry(case, "before"), "{case}");
     }
     // Hotmem chooses one of three ways to unmap a range. With the cost of the choice, it must not
     // take longer than the cheapest of the three ways.
     let figures = boot("mode=tables");
     let mut cases: Vec<_> = figures.iter().filter(|f| f.case.starts_with("xen-sparse")).collect();
     cases.sort_by_key(|figure| figure.case.clone());
-    for figures in cases.chunk_by(|one, other| one.case == other.case) {
+    for figures in cases.chunk_by(|a, b| a.case == b.case) {
         let min = |is_hotmem: bool| {
-            let all = figures.iter().filter(|f| (f.subject == "hotmem") == is_hotmem);
-            all.map(|figure| figure.cycles).min().unwrap()
+            let figures = figures.iter().filter(|f| (f.subject == "hotmem") == is_hotmem);
+            figures.map(|figure| figure.cycles).min().unwrap()
         };
         // The sum allows for the choice, which reads an L1 table to count its entries, and reads
         // the L2 table a second time.

@@ -10,7 +10,7 @@ use std::{ops::ControlFlow, path::PathBuf, thread, time::Duration, time::Instant
 /// Arguments of `hotmem drmgr`: those of drmgr for memory, and a description of the partition.
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("change").required(true).args(["add", "remove"])))]
-#[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["quantity", "index"])))]
+#[command(group(clap::ArgGroup::new("selection").required(true).multiple(true).args(["quantity", "index"])))]
 pub struct Args {
     /// The kind of resource: memory
     #[arg(short = 'c', value_name = "TYPE", value_parser = ["mem"])]
@@ -22,10 +22,10 @@ pub struct Args {
     #[arg(short)]
     remove: bool,
     /// The number of LMBs, starting at the lowest one, or at the one that `-s` names
-    #[arg(short, value_name = "N", allow_negative_numbers = true, value_parser = count)]
+    #[arg(short, value_name = "N", allow_negative_numbers = true, value_parser = parse_count)]
     quantity: Option<u32>,
     /// The DRC index of the LMB, or of the first LMB
-    #[arg(short = 's', value_name = "INDEX", value_parser = index)]
+    #[arg(short = 's', value_name = "INDEX", value_parser = parse_index)]
     index: Option<DrcIndex>,
     /// Print a line for each LMB
     #[arg(short, long)]
@@ -50,7 +50,7 @@ pub struct Args {
     v1: bool,
 }
 
-fn count(text: &str) -> Result<u32, String> {
+fn parse_count(text: &str) -> Result<u32, String> {
     match text.parse::<i64>() {
         Ok(count) => u32::try_from(count)
             .ok()
@@ -60,7 +60,7 @@ fn count(text: &str) -> Result<u32, String> {
     }
 }
 
-fn index(text: &str) -> Result<DrcIndex, String> {
+fn parse_index(text: &str) -> Result<DrcIndex, String> {
     let hex = text.strip_prefix("0x").or(text.strip_prefix("0X"));
     let index = hex.map_or_else(|| text.parse(), |hex| u32::from_str_radix(hex, 16));
     index.map(DrcIndex).map_err(|_| "a DRC index is 32 bits, such as 0x80000010".into())
@@ -83,8 +83,8 @@ pub fn run(args: &Args) -> Result<()> {
         (None, None) => bail!("neither a count nor a DRC index"),
     };
     let change = if args.add { Change::Add } else { Change::Remove };
-    let mut parts = PartitionStorage::new(describe(args, change)?)?;
-    let mut partition = parts.start(OnlineType::Movable)?;
+    let mut storage = PartitionStorage::new(describe(args, change)?)?;
+    let mut partition = storage.start(OnlineType::Movable)?;
     log::set_max_level(if args.debug { log::LevelFilter::Debug } else { log::LevelFilter::Info });
     // This fails only if an earlier call has set the same logger.
     let _ = log::set_logger(&StdoutLogger);
@@ -101,19 +101,19 @@ pub fn run(args: &Args) -> Result<()> {
         bar.set_position(state.taken_lmbs.into());
         wait(state, start.elapsed())
     });
-    let took = start.elapsed();
+    let time = start.elapsed();
     bar.finish_and_clear();
-    let block = partition.table().lmb_size().bytes().clamp(Bytes::mib(128), Bytes::gib(2));
+    let block_size = partition.table().lmb_size().bytes().clamp(Bytes::mib(128), Bytes::gib(2));
     let Summary { lmbs, .. } = result?;
     let size = Bytes(u64::from(lmbs) * partition.table().lmb_size().bytes().0);
     let outcome = if args.add { "added and online" } else { "removed" };
-    say!("{lmbs} LMBs, {}, {outcome} in {}\n", size::approximate(size), table::time(took))?;
-    crate::out::write(format_args!("{}", Listing::of(&partition.hotplug, block, false)))?;
+    say!("{lmbs} LMBs, {}, {outcome} in {}\n", size::approximate(size), table::time(time))?;
+    crate::out::write(format_args!("{}", Listing::of(&partition.hotplug, block_size, false)))?;
     Ok(())
 }
 
-/// Waits for the pause before the next poll of the request. Gives the request up if it would have run
-/// for longer than [`PATIENCE`] after the pause.
+/// Waits for the pause before the next poll of the request. Gives the request up if its time limit
+/// would end during the pause.
 fn wait(PollState { pause, .. }: PollState, elapsed: Duration) -> ControlFlow<()> {
     if pause.is_zero() {
         return ControlFlow::Continue(());

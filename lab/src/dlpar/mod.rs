@@ -2,6 +2,6 @@
 //! hypervisor is simulated.
 
 pub mod drmgr;
-mod machine;
+mod partition;
 
-pub use machine::{Description, DescriptionError, Partition, PartitionStorage};
+pub use partition::{Description, DescriptionError, Partition, PartitionStorage};

@@ -1,7 +1,7 @@
 //! The virtual address space of a hosted machine, on its simulated MMU.
 
 use super::Hosted;
-use super::mmu::{Mmu, PAGE, SPACE, TableArrays};
+use super::mmu::{Mmu, PAGE_BYTES, SPACE, TableArrays};
 use hotmem::{
     AllocError, AllocRequest, Allocation, Bytes, Hooks, Migration, NodeChoice, Pfn, PfnRange,
     geometry::PAGEBLOCK_FRAMES,
@@ -51,12 +51,12 @@ pub enum MapError {
 
 /// The owner of the simulated MMU's page tables. It allocates new tables, never frees a table, and
 /// records the run that was unmapped.
-struct Kernel<'a> {
+struct TableOwner<'a> {
     tables: &'a TableArrays,
     unmapped_frame: Option<PfnRange>,
 }
 
-impl Owner for Kernel<'_> {
+impl Owner for TableOwner<'_> {
     fn unmapped(&mut self, run: Run) {
         self.unmapped_frame = run.frames();
     }
@@ -84,9 +84,9 @@ impl<'m> AddressSpace<'m> {
         // SAFETY: the frame was allocated above.
         unsafe { self.pointer(frame.start()).write_bytes(0, ENTRIES) };
         let entry = Entry::new(frame.start(), Flags::PRESENT | Flags::WRITABLE);
-        let mut kernel = Kernel { tables: &self.mmu.tables, unmapped_frame: None };
+        let mut owner = TableOwner { tables: &self.mmu.tables, unmapped_frame: None };
         let mut tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
-        match tables.map(Run { virt, entry, level: Level::L1 }, &mut kernel) {
+        match tables.map(Run { virt, entry, level: Level::L1 }, &mut owner) {
             Ok(_) => {
                 mapped.addresses.insert(frame.start(), virt.start());
                 Ok(())
@@ -101,12 +101,12 @@ impl<'m> AddressSpace<'m> {
     /// Unmaps the page that contains `address`, if it is mapped, and frees its frame.
     pub fn unmap(self, address: u64) {
         let mapped = &mut *self.mmu.mapped();
-        let mut kernel = Kernel { tables: &self.mmu.tables, unmapped_frame: None };
+        let mut owner = TableOwner { tables: &self.mmu.tables, unmapped_frame: None };
         let mut tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
-        let how =
+        let options =
             Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: true, is_dying: false };
-        let _ = tables.unmap_range(VirtRange::page(address), how, &mut kernel);
-        if let Some(frame) = kernel.unmapped_frame {
+        let _ = tables.unmap_range(VirtRange::page(address), options, &mut owner);
+        if let Some(frame) = owner.unmapped_frame {
             mapped.addresses.remove(&frame.start());
             self.free(frame);
         }
@@ -118,12 +118,12 @@ impl<'m> AddressSpace<'m> {
         self.access(address, Flags::ACCESSED, |word| word.load(Relaxed))
     }
 
-    /// Adds `n` to the word that contains `address` and returns the sum, or `None` if the page is
+    /// Adds `addend` to the word that contains `address` and returns the sum, or `None` if the page is
     /// not mapped. The addition is not atomic: one of two concurrent additions may be lost.
     #[expect(clippy::must_use_candidate, reason = "callers may need only the addition")]
-    pub fn add_to_word(self, address: u64, n: u64) -> Option<u64> {
+    pub fn add_to_word(self, address: u64, addend: u64) -> Option<u64> {
         self.access(address, Flags::ACCESSED_DIRTY, |word| {
-            let sum = word.load(Relaxed).wrapping_add(n);
+            let sum = word.load(Relaxed).wrapping_add(addend);
             word.store(sum, Relaxed);
             sum
         })
@@ -139,11 +139,11 @@ impl<'m> AddressSpace<'m> {
         else {
             return false;
         };
-        let before = word.fetch_and(!Flags::ACCESSED_DIRTY.bits(), Relaxed);
+        let old_entry = word.fetch_and(!Flags::ACCESSED_DIRTY.bits(), Relaxed);
         // An access that set Dirty before it was cleared may not have written yet. Wait until such
         // accesses have ended.
         drop(self.mmu.access_lock.write().unwrap_or_else(PoisonError::into_inner));
-        Entry::from_bits(before).flags().contains(Flags::DIRTY)
+        Entry::from_bits(old_entry).flags().contains(Flags::DIRTY)
     }
 
     /// Returns the size of all pages that were migrated since the machine was built.
@@ -163,6 +163,7 @@ impl<'m> AddressSpace<'m> {
         let node = frames.node_of(used.start()).unwrap_or_default();
         let request = AllocRequest::frames(1).movable().node(NodeChoice::Avoiding(node));
         let destination = || frames.alloc(request).map(Allocation::into_raw).ok();
+        // The old frame, the address and the new frame of each page.
         let moves: Vec<(PfnRange, u64, PfnRange)> =
             pages.iter().map_while(|&(from, page)| Some((from, page, destination()?))).collect();
         if moves.is_empty() {
@@ -193,22 +194,27 @@ impl<'m> AddressSpace<'m> {
         for (from, page, to) in moves {
             mapped.addresses.remove(&from.start());
             mapped.addresses.insert(to.start(), page);
-            mapped.migrated_bytes = mapped.migrated_bytes + Bytes(PAGE);
+            mapped.migrated_bytes = mapped.migrated_bytes + Bytes(PAGE_BYTES);
             self.free(from);
         }
         Some(Migration::Moved)
     }
 
     /// Accesses the word that contains `address` as a processor does: walks the page tables, sets
-    /// `flags` in the entry, and calls `act` with the word. Returns the result of `act`, or `None`
+    /// `flags` in the entry, and calls `operation` with the word. Returns its result, or `None`
     /// if the page is not mapped.
-    fn access(self, address: u64, flags: Flags, act: impl Fn(&AtomicU64) -> u64) -> Option<u64> {
+    fn access(
+        self,
+        address: u64,
+        flags: Flags,
+        operation: impl Fn(&AtomicU64) -> u64,
+    ) -> Option<u64> {
         loop {
-            let access = self.mmu.access_lock.read().unwrap_or_else(PoisonError::into_inner);
+            let access_guard = self.mmu.access_lock.read().unwrap_or_else(PoisonError::into_inner);
             let Some(located) = self.mmu.located_entry(address) else {
                 // This is a page fault. The page is not mapped, or the thread that holds the lock
                 // is migrating it.
-                drop(access);
+                drop(access_guard);
                 let _lock = self.mmu.mapped();
                 self.mmu.located_entry(address)?;
                 continue;
@@ -219,13 +225,13 @@ impl<'m> AddressSpace<'m> {
             if word.compare_exchange(entry.bits(), marked, Relaxed, Relaxed).is_err() {
                 continue;
             }
-            let index = usize::try_from(address % PAGE / 8).ok()?;
+            let index = usize::try_from(address % PAGE_BYTES / 8).ok()?;
             // SAFETY: the frame belongs to the page until a flush has taken `access_lock`, which this
             // thread holds. While the page is mapped, all accesses to its words are atomic.
             let word = unsafe {
                 AtomicU64::from_ptr(self.pointer(entry.frame(located.level)?).add(index))
             };
-            return Some(act(word));
+            return Some(operation(word));
         }
     }
 

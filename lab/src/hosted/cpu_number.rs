@@ -86,12 +86,12 @@ mod tests {
     #[test]
     fn each_thread_has_a_number_of_its_own() {
         set(5);
-        let of_another = std::thread::spawn(|| {
+        let other_thread = std::thread::spawn(|| {
             let before = get();
             set(7);
             (before, get())
         });
-        assert_eq!(of_another.join().unwrap(), (usize::MAX, 7));
+        assert_eq!(other_thread.join().unwrap(), (usize::MAX, 7));
         assert_eq!(get(), 5);
     }
 }

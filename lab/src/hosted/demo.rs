@@ -113,8 +113,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
 
     let mut table = table(&["step", "memory", "time"], 1);
-    for (step, memory, took) in steps {
-        table.add_row([step.into(), size::short(memory), time(took)]);
+    for (step, memory, duration) in steps {
+        table.add_row([step.into(), size::short(memory), time(duration)]);
     }
     say!("{table}")?;
     say!("{} of mapped pages were migrated by the simulated MMU", size::short(space.migrated()))?;
@@ -129,14 +129,14 @@ fn build(args: &Args) -> Result<Hosted, HostedError> {
 /// word, and the complement of the number to its last word.
 fn allocate_and_write(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'_, ThreadCpus>>> {
     let mut used = Vec::new();
-    let mut left = bytes.frames();
-    for length in [1, 512, 3, 64, 5000].into_iter().cycle() {
-        if left == 0 {
+    let mut remaining = bytes.frames();
+    for len in [1, 512, 3, 64, 5000].into_iter().cycle() {
+        if remaining == 0 {
             return Ok(used);
         }
         let allocation =
-            machine.frames().alloc(AllocRequest::frames(length.min(left)).movable())?;
-        left -= allocation.range().frames();
+            machine.frames().alloc(AllocRequest::frames(len.min(remaining)).movable())?;
+        remaining -= allocation.range().frames();
         for_each_word(machine, allocation.range(), |word, value| {
             // SAFETY: `allocation` owns the frame that contains `word`.
             unsafe { word.write_volatile(value) };

@@ -20,9 +20,9 @@ use std::{
     },
 };
 
-pub(super) const PAGE: u64 = Level::L1.entry_span().0;
+pub(super) const PAGE_BYTES: u64 = Level::L1.entry_span().0;
 /// The number of page tables, with the root. They suffice to map 8 GiB of contiguous pages.
-pub(super) const TABLES: usize = 5000;
+pub(super) const MAX_TABLES: usize = 5000;
 pub(super) const SPACE: Space = Space::new(Pfn::ZERO, Level::L4);
 
 /// A machine's MMU, with one address space.
@@ -39,7 +39,7 @@ pub(super) struct Mmu {
 /// machine.
 pub(super) struct TableArrays {
     tables: Vec<OnceLock<Box<Table>>>,
-    tables_used: AtomicUsize,
+    used_tables: AtomicUsize,
 }
 
 /// The mapped pages.
@@ -53,8 +53,8 @@ pub(super) struct MappedPages {
 
 impl Mmu {
     pub(super) fn new() -> Mmu {
-        let tables = (0..TABLES).map(|_| OnceLock::new()).collect();
-        let tables = TableArrays { tables, tables_used: AtomicUsize::new(0) };
+        let tables = (0..MAX_TABLES).map(|_| OnceLock::new()).collect();
+        let tables = TableArrays { tables, used_tables: AtomicUsize::new(0) };
         // The root, which is table 0.
         tables.allocate();
         let mapped = MappedPages {
@@ -76,21 +76,22 @@ impl Mmu {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the entry that maps the page at `address`, if it is mapped.
     pub(super) fn located_entry(&self, address: u64) -> Option<LocatedEntry> {
         find_entry(&self.native(), SPACE, address)
             .ok()
             .filter(|located| located.kind() == Kind::Page)
     }
 
-    pub(super) fn word(&self, at: EntryAddr) -> Option<&AtomicU64> {
-        Some(&self.tables.get(at.table())?[at.index()])
+    pub(super) fn word(&self, addr: EntryAddr) -> Option<&AtomicU64> {
+        Some(&self.tables.get(addr.table())?[addr.index()])
     }
 }
 
 impl TableArrays {
     /// Returns an empty table, or `None` if all tables are used.
     pub(super) fn allocate(&self) -> Option<Pfn> {
-        let number = self.tables_used.fetch_add(1, Relaxed);
+        let number = self.used_tables.fetch_add(1, Relaxed);
         self.tables.get(number)?.get_or_init(|| Box::new([const { AtomicU64::new(0) }; ENTRIES]));
         Pfn::new(number as u64)
     }

@@ -165,7 +165,7 @@ impl Hosted {
     /// it.
     #[must_use]
     pub fn address_of(&self, frame: Pfn) -> Option<NonNull<u8>> {
-        self.memory.at(frame.phys_addr())
+        self.memory.byte_at(frame.phys_addr())
     }
 }
 

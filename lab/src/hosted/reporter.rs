@@ -71,7 +71,9 @@ impl<'m> HostReporter<'m> {
         while !self.must_stop.load(Ordering::Acquire) {
             match self.step() {
                 Wait::None => {}
-                Wait::UntilTimeOrWake(at) => thread::park_timeout(at.saturating_sub(self.now())),
+                Wait::UntilTimeOrWake(time) => {
+                    thread::park_timeout(time.saturating_sub(self.now()))
+                }
                 Wait::UntilWake => {
                     self.set_idle(true);
                     thread::park();
@@ -97,8 +99,8 @@ impl<'m> HostReporter<'m> {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn set_idle(&self, idle: bool) {
-        *locked(&self.is_idle.0) = idle;
+    fn set_idle(&self, is_idle: bool) {
+        *locked(&self.is_idle.0) = is_idle;
         self.is_idle.1.notify_all();
     }
 
@@ -144,7 +146,7 @@ impl<'m> HostReporter<'m> {
                 Wait::None
             }
             Step::Working => Wait::None,
-            Step::Pending(at) => Wait::UntilTimeOrWake(at),
+            Step::Pending(time) => Wait::UntilTimeOrWake(time),
             // `Unanswered` means that another thread's `madvise` has not returned for
             // `Settings::answer_timeout`. There is no device to reset, so this thread waits.
             Step::Ready(Err(Unanswered)) | Step::Idle => Wait::UntilWake,
@@ -201,26 +203,26 @@ mod tests {
     fn only_free_memory_is_returned_to_the_host() {
         let machine = machine_with(Bytes::mib(256));
         let frames = machine.frames();
-        let kept = frames.alloc(AllocRequest::frames(1).movable()).unwrap();
+        let used = frames.alloc(AllocRequest::frames(1).movable()).unwrap();
         let freed = frames.alloc(AllocRequest::frames(512).movable()).unwrap();
-        let (freed_start, kept_frame) = (freed.range().start(), kept.range());
+        let (freed_start, used_frame) = (freed.range().start(), used.range());
         let freed_first = freed.range().chunks(1).next().unwrap();
-        // SAFETY: `kept` and `freed` own the frames.
+        // SAFETY: `used` and `freed` own the frames.
         unsafe {
-            words(&machine, kept_frame).iter().for_each(|word| word.write_volatile(7));
+            words(&machine, used_frame).iter().for_each(|word| word.write_volatile(7));
             words(&machine, freed_first)[0].write_volatile(7);
         }
         drop(freed);
         let reporter = machine.reporter(Settings::EAGER).unwrap();
         reporter.settle();
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
-        let again = frames.alloc(AllocRequest::frames(512).movable().at(freed_start)).unwrap();
-        // SAFETY: `kept` and `again` own the frames.
+        let allocated = frames.alloc(AllocRequest::frames(512).movable().at(freed_start)).unwrap();
+        // SAFETY: `used` and `allocated` own the frames.
         unsafe {
-            assert_eq!(words(&machine, kept_frame)[1].read_volatile(), 7);
+            assert_eq!(words(&machine, used_frame)[1].read_volatile(), 7);
             assert_eq!(words(&machine, freed_first)[0].read_volatile(), 0);
         }
-        drop((again, kept));
+        drop((allocated, used));
     }
 
     #[test]

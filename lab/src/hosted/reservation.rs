@@ -29,8 +29,8 @@ impl Reservation {
         // SAFETY: a new mapping at an address that the kernel chooses changes no existing mapping.
         let start = unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;
-            let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            mmap_anonymous(null_mut(), len, access, kind)
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            mmap_anonymous(null_mut(), len, access, flags)
         };
         let start = NonNull::new(start.map_err(refused)?.cast()).ok_or(refused(Errno::NOMEM))?;
         Ok(Reservation { start, len })
@@ -41,7 +41,7 @@ impl Reservation {
     }
 
     /// Returns the address of the byte at this offset, or `None` if the offset lies outside.
-    pub(super) fn at(&self, offset: u64) -> Option<NonNull<u8>> {
+    pub(super) fn byte_at(&self, offset: u64) -> Option<NonNull<u8>> {
         let offset = usize::try_from(offset).ok().filter(|&offset| offset < self.len)?;
         // SAFETY: the offset lies within the reservation.
         Some(unsafe { self.start.add(offset) })
@@ -50,7 +50,7 @@ impl Reservation {
     /// Gives the memory of the `len` bytes that start at `offset` back to the host. The bytes read
     /// as zero afterwards. The caller ensures that nothing uses them.
     pub(super) fn discard(&self, offset: u64, len: Bytes) -> Result<(), Errno> {
-        let Some(start) = self.at(offset) else { return Ok(()) };
+        let Some(start) = self.byte_at(offset) else { return Ok(()) };
         let max_len = self.address() + self.len - start.addr().get();
         let len = usize::try_from(len.0).map_or(max_len, |len| len.min(max_len));
         // SAFETY: the bytes lie within the reservation, and the caller ensures that nothing uses

@@ -16,6 +16,7 @@ impl Waker {
         }
     }
 
+    /// Sets the thread to wake.
     pub(super) fn set(&self, thread: Option<Thread>) {
         *locked(&self.0) = thread;
     }

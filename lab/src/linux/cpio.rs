@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_archive_reads_back() {
+    fn a_written_archive_is_read_as_it_was_written() {
         // Names and data of every length modulo 4.
         let names = ["a", "bc", "dir/e", "dir/fg"];
         let mut archive = Archive::default().directory("dir");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_the_header_is_right() {
+    fn the_header_has_the_documented_bytes() {
         let bytes = Archive::default().file("init", b"#!").unwrap().finish();
         let header = concat!(
             "070701",

@@ -33,7 +33,7 @@ const NVDIMM: &str = concat!(include_str!("begin.sh"), include_str!("nvdimm.sh")
 /// The interval at which the guest polls its memory, and the most by which its reports are late.
 pub const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// Bytes that Linux writes to describe one frame: its `struct page`.
+/// The size of Linux's descriptor of a frame, `struct page`.
 pub const DESCRIPTOR: Bytes = Bytes(64);
 
 /// The size of Linux's memory blocks on a machine that booted with less than 64 GiB.
@@ -47,7 +47,7 @@ pub struct Linux {
 }
 
 impl Linux {
-    /// Finds the packages and makes an initramfs of them, with these drivers.
+    /// Finds the packages, and makes an initramfs from them with these drivers.
     ///
     /// # Errors
     /// [`Error`].
@@ -59,7 +59,7 @@ impl Linux {
         for root in ROOTS {
             if let Some(packages) = Packages::below(Path::new(root), drivers)? {
                 let archive = initramfs(&packages, init)?;
-                let initramfs = in_memory(&archive).map_err(Error::Initramfs)?;
+                let initramfs = anonymous_file(&archive).map_err(Error::Initramfs)?;
                 return Ok(Linux { kernel: packages.kernel, initramfs });
             }
         }
@@ -81,15 +81,15 @@ impl Linux {
     /// Returns a configuration as [`config`](Self::config) does, but for a guest that leaves
     /// plugged memory offline.
     ///
-    /// Linux's driver adds at most 1 GiB, or two of its memory blocks, before that is put online.
-    /// So its memory blocks are half of `memory`, which must be a power of two up to 128 GiB.
+    /// Linux's driver adds at most 1 GiB, or two of its memory blocks, before these are online. So
+    /// its memory blocks are half of `memory`, which must be a power of two up to 128 GiB.
     #[must_use]
     pub fn config_offline(&self, memory: Bytes) -> Config {
         self.config(memory).with_guest_option("block", memory.0 / 2)
     }
 
-    /// Returns the smallest boot memory with which `memory` can be plugged. It must have room for
-    /// the descriptors of all plugged frames.
+    /// Returns the smallest boot memory with which `memory` can be plugged. It contains the
+    /// descriptors of all plugged frames.
     #[must_use]
     pub fn min_boot_memory(memory: Bytes) -> Bytes {
         Bytes::mib(256) + Bytes(memory.frames() * DESCRIPTOR.0)
@@ -115,7 +115,7 @@ fn initramfs(packages: &Packages, init: &str) -> Result<Vec<u8>, Error> {
 }
 
 /// Returns an anonymous file that holds these bytes.
-pub(crate) fn in_memory(bytes: &[u8]) -> io::Result<File> {
+pub(crate) fn anonymous_file(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("initramfs", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     Ok(file)
@@ -197,22 +197,22 @@ mod tests {
     }
 
     #[test]
-    fn modules_keep_their_order_by_name() {
-        let this = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/linux/init.sh"));
+    fn names_of_modules_keep_their_order() {
+        let script = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/linux/init.sh"));
         let busybox = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
-        let modules = vec![this.clone(), busybox.clone()];
+        let modules = vec![script, busybox.clone()];
         let archive =
             initramfs(&Packages { kernel: "/nowhere".into(), busybox, modules }, INIT).unwrap();
         let text = String::from_utf8_lossy(&archive);
-        let places = ["init\0", "modules/00-init.sh\0", "modules/01-Cargo.toml\0", "TRAILER!!!\0"]
+        let offsets = ["init\0", "modules/00-init.sh\0", "modules/01-Cargo.toml\0", "TRAILER!!!\0"]
             .map(|name| text.find(name));
-        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+        assert!(offsets.iter().all(Option::is_some) && offsets.is_sorted(), "{offsets:?}");
     }
 
     #[test]
     fn the_guest_boots_with_the_size_to_be_plugged() {
         let linux =
-            Linux { kernel: "/boot/vmlinuz".into(), initramfs: in_memory(b"070701").unwrap() };
+            Linux { kernel: "/boot/vmlinuz".into(), initramfs: anonymous_file(b"070701").unwrap() };
         let config = linux.config(Bytes::gib(16));
         assert_eq!(config.append, ["console=ttyS0", "quiet", "hotmem.plug=17179869184"]);
         assert_eq!(fs::read(config.initrd.unwrap()).unwrap(), b"070701");

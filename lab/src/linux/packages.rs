@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The device driver to boot with.
+/// The device drivers to boot with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drivers {
     /// virtio-mem and the balloon.
@@ -60,8 +60,8 @@ impl Packages {
         let Some((kernel, release)) = newest_kernel(&root.join("boot")) else { return Ok(None) };
         let find = |path: &str| {
             // Some distributions have merged `/bin` and `/lib` into `/usr`.
-            let both = [root.join(path), root.join("usr").join(path)];
-            both.into_iter().find(|path| path.exists())
+            let paths = [root.join(path), root.join("usr").join(path)];
+            paths.into_iter().find(|path| path.exists())
         };
         let Some(busybox) = find("bin/busybox") else { return Ok(None) };
         let modules = format!("lib/modules/{release}");
@@ -127,9 +127,9 @@ mod tests {
 
     fn tree(name: &str, drivers: &[String]) -> Tree {
         let kernel = format!("boot/vmlinuz-{RELEASE}");
-        let others = ["boot/vmlinuz-6.1.0-9-amd64", "boot/config-9", "bin/busybox", &kernel];
+        let other_files = ["boot/vmlinuz-6.1.0-9-amd64", "boot/config-9", "bin/busybox", &kernel];
         let files: Vec<&str> =
-            others.into_iter().chain(drivers.iter().map(String::as_str)).collect();
+            other_files.into_iter().chain(drivers.iter().map(String::as_str)).collect();
         Tree::new(name, &files)
     }
 

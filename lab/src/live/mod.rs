@@ -29,6 +29,7 @@ pub struct LiveView {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What the drawing thread shares with the command.
 struct SharedView {
     state: Mutex<State>,
     step: Mutex<String>,

@@ -32,7 +32,7 @@ pub(super) struct State {
 
 impl State {
     /// Records an observation of the machine.
-    pub(super) fn record(&mut self, at: Duration, observation: &Observation<'_>) {
+    pub(super) fn record(&mut self, time: Duration, observation: &Observation<'_>) {
         let line = match *observation {
             Observation::Requested(target) => {
                 self.requested_size = target;
@@ -46,7 +46,7 @@ impl State {
             Observation::Failed(point) => Some(format!("not ok: {point}")),
         };
         if let Some(line) = line {
-            self.events.push_front((at, line));
+            self.events.push_front((time, line));
             self.events.truncate(MAX_EVENTS);
         }
     }
@@ -66,12 +66,12 @@ impl State {
                 self.plugged = Bytes(plugged);
                 self.online = Bytes(online);
                 self.used_memory = Bytes(online.saturating_sub(free));
-                let took = crate::table::time(Duration::from_micros(us));
-                format!("has {} after {took}, requests: {requests}", approximate(Bytes(target)))
+                let time = crate::table::time(Duration::from_micros(us));
+                format!("has {} after {time}, requests: {requests}", approximate(Bytes(target)))
             }
-            Event::Pending { target, plugged, ref why, .. } => {
+            Event::Pending { target, plugged, ref reason, .. } => {
                 self.plugged = Bytes(plugged);
-                format!("cannot reach {} for now: {why}", approximate(Bytes(target)))
+                format!("cannot reach {} for now: {reason}", approximate(Bytes(target)))
             }
             Event::Touched { bytes, .. } => {
                 self.used_memory = self.used_memory + Bytes(bytes);
@@ -116,11 +116,11 @@ mod tests {
     #[test]
     fn sizes_and_descriptions_follow_requests_and_events() {
         let mut state = State::default();
-        let at = Duration::from_millis(70);
+        let time = Duration::from_millis(70);
         let boot = event(r#"{"event":"boot","ms":3,"boot_memory":134217728,"cpus":1}"#);
-        state.record(at, &Observation::Event(&boot));
-        state.record(at, &Observation::Requested(Bytes::gib(1)));
-        state.record(at, &Observation::Plugged(Bytes::mib(512)));
+        state.record(time, &Observation::Event(&boot));
+        state.record(time, &Observation::Requested(Bytes::gib(1)));
+        state.record(time, &Observation::Plugged(Bytes::mib(512)));
         assert_eq!((state.online, state.plugged), (Bytes::mib(128), Bytes::mib(512)));
         assert_eq!(state.largest_size(), Bytes::gib(1) + Bytes::mib(128));
         let online = Bytes::mib(1152).0;
@@ -128,10 +128,10 @@ mod tests {
         let resized = format!(
             r#"{{"event":"resized","target":1073741824,"plugged":1073741824,"online":{online},"free":{free},"requests":1,"us":464}}"#
         );
-        state.record(at, &Observation::Event(&event(&resized)));
+        state.record(time, &Observation::Event(&event(&resized)));
         assert_eq!((state.plugged, state.used_memory), (Bytes::gib(1), Bytes::mib(12)));
         state.record(
-            at,
+            time,
             &Observation::Event(&event(r#"{"event":"touched","bytes":1048576,"us":1}"#)),
         );
         assert_eq!(state.used_memory, Bytes::mib(13));

@@ -50,8 +50,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, step: &str, now: Durati
             .ratio(share(size, largest_size));
         frame.render_widget(gauge, bar);
     }
-    let shown = state.events.iter().take(events.height.into()).map(|(at, line)| {
-        let time = format!("{:>8.3} s  ", at.as_secs_f64());
+    let shown = state.events.iter().take(events.height.into()).map(|(time, line)| {
+        let time = format!("{:>8.3} s  ", time.as_secs_f64());
         Line::from(vec![Span::styled(time, Style::default().fg(Color::DarkGray)), line.into()])
     });
     frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), events);

@@ -56,11 +56,11 @@ impl Kernel {
         let mut vm = Vm::start(&self.config(memory))?;
         let (boot_memory, _) = vm.wait("boot", booted_with)?;
         let plug = vm.resize(memory)?;
-        let (used, _) = vm.wait("the use of the memory", verified)?;
+        let (checked_memory, _) = vm.wait("the use of the memory", verified)?;
         let unplug = vm.resize(Bytes::ZERO)?;
         let still_plugged = vm.device_size()?;
         end(vm)?;
-        Ok(PlugCycle { boot_memory, plug, checked_memory: used, unplug, still_plugged })
+        Ok(PlugCycle { boot_memory, plug, checked_memory, unplug, still_plugged })
     }
 
     /// Measures the time from the host's request to the first allocation in the plugged memory, in
@@ -72,7 +72,7 @@ impl Kernel {
         let memory = Bytes::gib(1);
         let mut vm = Vm::start(&self.config(memory))?;
         vm.wait("boot", booted_with)?;
-        let mut measured = Vec::new();
+        let mut times = Vec::new();
         for _ in 0..runs {
             ensure!(
                 halts(vm.pid())?,
@@ -82,32 +82,31 @@ impl Kernel {
             let requested = vm.started().elapsed();
             vm.request(memory)?;
             let touched = |event: &Event| matches!(event, Event::Touched { .. }).then_some(());
-            let ((), at) = vm.wait("the first allocation", touched)?;
-            vm.wait("the use of all", verified)?;
+            let ((), allocated) = vm.wait("the first allocation", touched)?;
+            vm.wait("the use of all memory", verified)?;
             vm.resize(Bytes::ZERO)?;
-            measured.push(at - requested);
+            times.push(allocated - requested);
         }
         end(vm)?;
-        Ok(measured)
+        Ok(times)
     }
 
-    /// Boots a kernel that measures its allocator, and returns as many of its figures as `figures`.
-    /// An instruction takes a nanosecond of the guest's time, so that the kernel's clock counts
+    /// Boots a kernel that measures its allocator, and returns its first `count` figures. An instruction takes a nanosecond of the guest's time, so that the kernel's clock counts
     /// instructions.
     ///
     /// # Errors
     /// The machine or the guest fails.
-    pub fn measure_segments(&self, figures: usize) -> Result<Segments> {
+    pub fn measure_segments(&self, count: usize) -> Result<Segments> {
         let mut vm = Vm::start(&Config { icount: true, ..self.config(Bytes::ZERO) })?;
-        let (free, _) = vm.wait("boot", booted_with)?;
+        let (free_memory, _) = vm.wait("boot", booted_with)?;
         let measured = |event: &Event| match event {
-            Event::Measured { what, value } => Some((what.clone(), *value)),
+            Event::Measured { quantity, value } => Some((quantity.clone(), *value)),
             _ => None,
         };
-        let figures = (0..figures).map(|_| vm.wait("a figure", measured).map(|found| found.0));
+        let figures = (0..count).map(|_| vm.wait("a figure", measured).map(|found| found.0));
         let instructions = figures.collect::<Result<_, _>>()?;
         vm.finish()?;
-        Ok(Segments { free_memory: free, instructions })
+        Ok(Segments { free_memory, instructions })
     }
 
     /// Plugs `memory`, waits until the guest has used, freed and reported memory, and unplugs it.
@@ -125,19 +124,14 @@ impl Kernel {
             Event::Reported { bytes, .. } => Some(Bytes(*bytes)),
             _ => None,
         };
-        let (reported, _) = vm.wait("reports of what was used", reported)?;
+        let (reported_memory, _) = vm.wait("reports of what was used", reported)?;
         let after_report = resident(vm.pid()).context("QEMU has ended")?;
-        let max = sampler.finish().iter().map(|sample| sample.resident).max();
-        let max = max.context("the sampler has no sample of QEMU's memory")?;
+        let largest = sampler.finish().iter().map(|sample| sample.resident).max();
+        let largest = largest.context("the sampler has no sample of QEMU's memory")?;
         // Reported memory can be unplugged, too.
         let online_after_unplug = vm.resize(Bytes::ZERO)?.online;
         end(vm)?;
-        Ok(CommittedMemory {
-            largest: max,
-            reported_memory: reported,
-            after_report,
-            online_after_unplug,
-        })
+        Ok(CommittedMemory { largest, reported_memory, after_report, online_after_unplug })
     }
 }
 

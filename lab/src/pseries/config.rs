@@ -113,32 +113,32 @@ impl Config {
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(PROGRAM);
-        let mut pair = |option: &str, value: String| {
+        let mut add_option = |option: &str, value: String| {
             command.arg(option).arg(value);
         };
-        pair("-machine", MACHINE.into());
-        pair("-accel", "tcg,thread=single".into());
-        pair("-cpu", "power9".into());
+        add_option("-machine", MACHINE.into());
+        add_option("-accel", "tcg,thread=single".into());
+        add_option("-cpu", "power9".into());
         if self.counts_instructions {
             // The recording is never replayed.
-            pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
+            add_option("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
         } else if self.icount {
-            pair("-icount", "shift=0,sleep=on".into());
+            add_option("-icount", "shift=0,sleep=on".into());
         }
         let (boot, max) = (self.boot_memory.0, self.max_memory.0);
-        pair("-m", format!("{boot}B,slots={SLOTS},maxmem={max}B"));
+        add_option("-m", format!("{boot}B,slots={SLOTS},maxmem={max}B"));
         if self.nodes > 1 {
             for node in 0..self.nodes {
                 let size = boot / u64::from(self.nodes);
-                pair("-object", format!("memory-backend-ram,id=boot{node},size={size}B"));
+                add_option("-object", format!("memory-backend-ram,id=boot{node},size={size}B"));
                 let cpus = if node == 0 { ",cpus=0" } else { "" };
-                pair("-numa", format!("node,nodeid={node},memdev=boot{node}{cpus}"));
+                add_option("-numa", format!("node,nodeid={node},memdev=boot{node}{cpus}"));
             }
         }
         for dimm in &self.dimms {
             let [backend, device] = dimm.options();
-            pair("-object", backend);
-            pair("-device", device);
+            add_option("-object", backend);
+            add_option("-device", device);
         }
         command.args(&self.more_args);
         if self.starts_stopped {

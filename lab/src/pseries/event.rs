@@ -21,7 +21,8 @@ pub enum Event {
         online: u64,
     },
     /// The guest has received a request from the host.
-    Asked {
+    #[serde(rename = "asked")]
+    Requested {
         /// `add` or `remove`.
         change: String,
         /// `count`, `index` or `count-indexed`.
@@ -36,7 +37,8 @@ pub enum Event {
     /// An event log from the firmware could not be parsed.
     Garbled {
         /// The reason.
-        why: String,
+        #[serde(rename = "why")]
+        reason: String,
     },
     /// An event log from the firmware was not about memory.
     Ignored,
@@ -81,14 +83,15 @@ pub struct RequestEnd {
     /// The number of contiguous ranges of these LMBs.
     #[serde(default)]
     pub ranges: u32,
-    /// The number of LMBs that a request by count skipped.
+    /// The number of LMBs without memory that a request by count skipped.
     #[serde(default)]
     pub skipped: u32,
     /// The number of LMBs that were added to another node than their own.
     #[serde(default)]
     pub misplaced: u32,
     /// The reason of a failure.
-    pub why: Option<String>,
+    #[serde(rename = "why")]
+    pub reason: Option<String>,
     /// The number of LMBs that a failed request did not restore.
     #[serde(default)]
     pub unrestored: u32,
@@ -115,11 +118,11 @@ mod tests {
     fn ends_of_successful_and_failed_requests_are_parsed() {
         let line = r#"{"event":"done","change":"add","by":"count","first":0,"count":2,"lmbs":2,"ranges":1,"skipped":4,"misplaced":0,"ns":22,"assigned":4,"online":5,"free":6,"nodes":[5,0]}"#;
         let Event::Done(end) = serde_json::from_str(line).unwrap() else { panic!() };
-        assert_eq!((end.lmbs, end.skipped, end.why, &end.nodes[..]), (2, 4, None, &[5, 0][..]));
+        assert_eq!((end.lmbs, end.skipped, end.reason, &end.nodes[..]), (2, 4, None, &[5, 0][..]));
         let line = r#"{"event":"done","change":"remove","by":"count-indexed","first":7,"count":2,"why":"pinned","unrestored":1,"lost":0,"ns":22,"assigned":4,"online":5,"free":6,"nodes":[]}"#;
         let Event::Done(end) = serde_json::from_str(line).unwrap() else { panic!() };
-        assert_eq!((end.lmbs, end.unrestored, end.why.as_deref()), (0, 1, Some("pinned")));
-        let new = serde_json::from_str::<Event>(r#"{"event":"tomorrow"}"#).unwrap();
-        assert_eq!(new, Event::Unknown);
+        assert_eq!((end.lmbs, end.unrestored, end.reason.as_deref()), (0, 1, Some("pinned")));
+        let unknown = serde_json::from_str::<Event>(r#"{"event":"tomorrow"}"#).unwrap();
+        assert_eq!(unknown, Event::Unknown);
     }
 }

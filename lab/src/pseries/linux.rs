@@ -2,7 +2,7 @@
 //! and removes LMBs when it receives an event, without a program in user mode.
 
 use super::{Config, Vm};
-use crate::linux::{cpio::Archive, in_memory};
+use crate::linux::{anonymous_file, cpio::Archive};
 use anyhow::{Context, Result, bail};
 use hotmem::Bytes;
 use std::{
@@ -63,7 +63,7 @@ impl LinuxGuest {
             archive = archive.directory(directory);
         }
         let archive = archive.file("init", INIT.as_bytes())?.file("bin/busybox", &program)?;
-        let initramfs = in_memory(&archive.finish()).context("making an initramfs")?;
+        let initramfs = anonymous_file(&archive.finish()).context("making an initramfs")?;
         Ok(Some(LinuxGuest { kernel, initramfs }))
     }
 
@@ -92,28 +92,28 @@ impl LinuxGuest {
         Ok(vm)
     }
 
-    /// Waits until the kernel has printed `what` ("hot-added" or "hot-removed") for `lmbs` LMBs.
+    /// Waits until the kernel has printed `change` ("hot-added" or "hot-removed") for `lmbs` LMBs.
     ///
     /// # Errors
     /// The kernel has not printed these messages within the limit.
     pub fn wait_for(
         &self,
         vm: &mut Vm,
-        what: &str,
+        change: &str,
         lmbs: u32,
         limit: Duration,
     ) -> Result<KernelLog> {
         let (mut first, mut count, mut lines) = (None, 0, Vec::new());
-        let took = vm.wait_for_line(&format!("{lmbs} LMBs {what}"), limit, |line| {
-            let (at, text) = message(line)?;
+        let seconds = vm.wait_for_line(&format!("{lmbs} LMBs {change}"), limit, |line| {
+            let (time, text) = parse_message(line)?;
             if text.contains("Attempting to hot-") {
-                (first, lines) = (Some(at), Vec::new());
+                (first, lines) = (Some(time), Vec::new());
             }
-            lines.push(format!("[{at:.6}] {text}"));
-            count += u32::from(text.ends_with(&format!("was {what}")));
-            (count == lmbs).then(|| first.map(|first| at - first))
+            lines.push(format!("[{time:.6}] {text}"));
+            count += u32::from(text.ends_with(&format!("was {change}")));
+            (count == lmbs).then(|| first.map(|first| time - first))
         });
-        match took?.0 {
+        match seconds?.0 {
             Some(seconds) => Ok(KernelLog { seconds, lines }),
             None => bail!("Linux has printed no message at the start of the request"),
         }
@@ -121,7 +121,7 @@ impl LinuxGuest {
 }
 
 /// Returns the time and the text of a message of `/proc/kmsg`: `<6>[ 12.345678] text`.
-fn message(line: &str) -> Option<(f64, &str)> {
+fn parse_message(line: &str) -> Option<(f64, &str)> {
     let (time, text) = line.split_once('[')?.1.split_once(']')?;
     Some((time.trim().parse().ok()?, text.trim()))
 }
@@ -134,8 +134,8 @@ mod tests {
     fn the_time_and_the_text_of_a_message_are_parsed() {
         let line = "<6>[   12.345678] pseries-hotplug-mem: Memory at 40000000 was hot-added\r";
         let text = "pseries-hotplug-mem: Memory at 40000000 was hot-added";
-        assert_eq!(message(line), Some((12.345_678, text)));
-        assert_eq!(message("LINUX-READY"), None);
-        assert_eq!(message("[x] y"), None);
+        assert_eq!(parse_message(line), Some((12.345_678, text)));
+        assert_eq!(parse_message("LINUX-READY"), None);
+        assert_eq!(parse_message("[x] y"), None);
     }
 }

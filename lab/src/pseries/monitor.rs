@@ -47,9 +47,11 @@ struct Message {
     answer: Value,
 }
 
+/// An error as the answer to a command.
 #[derive(Deserialize)]
 struct Refusal {
-    desc: String,
+    #[serde(rename = "desc")]
+    reason: String,
 }
 
 /// A connection to QEMU's monitor.
@@ -81,7 +83,7 @@ impl Monitor {
         added
     }
 
-    /// Requests of the guest to release a DIMM.
+    /// Asks the guest to release a DIMM.
     pub(super) fn request_removal(&mut self, id: &str) -> Result<(), Error> {
         self.line(&format!("device_del {id}"))
     }
@@ -100,14 +102,14 @@ impl Monitor {
     pub(super) fn dimms(&mut self) -> Result<Vec<PluggedDimm>, Error> {
         const NAME: &str = "query-memory-devices";
         let all = self.execute(NAME, &json!({}))?;
-        let no_dimm = |what: &Value| Error::Refused {
+        let no_dimms = |answer: &Value| Error::Refused {
             command: NAME.into(),
-            reason: format!("the answer {what} is not a list of DIMMs"),
+            reason: format!("the answer {answer} is not a list of DIMMs"),
         };
         let mut dimms = Vec::new();
-        for device in all.as_array().ok_or_else(|| no_dimm(&all))? {
+        for device in all.as_array().ok_or_else(|| no_dimms(&all))? {
             if device["type"] == "dimm" {
-                dimms.push(PluggedDimm::of(&device["data"]).ok_or_else(|| no_dimm(device))?);
+                dimms.push(PluggedDimm::of(&device["data"]).ok_or_else(|| no_dimms(device))?);
             }
         }
         dimms.sort_by_key(|dimm| dimm.address);
@@ -155,8 +157,8 @@ impl Monitor {
             let message = self.message()?;
             match (message.event, message.error) {
                 (Some(event), _) => self.events.extend(HostEvent::of(&event, &message.data)),
-                (None, Some(Refusal { desc })) => {
-                    return Err(Error::Refused { command: command.into(), reason: desc });
+                (None, Some(Refusal { reason })) => {
+                    return Err(Error::Refused { command: command.into(), reason });
                 }
                 (None, None) => return Ok(message.answer),
             }
@@ -204,18 +206,18 @@ mod tests {
     /// Returns a monitor of a simulated QEMU that sends these messages. The first is the greeting,
     /// and each further one answers a command.
     fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (monitor_end, qemu_end) = UnixStream::pair().unwrap();
         thread::spawn(move || {
-            let mut commands = BufReader::new(theirs.try_clone().unwrap()).lines();
-            let mut theirs = theirs;
+            let mut commands = BufReader::new(qemu_end.try_clone().unwrap()).lines();
+            let mut qemu_end = qemu_end;
             for (nth, answer) in answers.iter().enumerate() {
                 if nth > 0 && commands.next().is_none() {
                     return;
                 }
-                writeln!(theirs, "{answer}\r").unwrap();
+                writeln!(qemu_end, "{answer}\r").unwrap();
             }
         });
-        Monitor::new(ours, PATIENCE)
+        Monitor::new(monitor_end, PATIENCE)
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Vm {
         self.monitor.add(dimm)
     }
 
-    /// Requests of the guest to release a DIMM, without waiting for the guest.
+    /// Asks the guest to release a DIMM, without waiting for the guest.
     ///
     /// # Errors
     /// QEMU refuses the command.
@@ -102,7 +102,7 @@ impl Vm {
         self.request_end(&format!("end of the addition of {}", dimm.id))
     }
 
-    /// Requests of the guest to release a DIMM, and waits until the guest and QEMU have reported
+    /// Asks the guest to release a DIMM, and waits until the guest and QEMU have reported
     /// the end of the request.
     ///
     /// # Errors
@@ -111,8 +111,8 @@ impl Vm {
         // QEMU 7.2 reports each refusal of the guest twice. Drop reports of an earlier request.
         self.monitor.events()?;
         self.request_removal(id)?;
-        let what = format!("end of the removal of {id}");
-        let end = self.request_end(&what)?;
+        let awaited = format!("end of the removal of {id}");
+        let end = self.request_end(&awaited)?;
         let deadline = Instant::now() + self.patience;
         loop {
             for host in self.monitor.events()? {
@@ -126,7 +126,7 @@ impl Vm {
                 return Ok(Removal { end, host });
             }
             if Instant::now() > deadline {
-                return Err(self.hang(&format!("{what} in QEMU")));
+                return Err(self.hang(&format!("{awaited} in QEMU")));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -157,12 +157,12 @@ impl Vm {
         self.monitor.line(line)
     }
 
-    /// Waits for the end of the guest's current request.
+    /// Waits for the end of the guest's current request. Errors name the event `awaited`.
     ///
     /// # Errors
     /// The guest hangs or gives up.
-    pub fn request_end(&mut self, what: &str) -> Result<RequestEnd, Error> {
-        let end = self.wait(what, |event| match event {
+    pub fn request_end(&mut self, awaited: &str) -> Result<RequestEnd, Error> {
+        let end = self.wait(awaited, |event| match event {
             Event::Done(end) => Some(end.clone()),
             _ => None,
         });
@@ -170,23 +170,23 @@ impl Vm {
     }
 
     /// Waits for the first event for which `select` returns a value. Returns the value, and the
-    /// time from QEMU's start to the event. Errors name the event `what`.
+    /// time from QEMU's start to the event. Errors name the event `awaited`.
     ///
     /// # Errors
     /// [`Error`]: the guest ended, gave up, hangs or printed a malformed event.
     pub fn wait<T>(
         &mut self,
-        what: &str,
+        awaited: &str,
         mut select: impl FnMut(&Event) -> Option<T>,
     ) -> Result<(T, Duration), Error> {
         let deadline = Instant::now() + self.patience;
         loop {
-            let (at, line) = self.line(what, deadline)?;
+            let (time, line) = self.line(awaited, deadline)?;
             if line.starts_with('{') {
                 let event = serde_json::from_str(&line)
                     .map_err(|source| Error::Garbled { line: line.clone(), source })?;
                 if let Some(value) = select(&event) {
-                    return Ok((value, at - self.started));
+                    return Ok((value, time - self.started));
                 }
             } else {
                 self.handle_line(&line)?;
@@ -201,15 +201,15 @@ impl Vm {
     /// As for [`wait`](Self::wait).
     pub fn wait_for_line<T>(
         &mut self,
-        what: &str,
+        awaited: &str,
         limit: Duration,
         mut select: impl FnMut(&str) -> Option<T>,
     ) -> Result<(T, Duration), Error> {
         let deadline = Instant::now() + limit;
         loop {
-            let (at, line) = self.line(what, deadline)?;
+            let (time, line) = self.line(awaited, deadline)?;
             if let Some(value) = select(&line) {
-                return Ok((value, at - self.started));
+                return Ok((value, time - self.started));
             }
         }
     }
@@ -237,10 +237,10 @@ impl Vm {
     fn handle_line(&mut self, line: &str) -> Result<bool, Error> {
         let report = Report::parse(line);
         match report.map_err(|source| Error::Garbled { line: line.into(), source })? {
-            Report::BailOut(why) => Err(Error::BailOut(why)),
+            Report::BailOut(reason) => Err(Error::BailOut(reason)),
             Report::Verdict(false) => Err(Error::Failed(self.failed_point.take())),
             Report::Verdict(true) => Ok(true),
-            Report::NotOk(point) => {
+            Report::Failed(point) => {
                 self.failed_point.get_or_insert(point);
                 Ok(false)
             }
@@ -248,11 +248,11 @@ impl Vm {
         }
     }
 
-    /// Returns the next line, and waits for it until `deadline`. Errors name the event `what`.
-    fn line(&mut self, what: &str, deadline: Instant) -> Result<(Instant, String), Error> {
+    /// Returns the next line, and waits for it until `deadline`. Errors name the event `awaited`.
+    fn line(&mut self, awaited: &str, deadline: Instant) -> Result<(Instant, String), Error> {
         match self.console.next(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => Ok(line),
-            Err(NoLine::Timeout) => Err(self.hang(what)),
+            Err(NoLine::Timeout) => Err(self.hang(awaited)),
             Err(NoLine::Closed) => {
                 let ended = self.qemu.exit_error("the event that was waited for", &self.console);
                 Err(ended.unwrap_or_else(|| self.hang("end after its console closed")))
@@ -260,7 +260,7 @@ impl Vm {
         }
     }
 
-    fn hang(&self, what: &str) -> Error {
-        Error::Hang { awaited: what.into(), wait: self.patience, output: self.console.tail() }
+    fn hang(&self, awaited: &str) -> Error {
+        Error::Hang { awaited: awaited.into(), wait: self.patience, output: self.console.tail() }
     }
 }

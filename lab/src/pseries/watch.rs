@@ -38,8 +38,8 @@ impl Plan {
     /// Returns the DIMMs to plug. Each has 4 GiB, or more if there are too few slots for DIMMs of
     /// 4 GiB. The last DIMM has the remaining memory.
     fn dimms(&self) -> Vec<Dimm> {
-        let by_slots = Bytes(self.plug.0.div_ceil(u64::from(SLOTS)).next_multiple_of(LMB.0));
-        let dimm_size = by_slots.max(MIN_DIMM);
+        let min_by_slots = Bytes(self.plug.0.div_ceil(u64::from(SLOTS)).next_multiple_of(LMB.0));
+        let dimm_size = min_by_slots.max(MIN_DIMM);
         let mut left = self.plug;
         let mut dimms = Vec::new();
         while left != Bytes::ZERO {
@@ -51,43 +51,43 @@ impl Plan {
     }
 }
 
-/// Boots the guest and changes its memory. Calls `step_begins` at the start of each step. Returns
+/// Boots the guest and changes its memory. Calls `begin_step` at the start of each step. Returns
 /// the time until the guest was ready, and the rows of all steps.
 ///
 /// # Errors
 /// [`Error`], or the size to plug is not a multiple of an LMB.
-pub fn run(plan: &Plan, mut step_begins: impl FnMut(&str)) -> Result<(Duration, Vec<Row>)> {
+pub fn run(plan: &Plan, mut begin_step: impl FnMut(&str)) -> Result<(Duration, Vec<Row>)> {
     if plan.plug == Bytes::ZERO || !plan.plug.0.is_multiple_of(LMB.0) {
         bail!("--plug {}: the size must be whole LMBs of {LMB}", plan.plug);
     }
     let dimms = plan.dimms();
-    // The guest ends after as many events as there are DIMMs in all steps.
-    let events = dimms.len() * plan.steps as usize;
+    // The guest ends after this many requests: one for each DIMM in each step.
+    let requests = dimms.len() * plan.steps as usize;
     let kernel = image::find_pseries(plan.image.as_deref())?;
     let config = Config::new(kernel, plan.boot_memory + plan.plug + Bytes::gib(1))
-        .with_guest_option("exit", events)
+        .with_guest_option("exit", requests)
         .with_guest_option("online", plan.online);
     let config = Config { boot_memory: plan.boot_memory, icount: plan.icount, ..config };
     let config = match plan.touch {
         Some(touch) => {
-            let for_each_dimm = touch.0 / dimms.len() as u64;
-            config.with_guest_option("touch", for_each_dimm)
+            let bytes_per_dimm = touch.0 / dimms.len() as u64;
+            config.with_guest_option("touch", bytes_per_dimm)
         }
         None => config,
     };
-    step_begins("booting");
+    begin_step("booting");
     let mut vm = Vm::start(&config)?;
     let ready = vm.wait("kernel", |event| matches!(event, Event::Ready { .. }).then_some(()))?.1;
     let mut rows = Vec::new();
     for (nth, step) in (0..plan.steps).zip(["plug", "unplug", "plug again"]) {
-        step_begins(&format!("{step} {}", plan.plug));
-        let times = if nth % 2 == 0 {
+        begin_step(&format!("{step} {}", plan.plug));
+        let result = if nth % 2 == 0 {
             add(&mut vm, &dimms, plan.touch.is_some())?
         } else {
             remove(&mut vm, &dimms)?
         };
-        rows.push(Row { step, memory: plan.plug, time: StepTime::Resize(times.resize) });
-        if let Some((bytes, time)) = times.touched_memory {
+        rows.push(Row { step, memory: plan.plug, time: StepTime::Resize(result.resize) });
+        if let Some((bytes, time)) = result.touched_memory {
             rows.push(Row { step: "touch", memory: bytes, time: StepTime::InGuest(time) });
         }
     }
@@ -95,25 +95,26 @@ pub fn run(plan: &Plan, mut step_begins: impl FnMut(&str)) -> Result<(Duration, 
     Ok((ready, rows))
 }
 
-struct Step {
+/// The result of adding or removing all DIMMs.
+struct StepResult {
     resize: Resize,
     /// The size that the guest filled with patterns, and the time.
     touched_memory: Option<(Bytes, Duration)>,
 }
 
 /// Adds the DIMMs. If `touches`, waits after each of them until the guest has filled memory.
-fn add(vm: &mut Vm, dimms: &[Dimm], touches: bool) -> Result<Step, Error> {
-    let mut sum = DimmTimes::default();
+fn add(vm: &mut Vm, dimms: &[Dimm], touches: bool) -> Result<StepResult, Error> {
+    let mut total = DimmTimes::default();
     let mut touched = (Bytes::ZERO, Duration::ZERO);
     for dimm in dimms {
         let start = Instant::now();
         vm.add(dimm)?;
         let device_done = start.elapsed();
         let end = vm.request_end(&format!("end of the addition of {}", dimm.id))?;
-        if let Some(why) = end.why {
-            return Err(Error::Failed(Some(format!("{} was not added: {why}", dimm.id))));
+        if let Some(reason) = end.reason {
+            return Err(Error::Failed(Some(format!("{} was not added: {reason}", dimm.id))));
         }
-        sum.add_dimm(device_done, start.elapsed(), end.ns, end.online);
+        total.add_dimm(device_done, start.elapsed(), end.ns, end.online);
         if touches {
             let (bytes, time) = vm
                 .wait("end of the touching", |event| match *event {
@@ -124,22 +125,22 @@ fn add(vm: &mut Vm, dimms: &[Dimm], touches: bool) -> Result<Step, Error> {
             touched = (touched.0 + bytes, touched.1 + time);
         }
     }
-    Ok(Step { resize: sum.resize(), touched_memory: touches.then_some(touched) })
+    Ok(StepResult { resize: total.resize(), touched_memory: touches.then_some(touched) })
 }
 
-fn remove(vm: &mut Vm, dimms: &[Dimm]) -> Result<Step, Error> {
-    let mut sum = DimmTimes::default();
+fn remove(vm: &mut Vm, dimms: &[Dimm]) -> Result<StepResult, Error> {
+    let mut total = DimmTimes::default();
     for dimm in dimms {
         let start = Instant::now();
         let removal = vm.unplug(&dimm.id)?;
-        let took = start.elapsed();
+        let time = start.elapsed();
         if let HostEvent::Refused(id) = removal.host {
-            let why = removal.end.why.unwrap_or_default();
-            return Err(Error::Failed(Some(format!("{id} was not removed: {why}"))));
+            let reason = removal.end.reason.unwrap_or_default();
+            return Err(Error::Failed(Some(format!("{id} was not removed: {reason}"))));
         }
-        sum.add_dimm(took, took, removal.end.ns, removal.end.online);
+        total.add_dimm(time, time, removal.end.ns, removal.end.online);
     }
-    Ok(Step { resize: sum.resize(), touched_memory: None })
+    Ok(StepResult { resize: total.resize(), touched_memory: None })
 }
 
 /// The sum of the times of all DIMMs in a step.

@@ -6,7 +6,7 @@ use std::{fs::OpenOptions, path::Path, sync::OnceLock, time::Duration};
 
 /// The time limit for the first line of a guest under KVM. A guest under TCG takes 0.2 s. KVM takes
 /// longer than this limit inside a virtual machine whose hypervisor emulates KVM's instructions.
-const LIMIT: Duration = Duration::from_secs(1);
+const FIRST_LINE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Returns KVM if the reference guest prints its first line under KVM within a second, and TCG
 /// otherwise. Only the first call in a process tries KVM.
@@ -26,7 +26,7 @@ pub fn best_accel(guest_image: Option<&Path>) -> Result<Accel, Error> {
     } else {
         crate::out::remark(format_args!(
             "/dev/kvm exists, but the guest does not boot under KVM within {} s: TCG is used",
-            LIMIT.as_secs()
+            FIRST_LINE_LIMIT.as_secs()
         ));
         Accel::Tcg
     };
@@ -35,6 +35,8 @@ pub fn best_accel(guest_image: Option<&Path>) -> Result<Accel, Error> {
 
 fn boots_under_kvm(image: &Path) -> bool {
     let config = Config::new(image.into(), Bytes::ZERO);
-    let config = Config { accel: Accel::Kvm, patience: LIMIT, ..config };
-    Vm::start(&config).and_then(|mut vm| vm.first_line()).is_ok_and(|first| first <= LIMIT)
+    let config = Config { accel: Accel::Kvm, patience: FIRST_LINE_LIMIT, ..config };
+    Vm::start(&config)
+        .and_then(|mut vm| vm.first_line())
+        .is_ok_and(|first| first <= FIRST_LINE_LIMIT)
 }

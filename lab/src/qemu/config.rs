@@ -218,8 +218,8 @@ impl Config {
         // A device's region starts at a multiple of 1 GiB or at `device_address`, so `maxmem` must
         // be larger than the sum of boot memory and device memory.
         let gap = self.device_address.unwrap_or(Bytes::gib(16));
-        let default = self.boot_memory + self.all_device_memory() + gap;
-        let max_memory = self.max_memory.unwrap_or(default);
+        let sufficient = self.boot_memory + self.all_device_memory() + gap;
+        let max_memory = self.max_memory.unwrap_or(sufficient);
         let (accel, cpu) = match self.accel {
             // `max` alone has 40 physical address bits, with which less than 1 TiB can be plugged.
             // With `erms` Linux clears memory by `rep stosb`, which is four times slower under TCG.
@@ -230,33 +230,36 @@ impl Config {
             Accel::Kvm => ("kvm", "host"),
         };
         let mut command = self.emulator.command();
-        let mut pair = |option: &str, value: String| {
+        let mut add_option = |option: &str, value: String| {
             command.arg(option).arg(value);
         };
         let nvdimm = if self.nvdimms.is_empty() { "" } else { ",nvdimm=on" };
-        pair("-machine", format!("{}{nvdimm}", self.machine));
-        pair("-accel", accel.into());
-        pair("-cpu", self.cpu.unwrap_or(cpu).into());
+        add_option("-machine", format!("{}{nvdimm}", self.machine));
+        add_option("-accel", accel.into());
+        add_option("-cpu", self.cpu.unwrap_or(cpu).into());
         if self.counts_instructions {
             // QEMU reports the number of executed instructions only while it records. The recording
             // is never replayed.
-            pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
+            add_option("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
         } else if self.icount {
-            pair("-icount", "shift=0,sleep=on".into());
+            add_option("-icount", "shift=0,sleep=on".into());
         }
-        pair("-smp", self.cpus.to_string());
-        pair("-m", format!("{}B,slots=10,maxmem={}B", self.boot_memory.0, max_memory.0));
-        pair("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4".into());
+        add_option("-smp", self.cpus.to_string());
+        add_option("-m", format!("{}B,slots=10,maxmem={}B", self.boot_memory.0, max_memory.0));
+        add_option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4".into());
         for (node, memory) in self.nodes.iter().enumerate() {
             let mut numa = format!("node,nodeid={node}");
             if *memory != Bytes::ZERO {
-                pair("-object", format!("memory-backend-ram,id=boot{node},size={}B", memory.0));
+                add_option(
+                    "-object",
+                    format!("memory-backend-ram,id=boot{node},size={}B", memory.0),
+                );
                 numa += &format!(",memdev=boot{node}");
             }
             if node == 0 {
                 numa += &format!(",cpus=0-{}", self.cpus.saturating_sub(1));
             }
-            pair("-numa", numa);
+            add_option("-numa", numa);
         }
         let first =
             (self.device_memory != Bytes::ZERO).then_some((self.device_memory, self.device_node));
@@ -264,10 +267,13 @@ impl Config {
         let mut slots = 1..;
         for (n, (memory, node)) in first.into_iter().chain(more).enumerate() {
             let size = memory.0;
-            pair("-object", format!("memory-backend-ram,id=plug{n},size={size}B,reserve=off"));
+            add_option(
+                "-object",
+                format!("memory-backend-ram,id=plug{n},size={size}B,reserve=off"),
+            );
             let kind = match self.transport {
                 Transport::Pci => {
-                    pair("-device", root_port(&format!("port{n}"), slots.next()));
+                    add_option("-device", root_port(&format!("port{n}"), slots.next()));
                     format!("virtio-mem-pci,bus=port{n}")
                 }
                 // QEMU does not choose an address for a device on this bus. These addresses overlap
@@ -276,8 +282,9 @@ impl Config {
             };
             let node = node.map(|node| format!(",node={node}")).unwrap_or_default();
             let address = self.device_address.filter(|_| n == 0);
-            let address = address.map(|at| format!(",memaddr={}", at.0)).unwrap_or_default();
-            pair(
+            let address =
+                address.map(|address| format!(",memaddr={}", address.0)).unwrap_or_default();
+            add_option(
                 "-device",
                 format!(
                     "{kind},id=vmem{n},memdev=plug{n},block-size={}B,requested-size={}B{node}{address}",
@@ -287,36 +294,39 @@ impl Config {
         }
         for (n, size) in self.nvdimms.iter().enumerate() {
             let size = size.0;
-            pair("-object", format!("memory-backend-ram,id=persist{n},size={size}B,reserve=off"));
-            pair("-device", format!("nvdimm,id=nvdimm{n},memdev=persist{n}"));
+            add_option(
+                "-object",
+                format!("memory-backend-ram,id=persist{n},size={size}B,reserve=off"),
+            );
+            add_option("-device", format!("nvdimm,id=nvdimm{n},memdev=persist{n}"));
         }
         for (name, file) in &self.acpi_tables {
-            pair("-acpitable", format!("sig={name},data={}", file.display()));
+            add_option("-acpitable", format!("sig={name},data={}", file.display()));
         }
         for (name, contents) in &self.firmware_files {
-            pair("-fw_cfg", format!("name={name},string={contents}"));
+            add_option("-fw_cfg", format!("name={name},string={contents}"));
         }
         if self.transport == Transport::Mmio {
             // By default QEMU's virtio-mmio devices have the interface from before virtio 1.0.
-            pair("-global", "virtio-mmio.force-legacy=false".into());
+            add_option("-global", "virtio-mmio.force-legacy=false".into());
         }
         if self.balloon == Balloon::Everything {
-            pair("-object", "iothread,id=hints".into());
+            add_option("-object", "iothread,id=hints".into());
         }
         if let Some(options) = self.balloon.options() {
-            pair("-device", format!("virtio-balloon-pci,id=balloon0{options}"));
+            add_option("-device", format!("virtio-balloon-pci,id=balloon0{options}"));
         }
         for &device in &self.other_device_options {
-            pair("-device", device.into());
+            add_option("-device", device.into());
         }
         if self.empty_ports > 0 {
-            pair("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off".into());
+            add_option("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off".into());
         }
         for n in 0..self.empty_ports {
-            pair("-device", root_port(&format!("spare{n}"), slots.next()));
+            add_option("-device", root_port(&format!("spare{n}"), slots.next()));
         }
         if let Some(file) = &self.incoming_state {
-            pair("-incoming", format!("exec:cat \"{}\"", file.display()));
+            add_option("-incoming", format!("exec:cat \"{}\"", file.display()));
         }
         let Config { kernel, append, .. } = self;
         Boot { kernel, initrd: self.initrd.as_deref(), append }.add_to(&mut command);

@@ -48,7 +48,7 @@ impl Console {
     /// Returns the next line if it arrives within `patience`. If `patience` is zero, only a line
     /// that has already arrived is returned.
     pub(crate) fn next(&mut self, patience: Duration) -> Result<(Instant, String), NoLine> {
-        let (at, line) = self.lines.recv_timeout(patience).map_err(|error| match error {
+        let (time, line) = self.lines.recv_timeout(patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => NoLine::Timeout,
             RecvTimeoutError::Disconnected => NoLine::Closed,
         })?;
@@ -56,7 +56,7 @@ impl Console {
             self.tail.pop_front();
         }
         self.tail.push_back(line.clone());
-        Ok((at, line))
+        Ok((time, line))
     }
 
     /// Returns the lines that were read last.
@@ -73,16 +73,16 @@ mod tests {
     #[test]
     fn all_lines_of_the_source_are_returned() {
         let mut console = Console::new(&b"one\r\ntwo\nunfini"[..]);
-        let mut seen = Vec::new();
+        let mut lines = Vec::new();
         let end = loop {
             match console.next(PATIENCE) {
-                Ok((_, line)) => seen.push(line),
+                Ok((_, line)) => lines.push(line),
                 Err(end) => break end,
             }
         };
-        assert_eq!(seen, ["one", "two", "unfini"]);
+        assert_eq!(lines, ["one", "two", "unfini"]);
         assert!(matches!(end, NoLine::Closed));
-        assert_eq!(console.tail().0, seen);
+        assert_eq!(console.tail().0, lines);
     }
 
     #[test]

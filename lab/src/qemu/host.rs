@@ -10,14 +10,14 @@ pub fn available_memory() -> Option<Bytes> {
     parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Checks that the host has `need` available. The check passes if the host does not report its
+/// Checks that the host has `needed` available. The check passes if the host does not report its
 /// available memory.
 ///
 /// # Errors
 /// [`Error::HostMemory`] if less is available.
-pub fn ensure_available(need: Bytes) -> Result<(), Error> {
+pub fn ensure_available(needed: Bytes) -> Result<(), Error> {
     match available_memory() {
-        Some(available) if available < need => Err(Error::HostMemory { needed: need, available }),
+        Some(available) if available < needed => Err(Error::HostMemory { needed, available }),
         _ => Ok(()),
     }
 }
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn more_than_the_available_memory_is_refused() {
-        assert!(available_memory().is_none_or(|have| have > Bytes::ZERO));
+        assert!(available_memory().is_none_or(|available| available > Bytes::ZERO));
         if available_memory().is_some() {
             assert!(matches!(ensure_available(Bytes(u64::MAX)), Err(Error::HostMemory { .. })));
         }

@@ -52,9 +52,9 @@ struct Message {
     reason: String,
     target: Option<Target>,
     executable: Option<PathBuf>,
-    #[serde(default)]
     /// Whether the artifact was up to date before this build.
-    fresh: bool,
+    #[serde(default, rename = "fresh")]
+    is_fresh: bool,
 }
 
 #[derive(Deserialize)]
@@ -96,7 +96,9 @@ fn executable(package: &str, messages: &str) -> Option<Executable> {
         .filter_map(|line| serde_json::from_str::<Message>(line).ok())
         .filter(|message| message.reason == "compiler-artifact")
         .filter(|message| message.target.as_ref().is_some_and(|target| target.name == package))
-        .find_map(|message| Some(Executable { path: message.executable?, is_fresh: message.fresh }))
+        .find_map(|message| {
+            Some(Executable { path: message.executable?, is_fresh: message.is_fresh })
+        })
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ impl Monitor {
             Ok(Qmp::new(Stream::new(reader, BufWriter::new(socket))))
         };
         let mut qmp = open().map_err(Error::Monitor)?;
-        qmp.handshake().map_err(|error| failed("qmp_capabilities", error))?;
+        qmp.handshake().map_err(|error| command_error("qmp_capabilities", error))?;
         Ok(Monitor { qmp })
     }
 
@@ -72,13 +72,14 @@ impl Monitor {
 
     /// Executes a command and drops all events that arrived before the answer.
     fn execute<C: Command>(&mut self, command: &C, name: &str) -> Result<C::Ok, Error> {
-        let answer = self.qmp.execute(command).map_err(|error| failed(name, error));
+        let answer = self.qmp.execute(command).map_err(|error| command_error(name, error));
         self.qmp.events().for_each(drop);
         answer
     }
 }
 
-fn failed(command: impl ToString, error: ExecuteError) -> Error {
+/// Converts the error of a command.
+fn command_error(command: impl ToString, error: ExecuteError) -> Error {
     match error {
         ExecuteError::Qapi(error) => {
             Error::Refused { command: command.to_string(), reason: error.desc }
@@ -101,18 +102,18 @@ mod tests {
     /// Returns a socket whose other end sends these answers. The first is the greeting, and each
     /// further one answers a command.
     fn simulated_qemu(answers: &'static [&'static str]) -> UnixStream {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (monitor_end, qemu_end) = UnixStream::pair().unwrap();
         thread::spawn(move || {
-            let mut commands = BufReader::new(theirs.try_clone().unwrap()).lines();
-            let mut theirs = theirs;
+            let mut commands = BufReader::new(qemu_end.try_clone().unwrap()).lines();
+            let mut qemu_end = qemu_end;
             for (n, answer) in answers.iter().enumerate() {
                 if n > 0 && commands.next().is_none() {
                     return;
                 }
-                writeln!(theirs, "{answer}\r").unwrap();
+                writeln!(qemu_end, "{answer}\r").unwrap();
             }
         });
-        ours
+        monitor_end
     }
 
     fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
@@ -143,7 +144,9 @@ mod tests {
     fn a_monitor_that_sends_nothing_or_is_closed_is_an_error() {
         let (silent, _open) = UnixStream::pair().unwrap();
         let timeout = Monitor::new(silent, Duration::from_millis(10)).map(|_| ());
-        assert!(matches!(timeout, Err(Error::Monitor(why)) if why.kind() == ErrorKind::WouldBlock));
+        assert!(
+            matches!(timeout, Err(Error::Monitor(error)) if error.kind() == ErrorKind::WouldBlock)
+        );
         let closed = &[GREETING, r#"{"return": {}}"#];
         assert!(matches!(monitor(closed).unwrap().size(0), Err(Error::Monitor(_))));
         assert!(matches!(monitor(&[]), Err(Error::Monitor(_))));

@@ -58,16 +58,16 @@ impl Qemu {
         None
     }
 
-    /// Returns the error that QEMU ended before `what`, or `None` if QEMU does not end within
-    /// [`EXIT_LIMIT`].
-    pub(crate) fn exit_error(&mut self, what: &str, console: &Console) -> Option<Error> {
+    /// Returns the error that QEMU ended before the event `awaited`, or `None` if QEMU does not end
+    /// within [`EXIT_LIMIT`].
+    pub(crate) fn exit_error(&mut self, awaited: &str, console: &Console) -> Option<Error> {
         let status = self.exit_status()?;
         let Tail(mut output) = console.tail();
         if let Some(standard_error) = &mut self.standard_error {
             while standard_error.next(EXIT_LIMIT).is_ok() {}
             output.extend(standard_error.tail().0);
         }
-        Some(Error::Ended { awaited: what.into(), status, output: Tail(output) })
+        Some(Error::Ended { awaited: awaited.into(), status, output: Tail(output) })
     }
 }
 

@@ -12,7 +12,7 @@ pub enum Report {
     /// A test point that passed, with its number and description.
     Passed(String),
     /// A test point that failed, with its number and description.
-    NotOk(String),
+    Failed(String),
     /// The guest ended its tests early, for this reason.
     BailOut(String),
     /// The last line: whether all test points passed.
@@ -80,7 +80,8 @@ pub enum Event {
     Pending {
         target: u64,
         plugged: u64,
-        why: String,
+        #[serde(rename = "why")]
+        reason: String,
         #[serde(default)]
         device: usize,
         #[serde(default)]
@@ -110,11 +111,19 @@ pub enum Event {
     /// The driver no longer uses the balloon device, and has freed all memory of the balloon.
     #[allow(missing_docs)]
     #[serde(rename = "balloon_lost")]
-    BalloonLost { why: String },
+    BalloonLost {
+        #[serde(rename = "why")]
+        reason: String,
+    },
     /// The balloon cannot reach the size that the host requested for now.
     #[allow(missing_docs)]
     #[serde(rename = "inflation_pending")]
-    InflationPending { target: u64, held: u64, why: String },
+    InflationPending {
+        target: u64,
+        held: u64,
+        #[serde(rename = "why")]
+        reason: String,
+    },
     /// The guest has reported all free memory to the host. The fields count reports and hints since
     /// the last such event.
     #[allow(missing_docs)]
@@ -132,7 +141,11 @@ pub enum Event {
     Faulted { cpus: u32, frames: u64, us: u64, reported: u64, refaulted: u64 },
     /// A kernel of a port has measured a value.
     #[allow(missing_docs)]
-    Measured { what: String, value: u64 },
+    Measured {
+        #[serde(rename = "what")]
+        quantity: String,
+        value: u64,
+    },
     /// The guest has read this much memory again, and all patterns were intact.
     #[allow(missing_docs)]
     Verified { bytes: u64 },
@@ -197,9 +210,11 @@ pub struct Zone {
     pub described_holes: u64,
     /// The number of queries since the device's target changed. The guest makes one query after
     /// each request to the device.
-    pub asked: u64,
+    #[serde(rename = "asked")]
+    pub queries: u64,
     /// The number of queries to which the answer was yes.
-    pub contiguous: u64,
+    #[serde(rename = "contiguous")]
+    pub contiguous_answers: u64,
 }
 
 /// The allocations that a zone serves.
@@ -221,7 +236,7 @@ impl fmt::Display for Zone {
             ZoneName::Kernel => "kernel",
             ZoneName::Movable => "movable",
         };
-        write!(f, "{name}, {} of {}", self.contiguous, self.asked)
+        write!(f, "{name}, {} of {}", self.contiguous_answers, self.queries)
     }
 }
 
@@ -239,9 +254,9 @@ impl Report {
         Ok(if let Some(point) = after("ok ") {
             Report::Passed(point)
         } else if let Some(point) = after("not ok ") {
-            Report::NotOk(point)
-        } else if let Some(why) = after("Bail out! ") {
-            Report::BailOut(why)
+            Report::Failed(point)
+        } else if let Some(reason) = after("Bail out! ") {
+            Report::BailOut(reason)
         } else {
             match line {
                 "hotmem: PASS" => Report::Verdict(true),
@@ -261,7 +276,7 @@ mod tests {
         let cases = [
             ("TAP version 14\r", Report::Other),
             ("ok 2 - plug 64GiB", Report::Passed("2 - plug 64GiB".into())),
-            ("not ok 3 - unplug", Report::NotOk("3 - unplug".into())),
+            ("not ok 3 - unplug", Report::Failed("3 - unplug".into())),
             ("Bail out! watchdog: unplug", Report::BailOut("watchdog: unplug".into())),
             ("1..3", Report::Other),
             ("hotmem: PASS\r", Report::Verdict(true)),
@@ -305,7 +320,8 @@ mod tests {
         };
         let name = ZoneName::Kernel;
         let (spanned, online, described_holes) = (8, 6, 2);
-        let expected = Zone { name, spanned, online, described_holes, asked: 4, contiguous: 3 };
+        let (queries, contiguous_answers) = (4, 3);
+        let expected = Zone { name, spanned, online, described_holes, queries, contiguous_answers };
         assert_eq!((zone, zone.to_string().as_str()), (expected, "kernel, 3 of 4"));
     }
 

@@ -188,9 +188,9 @@ impl Args {
             image: self.machine.image().map(Into::into),
             boot_memory: self.machine.boot_memory_or(Bytes::gib(1)),
             plug: self.plug,
-            touch: self.touched(),
+            touch: self.touched_memory(),
             online,
-            steps: self.resizes(),
+            steps: self.resize_count(),
             icount: self.machine.counts_instructions(),
         };
         let progress = progress::spinner();
@@ -214,7 +214,7 @@ impl Args {
         if self.plug == Bytes::ZERO || !self.plug.0.is_multiple_of(self.block_size.0) {
             bail!("--plug {}: the size must be whole blocks of {}", self.plug, self.block_size);
         }
-        if self.balloon && (self.guest == Guest::Linux || self.touched().is_none()) {
+        if self.balloon && (self.guest == Guest::Linux || self.touched_memory().is_none()) {
             bail!("--balloon: this needs the reference guest and --touch");
         }
         if self.touch.is_some_and(|touch| touch > self.plug) {
@@ -226,9 +226,10 @@ impl Args {
     fn config(&self, guests: &Guests) -> Result<Config> {
         let mut config = guests.config(self.guest, self.policy, self.plug)?;
         if self.guest.is_reference() {
-            config = config.with_guest_option("exit", format!("resizes:{}", self.resizes() + 1));
+            config =
+                config.with_guest_option("exit", format!("resizes:{}", self.resize_count() + 1));
         }
-        if let Some(size) = self.touched() {
+        if let Some(size) = self.touched_memory() {
             config = config.with_touched_memory(size);
         }
         if self.balloon {
@@ -239,31 +240,31 @@ impl Args {
     }
 
     /// Returns the size of the memory that the guest writes to, or `None` if it is zero.
-    fn touched(&self) -> Option<Bytes> {
+    fn touched_memory(&self) -> Option<Bytes> {
         self.touch.filter(|&size| size > Bytes::ZERO)
     }
 
     /// Returns the number of steps that change the guest's memory, before [`Args::end`].
-    fn resizes(&self) -> u32 {
+    fn resize_count(&self) -> u32 {
         if self.replug { 3 } else { 1 + u32::from(self.unplug) }
     }
 
     fn change_memory(&self, vm: &mut Vm, progress: &Display) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         let steps = [("plug", self.plug), ("unplug", Bytes::ZERO), ("plug again", self.plug)];
-        for &(step, target) in steps.iter().take(self.resizes() as usize) {
+        for &(step, target) in steps.iter().take(self.resize_count() as usize) {
             progress.set_message(format!("{step} {}", self.plug));
-            let done = match self.guest {
+            let resize = match self.guest {
                 Guest::Hotmem | Guest::HotmemWithDescriptors => Some(vm.resize(target)?),
                 Guest::Linux => vm.resize_within(target, Duration::from_secs(self.limit.into()))?,
             };
-            let Some(resize) = done else {
+            let Some(resize) = resize else {
                 let time = StepTime::NotDone(vm.device_size()?);
                 rows.push(Row { step, memory: self.plug, time });
                 break;
             };
             rows.push(Row { step, memory: self.plug, time: StepTime::Resize(resize) });
-            if target != Bytes::ZERO && self.touched().is_some() {
+            if target != Bytes::ZERO && self.touched_memory().is_some() {
                 progress.set_message("the guest writes to the plugged memory");
                 let (row, _) = vm.wait("end of the touching", |event| match *event {
                     Event::Touched { bytes, us } => Some(Row {

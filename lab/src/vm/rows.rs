@@ -30,11 +30,11 @@ pub enum StepTime {
     NotDone(Bytes),
 }
 
-/// Prints the table. `limit` is the time limit of a step of Linux, in seconds.
+/// Prints the table. `limit_s` is the time limit of a step of Linux, in seconds.
 ///
 /// # Errors
 /// Standard output cannot be written to.
-pub fn print(rows: &[Row], limit: u32) -> Result<(), OutputError> {
+pub fn print(rows: &[Row], limit_s: u32) -> Result<(), OutputError> {
     let header =
         ["step", "memory", "device done", "recognised", "in the guest", "requests", "contiguous"];
     let mut table = table(&header, 1);
@@ -51,12 +51,12 @@ pub fn print(rows: &[Row], limit: u32) -> Result<(), OutputError> {
                 &Some(resize.requests).filter(|&n| n > 0).map_or(String::new(), |n| n.to_string()),
                 &resize.zone.map_or(String::new(), |zone| zone.to_string()),
             ]),
-            StepTime::InGuest(took) => {
-                table.add_row([row.step, &memory, "", "", &time(*took), "", ""])
+            StepTime::InGuest(duration) => {
+                table.add_row([row.step, &memory, "", "", &time(*duration), "", ""])
             }
             StepTime::NotDone(size) => {
                 let step = format!("{} (the device has {})", row.step, size::approximate(*size));
-                table.add_row([&step, &memory, "", &format!("> {} s", limit), "", "", ""])
+                table.add_row([&step, &memory, "", &format!("> {limit_s} s"), "", "", ""])
             }
         };
     }

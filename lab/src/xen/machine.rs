@@ -98,14 +98,14 @@ pub struct Outcome {
     /// The races, in the order of the measurements.
     pub races: Vec<Race>,
     /// The operations between marks, in the order of the measurements.
-    marked: Vec<Marked>,
+    marked_operations: Vec<MarkedOperation>,
     /// The test points that passed.
     pub points: Vec<String>,
 }
 
 /// An operation between two marks in QEMU's log.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-struct Marked {
+struct MarkedOperation {
     case: String,
     subject: String,
     tables: u64,
@@ -123,7 +123,7 @@ struct LogCounts {
 enum Event {
     Figure(Figure),
     Race(Race),
-    Marked(Marked),
+    Marked(MarkedOperation),
 }
 
 impl Machine {
@@ -144,15 +144,15 @@ impl Machine {
         Ok(Machine { xen, guest: image::find_xen(guest)? })
     }
 
-    /// Boots the guest with the command line `words`, and waits for the guest's verdict.
+    /// Boots the guest with the command line `options`, and waits for the guest's verdict.
     ///
     /// # Errors
     /// The guest fails, gives up, or prints nothing for too long.
-    pub fn boot(&self, xpti: Xpti, clock: Clock, words: &str) -> Result<Outcome> {
-        let mut command = self.command(xpti, clock, words)?;
+    pub fn boot(&self, xpti: Xpti, clock: Clock, options: &str) -> Result<Outcome> {
+        let mut command = self.command(xpti, clock, options)?;
         command.stderr(Stdio::null());
         let outcome = read_outcome(start(command)?);
-        outcome.with_context(|| format!("{xpti}, {words}"))
+        outcome.with_context(|| format!("{xpti}, {options}"))
     }
 
     /// Boots the guest, which changes and tears down page tables. Counts the guest's page faults
@@ -169,7 +169,7 @@ impl Machine {
         let counts = thread::spawn(move || {
             count_between_marks(BufReader::new(log).split(b'\n').map_while(Result::ok))
         });
-        let marked = read_outcome(qemu).context("counting interrupts")?.marked;
+        let marked = read_outcome(qemu).context("counting interrupts")?.marked_operations;
         let counts = counts.join().ok().context("reading QEMU's log")?;
         // An operation lies between the first and the second mark, the next one between the third
         // and the fourth, and so on.
@@ -178,20 +178,21 @@ impl Machine {
             counts.len() == marked.len(),
             "QEMU's log has {counts:?} between marks, and the guest reports {marked:?}"
         );
-        let interrupts = |(Marked { case, subject, tables }, LogCounts { traps, flushes })| {
-            Interrupts { case, subject, tables, traps, flushes }
-        };
+        let interrupts =
+            |(MarkedOperation { case, subject, tables }, LogCounts { traps, flushes })| {
+                Interrupts { case, subject, tables, traps, flushes }
+            };
         Ok(marked.into_iter().zip(counts).map(interrupts).collect())
     }
 
-    fn command(&self, xpti: Xpti, clock: Clock, words: &str) -> Result<Command> {
+    fn command(&self, xpti: Xpti, clock: Clock, options: &str) -> Result<Command> {
         // QEMU splits the value of `-initrd` at spaces and commas. QEMU runs in the image's
         // directory, so that only the name of the image must not contain them.
         let name = self.guest.file_name().unwrap_or_default().to_string_lossy();
         ensure!(!name.contains([' ', ',']), "the image's name contains a space or a comma: {name}");
         let directory = self.guest.parent().filter(|parent| !parent.as_os_str().is_empty());
         let xpti = if xpti == Xpti::On { "dom0" } else { "no" };
-        let xen = format!(
+        let xen_options = format!(
             "console=com1 com1=115200 dom0_mem={}M xpti={xpti} loglvl=error guest_loglvl=none",
             DOM0_MEMORY.0 >> 20
         );
@@ -207,8 +208,8 @@ impl Machine {
         };
         command.args(["-m", &format!("{}M", MEMORY.0 >> 20), "-display", "none"]);
         command.args(["-serial", "stdio", "-no-reboot", "-nodefaults", "-no-user-config"]);
-        command.arg("-kernel").arg(&self.xen).args(["-append", &xen]);
-        command.args(["-initrd", &format!("{name} {words}")]);
+        command.arg("-kernel").arg(&self.xen).args(["-append", &xen_options]);
+        command.args(["-initrd", &format!("{name} {options}")]);
         directory.map(|directory| command.current_dir(directory));
         Ok(command)
     }
@@ -223,7 +224,7 @@ fn start(mut command: Command) -> Result<Qemu> {
 
 /// Counts page faults and Xen's flush interrupts (`INVALIDATE_TLB_VECTOR`) before the first mark,
 /// between each mark and the next, and after the last mark. A mark is a page fault of the guest at
-/// an unmapped address.
+/// an unmapped address whose upper 32 bits are 5.
 fn count_between_marks(log: impl Iterator<Item = Vec<u8>>) -> Vec<LogCounts> {
     let mut counts = vec![LogCounts::default()];
     for line in log {
@@ -262,10 +263,10 @@ fn read_outcome(mut qemu: Qemu) -> Result<Outcome> {
         }
     });
     let mut outcome = Outcome::default();
-    let (mut tail, mut failed) = (Vec::new(), Vec::new());
-    let mut last_line = Instant::now();
+    let (mut tail, mut failures) = (Vec::new(), Vec::new());
+    let mut last_line_time = Instant::now();
     loop {
-        let line = match lines.recv_timeout(PATIENCE.saturating_sub(last_line.elapsed())) {
+        let line = match lines.recv_timeout(PATIENCE.saturating_sub(last_line_time.elapsed())) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
                 bail!("the guest printed nothing for {PATIENCE:?} after: {tail:?}")
@@ -274,23 +275,23 @@ fn read_outcome(mut qemu: Qemu) -> Result<Outcome> {
                 bail!("QEMU ended without the guest's verdict: {tail:?}")
             }
         };
-        last_line = Instant::now();
+        last_line_time = Instant::now();
         let line = line.trim();
         if let Some(point) = line.strip_prefix("ok ") {
             outcome.points.push(point.into());
         } else if line.starts_with("not ok ") || line.starts_with("Bail out! ") {
-            failed.push(line.to_owned());
+            failures.push(line.to_owned());
         } else if line.starts_with('{') {
             let event = serde_json::from_str(line);
             match event.with_context(|| format!("the guest's event cannot be parsed: {line}"))? {
                 Event::Figure(figure) => outcome.figures.push(figure),
                 Event::Race(race) => outcome.races.push(race),
-                Event::Marked(marked) => outcome.marked.push(marked),
+                Event::Marked(marked) => outcome.marked_operations.push(marked),
             }
-        } else if line == "hotmem: PASS" && failed.is_empty() {
+        } else if line == "hotmem: PASS" && failures.is_empty() {
             return Ok(outcome);
         } else if line.starts_with("hotmem: ") || line.contains("Domain 0 crashed") {
-            bail!("the guest failed: {failed:?} {line}");
+            bail!("the guest failed: {failures:?} {line}");
         }
         tail.push(line.to_owned());
         tail.drain(..tail.len().saturating_sub(5));
@@ -337,9 +338,9 @@ mod tests {
         let flush = "Servicing hardware INT=0xfd";
         let mark = "  96: v=0e e=0006 i=0 cpl=3 IP=e033:80 pc=80 SP=e02b:84 CR2=0000000500000000";
         let registers = "CR0=80050033 CR2=0000000500000000 CR3=000000003fd60000 CR4=00140660";
-        let other = "Servicing hardware INT=0xfa";
+        let other_interrupt = "Servicing hardware INT=0xfa";
         let trap = "  97: v=0e e=0007 i=0 cpl=3 IP=e033:80 pc=80 SP=e02b:84 CR2=ffffffff80123000";
-        let log = [flush, mark, flush, registers, trap, other, flush, mark, registers];
+        let log = [flush, mark, flush, registers, trap, other_interrupt, flush, mark, registers];
         let counts = count_between_marks(log.into_iter().map(|line| line.as_bytes().to_vec()));
         let counts: Vec<_> = counts.iter().map(|count| (count.traps, count.flushes)).collect();
         assert_eq!(counts, [(0, 1), (1, 2), (0, 0)]);

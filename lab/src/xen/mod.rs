@@ -50,8 +50,8 @@ pub fn run(args: &Args) -> Result<()> {
     let machine = Machine::find(args.guest_image.as_deref())?;
     let progress = progress::spinner();
     let pages = args.size.0 / FRAME_SIZE;
-    let words = format!("mode=foreign pages={pages} batch={} runs={}", args.batch, args.runs);
-    let outcome = machine.boot(args.xpti, Clock::Instructions, &words)?;
+    let options = format!("mode=foreign pages={pages} batch={} runs={}", args.batch, args.runs);
+    let outcome = machine.boot(args.xpti, Clock::Instructions, &options)?;
     progress.finish_and_clear();
     let mut table =
         table(&["case", "subject", "pages", "instructions a page", "hypercalls", "flushes"], 2);

@@ -33,8 +33,8 @@ fn arceos_boots_with_boot_memory_that_its_own_allocator_does_not_support() {
             .to_string();
         assert!(error.contains("bitmap capacity exceeded"), "{boot_memory}: {error}");
         for kernel in [ARCEOS, PAGING] {
-            let found = TestedKernel(Kernel { boot_memory, ..kernel.0 }).boot(true).unwrap();
-            assert_eq!(found, boot_memory, "{}", kernel.0.name);
+            let reported = TestedKernel(Kernel { boot_memory, ..kernel.0 }).boot(true).unwrap();
+            assert_eq!(reported, boot_memory, "{}", kernel.0.name);
         }
     }
 }
@@ -73,6 +73,7 @@ fn requests_that_arrive_while_the_kernel_begins_to_wait_are_carried_out() {
     PAGING.carries_out_successive_requests();
 }
 
+/// The sizes before and after a plug, and before and after an unplug.
 const PLUG: [Bytes; 2] = [Bytes::ZERO, Bytes::mib(512)];
 const UNPLUG: [Bytes; 2] = [Bytes::mib(512), Bytes::ZERO];
 
@@ -84,11 +85,11 @@ fn requests_that_the_device_refuses_are_made_again() {
         ("busy=1:9", "the device answers BUSY"),
         ("error=1:9", "the device answers ERROR"),
     ] {
-        let stuck = PAGING.recovers_from(faults, PLUG);
-        assert_eq!(stuck, (reason.to_owned(), Bytes::mib(32)));
+        let pending = PAGING.recovers_from(faults, PLUG);
+        assert_eq!(pending, (reason.to_owned(), Bytes::mib(32)));
     }
-    let stuck = PAGING.recovers_from("nack=16:9", UNPLUG);
-    assert_eq!(stuck, ("the device answers NACK".to_owned(), Bytes::mib(512)));
+    let pending = PAGING.recovers_from("nack=16:9", UNPLUG);
+    assert_eq!(pending, ("the device answers NACK".to_owned(), Bytes::mib(512)));
     ARCEOS.recovers_from_a_busy_device();
     PAGING.recovers_from_a_busy_device();
 }
@@ -105,8 +106,8 @@ fn a_device_with_an_invalid_answer_is_reset() {
 #[test]
 fn hooks_that_refuse_are_called_again() {
     let check = |faults, sizes, reason: &str, plugged| {
-        let (stuck, still_plugged) = PAGING.recovers_from(faults, sizes);
-        assert!(stuck.contains(reason), "{faults}: {stuck}");
+        let (found, still_plugged) = PAGING.recovers_from(faults, sizes);
+        assert!(found.contains(reason), "{faults}: {found}");
         assert_eq!(still_plugged, plugged, "{faults}");
     };
     let veto = "refused by the kernel (the host asks for a veto)";

@@ -25,7 +25,7 @@ impl TestedKernel {
     /// meanwhile, and reach the target after the last fault. Returns the reason, and the size that
     /// was plugged when the kernel reported it.
     pub(crate) fn recovers_from(self, faults: &str, [from, to]: [Bytes; 2]) -> (String, Bytes) {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let max = from.max(to);
         let files = vec![("opt/hotmem", faults.to_owned())];
         let mut vm = Vm::start(&Config { firmware_files: files, ..self.0.config(max) }).unwrap();
@@ -35,7 +35,7 @@ impl TestedKernel {
             vm.wait("the use of the memory", verified).unwrap();
         }
         vm.request(to).unwrap();
-        let stuck = vm.wait("the reason", pending).unwrap().0;
+        let (reason, plugged) = vm.wait("the reason", pending).unwrap().0;
         let freed = |event: &Event| match event {
             Event::Freed { bytes, .. } => Some(Bytes(*bytes)),
             _ => None,
@@ -52,13 +52,13 @@ impl TestedKernel {
             assert_eq!(vm.device_size().unwrap(), size);
         }
         end(vm).unwrap();
-        println!("{}: {faults}: {} plugged while \"{}\"", self.0.name, stuck.1, stuck.0);
-        stuck
+        println!("{}: {faults}: {plugged} plugged while \"{reason}\"", self.0.name);
+        (reason, plugged)
     }
 
     /// Resizes memory while the machine is migrated, so that QEMU's device answers BUSY.
     pub(crate) fn recovers_from_a_busy_device(self) {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::mib(512);
         let mut vm = Vm::start(&self.0.config(memory)).unwrap();
         vm.wait("boot", booted_with).unwrap();
@@ -68,8 +68,8 @@ impl TestedKernel {
             vm.monitor_line("migrate_set_parameter max-bandwidth 100k").unwrap();
             vm.monitor_line("migrate -d \"exec:cat > /dev/null\"").unwrap();
             vm.request(size).unwrap();
-            let (why, plugged) = vm.wait("the reason", pending).unwrap().0;
-            assert_eq!((why.as_str(), plugged), ("the device answers BUSY", before));
+            let (reason, plugged) = vm.wait("the reason", pending).unwrap().0;
+            assert_eq!((reason.as_str(), plugged), ("the device answers BUSY", before));
             vm.monitor_line("migrate_cancel").unwrap();
             assert_eq!(vm.resize(size).unwrap().online, self.0.boot_memory + size);
         }
@@ -80,7 +80,7 @@ impl TestedKernel {
     /// Returns the median of several times from the host's request to the first allocation in the
     /// plugged memory. Before each request, the kernel must have nothing to do and halt its CPU.
     pub(crate) fn first_allocation(self) -> Duration {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times = self.0.first_allocations(9).unwrap();
         times.sort();
         let (median, max) = (times[times.len() / 2], times[times.len() - 1]);
@@ -91,25 +91,26 @@ impl TestedKernel {
         median
     }
 
-    /// Boots without a device. If `reports`, the kernel reports its boot memory, which is returned.
-    /// Otherwise zero is returned.
-    pub(crate) fn boot(self, reports: bool) -> Result<Bytes, Error> {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Boots without a device. If `reports_memory` is true, waits until the kernel reports its boot
+    /// memory, and returns it. Otherwise returns zero.
+    pub(crate) fn boot(self, reports_memory: bool) -> Result<Bytes, Error> {
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut vm = Vm::start(&self.0.config(Bytes::ZERO))?;
-        let found = if reports { vm.wait("boot", booted_with)?.0 } else { Bytes::ZERO };
+        let boot_memory =
+            if reports_memory { vm.wait("boot", booted_with)?.0 } else { Bytes::ZERO };
         vm.finish()?;
-        Ok(found)
+        Ok(boot_memory)
     }
 
-    /// Boots a kernel that measures its allocator, and returns as many of its figures as `figures`.
-    pub(crate) fn measure(self, figures: usize) -> Segments {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-        self.0.measure_segments(figures).unwrap()
+    /// Boots a kernel that measures its allocator, and returns its first `count` figures.
+    pub(crate) fn measure(self, count: usize) -> Segments {
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.measure_segments(count).unwrap()
     }
 
     /// Plugs memory, waits until the kernel has written and checked it, and unplugs it.
     pub(crate) fn plugs_and_unplugs(self, memory: Bytes) {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let cycle = self.0.plug_and_unplug(memory).unwrap();
         let (used, boot_memory) = (cycle.checked_memory, cycle.boot_memory);
         assert_eq!(boot_memory, self.0.boot_memory);
@@ -127,7 +128,7 @@ impl TestedKernel {
     /// Plugs and unplugs memory a hundred times while all CPUs allocate, and unplugs all of it at
     /// the end.
     pub(crate) fn resizes_while_cpus_allocate(self) {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let max = Bytes::gib(1);
         let mut vm = Vm::start(&self.0.config(max)).unwrap();
         let all_cpus = |event: &Event| match event {
@@ -152,7 +153,7 @@ impl TestedKernel {
     /// Unplugs memory in many small requests, each as soon as the kernel has carried out the previous
     /// one. So requests arrive while the kernel begins to wait for an interrupt.
     pub(crate) fn carries_out_successive_requests(self) {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let (memory, step) = (Bytes::gib(1), Bytes::mib(2));
         let mut vm = Vm::start(&self.0.config(memory)).unwrap();
         vm.wait("boot", booted_with).unwrap();
@@ -168,7 +169,7 @@ impl TestedKernel {
 
     /// Checks that the host gets the memory that the kernel has used, freed and reported.
     pub(crate) fn reports_free_memory(self) {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::gib(1);
         let committed = self.0.report_free(memory).unwrap();
         let (max, after) = (committed.largest, committed.after_report);
@@ -184,7 +185,7 @@ impl TestedKernel {
     /// Inflates the balloon of a kernel that has used its memory, and checks that the host gets
     /// most of the balloon's memory.
     pub(crate) fn inflates_a_balloon(self) {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::gib(1);
         let config = Config { balloon: Balloon::Plain, ..self.0.config(memory) };
         let mut vm = Vm::start(&config).unwrap();
@@ -209,26 +210,29 @@ impl TestedKernel {
     /// Requests to unplug memory that is in use. The memory stays plugged, and the kernel reports
     /// the reason. After the kernel has freed the memory, it is unplugged.
     pub(crate) fn keeps_memory_in_use(self) {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::mib(1024 + 32);
         let mut vm = Vm::start(&self.0.config(memory)).unwrap();
         vm.wait("boot", booted_with).unwrap();
         vm.resize(memory).unwrap();
         vm.wait("the use", verified).unwrap();
         vm.request(Bytes::ZERO).unwrap();
-        let ((why, still_plugged), _) = vm.wait("the blocker", pending).unwrap();
+        let ((reason, still_plugged), _) = vm.wait("the blocker", pending).unwrap();
         // Used memory of at most the size of boot memory may be in boot memory.
         let min = Bytes(Bytes::gib(1).0.saturating_sub(self.0.boot_memory.0));
         assert!(
             still_plugged >= min && still_plugged <= memory,
-            "{still_plugged} are still plugged: {why}"
+            "{still_plugged} are still plugged: {reason}"
         );
         let unplugged =
             |event: &Event| matches!(event, Event::Resized { target: 0, .. }).then_some(());
         vm.wait("the end of the request", unplugged).unwrap();
         assert_eq!(vm.device_size().unwrap(), Bytes::ZERO);
         end(vm).unwrap();
-        println!("{}: {still_plugged} of {memory} stayed plugged while in use: {why}", self.0.name);
+        println!(
+            "{}: {still_plugged} of {memory} stayed plugged while in use: {reason}",
+            self.0.name
+        );
     }
 
     /// Plugs memory, waits until the kernel has run its mixed load, and requests to unplug all
@@ -236,7 +240,7 @@ impl TestedKernel {
     /// memory that is unplugged. If `heap_frees_all` is true, all memory must be unplugged after the
     /// kernel has freed the remaining objects.
     pub(crate) fn unplugged_after_mixed_load(self, memory: Bytes, heap_frees_all: bool) -> u64 {
-        let _turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         // ArceOS reads this file, and OSTD reads the command line.
         let files = vec![("opt/hotmem-load", "mixed".to_owned())];
         let config = self.0.config(memory).with_guest_option("load", "mixed");
@@ -248,10 +252,10 @@ impl TestedKernel {
         // not keep memory plugged.
         sleep(Duration::from_secs(1));
         vm.request(Bytes::ZERO).unwrap();
-        let ((why, still_plugged), _) = vm.wait("the blocker", pending).unwrap();
+        let ((reason, still_plugged), _) = vm.wait("the blocker", pending).unwrap();
         let percent = (memory.0 - still_plugged.0) * 100 / memory.0;
         println!(
-            "{}: {used} used by a mixed load, then {percent} % of {memory} unplugged: {why}",
+            "{}: {used} used by a mixed load, then {percent} % of {memory} unplugged: {reason}",
             self.0.name
         );
         if heap_frees_all {
@@ -264,9 +268,10 @@ impl TestedKernel {
     }
 }
 
+/// Returns the reason why the target cannot be reached for now, and the plugged size.
 fn pending(event: &Event) -> Option<(String, Bytes)> {
     match event {
-        Event::Pending { plugged, why, .. } => Some((why.clone(), Bytes(*plugged))),
+        Event::Pending { plugged, reason, .. } => Some((reason.clone(), Bytes(*plugged))),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ mod c_kernel;
 mod kernel;
 mod ostd;
 
-/// The tests that `cargo xtask test` runs, one for each port.
+/// The tests that `cargo xtask test` runs, one for each port in Rust.
 mod first {
     use crate::{arceos, ostd};
     use hotmem::Bytes;

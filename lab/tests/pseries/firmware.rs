@@ -28,14 +28,15 @@ const ENTRY_ADDRESS: usize = 0x100;
 /// The address of the client's support vectors.
 const SUPPORT_ADDRESS: usize = 0x400;
 /// The address to which the firmware writes the hypercall's return value.
-const RETURN_VALUE: usize = 0x800;
+const RETURN_VALUE_ADDRESS: usize = 0x800;
 /// The bytes at this address before the hypercall has returned.
 const NOT_RETURNED: [u8; 8] = [0xaa; 8];
 /// The address of the buffer for the hypercall's answer, which is a word of version and the tree.
-const ANSWER: u64 = 0x100_0000;
+const ANSWER_ADDRESS: u64 = 0x100_0000;
 /// The size of this buffer.
 const ANSWER_SIZE: usize = 0x20_0000;
 
+/// The firmware's instructions.
 const CODE: [u32; 9] = [
     0x3c60_0000, // lis  r3, 0
     0x6063_f002, // ori  r3, r3, 0xf002    KVMPPC_H_CAS
@@ -57,8 +58,11 @@ pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
     let mut qemu = Qemu::start(&firmware, args);
     let start = Instant::now();
     loop {
-        let returned =
-            qemu.memory(RETURN_VALUE as u64, NOT_RETURNED.len(), &dir.0.join("returned"));
+        let returned = qemu.read_memory(
+            RETURN_VALUE_ADDRESS as u64,
+            NOT_RETURNED.len(),
+            &dir.0.join("returned"),
+        );
         if returned != NOT_RETURNED {
             assert_eq!(returned, [0; 8], "the hypercall failed");
             break;
@@ -66,17 +70,18 @@ pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
         assert!(start.elapsed() < PATIENCE, "the firmware hangs");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let answer = qemu.memory(ANSWER, ANSWER_SIZE, &dir.0.join("answer"));
+    let answer = qemu.read_memory(ANSWER_ADDRESS, ANSWER_SIZE, &dir.0.join("answer"));
     let tree = &answer[4..];
     let len = u32::from_be_bytes(tree[4..8].try_into().unwrap());
     tree[..usize::try_from(len).unwrap()].to_vec()
 }
 
+/// Returns the firmware's image, with the support vectors of the client.
 fn image(version: Version) -> Vec<u8> {
-    let mut image = vec![0; RETURN_VALUE];
+    let mut image = vec![0; RETURN_VALUE_ADDRESS];
     let code: Vec<u8> = CODE.into_iter().flat_map(u32::to_be_bytes).collect();
     image[ENTRY_ADDRESS..ENTRY_ADDRESS + code.len()].copy_from_slice(&code);
-    let support = support(version);
+    let support = support_vectors(version);
     image[SUPPORT_ADDRESS..SUPPORT_ADDRESS + support.len()].copy_from_slice(&support);
     image.extend(NOT_RETURNED);
     image
@@ -84,15 +89,15 @@ fn image(version: Version) -> Vec<u8> {
 
 /// Returns the client's support vectors: a list of processors, which its first entry ends, and six
 /// option vectors. A byte with the vector's length minus 1 precedes each vector.
-fn support(version: Version) -> Vec<u8> {
+fn support_vectors(version: Version) -> Vec<u8> {
     // PAPR counts the bytes of a vector from 1.
-    let mut fifth = [0_u8; 24];
-    fifth[2 - 1] |= 0x20; // ibm,dynamic-reconfiguration-memory
-    fifth[5 - 1] |= 0x80; // associativity of form 1
+    let mut vector_5 = [0_u8; 24];
+    vector_5[2 - 1] |= 0x20; // ibm,dynamic-reconfiguration-memory
+    vector_5[5 - 1] |= 0x80; // associativity of form 1
     if version == Version::V2 {
-        fifth[22 - 1] |= 0x80;
+        vector_5[22 - 1] |= 0x80; // version 2 of the property
     }
-    let vectors: [&[u8]; 6] = [&[0, 0x80], &[0; 4], &[0; 4], &[0; 2], &fifth, &[0; 4]];
+    let vectors: [&[u8]; 6] = [&[0, 0x80], &[0; 4], &[0; 4], &[0; 2], &vector_5, &[0; 4]];
     let minus_one = |len: usize| u8::try_from(len - 1).unwrap();
     let mut support = [0, 0, 0, u32::MAX].map(u32::to_be_bytes).concat();
     support.push(minus_one(vectors.len()));
@@ -125,12 +130,12 @@ impl Qemu {
         drop(command);
         let reader = BufReader::new(monitor.try_clone().unwrap());
         let mut qemu = Qemu { child, qmp: Qmp::new(Stream::new(reader, BufWriter::new(monitor))) };
-        qemu.qmp.handshake().unwrap_or_else(|why| panic!("{QEMU} {}: {why}", args.join(" ")));
+        qemu.qmp.handshake().unwrap_or_else(|error| panic!("{QEMU} {}: {error}", args.join(" ")));
         qemu
     }
 
     /// Returns the machine's memory at `address`, which QEMU writes to `file`.
-    fn memory(&mut self, address: u64, len: usize, file: &Path) -> Vec<u8> {
+    fn read_memory(&mut self, address: u64, len: usize, file: &Path) -> Vec<u8> {
         let filename = file.to_str().unwrap().to_owned();
         self.execute(&qmp::pmemsave { val: address, size: len as u64, filename });
         fs::read(file).unwrap()

@@ -40,22 +40,23 @@ fn wait_until_ready(vm: &mut Vm) -> u64 {
 fn check_memory(vm: &mut Vm, end: &RequestEnd, config: &Config) {
     let dimms = vm.dimms().unwrap();
     let nodes = config.nodes.max(1);
-    let at_boot = config.boot_memory.0 / u64::from(nodes);
+    let boot_memory_per_node = config.boot_memory.0 / u64::from(nodes);
     let plugged_on = |node: u32| -> u64 {
         dimms.iter().filter(|dimm| dimm.node == node).map(|dimm| dimm.size.0).sum()
     };
-    let plugged_in_all: u64 = dimms.iter().map(|dimm| dimm.size.0).sum();
-    assert_eq!(end.assigned * LMB.0, plugged_in_all, "{end:?}");
-    assert_eq!(end.online, config.boot_memory.0 + plugged_in_all, "{end:?}");
+    let plugged: u64 = dimms.iter().map(|dimm| dimm.size.0).sum();
+    assert_eq!(end.assigned * LMB.0, plugged, "{end:?}");
+    assert_eq!(end.online, config.boot_memory.0 + plugged, "{end:?}");
     for node in 0..nodes {
-        assert_eq!(end.nodes[node as usize], at_boot + plugged_on(node), "node {node}: {end:?}");
+        let expected = boot_memory_per_node + plugged_on(node);
+        assert_eq!(end.nodes[node as usize], expected, "node {node}: {end:?}");
     }
 }
 
 /// Adds a DIMM, and checks the guest's report and its memory.
 fn add(vm: &mut Vm, dimm: &Dimm, config: &Config) -> RequestEnd {
     let end = vm.plug(dimm).unwrap();
-    assert_eq!((end.change.as_str(), &end.why), ("add", &None));
+    assert_eq!((end.change.as_str(), &end.reason), ("add", &None));
     assert_eq!(u64::from(end.lmbs), dimm.size.0 / LMB.0);
     assert_eq!(end.misplaced, 0);
     check_memory(vm, &end, config);
@@ -71,12 +72,12 @@ fn remove(vm: &mut Vm, dimm: &Dimm, config: &Config) {
 }
 
 /// Requests the removal of a DIMM that the guest refuses to release. Checks that the guest's reason
-/// contains `because` and that its memory is unchanged.
-fn remove_refused(vm: &mut Vm, dimm: &Dimm, config: &Config, because: &str) {
+/// contains `expected` and that its memory is unchanged.
+fn remove_refused(vm: &mut Vm, dimm: &Dimm, config: &Config, expected: &str) {
     let removal = vm.unplug(&dimm.id).unwrap();
     assert_eq!(removal.host, HostEvent::Refused(dimm.id.clone()), "{:?}", removal.end);
-    let why = removal.end.why.as_deref().unwrap_or_default();
-    assert!(why.contains(because), "{why}");
+    let reason = removal.end.reason.as_deref().unwrap_or_default();
+    assert!(reason.contains(expected), "{reason}");
     assert_eq!((removal.end.unrestored, removal.end.lost), (0, 0));
     check_memory(vm, &removal.end, config);
 }
@@ -112,8 +113,8 @@ fn a_dimm_that_the_kernel_refuses_can_be_removed_and_added_again() {
     wait_until_ready(&mut vm);
     let dimm = Dimm::new("dimm", Bytes::mib(512));
     let end = vm.plug(&dimm).unwrap();
-    let why = end.why.as_deref().unwrap_or_default();
-    assert!(why.contains("asks for a veto"), "{end:?}");
+    let reason = end.reason.as_deref().unwrap_or_default();
+    assert!(reason.contains("asks for a veto"), "{end:?}");
     assert_eq!((end.assigned, end.online, end.unrestored), (0, config.boot_memory.0, 2));
     remove(&mut vm, &dimm, &config);
     add(&mut vm, &dimm, &config);
@@ -179,14 +180,14 @@ fn events_during_a_request_are_handled_after_it() {
     let mut last = None;
     for _ in &dimms {
         let end = vm.request_end("end of an addition").unwrap();
-        assert_eq!((end.lmbs, &end.why), (4, &None));
+        assert_eq!((end.lmbs, &end.reason), (4, &None));
         last = Some(end);
     }
     check_memory(&mut vm, &last.unwrap(), &config);
     dimms.iter().for_each(|dimm| vm.request_removal(&dimm.id).unwrap());
     for _ in &dimms {
         let end = vm.request_end("end of a removal").unwrap();
-        assert_eq!((end.lmbs, &end.why), (4, &None));
+        assert_eq!((end.lmbs, &end.reason), (4, &None));
     }
     vm.finish().unwrap();
 }
@@ -203,13 +204,13 @@ fn the_guest_reports_its_free_memory_to_a_balloon_device() {
     // A slow guest reports in several parts. The sum is at least 1 GiB less the 32 MiB that the
     // kernel may use.
     let resident_after_reports = |vm: &mut Vm| {
-        let mut left = (Bytes::gib(1).0 - Bytes::mib(32).0).cast_signed();
-        while left > 0 {
+        let mut remaining = (Bytes::gib(1).0 - Bytes::mib(32).0).cast_signed();
+        while remaining > 0 {
             let report = vm.wait("end of the reports", |event| match *event {
                 Event::Reported { bytes, .. } => Some(bytes),
                 _ => None,
             });
-            left -= report.unwrap().0.cast_signed();
+            remaining -= report.unwrap().0.cast_signed();
         }
         resident(vm.pid()).expect("QEMU runs")
     };
@@ -231,19 +232,20 @@ fn the_guest_reports_its_free_memory_to_a_balloon_device() {
     vm.finish().unwrap();
 }
 
-/// A step of a random test.
-enum Step {
+/// A change of a random test.
+enum RandomChange {
     Add(Dimm),
     /// The guest refuses to release the DIMM, because a frame is pinned.
     Refuse(Dimm),
     Remove(Dimm),
 }
 
-/// Returns random steps that add and remove `dimms` DIMMs of random sizes. The guest pins a frame
+/// Returns random changes that add and remove `dimms` DIMMs of random sizes. The guest pins a frame
 /// of each third DIMM and refuses the first request for its removal. If there is one node, QEMU
 /// chooses the addresses. If there are two nodes, each node has 32 GiB of addresses for DIMMs.
-fn random_steps(dimms: usize, nodes: u32, random: &mut Rng) -> Vec<Step> {
-    let mut steps = Vec::new();
+fn random_changes(dimms: usize, nodes: u32, random: &mut Rng) -> Vec<RandomChange> {
+    let mut changes = Vec::new();
+    // The plugged DIMMs, and whether the guest pins a frame of each.
     let mut plugged: Vec<(Dimm, bool)> = Vec::new();
     let mut additions = 0;
     while additions < dimms || !plugged.is_empty() {
@@ -257,47 +259,48 @@ fn random_steps(dimms: usize, nodes: u32, random: &mut Rng) -> Vec<Step> {
             additions += 1;
             let id = format!("dimm{additions}");
             let dimm = Dimm { id, size, node, address: address.flatten() };
-            steps.push(Step::Add(dimm.clone()));
+            changes.push(RandomChange::Add(dimm.clone()));
             plugged.push((dimm, additions % 3 == 0));
         } else if !plugged.is_empty() {
-            let (dimm, pinned) = plugged.swap_remove(random.usize(..plugged.len()));
-            if pinned {
-                steps.push(Step::Refuse(dimm.clone()));
+            let (dimm, is_pinned) = plugged.swap_remove(random.usize(..plugged.len()));
+            if is_pinned {
+                changes.push(RandomChange::Refuse(dimm.clone()));
             }
-            steps.push(Step::Remove(dimm));
+            changes.push(RandomChange::Remove(dimm));
         }
     }
-    steps
+    changes
 }
 
 /// Returns the lowest free address for a DIMM in the 32 GiB of its node.
 fn lowest_free_address(plugged: &[(Dimm, bool)], node: u32, size: Bytes) -> Option<u64> {
-    let start = Bytes::gib(1).0 + u64::from(node) * Bytes::gib(32).0;
-    let addresses =
-        (start..start + Bytes::gib(32).0 - size.0).step_by(usize::try_from(LMB.0).unwrap());
+    let node_start = Bytes::gib(1).0 + u64::from(node) * Bytes::gib(32).0;
+    let addresses = (node_start..node_start + Bytes::gib(32).0 - size.0)
+        .step_by(usize::try_from(LMB.0).unwrap());
     let is_free = |&address: &u64| {
         plugged.iter().all(|(dimm, _)| {
-            let other = dimm.address.unwrap();
-            other + dimm.size.0 <= address || address + size.0 <= other
+            let start = dimm.address.unwrap();
+            start + dimm.size.0 <= address || address + size.0 <= start
         })
     };
     addresses.into_iter().find(is_free)
 }
 
-/// Adds and removes 100 DIMMs if the environment variable `HOTMEM_DEEP` is set, and otherwise 3.
+/// Adds and removes 100 random DIMMs if the environment variable `HOTMEM_DEEP` is set, and
+/// otherwise 3.
 fn add_and_remove_randomly(nodes: u32) {
     let dimms = if env::var_os("HOTMEM_DEEP").is_some() { 100 } else { 3 };
     let seed = env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok());
-    let steps = random_steps(dimms, nodes, &mut Rng::with_seed(seed.unwrap_or(1)));
-    let requests = u32::try_from(steps.len()).unwrap();
+    let changes = random_changes(dimms, nodes, &mut Rng::with_seed(seed.unwrap_or(1)));
+    let requests = u32::try_from(changes.len()).unwrap();
     let config = Config { nodes, ..config(Bytes::gib(65), requests).with_guest_option("pin", 3) };
     let mut vm = Vm::start(&config).unwrap();
     wait_until_ready(&mut vm);
-    for step in &steps {
-        match step {
-            Step::Add(dimm) => drop(add(&mut vm, dimm, &config)),
-            Step::Refuse(dimm) => remove_refused(&mut vm, dimm, &config, PINNED_REASON),
-            Step::Remove(dimm) => remove(&mut vm, dimm, &config),
+    for change in &changes {
+        match change {
+            RandomChange::Add(dimm) => drop(add(&mut vm, dimm, &config)),
+            RandomChange::Refuse(dimm) => remove_refused(&mut vm, dimm, &config, PINNED_REASON),
+            RandomChange::Remove(dimm) => remove(&mut vm, dimm, &config),
         }
     }
     // At its end the guest checks its patterns and the engine's metadata.
@@ -320,16 +323,16 @@ fn a_dimm_between_dimms_of_another_node_is_added_to_its_own_node() {
     let config = Config { nodes: 2, ..config };
     let mut vm = Vm::start(&config).unwrap();
     wait_until_ready(&mut vm);
-    let at = |id: &str, gib: u64, node| Dimm {
+    let dimm_at = |id: &str, gib: u64, node| Dimm {
         node,
         address: Some(Bytes::gib(gib).0),
         ..Dimm::new(id, Bytes::gib(1))
     };
-    add(&mut vm, &at("below", 1, 0), &config);
-    add(&mut vm, &at("above", 3, 0), &config);
-    let between = at("between", 2, 1);
+    add(&mut vm, &dimm_at("below", 1, 0), &config);
+    add(&mut vm, &dimm_at("above", 3, 0), &config);
+    let between = dimm_at("between", 2, 1);
     let end = vm.plug(&between).unwrap();
-    assert_eq!((end.lmbs, end.misplaced, &end.why), (4, 0, &None));
+    assert_eq!((end.lmbs, end.misplaced, &end.reason), (4, 0, &None));
     assert_eq!(end.nodes[..2], [Bytes::mib(2560).0, Bytes::mib(1536).0]);
     remove(&mut vm, &between, &config);
     vm.finish().unwrap();

@@ -21,13 +21,18 @@ struct PartitionShape {
     lmbs: u32,
     /// The number of LMBs that are never added or removed. These contain boot memory, rounded up to
     /// whole GiB.
-    reserved: u32,
+    reserved_lmbs: u32,
     /// Ranges of LMBs that are assigned at boot and can be removed, and the node of each range.
     assigned: &'static [(Range<u64>, u32)],
 }
 
 const SHAPES: [PartitionShape; 4] = [
-    PartitionShape { args: &["-m", "1G,slots=4,maxmem=4G"], lmbs: 16, reserved: 4, assigned: &[] },
+    PartitionShape {
+        args: &["-m", "1G,slots=4,maxmem=4G"],
+        lmbs: 16,
+        reserved_lmbs: 4,
+        assigned: &[],
+    },
     PartitionShape {
         args: &[
             "-m",
@@ -44,7 +49,7 @@ const SHAPES: [PartitionShape; 4] = [
             "node,nodeid=1,memdev=b,cpus=1",
         ],
         lmbs: 132,
-        reserved: 4,
+        reserved_lmbs: 4,
         assigned: &[],
     },
     PartitionShape {
@@ -57,7 +62,7 @@ const SHAPES: [PartitionShape; 4] = [
             "pc-dimm,memdev=a",
         ],
         lmbs: 34,
-        reserved: 4,
+        reserved_lmbs: 4,
         assigned: &[(4..8, 0)],
     },
     PartitionShape {
@@ -88,7 +93,7 @@ const SHAPES: [PartitionShape; 4] = [
             "pc-dimm,memdev=e,node=1,addr=0x100000000",
         ],
         lmbs: 64,
-        reserved: 4,
+        reserved_lmbs: 4,
         assigned: &[(4..6, 1), (6..7, 0), (16..19, 1)],
     },
 ];
@@ -113,6 +118,8 @@ fn lmbs_of_two_nodes_that_are_assigned_at_boot_can_be_removed() {
     check(&SHAPES[3]);
 }
 
+/// Checks the LMBs of a machine's device tree, and adds and removes them, in both versions of the
+/// property.
 fn check(shape: &PartitionShape) {
     for version in [Version::V1, Version::V2] {
         check_version(shape, version);
@@ -134,31 +141,31 @@ fn check_version(shape: &PartitionShape, version: Version) {
     let reserved_flags = FLAG_RESERVED | FLAG_DRC_INVALID;
     for (nth, lmb) in (0..).zip(partition.table().lmbs()) {
         assert_eq!(lmb.range.start().phys_addr(), nth * LMB.0);
-        let is_reserved = nth < u64::from(shape.reserved);
+        let is_reserved = nth < u64::from(shape.reserved_lmbs);
         let expected = if is_reserved { reserved_flags } else { 0 };
         assert_eq!(lmb.flags & reserved_flags, expected, "LMB {nth}");
     }
-    let at_boot: Vec<_> = shape.assigned.iter().cloned().flat_map(with_node).collect();
-    assert_eq!(assigned(&partition), at_boot);
+    let assigned_at_boot: Vec<_> = shape.assigned.iter().cloned().flat_map(with_node).collect();
+    assert_eq!(assigned(&partition), assigned_at_boot);
     let sets_of_tree = sets(version, tree.memory.value());
-    assert_eq!(sets(version, &written(&partition)), sets_of_tree);
+    assert_eq!(sets(version, &property_of(&partition)), sets_of_tree);
 
-    let before: Vec<_> = partition.table().lmbs().collect();
-    let removable = shape.lmbs - shape.reserved;
-    let absent = removable - u32::try_from(at_boot.len()).unwrap();
+    let lmbs_at_start: Vec<_> = partition.table().lmbs().collect();
+    let removable = shape.lmbs - shape.reserved_lmbs;
+    let absent = removable - u32::try_from(assigned_at_boot.len()).unwrap();
     change(&mut partition, Change::Add, absent);
-    let all_removable: Vec<u64> = (shape.reserved.into()..shape.lmbs.into()).collect();
+    let all_removable: Vec<u64> = (shape.reserved_lmbs.into()..shape.lmbs.into()).collect();
     assert_eq!(
         assigned(&partition).into_iter().map(|(nth, _)| nth).collect::<Vec<_>>(),
         all_removable
     );
-    assert_eq!(partition.hypervisor.property(), written(&partition));
+    assert_eq!(partition.hypervisor.property(), property_of(&partition));
 
     change(&mut partition, Change::Remove, removable);
     assert_eq!(assigned(&partition), []);
-    assert_eq!(partition.hypervisor.property(), written(&partition));
+    assert_eq!(partition.hypervisor.property(), property_of(&partition));
     // All fields except the flag are unchanged.
-    for (old, lmb) in before.into_iter().zip(partition.table().lmbs()) {
+    for (old, lmb) in lmbs_at_start.into_iter().zip(partition.table().lmbs()) {
         let flags = if lmb.drc_index.is_some() { old.flags & !FLAG_ASSIGNED } else { old.flags };
         assert_eq!((lmb.drc_index, lmb.flags, lmb.node), (old.drc_index, flags, old.node));
     }
@@ -195,6 +202,7 @@ fn assigned(partition: &Partition<'_>) -> Vec<(u64, u32)> {
     assigned
 }
 
+/// Adds or removes `lmbs` LMBs, which must succeed for all of them.
 fn change(partition: &mut Partition<'_>, change: Change, lmbs: u32) {
     match carry_out(partition, change, lmbs) {
         Progress::Ready(Ok(summary)) => {
@@ -213,13 +221,13 @@ fn carry_out(partition: &mut Partition<'_>, change: Change, lmbs: u32) -> Progre
     loop {
         match dlpar.poll(&mut machine, Budget { pageblocks: 1000 }) {
             Progress::Working => {}
-            done => return done,
+            result => return result,
         }
     }
 }
 
-/// Returns the property that the partition's table writes.
-fn written(partition: &Partition<'_>) -> Vec<u8> {
+/// Returns the value of the property that describes the partition's table.
+fn property_of(partition: &Partition<'_>) -> Vec<u8> {
     let property = partition.table().dynamic_memory();
     let mut value = vec![0; property.len()];
     assert_eq!(property.copy_to(&mut value), value.len());

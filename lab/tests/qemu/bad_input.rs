@@ -6,16 +6,16 @@ use hotmem_lab::qemu::{Config, Error, Vm};
 
 /// Starts a machine that must fail, and returns the error.
 fn error_of(config: &Config) -> Error {
-    let end =
+    let result =
         Vm::start(config).and_then(|mut vm| vm.wait("event that does not occur", |_| None::<()>));
-    end.unwrap_err()
+    result.unwrap_err()
 }
 
 #[test]
 fn an_invalid_key_or_value_fails_the_guest_and_is_named() {
     for (key, value) in [("tuch", "1G"), ("touch", "much"), ("exit", "now"), ("watchdog", "0")] {
         match error_of(&config(Bytes::gib(1)).with_guest_option(key, value)) {
-            Error::BailOut(why) => assert!(why.contains(key), "{why}"),
+            Error::BailOut(reason) => assert!(reason.contains(key), "{reason}"),
             Error::Failed(Some(point)) => assert!(point.contains(key), "{point}"),
             other => panic!("{other}"),
         }
@@ -44,12 +44,12 @@ fn qemu_refuses_a_target_that_is_not_a_multiple_of_the_block_size() {
 #[test]
 fn the_error_has_the_guests_reason_even_if_the_monitor_fails_first() {
     let mut vm = Vm::start(&config(Bytes::gib(1)).with_guest_option("tuch", "1G")).unwrap();
-    let end = loop {
-        if let Err(end) = vm.device_size() {
-            break end;
+    let error = loop {
+        if let Err(error) = vm.device_size() {
+            break error;
         }
     };
-    assert!(matches!(end, Error::BailOut(_) | Error::Failed(_)), "{end}");
+    assert!(matches!(error, Error::BailOut(_) | Error::Failed(_)), "{error}");
 }
 
 #[test]
@@ -59,6 +59,6 @@ fn the_call_after_a_request_to_an_ended_machine_fails() {
     let _ = vm.query_monitor("quit");
     while vm.device_size().is_ok() {}
     vm.request(Bytes::gib(1)).unwrap();
-    let end = vm.finish().unwrap_err();
-    assert!(matches!(end, Error::Ended { .. }), "{end}");
+    let error = vm.finish().unwrap_err();
+    assert!(matches!(error, Error::Ended { .. }), "{error}");
 }

@@ -8,6 +8,7 @@ use hotmem_lab::{
 };
 use std::{thread, time::Duration};
 
+/// Returns the size that the guest has freed, if the event reports it.
 pub(crate) fn freed(event: &Event) -> Option<u64> {
     match *event {
         Event::Freed { bytes, .. } => Some(bytes),
@@ -29,6 +30,7 @@ pub(crate) fn reports_queue(event: &Event) -> Option<Option<u16>> {
     }
 }
 
+/// Returns a value if the event reports a balloon device with the feature of page poison.
 fn has_poison(event: &Event) -> Option<()> {
     const PAGE_POISON: u64 = 1 << 4;
     matches!(event, Event::Balloon { features, .. } if features & PAGE_POISON != 0).then_some(())
@@ -53,7 +55,7 @@ fn inflated(event: &Event) -> Option<(u64, u64)> {
 /// other reasons, such as a slow host, are skipped.
 fn wait_for_inflation_pending(vm: &mut Vm, reason: &str) {
     let has_reason = |event: &Event| match event {
-        Event::InflationPending { why, .. } => (why == reason).then_some(()),
+        Event::InflationPending { reason: found, .. } => (found == reason).then_some(()),
         _ => None,
     };
     vm.wait(reason, has_reason).unwrap();
@@ -132,7 +134,7 @@ fn memory_in_use_by_another_cpu_is_not_reported() {
 
 #[test]
 fn reported_memory_stays_filled_and_is_discarded_only_if_filled_with_zeros() {
-    for (poison, discards) in [(0, true), (0xaaaa_aaaa_u32, false)] {
+    for (poison, is_discarded) in [(0, true), (0xaaaa_aaaa_u32, false)] {
         let config = config(Bytes::ZERO)
             .with_guest_option("poison", poison)
             .with_guest_option("churn", "on");
@@ -144,7 +146,7 @@ fn reported_memory_stays_filled_and_is_discarded_only_if_filled_with_zeros() {
         let mut vm = Vm::start(&Config { cpus: 2, boot_memory, balloon, ..config }).unwrap();
         let ((), _) = vm.wait("poison", has_poison).unwrap();
         vm.wait("reports", reported).unwrap();
-        if discards {
+        if is_discarded {
             wait_until_resident_below(&vm, Bytes::mib(120));
         } else {
             // QEMU acknowledged the reports and discarded nothing.
@@ -153,8 +155,8 @@ fn reported_memory_stays_filled_and_is_discarded_only_if_filled_with_zeros() {
         // The guest fills frames from the balloon before it allocates them.
         for mib in [200, 256] {
             vm.monitor_line(&format!("balloon {mib}")).unwrap();
-            let taken = Bytes::mib(256 - mib).0;
-            assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
+            let size = Bytes::mib(256 - mib).0;
+            assert_eq!(vm.wait("balloon", inflated).unwrap().0, (size, size));
         }
         assert_eq!(vm.wait("work", freed).unwrap().0, Bytes::mib(100).0);
     }
@@ -191,11 +193,11 @@ fn plugged_memory_is_reported_and_unplugged_while_it_is_reported() {
     wait_until_resident_below(&vm, Bytes::mib(250));
     vm.resize(Bytes::ZERO).unwrap();
     // Then memory is unplugged shortly before, and shortly after, the guest starts to report it.
-    for pause in [100, 480] {
+    for pause_ms in [100, 480] {
         vm.resize(size).unwrap();
         vm.wait("end of the work", freed).unwrap();
-        thread::sleep(Duration::from_millis(pause));
-        if pause == 100 {
+        thread::sleep(Duration::from_millis(pause_ms));
+        if pause_ms == 100 {
             vm.resize(Bytes::ZERO).unwrap();
         }
     }
@@ -215,8 +217,8 @@ fn the_balloon_inflates_and_deflates_and_leaves_a_minimum_of_free_memory() {
     wait_for_inflation_pending(&mut vm, "the guest has no free memory above its minimum");
     for mib in [512, 300, 1000, 1024, 300] {
         vm.monitor_line(&format!("balloon {mib}")).unwrap();
-        let taken = Bytes::mib(1024 - mib).0;
-        assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
+        let size = Bytes::mib(1024 - mib).0;
+        assert_eq!(vm.wait("balloon", inflated).unwrap().0, (size, size));
         assert_eq!(guest_mib(&mut vm), mib);
     }
     // Memory of the virtio-mem device can be unplugged while it is in the balloon.
@@ -230,9 +232,9 @@ fn the_balloon_inflates_and_deflates_and_leaves_a_minimum_of_free_memory() {
     vm.finish().unwrap();
 }
 
-/// Returns a guest of 512 MiB. The balloon takes 384 MiB, and then the guest needs 300 MiB for its
+/// Starts a guest of 512 MiB. The balloon takes 384 MiB, and then the guest needs 300 MiB for its
 /// work. If `hold` is `on`, the guest does not free this memory.
-fn short_of_memory(balloon: Balloon, hold: &str) -> Vm {
+fn start_short_of_memory(balloon: Balloon, hold: &str) -> Vm {
     let config = config(Bytes::ZERO)
         .with_guest_option("work", "300M")
         .with_guest_option("work_at", "inflated");
@@ -240,8 +242,8 @@ fn short_of_memory(balloon: Balloon, hold: &str) -> Vm {
     let boot_memory = Bytes::mib(512);
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
     vm.monitor_line("balloon 128").unwrap();
-    let taken = Bytes::mib(384).0;
-    assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
+    let size = Bytes::mib(384).0;
+    assert_eq!(vm.wait("balloon", inflated).unwrap().0, (size, size));
     vm
 }
 
@@ -253,7 +255,7 @@ fn a_guest_without_free_memory_deflates_the_balloon_by_the_needed_size() {
 }
 
 fn deflate_by_needed_size(hold: &str) {
-    let mut vm = short_of_memory(Balloon::Everything, hold);
+    let mut vm = start_short_of_memory(Balloon::Everything, hold);
     wait_for_inflation_pending(&mut vm, "the guest needs the memory");
     assert_eq!(vm.wait("work", touched).unwrap().0, Bytes::mib(300).0);
     if hold == "on" {
@@ -263,14 +265,14 @@ fn deflate_by_needed_size(hold: &str) {
     }
     // The balloon inflates again when the guest has freed the memory.
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(300).0);
-    let taken = Bytes::mib(384).0;
-    assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
+    let size = Bytes::mib(384).0;
+    assert_eq!(vm.wait("balloon", inflated).unwrap().0, (size, size));
     assert_eq!(guest_mib(&mut vm), 128);
 }
 
 #[test]
 fn a_guest_that_may_not_deflate_the_balloon_uses_the_remaining_memory() {
-    let mut vm = short_of_memory(Balloon::Reports, "off");
+    let mut vm = start_short_of_memory(Balloon::Reports, "off");
     let (bytes, _) = vm.wait("work", touched).unwrap();
     assert!((Bytes::mib(100).0..Bytes::mib(128).0).contains(&bytes), "{bytes}");
     assert_eq!(guest_mib(&mut vm), 128);

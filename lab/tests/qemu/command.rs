@@ -24,8 +24,8 @@ fn vm_prints_only_its_table_to_a_pipe() {
     let (stdout, stderr) = (stdout(&output), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{stderr}");
     assert_eq!(stderr, "");
-    for word in ["plug", "touch", "unplug", "plug again", "4GiB", "64MiB", "PASS"] {
-        assert!(stdout.contains(word), "no `{word}` in\n{stdout}");
+    for part in ["plug", "touch", "unplug", "plug again", "4GiB", "64MiB", "PASS"] {
+        assert!(stdout.contains(part), "no `{part}` in\n{stdout}");
     }
     assert!(!stdout.contains('\x1b'), "escape sequences in a pipe:\n{stdout}");
 }
@@ -41,8 +41,8 @@ fn vm_plots_the_guests_resident_memory() {
     std::fs::remove_file(&file).unwrap();
     assert!(svg.starts_with("<svg"));
     let stdout = stdout(&output);
-    for word in ["give back", "128MiB", "GiB", "PASS"] {
-        assert!(stdout.contains(word), "no `{word}` in\n{stdout}");
+    for part in ["give back", "128MiB", "GiB", "PASS"] {
+        assert!(stdout.contains(part), "no `{part}` in\n{stdout}");
     }
     let refused = hotmem(&["vm", "--plug", "1G", "--balloon"]).output().unwrap();
     assert!(!refused.status.success(), "--balloon without --touch succeeded");
@@ -59,14 +59,17 @@ fn bench_reporting_counts_reported_and_refaulted_memory() {
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-    let of = |subject: &str, metric: &str| {
+    let median = |subject: &str, metric: &str| {
         let found = records.iter().find(|r| r["subject"] == subject && r["metric"] == metric);
         found.unwrap_or_else(|| panic!("no {metric} of {subject}"))["median"].as_f64().unwrap()
     };
     // Three threads use 128 MiB each, which is 384 MiB.
-    assert!(of("hotmem", "refaulted") > 384.0 && of("hotmem", "reported") > 384.0, "{text}");
-    assert_eq!(of("hotmem-no-reports", "reported"), 0.0);
-    assert!(of("hotmem", "rate") > 0.0 && of("hotmem-no-reports", "rate") > 0.0);
+    assert!(
+        median("hotmem", "refaulted") > 384.0 && median("hotmem", "reported") > 384.0,
+        "{text}"
+    );
+    assert_eq!(median("hotmem-no-reports", "reported"), 0.0);
+    assert!(median("hotmem", "rate") > 0.0 && median("hotmem-no-reports", "rate") > 0.0);
 }
 
 #[test]
@@ -94,9 +97,9 @@ fn residuals(limit: &str) -> impl Fn(&str) -> f64 {
     std::fs::remove_file(&file).unwrap();
     let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
     move |subject| {
-        let is_searched =
+        let is_match =
             |r: &&serde_json::Value| r["subject"] == subject && r["metric"] == "residual";
-        records.iter().find(is_searched).unwrap()["median"].as_f64().unwrap()
+        records.iter().find(is_match).unwrap()["median"].as_f64().unwrap()
     }
 }
 
@@ -109,20 +112,20 @@ fn bench_vm_writes_its_records() {
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-    let of = |case: &str, metric: &str| {
+    let median = |case: &str, metric: &str| {
         let found = records.iter().find(|r| r["case"] == case && r["metric"] == metric);
         found.unwrap_or_else(|| panic!("no {metric} of {case}"))["median"].as_f64().unwrap()
     };
-    assert_eq!(of("1G/online_movable/unplug-16M-checked", "checked"), 16.0);
-    assert!(of("1G/online_movable/unplug-16M-dropped", "time") > 0.0);
-    assert!(of("2G/online_movable/unplug-16M-migrated", "moved") >= 16.0);
+    assert_eq!(median("1G/online_movable/unplug-16M-checked", "checked"), 16.0);
+    assert!(median("1G/online_movable/unplug-16M-dropped", "time") > 0.0);
+    assert!(median("2G/online_movable/unplug-16M-migrated", "moved") >= 16.0);
     for case in ["1G/online_movable/plug", "2G/online_movable/unplug-16M-checked"] {
-        let of_case = |metric| {
+        let record = |metric| {
             records.iter().find(|record| record["case"] == case && record["metric"] == metric)
         };
-        assert_eq!(of_case("time").unwrap()["unit"], "s");
-        assert_eq!(of_case("time").unwrap()["runs"], 1);
-        assert!(of_case("requests").unwrap()["median"].as_f64().unwrap() >= 1.0);
+        assert_eq!(record("time").unwrap()["unit"], "s");
+        assert_eq!(record("time").unwrap()["runs"], 1);
+        assert!(record("requests").unwrap()["median"].as_f64().unwrap() >= 1.0);
     }
 }
 
@@ -152,19 +155,19 @@ fn bench_nvdimm_counts_instructions_and_times() {
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-    let of = |case: &str, metric: &str| {
-        let is_searched = |r: &&serde_json::Value| r["case"] == case && r["metric"] == metric;
-        records.iter().find(is_searched).unwrap()["median"].as_f64().unwrap()
+    let median = |case: &str, metric: &str| {
+        let is_match = |r: &&serde_json::Value| r["case"] == case && r["metric"] == metric;
+        records.iter().find(is_match).unwrap()["median"].as_f64().unwrap()
     };
     for (case, max, written) in [
         ("fsdax/rebind", 18.0, 64.0),
         ("devdax-2M/rebind", 20.0, 64.0),
         ("devdax-2M-shared/rebind", 4.0, 8.0),
     ] {
-        assert!(of(case, "time") > 0.0);
-        let instructions = of(case, "instructions_per_frame");
+        assert!(median(case, "time") > 0.0);
+        let instructions = median(case, "instructions_per_frame");
         assert!(instructions > 0.5 && instructions <= max, "{case}: {instructions}");
-        assert_eq!(of(case, "written_per_frame"), written, "{case}");
+        assert_eq!(median(case, "written_per_frame"), written, "{case}");
     }
 }
 

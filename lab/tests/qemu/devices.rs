@@ -7,34 +7,35 @@ use hotmem_lab::qemu::Config;
 #[test]
 fn two_devices_are_resized_on_nodes_without_cpus_or_boot_memory() {
     // A section has 128 MiB and is on one node.
-    let (half, size) = (Bytes::mib(128), Bytes::gib(16));
+    let (section, size) = (Bytes::mib(128), Bytes::gib(16));
     // Node 1 has boot memory and no CPU. Node 2 has neither.
     let config = Config {
-        boot_memory: half + half,
-        nodes: vec![half, half, Bytes::ZERO],
+        boot_memory: section + section,
+        nodes: vec![section, section, Bytes::ZERO],
         device_node: Some(1),
         more_memory_devices: vec![(size, 2)],
         ..config(size).with_touched_memory(Bytes::mib(32)).with_guest_option("exit", "size:4G")
     };
     let mut vm = start(&config);
-    let steps = [
-        (0, Bytes::gib(3), half),
+    // Each resize: the device, its target, and the boot memory of its node.
+    let resizes = [
+        (0, Bytes::gib(3), section),
         (1, Bytes::gib(16), Bytes::ZERO),
-        (0, Bytes::gib(16), half),
+        (0, Bytes::gib(16), section),
         (1, Bytes::ZERO, Bytes::ZERO),
-        (0, Bytes::gib(2), half),
+        (0, Bytes::gib(2), section),
         (1, Bytes::gib(1), Bytes::ZERO),
     ];
     let mut online = Bytes::ZERO;
-    for (device, target, at_boot) in steps {
+    for (device, target, boot_memory) in resizes {
         let resize = vm.resize_of(device, target).unwrap();
         assert_eq!(vm.device_size_of(device).unwrap(), target);
         assert_eq!(usize::from(resize.node), device + 1);
-        assert_eq!(resize.node_online, at_boot + target, "device {device} at {target}");
+        assert_eq!(resize.node_online, boot_memory + target, "device {device} at {target}");
         online = resize.online;
     }
-    let at_boot = online - Bytes::gib(3);
-    assert!(at_boot <= Bytes::mib(256) && at_boot > Bytes::mib(255), "{at_boot}");
+    let boot_memory = online - Bytes::gib(3);
+    assert!(boot_memory <= Bytes::mib(256) && boot_memory > Bytes::mib(255), "{boot_memory}");
     vm.finish(Bytes::gib(3));
 }
 

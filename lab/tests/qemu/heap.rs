@@ -14,7 +14,7 @@ struct Heap {
 }
 
 /// Waits for the guest's next report of its heap.
-fn heap(vm: &mut Machine) -> Heap {
+fn wait_for_heap(vm: &mut Machine) -> Heap {
     let heap = |event: &Event| match *event {
         Event::Heap { objects, mapped, moved } => {
             Some(Heap { objects, mapped: Bytes(mapped), migrated: Bytes(moved) })
@@ -28,7 +28,7 @@ fn heap(vm: &mut Machine) -> Heap {
 /// reasons, such as a slow host, are skipped.
 fn wait_for_pending(vm: &mut Machine, reason: &str) {
     let has_reason = |event: &Event| match event {
-        Event::Pending { why, .. } => why.contains(reason).then_some(()),
+        Event::Pending { reason: found, .. } => found.contains(reason).then_some(()),
         _ => None,
     };
     vm.wait(reason, has_reason).unwrap();
@@ -40,19 +40,19 @@ fn memory_with_live_objects_is_unplugged() {
     let mut vm = start(
         &config(size).with_guest_option("heap", "32M").with_guest_option("exit", "resizes:5"),
     );
-    let mut moved = Bytes::ZERO;
+    let mut migrated = Bytes::ZERO;
     for _ in 0..2 {
         vm.resize_checked(size);
-        let before = heap(&mut vm);
+        let before = wait_for_heap(&mut vm);
         assert!(before.objects == 8192 && before.mapped >= Bytes::mib(32), "{before:?}");
         vm.resize_checked(Bytes::ZERO);
-        let after = heap(&mut vm);
+        let after = wait_for_heap(&mut vm);
         assert_eq!((after.objects, after.mapped), (before.objects, before.mapped));
         // At the first unplug all pages of the heap are in the unplugged memory. They are migrated
         // to boot memory and stay there.
-        let is_first = moved == Bytes::ZERO;
+        let is_first = migrated == Bytes::ZERO;
         assert!(!is_first || after.migrated > Bytes::mib(31), "{after:?}");
-        moved = after.migrated;
+        migrated = after.migrated;
     }
     vm.finish(size);
 }
@@ -63,12 +63,12 @@ fn a_lack_of_memory_for_migrated_objects_is_reported_and_ends_when_objects_are_f
     let mut vm =
         start(&config.with_guest_option("heap", "96M").with_guest_option("exit", "resizes:3"));
     vm.resize(Bytes::gib(1)).unwrap();
-    let before = heap(&mut vm);
+    let before = wait_for_heap(&mut vm);
     assert!(before.mapped >= Bytes::mib(95), "{before:?}");
     vm.request(Bytes::ZERO).unwrap();
     wait_for_pending(&mut vm, "free elsewhere");
     // The guest frees half of the objects.
-    let freed = heap(&mut vm);
+    let freed = wait_for_heap(&mut vm);
     assert_eq!(freed.objects, before.objects / 2);
     assert!(freed.mapped.0 < before.mapped.0 * 6 / 10, "{freed:?} of {before:?}");
     vm.wait("end of the unplug", |event| matches!(event, Event::Resized { .. }).then_some(()))
@@ -87,14 +87,14 @@ fn a_pinned_page_of_an_object_is_reported_and_unplugged_after_it_is_unpinned() {
             .with_guest_option("exit", "size:2M"),
     );
     vm.resize_checked(size);
-    let before = heap(&mut vm);
+    let before = wait_for_heap(&mut vm);
     vm.request(Bytes::ZERO).unwrap();
     wait_for_pending(&mut vm, "a page pinned by the kernel");
     // After its report, the guest unpins the page. It frees no object.
-    assert_eq!(heap(&mut vm).objects, before.objects);
+    assert_eq!(wait_for_heap(&mut vm).objects, before.objects);
     vm.wait("end of the unplug", |event| matches!(event, Event::Resized { .. }).then_some(()))
         .unwrap();
-    assert_eq!(heap(&mut vm).objects, before.objects);
+    assert_eq!(wait_for_heap(&mut vm).objects, before.objects);
     assert_eq!(vm.device_size().unwrap(), Bytes::ZERO);
     vm.finish(Bytes::mib(2));
 }

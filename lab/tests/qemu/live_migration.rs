@@ -98,13 +98,14 @@ fn begin_slowly(vm: &mut Vm) -> MigrationFile {
 
 /// Waits until most of the memory has been reported or hinted as free.
 fn wait_until_hinted(vm: &mut Vm) {
-    let mut left = Bytes::mib(400).0;
-    while left > 0 {
+    let mut remaining = Bytes::mib(400).0;
+    while remaining > 0 {
         let (size, _) = vm.wait("reports and hints", reported_or_hinted).unwrap();
-        left = left.saturating_sub(size);
+        remaining = remaining.saturating_sub(size);
     }
 }
 
+/// Raises the bandwidth, waits for the end of the migration, and continues the guest.
 fn end_migration(vm: &mut Vm) {
     vm.monitor_line("migrate_set_parameter max-bandwidth 1g").unwrap();
     vm.monitor_line("migrate_set_parameter downtime-limit 300").unwrap();
@@ -135,8 +136,8 @@ pub(crate) struct MigrationFile(pub(crate) PathBuf);
 impl MigrationFile {
     /// Begins a migration to a new file.
     pub(crate) fn begin(vm: &mut Vm) -> MigrationFile {
-        static LAST: AtomicU32 = AtomicU32::new(0);
-        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("hotmem-migration-{}-{number}", std::process::id());
         let file = MigrationFile(std::env::temp_dir().join(name));
         let line = format!("migrate -d \"exec:cat > '{}'\"", file.0.display());

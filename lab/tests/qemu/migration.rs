@@ -6,20 +6,25 @@ use crate::support::{Machine, config, start};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event};
 
+/// The counts of a report of the guest, as [`Event::Written`] describes them.
 #[derive(Clone, Copy, Debug)]
 struct WriteCounts {
     pages: u64,
     writes: u64,
     migrated_bytes: u64,
-    dirty: u64,
+    dirty_pages: u64,
     clean_pages: u64,
 }
 
-fn written(vm: &mut Machine) -> WriteCounts {
+fn wait_for_counts(vm: &mut Machine) -> WriteCounts {
     let written = |event: &Event| match *event {
-        Event::Written { pages, writes, moved, dirty, clean } => {
-            Some(WriteCounts { pages, writes, migrated_bytes: moved, dirty, clean_pages: clean })
-        }
+        Event::Written { pages, writes, moved, dirty, clean } => Some(WriteCounts {
+            pages,
+            writes,
+            migrated_bytes: moved,
+            dirty_pages: dirty,
+            clean_pages: clean,
+        }),
         _ => None,
     };
     vm.wait("report of the writes", written).unwrap().0
@@ -41,10 +46,10 @@ fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
             break;
         }
         vm.resize_checked(size);
-        let before = written(&mut vm);
+        let before = wait_for_counts(&mut vm);
         assert_eq!(before.pages, memory.frames());
         vm.resize_checked(Bytes::ZERO);
-        let after = written(&mut vm);
+        let after = wait_for_counts(&mut vm);
         println!("{after:?}");
         assert!(
             after.migrated_bytes >= before.migrated_bytes + memory.0,
@@ -52,7 +57,7 @@ fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
         );
         assert!(after.writes > before.writes && before.writes >= writes, "{before:?} {after:?}");
         writes = after.writes;
-        (dirty, clean) = (dirty + after.dirty, clean + after.clean_pages);
+        (dirty, clean) = (dirty + after.dirty_pages, clean + after.clean_pages);
     }
     assert!(dirty > 0 && clean > 0, "{dirty} {clean}");
     vm.finish(Bytes::mib(2));

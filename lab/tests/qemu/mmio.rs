@@ -78,13 +78,13 @@ fn a_balloon_device_on_mmio_inflates_and_deflates() {
     let config = microvm(Bytes::gib(1)).with_guest_option("exit", "size:2M");
     let balloon = "virtio-balloon-device,id=balloon0";
     let mut vm = Vm::start(&Config { other_device_options: vec![balloon], ..config }).unwrap();
-    let found = |event: &Event| match event {
+    let bus_and_interrupts = |event: &Event| match event {
         Event::Balloon { transport, interrupts, .. } => {
             Some((transport.clone(), interrupts.clone()))
         }
         _ => None,
     };
-    let (found, _) = vm.wait("balloon", found).unwrap();
+    let (found, _) = vm.wait("balloon", bus_and_interrupts).unwrap();
     assert_eq!(found, ("mmio".to_owned(), "intx".to_owned()));
     for guest_mib in [64, 128, 96] {
         vm.monitor_line(&format!("balloon {guest_mib}")).unwrap();

@@ -56,14 +56,14 @@ fn resize_and_end_second_kernel(mut vm: Vm) {
 }
 
 /// The size of plugged memory to which the first kernel writes.
-const WRITTEN: Bytes = Bytes::mib(256);
+const WRITTEN_SIZE: Bytes = Bytes::mib(256);
 /// The limit of QEMU's resident memory if the guest has written to no plugged memory.
-const RESIDENT_WITHOUT_WRITES: Bytes = Bytes::mib(160);
+const MAX_RESIDENT_WITHOUT_WRITES: Bytes = Bytes::mib(160);
 
 /// Returns a machine whose first kernel writes to plugged memory. `leftover` is the second kernel's
 /// option for memory that is plugged when it boots.
 fn after_writing(leftover: &str) -> Config {
-    let first = |config: Config| config.with_touched_memory(WRITTEN);
+    let first = |config: Config| config.with_touched_memory(WRITTEN_SIZE);
     let second = |config: Config| {
         config
             .with_touched_memory(Bytes::mib(64))
@@ -78,7 +78,7 @@ fn the_second_kernel_adopts_plugged_memory() {
     let mut vm = Vm::start(&after_writing("adopt")).unwrap();
     plug_and_start_second_kernel(&mut vm);
     let resident = resident::proportional(vm.pid()).expect("QEMU has ended");
-    assert!(resident >= WRITTEN, "{resident}: the memory was unplugged");
+    assert!(resident >= WRITTEN_SIZE, "{resident}: the memory was unplugged");
     resize_and_end_second_kernel(vm);
 }
 
@@ -88,7 +88,7 @@ fn the_second_kernel_unplugs_plugged_memory_by_one_request() {
     // The first request unplugs all memory, and the second plugs the requested size.
     assert_eq!(plug_and_start_second_kernel(&mut vm), 2);
     let resident = resident::proportional(vm.pid()).expect("QEMU has ended");
-    assert!(resident < RESIDENT_WITHOUT_WRITES, "{resident}: the memory was not unplugged");
+    assert!(resident < MAX_RESIDENT_WITHOUT_WRITES, "{resident}: the memory was not unplugged");
     resize_and_end_second_kernel(vm);
 }
 
@@ -97,7 +97,7 @@ fn an_invalid_second_kernel_is_not_started() {
     let no_image = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for (initrd, reason) in [(None, "no module"), (Some(no_image.into()), "not a 64-bit ELF")] {
         let config = Config { initrd, ..two_kernels(|first| first, |second| second) };
-        let end = Vm::start(&config).unwrap().wait("refusal", |_| None::<()>).unwrap_err();
-        assert!(matches!(&end, Error::BailOut(why) if why.contains(reason)), "{end}");
+        let error = Vm::start(&config).unwrap().wait("refusal", |_| None::<()>).unwrap_err();
+        assert!(matches!(&error, Error::BailOut(found) if found.contains(reason)), "{error}");
     }
 }

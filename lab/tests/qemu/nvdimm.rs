@@ -14,38 +14,42 @@ const DATA_FRAMES: std::ops::RangeInclusive<u64> = 502 * 512..=503 * 512;
 
 /// The guest's figures of a bind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct BindEvent {
+struct BindCounts {
     frames: u64,
-    map: u64,
+    memmap_bytes: u64,
     bytes_saved: u64,
     bytes_written: u64,
 }
 
-fn nvdimm(keys: &[(&str, &str)]) -> Config {
+/// Returns a machine with one NVDIMM, and these options of the guest.
+fn nvdimm(options: &[(&str, &str)]) -> Config {
     let config =
         Config { nvdimms: vec![SIZE], ..config(Bytes::ZERO).with_guest_option("exit", "nvdimm") };
-    keys.iter().fold(config, |config, (key, value)| config.with_guest_option(key, value))
+    options.iter().fold(config, |config, (key, value)| config.with_guest_option(key, value))
 }
 
 /// Runs a machine with one device until the guest ends. Returns the figures of the binds, which
 /// must be equal, and the number of descriptors that the guest has checked after the last bind.
-fn run(config: &Config, binds: usize) -> (BindEvent, u64) {
+fn run(config: &Config, binds: usize) -> (BindCounts, u64) {
     let mut vm = Vm::start(config).unwrap();
     let found = |event: &Event| match *event {
         Event::Nvdimm { size, .. } => Some(size),
         _ => None,
     };
     assert_eq!(vm.wait("persistent memory", found).unwrap().0, config.nvdimms[0].0);
-    let mut binds_seen = Vec::new();
+    let mut all_counts = Vec::new();
     let mut checked_descriptors = 0;
     for _ in 0..binds {
         let bound = |event: &Event| match *event {
-            Event::Bound { frames, map, saved, written, .. } => {
-                Some(BindEvent { frames, map, bytes_saved: saved, bytes_written: written })
-            }
+            Event::Bound { frames, map, saved, written, .. } => Some(BindCounts {
+                frames,
+                memmap_bytes: map,
+                bytes_saved: saved,
+                bytes_written: written,
+            }),
             _ => None,
         };
-        binds_seen.push(vm.wait("bind", bound).unwrap().0);
+        all_counts.push(vm.wait("bind", bound).unwrap().0);
         let checked = |event: &Event| match *event {
             Event::Checked { descriptors, data, .. } => Some((descriptors, data)),
             _ => None,
@@ -55,18 +59,18 @@ fn run(config: &Config, binds: usize) -> (BindEvent, u64) {
         checked_descriptors = descriptors;
     }
     vm.finish().unwrap();
-    assert!(binds_seen.iter().all(|bound| *bound == binds_seen[0]), "{binds_seen:?}");
-    (binds_seen[0], checked_descriptors)
+    assert!(all_counts.iter().all(|counts| *counts == all_counts[0]), "{all_counts:?}");
+    (all_counts[0], checked_descriptors)
 }
 
 fn check_descriptors_on_the_device(mode: &str) {
-    let (bound, checked) = run(&nvdimm(&[("nvdimm", mode)]), 1 + REBINDS);
-    assert!(DATA_FRAMES.contains(&bound.frames), "{bound:?}");
+    let (counts, checked) = run(&nvdimm(&[("nvdimm", mode)]), 1 + REBINDS);
+    assert!(DATA_FRAMES.contains(&counts.frames), "{counts:?}");
     assert_eq!(
-        (bound.map, bound.bytes_written, bound.bytes_saved),
-        (bound.frames * 64, bound.frames * 64, 0)
+        (counts.memmap_bytes, counts.bytes_written, counts.bytes_saved),
+        (counts.frames * 64, counts.frames * 64, 0)
     );
-    assert_eq!(checked, bound.frames);
+    assert_eq!(checked, counts.frames);
 }
 
 #[test]
@@ -84,14 +88,18 @@ fn each_bind_writes_descriptors_of_compounds_of_1_gib() {
     let gib = Bytes::gib(1);
     let devdax = nvdimm(&[("nvdimm", "devdax"), ("align", "1G"), ("rebinds", "2")]);
     let in_ram = devdax.clone().with_guest_option("map", "mem");
-    let expected =
-        BindEvent { frames: gib.frames(), map: 16 << 20, bytes_saved: 0, bytes_written: 16 << 20 };
+    let expected = BindCounts {
+        frames: gib.frames(),
+        memmap_bytes: 16 << 20,
+        bytes_saved: 0,
+        bytes_written: 16 << 20,
+    };
     // The device has 2 GiB. With the descriptors on the device, it has one compound of 1 GiB.
     let on_device = Config { nvdimms: vec![Bytes::gib(2)], ..devdax };
     assert_eq!(run(&on_device, 3), (expected, gib.frames()));
     assert_eq!(run(&in_ram, 3), (expected, gib.frames()));
-    let shared = BindEvent {
-        map: 2 << 12,
+    let shared = BindCounts {
+        memmap_bytes: 2 << 12,
         bytes_saved: (16 << 20) - (2 << 12),
         bytes_written: 1 << 12,
         ..expected
@@ -102,67 +110,75 @@ fn each_bind_writes_descriptors_of_compounds_of_1_gib() {
 #[test]
 fn each_bind_writes_descriptors_of_compounds_to_ram() {
     let keys = [("nvdimm", "devdax"), ("map", "mem"), ("rebinds", "2")];
-    let (bound, checked) = run(&nvdimm(&keys), 3);
+    let (counts, checked) = run(&nvdimm(&keys), 3);
     assert_eq!(
-        bound,
-        BindEvent { frames: SIZE.frames(), map: 16 << 20, bytes_saved: 0, bytes_written: 16 << 20 }
+        counts,
+        BindCounts {
+            frames: SIZE.frames(),
+            memmap_bytes: 16 << 20,
+            bytes_saved: 0,
+            bytes_written: 16 << 20
+        }
     );
-    assert_eq!(checked, bound.frames);
+    assert_eq!(checked, counts.frames);
 }
 
 #[test]
 fn descriptors_with_shared_tails_need_one_frame_for_each_compound() {
     for (map, min) in [("dev", 510), ("mem", 512)] {
         let keys = [("nvdimm", "devdax"), ("tails", "shared"), ("map", map), ("rebinds", "2")];
-        let (bound, checked) = run(&nvdimm(&keys), 3);
-        let compounds = bound.frames / 512;
-        assert!((min..=512).contains(&compounds), "{bound:?}");
+        let (counts, checked) = run(&nvdimm(&keys), 3);
+        let compounds = counts.frames / 512;
+        assert!((min..=512).contains(&compounds), "{counts:?}");
         // One more frame has the descriptors that the tails of all compounds share.
-        assert_eq!((bound.map, bound.bytes_written), ((compounds + 1) << 12, compounds << 12));
-        assert_eq!(bound.bytes_saved, (compounds * 7 - 1) << 12);
-        assert_eq!(checked, bound.frames);
+        assert_eq!(
+            (counts.memmap_bytes, counts.bytes_written),
+            ((compounds + 1) << 12, compounds << 12)
+        );
+        assert_eq!(counts.bytes_saved, (compounds * 7 - 1) << 12);
+        assert_eq!(checked, counts.frames);
     }
 }
 
 #[test]
 fn several_devices_with_parts_of_sections_are_bound_at_the_same_time() {
     let sizes = [130, 66, 4].map(Bytes::mib);
-    // `overhead` is the number of frames of descriptors on each device.
-    for (map, tails, overhead) in [("dev", "shared", 512), ("mem", "own", 0)] {
+    // The number of frames of descriptors on each device is last.
+    for (map, tails, descriptor_frames) in [("dev", "shared", 512), ("mem", "own", 0)] {
         let keys = [("nvdimm", "devdax"), ("map", map), ("tails", tails), ("rebinds", "2")];
         let mut vm = Vm::start(&Config { nvdimms: sizes.to_vec(), ..nvdimm(&keys) }).unwrap();
-        let mut seen = Vec::new();
+        let mut devices = Vec::new();
         for _ in sizes {
             let found = |event: &Event| match *event {
                 Event::Nvdimm { device, size, .. } => Some((device, Bytes(size))),
                 _ => None,
             };
-            seen.push(vm.wait("persistent memory", found).unwrap().0);
+            devices.push(vm.wait("persistent memory", found).unwrap().0);
         }
         for _ in 0..3 {
-            for &(device, size) in &seen {
+            for &(device, size) in &devices {
                 let bound = |event: &Event| match *event {
                     Event::Bound { device, frames, .. } => Some((device, frames)),
                     _ => None,
                 };
                 let bound = vm.wait("bind", bound).unwrap().0;
-                assert_eq!(bound, (device, size.frames() - overhead));
+                assert_eq!(bound, (device, size.frames() - descriptor_frames));
             }
-            for &(device, size) in &seen {
+            for &(device, size) in &devices {
                 let checked = |event: &Event| match *event {
                     Event::Checked { device, data, .. } => Some((device, data)),
                     _ => None,
                 };
                 let (number, data) = vm.wait("check", checked).unwrap().0;
                 assert_eq!(number, device);
-                assert!(data >= 256.min(size.frames() - overhead), "{data}");
+                assert!(data >= 256.min(size.frames() - descriptor_frames), "{data}");
             }
         }
         vm.finish().unwrap();
-        assert_eq!(seen.iter().map(|&(device, _)| device).collect::<Vec<_>>(), [0, 1, 2]);
-        seen.sort_by_key(|&(_, size)| size);
+        assert_eq!(devices.iter().map(|&(device, _)| device).collect::<Vec<_>>(), [0, 1, 2]);
+        devices.sort_by_key(|&(_, size)| size);
         assert_eq!(
-            seen.iter().map(|&(_, size)| size).collect::<Vec<_>>(),
+            devices.iter().map(|&(_, size)| size).collect::<Vec<_>>(),
             [4, 66, 130].map(Bytes::mib)
         );
     }
@@ -170,7 +186,7 @@ fn several_devices_with_parts_of_sections_are_bound_at_the_same_time() {
 
 /// Waits until the guest has changed the device's mode to `wanted`. Returns the online and the free
 /// memory.
-fn reconfigured(vm: &mut Vm, wanted: &str) -> (u64, u64) {
+fn wait_for_mode(vm: &mut Vm, wanted: &str) -> (u64, u64) {
     let reconfigured = |event: &Event| match event {
         Event::Reconfigured { mode, online, free, .. } => Some((mode.clone(), (*online, *free))),
         _ => None,
@@ -198,15 +214,15 @@ fn device_memory_becomes_ram_and_device_memory_again() {
             .fold(config, |config, (key, value)| config.with_guest_option(key, value));
         let mut vm = Vm::start(&config).unwrap();
         for _ in 0..3 {
-            let (online, free) = reconfigured(&mut vm, "system_ram");
+            let (online, free) = wait_for_mode(&mut vm, "system_ram");
             assert!(online > SIZE.0 && free > SIZE.0 + touched.0, "{online} {free}");
             let used = |event: &Event| match *event {
                 Event::Touched { bytes, .. } => Some(bytes),
                 _ => None,
             };
             assert_eq!(vm.wait("use", used).unwrap().0, touched.0);
-            let (left, _) = reconfigured(&mut vm, "device");
-            assert_eq!(online - left, SIZE.0);
+            let (online_without, _) = wait_for_mode(&mut vm, "device");
+            assert_eq!(online - online_without, SIZE.0);
         }
         vm.finish().unwrap();
     }
@@ -218,8 +234,8 @@ fn device_memory_becomes_offline_ram_and_device_memory_again() {
         [("nvdimm", "system_ram"), ("online", "offline"), ("touch", "32M"), ("rebinds", "2")];
     let mut vm = Vm::start(&nvdimm(&keys)).unwrap();
     for _ in 0..3 {
-        let (online, _) = reconfigured(&mut vm, "system_ram");
-        assert_eq!(reconfigured(&mut vm, "device").0, online);
+        let (online, _) = wait_for_mode(&mut vm, "system_ram");
+        assert_eq!(wait_for_mode(&mut vm, "device").0, online);
     }
     vm.finish().unwrap();
 }
@@ -229,10 +245,10 @@ fn ram_in_use_does_not_become_device_memory() {
     // The guest uses more memory than is free outside the device's memory.
     let keys = [("nvdimm", "system_ram"), ("release", "off"), ("touch", "256M")];
     let mut vm = Vm::start(&nvdimm(&keys)).unwrap();
-    reconfigured(&mut vm, "system_ram");
+    wait_for_mode(&mut vm, "system_ram");
     let end = vm.wait("end", |event| matches!(event, Event::Unbound { .. }).then_some(()));
     match end {
-        Err(Error::BailOut(why)) => assert!(why.contains("free elsewhere"), "{why}"),
+        Err(Error::BailOut(reason)) => assert!(reason.contains("free elsewhere"), "{reason}"),
         other => panic!("{other:?}"),
     }
 }
@@ -245,7 +261,7 @@ fn refusal(config: &Config) -> String {
     match end {
         // Before the guest reports the reason, it checks that nothing has changed. Otherwise the
         // reason contains "partly bound".
-        Err(Error::BailOut(why)) if !why.contains("partly bound") => why,
+        Err(Error::BailOut(reason)) if !reason.contains("partly bound") => reason,
         other => panic!("{other:?}"),
     }
 }
@@ -255,25 +271,25 @@ fn an_invalid_bind_is_refused() {
     let fsdax = nvdimm(&[("nvdimm", "fsdax")]);
     let reason = refusal(&Config { nvdimms: Vec::new(), ..fsdax.clone() });
     assert!(reason.contains("no persistent memory"), "{reason}");
-    let why = refusal(&fsdax.clone().with_guest_option("tails", "shared"));
-    assert!(why.contains("no more than one frame"), "{why}");
+    let reason = refusal(&fsdax.clone().with_guest_option("tails", "shared"));
+    assert!(reason.contains("no more than one frame"), "{reason}");
     // The device is too small for its descriptors and a pageblock of data.
-    let why = refusal(&Config { nvdimms: vec![Bytes::mib(2)], ..fsdax.clone() });
-    assert!(why.contains("no room for data"), "{why}");
+    let reason = refusal(&Config { nvdimms: vec![Bytes::mib(2)], ..fsdax.clone() });
+    assert!(reason.contains("no room for data"), "{reason}");
     let devdax = nvdimm(&[("nvdimm", "devdax"), ("align", "1G")]);
-    let why = refusal(&devdax);
-    assert!(why.contains("no room for data"), "{why}");
+    let reason = refusal(&devdax);
+    assert!(reason.contains("no room for data"), "{reason}");
     let small = Config { nvdimms: vec![Bytes::mib(512)], ..devdax.with_guest_option("map", "mem") };
-    let why = refusal(&small);
-    assert!(why.contains("does not consist of whole pages"), "{why}");
+    let reason = refusal(&small);
+    assert!(reason.contains("does not consist of whole pages"), "{reason}");
     // The descriptors of 8 GiB take 128 MiB, which is all memory of the machine.
-    let why =
+    let reason =
         refusal(&Config { nvdimms: vec![Bytes::gib(8)], ..fsdax.with_guest_option("map", "mem") });
-    assert!(why.contains("no memory for descriptors"), "{why}");
+    assert!(reason.contains("no memory for descriptors"), "{reason}");
 }
 
 /// Returns the NFIT structure that describes a range of persistent memory.
-fn range(base: u64, len: u64) -> Vec<u8> {
+fn nfit_range(base: u64, len: u64) -> Vec<u8> {
     let mut structure = vec![0_u8, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     structure.extend(0x66f0_d379_u32.to_le_bytes());
     structure.extend(0xb4f3_u16.to_le_bytes());
@@ -285,7 +301,7 @@ fn range(base: u64, len: u64) -> Vec<u8> {
 
 #[test]
 fn invalid_nfit_structures_are_refused_and_affect_no_other_device() {
-    let valid = range(4 << 30, 1 << 30);
+    let valid = nfit_range(4 << 30, 1 << 30);
     let truncated = valid[..40].to_vec();
     let mut on_other_node = valid.clone();
     // The structure has a valid proximity domain, in which there is no other memory.
@@ -299,15 +315,15 @@ fn invalid_nfit_structures_are_refused_and_affect_no_other_device() {
     for (structures, reason) in [
         (truncated, "no structure of 56 bytes"),
         (empty, "no structure of 0 bytes"),
-        (range(0x10_0000, 1 << 30), "overlaps RAM"),
-        ([valid.clone(), range(5 << 30, 1 << 30), valid].concat(), "overlap"),
-        (range(4 << 30, 0x800), "not whole frames"),
-        (range(u64::MAX << 12, 1 << 30), "not whole frames"),
+        (nfit_range(0x10_0000, 1 << 30), "overlaps RAM"),
+        ([valid.clone(), nfit_range(5 << 30, 1 << 30), valid].concat(), "overlap"),
+        (nfit_range(4 << 30, 0x800), "not whole frames"),
+        (nfit_range(u64::MAX << 12, 1 << 30), "not whole frames"),
     ] {
         // The contents of the table begin with a reserved field of four bytes.
         fs::write(&file, [vec![0; 4], structures].concat()).unwrap();
-        let why = refusal(&table.clone().with_guest_option("nvdimm", "fsdax"));
-        assert!(why.contains(reason), "{why}");
+        let found = refusal(&table.clone().with_guest_option("nvdimm", "fsdax"));
+        assert!(found.contains(reason), "{found}");
     }
     fs::write(&file, [vec![0; 4], on_other_node].concat()).unwrap();
     let mut vm = Vm::start(&table.clone().with_guest_option("nvdimm", "fsdax")).unwrap();

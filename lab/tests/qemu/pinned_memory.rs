@@ -45,11 +45,10 @@ fn resident_memory(vm: &Vm) -> Bytes {
 #[test]
 fn pinned_memory_is_not_reported_or_inflated_and_reported_memory_can_be_pinned() {
     let mut vm = Vm::start(&with_edu(Balloon::Reports)).unwrap();
-    let (pinned, left) = wait_for_check(&mut vm);
+    let (pinned, intact) = wait_for_check(&mut vm);
     assert_eq!(pinned, PART_SIZE);
-    assert!(left > Bytes::ZERO, "the unpinned part was reported before the first check");
-    // All other memory is free, and the guest reports it to the host.
-    // QEMU's resident memory does not show this: the host may have taken the memory before the test
+    assert!(intact > Bytes::ZERO, "the unpinned part was reported before the first check");
+    // All other memory is free, and the guest reports it to the host. QEMU's resident memory does not show this: the host may have taken the memory before the test
     // can look at it.
     let (reported, _) = vm.wait("reports", reported).unwrap();
     assert!(Bytes(reported) >= PART_SIZE, "{}", Bytes(reported));
@@ -89,18 +88,18 @@ fn pinned_memory_is_not_hinted() {
         Event::Pinned { addr, other, .. } => Some((addr, other)),
         _ => None,
     };
-    let ((pinned, other), _) = source.wait("check of pinned memory", ranges).unwrap();
+    let ((pinned, unpinned), _) = source.wait("check of pinned memory", ranges).unwrap();
     // QEMU sends pages in the order of their addresses, and a page of zeroes takes 9 bytes. So even
     // on a busy machine, the hints come before QEMU has sent the pages up to the second part.
     source.monitor_line("migrate_set_parameter max-bandwidth 1k").unwrap();
     let file = MigrationFile::begin(&mut source);
-    let mut left = Bytes::mib(64).0;
-    while left > 0 {
+    let mut remaining = Bytes::mib(64).0;
+    while remaining > 0 {
         let hinted = |event: &Event| match *event {
             Event::Reported { hinted, .. } => Some(hinted),
             _ => None,
         };
-        left = left.saturating_sub(source.wait("hints", hinted).unwrap().0);
+        remaining = remaining.saturating_sub(source.wait("hints", hinted).unwrap().0);
     }
     source.monitor_line("stop").unwrap();
     source.monitor_line("migrate_set_parameter max-bandwidth 1g").unwrap();
@@ -111,10 +110,10 @@ fn pinned_memory_is_not_hinted() {
     // QEMU does not send hinted memory, so only the pinned part has the device's data.
     for block in 0..PART_SIZE.0 / Bytes::mib(2).0 {
         let mut word = |range| {
-            let at = range + block * Bytes::mib(2).0 + 77 * 4096;
-            destination.query_monitor(&format!("xp /1gx {at:#x}")).unwrap()
+            let address = range + block * Bytes::mib(2).0 + 77 * 4096;
+            destination.query_monitor(&format!("xp /1gx {address:#x}")).unwrap()
         };
         assert!(word(pinned).contains("0xffffffff00000000"), "{block}: {}", word(pinned));
-        assert!(word(other).contains("0x0000000000000000"), "{block}: {}", word(other));
+        assert!(word(unpinned).contains("0x0000000000000000"), "{block}: {}", word(unpinned));
     }
 }

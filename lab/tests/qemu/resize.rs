@@ -28,8 +28,8 @@ fn page_table_entries_of_1_gib_are_split_when_a_part_is_unplugged() {
     let size = Bytes::gib(64);
     let mut vm = start(&config(size).with_guest_option("exit", "resizes:6"));
     vm.resize_checked(size);
-    for part in [2, 66] {
-        vm.resize_checked(Bytes(size.0 - Bytes::mib(part).0));
+    for unplugged_mib in [2, 66] {
+        vm.resize_checked(Bytes(size.0 - Bytes::mib(unplugged_mib).0));
         vm.resize_checked(size);
     }
     let written = vm.finish(Bytes::ZERO);
@@ -114,8 +114,8 @@ fn a_device_of_4_tib_in_blocks_of_1_gib_is_resized() {
     vm.finish(Bytes::ZERO);
 }
 
-/// A resize by twice as much memory takes about twice as many instructions, because no request
-/// reads state of memory that it does not change.
+/// A resize by twice as much memory takes about twice as many instructions, because a request reads
+/// only the state of memory that it changes.
 #[test]
 fn instructions_grow_no_faster_than_the_plugged_memory() {
     let instructions = |online: &str, tib: u64| {
@@ -136,9 +136,12 @@ fn instructions_grow_no_faster_than_the_plugged_memory() {
     };
     for online in ["online_movable", "offline"] {
         let [small, large] = [4, 8].map(|tib| instructions(online, tib));
-        let steps = ["plug", "unplug"].into_iter().zip(small.into_iter().zip(large));
-        for (step, (small, large)) in steps {
-            assert!(large < small * 9 / 4, "{step}, {online}: {small}, then {large} instructions");
+        let counts = ["plug", "unplug"].into_iter().zip(small.into_iter().zip(large));
+        for (change, (small, large)) in counts {
+            assert!(
+                large < small * 9 / 4,
+                "{change}, {online}: {small}, then {large} instructions"
+            );
         }
     }
 }
@@ -173,9 +176,9 @@ fn memory_that_is_requested_before_boot_is_plugged() {
 fn a_new_target_during_a_resize_is_reached() {
     let mut vm = start(&config(Bytes::gib(512)).with_guest_option("exit", "size:1G"));
     let targets = [512, 3, 400, 0, 256, 2, 511].map(Bytes::gib);
-    for pair in targets.windows(2) {
-        vm.request(pair[0]).unwrap();
-        vm.resize_checked(pair[1]);
+    for targets in targets.windows(2) {
+        vm.request(targets[0]).unwrap();
+        vm.resize_checked(targets[1]);
     }
     vm.finish(Bytes::gib(1));
 }

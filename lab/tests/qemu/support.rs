@@ -36,15 +36,15 @@ pub(crate) fn config(device_memory: Bytes) -> Config {
     Config { patience: PATIENCE, ..config }
 }
 
-/// Calls `find` repeatedly until it returns a value. Panics after [`PATIENCE`].
+/// Calls `find` repeatedly until it returns a value. Panics after [`PATIENCE`], and names `awaited`.
 #[track_caller]
-pub(crate) fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(awaited: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = find() {
             return found;
         }
-        assert!(started.elapsed() < PATIENCE, "no {what}");
+        assert!(started.elapsed() < PATIENCE, "no {awaited}");
         thread::sleep(Duration::from_millis(10));
     }
 }

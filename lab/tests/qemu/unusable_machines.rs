@@ -6,10 +6,10 @@ use hotmem_lab::qemu::{Config, Error, Event, Vm};
 
 /// Returns the reason why the guest gave up on this machine.
 fn refusal(config: &Config) -> String {
-    let end =
+    let result =
         Vm::start(config).and_then(|mut vm| vm.wait("event that does not occur", |_| None::<()>));
-    match end.unwrap_err() {
-        Error::BailOut(why) => why,
+    match result.unwrap_err() {
+        Error::BailOut(reason) => reason,
         other => panic!("{other}"),
     }
 }
@@ -18,18 +18,18 @@ fn refusal(config: &Config) -> String {
 fn a_cpu_without_64_bit_mode_is_refused() {
     // Neither CPU has 64-bit mode. Only one of them has the CPUID leaf that reports this.
     for cpu in ["pentium3", "qemu32"] {
-        let why = refusal(&Config { cpu: Some(cpu), ..config(Bytes::ZERO) });
-        assert_eq!(why, "boot: the CPU has no 64-bit mode", "{cpu}");
+        let reason = refusal(&Config { cpu: Some(cpu), ..config(Bytes::ZERO) });
+        assert_eq!(reason, "boot: the CPU has no 64-bit mode", "{cpu}");
     }
 }
 
 #[test]
 fn a_machine_without_an_interrupt_controller_or_a_timer_is_refused() {
-    for (machine, what) in
+    for (machine, chip) in
         [("q35,pic=off", "8259"), ("q35,pit=off", "8254"), ("microvm,acpi=off,pic=off", "8259")]
     {
-        let why = refusal(&Config { machine, ..config(Bytes::ZERO) });
-        assert!(why.starts_with("boot: ") && why.contains(what), "{machine}: {why}");
+        let reason = refusal(&Config { machine, ..config(Bytes::ZERO) });
+        assert!(reason.starts_with("boot: ") && reason.contains(chip), "{machine}: {reason}");
     }
 }
 

@@ -11,7 +11,7 @@ const REASON: &str = "the command line asks for a veto";
 /// Waits for the report of a refusal, and returns the plugged size. Panics if a resize ends before.
 fn wait_for_refusal(vm: &mut Machine) -> Bytes {
     let refused = |event: &Event| match event {
-        Event::Pending { why, plugged, .. } if why.contains(REASON) => Some(Bytes(*plugged)),
+        Event::Pending { reason, plugged, .. } if reason.contains(REASON) => Some(Bytes(*plugged)),
         Event::Resized { target, .. } => panic!("the resize to {target} has ended"),
         _ => None,
     };

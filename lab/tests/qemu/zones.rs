@@ -21,12 +21,12 @@ fn blocks(count: u64) -> Bytes {
     Bytes(BLOCK.0 * count)
 }
 
-/// Returns the zone after a resize by one block. Checks that the guest has queried one time whether
-/// the zone is contiguous, and that it is.
+/// Returns the zone after a resize by one block. Checks that the guest has queried once whether the
+/// zone is contiguous, and that the answer was yes.
 fn zone_of(resize: &Resize) -> Zone {
     let zone =
         resize.zone.unwrap_or_else(|| panic!("the event of the resize has no zone: {resize:?}"));
-    assert_eq!((zone.asked, zone.contiguous), (1, 1), "{zone:?}");
+    assert_eq!((zone.queries, zone.contiguous_answers), (1, 1), "{zone:?}");
     zone
 }
 
@@ -61,16 +61,17 @@ fn a_zone_is_contiguous_after_each_plugged_or_unplugged_block() {
 #[test]
 fn a_zone_with_a_hole_is_contiguous_only_if_the_hole_has_descriptors() {
     let boot_memory = Bytes(Bytes::gib(3).0 - Bytes::mib(64).0);
-    for (described, holes) in [(true, Bytes::mib(64)), (false, Bytes::ZERO)] {
+    for (is_described, described_holes) in [(true, Bytes::mib(64)), (false, Bytes::ZERO)] {
         let config =
             machine(blocks(2), "online").with_guest_option("exit", format!("size:{}", blocks(1).0));
-        let config = if described { config.with_guest_option("descriptors", 64) } else { config };
+        let config =
+            if is_described { config.with_guest_option("descriptors", 64) } else { config };
         let mut vm = start(&Config { boot_memory, ..config });
         let zone = vm.resize_checked(blocks(2)).zone.unwrap();
-        assert_eq!((zone.name, zone.described_holes), (ZoneName::Kernel, holes.0));
+        assert_eq!((zone.name, zone.described_holes), (ZoneName::Kernel, described_holes.0));
         assert_eq!(zone.spanned, Bytes::gib(1).0 + blocks(2).0);
         assert_eq!(zone.online, zone.spanned - Bytes::mib(64).0);
-        assert_eq!((zone.asked, zone.contiguous), (1, u64::from(described)));
+        assert_eq!((zone.queries, zone.contiguous_answers), (1, u64::from(is_described)));
         // The guest checks the descriptors of each run, including those of holes.
         vm.finish(blocks(1));
     }

@@ -112,14 +112,14 @@ fn hotmem(icount: bool) -> Result<Run> {
     for dimm in dimms() {
         let end = vm.plug(&dimm)?;
         if end.lmbs != LMBS_OF_DIMM {
-            bail!("{} was not added: {:?}", dimm.id, end.why);
+            bail!("{} was not added: {:?}", dimm.id, end.reason);
         }
         run.add_costs.push(cost(end.ns));
     }
     for dimm in dimms() {
         let removal = vm.unplug(&dimm.id)?;
         if removal.host != HostEvent::Deleted(dimm.id.clone()) {
-            bail!("{} was not removed: {:?}", dimm.id, removal.end.why);
+            bail!("{} was not removed: {:?}", dimm.id, removal.end.reason);
         }
         run.remove_costs.push(cost(removal.end.ns));
     }
@@ -131,16 +131,16 @@ fn hotmem(icount: bool) -> Result<Run> {
 fn linux_seconds(linux: &LinuxGuest, limit: Duration) -> Result<Run> {
     let mut vm = boot(linux, false, limit)?;
     let mut shown = "";
-    change(&mut vm, |vm, begin, log_word| {
+    change_all(&mut vm, |vm, begin, change| {
         begin(vm)?;
-        let change_log = linux.wait_for(vm, log_word, LMBS_OF_DIMM, limit)?;
+        let change_log = linux.wait_for(vm, change, LMBS_OF_DIMM, limit)?;
         // Show the log of Linux for the first DIMM of each change.
-        if shown != log_word {
+        if shown != change {
             change_log
                 .lines
                 .iter()
                 .for_each(|line| crate::out::remark(format_args!("Linux: {line}")));
-            shown = log_word;
+            shown = change;
         }
         Ok(change_log.seconds)
     })
@@ -149,12 +149,12 @@ fn linux_seconds(linux: &LinuxGuest, limit: Duration) -> Result<Run> {
 /// Measures the instructions of Linux, and of an idle Linux in the same time.
 fn linux_instructions(linux: &LinuxGuest, limit: Duration, sample: &mut Sample) -> Result<Run> {
     let mut vm = boot(linux, true, limit)?;
-    change(&mut vm, |vm, begin, log_word| {
+    change_all(&mut vm, |vm, begin, change| {
         wait_until_idle(vm, limit)?;
         let start = Instant::now();
         let before = vm.instructions()?;
         begin(vm)?;
-        linux.wait_for(vm, log_word, LMBS_OF_DIMM, limit)?;
+        linux.wait_for(vm, change, LMBS_OF_DIMM, limit)?;
         let executed = vm.instructions()? - before;
         let took = start.elapsed();
         wait_until_idle(vm, limit)?;
@@ -163,7 +163,7 @@ fn linux_instructions(linux: &LinuxGuest, limit: Duration, sample: &mut Sample) 
         let idle = vm.instructions()? - before;
         #[allow(clippy::cast_precision_loss, reason = "for people")]
         let [executed, idle] = [executed as f64, idle as f64];
-        let case = format!("{CASE}/while/{log_word}");
+        let case = format!("{CASE}/while/{change}");
         sample.add(&case, "linux-idle", INSTRUCTIONS, idle / f64::from(LMBS_OF_DIMM));
         Ok(executed)
     })
@@ -190,7 +190,7 @@ fn boot(linux: &LinuxGuest, counts_instructions: bool, limit: Duration) -> Resul
 
 /// Adds and removes all DIMMs. `measure` gets a function that begins a change, and the word with
 /// which Linux logs the change of an LMB. It waits for the log, and returns the cost.
-fn change(
+fn change_all(
     vm: &mut Vm,
     mut measure: impl FnMut(&mut Vm, &dyn Fn(&mut Vm) -> Result<(), Error>, &'static str) -> Result<f64>,
 ) -> Result<Run> {

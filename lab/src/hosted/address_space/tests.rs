@@ -1,4 +1,4 @@
-use super::super::mmu::TABLES;
+use super::super::mmu::MAX_TABLES;
 use super::*;
 use hotmem::{Announce, Budget, NodeId, OnlineType, Progress, Shrink, ShrinkOptions};
 use std::{
@@ -12,7 +12,7 @@ const THREADS: u64 = 3;
 fn address(page: usize) -> u64 {
     // The pages lie on both sides of a boundary between two L3 tables, so there are tables of each
     // level below L4 on both sides.
-    (512 << 30) + page as u64 * PAGE - PAGES as u64 / 2 * PAGE
+    (512 << 30) + page as u64 * PAGE_BYTES - PAGES as u64 / 2 * PAGE_BYTES
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn unmapped_pages_are_not_accessed_and_a_mapped_page_is_not_mapped_again() {
     // Each of these pages needs new tables. Tables are never freed, so all tables are used in the
     // end.
     let refused = (0..1 << 20).find(|n| space.map(n << 30).is_err());
-    assert!(refused.is_some_and(|n| n < TABLES as u64), "{refused:?}");
+    assert!(refused.is_some_and(|n| n < MAX_TABLES as u64), "{refused:?}");
 }
 
 #[test]
@@ -49,13 +49,13 @@ fn pages_are_migrated_to_another_node_than_that_of_the_offlined_memory() {
         hotplug.online(part, OnlineType::Movable, hooks).unwrap();
     }
     (0..PAGES).for_each(|page| space.map(address(page)).unwrap());
-    let are_on =
+    let all_are_on =
         |part: PfnRange| space.mmu.mapped().addresses.keys().all(|&frame| part.contains(frame));
-    assert!(are_on(near));
+    assert!(all_are_on(near));
     let mut offline = hotplug.offline(near).unwrap();
-    let done = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
-    assert_eq!(done, Progress::Ready(near));
-    assert!(are_on(far), "a page was migrated to boot memory, which is on the offlined node");
+    let progress = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
+    assert_eq!(progress, Progress::Ready(near));
+    assert!(all_are_on(far), "a page was migrated to boot memory, which is on the offlined node");
 }
 
 /// Writes to random pages until `done`, and returns the number of writes to each page. `phase`
@@ -90,12 +90,12 @@ fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
     let done = AtomicBool::new(false);
     let phase = AtomicU64::new(0);
     thread::scope(|scope| {
-        let mut mapped = false;
+        let mut is_mapped = false;
         let mut writers = Vec::new();
         for round in 0..6 {
             hotplug.add(range).unwrap();
             hotplug.online(range, OnlineType::Movable, hooks).unwrap();
-            if mapped {
+            if is_mapped {
                 // The pages are migrated from boot memory to the memory that was plugged.
                 let used: Vec<Pfn> = space.mmu.mapped().addresses.keys().copied().collect();
                 for frame in used {
@@ -104,7 +104,7 @@ fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
                 }
             } else {
                 (0..PAGES).for_each(|page| space.map(address(page)).unwrap());
-                mapped = true;
+                is_mapped = true;
                 for thread in 0..THREADS {
                     let (done, phase) = (&done, &phase);
                     writers.push(scope.spawn(move || write_to_pages(space, thread, done, phase)));
@@ -124,19 +124,22 @@ fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
                     }
                 }
             }
-            assert!(space.migrated() - migrated >= Bytes(PAGES as u64 * PAGE), "round {round}");
+            assert!(
+                space.migrated() - migrated >= Bytes(PAGES as u64 * PAGE_BYTES),
+                "round {round}"
+            );
         }
         done.store(true, SeqCst);
         let counts: Vec<_> = writers.into_iter().map(|thread| thread.join().unwrap()).collect();
         for page in 0..PAGES {
-            let mut written = false;
+            let mut is_written = false;
             for (thread, counts) in (0..).zip(&counts) {
                 let count = counts[page];
                 assert_eq!(space.read(address(page) + thread * 8), Some(count));
-                written |= count > 0;
+                is_written |= count > 0;
             }
             // No call has cleared Dirty, and each migration of the page must have kept it.
-            assert_eq!(space.take_dirty(address(page)), written, "page {page}");
+            assert_eq!(space.take_dirty(address(page)), is_written, "page {page}");
             space.unmap(address(page));
         }
     });

@@ -37,6 +37,7 @@ pub struct Vm {
     /// Whether the next line may be incomplete, because a migrated guest has printed the start of
     /// it on the source machine.
     is_line_cut: bool,
+    /// The first test point of the guest that failed.
     failed_point: Option<String>,
     /// The guest's latest reason why it cannot reach its target.
     delay_reason: Option<String>,
@@ -94,8 +95,8 @@ impl Vm {
                 // If the guest does not support this machine, it may end before the monitor
                 // answers. Then the guest's reason is the error.
                 while let Ok((_, line)) = console.next(EXIT_LIMIT) {
-                    if let Ok(Report::BailOut(why)) = Report::parse(&line) {
-                        return Err(Error::BailOut(why));
+                    if let Ok(Report::BailOut(reason)) = Report::parse(&line) {
+                        return Err(Error::BailOut(reason));
                     }
                 }
                 Err(qemu.exit_error("its monitor answered", &console).unwrap_or(error))
@@ -127,22 +128,22 @@ impl Vm {
     }
 
     /// Waits for the first event for which `select` returns a value. Returns the value, and the
-    /// time from QEMU's start to the event. Errors name the event `what`.
+    /// time from QEMU's start to the event. Errors name the event `awaited`.
     ///
     /// # Errors
     /// [`Error`]: the guest ended, gave up, hangs or printed a malformed event.
     pub fn wait<T>(
         &mut self,
-        what: &str,
+        awaited: &str,
         mut select: impl FnMut(&Event) -> Option<T>,
     ) -> Result<(T, Duration), Error> {
         let deadline = Instant::now() + self.patience;
         loop {
-            let (at, report) = self.next(what, deadline)?;
+            let (time, report) = self.next(awaited, deadline)?;
             if let Report::Event(event) = report
                 && let Some(value) = select(&event)
             {
-                return Ok((value, at - self.started));
+                return Ok((value, time - self.started));
             }
         }
     }
@@ -152,12 +153,12 @@ impl Vm {
     /// # Errors
     /// [`Error`]: QEMU failed, or the guest printed nothing.
     pub fn first_line(&mut self) -> Result<Duration, Error> {
-        let (at, _) = self.next("first line", Instant::now() + self.patience)?;
-        Ok(at - self.started)
+        let (time, _) = self.next("first line", Instant::now() + self.patience)?;
+        Ok(time - self.started)
     }
 
-    /// Requests `target` of the device without waiting for the guest. Returns `Ok` also if the
-    /// guest has ended. The next call then returns an error.
+    /// Sets the device's requested size to `target`, and does not wait for the guest. If the guest
+    /// has ended, this call succeeds, and the next call returns an error.
     ///
     /// # Errors
     /// QEMU refuses the request, for example because `target` is not a multiple of the block size.
@@ -175,7 +176,7 @@ impl Vm {
         }
         match self.monitor.request(n, target) {
             // If this is the guest's last request, QEMU may exit before it answers.
-            Err(Error::Monitor(why)) if !timed_out(&why) => Ok(()),
+            Err(Error::Monitor(error)) if !timed_out(&error) => Ok(()),
             answer => answer.map_err(|error| self.cause_of(error)),
         }
     }
@@ -247,16 +248,16 @@ impl Vm {
         }
     }
 
-    /// Returns the next line, and waits for it until `deadline`. Errors name the event `what`.
-    fn next(&mut self, what: &str, deadline: Instant) -> Result<(Instant, Report), Error> {
+    /// Returns the next line, and waits for it until `deadline`. Errors name the event `awaited`.
+    fn next(&mut self, awaited: &str, deadline: Instant) -> Result<(Instant, Report), Error> {
         let patience = deadline.saturating_duration_since(Instant::now());
-        self.poll(patience)?.ok_or_else(|| self.hang(what))
+        self.poll(patience)?.ok_or_else(|| self.hang(awaited))
     }
 
     /// Returns the next line if it arrives within `patience`. Returns an error if the line reports
     /// that the guest failed.
     fn poll(&mut self, patience: Duration) -> Result<Option<(Instant, Report)>, Error> {
-        let (at, line) = match self.console.next(patience) {
+        let (time, line) = match self.console.next(patience) {
             Ok(line) => line,
             Err(NoLine::Timeout) => return Ok(None),
             Err(NoLine::Closed) => {
@@ -267,27 +268,29 @@ impl Vm {
         let is_line_cut = std::mem::take(&mut self.is_line_cut);
         let report = match Report::parse(&line) {
             Err(_) if is_line_cut => return self.poll(patience),
-            Ok(Report::BailOut(why)) => return Err(Error::BailOut(why)),
+            Ok(Report::BailOut(reason)) => return Err(Error::BailOut(reason)),
             Ok(Report::Verdict(false)) => return Err(Error::Failed(self.failed_point.take())),
             Ok(report) => report,
             Err(source) => return Err(Error::Garbled { line, source }),
         };
         match &report {
             Report::Event(event) => self.notify(Observation::Event(event)),
-            Report::NotOk(point) => self.notify(Observation::Failed(point)),
+            Report::Failed(point) => self.notify(Observation::Failed(point)),
             _ => {}
         }
         match &report {
-            Report::NotOk(point) => {
+            Report::Failed(point) => {
                 self.failed_point.get_or_insert_with(|| point.clone());
             }
-            Report::Event(Event::Pending { why, .. }) => self.delay_reason = Some(why.clone()),
+            Report::Event(Event::Pending { reason, .. }) => {
+                self.delay_reason = Some(reason.clone());
+            }
             Report::Event(Event::Metadata { written }) => {
                 self.metadata = Some(self.metadata.unwrap_or_default() + Bytes(*written));
             }
             _ => {}
         }
-        Ok(Some((at, report)))
+        Ok(Some((time, report)))
     }
 
     /// Returns the cause of a monitor error. If the guest gave up, QEMU ended, and the connection
@@ -303,8 +306,8 @@ impl Vm {
         error
     }
 
-    fn hang(&self, what: &str) -> Error {
-        Error::Hang { awaited: what.into(), wait: self.patience, output: self.console.tail() }
+    fn hang(&self, awaited: &str) -> Error {
+        Error::Hang { awaited: awaited.into(), wait: self.patience, output: self.console.tail() }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// The minimal interval between two queries of the device's size. Queries without a pause would
 /// slow the guest.
-const POLL: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The result of a change of the guest's memory. Times begin at the host's request unless a field
 /// says otherwise.
@@ -53,10 +53,11 @@ impl Vm {
     /// # Errors
     /// As for [`resize`](Self::resize).
     pub fn resize_of(&mut self, n: usize, target: Bytes) -> Result<Resize, Error> {
-        let done = self.resize_of_within(n, target, self.patience)?;
-        done.ok_or_else(|| {
-            let why = self.delay_reason.as_ref().map(|why| format!(" (the guest's reason: {why})"));
-            self.hang(&format!("end of the resize to {target}{}", why.unwrap_or_default()))
+        let resize = self.resize_of_within(n, target, self.patience)?;
+        resize.ok_or_else(|| {
+            let reason = self.delay_reason.as_ref();
+            let reason = reason.map(|reason| format!(" (the guest's reason: {reason})"));
+            self.hang(&format!("end of the resize to {target}{}", reason.unwrap_or_default()))
         })
     }
 
@@ -93,13 +94,17 @@ impl Vm {
                 let device_done = resized.recognised.min(device_done);
                 return Ok(Some(Resize { device_done, ..resized }));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(None);
             }
-            let wait = if device_done.is_some() { left } else { POLL.max(start.elapsed() / 100) };
+            let patience = if device_done.is_some() {
+                remaining
+            } else {
+                POLL_INTERVAL.max(start.elapsed() / 100)
+            };
             if let Some((
-                at,
+                time,
                 Report::Event(Event::Resized {
                     target: reached,
                     us,
@@ -112,13 +117,13 @@ impl Vm {
                     zone,
                     ..
                 }),
-            )) = self.poll(wait.min(left))?
+            )) = self.poll(patience.min(remaining))?
                 && reached == target.0
                 && device == n
             {
                 resized.get_or_insert(Resize {
                     device_done: Duration::ZERO,
-                    recognised: at - start,
+                    recognised: time - start,
                     in_guest: Duration::from_micros(us),
                     requests,
                     online: Bytes(online),

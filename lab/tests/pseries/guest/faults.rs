@@ -11,6 +11,7 @@ fn dimm() -> Dimm {
     Dimm::new("dimm", Bytes(2 * LMB.0))
 }
 
+/// Starts a machine whose guest injects `fault`.
 fn start(fault: &str) -> (Vm, Config) {
     let config = config(Bytes::gib(9), 0)
         .with_guest_option("fault", fault)
@@ -29,7 +30,7 @@ fn add_and_remove(vm: &mut Vm, config: &Config) {
 /// Each case is the fault, the error, and the number of LMBs whose connectors are not released.
 #[test]
 fn an_addition_fails_with_the_error_of_its_call() {
-    for (fault, why, unrestored) in [
+    for (fault, expected, unrestored) in [
         ("sense:1:-1", "connector 0x80000004: dr-entity-sense: status -1", 0),
         ("sense:2:-3", "connector 0x80000005: dr-entity-sense: status -3", 1),
         ("usable:1:-3", "connector 0x80000004: set usable: status -3", 0),
@@ -42,8 +43,8 @@ fn an_addition_fails_with_the_error_of_its_call() {
     ] {
         let (mut vm, config) = start(fault);
         let end = vm.plug(&dimm()).unwrap();
-        let reason = end.why.as_deref().unwrap_or_default();
-        assert!(reason.contains(why), "{fault}: {end:?}");
+        let reason = end.reason.as_deref().unwrap_or_default();
+        assert!(reason.contains(expected), "{fault}: {end:?}");
         let state = (end.assigned, end.online, end.unrestored, end.lost);
         assert_eq!(state, (0, config.boot_memory.0, unrestored, 0), "{fault}");
         let removal = vm.unplug("dimm").unwrap();
@@ -58,20 +59,20 @@ fn an_addition_fails_with_the_error_of_its_call() {
 fn the_error_names_a_connector_that_is_never_configured() {
     let (mut vm, config) = start("configure:3+:9900");
     let end = vm.plug(&dimm()).unwrap();
-    let why = end.why.as_deref().unwrap_or_default();
-    assert!(why.contains("connector 0x80000004 was busy for too long"), "{end:?}");
+    let reason = end.reason.as_deref().unwrap_or_default();
+    assert!(reason.contains("connector 0x80000004 was busy for too long"), "{end:?}");
     assert_eq!((end.online, end.unrestored), (config.boot_memory.0, 1));
     vm.request_removal("dimm").unwrap();
     let end = vm.request_end("end of the removal").unwrap();
-    let why = end.why.as_deref().unwrap_or_default();
-    assert!(why.contains("connector 0x80000004: isolate: status -3"), "{end:?}");
+    let reason = end.reason.as_deref().unwrap_or_default();
+    assert!(reason.contains("connector 0x80000004: isolate: status -3"), "{end:?}");
     assert_eq!((end.online, end.unrestored), (config.boot_memory.0, 0));
     assert_eq!(vm.dimms().unwrap().len(), 1);
 }
 
 #[test]
 fn a_removal_fails_with_the_error_of_its_call_and_is_refused() {
-    for (fault, why) in [
+    for (fault, expected) in [
         // The first two calls are made by the addition.
         ("sense:3:-1", "connector 0x80000004: dr-entity-sense: status -1"),
         ("sense:4:-3", "connector 0x80000005: dr-entity-sense: status -3"),
@@ -82,7 +83,7 @@ fn a_removal_fails_with_the_error_of_its_call_and_is_refused() {
     ] {
         let (mut vm, config) = start(fault);
         add(&mut vm, &dimm(), &config);
-        remove_refused(&mut vm, &dimm(), &config, why);
+        remove_refused(&mut vm, &dimm(), &config, expected);
         remove(&mut vm, &dimm(), &config);
         add_and_remove(&mut vm, &config);
     }
@@ -95,8 +96,8 @@ fn a_removal_that_fails_at_the_second_lmb_reports_the_first_as_lost() {
     add(&mut vm, &dimm(), &config);
     vm.request_removal("dimm").unwrap();
     let end = vm.request_end("end of the removal").unwrap();
-    let why = end.why.as_deref().unwrap_or_default();
-    assert!(why.contains("connector 0x80000005: isolate: status -1"), "{end:?}");
+    let reason = end.reason.as_deref().unwrap_or_default();
+    assert!(reason.contains("connector 0x80000005: isolate: status -1"), "{end:?}");
     let online = config.boot_memory.0 + LMB.0;
     assert_eq!((end.assigned, end.online, end.unrestored, end.lost), (1, online, 0, 1));
 }
@@ -104,18 +105,18 @@ fn a_removal_that_fails_at_the_second_lmb_reports_the_first_as_lost() {
 /// The guest drops the event. The host can remove the DIMM and plug it again.
 #[test]
 fn an_event_that_cannot_be_parsed_is_reported_and_changes_nothing() {
-    for (fault, why) in [
+    for (fault, expected) in [
         ("event:1:short", "event log: the section at byte 72 claims 24 bytes"),
         ("event:1:version", "event log: version 5 is not 6"),
         ("event:1:-1", "check-exception: status -1"),
     ] {
         let (mut vm, config) = start(fault);
         vm.add(&dimm()).unwrap();
-        let garbled = vm.wait("the report of the invalid event", |event| match event {
-            Event::Garbled { why } => Some(why.clone()),
+        let reason = vm.wait("the report of the invalid event", |event| match event {
+            Event::Garbled { reason } => Some(reason.clone()),
             _ => None,
         });
-        assert_eq!(garbled.unwrap().0, why);
+        assert_eq!(reason.unwrap().0, expected);
         if fault == "event:1:-1" {
             // The next call of `check-exception` returns the same event.
             assert_eq!(vm.request_end("end of the addition").unwrap().lmbs, 2);
@@ -136,8 +137,8 @@ fn remove_in_any_state(vm: &mut Vm, config: &Config) {
 fn an_event_about_a_connector_of_no_lmb_fails_and_changes_nothing() {
     let (mut vm, config) = start("event:1:foreign");
     let end = vm.plug(&dimm()).unwrap();
-    let why = end.why.as_deref().unwrap_or_default();
-    assert!(why.contains("0x10000000"), "{end:?}");
+    let reason = end.reason.as_deref().unwrap_or_default();
+    assert!(reason.contains("0x10000000"), "{end:?}");
     assert_eq!((end.assigned, end.online), (0, config.boot_memory.0));
     remove_in_any_state(&mut vm, &config);
     add_and_remove(&mut vm, &config);
@@ -147,6 +148,6 @@ fn an_event_about_a_connector_of_no_lmb_fails_and_changes_nothing() {
     add(&mut vm, &dimm(), &config);
     vm.request_removal("dimm").unwrap();
     let end = vm.request_end("end of the removal").unwrap();
-    assert!(end.why.as_deref().unwrap_or_default().contains("0x10000000"), "{end:?}");
+    assert!(end.reason.as_deref().unwrap_or_default().contains("0x10000000"), "{end:?}");
     super::check_memory(&mut vm, &end, &config);
 }

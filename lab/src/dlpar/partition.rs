@@ -29,6 +29,7 @@ pub struct Description {
     arrays: Vec<u8>,
     numa: Numa,
     boot_memory: Bytes,
+    /// The end of the last LMB.
     end: Bytes,
     /// The number of nodes, if the nodes of LMBs are known only from connectors.
     connector_nodes: Option<NonZeroU32>,
@@ -97,7 +98,8 @@ impl Description {
             return Err(DescriptionError::NoBootMemory);
         }
         let size = tree.memory.lmb_size().bytes().0;
-        let last = tree.memory.sets().map(|set| set.address + u64::from(set.lmbs) * size).max();
+        let end_of_lmbs =
+            tree.memory.sets().map(|set| set.address + u64::from(set.lmbs) * size).max();
         let (memory, lists) = (tree.memory, tree.arrays.value());
         let no_arrays = [0; 8];
         Ok(Description {
@@ -107,7 +109,7 @@ impl Description {
             arrays: if lists.is_empty() { &no_arrays } else { lists }.to_vec(),
             numa: tree.numa,
             boot_memory,
-            end: Bytes(last.unwrap_or(0)).max(boot_memory),
+            end: Bytes(end_of_lmbs.unwrap_or(0)).max(boot_memory),
             connector_nodes: None,
         })
     }
@@ -132,42 +134,43 @@ impl Description {
             return Err(DescriptionError::Nodes(nodes));
         }
         let size = lmb_size.bytes().0;
-        // Boot memory has twice the size of the engine's words, and at least 1 GiB more.
+        // Boot memory has twice the size of the engine's words, which is 193 bytes for a section, and
+        // at least 1 GiB more.
         let words = u64::from(lmbs) * (size >> 27).max(1) * 2 * 193;
         let boot_memory = Bytes(words.next_multiple_of(1 << 28) + Bytes::gib(1).0);
         let first = boot_memory.0.next_multiple_of(FIRST_LMB_ALIGN);
-        let of_node = lmbs.div_ceil(nodes).max(1);
+        let lmbs_per_node = lmbs.div_ceil(nodes).max(1);
         // A set is a run of LMBs with the same node and state, as in version 2 of the property.
         let mut sets = Vec::new();
-        let mut at = 0;
-        while at < lmbs {
-            let node = at / of_node;
-            let end = (at - at % of_node).saturating_add(of_node).min(lmbs);
-            let end = if at < assigned { end.min(assigned) } else { end };
-            let flags = if at < assigned { FLAG_ASSIGNED } else { 0 };
-            sets.push((at, end - at, node, flags));
-            at = end;
+        let mut start = 0;
+        while start < lmbs {
+            let node = start / lmbs_per_node;
+            let end = (start - start % lmbs_per_node).saturating_add(lmbs_per_node).min(lmbs);
+            let end = if start < assigned { end.min(assigned) } else { end };
+            let flags = if start < assigned { FLAG_ASSIGNED } else { 0 };
+            sets.push((start, end - start, node, flags));
+            start = end;
         }
         let mut memory = Vec::new();
-        let cell = |memory: &mut Vec<u8>, value: u32| memory.extend(value.to_be_bytes());
+        let push_cell = |memory: &mut Vec<u8>, value: u32| memory.extend(value.to_be_bytes());
         let entries = match version {
             Version::V1 => lmbs,
             Version::V2 => u32::try_from(sets.len()).unwrap_or(u32::MAX),
         };
-        cell(&mut memory, entries);
-        for (at, count, node, flags) in sets {
+        push_cell(&mut memory, entries);
+        for (start, count, node, flags) in sets {
             let entries = if version == Version::V1 { count } else { 1 };
-            for nth in at..at + entries {
+            for nth in start..start + entries {
                 if version == Version::V2 {
-                    cell(&mut memory, count);
+                    push_cell(&mut memory, count);
                 }
                 memory.extend((first + u64::from(nth) * size).to_be_bytes());
-                cell(&mut memory, FIRST_CONNECTOR + nth);
+                push_cell(&mut memory, FIRST_CONNECTOR + nth);
                 if version == Version::V1 {
-                    cell(&mut memory, 0);
+                    push_cell(&mut memory, 0);
                 }
-                cell(&mut memory, node);
-                cell(&mut memory, flags);
+                push_cell(&mut memory, node);
+                push_cell(&mut memory, flags);
             }
         }
         let lists = (0..nodes).flat_map(|node| [0, 0, 0, node]);
@@ -202,7 +205,7 @@ impl Description {
     }
 
     /// Builds the hosted machine, whose hotplug range contains the LMBs.
-    fn hosted(&self) -> Result<Hosted, HostedError> {
+    fn build_machine(&self) -> Result<Hosted, HostedError> {
         let start = self.boot_memory.0.next_multiple_of(FIRST_LMB_ALIGN);
         let size = Bytes(self.end.0.saturating_sub(start).next_multiple_of(1 << 21));
         let builder = Hosted::builder().boot_memory(self.boot_memory).hotplug_size(size);
@@ -271,7 +274,7 @@ impl PartitionStorage {
             arrays: vec![0; needs.arrays + new_rows],
             connectors: Vec::new(),
             tree: vec![0; 4 + 24 * lmbs],
-            hosted: description.hosted()?,
+            hosted: description.build_machine()?,
             description,
         })
     }
@@ -337,8 +340,8 @@ mod tests {
         let mut description = Description::new(Version::V2, 8, Bytes::mib(256), 1, 0)
             .expect("the description is valid");
         description.arrays = [0, u32::MAX].into_iter().flat_map(u32::to_be_bytes).collect();
-        let mut parts = PartitionStorage::new(description).expect("the description is valid");
-        assert!(parts.arrays.is_empty());
-        assert!(parts.start(OnlineType::Movable).is_ok());
+        let mut storage = PartitionStorage::new(description).expect("the description is valid");
+        assert!(storage.arrays.is_empty());
+        assert!(storage.start(OnlineType::Movable).is_ok());
     }
 }
