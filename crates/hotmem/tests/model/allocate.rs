@@ -1,9 +1,8 @@
 //! Allocates and frees, and compares each result with the model.
 
 use crate::lifecycle::NODES;
-use crate::model::{
-    BOOT_OWNER, CHECK_EVERY_OPERATION, Frame, Machine, Model, SIZE, TABLES_OWNER, Tag,
-};
+use crate::machine::Machine;
+use crate::model::{BOOT_OWNER, CHECK_EVERY_OPERATION, FrameState, Model, SIZE, TABLES_OWNER, Tag};
 use crate::model_request::ModelRequest;
 use hotmem::{AllocError, NodeChoice, NodeId, PfnRange, RangeError, RangeErrorKind, Zone};
 use hotmem_testkit::Raw as _;
@@ -57,15 +56,15 @@ impl Model<'_> {
 
     fn check_refused(&self, request: &ModelRequest, error: AllocError, metadata_added: usize) {
         match error {
-            AllocError::Bad(expected_error) => {
-                assert_eq!(Some(expected_error), request.expected_error(), "{request:?}")
+            AllocError::Bad(bad_request) => {
+                assert_eq!(Some(bad_request), request.expected_error(), "{request:?}")
             }
-            AllocError::NotFree(block_range) => {
+            AllocError::NotFree(not_free) => {
                 let place = range(
                     request.at.expect("only a request for an exact place fails with NotFree"),
                     request.frames,
                 );
-                assert_eq!(Some(block_range), self.first_not_free(place, request), "{request:?}");
+                assert_eq!(Some(not_free), self.first_not_free(place, request), "{request:?}");
             }
             AllocError::OutOfMemory => {
                 assert!(request.expected_error().is_none() && request.at.is_none(), "{request:?}");
@@ -92,10 +91,10 @@ impl Model<'_> {
         for frame in numbers(allocated) {
             assert_eq!(
                 self.frame_states[frame as usize],
-                Frame::Free,
+                FrameState::Free,
                 "frame {frame:#x} for {tag:?}"
             );
-            self.frame_states[frame as usize] = Frame::Used(tag);
+            self.frame_states[frame as usize] = FrameState::Used(tag);
             self.blocks[(frame / PAGEBLOCK) as usize].is_reported = false;
             self.memory.word(frame).store(tag.owner, Ordering::Relaxed);
         }
@@ -118,12 +117,13 @@ impl Model<'_> {
     /// may use the frames for metadata at once.
     pub(crate) fn record_free(&mut self, freed: PfnRange) {
         for frame in numbers(freed) {
-            let Frame::Used(tag) = self.frame_states[frame as usize] else {
+            let FrameState::Used(tag) = self.frame_states[frame as usize] else {
                 panic!("{frame:#x} is free")
             };
             assert_eq!(self.memory.word(frame).load(Ordering::Relaxed), tag.owner, "{frame:#x}");
-            let is_bad = self.poisoned_frames.contains(&frame);
-            self.frame_states[frame as usize] = if is_bad { Frame::Poisoned } else { Frame::Free };
+            let is_poisoned = self.poisoned_frames.contains(&frame);
+            self.frame_states[frame as usize] =
+                if is_poisoned { FrameState::Poisoned } else { FrameState::Free };
         }
     }
 
@@ -139,25 +139,25 @@ impl Model<'_> {
             if !self.block_of(block_range.start().number()).online {
                 return refused(block_range, RangeErrorKind::Foreign);
             }
-            let free = |frame: u64| !matches!(self.frame_states[frame as usize], Frame::Used(_));
-            let any_free = numbers(block_range).any(free);
-            if any_free { refused(block_range, RangeErrorKind::NotAllocated) } else { None }
+            let is_used = |frame| matches!(self.frame_states[frame as usize], FrameState::Used(_));
+            let all_used = numbers(block_range).all(is_used);
+            if !all_used { refused(block_range, RangeErrorKind::NotAllocated) } else { None }
         })
     }
 
     /// Returns a random run of frames with one owner.
     fn random_used(&mut self) -> Option<(PfnRange, Tag)> {
-        let at = self.rng.u64(..SIZE);
+        let start = self.rng.u64(..SIZE);
         let tag_of = |frame: u64| match self.frame_states[frame as usize] {
-            Frame::Used(tag) if tag.owner != TABLES_OWNER => Some(tag),
+            FrameState::Used(tag) if tag.owner != TABLES_OWNER => Some(tag),
             _ => None,
         };
-        let inside = (at..SIZE).chain(0..at).find(|&frame| tag_of(frame).is_some())?;
-        let tag = tag_of(inside)?;
-        let same = |frame: &u64| tag_of(*frame) == Some(tag);
-        let below = (0..inside).rev().take_while(same).count() as u64;
-        let above = (inside..SIZE).take_while(same).count() as u64;
-        Some((range(inside - below, below + above), tag))
+        let first = (start..SIZE).chain(0..start).find(|&frame| tag_of(frame).is_some())?;
+        let tag = tag_of(first)?;
+        let has_same_tag = |frame: &u64| tag_of(*frame) == Some(tag);
+        let below = (0..first).rev().take_while(has_same_tag).count() as u64;
+        let above = (first..SIZE).take_while(has_same_tag).count() as u64;
+        Some((range(first - below, below + above), tag))
     }
 
     pub(crate) fn random_allocation(&mut self) -> ModelRequest {
@@ -222,8 +222,8 @@ impl Machine<'_> {
     /// part was freed before.
     fn check_unreserved_refused(&mut self, freed: PfnRange) {
         let is_reserved = |frame: u64| {
-            let at = self.model.frame_states.get(frame as usize);
-            matches!(at, Some(Frame::Used(tag)) if tag.owner == BOOT_OWNER)
+            let state = self.model.frame_states.get(frame as usize);
+            matches!(state, Some(FrameState::Used(tag)) if tag.owner == BOOT_OWNER)
         };
         let Some(block_range) =
             freed.chunks(PAGEBLOCK).find(|&block_range| !numbers(block_range).all(is_reserved))
@@ -241,21 +241,15 @@ impl Machine<'_> {
         let start = model.rng.u64(..SIZE + SECTION);
         let len = if model.rng.bool() { 1 } else { model.rng.u64(..3 * PAGEBLOCK) };
         let freed = range(start, len);
+        let states = &self.model.frame_states;
+        let states: Vec<_> =
+            numbers(freed).filter_map(|f| states.get(f as usize)).copied().collect();
+        let has_used = states.iter().any(|state| matches!(state, FrameState::Used(_)));
         // The engine does not refuse to free holes and metadata, so the test must not free them.
-        let none_allocated = numbers(freed).all(|frame| {
-            let at = self.model.frame_states.get(frame as usize);
-            !matches!(at, Some(Frame::Hole | Frame::Metadata | Frame::Used(_)))
-        });
-        let any_free = numbers(freed)
-            .any(|frame| self.model.frame_states.get(frame as usize) == Some(&Frame::Free));
-        let no_metadata = numbers(freed).all(|frame| {
-            !matches!(
-                self.model.frame_states.get(frame as usize),
-                Some(Frame::Hole | Frame::Metadata)
-            )
-        });
+        let has_unchecked =
+            states.iter().any(|state| matches!(state, FrameState::Hole | FrameState::Metadata));
         self.check_unreserved_refused(freed);
-        if none_allocated || (any_free && no_metadata) {
+        if !has_unchecked && (!has_used || states.contains(&FrameState::Free)) {
             self.model.free(freed);
         }
     }

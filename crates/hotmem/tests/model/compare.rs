@@ -1,8 +1,10 @@
 //! Compares the machine with the model.
 
 use crate::lifecycle::NODES;
-use crate::model::{BOOT_OWNER, Block, DESCRIPTORS_OWNER, Frame, Machine, Model, SIZE, Tag, Words};
+use crate::machine::Machine;
+use crate::model::{BOOT_OWNER, Block, DESCRIPTORS_OWNER, FrameState, Model, SIZE, Tag};
 use crate::model_request::ModelRequest;
+use crate::words::Words;
 use hotmem::{Counts, PfnRange, State, ZonePart};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{PAGEBLOCK, numbers, range};
@@ -24,18 +26,18 @@ impl Model<'_> {
         let metadata_now: BTreeSet<u64> =
             engine_metadata.iter().flat_map(|metadata| numbers(metadata.frames)).collect();
         let before = std::mem::replace(&mut self.metadata, metadata_now.clone());
-        for &dropped in before.difference(&metadata_now) {
-            self.frame_states[dropped as usize] = Frame::Free;
+        for &frame in before.difference(&metadata_now) {
+            self.frame_states[frame as usize] = FrameState::Free;
         }
-        for &taken_frames in metadata_now.difference(&before) {
+        for &frame in metadata_now.difference(&before) {
             assert_eq!(
-                self.frame_states[taken_frames as usize],
-                Frame::Free,
-                "metadata at {taken_frames:#x}"
+                self.frame_states[frame as usize],
+                FrameState::Free,
+                "metadata at {frame:#x}"
             );
-            assert!(self.block_of(taken_frames).online, "metadata at {taken_frames:#x}");
-            self.frame_states[taken_frames as usize] = Frame::Metadata;
-            self.blocks[(taken_frames / PAGEBLOCK) as usize].is_reported = false;
+            assert!(self.block_of(frame).online, "metadata at {frame:#x}");
+            self.frame_states[frame as usize] = FrameState::Metadata;
+            self.blocks[(frame / PAGEBLOCK) as usize].is_reported = false;
         }
         metadata_now.difference(&before).count()
     }
@@ -43,11 +45,11 @@ impl Model<'_> {
     /// Checks that metadata grew if the words did not exist (`words_existed` is false), and
     /// otherwise only if the word reserve had to be refilled. If memory was exhausted, the words
     /// came from the word reserve, so metadata may grow later instead.
-    pub(crate) fn check_words(&mut self, words_existed: bool, grown: bool) {
+    pub(crate) fn check_words(&mut self, words_existed: bool, has_grown: bool) {
         let longest_piece = if cfg!(hotmem_geometry = "small") { 2 } else { 3 };
         let is_exhausted = !self.can_grant(&ModelRequest::frames(longest_piece));
-        assert!(words_existed || grown || is_exhausted);
-        assert!(!words_existed || !grown || self.reserve_may_be_short);
+        assert!(words_existed || has_grown || is_exhausted);
+        assert!(!words_existed || !has_grown || self.reserve_may_be_short);
         self.reserve_may_be_short = (self.reserve_may_be_short || !words_existed) && is_exhausted;
     }
 
@@ -55,13 +57,13 @@ impl Model<'_> {
     /// chunk is present.
     pub(crate) fn retire_words(&mut self, region: PfnRange) {
         let chunks = region.chunks(Words::CHUNK).map(|part| part.start().number() / Words::CHUNK);
-        let is_present = |block: &Block| block.is_present || block.device || block.is_being_removed;
-        let blocks = |chunk: u64| {
+        let is_present = |block: &Block| block.is_present || block.device || block.is_changing;
+        let blocks_of = |chunk: u64| {
             self.blocks.chunks((Words::CHUNK / PAGEBLOCK) as usize).nth(chunk as usize)
         };
-        let removed =
-            chunks.filter(|&chunk| !blocks(chunk).is_some_and(|all| all.iter().any(is_present)));
-        self.words.retire(removed);
+        let absent = chunks
+            .filter(|&chunk| !blocks_of(chunk).is_some_and(|blocks| blocks.iter().any(is_present)));
+        self.words.retire(absent);
     }
 
     /// Reads from the engine which pageblocks are still reported: an operation may have claimed and
@@ -76,7 +78,7 @@ impl Model<'_> {
     /// Returns the marker that an unused frame holds in its first word.
     fn marker_of(&self, frame: u64) -> u64 {
         match self.frame_states[frame as usize] {
-            Frame::Descriptors => DESCRIPTORS_OWNER,
+            FrameState::Descriptors => DESCRIPTORS_OWNER,
             _ => !frame,
         }
     }
@@ -90,7 +92,7 @@ impl Model<'_> {
 
     /// Checks that all frames of marked memory except metadata still hold the marker.
     pub(crate) fn assert_untouched(&self, range: PfnRange) {
-        let is_metadata = |&frame: &u64| self.frame_states[frame as usize] == Frame::Metadata;
+        let is_metadata = |&frame: &u64| self.frame_states[frame as usize] == FrameState::Metadata;
         for frame in numbers(range).filter(|frame| !is_metadata(frame)) {
             let now = self.memory.word(frame).load(Ordering::Relaxed);
             assert_eq!(now, self.marker_of(frame), "frame {frame:#x} was touched");
@@ -111,16 +113,16 @@ impl Machine<'_> {
     }
 
     /// Checks a pageblock. Returns the number of its free frames.
-    fn check_block(&self, all: PfnRange) -> u64 {
+    fn check_block(&self, block_range: PfnRange) -> u64 {
         let model = &self.model;
-        let block = model.block_of(all.start().number());
-        let actual = model.frames.counts_in(all);
-        let frames_if = |is: bool| if is { PAGEBLOCK } else { 0 };
+        let block = model.block_of(block_range.start().number());
+        let actual = model.frames.counts_in(block_range);
+        let frames_if = |condition: bool| if condition { PAGEBLOCK } else { 0 };
         let is_allocatable = block.online && !block.is_held();
         let (mut free, mut poisoned) = (0, 0);
-        for frame in numbers(all).filter(|_| is_allocatable) {
-            free += u64::from(model.frame_states[frame as usize] == Frame::Free);
-            poisoned += u64::from(model.frame_states[frame as usize] == Frame::Poisoned);
+        for frame in numbers(block_range).filter(|_| is_allocatable) {
+            free += u64::from(model.frame_states[frame as usize] == FrameState::Free);
+            poisoned += u64::from(model.frame_states[frame as usize] == FrameState::Poisoned);
         }
         let (online, isolated) =
             (frames_if(block.online), frames_if(block.online && block.is_held()));
@@ -140,7 +142,7 @@ impl Machine<'_> {
             // free, so it may be missing here.
             free_whole: actual.free_whole.min(frames_if(free == PAGEBLOCK)),
         };
-        assert_eq!(actual, expected, "{all:?}: {block:?}");
+        assert_eq!(actual, expected, "{block_range:?}: {block:?}");
         let state = match (block.is_announced, block.is_present, block.online, block.movable) {
             (false, ..) => State::Unknown,
             (true, false, ..) if block.device => State::Device,
@@ -149,7 +151,8 @@ impl Machine<'_> {
             (true, true, true, false) => State::Online,
             (true, true, true, true) => State::OnlineMovable,
         };
-        assert_eq!(self.hotplug.state_at(all.start(), all.end()), (all, state));
+        let (start, end) = (block_range.start(), block_range.end());
+        assert_eq!(self.hotplug.state_at(start, end), (block_range, state));
         free
     }
 
@@ -159,18 +162,19 @@ impl Machine<'_> {
         let mut zones = [[WalkedZone::default(); 3]; NODES.len()];
         for number in (0..SIZE / PAGEBLOCK).filter(|&number| model.blocks[number as usize].online) {
             let node = model.node_of(number * PAGEBLOCK).expect("online memory is announced");
-            let all = range(number * PAGEBLOCK, PAGEBLOCK);
-            let zone = match model.blocks[number as usize].movable {
-                true => 2,
-                false => usize::from(all.start() >= model.low_end),
+            let block_range = range(number * PAGEBLOCK, PAGEBLOCK);
+            let part = match model.blocks[number as usize].movable {
+                true => ZonePart::Movable,
+                false if block_range.start() < model.low_end => ZonePart::Low,
+                false => ZonePart::Normal,
             };
-            let nth = NODES.iter().position(|&other| other == node).expect("the node is in NODES");
-            zones[nth][zone].add(model, all);
+            let node = NODES.iter().position(|&other| other == node).expect("the node is in NODES");
+            zones[node][part as usize].add(model, block_range);
         }
         for (node, walked) in NODES.into_iter().zip(zones) {
             for (part, walked) in ZonePart::ALL.into_iter().zip(walked) {
                 let recorded = self.hotplug.zone(node, part);
-                let WalkedZone { spanned_range: spanned, online, present, managed } = walked;
+                let WalkedZone { spanned, online, present, managed } = walked;
                 let actual =
                     (recorded.spanned, recorded.online, recorded.present, recorded.managed);
                 assert_eq!(actual, (spanned, online, present, managed), "{node:?} {part:?}");
@@ -197,14 +201,14 @@ impl Machine<'_> {
     /// left over, and frees all of it again.
     pub(crate) fn find_everything(&mut self) {
         let one = ModelRequest { movable: true, ..ModelRequest::frames(1) };
-        let mut taken_frames = vec![];
+        let mut allocated = vec![];
         while let Some(frame) = self.model.alloc(&one) {
-            taken_frames.push(frame);
+            allocated.push(frame);
         }
-        self.model.rng.shuffle(&mut taken_frames);
+        self.model.rng.shuffle(&mut allocated);
         self.validate();
         self.check();
-        for frame in taken_frames {
+        for frame in allocated {
             self.model.free(frame);
         }
         self.validate();
@@ -214,7 +218,7 @@ impl Machine<'_> {
 /// The statistics of a zone, computed from its online pageblocks in ascending order.
 #[derive(Clone, Copy, Default)]
 struct WalkedZone {
-    spanned_range: PfnRange,
+    spanned: PfnRange,
     online: u64,
     present: u64,
     managed: u64,
@@ -222,15 +226,15 @@ struct WalkedZone {
 
 impl WalkedZone {
     fn add(&mut self, model: &Model<'_>, block: PfnRange) {
-        let start = if self.online == 0 { block.start() } else { self.spanned_range.start() };
-        self.spanned_range =
+        let start = if self.online == 0 { block.start() } else { self.spanned.start() };
+        self.spanned =
             PfnRange::new(start, block.end()).expect("pageblocks are added in ascending order");
         self.online += PAGEBLOCK;
         for frame in numbers(block) {
             let frame = model.frame_states[frame as usize];
-            let is_reserved = matches!(frame, Frame::Used(Tag { owner: BOOT_OWNER, .. }));
-            self.present += u64::from(frame != Frame::Hole);
-            let is_unmanaged = matches!(frame, Frame::Hole | Frame::Descriptors);
+            let is_reserved = matches!(frame, FrameState::Used(Tag { owner: BOOT_OWNER, .. }));
+            self.present += u64::from(frame != FrameState::Hole);
+            let is_unmanaged = matches!(frame, FrameState::Hole | FrameState::Descriptors);
             self.managed += u64::from(!is_unmanaged && !is_reserved);
         }
     }

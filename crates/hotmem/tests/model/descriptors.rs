@@ -1,7 +1,8 @@
 //! Implements a kernel with descriptors of RAM, which half of the machines have. A section that is
 //! added as a whole holds its own descriptors. Each other pageblock has one frame of descriptors.
 
-use crate::model::{Block, DESCRIPTORS_OWNER, Frame, Machine, Model, SIZE, TABLES_OWNER, Tag};
+use crate::machine::Machine;
+use crate::model::{Block, DESCRIPTORS_OWNER, FrameState, Model, SIZE, TABLES_OWNER, Tag};
 use crate::model_request::ModelRequest;
 use fastrand::Rng;
 use hotmem::{Metadata, Pfn, PfnRange};
@@ -82,12 +83,12 @@ impl Model<'_> {
 
     /// Returns whether this pageblock holds descriptors of the section that it lies in.
     pub(crate) fn holds_descriptors(&self, block: PfnRange) -> bool {
-        self.frame_states.get(block.start().number() as usize) == Some(&Frame::Descriptors)
+        self.frame_states.get(block.start().number() as usize) == Some(&FrameState::Descriptors)
     }
 
-    /// Returns the pageblocks that hold the descriptors of the section of `section_range`.
-    fn descriptors_of_section(&self, section_range: PfnRange) -> PfnRange {
-        let section = section_range.align_outward(SECTION);
+    /// Returns the pageblocks that hold the descriptors of the section that `section_part` lies in.
+    fn descriptors_of_section(&self, section_part: PfnRange) -> PfnRange {
+        let section = section_part.align_outward(SECTION);
         let descriptor_blocks =
             section.chunks(PAGEBLOCK).take_while(|&block| self.holds_descriptors(block)).count()
                 as u64;
@@ -102,34 +103,31 @@ impl Model<'_> {
         })
     }
 
-    /// Returns the pageblocks that will hold descriptors when `section_range` is added. There are
-    /// none if `section_range` is not a whole section, and never all pageblocks of the section.
-    fn future_descriptors(&self, section_range: PfnRange) -> PfnRange {
-        let is_whole_section = section_range.frames() == SECTION;
+    /// Returns the pageblocks that will hold descriptors when `section_part` is added. There are
+    /// none if `section_part` is not a whole section, and never all pageblocks of the section.
+    fn future_descriptors(&self, section_part: PfnRange) -> PfnRange {
+        let is_whole_section = section_part.frames() == SECTION;
         let descriptor_blocks = if is_whole_section {
             self.descriptor_blocks().min(SECTION / PAGEBLOCK - 1)
         } else {
             0
         };
-        section_range
-            .split_at(pfn(section_range.start().number() + descriptor_blocks * PAGEBLOCK))
-            .0
+        section_part.split_at(pfn(section_part.start().number() + descriptor_blocks * PAGEBLOCK)).0
     }
 
-    /// Returns whether the descriptors of `section_range` lie in its section when it is added.
-    fn is_described_in_section(&self, section_range: PfnRange) -> bool {
-        !self.future_descriptors(section_range).is_empty()
-            || !self.descriptors_of_section(section_range).is_empty()
+    /// Returns whether the descriptors of `section_part` lie in its section when it is added.
+    fn is_described_in_section(&self, section_part: PfnRange) -> bool {
+        !self.future_descriptors(section_part).is_empty()
+            || !self.descriptors_of_section(section_part).is_empty()
     }
 
     pub(crate) fn frames_for_descriptors(&self, range: PfnRange) -> u64 {
-        let Some(DescriptorPolicy { unused_frames: slack, .. }) = self.descriptor_policy else {
-            return 0;
-        };
+        let Some(policy) = self.descriptor_policy else { return 0 };
         let parts = range
             .chunks(SECTION)
-            .filter(|&section_range| !self.is_described_in_section(section_range));
-        parts.map(|section_range| section_range.frames() / PAGEBLOCK).sum::<u64>() + slack
+            .filter(|&section_part| !self.is_described_in_section(section_part));
+        parts.map(|section_part| section_part.frames() / PAGEBLOCK).sum::<u64>()
+            + policy.unused_frames
     }
 
     pub(crate) fn describe_all(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
@@ -140,20 +138,20 @@ impl Model<'_> {
         if self.descriptor_policy.is_none() {
             return;
         }
-        for section_range in range.chunks(SECTION) {
-            let in_section = self.is_described_in_section(section_range);
-            for frame in numbers(self.future_descriptors(section_range)) {
-                assert_eq!(self.frame_states[frame as usize], Frame::Free, "{frame:#x}");
-                self.frame_states[frame as usize] = Frame::Descriptors;
+        for section_part in range.chunks(SECTION) {
+            let in_section = self.is_described_in_section(section_part);
+            for frame in numbers(self.future_descriptors(section_part)) {
+                assert_eq!(self.frame_states[frame as usize], FrameState::Free, "{frame:#x}");
+                self.frame_states[frame as usize] = FrameState::Descriptors;
                 self.memory.word(frame).store(DESCRIPTORS_OWNER, Ordering::Relaxed);
             }
-            for block in section_range.chunks(PAGEBLOCK) {
-                let at = if in_section {
+            for block in section_part.chunks(PAGEBLOCK) {
+                let place = if in_section {
                     DescriptorPlace::Section
                 } else {
                     DescriptorPlace::Frame(self.take_descriptor_frame(take))
                 };
-                self.blocks_in(block)[0].descriptor_place = Some(at);
+                self.blocks_in(block)[0].descriptor_place = Some(place);
             }
         }
     }
@@ -165,7 +163,7 @@ impl Model<'_> {
             .number();
         self.table_frames_taken += 1;
         let tag = Tag { owner: TABLES_OWNER, movable: false };
-        if self.frame_states[frame as usize] != Frame::Used(tag) {
+        if self.frame_states[frame as usize] != FrameState::Used(tag) {
             assert!(self.is_free_for(frame, &ModelRequest::frames(1)), "{frame:#x}");
             self.record_allocation(range(frame, 1), tag);
         }
@@ -183,8 +181,8 @@ impl Model<'_> {
         }
         self.assert_untouched(removed);
         for frame in numbers(removed) {
-            if self.frame_states[frame as usize] == Frame::Descriptors {
-                self.frame_states[frame as usize] = Frame::Free;
+            if self.frame_states[frame as usize] == FrameState::Descriptors {
+                self.frame_states[frame as usize] = FrameState::Free;
             }
         }
         self.mark_forbidden(removed);
@@ -208,53 +206,58 @@ impl Model<'_> {
     /// Checks that exactly the RAM has descriptors, and that all of them are intact.
     pub(crate) fn check_descriptors(&self) {
         for (number, block) in (0..).zip(&self.blocks) {
-            let all = range(number * PAGEBLOCK, PAGEBLOCK);
+            let block_range = range(number * PAGEBLOCK, PAGEBLOCK);
             let is_described = self.descriptor_policy.is_some() && block.is_present;
-            assert_eq!(block.descriptor_place.is_some(), is_described, "{all:?}: {block:?}");
-            let tables = Frame::Used(Tag { owner: TABLES_OWNER, movable: false });
-            let holds = |frames: PfnRange, state: Frame, owner: u64| {
+            assert_eq!(
+                block.descriptor_place.is_some(),
+                is_described,
+                "{block_range:?}: {block:?}"
+            );
+            let tables = FrameState::Used(Tag { owner: TABLES_OWNER, movable: false });
+            let holds = |frames: PfnRange, state: FrameState, owner: u64| {
                 let word = |frame: u64| self.memory.word(frame).load(Ordering::Relaxed);
-                let is =
+                let is_held =
                     |frame: u64| (self.frame_states[frame as usize], word(frame)) == (state, owner);
-                !frames.is_empty() && numbers(frames).all(is)
+                !frames.is_empty() && numbers(frames).all(is_held)
             };
             let is_intact = match block.descriptor_place {
                 None | Some(DescriptorPlace::Boot) => true,
-                Some(DescriptorPlace::Section) => {
-                    holds(self.descriptors_of_section(all), Frame::Descriptors, DESCRIPTORS_OWNER)
-                }
+                Some(DescriptorPlace::Section) => holds(
+                    self.descriptors_of_section(block_range),
+                    FrameState::Descriptors,
+                    DESCRIPTORS_OWNER,
+                ),
                 Some(DescriptorPlace::Frame(frame)) => {
                     self.block_of(frame).online && holds(range(frame, 1), tables, TABLES_OWNER)
                 }
             };
-            assert!(is_intact, "the descriptors of {all:?} are lost: {block:?}");
+            assert!(is_intact, "the descriptors of {block_range:?} are lost: {block:?}");
             assert!(
-                !self.holds_descriptors(all) || block.is_present,
-                "{all:?} still holds descriptors"
+                !self.holds_descriptors(block_range) || block.is_present,
+                "{block_range:?} still holds descriptors"
             );
         }
     }
 
     /// Checks that `range`, which is unmapped, holds no descriptors of memory that stays mapped.
     pub(crate) fn assert_describes_no_other(&self, range: PfnRange) {
-        assert_eq!(self.first_describing(range, range), None);
+        assert_eq!(self.first_needed_descriptors(range, range), None);
     }
 
     /// Returns the first pageblock of `within` that would still be needed after `removed_range` is
     /// removed, because it holds descriptors of memory that is present or being added.
-    pub(crate) fn first_describing(
+    pub(crate) fn first_needed_descriptors(
         &self,
         within: PfnRange,
         removed_range: PfnRange,
     ) -> Option<PfnRange> {
-        within.chunks(SECTION).find_map(|section_range| {
+        within.chunks(SECTION).find_map(|section_part| {
             let holder =
-                section_range.chunks(PAGEBLOCK).find(|&block| self.holds_descriptors(block))?;
-            let mut section = section_range.align_outward(SECTION).chunks(PAGEBLOCK);
+                section_part.chunks(PAGEBLOCK).find(|&block| self.holds_descriptors(block))?;
+            let mut section = section_part.align_outward(SECTION).chunks(PAGEBLOCK);
             let must_stay = section.any(|block| {
-                let Block { is_present: present, is_being_removed, .. } =
-                    self.block_of(block.start().number());
-                (*present || *is_being_removed) && !removed_range.covers(block)
+                let Block { is_present, is_changing, .. } = *self.block_of(block.start().number());
+                (is_present || is_changing) && !removed_range.covers(block)
             });
             must_stay.then_some(holder)
         })
@@ -262,11 +265,11 @@ impl Model<'_> {
 
     /// Returns the first pageblock that would have to hold descriptors of `range`, but is being
     /// removed.
-    pub(crate) fn block_whose_descriptors_are_held(&self, range: PfnRange) -> Option<PfnRange> {
-        range.chunks(SECTION).find_map(|section_range| {
-            self.descriptors_of_section(section_range).chunks(PAGEBLOCK).find(|block| {
+    pub(crate) fn descriptors_being_removed(&self, range: PfnRange) -> Option<PfnRange> {
+        range.chunks(SECTION).find_map(|section_part| {
+            self.descriptors_of_section(section_part).chunks(PAGEBLOCK).find(|block| {
                 let block = self.block_of(block.start().number());
-                block.is_being_removed && !block.online
+                block.is_changing && !block.online
             })
         })
     }
@@ -274,7 +277,7 @@ impl Model<'_> {
     /// Returns the first poisoned frame where descriptors would be placed if `range` were added.
     pub(crate) fn poison_under_descriptors(&self, range: PfnRange) -> Option<u64> {
         let mut places =
-            range.chunks(SECTION).map(|section_range| self.future_descriptors(section_range));
+            range.chunks(SECTION).map(|section_part| self.future_descriptors(section_part));
         places.find_map(|place| self.poisoned_frames.range(numbers(place)).next().copied())
     }
 }

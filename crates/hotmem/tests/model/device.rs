@@ -1,6 +1,7 @@
 //! Detaches device memory, and converts device memory to RAM and RAM to device memory.
 
-use crate::model::{Block, Machine, Model};
+use crate::machine::Machine;
+use crate::model::{Block, Model};
 use crate::model_request::ModelRequest;
 use hotmem::{AddError, AllocError, OnlineType, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::RawReserved as _;
@@ -11,11 +12,11 @@ impl Machine<'_> {
     pub(crate) fn reconfigure(&mut self) {
         let longest = 3 * SECTION / PAGEBLOCK;
         let device = |block: &Block| block.device;
-        let offline = |block: &Block| block.is_present && !block.online && !block.is_being_removed;
+        let offline = |block: &Block| block.is_present && !block.online && !block.is_changing;
         let model = &mut self.model;
-        let anything = model.rng.u8(..10) == 0;
+        let is_arbitrary = model.rng.u8(..10) == 0;
         let operation = model.rng.u8(..4);
-        let requested = match (anything, operation) {
+        let requested = match (is_arbitrary, operation) {
             (true, _) => Some(model.random_blocks(4)),
             (_, 0) => model.random_run(longest, offline),
             _ => model.random_run(longest, device),
@@ -51,7 +52,7 @@ impl Machine<'_> {
             .expected_device_error(requested)
             .map(AddError::Range)
             .or_else(|| model.expected_ram_error(requested, kind));
-        let chosen = expected.is_none().then(|| self.movable_by_policy(requested));
+        let policy_choice = expected.is_none().then(|| self.movable_by_policy(requested));
         let model = &mut self.model;
         model.last_veto = None;
         if expected.is_none() {
@@ -73,7 +74,7 @@ impl Machine<'_> {
         if answer.is_ok() {
             let pageblocks = model.zones_in(requested).len();
             let movable = match kind {
-                Online => chosen.expect("the call was not expected to fail"),
+                Online => policy_choice.expect("the call was not expected to fail"),
                 kind => vec![kind == Movable; pageblocks],
             };
             assert_eq!(model.zones_in(requested), movable);
@@ -98,14 +99,13 @@ impl Machine<'_> {
 
 impl Model<'_> {
     fn expected_device_error(&self, requested: PfnRange) -> Option<RangeError> {
-        if !Self::is_whole(requested) {
+        if !Self::is_pageblocks(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::Unaligned });
         }
         if !self.in_one_region(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::NotDevice });
         }
-        let other: fn(&Block) -> bool = |block| !block.device;
-        self.first_wrong(requested, [other])
+        self.first_wrong(requested, [|block| !block.device])
             .map(|(_, block)| RangeError { range: block, kind: RangeErrorKind::NotDevice })
     }
 
@@ -118,7 +118,7 @@ impl Model<'_> {
         if let Some(frame) = self.poison_under_descriptors(requested) {
             return poisoned(frame);
         }
-        if let Some(leaving_block) = self.block_whose_descriptors_are_held(requested) {
+        if let Some(leaving_block) = self.descriptors_being_removed(requested) {
             return refused(RangeError { range: leaving_block, kind: RangeErrorKind::Held });
         }
         let frames = self.frames_for_descriptors(requested);

@@ -1,7 +1,7 @@
 //! Implements the kernel of the modelled instance, which records the owner of each frame, and
 //! migrates what it can.
 
-use crate::model::{Frame, Model, TABLES_OWNER, Tag};
+use crate::model::{FrameState, Model, TABLES_OWNER, Tag};
 use crate::model_request::ModelRequest;
 use hotmem::{Hooks, Migration, NodeChoice, NodeId, Pfn, PfnRange, Veto, Zone};
 use hotmem_port::notify::Change;
@@ -103,9 +103,10 @@ impl Hooks for Model<'_> {
         }
         self.tell_done(Change::Offline(range));
         self.mark_forbidden(range);
-        if let Some(ready) = &mut self.offlined_by_shrink {
-            ready.extend(numbers(range).step_by(PAGEBLOCK as usize).map(|frame| frame / PAGEBLOCK));
-            self.blocks_in(range).iter_mut().for_each(|block| block.is_being_removed = true);
+        if let Some(offlined) = &mut self.offlined_by_shrink {
+            offlined
+                .extend(numbers(range).step_by(PAGEBLOCK as usize).map(|frame| frame / PAGEBLOCK));
+            self.blocks_in(range).iter_mut().for_each(|block| block.is_changing = true);
         }
     }
 
@@ -143,12 +144,12 @@ impl Hooks for Model<'_> {
 
     fn onlined(&mut self, range: PfnRange) {
         let was_asked =
-            self.all_blocks_are(range, |block| block.going_online && !block.is_being_removed);
+            self.all_blocks_are(range, |block| block.going_online && !block.is_changing);
         let was_put_back =
-            self.all_blocks_are(range, |block| !block.going_online && block.is_being_removed);
+            self.all_blocks_are(range, |block| !block.going_online && block.is_changing);
         assert!(was_asked || was_put_back, "{range:?}");
         for block in self.blocks_in(range) {
-            (block.going_online, block.is_being_removed, block.online) = (false, false, true);
+            (block.going_online, block.is_changing, block.online) = (false, false, true);
         }
         self.tell_done(Change::Online(range));
         // The engine divides pageblocks that have poisoned frames, and pageblocks of kernel memory
@@ -174,8 +175,10 @@ impl Hooks for Model<'_> {
         self.trace(|| format!("discard {within:?}"));
         assert!(within.frames() == PAGEBLOCK && self.all_blocks_are(within, |block| block.online));
         for frame in numbers(within) {
-            let is_movable =
-                matches!(self.frame_states[frame as usize], Frame::Used(Tag { movable: true, .. }));
+            let is_movable = matches!(
+                self.frame_states[frame as usize],
+                FrameState::Used(Tag { movable: true, .. })
+            );
             if is_movable && self.rng.u8(..8) == 0 {
                 self.free(range(frame, 1));
             }
@@ -197,8 +200,8 @@ impl Hooks for Model<'_> {
         let mut moved = false;
         for frame in numbers(used) {
             let tag = match self.frame_states[frame as usize] {
-                Frame::Used(tag) => tag,
-                Frame::Hole => Tag { owner: TABLES_OWNER, movable: false },
+                FrameState::Used(tag) => tag,
+                FrameState::Hole => Tag { owner: TABLES_OWNER, movable: false },
                 other => panic!("asked to migrate {other:?} at {frame:#x} in {used:?}"),
             };
             if !tag.movable {

@@ -1,7 +1,8 @@
 //! Announces, withdraws, adds, onlines and removes memory with valid and invalid arguments, and
 //! compares each result with the model.
 
-use crate::model::{Block, Machine, Model, Region, SIZE};
+use crate::machine::Machine;
+use crate::model::{Block, Model, Region, SIZE};
 use crate::model_request::ModelRequest;
 use hotmem::{
     AddError, AddRequest, Addition, Announce, AnnounceError, Group, NodeId, OnlineType, PfnRange,
@@ -50,7 +51,7 @@ impl<'f> Machine<'f> {
         let announced = Announce { node, group, ..requested.into() };
         let words = self.model.frames.counts().words;
         let answer = self.hotplug.announce(announced);
-        let grown = self.model.frames.counts().words != words;
+        let has_grown = self.model.frames.counts().words != words;
         self.model.trace(|| format!("announce {requested:?}: {answer:?}"));
         let added = self.model.count_new_metadata();
         let model = &mut self.model;
@@ -61,19 +62,16 @@ impl<'f> Machine<'f> {
                 let words_existed = model.words.record_region(model.regions.len());
                 model.regions.push(Region { id, range: requested, node, group });
                 model.blocks_in(requested).iter_mut().for_each(|block| block.is_announced = true);
-                model.check_words(words_existed, grown);
+                model.check_words(words_existed, has_grown);
                 assert_eq!(region_range(&self.hotplug, id), Some(requested));
                 return;
             }
             Err(AnnounceError::Range(RangeError { range, kind: RangeErrorKind::Unaligned })) => {
                 assert!(range == requested && (range.is_empty() || !range.is_aligned(PAGEBLOCK)));
             }
-            Err(AnnounceError::Range(RangeError {
-                range: other,
-                kind: RangeErrorKind::Announced,
-            })) => {
-                assert!(model.regions.iter().any(|region| region.range == other));
-                assert!(other.overlaps(requested));
+            Err(AnnounceError::Range(RangeError { range, kind: RangeErrorKind::Announced })) => {
+                assert!(model.regions.iter().any(|region| region.range == range));
+                assert!(range.overlaps(requested));
             }
             Err(AnnounceError::Range(error)) => panic!("{requested:?}: {error}"),
             Err(AnnounceError::NoMetadata(bytes)) => {
@@ -85,20 +83,17 @@ impl<'f> Machine<'f> {
 
     fn withdraw(&mut self) {
         let model = &mut self.model;
-        let at = model.rng.usize(..model.regions.len());
-        let Region { id, range: region, .. } = model.regions[at];
+        let index = model.rng.usize(..model.regions.len());
+        let Region { id, range: region, .. } = model.regions[index];
         let answer = self.hotplug.withdraw(id);
         model.trace(|| format!("withdraw {region:?}: {answer:?}"));
         let expected =
-            model.first_wrong(region, [|b| b.is_present, |b| b.device, |b| b.is_being_removed]);
-        let expected = expected.map(|(which, block)| match which {
-            0 => RangeError { range: block, kind: RangeErrorKind::Present },
-            1 => RangeError { range: block, kind: RangeErrorKind::Device },
-            _ => RangeError { range: block, kind: RangeErrorKind::Held },
-        });
+            model.first_wrong(region, [|b| b.is_present, |b| b.device, |b| b.is_changing]);
+        let kinds = [RangeErrorKind::Present, RangeErrorKind::Device, RangeErrorKind::Held];
+        let expected = expected.map(|(i, range)| RangeError { range, kind: kinds[i] });
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
-            model.regions.swap_remove(at);
+            model.regions.swap_remove(index);
             model.blocks_in(region).fill(Block::default());
             model.retire_words(region);
             assert_eq!(region_range(&self.hotplug, id), None);
@@ -113,7 +108,7 @@ impl<'f> Machine<'f> {
                 let before = model.metadata.len();
                 model.count_new_metadata();
                 assert_eq!(freed.0, (before - model.metadata.len()) as u64 * 4096);
-                // Bitmaps in boot memory go with the words.
+                // Bitmaps in boot memory are freed together with the words.
                 assert!(freed >= model.words.reclaim());
             }
         }
@@ -121,7 +116,7 @@ impl<'f> Machine<'f> {
 
     fn add(&mut self) {
         let absent = |block: &Block| {
-            block.is_announced && !block.is_present && !block.device && !block.is_being_removed
+            block.is_announced && !block.is_present && !block.device && !block.is_changing
         };
         let requested = match self.model.rng.u8(..10) {
             0 => Some(self.model.random_blocks(4)),
@@ -136,25 +131,25 @@ impl<'f> Machine<'f> {
         let rng = &mut self.model.rng;
         self.model.tables_needed = if rng.bool() { 0 } else { rng.u64(..4) };
         let device = rng.u8(..4) == 0;
-        let named = rng.bool().then(|| NODES[rng.usize(..NODES.len())]);
-        let described = if device { 0 } else { self.model.frames_for_descriptors(requested) };
-        let needed = self.model.tables_needed + described;
-        let request = AddRequest { range: requested, node: named, device };
+        let requested_node = rng.bool().then(|| NODES[rng.usize(..NODES.len())]);
+        let descriptors = if device { 0 } else { self.model.frames_for_descriptors(requested) };
+        let needed = self.model.tables_needed + descriptors;
+        let request = AddRequest { range: requested, node: requested_node, device };
         let words = self.model.frames.counts().words;
         let answer = with_kernel(&mut self.hotplug, &mut self.model, |hotplug, _| {
             hotplug.prepare_add(request)
         });
         let model = &mut self.model;
-        let grown = model.frames.counts().words != words;
+        let has_grown = model.frames.counts().words != words;
         let region = model.regions.iter().find(|region| region.range.covers(requested));
-        let node = named.or(region.map(|region| region.node)).unwrap_or_default();
+        let node = requested_node.or(region.map(|region| region.node)).unwrap_or_default();
         model.trace(|| format!("add {requested:?} on {node:?}: {answer:?}"));
         // The engine may have divided a pageblock, for which it may have allocated a bitmap frame.
         let added = model.count_new_metadata();
         let addition = match answer {
             Ok(addition) => addition,
             Err(error) => {
-                assert!(!grown);
+                assert!(!has_grown);
                 match error {
                     AddError::NoTables { frames, .. } => {
                         assert_eq!(frames, needed);
@@ -162,8 +157,8 @@ impl<'f> Machine<'f> {
                         assert_eq!(model.expected_add_error(requested, node), None);
                     }
                     AddError::NoMetadata(bytes) => {
-                        let all = bytes.0.div_ceil(4096) + needed;
-                        assert!(!model.can_grant(&ModelRequest::frames(all)));
+                        let all_needed = bytes.0.div_ceil(4096) + needed;
+                        assert!(!model.can_grant(&ModelRequest::frames(all_needed)));
                         assert_eq!(model.expected_add_error(requested, node), None);
                     }
                     error => assert_eq!(
@@ -179,9 +174,9 @@ impl<'f> Machine<'f> {
         model.known_nodes.insert(node);
         assert_eq!(addition.tables().frames(), needed);
         model.record_tables(addition.tables());
-        model.check_words(words_existed, grown);
+        model.check_words(words_existed, has_grown);
         for block in model.blocks_in(requested) {
-            (block.is_being_removed, block.node) = (true, node);
+            (block.is_changing, block.node) = (true, node);
         }
         self.additions.push((addition, requested, device));
         if self.model.rng.bool() {
@@ -200,11 +195,11 @@ impl<'f> Machine<'f> {
         let tables = addition.tables();
         let taken_before = model.table_frames_taken;
         let is_committed = model.rng.u8(..4) != 0;
-        let described = if device { 0 } else { model.frames_for_descriptors(requested) };
-        model.tables_needed = tables.frames() - described;
+        let descriptors = if device { 0 } else { model.frames_for_descriptors(requested) };
+        model.tables_needed = tables.frames() - descriptors;
         model.trace(|| format!("added {requested:?}: {is_committed}, as device memory: {device}"));
         for block in model.blocks_in(requested) {
-            block.is_being_removed = false;
+            block.is_changing = false;
             (block.is_present, block.device) = (is_committed && !device, is_committed && device);
         }
         match (is_committed, device) {
@@ -217,15 +212,9 @@ impl<'f> Machine<'f> {
         }
         let model = &mut self.model;
         let taken_frames = model.table_frames_taken - taken_before;
-        let unused = tables
-            .split_at(
-                tables
-                    .start()
-                    .checked_add(taken_frames)
-                    .expect("the engine took no more tables than it allocated"),
-            )
-            .1;
-        model.record_free(unused);
+        let unused_from = tables.start().checked_add(taken_frames);
+        let unused_from = unused_from.expect("the engine took no more tables than it allocated");
+        model.record_free(tables.split_at(unused_from).1);
         model.count_new_metadata();
     }
 
@@ -236,7 +225,7 @@ impl<'f> Machine<'f> {
         with_kernel(&mut self.hotplug, &mut self.model, |hotplug, _| hotplug.commit_add(addition))
             .unwrap();
         assert!(self.model.all_blocks_are(requested, |block| !block.online));
-        let chosen = self.movable_by_policy(requested);
+        let policy_choice = self.movable_by_policy(requested);
         self.model.last_veto = None;
         let online = self.hotplug.online(requested, None, &mut self.model);
         let model = &mut self.model;
@@ -253,8 +242,8 @@ impl<'f> Machine<'f> {
             return;
         }
         let movable = match kind {
-            OnlineType::Online => chosen,
-            kind => vec![kind == OnlineType::Movable; chosen.len()],
+            OnlineType::Online => policy_choice,
+            kind => vec![kind == OnlineType::Movable; policy_choice.len()],
         };
         assert!(model.all_blocks_are(requested, |block| block.online));
         assert_eq!(model.zones_in(requested), movable);
@@ -273,7 +262,7 @@ impl<'f> Machine<'f> {
         let kind = kinds[model.rng.usize(..kinds.len())];
         let expected = model.expected_online_error(requested);
         let before = model.zones_in(requested);
-        let chosen = expected.is_none().then(|| self.movable_by_policy(requested));
+        let policy_choice = expected.is_none().then(|| self.movable_by_policy(requested));
         let model = &mut self.model;
         model.last_veto = None;
         let answer = self.hotplug.online(requested, kind, model);
@@ -288,7 +277,7 @@ impl<'f> Machine<'f> {
         if answer.is_ok() && kind != Offline {
             let movable = match kind {
                 AsBefore => before,
-                Online => chosen.expect("the call was not expected to fail"),
+                Online => policy_choice.expect("the call was not expected to fail"),
                 kind => vec![kind == Movable; before.len()],
             };
             assert_eq!(model.zones_in(requested), movable);
@@ -313,16 +302,16 @@ impl Model<'_> {
         range: PfnRange,
         wrong: [fn(&Block) -> bool; N],
     ) -> Option<(usize, PfnRange)> {
-        range.chunks(SECTION).find_map(|section_range| {
-            let blocks = || section_range.chunks(PAGEBLOCK).filter(|block| !block.is_empty());
-            wrong.iter().enumerate().find_map(|(which, is_wrong)| {
+        range.chunks(SECTION).find_map(|section_part| {
+            let blocks = || section_part.chunks(PAGEBLOCK).filter(|block| !block.is_empty());
+            wrong.iter().enumerate().find_map(|(i, is_wrong)| {
                 let wrong_block = blocks().find(|b| is_wrong(self.block_of(b.start().number())));
-                wrong_block.map(|block| (which, block))
+                wrong_block.map(|block| (i, block))
             })
         })
     }
 
-    pub(crate) fn is_whole(range: PfnRange) -> bool {
+    pub(crate) fn is_pageblocks(range: PfnRange) -> bool {
         !range.is_empty() && range.is_aligned(PAGEBLOCK)
     }
 
@@ -331,36 +320,22 @@ impl Model<'_> {
     }
 
     fn expected_add_error(&self, requested: PfnRange, node: NodeId) -> Option<AddError> {
-        if !Self::is_whole(requested) {
-            return Some(AddError::Range(RangeError {
-                range: requested,
-                kind: RangeErrorKind::Unaligned,
-            }));
+        let refused = |range, kind| Some(AddError::Range(RangeError { range, kind }));
+        if !Self::is_pageblocks(requested) {
+            return refused(requested, RangeErrorKind::Unaligned);
         }
         if !self.in_one_region(requested) {
-            return Some(AddError::Range(RangeError {
-                range: requested,
-                kind: RangeErrorKind::NotAnnounced,
-            }));
+            return refused(requested, RangeErrorKind::NotAnnounced);
         }
-        let wrong: [fn(&Block) -> bool; 3] =
-            [|b| b.is_present, |b| b.device, |b| b.is_being_removed];
-        if let Some((which, block)) = self.first_wrong(requested, wrong) {
-            let errors = [
-                AddError::Range(RangeError { range: block, kind: RangeErrorKind::Present }),
-                AddError::Range(RangeError { range: block, kind: RangeErrorKind::Device }),
-                AddError::Range(RangeError { range: block, kind: RangeErrorKind::Held }),
-            ];
-            return Some(errors[which]);
+        let wrong: [fn(&Block) -> bool; 3] = [|b| b.is_present, |b| b.device, |b| b.is_changing];
+        if let Some((i, block)) = self.first_wrong(requested, wrong) {
+            let kinds = [RangeErrorKind::Present, RangeErrorKind::Device, RangeErrorKind::Held];
+            return refused(block, kinds[i]);
         }
-        let removed_range = self
-            .block_whose_descriptors_are_held(requested)
-            .map(|range| AddError::Range(RangeError { range, kind: RangeErrorKind::Held }));
-        removed_range.or_else(|| {
-            let other = self.first_on_other_node(requested, node);
-            other
-                .map(|range| AddError::Range(RangeError { range, kind: RangeErrorKind::OtherNode }))
-        })
+        if let Some(block) = self.descriptors_being_removed(requested) {
+            return refused(block, RangeErrorKind::Held);
+        }
+        refused(self.first_on_other_node(requested, node)?, RangeErrorKind::OtherNode)
     }
 
     /// Returns the first pageblock in the sections of `requested` that another node has, or that is
@@ -369,26 +344,21 @@ impl Model<'_> {
         let mut blocks = requested.align_outward(SECTION).chunks(PAGEBLOCK);
         blocks.find(|block| {
             let block = self.block_of(block.start().number());
-            (block.is_present || block.device || block.is_being_removed) && block.node != node
+            (block.is_present || block.device || block.is_changing) && block.node != node
         })
     }
 
     fn expected_online_error(&self, requested: PfnRange) -> Option<RangeError> {
-        if !Self::is_whole(requested) {
+        if !Self::is_pageblocks(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::Unaligned });
         }
         if !self.in_one_region(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
-        let wrong: [fn(&Block) -> bool; 3] =
-            [|b| !b.is_present, |b| b.online, |b| b.is_being_removed];
-        if let Some((which, block)) = self.first_wrong(requested, wrong) {
-            let errors = [
-                RangeError { range: block, kind: RangeErrorKind::NotPresent },
-                RangeError { range: block, kind: RangeErrorKind::Online },
-                RangeError { range: block, kind: RangeErrorKind::Held },
-            ];
-            return Some(errors[which]);
+        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.is_present, |b| b.online, |b| b.is_changing];
+        if let Some((i, range)) = self.first_wrong(requested, wrong) {
+            let kinds = [RangeErrorKind::NotPresent, RangeErrorKind::Online, RangeErrorKind::Held];
+            return Some(RangeError { range, kind: kinds[i] });
         }
         let poison = self.poisoned_frames.range(numbers(requested)).next();
         poison.map(|&frame| RangeError { range: range(frame, 1), kind: RangeErrorKind::Poisoned })

@@ -1,11 +1,11 @@
 //! Implements listeners that may veto changes, and records the events that each of them received.
 
 use crate::model::{Block, Model};
-use hotmem::PfnRange;
-use hotmem::Veto;
+use hotmem::{PfnRange, Veto};
 use hotmem_port::notify::{Chain, Change, Listener};
 use hotmem_testkit::{PAGEBLOCK, numbers};
 use std::cell::RefCell;
+use std::ops::Range;
 
 const LISTENERS: usize = 4;
 
@@ -76,18 +76,11 @@ impl Listeners {
 
     /// Checks that each listener has the same state of these pageblocks as the kernel.
     fn check_known_states(&self, blocks: &[Block], within: PfnRange) {
-        for number in numbers(within)
-            .step_by(usize::try_from(PAGEBLOCK).expect("the number of a pageblock fits usize"))
-        {
-            let at =
-                usize::try_from(number / PAGEBLOCK).expect("the number of a pageblock fits usize");
+        for i in block_indices(within) {
+            let expected = (blocks[i].agreed_requests, blocks[i].going_online);
             for state in &self.0 {
-                let known = (state.offline_requests[at], state.going_online[at]);
-                assert_eq!(
-                    known,
-                    (blocks[at].agreed_requests, blocks[at].going_online),
-                    "{number:#x}"
-                );
+                let known = (state.offline_requests[i], state.going_online[i]);
+                assert_eq!(known, expected, "pageblock {i}");
             }
         }
     }
@@ -98,14 +91,14 @@ impl Model<'_> {
     pub(crate) fn ask_all(&mut self, change: Change) -> Result<(), Veto> {
         for state in &mut self.listeners.0 {
             state.priority = self.rng.i32(-1..=1);
-            state.is_refusing = self.rng.u32(..100 * LISTENERS as u32) < self.vetoes;
+            state.is_refusing = self.rng.u32(..100 * LISTENERS as u32) < self.veto_percent;
         }
         let order = self.listeners.order();
         let refuses = |number: &usize| self.listeners.0[*number].is_refusing;
         let veto = order.iter().position(refuses);
         let (answer, events) = self.listeners.call(|chain| chain.notify_going(change));
-        let asked_listeners = &order[..veto.map_or(LISTENERS, |at| at + 1)];
-        let going = asked_listeners.iter().map(|&number| (number, Event::Going));
+        let asked = &order[..veto.map_or(LISTENERS, |at| at + 1)];
+        let going = asked.iter().map(|&number| (number, Event::Going));
         let agreed = &order[..veto.unwrap_or(0)];
         let cancelled = agreed.iter().rev().map(|&number| (number, Event::Cancelled));
         assert!(events.into_iter().eq(going.chain(cancelled)));
@@ -141,6 +134,12 @@ impl Model<'_> {
     }
 }
 
+/// Returns the indices of the pageblocks of `range` in the model.
+fn block_indices(range: PfnRange) -> Range<usize> {
+    let numbers = numbers(range);
+    (numbers.start / PAGEBLOCK) as usize..(numbers.end / PAGEBLOCK) as usize
+}
+
 /// Returns the reason why a listener refuses.
 fn reason(number: usize) -> Veto {
     Veto(["first listener", "second listener", "third listener", "fourth listener"][number])
@@ -158,19 +157,12 @@ impl LoggedListener<'_> {
         offline: impl Fn(&mut u32),
         online: impl Fn(&mut bool),
     ) {
-        let blocks = |range: PfnRange| {
-            let numbers = numbers(range);
-            let at = |number: u64| {
-                usize::try_from(number / PAGEBLOCK).expect("the number of a pageblock fits usize")
-            };
-            at(numbers.start)..at(numbers.end)
-        };
         match change {
             Change::Online(range) => {
-                self.state.going_online[blocks(range)].iter_mut().for_each(online)
+                self.state.going_online[block_indices(range)].iter_mut().for_each(online)
             }
             Change::Offline(range) => {
-                self.state.offline_requests[blocks(range)].iter_mut().for_each(offline)
+                self.state.offline_requests[block_indices(range)].iter_mut().for_each(offline)
             }
         }
     }

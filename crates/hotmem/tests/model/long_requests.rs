@@ -1,7 +1,8 @@
 //! Starts, polls and cancels requests to take memory offline and to shrink, between other
 //! operations.
 
-use crate::model::{Block, Frame, Machine, Model, SIZE};
+use crate::machine::Machine;
+use crate::model::{Block, FrameState, Model, SIZE};
 use crate::model_request::ModelRequest;
 use hotmem::{
     Blocker, BlockerKind, Budget, Offline, OnlineType, PfnRange, Progress, RangeError,
@@ -17,17 +18,18 @@ pub(crate) enum LongRequest<'f> {
     },
     Shrink {
         request: Shrink<'f, Cpus>,
+        /// The memory that the request has not passed yet.
         range: PfnRange,
-        /// All of the range of a persistent shrink.
-        persistent: Option<PfnRange>,
+        /// The whole range of the request, if it is persistent.
+        persistent_range: Option<PfnRange>,
         unit: u64,
         max_removal: u64,
         frames_left: u64,
         /// Whether the request was never polled.
         is_new: bool,
-        /// Whether the request has returned nothing since it was pending. Then the next removal may
-        /// be the unit that it keeps isolated, and it still looks at the memory above.
-        is_again: bool,
+        /// Whether the request was pending or idle, and has returned no removal since. Then the next
+        /// removal may be the unit that it keeps isolated, and it still looks at the memory above.
+        was_pending: bool,
         /// The pageblocks that the request has taken offline, but has not returned as a removal
         /// yet.
         offlined_blocks: Vec<u64>,
@@ -101,12 +103,12 @@ impl<'f> Machine<'f> {
         self.requests.push(LongRequest::Shrink {
             request: Shrink::new(options),
             range: within,
-            persistent: is_persistent.then_some(within),
+            persistent_range: is_persistent.then_some(within),
             unit,
             max_removal: (largest / unit * unit).max(unit),
             frames_left: frames / unit * unit,
             is_new: true,
-            is_again: false,
+            was_pending: false,
             offlined_blocks: vec![],
         });
     }
@@ -117,14 +119,14 @@ impl<'f> Machine<'f> {
     }
 
     pub(crate) fn poll(&mut self) {
-        let Some(at) = self.random_request() else { return };
+        let Some(index) = self.random_request() else { return };
         let budget = match self.model.rng.u8(..4) {
             0 => Budget { pageblocks: 0 },
             1 => Budget { pageblocks: 1 },
             2 => Budget { pageblocks: self.model.rng.u64(..100) },
             _ => Budget::UNLIMITED,
         };
-        match self.requests.swap_remove(at) {
+        match self.requests.swap_remove(index) {
             LongRequest::Offline { request, range } => self.poll_offline(request, range, budget),
             shrink @ LongRequest::Shrink { .. } => self.poll_shrink(shrink, budget),
         }
@@ -153,104 +155,105 @@ impl<'f> Machine<'f> {
         let LongRequest::Shrink {
             request,
             range: within,
-            persistent,
+            persistent_range,
             unit,
-            max_removal: largest,
-            frames_left: remaining,
+            max_removal,
+            frames_left,
             is_new,
-            is_again,
-            offlined_blocks: ready,
+            was_pending,
+            offlined_blocks,
         } = &mut state
         else {
             return;
         };
-        self.model.offlined_by_shrink = Some(std::mem::take(ready));
-        let shrunk = with_kernel(&mut self.hotplug, &mut self.model, |hotplug, hooks| {
+        self.model.offlined_by_shrink = Some(std::mem::take(offlined_blocks));
+        let progress = with_kernel(&mut self.hotplug, &mut self.model, |hotplug, hooks| {
             request.poll(hotplug, hooks, budget)
         });
-        *ready = self.model.offlined_by_shrink.take().unwrap_or_default();
-        self.drop_put_back(ready);
+        *offlined_blocks = self.model.offlined_by_shrink.take().unwrap_or_default();
+        self.drop_onlined(offlined_blocks);
         let model = &mut self.model;
         model.count_new_metadata();
-        model.trace(|| format!("polled shrink of {within:?}: {shrunk:?}"));
-        match shrunk {
+        model.trace(|| format!("polled shrink of {within:?}: {progress:?}"));
+        match progress {
             Progress::Ready(removal) => {
                 let going = removal.range();
                 assert!(within.covers(going) && going.is_aligned(*unit) && !going.is_empty());
-                assert!(going.frames() <= *largest && going.frames() <= *remaining);
-                ready.retain(|&number| !going.overlaps(range(number * PAGEBLOCK, PAGEBLOCK)));
-                assert!(ready.iter().all(|&number| number * PAGEBLOCK < going.start().number()));
-                assert!(
-                    model.all_blocks_are(going, |block| !block.online && block.is_being_removed)
-                );
-                *remaining -= going.frames();
-                if !std::mem::take(is_again) {
+                assert!(going.frames() <= *max_removal && going.frames() <= *frames_left);
+                let is_going = |number| going.overlaps(range(number * PAGEBLOCK, PAGEBLOCK));
+                offlined_blocks.retain(|&number| !is_going(number));
+                let is_below = |&number: &u64| number * PAGEBLOCK < going.start().number();
+                assert!(offlined_blocks.iter().all(is_below));
+                assert!(model.all_blocks_are(going, |block| !block.online && block.is_changing));
+                *frames_left -= going.frames();
+                if !std::mem::take(was_pending) {
                     // The shrink does not look at memory above the removal again.
                     *within = within.split_at(going.start()).0;
                 }
                 self.record_removal(removal, true);
             }
             Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
-            over => {
-                assert!(ready.is_empty());
-                assert_eq!(request.frames_left(), *remaining);
-                let blocker = hotmem_testkit::blocker_of(over);
+            Progress::Pending(_) | Progress::Idle => {
+                assert!(offlined_blocks.is_empty());
+                assert_eq!(request.frames_left(), *frames_left);
+                let blocker = hotmem_testkit::blocker_of(progress);
                 assert!(blocker.is_none_or(|blocker| blocker.kind != BlockerKind::Busy));
-                // Do not check a blocker that an earlier poll may have found, nor a veto: the state
-                // of the machine may have changed since.
+                // Do not check a veto, nor a blocker that an earlier poll may have found: the machine
+                // may have changed since.
                 let is_current =
                     |blocker: &Blocker| *is_new && !matches!(blocker.kind, BlockerKind::Veto(_));
                 if let Some(blocker) = blocker.filter(is_current) {
                     assert!(within.covers(blocker.range), "{blocker:?}");
                     model.check_blocker(blocker, blocker.range.align_outward(*unit));
                 }
-                let Some(range) = *persistent else { return };
+                let Some(range) = *persistent_range else { return };
                 *within = range;
-                *is_again = true;
+                *was_pending = true;
             }
         }
         *is_new = false;
         self.requests.push(state);
     }
 
-    /// Drops from `ready` the pageblocks that the shrink has put online again, because it could not
-    /// return them as a removal. Checks that all others are still held.
-    fn drop_put_back(&mut self, ready: &mut Vec<u64>) {
-        let is_back = |machine: &Self, number: &u64| machine.model.blocks[*number as usize].online;
-        if !ready.iter().any(|number| is_back(self, number)) {
+    /// Drops from `offlined_blocks` the pageblocks that the shrink has put online again, because it
+    /// could not return them as a removal. Checks that all others are still held.
+    fn drop_onlined(&mut self, offlined_blocks: &mut Vec<u64>) {
+        let is_online =
+            |machine: &Self, number: &u64| machine.model.blocks[*number as usize].online;
+        if !offlined_blocks.iter().any(|number| is_online(self, number)) {
             return;
         }
-        ready.retain(|&number| {
+        offlined_blocks.retain(|&number| {
             let block = range(number * PAGEBLOCK, PAGEBLOCK);
             let held = Err(RangeError { range: block, kind: RangeErrorKind::Held });
-            let must_stay = !is_back(self, &number)
+            let is_held = !is_online(self, &number)
                 && self.hotplug.online(block, OnlineType::Offline, &mut self.model) == held;
-            if !must_stay {
+            if !is_held {
                 let block = &mut self.model.blocks[number as usize];
                 assert!(block.online);
-                block.is_being_removed = false;
+                block.is_changing = false;
             }
-            must_stay
+            is_held
         });
     }
 
     /// Cancels a random request.
     pub(crate) fn cancel(&mut self) {
-        let Some(at) = self.random_request() else { return };
-        let request = self.requests.swap_remove(at);
+        let Some(index) = self.random_request() else { return };
+        let request = self.requests.swap_remove(index);
         match request {
             LongRequest::Offline { request, range } => {
                 self.model.trace(|| format!("cancel offline {range:?}"));
                 request.cancel(&mut self.hotplug, &mut self.model).unwrap();
             }
-            LongRequest::Shrink { request, range: within, offlined_blocks: ready, .. } => {
+            LongRequest::Shrink { request, range: within, offlined_blocks, .. } => {
                 self.model.trace(|| format!("cancel shrink {within:?}"));
                 request.cancel(&mut self.hotplug, &mut self.model).unwrap();
-                for number in ready {
+                for number in offlined_blocks {
                     let block = &mut self.model.blocks[number as usize];
                     assert!(block.online);
                     // The hook `onlined` was called for the pageblock.
-                    block.is_being_removed = false;
+                    block.is_changing = false;
                 }
             }
         }
@@ -264,15 +267,15 @@ impl Model<'_> {
         let removed_range = removed_range.intersection(metadata.align_outward(SECTION));
         let mut entries = self.frames.metadata().filter(|entry| entry.frames.overlaps(metadata));
         entries.any(|entry| {
-            let of = entry.describes;
-            let is_words = of.is_empty() || of.frames() > SECTION;
+            let described = entry.describes;
+            let is_words_or_record = described.is_empty() || described.frames() > SECTION;
             let is_divided = |block: PfnRange| {
                 let online = self.block_of(block.start().number()).online;
                 online && !self.holds_descriptors(block) && !removed_range.covers(block)
             };
             // Bitmaps in boot memory last as long as the words of their section.
             let lasts = self.boot_memory.covers(entry.frames);
-            is_words || lasts || of.chunks(PAGEBLOCK).any(is_divided)
+            is_words_or_record || lasts || described.chunks(PAGEBLOCK).any(is_divided)
         })
     }
 
@@ -280,21 +283,21 @@ impl Model<'_> {
     fn check_blocker(&self, blocker: Blocker, within: PfnRange) {
         let Blocker { range: named, kind } = blocker;
         assert!(within.covers(named) && !named.is_empty(), "{blocker:?}");
-        let frames = |is: fn(&Frame) -> bool| {
+        let any_frame = |is: fn(&FrameState) -> bool| {
             numbers(named).any(|frame| is(&self.frame_states[frame as usize]))
         };
         let one = ModelRequest { movable: true, ..ModelRequest::frames(1) };
         let does_block = match kind {
-            BlockerKind::Unmovable(_) => frames(|frame| match frame {
-                Frame::Used(tag) => !tag.movable,
-                other => *other == Frame::Hole,
+            BlockerKind::Unmovable(_) => any_frame(|frame| match frame {
+                FrameState::Used(tag) => !tag.movable,
+                other => *other == FrameState::Hole,
             }),
             BlockerKind::Retry => self.retry_percent > 0 || !self.can_grant(&one),
             BlockerKind::Metadata if self.holds_descriptors(named) => {
-                self.first_describing(named, named).is_some()
+                self.first_needed_descriptors(named, named).is_some()
             }
             BlockerKind::Metadata => {
-                !frames(|frame| *frame != Frame::Metadata) && self.is_needed(named, within)
+                !any_frame(|frame| *frame != FrameState::Metadata) && self.is_needed(named, within)
             }
             BlockerKind::HeldByAnother => {
                 self.all_blocks_are(named, |block| block.token || block.agreed_requests > 0)

@@ -17,6 +17,7 @@ mod kernel;
 mod lifecycle;
 mod listeners;
 mod long_requests;
+mod machine;
 mod memory_blocks;
 mod model;
 mod model_request;
@@ -27,10 +28,11 @@ mod remove;
 mod remove_all;
 mod report;
 mod tokens;
+mod words;
 mod zone_scans;
 
 use hotmem_testkit::env_number;
-use model::Machine;
+use machine::Machine;
 
 /// The numbers of operations, without and with `HOTMEM_DEEP`.
 const OPERATIONS: [u64; 2] = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {

@@ -1,6 +1,7 @@
 //! Compares memory blocks with a walk over their pageblocks.
 
-use crate::model::{Block, Frame, Machine};
+use crate::machine::Machine;
+use crate::model::{Block, FrameState};
 use hotmem::{BlockerKind, MemoryBlock, MemoryBlockState, PfnRange, Zone};
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers};
 
@@ -25,11 +26,11 @@ impl Machine<'_> {
         let any = |is: fn(&Block) -> bool| blocks().any(|block| is(&block));
         let (online, offline) = (any(|b| b.online), any(|b| b.is_present && !b.online));
         let device = blocks().filter(|block| block.device).count() as u64 * PAGEBLOCK;
-        let removed_range = any(|b| b.online && b.is_held() && !b.reporting);
+        let is_going_offline = any(|b| b.online && b.is_held() && !b.reporting);
         let state = match (online, offline) {
             (false, false) if device == 0 => return None,
             (false, false) => MemoryBlockState::Device,
-            _ if removed_range => MemoryBlockState::GoingOffline,
+            _ if is_going_offline => MemoryBlockState::GoingOffline,
             (true, false) => MemoryBlockState::Online,
             (false, true) => MemoryBlockState::Offline,
             (true, true) => MemoryBlockState::Mixed,
@@ -54,8 +55,10 @@ impl Machine<'_> {
             block.online && !block.movable
         };
         let is_used = |frame: &u64| {
-            let is_used =
-                matches!(model.frame_states[*frame as usize], Frame::Used(_) | Frame::Hole);
+            let is_used = matches!(
+                model.frame_states[*frame as usize],
+                FrameState::Used(_) | FrameState::Hole
+            );
             is_used && is_kernel_memory(frame)
         };
         let first = numbers(block.range).find(is_used);
@@ -67,8 +70,9 @@ impl Machine<'_> {
             matches!(blocker.kind, BlockerKind::Unmovable(_)) && block.range.covers(blocker.range)
         );
         // Metadata may block the removal as well.
-        let is_blocking =
-            |frame: u64| is_used(&frame) || model.frame_states[frame as usize] == Frame::Metadata;
+        let is_blocking = |frame: u64| {
+            is_used(&frame) || model.frame_states[frame as usize] == FrameState::Metadata
+        };
         let blocking_frames = numbers(blocker.range);
         assert!(
             !blocking_frames.is_empty() && blocking_frames.clone().all(is_blocking),

@@ -1,7 +1,7 @@
 //! Describes requests for frames, and computes whether the model could serve them.
 
 use crate::lifecycle::NODES;
-use crate::model::{Block, Frame, Model};
+use crate::model::{Block, FrameState, Model};
 use hotmem::{AllocRequest, BadRequest, NodeChoice, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
 use hotmem_testkit::{BITMAP_WORD_FRAMES, PAGEBLOCK, SECTION, numbers, pfn, range};
 
@@ -55,7 +55,7 @@ impl Model<'_> {
         block.online
             && !block.is_held()
             && (request.movable || !block.movable)
-            && self.frame_states[frame as usize] == Frame::Free
+            && self.frame_states[frame as usize] == FrameState::Free
             && match request.node {
                 Some(NodeChoice::Only(node)) => self.node_of(frame) == Some(node),
                 _ => true,

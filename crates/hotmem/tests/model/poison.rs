@@ -1,6 +1,7 @@
 //! Poisons frames in any state.
 
-use crate::model::{Frame, Machine, Model, SIZE};
+use crate::machine::Machine;
+use crate::model::{FrameState, Model, SIZE};
 use hotmem::{MAX_POISONED, PfnRange, Poisoned, RangeError, RangeErrorKind};
 use hotmem_testkit::{numbers, pfn, range};
 
@@ -19,10 +20,10 @@ impl Machine<'_> {
             (Ok(state), None) => {
                 model.poisoned_frames.insert(frame);
                 let was = model.frame_states[frame as usize];
-                let in_use = matches!(was, Frame::Used(_) | Frame::Hole);
+                let in_use = matches!(was, FrameState::Used(_) | FrameState::Hole);
                 assert_eq!(state == Poisoned::InUse, in_use, "{frame:#x} was {was:?}");
                 if !in_use {
-                    model.frame_states[frame as usize] = Frame::Poisoned;
+                    model.frame_states[frame as usize] = FrameState::Poisoned;
                 }
             }
             (Err(RangeError { range: metadata, kind: RangeErrorKind::Metadata }), None) => {
@@ -41,8 +42,8 @@ impl Machine<'_> {
 }
 
 /// Returns whether the frame is metadata, which cannot be poisoned.
-fn is_metadata(frame: Frame) -> bool {
-    matches!(frame, Frame::Metadata | Frame::Descriptors)
+fn is_metadata(frame: FrameState) -> bool {
+    matches!(frame, FrameState::Metadata | FrameState::Descriptors)
 }
 
 impl Model<'_> {
@@ -63,7 +64,7 @@ impl Model<'_> {
     pub(crate) fn forget_poison(&mut self, removed: PfnRange) {
         for frame in numbers(removed) {
             if self.poisoned_frames.remove(&frame) {
-                self.frame_states[frame as usize] = Frame::Free;
+                self.frame_states[frame as usize] = FrameState::Free;
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Computes the policy's choice of a zone, pageblock by pageblock.
 
 use crate::lifecycle::NODES;
-use crate::model::{Block, Machine, Model, Region};
+use crate::machine::Machine;
+use crate::model::{Block, Model, Region};
 use crate::model_request::ModelRequest;
 use hotmem::{FallbackError, Group, NodeId, OnlineType, PfnRange, Policy, Zone, ZonePart};
 use hotmem_testkit::{PAGEBLOCK, numbers};
@@ -55,10 +56,10 @@ impl Machine<'_> {
     /// `requested` is offline and in one region.
     pub(crate) fn movable_by_policy(&self, requested: PfnRange) -> Vec<bool> {
         let model = &self.model;
-        let at = model.regions.iter().position(|region| region.range.covers(requested));
-        let region = at.expect("`requested` is in one region");
+        let region = model.regions.iter().position(|region| region.range.covers(requested));
+        let region = region.expect("`requested` is in one region");
         let mut answer = vec![];
-        let (mut kernel, mut movable) = (0, 0);
+        let (mut decided_kernel, mut decided_movable) = (0, 0);
         for (node, run) in model.node_runs(requested) {
             match self.policy {
                 Policy::ContigZones { movable_node } => {
@@ -73,10 +74,18 @@ impl Machine<'_> {
                 }
                 Policy::AutoMovable { ratio_percent, per_node } => {
                     let ratio = u64::from(ratio_percent);
-                    let mut balance =
-                        Balance { model, region, node, ratio, per_node, kernel, movable };
+                    let mut balance = Balance {
+                        model,
+                        region,
+                        node,
+                        ratio,
+                        per_node,
+                        decided_kernel,
+                        decided_movable,
+                    };
                     answer.extend(balance.decide(run));
-                    (kernel, movable) = (balance.kernel, balance.movable);
+                    decided_kernel = balance.decided_kernel;
+                    decided_movable = balance.decided_movable;
                 }
             }
         }
@@ -110,8 +119,8 @@ struct Balance<'a, 'f> {
     ratio: u64,
     per_node: bool,
     /// The numbers of frames for which the zone is decided already, but which are not online yet.
-    kernel: u64,
-    movable: u64,
+    decided_kernel: u64,
+    decided_movable: u64,
 }
 
 impl Balance<'_, '_> {
@@ -132,19 +141,21 @@ impl Balance<'_, '_> {
                 Group::None => self.fits(part.frames()),
                 Group::Static => {
                     let (kernel, movable) = self.count_online(self.region, None);
-                    let (kernel, movable) = (kernel + self.kernel, movable + self.movable);
+                    let (kernel, movable) =
+                        (kernel + self.decided_kernel, movable + self.decided_movable);
                     kernel == 0 && self.fits(all.frames() - movable)
                 }
                 Group::Dynamic { unit } => {
                     let unit = part.align_outward(unit).intersection(all);
-                    let kernels = |frame: u64| {
+                    let is_kernel_memory = |frame: u64| {
                         let block = self.model.block_of(frame);
                         block.online && !block.movable
                     };
-                    !numbers(unit).any(kernels) && self.fits(part.frames())
+                    !numbers(unit).any(is_kernel_memory) && self.fits(part.frames())
                 }
             };
-            *(if movable { &mut self.movable } else { &mut self.kernel }) += part.frames();
+            *(if movable { &mut self.decided_movable } else { &mut self.decided_kernel }) +=
+                part.frames();
             answer.extend(part.chunks(PAGEBLOCK).map(|_| movable));
         }
         answer
@@ -178,7 +189,8 @@ impl Balance<'_, '_> {
     fn fits_on(&self, node: Option<NodeId>, more: u64) -> bool {
         let on_node = |block: &&Block| node.is_none_or(|node| block.node == node);
         let movable = self.model.blocks.iter().filter(|block| block.online && block.movable);
-        let movable = movable.filter(on_node).count() as u64 * PAGEBLOCK + self.movable + more;
+        let movable =
+            movable.filter(on_node).count() as u64 * PAGEBLOCK + self.decided_movable + more;
         // In hundredths of a frame, as the ratio is in per cent.
         let (mut movable_backed_by_groups, mut boot_kernel) = (0, 0);
         for (number, region) in self.model.regions.iter().enumerate() {
@@ -190,8 +202,8 @@ impl Balance<'_, '_> {
                 boot_kernel += kernel;
             }
             if number == self.region {
-                kernel += self.kernel;
-                movable += self.movable + more;
+                kernel += self.decided_kernel;
+                movable += self.decided_movable + more;
             }
             if matches!(region.group, Group::Dynamic { .. }) {
                 movable_backed_by_groups += (kernel * self.ratio).min(movable * 100);

@@ -1,6 +1,7 @@
 //! Makes invalid calls of every kind, and checks that each is refused and changes nothing.
 
-use crate::model::{Machine, Model, SIZE};
+use crate::machine::Machine;
+use crate::model::{Model, SIZE};
 use crate::model_request::ModelRequest;
 use hotmem::geometry::PFN_LIMIT;
 use hotmem_testkit::{PAGEBLOCK, SECTION};
@@ -12,10 +13,10 @@ impl Machine<'_> {
             0 => self.add_range_if_outside(bad),
             1 => self.online_range(bad),
             2 => self.remove_range(bad),
-            8 => self.detach_range(bad),
-            9 => self.device_to_ram(bad),
             3 => self.start_offline(bad),
             4 => self.isolate_range(bad),
+            8 => self.detach_range(bad),
+            9 => self.device_to_ram(bad),
             5 if bad.is_empty() || !bad.is_aligned(PAGEBLOCK) => self.announce_range(bad),
             _ => self.bad_allocation(),
         }

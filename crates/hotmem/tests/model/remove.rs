@@ -1,6 +1,7 @@
 //! Removes memory: the device accepts removals as a whole or in parts, or refuses them.
 
-use crate::model::{Block, Machine, Model};
+use crate::machine::Machine;
+use crate::model::{Block, Model};
 use hotmem::{PfnRange, RangeError, RangeErrorKind, Removal};
 use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn};
@@ -35,7 +36,7 @@ impl Machine<'_> {
                 self.model
                     .blocks_in(requested)
                     .iter_mut()
-                    .for_each(|block| block.is_being_removed = true);
+                    .for_each(|block| block.is_changing = true);
                 self.record_removal(removal, false);
             }
         }
@@ -56,40 +57,40 @@ impl Machine<'_> {
         if self.removals.is_empty() {
             return;
         }
-        let removed_range = self.removals.swap_remove(self.model.rng.usize(..self.removals.len()));
+        let pending = self.removals.swap_remove(self.model.rng.usize(..self.removals.len()));
         match self.model.rng.u8(..4) {
-            0 => self.split_removal(removed_range),
-            _ => self.end_removal(removed_range),
+            0 => self.split_removal(pending),
+            _ => self.end_removal(pending),
         }
     }
 
     /// Lets the device accept or refuse a removal: commits or abandons it.
     fn end_removal(&mut self, PendingRemoval { removal, was_online, .. }: PendingRemoval) {
         let model = &mut self.model;
-        let gone = removal.range();
-        model.assert_untouched(gone);
-        let is_accepted = model.rng.u32(..100) >= model.refusals;
-        model.trace(|| format!("removed {gone:?}: {is_accepted}"));
+        let removed_range = removal.range();
+        model.assert_untouched(removed_range);
+        let is_accepted = model.rng.u32(..100) >= model.refusal_percent;
+        model.trace(|| format!("removed {removed_range:?}: {is_accepted}"));
         if is_accepted {
             with_kernel(&mut self.hotplug, model, |hotplug, _| hotplug.commit_remove(removal))
                 .unwrap();
-            model.forget_poison(gone);
+            model.forget_poison(removed_range);
         } else {
             with_kernel(&mut self.hotplug, model, |hotplug, hooks| {
                 hotplug.abandon_remove(removal, hooks)
             })
             .unwrap();
         }
-        for part in gone.chunks(PAGEBLOCK) {
+        for part in removed_range.chunks(PAGEBLOCK) {
             let block = &mut model.blocks_in(part)[0];
-            block.is_being_removed = false;
+            block.is_changing = false;
             if is_accepted {
                 (block.is_present, block.movable) = (false, false);
             }
             assert_eq!(block.online, was_online && !is_accepted);
         }
         model.count_new_metadata();
-        model.assert_untouched(gone);
+        model.assert_untouched(removed_range);
     }
 
     fn split_removal(
@@ -121,24 +122,18 @@ impl Machine<'_> {
 
 impl Model<'_> {
     pub(crate) fn expected_removal_error(&self, requested: PfnRange) -> Option<RangeError> {
-        if !Self::is_whole(requested) {
+        if !Self::is_pageblocks(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::Unaligned });
         }
         if !self.in_one_region(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
-        let wrong: [fn(&Block) -> bool; 3] =
-            [|b| !b.is_present, |b| b.online, |b| b.is_being_removed];
-        let Some((which, block)) = self.first_wrong(requested, wrong) else {
-            return self
-                .first_describing(requested, requested)
-                .map(|range| RangeError { range, kind: RangeErrorKind::HoldsDescriptors });
-        };
-        let errors = [
-            RangeError { range: block, kind: RangeErrorKind::NotPresent },
-            RangeError { range: block, kind: RangeErrorKind::Online },
-            RangeError { range: block, kind: RangeErrorKind::Held },
-        ];
-        Some(errors[which])
+        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.is_present, |b| b.online, |b| b.is_changing];
+        if let Some((i, range)) = self.first_wrong(requested, wrong) {
+            let kinds = [RangeErrorKind::NotPresent, RangeErrorKind::Online, RangeErrorKind::Held];
+            return Some(RangeError { range, kind: kinds[i] });
+        }
+        self.first_needed_descriptors(requested, requested)
+            .map(|range| RangeError { range, kind: RangeErrorKind::HoldsDescriptors })
     }
 }

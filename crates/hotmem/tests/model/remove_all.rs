@@ -1,13 +1,14 @@
 //! Removes all removable memory of a machine, and checks that all other memory has a reason to stay.
 
-use crate::model::{BOOT_OWNER, Block, Frame, Machine, Model, SIZE, TABLES_OWNER};
+use crate::machine::Machine;
+use crate::model::{BOOT_OWNER, Block, FrameState, Model, SIZE, TABLES_OWNER};
 use hotmem::{Metadata, OnlineType, PfnRange};
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, range};
 
 impl Machine<'_> {
     pub(crate) fn remove_all_memory(&mut self) {
         let model = &mut self.model;
-        (model.vetoes, model.retry_percent, model.refusals) = (0, 0, 0);
+        (model.veto_percent, model.retry_percent, model.refusal_percent) = (0, 0, 0);
         self.end_all();
         self.free_all();
         loop {
@@ -48,8 +49,12 @@ impl Machine<'_> {
     fn free_all(&mut self) {
         for frame in numbers(range(0, SIZE)) {
             match self.model.frame_states[frame as usize] {
-                Frame::Used(tag) if tag.owner == BOOT_OWNER => self.free_reserved(range(frame, 1)),
-                Frame::Used(tag) if tag.owner != TABLES_OWNER => self.model.free(range(frame, 1)),
+                FrameState::Used(tag) if tag.owner == BOOT_OWNER => {
+                    self.free_reserved(range(frame, 1))
+                }
+                FrameState::Used(tag) if tag.owner != TABLES_OWNER => {
+                    self.model.free(range(frame, 1))
+                }
                 _ => {}
             }
         }
@@ -59,14 +64,14 @@ impl Machine<'_> {
     /// frames), and then shrinks the whole machine once.
     fn shrink_all(&mut self) {
         for block in range(0, SIZE).chunks(PAGEBLOCK) {
-            let Block { is_present: present, device, online, .. } =
+            let Block { is_present, device, online, .. } =
                 *self.model.block_of(block.start().number());
             if device {
                 self.detach_range(block);
-            } else if present && !online && self.model.has_poison(block) {
+            } else if is_present && !online && self.model.has_poison(block) {
                 self.remove_range(block);
                 self.finish_removals();
-            } else if present && !online {
+            } else if is_present && !online {
                 let (hotplug, model) = (&mut self.hotplug, &mut self.model);
                 hotplug
                     .online(block, OnlineType::Movable, model)
@@ -86,31 +91,34 @@ impl Machine<'_> {
         let metadata: Vec<_> = self.model.frames.metadata().collect();
         for block in range(0, SIZE).chunks(PAGEBLOCK) {
             if self.model.block_of(block.start().number()).is_present {
-                let must_stay = self.model.may_stay(block, &metadata);
-                assert!(must_stay, "{block:?} stays without a reason: {:?}", self.model.blocks);
+                let has_reason = self.model.has_reason_to_stay(block, &metadata);
+                assert!(has_reason, "{block:?} stays without a reason: {:?}", self.model.blocks);
             }
         }
     }
 }
 
 impl Model<'_> {
-    fn may_stay(&self, block: PfnRange, metadata: &[Metadata]) -> bool {
+    fn has_reason_to_stay(&self, block: PfnRange, metadata: &[Metadata]) -> bool {
         let others_stay = |section: PfnRange| {
-            let other_nodes = section.chunks(PAGEBLOCK).filter(|&other| other != block);
-            let mut other_nodes = other_nodes.filter(|&other| !self.holds_descriptors(other));
-            other_nodes.any(|other| self.block_of(other.start().number()).is_present)
+            let others = section.chunks(PAGEBLOCK).filter(|&other| other != block);
+            let mut others = others.filter(|&other| !self.holds_descriptors(other));
+            others.any(|other| self.block_of(other.start().number()).is_present)
         };
         // Records describe nothing, and words describe more than a section. All other metadata
         // describes one section.
-        let is_words = |of: PfnRange| of.is_empty() || of.frames() > SECTION;
+        let is_words_or_record =
+            |described: PfnRange| described.is_empty() || described.frames() > SECTION;
         let in_block = metadata.iter().filter(|metadata| metadata.frames.overlaps(block));
         // Bitmaps in boot memory last as long as the words of their section.
         let is_lasting = |m: &Metadata| self.boot_memory.covers(m.frames);
-        let needed =
-            |m: &Metadata| is_words(m.describes) || is_lasting(m) || others_stay(m.describes);
+        let is_needed = |m: &Metadata| {
+            is_words_or_record(m.describes) || is_lasting(m) || others_stay(m.describes)
+        };
         self.holds_descriptors(block) && others_stay(block.align_outward(SECTION))
-            || in_block.filter(|m| !self.holds_descriptors(m.frames)).any(needed)
-            || numbers(block)
-                .any(|f| matches!(self.frame_states[f as usize], Frame::Used(_) | Frame::Hole))
+            || in_block.filter(|m| !self.holds_descriptors(m.frames)).any(is_needed)
+            || numbers(block).any(|f| {
+                matches!(self.frame_states[f as usize], FrameState::Used(_) | FrameState::Hole)
+            })
     }
 }

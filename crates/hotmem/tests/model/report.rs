@@ -1,6 +1,7 @@
 //! Reports free memory between other operations. The host accepts, refuses or loses batches.
 
-use crate::model::{Block, Frame, Machine, Model};
+use crate::machine::Machine;
+use crate::model::{Block, FrameState, Model};
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::report::{
     Batch, Contents, MAX_BATCH, Reporter, ReporterError, Settings, Statistics, Step, Unanswered,
@@ -132,8 +133,8 @@ impl<'f> Machine<'f> {
             requested.chunks(PAGEBLOCK).map(|part| (part, model.block_of(part.start().number())))
         };
         let blocking = || blocks().filter(|(_, block)| block.online && block.is_held());
-        let names = |named, is_reporting| {
-            blocking().any(|(at, block)| at == named && block.reporting == is_reporting)
+        let is_blocked_by = |named, is_reporting| {
+            blocking().any(|(part, block)| part == named && block.reporting == is_reporting)
         };
         match answer {
             Ok(()) if blocking().next().is_none() => {
@@ -143,12 +144,12 @@ impl<'f> Machine<'f> {
                 pins.push(requested);
             }
             Err(RangeError { range: named, kind: RangeErrorKind::Reporting })
-                if names(named, true) =>
+                if is_blocked_by(named, true) =>
             {
                 assert!(pinned.is_empty())
             }
             Err(RangeError { range: named, kind: RangeErrorKind::Isolated })
-                if names(named, false) =>
+                if is_blocked_by(named, false) =>
             {
                 assert!(pinned.is_empty())
             }
@@ -271,7 +272,9 @@ impl<'f> Machine<'f> {
                 "{range:?} {:?}",
                 model.blocks_in(range)
             );
-            assert!(numbers(range).all(|frame| model.frame_states[frame as usize] == Frame::Free));
+            assert!(
+                numbers(range).all(|frame| model.frame_states[frame as usize] == FrameState::Free)
+            );
             assert!(self.reporting.pins.iter().all(|pin| !pin.overlaps(range)), "{range:?}");
             model.blocks_in(range).iter_mut().for_each(|block| block.reporting = true);
             // From now on the host owns the memory.
@@ -333,28 +336,28 @@ impl Model<'_> {
             let mut frames = start..start + PAGEBLOCK;
             block.online
                 && !block.is_held()
-                && frames.all(|frame| self.frame_states[frame as usize] == Frame::Free)
+                && frames.all(|frame| self.frame_states[frame as usize] == FrameState::Free)
         })
     }
 
     fn random_settings(&mut self) -> Settings {
         let rng = &mut self.rng;
-        let few = |rng: &mut fastrand::Rng| match rng.bool() {
+        let random_size = |rng: &mut fastrand::Rng| match rng.bool() {
             true => Bytes::ZERO,
             false => Bytes(rng.u64(..8) * PAGEBLOCK * FRAME_SIZE),
         };
-        let soon = |rng: &mut fastrand::Rng| Duration::from_millis(rng.u64(..8) / 4 * 5);
+        let random_delay = |rng: &mut fastrand::Rng| Duration::from_millis(rng.u64(..8) / 4 * 5);
         Settings {
             max_batch_ranges: rng.usize(..6),
             max_range_size: Bytes(rng.u64(..2 * SECTION * FRAME_SIZE)),
             max_reporting: Bytes(rng.u64(..4 * SECTION * FRAME_SIZE)),
             reporting_divisor: [0, 1, 3, 8][rng.usize(..4)],
             answer_timeout: Duration::from_millis(rng.u64(1..200)),
-            min_unreported: few(rng),
-            wake_delay: soon(rng),
-            min_free_time: soon(rng),
-            keep_free: few(rng),
-            retry_pause: soon(rng),
+            min_unreported: random_size(rng),
+            wake_delay: random_delay(rng),
+            min_free_time: random_delay(rng),
+            keep_free: random_size(rng),
+            retry_pause: random_delay(rng),
             max_refusals: rng.u32(1..5),
             ..Settings::default()
         }

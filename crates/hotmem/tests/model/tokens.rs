@@ -1,6 +1,8 @@
-//! Isolates memory by tokens of the test, with their three exits.
+//! Isolates memory by tokens of the test. Releases the memory of a token, marks it as reported, or
+//! takes it offline.
 
-use crate::model::{Block, Frame, Machine};
+use crate::machine::Machine;
+use crate::model::{Block, FrameState};
 use hotmem::{Blocker, BlockerKind, Isolation, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn};
 
@@ -89,7 +91,7 @@ impl<'f> Machine<'f> {
                     .find(|part| self.reporting.pins.iter().any(|pin| pin.overlaps(*part)));
                 let expected_blocker =
                     pinned.map(|range| Blocker { range, kind: BlockerKind::Pinned }).or(in_use);
-                assert_eq!(remaining.as_ref().err().map(|(_, why)| *why), expected_blocker);
+                assert_eq!(remaining.as_ref().err().map(|(_, blocker)| *blocker), expected_blocker);
                 match remaining {
                     Ok(()) => {
                         for part in held.chunks(PAGEBLOCK) {
@@ -128,7 +130,7 @@ impl<'f> Machine<'f> {
     fn check_in_use(&mut self, held: PfnRange, in_use: Option<Blocker>) {
         let model = &mut self.model;
         model.count_new_metadata();
-        let all_are = |range: PfnRange, is: fn(&Frame) -> bool| {
+        let all_are = |range: PfnRange, is: fn(&FrameState) -> bool| {
             numbers(range).all(|frame| is(&model.frame_states[frame as usize]))
         };
         match in_use.map(|Blocker { range, kind }| (range, kind)) {
@@ -138,15 +140,17 @@ impl<'f> Machine<'f> {
             Some((used, BlockerKind::Allocated)) => {
                 assert!(held.covers(used) && !used.is_empty());
                 assert!(
-                    all_are(used, |frame| matches!(frame, Frame::Used(_) | Frame::Hole)),
+                    all_are(used, |frame| matches!(frame, FrameState::Used(_) | FrameState::Hole)),
                     "{used:?}"
                 );
             }
             Some((frames, BlockerKind::Metadata)) => {
                 assert!(held.covers(frames) && !frames.is_empty());
-                assert!(all_are(frames, |frame| *frame == Frame::Metadata), "{frames:?}");
+                assert!(all_are(frames, |frame| *frame == FrameState::Metadata), "{frames:?}");
             }
-            Some(other) => panic!("a token of the only thread and machine names {other:?}"),
+            Some(other) => {
+                panic!("no other thread or instance exists, but the token returned {other:?}")
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Compares scans of zones with a walk over the model's pageblocks.
 
 use crate::lifecycle::NODES;
-use crate::model::{Frame, Machine, SIZE};
+use crate::machine::Machine;
+use crate::model::{FrameState, SIZE};
 use hotmem::Zone;
 use hotmem_testkit::{PAGEBLOCK, numbers, range};
 use std::collections::BTreeMap;
@@ -33,11 +34,11 @@ impl Machine<'_> {
     /// Checks the numbers of frames in use. Skips isolated pageblocks: if they are drained, the
     /// scan counts them as free.
     fn check_occupancy(&self, scanned: &BTreeMap<u64, u64>) {
-        for (&at, &seen) in scanned.iter().filter(|&(&at, _)| !self.model.block_of(at).is_held()) {
+        for (&at, &used) in scanned.iter().filter(|&(&at, _)| !self.model.block_of(at).is_held()) {
             let frames = numbers(range(at, PAGEBLOCK));
-            let used =
-                frames.filter(|&frame| self.model.frame_states[frame as usize] != Frame::Free);
-            assert_eq!(seen, used.count() as u64, "{at:#x}");
+            let expected =
+                frames.filter(|&frame| self.model.frame_states[frame as usize] != FrameState::Free);
+            assert_eq!(used, expected.count() as u64, "{at:#x}");
         }
     }
 }
