@@ -3,10 +3,8 @@
 
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
-use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::region_range;
-use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range, region_range};
 
 /// The end of the frames that a pointer of this target reaches.
 const REACHABLE_FRAMES: u64 = match usize::BITS {
@@ -20,16 +18,11 @@ fn memory_beyond_all_pointers_is_not_announced() {
     let frames = Frames::new(OneCpu);
     let mut hotplug = boot(&frames, &memory, SECTION);
     let counts = frames.counts();
-    let around = PfnRange::with_len(pfn(REACHABLE_FRAMES - PAGEBLOCK), 2 * PAGEBLOCK);
-    let beyond = around.into_iter().chain([range(PFN_LIMIT - PAGEBLOCK, PAGEBLOCK)]);
-    for beyond in beyond.filter(|range| range.end() > pfn(REACHABLE_FRAMES)) {
-        assert_eq!(
-            hotplug.announce(beyond),
-            Err(AnnounceError::Range(RangeError {
-                range: beyond,
-                kind: RangeErrorKind::Unreachable
-            }))
-        );
+    let across_the_end = PfnRange::with_len(pfn(REACHABLE_FRAMES - PAGEBLOCK), 2 * PAGEBLOCK);
+    let ranges = across_the_end.into_iter().chain([range(PFN_LIMIT - PAGEBLOCK, PAGEBLOCK)]);
+    for range in ranges.filter(|range| range.end() > pfn(REACHABLE_FRAMES)) {
+        let refused = RangeError { range, kind: RangeErrorKind::Unreachable };
+        assert_eq!(hotplug.announce(range), Err(AnnounceError::Range(refused)));
         assert_eq!(frames.counts(), counts);
     }
     let last_block = range(REACHABLE_FRAMES - PAGEBLOCK, PAGEBLOCK);

@@ -8,15 +8,13 @@ use hotmem::geometry::PFN_LIMIT;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
-use hotmem_testkit::forwarding::ForwardingMapping;
-use hotmem_testkit::forwarding::TestMapping;
-use hotmem_testkit::forwarding::with_kernel;
+use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping, with_kernel};
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, env_number, numbers, pfn, range};
 use std::collections::BTreeSet;
 
 /// The numbers of frames of a machine, and of its boot memory.
 const MEMORY_FRAMES: u64 = 6 * SECTION;
-const BOOT: u64 = 2 * SECTION;
+const BOOT_FRAMES: u64 = 2 * SECTION;
 /// The numbers of calls on a machine, and of machines.
 const CALLS: u64 = if cfg!(miri) { 20 } else { 150 };
 const MACHINES: u64 = if cfg!(miri) { 1 } else { 6 };
@@ -65,30 +63,30 @@ impl Machine<'_> {
     /// unaligned, or far too long.
     fn random_range(&mut self) -> PfnRange {
         let grain = [1, PAGEBLOCK, PAGEBLOCK, PAGEBLOCK, SECTION][self.rng.usize(..5)];
-        let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
+        let multiple = |rng: &mut Rng, limit: u64| rng.u64(..=limit / grain) * grain;
         let start = match self.rng.u8(..16) {
-            0 => PFN_LIMIT - around(&mut self.rng, SECTION),
-            _ => around(&mut self.rng, MEMORY_FRAMES),
+            0 => PFN_LIMIT - multiple(&mut self.rng, SECTION),
+            _ => multiple(&mut self.rng, MEMORY_FRAMES),
         };
-        let most = PFN_LIMIT - start;
+        let max_frames = PFN_LIMIT - start;
         let frames = match self.rng.u8(..16) {
             0 => 0,
-            1 => around(&mut self.rng, most),
+            1 => multiple(&mut self.rng, max_frames),
             2..6 => grain,
-            _ => around(&mut self.rng, 2 * SECTION),
+            _ => multiple(&mut self.rng, 2 * SECTION),
         };
-        range(start, frames.min(most))
+        range(start, frames.min(max_frames))
     }
 
     fn random_alloc_request(&mut self) -> AllocRequest {
         let edge_cases = [0, 1, 3, PAGEBLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
-        let number = |rng: &mut Rng| edge_cases[rng.usize(..edge_cases.len())];
-        let mut request = AllocRequest::frames(number(&mut self.rng));
+        let edge_case = |rng: &mut Rng| edge_cases[rng.usize(..edge_cases.len())];
+        let mut request = AllocRequest::frames(edge_case(&mut self.rng));
         if self.rng.bool() {
             request = request.movable();
         }
         if self.rng.u8(..3) == 0 {
-            request = request.aligned(number(&mut self.rng));
+            request = request.aligned(edge_case(&mut self.rng));
         }
         if self.rng.u8(..3) == 0 {
             request = request.within(..self.random_range().end());
@@ -109,33 +107,34 @@ impl Machine<'_> {
 
     /// Makes a random call. Returns its name, and whether it was refused.
     fn call(&mut self) -> (&'static str, bool) {
-        let (at, kind) = (self.random_range(), self.random_kind());
+        let (requested, kind) = (self.random_range(), self.random_kind());
         let Machine { frames, hotplug, kernel, .. } = self;
         match self.rng.u8(..20) {
             0 => {
                 let node = NodeId(self.rng.u32(..3));
                 let group = [Group::None, Group::Static, Group::Dynamic { unit: 3 }];
                 let group = group[self.rng.usize(..3)];
-                let answer = hotplug.announce(Announce { node, group, ..at.into() });
+                let answer = hotplug.announce(Announce { node, group, ..requested.into() });
                 self.regions.extend(answer);
                 ("announce", answer.is_err())
             }
             1 => {
-                let answer = with_kernel(hotplug, kernel, |hotplug, _| hotplug.add(at));
+                let answer = with_kernel(hotplug, kernel, |hotplug, _| hotplug.add(requested));
                 self.may_have_divided = matches!(answer, Err(AddError::NoMetadata(_)));
                 ("add", answer.is_err())
             }
             2 => {
                 let answer =
-                    with_kernel(hotplug, kernel, |hotplug, _| hotplug.prepare_add(at)).map(drop);
+                    with_kernel(hotplug, kernel, |hotplug, _| hotplug.prepare_add(requested))
+                        .map(drop);
                 self.may_have_divided = matches!(answer, Err(AddError::NoMetadata(_)));
                 ("prepare_add", answer.is_err())
             }
             3 | 4 => {
                 // With the type `Offline` the call does nothing, and is not refused.
-                ("online", hotplug.online(at, kind, kernel).is_err())
+                ("online", hotplug.online(requested, kind, kernel).is_err())
             }
-            5 => match hotplug.offline(at) {
+            5 => match hotplug.offline(requested) {
                 Err(_) => ("offline", true),
                 Ok(mut request) => {
                     match request.poll(hotplug, kernel, Budget::UNLIMITED) {
@@ -145,8 +144,12 @@ impl Machine<'_> {
                     ("offline", false)
                 }
             },
-            6 => ("remove", with_kernel(hotplug, kernel, |hotplug, _| hotplug.remove(at)).is_err()),
-            7 => match with_kernel(hotplug, kernel, |hotplug, _| hotplug.prepare_remove(at)) {
+            6 => (
+                "remove",
+                with_kernel(hotplug, kernel, |hotplug, _| hotplug.remove(requested)).is_err(),
+            ),
+            7 => match with_kernel(hotplug, kernel, |hotplug, _| hotplug.prepare_remove(requested))
+            {
                 Err(_) => ("prepare_remove", true),
                 Ok(removal) => {
                     with_kernel(hotplug, kernel, |hotplug, hooks| {
@@ -159,26 +162,27 @@ impl Machine<'_> {
             8 => (
                 "attach",
                 with_kernel(hotplug, kernel, |hotplug, _| {
-                    hotplug.add(AddRequest { device: true, ..at.into() })
+                    hotplug.add(AddRequest { device: true, ..requested.into() })
                 })
                 .is_err(),
             ),
             9 => (
                 "detach",
-                with_kernel(hotplug, kernel, |hotplug, _| hotplug.detach_raw(at)).is_err(),
+                with_kernel(hotplug, kernel, |hotplug, _| hotplug.detach_raw(requested)).is_err(),
             ),
             10 => (
                 "device_to_ram",
                 with_kernel(hotplug, kernel, |hotplug, hooks| {
-                    hotplug.device_to_ram_raw(at, kind, hooks)
+                    hotplug.device_to_ram_raw(requested, kind, hooks)
                 })
                 .is_err(),
             ),
             11 => (
                 "ram_to_device",
-                with_kernel(hotplug, kernel, |hotplug, _| hotplug.ram_to_device(at)).is_err(),
+                with_kernel(hotplug, kernel, |hotplug, _| hotplug.ram_to_device(requested))
+                    .is_err(),
             ),
-            12 => match frames.isolate(at) {
+            12 => match frames.isolate(requested) {
                 Err(_) => ("isolate", true),
                 Ok(token) => {
                     token.release();
@@ -196,20 +200,21 @@ impl Machine<'_> {
             }
             15 => {
                 // The engine does not refuse to free metadata and holes, so do not try that.
-                let may_free = numbers(at.intersection(range(0, BOOT)))
+                let may_free = numbers(requested.intersection(range(0, BOOT_FRAMES)))
                     .all(|f| self.used_frames.contains(&f))
-                    || numbers(at).any(|f| f < MEMORY_FRAMES && self.is_free(f));
-                let answer = if may_free { self.frames.free_range(at) } else { Ok(()) };
+                    || numbers(requested).any(|f| f < MEMORY_FRAMES && self.is_free(f));
+                let answer = if may_free { self.frames.free_range(requested) } else { Ok(()) };
                 if answer.is_ok() && may_free {
-                    numbers(at).for_each(|frame| assert!(self.used_frames.remove(&frame)));
+                    numbers(requested).for_each(|frame| assert!(self.used_frames.remove(&frame)));
                 }
                 ("free", answer.is_err())
             }
             16 => {
-                let at = if self.rng.bool() { at } else { range(SECTION, PAGEBLOCK + 1) };
-                let answer = self.hotplug.free_reserved_range(at);
+                let requested =
+                    if self.rng.bool() { requested } else { range(SECTION, PAGEBLOCK + 1) };
+                let answer = self.hotplug.free_reserved_range(requested);
                 if answer.is_ok() {
-                    numbers(at).for_each(|frame| assert!(self.used_frames.remove(&frame)));
+                    numbers(requested).for_each(|frame| assert!(self.used_frames.remove(&frame)));
                 }
                 ("free_reserved", answer.is_err())
             }
@@ -219,13 +224,13 @@ impl Machine<'_> {
             }
             18 => {
                 let node = NodeId(self.rng.u32(..3));
-                let request = AddRequest { node: Some(node), ..at.into() };
+                let request = AddRequest { node: Some(node), ..requested.into() };
                 let answer = with_kernel(hotplug, kernel, |hotplug, _| hotplug.add(request));
                 self.may_have_divided = matches!(answer, Err(AddError::NoMetadata(_)));
                 ("add on a node", answer.is_err())
             }
             _ => {
-                let frame = pfn(at.start().number());
+                let frame = pfn(requested.start().number());
                 ("poison", self.rng.u8(..4) == 0 && hotplug.poison(frame).is_err())
             }
         }
@@ -264,7 +269,7 @@ fn a_refused_call_changes_nothing() {
         let frames = Frames::new(OneCpu);
         let bytes =
             |range: PfnRange| BootRange { start: range.start().phys_addr(), len: range.bytes() };
-        let (ram, ramdisk) = ([bytes(range(0, BOOT))], range(SECTION - 5, 3 * PAGEBLOCK));
+        let (ram, ramdisk) = ([bytes(range(0, BOOT_FRAMES))], range(SECTION - 5, 3 * PAGEBLOCK));
         let map = BootMap { reserved: &[bytes(ramdisk)], ..BootMap::from(&ram) };
         let hotplug =
             hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), map)

@@ -2,7 +2,6 @@
 //! call, also after a refused call.
 
 use hotmem::*;
-use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
@@ -73,10 +72,13 @@ fn memory_that_boot_did_not_reserve_is_refused() {
                 refused(wrong, RangeErrorKind::NotReserved)
             );
         }
-        let half = range(SECTION - 4, 2);
-        assert_eq!(hotplug.free_reserved_range(half), refused(half, RangeErrorKind::NotReserved));
-        let none = range(SECTION, 0);
-        assert_eq!(hotplug.free_reserved_range(none), refused(none, RangeErrorKind::Empty));
+        let half_reserved = range(SECTION - 4, 2);
+        assert_eq!(
+            hotplug.free_reserved_range(half_reserved),
+            refused(half_reserved, RangeErrorKind::NotReserved)
+        );
+        let empty = range(SECTION, 0);
+        assert_eq!(hotplug.free_reserved_range(empty), refused(empty, RangeErrorKind::Empty));
         assert_eq!((managed(hotplug), frames.counts()), (before, counted));
         frames.free_range(allocated).unwrap();
         assert_eq!(frames.counts().free, counts.free);
@@ -124,16 +126,16 @@ fn memory_that_was_freed_by_free_raw_is_counted_correctly_when_it_goes_offline()
 fn reserved_memory_can_be_freed_in_parts_that_cross_pageblocks() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
-        let mut given = 0;
+        let mut freed = 0;
         for part in [range(SECTION, 1), range(SECTION + 1, PAGEBLOCK), range(SECTION - 3, 3)] {
             hotplug.free_reserved_range(part).unwrap();
-            given += part.frames();
-            assert_eq!(managed(hotplug), before + given);
+            freed += part.frames();
+            assert_eq!(managed(hotplug), before + freed);
             assert_eq!(
                 hotplug.free_reserved_range(part).unwrap_err().kind,
                 RangeErrorKind::NotReserved
             );
-            assert_eq!(managed(hotplug), before + given);
+            assert_eq!(managed(hotplug), before + freed);
         }
         assert_eq!(frames.counts().used, 3 * SECTION - frames.counts().free);
     });

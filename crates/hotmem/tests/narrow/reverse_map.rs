@@ -92,8 +92,8 @@ fn a_reverse_map_agrees_with_a_btree_map_and_frees_all_its_memory() {
     let mut rng = Rng::with_seed(2);
     let size = 5000;
     for _ in 0..300 {
-        let at = rng.u64(..size);
-        let part = range(at, rng.u64(1..=size - at));
+        let start = rng.u64(..size);
+        let part = range(start, rng.u64(1..=size - start));
         match rng.u8(..4) {
             0 => {
                 owners.clear(part);
@@ -121,7 +121,7 @@ fn a_reverse_map_agrees_with_a_btree_map_and_frees_all_its_memory() {
 }
 
 #[test]
-fn without_memory_for_the_words_nothing_is_owned() {
+fn a_set_that_fails_for_lack_of_memory_changes_no_owner() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let _hotplug = boot(&frames, &memory);
     let owners = reverse_map(&frames, &memory);
@@ -132,7 +132,7 @@ fn without_memory_for_the_words_nothing_is_owned() {
     assert_eq!(owners.owner(range(510, 1).start()), Some(owner(1)));
     assert_eq!(owners.owner(range(511, 1).start()), None);
     assert_eq!(owners.owner(range(512, 1).start()), None);
-    let beyond = PfnRange::new(Pfn::LIMIT, Pfn::LIMIT).unwrap();
-    assert_eq!(owners.owner(beyond.start()), None);
-    assert_eq!(owners.set(beyond, owner(3)), Ok(()));
+    let empty = PfnRange::new(Pfn::LIMIT, Pfn::LIMIT).unwrap();
+    assert_eq!(owners.owner(empty.start()), None);
+    assert_eq!(owners.set(empty, owner(3)), Ok(()));
 }

@@ -40,22 +40,22 @@ const ABSENT: u64 = u64::MAX;
 pub(crate) struct Allocations<'f> {
     pub(crate) frames: &'f Frames<Cpus>,
     memory: &'f Memory,
-    /// The tag of each frame's allocation.
-    owners: Vec<AtomicU64>,
-    slots: Vec<Mutex<Option<Owned>>>,
-    serial: AtomicU64,
-    allocated: AtomicU64,
+    /// The tag of each frame: that of its allocation, or one of the constants above.
+    tags: Vec<AtomicU64>,
+    slots: Vec<Mutex<Option<SlotAllocation>>>,
+    next_serial: AtomicU64,
+    allocations: AtomicU64,
     busy_failures: AtomicU64,
     exhausted_failures: AtomicU64,
     from_magazine: AtomicU64,
-    /// Whether the kernel has asked a worker to drain its magazine.
+    /// For each worker, whether the kernel has asked it to drain its magazine.
     drain_requests: [AtomicBool; WORKERS],
 }
 
 /// The magazine of a worker, for frames that may be migrated.
 pub(crate) type Magazine<'f> = CpuMagazine<'f, Cpus, 16>;
 
-struct Owned {
+struct SlotAllocation {
     tag: u64,
     movable: bool,
     frames: Vec<u64>,
@@ -78,12 +78,12 @@ pub(crate) enum NotMoved {
     /// Its allocation is not movable.
     Unmovable,
     /// A later attempt may succeed.
-    ForNow,
+    Retry,
 }
 
 impl<'f> Allocations<'f> {
     pub(crate) fn new(frames: &'f Frames<Cpus>, memory: &'f Memory) -> Allocations<'f> {
-        let owner =
+        let first_tag =
             |frame| AtomicU64::new(if frame < BOOT_SECTIONS * SECTION { FREE } else { ABSENT });
         for frame in BOOT_SECTIONS * SECTION..SIZE {
             memory.word(frame).store(ABSENT, Ordering::Relaxed);
@@ -91,10 +91,10 @@ impl<'f> Allocations<'f> {
         Allocations {
             frames,
             memory,
-            owners: (0..SIZE).map(owner).collect(),
+            tags: (0..SIZE).map(first_tag).collect(),
             slots: (0..SLOTS).map(|_| Mutex::new(None)).collect(),
-            serial: AtomicU64::new(1),
-            allocated: AtomicU64::new(0),
+            next_serial: AtomicU64::new(1),
+            allocations: AtomicU64::new(0),
             busy_failures: AtomicU64::new(0),
             exhausted_failures: AtomicU64::new(0),
             from_magazine: AtomicU64::new(0),
@@ -111,7 +111,7 @@ impl<'f> Allocations<'f> {
 
     pub(crate) fn counts(&self) -> AllocationCounts {
         AllocationCounts {
-            allocations: self.allocated.load(Ordering::Relaxed),
+            allocations: self.allocations.load(Ordering::Relaxed),
             busy_failures: self.busy_failures.load(Ordering::Relaxed),
             exhausted_failures: self.exhausted_failures.load(Ordering::Relaxed),
             from_magazine: self.from_magazine.load(Ordering::Relaxed),
@@ -121,27 +121,27 @@ impl<'f> Allocations<'f> {
     /// Does one step of a worker in a random slot: if the slot is empty, makes an allocation,
     /// otherwise frees the allocation or a part of it.
     pub(crate) fn step_worker(&self, rng: &mut Rng, magazine: &Magazine<'_>, is_limited: bool) {
-        let at = rng.usize(..SLOTS);
-        let Ok(mut slot) = self.slots[at].try_lock() else { return };
+        let slot_index = rng.usize(..SLOTS);
+        let Ok(mut slot) = self.slots[slot_index].try_lock() else { return };
         match &mut *slot {
-            None if is_limited && at >= LIMITED_SLOTS => {}
-            None => *slot = self.allocate(rng, magazine, at, is_limited),
-            Some(owned) if !is_limited && rng.u8(..4) == 0 => {
-                let first = rng.usize(..owned.frames.len());
-                let part = owned.frames.split_off(first);
-                self.free(owned.tag, &part);
-                if owned.frames.is_empty() {
+            None if is_limited && slot_index >= LIMITED_SLOTS => {}
+            None => *slot = self.allocate(rng, magazine, slot_index, is_limited),
+            Some(allocation) if !is_limited && rng.u8(..4) == 0 => {
+                let first = rng.usize(..allocation.frames.len());
+                let part = allocation.frames.split_off(first);
+                self.free(allocation.tag, &part);
+                if allocation.frames.is_empty() {
                     *slot = None;
                 }
             }
-            Some(owned) => {
-                match owned.frames[..] {
-                    [frame] if owned.movable && rng.bool() => {
-                        self.untag_frame(frame, owned.tag);
+            Some(allocation) => {
+                match allocation.frames[..] {
+                    [frame] if allocation.movable && rng.bool() => {
+                        self.untag_frame(frame, allocation.tag);
                         // SAFETY: the frame is allocated, and its slot has just given it up.
                         unsafe { magazine.free(pfn(frame)) };
                     }
-                    _ => self.free(owned.tag, &owned.frames),
+                    _ => self.free(allocation.tag, &allocation.frames),
                 }
                 *slot = None;
             }
@@ -152,15 +152,15 @@ impl<'f> Allocations<'f> {
         &self,
         rng: &mut Rng,
         magazine: &Magazine<'_>,
-        at: usize,
+        slot_index: usize,
         is_limited: bool,
-    ) -> Option<Owned> {
+    ) -> Option<SlotAllocation> {
         let movable = rng.u8(..4) != 0;
         if movable && rng.u8(..4) == 0 {
             // This fails if the magazines of other workers hold the last free frames.
             let frame = magazine.alloc().ok()?;
             self.from_magazine.fetch_add(1, Ordering::Relaxed);
-            return Some(self.tag_allocation(at, true, vec![frame.number()]));
+            return Some(self.tag_allocation(slot_index, true, vec![frame.number()]));
         }
         let frames = match rng.u8(..16) {
             0..9 => 1,
@@ -174,8 +174,8 @@ impl<'f> Allocations<'f> {
         let request = if movable { request.movable() } else { request };
         let exact = rng.u8(..8) == 0;
         let request = if exact { request.at(pfn(rng.u64(..SIZE - frames))) } else { request };
-        let got = match self.frames.alloc_range(request) {
-            Ok(got) => got,
+        let allocated = match self.frames.alloc_range(request) {
+            Ok(allocated) => allocated,
             Err(AllocError::Busy) => {
                 self.busy_failures.fetch_add(1, Ordering::Relaxed);
                 return None;
@@ -192,17 +192,17 @@ impl<'f> Allocations<'f> {
             }
             Err(error) => panic!("{request:?}: {error}"),
         };
-        self.allocated.fetch_add(1, Ordering::Relaxed);
-        assert_eq!(got.frames(), frames);
-        Some(self.tag_allocation(at, movable, numbers(got).collect()))
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(allocated.frames(), frames);
+        Some(self.tag_allocation(slot_index, movable, numbers(allocated).collect()))
     }
 
     /// Tags frames that were allocated for a slot.
-    fn tag_allocation(&self, at: usize, movable: bool, frames: Vec<u64>) -> Owned {
-        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        let owned = Owned { tag: serial << 16 | at as u64, movable, frames };
-        owned.frames.iter().for_each(|&frame| self.tag_frame(frame, owned.tag));
-        owned
+    fn tag_allocation(&self, slot_index: usize, movable: bool, frames: Vec<u64>) -> SlotAllocation {
+        let serial = self.next_serial.fetch_add(1, Ordering::Relaxed);
+        let allocation = SlotAllocation { tag: serial << 16 | slot_index as u64, movable, frames };
+        allocation.frames.iter().for_each(|&frame| self.tag_frame(frame, allocation.tag));
+        allocation
     }
 
     /// Frees frames. Adjacent frames are freed together.
@@ -215,25 +215,28 @@ impl<'f> Allocations<'f> {
 
     /// Frees the allocations that exceed the limits of a limited round. No other thread may run.
     pub(crate) fn free_excess(&self) {
-        for (at, slot) in self.slots.iter().enumerate() {
+        for (slot_index, slot) in self.slots.iter().enumerate() {
             let mut slot = slot.lock().expect("no thread panicked while it held the lock");
-            let fits = |owned: &mut Owned| owned.frames.len() as u64 <= LIMITED_LENGTH;
-            if at >= LIMITED_SLOTS || !slot.as_mut().is_none_or(fits) {
-                slot.take().iter().for_each(|owned| self.free(owned.tag, &owned.frames));
+            let fits =
+                |allocation: &mut SlotAllocation| allocation.frames.len() as u64 <= LIMITED_LENGTH;
+            if slot_index >= LIMITED_SLOTS || !slot.as_mut().is_none_or(fits) {
+                slot.take()
+                    .iter()
+                    .for_each(|allocation| self.free(allocation.tag, &allocation.frames));
             }
         }
     }
 
     fn tag_frame(&self, frame: u64, tag: u64) {
-        let before = self.owners[frame as usize].swap(tag, Ordering::AcqRel);
+        let before = self.tags[frame as usize].swap(tag, Ordering::AcqRel);
         assert_eq!(before, FREE, "frame {frame:#x} was allocated to {tag:#x}, but was not free");
         self.memory.word(frame).store(tag, Ordering::Relaxed);
     }
 
     fn untag_frame(&self, frame: u64, tag: u64) {
         let written = self.memory.word(frame).load(Ordering::Relaxed);
-        let owner = self.owners[frame as usize].swap(FREE, Ordering::AcqRel);
-        assert_eq!((owner, written), (tag, tag), "frame {frame:#x} has another owner");
+        let recorded = self.tags[frame as usize].swap(FREE, Ordering::AcqRel);
+        assert_eq!((recorded, written), (tag, tag), "frame {frame:#x} has another owner");
     }
 
     /// Records that the host has taken the frame's memory.
@@ -243,27 +246,29 @@ impl<'f> Allocations<'f> {
 
     /// Migrates one frame of an allocation.
     pub(crate) fn migrate_frame(&self, frame: u64) -> Result<(), NotMoved> {
-        let tag = self.owners[frame as usize].load(Ordering::Acquire);
+        let tag = self.tags[frame as usize].load(Ordering::Acquire);
         // The frame is in a magazine, or a worker has allocated it and not tagged it yet, or a worker
         // has just removed its tag.
         if tag == FREE {
             self.drain_requests.iter().for_each(|asked| asked.store(true, Ordering::Release));
-            return Err(NotMoved::ForNow);
+            return Err(NotMoved::Retry);
         }
         let slot = &self.slots[(tag & 0xffff) as usize];
-        let Ok(mut slot) = slot.try_lock() else { return Err(NotMoved::ForNow) };
-        let owned = slot.as_mut().filter(|owned| owned.tag == tag).ok_or(NotMoved::ForNow)?;
-        if !owned.movable {
+        let Ok(mut slot) = slot.try_lock() else { return Err(NotMoved::Retry) };
+        let allocation =
+            slot.as_mut().filter(|allocation| allocation.tag == tag).ok_or(NotMoved::Retry)?;
+        if !allocation.movable {
             return Err(NotMoved::Unmovable);
         }
-        let at = owned.frames.iter().position(|&have| have == frame).ok_or(NotMoved::ForNow)?;
+        let index =
+            allocation.frames.iter().position(|&other| other == frame).ok_or(NotMoved::Retry)?;
         let new = self
             .frames
             .alloc_range(AllocRequest::frames(1).movable())
-            .map_err(|_| NotMoved::ForNow)?;
+            .map_err(|_| NotMoved::Retry)?;
         let new = new.start().number();
         self.tag_frame(new, tag);
-        owned.frames[at] = new;
+        allocation.frames[index] = new;
         self.free(tag, &[frame]);
         Ok(())
     }
@@ -275,7 +280,7 @@ impl<'f> Allocations<'f> {
             if self.holds_descriptors(frame) {
                 continue;
             }
-            let was = self.owners[frame as usize].swap(after, Ordering::AcqRel);
+            let was = self.tags[frame as usize].swap(after, Ordering::AcqRel);
             assert_eq!(was, before, "the tag of frame {frame:#x}");
             let word = self.memory.word(frame);
             if present {
@@ -292,9 +297,9 @@ impl<'f> Allocations<'f> {
 
     /// Returns whether the frame holds descriptors. Panics if they were overwritten.
     fn holds_descriptors(&self, frame: u64) -> bool {
-        let holds_descriptors = self.owners[frame as usize].load(Ordering::Acquire) == DESCRIPTORS;
-        // Only then, because other frames may hold pointers of the engine, which Miri does not let
-        // a test read as numbers.
+        let holds_descriptors = self.tags[frame as usize].load(Ordering::Acquire) == DESCRIPTORS;
+        // Read no other frame: it may hold pointers of the engine, which Miri does not let a test
+        // read as numbers.
         if holds_descriptors {
             let word = self.memory.word(frame).load(Ordering::Relaxed);
             assert_eq!(word, DESCRIPTORS, "the descriptors at {frame:#x} were overwritten");
@@ -321,24 +326,30 @@ impl<'f> Allocations<'f> {
         let mut count = 0;
         for slot in &self.slots {
             let slot = slot.lock().expect("no thread panicked while it held the lock");
-            for (owned, &frame) in slot.iter().flat_map(|g| g.frames.iter().map(move |f| (g, f))) {
-                let owner = self.owners[frame as usize].load(Ordering::Acquire);
+            for (allocation, &frame) in
+                slot.iter().flat_map(|a| a.frames.iter().map(move |f| (a, f)))
+            {
+                let recorded = self.tags[frame as usize].load(Ordering::Acquire);
                 let written = self.memory.word(frame).load(Ordering::Relaxed);
-                assert_eq!((owner, written), (owned.tag, owned.tag), "frame {frame:#x}");
+                assert_eq!(
+                    (recorded, written),
+                    (allocation.tag, allocation.tag),
+                    "frame {frame:#x}"
+                );
                 count += 1;
             }
         }
-        let owner = |frame: u64| self.owners[frame as usize].load(Ordering::Acquire);
+        let tag_of = |frame: u64| self.tags[frame as usize].load(Ordering::Acquire);
         let is_owned = |frame: &u64| {
-            !self.holds_descriptors(*frame) && ![FREE, ABSENT].contains(&owner(*frame))
+            !self.holds_descriptors(*frame) && ![FREE, ABSENT].contains(&tag_of(*frame))
         };
         assert_eq!((0..SIZE).filter(is_owned).count() as u64, count);
         count
     }
 
-    pub(crate) fn assert_unowned(&self, frame: PfnRange) {
-        for frame in numbers(frame) {
-            assert_eq!(self.owners[frame as usize].load(Ordering::Acquire), FREE, "{frame:#x}");
+    pub(crate) fn assert_unowned(&self, range: PfnRange) {
+        for frame in numbers(range) {
+            assert_eq!(self.tags[frame as usize].load(Ordering::Acquire), FREE, "{frame:#x}");
         }
     }
 }

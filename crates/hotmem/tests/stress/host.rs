@@ -47,8 +47,8 @@ fn settings() -> Settings {
 impl<'f, 's> Host<'f, 's> {
     pub(crate) fn new(allocations: &'s Allocations<'f>, rng: Rng) -> Self {
         let reporter = Reporter::new(allocations.frames, settings(), Contents::Undefined).unwrap();
-        let (unanswered, started, counts) = (Vec::new(), Instant::now(), HostCounts::default());
-        Host { allocations, reporter, unanswered_batches: unanswered, rng, started, counts }
+        let (unanswered_batches, counts) = (Vec::new(), HostCounts::default());
+        Host { allocations, reporter, unanswered_batches, rng, started: Instant::now(), counts }
     }
 
     pub(crate) fn step(&mut self) {
@@ -140,9 +140,8 @@ impl<'f, 's> Host<'f, 's> {
     }
 
     pub(crate) fn has_done_everything(&self) -> bool {
-        let HostCounts { reported_batches: reported, refused_batches: refused, resets, .. } =
-            self.counts;
-        [reported, refused, resets].iter().all(|&count| count > 0)
+        let HostCounts { reported_batches, refused_batches, resets, .. } = self.counts;
+        [reported_batches, refused_batches, resets].iter().all(|&count| count > 0)
     }
 }
 

@@ -28,23 +28,24 @@ fn swap_on_a_full_machine(request: AllocRequest) {
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTIONS * SECTION).bytes() }];
     let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &ram).unwrap();
-    let mut stashes = vec![Vec::new(); THREADS];
+    let mut allocations_by_thread = vec![Vec::new(); THREADS];
     let allocated = std::iter::from_fn(|| frames.alloc_range(request).ok());
-    allocated.enumerate().for_each(|(i, range)| stashes[i % THREADS].push(range));
+    allocated.enumerate().for_each(|(i, range)| allocations_by_thread[i % THREADS].push(range));
     let (swaps, busy) = (AtomicU64::new(0), AtomicU64::new(0));
     let seconds = if env_number("HOTMEM_DEEP").is_some() { 60 } else { 2 };
     let seed = env_number("HOTMEM_SEED").unwrap_or(0x5eed);
     std::thread::scope(|scope| {
-        for (number, stash) in stashes.iter_mut().enumerate() {
+        for (number, allocations) in allocations_by_thread.iter_mut().enumerate() {
             let (frames, swaps, busy) = (&frames, &swaps, &busy);
             scope.spawn(move || {
                 let mut rng = Rng::with_seed(seed + number as u64);
                 Cpus::run_on(number % 2);
-                let until = Instant::now() + Duration::from_secs(seconds);
-                while Instant::now() < until && !(cfg!(miri) && swaps.load(Ordering::Relaxed) > 50)
+                let deadline = Instant::now() + Duration::from_secs(seconds);
+                while Instant::now() < deadline
+                    && !(cfg!(miri) && swaps.load(Ordering::Relaxed) > 50)
                 {
-                    let again = swap(frames, request, stash, &mut rng);
-                    busy.fetch_add(again, Ordering::Relaxed);
+                    let busy_failures = swap(frames, request, allocations, &mut rng);
+                    busy.fetch_add(busy_failures, Ordering::Relaxed);
                     swaps.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -52,7 +53,7 @@ fn swap_on_a_full_machine(request: AllocRequest) {
     });
     println!("{swaps:?} swaps, {busy:?} times busy");
     frames.validated().unwrap();
-    for range in stashes.concat() {
+    for range in allocations_by_thread.concat() {
         frames.free_range(range).unwrap();
     }
     frames.validated().unwrap();
@@ -62,16 +63,16 @@ fn swap_on_a_full_machine(request: AllocRequest) {
 fn swap(
     frames: &Frames<Cpus>,
     request: AllocRequest,
-    stash: &mut [PfnRange],
+    allocations: &mut [PfnRange],
     rng: &mut Rng,
 ) -> u64 {
-    let at = rng.usize(..stash.len());
-    frames.free_range(stash[at]).unwrap();
-    for again in 0.. {
+    let index = rng.usize(..allocations.len());
+    frames.free_range(allocations[index]).unwrap();
+    for busy_failures in 0.. {
         match frames.alloc_range(request) {
             Ok(range) => {
-                stash[at] = range;
-                return again;
+                allocations[index] = range;
+                return busy_failures;
             }
             Err(AllocError::Busy) => std::hint::spin_loop(),
             Err(error) => panic!("an allocation failed although its thread has freed one: {error}"),

@@ -35,16 +35,16 @@ const SECOND_REGION_START: u64 = HOTPLUG_START + HOT_SECTIONS * SECTION / 2 + PA
 const WORKERS: usize = 3;
 /// The time after which the test fails if an action never happened. Even on a slow and busy host,
 /// only a defect takes that long.
-const PATIENCE: Duration = Duration::from_secs(600);
+const MAX_DURATION: Duration = Duration::from_secs(600);
 
 /// The least number of allocations of all rounds together.
 const MIN_ALLOCATIONS: u64 = if cfg!(miri) { 100 } else { 1000 };
 
-/// The limits of one round: each thread stops at `end`, or after its number of operations.
+/// The limits of one round: each thread stops at `deadline`, or after its number of operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     number: u64,
-    end: Instant,
+    deadline: Instant,
     /// The largest number of operations of a worker.
     operations: u64,
     /// The largest number of operations of the host and of the device.
@@ -58,13 +58,13 @@ fn rounds() -> impl Iterator<Item = Round> {
     // round for each assignment of CPUs (see `work`). Allocations are limited in all of these
     // rounds, because Miri takes minutes for a search of full memory.
     let (length, operations, numbers) = if cfg!(miri) {
-        (PATIENCE * 10, 8, 0..3)
+        (MAX_DURATION * 10, 8, 0..3)
     } else {
         (Duration::from_millis(250), u64::MAX, 0..u64::MAX)
     };
     let round = move |number: u64| Round {
         number,
-        end: Instant::now() + length,
+        deadline: Instant::now() + length,
         operations,
         control_operations: operations.div_ceil(2),
         is_limited: cfg!(miri) || number.is_multiple_of(2),
@@ -93,7 +93,7 @@ fn no_frame_is_allocated_twice_or_lost() {
         (Rng::with_seed(seed + i), magazine)
     };
     let mut workers: Vec<_> = (1..=WORKERS as u64).map(worker).collect();
-    let (start, mut count, mut all_happened) = (Instant::now(), 0, false);
+    let (start, mut rounds_run, mut all_happened) = (Instant::now(), 0, false);
     for round in rounds() {
         if round.is_limited {
             allocations.free_excess();
@@ -111,7 +111,7 @@ fn no_frame_is_allocated_twice_or_lost() {
         }
         host.report_all();
         check(&allocations);
-        count += 1;
+        rounds_run += 1;
         let counts = allocations.counts();
         all_happened |= counts.allocations > MIN_ALLOCATIONS
             && counts.from_magazine > 0
@@ -120,13 +120,14 @@ fn no_frame_is_allocated_twice_or_lost() {
                     && plug.has_done_everything()
                     && host.has_done_everything());
         let (took, min_duration) = (start.elapsed(), Duration::from_secs(seconds));
-        let may_stop = took >= PATIENCE.max(min_duration) || (all_happened && took >= min_duration);
+        let may_stop =
+            took >= MAX_DURATION.max(min_duration) || (all_happened && took >= min_duration);
         if may_stop && !cfg!(miri) {
             break;
         }
     }
     let counts = allocations.counts();
-    println!("{count} rounds, {counts:?}, {plug:?}, {host:?}");
+    println!("{rounds_run} rounds, {counts:?}, {plug:?}, {host:?}");
     assert!(all_happened, "{counts:?}, {plug:?}, {host:?}");
 }
 
@@ -142,7 +143,7 @@ fn work(
     // thread has a CPU of its own, or each has a random CPU.
     Cpus::run_on([0, number, rng.usize(..WORKERS)][round.number as usize % 3]);
     for _ in 0..round.operations {
-        if Instant::now() > round.end {
+        if Instant::now() > round.deadline {
             break;
         }
         for _ in 0..16 {
@@ -155,7 +156,7 @@ fn work(
 /// Reports free memory to the host, and answers as the host.
 fn serve(round: Round, host: &mut Host<'_, '_>) {
     for _ in 0..round.control_operations {
-        if Instant::now() > round.end {
+        if Instant::now() > round.deadline {
             break;
         }
         host.step();
@@ -166,7 +167,7 @@ fn serve(round: Round, host: &mut Host<'_, '_>) {
 fn manage(round: Round, plug: &mut Plug<'_, '_>) {
     Cpus::run_on(WORKERS);
     for _ in 0..round.control_operations {
-        if Instant::now() > round.end {
+        if Instant::now() > round.deadline {
             break;
         }
         plug.step();

@@ -7,9 +7,7 @@ use hotmem::{
     Budget, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Progress, Shrink, ShrinkOptions,
     State,
 };
-use hotmem_testkit::forwarding::ForwardingMapping;
-use hotmem_testkit::forwarding::TestMapping;
-use hotmem_testkit::forwarding::with_kernel;
+use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping, with_kernel};
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::fmt;
 
@@ -32,7 +30,7 @@ pub(crate) struct Kernel<'f, 's> {
 struct PlugCounts {
     additions: u64,
     removals: u64,
-    abandoned_additions: u64,
+    abandoned_removals: u64,
     offlinings: u64,
     cancellations: u64,
     reports: u64,
@@ -79,7 +77,7 @@ impl Hooks for Kernel<'_, '_> {
                     answer = Migration::Moved;
                 }
                 Err(NotMoved::Unmovable) => return Migration::Unmovable("not movable"),
-                Err(NotMoved::ForNow) => return Migration::Retry,
+                Err(NotMoved::Retry) => return Migration::Retry,
             }
         }
         answer
@@ -179,7 +177,7 @@ impl<'f, 's> Plug<'f, 's> {
                         hotplug.abandon_remove(removal, hooks)
                     })
                     .unwrap();
-                    self.counts.abandoned_additions += 1;
+                    self.counts.abandoned_removals += 1;
                 }
                 Progress::Ready(removal) => {
                     with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
@@ -189,9 +187,9 @@ impl<'f, 's> Plug<'f, 's> {
                     self.counts.removals += 1;
                 }
                 Progress::Working => {}
-                over => {
+                progress => {
                     self.counts.blocked_requests +=
-                        u64::from(hotmem_testkit::blocker_of(over).is_some());
+                        u64::from(hotmem_testkit::blocker_of(progress).is_some());
                     return;
                 }
             }
@@ -238,25 +236,26 @@ impl<'f, 's> Plug<'f, 's> {
     }
 
     pub(crate) fn has_done_everything(&self) -> bool {
-        let PlugCounts {
-            additions: added,
-            removals: removed,
-            abandoned_additions: abandoned,
-            offlinings: offline,
-            cancellations: cancelled,
-            reports: reported,
-            blocked_requests: blocked,
-        } = self.counts;
-        let Kernel { migrated_frames: moved, whole_sections_added: described, .. } = self.kernel;
-        [added, removed, abandoned, offline, cancelled, reported, blocked, moved, described]
-            .iter()
-            .all(|&count| count > 0)
+        let counts = &self.counts;
+        let counts = [
+            counts.additions,
+            counts.removals,
+            counts.abandoned_removals,
+            counts.offlinings,
+            counts.cancellations,
+            counts.reports,
+            counts.blocked_requests,
+            self.kernel.migrated_frames,
+            self.kernel.whole_sections_added,
+        ];
+        counts.iter().all(|&count| count > 0)
     }
 }
 
 impl fmt::Debug for Plug<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Kernel { migrated_frames: moved, whole_sections_added: described, .. } = self.kernel;
-        write!(f, "{:?}, moved {moved}, described {described}", self.counts)
+        let Kernel { migrated_frames, whole_sections_added, .. } = self.kernel;
+        write!(f, "{:?}, {migrated_frames} frames migrated, ", self.counts)?;
+        write!(f, "{whole_sections_added} whole sections added")
     }
 }
