@@ -65,8 +65,8 @@ impl<const N: usize> BootRanges<N> {
         Ok(())
     }
 
-    /// Returns the parts of these ranges that lie in none of `excluded`. A kernel that knows its RAM
-    /// and its free memory so gets its reserved memory.
+    /// Returns the parts of these ranges that lie in none of `excluded`. So a kernel that knows its
+    /// RAM and its free memory gets its reserved memory.
     ///
     /// ```
     /// use hotmem_port::BootRanges;
@@ -88,13 +88,13 @@ impl<const N: usize> BootRanges<N> {
         let mut parts = BootRanges::new();
         for &range in self.as_slice() {
             // Each iteration adds the gap before the next range of `excluded`, and skips that range.
-            let (mut from, last) = (range.start, end(range));
-            while from < last {
-                let next = excluded.as_slice().iter().filter(|&&other| end(other) > from);
-                let next = next.min_by_key(|other| other.start);
-                let gap = next.map_or(last, |other| other.start.clamp(from, last));
-                parts.add(from..gap)?;
-                from = next.map_or(last, |&other| end(other));
+            let (mut start, range_end) = (range.start, end(range));
+            while start < range_end {
+                let next = excluded.as_slice().iter().filter(|&&next| end(next) > start);
+                let next = next.min_by_key(|next| next.start);
+                let gap_end = next.map_or(range_end, |next| next.start.clamp(start, range_end));
+                parts.add(start..gap_end)?;
+                start = next.map_or(range_end, |&next| end(next));
             }
         }
         Ok(parts)

@@ -1,7 +1,7 @@
 //! Keeps single frames for one CPU, whose interrupt handlers may also allocate and free them.
 
 use crate::magazine::Magazine;
-use crate::nested::{Nested, step};
+use crate::nested::{Nested, interruption_point};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 use hotmem::{AllocError, AllocRequest, Frames, OrViolation, Pfn, Platform};
@@ -89,9 +89,9 @@ impl<'f, P: Platform, const N: usize> CpuMagazine<'f, P, N> {
     /// As for [`Magazine::free`].
     #[inline]
     pub unsafe fn free(&self, frame: Pfn) {
-        let is_kept = self.magazine.with(|magazine| magazine.keep(frame)) == Some(true);
-        if !is_kept || self.is_drain_due() {
-            self.free_slowly(frame, is_kept);
+        let is_in_magazine = self.magazine.with(|magazine| magazine.put(frame)) == Some(true);
+        if !is_in_magazine || self.is_drain_due() {
+            self.free_slowly(frame, is_in_magazine);
         }
     }
 
@@ -122,7 +122,7 @@ impl<'f, P: Platform, const N: usize> CpuMagazine<'f, P, N> {
     /// Drains the magazine for a call of `drain` that has interrupted this call.
     fn drain_late(&self) {
         self.magazine.with(Magazine::drain);
-        step();
+        interruption_point();
         // Clear the flag. A call that has interrupted this call after the drain above has found the
         // flag set and has drained the magazine itself, so the magazine is empty.
         self.is_drain_due.store(false, Ordering::Relaxed);
@@ -157,10 +157,10 @@ impl<'f, P: Platform, const N: usize> CpuMagazine<'f, P, N> {
     /// the magazine, or to `Frames` if this call has interrupted another call. Drains the magazine if
     /// a drain is due.
     #[cold]
-    fn free_slowly(&self, frame: Pfn, is_kept: bool) {
+    fn free_slowly(&self, frame: Pfn, is_in_magazine: bool) {
         // SAFETY: by the promise of the caller of `free`.
         let free = |magazine: &mut Magazine<'f, P, N>| unsafe { magazine.free(frame) };
-        if !is_kept && self.magazine.with(free).is_none() {
+        if !is_in_magazine && self.magazine.with(free).is_none() {
             // SAFETY: by the promise of the caller of `free`, which owns the frame.
             unsafe { self.frames.free_many(&[frame]) }.or_violation();
             return;
@@ -182,14 +182,14 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use crate::nested::tests::{interrupt_by, step};
+    use crate::nested::tests::{interrupt_by, interruption_point};
     use hotmem::PfnRange;
     use hotmem_testkit::{Memory, PAGEBLOCK, boot};
     use std::cell::{Cell, RefCell};
     use std::collections::BTreeSet;
     use std::vec::Vec;
 
-    /// The capacity of the magazine, in frames.
+    /// The capacity of the magazine in frames.
     const N: usize = 4;
     const BOOT_FRAMES: u64 = if cfg!(miri) { 2 } else { 8 } * PAGEBLOCK;
 
@@ -198,7 +198,7 @@ mod tests {
 
     impl Platform for InterruptedCpu {
         fn cpu(&self) -> usize {
-            step();
+            interruption_point();
             0
         }
     }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     use Operation::{Alloc, Drain, Free};
-    const ALL: [Operation; 3] = [Alloc, Free, Drain];
+    const ALL_OPERATIONS: [Operation; 3] = [Alloc, Free, Drain];
 
     std::thread_local! {
         /// The frames that the test has allocated.
@@ -228,7 +228,7 @@ mod tests {
         /// The number of free frames before the first operation.
         static FREE_BEFORE: Cell<u64> = const { Cell::new(0) };
         /// The number of calls that have begun and not returned.
-        static IN_FLIGHT: Cell<u64> = const { Cell::new(0) };
+        static CALLS_IN_PROGRESS: Cell<u64> = const { Cell::new(0) };
         /// Whether a call to drain has interrupted another call, which has not returned yet.
         static IS_DRAIN_EXPECTED: Cell<bool> = const { Cell::new(false) };
     }
@@ -248,14 +248,19 @@ mod tests {
     /// Handles the interrupt that arrives at this step, if any.
     fn interrupt() {
         let step = STEP.replace(STEP.get() + 1);
-        let arrived = INTERRUPTS.with_borrow(|all| all.iter().find(|(at, _)| *at == step).copied());
+        let arrived =
+            INTERRUPTS.with_borrow(|all| all.iter().find(|(arrival, _)| *arrival == step).copied());
         if let Some((_, operation)) = arrived {
             perform(operation);
         }
     }
 
+    /// Calls the magazine. A free does nothing if the test owns no frame.
     fn perform(operation: Operation) {
-        IN_FLIGHT.set(IN_FLIGHT.get() + 1);
+        if matches!(operation, Free) && OWNED.with_borrow(BTreeSet::is_empty) {
+            return;
+        }
+        CALLS_IN_PROGRESS.set(CALLS_IN_PROGRESS.get() + 1);
         match operation {
             Alloc => {
                 let frame = MAGAZINE.alloc().expect("the machine has free frames");
@@ -263,7 +268,7 @@ mod tests {
                 assert!(is_new, "{frame} is allocated twice");
             }
             Free => {
-                let Some(frame) = OWNED.with_borrow_mut(BTreeSet::pop_first) else { return };
+                let frame = OWNED.with_borrow_mut(BTreeSet::pop_first).expect("a frame is owned");
                 // SAFETY: the frame was allocated from the magazine, and nothing uses it.
                 unsafe { MAGAZINE.free(frame) };
             }
@@ -273,17 +278,17 @@ mod tests {
                 IS_DRAIN_EXPECTED.set(IS_DRAIN_EXPECTED.get() | is_due);
             }
         }
-        IN_FLIGHT.set(IN_FLIGHT.get() - 1);
-        let hook = interrupt_by(None);
+        CALLS_IN_PROGRESS.set(CALLS_IN_PROGRESS.get() - 1);
+        let handler = interrupt_by(None);
         // Each call in flight may have a frame that is neither owned by the test nor in the magazine.
-        let at_least = frames_in_magazine().saturating_sub(IN_FLIGHT.get());
-        assert!(at_least <= N as u64, "{at_least} frames exceed the capacity of the magazine");
+        let min_frames = frames_in_magazine().saturating_sub(CALLS_IN_PROGRESS.get());
+        assert!(min_frames <= N as u64, "{min_frames} frames exceed the capacity of the magazine");
         // If no call uses the magazine now, the call that a drain has interrupted has returned.
         if IS_DRAIN_EXPECTED.get() && MAGAZINE.magazine.with(|_| ()).is_some() {
-            assert_eq!(at_least, 0, "the interrupted call has not drained the magazine");
+            assert_eq!(min_frames, 0, "the interrupted call has not drained the magazine");
             IS_DRAIN_EXPECTED.set(false);
         }
-        interrupt_by(hook);
+        interrupt_by(handler);
     }
 
     /// Performs the operations of `script` on a magazine with `frames` frames, while `interrupts`
@@ -318,17 +323,22 @@ mod tests {
         drop(all.collect::<Vec<_>>());
         FREE_BEFORE.set(free_frames());
         let scripts: Vec<Vec<Operation>> = if cfg!(miri) {
-            ALL.map(|one| [one].into()).into()
+            ALL_OPERATIONS.map(|one| [one].into()).into()
         } else {
-            ALL.iter().flat_map(|&one| ALL.map(|two| [one, two].into())).collect()
+            ALL_OPERATIONS
+                .iter()
+                .flat_map(|&one| ALL_OPERATIONS.map(|two| [one, two].into()))
+                .collect()
         };
         for script in &scripts {
             for frames in if cfg!(miri) { &[1][..] } else { &[0, 1, N] }.iter().copied() {
-                for at in (0..run(script, frames, &[])).step_by(if cfg!(miri) { 3 } else { 1 }) {
-                    for first in ALL.map(|operation| (at, operation)) {
+                for step in (0..run(script, frames, &[])).step_by(if cfg!(miri) { 3 } else { 1 }) {
+                    for first in ALL_OPERATIONS.map(|operation| (step, operation)) {
                         let steps = run(script, frames, &[first]);
-                        let later = if cfg!(miri) { steps..steps } else { at + 1..steps };
-                        for second in later.flat_map(|at| ALL.map(|operation| (at, operation))) {
+                        let later_steps = if cfg!(miri) { steps..steps } else { step + 1..steps };
+                        for second in later_steps
+                            .flat_map(|step| ALL_OPERATIONS.map(|operation| (step, operation)))
+                        {
                             run(script, frames, &[first, second]);
                         }
                     }

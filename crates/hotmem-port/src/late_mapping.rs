@@ -39,7 +39,7 @@ impl<'f, P: Platform, L: RawMutex> LateMapping<'f, P, L> {
     /// Makes a mapping of the memory that boot code has mapped.
     ///
     /// # Safety
-    /// As long as the machine's [`Frames`] live, nothing else uses the bytes of `mappable_range`
+    /// As long as `frames` live, nothing else uses the bytes of `mappable_range`
     /// that are boot memory or announced. Until [`set_mapper`](Self::set_mapper) is called, these
     /// bytes are readable and writable in `map`.
     #[must_use]

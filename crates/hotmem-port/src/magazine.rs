@@ -75,8 +75,8 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     /// not noticed, the frame gets two owners.
     #[inline]
     pub unsafe fn free(&mut self, frame: Pfn) {
-        if !self.keep(frame) {
-            self.free_half_and_keep(frame);
+        if !self.put(frame) {
+            self.free_half_and_put(frame);
         }
     }
 
@@ -98,7 +98,7 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
 
     /// Puts a frame of the caller into the magazine. Returns false if the magazine is full.
     #[inline(always)]
-    pub(crate) fn keep(&mut self, frame: Pfn) -> bool {
+    pub(crate) fn put(&mut self, frame: Pfn) -> bool {
         debug_assert!(!self.frames_held[..self.len].contains(&frame), "{frame} is freed twice");
         let Some(slot) = self.frames_held.get_mut(self.len) else { return false };
         *slot = frame;
@@ -116,15 +116,15 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
 
     /// Frees half of the frames of a full magazine, and then puts a frame of the caller into it.
     #[cold]
-    fn free_half_and_keep(&mut self, frame: Pfn) {
+    fn free_half_and_put(&mut self, frame: Pfn) {
         self.free_all_but(Self::HALF);
-        self.keep(frame).then_some(()).or_violation();
+        self.put(frame).then_some(()).or_violation();
     }
 
-    /// Frees all frames of the magazine except the `keep` frames that were put into it last.
+    /// Frees all frames of the magazine except the `kept_frames` that were put into it last.
     #[cold]
-    fn free_all_but(&mut self, keep: usize) {
-        let count = self.len.saturating_sub(keep);
+    fn free_all_but(&mut self, kept_frames: usize) {
+        let count = self.len.saturating_sub(kept_frames);
         // Sort the frames, because `free_many` frees neighbours together.
         self.frames_held[..count].sort_unstable();
         // SAFETY: by the contract of `free`, the magazine owns these frames, and nothing uses them.

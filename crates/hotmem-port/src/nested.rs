@@ -38,29 +38,29 @@ impl<T> Nested<T> {
         if self.in_use.load(Ordering::Relaxed) {
             return None;
         }
-        step();
+        interruption_point();
         self.in_use.store(true, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        step();
+        interruption_point();
         // SAFETY: by the promise to `new`, only a call that interrupts this call, or that this call
         // has interrupted, could access the value now. A call that interrupts this call finds
         // `in_use` set, and returns. This call has found `in_use` cleared, so a call that it has
         // interrupted does not access the value at this moment.
         let result = f(unsafe { &mut *self.value.get() });
-        step();
+        interruption_point();
         compiler_fence(Ordering::SeqCst);
         self.in_use.store(false, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        step();
+        interruption_point();
         Some(result)
     }
 }
 
 /// Marks a place at which the tests simulate an interrupt.
 #[inline(always)]
-pub(crate) fn step() {
+pub(crate) fn interruption_point() {
     #[cfg(test)]
-    tests::step();
+    tests::interruption_point();
 }
 
 #[cfg(test)]
@@ -74,12 +74,13 @@ pub(crate) mod tests {
         static INTERRUPT: Cell<Option<fn()>> = const { Cell::new(None) };
     }
 
-    /// Sets the function that is called at each step of this thread. Returns the previous function.
+    /// Sets the function that is called at each interruption point of this thread. Returns the previous
+    /// function.
     pub(crate) fn interrupt_by(interrupt: Option<fn()>) -> Option<fn()> {
         INTERRUPT.replace(interrupt)
     }
 
-    pub(crate) fn step() {
+    pub(crate) fn interruption_point() {
         if let Some(interrupt) = INTERRUPT.get() {
             interrupt();
         }
@@ -95,7 +96,7 @@ pub(crate) mod tests {
     fn add_one() {
         let added = VALUE.with(|value| {
             value.with(|sum| {
-                step();
+                interruption_point();
                 *sum += 1;
             })
         });
@@ -108,9 +109,9 @@ pub(crate) mod tests {
     fn a_call_that_interrupts_another_while_the_flag_is_set_is_refused() {
         fn interrupt() {
             // Disable interrupts while this one is handled.
-            let hook = interrupt_by(None);
+            let handler = interrupt_by(None);
             add_one();
-            interrupt_by(hook);
+            interrupt_by(handler);
         }
         interrupt_by(Some(interrupt));
         add_one();

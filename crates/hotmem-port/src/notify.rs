@@ -5,7 +5,7 @@
 //! calls its listeners in the order of their priority, the highest first. If a listener returns a
 //! veto, the chain calls `cancelled` of the listeners that have agreed, in reverse order. It does not
 //! call `cancelled` of the listener that refused, nor of the listeners after it. A chain does not
-//! check which machine a call is for.
+//! check which instance a call is for.
 
 use hotmem::{PfnRange, Veto};
 
@@ -139,16 +139,16 @@ mod tests {
 
     type Log = RefCell<Vec<(&'static str, &'static str)>>;
 
-    struct LoggingHooks<'l> {
+    struct LoggingListener<'l> {
         name: &'static str,
-        refuses_offlining: bool,
+        refuses: bool,
         log: &'l Log,
     }
 
-    impl Listener for LoggingHooks<'_> {
+    impl Listener for LoggingListener<'_> {
         fn going(&mut self, _: Change) -> Result<(), Veto> {
             self.log.borrow_mut().push((self.name, "going"));
-            if self.refuses_offlining { Err(Veto("busy")) } else { Ok(()) }
+            if self.refuses { Err(Veto("busy")) } else { Ok(()) }
         }
         fn cancelled(&mut self, _: Change) {
             self.log.borrow_mut().push((self.name, "cancelled"));
@@ -163,9 +163,9 @@ mod tests {
     #[test]
     fn a_veto_cancels_the_change_for_listeners_that_agreed_in_reverse_order() {
         let log = Log::default();
-        let part = |name, refuses| LoggingHooks { name, refuses_offlining: refuses, log: &log };
+        let listener = |name, refuses| LoggingListener { name, refuses, log: &log };
         let (mut a, mut b, mut c, mut d) =
-            (part("a", false), part("b", false), part("c", true), part("d", false));
+            (listener("a", false), listener("b", false), listener("c", true), listener("d", false));
         let mut chain = Chain::<4>::new();
         chain.add(-1, &mut c).unwrap();
         chain.add(5, &mut a).unwrap();
@@ -185,15 +185,12 @@ mod tests {
     #[test]
     fn a_change_that_all_agreed_to_is_done_or_cancelled_for_all() {
         let log = Log::default();
-        let (mut a, mut b, mut more) = (
-            LoggingHooks { name: "a", refuses_offlining: false, log: &log },
-            LoggingHooks { name: "b", refuses_offlining: false, log: &log },
-            LoggingHooks { name: "more", refuses_offlining: false, log: &log },
-        );
+        let listener = |name| LoggingListener { name, refuses: false, log: &log };
+        let (mut a, mut b, mut third) = (listener("a"), listener("b"), listener("third"));
         let mut chain = Chain::<2>::new();
         chain.add(0, &mut a).unwrap();
         chain.add(0, &mut b).unwrap();
-        assert_eq!(chain.add(0, &mut more), Err(ChainFull));
+        assert_eq!(chain.add(0, &mut third), Err(ChainFull));
         chain.notify_going(CHANGE).unwrap();
         chain.notify_done(CHANGE);
         chain.notify_cancelled(CHANGE);

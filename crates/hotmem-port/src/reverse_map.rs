@@ -23,7 +23,7 @@ use hotmem::{AllocError, AllocRequest, BadRequest, Frames, OrViolation, Pfn, Pfn
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct FrameOwner(pub NonZeroU64);
 
-/// The map from a machine's frames to their owners.
+/// The map from an instance's frames to their owners.
 ///
 /// ```
 /// # use hotmem::{AlwaysMapped, BootRange, Bytes, Frames, Hooks, Hotplug, Migration};
@@ -70,28 +70,28 @@ pub struct ReverseMap<'f, P: Platform> {
 }
 
 /// The number of words in a table.
-const WORDS: usize = 1 << WORDS_SHIFT;
-/// The number of bits of a frame number that index a table of one level.
-const WORDS_SHIFT: u32 = 9;
+const TABLE_WORDS: usize = 1 << INDEX_BITS;
+/// The number of bits of a frame number that select a word of one table.
+const INDEX_BITS: u32 = 9;
 /// The number of levels of tables below the root.
 const LEVELS: u32 = 4;
 /// The number of entries of the root, which the highest bits of a frame number index.
-const ROOT_ENTRIES: usize = ((PFN_LIMIT - 1) >> (LEVELS * WORDS_SHIFT)) as usize + 1;
+const ROOT_ENTRIES: usize = ((PFN_LIMIT - 1) >> (LEVELS * INDEX_BITS)) as usize + 1;
 /// The entry that leads to no table. Any other entry is one more than the number of the frame that
 /// holds the table.
 const NO_TABLE: u64 = 0;
 
-const _: () = assert!((WORDS * size_of::<AtomicU64>()) as u64 == FRAME_SIZE);
+const _: () = assert!((TABLE_WORDS * size_of::<AtomicU64>()) as u64 == FRAME_SIZE);
 
 /// A table fills a frame. On level 0, each word of the table is the owner of a frame. On the other
 /// levels, each word is an entry that leads to a table of the next lower level.
-type Table = [AtomicU64; WORDS];
+type Table = [AtomicU64; TABLE_WORDS];
 
 /// Returns the index of the word for `pfn` in a table of `level`, or in the root for level `LEVELS`.
 #[allow(clippy::cast_possible_truncation, reason = "an index has 9 bits, or 4 in the root")]
 const fn index(pfn: Pfn, level: u32) -> usize {
-    let index = (pfn.number() >> (level * WORDS_SHIFT)) as usize;
-    if level < LEVELS { index % WORDS } else { index }
+    let index = (pfn.number() >> (level * INDEX_BITS)) as usize;
+    if level < LEVELS { index % TABLE_WORDS } else { index }
 }
 
 impl<'f, P: Platform> ReverseMap<'f, P> {
@@ -113,9 +113,9 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     /// [`AllocError`] if no memory is free for a table, or if `range` ends beyond the highest possible
     /// frame. Then no frame of `range` has an owner.
     pub fn set(&self, range: PfnRange, owner: FrameOwner) -> Result<(), AllocError> {
-        for part in range.chunks(WORDS as u64) {
+        for part in range.chunks(TABLE_WORDS as u64) {
             match self.make_table(part.start()) {
-                Ok(table) => write(table, part, owner.0.get()),
+                Ok(table) => write_owners(table, part, owner.0.get()),
                 Err(error) => {
                     self.clear(range);
                     return Err(error);
@@ -129,9 +129,9 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     ///
     /// Context: any. Cost: a store for each frame.
     pub fn clear(&self, range: PfnRange) {
-        for part in range.chunks(WORDS as u64) {
+        for part in range.chunks(TABLE_WORDS as u64) {
             if let Some(table) = self.table(part.start()) {
-                write(table, part, 0);
+                write_owners(table, part, 0);
             }
         }
     }
@@ -170,7 +170,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     /// number of tables for `range`.
     pub fn free_tables(&mut self, range: PfnRange) {
         for (entry, covered) in
-            self.root.iter().zip(PfnRange::ALL.chunks(1 << (LEVELS * WORDS_SHIFT)))
+            self.root.iter().zip(PfnRange::ALL.chunks(1 << (LEVELS * INDEX_BITS)))
         {
             self.free_tables_below(entry, LEVELS - 1, covered, range);
         }
@@ -183,9 +183,9 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         let Some(frame) = table_frame(entry).filter(|_| !part.is_empty()) else { return };
         let table = self.table_in(frame);
         if level == 0 {
-            write(table, part, 0);
+            write_owners(table, part, 0);
         } else {
-            for (entry, covered) in table.iter().zip(covered.chunks(1 << (level * WORDS_SHIFT))) {
+            for (entry, covered) in table.iter().zip(covered.chunks(1 << (level * INDEX_BITS))) {
                 self.free_tables_below(entry, level - 1, covered, range);
             }
         }
@@ -221,21 +221,24 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         if let Some(frame) = table_frame(entry) {
             return Ok(self.table_in(frame));
         }
-        let one = AllocRequest::frames(1);
-        let new = self.frames.alloc(one.in_boot_memory()).or_else(|_| self.frames.alloc(one))?;
-        let new = new.into_raw().start();
-        self.table_in(new).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        let one_frame = AllocRequest::frames(1);
+        let new_frame = self
+            .frames
+            .alloc(one_frame.in_boot_memory())
+            .or_else(|_| self.frames.alloc(one_frame))?;
+        let new_frame = new_frame.into_raw().start();
+        self.table_in(new_frame).iter().for_each(|word| word.store(0, Ordering::Relaxed));
         // Release publishes the zeroes of the new table; it pairs with Acquire in `table_frame` and
         // below. Acquire: if another CPU has stored its table first, this call sees the zeroes of
         // that table.
-        let new_entry = new.number() + 1;
+        let new_entry = new_frame.number() + 1;
         match entry.compare_exchange(NO_TABLE, new_entry, Ordering::Release, Ordering::Acquire) {
-            Ok(_) => Ok(self.table_in(new)),
+            Ok(_) => Ok(self.table_in(new_frame)),
             Err(other_entry) => {
                 match other_entry.checked_sub(1).and_then(Pfn::new).or_violation() {
-                    Some(other) => {
-                        self.free(new);
-                        Ok(self.table_in(other))
+                    Some(frame) => {
+                        self.free(new_frame);
+                        Ok(self.table_in(frame))
                     }
                     None => Err(AllocError::Busy),
                 }
@@ -281,9 +284,10 @@ fn table_frame(entry: &AtomicU64) -> Option<Pfn> {
 
 /// Writes `owner` to the words of `part`, which are all in `table`. Release pairs with Acquire in
 /// `ReverseMap::owner`.
-fn write(table: &Table, part: PfnRange, owner: u64) {
+fn write_owners(table: &Table, part: PfnRange, owner: u64) {
     let first = index(part.start(), 0);
-    for word in table.iter().skip(first).take(usize::try_from(part.frames()).unwrap_or(WORDS)) {
+    for word in table.iter().skip(first).take(usize::try_from(part.frames()).unwrap_or(TABLE_WORDS))
+    {
         word.store(owner, Ordering::Release);
     }
 }

@@ -24,7 +24,7 @@ pub struct TableFrames<'f, P> {
 const NO_FRAME: u64 = u64::MAX;
 
 impl<'f, P: Platform> TableFrames<'f, P> {
-    /// Makes an empty list for a machine whose memory is mapped by `map`.
+    /// Makes an empty list for an instance whose memory is mapped by `map`.
     #[must_use]
     pub const fn new(frames: &'f Frames<P>, map: LinearMap) -> TableFrames<'f, P> {
         TableFrames { frames, map, first_free: None }

@@ -65,8 +65,8 @@ impl Hooks for DrainAllCpus {
     }
 }
 
-/// Runs `test` on a machine whose magazines allocate frames by `request`.
-fn with_machine(
+/// Runs `test` on an instance whose magazines allocate frames by `request`.
+fn with_instance(
     request: AllocRequest,
     test: impl FnOnce(&'static Frames<Kernel>, &mut Hotplug<'static, Kernel>),
 ) {
@@ -82,7 +82,7 @@ fn with_machine(
 
 #[test]
 fn an_allocation_drains_its_cpus_magazine_before_it_fails() {
-    with_machine(ONE_FRAME, |frames, _| {
+    with_instance(ONE_FRAME, |frames, _| {
         let kernel = frames.platform();
         let mut owned = vec![kernel.magazine().alloc().unwrap()];
         owned
@@ -102,7 +102,7 @@ fn an_allocation_drains_its_cpus_magazine_before_it_fails() {
 
 #[test]
 fn a_removal_succeeds_after_the_magazines_of_all_cpus_are_drained() {
-    with_machine(ONE_FRAME.movable(), |frames, hotplug| {
+    with_instance(ONE_FRAME.movable(), |frames, hotplug| {
         let kernel = frames.platform();
         let hotplugged = range(SECTION, SECTION);
         plug(hotplug, hotplugged);
@@ -126,7 +126,7 @@ fn a_removal_succeeds_after_the_magazines_of_all_cpus_are_drained() {
 
 #[test]
 fn a_poisoned_frame_of_a_magazine_is_quarantined() {
-    with_machine(ONE_FRAME, |frames, hotplug| {
+    with_instance(ONE_FRAME, |frames, hotplug| {
         let kernel = frames.platform();
         let page = kernel.magazine().alloc().unwrap();
         kernel.free(page);

@@ -44,12 +44,12 @@ proptest! {
         let mut expected = [false; 80];
         for (start, len) in added {
             let bytes = start..start + len;
-            let more = start as u64..(start + len) as u64;
+            let range = start as u64..(start + len) as u64;
             let before = ranges;
-            match ranges.add(more.clone()) {
+            match ranges.add(range.clone()) {
                 Ok(()) => bytes.for_each(|byte| expected[byte] = true),
                 Err(TooManyRanges(refused)) => {
-                    prop_assert_eq!(refused, BootRange::from(more));
+                    prop_assert_eq!(refused, BootRange::from(range));
                     prop_assert_eq!(before.as_slice().len(), 6);
                     prop_assert_eq!(before.as_slice(), ranges.as_slice());
                 }
@@ -154,10 +154,10 @@ fn table_frames_that_are_not_used_are_freed() {
 fn a_linear_map_converts_addresses_to_frames() {
     let memory = Memory::new(16);
     let map = LinearMap::new(memory.start());
-    let third = map.pointer(range(3, 1).start());
-    assert_eq!(map.frames(third, 1), Some(range(3, 1)));
-    assert_eq!(map.frames(third.wrapping_add(1), 4096), Some(range(3, 2)));
-    assert_eq!(map.frames(third, 0), Some(range(3, 0)));
+    let third_frame = map.pointer(range(3, 1).start());
+    assert_eq!(map.frames(third_frame, 1), Some(range(3, 1)));
+    assert_eq!(map.frames(third_frame.wrapping_add(1), 4096), Some(range(3, 2)));
+    assert_eq!(map.frames(third_frame, 0), Some(range(3, 0)));
     assert_eq!(map.frames(map.base().wrapping_sub(1), 1), None);
 }
 
@@ -187,9 +187,9 @@ mod late_mapping {
     use std::sync::Mutex;
 
     type Lock = spin::mutex::SpinMutex<()>;
-    type Kernel = LateMapping<'static, ConfigurablePlatform, Lock>;
+    type Mapping = LateMapping<'static, ConfigurablePlatform, Lock>;
 
-    static KERNEL: Mutex<Option<&'static Kernel>> = Mutex::new(None);
+    static MAPPING: Mutex<Option<&'static Mapping>> = Mutex::new(None);
     static MAPPED: Mutex<Vec<PfnRange>> = Mutex::new(Vec::new());
     static TABLES: Mutex<Vec<Pfn>> = Mutex::new(Vec::new());
 
@@ -201,10 +201,10 @@ mod late_mapping {
     }
 
     fn map(range: PfnRange) {
-        let kernel = KERNEL.lock().unwrap().unwrap();
+        let mapping = MAPPING.lock().unwrap().unwrap();
         let mut tables = TABLES.lock().unwrap();
         if tables.is_empty() {
-            tables.extend([(); 2].map(|()| kernel.take_table().unwrap()));
+            tables.extend([(); 2].map(|()| mapping.take_table().unwrap()));
         }
         MAPPED.lock().unwrap().push(range);
     }
@@ -218,27 +218,27 @@ mod late_mapping {
         let memory = Box::leak(Box::new(Memory::new(SECTION)));
         let frames = Box::leak(Box::new(Frames::new(ConfigurablePlatform::new())));
         // SAFETY: all of `memory` is mapped from the start and never dropped, and nothing else uses it.
-        let kernel =
-            unsafe { Kernel::new(frames, LinearMap::new(memory.start()), range(0, SECTION)) };
-        let kernel: &'static Kernel = Box::leak(Box::new(kernel));
-        *KERNEL.lock().unwrap() = Some(kernel);
+        let mapping =
+            unsafe { Mapping::new(frames, LinearMap::new(memory.start()), range(0, SECTION)) };
+        let mapping: &'static Mapping = Box::leak(Box::new(mapping));
+        *MAPPING.lock().unwrap() = Some(mapping);
         let half = SECTION / 2;
         let mut ram = BootRanges::<1>::new();
         ram.add(0..half * 4096).unwrap();
-        let mut hotplug: Hotplug<'_, _, _> = start(frames, kernel, ram.as_slice()).unwrap();
-        let later = range(half, half);
-        hotplug.announce(later).unwrap();
+        let mut hotplug: Hotplug<'_, _, _> = start(frames, mapping, ram.as_slice()).unwrap();
+        let hotplugged = range(half, half);
+        hotplug.announce(hotplugged).unwrap();
 
         // Before the mapper is set, memory is added without it and takes no frames for page tables,
         // because boot code has mapped the memory.
-        let (first, rest) = later.split_at(range(half + PAGEBLOCK, 1).start());
+        let (first, rest) = hotplugged.split_at(range(half + PAGEBLOCK, 1).start());
         let free = frames.counts().free;
         hotplug.add(first).unwrap();
         assert_eq!(frames.counts().free, free);
-        assert_eq!((MAPPED.lock().unwrap().len(), kernel.take_table()), (0, None));
+        assert_eq!((MAPPED.lock().unwrap().len(), mapping.take_table()), (0, None));
 
         // SAFETY: all memory of the test is mapped at all times.
-        unsafe { kernel.set_mapper(Mapper { can_map, map, unmap, tables_needed: |_| 5 }) };
+        unsafe { mapping.set_mapper(Mapper { can_map, map, unmap, tables_needed: |_| 5 }) };
         // The mapper refuses the last pageblock.
         let (rest, last) = rest.split_at(range(SECTION - PAGEBLOCK, 1).start());
         assert_eq!(
@@ -252,7 +252,7 @@ mod late_mapping {
         hotplug.add(rest).unwrap();
         assert_eq!(*MAPPED.lock().unwrap(), [rest]);
         // Two of five frames became page tables, and the other three are free again.
-        assert_eq!((frames.counts().free, kernel.take_table()), (free - 2, None));
+        assert_eq!((frames.counts().free, mapping.take_table()), (free - 2, None));
 
         let removal = hotplug.prepare_remove(rest).unwrap();
         assert_eq!(*MAPPED.lock().unwrap(), []);
@@ -314,7 +314,7 @@ fn a_frame_that_cannot_be_freed_violates_an_invariant() {
     let mut first = Some(frame.start());
     // SAFETY: the frame was allocated, and nothing else uses it.
     unsafe { table_frames.add_frames(&mut || first.take()) };
-    // SAFETY: the frame was allocated above. Freeing it breaks the promise to `fill`, on purpose.
+    // SAFETY: the frame was allocated above. Freeing it breaks the promise to `add_frames`, on purpose.
     unsafe { frames.free_raw(frame) }.unwrap();
     let before = hotmem::violated_invariants().count;
     assert_eq!(table_frames.free_rest(), 0);
