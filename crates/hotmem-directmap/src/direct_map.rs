@@ -11,7 +11,7 @@
 mod tests;
 
 use crate::area::Area;
-use crate::tables::{Kernel, LINK_BYTES, SpareTables};
+use crate::tables::{CallbackOwner, LINK_BYTES, SpareTables};
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::{Bytes, Pfn, PfnRange};
@@ -65,7 +65,7 @@ pub struct DirectMap<T, F> {
     tables: T,
     space: Space,
     area: Area,
-    flush: F,
+    flusher: F,
     /// Whether the processor has pages of 1 GiB.
     huge_pages: bool,
     /// A table for each page of 1 GiB and each [`RESERVED`] entry.
@@ -98,9 +98,9 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     /// tables whose root table is the frame `root`. `huge_pages` says whether the processor
     /// supports 1 GiB pages.
     #[must_use]
-    pub const fn new(tables: T, root: Pfn, area: Area, huge_pages: bool, flush: F) -> Self {
+    pub const fn new(tables: T, root: Pfn, area: Area, huge_pages: bool, flusher: F) -> Self {
         let (space, reserve) = (Space::new(root, Level::L4), SpareTables::new(tables));
-        DirectMap { tables, space, area, flush, huge_pages, reserve }
+        DirectMap { tables, space, area, flusher, huge_pages, reserve }
     }
 
     /// Returns the number of frames that mapping `range` would take, including the tables that are
@@ -109,10 +109,11 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     pub fn tables_needed(&self, range: PfnRange) -> u64 {
         let range = range.align_outward(LARGE_FRAMES);
         let frames_for = |part: PfnRange| {
-            if self.located(part.start(), Level::L3).is_none() {
+            if self.entry_on_level(part.start(), Level::L3).is_none() {
                 return tables_needed_at_first(part);
             }
-            let is_missing = |part: &PfnRange| self.gigabyte(part.start()) == Gigabyte::Unmapped;
+            let is_missing =
+                |part: &PfnRange| self.gigabyte_state(part.start()) == Gigabyte::Unmapped;
             part.chunks(HUGE_FRAMES).filter(is_missing).count() as u64
         };
         range.chunks(ROOT_ENTRY_FRAMES).map(frames_for).sum()
@@ -136,9 +137,9 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         let (mut batch, mut written) = (Batch::new(), Bytes::ZERO);
         for part in range.chunks(HUGE_FRAMES).filter(|part| !part.is_empty()) {
             let is_whole = self.huge_pages && part.frames() == HUGE_FRAMES;
-            let state = self.gigabyte(part.start());
-            if let Gigabyte::Reserved(at) = state {
-                self.set(at, Entry::EMPTY);
+            let state = self.gigabyte_state(part.start());
+            if let Gigabyte::Reserved(addr) = state {
+                self.write_entry(addr, Entry::EMPTY);
             }
             let batch = &mut batch;
             written = written
@@ -172,25 +173,25 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     /// # Errors
     /// [`Stopped`] if `range` starts or ends within a 1 GiB page that is no longer mapped.
     pub fn unmap(&mut self, range: PfnRange) -> Result<(), Stopped<NativeFault>> {
-        let Some(virt) = self.virt(range.align_inward(LARGE_FRAMES)) else { return Ok(()) };
-        let DirectMap { tables, space, flush, reserve, .. } = self;
+        let Some(virt) = self.virt_range(range.align_inward(LARGE_FRAMES)) else { return Ok(()) };
+        let DirectMap { tables, space, flusher, reserve, .. } = self;
         // A 1 GiB page is split without a moment in which it is not present, because its other
         // parts are in use and may hold these page tables.
-        let mmu = Native::new(*tables, *flush).with_split(Split::InPlace);
+        let mmu = Native::new(*tables, *flusher).with_split(Split::InPlace);
         let (tables, space) = (*tables, *space);
         let mark_reserved = |run: Run| {
             let (start, last) = (run.virt.start(), run.virt.last());
             let count = if run.level == Level::L3 { (last - start) / GIB + 1 } else { 0 };
             for page in (0..count).map(|number| start + number * GIB) {
                 if let Ok(located) = find_entry(&Native::new(tables, |_: Flush| {}), space, page) {
-                    store(tables, located.addr, RESERVED);
+                    write_entry(tables, located.addr, RESERVED);
                 }
             }
         };
         let options =
             Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: true, is_dying: false };
-        let mut kernel = Kernel { new_table: || reserve.pop(), unmapped: mark_reserved };
-        PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, options, &mut kernel)
+        let mut owner = CallbackOwner { new_table: || reserve.pop(), unmapped: mark_reserved };
+        PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, options, &mut owner)
     }
 
     /// Returns whether the frame is mapped.
@@ -206,33 +207,33 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     pub fn release_tables(&mut self, range: PfnRange, mut free: impl FnMut(Pfn)) {
         let mut released = SpareTables::new(self.tables);
         for part in range.align_outward(LARGE_FRAMES).chunks(ROOT_ENTRY_FRAMES) {
-            let Some(first) = self.located(part.start(), Level::L3) else { continue };
+            let Some(first) = self.entry_on_level(part.start(), Level::L3) else { continue };
             for part in part.chunks(HUGE_FRAMES) {
-                let Some(located) = self.located(part.start(), Level::L3) else { continue };
-                let below = match located.kind() {
+                let Some(located) = self.entry_on_level(part.start(), Level::L3) else { continue };
+                let unused_table = match located.kind() {
                     // If only a part of the 1 GiB is removed, the table stays in reserve, because
                     // mapping that part again needs a table.
                     _ if located.entry == RESERVED && part.frames() == HUGE_FRAMES => {
                         self.reserve.pop()
                     }
-                    Kind::Table(table) if self.is_empty(table) => Some(table),
+                    Kind::Table(table) if self.is_table_empty(table) => Some(table),
                     _ => None,
                 };
-                if let Some(below) = below {
-                    self.set(located.addr, Entry::EMPTY);
-                    released.push(below);
+                if let Some(table) = unused_table {
+                    self.write_entry(located.addr, Entry::EMPTY);
+                    released.push(table);
                 }
             }
             let table = first.addr.table();
             if let Some(above) =
-                self.located(part.start(), Level::L4).filter(|_| self.is_empty(table))
+                self.entry_on_level(part.start(), Level::L4).filter(|_| self.is_table_empty(table))
             {
-                self.set(above.addr, Entry::EMPTY);
+                self.write_entry(above.addr, Entry::EMPTY);
                 released.push(table);
             }
         }
-        if let Some(range) = self.virt(range).filter(|_| !released.is_empty()) {
-            self.flush.flush(Flush { range, tables: true });
+        if let Some(range) = self.virt_range(range).filter(|_| !released.is_empty()) {
+            self.flusher.flush(Flush { range, tables: true });
         }
         while let Some(table) = released.pop() {
             free(table);
@@ -253,18 +254,18 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             Caching::WriteBack => Flags::empty(),
             Caching::Uncached => Flags::WRITE_THROUGH | Flags::CACHE_DISABLE,
         };
-        let mut kernel = Kernel { new_table, unmapped: |_| {} };
+        let mut owner = CallbackOwner { new_table, unmapped: |_| {} };
         let (mut remaining, mut written) = (part, Bytes::ZERO);
-        while let Some(virt) = self.virt(remaining) {
+        while let Some(virt) = self.virt_range(remaining) {
             let entry = Entry::new(remaining.start(), PAGE_FLAGS | caching);
             let mut tables = PageTables::new(self.mmu(), self.space, batch);
-            match tables.map(Run { virt, entry, level }, &mut kernel) {
+            match tables.map(Run { virt, entry, level }, &mut owner) {
                 Ok(bytes) => return Ok(written + bytes),
                 // Skip a page that is mapped already, because it also belongs to another range.
-                Err(Stopped { address: at, reason: StopReason::Occupied(entry), .. })
+                Err(Stopped { address, reason: StopReason::Occupied(entry), .. })
                     if entry.is_present() =>
                 {
-                    let frames = Bytes(at - virt.start()).frames();
+                    let frames = Bytes(address - virt.start()).frames();
                     written = written + Bytes(frames / level.entry_span().frames() * ENTRY_BYTES);
                     let next = frames + level.entry_span().frames();
                     let next = remaining.start().checked_add(next).unwrap_or(Pfn::LIMIT);
@@ -280,8 +281,10 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     }
 
     /// Returns the state of the 1 GiB that contains `frame`.
-    fn gigabyte(&self, frame: Pfn) -> Gigabyte {
-        let Some(located) = self.located(frame, Level::L3) else { return Gigabyte::Unmapped };
+    fn gigabyte_state(&self, frame: Pfn) -> Gigabyte {
+        let Some(located) = self.entry_on_level(frame, Level::L3) else {
+            return Gigabyte::Unmapped;
+        };
         match located.kind() {
             _ if located.entry == RESERVED => Gigabyte::Reserved(located.addr),
             Kind::Empty => Gigabyte::Unmapped,
@@ -291,38 +294,38 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     }
 
     /// Returns the entry for `frame` on a level, or `None` if no table on that level covers `frame`.
-    fn located(&self, frame: Pfn, level: Level) -> Option<LocatedEntry> {
+    fn entry_on_level(&self, frame: Pfn, level: Level) -> Option<LocatedEntry> {
         let address = self.area.address(frame.phys_addr())?;
         let located = find_entry_from(&self.mmu(), self.space, address, level).ok()?;
         (located.level == level).then_some(located)
     }
 
-    fn is_empty(&self, table: Pfn) -> bool {
+    fn is_table_empty(&self, table: Pfn) -> bool {
         let empty = |table| (0..ENTRIES).all(|index| entry_at(table, index).is_empty());
         self.tables.table(table).is_some_and(empty)
     }
 
-    fn set(&mut self, at: EntryAddr, entry: Entry) {
-        store(self.tables, at, entry);
+    fn write_entry(&mut self, addr: EntryAddr, entry: Entry) {
+        write_entry(self.tables, addr, entry);
     }
 
     /// Returns the virtual addresses of the frames of `range` that lie within the area, or `None` if
     /// there are none.
-    fn virt(&self, range: PfnRange) -> Option<VirtRange> {
+    fn virt_range(&self, range: PfnRange) -> Option<VirtRange> {
         let end = Pfn::containing(self.area.bytes().0).unwrap_or(Pfn::LIMIT);
         let range = range.split_at(end).0;
         VirtRange::new(self.area.address(range.start().phys_addr())?, range.bytes()).ok()
     }
 
     fn mmu(&self) -> Native<T, F> {
-        Native::new(self.tables, self.flush)
+        Native::new(self.tables, self.flusher)
     }
 }
 
 /// Writes an entry. If the old entry was present, the caller flushes the TLBs.
-fn store(tables: impl Tables, at: EntryAddr, entry: Entry) {
-    if let Some(table) = tables.table(at.table()) {
-        table[at.index()].store(entry.bits(), Relaxed);
+fn write_entry(tables: impl Tables, addr: EntryAddr, entry: Entry) {
+    if let Some(table) = tables.table(addr.table()) {
+        table[addr.index()].store(entry.bits(), Relaxed);
     }
 }
 

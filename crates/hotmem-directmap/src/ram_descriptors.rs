@@ -14,8 +14,7 @@ use crate::descriptor_map::{
 };
 use core::cell::RefCell;
 use core::ops::Range;
-use hotmem_addr::geometry::SECTION_FRAMES;
-use hotmem_addr::{Pfn, PfnRange};
+use hotmem_addr::{Pfn, PfnRange, geometry};
 use hotmem_pgtable::Tables;
 
 /// The number of pages that one L2 table covers.
@@ -23,14 +22,15 @@ const PAGES_PER_L2_TABLE: u64 = PAGES_PER_L1_TABLE * PAGES_PER_L1_TABLE;
 /// The number of pages that one L3 table covers.
 const PAGES_PER_L3_TABLE: u64 = PAGES_PER_L1_TABLE * PAGES_PER_L2_TABLE;
 
-const SECTION: u64 = SECTION_FRAMES as u64;
+const SECTION_FRAMES: u64 = geometry::SECTION_FRAMES as u64;
 
 impl DescriptorLayout {
     /// Returns how many frames at the start of a section hold the section's own descriptors if it
     /// is added as a whole. This is 0 if the descriptors do not fill whole large pages.
     #[must_use]
     pub fn frames_per_section(&self) -> u64 {
-        let pages = self.pages_of(PfnRange::with_len(Pfn::ZERO, SECTION).unwrap_or_default());
+        let pages =
+            self.pages_of(PfnRange::with_len(Pfn::ZERO, SECTION_FRAMES).unwrap_or_default());
         if pages.end.is_multiple_of(PAGES_PER_L1_TABLE) { pages.end } else { 0 }
     }
 
@@ -38,7 +38,7 @@ impl DescriptorLayout {
     /// `None` if `part` is not a whole section, or if other memory holds its descriptors.
     fn own_descriptor_frames(&self, part: PfnRange) -> Option<PfnRange> {
         let count = Some(self.frames_per_section()).filter(|&count| count > 0)?;
-        (part.frames() == SECTION).then_some(PfnRange::with_len(part.start(), count)?)
+        (part.frames() == SECTION_FRAMES).then_some(PfnRange::with_len(part.start(), count)?)
     }
 }
 
@@ -47,9 +47,10 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     /// `range`, including frames for tables.
     #[must_use]
     pub fn frames_needed(&self, range: PfnRange) -> u64 {
-        let tables =
-            |pages: &Range<u64>, covered: u64| pages.end.div_ceil(covered) - pages.start / covered;
-        let lower = |part: PfnRange| {
+        let tables = |pages: &Range<u64>, pages_per_table: u64| {
+            pages.end.div_ceil(pages_per_table) - pages.start / pages_per_table
+        };
+        let frames_in_section = |part: PfnRange| {
             let pages = self.layout().pages_of(part);
             if self.layout().own_descriptor_frames(part).is_some() || self.is_large(pages.start) {
                 return 0;
@@ -57,8 +58,8 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             pages.end - pages.start + tables(&pages, PAGES_PER_L1_TABLE)
         };
         let pages = self.layout().pages_of(range);
-        let upper = tables(&pages, PAGES_PER_L2_TABLE) + tables(&pages, PAGES_PER_L3_TABLE);
-        upper + range.chunks(SECTION_FRAMES as u64).map(lower).sum::<u64>()
+        let upper_tables = tables(&pages, PAGES_PER_L2_TABLE) + tables(&pages, PAGES_PER_L3_TABLE);
+        upper_tables + range.chunks(SECTION_FRAMES).map(frames_in_section).sum::<u64>()
     }
 
     /// Maps the descriptors of `range`, which consists of whole pageblocks. Descriptors that are
@@ -72,7 +73,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         range: PfnRange,
         mut frame: impl FnMut() -> Option<Pfn>,
     ) -> Result<(), DescriptorMapError> {
-        for part in range.chunks(SECTION_FRAMES as u64) {
+        for part in range.chunks(SECTION_FRAMES) {
             let pages = self.layout().pages_of(part);
             if let Some(own_frames) = self.layout().own_descriptor_frames(part) {
                 self.map(pages.start, own_frames, &mut frame)?;
@@ -99,7 +100,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         let Some(last) = range.end().number().checked_sub(1).and_then(Pfn::new) else {
             return pages;
         };
-        let section = PfnRange::with_len(last.align_down(SECTION), SECTION);
+        let section = PfnRange::with_len(last.align_down(SECTION_FRAMES), SECTION_FRAMES);
         let section = section.filter(|section| range.contains(section.start()));
         match section.map(|section| self.layout().pages_of(section)) {
             Some(section_pages) if self.is_large(section_pages.start) => {

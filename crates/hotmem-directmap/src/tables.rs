@@ -45,13 +45,13 @@ impl<T: Tables> SpareTables<T> {
 /// empty entry.
 const LINK_MARK: u64 = 1 << 9;
 
-/// A kernel that allocates tables by `new_table` and is told of unmapped runs by `unmapped`.
-pub(crate) struct Kernel<N, U> {
+/// An owner that allocates tables by `new_table` and passes unmapped runs to `unmapped`.
+pub(crate) struct CallbackOwner<N, U> {
     pub(crate) new_table: N,
     pub(crate) unmapped: U,
 }
 
-impl<N: FnMut() -> Option<Pfn>, U: FnMut(Run)> Owner for Kernel<N, U> {
+impl<N: FnMut() -> Option<Pfn>, U: FnMut(Run)> Owner for CallbackOwner<N, U> {
     fn unmapped(&mut self, run: Run) {
         (self.unmapped)(run);
     }

@@ -5,7 +5,7 @@
 //! address.
 
 use crate::area::Area;
-use crate::tables::Kernel;
+use crate::tables::CallbackOwner;
 use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -19,8 +19,8 @@ use hotmem_pgtable::{
 /// The number of bytes in a page.
 pub const PAGE_BYTES: u64 = Level::L1.entry_span().0;
 
-/// The flags to map a page with that was not accessed yet. The processor sets Accessed and Dirty
-/// when the page is accessed.
+/// The flags of a page that was not accessed yet. The processor sets Accessed and Dirty when the page
+/// is accessed.
 pub const UNUSED: Flags = Flags::PRESENT.union(Flags::WRITABLE);
 /// Marks a page whose frame must not be replaced. The processor ignores this bit of an entry.
 const PINNED_FLAG: Flags = Flags::from_bits_retain(1 << 9);
@@ -31,7 +31,7 @@ pub struct Window<T, F> {
     tables: T,
     space: Space,
     area: Area,
-    flush: F,
+    flusher: F,
     batch: Batch,
 }
 
@@ -45,12 +45,12 @@ pub enum WindowError {
 }
 
 impl<T, F> Window<T, F> {
-    /// Makes a window over `area`, in the four-level page tables with this root. `flush` flushes
+    /// Makes a window over `area`, in the four-level page tables with this root. `flusher` flushes
     /// the TLBs of all processors.
     #[must_use]
-    pub const fn new(tables: T, root: Pfn, area: Area, flush: F) -> Self {
+    pub const fn new(tables: T, root: Pfn, area: Area, flusher: F) -> Self {
         let space = Space::new(root, Level::L4);
-        Window { tables, space, area, flush, batch: Batch::new() }
+        Window { tables, space, area, flusher, batch: Batch::new() }
     }
 
     /// Returns the number of pages.
@@ -88,7 +88,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     ) -> Result<(), WindowError> {
         let virt = self.range(page..page.saturating_add(1)).ok_or(WindowError::NoSuchPage(page))?;
         let run = Run { virt, entry: Entry::new(frame, flags), level: Level::L1 };
-        let mapped = self.page_tables().map(run, &mut Kernel { new_table, unmapped: |_| {} });
+        let mapped =
+            self.page_tables().map(run, &mut CallbackOwner { new_table, unmapped: |_| {} });
         mapped.map(|_| ()).map_err(WindowError::Tables)
     }
 
@@ -98,10 +99,10 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
         let options =
             Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: true, is_dying: false };
         if let Some(range) = self.range(pages) {
-            let mut kernel = Kernel { new_table: || None, unmapped };
+            let mut owner = CallbackOwner { new_table: || None, unmapped };
             // Unmapping fails only if it must split a large page, and the window's tables hold
             // 4 KiB pages only.
-            let _ = self.page_tables().unmap_range(range, options, &mut kernel);
+            let _ = self.page_tables().unmap_range(range, options, &mut owner);
         }
     }
 
@@ -118,14 +119,14 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     ) -> Result<(), MoveError> {
         let (base, count) = (self.area.base(), self.pages());
         let addresses = pages.into_iter().map(|page| base + page % count * PAGE_BYTES);
-        let Window { tables, space, flush, batch, .. } = self;
-        PageTables::new(Native::new(*tables, *flush), *space, batch).move_pages(addresses, copy)
+        let Window { tables, space, flusher, batch, .. } = self;
+        PageTables::new(Native::new(*tables, *flusher), *space, batch).move_pages(addresses, copy)
     }
 
     /// Returns the frame that a page maps, or `None` if the page is not mapped.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<Pfn> {
-        let located = self.located(page)?;
+        let located = self.page_entry(page)?;
         located.entry.frame(located.level)
     }
 
@@ -133,7 +134,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     /// bits. The caller must then flush the page from the TLBs, because a processor with the old
     /// entry in its TLB does not set Dirty again.
     pub fn take_dirty(&mut self, page: u64) -> bool {
-        let Some(located) = self.located(page) else { return false };
+        let Some(located) = self.page_entry(page) else { return false };
         let Some(table) = self.tables.table(located.addr.table()) else { return false };
         // Relaxed: the result depends on this word alone, and the caller's flush orders later
         // accesses to the page.
@@ -144,24 +145,24 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     /// Returns whether the page's frame must not be replaced.
     #[must_use]
     pub fn is_pinned(&self, page: u64) -> bool {
-        self.located(page).is_some_and(|located| located.entry.flags().contains(PINNED_FLAG))
+        self.page_entry(page).is_some_and(|located| located.entry.flags().contains(PINNED_FLAG))
     }
 
     /// Sets whether the page's frame must not be replaced. Does nothing if the page is not mapped.
     pub fn pin(&mut self, page: u64, pinned: bool) {
         let none = Flags::empty();
         let (set, clear) = if pinned { (PINNED_FLAG, none) } else { (none, PINNED_FLAG) };
-        if let (Some(located), Ok(change)) = (self.located(page), Change::new(set, clear)) {
+        if let (Some(located), Ok(change)) = (self.page_entry(page), Change::new(set, clear)) {
             // Processors ignore `PINNED_FLAG`, so no TLB needs a flush.
             self.batch.clear();
             self.batch.push(located);
-            let _ = Native::new(self.tables, self.flush).protect(&self.batch, change);
+            let _ = Native::new(self.tables, self.flusher).protect(&self.batch, change);
         }
     }
 
     /// Returns the page's entry, or `None` if the page is not mapped.
-    fn located(&self, page: u64) -> Option<LocatedEntry> {
-        let mmu = Native::new(self.tables, self.flush);
+    fn page_entry(&self, page: u64) -> Option<LocatedEntry> {
+        let mmu = Native::new(self.tables, self.flusher);
         let address =
             Some(page).filter(|&page| page < self.pages()).map(|page| self.address(page))?;
         find_entry(&mmu, self.space, address).ok().filter(|located| located.kind() == Kind::Page)
@@ -175,7 +176,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     }
 
     fn page_tables(&mut self) -> PageTables<'_, Native<T, F>> {
-        PageTables::new(Native::new(self.tables, self.flush), self.space, &mut self.batch)
+        PageTables::new(Native::new(self.tables, self.flusher), self.space, &mut self.batch)
     }
 }
 
@@ -257,8 +258,9 @@ mod tests {
         window.unmap(0..3, |run| unmapped.push(run.frames().unwrap()));
         assert_eq!(
             unmapped,
-            [(100, 2), (200, 1)]
-                .map(|(at, n)| { hotmem_addr::PfnRange::with_len(pfn(at), n).unwrap() })
+            [(100, 2), (200, 1)].map(|(first, frames)| {
+                hotmem_addr::PfnRange::with_len(pfn(first), frames).unwrap()
+            })
         );
         window.unmap(0..3, |_| panic!("pages 0 to 2 are unmapped already"));
         // Pinning a page that is not mapped does nothing.

@@ -149,7 +149,7 @@ impl<'a, B: Describe> Memmap<'a, B> {
         }
         slots.skip(unwritten.frames());
         if B::INITIALISES_PAGEBLOCKS {
-            // Call `pageblock` also for pageblocks whose first frame has a shared descriptor.
+            // Call `init_pageblock` also for pageblocks whose first frame has a shared descriptor.
             for block in unwritten.chunks(PAGEBLOCK_FRAMES as u64).filter(|b| starts_pageblock(*b))
             {
                 self.definition.init_pageblock(block.start(), None);
@@ -197,15 +197,15 @@ impl<'a, B: Describe> Memmap<'a, B> {
         stream: Option<&Stream<'m>>,
         role: impl Fn(Pfn) -> Role,
     ) {
-        let nth = |n| self.words(role(split(pfns, n).1.start()));
+        let words_of = |n| self.words(role(split(pfns, n).1.start()));
         let last = match pfns.frames() {
             0 => return,
             frames => frames - 1,
         };
         if let Some(stream) = stream {
-            let first = nth(0);
-            let step = first.step_to(&nth(last.min(1)));
-            if last < 2 || first.after(last, &step).equals(&nth(last)) {
+            let first = words_of(0);
+            let step = first.step_to(&words_of(last.min(1)));
+            if last < 2 || first.after(last, &step).equals(&words_of(last)) {
                 return first.fill(&step, stream, slots);
             }
         }

@@ -24,7 +24,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         let mut page = pages.start;
         while page < pages.end {
             let end = next_multiple(page, PAGES_PER_L1_TABLE).min(pages.end);
-            let Some(LocatedEntry { addr: at, level, .. }) = self.leaf_entry(page) else {
+            let Some(LocatedEntry { addr, level, .. }) = self.leaf_entry(page) else {
                 page = next_multiple(page, PAGES_PER_L1_TABLE * PAGES_PER_L1_TABLE);
                 continue;
             };
@@ -32,11 +32,11 @@ impl<T: Tables + Copy> DescriptorMap<T> {
                 Level::L1 => end - page,
                 _ => (end - page) / LARGE_FRAMES,
             };
-            for index in (at.index()..ENTRIES).take(usize::try_from(entries).unwrap_or(ENTRIES)) {
-                let at = EntryAddr::new(at.table(), index);
-                let entry = self.read(at);
+            for index in (addr.index()..ENTRIES).take(usize::try_from(entries).unwrap_or(ENTRIES)) {
+                let addr = EntryAddr::new(addr.table(), index);
+                let entry = self.read(addr);
                 if entry.bits() != 0 {
-                    self.write(at, change(entry, level));
+                    self.write(addr, change(entry, level));
                 }
             }
             page = end;
@@ -44,18 +44,18 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     }
 
     /// Unlinks the tables of `level` that cover some of `pages` and map nothing any more, and adds
-    /// them to `released`. `above` is the next higher level.
+    /// them to `released`. `level_above` is the next higher level.
     pub(super) fn unlink_tables(
         &mut self,
         pages: &Range<u64>,
         level: Level,
-        above: Level,
+        level_above: Level,
         released: &mut SpareTables<T>,
     ) {
         let mut page = pages.start;
         while page < pages.end {
             if let (Some(located), Some(above)) =
-                (self.entry_on_level(page, level), self.entry_on_level(page, above))
+                (self.entry_on_level(page, level), self.entry_on_level(page, level_above))
             {
                 let table = located.addr.table();
                 let entry = |index| self.read(EntryAddr::new(table, index));
@@ -71,14 +71,14 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     /// Writes the entry of a page, if it is empty. Otherwise fails.
     pub(super) fn set_if_empty(
         &mut self,
-        at: EntryAddr,
+        addr: EntryAddr,
         page: u64,
         entry: Entry,
     ) -> Result<(), DescriptorMapError> {
-        if self.read(at).bits() != 0 {
+        if self.read(addr).bits() != 0 {
             return Err(DescriptorMapError::AlreadyMapped(page));
         }
-        self.write(at, entry);
+        self.write(addr, entry);
         Ok(())
     }
 
@@ -123,16 +123,16 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         find_entry_from(&native, self.space, address, level).ok()
     }
 
-    fn read(&self, at: EntryAddr) -> Entry {
-        let table = self.tables.table(at.table());
-        table.map_or(Entry::EMPTY, |table| entry_at(table, at.index()))
+    fn read(&self, addr: EntryAddr) -> Entry {
+        let table = self.tables.table(addr.table());
+        table.map_or(Entry::EMPTY, |table| entry_at(table, addr.index()))
     }
 
-    fn write(&mut self, at: EntryAddr, entry: Entry) {
-        if let Some(table) = self.tables.table(at.table()) {
+    fn write(&mut self, addr: EntryAddr, entry: Entry) {
+        if let Some(table) = self.tables.table(addr.table()) {
             // Release pairs with the address dependency of the processor's page walk: a walk that
             // reads this entry sees the entries of the new table that it points to.
-            table[at.index()].store(entry.bits(), Release);
+            table[addr.index()].store(entry.bits(), Release);
         }
     }
 }

@@ -55,7 +55,7 @@ impl fmt::Display for BadDescriptorSize {
         write!(
             f,
             "descriptors of {} are not supported: empty, larger than half a frame, or not filling \
-             gigabyte frames for a pageblock",
+             whole frames for a pageblock",
             self.0
         )
     }

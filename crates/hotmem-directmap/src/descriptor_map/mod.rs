@@ -31,7 +31,7 @@ use crate::tables::SpareTables;
 use core::ops::Range;
 use hotmem_addr::{Pfn, PfnRange};
 use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Flags, Level, LocatedEntry, Space, Tables};
-use page::{LARGE_FRAMES, SHARED, UNSHARED, access_of, frames_of, index, without};
+use page::{LARGE_FRAMES, SHARED, UNSHARED, access_of, frames_of, l1_index, without};
 
 /// The page tables of the map. Pages are numbered from its base.
 pub struct DescriptorMap<T> {
@@ -66,9 +66,9 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         mut table_frame: impl FnMut() -> Option<Pfn>,
     ) -> Result<(), DescriptorMapError> {
         while !frames.is_empty() {
-            let aligned = page.is_multiple_of(PAGES_PER_L1_TABLE)
+            let is_aligned = page.is_multiple_of(PAGES_PER_L1_TABLE)
                 && frames.start().number().is_multiple_of(LARGE_FRAMES);
-            let (level, step, flags) = if aligned && frames.frames() >= LARGE_FRAMES {
+            let (level, step, flags) = if is_aligned && frames.frames() >= LARGE_FRAMES {
                 (Level::L2, LARGE_FRAMES, UNSHARED | Flags::LARGE)
             } else {
                 (Level::L1, 1, UNSHARED)
@@ -76,9 +76,9 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             let first = self.get_or_make_entry(page, level, &mut table_frame)?;
             let entries = usize::try_from(frames.frames() / step).unwrap_or(ENTRIES);
             for index in (first.index()..ENTRIES).take(entries) {
-                let at = EntryAddr::new(first.table(), index);
+                let addr = EntryAddr::new(first.table(), index);
                 let frame = frames.start();
-                self.set_if_empty(at, page, Entry::new(frame, flags))?;
+                self.set_if_empty(addr, page, Entry::new(frame, flags))?;
                 frames = frames.split_at(frame.checked_add(step).unwrap_or(Pfn::LIMIT)).1;
                 page += step;
             }
@@ -103,20 +103,20 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             };
             last = Some((page / PAGES_PER_L1_TABLE, table));
             let flags = if access == Access::Write { UNSHARED } else { SHARED };
-            let at = EntryAddr::new(table, index(page));
-            self.set_if_empty(at, page, Entry::new(frame, flags))?;
+            let addr = EntryAddr::new(table, l1_index(page));
+            self.set_if_empty(addr, page, Entry::new(frame, flags))?;
         }
         Ok(())
     }
 
-    /// Unmaps `pages`. After a flush, passes the frames that backed the pages to `each`, in runs.
-    /// After a second flush, passes the tables that map nothing any more to `table`.
+    /// Unmaps `pages`. After a flush, passes the frames that backed the pages to `unmapped`, in runs.
+    /// After a second flush, passes the tables that map nothing any more to `free_table`.
     pub fn unmap(
         &mut self,
         pages: Range<u64>,
         mut flush: impl FnMut(),
-        mut each: impl FnMut(PfnRange, Access),
-        mut table: impl FnMut(Pfn),
+        mut unmapped: impl FnMut(PfnRange, Access),
+        mut free_table: impl FnMut(Pfn),
     ) {
         self.change(pages.clone(), |entry, _| without(entry, Flags::PRESENT));
         flush();
@@ -129,24 +129,24 @@ impl<T: Tables + Copy> DescriptorMap<T> {
                 None => {
                     let (frames, access) = core::mem::replace(&mut run, (frames, access));
                     if !frames.is_empty() {
-                        each(frames, access);
+                        unmapped(frames, access);
                     }
                 }
             }
             Entry::EMPTY
         });
         if !run.0.is_empty() {
-            each(run.0, run.1);
+            unmapped(run.0, run.1);
         }
         let mut released = SpareTables::new(self.tables);
-        for (level, above) in
+        for (level, level_above) in
             [(Level::L1, Level::L2), (Level::L2, Level::L3), (Level::L3, Level::L4)]
         {
-            self.unlink_tables(&pages, level, above, &mut released);
+            self.unlink_tables(&pages, level, level_above, &mut released);
         }
         flush();
-        while let Some(unlinked) = released.pop() {
-            table(unlinked);
+        while let Some(table) = released.pop() {
+            free_table(table);
         }
     }
 

@@ -40,6 +40,6 @@ pub(super) fn access_of(entry: Entry) -> Access {
 }
 
 /// Returns the index of a page's entry in its L1 table.
-pub(super) fn index(page: u64) -> usize {
+pub(super) fn l1_index(page: u64) -> usize {
     usize::try_from(page % PAGES_PER_L1_TABLE).unwrap_or(0)
 }

@@ -57,8 +57,12 @@ fn a_run_has_large_pages_in_its_middle() {
     map.map(510, frames, || arena.frame()).unwrap();
     // An L3 and an L2 table, and an L1 table for the small pages at each end.
     assert_eq!(arena.used_frames().len(), 2 + 2);
-    for n in [0, 1, 2, 500, 1025, 1026, 1028] {
-        assert_eq!(map.frame(510 + n), Some((pfn(512 * 9 - 2 + n), Access::Write)), "{n}");
+    for offset in [0, 1, 2, 500, 1025, 1026, 1028] {
+        assert_eq!(
+            map.frame(510 + offset),
+            Some((pfn(512 * 9 - 2 + offset), Access::Write)),
+            "{offset}"
+        );
     }
     assert_eq!((map.frame(509), map.frame(510 + 1029)), (None, None));
     assert_eq!(map.map(512, pfn_range(1, 1), || None), Err(DescriptorMapError::AlreadyMapped(512)));
@@ -142,6 +146,11 @@ fn descriptors_of_sizes_that_are_out_of_range_or_share_pages_are_refused() {
         let refused = DescriptorLayout::new(area, Bytes(bytes));
         assert_eq!(refused, Err(BadDescriptorSize(Bytes(bytes))));
     }
+    assert_eq!(
+        BadDescriptorSize(Bytes(63)).to_string(),
+        "descriptors of 63B are not supported: empty, larger than half a frame, or not filling \
+         whole frames for a pageblock"
+    );
     for bytes in [8, 16, 56, 64, 96, 2048] {
         let layout = DescriptorLayout::new(area, Bytes(bytes)).unwrap();
         assert_eq!(

@@ -4,6 +4,7 @@ use super::*;
 use crate::arena::Arena;
 
 const BASE: u64 = 0xffff_8000_0000_0000;
+/// The size of the area: 112 TiB.
 const BYTES: Bytes = Bytes::gib(112 << 10);
 
 type Map<'a> = DirectMap<&'a Arena, fn(Flush)>;
@@ -17,13 +18,13 @@ fn range(start: Bytes, len: Bytes) -> PfnRange {
     PfnRange::from_bytes(start.0, len).unwrap()
 }
 
-fn mapped(map: &Map<'_>, range: PfnRange) -> bool {
+fn is_mapped(map: &Map<'_>, range: PfnRange) -> bool {
     let pages: Vec<bool> = range.chunks(512).map(|page| map.is_mapped(page.start())).collect();
     assert!(pages.windows(2).all(|pair| pair[0] == pair[1]), "only a part of {range} is mapped");
     pages[0]
 }
 
-fn release(map: &mut Map<'_>, range: PfnRange) -> Vec<u64> {
+fn release_tables(map: &mut Map<'_>, range: PfnRange) -> Vec<u64> {
     let mut freed = Vec::new();
     map.release_tables(range, |frame| freed.push(frame.number()));
     freed.sort_unstable();
@@ -34,19 +35,19 @@ fn release(map: &mut Map<'_>, range: PfnRange) -> Vec<u64> {
 fn maps_the_requested_range_and_no_more() {
     let arena = Arena::new(32);
     let mut map = direct_map(&arena, true);
-    let wanted = range(Bytes::mib(1022), Bytes::mib(6));
-    assert_eq!(map.tables_needed(wanted), 3);
-    let written = map.map(wanted, Caching::WriteBack, || arena.frame()).unwrap();
+    let requested = range(Bytes::mib(1022), Bytes::mib(6));
+    assert_eq!(map.tables_needed(requested), 3);
+    let written = map.map(requested, Caching::WriteBack, || arena.frame()).unwrap();
     assert_eq!(
         written,
         Bytes(3 * (4096 + 8) + 3 * 8),
         "three tables, the entries that point to the tables, and three pages"
     );
     assert_eq!(arena.used_frames().len(), 3);
-    assert_eq!(map.map(wanted, Caching::WriteBack, || None), Ok(Bytes::ZERO));
-    let more = range(Bytes::mib(1020), Bytes::mib(10));
-    assert_eq!(map.map(more, Caching::WriteBack, || None), Ok(Bytes(2 * 8)));
-    assert!(mapped(&map, more));
+    assert_eq!(map.map(requested, Caching::WriteBack, || None), Ok(Bytes::ZERO));
+    let larger = range(Bytes::mib(1020), Bytes::mib(10));
+    assert_eq!(map.map(larger, Caching::WriteBack, || None), Ok(Bytes(2 * 8)));
+    assert!(is_mapped(&map, larger));
     assert!(!map.is_mapped(Pfn::containing(Bytes::mib(1019).0).unwrap()));
     assert!(!map.is_mapped(Pfn::containing(Bytes::mib(1030).0).unwrap()));
     assert_eq!(map.tables_needed(range(Bytes::ZERO, Bytes::gib(2))), 0);
@@ -58,12 +59,15 @@ fn entries_hold_address_and_caching() {
     for huge_pages in [false, true] {
         let arena = Arena::new(32);
         let mut map = direct_map(&arena, huge_pages);
-        let at = Bytes::gib(255);
-        map.map(range(at, Bytes::gib(1)), Caching::Uncached, || arena.frame()).unwrap();
-        let last = BASE + at.0 + Bytes::mib(1022).0;
+        let start = Bytes::gib(255);
+        map.map(range(start, Bytes::gib(1)), Caching::Uncached, || arena.frame()).unwrap();
+        let last = BASE + start.0 + Bytes::mib(1022).0;
         let located = find_entry(&map.mmu(), map.space, last).unwrap();
-        let (address, level) =
-            if huge_pages { (at.0, Level::L3) } else { (at.0 + Bytes::mib(1022).0, Level::L2) };
+        let (address, level) = if huge_pages {
+            (start.0, Level::L3)
+        } else {
+            (start.0 + Bytes::mib(1022).0, Level::L2)
+        };
         assert_eq!((located.entry.bits(), located.level), (address | 0xfb, level));
     }
 }
@@ -79,18 +83,18 @@ fn unmapping_keeps_the_tables_and_releasing_frees_the_tables() {
         map.map(all, Caching::WriteBack, || arena.frame()).unwrap();
         assert_eq!(arena.used_frames().len(), 4);
         map.unmap(all).unwrap();
-        assert!(!mapped(&map, all));
+        assert!(!is_mapped(&map, all));
         assert_eq!(map.tables_needed(all), 0);
         map.map(all, Caching::WriteBack, || None).unwrap();
-        assert!(mapped(&map, all));
+        assert!(is_mapped(&map, all));
 
         let (low, high) = all.split_at(Pfn::containing(Bytes::gib(512).0).unwrap());
         map.unmap(high).unwrap();
-        let mut freed = release(&mut map, all);
-        assert!(mapped(&map, low));
+        let mut freed = release_tables(&mut map, all);
+        assert!(is_mapped(&map, low));
         assert_eq!(freed.len(), 2);
         map.unmap(low).unwrap();
-        freed.extend(release(&mut map, low));
+        freed.extend(release_tables(&mut map, low));
         assert_eq!(map.tables_needed(all), 4);
         freed.sort_unstable();
         assert_eq!(freed, arena.used_frames());
@@ -110,10 +114,10 @@ fn a_part_of_a_huge_page_is_unmapped_and_mapped_again_without_more_frames() {
     let (below, above) = (all.split_at(part.start()).0, all.split_at(part.end()).1);
     for _ in 0..2 {
         map.unmap(part).unwrap();
-        assert!(mapped(&map, below) && !mapped(&map, part) && mapped(&map, above));
+        assert!(is_mapped(&map, below) && !is_mapped(&map, part) && is_mapped(&map, above));
         assert_eq!(map.tables_needed(all), 0);
         map.map(part, Caching::WriteBack, || None).unwrap();
-        assert!(mapped(&map, all));
+        assert!(is_mapped(&map, all));
     }
     let located = find_entry(&map.mmu(), map.space, BASE + Bytes::gib(4).0).unwrap();
     assert_eq!((located.level, located.entry.bits()), (Level::L2, Bytes::gib(4).0 | 0xe3));
@@ -121,15 +125,15 @@ fn a_part_of_a_huge_page_is_unmapped_and_mapped_again_without_more_frames() {
     let gigabyte = range(Bytes::gib(5), Bytes::gib(1));
     map.unmap(gigabyte).unwrap();
     let (low, high) = gigabyte.split_at(Pfn::containing(Bytes::mib(5120 + 512).0).unwrap());
-    assert_eq!(release(&mut map, low), []);
+    assert_eq!(release_tables(&mut map, low), []);
     map.map(high, Caching::WriteBack, || None).unwrap();
-    assert!(mapped(&map, high) && !mapped(&map, low));
+    assert!(is_mapped(&map, high) && !is_mapped(&map, low));
     map.unmap(high).unwrap();
     for part in [below, range(Bytes::gib(6), Bytes::gib(1))] {
         map.unmap(part).unwrap();
     }
     map.unmap(range(Bytes(Bytes::gib(5).0 - Bytes::mib(2).0), Bytes::mib(2))).unwrap();
-    assert_eq!(release(&mut map, all), arena.used_frames());
+    assert_eq!(release_tables(&mut map, all), arena.used_frames());
 }
 
 #[test]
@@ -143,10 +147,10 @@ fn unmapping_an_unmapped_range_changes_nothing() {
         map.unmap(range(Bytes::ZERO, Bytes::gib(1024))).unwrap();
     }
     let half = range(Bytes::gib(4), Bytes::mib(512));
-    let at = BASE + Bytes::gib(4).0;
+    let address = BASE + Bytes::gib(4).0;
     let reason = StopReason::WithinSoftwareEntry(RESERVED);
-    assert_eq!(map.unmap(half), Err(Stopped { address: at, reason, is_flushed: true }));
-    assert_eq!(release(&mut map, page), arena.used_frames());
+    assert_eq!(map.unmap(half), Err(Stopped { address, reason, is_flushed: true }));
+    assert_eq!(release_tables(&mut map, page), arena.used_frames());
 }
 
 #[test]
@@ -156,7 +160,7 @@ fn refuses_ranges_beyond_the_area_or_without_enough_frames() {
     let last = range(Bytes(BYTES.0 - (2 << 20)), Bytes::mib(2));
     assert_eq!(map.map(last, Caching::WriteBack, || None), Err(DirectMapError::NoTableFrame(last)));
     map.map(last, Caching::WriteBack, || arena.frame()).unwrap();
-    assert!(mapped(&map, last));
+    assert!(is_mapped(&map, last));
     let beyond = range(BYTES, Bytes::mib(2));
     assert_eq!(
         map.map(beyond, Caching::WriteBack, || arena.frame()),

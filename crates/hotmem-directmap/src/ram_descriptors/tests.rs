@@ -7,7 +7,7 @@ use crate::arena::{Arena, pfn};
 use hotmem_addr::{Bytes, geometry::PAGEBLOCK_FRAMES};
 use std::collections::BTreeSet;
 
-const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
+const BLOCK_FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 
 type Map<'a> = DescriptorMap<&'a Arena>;
 
@@ -51,7 +51,7 @@ impl<'a> Memory<'a> {
 
 /// Returns the frames of `count` pageblocks, of which the first has the number `first`.
 fn blocks(first: u64, count: u64) -> PfnRange {
-    PfnRange::with_len(pfn(first * BLOCK), count * BLOCK).unwrap()
+    PfnRange::with_len(pfn(first * BLOCK_FRAMES), count * BLOCK_FRAMES).unwrap()
 }
 
 fn descriptor_frame(map: &Map<'_>, block: u64) -> Option<u64> {
@@ -86,7 +86,7 @@ fn a_whole_section_holds_its_descriptors_until_its_last_pageblock_is_removed() {
     let all = blocks(10, 54 + 128 + 3);
     memory.map(&mut map, all);
     for (section, block) in [(1, 64), (1, 127), (2, 128), (2, 191)] {
-        assert_eq!(descriptor_frame(&map, block), Some(section * SECTION + block % 64 * 8));
+        assert_eq!(descriptor_frame(&map, block), Some(section * SECTION_FRAMES + block % 64 * 8));
     }
     for block in [10, 63, 192, 194] {
         assert!(memory.used_frames.contains(&descriptor_frame(&map, block).unwrap()));
@@ -97,7 +97,7 @@ fn a_whole_section_holds_its_descriptors_until_its_last_pageblock_is_removed() {
 
     let before = memory.used_frames.len();
     memory.unmap(&mut map, blocks(129, 63));
-    assert_eq!(descriptor_frame(&map, 191), Some(2 * SECTION + 63 * 8));
+    assert_eq!(descriptor_frame(&map, 191), Some(2 * SECTION_FRAMES + 63 * 8));
     memory.map(&mut map, blocks(140, 20));
     assert_eq!(memory.used_frames.len(), before);
     assert_eq!(map.pages_with(blocks(128, 64)), map.layout().pages_of(blocks(128, 64)));
@@ -129,7 +129,7 @@ fn parts_of_a_section_take_frames_and_unmapping_frees_the_frames() {
     assert!(memory.used_frames.is_empty());
     // No descriptor of the section is mapped any more, so the section can be added as a whole.
     memory.map(&mut map, blocks(64, 64));
-    assert_eq!(descriptor_frame(&map, 127), Some(SECTION + 63 * 8));
+    assert_eq!(descriptor_frame(&map, 127), Some(SECTION_FRAMES + 63 * 8));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn hidden_descriptors_are_shown_again() {
     assert_eq!((descriptor_frame(&map, 60), descriptor_frame(&map, 100)), (None, None));
     assert!(map.is_large(map.layout().pages_of(all).end - 1));
     map.show(map.pages_with(all));
-    assert_eq!(descriptor_frame(&map, 100), Some(SECTION + 36 * 8));
+    assert_eq!(descriptor_frame(&map, 100), Some(SECTION_FRAMES + 36 * 8));
     map.hide(map.pages_with(all));
     memory.unmap(&mut map, all);
     assert!(memory.used_frames.is_empty());
@@ -164,17 +164,20 @@ fn mapping_fails_with_fewer_frames_than_frames_needed() {
 
 #[test]
 fn descriptors_of_every_supported_size_are_mapped_and_unmapped() {
-    for (bytes, kept) in [(8, 0), (32, 0), (56, 0), (64, 512), (96, 0), (128, 1024)] {
+    for (bytes, own_frames) in [(8, 0), (32, 0), (56, 0), (64, 512), (96, 0), (128, 1024)] {
         for range in [blocks(64, 64), blocks(10, 118), blocks(3, 2)] {
             // The arena ends below pageblock 3, so that no frame of the arena lies in `range`.
             let arena = Arena::new(1500);
             let mut memory = Memory::new(&arena);
             let mut map = memory.descriptors(bytes);
-            assert_eq!(map.layout().frames_per_section(), kept);
+            assert_eq!(map.layout().frames_per_section(), own_frames);
             memory.map(&mut map, range);
             assert!(map.layout().pages_of(range).all(|page| map.frame(page).is_some()));
             let section_pages = map.layout().pages_of(blocks(64, 64));
-            assert_eq!(map.is_large(section_pages.start), kept > 0 && range.frames() >= SECTION);
+            assert_eq!(
+                map.is_large(section_pages.start),
+                own_frames > 0 && range.frames() >= SECTION_FRAMES
+            );
             memory.unmap(&mut map, range);
             assert!(memory.used_frames.is_empty() && arena.is_empty(), "{bytes}: {range:?}");
         }

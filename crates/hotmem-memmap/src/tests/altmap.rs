@@ -44,13 +44,13 @@ proptest! {
 fn the_map_of_a_device_of_100_gb_has_the_documented_size() {
     let kernel = Kernel::<8, 1, false>::default();
     let device = range(1 << 24, Bytes::gib(100).frames());
-    let each = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &kernel);
-    let map = Altmap::carve(device, 2, each.layout()).unwrap().map();
+    let unshared = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &kernel);
+    let map = Altmap::carve(device, 2, unshared.layout()).unwrap().map();
     assert_eq!(map.bytes(), Bytes::mib(1600));
-    let sharing = each.sharing_tails().unwrap();
+    let sharing = unshared.sharing_tails().unwrap();
     let map = Altmap::carve(device, 2, sharing.layout()).unwrap().map();
     assert_eq!(map.bytes(), Bytes::mib(200));
-    let refused = Altmap::carve(range(0, 512 + 7), 0, each.layout()).unwrap_err();
+    let refused = Altmap::carve(range(0, 512 + 7), 0, unshared.layout()).unwrap_err();
     assert_eq!(
         std::format!("{refused}"),
         "0x0000000000000000-0x0000000000206fff has no room for \

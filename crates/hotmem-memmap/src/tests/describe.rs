@@ -14,8 +14,8 @@ fn every_kind_and_compound_is_described() {
         // The ranges cross the end of a section. Ranges of small compounds start within a pageblock.
         for order in if cfg!(miri) { [0, 1, 3] } else { [0, 1, 9] } {
             let compound = Compound::new(order).unwrap();
-            let (frames, each) = (compound.frames(), compound.frames());
-            let near_end = (section - 1) / each * each;
+            let frames = compound.frames();
+            let near_end = (section - 1) / frames * frames;
             check_all_stores::<8, 0, false>(kind, compound, range(near_end, frames * 3));
             check_all_stores::<8, 1, true>(kind, compound, range(near_end, frames * 3));
             check_all_stores::<8, 3, true>(kind, compound, range(section * 5, frames * 2));
@@ -111,33 +111,35 @@ proptest! {
 
 #[test]
 fn slots_and_memmap_are_send() {
-    fn moves<T: Send>(_: &T) {}
+    fn assert_send<T: Send>(_: &T) {}
     let kernel = Box::new(Kernel::<8, 0, false>::default());
     let memmap = Memmap::new(Kind::Private, Compound::SINGLE, &*kernel);
-    moves(&memmap);
+    assert_send(&memmap);
     let (low, high) = Slots::<[u64; 8]>::of(PfnRange::EMPTY, &mut []).unwrap().split_at(Pfn::LIMIT);
     assert!(low.range().is_empty() && high.range().is_empty());
-    moves(&low);
+    assert_send(&low);
 }
 
 /// Describes `range` with all kinds of stores and with tracing, and checks the descriptors.
-fn check_all_stores<const N: usize, const META: u64, const READS: bool>(
+fn check_all_stores<const N: usize, const METADATA_TAILS: u64, const READS_BACK: bool>(
     kind: Kind,
     compound: Compound,
     range: PfnRange,
 ) {
-    let kernel = Kernel::<N, META, READS>::default();
+    let kernel = Kernel::<N, METADATA_TAILS, READS_BACK>::default();
     let expected_words = expected(&kernel, kind, compound, false, range);
     let boundaries: Vec<_> = (range.chunks(1).map(PfnRange::start).zip(&expected_words))
-        .filter(|(pfn, _)| READS && pfn.number().is_multiple_of(PAGEBLOCK_FRAMES as u64))
+        .filter(|(pfn, _)| READS_BACK && pfn.number().is_multiple_of(PAGEBLOCK_FRAMES as u64))
         .map(|(pfn, words)| (pfn, Some(*words)))
         .collect();
-    let traced_kernel = Kernel::<N, META, READS> { records_writes: true, ..Kernel::default() };
-    let ways = all_stores()
+    let traced_kernel =
+        Kernel::<N, METADATA_TAILS, READS_BACK> { records_writes: true, ..Kernel::default() };
+    let kernels_and_stores = all_stores()
         .map(|stores| (&kernel, stores))
         .chain([(&traced_kernel, Stores::GENERAL_REGISTERS)]);
     // Place the slots at a cache line, so that vector stores write whole lines, and one word after.
-    for ((kernel, stores), after_line) in ways.flat_map(|way| [(way, 0), (way, 1)]) {
+    for ((kernel, stores), after_line) in kernels_and_stores.flat_map(|pair| [(pair, 0), (pair, 1)])
+    {
         let mut map = GuardedSlots::<N>::new(range.frames(), after_line);
         let memmap = Memmap::new(kind, compound, kernel).stores(stores);
         let written = memmap.describe(Slots::of(range, map.slots()).unwrap()).unwrap();

@@ -13,12 +13,13 @@ use hotmem_addr::{Pfn, PfnRange, geometry::FRAME_SIZE};
 use proptest::prelude::*;
 use std::{sync::Mutex, vec, vec::Vec};
 
+/// The contents of memory that was not written.
 const UNTOUCHED: u64 = 0x5555_aaaa_5555_aaaa;
 
-/// A kernel with descriptors of `N` words and `META` tails with data of the compound. If `READS` is
-/// true, the kernel reads back the first descriptor of each pageblock.
+/// A kernel with descriptors of `N` words and `META_TAILS` tails with data of the compound. If
+/// `READS_BACK` is true, the kernel reads back the first descriptor of each pageblock.
 #[derive(Default)]
-struct Kernel<const N: usize, const META: u64, const READS: bool> {
+struct Kernel<const N: usize, const META_TAILS: u64, const READS_BACK: bool> {
     records_writes: bool,
     written_descriptors: Mutex<Vec<[u64; N]>>,
     pageblocks: Mutex<Vec<(Pfn, Option<[u64; N]>)>>,
@@ -26,11 +27,13 @@ struct Kernel<const N: usize, const META: u64, const READS: bool> {
 
 const SECTION: SectionField = SectionField::at(3);
 
-impl<const N: usize, const META: u64, const READS: bool> Describe for Kernel<N, META, READS> {
+impl<const N: usize, const META_TAILS: u64, const READS_BACK: bool> Describe
+    for Kernel<N, META_TAILS, READS_BACK>
+{
     type Descriptor = [u64; N];
     type Words = [u64; N];
-    const METADATA_TAILS: u64 = META;
-    const INITIALISES_PAGEBLOCKS: bool = READS;
+    const METADATA_TAILS: u64 = META_TAILS;
+    const INITIALISES_PAGEBLOCKS: bool = READS_BACK;
 
     fn words(&self, frame: &Frame) -> [u64; N] {
         let (role, pfn, head, order) = match frame.role {
@@ -41,7 +44,7 @@ impl<const N: usize, const META: u64, const READS: bool> Describe for Kernel<N, 
         };
         let number = pfn.unwrap_or_default().number();
         let nth = number - head.number();
-        let own_data = if role == 2 && nth <= META { nth << 40 } else { 0 };
+        let own_data = if role == 2 && nth <= META_TAILS { nth << 40 } else { 0 };
         array::from_fn(|i| match i % 8 {
             0 => pfn.map_or(role, |pfn| SECTION.set(role, pfn)),
             1 => 0x8880_0000_0000 + number * FRAME_SIZE,
@@ -73,7 +76,7 @@ impl<const N: usize, const META: u64, const READS: bool> Describe for Kernel<N, 
 
 /// Computes the expected descriptor of each frame from the documented rules.
 fn expected<B: Describe>(
-    by: &B,
+    definition: &B,
     kind: Kind,
     compound: Compound,
     shares: bool,
@@ -94,9 +97,9 @@ fn expected<B: Describe>(
             (Kind::Generic | Kind::DeviceDax, 0) => 1,
             _ => 0,
         };
-        by.words(&Frame { role, refcount })
+        definition.words(&Frame { role, refcount })
     };
-    range.chunks(1).map(|one| of_frame(one.start())).collect()
+    range.chunks(1).map(|frame| of_frame(frame.start())).collect()
 }
 
 fn range(start: u64, frames: u64) -> PfnRange {
@@ -123,7 +126,7 @@ impl<const N: usize> GuardedSlots<N> {
 
     fn slots(&mut self) -> &mut [MaybeUninit<[u64; N]>] {
         let start = self.words[self.first_slot..].as_mut_ptr().cast();
-        // SAFETY: `words` has at least `frames` descriptors of `N` words from `first` on.
+        // SAFETY: `words` has at least `frames` descriptors of `N` words from `first_slot` on.
         unsafe { core::slice::from_raw_parts_mut(start, self.frames) }
     }
 

@@ -21,26 +21,26 @@ fn tails_that_cannot_share_are_refused() {
 #[test]
 fn slots_that_are_only_partly_mapped_are_refused_by_other_layouts() {
     let kernel = Kernel::<8, 1, false>::default();
-    let each = Memmap::new(Kind::Generic, Compound::MIB_2, &kernel);
-    let sharing = each.sharing_tails().unwrap();
+    let unshared = Memmap::new(Kind::Generic, Compound::MIB_2, &kernel);
+    let sharing = unshared.sharing_tails().unwrap();
     let larger = Memmap::new(Kind::Generic, Compound::new(10).unwrap(), &kernel);
     let range = range(0, 2 * Compound::MIB_2.frames());
     let mut map = GuardedSlots::<8>::new(range.frames(), 0);
     let base = core::ptr::NonNull::from(map.slots()).cast();
-    for other in [each, larger, larger.sharing_tails().unwrap()] {
+    for memmap in [unshared, larger, larger.sharing_tails().unwrap()] {
         // SAFETY: all slots of `map` may be written, and nothing else uses them.
         let slots = unsafe { Slots::mapped(range, base, sharing.layout()) }.unwrap();
         let (empty, all) = slots.split_at(Pfn::ZERO);
         let refused = DescribeError::OtherLayout(range);
-        assert_eq!(other.describe(all), Err(refused));
-        assert_eq!(other.describe(empty), Err(DescribeError::OtherLayout(PfnRange::EMPTY)));
+        assert_eq!(memmap.describe(all), Err(refused));
+        assert_eq!(memmap.describe(empty), Err(DescribeError::OtherLayout(PfnRange::EMPTY)));
     }
     assert!(map.written().iter().all(|words| *words == [UNTOUCHED; 8]));
     // If all slots are mapped, they may be described in any layout.
-    for memmap in [each, sharing, larger] {
+    for memmap in [unshared, sharing, larger] {
         let base = core::ptr::NonNull::from(map.slots()).cast();
         // SAFETY: all slots of `map` may be written, and nothing else uses them.
-        let slots = unsafe { Slots::mapped(range, base, each.layout()) }.unwrap();
+        let slots = unsafe { Slots::mapped(range, base, unshared.layout()) }.unwrap();
         assert!(memmap.describe(slots).is_ok());
     }
 }

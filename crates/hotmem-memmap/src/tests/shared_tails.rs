@@ -19,12 +19,12 @@ fn shared_tails_are_written_once_and_every_page_has_the_expected_descriptors() {
 
 /// Describes compounds with shared tails, and checks the contents of the pages that a kernel would
 /// map.
-fn check_shared_tails<const N: usize, const META: u64>(
+fn check_shared_tails<const N: usize, const METADATA_TAILS: u64>(
     compound: Compound,
     compounds: u64,
     traced: bool,
 ) {
-    let kernel = Kernel::<N, META, true> { records_writes: traced, ..Kernel::default() };
+    let kernel = Kernel::<N, METADATA_TAILS, true> { records_writes: traced, ..Kernel::default() };
     let range = range(compound.frames() * 6, compound.frames() * compounds);
     let memmap = Memmap::new(Kind::DeviceDax, compound, &kernel).stores(Stores::best());
     let memmap = memmap.sharing_tails().unwrap();
@@ -45,7 +45,7 @@ fn check_shared_tails<const N: usize, const META: u64>(
     assert_eq!(kernel.written_descriptors.lock().unwrap().len() as u64, traced_writes);
 
     let expected_words = expected(&kernel, Kind::DeviceDax, compound, true, range);
-    // `pageblock` was called for each pageblock, with its first descriptor unless that is shared.
+    // `init_pageblock` was called for each pageblock, with its first descriptor unless that is shared.
     let visited = core::mem::take(&mut *kernel.pageblocks.lock().unwrap());
     let all = range.chunks(1).map(PfnRange::start).zip(&expected_words);
     let starts = all.filter(|(pfn, _)| pfn.number().is_multiple_of(PAGEBLOCK_FRAMES as u64));
@@ -57,8 +57,8 @@ fn check_shared_tails<const N: usize, const META: u64>(
     let (mut own, mut pages) = (0, 0);
     for (page, expected_words) in memmap.layout().pages(range).zip(expected_words.chunks(per_page))
     {
-        let at = usize::try_from((page.offset.0 - base_offset) / size).unwrap();
-        let in_map = &map.written()[at..at + per_page];
+        let first = usize::try_from((page.offset.0 - base_offset) / size).unwrap();
+        let in_map = &map.written()[first..first + per_page];
         match page.backing {
             Backing::OwnFrame => assert!(in_map == expected_words),
             Backing::SharedTails => {
