@@ -328,27 +328,27 @@ mod tests {
 
     #[test]
     fn chunks_cover_exactly_the_range() {
-        let r = range(100, 1300);
-        let parts: [_; 3] = core::array::from_fn(|i| r.chunks(512).nth(i).unwrap());
+        let whole = range(100, 1300);
+        let parts: [_; 3] = core::array::from_fn(|i| whole.chunks(512).nth(i).unwrap());
         assert_eq!(parts, [range(100, 512), range(512, 1024), range(1024, 1300)]);
-        assert_eq!(r.chunks(512).count(), 3);
+        assert_eq!(whole.chunks(512).count(), 3);
         assert_eq!(PfnRange::EMPTY.chunks(512).count(), 0);
         assert_eq!(range(100, 100).chunks(512).count(), 0);
     }
 
     #[test]
     fn alignments_beyond_the_limit_do_not_panic_or_split_a_range() {
-        let r = range(100, PFN_LIMIT - 1);
+        let whole = range(100, PFN_LIMIT - 1);
         for large in [PFN_LIMIT, 1 << 63, 0] {
-            assert_eq!(r.align_outward(large), range(0, PFN_LIMIT));
-            assert!(r.align_inward(large).is_empty());
-            assert!(!r.is_aligned(large) && PfnRange::EMPTY.is_aligned(large));
-            assert_eq!(r.chunks(large).collect::<std::vec::Vec<_>>(), [r]);
+            assert_eq!(whole.align_outward(large), range(0, PFN_LIMIT));
+            assert!(whole.align_inward(large).is_empty());
+            assert!(!whole.is_aligned(large) && PfnRange::EMPTY.is_aligned(large));
+            assert_eq!(whole.chunks(large).collect::<std::vec::Vec<_>>(), [whole]);
             assert_eq!(Pfn::ZERO.align_up(large), Pfn::ZERO);
         }
         for no_power_of_two in [3, u64::MAX - 1, u64::MAX] {
-            let _ = (r.align_inward(no_power_of_two), r.align_outward(no_power_of_two));
-            assert_eq!(r.chunks(no_power_of_two).next_back(), Some(r));
+            let _ = (whole.align_inward(no_power_of_two), whole.align_outward(no_power_of_two));
+            assert_eq!(whole.chunks(no_power_of_two).next_back(), Some(whole));
         }
     }
 }

@@ -9,7 +9,7 @@ pub(crate) struct SizeClass(u8);
 /// The bytes of an object and the frames of a slab, for each class. An object is aligned to the
 /// largest power of two that divides its size. The sizes of large objects are not powers of two:
 /// otherwise the same fields of all objects would compete for the same few cache sets.
-const CLASSES: [(usize, usize); COUNT] = [
+const CLASSES: [(usize, usize); CLASS_COUNT] = [
     (16, 1),
     (32, 1),
     (48, 1),
@@ -33,20 +33,20 @@ const CLASSES: [(usize, usize); COUNT] = [
 ];
 
 /// The number of classes.
-pub(crate) const COUNT: usize = 20;
+pub(crate) const CLASS_COUNT: usize = 20;
 
 /// The size of the largest objects, in bytes.
-const LARGEST: usize = CLASSES[COUNT - 1].0;
+const MAX_OBJECT_BYTES: usize = CLASSES[CLASS_COUNT - 1].0;
 /// The size of every class is a multiple of this many bytes.
-const UNIT: usize = 16;
-const FRAME: usize = 4096;
+const UNIT_BYTES: usize = 16;
+const FRAME_BYTES: usize = 4096;
 
-/// For each multiple of [`UNIT`], the smallest class whose objects have at least so many bytes.
-const SMALLEST_CLASS: [u8; LARGEST / UNIT + 1] = {
-    let mut smallest = [0; LARGEST / UNIT + 1];
+/// For each multiple of [`UNIT_BYTES`], the smallest class whose objects have at least so many bytes.
+const SMALLEST_CLASS: [u8; MAX_OBJECT_BYTES / UNIT_BYTES + 1] = {
+    let mut smallest = [0; MAX_OBJECT_BYTES / UNIT_BYTES + 1];
     let (mut units, mut class) = (0, 0_u8);
     while units < smallest.len() {
-        if units * UNIT > CLASSES[class as usize].0 {
+        if units * UNIT_BYTES > CLASSES[class as usize].0 {
             class += 1;
         }
         smallest[units] = class;
@@ -59,23 +59,27 @@ impl SizeClass {
     /// Returns the smallest class whose objects fit a layout, or `None` if no class fits.
     #[inline]
     pub(crate) fn of(layout: Layout) -> Option<SizeClass> {
-        let units = layout.size().div_ceil(UNIT);
+        let units = layout.size().div_ceil(UNIT_BYTES);
         let class = SizeClass(*SMALLEST_CLASS.get(units)?);
-        if layout.align() <= UNIT { Some(class) } else { class.with_alignment(layout.align()) }
+        if layout.align() <= UNIT_BYTES {
+            Some(class)
+        } else {
+            class.with_alignment(layout.align())
+        }
     }
 
     /// Returns the smallest class from this one on whose objects have this alignment.
     fn with_alignment(self, align: usize) -> Option<SizeClass> {
         (self.0..)
             .map(SizeClass)
-            .take_while(|class| class.index() < COUNT)
+            .take_while(|class| class.index() < CLASS_COUNT)
             .find(|class| class.size() % align == 0)
     }
 
     /// Iterates over all classes.
-    #[allow(clippy::cast_possible_truncation, reason = "`COUNT` fits")]
+    #[allow(clippy::cast_possible_truncation, reason = "`CLASS_COUNT` fits")]
     pub(crate) fn all() -> impl Iterator<Item = SizeClass> {
-        (0..COUNT as u8).map(SizeClass)
+        (0..CLASS_COUNT as u8).map(SizeClass)
     }
 
     pub(crate) const fn index(self) -> usize {
@@ -94,7 +98,7 @@ impl SizeClass {
 
     /// Returns the size of a slab, in bytes. A slab is aligned to its size.
     pub(crate) const fn slab_bytes(self) -> usize {
-        self.frames() * FRAME
+        self.frames() * FRAME_BYTES
     }
 
     /// Returns the offset of the first object in a slab with a header of `header` bytes.
@@ -116,7 +120,7 @@ mod tests {
                 let fits =
                     |class: &SizeClass| class.size() >= size && class.size().is_multiple_of(align);
                 let expected = SizeClass::all().find(fits);
-                if align <= UNIT {
+                if align <= UNIT_BYTES {
                     let by_size_only = SizeClass::all().find(|class| class.size() >= size);
                     assert_eq!((class, expected), (by_size_only, by_size_only));
                 }
@@ -133,7 +137,6 @@ mod tests {
             assert_eq!(first % align, 0);
             assert!(first >= 64 && class.slab_bytes().is_power_of_two());
             let objects = (class.slab_bytes() - first) / class.size();
-            // Objects fill at least seven eighths of a slab.
             assert!(objects * class.size() * 8 >= class.slab_bytes() * 7, "{class:?}");
         }
     }

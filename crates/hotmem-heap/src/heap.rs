@@ -11,7 +11,7 @@ use hotmem::{AllocRequest, Bytes, Frames, OrViolation, PfnRange, Platform};
 use hotmem_port::{AllocOrNone, LinearMap};
 use lock_api::{Mutex, RawMutex};
 
-/// A heap that allocates its memory from a machine's frames, and frees frames without objects.
+/// A heap that allocates its memory from an instance's frames, and frees frames without objects.
 ///
 /// A kernel's global allocator is a `static`:
 ///
@@ -153,19 +153,19 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         Bytes(frames * FRAME_SIZE)
     }
 
-    /// Sets aside the slabs in the pageblocks of `leaving`: no new object is placed in them, and each
+    /// Sets aside the slabs in the pageblocks of `range`: no new object is placed in them, and each
     /// slab is freed when its last object is freed. So memory can be unplugged while objects are
-    /// allocated and freed. If no memory is free for a new slab, the heap uses a slab that was set
-    /// aside again.
+    /// allocated and freed. If no memory is free for a new slab, the heap again uses a slab that was
+    /// set aside.
     ///
     /// This call skips full slabs, and empty slabs, which [`trim`](Self::trim) frees. So call
     /// `vacate` and `trim` repeatedly until the memory is free, as the [hooks](hotmem::Hooks) of a
     /// heap do.
     ///
     /// Cost: O(slabs that are neither full nor empty).
-    pub fn vacate(&self, leaving: PfnRange) {
-        let leaving = leaving.align_outward(PAGEBLOCK_FRAMES as u64);
-        let addresses = self.map.pointer(leaving.start())..self.map.pointer(leaving.end());
+    pub fn vacate(&self, range: PfnRange) {
+        let range = range.align_outward(PAGEBLOCK_FRAMES as u64);
+        let addresses = self.map.pointer(range.start())..self.map.pointer(range.end());
         for LockedShard(shard) in &self.shards {
             SizeClass::all().for_each(|class| shard.lock().set_aside(class, &addresses));
         }
@@ -173,15 +173,15 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
 
     #[inline]
     fn alloc_small(&self, class: SizeClass) -> Option<NonNull<u8>> {
-        let number = self.frames.platform().cpu() % SHARDS;
-        let mut shard = self.shards[number].0.lock();
+        let shard_number = self.frames.platform().cpu() % SHARDS;
+        let mut shard = self.shards[shard_number].0.lock();
         if let Some(object) = shard.alloc(class) {
             return Some(object);
         }
-        match self.make_slab(class, number) {
+        match self.make_slab(class, shard_number) {
             // SAFETY: `slab` was just made for this shard.
-            Some(slab) => unsafe { shard.adopt(slab) },
-            None if shard.take_back_aside(class) => {}
+            Some(slab) => unsafe { shard.add(slab) },
+            None if shard.reuse_set_aside(class) => {}
             None => return None,
         }
         shard.alloc(class)
@@ -231,8 +231,8 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
             }
             return true;
         }
-        let more = AllocRequest::frames(new.frames() - old.frames()).at(old.end());
-        self.frames.alloc(more).map(|more| more.into_raw()).is_ok()
+        let extension = AllocRequest::frames(new.frames() - old.frames()).at(old.end());
+        self.frames.alloc(extension).map(|frames| frames.into_raw()).is_ok()
     }
 
     /// Returns the frames of an allocation of whole frames. An allocation of size zero has one frame.

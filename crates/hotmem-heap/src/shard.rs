@@ -1,6 +1,6 @@
 //! Keeps lists of the slabs that one CPU allocates from.
 
-use crate::class::{COUNT, SizeClass};
+use crate::class::{CLASS_COUNT, SizeClass};
 use crate::slab::Slab;
 use core::ops::Range;
 use core::ptr::{NonNull, null_mut};
@@ -8,9 +8,9 @@ use core::ptr::{NonNull, null_mut};
 /// Two lists of slabs with free objects for each class. Full slabs are in no list.
 pub(crate) struct Shard {
     /// The first slab of each list of slabs to allocate from.
-    first_slabs: [*mut Slab; COUNT],
+    first_slabs: [*mut Slab; CLASS_COUNT],
     /// The first slab of each list of slabs that are set aside: no object is allocated from them.
-    first_aside: [*mut Slab; COUNT],
+    first_set_aside: [*mut Slab; CLASS_COUNT],
 }
 
 // SAFETY: the slabs of a shard are accessed only by the methods of that shard, except for the fields
@@ -19,7 +19,7 @@ unsafe impl Send for Shard {}
 
 impl Shard {
     pub(crate) const fn new() -> Shard {
-        Shard { first_slabs: [null_mut(); COUNT], first_aside: [null_mut(); COUNT] }
+        Shard { first_slabs: [null_mut(); CLASS_COUNT], first_set_aside: [null_mut(); CLASS_COUNT] }
     }
 
     /// Allocates an object, or returns `None` if no slab to allocate from has a free object.
@@ -41,7 +41,7 @@ impl Shard {
     /// # Safety
     /// The slab was made by [`Slab::make`] for this shard, has no objects, and is not used
     /// elsewhere.
-    pub(crate) unsafe fn adopt(&mut self, slab: NonNull<Slab>) {
+    pub(crate) unsafe fn add(&mut self, slab: NonNull<Slab>) {
         // SAFETY: by the caller's promise.
         unsafe { self.link(slab) };
     }
@@ -64,9 +64,9 @@ impl Shard {
             if was_full {
                 self.link(slab);
             }
-            let Slab { next, previous: before, is_set_aside: aside, .. } = *slab.as_ref();
-            let is_only_slab = next.is_null() && before.is_null();
-            if slab.as_ref().is_empty() && (aside || !is_only_slab) {
+            let Slab { next, previous, is_set_aside, .. } = *slab.as_ref();
+            let is_only_slab = next.is_null() && previous.is_null();
+            if slab.as_ref().is_empty() && (is_set_aside || !is_only_slab) {
                 self.unlink(slab);
                 return Some(slab);
             }
@@ -106,8 +106,8 @@ impl Shard {
 
     /// Makes a slab that is set aside available for allocations again. Returns false if no slab is
     /// set aside.
-    pub(crate) fn take_back_aside(&mut self, class: SizeClass) -> bool {
-        let slab = NonNull::new(self.first_aside[class.index()]);
+    pub(crate) fn reuse_set_aside(&mut self, class: SizeClass) -> bool {
+        let slab = NonNull::new(self.first_set_aside[class.index()]);
         // SAFETY: slabs in the list belong to this shard.
         slab.map(|slab| unsafe { self.move_slab(slab, false) }).is_some()
     }
@@ -116,17 +116,18 @@ impl Shard {
     ///
     /// # Safety
     /// The slab is in one of this shard's lists.
-    unsafe fn move_slab(&mut self, mut slab: NonNull<Slab>, aside: bool) {
+    unsafe fn move_slab(&mut self, mut slab: NonNull<Slab>, is_set_aside: bool) {
         // SAFETY: by the caller's promise.
         unsafe {
             self.unlink(slab);
-            slab.as_mut().is_set_aside = aside;
+            slab.as_mut().is_set_aside = is_set_aside;
             self.link(slab);
         }
     }
 
-    fn list(&mut self, class: SizeClass, aside: bool) -> &mut *mut Slab {
-        let lists = if aside { &mut self.first_aside } else { &mut self.first_slabs };
+    /// Returns the first slab of the list of slabs that are set aside, or of the list to allocate from.
+    fn list(&mut self, class: SizeClass, is_set_aside: bool) -> &mut *mut Slab {
+        let lists = if is_set_aside { &mut self.first_set_aside } else { &mut self.first_slabs };
         &mut lists[class.index()]
     }
 
@@ -137,8 +138,8 @@ impl Shard {
     unsafe fn link(&mut self, mut slab: NonNull<Slab>) {
         // SAFETY: by the caller's promise. The other slabs in the list belong to this shard, too.
         unsafe {
-            let Slab { class, is_set_aside: aside, .. } = *slab.as_ref();
-            let first = self.list(class, aside);
+            let Slab { class, is_set_aside, .. } = *slab.as_ref();
+            let first = self.list(class, is_set_aside);
             let next = core::mem::replace(first, slab.as_ptr());
             (slab.as_mut().next, slab.as_mut().previous) = (next, null_mut());
             if let Some(mut next) = NonNull::new(next) {
@@ -154,13 +155,13 @@ impl Shard {
     unsafe fn unlink(&mut self, mut slab: NonNull<Slab>) {
         // SAFETY: by the caller's promise. The other slabs in the list belong to this shard, too.
         unsafe {
-            let Slab { next, previous: before, class, is_set_aside: aside, .. } = *slab.as_ref();
+            let Slab { next, previous, class, is_set_aside, .. } = *slab.as_ref();
             if let Some(mut next) = NonNull::new(next) {
-                next.as_mut().previous = before;
+                next.as_mut().previous = previous;
             }
-            match NonNull::new(before) {
-                Some(mut before) => before.as_mut().next = next,
-                None => *self.list(class, aside) = next,
+            match NonNull::new(previous) {
+                Some(mut previous) => previous.as_mut().next = next,
+                None => *self.list(class, is_set_aside) = next,
             }
             (slab.as_mut().next, slab.as_mut().previous) = (null_mut(), null_mut());
         }
@@ -218,21 +219,21 @@ mod tests {
             let object = self.shard.alloc(self.class).unwrap_or_else(|| {
                 self.slabs += 1;
                 // SAFETY: the slab was just made for this shard.
-                unsafe { self.shard.adopt(new_slab(self.class)) };
+                unsafe { self.shard.add(new_slab(self.class)) };
                 self.shard.alloc(self.class).unwrap()
             });
-            for at in self.checked_offsets() {
+            for offset in self.checked_offsets() {
                 // SAFETY: the offset lies within the object.
-                unsafe { object.add(at).write(number) };
+                unsafe { object.add(offset).write(number) };
             }
             (object, number)
         }
 
         /// Frees an object, and checks that its bytes are unchanged.
         fn free(&mut self, (object, number): (NonNull<u8>, u8)) {
-            for at in self.checked_offsets() {
+            for offset in self.checked_offsets() {
                 // SAFETY: the offset lies within the object, and `alloc` has written this byte.
-                assert_eq!(unsafe { object.add(at).read() }, number, "{:?}", self.class);
+                assert_eq!(unsafe { object.add(offset).read() }, number, "{:?}", self.class);
             }
             // SAFETY: the object was allocated from this shard.
             if let Some(empty) = unsafe { self.shard.free(slab_of(object, self.class), object) } {
@@ -251,11 +252,11 @@ mod tests {
             let mut objects: Vec<_> = numbers.map(|number| test_shard.alloc(number)).collect();
             assert!(test_shard.slabs > 2, "{class:?}");
             // Every second object is freed, and then allocated again.
-            for at in (0..count).step_by(2) {
-                test_shard.free(objects[at]);
+            for index in (0..count).step_by(2) {
+                test_shard.free(objects[index]);
             }
-            for at in (0..count).step_by(2) {
-                objects[at] = test_shard.alloc(objects[at].1);
+            for index in (0..count).step_by(2) {
+                objects[index] = test_shard.alloc(objects[index].1);
             }
             objects.into_iter().for_each(|object| test_shard.free(object));
             assert_eq!(test_shard.slabs, 1, "{class:?}");

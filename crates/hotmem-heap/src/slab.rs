@@ -40,15 +40,13 @@ impl Slab {
     /// The caller owns `memory`, which has the size and alignment of a slab of this class.
     pub(crate) unsafe fn make(memory: NonNull<u8>, class: SizeClass, shard: u16) -> NonNull<Slab> {
         let slab = memory.cast();
-        let (next, before) = (null_mut(), null_mut());
-        let (freed, fresh) = (null_mut(), class.first_offset(HEADER_BYTES));
         // SAFETY: by the caller's promise. The header fits, because it is smaller than a frame.
         unsafe {
             slab.write(Slab {
-                next,
-                previous: before,
-                freed_objects: freed,
-                unused_offset: fresh,
+                next: null_mut(),
+                previous: null_mut(),
+                freed_objects: null_mut(),
+                unused_offset: class.first_offset(HEADER_BYTES),
                 used_objects: 0,
                 shard,
                 class,
@@ -75,13 +73,13 @@ impl Slab {
                 object.cast()
             }
             None => {
-                let at = header.unused_offset;
-                if at + header.class.size() > header.class.slab_bytes() {
+                let offset = header.unused_offset;
+                if offset + header.class.size() > header.class.slab_bytes() {
                     return None;
                 }
                 header.unused_offset += header.class.size();
-                // SAFETY: the object from offset `at` on ends within the slab.
-                unsafe { slab.cast::<u8>().add(at) }
+                // SAFETY: the object at `offset` ends within the slab.
+                unsafe { slab.cast::<u8>().add(offset) }
             }
         };
         header.used_objects += 1;

@@ -10,8 +10,8 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::mpsc;
 
-/// The number of frames of a test machine.
-const SIZE: u64 = if cfg!(miri) { 4 * PAGEBLOCK } else { SECTION };
+/// The number of frames of the tests' memory.
+const MEMORY_FRAMES: u64 = if cfg!(miri) { 4 * PAGEBLOCK } else { SECTION };
 
 type Lock = spin::mutex::SpinMutex<()>;
 
@@ -30,19 +30,19 @@ impl Platform for Threads {
 struct Object {
     memory: NonNull<u8>,
     layout: Layout,
-    tag: u8,
+    value: u8,
 }
 
 // SAFETY: an `Object` is the only owner of its memory.
 unsafe impl Send for Object {}
 
 impl Object {
-    fn new(heap: &Heap<'_, Threads, Lock>, layout: Layout, number: u8) -> Option<Object> {
+    fn new(heap: &Heap<'_, Threads, Lock>, layout: Layout, value: u8) -> Option<Object> {
         let memory = heap.alloc(layout)?;
         assert_eq!(memory.addr().get() % layout.align(), 0, "{layout:?}");
         // SAFETY: `layout.size()` bytes were allocated.
-        unsafe { memory.write_bytes(number, layout.size()) };
-        Some(Object { memory, layout, tag: number })
+        unsafe { memory.write_bytes(value, layout.size()) };
+        Some(Object { memory, layout, value })
     }
 
     fn resize(&mut self, heap: &Heap<'_, Threads, Lock>, size: usize) {
@@ -54,7 +54,7 @@ impl Object {
         self.layout = Layout::from_size_align(size, self.layout.align()).unwrap();
         self.check(old.min(size));
         // SAFETY: the allocation has `size` bytes now.
-        unsafe { self.memory.write_bytes(self.tag, size) };
+        unsafe { self.memory.write_bytes(self.value, size) };
     }
 
     fn free(self, heap: &Heap<'_, Threads, Lock>) {
@@ -69,17 +69,17 @@ impl Object {
         // SAFETY: at least `bytes` bytes were allocated and written.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), bytes) };
         // The bytes are compared in one call, because Miri is slow for single bytes.
-        assert!(bytes == vec![self.tag; bytes.len()], "{:?}", self.layout);
+        assert!(bytes == vec![self.value; bytes.len()], "{:?}", self.layout);
     }
 }
 
-/// Runs `test` with a heap on a machine. Checks that all frames of the heap are free afterwards.
+/// Runs `test` with a heap. Checks that all frames of the heap are free afterwards.
 fn with_heap(test: impl FnOnce(&Heap<'_, Threads, Lock>, &Frames<Threads>)) {
-    let memory = Memory::new(SIZE);
+    let memory = Memory::new(MEMORY_FRAMES);
     let frames = Frames::new(Threads);
     // The memory starts at physical address 0 and is aligned, so layouts of more than a frame get
     // their alignment in virtual addresses as well.
-    let _hotplug = boot(&frames, &memory, SIZE);
+    let _hotplug = boot(&frames, &memory, MEMORY_FRAMES);
     let before = free_or_metadata(&frames);
     let heap = Heap::new(&frames, LinearMap::new(memory.start()));
     test(&heap, &frames);
@@ -97,27 +97,32 @@ fn free_or_metadata(frames: &Frames<Threads>) -> u64 {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Operation {
+    /// The size, and the base-2 logarithm of the alignment.
     Alloc(usize, u32),
+    /// The index of the object, and the new size.
     Resize(usize, usize),
+    /// The index of the object.
     Free(usize),
     Trim,
+    /// The number of the pageblock.
     Vacate(u64),
-    Cpu(usize),
+    /// The number of the CPU.
+    RunOn(usize),
 }
 
 fn size() -> impl Strategy<Value = usize> {
     prop_oneof![6 => 0_usize..400, 3 => 400_usize..5000, 1 => 5000_usize..70_000]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        8 => (size(), 0_u32..12).prop_map(|(size, align)| Step::Alloc(size, align)),
-        2 => (any::<usize>(), size()).prop_map(|(at, size)| Step::Resize(at, size)),
-        6 => any::<usize>().prop_map(Step::Free),
-        1 => Just(Step::Trim),
-        1 => (0..SIZE / PAGEBLOCK).prop_map(Step::Vacate),
-        1 => (0_usize..40).prop_map(Step::Cpu),
+        8 => (size(), 0_u32..12).prop_map(|(size, align)| Operation::Alloc(size, align)),
+        2 => (any::<usize>(), size()).prop_map(|(index, size)| Operation::Resize(index, size)),
+        6 => any::<usize>().prop_map(Operation::Free),
+        1 => Just(Operation::Trim),
+        1 => (0..MEMORY_FRAMES / PAGEBLOCK).prop_map(Operation::Vacate),
+        1 => (0_usize..40).prop_map(Operation::RunOn),
     ]
 }
 
@@ -138,28 +143,28 @@ proptest! {
 
     #[test]
     fn objects_keep_their_contents_and_the_heap_frees_all_frames_at_the_end(
-        steps in proptest::collection::vec(step(), 1..300)
+        steps in proptest::collection::vec(operation(), 1..300)
     ) {
         with_heap(|heap, _| {
             let mut objects: Vec<Object> = Vec::new();
-            for (number, step) in steps.into_iter().enumerate() {
-                match step {
-                    Step::Alloc(size, align) => {
+            for (number, operation) in steps.into_iter().enumerate() {
+                match operation {
+                    Operation::Alloc(size, align) => {
                         let layout = Layout::from_size_align(size, 1 << align).unwrap();
                         let number = u8::try_from(number % 251).unwrap();
                         objects.push(Object::new(heap, layout, number).unwrap());
                     }
-                    Step::Resize(at, size) if !objects.is_empty() => {
-                        let at = at % objects.len();
-                        objects[at].resize(heap, size);
+                    Operation::Resize(index, size) if !objects.is_empty() => {
+                        let index = index % objects.len();
+                        objects[index].resize(heap, size);
                     }
-                    Step::Free(at) if !objects.is_empty() => {
-                        objects.swap_remove(at % objects.len()).free(heap);
+                    Operation::Free(index) if !objects.is_empty() => {
+                        objects.swap_remove(index % objects.len()).free(heap);
                     }
-                    Step::Trim => drop(heap.trim()),
-                    Step::Vacate(block) => heap.vacate(range(block * PAGEBLOCK, PAGEBLOCK)),
-                    Step::Cpu(number) => CPU.set(number),
-                    Step::Resize(..) | Step::Free(_) => {}
+                    Operation::Trim => drop(heap.trim()),
+                    Operation::Vacate(block) => heap.vacate(range(block * PAGEBLOCK, PAGEBLOCK)),
+                    Operation::RunOn(number) => CPU.set(number),
+                    Operation::Resize(..) | Operation::Free(_) => {}
                 }
             }
             objects.into_iter().for_each(|object| object.free(heap));
@@ -200,9 +205,9 @@ fn a_cpu_can_free_objects_that_another_cpu_has_allocated() {
 #[test]
 fn all_cpus_share_the_slabs_of_one_shard() {
     let rounds = if cfg!(miri) { 100 } else { 100_000 };
-    let memory = Memory::new(SIZE);
+    let memory = Memory::new(MEMORY_FRAMES);
     let frames = Frames::new(Threads);
-    let _hotplug = boot(&frames, &memory, SIZE);
+    let _hotplug = boot(&frames, &memory, MEMORY_FRAMES);
     let before = free_or_metadata(&frames);
     let heap: Heap<'_, Threads, Lock, 1> = Heap::new(&frames, LinearMap::new(memory.start()));
     std::thread::scope(|scope| {
@@ -261,7 +266,8 @@ fn an_allocation_without_free_memory_returns_none() {
         // Allocates nearly all frames at once, and then objects until no memory is free.
         let frame = Layout::from_size_align(4096, 8).unwrap();
         let large_layout =
-            Layout::from_size_align(usize::try_from(SIZE - PAGEBLOCK).unwrap() * 4096, 8).unwrap();
+            Layout::from_size_align(usize::try_from(MEMORY_FRAMES - PAGEBLOCK).unwrap() * 4096, 8)
+                .unwrap();
         let large = heap.alloc(large_layout).map(|memory| (memory, large_layout)).unwrap();
         let layout = Layout::from_size_align(3000, 8).unwrap();
         let objects: Vec<_> = std::iter::from_fn(|| Object::new(heap, layout, 3)).collect();
@@ -278,7 +284,7 @@ fn an_allocation_without_free_memory_returns_none() {
 /// Replaces all objects one after the other, so that objects of each size exist at all times.
 fn replace_all(heap: &Heap<'_, Threads, Lock>, objects: &mut [Object]) {
     for object in objects {
-        let new = Object::new(heap, object.layout, object.tag).unwrap();
+        let new = Object::new(heap, object.layout, object.value).unwrap();
         std::mem::replace(object, new).free(heap);
     }
 }
@@ -294,7 +300,8 @@ fn objects_of_all_sizes(heap: &Heap<'_, Threads, Lock>) -> Vec<Object> {
 fn memory_is_vacated_while_objects_are_allocated_and_freed() {
     with_heap(|mut heap, frames| {
         let mut objects = objects_of_all_sizes(heap);
-        let blocks = (0..SIZE / PAGEBLOCK).map(|number| range(number * PAGEBLOCK, PAGEBLOCK));
+        let blocks =
+            (0..MEMORY_FRAMES / PAGEBLOCK).map(|number| range(number * PAGEBLOCK, PAGEBLOCK));
         let mut vacated = 0;
         for isolation in blocks.flat_map(|block| frames.isolate(block)) {
             if let Some(Blocker { range: used, kind: BlockerKind::Allocated }) = isolation.in_use()
@@ -320,11 +327,11 @@ fn slabs_that_are_set_aside_are_used_if_no_other_memory_is_free() {
         let mut objects: Vec<_> = std::iter::from_fn(|| Object::new(heap, layout, 3)).collect();
         let all = objects.len();
         // Frees at least one object of each slab, and empties no slab.
-        for at in (0..all).step_by(21).rev() {
-            objects.swap_remove(at).free(heap);
+        for index in (0..all).step_by(21).rev() {
+            objects.swap_remove(index).free(heap);
         }
         let free = frames.counts().free;
-        heap.vacate(range(0, SIZE));
+        heap.vacate(range(0, MEMORY_FRAMES));
         objects.extend(std::iter::from_fn(|| Object::new(heap, layout, 4)));
         assert_eq!((objects.len(), frames.counts().free), (all, free));
         objects.into_iter().for_each(|object| object.free(heap));

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 static VIOLATIONS: AtomicUsize = AtomicUsize::new(0);
 static FIRST_LOCATION: AtomicPtr<Location<'static>> = AtomicPtr::new(null_mut());
 
-/// The violations of invariants that were counted, over all machines of this process.
+/// The violations of invariants that were counted, over all instances of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Violations {
     /// The number of violations.
@@ -117,14 +117,14 @@ mod tests {
     #[cfg_attr(debug_assertions, should_panic(expected = "an invariant"))]
     fn a_violated_invariant_panics_or_is_counted_with_its_location() {
         let before = violated_invariants().count;
-        let here = line!() + 1;
+        let first_line = line!() + 1;
         assert_eq!(None::<u8>.or_violation(), None);
         assert_eq!(Err::<u8, _>(7).or_violation(), None);
         assert!(!check_invariant(false));
         let Violations { count, first } = violated_invariants();
         let first = first.unwrap();
         assert_eq!(count, before + 3);
-        assert_eq!((first.file(), first.line()), (file!(), here));
+        assert_eq!((first.file(), first.line()), (file!(), first_line));
     }
 }
 

@@ -78,11 +78,11 @@ pub(crate) fn drain(_: Kind) {}
 
 /// Prefetches a cache line for a store.
 #[inline(always)]
-pub(crate) fn prefetch_for_stores(kind: Kind, at: *const u8) {
+pub(crate) fn prefetch_for_stores(kind: Kind, addr: *const u8) {
     if kind != Kind::Ordinary {
         // SAFETY: a prefetch has no architectural effect, whatever the address.
         unsafe {
-            asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly))
+            asm!("prfm pstl1keep, [{}]", in(reg) addr, options(nostack, preserves_flags, readonly))
         };
     }
 }

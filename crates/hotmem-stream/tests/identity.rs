@@ -10,6 +10,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Release},
 };
 
+/// Two cache lines, in bytes.
 const GUARD: usize = 128;
 const BUFFER_BYTES: usize = 4096;
 
@@ -38,10 +39,10 @@ impl Buffer {
     }
 }
 
-/// Returns the buffer after a stream has copied `src` to byte `at` of it.
-fn buffer_after_copy(stores: Stores, at: usize, src: &[u8]) -> Box<Buffer> {
+/// Returns the buffer after a stream has copied `src` to byte `start` of it.
+fn buffer_after_copy(stores: Stores, start: usize, src: &[u8]) -> Box<Buffer> {
     let mut buffer = Buffer::new();
-    let dst = &mut buffer.0[at..at + src.len()];
+    let dst = &mut buffer.0[start..start + src.len()];
     stream(stores, move |stream| stream.copy(dst, src));
     buffer
 }
@@ -51,32 +52,32 @@ fn copy_writes_the_same_bytes_for_short_lengths_and_all_alignments() {
     let (lengths, alignments) = if cfg!(miri) { (63..66, 9) } else { (0..200, 64) };
     let source: Vec<u8> = (0..400).map(|i| (i * 13 + 1) as u8).collect();
     for len in lengths {
-        for at in GUARD..GUARD + alignments {
+        for start in GUARD..GUARD + alignments {
             // The source begins at each byte of a word.
-            let src = &source[at % 9..][..len];
+            let src = &source[start % 9..][..len];
             let mut expected = Buffer::new();
-            expected.0[at..at + len].copy_from_slice(src);
+            expected.0[start..start + len].copy_from_slice(src);
             for stores in all_stores() {
                 assert!(
-                    buffer_after_copy(stores, at, src) == expected,
-                    "{stores:?}: {len} bytes at {at}"
+                    buffer_after_copy(stores, start, src) == expected,
+                    "{stores:?}: {len} bytes at {start}"
                 );
             }
         }
     }
 }
 
-/// Returns the buffer after a stream has filled records from word `at` on.
+/// Returns the buffer after a stream has filled records from word `start_word` on.
 fn buffer_after_fill<const WORDS: usize>(
     stores: Stores,
-    at: usize,
+    start_word: usize,
     count: usize,
     first: &[u64; WORDS],
     step: &[u64; WORDS],
 ) -> Box<Buffer> {
     let mut buffer = Buffer::new();
-    let start = buffer.0[at * 8..].as_mut_ptr();
-    assert!(at * 8 + count * WORDS * 8 <= BUFFER_BYTES && start.cast::<u64>().is_aligned());
+    let start = buffer.0[start_word * 8..].as_mut_ptr();
+    assert!(start_word * 8 + count * WORDS * 8 <= BUFFER_BYTES && start.cast::<u64>().is_aligned());
     // SAFETY: `count` records of `WORDS` words lie within the buffer, aligned to words.
     let dst =
         unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<[u64; WORDS]>>(), count) };
@@ -85,21 +86,25 @@ fn buffer_after_fill<const WORDS: usize>(
 }
 
 /// Checks that all kinds of stores fill records as the definition of `fill` says.
-fn check_fill<const WORDS: usize>(at: usize, count: usize, words: &[(u64, u64)]) {
+fn check_fill<const WORDS: usize>(start_word: usize, count: usize, words: &[(u64, u64)]) {
     let first: [u64; WORDS] = std::array::from_fn(|i| words[i].0);
     let step: [u64; WORDS] = std::array::from_fn(|i| words[i].1);
-    let count = (BUFFER_BYTES / 8 - at).checked_div(WORDS).map_or(count, |max| count.min(max));
+    let count =
+        (BUFFER_BYTES / 8 - start_word).checked_div(WORDS).map_or(count, |max| count.min(max));
     let mut expected = Buffer::new();
     for record in 0..count {
         for word in 0..WORDS {
             let value = first[word].wrapping_add(step[word].wrapping_mul(record as u64));
-            let start = (at + record * WORDS + word) * 8;
+            let start = (start_word + record * WORDS + word) * 8;
             expected.0[start..start + 8].copy_from_slice(&value.to_ne_bytes());
         }
     }
     for stores in all_stores() {
-        let found = buffer_after_fill(stores, at, count, &first, &step);
-        assert!(found == expected, "{stores:?}: {count} records of {WORDS} words at word {at}");
+        let found = buffer_after_fill(stores, start_word, count, &first, &step);
+        assert!(
+            found == expected,
+            "{stores:?}: {count} records of {WORDS} words at word {start_word}"
+        );
     }
 }
 
@@ -113,42 +118,42 @@ proptest! {
 
     #[test]
     fn copy_writes_the_same_bytes_for_any_length_and_alignment(
-        at in 0..2 * GUARD,
+        start in 0..2 * GUARD,
         src in prop::collection::vec(any::<u8>(), 0..BUFFER_BYTES - 2 * GUARD),
     ) {
         let mut expected = Buffer::new();
-        expected.0[at..at + src.len()].copy_from_slice(&src);
+        expected.0[start..start + src.len()].copy_from_slice(&src);
         for stores in all_stores() {
-            prop_assert!(buffer_after_copy(stores, at, &src) == expected, "{:?}", stores);
+            prop_assert!(buffer_after_copy(stores, start, &src) == expected, "{:?}", stores);
         }
     }
 
     #[test]
     fn fill_writes_the_same_records_for_any_size_and_alignment(
-        at in 0..40_usize,
+        start in 0..40_usize,
         count in 0..60_usize,
         words in prop::collection::vec((any::<u64>(), prop_oneof![Just(0), any::<u64>()]), 24),
     ) {
-        check_fill::<0>(at, count, &words);
-        check_fill::<1>(at, count, &words);
-        check_fill::<2>(at, count, &words);
-        check_fill::<3>(at, count, &words);
-        check_fill::<4>(at, count, &words);
-        check_fill::<7>(at, count, &words);
-        check_fill::<8>(at, count, &words);
-        check_fill::<9>(at, count, &words);
-        check_fill::<16>(at, count, &words);
-        check_fill::<24>(at, count, &words);
+        check_fill::<0>(start, count, &words);
+        check_fill::<1>(start, count, &words);
+        check_fill::<2>(start, count, &words);
+        check_fill::<3>(start, count, &words);
+        check_fill::<4>(start, count, &words);
+        check_fill::<7>(start, count, &words);
+        check_fill::<8>(start, count, &words);
+        check_fill::<9>(start, count, &words);
+        check_fill::<16>(start, count, &words);
+        check_fill::<24>(start, count, &words);
     }
 }
 
 #[test]
 fn fill_repeats_the_first_record_if_step_is_zero() {
     let words: Vec<_> = (0..24).map(|i| (i * 0x0101, 0)).collect();
-    for at in if cfg!(miri) { 7..9 } else { 0..16 } {
-        check_fill::<4>(at, 33, &words);
-        check_fill::<8>(at, 33, &words);
-        check_fill::<16>(at, 17, &words);
+    for start in if cfg!(miri) { 7..9 } else { 0..16 } {
+        check_fill::<4>(start, 33, &words);
+        check_fill::<8>(start, 33, &words);
+        check_fill::<16>(start, 17, &words);
     }
 }
 
@@ -156,43 +161,43 @@ fn fill_repeats_the_first_record_if_step_is_zero() {
 fn fill_changes_one_word_if_one_word_of_step_is_not_zero() {
     for changing in if cfg!(miri) { 3..5 } else { 0..24 } {
         let words: Vec<_> = (0..24).map(|i| (i * 0x0101, u64::from(i == changing) * 7)).collect();
-        for at in [0, 1, 8] {
-            check_fill::<4>(at, 33, &words);
-            check_fill::<8>(at, 33, &words);
-            check_fill::<24>(at, 17, &words);
+        for start in [0, 1, 8] {
+            check_fill::<4>(start, 33, &words);
+            check_fill::<8>(start, 33, &words);
+            check_fill::<24>(start, 17, &words);
         }
     }
 }
 
 /// A word that one thread streams and publishes, and that another thread reads.
 struct Handover {
-    word: Line<UnsafeCell<u64>>,
-    lines_written: Line<AtomicU64>,
-    lines_read: Line<AtomicU64>,
+    word: OwnLines<UnsafeCell<u64>>,
+    written_turn: OwnLines<AtomicU64>,
+    read_turn: OwnLines<AtomicU64>,
 }
 
 /// A value with a pair of cache lines of its own, because the processor fetches lines in pairs.
 #[repr(align(128))]
-struct Line<T>(T);
+struct OwnLines<T>(T);
 
-// SAFETY: the writer owns the word until it sets `lines_written`, then the reader owns it until it sets
-// `lines_read`.
+// SAFETY: the writer owns the word until it sets `written_turn`, then the reader owns it until it sets
+// `read_turn`.
 unsafe impl Sync for Handover {}
 
 impl Handover {
     fn write(&self, turn: u64, stores: Stores) {
-        await_turn(&self.lines_read.0, turn - 1);
-        // SAFETY: the reader waits for `lines_written`.
+        await_turn(&self.read_turn.0, turn - 1);
+        // SAFETY: the reader waits for `written_turn`.
         let word = unsafe { &mut *self.word.0.get().cast::<[u8; 8]>() };
         stream(stores, move |stream| stream.copy(word, &turn.to_ne_bytes()));
-        self.lines_written.0.store(turn, Release);
+        self.written_turn.0.store(turn, Release);
     }
 
     fn read(&self, turn: u64) -> u64 {
-        await_turn(&self.lines_written.0, turn);
-        // SAFETY: the writer waits for `lines_read`.
+        await_turn(&self.written_turn.0, turn);
+        // SAFETY: the writer waits for `read_turn`.
         let word = unsafe { *self.word.0.get() };
-        self.lines_read.0.store(turn, Release);
+        self.read_turn.0.store(turn, Release);
         word
     }
 }
@@ -204,17 +209,17 @@ fn a_drained_word_is_visible_before_later_stores() {
     let turns = 1..=if cfg!(miri) { 10 } else { 2000 };
     for stores in all_stores() {
         let handover = Handover {
-            word: Line(0.into()),
-            lines_written: Line(0.into()),
-            lines_read: Line(0.into()),
+            word: OwnLines(0.into()),
+            written_turn: OwnLines(0.into()),
+            read_turn: OwnLines(0.into()),
         };
-        let stale = std::thread::scope(|scope| {
+        let stale_reads = std::thread::scope(|scope| {
             let reader =
                 scope.spawn(|| turns.clone().filter(|&turn| handover.read(turn) != turn).count());
             turns.clone().for_each(|turn| handover.write(turn, stores));
             reader.join().unwrap()
         });
-        assert_eq!(stale, 0, "{stores:?}");
+        assert_eq!(stale_reads, 0, "{stores:?}");
     }
 }
 

@@ -65,47 +65,47 @@ impl<K> ForwardingMapping<K> {
         ForwardingMapping { memory, kernel: Arc::new(AtomicPtr::new(null_mut())) }
     }
 
-    /// Calls `act` with the kernel. Returns `default` if the mapping forwards to no kernel at the
+    /// Calls `operation` with the kernel. Returns `default` if the mapping forwards to no kernel at the
     /// moment, or if this call comes from within another such call.
-    fn with<R>(&self, default: R, act: impl FnOnce(&mut K) -> R) -> R {
+    fn with<R>(&self, default: R, operation: impl FnOnce(&mut K) -> R) -> R {
         let kernel = self.kernel.swap(null_mut(), SeqCst);
         // SAFETY: the pointer is null, or came from the exclusive reference of `with_kernel`, which
         // does not use the reference before it takes the pointer back. The swap above excludes a
         // second use.
-        let done = unsafe { kernel.as_mut() }.map_or(default, act);
+        let result = unsafe { kernel.as_mut() }.map_or(default, operation);
         self.kernel.store(kernel, SeqCst);
-        done
+        result
     }
 }
 
-/// Boots a machine with the first `frames` frames of this memory, and a mapping that forwards to
+/// Boots an instance with the first `boot_frames` frames of this memory, and a mapping that forwards to
 /// the kernel that the test passes to [`with_kernel`].
 ///
 /// # Panics
 /// Panics if these frames are too few to boot.
 pub fn boot_forwarding<'f, P: Platform, K: TestMapping>(
-    machine: &'f Frames<P>,
+    frames: &'f Frames<P>,
     memory: &Memory,
-    frames: u64,
+    boot_frames: u64,
 ) -> Hotplug<'f, P, ForwardingMapping<K>> {
-    let ram = [BootRange { start: 0, len: range(0, frames).bytes() }];
+    let ram = [BootRange { start: 0, len: range(0, boot_frames).bytes() }];
     let mapping = ForwardingMapping::new(memory.direct_map());
-    start(machine, mapping, &ram).expect("the memory is large enough to boot")
+    start(frames, mapping, &ram).expect("the memory is large enough to boot")
 }
 
-/// Calls `act` while the mapping forwards to `kernel`. The second argument of `act` forwards hooks
+/// Calls `operation` while the mapping forwards to `kernel`. Its second argument forwards hooks
 /// to the kernel.
 pub fn with_kernel<'f, P: Platform, K: TestMapping, R>(
     hotplug: &mut Hotplug<'f, P, ForwardingMapping<K>>,
     kernel: &mut K,
-    act: impl FnOnce(&mut Hotplug<'f, P, ForwardingMapping<K>>, &mut ForwardingMapping<K>) -> R,
+    operation: impl FnOnce(&mut Hotplug<'f, P, ForwardingMapping<K>>, &mut ForwardingMapping<K>) -> R,
 ) -> R {
-    let ForwardingMapping { memory, kernel: place } = hotplug.mapping();
-    let mut forwarding = ForwardingMapping { memory: *memory, kernel: place.clone() };
+    let ForwardingMapping { memory, kernel: pointer } = hotplug.mapping();
+    let mut forwarding = ForwardingMapping { memory: *memory, kernel: pointer.clone() };
     let before = forwarding.kernel.swap(ptr::from_mut(kernel), SeqCst);
-    let done = act(hotplug, &mut forwarding);
+    let result = operation(hotplug, &mut forwarding);
     forwarding.kernel.store(before, SeqCst);
-    done
+    result
 }
 
 // SAFETY: all memory is mapped from the start, and the kernel's methods map nothing.

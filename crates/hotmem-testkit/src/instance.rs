@@ -1,4 +1,4 @@
-//! Boots a machine in heap memory, and brings the machine to a state that a test needs.
+//! Boots an instance in heap memory, and brings the instance to a state that a test needs.
 
 use crate::memory::Memory;
 use crate::ranges::range;
@@ -8,20 +8,20 @@ use hotmem::{
     PfnRange, Platform, RegionId,
 };
 
-/// Boots a machine with the first `frames` frames of this memory.
+/// Boots an instance with the first `boot_frames` frames of this memory.
 ///
 /// # Panics
 /// Panics if these frames are too few to boot.
 pub fn boot<'f, P: Platform>(
-    machine: &'f Frames<P>,
+    frames: &'f Frames<P>,
     memory: &Memory,
-    frames: u64,
+    boot_frames: u64,
 ) -> Hotplug<'f, P> {
-    let ram = [BootRange { start: 0, len: range(0, frames).bytes() }];
-    start(machine, memory.direct_map(), &ram).expect("the memory is large enough to boot")
+    let ram = [BootRange { start: 0, len: range(0, boot_frames).bytes() }];
+    start(frames, memory.direct_map(), &ram).expect("the memory is large enough to boot")
 }
 
-/// Starts a machine.
+/// Starts an instance.
 ///
 /// # Errors
 /// As [`Hotplug::bootstrap`].
@@ -30,14 +30,14 @@ pub fn start<'f, 'm, P: Platform, M: Mapping>(
     mapping: M,
     map: impl Into<BootMap<'m>>,
 ) -> Result<Hotplug<'f, P, M>, BootError> {
-    // SAFETY: a test gives each machine its own memory, which is mapped from the start.
+    // SAFETY: a test gives each instance its own memory, which is mapped from the start.
     unsafe { Hotplug::bootstrap(frames, mapping, map) }
 }
 
 /// Announces frames, adds them and puts them online for movable allocations.
 ///
 /// # Panics
-/// Panics if the machine refuses.
+/// Panics if the instance refuses.
 pub fn plug<P: Platform>(hotplug: &mut Hotplug<'_, P>, frames: PfnRange) {
     hotplug.announce(frames).expect("the range can be announced");
     hotplug.add(frames).expect("enough memory is free for the words of the range");
@@ -48,7 +48,7 @@ pub fn plug<P: Platform>(hotplug: &mut Hotplug<'_, P>, frames: PfnRange) {
 /// addition then allocates none.
 ///
 /// # Panics
-/// Panics if the machine refuses.
+/// Panics if the instance refuses.
 pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, range: PfnRange) {
     drop(hotplug.prepare_add(range).expect("the range is announced"));
 }
@@ -60,9 +60,9 @@ pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, rang
 /// # Panics
 /// Panics if there are not enough frames.
 pub fn divide_a_pageblock<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
-    let mut taken = vec![];
+    let mut allocated = vec![];
     loop {
-        taken.push(frames.alloc_range(AllocRequest::frames(1)).expect("a pageblock is free"));
+        allocated.push(frames.alloc_range(AllocRequest::frames(1)).expect("a pageblock is free"));
         let counts = frames.counts();
         if counts.free - counts.free_whole >= 8 {
             break;
@@ -72,8 +72,8 @@ pub fn divide_a_pageblock<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
     let (first_frame, rest) =
         run.split_at(run.start().checked_add(1).expect("the run has a second frame"));
     frames.free_range(rest).expect("the frame was allocated");
-    taken.push(first_frame);
-    taken
+    allocated.push(first_frame);
+    allocated
 }
 
 /// Returns the range of a region, if the region is announced.

@@ -1,15 +1,15 @@
-//! Support for tests of whole machines: heap memory that stands for physical memory, machines that
-//! boot in it, a platform whose threads choose their CPU, and snapshots of a machine's state.
+//! Support for tests of whole instances: heap memory that stands for physical memory, instances that
+//! boot in it, a platform whose threads choose their CPU, and snapshots of an instance's state.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `ranges.rs` | sizes, frames and ranges by plain numbers |
 //! | `memory.rs` | heap memory that stands for physical memory |
 //! | `cpus.rs` | a platform whose threads choose their CPU |
-//! | `machine.rs` | boots a machine in this memory, plugs memory, divides a pageblock |
+//! | `instance.rs` | boots an instance in this memory, plugs memory, divides a pageblock |
 //! | `progress.rs` | the blocker of a poll |
-//! | `raw.rs` | the unsafe operations of a machine, made safe for tests |
-//! | `snapshot.rs` | snapshots of the state of a machine, for comparison |
+//! | `raw.rs` | the unsafe operations of an instance, made safe for tests |
+//! | `snapshot.rs` | snapshots of the state of an instance, for comparison |
 //! | `forwarding.rs` | a mapping that forwards to a kernel of the test |
 //! | `env.rs` | numbers in environment variables |
 #![cfg(not(loom))]
@@ -17,7 +17,7 @@
 mod cpus;
 mod env;
 pub mod forwarding;
-mod machine;
+mod instance;
 mod memory;
 mod progress;
 mod ranges;
@@ -26,7 +26,7 @@ mod snapshot;
 
 pub use cpus::Cpus;
 pub use env::env_number;
-pub use machine::{boot, divide_a_pageblock, make_words, plug, region_range, start};
+pub use instance::{boot, divide_a_pageblock, make_words, plug, region_range, start};
 pub use memory::Memory;
 pub use progress::blocker_of;
 pub use ranges::{BITMAP_WORD_FRAMES, PAGEBLOCK, REMOTE, SECTION, numbers, pfn, range};

@@ -44,7 +44,7 @@ impl Memory {
         self.base
     }
 
-    /// Returns a mapping of all addresses. The machine that uses it must be dropped before this
+    /// Returns a mapping of all addresses. The instance that uses it must be dropped before this
     /// memory.
     #[must_use]
     pub fn direct_map(&self) -> AlwaysMapped {
@@ -56,10 +56,10 @@ impl Memory {
     /// Returns a mapping that ends where this memory ends.
     #[must_use]
     pub fn mapping(&self) -> AlwaysMapped {
-        let reach = range(0, self.bytes as u64 / geometry::FRAME_SIZE);
-        // SAFETY: the memory of `reach` is readable and writable, and only this type and the engine
+        let mappable_range = range(0, self.bytes as u64 / geometry::FRAME_SIZE);
+        // SAFETY: the memory of this range is readable and writable, and only this type and the engine
         // access it.
-        unsafe { AlwaysMapped::new(self.base, reach) }
+        unsafe { AlwaysMapped::new(self.base, mappable_range) }
     }
 
     /// Returns the first 64-bit word of a frame.
@@ -81,10 +81,10 @@ impl Memory {
     }
 
     fn word_at(&self, address: u64) -> &AtomicU64 {
-        let at = usize::try_from(address).expect("the size fits usize");
-        assert!(at < self.bytes && at.is_multiple_of(8));
-        // SAFETY: `at` lies within the memory and is aligned, and all access is by atomics.
-        unsafe { &*self.base.add(at).cast() }
+        let offset = usize::try_from(address).expect("the size fits usize");
+        assert!(offset < self.bytes && offset.is_multiple_of(8));
+        // SAFETY: `offset` lies within the memory and is aligned, and all access is by atomics.
+        unsafe { &*self.base.add(offset).cast() }
     }
 }
 

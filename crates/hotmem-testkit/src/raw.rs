@@ -1,4 +1,4 @@
-//! Wraps the unsafe operations of a machine in safe methods for tests.
+//! Wraps the unsafe operations of an instance in safe methods for tests.
 
 use hotmem::{
     AddError, AllocError, AllocRequest, Allocation, Counts, Frames, Hooks, Hotplug, Inconsistency,
@@ -87,10 +87,10 @@ impl<P: Platform, M: Mapping> RawReserved for Hotplug<'_, P, M> {
     }
 }
 
-/// A method that validates a machine.
+/// A method that validates an instance.
 pub trait Validated {
-    /// Validates the machine by [`Frames::validate`]. Call this while no other thread of the test
-    /// uses the machine.
+    /// Validates the instance by [`Frames::validate`]. Call this while no other thread of the test
+    /// uses the instance.
     ///
     /// # Errors
     /// The first [`Inconsistency`].

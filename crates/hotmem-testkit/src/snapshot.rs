@@ -1,4 +1,4 @@
-//! Takes snapshots of the state of a machine, for comparison.
+//! Takes snapshots of the state of an instance, for comparison.
 
 use crate::ranges::{PAGEBLOCK, SECTION, numbers, pfn, range};
 use crate::raw::{Raw, Validated};
@@ -8,10 +8,10 @@ use hotmem::{
 };
 use std::collections::BTreeSet;
 
-/// The distance of the frames that a snapshot queries. Snapshots of large machines are a sample.
-const STEP: usize = if cfg!(hotmem_geometry = "small") { 1 } else { 61 };
+/// The distance of the frames that a snapshot queries. Snapshots of large instances are a sample.
+const SAMPLE_STEP: usize = if cfg!(hotmem_geometry = "small") { 1 } else { 61 };
 
-/// All state of a machine that can be read.
+/// All state of an instance that can be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     blocks: Vec<(State, Counts)>,
@@ -37,7 +37,7 @@ impl Snapshot {
     /// each other frame that is not metadata, a refused free shows that the frame is not allocated.
     ///
     /// # Panics
-    /// Panics if the machine's state is inconsistent.
+    /// Panics if the instance's state is inconsistent.
     #[must_use]
     pub fn of<P: Platform, M: Mapping>(
         hotplug: &Hotplug<'_, P, M>,
@@ -45,15 +45,16 @@ impl Snapshot {
         used: &[PfnRange],
     ) -> Self {
         let frames = hotplug.frames();
-        frames.validated().expect("the machine is consistent");
+        frames.validated().expect("the instance is consistent");
         let metadata: Vec<_> = frames.metadata().collect();
-        let state = |b: u64| hotplug.state_at(pfn(b * PAGEBLOCK), pfn((b + 1) * PAGEBLOCK)).1;
-        let taken: BTreeSet<u64> = (used.iter().copied())
+        let state =
+            |block: u64| hotplug.state_at(pfn(block * PAGEBLOCK), pfn((block + 1) * PAGEBLOCK)).1;
+        let used_or_metadata: BTreeSet<u64> = (used.iter().copied())
             .chain(metadata.iter().map(|metadata| metadata.frames))
             .flat_map(numbers)
             .collect();
         let is_free = |&frame: &u64| {
-            !taken.contains(&frame)
+            !used_or_metadata.contains(&frame)
                 && match frames
                     .free_range(range(frame, 1))
                     .expect_err("a frame that the test does not list in `used` is not allocated")
@@ -61,11 +62,11 @@ impl Snapshot {
                 {
                     RangeErrorKind::NotAllocated => true,
                     RangeErrorKind::Foreign => false,
-                    other => unreachable!("{other:?}"),
+                    kind => unreachable!("{kind:?}"),
                 }
         };
         let blocks = (0..size / PAGEBLOCK)
-            .map(|b| (state(b), frames.counts_in(range(b * PAGEBLOCK, PAGEBLOCK))));
+            .map(|block| (state(block), frames.counts_in(range(block * PAGEBLOCK, PAGEBLOCK))));
         Snapshot {
             blocks: blocks.collect(),
             words: frames.counts().words,
@@ -76,7 +77,7 @@ impl Snapshot {
                 .collect(),
             memory_blocks: hotplug.memory_blocks(SECTION).collect(),
             poisoned_frames: hotplug.poisoned().collect(),
-            free_frames: (0..size).step_by(STEP).filter(is_free).collect(),
+            free_frames: (0..size).step_by(SAMPLE_STEP).filter(is_free).collect(),
             metadata,
         }
     }

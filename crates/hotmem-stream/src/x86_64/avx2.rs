@@ -1,7 +1,7 @@
 //! AVX2: stores half a cache line at a time. The upper halves of the registers are cleared at the
 //! end, because dirty upper halves would slow down SSE instructions.
 
-use super::line::{LINE, LINE_WORDS};
+use super::line::{LINE_BYTES, LINE_WORDS};
 use core::arch::asm;
 
 /// Copies `lines` lines.
@@ -20,15 +20,15 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
             "vmovdqu ymm1, [{from} + 32]",
             "vmovntdq [{to}], ymm0",
             "vmovntdq [{to} + 32], ymm1",
-            "add {from}, {LINE}",
-            "add {to}, {LINE}",
+            "add {from}, {LINE_BYTES}",
+            "add {to}, {LINE_BYTES}",
             "dec {lines}",
             "jnz 2b",
             "vzeroupper",
             from = inout(reg) from => _,
             to = inout(reg) to => _,
             lines = inout(reg) lines => _,
-            LINE = const LINE,
+            LINE_BYTES = const LINE_BYTES,
             out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
             out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
             out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
@@ -78,7 +78,7 @@ pub(super) unsafe fn fill(
             "vmovntdq [{to} + 32], ymm1",
             "vpaddq ymm0, ymm0, ymm2",
             "vpaddq ymm1, ymm1, ymm3",
-            "add {to}, {LINE}",
+            "add {to}, {LINE_BYTES}",
             "dec {count}",
             "jnz 2b",
             "vzeroupper",
@@ -86,7 +86,7 @@ pub(super) unsafe fn fill(
             step = in(reg) step,
             to = inout(reg) to => _,
             count = inout(reg) count => _,
-            LINE = const LINE,
+            LINE_BYTES = const LINE_BYTES,
             out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
             out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
             out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,

@@ -1,7 +1,7 @@
 //! AVX-512: stores a whole cache line at a time. Uses registers 16 and higher, because dirty upper
 //! halves of lower registers would slow down SSE instructions.
 
-use super::line::{LINE, LINE_WORDS};
+use super::line::{LINE_BYTES, LINE_WORDS};
 use core::arch::asm;
 
 /// Copies `lines` lines.
@@ -18,14 +18,14 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
             "2:",
             "vmovdqu64 zmm16, [{from}]",
             "vmovntdq [{to}], zmm16",
-            "add {from}, {LINE}",
-            "add {to}, {LINE}",
+            "add {from}, {LINE_BYTES}",
+            "add {to}, {LINE_BYTES}",
             "dec {lines}",
             "jnz 2b",
             from = inout(reg) from => _,
             to = inout(reg) to => _,
             lines = inout(reg) lines => _,
-            LINE = const LINE,
+            LINE_BYTES = const LINE_BYTES,
             out("zmm16") _,
             options(nostack),
         );
@@ -74,14 +74,14 @@ pub(super) unsafe fn fill(
             "2:",
             "vmovntdq [{to}], zmm16",
             "vpaddq zmm16, zmm16, zmm17",
-            "add {to}, {LINE}",
+            "add {to}, {LINE_BYTES}",
             "dec {count}",
             "jnz 2b",
             first = in(reg) first,
             step = in(reg) step,
             to = inout(reg) to => _,
             count = inout(reg) count => _,
-            LINE = const LINE,
+            LINE_BYTES = const LINE_BYTES,
             out("zmm16") _,
             out("zmm17") _,
             out("zmm18") _,

@@ -14,7 +14,7 @@ mod movnti;
 use crate::{ordinary, stores::Kind};
 use core::{arch::asm, mem::MaybeUninit, slice};
 pub(crate) use cpu::widest;
-use line::{LINE, LINE_WORDS};
+use line::{LINE_BYTES, LINE_WORDS};
 
 pub(crate) const GENERAL_REGISTERS: Kind = Kind::Movnti;
 pub(crate) const ALL: &[Kind] = &[Kind::Ordinary, Kind::Movnti, Kind::Avx2, Kind::Avx512];
@@ -25,7 +25,7 @@ pub(crate) fn copy(kind: Kind, dst: &mut [MaybeUninit<u8>], src: &[u8]) {
     if kind == Kind::Ordinary || !to.is_aligned() || !len.is_multiple_of(8) {
         return ordinary::copy(dst, src);
     }
-    let lines = if to.addr().is_multiple_of(LINE) { len / LINE } else { 0 };
+    let lines = if to.addr().is_multiple_of(LINE_BYTES) { len / LINE_BYTES } else { 0 };
     // SAFETY: `len` bytes may be read and written. The destination is aligned to words, and to
     // lines if `lines` is not 0. The processor has this kind of stores, and the caller may use it.
     unsafe {
@@ -34,8 +34,8 @@ pub(crate) fn copy(kind: Kind, dst: &mut [MaybeUninit<u8>], src: &[u8]) {
             Kind::Avx2 if lines > 0 => avx2::copy(to, from, lines),
             _ => return movnti::copy(to, from, len / 8),
         }
-        let done = lines * LINE_WORDS;
-        movnti::copy(to.add(done), from.add(done), len / 8 - done);
+        let words_done = lines * LINE_WORDS;
+        movnti::copy(to.add(words_done), from.add(words_done), len / 8 - words_done);
     }
 }
 
@@ -54,26 +54,27 @@ pub(crate) fn fill<const WORDS: usize>(
     }
     // Split `dst` into whole lines of one or more records, and the records before and after them
     // that do not fill a line.
-    let per_line = LINE_WORDS / WORDS;
-    let to_line = dst.as_ptr().cast::<u8>().align_offset(LINE) / (WORDS * 8);
-    let aligned = dst[0].as_ptr().addr().is_multiple_of(WORDS * 8);
-    let (before, rest) = dst.split_at_mut(if aligned { to_line.min(dst.len()) } else { 0 });
-    let (lines, after) = rest.split_at_mut(rest.len() / per_line * per_line);
+    let records_per_line = LINE_WORDS / WORDS;
+    let records_to_line = dst.as_ptr().cast::<u8>().align_offset(LINE_BYTES) / (WORDS * 8);
+    let is_aligned = dst[0].as_ptr().addr().is_multiple_of(WORDS * 8);
+    let (before, rest) =
+        dst.split_at_mut(if is_aligned { records_to_line.min(dst.len()) } else { 0 });
+    let (lines, after) = rest.split_at_mut(rest.len() / records_per_line * records_per_line);
     fill_records(kind, before, first, step);
     let first = &ordinary::next(first, step, before.len() as u64);
     let line: [u64; LINE_WORDS] = core::array::from_fn(|i| {
         first[i % WORDS].wrapping_add(step[i % WORDS].wrapping_mul((i / WORDS) as u64))
     });
-    let line_step = core::array::from_fn(|i| step[i % WORDS].wrapping_mul(per_line as u64));
+    let line_step = core::array::from_fn(|i| step[i % WORDS].wrapping_mul(records_per_line as u64));
     let to = lines.as_mut_ptr().cast::<u64>();
-    let count = lines.len() / per_line;
+    let count = lines.len() / records_per_line;
     if count > 0 {
         // SAFETY: `count` lines may be written. They are aligned to words, and to lines for vector
         // stores. The processor has this kind of stores, and the caller may use it.
         unsafe {
             match kind {
-                Kind::Avx512 if aligned => avx512::fill(to, count, &line, &line_step),
-                Kind::Avx2 if aligned => avx2::fill(to, count, &line, &line_step),
+                Kind::Avx512 if is_aligned => avx512::fill(to, count, &line, &line_step),
+                Kind::Avx2 if is_aligned => avx2::fill(to, count, &line, &line_step),
                 _ => movnti::fill(to, count, &line, &line_step),
             }
         }
@@ -113,10 +114,12 @@ pub(crate) fn drain(kind: Kind) {
 
 /// Prefetches a cache line for a store.
 #[inline(always)]
-pub(crate) fn prefetch_for_stores(kind: Kind, at: *const u8) {
+pub(crate) fn prefetch_for_stores(kind: Kind, addr: *const u8) {
     if kind != Kind::Ordinary {
         // SAFETY: a prefetch has no architectural effect, and ignores addresses that are not mapped
         // or not writable. (Processors without this instruction treat it as a no-op.)
-        unsafe { asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly)) };
+        unsafe {
+            asm!("prefetchw [{}]", in(reg) addr, options(nostack, preserves_flags, readonly))
+        };
     }
 }

@@ -12,16 +12,21 @@ use core::arch::asm;
 #[inline(always)]
 pub(super) unsafe fn copy(to: *mut u64, from: *const u64, words: usize) {
     let line_words = words / LINE_WORDS * LINE_WORDS;
-    let mut done = 0;
-    while done < line_words {
+    let mut words_done = 0;
+    while words_done < line_words {
         // SAFETY: this line lies within the words.
-        unsafe { line(to.add(done), &from.add(done).cast::<[u64; LINE_WORDS]>().read_unaligned()) };
-        done += LINE_WORDS;
+        unsafe {
+            store_line(
+                to.add(words_done),
+                &from.add(words_done).cast::<[u64; LINE_WORDS]>().read_unaligned(),
+            )
+        };
+        words_done += LINE_WORDS;
     }
-    while done < words {
+    while words_done < words {
         // SAFETY: this word lies within the words.
-        unsafe { word(to.add(done), from.add(done).read_unaligned()) };
-        done += 1;
+        unsafe { store_word(to.add(words_done), from.add(words_done).read_unaligned()) };
+        words_done += 1;
     }
 }
 
@@ -38,27 +43,27 @@ pub(super) unsafe fn fill(
     first: &[u64; LINE_WORDS],
     step: &[u64; LINE_WORDS],
 ) {
-    let mut changing = (0..LINE_WORDS).filter(|&word| step[word] != 0);
+    let mut changing_words = (0..LINE_WORDS).filter(|&word| step[word] != 0);
     // SAFETY: the caller guarantees it.
     unsafe {
-        match (changing.next(), changing.next()) {
-            (None, _) => lines(to, count, first, |_| {}),
-            (Some(0), None) => lines(to, count, first, patch::<0>(step)),
-            (Some(1), None) => lines(to, count, first, patch::<1>(step)),
-            (Some(2), None) => lines(to, count, first, patch::<2>(step)),
-            (Some(3), None) => lines(to, count, first, patch::<3>(step)),
-            (Some(4), None) => lines(to, count, first, patch::<4>(step)),
-            (Some(5), None) => lines(to, count, first, patch::<5>(step)),
-            (Some(6), None) => lines(to, count, first, patch::<6>(step)),
-            (Some(7), None) => lines(to, count, first, patch::<7>(step)),
-            _ => lines(to, count, first, |words| *words = ordinary::next(words, step, 1)),
+        match (changing_words.next(), changing_words.next()) {
+            (None, _) => store_lines(to, count, first, |_| {}),
+            (Some(0), None) => store_lines(to, count, first, add_to_word::<0>(step)),
+            (Some(1), None) => store_lines(to, count, first, add_to_word::<1>(step)),
+            (Some(2), None) => store_lines(to, count, first, add_to_word::<2>(step)),
+            (Some(3), None) => store_lines(to, count, first, add_to_word::<3>(step)),
+            (Some(4), None) => store_lines(to, count, first, add_to_word::<4>(step)),
+            (Some(5), None) => store_lines(to, count, first, add_to_word::<5>(step)),
+            (Some(6), None) => store_lines(to, count, first, add_to_word::<6>(step)),
+            (Some(7), None) => store_lines(to, count, first, add_to_word::<7>(step)),
+            _ => store_lines(to, count, first, |words| *words = ordinary::next(words, step, 1)),
         }
     }
 }
 
 /// Returns a function that adds the step to one word.
 #[inline(always)]
-fn patch<const INDEX: usize>(step: &[u64; LINE_WORDS]) -> impl Fn(&mut [u64; LINE_WORDS]) {
+fn add_to_word<const INDEX: usize>(step: &[u64; LINE_WORDS]) -> impl Fn(&mut [u64; LINE_WORDS]) {
     let step = step[INDEX];
     move |words| words[INDEX] = words[INDEX].wrapping_add(step)
 }
@@ -68,7 +73,7 @@ fn patch<const INDEX: usize>(step: &[u64; LINE_WORDS]) -> impl Fn(&mut [u64; LIN
 /// # Safety
 /// As for [`fill`].
 #[inline(always)]
-unsafe fn lines(
+unsafe fn store_lines(
     to: *mut u64,
     count: usize,
     first: &[u64; LINE_WORDS],
@@ -77,7 +82,7 @@ unsafe fn lines(
     let mut words = *first;
     for i in 0..count {
         // SAFETY: the line at `i` is one of the `count`.
-        unsafe { line(to.add(i * LINE_WORDS), &words) };
+        unsafe { store_line(to.add(i * LINE_WORDS), &words) };
         next(&mut words);
     }
 }
@@ -87,7 +92,7 @@ unsafe fn lines(
 /// # Safety
 /// As for [`copy`].
 #[inline(always)]
-unsafe fn word(to: *mut u64, value: u64) {
+unsafe fn store_word(to: *mut u64, value: u64) {
     // SAFETY: the caller guarantees it.
     unsafe { asm!("movnti [{}], {}", in(reg) to, in(reg) value, options(nostack, preserves_flags)) }
 }
@@ -97,7 +102,7 @@ unsafe fn word(to: *mut u64, value: u64) {
 /// # Safety
 /// As for [`copy`].
 #[inline(always)]
-unsafe fn line(to: *mut u64, words: &[u64; LINE_WORDS]) {
+unsafe fn store_line(to: *mut u64, words: &[u64; LINE_WORDS]) {
     let &[a, b, c, d, e, f, g, h] = words;
     // SAFETY: the caller guarantees it.
     unsafe {
