@@ -59,7 +59,7 @@ pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, rang
 ///
 /// # Panics
 /// Panics if there are not enough frames.
-pub fn divide_a_pageblock<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
+pub fn divide_two_pageblocks<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
     let mut allocated = vec![];
     loop {
         allocated.push(frames.alloc_range(AllocRequest::frames(1)).expect("a pageblock is free"));

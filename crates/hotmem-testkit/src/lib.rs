@@ -26,7 +26,7 @@ mod snapshot;
 
 pub use cpus::Cpus;
 pub use env::env_number;
-pub use instance::{boot, divide_a_pageblock, make_words, plug, region_range, start};
+pub use instance::{boot, divide_two_pageblocks, make_words, plug, region_range, start};
 pub use memory::Memory;
 pub use progress::blocker_of;
 pub use ranges::{BITMAP_WORD_FRAMES, PAGEBLOCK, REMOTE, SECTION, numbers, pfn, range};

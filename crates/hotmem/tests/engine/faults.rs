@@ -202,7 +202,7 @@ fn with_instance<T>(test: impl FnOnce(&mut Instance<'_>) -> T) -> T {
     let map = BootMap::from(&ram);
     let mut hotplug =
         hotmem_testkit::start(&frames, ForwardingMapping::new(memory.direct_map()), map).unwrap();
-    let divided = hotmem_testkit::divide_a_pageblock(&frames);
+    let divided = hotmem_testkit::divide_two_pageblocks(&frames);
     let hot = range(MOVABLE_START, HOT_SECTIONS * SECTION);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot).unwrap();

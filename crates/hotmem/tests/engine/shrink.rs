@@ -82,7 +82,7 @@ fn check_random_shrink(rng: &mut Rng) {
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &ram).unwrap();
     let mut kernel = Kernel { frames: &frames, movable: BTreeMap::new() };
     // A pageblock of boot memory stays divided, so that bitmap frames are allocated there.
-    hotmem_testkit::divide_a_pageblock(&frames);
+    hotmem_testkit::divide_two_pageblocks(&frames);
     let middle = BOOT_FRAMES + rng.u64(1..HOTPLUG_FRAMES / PAGEBLOCK) * PAGEBLOCK;
     for region in [
         range(BOOT_FRAMES, middle - BOOT_FRAMES),

@@ -26,7 +26,7 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
     // Bitmap frames are allocated from a pageblock of boot memory that stays divided.
-    hotmem_testkit::divide_a_pageblock(&frames);
+    hotmem_testkit::divide_two_pageblocks(&frames);
     // Two regions that share a section.
     let middle = BOOT_FRAMES + 3 * SECTION + PAGEBLOCK;
     for region in [

@@ -166,7 +166,7 @@ fn nested_additions_of_two_instances_take_page_tables_from_their_own_instance() 
         let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
         let map = BootMap::from(&ram);
         let mut local = start(&frames, ForwardingMapping::new(memory.direct_map()), map).unwrap();
-        hotmem_testkit::divide_a_pageblock(&frames);
+        hotmem_testkit::divide_two_pageblocks(&frames);
         local.announce(range(2 * SECTION, SECTION)).unwrap();
         hotmem_testkit::make_words(&mut local, range(2 * SECTION, SECTION));
         // Allocate a frame, so that the next free frames of the instances have different numbers.

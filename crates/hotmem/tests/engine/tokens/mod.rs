@@ -45,7 +45,7 @@ struct Instance<'f> {
     hotplug: Hotplug<'f, OneCpu, ForwardingMapping<KernelWithTables>>,
     region: RegionId,
     allocations: Vec<PfnRange>,
-    /// The allocations of `divide_a_pageblock`, which keep a pageblock of boot memory divided.
+    /// The allocations of `divide_two_pageblocks`, which keep a pageblock of boot memory divided.
     dividing_allocations: Vec<PfnRange>,
 }
 
@@ -70,7 +70,7 @@ fn with_two_instances(test: impl for<'f> FnOnce(&mut Instance<'f>, &mut Instance
         let direct_map = ForwardingMapping::new(memories[nth].direct_map());
         let map = BootMap::from(&ram);
         let mut hotplug = hotmem_testkit::start(&frames[nth], direct_map, map).unwrap();
-        let divided = hotmem_testkit::divide_a_pageblock(&frames[nth]);
+        let divided = hotmem_testkit::divide_two_pageblocks(&frames[nth]);
         let region = hotplug.announce(range(2 * SECTION, 3 * SECTION)).unwrap();
         hotmem_testkit::make_words(&mut hotplug, range(2 * SECTION, 3 * SECTION));
         for part in [online(), offline()] {
