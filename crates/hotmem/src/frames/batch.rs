@@ -91,9 +91,8 @@ impl<P: Platform> Frames<P> {
         let mut hiding_steps = self.new_hiding_steps();
         let Some(bitmap) = self.bitmap_of(block, &mut hiding_steps) else { return 0 };
         let (start, mut places) = (block.start().number(), frames.iter_mut());
-        let most = places.len();
-        bitmap.take_many(most, |at| {
-            if let (Some(place), Some(frame)) = (places.next(), Pfn::new(start + at as u64)) {
+        bitmap.take_many(places.len(), |index| {
+            if let (Some(place), Some(frame)) = (places.next(), Pfn::new(start + index as u64)) {
                 *place = frame;
             }
         })

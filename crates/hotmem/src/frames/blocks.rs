@@ -33,55 +33,54 @@ impl<P: Platform> Frames<P> {
         }
         self.search_all(request.zones(), |hiding_steps| {
             hiding_steps.start();
-            self.places(request).find_map(|place| self.search_blocks(place, request, hiding_steps))
+            self.search_steps(request)
+                .find_map(|step| self.search_blocks(step, request, hiding_steps))
         })
     }
 
     fn search_blocks(
         &self,
-        place: SearchStep,
+        step: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<PfnRange> {
         let blocks = usize::try_from(request.len().div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
-        let run = self.claim_run_of(place, request, blocks, hiding_steps).or_else(|| {
+        let run = self.claim_run_of(step, request, blocks, hiding_steps).or_else(|| {
             // Publish hinted pageblocks that are divided although all their frames are free, and
             // try again: the run may need one of them.
-            let more = blocks > 1 && self.coalesce_hinted(place, hiding_steps);
-            if more { self.claim_run_of(place, request, blocks, hiding_steps) } else { None }
+            let more = blocks > 1 && self.coalesce_hinted(step, hiding_steps);
+            if more { self.claim_run_of(step, request, blocks, hiding_steps) } else { None }
         })?;
         self.hand_out_run(run, request, hiding_steps)
     }
 
     fn claim_run_of(
         &self,
-        place: SearchStep,
+        step: SearchStep,
         request: &AllocRequest,
         blocks: usize,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Run<'_>> {
         match blocks {
             1 => {
-                let block = self.claim_one(place, request, hiding_steps)?;
+                let block = self.claim_one(step, request, hiding_steps)?;
                 Some(Run { section: block.section(), first_bit: block.bit(), blocks })
             }
             _ if blocks <= SECTION_PAGEBLOCKS => {
-                self.find_section(place, request, hiding_steps, |section| {
-                    self.claim_run(section, place.zone, request, blocks)
+                self.find_section(step, request, hiding_steps, |section| {
+                    self.claim_run(section, step.zone, request, blocks)
                 })
             }
-            _ => self.claim_sections(place, request, blocks, hiding_steps),
+            _ => self.claim_sections(step, request, blocks, hiding_steps),
         }
     }
 
-    /// Publishes the hinted pageblocks of `place` that are divided although all their frames are
+    /// Publishes the hinted pageblocks of `step` that are divided although all their frames are
     /// free. Returns whether there was one.
-    fn coalesce_hinted(&self, place: SearchStep, hiding_steps: &mut HidingSteps<'_>) -> bool {
+    fn coalesce_hinted(&self, step: SearchStep, hiding_steps: &mut HidingSteps<'_>) -> bool {
         let coalesced = self
-            .hinted_blocks(place.zone)
-            .filter(|block| {
-                block.zone() == place.zone && place.includes(&self.words, block.section())
-            })
+            .hinted_blocks(step.zone)
+            .filter(|block| step.includes(&self.words, block.section()))
             .filter_map(|block| {
                 let bitmap = self.bitmap_of(block, hiding_steps)?;
                 self.coalesce(block, bitmap, hiding_steps).then_some(())
@@ -97,16 +96,16 @@ impl<P: Platform> Frames<P> {
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<PfnRange> {
-        let at = |i: usize| run.block(&self.words, i);
+        let block_of_run = |i: usize| run.block(&self.words, i);
         let frames_of_last =
             usize::try_from(request.len()).or_violation()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
         let whole_blocks =
             if frames_of_last < PAGEBLOCK_FRAMES { run.blocks - 1 } else { run.blocks };
         (0..whole_blocks)
-            .filter_map(|i| at(i).or_violation())
+            .filter_map(|i| block_of_run(i).or_violation())
             .for_each(|block| self.hand_out(block));
         if whole_blocks < run.blocks
-            && let Some(last_block) = at(whole_blocks).or_violation()
+            && let Some(last_block) = block_of_run(whole_blocks).or_violation()
         {
             last_block.set_grain(Grain::Frame);
             self.divide(last_block, 0..frames_of_last, hiding_steps);
@@ -116,6 +115,6 @@ impl<P: Platform> Frames<P> {
                 self.adopt_block(last_block, last_block.zone(), Grain::Frame, hiding_steps);
             }
         }
-        PfnRange::with_len(at(0)?.start(), request.len()).or_violation()
+        PfnRange::with_len(block_of_run(0)?.start(), request.len()).or_violation()
     }
 }

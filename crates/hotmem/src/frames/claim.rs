@@ -21,23 +21,22 @@ impl<P: Platform> Frames<P> {
     /// pageblock that is divided although all its frames are free.
     pub(super) fn claim_one(
         &self,
-        place: SearchStep,
+        step: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Block<'_>> {
-        self.claim_unreported(place, request, hiding_steps)
+        self.claim_unreported(step, request, hiding_steps)
             .or_else(|| {
-                self.find_section(place, request, hiding_steps, |section| {
-                    self.claim_one_in(section, place.zone, request, true)
+                self.find_section(step, request, hiding_steps, |section| {
+                    self.claim_one_in(section, step.zone, request, true)
                 })
             })
             .or_else(|| {
-                self.hinted_blocks(place.zone).find(|block| {
-                    block.zone() == place.zone
-                        && place.includes(&self.words, block.section())
+                self.hinted_blocks(step.zone).find(|block| {
+                    step.includes(&self.words, block.section())
                         && suits(&self.words, *block, request)
                         && self.take_if_all_free(*block, hiding_steps)
-                        && self.is_for(*block, block.mask(), place.zone, request.only_node())
+                        && self.is_for(*block, block.mask(), step.zone, request.only_node())
                 })
             })
     }
@@ -47,20 +46,20 @@ impl<P: Platform> Frames<P> {
     /// that have unreported pageblocks and are not the hint of a CPU.
     fn claim_unreported(
         &self,
-        place: SearchStep,
+        step: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Block<'_>> {
         if !self.wakeup().is_on() {
             return None;
         }
-        let zone = place.zone;
+        let zone = step.zone;
         let current = self.this_cpus_section(zone);
-        let near = current.filter(|&section| place.includes(&self.words, section));
+        let suitable = current.filter(|&section| step.includes(&self.words, section));
         let claim = |section| self.claim_one_in(section, zone, request, false);
-        near.and_then(claim).or_else(|| {
-            let search = self.search(place, Class::unreported, request);
-            let mut from = place.from;
+        suitable.and_then(claim).or_else(|| {
+            let search = self.search(step, Class::unreported, request);
+            let mut from = step.from;
             for _ in 0..MAX_SECTIONS {
                 let section = search.next_read_only(from)?;
                 from = section.end();
@@ -100,39 +99,39 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Claims all of `blocks`, in the section of `at`, or nothing.
+    /// Claims all of `blocks`, in the section of `block`, or nothing.
     #[inline(never)]
     pub(super) fn claim_for(
         &self,
-        at: Block<'_>,
+        block: Block<'_>,
         blocks: u64,
         zone: Zone,
-        only_on: Option<NodeId>,
+        required_node: Option<NodeId>,
     ) -> bool {
-        self.claim_all(at.section(), blocks) && self.is_for(at, blocks, zone, only_on)
+        self.claim_all(block.section(), blocks) && self.is_for(block, blocks, zone, required_node)
     }
 
-    /// Returns whether `blocks` of the section of `at` are in `zone` and on the required node. If
-    /// not, publishes them again. The caller must have just claimed `blocks`. Between its read of
-    /// the words and the claim, the pageblocks may have gone offline and come online in another
+    /// Returns whether `blocks` of the section of `block` are in `zone` and on the required node.
+    /// If not, publishes them again. The caller must have just claimed `blocks`. Between its read
+    /// of the words and the claim, the pageblocks may have gone offline and come online in another
     /// zone or on another node. A claimed pageblock changes neither its zone nor its node.
     #[inline]
     pub(super) fn is_for(
         &self,
-        at: Block<'_>,
+        block: Block<'_>,
         blocks: u64,
         zone: Zone,
-        only_on: Option<NodeId>,
+        required_node: Option<NodeId>,
     ) -> bool {
         mutant!("a claim does not look at the zone again" => return true);
-        let is_right = at.section().zone_mask(zone) & blocks == blocks
-            && is_on_required_node(&self.words, at, only_on);
-        is_right || self.refuse(at, blocks)
+        let is_suitable = block.section().zone_mask(zone) & blocks == blocks
+            && is_on_required_node(&self.words, block, required_node);
+        is_suitable || self.refuse(block, blocks)
     }
 
     #[cold]
-    fn refuse(&self, at: Block<'_>, blocks: u64) -> bool {
-        self.publish_blocks(at.section(), blocks, &mut self.new_hiding_steps());
+    fn refuse(&self, block: Block<'_>, blocks: u64) -> bool {
+        self.publish_blocks(block.section(), blocks, &mut self.new_hiding_steps());
         false
     }
 
@@ -164,13 +163,13 @@ impl<P: Platform> Frames<P> {
     /// unless the request is restricted.
     pub(super) fn find_section<'s, T>(
         &'s self,
-        place: SearchStep,
+        step: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
         mut claim: impl FnMut(SectionRef<'s>) -> Option<T>,
     ) -> Option<T> {
         let mut claimed = None;
-        self.find_section_until(place, request, hiding_steps, &mut |section| {
+        self.find_section_until(step, request, hiding_steps, &mut |section| {
             claimed = claim(section);
             claimed.is_some()
         });
@@ -182,28 +181,28 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     fn find_section_until<'s>(
         &'s self,
-        place: SearchStep,
+        step: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
         claim: &mut dyn FnMut(SectionRef<'s>) -> bool,
     ) {
-        let zone = place.zone;
+        let zone = step.zone;
         let is_suitable = |section: &SectionRef<'_>| {
-            place.includes(&self.words, *section)
+            step.includes(&self.words, *section)
                 && (!request.needs_boot_memory() || section.boot_blocks(&self.words) != 0)
         };
         if self.this_cpus_section(zone).filter(is_suitable).is_some_and(&mut *claim) {
             return;
         }
         let class = Class::free(zone);
-        let search = self.search(place, Class::free, request);
+        let search = self.search(step, Class::free, request);
         let start = if request.is_restricted() {
-            place.from
+            step.from
         } else {
-            self.find_uncrowded_start(place, &search)
+            self.find_uncrowded_start(step, &search)
         };
         // Search from `start` on, then below it.
-        for (from, end) in [(start, Pfn::LIMIT), (place.from, start)] {
+        for (from, end) in [(start, Pfn::LIMIT), (step.from, start)] {
             for section in search.all_from(from).take_while(|section| section.start() < end) {
                 if section.available(class) == 0 {
                     section.hide_if_empty(&self.words, class);
@@ -225,8 +224,8 @@ impl<P: Platform> Frames<P> {
     /// begins in the lowest neighbourhood in which no other CPU works; only neighbourhoods of the
     /// lowest announced range with a suitable section are tried. Cost: a few loads for each
     /// neighbourhood that is tried, and a few for each CPU and each 1024 neighbourhoods.
-    fn find_uncrowded_start<'s>(&'s self, place: SearchStep, search: &Search<'s>) -> Pfn {
-        let SearchStep { zone, from, .. } = place;
+    fn find_uncrowded_start<'s>(&'s self, step: SearchStep, search: &Search<'s>) -> Pfn {
+        let SearchStep { zone, from, .. } = step;
         let current = self.this_cpus_section(zone);
         if let Some(neighbourhood) = current.map(|section| section.neighbourhood(&self.words))
             && let Some(beside) = search.next(neighbourhood.start().max(from))

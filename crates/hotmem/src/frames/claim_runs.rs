@@ -42,8 +42,8 @@ impl<'a> Run<'a> {
     /// Returns pageblock number `i` of the run.
     #[inline(never)]
     pub(super) fn block(self, words: &'a SectionWords, i: usize) -> Option<Block<'a>> {
-        let at = self.first_bit + i;
-        self.section.above(words, at / SECTION_PAGEBLOCKS)?.block(at % SECTION_PAGEBLOCKS)
+        let bit = self.first_bit + i;
+        self.section.above(words, bit / SECTION_PAGEBLOCKS)?.block(bit % SECTION_PAGEBLOCKS)
     }
 }
 
@@ -76,8 +76,8 @@ impl<P: Platform> Frames<P> {
         let first_block =
             usize::try_from(frames_below_bound.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
         let suitable = aligned & mask(last_block.saturating_add(1)) & !mask(first_block);
-        let only_on = request.only_node();
-        while is_on_required_node(&self.words, first, only_on) {
+        let required_node = request.only_node();
+        while is_on_required_node(&self.words, first, required_node) {
             let free =
                 available_to(&self.words, section, Class::free(zone), request) & SECTION_MASK;
             let unreported = free & !first.section().reported.load(Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl<P: Platform> Frames<P> {
                 return None;
             }
             let bit = starts.trailing_zeros() as usize;
-            if self.claim_for(first, mask(blocks) << bit, zone, only_on) {
+            if self.claim_for(first, mask(blocks) << bit, zone, required_node) {
                 return Some(Run { section, first_bit: bit, blocks });
             }
         }
@@ -101,15 +101,15 @@ impl<P: Platform> Frames<P> {
     /// Claims a run that is longer than a section and starts at a section.
     pub(super) fn claim_sections(
         &self,
-        place: SearchStep,
+        step: SearchStep,
         request: &AllocRequest,
         blocks: usize,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Run<'_>> {
-        let class = Class::free(place.zone);
-        let search = self.search(place, Class::free, request);
-        let mut from = place.from;
-        while let Some(section) = self.next_section(place, &search, from) {
+        let class = Class::free(step.zone);
+        let search = self.search(step, Class::free, request);
+        let mut from = step.from;
+        while let Some(section) = self.next_section(step, &search, from) {
             from = section.end();
             let run = Run { section, first_bit: 0, blocks };
             if section
@@ -119,8 +119,9 @@ impl<P: Platform> Frames<P> {
             {
                 break;
             }
-            if let Some(past) = self.skip_region_without_space(section.start(), request.len()) {
-                from = past;
+            if let Some(next_start) = self.skip_region_without_space(section.start(), request.len())
+            {
+                from = next_start;
                 continue;
             }
             let free = |i| {
@@ -141,7 +142,7 @@ impl<P: Platform> Frames<P> {
                 }
                 None if section.start() < request.lower_bound() => {}
                 None if !section.start().number().is_multiple_of(request.alignment()) => {}
-                None if self.claim_words(run, place.zone, request, hiding_steps) => {
+                None if self.claim_words(run, step.zone, request, hiding_steps) => {
                     return Some(run);
                 }
                 None => {}
@@ -165,12 +166,12 @@ impl<P: Platform> Frames<P> {
     /// in the tree, or a section that is a CPU's hint and thus not in the tree.
     fn next_section<'s>(
         &'s self,
-        place: SearchStep,
+        step: SearchStep,
         search: &Search<'s>,
         from: Pfn,
     ) -> Option<SectionRef<'s>> {
         let mut lowest = search.next(from);
-        for hinted in self.hinted_sections(place.zone) {
+        for hinted in self.hinted_sections(step.zone) {
             let start = hinted.start();
             if start >= from
                 && lowest.is_none_or(|lowest| start < lowest.start())
@@ -192,8 +193,9 @@ impl<P: Platform> Frames<P> {
     ) -> bool {
         hiding_steps.start();
         for (i, wanted) in run.words() {
-            let at = run.section.above(&self.words, i).and_then(|section| section.block(0));
-            if !at.is_some_and(|at| self.claim_for(at, wanted, zone, request.only_node())) {
+            let block = run.section.above(&self.words, i).and_then(|section| section.block(0));
+            if !block.is_some_and(|block| self.claim_for(block, wanted, zone, request.only_node()))
+            {
                 for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
                     mutant!("a failed wide claim keeps its first word" => if claimed == 0 { continue });
                     if let Some(section) = run.section.above(&self.words, claimed).or_violation() {

@@ -93,9 +93,9 @@ impl<P: Platform> Frames<P> {
     fn fill_frame(&self, frame: PfnRange, word: u32) {
         const WORDS: usize = (1 << crate::geometry::FRAME_SHIFT) / size_of::<u32>();
         let words: *mut u32 = self.direct_map().pointer(frame.start()).cast();
-        for at in 0..WORDS {
+        for index in 0..WORDS {
             // SAFETY: `frame` is mapped, and the caller owns it.
-            unsafe { words.add(at).write(word) }
+            unsafe { words.add(index).write(word) }
         }
     }
 

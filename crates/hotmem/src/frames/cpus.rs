@@ -65,8 +65,9 @@ impl Cpus {
     /// returns it from now on.
     #[inline]
     pub(super) fn list(&self, number: usize) -> &Cpu {
-        // Relaxed: the count only grows, and it covers all records below it. A CPU that synchronises
-        // with this one reads at least the count that is read here, whichever CPU stored it.
+        // Relaxed: the count only grows, and it covers all records below it. A CPU that
+        // synchronises with this one reads at least the count that is read here, whichever CPU
+        // stored it.
         if number >= self.listed_records.load(Ordering::Relaxed) {
             self.list_first(number);
         }
@@ -75,8 +76,8 @@ impl Cpus {
 
     #[cold]
     fn list_first(&self, number: usize) {
-        let is_own = number < INLINE_RECORDS + self.boot_records().len();
-        let index = if is_own { number } else { number % INLINE_RECORDS };
+        let has_own_record = number < INLINE_RECORDS + self.boot_records().len();
+        let index = if has_own_record { number } else { number % INLINE_RECORDS };
         if self.listed_records.load(Ordering::Relaxed) <= index {
             // Release pairs with the Acquire in `listed`.
             self.listed_records.fetch_max(index + 1, Ordering::Release);
@@ -85,16 +86,16 @@ impl Cpus {
 
     /// Iterates over the records that may have hints or hiding steps in flight.
     pub(super) fn listed(&self) -> impl Iterator<Item = &Cpu> {
-        self.first(self.listed_records.load(Ordering::Acquire))
+        self.first_records(self.listed_records.load(Ordering::Acquire))
     }
 
     /// Iterates over all records.
     pub(super) fn all(&self) -> impl Iterator<Item = &Cpu> {
-        mutant!("the last freed word of a CPU without hints is not cleared" => return self.first(self.listed_records.load(Ordering::Acquire)));
-        self.first(INLINE_RECORDS + self.boot_records().len())
+        mutant!("the last freed word of a CPU without hints is not cleared" => return self.first_records(self.listed_records.load(Ordering::Acquire)));
+        self.first_records(INLINE_RECORDS + self.boot_records().len())
     }
 
-    fn first(&self, count: usize) -> impl Iterator<Item = &Cpu> {
+    fn first_records(&self, count: usize) -> impl Iterator<Item = &Cpu> {
         Outlined((0..count).map(|index| self.get(index)))
     }
 

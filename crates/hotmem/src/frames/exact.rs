@@ -17,16 +17,21 @@ struct BlockPart<'a> {
     /// The zone of the pageblock when it was read.
     zone: Zone,
     /// The node that the request requires.
-    only_on: Option<NodeId>,
+    required_node: Option<NodeId>,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Allocates exactly the frames that begin at `at`, pageblock by pageblock. If a part is not
+    /// Allocates exactly the frames that begin at `start`, pageblock by pageblock. If a part is not
     /// free, frees the parts before it again. Like every allocation, the frames must lie within one
     /// region.
-    pub(super) fn alloc_at(&self, at: Pfn, request: &AllocRequest) -> Result<PfnRange, AllocError> {
-        let range =
-            PfnRange::with_len(at, request.len()).or_violation().ok_or(AllocError::OutOfMemory)?;
+    pub(super) fn alloc_at(
+        &self,
+        start: Pfn,
+        request: &AllocRequest,
+    ) -> Result<PfnRange, AllocError> {
+        let range = PfnRange::with_len(start, request.len())
+            .or_violation()
+            .ok_or(AllocError::OutOfMemory)?;
         if !self.words.covers(range) {
             return Err(AllocError::NotFree(range));
         }
@@ -48,10 +53,10 @@ impl<P: Platform> Frames<P> {
                 .part(block_range, request)
                 .is_some_and(|part| self.take_part(&part, &mut hiding_steps))
             {
-                let before = range.split_at(block_range.start()).0;
-                if !before.is_empty() {
+                let taken = range.split_at(block_range.start()).0;
+                if !taken.is_empty() {
                     // This call has just allocated these frames, so freeing them cannot fail.
-                    self.free_range(before).or_violation();
+                    self.free_range(taken).or_violation();
                 }
                 return Err(AllocError::NotFree(block_range));
             }
@@ -66,11 +71,11 @@ impl<P: Platform> Frames<P> {
         let first = usize::try_from(block_range.start().number() - block.start().number()).ok()?;
         let frames = first..first + usize::try_from(block_range.frames()).ok()?;
         let zone = block.zone();
-        let only_on = request.only_node();
+        let required_node = request.only_node();
         let is_suitable = request.zones().contains(&zone)
-            && is_on_required_node(&self.words, block, only_on)
+            && is_on_required_node(&self.words, block, required_node)
             && (!request.needs_boot_memory() || block.is_boot(&self.words));
-        is_suitable.then_some(BlockPart { block, frames, zone, only_on })
+        is_suitable.then_some(BlockPart { block, frames, zone, required_node })
     }
 
     /// Returns whether `frames` of a pageblock are free at this moment.
@@ -88,16 +93,17 @@ impl<P: Platform> Frames<P> {
     pub(super) fn take_frame(
         &self,
         block: Block<'_>,
-        at: usize,
+        frame: usize,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> bool {
-        let part = BlockPart { block, frames: at..at + 1, zone: block.zone(), only_on: None };
+        let part =
+            BlockPart { block, frames: frame..frame + 1, zone: block.zone(), required_node: None };
         self.take_part(&part, hiding_steps)
     }
 
     /// Takes a part of one pageblock. The caller must have started a hiding step.
     fn take_part(&self, part: &BlockPart<'_>, hiding_steps: &mut HidingSteps<'_>) -> bool {
-        let BlockPart { block, frames, zone, only_on } = part;
+        let BlockPart { block, frames, zone, required_node } = part;
         let is_owned = self.claim_all(block.section(), block.mask())
             || self.take_if_all_free(*block, hiding_steps);
         if !is_owned {
@@ -105,7 +111,7 @@ impl<P: Platform> Frames<P> {
             self.set_partial_if_takeable(*block, hiding_steps);
             return is_taken;
         }
-        if !self.is_for(*block, block.mask(), *zone, *only_on) {
+        if !self.is_for(*block, block.mask(), *zone, *required_node) {
             return false;
         }
         if frames.len() == PAGEBLOCK_FRAMES {
@@ -119,12 +125,12 @@ impl<P: Platform> Frames<P> {
 
     /// Takes the frames of `part` out of a live pageblock, all or none.
     fn take_exactly(&self, part: &BlockPart<'_>, hiding_steps: &mut HidingSteps<'_>) -> bool {
-        let BlockPart { block, frames, zone, only_on } = part;
+        let BlockPart { block, frames, zone, required_node } = part;
         let Some(bitmap) = self.bitmap_of(*block, hiding_steps) else { return false };
         let words = bitmap_words_of(frames.clone());
         let first_refused = words.clone().find(|&(word, bits)| !bitmap.take(word, bits));
         let is_suitable =
-            || block.zone() == *zone && is_on_required_node(&self.words, *block, *only_on);
+            || block.zone() == *zone && is_on_required_node(&self.words, *block, *required_node);
         if first_refused.is_none() && is_suitable() {
             return true;
         }

@@ -147,6 +147,7 @@ impl<P: Platform> Frames<P> {
 /// The counts before a search. Together with the counts after the search, they show whether the
 /// search could have missed memory.
 struct Watch {
+    /// The number of hiding steps that had ended.
     ended_before: u32,
     /// The count of returns of memory that was reporting.
     returned_before: u32,

@@ -43,7 +43,7 @@ impl<P: Platform> Frames<P> {
         if freed.is_isolated() || freed.is_held() {
             return;
         }
-        if freed.is_all_free_unflagged() && self.take_back(block, bitmap, hiding_steps) {
+        if freed.is_all_free_unflagged() && self.publish_if_all_free(block, bitmap, hiding_steps) {
             return;
         }
         if freed.was_exhausted() {
@@ -56,15 +56,15 @@ impl<P: Platform> Frames<P> {
     /// pageblock each time. There is an exception. If the pageblock has the mark that the host was
     /// lent some of its frames, it is published even if it is the hint, because only an owner of
     /// the pageblock can clear the mark. Returns false if the pageblock stays divided.
-    fn take_back(
+    fn publish_if_all_free(
         &self,
         block: Block<'_>,
         bitmap: &FrameBitmap,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> bool {
         mutant!("a last free leaves the pageblock divided" => return false);
-        let is_kept = self.cpu().has_frame_hint(block.to_hint());
-        if is_kept && !block.state().load().is_lent() {
+        let is_hint = self.cpu().has_frame_hint(block.to_hint());
+        if is_hint && !block.state().load().is_lent() {
             return false;
         }
         bitmap.is_all_free() && self.coalesce(block, bitmap, hiding_steps)
@@ -91,7 +91,7 @@ impl<P: Platform> Frames<P> {
         bitmap: &FrameBitmap,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> bool {
-        let mut hid = false;
+        let mut has_hidden = false;
         // Look again after each failed round: another CPU has changed the pageblock.
         while bitmap.is_all_free() && block.state().load().may_be_owned() {
             hiding_steps.start();
@@ -99,13 +99,13 @@ impl<P: Platform> Frames<P> {
                 Ok(()) if block.state().take_with_held_words() => return true,
                 Ok(()) => {
                     bitmap.open(block.zone());
-                    hid = true;
+                    has_hidden = true;
                 }
-                Err(held) => hid |= held,
+                Err(held) => has_hidden |= held,
             }
             mutant!("no second look after a hold was given up" => break);
         }
-        if hid {
+        if has_hidden {
             self.make_opened_findable(block, bitmap, hiding_steps);
         }
         false
@@ -140,7 +140,7 @@ impl<P: Platform> Frames<P> {
 
     /// Opens the words of a pageblock that was allocated as a whole and of which the caller has
     /// freed a part. Does nothing if the pageblock is isolated, or if another call opens the words.
-    pub(super) fn try_open_parts(
+    pub(super) fn try_open_partly_freed(
         &self,
         block: Block<'_>,
         bitmap: &FrameBitmap,
@@ -149,13 +149,18 @@ impl<P: Platform> Frames<P> {
         // Count a hiding step: a search may have read these words already.
         hiding_steps.start();
         if let Some(before) = block.state().clear_partly_freed() {
-            self.open_parts(block, bitmap, before);
+            self.open_partly_freed(block, bitmap, before);
             self.publish_or_make_findable(block, bitmap, hiding_steps);
         }
     }
 
     /// Opens the words of a pageblock that was allocated as a whole and is partly freed.
-    pub(crate) fn open_parts(&self, block: Block<'_>, bitmap: &FrameBitmap, state: BlockState) {
+    pub(crate) fn open_partly_freed(
+        &self,
+        block: Block<'_>,
+        bitmap: &FrameBitmap,
+        state: BlockState,
+    ) {
         if state.has_poison() {
             // Flag the words now: when the pageblock was marked as poisoned or lent, it may have
             // had no bitmap.
@@ -175,7 +180,7 @@ impl<P: Platform> Frames<P> {
         bitmap: &FrameBitmap,
         hiding_steps: &mut HidingSteps<'_>,
     ) {
-        if !self.take_back(block, bitmap, hiding_steps) {
+        if !self.publish_if_all_free(block, bitmap, hiding_steps) {
             self.make_opened_findable(block, bitmap, hiding_steps);
         }
     }
@@ -197,7 +202,7 @@ impl<P: Platform> Frames<P> {
         }
         let (zone, grain) = (block.zone(), block.grain());
         let lasting = block.section().words().bitmaps.lasting_word(block.bit(), word);
-        if lasting.is_some_and(|at| hiding_steps.cpu().cursor(zone).points_to(at)) {
+        if lasting.is_some_and(|word| hiding_steps.cpu().cursor(zone).points_to(word)) {
             return;
         }
         // As soon as the `partial` bit is set, another free may rely on it, although the path to it
@@ -205,8 +210,8 @@ impl<P: Platform> Frames<P> {
         hiding_steps.start();
         let last_low = self.last_low_hint();
         let hint = hiding_steps.cpu().block(zone, grain).load(Ordering::SeqCst);
-        let may_go = grain == Grain::Run || hint <= last_low;
-        if may_go && self.should_adopt(block, hint, hiding_steps) {
+        let may_replace = grain == Grain::Run || hint <= last_low;
+        if may_replace && self.should_adopt(block, hint, hiding_steps) {
             self.adopt_block(block, zone, grain, hiding_steps);
         } else {
             self.set_partial_with_path(block);
@@ -217,10 +222,10 @@ impl<P: Platform> Frames<P> {
     /// freed frames of the pageblock, or opened its words.
     fn leads_to(&self, block: Block<'_>, hiding_steps: &HidingSteps<'_>) -> bool {
         sequential();
-        let hints = |grain| hiding_steps.cpu().block(block.zone(), grain).load(Ordering::SeqCst);
+        let hint_for = |grain| hiding_steps.cpu().block(block.zone(), grain).load(Ordering::SeqCst);
         block.section().is_partial(block.start())
-            || hints(Grain::Frame) == block.to_hint()
-            || hints(Grain::Run) == block.to_hint()
+            || hint_for(Grain::Frame) == block.to_hint()
+            || hint_for(Grain::Run) == block.to_hint()
     }
 
     /// Returns whether this CPU should make the pageblock its hint: its node is near, and the

@@ -1,9 +1,9 @@
-//! Defines what a fast path of allocation has found.
+//! Defines the result of a fast path of allocation.
 
 use crate::addr::Pfn;
 
-/// What a fast path has found: a frame, or none. It fits into one register, so that the slow parts
-/// of the fast path are tail calls, for which it saves no registers.
+/// A frame that a fast path has allocated, or none. It fits into one register, so that the slow
+/// parts of the fast path are tail calls, for which it saves no registers.
 #[derive(Clone, Copy)]
 pub(super) struct FoundFrame(u64);
 

@@ -71,8 +71,8 @@ impl<P: Platform> Frames<P> {
         let Some(block) = self.words.block_of(frame.start()) else {
             return Err(RangeError { range: frame, kind: RangeErrorKind::Foreign });
         };
-        let at = offset_of(frame.start());
-        self.free_in(block, at..at + 1, frame)
+        let offset = block.offset_of(frame.start());
+        self.free_in(block, offset..offset + 1, frame)
     }
 
     fn free_by_pageblock(&self, range: PfnRange) -> Result<(), RangeError> {
@@ -101,7 +101,7 @@ impl<P: Platform> Frames<P> {
             let Some(block) = self.words.block_of(block_range.start()).or_violation() else {
                 continue;
             };
-            let first = offset_of(block_range.start());
+            let first = block.offset_of(block_range.start());
             #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
             let frames = first..first + block_range.frames() as usize;
             if unpublished.0 != block.section() {
@@ -143,7 +143,7 @@ impl<P: Platform> Frames<P> {
             #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
             let frames = first..first + block_range.frames() as usize;
             if !self.is_allocated(block, frames, block_range) {
-                return refused(block_range, why_refused(block));
+                return refused(block_range, refusal_reason(block));
             }
         }
         Ok(())
@@ -152,7 +152,7 @@ impl<P: Platform> Frames<P> {
     /// Frees a whole pageblock by one read-modify-write, and publishes it by another.
     fn free_pageblock(&self, block: Block<'_>, all: PfnRange) -> Result<(), RangeError> {
         if block.is_free() {
-            return Err(RangeError { range: all, kind: why_refused(block) });
+            return Err(RangeError { range: all, kind: refusal_reason(block) });
         }
         match block.state().take_back_whole() {
             // The pageblock is divided: check all of it before anything is written.
@@ -187,7 +187,7 @@ impl<P: Platform> Frames<P> {
         block_range: PfnRange,
     ) -> Result<(), RangeError> {
         let Some(state) = block.live_state() else {
-            return Err(RangeError { range: block_range, kind: why_refused(block) });
+            return Err(RangeError { range: block_range, kind: refusal_reason(block) });
         };
         if state.has_poison() {
             self.free_poisoned(block, frames, block_range)
@@ -205,7 +205,7 @@ impl<P: Platform> Frames<P> {
         frames: Range<usize>,
         block_range: PfnRange,
     ) -> Result<(), RangeError> {
-        let refused = Err(RangeError { range: block_range, kind: why_refused(block) });
+        let refused = Err(RangeError { range: block_range, kind: refusal_reason(block) });
         let has_poison = block.live_state().is_some_and(BlockState::has_poison);
         // Check first: if the free is refused, its poisoned frames still have an owner, and must
         // not be taken out.
@@ -256,15 +256,14 @@ impl<P: Platform> Frames<P> {
         let was_whole = state.is_whole() || state.is_partly_freed();
         let mut freed = Ok(());
         for (word, bits) in bitmap_words_of(frames) {
-            let range_of_bits =
-                || range_of_bits(block.start(), word, bits).or_violation().unwrap_or(block_range);
             if self.free_bits(block, bitmap, word, bits, &mut hiding_steps).is_none() {
-                freed = refused(range_of_bits());
+                let range = range_of_bits(block.start(), word, bits).or_violation();
+                freed = refused(range.unwrap_or(block_range));
                 break;
             }
         }
         if was_whole {
-            self.try_open_parts(block, bitmap, &mut hiding_steps);
+            self.try_open_partly_freed(block, bitmap, &mut hiding_steps);
         }
         freed
     }
@@ -320,16 +319,9 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Returns the number of a frame in its pageblock.
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "below 512")]
-fn offset_of(frame: Pfn) -> usize {
-    (frame.number() % PAGEBLOCK_FRAMES as u64) as usize
-}
-
-/// Returns why frames of `block` that are not allocated cannot be freed.
+/// Returns the reason why frames of `block` that are not allocated cannot be freed.
 #[cold]
-fn why_refused(block: Block<'_>) -> RangeErrorKind {
+fn refusal_reason(block: Block<'_>) -> RangeErrorKind {
     let online = block.section().online.load(Ordering::Relaxed) & block.mask() != 0;
     if online { RangeErrorKind::NotAllocated } else { RangeErrorKind::Foreign }
 }

@@ -35,17 +35,17 @@ impl<P: Platform> Frames<P> {
                 let Some((section, block)) = self.words.section_words_at(frame) else {
                     return FreeOutcome::NotFreed;
                 };
-                let (word, bit) = bit_of(frame);
-                let Some(at) = section.bitmaps.lasting_word(block, word) else {
+                let (index, bit) = bit_of(frame);
+                let Some(word) = section.bitmaps.lasting_word(block, index) else {
                     return FreeOutcome::NotFreed;
                 };
-                let Some(freed) = at.plan_free(bit) else { return FreeOutcome::NotFreed };
+                let Some(freed) = word.plan_free(bit) else { return FreeOutcome::NotFreed };
                 if !freed.was_partial() {
-                    return self.free_into_exhausted(cpu, section, at, frame);
+                    return self.free_into_exhausted(cpu, section, word, frame);
                 }
                 // The caller still owns the frame.
-                cpu.last_freed.point_to(at);
-                if !at.free(freed, &cpu.last_change) {
+                cpu.last_freed.point_to(word);
+                if !word.free(freed, &cpu.last_change) {
                     return FreeOutcome::NotFreed;
                 }
                 freed
@@ -63,24 +63,24 @@ impl<P: Platform> Frames<P> {
         &self,
         cpu: &Cpu,
         section: &Section,
-        at: WordPtr,
+        word: WordPtr,
         frame: Pfn,
     ) -> FreeOutcome {
-        let Some(freed) = at.plan_free(bit_of(frame).1) else { return FreeOutcome::NotFreed };
+        let Some(freed) = word.plan_free(bit_of(frame).1) else { return FreeOutcome::NotFreed };
         if !freed.was_exhausted_unflagged() || !cpu.is_listed() {
             return self.free_in_general(frame);
         }
         let mut hiding_steps = HidingSteps::new(cpu);
         hiding_steps.start();
-        if !at.free(freed, &cpu.last_change) {
+        if !word.free(freed, &cpu.last_change) {
             drop(hiding_steps);
             return self.free_in_general(frame);
         }
         let cursor = cpu.cursor(freed.zone());
-        if cursor.points_to(at) {
+        if cursor.points_to(word) {
             FreeOutcome::Freed
         } else if self.may_follow(cpu, section, frame, freed.zone()) {
-            match cursor.swap(Some(at)) {
+            match cursor.swap(Some(word)) {
                 None => FreeOutcome::Freed,
                 Some(former) => self.finish_former_word(former, hiding_steps),
             }
@@ -151,6 +151,6 @@ pub(super) fn is_complete(cpu: &Cpu, freed: FreedBits, frame: Pfn) -> bool {
 #[inline]
 fn bit_of(frame: Pfn) -> (usize, u64) {
     #[allow(clippy::cast_possible_truncation, reason = "below 512")]
-    let at = (frame.number() % PAGEBLOCK_FRAMES as u64) as usize;
-    (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS))
+    let offset = (frame.number() % PAGEBLOCK_FRAMES as u64) as usize;
+    (offset / BITMAP_WORD_BITS, 1 << (offset % BITMAP_WORD_BITS))
 }

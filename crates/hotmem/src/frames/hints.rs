@@ -75,9 +75,9 @@ impl<P: Platform> Frames<P> {
         hiding_steps: &mut HidingSteps<'_>,
     ) {
         let movable = section.movable.load(Ordering::Relaxed);
-        let first = |zone: u64, before: u64| blocks & zone != 0 && before & zone == 0;
+        let is_first = |zone: u64, before: u64| blocks & zone != 0 && before & zone == 0;
         let before = section.publish(blocks, |before| {
-            if first(movable, before) || first(!movable, before) {
+            if is_first(movable, before) || is_first(!movable, before) {
                 hiding_steps.start();
             }
         });
@@ -123,10 +123,10 @@ impl<P: Platform> Frames<P> {
     /// Puts these pageblocks into `zone`. None of them is online. Control path only.
     ///
     /// A publisher that sets a bit beside other bits of the same zone relies on the path to those
-    /// bits. A bit may be set when a pageblock changes its zone: it has stayed set since before, or a
-    /// slow CPU sets it late. The path to such a bit leads through the tree of the old zone only.
-    /// So publishers read the zones again after they have
-    /// published, and this function sets paths to the bits that were published before the change.
+    /// bits. A bit may be set when a pageblock changes its zone: it has stayed set since before, or
+    /// a slow CPU sets it late. The path to such a bit leads through the tree of the old zone only.
+    /// So publishers read the zones again after they have published, and this function sets paths
+    /// to the bits that were published before the change.
     pub(crate) fn set_zone(
         &self,
         section: SectionRef<'_>,
@@ -219,15 +219,16 @@ impl<P: Platform> Frames<P> {
     /// Returns whether there was one.
     pub(crate) fn coalesce_all_hinted(&self) -> bool {
         let mut hiding_steps = self.new_hiding_steps();
-        let mut any = false;
+        let mut has_coalesced = false;
         for zone in Zone::ALL {
             for block in self.hinted_blocks(zone) {
                 hiding_steps.start();
                 let bitmap = self.bitmap_of(block, &mut hiding_steps);
-                any |= bitmap.is_some_and(|bitmap| self.coalesce(block, bitmap, &mut hiding_steps));
+                has_coalesced |=
+                    bitmap.is_some_and(|bitmap| self.coalesce(block, bitmap, &mut hiding_steps));
             }
         }
-        any
+        has_coalesced
     }
 
     /// Returns whether this CPU should use memory of `node` without a search.
@@ -340,8 +341,8 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Clears a hint that had the value `named`, unless its CPU has changed it since. Returns whether
+/// Clears a hint that had the value `old`, unless its CPU has changed it since. Returns whether
 /// it cleared the hint. `SeqCst`: as in `adopt_block`.
-fn clear_hint(hint: &AtomicU64, named: u64) -> bool {
-    hint.compare_exchange(named, NO_HINT, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+fn clear_hint(hint: &AtomicU64, old: u64) -> bool {
+    hint.compare_exchange(old, NO_HINT, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }

@@ -24,15 +24,15 @@ impl<P: Platform> Frames<P> {
     /// O(sections with words).
     pub(super) fn count_words(&self) -> u64 {
         let mut frames = 0;
-        self.for_words(&mut |metadata| frames += metadata.frames.frames());
+        self.visit_word_metadata(&mut |metadata| frames += metadata.frames.frames());
         frames
     }
 
     /// Calls `visit` with all metadata that holds words or records of CPUs, or is in the word
     /// reserve. A loop takes less code than a long iterator.
     #[inline(never)]
-    fn for_words(&self, visit: &mut dyn FnMut(Metadata)) {
-        self.words_of_sections().for_each(visit);
+    fn visit_word_metadata(&self, visit: &mut dyn FnMut(Metadata)) {
+        self.word_metadata().for_each(visit);
     }
 
     /// Returns all frames that hold the engine's own metadata, and all pageblocks that hold
@@ -40,7 +40,7 @@ impl<P: Platform> Frames<P> {
     /// free, reported or migrated. The result is a snapshot. Cost: O(sections).
     pub fn metadata(&self) -> impl Iterator<Item = Metadata> {
         let descriptors = self.words.sections().filter_map(descriptor_metadata);
-        let words = self.words_of_sections().chain(self.record_of_reserved());
+        let words = self.word_metadata().chain(self.record_of_reserved());
         words.chain(self.bitmap_metadata()).chain(descriptors)
     }
 
@@ -53,8 +53,8 @@ impl<P: Platform> Frames<P> {
 
     /// Calls `visit` with the engine's own metadata, except frame bitmaps: words, the records of
     /// CPUs, and the record of reserved memory.
-    pub(crate) fn for_metadata_except_bitmaps(&self, visit: &mut dyn FnMut(Metadata)) {
-        self.for_words(visit);
+    pub(crate) fn visit_metadata_except_bitmaps(&self, visit: &mut dyn FnMut(Metadata)) {
+        self.visit_word_metadata(visit);
         self.record_of_reserved().map(visit);
     }
 
@@ -69,7 +69,7 @@ impl<P: Platform> Frames<P> {
     }
 
     #[cfg(not(loom))]
-    fn words_of_sections(&self) -> impl Iterator<Item = Metadata> {
+    fn word_metadata(&self) -> impl Iterator<Item = Metadata> {
         let pieces = self.words.frames_of_pieces(self.direct_map());
         let pieces = pieces.map(|(frames, describes)| Metadata { frames, describes });
         pieces.chain(self.reserve_metadata()).chain(self.records_of_cpus())
@@ -82,7 +82,7 @@ impl<P: Platform> Frames<P> {
     }
 
     #[cfg(loom)]
-    fn words_of_sections(&self) -> impl Iterator<Item = Metadata> {
+    fn word_metadata(&self) -> impl Iterator<Item = Metadata> {
         core::iter::empty()
     }
 
@@ -102,10 +102,10 @@ impl<P: Platform> Frames<P> {
 /// lowest ones.
 #[inline(never)]
 pub(crate) fn descriptor_pageblocks(section: SectionRef<'_>) -> u64 {
-    let is_kept = |&bit: &usize| {
+    let holds_descriptors = |&bit: &usize| {
         section.block(bit).is_some_and(|block| block.state().load().holds_descriptors())
     };
-    mask((0..SECTION_PAGEBLOCKS).take_while(is_kept).count())
+    mask((0..SECTION_PAGEBLOCKS).take_while(holds_descriptors).count())
 }
 
 fn descriptor_metadata(section: SectionRef<'_>) -> Option<Metadata> {

@@ -20,6 +20,7 @@
 //! | `exact.rs` | allocation at an exact place |
 //! | `free.rs` | free of any sub-range |
 //! | `free_frame.rs` | free of one frame |
+//! | `stale.rs` | claims of pageblocks whose block states may be stale |
 //! | `split.rs` | the step that makes a claimed pageblock live: divided, or allocated as a whole |
 //! | `findable.rs` | the steps that make free frames findable; pageblocks that become wholly free |
 //! | `order.rs` | the order of a search: nodes and zones |
@@ -132,7 +133,7 @@ pub struct Frames<P> {
     /// The contents of free memory; set before other CPUs use the allocator.
     contents: untracked::AtomicU64,
     pins: pin_table::Pins,
-    poison: poison_table::Table,
+    poison: poison_table::PoisonTable,
     reserved: Reserved,
     /// Frames for the words of memory that will be added.
     #[cfg(not(loom))]
@@ -154,7 +155,7 @@ impl<P> Frames<P> {
                 wakeup: Wakeup::new(),
                 contents: untracked::AtomicU64::new(0),
                 pins: pin_table::Pins::new(),
-                poison: poison_table::Table::new(),
+                poison: poison_table::PoisonTable::new(),
                 reserved: Reserved::none(),
                 #[cfg(not(loom))]
                 word_reserve: word_reserve::WordReserve::empty(),
@@ -221,7 +222,7 @@ impl<P> Frames<P> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Returns the platform that the machine runs on.
+    /// Returns the platform that the instance runs on.
     pub fn platform(&self) -> &P {
         &self.platform
     }
@@ -255,8 +256,8 @@ impl<P: Platform> Frames<P> {
     fn alloc_anywhere(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
         let request = &request;
         request.check()?;
-        if let Some(at) = request.place() {
-            self.alloc_at(at, request)
+        if let Some(start) = request.place() {
+            self.alloc_at(start, request)
         } else if request.is_small() {
             self.alloc_small(request)
         } else {

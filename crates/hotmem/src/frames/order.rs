@@ -42,9 +42,9 @@ impl<P: Platform> Frames<P> {
         Pfn::new(self.last_low_hint() * PAGEBLOCK_FRAMES as u64).unwrap_or(Pfn::ZERO)
     }
 
-    /// Returns the hint of the last pageblock in low memory, or `NO_HINT` (0). As a hint is the number
-    /// of a pageblock plus one, this equals the number of pageblocks below the end of low memory, and
-    /// greater hints are above low memory.
+    /// Returns the hint of the last pageblock in low memory, or `NO_HINT` (0). As a hint is the
+    /// number of a pageblock plus one, this equals the number of pageblocks below the end of low
+    /// memory, and greater hints are above low memory.
     #[inline]
     pub(super) fn last_low_hint(&self) -> Hint {
         // Relaxed: it is set before the Release store that announces the first region.
@@ -59,16 +59,16 @@ impl<P: Platform> Frames<P> {
         self.last_low_hint.store(low_blocks, Ordering::Relaxed);
     }
 
-    /// Returns the places to search for `request`, in order: node by node, and on each node zone by
-    /// zone. If a search found nothing above low memory, the next place is the whole zone. The part
-    /// above low memory is then searched again, which costs only a few loads, because its trees are
-    /// empty.
-    pub(super) fn places(
+    /// Returns the steps of a search for `request`, in order: node by node, and on each node zone
+    /// by zone. If a search found nothing above low memory, the next step is the whole zone. The
+    /// part above low memory is then searched again, which costs only a few loads, because its
+    /// trees are empty.
+    pub(super) fn search_steps(
         &self,
         request: &AllocRequest,
     ) -> impl Iterator<Item = SearchStep> + use<'_, P> {
         let low_end = self.low_end();
-        let steps = request.steps(low_end != Pfn::ZERO);
+        let zones = request.steps(low_end != Pfn::ZERO);
         let choice = request.node_choice();
         let named_node = match choice {
             None => self.platform.node(),
@@ -82,29 +82,29 @@ impl<P: Platform> Frames<P> {
         let lower_bound = request.lower_bound().align_down(SECTION_FRAMES as u64);
         let avoided_node = known_node.filter(|_| matches!(choice, Some(NodeChoice::Avoiding(_))));
         let first_node = known_node.or_else(|| self.words.first_online_node());
-        let places = self
+        let search_steps = self
             .nodes_from(first_node.unwrap_or(NodeIndex::FIRST))
             .filter(move |&node| avoided_node != Some(node))
             .chain(avoided_node)
             .take(max_nodes)
             .flat_map(move |node| {
-                steps.iter().map(move |&(zone, is_above)| SearchStep {
+                zones.iter().map(move |&(zone, is_above)| SearchStep {
                     node,
                     zone,
                     from: if is_above { low_end.max(lower_bound) } else { lower_bound },
                 })
             });
-        Outlined(places)
+        Outlined(search_steps)
     }
 
-    /// Returns a search for the sections of a place that have memory of `class` for `request`.
+    /// Returns a search for the sections of a step that have memory of `class` for `request`.
     pub(super) fn search(
         &self,
-        place: SearchStep,
+        step: SearchStep,
         class: fn(Zone) -> Class,
         request: &AllocRequest,
     ) -> Search<'_> {
-        self.words.search(place.node, class(place.zone)).only_boot(request.needs_boot_memory())
+        self.words.search(step.node, class(step.zone)).only_boot(request.needs_boot_memory())
     }
 
     /// Returns whether a request near `named_node` is for `node`: it is if `node` is `named_node`,

@@ -83,14 +83,15 @@ impl<P: Platform> Frames<P> {
         }
         // Pairs with the fences in `pinned_after_mark` and `lend`: see the head of this file.
         fence(Ordering::SeqCst);
-        let given = self.words.section_parts(range).find_map(|SectionPart { section, blocks }| {
-            // Acquire: makes the words visible that were written before the memory came online.
-            let online = blocks & section.online.load(Ordering::Acquire);
-            let mut in_use = section.blocks(online & !section.free.load(Ordering::Acquire));
-            in_use.find_map(|block| why_not_pinnable(block).map(|kind| kind.at(block.range())))
-        });
+        let obstacle =
+            self.words.section_parts(range).find_map(|SectionPart { section, blocks }| {
+                // Acquire: makes the words visible that were written before the memory came online.
+                let online = blocks & section.online.load(Ordering::Acquire);
+                let mut in_use = section.blocks(online & !section.free.load(Ordering::Acquire));
+                in_use.find_map(|block| pin_obstacle(block).map(|kind| kind.at(block.range())))
+            });
         mutant!("a pin does not check what the host was given" => return Ok(()));
-        if let Some(error) = given {
+        if let Some(error) = obstacle {
             self.pins.remove(range);
             return Err(error);
         }
@@ -133,21 +134,21 @@ impl<P: Platform> Frames<P> {
 
 /// Returns the reason why a pageblock cannot be pinned, if there is one. The pageblock must not be
 /// free.
-fn why_not_pinnable(block: Block<'_>) -> Option<RangeErrorKind> {
-    let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
+fn pin_obstacle(block: Block<'_>) -> Option<RangeErrorKind> {
+    let has_bit = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
     for _ in 0..ATTEMPTS {
         let state = block.state().load();
         if state.is_reporting() {
             return Some(RangeErrorKind::Reporting);
         }
         let is_in_use = state.is_live() || state.holds_descriptors();
-        if is_in_use && state.is_isolated() || is(&block.section().isolated) {
+        if is_in_use && state.is_isolated() || has_bit(&block.section().isolated) {
             return Some(RangeErrorKind::Isolated);
         }
         if state.is_lent() {
             return Some(RangeErrorKind::Lent);
         }
-        if is_in_use || is(&block.section().free) || !is(&block.section().online) {
+        if is_in_use || has_bit(&block.section().free) || !has_bit(&block.section().online) {
             return None;
         }
         spin_hint();

@@ -185,8 +185,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Quarantines a frame that is being freed, if it is poisoned. Returns whether it did, or `None` if
-    /// the frame was quarantined before.
+    /// Quarantines a frame that is being freed, if it is poisoned. Returns whether it did, or
+    /// `None` if the frame was quarantined before.
     pub(super) fn quarantine_if_poisoned(&self, frame: Pfn) -> Option<bool> {
         let is_poisoned = self.poison.state_of(frame).is_some();
         (!is_poisoned || self.poison.quarantine(frame)).then_some(is_poisoned)
@@ -223,8 +223,8 @@ impl<P: Platform> Frames<P> {
             self.poison.quarantine(frame);
         }
         block.section().reported.fetch_and(!block.mask(), Ordering::Relaxed);
-        let is_poisoned = |at: usize| poisoned().any(|frame| block.offset_of(frame) == at);
-        let spare = (0..PAGEBLOCK_FRAMES).rev().find(|&at| !is_poisoned(at));
+        let is_poisoned = |offset: usize| poisoned().any(|frame| block.offset_of(frame) == offset);
+        let spare = (0..PAGEBLOCK_FRAMES).rev().find(|&offset| !is_poisoned(offset));
         let bitmap = spare.and_then(|spare| {
             Some((spare, self.bitmap_or_install(block, spare, hiding_steps).or_violation()?))
         });
@@ -245,7 +245,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Returns the word and the bit of frame number `at` of a pageblock in its bitmap.
-fn word_and_bit(at: usize) -> (usize, u64) {
-    (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS))
+/// Returns the word and the bit of frame number `offset` of a pageblock in its bitmap.
+fn word_and_bit(offset: usize) -> (usize, u64) {
+    (offset / BITMAP_WORD_BITS, 1 << (offset % BITMAP_WORD_BITS))
 }

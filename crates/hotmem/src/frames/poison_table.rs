@@ -16,7 +16,7 @@ pub enum Poisoned {
 }
 
 /// The table of poisoned frames.
-pub(super) struct Table {
+pub(super) struct PoisonTable {
     entries: [AtomicU64; MAX_POISONED],
     /// The number of entries, from the first, that have ever listed a frame.
     entries_used: AtomicUsize,
@@ -32,10 +32,10 @@ fn entry(frame: Pfn) -> u64 {
     (frame.number() + 1) << 1
 }
 
-impl Table {
+impl PoisonTable {
     const_unless_loom! {
-        pub(super) fn new() -> Table {
-            Table {
+        pub(super) fn new() -> PoisonTable {
+            PoisonTable {
                 entries: array_of![AtomicU64::new(NONE); MAX_POISONED],
                 entries_used: AtomicUsize::new(0),
             }

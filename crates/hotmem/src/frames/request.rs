@@ -23,11 +23,11 @@ use core::ops::{Bound, RangeBounds};
 pub struct AllocRequest {
     frames: u64,
     align: u64,
-    above: Pfn,
-    below: Pfn,
+    lower_bound: Pfn,
+    upper_bound: Pfn,
     movable: bool,
-    at: Option<Pfn>,
-    boot: bool,
+    place: Option<Pfn>,
+    boot_only: bool,
     node: Option<NodeChoice>,
     /// Whether the request accepts only some pageblocks of its zones.
     restricted: bool,
@@ -100,11 +100,11 @@ impl AllocRequest {
         AllocRequest {
             frames: n,
             align: 1,
-            above: Pfn::ZERO,
-            below: Pfn::LIMIT,
+            lower_bound: Pfn::ZERO,
+            upper_bound: Pfn::LIMIT,
             movable: false,
-            at: None,
-            boot: false,
+            place: None,
+            boot_only: false,
             node: None,
             restricted: false,
         }
@@ -131,17 +131,17 @@ impl AllocRequest {
     #[inline]
     pub fn within(self, range: impl RangeBounds<Pfn>) -> AllocRequest {
         let after = |pfn: &Pfn| pfn.checked_add(1).unwrap_or(Pfn::LIMIT);
-        let above = match range.start_bound() {
+        let lower_bound = match range.start_bound() {
             Bound::Included(first) => *first,
             Bound::Excluded(before) => after(before),
             Bound::Unbounded => Pfn::ZERO,
         };
-        let below = match range.end_bound() {
+        let upper_bound = match range.end_bound() {
             Bound::Included(last) => after(last),
             Bound::Excluded(end) => *end,
             Bound::Unbounded => Pfn::LIMIT,
         };
-        AllocRequest { above, below, ..self }.with_restricted()
+        AllocRequest { lower_bound, upper_bound, ..self }.with_restricted()
     }
 
     /// Allows movable memory, and prefers it. The caller promises to answer
@@ -154,7 +154,7 @@ impl AllocRequest {
     /// Requires exactly the frames that begin at `pfn`.
     #[must_use]
     pub const fn at(self, pfn: Pfn) -> AllocRequest {
-        AllocRequest { at: Some(pfn), ..self }
+        AllocRequest { place: Some(pfn), ..self }
     }
 
     /// Prefers or requires a node.
@@ -167,7 +167,7 @@ impl AllocRequest {
     /// must not prevent a removal.
     #[must_use]
     pub const fn in_boot_memory(self) -> AllocRequest {
-        AllocRequest { boot: true, ..self }.with_restricted()
+        AllocRequest { boot_only: true, ..self }.with_restricted()
     }
 
     pub(crate) const fn check(&self) -> Result<(), AllocError> {
@@ -180,13 +180,13 @@ impl AllocRequest {
         if self.frames > PFN_LIMIT || self.align > PFN_LIMIT {
             return Err(AllocError::Bad(BadRequest::TooLong { frames: self.frames }));
         }
-        if let Some(at) = self.at {
+        if let Some(at) = self.place {
             let end = match at.checked_add(self.frames) {
                 Some(end) => end,
                 None => return Err(AllocError::Bad(BadRequest::Place(at))),
             };
-            let is_within =
-                self.above.number() <= at.number() && end.number() <= self.below.number();
+            let is_within = self.lower_bound.number() <= at.number()
+                && end.number() <= self.upper_bound.number();
             if !at.number().is_multiple_of(self.align) || !is_within {
                 return Err(AllocError::Bad(BadRequest::Place(at)));
             }
@@ -198,7 +198,7 @@ impl AllocRequest {
     #[inline]
     pub(crate) const fn is_any(&self) -> Option<Unit> {
         const PAGEBLOCK: u64 = PAGEBLOCK_FRAMES as u64;
-        if self.at.is_some() || self.is_restricted() {
+        if self.place.is_some() || self.is_restricted() {
             return None;
         }
         match (self.frames, self.align) {
@@ -211,7 +211,7 @@ impl AllocRequest {
     /// Returns the grain of a request for a part of a pageblock. Requests for boot memory have the
     /// grain of single frames, whatever their length, so that the engine's metadata stays together.
     pub(crate) const fn grain(&self) -> Grain {
-        if self.frames == 1 || self.boot { Grain::Frame } else { Grain::Run }
+        if self.frames == 1 || self.boot_only { Grain::Frame } else { Grain::Run }
     }
 
     /// Returns whether the request is short enough for a run of bits of a frame bitmap.
@@ -228,15 +228,15 @@ impl AllocRequest {
     }
 
     pub(crate) const fn place(&self) -> Option<Pfn> {
-        self.at
+        self.place
     }
 
     pub(crate) const fn upper_bound(&self) -> Pfn {
-        self.below
+        self.upper_bound
     }
 
     pub(crate) const fn lower_bound(&self) -> Pfn {
-        self.above
+        self.lower_bound
     }
 
     pub(crate) const fn node_choice(&self) -> Option<NodeChoice> {
@@ -251,7 +251,7 @@ impl AllocRequest {
     }
 
     pub(crate) const fn needs_boot_memory(&self) -> bool {
-        self.boot
+        self.boot_only
     }
 
     /// Returns whether the request accepts only some pageblocks of its zones. Such a request does
@@ -264,10 +264,10 @@ impl AllocRequest {
     /// Computes [`is_restricted`](Self::is_restricted) when the request is made, so that no
     /// allocation has to compute it.
     const fn with_restricted(self) -> AllocRequest {
-        let restricted = self.boot
+        let restricted = self.boot_only
             || self.node.is_some()
-            || self.below.number() != PFN_LIMIT
-            || self.above.number() != 0
+            || self.upper_bound.number() != PFN_LIMIT
+            || self.lower_bound.number() != 0
             || self.align > PAGEBLOCK_FRAMES as u64;
         AllocRequest { restricted, ..self }
     }
@@ -285,7 +285,7 @@ impl AllocRequest {
         const ALL: [(Zone, bool); 3] =
             [(Zone::Movable, false), (Zone::Kernel, true), (Zone::Kernel, false)];
         const WITHOUT_LOW: [(Zone, bool); 2] = [ALL[0], ALL[2]];
-        let prefers_above = has_low && self.below.number() == PFN_LIMIT;
+        let prefers_above = has_low && self.upper_bound.number() == PFN_LIMIT;
         match (self.movable, prefers_above) {
             (true, true) => &ALL,
             (true, false) => &WITHOUT_LOW,

@@ -1,10 +1,10 @@
 //! Records which frames of boot memory are still reserved: they are in use since boot and were
 //! never allocated.
 //!
-//! The allocator does not distinguish a reserved frame from an allocated one. But the managed frames of
-//! a zone do not include reserved frames. So a separate bitmap records which frames are reserved. Only
-//! sections that had reserved memory at boot have such a bitmap, and only the control path reads or
-//! writes it.
+//! The allocator does not distinguish a reserved frame from an allocated one. But the managed
+//! frames of a zone do not include reserved frames. So a separate bitmap records which frames are
+//! reserved. Only sections that had reserved memory at boot have such a bitmap, and only the
+//! control path reads or writes it.
 
 use super::Frames;
 use super::reserved_bitmaps::offsets;
@@ -12,7 +12,6 @@ use crate::addr::PfnRange;
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
-use crate::words::Block;
 
 impl<P: Platform> Frames<P> {
     /// Installs the bitmaps of these sections at `memory`. The sections come in ascending order.
@@ -58,11 +57,9 @@ impl<P: Platform> Frames<P> {
             if self.reserved.count(block_range) != block_range.frames() {
                 return refused(RangeErrorKind::NotReserved);
             }
-            if !self
-                .words
-                .block_of(block_range.start())
-                .is_some_and(|block| self.is_used(block, block_range))
-            {
+            if !self.words.block_of(block_range.start()).is_some_and(|block| {
+                self.is_allocated(block, offsets(block.start(), block_range), block_range)
+            }) {
                 return refused(RangeErrorKind::NotAllocated);
             }
         }
@@ -79,9 +76,5 @@ impl<P: Platform> Frames<P> {
             }
         }
         Ok(())
-    }
-
-    fn is_used(&self, block: Block<'_>, block_range: PfnRange) -> bool {
-        self.is_allocated(block, offsets(block.start(), block_range), block_range)
     }
 }

@@ -5,11 +5,11 @@ use crate::geometry::mask;
 /// Returns the bits at which a run of at least `n` set bits starts. Each step doubles the length of
 /// the runs that it has found, by a shift and an `and`.
 pub(super) fn runs_of(mut word: u64, n: usize) -> u64 {
-    let mut have = 1;
-    while have < n && word != 0 {
-        let step = have.min(n - have);
+    let mut len = 1;
+    while len < n && word != 0 {
+        let step = len.min(n - len);
         word &= word >> step;
-        have += step;
+        len += step;
     }
     word
 }
@@ -32,22 +32,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_and_alignment_agree_with_brute_force() {
+    fn runs_and_aligned_starts_agree_with_a_naive_search() {
         for word in [0, 1, u64::MAX, 0xf0f0, 0b1011_1011_1111, 0x8000_0000_0000_0001] {
             for n in 1..=64 {
-                let brute = (0..64usize).filter(|&i| i + n <= 64 && word >> i & mask(n) == mask(n));
+                let naive = (0..64usize).filter(|&i| i + n <= 64 && word >> i & mask(n) == mask(n));
                 assert_eq!(
                     runs_of(word, n),
-                    brute.fold(0, |bits, i| bits | 1 << i),
+                    naive.fold(0, |bits, i| bits | 1 << i),
                     "{word:x} {n}"
                 );
             }
         }
         for align in (0..12).map(|order| 1usize << order) {
             for base in [0usize, 8, 64, 128, 192, 448] {
-                let brute = (0..64).filter(|i| (base + i) % align == 0);
-                let brute = brute.fold(0u64, |bits, i| bits | 1 << i);
-                let word_bits = if align >= 64 { brute & 1 } else { brute };
+                let naive = (0..64).filter(|i| (base + i) % align == 0);
+                let naive = naive.fold(0u64, |bits, i| bits | 1 << i);
+                let word_bits = if align >= 64 { naive & 1 } else { naive };
                 assert_eq!(aligned_starts(base, align), word_bits, "{base} {align}");
             }
         }

@@ -19,7 +19,7 @@ use core::ops::Range;
 /// The number of pageblocks of its own grain that a search tries in the tree of `partial` before it
 /// continues with other memory. Once a search has found a pageblock, the pageblock serves many
 /// requests, so this number hardly changes the average cost of a request.
-const MAX_PROBES: usize = 8;
+const MAX_BLOCKS: usize = 8;
 /// The number of sections without pageblocks of its grain that the same search reads.
 const MAX_SECTIONS: usize = 64;
 
@@ -35,7 +35,7 @@ impl<P: Platform> Frames<P> {
                 _ => None,
             };
             first_frame = first_frame.or_else(|| {
-                self.own_block_for(zone, request)
+                self.hinted_block_for(zone, request)
                     .and_then(|block| self.take(block, request, &mut hiding_steps))
             });
             if first_frame.is_some() || !self.looks_exhausted(zone) {
@@ -67,7 +67,7 @@ impl<P: Platform> Frames<P> {
 
     /// Returns the pageblock that is this CPU's hint, unless the request prefers another node.
     #[inline]
-    fn own_block_for(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'_>> {
+    fn hinted_block_for(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'_>> {
         let suits_node = |block: &Block<'_>| match request.node_choice() {
             None => true,
             Some(NodeChoice::Avoiding(node)) => !block.is_on(&self.words, node),
@@ -85,8 +85,8 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Searches all memory, in an order that keeps the number of divided pageblocks small. Divides no
-    /// pageblock if `may_divide` is false.
+    /// Searches all memory, in an order that keeps the number of divided pageblocks small. Divides
+    /// no pageblock if `may_divide` is false.
     #[inline(never)]
     pub(super) fn search_small(
         &self,
@@ -96,27 +96,27 @@ impl<P: Platform> Frames<P> {
     ) -> Option<Pfn> {
         hiding_steps.start();
         let grain = request.grain();
-        for place in self.places(request) {
+        for step in self.search_steps(request) {
             let hinted = self
-                .this_cpus_block(place.zone, grain)
-                .filter(|b| place.includes(&self.words, b.section()));
+                .this_cpus_block(step.zone, grain)
+                .filter(|b| step.includes(&self.words, b.section()));
             let first_frame = hinted
                 .and_then(|block| self.take(block, request, hiding_steps))
-                .or_else(|| self.take_partial(place, request, Some(grain), hiding_steps))
+                .or_else(|| self.take_partial(step, request, Some(grain), hiding_steps))
                 .or_else(|| match grain {
-                    Grain::Frame => self.take_partial(place, request, None, hiding_steps),
+                    Grain::Frame => self.take_partial(step, request, None, hiding_steps),
                     Grain::Run => None,
                 })
                 .or_else(|| match may_divide {
-                    true => self.split_for(place, request, hiding_steps),
+                    true => self.split_for(step, request, hiding_steps),
                     false => None,
                 })
                 .or_else(|| {
-                    self.blocks_of_hints_and_cursors(place.zone)
-                        .filter(|block| place.includes(&self.words, block.section()))
+                    self.blocks_of_hints_and_cursors(step.zone)
+                        .filter(|block| step.includes(&self.words, block.section()))
                         .find_map(|block| self.take(block, request, hiding_steps))
                 })
-                .or_else(|| self.take_partial(place, request, None, hiding_steps));
+                .or_else(|| self.take_partial(step, request, None, hiding_steps));
             if first_frame.is_some() {
                 return first_frame;
             }
@@ -124,28 +124,29 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// Allocates from a pageblock to which the tree of `partial` leads. If `only` is a grain, tries
-    /// at most [`MAX_PROBES`] pageblocks of this grain; otherwise, tries all pageblocks. The
+    /// Allocates from a pageblock to which the tree of `partial` leads. If `grain` is given, tries
+    /// at most [`MAX_BLOCKS`] pageblocks of this grain; otherwise, tries all pageblocks. The
     /// pageblock becomes this CPU's hint, unless the request is restricted.
     pub(super) fn take_partial(
         &self,
-        place: SearchStep,
+        step: SearchStep,
         request: &AllocRequest,
-        only: Option<Grain>,
+        grain: Option<Grain>,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Pfn> {
-        let class = Class::partial(place.zone);
-        let (mut probes, mut sections) =
-            if only.is_some() { (MAX_PROBES, MAX_SECTIONS) } else { (usize::MAX, usize::MAX) };
-        for section in self.search(place, Class::partial, request).all_from(place.from) {
+        let class = Class::partial(step.zone);
+        let (mut blocks_left, mut sections_left) =
+            if grain.is_some() { (MAX_BLOCKS, MAX_SECTIONS) } else { (usize::MAX, usize::MAX) };
+        for section in self.search(step, Class::partial, request).all_from(step.from) {
             let partial = section.available(class);
             if partial == 0 {
                 section.hide_if_empty(&self.words, class);
             }
-            let candidates = only.map_or(partial, |grain| partial & section.blocks_of_grain(grain));
+            let candidates =
+                grain.map_or(partial, |grain| partial & section.blocks_of_grain(grain));
             if candidates == 0 {
-                sections -= 1;
-                if sections == 0 {
+                sections_left -= 1;
+                if sections_left == 0 {
                     return None;
                 }
             }
@@ -158,8 +159,8 @@ impl<P: Platform> Frames<P> {
                 // `set_partial_with_path`: a CPU that sees the bit clear also sees that this CPU
                 // has started a hiding step. If a free saw the bit set, this CPU sees the frames
                 // that it freed.
-                let was = section.partial.fetch_and(!block.mask(), Ordering::SeqCst);
-                if was & block.mask() == 0 {
+                let before = section.partial.fetch_and(!block.mask(), Ordering::SeqCst);
+                if before & block.mask() == 0 {
                     continue;
                 }
                 if let Some(first_frame) = self.take(block, request, hiding_steps) {
@@ -167,7 +168,7 @@ impl<P: Platform> Frames<P> {
                         self.set_partial_if_takeable(block, hiding_steps);
                     } else {
                         block.set_grain(request.grain());
-                        self.adopt_block(block, place.zone, request.grain(), hiding_steps);
+                        self.adopt_block(block, step.zone, request.grain(), hiding_steps);
                     }
                     return Some(first_frame);
                 }
@@ -176,8 +177,8 @@ impl<P: Platform> Frames<P> {
                 if request.len() <= COMMON_RUN.into() {
                     block.set_grain(Grain::Frame);
                 }
-                probes -= 1;
-                if probes == 0 {
+                blocks_left -= 1;
+                if blocks_left == 0 {
                     return None;
                 }
             }
@@ -189,12 +190,12 @@ impl<P: Platform> Frames<P> {
     /// hint, unless the request is restricted.
     pub(super) fn split_for(
         &self,
-        place: SearchStep,
+        step: SearchStep,
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Pfn> {
         hiding_steps.start();
-        let block = self.claim_one(place, request, hiding_steps)?;
+        let block = self.claim_one(step, request, hiding_steps)?;
         let first = first_suitable_frame(block, request).unwrap_or(0);
         block.set_grain(request.grain());
         #[allow(clippy::cast_possible_truncation, reason = "small")]
@@ -202,7 +203,7 @@ impl<P: Platform> Frames<P> {
         if request.is_restricted() {
             self.set_partial_if_takeable(block, hiding_steps);
         } else {
-            self.adopt_block(block, place.zone, request.grain(), hiding_steps);
+            self.adopt_block(block, step.zone, request.grain(), hiding_steps);
         }
         block.start().checked_add(first as u64)
     }
@@ -297,19 +298,20 @@ impl<P: Platform> Frames<P> {
         let frames = request.len() as usize;
         let align = usize::try_from(request.alignment()).unwrap_or(usize::MAX);
         let limit = request.upper_bound().number().saturating_sub(block.start().number());
-        let least = first_suitable_frame(block, request)?;
-        let in_word = frames.min(BITMAP_WORD_BITS);
+        let first_allowed = first_suitable_frame(block, request)?;
+        let frames_in_word = frames.min(BITMAP_WORD_BITS);
         for i in 0..BITMAP_WORDS {
             let base = i * BITMAP_WORD_BITS;
-            let above = !mask(least.saturating_sub(base));
+            let above = !mask(first_allowed.saturating_sub(base));
             loop {
                 let free = bitmap.takeable_in(i);
-                let starts = runs_of(free, in_word) & aligned_starts(base, align) & above;
+                let starts = runs_of(free, frames_in_word) & aligned_starts(base, align) & above;
                 let first = base + starts.trailing_zeros() as usize;
                 if starts == 0 || (first + frames) as u64 > limit {
                     break;
                 }
-                let (bits, frames_in_next) = (mask(in_word) << (first - base), frames - in_word);
+                let (bits, frames_in_next) =
+                    (mask(frames_in_word) << (first - base), frames - frames_in_word);
                 if frames_in_next > 0
                     && (i + 1 == BITMAP_WORDS
                         || bitmap.takeable_in(i + 1) & mask(frames_in_next) != mask(frames_in_next))
@@ -365,8 +367,8 @@ fn first_suitable_frame(block: Block<'_>, request: &AllocRequest) -> Option<usiz
 pub(super) fn is_on_required_node(
     words: &SectionWords,
     block: Block<'_>,
-    only_on: Option<NodeId>,
+    required_node: Option<NodeId>,
 ) -> bool {
     mutant!("a claim does not look at the node again" => return true);
-    only_on.is_none_or(|node| block.is_on(words, node))
+    required_node.is_none_or(|node| block.is_on(words, node))
 }

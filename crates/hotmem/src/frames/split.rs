@@ -9,8 +9,8 @@
 //!    *self-hosted bitmaps* (see `words/bitmaps.rs`).
 //!
 //! While there are no bitmaps, all frames of every live pageblock are taken. So new bitmaps record
-//! all frames as taken. Own bitmaps do not prevent the removal of the memory that they describe
-//! (see `isolate/in_use.rs`).
+//! all frames as taken. Self-hosted bitmaps do not prevent the removal of the memory that they
+//! describe (see `isolate/in_use.rs`).
 
 use super::Frames;
 use super::exhaustion::HidingSteps;
@@ -118,7 +118,7 @@ impl<P: Platform> Frames<P> {
     ) -> Option<(&'a FrameBitmap, bool)> {
         let mut spare_used = false;
         if let Some(frame) = self.alloc_bitmap_frame(block, hiding_steps) {
-            if !self.install_bitmaps(block, frame, false)
+            if !self.install_bitmaps(block.section(), block.bit(), frame, false)
                 && let Some(unused) = PfnRange::with_len(frame, 1).or_violation()
             {
                 self.fill_as_free(unused);
@@ -127,7 +127,8 @@ impl<P: Platform> Frames<P> {
             }
         } else {
             let frame = block.start().checked_add(spare as u64)?;
-            spare_used = self.install_bitmaps(block, frame, !block.is_boot(&self.words));
+            let (section, bit) = (block.section(), block.bit());
+            spare_used = self.install_bitmaps(section, bit, frame, !block.is_boot(&self.words));
             if !spare_used && let Some(unused) = PfnRange::with_len(frame, 1) {
                 self.fill_as_free(unused);
             }
@@ -147,14 +148,21 @@ impl<P: Platform> Frames<P> {
         self.search_small(&request, may_divide, hiding_steps)
     }
 
-    /// Makes `frame` the frame of bitmaps of `block` and its group. The caller owns `frame`.
-    /// Returns false if the group has bitmaps already.
-    fn install_bitmaps(&self, block: Block<'_>, frame: Pfn, is_self_hosted: bool) -> bool {
+    /// Makes `frame` the frame of bitmaps of the group that has pageblock number `bit` of
+    /// `section`. The caller owns `frame`. Returns false if the group has bitmaps already.
+    #[inline(never)]
+    pub(crate) fn install_bitmaps(
+        &self,
+        section: SectionRef<'_>,
+        bit: usize,
+        frame: Pfn,
+        is_self_hosted: bool,
+    ) -> bool {
         let bitmaps = self.bitmaps_in(frame);
         // SAFETY: `frame` is mapped, and only the caller uses it. A frame is large enough and
         // aligned for a `BitmapFrame`, for which any bytes are valid.
-        unsafe { &*bitmaps }.clear(block.section().start_of_bitmaps(block.bit()));
-        block.section().bitmaps.pointer_of(block.bit()).install(bitmaps, is_self_hosted)
+        unsafe { &*bitmaps }.clear(section.start_of_bitmaps(bit));
+        section.bitmaps.pointer_of(bit).install(bitmaps, is_self_hosted)
     }
 
     /// Returns the address of the bitmaps in `frame`.
@@ -181,16 +189,6 @@ impl<P: Platform> Frames<P> {
         let (bitmaps, is_self_hosted) = block.section().bitmaps.pointer_of(block.bit()).load();
         let frame = if is_self_hosted { self.direct_map().frame_at(bitmaps.cast()) } else { None };
         frame.filter(|&frame| block.range().contains(frame))
-    }
-
-    /// Makes `frame` the frame of bitmaps of the group of pageblocks that begins with number
-    /// `first`. Boot only, single-threaded.
-    pub(crate) fn set_bitmaps(&self, section: SectionRef<'_>, first: usize, frame: Pfn) {
-        let bitmaps = self.bitmaps_in(frame);
-        // SAFETY: `frame` is mapped, and only boot uses it. A frame is large enough and aligned for
-        // a `BitmapFrame`, for which any bytes are valid.
-        unsafe { &*bitmaps }.clear(section.start_of_bitmaps(first));
-        section.bitmaps.pointer_of(first).install(bitmaps, false);
     }
 
     /// Makes a pageblock live and divided, with all frames taken. Boot only, single-threaded.

@@ -56,28 +56,30 @@ impl<P: Platform> Frames<P> {
     }
 
     fn validate_block(&self, block: Block<'_>) -> Result<(), Inconsistency> {
-        let is = |word: &crate::sync::AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
+        let has_bit =
+            |word: &crate::sync::AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
         let section = block.section();
         let (present, online, free) =
-            (is(&section.present), is(&section.online), is(&section.free));
-        let isolated = is(&section.isolated);
+            (has_bit(&section.present), has_bit(&section.online), has_bit(&section.free));
+        let isolated = has_bit(&section.isolated);
         let state = block.state().load();
         let (live, holds_descriptors) = (block.live_state().is_some(), state.holds_descriptors());
         let mut hiding_steps = self.new_hiding_steps();
         let bitmap = self.bitmap_of(block, &mut hiding_steps);
         let claimable = bitmap.is_some_and(FrameBitmap::has_takeable);
+        let is_free = |frame| bitmap.is_some_and(|bitmap| bitmap.is_free(block.offset_of(frame)));
         let poisoned = self.poisoned_in(block.range()).count() > 0;
-        let known = present || isolated || is(&section.movable);
+        let known = present || isolated || has_bit(&section.movable);
         // Call `covers`, which is slow, only for pageblocks in use.
         let announced = known && self.words.covers(block.range());
         let checks = [
             (announced || !present, "present outside the announced range"),
             (present || !online, "online but not present"),
             (online || !free, "free but not online"),
-            (announced || !is(&section.movable), "device memory outside the announced range"),
+            (announced || !has_bit(&section.movable), "device memory outside the announced range"),
             (online || !live, "live but not online"),
             (announced || !isolated, "held outside the announced range"),
-            (free || !is(&section.reported), "reported but not free"),
+            (free || !has_bit(&section.reported), "reported but not free"),
             (!free || state.is_unused() || is_stale(state), "free, but its block state is in use"),
             (!free || !isolated, "free and isolated"),
             (
@@ -109,11 +111,14 @@ impl<P: Platform> Frames<P> {
             ),
             (!free || !poisoned, "free, but some of its frames are poisoned"),
             (!live || poisoned == state.has_poison(), "live, but its mark for poison is wrong"),
-            (!live || self.quarantined_bits_are_clear(block), "a frame is quarantined, but free"),
+            (
+                !live || !self.quarantined_in(block.range()).any(is_free),
+                "a frame is quarantined, but free",
+            ),
             (!free || self.leads_to_free(block), "free, but no search finds it"),
             (!claimable || self.leads_to_partial(block), "has free frames, but no search finds it"),
             (
-                !free || is(&section.reported) || self.leads_to_unreported(block),
+                !free || has_bit(&section.reported) || self.leads_to_unreported(block),
                 "free and not reported, but the reporter does not find it",
             ),
         ];
@@ -121,13 +126,6 @@ impl<P: Platform> Frames<P> {
             None => Ok(()),
             Some((_, description)) => Err(Inconsistency { range: block.range(), description }),
         }
-    }
-
-    fn quarantined_bits_are_clear(&self, block: Block<'_>) -> bool {
-        let mut hiding_steps = self.new_hiding_steps();
-        let bitmap = self.bitmap_of(block, &mut hiding_steps);
-        let is_free = |frame| bitmap.is_some_and(|bitmap| bitmap.is_free(block.offset_of(frame)));
-        !self.quarantined_in(block.range()).any(is_free)
     }
 
     fn leads_to_free(&self, block: Block<'_>) -> bool {
@@ -152,12 +150,12 @@ impl<P: Platform> Frames<P> {
     /// Returns whether cursors point to all words of a pageblock of which some frames may be taken.
     fn are_at_cursors(&self, block: Block<'_>) -> bool {
         let (section, bit) = (block.section().words(), block.bit());
-        let is_named = |word| {
-            let at = section.bitmaps.lasting_word(bit, word);
-            at.is_some_and(|at| self.has_cursor_at(block, at))
+        let has_cursor = |word| {
+            let word = section.bitmaps.lasting_word(bit, word);
+            word.is_some_and(|word| self.has_cursor_at(block, word))
         };
         block.lasting_bitmap().is_some_and(|bitmap| {
-            (0..BITMAP_WORDS).all(|word| bitmap.takeable_in(word) == 0 || is_named(word))
+            (0..BITMAP_WORDS).all(|word| bitmap.takeable_in(word) == 0 || has_cursor(word))
         })
     }
 

@@ -47,7 +47,7 @@ impl<P: Platform> Frames<P> {
             return self.alloc_pageblock_slowly(zone);
         }
         // As in `is_for`: the pageblock may have changed its zone before it was claimed.
-        if !is_in(&section, block.mask(), zone) {
+        if !is_in_zone(&section, block.mask(), zone) {
             return self.refuse_pageblock(block.start_inlined(), zone);
         }
         let state = block.state().load();
@@ -172,7 +172,7 @@ fn is_unflagged(section: &Section, bit: usize) -> bool {
 
 /// Returns whether a claimed pageblock is in a zone.
 #[inline(always)]
-fn is_in(section: &Section, block: u64, zone: Zone) -> bool {
+fn is_in_zone(section: &Section, block: u64, zone: Zone) -> bool {
     mutant!("a claim does not look at the zone again" => return true);
     section.zone_mask(zone) & block != 0
 }

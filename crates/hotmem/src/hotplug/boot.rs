@@ -111,7 +111,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 if map.needs_bitmaps(group) {
                     let (bitmaps, remaining) = split_frames(memory, 1)?;
                     let first = section.mask_of(group).trailing_zeros() as usize;
-                    self.frames.set_bitmaps(section, first, bitmaps.start());
+                    self.frames.install_bitmaps(section, first, bitmaps.start(), false);
                     memory = remaining;
                 }
             }

@@ -166,7 +166,7 @@ impl<P: Platform> Frames<P> {
                 allocated = allocated.split_at(frames.start()).0;
             }
         };
-        self.for_metadata_except_bitmaps(visit);
+        self.visit_metadata_except_bitmaps(visit);
         // Bitmaps of other sections lie only in boot memory, which is rarely isolated.
         if block.is_boot(self.words()) {
             let sections = self.words().sections_and_retired();

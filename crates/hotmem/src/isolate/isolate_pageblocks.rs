@@ -213,7 +213,7 @@ impl<P: Platform> Frames<P> {
             && let Some(bitmap) = self.bitmap_of(block, hiding_steps).or_violation()
         {
             if before.is_partly_freed() {
-                self.open_parts(block, bitmap, before);
+                self.open_partly_freed(block, bitmap, before);
             }
             self.publish_or_make_findable(block, bitmap, hiding_steps);
         }

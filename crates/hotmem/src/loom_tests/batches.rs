@@ -2,7 +2,6 @@
 
 use super::instance::{BLOCK, ONE_FRAME, range};
 use super::{Instance, large_model, model};
-use crate::frames::AllocRequest;
 use std::vec;
 
 #[test]

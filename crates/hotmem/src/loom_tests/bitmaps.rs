@@ -2,7 +2,6 @@
 
 use super::instance::{BLOCK, ONE_BLOCK, ONE_FRAME, SECTION, range};
 use super::{Instance, large_model, model};
-use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 use std::sync::Arc;
 

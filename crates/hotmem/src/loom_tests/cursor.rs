@@ -3,11 +3,11 @@
 
 use super::instance::{BLOCK, Held, ONE_FRAME, range};
 use super::{Instance, model};
-use crate::frames::{AllocError, AllocRequest};
+use crate::frames::AllocError;
 use std::sync::Arc;
 
-/// Returns an instance whose frames are all in use, and the frames of both pageblocks. Pageblock 1 is
-/// CPU 0's hint.
+/// Returns an instance whose frames are all in use, and the frames of both pageblocks. Pageblock 1
+/// is CPU 0's hint.
 fn full_instance() -> (Arc<Instance>, [Held; 4], [Held; 4]) {
     let instance = Instance::new(1);
     let first = instance.alloc_singles();

@@ -95,11 +95,12 @@ impl Instance {
 
     /// Installs bitmaps of section `index` that lie outside its memory.
     pub(super) fn add_lasting_bitmaps(&self, index: usize) {
-        self.set_bitmaps(self.section(index), 0, Pfn::new(self.len + index as u64).unwrap());
+        let frame = Pfn::new(self.len + index as u64).unwrap();
+        self.install_bitmaps(self.section(index), 0, frame, false);
     }
 
-    /// Makes an instance of hotplugged memory without bitmaps. The CPU that first divides a pageblock
-    /// of a section must find a frame for the bitmaps.
+    /// Makes an instance of hotplugged memory without bitmaps. The CPU that first divides a
+    /// pageblock of a section must find a frame for the bitmaps.
     pub(super) fn without_bitmaps(sections: usize) -> Arc<Instance> {
         Instance::with_memory(sections, false)
     }

@@ -2,7 +2,6 @@
 
 use super::instance::{BLOCK, Held, ONE_BLOCK, ONE_FRAME, range};
 use super::{Instance, large_model, model};
-use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 use crate::isolate::Isolation;
 use crate::range_error::{RangeError, RangeErrorKind};
@@ -139,7 +138,7 @@ fn isolation_races_with_a_whole_free() {
     });
 }
 
-/// Isolates the first pageblock while `free` frees it as a block. The second pageblock is free.
+/// Isolates the first pageblock while `free` frees it as a whole. The second pageblock is free.
 fn isolate_during_a_whole_free(free: impl FnOnce(&Instance, Held) + 'static) {
     let instance = Instance::new(1);
     let block = instance.alloc(ONE_BLOCK.at(range(0, 1).start()));

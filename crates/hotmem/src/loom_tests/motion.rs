@@ -163,8 +163,8 @@ fn a_request_for_an_exact_place_fails_during_an_allocation() {
     });
 }
 
-/// Makes an instance in which only the last frame of the first pageblock is free. The first pageblock
-/// is CPU 0's hint.
+/// Makes an instance in which only the last frame of the first pageblock is free. The first
+/// pageblock is CPU 0's hint.
 fn nearly_full_instance() -> (Arc<Instance>, [Held; 4]) {
     let instance = Instance::new(1);
     let block = instance.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()));

@@ -2,7 +2,6 @@
 
 use super::instance::{BLOCK, ONE_BLOCK, range};
 use super::{Instance, model};
-use crate::frames::AllocRequest;
 use crate::report::{Contents, Reporter, Settings, Step};
 use core::time::Duration;
 

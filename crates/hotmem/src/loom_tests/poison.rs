@@ -5,7 +5,7 @@
 use super::instance::{BLOCK, ONE_BLOCK, ONE_FRAME, range};
 use super::{Instance, large_model, model};
 use crate::addr::Pfn;
-use crate::frames::{AllocRequest, Poisoned};
+use crate::frames::Poisoned;
 use crate::range_error::{RangeError, RangeErrorKind};
 
 /// Poisons a frame. Returns `None` if the frame is being allocated or freed.

@@ -20,15 +20,15 @@ fn all_memory(words: u64) -> AllocRequest {
     AllocRequest::frames(words * SECTION)
 }
 
-/// Checks that all_memory memory can be allocated by one request.
+/// Checks that all memory can be allocated by one request.
 fn check_empty(instance: &Instance, words: u64) {
     instance.validate();
     instance.free(instance.alloc(all_memory(words)));
     instance.validate();
 }
 
-/// Runs `other_work` on CPU 1 during an allocation of all_memory memory, and frees what the two have
-/// allocated. After that, all_memory memory must be free.
+/// Runs `other_work` on CPU 1 during an allocation of all memory, and frees what the two have
+/// allocated. After that, all memory must be free.
 fn claim_all_memory_during(
     words: u64,
     other_work: impl Fn(&Instance) -> Option<Held> + Copy + Send + Sync + 'static,
@@ -126,7 +126,7 @@ fn a_failed_wide_claim_hides_no_memory_from_another() {
         let last =
             instance.alloc(AllocRequest::frames(1).at(range(words * SECTION - 1, 1).start()));
         let other_thread = instance.spawn_on(1, move |instance| {
-            // `words - 1` sections are free all_memory the time.
+            // `words - 1` sections are free all the time.
             match instance.try_alloc(all_memory(words - 1)) {
                 Ok(held) => instance.free(held),
                 Err(error) => assert_eq!(error, AllocError::Busy),

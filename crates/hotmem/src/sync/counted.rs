@@ -1,7 +1,7 @@
 //! Defines atomics that count loads and writes, and the writes to a cache line that another CPU
 //! wrote last.
 //!
-//! Tests use them that are built with `--cfg hotmem_atomics="counted"`. The CPUs are simulated: the
+//! Tests that are built with `--cfg hotmem_atomics="counted"` use them. The CPUs are simulated: the
 //! test's thread calls [`run_as`] to act as another CPU. If a CPU writes to a line that another CPU
 //! wrote last, a processor transfers the line from the other CPU's cache. These transfers make an
 //! allocator slow when many CPUs use it.
@@ -11,8 +11,8 @@ use core::sync::atomic;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-/// The number of bytes of a cache line.
-const LINE: usize = 64;
+/// The size of a cache line.
+const LINE_BYTES: usize = 64;
 
 std::thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
@@ -49,7 +49,7 @@ fn count_load() {
 }
 
 fn count_write<T>(atomic: &T) {
-    let (cpu, line) = (CPU.get(), core::ptr::from_ref(atomic).addr() / LINE);
+    let (cpu, line) = (CPU.get(), core::ptr::from_ref(atomic).addr() / LINE_BYTES);
     let last = WRITERS.with_borrow_mut(|writers| writers.insert(line, cpu));
     let Accesses { loads, writes, transfers } = ACCESSES.get();
     let transfers = transfers + u64::from(last.is_some_and(|last| last != cpu));

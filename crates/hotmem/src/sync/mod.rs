@@ -1,5 +1,5 @@
 //! Selects the atomics of each build. A model uses loom's atomics. The build that counts cache line
-//! transfers uses the processor's atomics with a count of all writes. All other builds use the
+//! transfers uses the processor's atomics, and counts all accesses. All other builds use the
 //! processor's atomics.
 
 #[cfg(loom)]

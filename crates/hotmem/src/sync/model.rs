@@ -62,8 +62,8 @@ impl Witnesses {
 #[track_caller]
 fn make_due_writes() {
     if ends_delay() {
-        let late = DELAYED.with(|late| late.take());
-        late.into_iter().for_each(|write| write());
+        let delayed = DELAYED.with(|delayed| delayed.take());
+        delayed.into_iter().for_each(|write| write());
     }
 }
 
@@ -174,14 +174,14 @@ macro_rules! atomic {
             fn write_later(&self, order: Ordering, new_value: impl Fn($value) -> $value + 'static) {
                 let this: *const Self = self;
                 let write = move || {
-                    // SAFETY: the model's machine exists until all its threads have ended, and its
+                    // SAFETY: the model's instance exists until all its threads have ended, and its
                     // atomics do not move.
                     let this = unsafe { &*this };
                     let new_value = |now| Some(new_value(now));
                     let _ = this.atomic.fetch_update(order, Ordering::Relaxed, new_value);
                     this.witnesses.note_write();
                 };
-                DELAYED.with(|late| late.borrow_mut().push(Box::new(write)));
+                DELAYED.with(|delayed| delayed.borrow_mut().push(Box::new(write)));
             }
 
             #[track_caller]

@@ -20,7 +20,7 @@ use std::{format, fs};
 enum Mutant {
     None,
     Named(String),
-    At(FunctionLines, Fault),
+    Function(FunctionLines, Fault),
     Late { lines: FunctionLines, past: FunctionLines },
 }
 
@@ -42,12 +42,12 @@ struct FunctionLines {
 
 static MUTANT: LazyLock<Mutant> = LazyLock::new(|| {
     let Ok(mutant) = std::env::var("HOTMEM_MUTANT") else { return Mutant::None };
-    let at = |place, fault| Mutant::At(FunctionLines::find(place), fault);
+    let function_mutant = |place, fault| Mutant::Function(FunctionLines::find(place), fault);
     match mutant.split_once(' ') {
-        Some(("relax", place)) => at(place, Fault::Relaxed),
-        Some(("tear", place)) => at(place, Fault::Torn),
-        Some(("skip", place)) => at(place, Fault::Skipped),
-        Some(("blind", place)) => at(place, Fault::Blind),
+        Some(("relax", place)) => function_mutant(place, Fault::Relaxed),
+        Some(("tear", place)) => function_mutant(place, Fault::Torn),
+        Some(("skip", place)) => function_mutant(place, Fault::Skipped),
+        Some(("blind", place)) => function_mutant(place, Fault::Blind),
         Some(("late", places)) => {
             let (late, past) =
                 places.split_once(" past ").expect("`late` is followed by `PLACE past PLACE`");
@@ -64,20 +64,21 @@ impl FunctionLines {
         let (file, function) = place.split_once(' ').expect("PLACE is `FILE [TYPE::]FUNCTION`");
         let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
         let text = fs::read_to_string(path).expect("FILE is a source file below src/");
-        let (in_type, name) = function.split_once("::").unwrap_or(("", function));
-        let mut right_type = in_type.is_empty();
+        let (type_name, name) = function.split_once("::").unwrap_or(("", function));
+        let mut is_in_type = type_name.is_empty();
         let mut lines = text.lines().enumerate();
-        let head = lines.by_ref().find(|(_, line)| {
-            if line.starts_with("impl") && !in_type.is_empty() {
-                right_type = line.contains(in_type);
+        let fn_line = lines.by_ref().find(|(_, line)| {
+            if line.starts_with("impl") && !type_name.is_empty() {
+                is_in_type = line.contains(type_name);
             }
-            right_type
+            is_in_type
                 && (line.contains(&format!("fn {name}(")) || line.contains(&format!("fn {name}<")))
         });
-        let (first, head) = head.unwrap_or_else(|| panic!("{file} has no function {function}"));
-        let close = format!("{}}}", " ".repeat(head.len() - head.trim_start().len()));
+        let (first, fn_line) =
+            fn_line.unwrap_or_else(|| panic!("{file} has no function {function}"));
+        let closing_line = format!("{}}}", " ".repeat(fn_line.len() - fn_line.trim_start().len()));
         let (last, _) = lines
-            .find(|(_, line)| *line == close)
+            .find(|(_, line)| *line == closing_line)
             .expect("the function ends with a brace of its own indentation");
         FunctionLines { file: file.to_string(), lines: first + 1..=last + 1 }
     }
@@ -97,7 +98,7 @@ impl FunctionLines {
 #[track_caller]
 pub(super) fn fault() -> Option<Fault> {
     match &*MUTANT {
-        Mutant::At(lines, fault) if lines.contain_caller() => Some(*fault),
+        Mutant::Function(lines, fault) if lines.contain_caller() => Some(*fault),
         Mutant::Late { lines, .. } if lines.contain_caller() => Some(Fault::Late),
         _ => None,
     }

@@ -144,8 +144,8 @@ impl Bitmaps {
         if tagged.addr() & LASTING == 0 {
             return None;
         }
-        // SAFETY: the pointer is tagged as lasting, so `Frames::install_bitmaps` or boot has stored
-        // it, and it leads to a frame of boot memory that holds these bitmaps for as long as the
+        // SAFETY: the pointer is tagged as lasting, so `Frames::install_bitmaps` has stored it,
+        // and it leads to a frame of boot memory that holds these bitmaps for as long as the
         // section has words.
         let frame = unsafe { &*tagged.wrapping_byte_sub(LASTING) };
         frame.bitmaps.get(bit % BITMAP_GROUP)

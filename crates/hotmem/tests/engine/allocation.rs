@@ -134,13 +134,13 @@ fn fill_and_free_raw_fills_memory_with_the_promised_contents() {
     let owned = frames.alloc(AllocRequest::frames(2)).unwrap();
     let frame = owned.range().start().number();
     memory.word(frame).store(7, std::sync::atomic::Ordering::Relaxed);
-    // SAFETY: the frames are those of `owned`, index nobody uses any more.
+    // SAFETY: the frames are those of `owned`, which nobody uses any more.
     unsafe { frames.fill_and_free_raw(owned.into_raw()) }.unwrap();
     assert!(memory.words(frame).all(|word| word == 0));
 }
 
-/// Splits, joins and drops allocations at random. They must never overlap, and at the end all memory
-/// must be free.
+/// Splits, joins and drops allocations at random. They must never overlap, and at the end all
+/// memory must be free.
 #[test]
 fn random_allocations_never_overlap_and_no_frame_is_lost() {
     for seed in 0..if cfg!(miri) { 1 } else { 40 } {

@@ -62,8 +62,8 @@ impl Map {
         self.ram().last().map_or(0, |last_frame| last_frame + 1).next_multiple_of(SECTION)
     }
 
-    /// Boots an instance with this map, checks that its memory is that of the map, and allocates all
-    /// of it.
+    /// Boots an instance with this map, checks that its memory is that of the map, and allocates
+    /// all of it.
     fn check(&self) {
         let (ram, reserved) = (self.ram(), self.reserved());
         let usable: BTreeSet<u64> = ram.difference(&reserved).copied().collect();
@@ -115,8 +115,8 @@ impl Map {
                     (start..start + needed).all(|f| f < self.mapped_below && usable.contains(&f))
                 });
                 assert!(!fits, "boot failed although {needed} adjacent frames are usable");
-                // The engine needs at most a bitmap frame for each section, and the words. In the small geometry,
-                // a frame has the words of four sections.
+                // The engine needs at most a bitmap frame for each section, and the words. In the
+                // small geometry, a frame has the words of four sections.
                 let sections: BTreeSet<u64> = ram.iter().map(|frame| frame / SECTION).collect();
                 let span = (self.end() - ram.first().unwrap_or(&0) / SECTION * SECTION) / SECTION;
                 assert!(needed <= sections.len() as u64 + span / 3 + 12, "{needed} frames");
@@ -219,7 +219,7 @@ proptest! {
     }
 }
 
-/// Returns the visible state of an frames.
+/// Returns the visible state of an instance.
 fn visible_state(hotplug: &Hotplug<'_, Cpus>) -> (Vec<PfnRange>, Vec<Metadata>, Vec<Counts>) {
     let regions: Vec<PfnRange> = hotplug.regions().map(|(_, range)| range).collect();
     let blocks = regions.iter().flat_map(|region| region.chunks(PAGEBLOCK));

@@ -7,8 +7,8 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 use std::cell::Cell;
 
-/// A platform that frees a range in the middle of another free: as soon as more frames are free than
-/// this number.
+/// A platform that frees a range in the middle of another free: as soon as more frames are free
+/// than this number.
 #[derive(Default)]
 struct OtherThread(Cell<Option<(*const Frames<OtherThread>, u64, PfnRange)>>);
 

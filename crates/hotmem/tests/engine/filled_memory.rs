@@ -43,8 +43,8 @@ struct Instance<'f> {
     hotplug: Hotplug<'f, OneCpu, ForwardingMapping<Tables<'f>>>,
 }
 
-/// Runs `test` on an instance whose kernel has filled all free memory, and has written garbage to the
-/// memory that may be plugged.
+/// Runs `test` on an instance whose kernel has filled all free memory, and has written garbage to
+/// the memory that may be plugged.
 fn with_instance(test: impl FnOnce(Instance<'_>)) {
     let memory = Memory::new(PLUGGED.end().number());
     let frames = Frames::new(OneCpu);

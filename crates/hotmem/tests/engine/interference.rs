@@ -1,8 +1,8 @@
 //! Tests that allocations that succeed take few more instructions while memory is reported,
 //! isolated or resized.
 //!
-//! One thread runs both, in turn: an operation of the control path begins, then some allocations and
-//! frees are counted, and then the operation ends. So the counts have no noise.
+//! One thread does both, in turn: an operation of the control path begins, then some allocations
+//! and frees are counted, and then the operation ends. So the counts have no noise.
 
 use crate::instruction_count;
 use fastrand::Rng;
@@ -11,7 +11,7 @@ use hotmem::*;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, range};
 use std::time::Duration;
 
-/// The environment variable that tells the process under valgrind what the control path runs.
+/// The environment variable that tells the process under valgrind what the control path does.
 const CONTROL_VARIABLE: &str = "HOTMEM_BESIDE_ALLOCATIONS";
 /// The sections of boot memory, of memory for allocations, and of memory that is added and removed.
 const BOOT_SECTIONS: u64 = 1;

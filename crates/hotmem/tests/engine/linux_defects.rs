@@ -177,7 +177,7 @@ fn removing_online_memory_is_an_error() {
 
 /// In Linux, memory that holds its own page descriptors (`memmap_on_memory`) was not restored
 /// completely when onlining or adding it failed. Hotmem's counterpart is a section with
-/// self-self_hosted bitmaps, which the engine makes if boot memory has no free frame.
+/// self-hosted bitmaps, which the engine makes if boot memory has no free frame.
 #[test]
 fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory() {
     with_instance(|frames, hotplug, hot| {

@@ -58,8 +58,8 @@ fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
     let added = range(4 * SECTION, SECTION);
     hotplug.announce(added).unwrap();
     hotplug.add(range(4 * SECTION, PAGEBLOCK)).unwrap();
-    // Allow the reporter to give all free memory to the host. The default `reporting_divisor` allows an eighth,
-    // which in the small test geometry is less than a pageblock.
+    // Allow the reporter to give all free memory to the host. The default `reporting_divisor`
+    // allows an eighth, which in the small test geometry is less than a pageblock.
     let settings = report::Settings { reporting_divisor: 1, ..report::Settings::EAGER };
     let contents = report::Contents::Undefined;
     let mut reporter = report::Reporter::new(&frames, settings, contents).unwrap();

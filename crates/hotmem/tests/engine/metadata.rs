@@ -10,8 +10,8 @@ use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, REMOTE, SECTION, numbers, pfn, ran
 /// 64 GiB in the real geometry.
 const PLUGGED_FRAMES: u64 = 512 * SECTION;
 
-/// Runs `test` on an instance of which only boot memory is backed by real memory. An access to other
-/// memory ends the test program with a fault.
+/// Runs `test` on an instance of which only boot memory is backed by real memory. An access to
+/// other memory ends the test program with a fault.
 fn with_boot_memory_only(test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>, &Memory)) {
     let memory = Memory::new(8 * SECTION);
     let frames = Frames::new(Cpus);
@@ -85,7 +85,7 @@ fn adding_takes_12_kib_for_each_8_gib() {
             let allocated = before.1 - frames.counts().free;
             // If a pageblock was divided for the words, its bitmaps take one more frame.
             assert!([words, words + 1].contains(&allocated), "{allocated} {words}");
-            // At max_frames 12 KiB for each chunk, 4 KiB for every 16 chunks, and 8 KiB for every 512.
+            // At most 12 KiB for each chunk, 4 KiB for every 16 chunks, and 8 KiB for every 512.
             let chunks = sections.div_ceil(CHUNK.0);
             let max_frames = chunks * CHUNK.1 + chunks.div_ceil(16) + 1 + 2;
             assert!(words <= max_frames, "{words} frames for {sections} sections");

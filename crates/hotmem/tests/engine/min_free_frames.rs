@@ -23,8 +23,8 @@ impl Hooks for MigratingHooks<'_> {
     }
 }
 
-/// Runs `test` on an instance whose free memory is all in its hotplugged memory, where a few frames of
-/// each section are in use.
+/// Runs `test` on an instance whose free memory is all in its hotplugged memory, where a few frames
+/// of each section are in use.
 fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
@@ -74,8 +74,8 @@ fn a_shrink_leaves_min_free_frames_free_and_not_a_pageblock_more() {
 fn a_range_goes_offline_only_if_min_free_frames_stay_free() {
     with_instance(|frames, hotplug, _| {
         let top = range(BOOT_FRAMES + 2 * SECTION, 2 * SECTION);
-        // In each section of `top`, 4 frames are not free: 3 in use, and the frame of its self-hosted
-        // bitmaps. The 3 are migrated, so they take 3 free frames elsewhere.
+        // In each section of `top`, 4 frames are not free: 3 in use, and the frame of its
+        // self-hosted bitmaps. The 3 are migrated, so they take 3 free frames elsewhere.
         let free_after = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
         hotplug.settings.min_free_frames = free_after + 1;
         let mut offline = hotplug.offline(top).unwrap();

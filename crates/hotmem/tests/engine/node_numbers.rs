@@ -1,4 +1,4 @@
-//! Tests node numbers of the platform: they may be any 32-bit numbers, but at max_nodes `MAX_NODES`
+//! Tests node numbers of the platform: they may be any 32-bit numbers, but at most `MAX_NODES`
 //! nodes exist at a time.
 //!
 //! In the real geometry only boot memory is backed by real memory: all metadata lies there,

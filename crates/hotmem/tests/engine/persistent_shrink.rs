@@ -75,7 +75,7 @@ fn pageblock(number: u64) -> PfnRange {
 }
 
 impl ShrinkingMachine<'_> {
-    /// Polls the shrink, and commits its removals, until it is ended or pending. Returns the number
+    /// Polls the shrink, and commits its removals, until it is over or pending. Returns the number
     /// of pageblocks removed, and the blocker.
     fn poll(&mut self) -> (u64, Option<Blocker>) {
         let mut removed = 0;

@@ -6,7 +6,7 @@ use hotmem::*;
 use hotmem_testkit::{BITMAP_WORD_FRAMES, Cpus, Memory, PAGEBLOCK, SECTION, pfn, range};
 use hotmem_testkit::{Raw as _, Validated as _};
 
-/// The boundary of low memory: the end of boot memory in max_held tests, and the start of hotplugged
+/// The boundary of low memory: the end of boot memory in most tests, and the start of hotplugged
 /// memory.
 const LOW_END: u64 = 3 * SECTION;
 const MEMORY_FRAMES: u64 = 8 * SECTION;
@@ -136,7 +136,7 @@ fn all_low_memory_is_left_to_requests_with_a_bound() {
     let _hotplug = boot_and_plug(&frames, &memory);
     let mut rng = Rng::with_seed(5);
     let mut held = vec![];
-    // Use at max_held a quarter of the pageblocks above the boundary.
+    // Use at most a quarter of the pageblocks above the boundary.
     let max_held = usize::try_from((MEMORY_FRAMES - LOW_END) / PAGEBLOCK / 4).unwrap();
     for _ in 0..2000 {
         if !held.is_empty() && (rng.bool() || held.len() == max_held) {

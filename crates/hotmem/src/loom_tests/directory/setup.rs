@@ -28,8 +28,8 @@ impl Setup {
         Arc::new(Setup { directory: Directory::new(), boxes: Mutex::default() })
     }
 
-    /// Makes the words of section `n`, and puts the section on node `node_number`, as the control path
-    /// does.
+    /// Makes the words of section `n`, and puts the section on node `node_number`, as the control
+    /// path does.
     pub(super) fn install(&self, n: u64, node_number: usize) {
         self.directory.install(id(n), node(node_number), &mut *self.boxes.lock().unwrap()).unwrap();
         self.directory.set_node(id(n), node(node_number));
@@ -91,8 +91,8 @@ impl Setup {
         section.online.fetch_and(!1, Ordering::AcqRel);
     }
 
-    /// Takes section `n` offline, and brings it back on node `node_number`, as the control path does.
-    /// Returns false if the section is not free.
+    /// Takes section `n` offline, and brings it back on node `node_number`, as the control path
+    /// does. Returns false if the section is not free.
     pub(super) fn move_to(&self, n: u64, node_number: usize) -> bool {
         let section = self.directory.section(id(n)).unwrap();
         if !section.claim_all(1) {

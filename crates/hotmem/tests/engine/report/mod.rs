@@ -45,8 +45,8 @@ fn with_instance(test: impl FnOnce(&TestFrames<'_>, &mut Hotplug<'_, &WakeupCoun
     with_instance_on_node(NodeId::ZERO, test);
 }
 
-/// Runs `test` on the same instance as [`with_instance`], except that the memory that can be plugged is
-/// on the node `plugged_node`.
+/// Runs `test` on the same instance as [`with_instance`], except that the memory that can be
+/// plugged is on the node `plugged_node`.
 fn with_instance_on_node(
     plugged_node: NodeId,
     test: impl FnOnce(&TestFrames<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount),

@@ -21,8 +21,8 @@ pub(super) fn all_frames(sections: u64) -> PfnRange {
     range(0, (boot_sections_for(sections) + sections) * SECTION)
 }
 
-/// Runs `test` on an instance with `sections` free sections above boot memory. They are not backed by
-/// memory, so `test` must not use them.
+/// Runs `test` on an instance with `sections` free sections above boot memory. They are not backed
+/// by memory, so `test` must not use them.
 pub(super) fn with_large_instance(
     sections: u64,
     test: impl FnOnce(&TestFrames<'_>, &mut Hotplug<'_, &WakeupCount>),
