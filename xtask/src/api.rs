@@ -23,11 +23,11 @@ const ENGINE: &str = "crates/hotmem/src";
 const DEFINING_CRATES: [&str; 3] =
     [ENGINE, "crates/hotmem-addr/src", "crates/hotmem-invariant/src"];
 /// The largest allowed size of the interface.
-const LIMITS: Counts = Counts { item_count: 80, functions: 100 };
+const LIMITS: Counts = Counts { items: 80, functions: 100 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counts {
-    item_count: usize,
+    items: usize,
     functions: usize,
 }
 
@@ -39,10 +39,10 @@ pub(crate) fn check(steps: &mut Steps) {
     });
     match checked {
         Ok((true, counts))
-            if counts.item_count <= LIMITS.item_count && counts.functions <= LIMITS.functions => {}
-        Ok((true, Counts { item_count: items, functions })) => steps.fail(format!(
+            if counts.items <= LIMITS.items && counts.functions <= LIMITS.functions => {}
+        Ok((true, Counts { items, functions })) => steps.fail(format!(
             "the engine has {items} public items and {functions} functions, but at most {} and {} are allowed",
-            LIMITS.item_count, LIMITS.functions
+            LIMITS.items, LIMITS.functions
         )),
         Ok((false, _)) => {
             steps.fail(format!("{LIST} differs from the engine's interface: run cargo xtask api"));
@@ -58,7 +58,7 @@ pub(crate) fn write() -> ExitCode {
         Ok(api.counts())
     });
     match written {
-        Ok(Counts { item_count: items, functions }) => {
+        Ok(Counts { items, functions }) => {
             println!("{LIST}: {items} items, {functions} functions");
             ExitCode::SUCCESS
         }
@@ -84,31 +84,31 @@ impl Api {
             parse(&root().join(dir), &mut sources)?;
         }
         let engine = root().join(ENGINE);
-        let file = |module: &str| {
+        let module_items = |module: &str| {
             let candidates = [format!("{module}.rs"), format!("{module}/mod.rs")];
             let path =
                 candidates.iter().map(|name| engine.join(name)).find(|path| path.exists())?;
-            sources.iter().find(|(of, _)| *of == path).map(|(_, file)| file.items.as_slice())
+            sources.iter().find(|(file, _)| *file == path).map(|(_, file)| file.items.as_slice())
         };
-        let all = sources.iter().flat_map(|(_, file)| &file.items);
-        Api::new(file("lib").unwrap_or_default(), file, &all.collect::<Vec<_>>())
+        let all_items: Vec<&Item> = sources.iter().flat_map(|(_, file)| &file.items).collect();
+        Api::new(module_items("lib").unwrap_or_default(), module_items, &all_items)
             .map_err(io::Error::other)
     }
 
-    /// Follows the root's `pub use` and `pub mod` to definitions. `file` returns the items of a
-    /// module, and `all` are the items of all files.
+    /// Follows the root's `pub use` and `pub mod` to definitions. `module_items` returns the items
+    /// of a module. `all_items` are the items of all files.
     fn new<'s>(
         root: &'s [Item],
-        file: impl Fn(&str) -> Option<&'s [Item]>,
-        all: &[&Item],
+        module_items: impl Fn(&str) -> Option<&'s [Item]>,
+        all_items: &[&Item],
     ) -> Result<Api, String> {
         let mut defined = BTreeMap::new();
-        all.iter().filter_map(|item| definition(item)).for_each(|(name, kind)| {
+        all_items.iter().filter_map(|item| definition(item)).for_each(|(name, kind)| {
             defined.insert(name, kind);
         });
         let mut api = Api::default();
-        api.add_public_items(root, "", &file, &defined)?;
-        for item in all {
+        api.add_public_items(root, "", &module_items, &defined)?;
+        for item in all_items {
             if let Item::Impl(block @ ItemImpl { trait_: None, .. }) = item {
                 api.add_functions(block);
             }
@@ -120,7 +120,7 @@ impl Api {
         &mut self,
         items: &'s [Item],
         path: &str,
-        file: &impl Fn(&str) -> Option<&'s [Item]>,
+        module_items: &impl Fn(&str) -> Option<&'s [Item]>,
         defined: &BTreeMap<String, &'static str>,
     ) -> Result<(), String> {
         for item in items.iter().filter(|item| is_public(item) && !is_for_tests(item)) {
@@ -130,8 +130,13 @@ impl Api {
                 Item::Mod(item) => {
                     let name = item.ident.to_string();
                     self.items.insert(format!("{path}{name}"), "mod");
-                    let inner = file(&name).ok_or(format!("no file for {name}"))?;
-                    self.add_public_items(inner, &format!("{path}{name}::"), file, defined)?;
+                    let inner = module_items(&name).ok_or(format!("no file for {name}"))?;
+                    self.add_public_items(
+                        inner,
+                        &format!("{path}{name}::"),
+                        module_items,
+                        defined,
+                    )?;
                 }
                 other => names.extend(definition(other).map(|(name, _)| name)),
             }
@@ -149,11 +154,12 @@ impl Api {
     }
 
     fn add_functions(&mut self, block: &ItemImpl) {
-        let Type::Path(of) = &*block.self_ty else { return };
-        let Some(of) = of.path.segments.last().map(|segment| segment.ident.to_string()) else {
+        let Type::Path(path) = &*block.self_ty else { return };
+        let Some(type_name) = path.path.segments.last().map(|segment| segment.ident.to_string())
+        else {
             return;
         };
-        let is_type = |path: &&String| path.rsplit("::").next() == Some(of.as_str());
+        let is_type = |path: &&String| path.rsplit("::").next() == Some(type_name.as_str());
         let Some(path) = self.items.keys().find(is_type).cloned() else { return };
         for item in &block.items {
             match item {
@@ -166,7 +172,8 @@ impl Api {
                 // The macro expands to functions of the same names.
                 ImplItem::Macro(called) => {
                     let inner = &called.mac.tokens;
-                    let block = syn::parse_str::<ItemImpl>(&format!("impl {of} {{ {inner} }}"));
+                    let block =
+                        syn::parse_str::<ItemImpl>(&format!("impl {type_name} {{ {inner} }}"));
                     block.iter().for_each(|block| self.add_functions(block));
                 }
                 _ => {}
@@ -175,11 +182,11 @@ impl Api {
     }
 
     fn counts(&self) -> Counts {
-        Counts { item_count: self.items.len(), functions: self.functions.len() }
+        Counts { items: self.items.len(), functions: self.functions.len() }
     }
 
     fn list(&self) -> String {
-        let Counts { item_count: items, functions } = self.counts();
+        let Counts { items, functions } = self.counts();
         let mut list = format!("{items} items\n");
         for (path, kind) in &self.items {
             let _ = writeln!(list, "{kind} {path}");
@@ -246,8 +253,8 @@ fn is_public(item: &Item) -> bool {
 /// tests and benches.
 fn is_for_tests(item: &Item) -> bool {
     let Item::Use(ItemUse { attrs, .. }) = item else { return false };
-    let of_cfg = attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
-    let mut conditions = of_cfg.filter_map(|attr| attr.parse_args::<syn::MetaNameValue>().ok());
+    let cfg_attrs = attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
+    let mut conditions = cfg_attrs.filter_map(|attr| attr.parse_args::<syn::MetaNameValue>().ok());
     conditions.any(|condition| condition.path.is_ident("hotmem_atomics"))
         || needs_test_feature(attrs)
 }
@@ -255,8 +262,8 @@ fn is_for_tests(item: &Item) -> bool {
 /// Returns whether an item exists only with the feature `probes` or `internals`, for tests and
 /// benches of this repository.
 fn needs_test_feature(attrs: &[Attribute]) -> bool {
-    let of_cfg = attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
-    let mut conditions = of_cfg.filter_map(|attr| attr.parse_args::<syn::MetaNameValue>().ok());
+    let cfg_attrs = attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
+    let mut conditions = cfg_attrs.filter_map(|attr| attr.parse_args::<syn::MetaNameValue>().ok());
     conditions.any(|condition| {
         let Expr::Lit(ExprLit { lit: Lit::Str(feature), .. }) = &condition.value else {
             return false;
@@ -283,8 +290,8 @@ mod tests {
 
     fn api(root: &str, module: &str) -> Result<Api, String> {
         let [root, module] = [root, module].map(|text| syn::parse_file(text).unwrap().items);
-        let all: Vec<&Item> = root.iter().chain(&module).collect();
-        Api::new(&root, |name| (name == "inner").then_some(&module), &all)
+        let all_items: Vec<&Item> = root.iter().chain(&module).collect();
+        Api::new(&root, |name| (name == "inner").then_some(&module), &all_items)
     }
 
     #[test]

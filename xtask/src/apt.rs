@@ -63,14 +63,16 @@ pub(crate) fn show(program: &str, args: &[&str]) {
 }
 
 fn show_in(dir: &Path, program: &str, args: &[&str]) {
-    let what = format!("installing: {program} {}", without_options(args));
-    progress::run(&what, Command::new(program).args(args).current_dir(dir));
+    let title = format!("installing: {program} {}", without_options(args));
+    progress::run(&title, Command::new(program).args(args).current_dir(dir));
 }
 
 /// Returns the arguments that are not options.
 fn without_options(args: &[&str]) -> String {
-    let is_value = |at: usize| at.checked_sub(1).is_some_and(|before| args[before] == "-o");
-    let words = args.iter().enumerate().filter(|&(at, arg)| !arg.starts_with('-') && !is_value(at));
+    let is_value =
+        |index: usize| index.checked_sub(1).is_some_and(|previous| args[previous] == "-o");
+    let words =
+        args.iter().enumerate().filter(|&(index, arg)| !arg.starts_with('-') && !is_value(index));
     words.map(|(_, &arg)| arg).collect::<Vec<_>>().join(" ")
 }
 

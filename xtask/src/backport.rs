@@ -71,11 +71,11 @@ impl Apt {
         let release = fs::read_to_string("/etc/os-release").ok()?;
         let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
         let suite = format!("{codename}-backports");
-        if targets().is_empty() {
+        if host_targets().is_empty() {
             apt_as_root(&["update", "-q"]);
         }
         let backports = (source == Source::Backports).then_some(suite.as_str());
-        let sources = sources(&targets(), codename, backports)?;
+        let sources = source_list(&host_targets(), codename, backports)?;
         fs::create_dir_all(dir.join("lists")).ok()?;
         fs::create_dir_all(dir.join("cache")).ok()?;
         fs::write(dir.join("sources.list"), sources).ok()?;
@@ -129,7 +129,7 @@ impl Apt {
 }
 
 /// Returns the host's package sources as apt prints them, one on each line.
-fn targets() -> String {
+fn host_targets() -> String {
     let format = "$(REPO_URI) $(RELEASE) $(COMPONENT) $(SIGNED_BY)";
     let args = ["indextargets", "--format", format, "Created-By: Packages"];
     let output = Command::new("apt-get").args(args).output();
@@ -139,9 +139,9 @@ fn targets() -> String {
 /// Returns the text of a list of sources with these targets. If `backports` names a suite, the list
 /// also has that suite on the distribution's server. Returns `None` if no target is the
 /// distribution itself.
-fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<String> {
+fn source_list(targets: &str, codename: &str, backports: Option<&str>) -> Option<String> {
     let mut lines = BTreeSet::new();
-    let mut found = false;
+    let mut has_distribution = false;
     for target in targets.lines() {
         let mut words = target.split_whitespace();
         let (Some(uri), Some(release), Some("main")) = (words.next(), words.next(), words.next())
@@ -153,11 +153,11 @@ fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<Str
         let key = key.map(|key| format!("[signed-by={key}] ")).unwrap_or_default();
         lines.insert(format!("deb {key}{uri} {release} main\n"));
         if release == codename {
-            found = true;
+            has_distribution = true;
             lines.extend(backports.map(|suite| format!("deb {key}{uri} {suite} main\n")));
         }
     }
-    found.then(|| lines.into_iter().collect())
+    has_distribution.then(|| lines.into_iter().collect())
 }
 
 /// Returns the packages of `needed` that a simulated installation would install or upgrade.
@@ -176,16 +176,17 @@ mod tests {
         let targets = "http://mirror/debian/ bookworm main $(SIGNED_BY)\n\
                        http://mirror/debian/ bookworm-updates main /usr/share/keyrings/key.gpg\n\
                        http://other/tools/ stable contrib $(SIGNED_BY)\n";
-        let sources = sources(targets, "bookworm", Some("bookworm-backports")).unwrap();
+        let sources = source_list(targets, "bookworm", Some("bookworm-backports")).unwrap();
         let expected = "deb [signed-by=/usr/share/keyrings/key.gpg] \
                         http://mirror/debian/ bookworm-updates main\n\
                         deb http://mirror/debian/ bookworm main\n\
                         deb http://mirror/debian/ bookworm-backports main\n";
         assert_eq!(sources, expected);
-        assert_eq!(super::sources(targets, "trixie", None), None);
-        assert_eq!(super::sources("", "bookworm", None), None);
-        let without = expected.replace("deb http://mirror/debian/ bookworm-backports main\n", "");
-        assert_eq!(super::sources(targets, "bookworm", None), Some(without));
+        assert_eq!(source_list(targets, "trixie", None), None);
+        assert_eq!(source_list("", "bookworm", None), None);
+        let without_backports =
+            expected.replace("deb http://mirror/debian/ bookworm-backports main\n", "");
+        assert_eq!(source_list(targets, "bookworm", None), Some(without_backports));
     }
 
     #[test]

@@ -44,9 +44,13 @@ What to try next:
   cargo xtask embed                          a small kernel that gets memory hotplug in five steps
   cargo run --release -q --bin hotmem -- bench --help                  benches";
 
+/// A demo of the `hotmem` command.
 struct Demo {
+    /// The arguments of `hotmem`.
     args: &'static [&'static str],
+    /// The text about the output.
     explanation: &'static str,
+    /// The arguments of cargo that build `hotmem` and its guest.
     builds: &'static [&'static str],
 }
 
@@ -92,14 +96,14 @@ fn build(builds: &'static [&'static str]) -> bool {
         cargo
     };
     let Some((first, others)) = builds.split_first() else { return true };
-    let others: Vec<_> = others
+    let background_builds: Vec<_> = others
         .iter()
         .map(|args| thread::spawn(move || cargo(args).arg("--quiet").output()))
         .collect();
     let mut is_built =
         progress::run("building the hotmem command and its guest", &mut cargo(first));
-    for other in others {
-        match other.join() {
+    for background_build in background_builds {
+        match background_build.join() {
             Ok(Ok(output)) if output.status.success() => {}
             Ok(Ok(output)) => {
                 println!("{}", String::from_utf8_lossy(&output.stderr));

@@ -26,9 +26,9 @@ const MACHINE: &str = "-machine q35 -cpu max -m 256M,slots=2,maxmem=8G -nodefaul
      -object memory-backend-ram,id=vmem,size=2G,reserve=off \
      -device virtio-mem-pci,id=vmem0,memdev=vmem,requested-size=1G";
 /// QEMU's exit status after a kernel has reported success.
-const SUCCESS: i32 = 0x10 << 1 | 1;
+const SUCCESS_STATUS: i32 = 0x10 << 1 | 1;
 /// The time limit of a kernel in seconds.
-const LIMIT: &str = "120";
+const TIME_LIMIT_S: &str = "120";
 /// The text that a kernel prints before a command for QEMU's monitor.
 const PROMPT: &str = "(qemu) ";
 
@@ -36,7 +36,7 @@ const PROMPT: &str = "(qemu) ";
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
     check(&mut steps);
-    match sizes() {
+    match size_table() {
         Ok(table) => println!("\n{table}"),
         Err(error) => steps.fail(format!("the images cannot be read: {error}")),
     }
@@ -50,12 +50,12 @@ pub(crate) fn check(steps: &mut Steps) {
         return;
     }
     let build = Step::cargo("kernels of docs/embedding.md", BUILD);
-    steps.run(&build.about("builds and boots the kernel of each step of the page"));
+    steps.run(&build.description("builds and boots the kernel of each step of the page"));
     if !setup::qemu() {
         steps.missing(setup::QEMU_WANTED);
         return;
     }
-    let names = names().unwrap_or_default();
+    let names = step_names().unwrap_or_default();
     if names.is_empty() {
         steps.fail("there are no examples in embedding/".to_owned());
     }
@@ -68,7 +68,7 @@ pub(crate) fn check(steps: &mut Steps) {
 }
 
 /// Returns the names of the steps, in order.
-fn names() -> io::Result<Vec<String>> {
+fn step_names() -> io::Result<Vec<String>> {
     let entries = root().join("embedding/examples").read_dir()?;
     let stem = |path: PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
     let mut names: Vec<_> = entries.flatten().filter_map(|entry| stem(entry.path())).collect();
@@ -81,7 +81,8 @@ fn names() -> io::Result<Vec<String>> {
 fn boot(name: &str) -> io::Result<()> {
     let monitor = std::env::temp_dir().join(format!("hotmem-{}-{name}", std::process::id()));
     let mut qemu = Command::new("timeout");
-    qemu.args(["--kill-after=5", LIMIT, "qemu-system-x86_64"]).args(MACHINE.split_whitespace());
+    qemu.args(["--kill-after=5", TIME_LIMIT_S, "qemu-system-x86_64"])
+        .args(MACHINE.split_whitespace());
     qemu.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
     qemu.arg("-kernel").arg(root().join(IMAGES).join(name));
     let mut qemu = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
@@ -97,7 +98,7 @@ fn boot(name: &str) -> io::Result<()> {
     // QEMU leaves the socket behind only if it was killed.
     let _ = fs::remove_file(&monitor);
     commands?;
-    if status.code() == Some(SUCCESS) {
+    if status.code() == Some(SUCCESS_STATUS) {
         return Ok(());
     }
     Err(io::Error::other(format!("the kernel did not report success: {status}")))
@@ -113,12 +114,12 @@ fn send_to_monitor(monitor: &Path, command: &str) -> io::Result<()> {
 }
 
 /// Returns a table of each image's text, constants, data and zeroed data in KiB.
-fn sizes() -> io::Result<String> {
+fn size_table() -> io::Result<String> {
     let mut table = format!(
         "{:24}{:>10}{:>10}{:>10}{:>10}\n",
         "KiB of each image", "text", "constants", "data", "zeroes"
     );
-    for name in names()? {
+    for name in step_names()? {
         let image = fs::read(root().join(IMAGES).join(&name))?;
         let sizes = sections(&image).ok_or(io::ErrorKind::InvalidData)?;
         let kib = sizes.map(|bytes| format!("{:>10.1}", bytes as f64 / 1024.0)).concat();
@@ -129,9 +130,9 @@ fn sizes() -> io::Result<String> {
 
 /// Returns the bytes of text, constants, data and zeroed data of a 64-bit ELF image in memory.
 pub(crate) fn sections(image: &[u8]) -> Option<[u64; 4]> {
-    let bytes = |at: usize, len: usize| image.get(at..at.checked_add(len)?);
-    let number = |at: usize, len: usize| {
-        let bytes = bytes(at, len)?;
+    let bytes = |offset: usize, len: usize| image.get(offset..offset.checked_add(len)?);
+    let number = |offset: usize, len: usize| {
+        let bytes = bytes(offset, len)?;
         Some(bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte)))
     };
     if bytes(0, 5)? != b"\x7fELF\x02" {
@@ -140,19 +141,20 @@ pub(crate) fn sections(image: &[u8]) -> Option<[u64; 4]> {
     let (first, size, count) = (number(0x28, 8)?, number(0x3a, 2)?, number(0x3c, 2)?);
     let mut sums = [0; 4];
     for section in 0..count {
-        let at = usize::try_from(first + section * size).ok()?;
-        let (kind, flags, bytes) = (number(at + 4, 4)?, number(at + 8, 8)?, number(at + 32, 8)?);
+        let header = usize::try_from(first + section * size).ok()?;
+        let (kind, flags, bytes) =
+            (number(header + 4, 4)?, number(header + 8, 8)?, number(header + 32, 8)?);
         const ZEROES: u64 = 8;
         let (is_writable, is_loaded, is_executable) =
             (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-        let sum = match (is_executable, is_writable, kind) {
+        let index = match (is_executable, is_writable, kind) {
             _ if !is_loaded => continue,
             (true, ..) => 0,
             (_, false, _) => 1,
             (_, _, kind) if kind != ZEROES => 2,
             _ => 3,
         };
-        sums[sum] += bytes;
+        sums[index] += bytes;
     }
     Some(sums)
 }
@@ -164,7 +166,7 @@ mod tests {
     #[test]
     fn the_page_names_every_step() {
         let page = fs::read_to_string(root().join("docs/embedding.md")).unwrap();
-        let names = names().unwrap();
+        let names = step_names().unwrap();
         assert!(names.len() > 3, "{names:?}");
         for name in names {
             assert!(page.contains(&format!("`embedding/examples/{name}")), "{name}");
@@ -180,8 +182,8 @@ mod tests {
         for (section, kind, flags, bytes) in
             [(0, 1, 6, 7), (1, 1, 2, 5), (2, 8, 3, 9), (3, 1, 0, 4)]
         {
-            let at = 0x40 + 64 * section;
-            (image[at + 4], image[at + 8], image[at + 32]) = (kind, flags, bytes);
+            let header = 0x40 + 64 * section;
+            (image[header + 4], image[header + 8], image[header + 32]) = (kind, flags, bytes);
         }
         assert_eq!(sections(&image), Some([7, 5, 0, 9]));
         assert_eq!(sections(&image[..0x100]), None);

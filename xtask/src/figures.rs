@@ -6,9 +6,10 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// The file that `hotmem report` writes, and the file of records that is checked in.
-const MEASURED: &str = "target/report/records.json";
-const CHECKED_IN: &str = "docs/records.json";
+/// The file of records that `hotmem report` writes.
+const MEASURED_RECORDS: &str = "target/report/records.json";
+/// The file of records that is checked in.
+const CHECKED_IN_RECORDS: &str = "docs/records.json";
 
 /// Writes the tables from the records in docs/records.json.
 pub(crate) fn write() -> ExitCode {
@@ -19,26 +20,26 @@ pub(crate) fn write() -> ExitCode {
     exit_code(status.is_ok_and(|status| status.success()))
 }
 
-/// Runs benches, and writes the tables from the new records: all benches, or those of `only`, a list
-/// of names with commas between them. The records of the others stay.
-pub(crate) fn measure(only: Option<&str>) -> ExitCode {
+/// Runs benches, and writes the tables from the new records. `benches` is a list of names with
+/// commas between them. Without it, all benches run. The records of benches that do not run stay.
+pub(crate) fn measure(benches: Option<&str>) -> ExitCode {
     // Failures are ignored, because the report names the missing programs.
     let _ = setup::everything(ports::prepare);
     let _ = ports::build();
     // The output of the report is not captured, because the report shows progress in the terminal.
     let mut report = Command::new("cargo");
     report.args("run --release --quiet -p hotmem-lab --bin hotmem -- report".split(' '));
-    if let Some(only) = only {
-        report.args(["--only", only, "--replace-in", CHECKED_IN]);
+    if let Some(benches) = benches {
+        report.args(["--only", benches, "--replace-in", CHECKED_IN_RECORDS]);
     }
     let status = report.current_dir(root()).status();
     if !status.is_ok_and(|status| status.success()) {
         return ExitCode::FAILURE;
     }
-    match fs::copy(root().join(MEASURED), root().join(CHECKED_IN)) {
+    match fs::copy(root().join(MEASURED_RECORDS), root().join(CHECKED_IN_RECORDS)) {
         Ok(_) => write(),
         Err(error) => {
-            println!("{CHECKED_IN}: {error}");
+            println!("{CHECKED_IN_RECORDS}: {error}");
             ExitCode::FAILURE
         }
     }

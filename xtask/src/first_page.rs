@@ -25,14 +25,14 @@ fn problems(text: &str) -> Vec<String> {
     let mut names = BTreeSet::new();
     let mut problems = Vec::new();
     let imports: Vec<&str> = text.split("use hotmem::").skip(1).collect();
-    for (at, import) in imports.iter().enumerate() {
+    for (index, import) in imports.iter().enumerate() {
         let list = import.split(';').next().unwrap_or_default();
         if list.contains("::") || list.contains('*') {
             problems.push(format!("`use hotmem::{list}` hides which names are used"));
         }
         let is_letter = |c: char| c.is_alphanumeric() || c == '_';
         names.extend(list.split(|c| !is_letter(c)).filter(|name| !name.is_empty()));
-        let limit = if at == 0 { MAX_TO_FIRST_PAGE } else { MAX_IN_ALL };
+        let limit = if index == 0 { MAX_TO_FIRST_PAGE } else { MAX_IN_ALL };
         if names.len() > limit {
             problems.push(format!(
                 "{} names of the engine, but at most {limit} are allowed",

@@ -1,5 +1,5 @@
-//! `cargo xtask header`, which generates `hotmem.h` from the crate `hotmem-c` by cbindgen. `cargo
-//! xtask lint` fails if the file differs from the generated text.
+//! `cargo xtask header`, which generates `hotmem.h` from the crate `hotmem-c` by cbindgen.
+//! `cargo xtask lint` fails if the file differs from the generated text.
 
 use crate::{step::root, steps::Steps};
 use std::{fs, process::ExitCode};
@@ -13,7 +13,7 @@ const HEADER: &str = "crates/hotmem-c/include/hotmem.h";
 /// Writes the header.
 pub(crate) fn write() -> ExitCode {
     match generate()
-        .and_then(|text| fs::write(root().join(HEADER), text).map_err(|e| e.to_string()))
+        .and_then(|text| fs::write(root().join(HEADER), text).map_err(|error| error.to_string()))
     {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

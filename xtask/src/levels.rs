@@ -6,13 +6,13 @@ use std::io;
 /// The optimisation levels for small code and for fast code.
 const LEVELS: [&str; 2] = ["s", "3"];
 
-/// Prints a table: `head`, and the lines that `lines` returns for each level.
+/// Prints a table: `header`, and the lines that `lines` returns for each level.
 pub(crate) fn print_table(
     steps: &mut Steps,
-    head: &str,
+    header: &str,
     mut lines: impl FnMut(&mut Steps, &str) -> io::Result<String>,
 ) {
-    let mut table = format!("{head}\n");
+    let mut table = format!("{header}\n");
     for level in LEVELS {
         match lines(steps, level) {
             Ok(lines) => table += &lines,

@@ -107,7 +107,7 @@ pub(crate) fn run() -> ExitCode {
     } else {
         steps.skip(setup::OTHER_PROCESSORS_WANTED);
     }
-    if setup::narrow() {
+    if setup::target_32_bit() {
         let engine = "clippy --quiet -p hotmem -p hotmem-addr -p hotmem-directmap \
                       -p hotmem-dlpar -p hotmem-memmap -p hotmem-pgtable -p hotmem-virtio \
                       --target i686-unknown-linux-musl -- -D warnings";
@@ -116,7 +116,7 @@ pub(crate) fn run() -> ExitCode {
         let xen = Step::cargo("hotmem-xen must not build for 32 bits", xen);
         steps.must_fail(&xen, "hotmem-xen is for 64-bit guests");
     } else {
-        steps.skip(setup::NARROW_WANTED);
+        steps.skip(setup::TARGET_32_BIT_WANTED);
     }
     if setup::without_atomics() {
         let engine = "check --quiet -p hotmem --target thumbv7m-none-eabi";
@@ -129,7 +129,7 @@ pub(crate) fn run() -> ExitCode {
     oldest::check(&mut steps);
     packages::check(&mut steps);
     for sources in WITHOUT_HEAP {
-        for file in with_heap(&root().join(sources)) {
+        for file in files_that_use_alloc(&root().join(sources)) {
             steps.fail(format!("{file}: `extern crate alloc` in a crate without a heap"));
         }
     }
@@ -143,17 +143,17 @@ pub(crate) fn run() -> ExitCode {
 }
 
 /// Returns the files below `dir` that use the `alloc` crate.
-fn with_heap(dir: &Path) -> Vec<String> {
+fn files_that_use_alloc(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     entries
         .flat_map(|path| {
             if path.is_dir() {
-                return with_heap(&path);
+                return files_that_use_alloc(&path);
             }
             let text = fs::read_to_string(&path).unwrap_or_default();
-            let named =
+            let uses_alloc =
                 text.lines().any(|line| line.trim_start().starts_with("extern crate alloc"));
-            if named { vec![path.display().to_string()] } else { Vec::new() }
+            if uses_alloc { vec![path.display().to_string()] } else { Vec::new() }
         })
         .collect()
 }

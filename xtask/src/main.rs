@@ -72,7 +72,7 @@ fn run(args: &[&str]) -> Option<ExitCode> {
         ["ports", port] => ports::run(port)?,
         ["figures"] => figures::write(),
         ["figures", "take"] => figures::measure(None),
-        ["figures", "take", only] => figures::measure(Some(only)),
+        ["figures", "take", benches] => figures::measure(Some(benches)),
         ["text"] => text::run(),
         ["pair"] => pair::run(),
         ["test"] => test::run(),

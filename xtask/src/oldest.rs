@@ -12,7 +12,7 @@ const NOT_PUBLISHED: [&str; 2] = ["hotmem-c", "hotmem-testkit"];
 
 /// Runs a step for each Rust version that a published crate declares.
 pub(crate) fn check(steps: &mut Steps) {
-    for (version, crates) in declared() {
+    for (version, crates) in crates_by_version() {
         let toolchain = format!("+{version}.0");
         if install(&toolchain) {
             let names: String = crates.iter().map(|name| format!(" -p {name}")).collect();
@@ -27,14 +27,14 @@ pub(crate) fn check(steps: &mut Steps) {
 
 /// Returns the names of the published crates.
 pub(crate) fn published() -> Vec<String> {
-    let mut names: Vec<_> = declared().into_values().flatten().collect();
+    let mut names: Vec<_> = crates_by_version().into_values().flatten().collect();
     names.sort_unstable();
     names
 }
 
 /// Returns each declared version, with the crates that declare it.
-fn declared() -> BTreeMap<String, Vec<String>> {
-    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+fn crates_by_version() -> BTreeMap<String, Vec<String>> {
+    let mut crates_by_version: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let crates = root().join("crates").read_dir().into_iter().flatten().flatten();
     for entry in crates {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -42,11 +42,11 @@ fn declared() -> BTreeMap<String, Vec<String>> {
         if let Some(version) =
             rust_version(&manifest).filter(|_| !NOT_PUBLISHED.contains(&name.as_str()))
         {
-            found.entry(version.to_owned()).or_default().push(name);
+            crates_by_version.entry(version.to_owned()).or_default().push(name);
         }
     }
-    found.values_mut().for_each(|crates| crates.sort_unstable());
-    found
+    crates_by_version.values_mut().for_each(|crates| crates.sort_unstable());
+    crates_by_version
 }
 
 fn rust_version(manifest: &str) -> Option<&str> {

@@ -30,14 +30,14 @@ pub(crate) fn check(steps: &mut Steps) {
 fn problems(name: &str, dir: &Path) -> Vec<String> {
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
     let manifest = read(&dir.join("Cargo.toml"));
-    let elsewhere = INCLUDED_ELSEWHERE.iter().find(|(of, _)| *of == name);
-    let (included_in, path) = match elsewhere {
+    let other_file = INCLUDED_ELSEWHERE.iter().find(|(crate_name, _)| *crate_name == name);
+    let (included_in, path) = match other_file {
         Some((_, file)) => (root().join(file), format!("../../{name}/README.md")),
         None => (dir.join("src/lib.rs"), "../README.md".to_owned()),
     };
-    let included = read(&included_in).contains(&format!("include_str!(\"{path}\")"));
+    let is_included = read(&included_in).contains(&format!("include_str!(\"{path}\")"));
     let mut problems = readme_problems(&read(&dir.join("README.md")));
-    if !included {
+    if !is_included {
         problems.push(format!(
             "README.md is not compiled: {} does not include it",
             included_in.display()

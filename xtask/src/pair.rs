@@ -11,7 +11,8 @@ use std::{fs, io, path::Path, process::Command, process::ExitCode};
 const LIBRARY: &str = "build --release --manifest-path ports/c-kernel/pair/Cargo.toml \
                        --target x86_64-unknown-none --target-dir target/pair";
 const PROGRAM: &str = "target/pair/pair";
-const LINK_FLAGS: &str = "-std=c11 -O2 -Wall -Wextra -Werror -fno-pic -static -no-pie \
+/// The arguments of the C compiler, which also links the program.
+const CC_ARGS: &str = "-std=c11 -O2 -Wall -Wextra -Werror -fno-pic -static -no-pie \
     -Icrates/hotmem-c/include ports/c-kernel/pair/pair.c \
     target/pair/x86_64-unknown-none/release/libhotmem_pair.a -o target/pair/pair";
 /// The number of pairs of an allocation and a free in the shorter of two compared runs. The other
@@ -28,11 +29,11 @@ pub(crate) fn run() -> ExitCode {
     } else if !setup::valgrind() {
         steps.missing(setup::VALGRIND_WANTED);
     } else {
-        let head = format!(
+        let header = format!(
             "{:32}{:>8}{:>12}{:>8}{:>8}",
             "instructions, alloc and free", "C", "C with cpu", "Rust", "C/Rust"
         );
-        levels::print_table(&mut steps, &head, instructions_line);
+        levels::print_table(&mut steps, &header, instructions_line);
     }
     steps.conclude()
 }
@@ -43,13 +44,13 @@ fn instructions_line(steps: &mut Steps, level: &str) -> io::Result<String> {
     let library = Step::cargo(&name, LIBRARY);
     steps.run(&library.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level));
     fs::create_dir_all(root().join(PROGRAM).parent().unwrap_or(Path::new(".")))?;
-    steps.run(&Step::program("the program", "cc", LINK_FLAGS));
-    let pair = |interface| -> io::Result<f64> {
+    steps.run(&Step::program("the program", "cc", CC_ARGS));
+    let per_pair = |interface| -> io::Result<f64> {
         let (fewer, more) = (instructions(interface, PAIRS)?, instructions(interface, 2 * PAIRS)?);
         Ok((more - fewer) / PAIRS as f64)
     };
     let name = format!("opt-level {level}");
-    let (c, c_with_cpu, rust) = (pair("c")?, pair("ccpu")?, pair("rust")?);
+    let (c, c_with_cpu, rust) = (per_pair("c")?, per_pair("ccpu")?, per_pair("rust")?);
     Ok(format!("{name:32}{c:>8.0}{c_with_cpu:>12.0}{rust:>8.0}{:>8.2}\n", c / rust))
 }
 

@@ -26,7 +26,8 @@ pub(crate) fn check(steps: &mut Steps) {
 fn problems() -> Vec<String> {
     let (mut files, mut packages) = (Vec::new(), vec![String::new()]);
     collect(root(), &mut files, &mut packages);
-    let exists = |name: &str| packages.iter().any(|p| root().join(p).join(name).exists());
+    let exists =
+        |name: &str| packages.iter().any(|package| root().join(package).join(name).exists());
     let mut problems = Vec::new();
     for file in &files {
         let text = fs::read_to_string(root().join(file)).unwrap_or_default();

@@ -10,18 +10,18 @@ use std::{
 /// The width of the line in characters. The line must not wrap, because it is overwritten.
 const WIDTH: usize = 78;
 
-/// Runs the command. Prints `what` and the time taken, and the output if the command fails. Returns
-/// whether the command succeeded.
-pub(crate) fn run(what: &str, command: &mut Command) -> bool {
+/// Runs the command. Prints `title` and the time taken, and the output if the command fails.
+/// Returns whether the command succeeded.
+pub(crate) fn run(title: &str, command: &mut Command) -> bool {
     let start = Instant::now();
     let is_terminal = io::stdout().is_terminal();
     if !is_terminal {
-        println!("== {what}");
+        println!("== {title}");
     }
     let show = |last: &str| {
         if is_terminal {
             let seconds = start.elapsed().as_secs();
-            let line = format!("== {what}: {seconds} s  {}", last.trim());
+            let line = format!("== {title}: {seconds} s  {}", last.trim());
             // The escape codes move the cursor to the beginning of the line and clear it.
             print!("\r\x1b[K{}", line.chars().take(WIDTH).collect::<String>());
             // If the progress cannot be shown, the command continues.
@@ -35,9 +35,9 @@ pub(crate) fn run(what: &str, command: &mut Command) -> bool {
     }
     let seconds = start.elapsed().as_secs_f64();
     match outcome {
-        Ok(true) => println!("== {what}: {seconds:.0} s"),
-        Ok(false) => println!("{output}== {what}: FAILED after {seconds:.0} s"),
-        Err(ref error) => println!("== {what}: {error}"),
+        Ok(true) => println!("== {title}: {seconds:.0} s"),
+        Ok(false) => println!("{output}== {title}: FAILED after {seconds:.0} s"),
+        Err(ref error) => println!("== {title}: {error}"),
     }
     outcome.is_ok_and(|succeeded| succeeded)
 }

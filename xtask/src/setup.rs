@@ -56,8 +56,8 @@ pub(crate) fn everything(prepare_ports: impl FnOnce(&mut Steps)) -> ExitCode {
         steps.skip(MIRI_WANTED);
     }
     prepare_ports(&mut steps);
-    if !narrow() {
-        steps.skip(NARROW_WANTED);
+    if !target_32_bit() {
+        steps.skip(TARGET_32_BIT_WANTED);
     }
     if !other_processors() {
         steps.skip(OTHER_PROCESSORS_WANTED);
@@ -87,8 +87,8 @@ pub(crate) const TARGET_WANTED: &str = "the guest: rustup target add x86_64-unkn
 pub(crate) const QEMU_WANTED: &str =
     "machines under QEMU: install qemu-system-x86_64 (Debian: apt-get install qemu-system-x86)";
 
-/// Installs the guest's target, unless it is installed. Returns whether it is installed now, as do
-/// all functions of this file that install a program.
+/// Installs the guest's target, unless it is installed. Returns whether it is installed now. The
+/// other functions of this file that install something return the same.
 pub(crate) fn target() -> bool {
     add_target(TARGET)
 }
@@ -159,7 +159,7 @@ pub(crate) const AARCH64_WANTED: &str = "AArch64: rustup target add aarch64-unkn
 /// Installs the target for AArch64 programs, and QEMU's user mode, which runs them. The linker is
 /// that of the Rust compiler.
 pub(crate) fn aarch64() -> bool {
-    add_target(AARCH64) && program("qemu-aarch64", "qemu-user")
+    add_target(AARCH64) && install_program("qemu-aarch64", "qemu-user")
 }
 
 /// The message if [`valgrind`] fails.
@@ -168,7 +168,7 @@ pub(crate) const VALGRIND_WANTED: &str =
 
 /// Installs valgrind, which counts instructions.
 pub(crate) fn valgrind() -> bool {
-    program("valgrind", "valgrind")
+    install_program("valgrind", "valgrind")
 }
 
 /// The message if [`miri`] fails.
@@ -191,12 +191,12 @@ pub(crate) fn miri() -> bool {
     }
 }
 
-/// The message if [`narrow`] fails.
-pub(crate) const NARROW_WANTED: &str =
+/// The message if [`target_32_bit`] fails.
+pub(crate) const TARGET_32_BIT_WANTED: &str =
     "32 bits: rustup target add i686-unknown-linux-musl, on an x86-64 host";
 
 /// Installs a target with 32-bit pointers whose programs the host can run.
-pub(crate) fn narrow() -> bool {
+pub(crate) fn target_32_bit() -> bool {
     cfg!(target_arch = "x86_64") && add_target(TARGET_32_BIT)
 }
 
@@ -230,7 +230,7 @@ pub(crate) fn lints() -> bool {
 
 /// Installs QEMU.
 pub(crate) fn qemu() -> bool {
-    program(QEMU, QEMU_PACKAGE)
+    install_program(QEMU, QEMU_PACKAGE)
 }
 
 /// The message if [`pseries`] fails.
@@ -239,7 +239,7 @@ pub(crate) const PSERIES_WANTED: &str = "pseries: device trees and machines: ins
 
 /// Installs the QEMU that has the pseries machine.
 pub(crate) fn pseries() -> bool {
-    program(PSERIES, PSERIES_PACKAGE)
+    install_program(PSERIES, PSERIES_PACKAGE)
 }
 
 /// The message if [`pseries_target`] fails.
@@ -252,7 +252,7 @@ pub(crate) fn pseries_target() -> bool {
 }
 
 /// Installs the Debian package of a program, unless the program is installed.
-fn program(program: &str, package: &str) -> bool {
+fn install_program(program: &str, package: &str) -> bool {
     let is_installed = || runs(program, &["--version"]);
     if !is_installed() {
         apt_as_root(&["update", "-q"]);

@@ -15,10 +15,10 @@ pub(crate) fn root() -> &'static Path {
 /// only once. The guest for Xen is excluded because it has no tests.
 pub(crate) const HOST: &str = "--workspace --exclude hotmem-guest-xen --all-features";
 
-/// Returns cargo's arguments that run a test program on the host. `only` are the test program's own
-/// arguments, such as a filter.
-pub(crate) fn tests(program: &str, only: &str) -> String {
-    format!("test --no-fail-fast {HOST} --test {program} -- {only}")
+/// Returns cargo's arguments that run a test program on the host. `test_args` are the test
+/// program's own arguments, such as a filter.
+pub(crate) fn tests(program: &str, test_args: &str) -> String {
+    format!("test --no-fail-fast {HOST} --test {program} -- {test_args}")
 }
 
 /// A command, its environment and its time limit.
@@ -51,8 +51,8 @@ impl<'a> Step<'a> {
     }
 
     /// Sets the line that explains the step.
-    pub(crate) fn about(self, about: &'a str) -> Step<'a> {
-        Step { description: about, ..self }
+    pub(crate) fn description(self, description: &'a str) -> Step<'a> {
+        Step { description, ..self }
     }
 
     /// Sets an environment variable.
@@ -61,8 +61,8 @@ impl<'a> Step<'a> {
         self
     }
 
-    /// Sets the time limit in seconds; the default is 1500.
-    pub(crate) fn seconds(self, seconds: u64) -> Step<'a> {
+    /// Sets the time limit in seconds. The default is 1500.
+    pub(crate) fn time_limit_s(self, seconds: u64) -> Step<'a> {
         Step { time_limit: Duration::from_secs(seconds), ..self }
     }
 

@@ -17,16 +17,18 @@ pub(crate) struct Steps {
     task_times: Option<TimedTask>,
     /// The steps that were run, each with its time in seconds.
     times: Vec<(String, f64)>,
-    passed_tests: u64,
+    passed_test_count: u64,
     failed_test_count: u64,
     /// Tests that are marked `#[ignore]`.
-    ignored_tests: u64,
+    ignored_test_count: u64,
     /// The names of tests that failed.
-    failed_tests: Vec<String>,
-    /// The steps that failed, each with the reason.
+    failed_test_names: Vec<String>,
+    /// Messages about steps and checks that failed.
     failures: Vec<String>,
-    missing_programs: Vec<String>,
-    skipped_steps: Vec<String>,
+    /// Messages about required parts of the task that could not be run.
+    missing_parts: Vec<String>,
+    /// Messages about optional parts of the task that could not be run.
+    skipped_parts: Vec<String>,
 }
 
 /// A task that prints the usual time of the task and of its steps.
@@ -62,9 +64,9 @@ impl Steps {
         self.record(step, start.elapsed(), outcome);
     }
 
-    /// Runs steps at the same time. Shows the output of each step after all have ended. For steps
-    /// of which each uses one CPU; cargo must have compiled what they run, because cargo compiles
-    /// for one of them at a time.
+    /// Runs steps at the same time, for steps that use one CPU each. Shows their output after all
+    /// have ended. Cargo must have compiled the programs of the steps before, because it does not
+    /// compile for two steps at the same time.
     pub(crate) fn run_together(&mut self, steps: &[Step<'_>]) {
         self.run_together_to(steps, &mut std::io::stdout());
     }
@@ -107,10 +109,10 @@ impl Steps {
                     timed.times.record(step.name, seconds);
                 }
             }
-            Err(why) if time >= step.time_limit => {
-                self.fail(format!("{}: not ended after {seconds:.0} s ({why})", step.name));
+            Err(error) if time >= step.time_limit => {
+                self.fail(format!("{}: not ended after {seconds:.0} s ({error})", step.name));
             }
-            Err(why) => self.fail(format!("{}: {why}", step.name)),
+            Err(error) => self.fail(format!("{}: {error}", step.name)),
         }
     }
 
@@ -118,7 +120,7 @@ impl Steps {
     pub(crate) fn must_fail(&mut self, step: &Step<'_>, message: &str) {
         println!("\n== {}", step.name);
         match step.command().output() {
-            Err(why) => self.fail(format!("{}: {why}", step.name)),
+            Err(error) => self.fail(format!("{}: {error}", step.name)),
             Ok(output) if output.status.success() => {
                 self.fail(format!("{}: it did not fail", step.name));
             }
@@ -136,23 +138,24 @@ impl Steps {
 
     /// Shows the output line by line and adds up the test results in it.
     fn stream(&mut self, command: &mut Command, out: &mut impl Write) -> Result<(), String> {
-        let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
+        let mut child =
+            command.stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
         if let Some(output) = child.stdout.take() {
             self.show(BufReader::new(output), out)?;
         }
-        let status = child.wait().map_err(|e| e.to_string())?;
+        let status = child.wait().map_err(|error| error.to_string())?;
         if status.success() { Ok(()) } else { Err(status.to_string()) }
     }
 
     /// Shows lines of output and adds up the test results in them.
     fn show(&mut self, output: impl BufRead, out: &mut impl Write) -> Result<(), String> {
         for line in output.lines() {
-            let line = line.map_err(|e| e.to_string())?;
+            let line = line.map_err(|error| error.to_string())?;
             let [passed, failed, ignored] = test_result(&line).unwrap_or_default();
-            self.passed_tests += passed;
+            self.passed_test_count += passed;
             self.failed_test_count += failed;
-            self.ignored_tests += ignored;
-            self.failed_tests.extend(failed_test(&line).map(str::to_owned));
+            self.ignored_test_count += ignored;
+            self.failed_test_names.extend(failed_test(&line).map(str::to_owned));
             // If the output cannot be shown, the tests continue.
             let _ = writeln!(out, "{line}");
         }
@@ -160,23 +163,23 @@ impl Steps {
     }
 
     /// Records a step or a check that failed.
-    pub(crate) fn fail(&mut self, what: String) {
-        println!("== FAILED: {what}");
-        self.failures.push(what);
+    pub(crate) fn fail(&mut self, message: String) {
+        println!("== FAILED: {message}");
+        self.failures.push(message);
     }
 
     /// Records a required part of the task that could not be run. The task then fails.
-    pub(crate) fn missing(&mut self, what: impl Into<String>) {
-        let what = what.into();
-        println!("\n== NOT RUN: {what}");
-        self.missing_programs.push(what);
+    pub(crate) fn missing(&mut self, message: impl Into<String>) {
+        let message = message.into();
+        println!("\n== NOT RUN: {message}");
+        self.missing_parts.push(message);
     }
 
     /// Records an optional part of the task that could not be run.
-    pub(crate) fn skip(&mut self, what: impl Into<String>) {
-        let what = what.into();
-        println!("\n== skipped: {what}");
-        self.skipped_steps.push(what);
+    pub(crate) fn skip(&mut self, message: impl Into<String>) {
+        let message = message.into();
+        println!("\n== skipped: {message}");
+        self.skipped_parts.push(message);
     }
 
     /// Prints the summary of a task with tests. The last line has the number of tests.
@@ -186,58 +189,58 @@ impl Steps {
             times.record(task, seconds);
             println!("\n== {task}: {}", rounded(seconds));
         }
-        println!("\n{}{}{}", self.seconds(), self.names(), self.counts());
+        println!("\n{}{}{}", self.times_text(), self.problems_text(), self.counts_text());
         self.exit_code()
     }
 
     /// Prints the summary.
     pub(crate) fn conclude(self) -> ExitCode {
-        print!("\n{}{}", self.seconds(), self.names());
+        print!("\n{}{}", self.times_text(), self.problems_text());
         self.exit_code()
     }
 
     /// Returns the seconds of each step that took at least one, one on each line, the longest
     /// first.
-    fn seconds(&self) -> String {
+    fn times_text(&self) -> String {
         let mut times: Vec<_> = self.times.iter().filter(|(_, seconds)| *seconds >= 1.0).collect();
-        times.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        times.sort_by(|(_, first), (_, second)| second.total_cmp(first));
         times.iter().map(|(name, seconds)| format!("{seconds:5.0} s  {name}\n")).collect()
     }
 
     /// Returns the names of failed tests and of failed, missing and skipped steps, one on each
     /// line.
-    fn names(&self) -> String {
-        let ignored = format!("{} tests that are marked `#[ignore]`", self.ignored_tests);
-        let ignored = (self.ignored_tests > 0).then_some(&ignored);
+    fn problems_text(&self) -> String {
+        let ignored = format!("{} tests that are marked `#[ignore]`", self.ignored_test_count);
+        let ignored = (self.ignored_test_count > 0).then_some(&ignored);
         let lines = |word: &'static str, names: &mut dyn Iterator<Item = &String>| -> String {
             names.map(|name| format!("{word}: {name}\n")).collect()
         };
-        lines("FAILED", &mut self.failed_tests.iter().chain(&self.failures))
-            + &lines("NOT RUN", &mut self.missing_programs.iter())
-            + &lines("skipped", &mut self.skipped_steps.iter().chain(ignored))
+        lines("FAILED", &mut self.failed_test_names.iter().chain(&self.failures))
+            + &lines("NOT RUN", &mut self.missing_parts.iter())
+            + &lines("skipped", &mut self.skipped_parts.iter().chain(ignored))
     }
 
     /// Returns a text with the number of tests that passed and failed, and the number of steps and
     /// tests that were skipped, if any.
-    fn counts(&self) -> String {
-        let skipped = match self.skipped_steps.len() as u64 + self.ignored_tests {
+    fn counts_text(&self) -> String {
+        let skipped = match self.skipped_parts.len() as u64 + self.ignored_test_count {
             0 => String::new(),
             skipped => format!(", {skipped} skipped"),
         };
-        format!("{} passed, {} failed{skipped}", self.passed_tests, self.failed_test_count)
+        format!("{} passed, {} failed{skipped}", self.passed_test_count, self.failed_test_count)
     }
 
     fn exit_code(&self) -> ExitCode {
         let is_success = self.failures.is_empty()
-            && self.missing_programs.is_empty()
+            && self.missing_parts.is_empty()
             && self.failed_test_count == 0;
         if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
 /// Returns a text with the usual time of a step or task.
-fn usual_time(times: &RecordedTimes, what: &str) -> String {
-    let usual = times.median(what).map(|seconds| format!(": usually {}", rounded(seconds)));
+fn usual_time(times: &RecordedTimes, name: &str) -> String {
+    let usual = times.median(name).map(|seconds| format!(": usually {}", rounded(seconds)));
     usual.unwrap_or_else(|| ": no earlier run on this machine".to_owned())
 }
 
@@ -245,8 +248,8 @@ fn usual_time(times: &RecordedTimes, what: &str) -> String {
 /// that passed, failed and were ignored.
 fn test_result(line: &str) -> Option<[u64; 3]> {
     let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
-    let count = |what: &str| -> Option<u64> {
-        counts.split("; ").find_map(|part| part.strip_suffix(what))?.trim().parse().ok()
+    let count = |word: &str| -> Option<u64> {
+        counts.split("; ").find_map(|part| part.strip_suffix(word))?.trim().parse().ok()
     };
     Some([count("passed")?, count("failed")?, count("ignored")?])
 }
@@ -279,9 +282,9 @@ mod tests {
         let mut shown = Vec::new();
         let mut printf = Command::new("printf");
         steps.stream(printf.arg(format!("{line}\n{line}\n")), &mut shown).unwrap();
-        assert_eq!((steps.passed_tests, steps.failed_test_count), (4, 2));
+        assert_eq!((steps.passed_test_count, steps.failed_test_count), (4, 2));
         assert_eq!(shown, format!("{line}\n{line}\n").as_bytes());
-        assert_eq!(steps.names(), "FAILED: one::two\nFAILED: one::two\n");
+        assert_eq!(steps.problems_text(), "FAILED: one::two\nFAILED: one::two\n");
         assert!(steps.stream(&mut Command::new("false"), &mut shown).is_err());
         assert!(steps.stream(&mut Command::new("/nowhere/program"), &mut shown).is_err());
     }
@@ -291,24 +294,27 @@ mod tests {
         let times = [("short", 0.4), ("long", 12.0), ("longer", 345.2)];
         let times = times.map(|(name, seconds)| (name.to_owned(), seconds)).to_vec();
         let steps = Steps { times, ..Steps::default() };
-        assert_eq!(steps.seconds(), "  345 s  longer\n   12 s  long\n");
+        assert_eq!(steps.times_text(), "  345 s  longer\n   12 s  long\n");
     }
 
     #[test]
     fn skipped_steps_are_named_at_the_end_and_counted_on_the_last_line() {
         let mut steps = Steps::default();
-        assert_eq!((steps.names().as_str(), steps.counts().as_str()), ("", "0 passed, 0 failed"));
+        assert_eq!(
+            (steps.problems_text().as_str(), steps.counts_text().as_str()),
+            ("", "0 passed, 0 failed")
+        );
         let line = "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured";
         steps.stream(Command::new("echo").arg(line), &mut Vec::new()).unwrap();
         steps.skip("Xen: install it");
         assert_eq!(
-            steps.names(),
+            steps.problems_text(),
             "skipped: Xen: install it\nskipped: 1 tests that are marked `#[ignore]`\n"
         );
-        assert_eq!(steps.counts(), "2 passed, 0 failed, 2 skipped");
+        assert_eq!(steps.counts_text(), "2 passed, 0 failed, 2 skipped");
         assert_eq!(steps.exit_code(), ExitCode::SUCCESS);
         steps.missing("QEMU: install it");
-        assert!(steps.names().starts_with("NOT RUN: QEMU: install it\n"));
+        assert!(steps.problems_text().starts_with("NOT RUN: QEMU: install it\n"));
         assert_eq!(steps.exit_code(), ExitCode::FAILURE);
     }
 
@@ -337,14 +343,17 @@ mod tests {
         };
         let lines = [line("first", "second"), line("second", "first")];
         let shell = |line| Step::shell("sh", line);
-        let both = lines.each_ref().map(|line| shell(line).seconds(60));
+        let both = lines.each_ref().map(|line| shell(line).time_limit_s(60));
         let mut steps = Steps::default();
         // `cargo xtask test` must not read these results as those of tests.
         let mut shown = Vec::new();
         steps.run_together_to(&both, &mut shown);
         assert_eq!(String::from_utf8(shown).unwrap().lines().count(), 2);
         std::fs::remove_dir_all(dir).unwrap();
-        assert_eq!((steps.passed_tests, steps.failed_test_count, steps.times.len()), (4, 2, 2));
+        assert_eq!(
+            (steps.passed_test_count, steps.failed_test_count, steps.times.len()),
+            (4, 2, 2)
+        );
         assert_eq!(steps.failures.len(), 1);
     }
 
@@ -357,7 +366,7 @@ mod tests {
     #[test]
     fn a_step_is_ended_after_its_time_limit() {
         let mut steps = Steps::default();
-        let step = Step::program("sleep", "sleep", "60").seconds(1);
+        let step = Step::program("sleep", "sleep", "60").time_limit_s(1);
         steps.run(&step);
         // If the host cannot limit the time of a command, the step succeeds.
         assert_eq!(steps.failures.len(), usize::from(step::can_limit_time()));

@@ -11,13 +11,16 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-const LOOM: &str = "--cfg loom";
-const COUNTED: &str = "--cfg hotmem_atomics=\"counted\"";
+/// The compiler's flags for model checks.
+const LOOM_FLAGS: &str = "--cfg loom";
+/// The compiler's flags for atomics that count cache line transfers.
+const COUNTING_FLAGS: &str = "--cfg hotmem_atomics=\"counted\"";
+/// The compiler's flags for an engine whose states tests can try one after another.
 const SMALL_GEOMETRY_FLAGS: &str =
     "--cfg hotmem_geometry=\"small\" --cfg hotmem_stores=\"ordinary\"";
 
-/// The tests that Miri runs: those of the engine, and those of the crates that use it.
-const MIRI: [&str; 2] = [
+/// Cargo's arguments for the tests that Miri runs: those of the engine, and those of other crates.
+const MIRI_ARGS: [&str; 2] = [
     "-p hotmem --lib",
     "-p hotmem-addr -p hotmem-heap -p hotmem-memmap -p hotmem-port -p hotmem-stream --lib \
      --test identity",
@@ -32,26 +35,24 @@ pub(crate) fn run() -> ExitCode {
     }
     let host = format!("test --no-fail-fast {HOST}");
     let host = Step::cargo("host tests", &host);
-    steps.run(
-        &host.about(
-            "runs unit tests, property tests, examples and documentation tests of every crate",
-        ),
-    );
+    steps.run(&host.description(
+        "runs unit tests, property tests, examples and documentation tests of every crate",
+    ));
     pseries(&mut steps, "pseries", |step| step);
     aarch64(&mut steps, "streams on AArch64", "-p hotmem-stream --lib --tests");
-    narrow(&mut steps);
+    on_32_bits(&mut steps);
     bare_metal(&mut steps);
     embed::check(&mut steps);
     header(&mut steps);
     ports::check(&mut steps);
-    small(&mut steps, "small machines", |step| step);
-    transfers(&mut steps);
+    small_geometry(&mut steps, "small machines", |step| step);
+    cache_line_transfers(&mut steps);
     loom(&mut steps, "model checks", |step| step);
     miri(&mut steps);
     steps.conclude_tests()
 }
 
-/// Runs longer model checks and random tests, and fuzzing. `HOTMEM_DEEP` is set, with which tests
+/// Runs longer model checks and random tests, and fuzzing. Sets `HOTMEM_DEEP`, so that tests
 /// run longer.
 pub(crate) fn run_deep() -> ExitCode {
     let mut steps = Steps::timed("cargo xtask deep");
@@ -60,7 +61,7 @@ pub(crate) fn run_deep() -> ExitCode {
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     println!("PROPTEST_RNG_SEED={seed}");
     let deep: &dyn Fn(Step<'_>) -> Step<'_> = &|step| {
-        step.env("HOTMEM_DEEP", "1").env("PROPTEST_RNG_SEED", seed.to_string()).seconds(3600)
+        step.env("HOTMEM_DEEP", "1").env("PROPTEST_RNG_SEED", seed.to_string()).time_limit_s(3600)
     };
     steps.run(&deep(Step::cargo(
         "host tests, deep",
@@ -77,7 +78,7 @@ pub(crate) fn run_deep() -> ExitCode {
     ports::check_all(&mut steps);
     pseries(&mut steps, "pseries, deep", deep);
     aarch64(&mut steps, "engine on AArch64", "-p hotmem -p hotmem-memmap --lib");
-    small(&mut steps, "small machines, deep", deep);
+    small_geometry(&mut steps, "small machines, deep", deep);
     loom(&mut steps, "model checks, deep", deep);
     stress_under_miri(&mut steps);
     fuzz(&mut steps);
@@ -89,7 +90,7 @@ fn header(steps: &mut Steps) {
     if setup::cc() {
         let tests = tests("header", "");
         let tests = Step::cargo("header", &tests);
-        steps.run(&tests.about(
+        steps.run(&tests.description(
             "compiles hotmem.h as C11 and C++17 and compares sizes and offsets with Rust's",
         ));
     } else {
@@ -109,7 +110,7 @@ fn pseries(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> St
         let guest =
             "build --release -p hotmem-guest-pseries --target powerpc64le-unknown-linux-gnu";
         let guest = Step::cargo("guest for pseries", guest);
-        steps.run(&guest.about("builds the reference kernel for pseries"));
+        steps.run(&guest.description("builds the reference kernel for pseries"));
     } else {
         steps.skip(setup::PSERIES_TARGET_WANTED);
         filter = "--skip guest::";
@@ -117,7 +118,7 @@ fn pseries(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> St
     let tests = tests("pseries", filter);
     let step = Step::cargo(name, &tests);
     steps.run(&adapt(
-        step.about("boots QEMU's pseries machine, and adds and removes LMBs of its firmware"),
+        step.description("boots QEMU's pseries machine, and adds and removes LMBs of its firmware"),
     ));
 }
 
@@ -125,7 +126,8 @@ fn pseries(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> St
 fn aarch64(steps: &mut Steps, name: &str, options: &str) {
     if setup::aarch64() {
         let tests = format!("test {options} --no-fail-fast --target aarch64-unknown-linux-musl");
-        let step = Step::cargo(name, &tests).about("runs programs for AArch64 in QEMU's user mode");
+        let step =
+            Step::cargo(name, &tests).description("runs programs for AArch64 in QEMU's user mode");
         let step = step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
         steps.run(&step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", "qemu-aarch64"));
     } else {
@@ -135,8 +137,8 @@ fn aarch64(steps: &mut Steps, name: &str, options: &str) {
 
 /// Tests the engine and the drivers on a target with 32-bit pointers, where they must refuse sizes
 /// and addresses that do not fit.
-fn narrow(steps: &mut Steps) {
-    if setup::narrow() {
+fn on_32_bits(steps: &mut Steps) {
+    if setup::target_32_bit() {
         let mut run = |name: &str, tests: &str| {
             let tests = format!("{tests} --target i686-unknown-linux-musl");
             let step = Step::cargo(name, &tests);
@@ -154,7 +156,7 @@ fn narrow(steps: &mut Steps) {
              --test queue --test properties",
         );
     } else {
-        steps.skip(setup::NARROW_WANTED);
+        steps.skip(setup::TARGET_32_BIT_WANTED);
     }
 }
 
@@ -168,14 +170,16 @@ fn bare_metal(steps: &mut Steps) {
                   -p hotmem-virtio -p hotmem-xen --features hotmem-dlpar/fdt,hotmem-dlpar/log \
                   --target x86_64-unknown-none";
     let engine = Step::cargo("engine and drivers without an operating system", engine);
-    steps.run(&engine.about("builds the crates for a target without the standard library"));
+    steps.run(&engine.description("builds the crates for a target without the standard library"));
     guest(steps, "guest under QEMU", |step| step);
     if setup::qemu() {
         on_backport(steps, "guest under a second QEMU", VERSION_TESTS, |step| step);
         if setup::xen() {
             let xen = tests("xen", "--test-threads 1");
             let xen = Step::cargo("guest under Xen", &xen);
-            steps.run(&xen.about("boots Xen under QEMU, with the reference kernel as its dom0"));
+            steps.run(
+                &xen.description("boots Xen under QEMU, with the reference kernel as its dom0"),
+            );
         } else {
             steps.skip(setup::XEN_WANTED);
         }
@@ -185,12 +189,12 @@ fn bare_metal(steps: &mut Steps) {
 /// Builds the guest and runs its tests.
 fn guest(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
     let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
-    steps.run(&Step::cargo("guest", guest).about("builds the reference kernel"));
+    steps.run(&Step::cargo("guest", guest).description("builds the reference kernel"));
     if setup::qemu() {
         let tests = tests("qemu", "--skip newer_qemu::");
         let step = Step::cargo(name, &tests);
         steps.run(&adapt(
-            step.about("boots the reference kernel on QEMU's virtio-mem, DIMMs, NVDIMMs"),
+            step.description("boots the reference kernel on QEMU's virtio-mem, DIMMs and NVDIMMs"),
         ));
     } else {
         steps.missing(setup::QEMU_WANTED);
@@ -211,8 +215,9 @@ fn on_backport(
 ) {
     if backport::install_qemu() {
         let tests = tests("qemu", filter);
-        let step = Step::cargo(name, &tests)
-            .about("boots the reference kernel on a newer QEMU, whose devices differ in parts");
+        let step = Step::cargo(name, &tests).description(
+            "boots the reference kernel on a newer QEMU, whose devices differ in parts",
+        );
         steps.run(&adapt(step.env("HOTMEM_QEMU", backport::dir().display().to_string())));
     } else {
         steps.skip(backport::NEWER_QEMU_WANTED);
@@ -221,24 +226,25 @@ fn on_backport(
 
 /// Runs the engine's tests with a small geometry, in which tests can try all states. Also runs the
 /// tests of `hotmem-stream` with ordinary stores.
-fn small(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
+fn small_geometry(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
     let tests = Step::cargo(
         name,
         "test -p hotmem -p hotmem-stream --release --no-fail-fast --lib --tests \
          --target-dir target/small",
     );
-    let tests = tests.about("tests the engine on machines so small that tests try every state");
+    let tests =
+        tests.description("tests the engine on machines so small that tests try every state");
     steps.run(&adapt(tests.env("RUSTFLAGS", SMALL_GEOMETRY_FLAGS)));
 }
 
 /// Counts cache line transfers between simulated CPUs.
-fn transfers(steps: &mut Steps) {
+fn cache_line_transfers(steps: &mut Steps) {
     let tests = "test -p hotmem --release --test lines --target-dir target/lines -- --nocapture";
     let tests = Step::cargo("cache line transfers", tests);
-    let tests = tests.about(
+    let tests = tests.description(
         "counts writes to cache lines that another CPU wrote last, with 2 to 256 simulated CPUs",
     );
-    steps.run(&tests.env("RUSTFLAGS", COUNTED));
+    steps.run(&tests.env("RUSTFLAGS", COUNTING_FLAGS));
 }
 
 /// Runs the model checks, in which loom tries every interleaving of lock-free operations.
@@ -246,25 +252,26 @@ fn loom(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<
     let tests = "test -p hotmem -p hotmem-pgtable --release --no-fail-fast --lib \
                  --target-dir target/loom loom_tests";
     let tests = Step::cargo(name, tests)
-        .about("runs loom, which tries every interleaving of lock-free steps");
-    steps.run(&adapt(tests.env("RUSTFLAGS", LOOM)));
+        .description("runs loom, which tries every interleaving of lock-free steps");
+    steps.run(&adapt(tests.env("RUSTFLAGS", LOOM_FLAGS)));
 }
 
-/// Runs the engine's tests under Miri, which uses one CPU for each program: those of `hotmem`, and at
-/// the same time those of the other crates.
+/// Runs tests under Miri, which uses one CPU for each program. The tests of `hotmem` and those of the
+/// other crates run at the same time.
 fn miri(steps: &mut Steps) {
     if !setup::miri() {
         steps.skip(setup::MIRI_WANTED);
         return;
     }
-    let about = "runs the engine's unit tests in an interpreter that detects undefined behaviour";
+    let description =
+        "runs the engine's unit tests in an interpreter that detects undefined behaviour";
     let names = ["Miri, engine", "Miri, other crates"];
-    let tests = MIRI.map(|which| format!("+nightly miri test {which} --target-dir target/miri"));
+    let tests = MIRI_ARGS.map(|args| format!("+nightly miri test {args} --target-dir target/miri"));
     for (name, tests) in names.iter().zip(&tests) {
         let build = format!("{tests} --no-run");
         steps.run(&Step::cargo(&format!("{name}, build"), &build));
     }
-    let run = |at: usize| Step::cargo(names[at], &tests[at]).about(about);
+    let run = |index: usize| Step::cargo(names[index], &tests[index]).description(description);
     steps.run_together(&[run(0), run(1)]);
 }
 
@@ -275,7 +282,7 @@ fn stress_under_miri(steps: &mut Steps) {
             "+nightly miri test -p hotmem --test stress --target-dir target/miri-small no_frame";
         let step = Step::cargo("stress under Miri", tests)
             .env("RUSTFLAGS", SMALL_GEOMETRY_FLAGS)
-            .seconds(3600);
+            .time_limit_s(3600);
         // With its records of each reference to the simulated memory, Miri did not end within ten
         // minutes. The unit tests run with these records.
         steps.run(&step.env("MIRIFLAGS", "-Zmiri-disable-stacked-borrows"));

@@ -11,7 +11,8 @@ use std::{fs, io, process::ExitCode};
 const LIBRARY: &str = "build --release --manifest-path crates/hotmem-c/staticlib/Cargo.toml \
                        --target x86_64-unknown-none --target-dir target/text";
 const IMAGES: &str = "target/text/images";
-const LINK_FLAGS: &str = "-std=c11 -Os -Wall -Wextra -Werror -ffreestanding -fno-pic -mno-red-zone \
+/// The arguments of the C compiler, which also links the image.
+const CC_ARGS: &str = "-std=c11 -Os -Wall -Wextra -Werror -ffreestanding -fno-pic -mno-red-zone \
     -fno-stack-protector -fno-asynchronous-unwind-tables -mgeneral-regs-only \
     -Icrates/hotmem-c/include -nostdlib -static -no-pie -Wl,--gc-sections -Wl,--build-id=none \
     -Wl,-e,start ports/c-kernel/size/image.c";
@@ -26,11 +27,11 @@ pub(crate) fn run() -> ExitCode {
     } else if !setup::cc() {
         steps.missing(setup::CC_WANTED);
     } else {
-        let head = format!(
+        let header = format!(
             "{:32}{:>10}{:>12}{:>18}",
             "KiB more than without Hotmem", "text", "constants", "data that changes"
         );
-        levels::print_table(&mut steps, &head, size_lines);
+        levels::print_table(&mut steps, &header, size_lines);
     }
     steps.conclude()
 }
@@ -39,13 +40,13 @@ pub(crate) fn run() -> ExitCode {
 fn size_lines(steps: &mut Steps, level: &str) -> io::Result<String> {
     fs::create_dir_all(root().join(IMAGES))?;
     let library = Step::cargo("libhotmem.a", LIBRARY).env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level);
-    steps.run(&library.about("builds the engine and its drivers for kernels in C"));
+    steps.run(&library.description("builds the engine and its drivers for kernels in C"));
     let mut empty = None;
     let mut lines = String::new();
     for (number, name) in PARTS.into_iter().enumerate() {
         let image = format!("{IMAGES}/{level}-{number}");
         let args = format!(
-            "{LINK_FLAGS} -DHOTMEM_PARTS={number} target/text/x86_64-unknown-none/release/libhotmem.a -o {image}"
+            "{CC_ARGS} -DHOTMEM_PARTS={number} target/text/x86_64-unknown-none/release/libhotmem.a -o {image}"
         );
         steps.run(&Step::program(name, "cc", &args));
         let image = fs::read(root().join(image))?;
@@ -54,7 +55,7 @@ fn size_lines(steps: &mut Steps, level: &str) -> io::Result<String> {
             empty = Some(sizes);
             continue;
         };
-        let kib = |at: usize| (sizes[at] - empty[at]) as f64 / 1024.0;
+        let kib = |part: usize| (sizes[part] - empty[part]) as f64 / 1024.0;
         let name = format!("opt-level {level}, {name}");
         lines += &format!("{name:32}{:>10.1}{:>12.1}{:>18.1}\n", kib(0), kib(1), kib(2) + kib(3));
     }

@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The number of runs that are recorded for each step.
-const RUNS: usize = 5;
+/// The largest number of runs that are recorded for each step.
+const MAX_RUNS: usize = 5;
 
 /// The recorded times in seconds. The last run of a step is the last in its list.
 pub(crate) struct RecordedTimes {
@@ -33,7 +33,7 @@ impl RecordedTimes {
     pub(crate) fn record(&mut self, step: &str, seconds: f64) {
         let runs = self.steps.entry(step.to_owned()).or_default();
         runs.push(seconds);
-        runs.drain(..runs.len().saturating_sub(RUNS));
+        runs.drain(..runs.len().saturating_sub(MAX_RUNS));
         let line = |(step, seconds): (&String, &Vec<f64>)| {
             let seconds: String = seconds.iter().map(|seconds| format!(" {seconds:.1}")).collect();
             format!("{step}\t{}\n", seconds.trim_start())
@@ -75,7 +75,7 @@ mod tests {
         let recorded = RecordedTimes::read(path.clone());
         fs::remove_file(path).unwrap();
         assert_eq!((recorded.median("Miri"), recorded.median("guest")), (Some(12.0), Some(3.0)));
-        assert_eq!(recorded.steps["Miri"].len(), RUNS);
+        assert_eq!(recorded.steps["Miri"].len(), MAX_RUNS);
     }
 
     #[test]

@@ -10,6 +10,10 @@ use std::{
 /// The module path of a file in the crate, such as `["memory", "pages"]` for `memory/pages.rs`.
 type Module = Vec<String>;
 
+/// The limit for the imports and re-exports that are followed for one path. Without a limit, a cycle
+/// of them would be followed forever.
+const MAX_IMPORTS: usize = 16;
+
 /// The files of a crate, each with the files that it uses.
 #[derive(Default)]
 pub(super) struct Graph(BTreeMap<Module, BTreeSet<Module>>);
@@ -73,7 +77,7 @@ impl Graph {
 }
 
 /// Returns the file that defines the item that `path` names in the file `from`. Returns `None` if
-/// another crate defines the item.
+/// another crate defines the item. `depth` is the number of imports that were followed before.
 fn resolve(
     sources: &BTreeMap<Module, Source>,
     from: &Module,
@@ -81,8 +85,9 @@ fn resolve(
     depth: usize,
 ) -> Option<Module> {
     let mut module = from.clone();
-    let starts_with_keyword =
-        ["crate", "super", "self"].iter().any(|word| path.first().is_some_and(|p| p == word));
+    let starts_with_keyword = ["crate", "super", "self"]
+        .iter()
+        .any(|word| path.first().is_some_and(|first| first == word));
     let is_child = |module: &Module, name: &String| {
         let child: Module = module.iter().chain([name]).cloned().collect();
         sources.contains_key(&child)
@@ -91,7 +96,7 @@ fn resolve(
         // The path begins with a name that this file has imported, or with another crate.
         let (first, rest) = path.split_first()?;
         let imported =
-            sources.get(from)?.names.get(first).filter(|_| depth < 16 && !rest.is_empty());
+            sources.get(from)?.names.get(first).filter(|_| depth < MAX_IMPORTS && !rest.is_empty());
         let full_path: Vec<String> = imported?.iter().chain(rest).cloned().collect();
         return if full_path == path {
             None
@@ -108,12 +113,14 @@ fn resolve(
             _ => {
                 // The name is re-exported from another file, or defined in this file.
                 let reexported = sources.get(&module).and_then(|source| source.names.get(segment));
-                let Some(target) = reexported.filter(|_| depth < 16) else { return Some(module) };
-                let is_progress = target.as_slice() != path || &module != from;
-                return if is_progress {
-                    resolve(sources, &module, target, depth + 1)
-                } else {
+                let Some(target) = reexported.filter(|_| depth < MAX_IMPORTS) else {
+                    return Some(module);
+                };
+                let is_same_path = target.as_slice() == path && &module == from;
+                return if is_same_path {
                     None
+                } else {
+                    resolve(sources, &module, target, depth + 1)
                 };
             }
         }
@@ -121,17 +128,21 @@ fn resolve(
     Some(module)
 }
 
-/// Adds the text of all Rust files below `dir`, whose module is `at`, to `files`.
-fn collect(dir: &Path, at: &mut Module, files: &mut BTreeMap<Module, String>) -> io::Result<()> {
+/// Adds the text of all Rust files below `dir` to `files`. `parent` is the module of `dir`.
+fn collect(
+    dir: &Path,
+    parent: &mut Module,
+    files: &mut BTreeMap<Module, String>,
+) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() {
-            at.push(name);
-            collect(&path, at, files)?;
-            at.pop();
+            parent.push(name);
+            collect(&path, parent, files)?;
+            parent.pop();
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let mut module = at.clone();
+            let mut module = parent.clone();
             if !matches!(name.as_str(), "lib" | "main" | "mod") {
                 module.push(name);
             }

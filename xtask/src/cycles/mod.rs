@@ -15,9 +15,9 @@ use graph::Graph;
 pub(crate) fn check(steps: &mut Steps) {
     let crates = root().join("crates").read_dir().into_iter().flatten().flatten();
     let crates = crates.map(|entry| format!("crates/{}", entry.file_name().to_string_lossy()));
-    let others = ["guest", "guest-pseries", "guest-xen", "lab", "ports/ostd", "xtask"];
-    let others = others.map(str::to_owned);
-    for name in crates.chain(others) {
+    let other_packages = ["guest", "guest-pseries", "guest-xen", "lab", "ports/ostd", "xtask"];
+    let other_packages = other_packages.map(str::to_owned);
+    for name in crates.chain(other_packages) {
         match Graph::of_crate(&root().join(&name).join("src")) {
             Ok(graph) => check_crate(steps, &name, &graph),
             Err(error) => steps.fail(format!("{name}: its files cannot be read: {error}")),
@@ -36,15 +36,18 @@ fn check_crate(steps: &mut Steps, name: &str, graph: &Graph) {
 
 /// Formats the cycles: a line for each file, with the files of the same cycle that it uses.
 fn format_cycles(graph: &Graph, cycles: &[Vec<&Vec<String>>]) -> String {
-    let show = |module: &Vec<String>| {
+    let module_name = |module: &Vec<String>| {
         if module.is_empty() { "the crate's root".to_owned() } else { module.join("::") }
     };
     let mut text = String::new();
     for cycle in cycles {
         for module in cycle {
-            let used: Vec<String> =
-                graph.files_used_by(module).filter(|used| cycle.contains(used)).map(show).collect();
-            text += &format!("\n  {} uses {}", show(module), used.join(", "));
+            let used: Vec<String> = graph
+                .files_used_by(module)
+                .filter(|used| cycle.contains(used))
+                .map(module_name)
+                .collect();
+            text += &format!("\n  {} uses {}", module_name(module), used.join(", "));
         }
     }
     text

@@ -32,10 +32,10 @@ impl Source {
         let (mut reexported, mut used) = (Vec::new(), Vec::new());
         // The depth of braces at which each open inline module began.
         let (mut depth, mut modules) = (0_usize, Vec::new());
-        let mut at = 0;
-        while let Some(&token) = tokens.get(at) {
-            let rest = &tokens[at..];
-            at += match rest {
+        let mut index = 0;
+        while let Some(&token) = tokens.get(index) {
+            let rest = &tokens[index..];
+            index += match rest {
                 [Word("mod"), Word(_), Sign('{'), ..] => {
                     depth += 1;
                     modules.push(depth);
@@ -57,7 +57,7 @@ impl Source {
                     let (path, len) = path(rest);
                     used.push(*word);
                     if path.len() > 1 {
-                        source.paths.extend(outside(path, modules.len()));
+                        source.paths.extend(relative_to_file(path, modules.len()));
                     }
                     len
                 }
@@ -90,7 +90,7 @@ impl Source {
         &mut self,
         tokens: &[Token<'_>],
         is_public: bool,
-        inline: usize,
+        inline_depth: usize,
         reexported: &mut Vec<Vec<String>>,
     ) -> usize {
         let [Word("use"), tree @ ..] = tokens else { return 0 };
@@ -98,13 +98,13 @@ impl Source {
         let mut found = Vec::new();
         expand(&tree[..len.saturating_sub(1)], &[], &mut found);
         for (name, path) in found {
-            let Some(path) = outside(path, inline) else { continue };
+            let Some(path) = relative_to_file(path, inline_depth) else { continue };
             if is_public {
                 reexported.push(path.clone())
             } else {
                 self.paths.push(path.clone())
             }
-            if inline == 0 {
+            if inline_depth == 0 {
                 self.names.insert(name, path);
             }
         }
@@ -112,44 +112,45 @@ impl Source {
     }
 }
 
-/// Converts a path within `inline` nested inline modules to a path relative to the file. Returns
-/// `None` if the path does not lead out of the inline modules.
-fn outside(mut path: Vec<String>, inline: usize) -> Option<Vec<String>> {
-    let ups = path.iter().take(inline).take_while(|segment| *segment == "super").count();
+/// Converts a path within `inline_depth` nested inline modules to a path relative to the file.
+/// Returns `None` if the path does not lead out of the inline modules.
+fn relative_to_file(mut path: Vec<String>, inline_depth: usize) -> Option<Vec<String>> {
+    let super_count =
+        path.iter().take(inline_depth).take_while(|segment| *segment == "super").count();
     let starts_with_keyword =
         path.first().is_some_and(|first| first == "crate" || first == "super");
-    path.drain(..ups);
-    ((inline == 0 || starts_with_keyword) && !path.is_empty()).then_some(path)
+    path.drain(..super_count);
+    ((inline_depth == 0 || starts_with_keyword) && !path.is_empty()).then_some(path)
 }
 
 /// Collects all paths of a `use` tree, each with the name that it brings into scope.
-fn expand(tree: &[Token<'_>], before: &[String], found: &mut Vec<(String, Vec<String>)>) {
-    let mut path = before.to_vec();
+fn expand(tree: &[Token<'_>], prefix: &[String], found: &mut Vec<(String, Vec<String>)>) {
+    let mut path = prefix.to_vec();
     let mut name = None;
-    let mut at = 0;
-    while let Some(token) = tree.get(at) {
+    let mut index = 0;
+    while let Some(token) = tree.get(index) {
         match token {
             Word("as") => {
-                if let Some(Word(alias)) = tree.get(at + 1) {
+                if let Some(Word(alias)) = tree.get(index + 1) {
                     name = Some((*alias).to_owned());
                 }
-                at += 1;
+                index += 1;
             }
-            Word("self") if path.len() > before.len() || !before.is_empty() => {}
+            Word("self") if path.len() > prefix.len() || !prefix.is_empty() => {}
             Word(segment) => path.push((*segment).to_owned()),
             Sign('{') => {
-                let inner = &tree[at + 1..];
+                let inner = &tree[index + 1..];
                 let mut depth = 0_usize;
                 let mut start = 0;
-                for (index, token) in inner.iter().enumerate() {
+                for (end, token) in inner.iter().enumerate() {
                     match token {
                         Sign('{') => depth += 1,
                         Sign('}') if depth > 0 => depth -= 1,
                         Sign(',' | '}') if depth == 0 => {
-                            if start < index {
-                                expand(&inner[start..index], &path, found);
+                            if start < end {
+                                expand(&inner[start..end], &path, found);
                             }
-                            start = index + 1;
+                            start = end + 1;
                         }
                         _ => {}
                     }
@@ -159,7 +160,7 @@ fn expand(tree: &[Token<'_>], before: &[String], found: &mut Vec<(String, Vec<St
             Sign('*') => path.push("*".to_owned()),
             _ => {}
         }
-        at += 1;
+        index += 1;
     }
     if let Some(last) = path.last().cloned() {
         found.push((name.unwrap_or(last), path));
@@ -169,15 +170,15 @@ fn expand(tree: &[Token<'_>], before: &[String], found: &mut Vec<(String, Vec<St
 /// Returns the path at the start of the tokens, and its length in tokens.
 fn path(tokens: &[Token<'_>]) -> (Vec<String>, usize) {
     let mut path = Vec::new();
-    let mut at = 0;
-    while let Some(Word(word)) = tokens.get(at) {
+    let mut index = 0;
+    while let Some(Word(word)) = tokens.get(index) {
         path.push((*word).to_owned());
-        if tokens.get(at + 1) != Some(&Colons) {
-            return (path, at + 1);
+        if tokens.get(index + 1) != Some(&Colons) {
+            return (path, index + 1);
         }
-        at += 2;
+        index += 2;
     }
-    (path, at.max(1))
+    (path, index.max(1))
 }
 
 /// Returns the number of tokens up to and including the first `last`.
@@ -188,14 +189,14 @@ fn length_to(tokens: &[Token<'_>], last: Token<'_>) -> usize {
 /// Removes the tokens of inline modules that are built only for tests.
 fn without_tests<'t>(tokens: &[Token<'t>]) -> Vec<Token<'t>> {
     let mut kept = Vec::new();
-    let (mut at, mut for_tests) = (0, false);
-    while let Some(&token) = tokens.get(at) {
-        let rest = &tokens[at..];
+    let (mut index, mut for_tests) = (0, false);
+    while let Some(&token) = tokens.get(index) {
+        let rest = &tokens[index..];
         match rest {
             [Sign('#'), Sign('['), ..] => {
                 let len = length_to(rest, Sign(']'));
                 for_tests |= is_for_tests(&rest[..len]);
-                at += len;
+                index += len;
             }
             [Word("mod"), Word(_), Sign('{'), ..] if for_tests => {
                 let mut depth = 0_usize;
@@ -207,13 +208,13 @@ fn without_tests<'t>(tokens: &[Token<'t>]) -> Vec<Token<'t>> {
                     }
                     *token == Sign('}') && depth == 0
                 });
-                at += end.map_or(rest.len(), |end| end + 1);
+                index += end.map_or(rest.len(), |end| end + 1);
                 for_tests = false;
             }
             _ => {
                 kept.push(token);
                 for_tests = false;
-                at += 1;
+                index += 1;
             }
         }
     }
@@ -223,8 +224,9 @@ fn without_tests<'t>(tokens: &[Token<'t>]) -> Vec<Token<'t>> {
 /// Returns whether an attribute is a `cfg` that requires `test`.
 fn is_for_tests(attribute: &[Token<'_>]) -> bool {
     let requires_test = |pair: &[Token<'_>]| pair[1] == Word("test") && pair[0] != Word("not");
-    let negated = attribute.windows(3).any(|three| three == [Word("not"), Sign('('), Word("test")]);
-    attribute.contains(&Word("cfg")) && attribute.windows(2).any(requires_test) && !negated
+    let is_negated =
+        attribute.windows(3).any(|tokens| tokens == [Word("not"), Sign('('), Word("test")]);
+    attribute.contains(&Word("cfg")) && attribute.windows(2).any(requires_test) && !is_negated
 }
 
 fn tokens(text: &str) -> Vec<Token<'_>> {
@@ -283,17 +285,17 @@ fn without_comments_and_strings(text: &str) -> String {
 
 /// Skips a block comment, whose first slash has been read.
 fn skip_comment(chars: &mut Peekable<Chars<'_>>) {
-    let (mut depth, mut before) = (0_usize, '/');
+    let (mut depth, mut previous) = (0_usize, '/');
     for c in chars.by_ref() {
-        match (before, c) {
+        match (previous, c) {
             ('/', '*') => depth += 1,
             ('*', '/') => depth = depth.saturating_sub(1),
             _ => {
-                before = c;
+                previous = c;
                 continue;
             }
         }
-        before = ' ';
+        previous = ' ';
         if depth == 0 {
             return;
         }

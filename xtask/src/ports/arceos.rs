@@ -74,7 +74,7 @@ fn lint(steps: &mut Steps) {
                   --target x86_64-unknown-none --target-dir target/ports/lint -- -D warnings";
     match cargo("clippy, ports/arceos", clippy, 1) {
         Ok(clippy) => steps.run(&clippy),
-        Err(why) => steps.fail(why),
+        Err(error) => steps.fail(error),
     }
 }
 

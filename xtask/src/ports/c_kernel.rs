@@ -21,16 +21,16 @@ pub(super) const PORT: Port = Port {
 const IMAGES: [Image; 1] = [Image {
     name: "kernel in C",
     description: "compiles and links ports/c-kernel",
-    build: KERNEL,
+    build: CC_ARGS,
     cpus: 1,
 }];
 
 const LIBRARY: &str = "build --release --manifest-path crates/hotmem-c/staticlib/Cargo.toml \
                        --target x86_64-unknown-none --target-dir target/c";
-/// The compiler's arguments. The compiler must assume no operating system, must not use the vector
-/// registers, which the kernel does not save, and must not add calls of library functions such as
+/// The arguments of the C compiler. It must assume no operating system. It must not use the vector
+/// registers, which the kernel does not save. It must not add calls of library functions such as
 /// `memset`.
-const KERNEL: &str = "-std=c11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-pic \
+const CC_ARGS: &str = "-std=c11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-pic \
     -fno-stack-protector -fno-asynchronous-unwind-tables -fno-tree-loop-distribute-patterns \
     -fcf-protection=none -mno-red-zone -mgeneral-regs-only -Icrates/hotmem-c/include -nostdlib \
     -static -no-pie -Wl,-T,ports/c-kernel/link.ld -Wl,--gc-sections -Wl,--build-id=none \
@@ -49,7 +49,7 @@ fn build(image: &'static Image) -> Result<Vec<Step<'static>>, String> {
     fs::create_dir_all(root().join(directory)).map_err(|error| format!("{directory}: {error}"))?;
     let library = Step::cargo("libhotmem.a", LIBRARY);
     Ok(vec![
-        library.about("builds the engine and its drivers for kernels in C"),
+        library.description("builds the engine and its drivers for kernels in C"),
         Step::program(image.name, "cc", image.build),
     ])
 }
@@ -86,8 +86,8 @@ mod tests {
             if file.is_dir() {
                 continue;
             }
-            let compiled = KERNEL.contains(&format!("ports/c-kernel/{name}"));
-            assert!(compiled || name.ends_with(".h"), "{name}");
+            let is_compiled = CC_ARGS.contains(&format!("ports/c-kernel/{name}"));
+            assert!(is_compiled || name.ends_with(".h"), "{name}");
         }
         assert!(lines > 100 && lines <= 600, "{lines} lines");
     }

@@ -49,28 +49,28 @@ impl Port {
     pub(super) fn prepare(&self, steps: &mut Steps) -> bool {
         match (self.prepare)() {
             Ok(()) => true,
-            Err(Missing::Required(what)) => {
-                steps.missing(what);
+            Err(Missing::Required(message)) => {
+                steps.missing(message);
                 false
             }
-            Err(Missing::Optional(what)) => {
-                steps.skip(what);
+            Err(Missing::Optional(message)) => {
+                steps.skip(message);
                 false
             }
         }
     }
 
-    /// Builds these images and runs the tests that `only` selects.
-    pub(super) fn check(&self, steps: &mut Steps, images: &'static [Image], only: &str) {
+    /// Builds these images and runs the tests that the test program's arguments select.
+    pub(super) fn check(&self, steps: &mut Steps, images: &'static [Image], test_args: &str) {
         if !self.prepare(steps) {
             return;
         }
         self.build(steps, images);
         if setup::qemu() {
             let name = format!("{} under QEMU", images[0].name);
-            let run = tests("ports", only);
-            let run = Step::cargo(&name, &run);
-            steps.run(&run.about("boots the kernel, and plugs and unplugs memory"));
+            let tests = tests("ports", test_args);
+            let step = Step::cargo(&name, &tests);
+            steps.run(&step.description("boots the kernel, and plugs and unplugs memory"));
         } else {
             steps.missing(setup::QEMU_WANTED);
         }
@@ -81,10 +81,10 @@ impl Port {
         for image in images {
             match (self.build)(image) {
                 Ok(mut build) => {
-                    let image_itself = build.pop().map(|last| last.about(image.description));
+                    let image_itself = build.pop().map(|last| last.description(image.description));
                     build.iter().chain(&image_itself).for_each(|step| steps.run(step));
                 }
-                Err(why) => steps.fail(why),
+                Err(error) => steps.fail(error),
             }
         }
     }
