@@ -10,7 +10,7 @@ use crate::instance::{Running, hotmem, instance};
 use ::hotmem::geometry::PAGEBLOCK_FRAMES;
 use ::hotmem::{
     Announce, Blocker, BlockerKind, Budget, Bytes, NodeId, OnlineType, OrViolation, PfnRange,
-    Progress, RangeError, RangeErrorKind, Shrink, State,
+    Progress, RangeError, Shrink, State,
 };
 
 /// Puts the memory online in the zone that the policy chooses.
@@ -208,11 +208,7 @@ pub unsafe extern "C" fn hotmem_remove(
             if range.is_empty() || !range.is_aligned(PAGEBLOCK_FRAMES as u64) {
                 return Err(Error(HOTMEM_EINVAL));
             }
-            // Memory that was offline before this request comes last, because it may hold
-            // descriptors of the online memory.
-            let online = remove(running, range, true, &mut result.removed);
-            let offline = remove(running, range, false, &mut result.removed);
-            let blocker = online.or(offline);
+            let blocker = remove(running, range, &mut result.removed);
             let Some(Blocker { range, kind }) = blocker else { return Ok(()) };
             (result.paddr, result.len) = (range.start().phys_addr(), range.bytes().0);
             result.why = why_number(kind);
@@ -226,15 +222,9 @@ pub unsafe extern "C" fn hotmem_remove(
     code
 }
 
-/// Removes as much memory of `range` as possible: online memory if `is_online` is true, and offline
-/// memory otherwise. Adds the number of bytes to `removed`. Returns the first blocker.
-#[inline(never)]
-fn remove(
-    running: &mut Running,
-    range: PfnRange,
-    is_online: bool,
-    removed: &mut u64,
-) -> Option<Blocker> {
+/// Removes as much memory of `range` as possible. Adds the number of bytes to `removed`. Returns the
+/// first blocker.
+fn remove(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<Blocker> {
     let mut first_blocker = None;
     let mut remaining = range;
     while !remaining.is_empty() {
@@ -244,11 +234,9 @@ fn remove(
         }
         remaining = remaining.split_at(run.end()).1;
         let blocker = match state {
-            State::Online | State::OnlineMovable if is_online => {
-                remove_online(running, run, removed)
-            }
-            State::Offline if !is_online => remove_offline(running, run, removed),
-            _ => None,
+            State::Online | State::OnlineMovable => remove_online(running, run, removed),
+            State::Offline => remove_offline(running, run, removed),
+            State::Unknown | State::Absent | State::Device => None,
         };
         first_blocker = first_blocker.or(blocker);
     }
@@ -278,7 +266,8 @@ fn remove_online(
 }
 
 /// Removes as much of `run`, which is offline, as possible. Adds the number of bytes to `removed`.
-/// Returns the first blocker.
+/// Returns the first blocker. The engine refuses only memory that a device is unplugging, because a
+/// kernel in C has no descriptor pageblocks.
 fn remove_offline(
     Running { hotplug, .. }: &mut Running,
     run: PfnRange,
@@ -288,13 +277,10 @@ fn remove_offline(
     let mut first_blocker = None;
     let mut remaining = run;
     while !remaining.is_empty()
-        && let Err(RangeError { range: refused, kind }) = remove(remaining)
+        && let Err(RangeError { range: refused, .. }) = remove(remaining)
     {
-        let kind = match kind {
-            RangeErrorKind::Held => BlockerKind::HeldByAnother,
-            _ => BlockerKind::Metadata,
-        };
-        first_blocker = first_blocker.or(Some(Blocker { range: refused, kind }));
+        let blocker = Blocker { range: refused, kind: BlockerKind::HeldByAnother };
+        first_blocker = first_blocker.or(Some(blocker));
         // The result is not needed: memory below that is refused as well stays offline.
         let _ = remove(remaining.split_at(refused.start()).0);
         remaining = remaining.split_at(refused.end()).1;
