@@ -226,18 +226,17 @@ impl<P: Platform> Frames<P> {
     /// neighbourhood that is tried, and a few for each CPU and each 1024 neighbourhoods.
     fn find_uncrowded_start<'s>(&'s self, step: SearchStep, search: &Search<'s>) -> Pfn {
         let SearchStep { zone, from, .. } = step;
-        let current = self.this_cpus_section(zone);
-        if let Some(neighbourhood) = current.map(|section| section.neighbourhood(&self.words))
+        if let Some(current) = self.this_cpus_section(zone)
+            && let neighbourhood = current.neighbourhood(&self.words)
             && let Some(beside) = search.next(neighbourhood.start().max(from))
             && neighbourhood.contains(beside.start())
         {
             return beside.start();
         }
         let Some(lowest) = search.next(from) else { return from };
-        let other_sections =
-            || self.hinted_sections(zone).filter(|&hinted| Some(hinted) != current);
+        // This includes the CPU's own section, whose neighbourhood has no other suitable section.
         let crowd_from =
-            |first| NeighbourhoodSet::new(first, other_sections().map(SectionRef::start));
+            |first| NeighbourhoodSet::new(first, self.hinted_sections(zone).map(SectionRef::start));
         let mut crowd = crowd_from(lowest.neighbourhood(&self.words));
         let (within, mut next) = (lowest.announced(&self.words), Some(lowest));
         while let Some(section) = next.filter(|section| within.overlaps(section.range())) {

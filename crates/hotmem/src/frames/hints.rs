@@ -178,16 +178,19 @@ impl<P: Platform> Frames<P> {
 
     /// Makes `section` this CPU's hint, so that the CPU's allocations of whole pageblocks use it
     /// from now on. The caller must have found free pageblocks in `section`.
+    ///
+    /// If several CPUs have found the section at the same time, it becomes the hint of the one that
+    /// hides it. The others search again, and find other sections.
     pub(super) fn adopt_section(
         &self,
         section: SectionRef<'_>,
         zone: Zone,
         hiding_steps: &mut HidingSteps<'_>,
     ) {
-        if self.cpu().section(zone).load(Ordering::Relaxed) != section.to_hint() {
-            hiding_steps.start();
-            // Hide the section from the tree first, so that the next CPU finds another section.
-            section.hide(&self.words, Class::free(zone));
+        hiding_steps.start();
+        let is_hidden_by_this_call = section.hide(&self.words, Class::free(zone));
+        mutant!("two CPUs adopt one section" => return self.swap_section(section, zone, hiding_steps));
+        if is_hidden_by_this_call {
             self.swap_section(section, zone, hiding_steps);
         }
     }

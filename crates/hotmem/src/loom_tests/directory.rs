@@ -189,9 +189,9 @@ fn two_sections_are_hidden_and_get_memory() {
         }
         setup.directory.section(id(0)).unwrap().claim_all(1);
         setup.directory.section(id(1)).unwrap().claim_all(1);
-        setup.directory.clear_section_bit(FREE, id(1), || true);
+        setup.directory.clear_section_bit(FREE, id(1));
         let other_thread = spawn_thread(1, &setup, |setup| setup.fill(1));
-        setup.directory.clear_section_bit(FREE, id(0), || setup.is_empty(id(0)));
+        setup.directory.hide_if_empty(FREE, id(0));
         other_thread.join().unwrap();
         setup.check(2);
     });

@@ -4,6 +4,8 @@
 use super::instance::{BLOCK, ONE_BLOCK, ONE_FRAME, range};
 use super::{Instance, large_model, model, model_preemptions};
 use crate::frames::AllocRequest;
+use crate::words::Zone;
+use std::vec::Vec;
 
 #[test]
 fn an_interrupt_allocates_and_frees_on_the_cpu_of_a_call() {
@@ -186,6 +188,22 @@ fn two_threads_with_one_cpu_number_adopt_sections() {
         instance.validate();
         [main_held, other_held].into_iter().chain(held).for_each(|held| instance.free(held));
         instance.validate();
+    });
+}
+
+#[test]
+fn two_cpus_adopt_different_sections() {
+    model(|| {
+        let instance = Instance::new(3);
+        // The section that is CPU 0's hint has no free pageblock, so both CPUs search.
+        let held = [instance.alloc(ONE_BLOCK), instance.alloc(ONE_BLOCK)];
+        let other_cpu = instance.spawn_on(1, |instance| instance.alloc(ONE_BLOCK));
+        let main_held = instance.alloc(ONE_BLOCK);
+        let other_held = other_cpu.join().unwrap();
+        let hinted: Vec<_> = instance.hinted_sections(Zone::Kernel).collect();
+        assert!(hinted.len() < 2 || hinted[0] != hinted[1], "two CPUs have one section as hint");
+        [main_held, other_held].into_iter().chain(held).for_each(|held| instance.free(held));
+        instance.check_empty();
     });
 }
 

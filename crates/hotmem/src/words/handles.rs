@@ -206,9 +206,9 @@ impl<'a> SectionRef<'a> {
     }
 
     /// Makes searches for this class skip the section, even if it has pageblocks of the class. The
-    /// caller makes the section findable in another way.
-    pub(crate) fn hide(self, words: &SectionWords, class: Class) {
-        words.directory.clear_section_bit(class, self.id, || true);
+    /// caller makes the section findable in another way. Returns whether searches found it before.
+    pub(crate) fn hide(self, words: &SectionWords, class: Class) -> bool {
+        words.directory.clear_section_bit(class, self.id)
     }
 
     /// Returns whether searches for this class find the section.

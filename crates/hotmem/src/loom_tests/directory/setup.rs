@@ -43,13 +43,6 @@ impl Setup {
         self.directory.set_path(FREE, id(n));
     }
 
-    pub(super) fn is_empty(&self, section: SectionId) -> bool {
-        // The words exist, because a path is set only after the words were made.
-        let words =
-            self.directory.section(section).expect("a section that a path leads to has words");
-        words.available(FREE) == 0
-    }
-
     /// Claims the pageblock of a free section of node `node_number`.
     pub(super) fn claim(&self, node_number: usize) -> Option<SectionId> {
         let mut from = id(0);
@@ -72,7 +65,10 @@ impl Setup {
         };
         if !section.claim_all(1) {
             // This uses the words that were looked up, even if the chunk was retired meanwhile.
-            self.directory.clear_section_bit(FREE, found, || section.available(FREE) == 0);
+            self.directory.clear_section_bit(FREE, found);
+            if section.available(FREE) != 0 {
+                self.directory.set_path(FREE, found);
+            }
             return false;
         }
         let is_on_node = self.directory.node(found) == Some(node(node_number));

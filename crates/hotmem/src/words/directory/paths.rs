@@ -81,29 +81,25 @@ impl Directory {
     /// pageblocks of the class after that, sets the bit again, and the bits above it.
     #[inline(never)]
     pub(crate) fn hide_if_empty(&self, class: Class, id: SectionId) {
-        self.clear_section_bit(class, id, || {
-            self.section(id).is_none_or(|section| section.available(class) == 0)
-        });
+        self.clear_section_bit(class, id);
+        if self.section(id).is_some_and(|section| section.available(class) != 0) {
+            self.set_path(class, id);
+        }
     }
 
-    /// Clears the bit of a section that a searcher found empty. If `is_empty` returns false after
-    /// that, sets the bit again, and the bits above it.
-    pub(crate) fn clear_section_bit(
-        &self,
-        class: Class,
-        id: SectionId,
-        is_empty: impl Fn() -> bool,
-    ) {
-        let Some(header) = self.chunk_header(id.chunk()).or_violation() else { return };
+    /// Clears the bit of a section, even if the section is not empty. Returns whether the bit was
+    /// set.
+    #[inline(never)]
+    pub(crate) fn clear_section_bit(&self, class: Class, id: SectionId) -> bool {
+        let Some(header) = self.chunk_header(id.chunk()).or_violation() else { return false };
         let tree = &header.tree[class.index()];
         mutant!("hiding a section hides all sections of its chunk" => {
             tree.store(0, Ordering::SeqCst);
         });
-        tree.fetch_and(!(1 << id.index_in_chunk()), Ordering::AcqRel);
+        let bit = 1 << id.index_in_chunk();
+        let before = tree.fetch_and(!bit, Ordering::AcqRel);
         fence(Ordering::SeqCst); // pairs with the fence in `set_path`
-        if !is_empty() {
-            self.set_path(class, id);
-        }
+        before & bit != 0
     }
 
     /// Returns whether the bits that lead to a section are set at all levels.
@@ -173,7 +169,8 @@ impl<'a> Paths<'a> {
             return;
         }
         mutant!("a bit over missing words is cleared for good" => {
-            return self.directory.clear_section_bit(self.class, id, || true);
+            self.directory.clear_section_bit(self.class, id);
+            return;
         });
         self.directory.hide_if_empty(self.class, id);
     }

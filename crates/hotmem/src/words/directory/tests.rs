@@ -99,7 +99,7 @@ impl CheckedDirectory {
             if !self.is_empty(found) {
                 return Some(found);
             }
-            self.directory.clear_section_bit(ONLINE, found, || self.is_empty(found));
+            self.directory.clear_section_bit(ONLINE, found);
             from = SectionId::new(found.number() + 1)?;
         }
     }
@@ -114,7 +114,7 @@ impl CheckedDirectory {
             if !self.is_empty(found) {
                 return Some(found);
             }
-            self.directory.clear_section_bit(ONLINE, found, || self.is_empty(found));
+            self.directory.clear_section_bit(ONLINE, found);
             from = SectionId::new(found.number().checked_sub(1)?)?;
         }
     }
