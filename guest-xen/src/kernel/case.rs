@@ -62,7 +62,7 @@ pub(crate) fn measure(
     operation: impl FnOnce(&mut Kernel),
 ) -> UnmappedCounts {
     kernel.pool.unmapped_counts = UnmappedCounts::default();
-    say(&cost(kernel, figure, operation));
+    write_figure(&cost(kernel, figure, operation));
     kernel.pool.unmapped_counts
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn cost<'a>(
 }
 
 /// Prints a figure on the console, where the host reads it.
-pub(crate) fn say(figure: &Figure<'_>) {
+pub(crate) fn write_figure(figure: &Figure<'_>) {
     let _ = writeln!(Console::new(), "{figure}");
 }
 
@@ -97,66 +97,67 @@ pub(crate) fn run(
 ) {
     let figure = |case, subject: Subject| Figure::of(case, subject.name(), batch, pages);
     let expected = UnmappedCounts { pages: pages as u64, dirty: pages as u64 / 2 };
-    let mut wrong = 0;
+    let mut wrong_runs = 0;
     for _ in 0..runs {
         let space = kernel.build(false, false, pages, entry);
         for subject in SUBJECTS {
             measure(kernel, figure("xen-protect", subject), |kernel| {
                 protect(kernel, subject, space, pages, batch);
             });
-            let sound = kernel.entries(space, 0..pages).enumerate().all(|(page, at)| {
-                let is = kernel.entry(at).flags();
-                let was = entry(kernel, page).flags() - Flags::WRITABLE;
-                is & (Flags::ACCESSED_DIRTY | Flags::WRITABLE)
-                    == was & (Flags::ACCESSED_DIRTY | Flags::WRITABLE)
+            let is_correct = kernel.entries(space, 0..pages).enumerate().all(|(page, at)| {
+                let flags = kernel.entry(at).flags();
+                let expected = entry(kernel, page).flags() - Flags::WRITABLE;
+                flags & (Flags::ACCESSED_DIRTY | Flags::WRITABLE)
+                    == expected & (Flags::ACCESSED_DIRTY | Flags::WRITABLE)
             });
-            wrong += u32::from(!sound);
+            wrong_runs += u32::from(!is_correct);
             refill(kernel, space, pages, entry);
             let unmapped_counts = measure(kernel, figure("xen-munmap", subject), |kernel| {
                 unmap(kernel, subject, space, 0..pages, batch, Unmap::default());
             });
-            wrong += u32::from(unmapped_counts != expected);
+            wrong_runs += u32::from(unmapped_counts != expected);
             refill(kernel, space, pages, clean);
             let unmapped_counts = measure(kernel, figure("xen-munmap-clean", subject), |kernel| {
                 unmap(kernel, subject, space, 0..pages, batch, Unmap::default());
             });
-            wrong += u32::from(unmapped_counts != UnmappedCounts { dirty: 0, ..expected });
+            wrong_runs += u32::from(unmapped_counts != UnmappedCounts { dirty: 0, ..expected });
             refill(kernel, space, pages, entry);
         }
         drop_tables(kernel, space, CONFIG);
     }
-    verdict(report, "pages unmapped and protected", wrong);
+    report_result(report, "pages unmapped and protected", wrong_runs);
 }
 
 /// Runs the cases of whole tables and whole address spaces.
 pub(crate) fn run_exit(kernel: &mut Kernel, report: &mut Report<Console>, pages: usize, runs: u64) {
     let expected = UnmappedCounts { pages: pages as u64, dirty: pages as u64 / 2 };
-    let mut wrong = 0;
+    let mut wrong_runs = 0;
     for _ in 0..runs {
         let space = kernel.build(false, false, pages, entry);
         let figure = Figure::of("xen-unhook", "hotmem", 512, pages);
         let unmapped_counts = measure(kernel, figure, |kernel| drop_tables(kernel, space, CONFIG));
-        wrong += u32::from(unmapped_counts != expected);
+        wrong_runs += u32::from(unmapped_counts != expected);
         for exit in EXITS {
-            let before = kernel.pool.left();
+            let before = kernel.pool.tables_left();
             let space = kernel.build(true, true, pages, entry);
             let figure = Figure::of("xen-exit", exit.name(), 512, pages);
             let unmapped_counts = measure(kernel, figure, |kernel| exit.run(kernel, space));
-            wrong += u32::from((unmapped_counts, kernel.pool.left()) != (expected, before));
+            wrong_runs +=
+                u32::from((unmapped_counts, kernel.pool.tables_left()) != (expected, before));
             // All pages have equal flags, so that they form one run.
             let space = kernel.build(true, true, pages, clean);
             let figure = Figure::of("xen-exit-alike", exit.name(), 512, pages);
             let unmapped_counts = measure(kernel, figure, |kernel| exit.run(kernel, space));
-            wrong += u32::from(unmapped_counts != UnmappedCounts { dirty: 0, ..expected });
+            wrong_runs += u32::from(unmapped_counts != UnmappedCounts { dirty: 0, ..expected });
         }
     }
-    verdict(report, "tables unhooked, address spaces ended", wrong);
+    report_result(report, "tables unhooked, address spaces ended", wrong_runs);
 }
 
-fn verdict(report: &mut Report<Console>, what: &str, wrong: u32) {
-    if wrong == 0 {
-        report.ok(format_args!("{what}: all received with the right bits"));
+fn report_result(report: &mut Report<Console>, operations: &str, wrong_runs: u32) {
+    if wrong_runs == 0 {
+        report.ok(format_args!("{operations}: all received with the right bits"));
     } else {
-        report.not_ok(format_args!("{what}: {wrong} runs with wrong pages or bits"));
+        report.not_ok(format_args!("{operations}: {wrong_runs} runs with wrong pages or bits"));
     }
 }

@@ -1,7 +1,7 @@
 //! Maps and unmaps another domain's memory, like `xfm_scale`, the benchmark in the report of this
 //! problem to Linux.
 
-use super::case::{cost, drop_tables, say};
+use super::case::{cost, drop_tables, write_figure};
 use super::console::Console;
 use super::figures::Figure;
 use super::space::{Kernel, UnmappedCounts};
@@ -33,7 +33,7 @@ pub(crate) fn run(
     }
     let populated = super::stop::must("populate_physmap", kernel.xen.populate(domain, frames));
     let memory = ForeignMemory { domain, space, frames, batch };
-    let mut wrong = u32::from(populated != pages as u64);
+    let mut wrong_runs = u32::from(populated != pages as u64);
     for _ in 0..runs {
         for subject in SUBJECTS {
             let figure = |case| Figure::of(case, subject.name(), batch, pages);
@@ -47,7 +47,7 @@ pub(crate) fn run(
                     memory.unmap(kernel, subject, pages);
                 }));
             }
-            wrong += u32::from(kernel.pool.unmapped_counts.pages != pages as u64);
+            wrong_runs += u32::from(kernel.pool.unmapped_counts.pages != pages as u64);
             kernel.pool.unmapped_counts = UnmappedCounts::default();
             let mut parts =
                 ["xen-migrate-map", "xen-migrate-read", "xen-migrate-unmap"].map(figure);
@@ -61,17 +61,17 @@ pub(crate) fn run(
                     })),
                 ];
             }
-            wrong += u32::from(kernel.pool.unmapped_counts.pages != pages as u64);
-            [map, unmap].iter().chain(&parts).for_each(say);
+            wrong_runs += u32::from(kernel.pool.unmapped_counts.pages != pages as u64);
+            [map, unmap].iter().chain(&parts).for_each(write_figure);
         }
     }
     drop_tables(kernel, space, super::space::CONFIG);
     // Frames that are still mapped would prevent the destruction of the domain.
     let ended = kernel.xen.destroy_domain(domain);
-    if wrong == 0 && ended.is_ok() {
+    if wrong_runs == 0 && ended.is_ok() {
         report.ok(format_args!("{pages} pages of another domain mapped and unmapped"));
     } else {
-        report.not_ok(format_args!("another domain's pages: {wrong} wrong, {ended:?}"));
+        report.not_ok(format_args!("another domain's pages: {wrong_runs} wrong runs, {ended:?}"));
     }
 }
 
@@ -98,8 +98,8 @@ impl ForeignMemory<'_> {
     }
 
     fn unmap(&self, kernel: &mut Kernel, subject: Subject, pages: Range<usize>) {
-        let how = Unmap { ignore_accessed_and_dirty: true, ..Unmap::default() };
-        unmap(kernel, subject, self.space, pages, self.batch, how);
+        let options = Unmap { ignore_accessed_and_dirty: true, ..Unmap::default() };
+        unmap(kernel, subject, self.space, pages, self.batch, options);
     }
 }
 

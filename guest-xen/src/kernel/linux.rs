@@ -131,7 +131,7 @@ pub(crate) fn exit(kernel: &mut Kernel, space: Space) {
             virt += 4096;
         }
     });
-    kernel.pool.finish();
+    kernel.pool.pass_last_run();
     // `free_pgtables`: the walk has read the entry of a table before the table is freed.
     each_table(kernel, space, |kernel, table, _| kernel.pool.free_table(table));
     for root in [Some(space.root), space.user_root].into_iter().flatten() {

@@ -25,9 +25,9 @@ static mut ARENA: Arena = Arena([[0; ENTRIES]; FRAMES]);
 #[derive(Clone, Copy)]
 pub(crate) struct Memory {
     /// The machine frame number of each of the domain's frames.
-    machine: &'static [u64],
+    mfn_list: &'static [u64],
     /// The number of frames that are mapped from `VIRT_BASE` on.
-    mapped: u64,
+    mapped_frames: u64,
     /// The number of frames of the machine.
     machine_frames: u64,
     /// The initial root.
@@ -40,13 +40,13 @@ impl Memory {
     pub(crate) unsafe fn new(info: &StartInfo) -> Memory {
         let list = core::ptr::with_exposed_provenance(to_usize(info.mfn_list));
         // SAFETY: Xen has put the list there, and nothing changes it.
-        let machine = unsafe { core::slice::from_raw_parts(list, to_usize(info.nr_pages)) };
+        let mfn_list = unsafe { core::slice::from_raw_parts(list, to_usize(info.nr_pages)) };
         // SAFETY: takes no argument.
         let last = unsafe { hypercall(MEMORY_OP, [MAXIMUM_RAM_PAGE, 0, 0, 0, 0]) };
-        let mapped = (info.pt_base - VIRT_BASE) / 4096 + info.nr_pt_frames;
+        let mapped_frames = (info.pt_base - VIRT_BASE) / 4096 + info.nr_pt_frames;
         let mut memory = Memory {
-            machine,
-            mapped,
+            mfn_list,
+            mapped_frames,
             machine_frames: last.map_or(0, |last| last + 1),
             root: Pfn::ZERO,
         };
@@ -56,7 +56,7 @@ impl Memory {
 
     /// Returns the machine frame number of one of the kernel's addresses.
     pub(crate) fn machine_frame(&self, virt: u64) -> Pfn {
-        let frame = self.machine.get(to_usize((virt - VIRT_BASE) / 4096));
+        let frame = self.mfn_list.get(to_usize((virt - VIRT_BASE) / 4096));
         frame.and_then(|&frame| Pfn::new(frame)).unwrap_or(Pfn::ZERO)
     }
 
@@ -75,8 +75,8 @@ impl Memory {
         let entry: *const u64 = core::ptr::with_exposed_provenance(to_usize(entry));
         // SAFETY: Xen maps the table for all frames of the machine.
         let number = unsafe { entry.read_volatile() };
-        let is_own =
-            number < self.mapped && self.machine.get(to_usize(number)) == Some(&frame.number());
+        let is_own = number < self.mapped_frames
+            && self.mfn_list.get(to_usize(number)) == Some(&frame.number());
         is_own.then_some(VIRT_BASE + number * 4096)
     }
 
@@ -100,7 +100,7 @@ impl Memory {
     }
 
     /// Returns the L1 table of an address, or frame 0 if the address has no L1 table.
-    pub(crate) fn lowest(&self, space: Space, virt: u64) -> Pfn {
+    pub(crate) fn l1_table(&self, space: Space, virt: u64) -> Pfn {
         let (mut table, mut level) = (space.root, space.root_level);
         while let Some(below) = level.below() {
             let index = to_usize(virt / level.entry_span().0) % ENTRIES;

@@ -10,29 +10,31 @@ use hotmem_xen::vectors::{
 use hotmem_xen::{BatchRefused, Command, DomId, Hypervisor, MmuExtOp, MmuUpdate};
 
 /// The flags that Xen itself sets in entries.
-const XENS: Flags = Flags::GLOBAL.union(Flags::USER);
+const XEN_FLAGS: Flags = Flags::GLOBAL.union(Flags::USER);
 
 /// Runs the test vectors on one entry.
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
     let space = kernel.build(false, false, 512, |_, _| Entry::EMPTY);
-    let table = kernel.memory.lowest(space, super::space::BASE);
+    let table = kernel.memory.l1_table(space, super::space::BASE);
     let frames = Frames { same_frame: kernel.page(0), other_frame: kernel.page(1), table };
     let Some(at) = kernel.entries(space, 7..8).next() else { return };
-    let plain = |entry: Entry| entry.bits() & !XENS.bits();
+    let without_xen_flags = |entry: Entry| entry.bits() & !XEN_FLAGS.bits();
     let mut agreed = 0;
     for (number, vector) in VECTORS.iter().enumerate() {
         for before in [Entry::EMPTY, vector.before(frames)] {
             let update = MmuUpdate::new(at, Command::Normal, before);
             kernel.update([update].into_iter(), DomId::SELF, 1);
         }
-        let done = kernel.xen.mmu_update(&[vector.update(at, frames)], DomId::SELF);
+        let result = kernel.xen.mmu_update(&[vector.update(at, frames)], DomId::SELF);
         let after = kernel.entry(at);
         let refused = vector.new_flags.err().map(|errno| BatchRefused { entries_done: 0, errno });
-        if done.err() == refused && plain(after) == plain(vector.after(frames)) {
+        if result.err() == refused
+            && without_xen_flags(after) == without_xen_flags(vector.after(frames))
+        {
             agreed += 1;
         } else {
             report.not_ok(format_args!(
-                "case {number} of an update: {done:?}, {after:?}: {vector:?}"
+                "case {number} of an update: {result:?}, {after:?}: {vector:?}"
             ));
         }
     }
@@ -42,12 +44,13 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
     {
         let at = [first, second, third];
         let batch = refused_second(at, frames);
-        let done = kernel.xen.mmu_update(&batch, DomId::SELF);
-        let after = at.map(|at| plain(kernel.entry(at)));
-        if done == Err(REFUSED_AT_SECOND) && after == [plain(batch[0].value()), 0, 0] {
+        let result = kernel.xen.mmu_update(&batch, DomId::SELF);
+        let after = at.map(|at| without_xen_flags(kernel.entry(at)));
+        if result == Err(REFUSED_AT_SECOND) && after == [without_xen_flags(batch[0].value()), 0, 0]
+        {
             report.ok("a batch stops at the update that is refused, and reports it");
         } else {
-            report.not_ok(format_args!("a batch with a refused update: {done:?}, {after:x?}"));
+            report.not_ok(format_args!("a batch with a refused update: {result:?}, {after:x?}"));
         }
     }
     let refused = [

@@ -18,8 +18,8 @@ const PAGES: usize = 512;
 /// Usually there are a few times as many. They limit the number of rounds: on a host without two
 /// free CPUs the other CPU hardly writes while this one unmaps, and each flush takes a turn of the
 /// host's scheduler.
-const WRITES_A_ROUND: u64 = 250;
-const WRITES_A_FLUSH: u64 = 5;
+const WRITES_PER_ROUND: u64 = 250;
+const WRITES_PER_FLUSH: u64 = 5;
 
 /// Returns the entry of a page. Every second entry has the Accessed flag.
 fn entry(kernel: &Kernel, number: usize) -> Entry {
@@ -27,22 +27,22 @@ fn entry(kernel: &Kernel, number: usize) -> Entry {
     if number.is_multiple_of(2) { page.with(Flags::ACCESSED) } else { page }
 }
 
-/// Races until the other CPU has written `enough` times while pages were unmapped. Hotmem must lose
-/// no Dirty flag. The subject that reads entries before it clears them must lose some flags,
+/// Races until the other CPU has written `min_writes` times while pages were unmapped. Hotmem must
+/// lose no Dirty flag. The subject that reads entries before it clears them must lose some flags,
 /// because the race proves nothing otherwise. While it has lost no flag, the batch size with which
 /// a loss is most likely is raced up to a hundred times as long.
-pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64) {
+pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, min_writes: u64) {
     let space = kernel.build(false, false, PAGES, |_, _| Entry::EMPTY);
     let mut lost_by_reading = 0;
     for subject in [Subject::Hotmem, Subject::ReadThenClear] {
         for batch in BATCHES {
             let (mut rounds, mut writes, mut lost) = (0, 0, 0);
-            let a_round = WRITES_A_ROUND + WRITES_A_FLUSH * (PAGES / batch) as u64;
-            let most_rounds = (enough / a_round).max(1);
+            let writes_per_round = WRITES_PER_ROUND + WRITES_PER_FLUSH * (PAGES / batch) as u64;
+            let max_rounds = (min_writes / writes_per_round).max(1);
             let is_last = subject != Subject::Hotmem && batch == BATCHES[BATCHES.len() - 1];
             let proves_nothing = |lost| is_last && lost_by_reading + lost == 0;
-            while (writes < enough && rounds < most_rounds)
-                || (proves_nothing(lost) && rounds < 100 * most_rounds)
+            while (writes < min_writes && rounds < max_rounds)
+                || (proves_nothing(lost) && rounds < 100 * max_rounds)
             {
                 refill(kernel, space, PAGES, entry);
                 kernel.pool.unmapped_counts = UnmappedCounts::default();
@@ -56,8 +56,8 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64
                 writes += writer_cpu::writes() - before;
                 writer_cpu::stop();
                 let dirty = &kernel.pool.dirty[..PAGES];
-                let unseen = |(page, dirty): (usize, &bool)| !dirty && writer_cpu::wrote(page);
-                lost += dirty.iter().enumerate().filter(|&page| unseen(page)).count() as u64;
+                let is_lost = |(page, dirty): (usize, &bool)| !dirty && writer_cpu::wrote(page);
+                lost += dirty.iter().enumerate().filter(|&page| is_lost(page)).count() as u64;
                 // A page that the owner does not receive counts as lost too.
                 lost += (PAGES as u64).abs_diff(kernel.pool.unmapped_counts.pages);
                 rounds += 1;

@@ -23,7 +23,7 @@ pub(crate) const CONFIG: Config = Config::new(GrantDetection::assume_absent());
 const PAGE_BYTES: Bytes = Bytes(4 << 10);
 
 /// The number of frames for tables; the others are mapped as pages.
-const TABLES: usize = FRAMES - super::writer_cpu::PAGES;
+const TABLE_FRAMES: usize = FRAMES - super::writer_cpu::PAGES;
 
 /// The kernel's state: frames for tables, and buffers for batches.
 pub(crate) struct Kernel {
@@ -39,7 +39,7 @@ pub(crate) struct Kernel {
 
 /// Frames for tables, and the record of unmapped pages.
 pub(crate) struct Pool {
-    free_tables: [Pfn; TABLES],
+    free_tables: [Pfn; TABLE_FRAMES],
     tables_left: usize,
     pub(crate) unmapped_counts: UnmappedCounts,
     /// Whether each page was unmapped dirty.
@@ -67,7 +67,7 @@ impl Kernel {
         unsafe {
             (&raw mut (*kernel).memory).write(memory);
             (&raw mut (*kernel).xen).write(TimedHypercalls::new(SyscallHypervisor::new()));
-            (&raw mut (*kernel).pool.free_tables).write([Pfn::ZERO; TABLES]);
+            (&raw mut (*kernel).pool.free_tables).write([Pfn::ZERO; TABLE_FRAMES]);
             (&raw mut (*kernel).pool.tables_left).write(0);
             (&raw mut (*kernel).pool.unmapped_counts).write(UnmappedCounts::default());
             (&raw mut (*kernel).pool.run).write(None);
@@ -76,7 +76,7 @@ impl Kernel {
             (&raw mut (*kernel).buffer).write(HypercallBuffer::new());
             (&raw mut (*kernel).updates).write([MmuUpdate::NONE; ENTRIES]);
             (&raw mut (*kernel).entries_read).write([Entry::EMPTY; ENTRIES]);
-            for number in 0..TABLES {
+            for number in 0..TABLE_FRAMES {
                 (*kernel).pool.free_table(memory.frame(number));
             }
             &mut *kernel
@@ -85,7 +85,7 @@ impl Kernel {
 
     /// Returns a frame whose contents do not matter.
     pub(crate) fn page(&self, number: usize) -> Pfn {
-        self.memory.frame(TABLES + number % super::writer_cpu::PAGES)
+        self.memory.frame(TABLE_FRAMES + number % super::writer_cpu::PAGES)
     }
 
     /// Returns the page tables of an address space.
@@ -108,17 +108,18 @@ impl Kernel {
         let mut updates = updates.peekable();
         while updates.peek().is_some() {
             let mut count = 0;
-            for (place, update) in self.updates.iter_mut().take(batch).zip(&mut updates) {
-                *place = update;
+            for (entry, update) in self.updates.iter_mut().take(batch).zip(&mut updates) {
+                *entry = update;
                 count += 1;
             }
-            let done = self.xen.mmu_update(&self.updates[..count], owner);
-            must("mmu_update", done.map_err(|partly| partly.errno));
+            let result = self.xen.mmu_update(&self.updates[..count], owner);
+            must("mmu_update", result.map_err(|refused| refused.errno));
         }
     }
 
+    /// Makes Xen perform an extended operation on page tables.
     pub(crate) fn ext(&mut self, op: MmuExtOp) {
-        must("mmuext_op", self.xen.mmuext_op(&[op]).map_err(|partly| partly.errno));
+        must("mmuext_op", self.xen.mmuext_op(&[op]).map_err(|refused| refused.errno));
     }
 
     fn pin(&mut self, level: Level, table: Pfn) {
@@ -159,7 +160,7 @@ impl Kernel {
     /// user's, or below the kernel's current root. `entry` returns the entry of each page.
     pub(crate) fn build(
         &mut self,
-        own_root: bool,
+        has_own_roots: bool,
         pins_l1: bool,
         pages: usize,
         entry: impl Fn(&Kernel, usize) -> Entry,
@@ -167,7 +168,7 @@ impl Kernel {
         let link = |table| {
             Entry::new(table, Flags::PRESENT | Flags::WRITABLE | Flags::USER | Flags::ACCESSED)
         };
-        let (pointers, directory) = (self.table(), self.table());
+        let (l3_table, l2_table) = (self.table(), self.table());
         for first in (0..pages).step_by(ENTRIES) {
             let table = self.table();
             for index in 0..ENTRIES.min(pages - first) {
@@ -177,26 +178,26 @@ impl Kernel {
             if pins_l1 {
                 self.pin(Level::L1, table);
             }
-            self.write(directory, first / ENTRIES, link(table));
+            self.write(l2_table, first / ENTRIES, link(table));
         }
-        self.write(pointers, 0, link(directory));
-        self.set_writable(directory, false);
-        self.set_writable(pointers, false);
+        self.write(l3_table, 0, link(l2_table));
+        self.set_writable(l2_table, false);
+        self.set_writable(l3_table, false);
         let index = to_usize(BASE >> 39);
-        let root = if own_root { self.table() } else { self.memory.root };
-        if own_root {
-            if let Some(kernels) = self.memory.words(self.memory.root) {
-                self.write(root, ENTRIES - 1, entry_at(kernels, ENTRIES - 1));
+        let root = if has_own_roots { self.table() } else { self.memory.root };
+        if has_own_roots {
+            if let Some(kernel_root) = self.memory.words(self.memory.root) {
+                self.write(root, ENTRIES - 1, entry_at(kernel_root, ENTRIES - 1));
             }
             let user_root = self.table();
             for root in [root, user_root] {
-                self.write(root, index, link(pointers));
+                self.write(root, index, link(l3_table));
                 self.set_writable(root, false);
                 self.pin(Level::L4, root);
             }
             return Space::new(root, Level::L4).with_user_root(user_root);
         }
-        let update = MmuUpdate::new(EntryAddr::new(root, index), Command::Normal, link(pointers));
+        let update = MmuUpdate::new(EntryAddr::new(root, index), Command::Normal, link(l3_table));
         self.update([update].into_iter(), DomId::SELF, 1);
         Space::new(root, Level::L4)
     }
@@ -207,7 +208,7 @@ impl Kernel {
         space: Space,
         pages: Range<usize>,
     ) -> impl Iterator<Item = EntryAddr> + use<> {
-        self.lowest(space, pages).map(|(table, _, index)| EntryAddr::new(table, index))
+        self.l1_entries(space, pages).map(|(table, _, index)| EntryAddr::new(table, index))
     }
 
     /// Returns the addresses and the values of these entries.
@@ -216,7 +217,7 @@ impl Kernel {
         space: Space,
         pages: Range<usize>,
     ) -> impl Iterator<Item = (EntryAddr, Entry)> + use<> {
-        self.lowest(space, pages).map(|(table, words, index)| {
+        self.l1_entries(space, pages).map(|(table, words, index)| {
             (
                 EntryAddr::new(table, index),
                 words.map_or(Entry::EMPTY, |words| entry_at(words, index)),
@@ -224,8 +225,8 @@ impl Kernel {
         })
     }
 
-    /// Returns the L1 tables of these pages and the indices of their entries.
-    fn lowest(
+    /// Returns the L1 table of each of these pages and the index of the page's entry.
+    fn l1_entries(
         &self,
         space: Space,
         pages: Range<usize>,
@@ -235,7 +236,7 @@ impl Kernel {
         pages.map(move |page| {
             let index = page % ENTRIES;
             if index == 0 || words.is_none() {
-                table = memory.lowest(space, BASE + page as u64 * 4096);
+                table = memory.l1_table(space, BASE + page as u64 * 4096);
                 words = memory.words(table);
             }
             (table, words, index)
@@ -250,7 +251,7 @@ impl Kernel {
 
 impl Pool {
     /// Returns how many frames for tables are left.
-    pub(crate) fn left(&self) -> usize {
+    pub(crate) fn tables_left(&self) -> usize {
         self.tables_left
     }
 
@@ -269,13 +270,13 @@ impl Pool {
             run.virt = virt;
             return;
         }
-        self.finish();
+        self.pass_last_run();
         let virt = VirtRange::new(virt, PAGE_BYTES).ok();
         self.run = virt.map(|virt| Run { virt, entry, level: Level::L1 });
     }
 
     /// Passes on the last run of single pages.
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn pass_last_run(&mut self) {
         if let Some(run) = self.run.take() {
             self.unmapped(run);
         }

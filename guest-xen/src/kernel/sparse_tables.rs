@@ -27,40 +27,43 @@ const CASES: [(&str, &[usize]); 9] = [
 
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, runs: u64) {
     let range = |bytes| super::stop::must("a range", VirtRange::new(BASE, bytes));
-    let tables_alone = range(Bytes((TABLES * ENTRIES) as u64 * 4096));
-    let directory_too = range(Bytes::gib(1));
+    let tables_only = range(Bytes((TABLES * ENTRIES) as u64 * 4096));
+    let with_directory = range(Bytes::gib(1));
     let config = Config { cpus: 2, pins_l1: true, ..CONFIG };
-    let mut wrong = 0;
+    let mut wrong_ranges = 0;
     for (case, mapped) in CASES {
         let is_mapped = |page: usize| page % ENTRIES < mapped[page / ENTRIES % mapped.len()];
         let pages = (0..TABLES * ENTRIES).filter(|&page| is_mapped(page));
         let (entries, dirty) = (pages.clone().count(), pages.filter(|page| page % 2 == 0).count());
         for _ in 0..runs {
             for (subject, tables, range) in [
-                ("tables kept", CoveredTables::Keep, directory_too),
-                ("tables freed", CoveredTables::Free, tables_alone),
-                ("directory freed", CoveredTables::Free, directory_too),
-                ("hotmem", CoveredTables::Cheapest, directory_too),
+                ("tables kept", CoveredTables::Keep, with_directory),
+                ("tables freed", CoveredTables::Free, tables_only),
+                ("directory freed", CoveredTables::Free, with_directory),
+                ("hotmem", CoveredTables::Cheapest, with_directory),
             ] {
-                let each = |kernel: &Kernel, page| {
+                let entry_of = |kernel: &Kernel, page| {
                     if is_mapped(page) { entry(kernel, page) } else { Entry::EMPTY }
                 };
-                let space = kernel.build(false, true, TABLES * ENTRIES, each);
+                let space = kernel.build(false, true, TABLES * ENTRIES, entry_of);
                 let unmapped_counts =
                     measure(kernel, Figure::of(case, subject, 512, entries), |kernel| {
                         let (mut page_tables, pool) = kernel.tables(space, config);
-                        let how = Unmap { tables, ..Unmap::default() };
-                        super::stop::must("unmap_range", page_tables.unmap_range(range, how, pool));
+                        let options = Unmap { tables, ..Unmap::default() };
+                        super::stop::must(
+                            "unmap_range",
+                            page_tables.unmap_range(range, options, pool),
+                        );
                     });
                 let expected = UnmappedCounts { pages: entries as u64, dirty: dirty as u64 };
-                wrong += u32::from(unmapped_counts != expected);
+                wrong_ranges += u32::from(unmapped_counts != expected);
                 drop_tables(kernel, space, config);
             }
         }
     }
-    if wrong == 0 {
+    if wrong_ranges == 0 {
         report.ok("sparse tables unmapped, all pages received");
     } else {
-        report.not_ok(format_args!("{wrong} sparse ranges unmapped wrong pages"));
+        report.not_ok(format_args!("{wrong_ranges} sparse ranges unmapped wrong pages"));
     }
 }

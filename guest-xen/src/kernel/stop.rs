@@ -7,8 +7,8 @@ use hotmem_guest::report::bail_out;
 
 /// Returns the value of an operation without which the kernel cannot continue. Ends the run if it
 /// has failed.
-pub(crate) fn must<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
-    result.unwrap_or_else(|error| give_up(format_args!("{what}: {error}")))
+pub(crate) fn must<T, E: fmt::Display>(operation: &str, result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| give_up(format_args!("{operation}: {error}")))
 }
 
 /// Ends the run with the reason.

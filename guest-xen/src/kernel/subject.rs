@@ -78,7 +78,7 @@ pub(crate) fn unmap(
     space: Space,
     pages: Range<usize>,
     batch: usize,
-    how: Unmap,
+    options: Unmap,
 ) {
     match subject {
         Subject::TrappingExchange => {
@@ -86,21 +86,21 @@ pub(crate) fn unmap(
                 let entry = exchange(kernel, at, Entry::EMPTY);
                 kernel.pool.add_page(BASE + page as u64 * 4096, entry);
             }
-            kernel.pool.finish();
+            kernel.pool.pass_last_run();
             kernel.ext(MmuExtOp::flush_all());
         }
         Subject::ReadThenClear => {
             for first in pages.clone().step_by(batch) {
                 clear_after_reading(kernel, space, first, batch.min(pages.end - first));
             }
-            kernel.pool.finish();
+            kernel.pool.pass_last_run();
             kernel.ext(MmuExtOp::flush_all());
         }
         Subject::Hotmem => {
             let config = Config { batch, cpus: 2, ..CONFIG };
             let (mut tables, pool) = kernel.tables(space, config);
-            let how = Unmap { tables: CoveredTables::Keep, ..how };
-            must("unmap_range", tables.unmap_range(range(pages), how, pool));
+            let options = Unmap { tables: CoveredTables::Keep, ..options };
+            must("unmap_range", tables.unmap_range(range(pages), options, pool));
         }
     }
 }
@@ -108,8 +108,8 @@ pub(crate) fn unmap(
 /// Reads this many entries, then clears them by one hypercall.
 fn clear_after_reading(kernel: &mut Kernel, space: Space, first: usize, count: usize) {
     let pages = first..first + count;
-    for (index, (_, now)) in kernel.read(space, pages.clone()).enumerate() {
-        kernel.entries_read[index] = now;
+    for (index, (_, entry)) in kernel.read(space, pages.clone()).enumerate() {
+        kernel.entries_read[index] = entry;
     }
     let clear = |at| MmuUpdate::new(at, Command::Normal, Entry::EMPTY);
     let updates = kernel.entries(space, pages).map(clear);

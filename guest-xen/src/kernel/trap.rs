@@ -37,7 +37,7 @@ impl TrapInfo {
 pub(crate) fn load() {
     let table = [TrapInfo::page_fault(), TrapInfo::default()];
     let pointer = table.as_ptr().expose_provenance() as u64;
-    // SAFETY: Xen reads the table up to its last entry, whose address is 0. It cannot refuse it.
+    // SAFETY: Xen reads the table up to its last entry, whose address is 0. It cannot fail.
     let _ = unsafe { hypercall(SET_TRAP_TABLE, [pointer, 0, 0, 0, 0]) };
 }
 
@@ -87,6 +87,6 @@ page_fault:
     options(att_syntax)
 );
 
-extern "C" fn fatal(at: u64) -> ! {
-    panic!("page fault at {at:#x}")
+extern "C" fn fatal(address: u64) -> ! {
+    panic!("page fault at {address:#x}")
 }

@@ -11,13 +11,13 @@ use hotmem_pgtable::{EntryAddr, Space, StopReason, Unmap, VirtRange};
 use hotmem_xen::{Config, Errno, Fault, HypercallPurpose, MmuExtOp};
 
 const PAGES: usize = 2 * 512;
-const ALL: UnmappedCounts = UnmappedCounts { pages: PAGES as u64, dirty: PAGES as u64 / 2 };
-const PINS: Config = Config { pins_l1: true, ..CONFIG };
+const ALL_PAGES: UnmappedCounts = UnmappedCounts { pages: PAGES as u64, dirty: PAGES as u64 / 2 };
+const PINNED_CONFIG: Config = Config { pins_l1: true, ..CONFIG };
 
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
-    let kernels = kernel.memory.root;
+    let kernel_root = kernel.memory.root;
     exit_in_use(kernel, report, "kernel", |space| {
-        (MmuExtOp::new_root(space.root), MmuExtOp::new_root(kernels))
+        (MmuExtOp::new_root(space.root), MmuExtOp::new_root(kernel_root))
     });
     exit_in_use(kernel, report, "user", |space| {
         let user = space.user_root.unwrap_or_default();
@@ -31,60 +31,61 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
 fn exit_in_use(
     kernel: &mut Kernel,
     report: &mut Report<Console>,
-    whose: &str,
+    root_name: &str,
     switch: impl Fn(Space) -> (MmuExtOp, MmuExtOp),
 ) {
-    let before = kernel.pool.left();
+    let before = kernel.pool.tables_left();
     let space = kernel.build(true, true, PAGES, entry);
     let (enter, leave) = switch(space);
     kernel.pool.unmapped_counts = UnmappedCounts::default();
     kernel.ext(enter);
-    let (tables, pool) = kernel.tables(space, PINS);
+    let (tables, pool) = kernel.tables(space, PINNED_CONFIG);
     let refused = tables.teardown(pool).map_err(|stopped| (stopped.address, stopped.reason));
     kernel.ext(leave);
     let unmapped_counts = kernel.pool.unmapped_counts;
-    let (tables, pool) = kernel.tables(space, PINS);
-    let done = tables.teardown(pool);
+    let (tables, pool) = kernel.tables(space, PINNED_CONFIG);
+    let result = tables.teardown(pool);
     let busy = Fault::Refused { purpose: HypercallPurpose::Remap, errno: Errno::EBUSY };
-    let left = kernel.pool.left();
+    let tables_left = kernel.pool.tables_left();
     if refused == Err((0, StopReason::Mmu(busy)))
-        && (unmapped_counts, kernel.pool.unmapped_counts, left)
-            == (UnmappedCounts::default(), ALL, before)
+        && (unmapped_counts, kernel.pool.unmapped_counts, tables_left)
+            == (UnmappedCounts::default(), ALL_PAGES, before)
     {
         report.ok(format_args!(
-            "an address space whose {whose} root is in use is torn down afterwards"
+            "an address space whose {root_name} root is in use is torn down afterwards"
         ));
     } else {
         report.not_ok(format_args!(
-            "an address space whose {whose} root is in use: {refused:?}, {unmapped_counts:?}, {done:?}, \
-             {left} tables of {before}"
+            "an address space whose {root_name} root is in use: {refused:?}, {unmapped_counts:?}, {result:?}, \
+             {tables_left} tables of {before}"
         ));
     }
 }
 
 /// A table that is unhooked at the root while a CPU has the user's root loaded is in neither root.
 fn unhook(kernel: &mut Kernel, report: &mut Report<Console>) {
-    let before = kernel.pool.left();
+    let before = kernel.pool.tables_left();
     let space = kernel.build(true, true, PAGES, entry);
     let user = space.user_root.unwrap_or_default();
     kernel.ext(MmuExtOp::new_user_root(user));
     kernel.pool.unmapped_counts = UnmappedCounts::default();
     let range = super::stop::must("a range", VirtRange::new(BASE, hotmem_addr::Bytes::gib(512)));
-    let (mut tables, pool) = kernel.tables(space, PINS);
-    let done = tables.unmap_range(range, Unmap::default(), pool);
+    let (mut tables, pool) = kernel.tables(space, PINNED_CONFIG);
+    let result = tables.unmap_range(range, Unmap::default(), pool);
     let index = to_usize(BASE >> 39);
-    let left = [space.root, user].map(|root| kernel.entry(EntryAddr::new(root, index)));
+    let root_entries = [space.root, user].map(|root| kernel.entry(EntryAddr::new(root, index)));
     kernel.ext(MmuExtOp::new_user_root(Pfn::ZERO));
     let unmapped_counts = kernel.pool.unmapped_counts;
-    let (tables, pool) = kernel.tables(space, PINS);
-    let torn = tables.teardown(pool);
-    let freed = kernel.pool.left() == before;
-    let good = done.is_ok() && torn.is_ok() && unmapped_counts == ALL && freed;
-    if good && left.iter().all(|entry| entry.is_empty()) {
+    let (tables, pool) = kernel.tables(space, PINNED_CONFIG);
+    let teardown_result = tables.teardown(pool);
+    let freed = kernel.pool.tables_left() == before;
+    let all_received =
+        result.is_ok() && teardown_result.is_ok() && unmapped_counts == ALL_PAGES && freed;
+    if all_received && root_entries.iter().all(|entry| entry.is_empty()) {
         report.ok("a table that is unhooked at the root is in neither root");
     } else {
         report.not_ok(format_args!(
-            "unhooked at the root: {done:?} {left:?} {unmapped_counts:?} {torn:?}"
+            "unhooked at the root: {result:?} {root_entries:?} {unmapped_counts:?} {teardown_result:?}"
         ));
     }
 }

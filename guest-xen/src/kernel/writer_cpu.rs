@@ -9,14 +9,14 @@ use hotmem_guest::to_usize;
 use hotmem_xen::Errno;
 
 unsafe extern "C" {
-    /// The end of its stack: see `entry.rs`.
+    /// The end of the other CPU's stack: see `entry.rs`.
     static other_stack_top: u8;
 }
 
 const VCPU_OP: u64 = 24;
 const INITIALISE: u64 = 0;
 const UP: u64 = 1;
-const OTHER: u64 = 1;
+const OTHER_CPU: u64 = 1;
 /// `VGCF_in_kernel`. `VGCF_online` is not set, because `VCPUOP_up` would not start a CPU that is
 /// online already.
 const IN_KERNEL: u64 = 1 << 2;
@@ -61,9 +61,9 @@ static STATE: AtomicU32 = AtomicU32::new(IDLE);
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The address and the number of the pages.
 static BASE: AtomicU64 = AtomicU64::new(0);
-static COUNT: AtomicU64 = AtomicU64::new(0);
-/// Which pages it has written to.
-static WROTE: [AtomicU8; PAGES] = [const { AtomicU8::new(0) }; PAGES];
+static PAGE_COUNT: AtomicU64 = AtomicU64::new(0);
+/// Whether the other CPU has written to each page.
+static PAGES_WRITTEN: [AtomicU8; PAGES] = [const { AtomicU8::new(0) }; PAGES];
 static WRITES: AtomicU64 = AtomicU64::new(0);
 
 /// Starts the other CPU on this root.
@@ -101,20 +101,20 @@ pub(crate) fn start(root: Pfn) -> Result<(), Errno> {
     debug_assert!(rip > VIRT_BASE);
     let pointer = (&raw const context).expose_provenance() as u64;
     // SAFETY: Xen reads the context, whose CPU runs `other_main` on a stack of its own.
-    unsafe { hypercall(VCPU_OP, [INITIALISE, OTHER, pointer, 0, 0])? };
+    unsafe { hypercall(VCPU_OP, [INITIALISE, OTHER_CPU, pointer, 0, 0])? };
     // SAFETY: no argument.
-    unsafe { hypercall(VCPU_OP, [UP, OTHER, 0, 0, 0])? };
+    unsafe { hypercall(VCPU_OP, [UP, OTHER_CPU, 0, 0, 0])? };
     while !STARTED.load(Ordering::Acquire) {
         core::hint::spin_loop();
     }
     Ok(())
 }
 
-/// Makes it write to `count` pages from `base` on, repeatedly, until [`stop`].
+/// Makes the other CPU write to `count` pages from `base` on, repeatedly, until [`stop`].
 pub(crate) fn begin(base: u64, count: usize) {
-    WROTE.iter().for_each(|page| page.store(0, Ordering::Relaxed));
+    PAGES_WRITTEN.iter().for_each(|page| page.store(0, Ordering::Relaxed));
     BASE.store(base, Ordering::Relaxed);
-    COUNT.store(count.min(PAGES) as u64, Ordering::Relaxed);
+    PAGE_COUNT.store(count.min(PAGES) as u64, Ordering::Relaxed);
     STATE.store(WRITING, Ordering::Release);
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn writes() -> u64 {
     WRITES.load(Ordering::Relaxed)
 }
 
-/// Stops it; [`wrote`] is then final.
+/// Stops the other CPU; [`wrote`] is then final.
 pub(crate) fn stop() {
     STATE.store(STOPPING, Ordering::Release);
     while STATE.load(Ordering::Acquire) != IDLE {
@@ -131,9 +131,9 @@ pub(crate) fn stop() {
     }
 }
 
-/// Returns whether it has written to this page.
+/// Returns whether the other CPU has written to this page.
 pub(crate) fn wrote(page: usize) -> bool {
-    WROTE.get(page).is_some_and(|page| page.load(Ordering::Relaxed) != 0)
+    PAGES_WRITTEN.get(page).is_some_and(|page| page.load(Ordering::Relaxed) != 0)
 }
 
 /// The entry of the other CPU.
@@ -143,14 +143,15 @@ extern "C" fn other_main() -> ! {
     loop {
         match STATE.load(Ordering::Acquire) {
             WRITING => {
-                let (base, count) = (BASE.load(Ordering::Relaxed), COUNT.load(Ordering::Relaxed));
+                let (base, count) =
+                    (BASE.load(Ordering::Relaxed), PAGE_COUNT.load(Ordering::Relaxed));
                 for _ in 0..64 {
                     random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
                     let page = (random >> 33) % count;
                     // SAFETY: the first CPU maps pages there whose contents are unused.
                     if unsafe { trap::store(base + page * 4096, random) } {
                         WRITES.fetch_add(1, Ordering::Relaxed);
-                        if let Some(wrote) = WROTE.get(to_usize(page)) {
+                        if let Some(wrote) = PAGES_WRITTEN.get(to_usize(page)) {
                             wrote.store(1, Ordering::Relaxed);
                         }
                     }

@@ -10,7 +10,7 @@ const WORDS: usize = 2 << 20;
 /// Allocates memory, writes it, checks it and frees it. Reports the size of the memory, which is 0
 /// if there was not enough memory.
 pub fn run() {
-    let began = monotonic_time();
+    let start = monotonic_time();
     let mut words = Vec::new();
     if words.try_reserve_exact(WORDS).is_ok() {
         words.extend(0..WORDS);
@@ -19,5 +19,5 @@ pub fn run() {
     assert!(is_intact, "memory lost its contents");
     let bytes = words.len() * size_of::<usize>();
     drop(words);
-    events::freed(bytes, began);
+    events::freed(bytes, start);
 }

@@ -13,10 +13,10 @@ pub fn boot() {
     println!(r#"{{"event":"boot","ms":{ms},"boot_memory":{bytes},"cpus":{}}}"#, axhal::cpu_num());
 }
 
-/// Reports that the device has reached the requested size. `began` is the time when the kernel read
+/// Reports that the device has reached the requested size. `start` is the time when the kernel read
 /// that size first.
-pub fn resized(device: &VirtioMem, began: Duration) {
-    let us = (monotonic_time() - began).as_micros();
+pub fn resized(device: &VirtioMem, start: Duration) {
+    let us = (monotonic_time() - start).as_micros();
     let (counts, driver) = (FRAMES.counts(), device.driver());
     println!(
         r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{},"us":{us}}}"#,
@@ -29,19 +29,19 @@ pub fn resized(device: &VirtioMem, began: Duration) {
 }
 
 /// Reports that the device cannot reach the requested size at the moment.
-pub fn pending(device: &VirtioMem, why: impl Display) {
+pub fn pending(device: &VirtioMem, reason: impl Display) {
     let (target, plugged) = (device.requested().0, device.driver().plugged().0);
-    println!(r#"{{"event":"pending","target":{target},"plugged":{plugged},"why":"{why}"}}"#);
+    println!(r#"{{"event":"pending","target":{target},"plugged":{plugged},"why":"{reason}"}}"#);
 }
 
-/// Reports that `bytes` were allocated and written to since `began`.
-pub fn touched(bytes: usize, began: Duration) {
-    let us = (monotonic_time() - began).as_micros();
+/// Reports that `bytes` were allocated and written to since `start`.
+pub fn touched(bytes: usize, start: Duration) {
+    let us = (monotonic_time() - start).as_micros();
     println!(r#"{{"event":"touched","bytes":{bytes},"us":{us}}}"#);
 }
 
-/// Reports that `bytes` of written memory were checked and freed since `began`.
-pub fn freed(bytes: usize, began: Duration) {
-    let us = (monotonic_time() - began).as_micros();
+/// Reports that `bytes` of written memory were checked and freed since `start`.
+pub fn freed(bytes: usize, start: Duration) {
+    let us = (monotonic_time() - start).as_micros();
     println!(r#"{{"event":"freed","bytes":{bytes},"us":{us}}}"#);
 }

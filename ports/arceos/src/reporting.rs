@@ -21,7 +21,8 @@ pub struct Reporting {
     /// The balloon's memory, which has the minimal number of ranges, because the host requests no
     /// memory.
     memory: EngineMemory<'static, ConfigurablePlatform, 2>,
-    printed: u64,
+    /// The total number of reported frames when the last event was printed.
+    printed_frames: u64,
 }
 
 impl Reporting {
@@ -39,7 +40,7 @@ impl Reporting {
         let mut memory = EngineMemory::new(&FRAMES, 0);
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
         memory.report(device.driver().features(), Poison::None, settings).ok()?;
-        Some(Reporting { device, memory, printed: 0 })
+        Some(Reporting { device, memory, printed_frames: 0 })
     }
 
     /// Reports free memory for a limited time. Prints an event when all free memory has been
@@ -48,11 +49,11 @@ impl Reporting {
         self.device.ack_interrupt();
         let progress = self.device.poll(monotonic_time(), 64, &mut self.memory);
         let counters = self.device.driver().counters();
-        if progress == Progress::Idle && counters.reported_frames != self.printed {
+        if progress == Progress::Idle && counters.reported_frames != self.printed_frames {
             let (bytes, requests) =
-                ((counters.reported_frames - self.printed) << 12, counters.reports);
+                ((counters.reported_frames - self.printed_frames) << 12, counters.reports);
             println!(r#"{{"event":"reported","bytes":{bytes},"requests":{requests},"hinted":0}}"#);
-            self.printed = counters.reported_frames;
+            self.printed_frames = counters.reported_frames;
         }
         monotonic_time() + SEARCH_INTERVAL
     }

@@ -37,7 +37,7 @@ pub fn run() {
         load: Load::start(),
         starts: 1,
         reported_reason: None,
-        touched: false,
+        has_used_plugged: false,
     };
     let mut reached = Bytes::ZERO;
     while reached != END_SIZE {
@@ -63,18 +63,18 @@ struct Session {
     /// The reason that was last reported for not reaching the requested size.
     reported_reason: Option<Pending>,
     /// Whether memory that was plugged for the current request has been used.
-    touched: bool,
+    has_used_plugged: bool,
 }
 
 impl Session {
     /// Waits until the host requests another size than `reached`, and then reaches that size.
     /// Returns false if the device cannot be used any more.
     fn reach_next_size(&mut self, reached: Bytes) -> bool {
-        let (mut began, online_before) = (monotonic_time(), FRAMES.counts().online);
-        (self.reported_reason, self.touched) = (None, false);
+        let (mut start, online_before) = (monotonic_time(), FRAMES.counts().online);
+        (self.reported_reason, self.has_used_plugged) = (None, false);
         loop {
             if self.device.requested() == reached {
-                began = monotonic_time();
+                start = monotonic_time();
             }
             let progress = virtio_mem::poll(&mut self.device);
             if let Progress::Ready(failure) = progress {
@@ -83,16 +83,16 @@ impl Session {
                 }
                 continue;
             }
-            if !self.touched && FRAMES.counts().online > online_before {
-                self.touch(began);
+            if !self.has_used_plugged && FRAMES.counts().online > online_before {
+                self.touch(start);
             }
             match self.device.driver().status() {
                 Status::Reached if self.device.requested() != reached => {
-                    events::resized(&self.device, began);
+                    events::resized(&self.device, start);
                     return true;
                 }
-                Status::Pending(why) if self.reported_reason != Some(why) => {
-                    self.report_pending(why)
+                Status::Pending(reason) if self.reported_reason != Some(reason) => {
+                    self.report_pending(reason)
                 }
                 _ => {}
             }
@@ -107,20 +107,20 @@ impl Session {
 
     /// Reports the reason for not reaching the requested size. Frees the load's memory, and checks
     /// that the kernel still allocates and frees memory.
-    fn report_pending(&mut self, why: Pending) {
-        self.reported_reason = Some(why);
+    fn report_pending(&mut self, reason: Pending) {
+        self.reported_reason = Some(reason);
         self.load.free();
-        events::pending(&self.device, why);
+        events::pending(&self.device, reason);
         allocation_check::run();
     }
 
     /// Allocates a frame of plugged memory, and reports it.
-    fn touch(&mut self, began: Duration) {
+    fn touch(&mut self, start: Duration) {
         let region = self.device.driver().config().region();
         let plugged = AllocRequest::frames(1).within(region.start()..);
         if let Ok(frame) = FRAMES.alloc(plugged) {
-            events::touched(frame.range().bytes().0 as usize, began);
-            self.touched = true;
+            events::touched(frame.range().bytes().0 as usize, start);
+            self.has_used_plugged = true;
         }
     }
 

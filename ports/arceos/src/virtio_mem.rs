@@ -30,8 +30,8 @@ pub fn start(memory: Memory) -> Option<VirtioMem> {
 /// Carries out the host's request until the driver waits for the next answer of the device.
 pub fn poll(device: &mut VirtioMem) -> Progress {
     device.device().ack_interrupt();
-    let mut machine = HOTPLUG.lock();
-    let machine = machine.as_mut().expect("allocating the queue has started the engine");
+    let mut hotplug = HOTPLUG.lock();
+    let hotplug = hotplug.as_mut().expect("allocating the queue has started the engine");
     let mut hooks = faults::FaultyHooks(&HEAP);
-    device.poll(monotonic_time(), 2, machine, &mut hooks).expect("the kernel has one machine only")
+    device.poll(monotonic_time(), 2, hotplug, &mut hooks).expect("the kernel has one instance")
 }

@@ -16,7 +16,7 @@ pub struct Reporting {
     device: Device<Transport>,
     memory: EngineMemory<'static, Cpus, 64>,
     /// The total number of reported frames when the last event was printed.
-    printed: u64,
+    printed_frames: u64,
     /// The size of the balloon when the last event was printed, in frames.
     printed_size: u64,
 }
@@ -36,7 +36,7 @@ impl Reporting {
         let mut memory = EngineMemory::new(&FRAMES, 0);
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
         memory.report(device.driver().features(), Poison::None, settings).ok()?;
-        Some(Reporting { device, memory, printed: 0, printed_size: 0 })
+        Some(Reporting { device, memory, printed_frames: 0, printed_size: 0 })
     }
 
     /// Carries out the host's requests and reports free memory, for a limited time. Prints an event
@@ -44,20 +44,20 @@ impl Reporting {
     pub fn poll(&mut self) {
         let progress = self.device.poll(now(), 64, &mut self.memory);
         let driver = self.device.driver();
-        let (held, target) = (driver.inflated_frames(), driver.target());
-        if held == target && held != self.printed_size {
-            let bytes = held << 12;
+        let (inflated, target) = (driver.inflated_frames(), driver.target());
+        if inflated == target && inflated != self.printed_size {
+            let bytes = inflated << 12;
             println!(r#"{{"event":"inflated","target":{},"held":{}}}"#, bytes, bytes);
-            self.printed_size = held;
+            self.printed_size = inflated;
         }
         let counters = driver.counters();
-        if progress == Progress::Idle && counters.reported_frames != self.printed {
+        if progress == Progress::Idle && counters.reported_frames != self.printed_frames {
             println!(
                 r#"{{"event":"reported","bytes":{},"requests":{},"hinted":0}}"#,
-                (counters.reported_frames - self.printed) << 12,
+                (counters.reported_frames - self.printed_frames) << 12,
                 counters.reports,
             );
-            self.printed = counters.reported_frames;
+            self.printed_frames = counters.reported_frames;
         }
     }
 }

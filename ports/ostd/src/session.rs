@@ -15,8 +15,8 @@ use ostd::prelude::println;
 /// The size that the host requests to signal that it has no more requests.
 const END_SIZE: Bytes = Bytes::mib(2);
 
-/// If the plugged size is not a multiple of this size, the kernel keeps all memory in use until a
-/// request is blocked by it. Otherwise it frees the memory after the check.
+/// If the plugged size is a multiple of this size, the kernel frees the memory of its load after it
+/// has checked the memory. Otherwise it keeps that memory in use until the memory blocks a request.
 const FREED_MULTIPLE: Bytes = Bytes::mib(64);
 
 /// Carries out the host's requests until the host requests [`END_SIZE`]. Then ends the machine.
@@ -34,16 +34,16 @@ pub fn run() {
     let mut load = Load::start();
     let (mut reached, mut pending_size) = (Bytes::ZERO, None);
     loop {
-        let mut began = now();
+        let mut start = now();
         while device.requested() == reached || device.driver().status() != Status::Reached {
             if device.requested() == reached {
-                began = now();
+                start = now();
             }
             if let Progress::Ready(failure) = device.poll() {
                 println!("Bail out! the device: {}", failure);
                 return end(false);
             }
-            if let Status::Pending(why) = device.driver().status()
+            if let Status::Pending(reason) = device.driver().status()
                 && pending_size != Some(device.requested())
             {
                 pending_size = Some(device.requested());
@@ -52,7 +52,7 @@ pub fn run() {
                     r#"{{"event":"pending","target":{},"plugged":{},"why":"{}"}}"#,
                     device.requested().0,
                     device.driver().plugged().0,
-                    why,
+                    reason,
                 );
             }
             reporting.iter_mut().for_each(Reporting::poll);
@@ -68,7 +68,7 @@ pub fn run() {
             counts.online << 12,
             counts.free << 12,
             device.driver().statistics().requests,
-            (now() - began).as_micros(),
+            (now() - start).as_micros(),
         );
         if reached == END_SIZE {
             load.end();

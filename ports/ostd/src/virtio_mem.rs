@@ -26,10 +26,11 @@ impl VirtioMem {
 
     /// Carries out the host's request for a limited time.
     pub fn poll(&mut self) -> Progress {
-        let mut machine = HOTPLUG.lock();
-        let machine = machine.as_mut().expect("OSTD's first allocation has started the engine");
+        let mut hotplug = HOTPLUG.lock();
+        let hotplug = hotplug.as_mut().expect("OSTD's first allocation has started the engine");
         let mut hooks = NoHooks;
-        let mut memory = self.memory.bind(machine, &mut hooks).expect("the kernel has one machine");
+        let mut memory =
+            self.memory.bind(hotplug, &mut hooks).expect("the kernel has one instance");
         self.device.poll(now(), 64, &mut memory)
     }
 

@@ -1,10 +1,10 @@
 //! Replaces ArceOS's crate of the same name. Implements by Hotmem the part of that crate's
-//! interface that ArceOS's other crates use. The implementation is in `machine.rs`.
+//! interface that ArceOS's other crates use. The implementation is in `engine.rs`.
 #![no_std]
 
-mod machine;
+mod engine;
 
-pub use machine::{FRAMES, HEAP, HOTPLUG, MAPPING};
+pub use engine::{FRAMES, HEAP, HOTPLUG, MAPPING};
 
 use axerrno::{AxError, AxResult};
 use core::alloc::{GlobalAlloc, Layout};
@@ -36,12 +36,12 @@ pub fn global_allocator() -> &'static GlobalAllocator {
 
 /// Adds the first range of free memory at boot. `start` is a virtual address in the linear map.
 pub fn global_init(start: usize, size: usize) {
-    machine::add_boot_memory(start, size).expect("the table has space for the first range");
+    engine::add_boot_memory(start, size).expect("the table has space for the first range");
 }
 
 /// Adds a further range of free memory at boot. `start` is a virtual address in the linear map.
 pub fn global_add_memory(start: usize, size: usize) -> AxResult {
-    machine::add_boot_memory(start, size)
+    engine::add_boot_memory(start, size)
 }
 
 impl GlobalAllocator {
@@ -52,14 +52,14 @@ impl GlobalAllocator {
 
     /// Allocates memory for an object.
     pub fn alloc(&self, layout: Layout) -> AxResult<NonNull<u8>> {
-        machine::alloc(layout).ok_or(AxError::NoMemory)
+        engine::alloc(layout).ok_or(AxError::NoMemory)
     }
 
     /// Frees an object. `layout` is the layout with which the object was allocated.
     pub fn dealloc(&self, object: NonNull<u8>, layout: Layout) {
         // SAFETY: ArceOS frees only objects that it has allocated, with their layout. ArceOS's
         // interface requires this, although `dealloc` is not an unsafe function.
-        unsafe { machine::free(object, layout) };
+        unsafe { engine::free(object, layout) };
     }
 
     /// Allocates pages that are aligned to `align` bytes. Returns their virtual address.
@@ -70,28 +70,28 @@ impl GlobalAllocator {
             && (pages, align as u64) == (1, FRAME_SIZE)
             && let Some(table) = MAPPING.take_table()
         {
-            return Ok(machine::LINEAR.pointer(table).addr());
+            return Ok(engine::LINEAR.pointer(table).addr());
         }
         let request = AllocRequest::frames(pages as u64);
-        machine::alloc_frames(request.aligned((align as u64).div_ceil(FRAME_SIZE)))
+        engine::alloc_frames(request.aligned((align as u64).div_ceil(FRAME_SIZE)))
     }
 
     /// Frees pages.
     pub fn dealloc_pages(&self, start: usize, pages: usize, _: UsageKind) {
-        machine::free_frames(start, pages);
+        engine::free_frames(start, pages);
     }
 }
 
 // SAFETY: `Heap` satisfies the requirements of `GlobalAlloc`.
 unsafe impl GlobalAlloc for GlobalAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        machine::alloc(layout).map_or(null_mut(), NonNull::as_ptr)
+        engine::alloc(layout).map_or(null_mut(), NonNull::as_ptr)
     }
 
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
         if let Some(object) = NonNull::new(object) {
             // SAFETY: the caller guarantees that `object` was allocated with `layout`.
-            unsafe { machine::free(object, layout) };
+            unsafe { engine::free(object, layout) };
         }
     }
 }

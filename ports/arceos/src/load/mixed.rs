@@ -13,30 +13,30 @@ const ROUNDS: usize = 3;
 const PERCENT_KEPT: usize = 1;
 
 /// Runs the load on a machine that has this many free frames. Adds the allocations that stay in use
-/// to `kept`, and returns the number of words that were in use at once.
-pub fn run(kept: &mut Vec<CheckedMemory>, free_frames: u64) -> usize {
-    let most = ((free_frames << 12) as usize) / DIVISOR / size_of::<usize>();
+/// to `remaining`, and returns the number of words that were in use at once.
+pub fn run(remaining: &mut Vec<CheckedMemory>, free_frames: u64) -> usize {
+    let max_words = ((free_frames << 12) as usize) / DIVISOR / size_of::<usize>();
     let mut random = Random(1);
     let mut allocations = Vec::new();
-    let mut used = 0;
-    while used < most
+    let mut used_words = 0;
+    while used_words < max_words
         && let Some(allocation) = CheckedMemory::new(random.len())
     {
-        used += allocation.len();
+        used_words += allocation.len();
         allocations.push(allocation);
     }
     for _ in 0..ROUNDS * allocations.len() {
         let number = random.below(allocations.len());
-        let place = &mut allocations[number];
-        place.check();
+        let allocation = &mut allocations[number];
+        allocation.check();
         // The old allocation is freed, or kept, after the new one was allocated.
-        let Some(new) = CheckedMemory::new(place.len()) else { continue };
-        let old = mem::replace(place, new);
+        let Some(new) = CheckedMemory::new(allocation.len()) else { continue };
+        let old = mem::replace(allocation, new);
         if random.below(100 * ROUNDS) < PERCENT_KEPT {
-            kept.push(old);
+            remaining.push(old);
         }
     }
-    used
+    used_words
 }
 
 /// The linear congruential generator of Numerical Recipes, of which the upper bits are used.
@@ -52,11 +52,11 @@ impl Random {
     /// Returns the length of an allocation in words: most are objects of up to 1 KiB, some are
     /// pages of up to 64 KiB, and a few are buffers of up to 4 MiB.
     fn len(&mut self) -> usize {
-        let (least, most) = match self.below(100) {
+        let (min, max) = match self.below(100) {
             0 => (8 << 10, 512 << 10),
             1..10 => (512, 8 << 10),
             _ => (2, 128),
         };
-        least + self.below(most - least)
+        min + self.below(max - min)
     }
 }

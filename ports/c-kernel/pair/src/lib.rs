@@ -18,10 +18,10 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rust_pairs(memory: *mut u8, len: u64, pairs: u64) -> i32 {
     let ram = [(0..len).into()];
-    let Ok(reach) = PfnRange::try_from(0..len) else { return 1 };
+    let Ok(mappable) = PfnRange::try_from(0..len) else { return 1 };
     // SAFETY: the caller guarantees that `memory` points to `len` bytes that nothing else uses.
-    let machine = unsafe { Hotplug::bootstrap(&FRAMES, AlwaysMapped::new(memory, reach), &ram) };
-    if machine.is_err() {
+    let hotplug = unsafe { Hotplug::bootstrap(&FRAMES, AlwaysMapped::new(memory, mappable), &ram) };
+    if hotplug.is_err() {
         return 2;
     }
     for _ in 0..pairs {

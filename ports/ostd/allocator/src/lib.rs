@@ -15,13 +15,13 @@ use ostd::mm::{KERNEL_VADDR_RANGE, Paddr};
 use ostd::sync::{LocalIrqDisabled, SpinLock};
 use ostd::util::id_set::Id;
 
-/// The type of the machine's control path.
-pub type Machine = Hotplug<'static, Cpus, AlwaysMapped>;
+/// The type of the control path.
+pub type ControlPath = Hotplug<'static, Cpus, AlwaysMapped>;
 
 /// The frame allocator.
 pub static FRAMES: Frames<Cpus> = Frames::new(Cpus);
 /// The control path, which is set at the first allocation.
-pub static HOTPLUG: SpinLock<Option<Machine>, LocalIrqDisabled> = SpinLock::new(None);
+pub static HOTPLUG: SpinLock<Option<ControlPath>, LocalIrqDisabled> = SpinLock::new(None);
 
 /// Free boot memory, until the engine is started with it.
 static BOOT_MEMORY: SpinLock<BootRanges<16>, LocalIrqDisabled> = SpinLock::new(BootRanges::new());
@@ -83,13 +83,13 @@ fn boot() -> bool {
     let map = BootMap { reserved: reserved.as_slice(), ..BootMap::from(ram.as_slice()) };
     let end = boot_map::ram().map(|range| range.end).chain([boot_map::region().end]).max();
     let end = end.and_then(Pfn::containing).expect("the memory's end is a physical address");
-    let reach = PfnRange::new(Pfn::ZERO, end).expect("0 is not above the memory's end");
+    let mappable = PfnRange::new(Pfn::ZERO, end).expect("0 is not above the memory's end");
     let base = with_exposed_provenance_mut(KERNEL_VADDR_RANGE.start);
     // SAFETY: OSTD has mapped at `base` all memory up to the end of the last entry of the boot map.
-    let mapping = unsafe { AlwaysMapped::new(base, reach) };
+    let mapping = unsafe { AlwaysMapped::new(base, mappable) };
     // SAFETY: OSTD has passed only free memory; all other RAM is reserved. OSTD boots on one CPU,
     // so the engine is started once.
-    let machine = unsafe { Hotplug::bootstrap(&FRAMES, mapping, map) };
-    *HOTPLUG.lock() = Some(machine.expect("the engine accepts the memory that OSTD has found"));
+    let hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, map) };
+    *HOTPLUG.lock() = Some(hotplug.expect("the engine accepts the memory that OSTD has found"));
     true
 }

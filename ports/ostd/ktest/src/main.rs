@@ -87,12 +87,12 @@ fn failure_text(error: KtestError) -> alloc::string::String {
 /// Ends the test that panicked: unwinds to `run_caught`.
 #[ostd::ktest::panic_handler]
 fn end_test(info: &PanicInfo) -> ! {
-    let place = info.location().expect("every panic has a location");
+    let location = info.location().expect("every panic has a location");
     let panicked = Panicked {
         message: info.message().to_string(),
-        file: place.file().to_string(),
-        line: place.line() as usize,
-        col: place.column() as usize,
+        file: location.file().to_string(),
+        line: location.line() as usize,
+        col: location.column() as usize,
     };
     begin_panic(Box::new(panicked.clone()));
     println!("Bail out! no test catches the panic: {}", panicked);

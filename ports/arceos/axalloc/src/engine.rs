@@ -16,19 +16,19 @@ use kernel_guard::{BaseGuard, NoPreemptIrqSave};
 
 type Lock = IrqLock<Cpu>;
 type Mapping = LateMapping<'static, ConfigurablePlatform, Lock>;
-type Machine = Hotplug<'static, ConfigurablePlatform, &'static Mapping>;
+type ControlPath = Hotplug<'static, ConfigurablePlatform, &'static Mapping>;
 
 /// The frame allocator.
 pub static FRAMES: Frames<ConfigurablePlatform> = Frames::new(ConfigurablePlatform::new());
 /// The control path, which is set at the first allocation.
-pub static HOTPLUG: Mutex<Lock, Option<Machine>> = Mutex::new(None);
+pub static HOTPLUG: Mutex<Lock, Option<ControlPath>> = Mutex::new(None);
 /// The linear map.
 // SAFETY: ArceOS's boot code maps the first 512 GiB of physical memory at `PHYS_VIRT_OFFSET`, and
 // ArceOS passes only free memory to `global_init`.
-pub static MAPPING: Mapping = unsafe { LateMapping::new(&FRAMES, LINEAR, REACH) };
+pub static MAPPING: Mapping = unsafe { LateMapping::new(&FRAMES, LINEAR, MAPPABLE) };
 
 pub(crate) const LINEAR: LinearMap = LinearMap::at_address(PHYS_VIRT_OFFSET);
-const REACH: PfnRange = PfnRange::with_len(Pfn::ZERO, Bytes::gib(512).frames()).unwrap();
+const MAPPABLE: PfnRange = PfnRange::with_len(Pfn::ZERO, Bytes::gib(512).frames()).unwrap();
 /// The heap.
 pub static HEAP: Heap<ConfigurablePlatform, Lock> = Heap::new(&FRAMES, LINEAR);
 /// Free boot memory, until the engine is started with it.
@@ -64,8 +64,8 @@ fn boot() -> bool {
     let map = BootMap::from(ram.as_slice());
     // SAFETY: ArceOS has passed only free memory, all of which the linear map maps. ArceOS boots on
     // one CPU, so the engine is started once.
-    let machine = unsafe { Hotplug::bootstrap(&FRAMES, &MAPPING, map) };
-    *HOTPLUG.lock() = Some(machine.expect("the engine accepts the memory that ArceOS has found"));
+    let hotplug = unsafe { Hotplug::bootstrap(&FRAMES, &MAPPING, map) };
+    *HOTPLUG.lock() = Some(hotplug.expect("the engine accepts the memory that ArceOS has found"));
     true
 }
 
