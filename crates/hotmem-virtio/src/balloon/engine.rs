@@ -3,20 +3,18 @@
 //! Reports are batches of the engine's reporter. Memory in the balloon, and hinted memory, is
 //! allocated from the movable zone, because other frames serve as well.
 
+mod lent;
+
 use super::features::{Features, Poison};
 use super::memory::{DeflateRequest, Memory, Obstacle, Reason};
-use super::message::{Message, Ranges};
+use super::message::Ranges;
 use super::range_set::RangeSet;
 use super::statistics::{MemoryStatistics, Statistic};
-use crate::hull::hull;
 use core::fmt;
 use core::time::Duration;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step, Unanswered};
-use hotmem::{
-    AllocError, AllocRequest, Allocation, Frames, Migration, OrViolation, Pfn, PfnRange, Platform,
-    Progress,
-};
+use hotmem::{Frames, Migration, OrViolation, Pfn, PfnRange, Platform, Progress};
 
 /// The engine's memory that one balloon device holds. It may consist of at most `MAX_RANGES` ranges
 /// in the balloon and `MAX_RANGES` ranges of hints; each range takes 16 bytes.
@@ -41,12 +39,6 @@ pub struct EngineMemory<'f, P: Platform, const MAX_RANGES: usize> {
     /// The range whose frames in the balloon were last replaced by other frames.
     replaced_range: PfnRange,
 }
-
-/// The free memory above `min_free`, divided by this number, may be given to the host before free
-/// memory is counted again. Counting reads every section.
-const CREDIT_DIVISOR: u64 = 8;
-/// The number of attempts to find memory that is not pinned.
-const MAX_TRIES: usize = 64;
 
 impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
     /// Makes a memory manager without reports. At least `min_free` frames stay with the guest.
@@ -167,7 +159,7 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
 
     #[allow(unsafe_code, reason = "`RangeSet` keeps track of frames by number")]
     fn give_back(&mut self, range: PfnRange) {
-        // SAFETY: it was allocated here, it is in no set any more, and the host has given it
+        // SAFETY: the range was allocated here, is in no set any more, and the host has given it
         // back.
         unsafe { self.frames.fill_and_free_raw(range) }.or_violation();
     }
@@ -175,96 +167,24 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
     /// Frees memory that was not given to the host.
     #[allow(unsafe_code, reason = "`RangeSet` keeps track of frames by number")]
     fn free(&self, range: PfnRange) {
-        // SAFETY: it was allocated here, and it is in no set.
+        // SAFETY: the range was allocated here, and is in no set.
         unsafe { self.frames.free_raw(range) }.or_violation();
-    }
-
-    /// Returns whether this many frames may be given to the host.
-    fn may_spare(&mut self, frames: u64) -> bool {
-        if self.frames_before_recount < frames {
-            let above = self.frames.counts().free.saturating_sub(self.min_free);
-            // At least one range may be given to the host if `min_free` frames stay free.
-            self.frames_before_recount = (above / CREDIT_DIVISOR).max(above.min(frames));
-        }
-        self.frames_before_recount >= frames
-    }
-
-    /// Allocates memory to give to the host, outside `pinned` if there is some there.
-    fn alloc_outside(
-        &self,
-        pinned: PfnRange,
-        frames: u64,
-    ) -> Result<Allocation<'f, P>, AllocError> {
-        let limit = Pfn::new(Message::FRAME_LIMIT).unwrap_or(Pfn::LIMIT);
-        let request = AllocRequest::frames(frames);
-        if !pinned.is_empty() {
-            let above = self.alloc(request.within(pinned.end()..limit));
-            let outside = above.or_else(|_| self.alloc(request.within(..pinned.start())));
-            if outside.is_ok() {
-                return outside;
-            }
-        }
-        self.alloc(request.within(..limit))
-    }
-
-    /// Allocates movable memory if there is some. While memory is being removed, it allocates kernel
-    /// memory first, because movable memory may be removed next.
-    fn alloc(&self, request: AllocRequest) -> Result<Allocation<'f, P>, AllocError> {
-        if !self.range_to_remove.is_empty()
-            && let Ok(allocation) = self.frames.alloc(request)
-        {
-            return Ok(allocation);
-        }
-        self.frames.alloc(request.movable())
-    }
-
-    /// Allocates a run of `min_frames` to `most` frames that is free and not pinned; halves the size
-    /// until there is one. Marks it as [given to the host](Frames::lend).
-    fn alloc_lent(&mut self, most: u64, min_frames: u64) -> Option<PfnRange> {
-        let mut pinned = RangeSet::<MAX_RANGES>::new();
-        // A pageblock of a pinned range may have many small free runs. So each attempt excludes the
-        // range from the first to the last pageblock in which pinned memory was found.
-        let mut excluded = PfnRange::EMPTY;
-        let mut frames = most;
-        let mut found = None;
-        for _ in 0..MAX_TRIES {
-            if frames < min_frames || frames == 0 {
-                break;
-            }
-            match self.alloc_outside(excluded, frames).map(Allocation::into_raw) {
-                Ok(range) if self.frames.lend(range).is_ok() => {
-                    found = Some(range);
-                    break;
-                }
-                Ok(range) if pinned.insert(range).is_err() => {
-                    self.free(range);
-                    break;
-                }
-                Ok(range) => {
-                    excluded = hull(excluded, range.align_outward(PAGEBLOCK_FRAMES as u64));
-                }
-                Err(_) => frames /= 2,
-            }
-        }
-        while let Some(range) = pinned.pop() {
-            self.free(range);
-        }
-        found
     }
 }
 
 impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RANGES> {
-    fn inflate(&mut self, most: u64) -> Result<PfnRange, Obstacle> {
+    fn inflate(&mut self, max_frames: u64) -> Result<PfnRange, Obstacle> {
         if self.needed_frames > 0 {
             return Err(Obstacle::Later(Reason::Other("the guest needs the memory")));
         }
-        if !self.may_spare(most) {
+        if !self.may_spare(max_frames) {
             return Err(Obstacle::Later(Reason::Other(
                 "the guest has no free memory above its minimum",
             )));
         }
-        let range =
-            self.alloc_lent(most, 1).ok_or(Obstacle::Later(Reason::Other("no free memory")))?;
+        let range = self
+            .alloc_lent(max_frames, 1)
+            .ok_or(Obstacle::Later(Reason::Other("no free memory")))?;
         let is_to_be_removed = range.overlaps(self.range_to_remove);
         if is_to_be_removed || self.balloon.insert(range).is_err() {
             self.free(range);
@@ -286,10 +206,10 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
         }
     }
 
-    fn deflate(&mut self, most: u64) -> Option<PfnRange> {
+    fn deflate(&mut self, max_frames: u64) -> Option<PfnRange> {
         let all_frames = PfnRange::new(Pfn::ZERO, Pfn::LIMIT)?;
-        let part = self.balloon.highest_removable(self.range_to_remove, most);
-        part.or_else(|| self.balloon.highest_removable(all_frames, most))
+        let part = self.balloon.highest_removable(self.range_to_remove, max_frames);
+        part.or_else(|| self.balloon.highest_removable(all_frames, max_frames))
     }
 
     fn deflated(&mut self, range: PfnRange) {
@@ -313,10 +233,10 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
         DeflateRequest { needed_frames: self.needed_frames, frames_to_replace }
     }
 
-    fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
+    fn next_report(&mut self, now: Duration, max_ranges: usize) -> Progress<Ranges, Duration> {
         let Some(reporter) = &mut self.reporter else { return Progress::Idle };
         let batch = &mut reporter.settings.max_batch_ranges;
-        *batch = most_ranges.min(Ranges::MAX_LEN).min(*batch);
+        *batch = max_ranges.min(Ranges::MAX_LEN).min(*batch);
         match reporter.step(now) {
             Step::Ready(Ok(batch)) => match Ranges::new(&batch) {
                 Some(ranges) => {
@@ -338,7 +258,7 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
 
     fn report_answered(&mut self) {
         if let (Some(reporter), Some(batch)) = (&mut self.reporter, self.sent_batch.take()) {
-            // It is a batch of this reporter.
+            // The batch is from this reporter.
             reporter.reported(batch).or_violation();
         }
     }
@@ -346,9 +266,9 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
     fn next_hint(&mut self) -> Option<PfnRange> {
         // At most a section and at least a pageblock, because less is not worth a message.
         let sizes = [SECTION_FRAMES as u64, PAGEBLOCK_FRAMES as u64];
-        let most =
+        let max_frames =
             sizes.into_iter().find(|&frames| self.needed_frames == 0 && self.may_spare(frames))?;
-        let range = self.alloc_lent(most, PAGEBLOCK_FRAMES as u64)?;
+        let range = self.alloc_lent(max_frames, PAGEBLOCK_FRAMES as u64)?;
         if self.hints.insert(range).is_err() {
             self.free(range);
             return None;
@@ -397,9 +317,9 @@ impl<P: Platform, const MAX_RANGES: usize> fmt::Debug for EngineMemory<'_, P, MA
         f.debug_struct("EngineMemory")
             .field("reporter", &self.reporter)
             .field("sent_batch", &self.sent_batch)
-            .field("held", &self.balloon.frames())
-            .field("hinted", &self.hints.frames())
-            .field("needed", &self.needed_frames)
+            .field("inflated_frames", &self.balloon.frames())
+            .field("hinted_frames", &self.hints.frames())
+            .field("needed_frames", &self.needed_frames)
             .finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ pub use crate::mem::{Obstacle, Reason};
 ///
 /// All methods are called from [`Driver::step`](super::Driver::step), in its caller's context.
 pub trait Memory {
-    /// Takes up to `most` contiguous frames out of use, for the balloon. They must lie below 16
+    /// Takes up to `max_frames` contiguous frames out of use, for the balloon. They must lie below 16
     /// TiB, because the protocol has 32 bits for a frame's number (5.5.6).
     ///
     /// A kernel must refuse to give memory that it needs for itself, because the host may request
@@ -22,8 +22,8 @@ pub trait Memory {
     ///
     /// # Errors
     /// The obstacle. No frames are taken.
-    fn inflate(&mut self, most: u64) -> Result<PfnRange, Obstacle> {
-        let _ = most;
+    fn inflate(&mut self, max_frames: u64) -> Result<PfnRange, Obstacle> {
+        let _ = max_frames;
         Err(Obstacle::Never(Reason::Other("this kernel has no balloon")))
     }
 
@@ -33,11 +33,11 @@ pub trait Memory {
         let _ = range;
     }
 
-    /// Chooses up to `most` contiguous frames of the balloon that the host should give back. The
+    /// Chooses up to `max_frames` contiguous frames of the balloon that the host should give back. The
     /// frames stay in the balloon until [`deflated`](Memory::deflated) is called. Frames that are
     /// [to be deflated](Memory::deflate_request) are chosen first.
-    fn deflate(&mut self, most: u64) -> Option<PfnRange> {
-        let _ = most;
+    fn deflate(&mut self, max_frames: u64) -> Option<PfnRange> {
+        let _ = max_frames;
         None
     }
 
@@ -54,13 +54,13 @@ pub trait Memory {
         DeflateRequest::default()
     }
 
-    /// Takes free memory to report, in at most `most_ranges` ranges, the limit of the device. The
+    /// Takes free memory to report, in at most `max_ranges` ranges, the limit of the device. The
     /// memory must stay out of use until [`report_answered`](Memory::report_answered) is called. The
     /// driver does not call `next_report` again before that. If no memory is to be reported, returns
     /// that reporting is pending until a time, or idle until the kernel frees memory and steps the
     /// driver.
-    fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
-        let _ = (now, most_ranges);
+    fn next_report(&mut self, now: Duration, max_ranges: usize) -> Progress<Ranges, Duration> {
+        let _ = (now, max_ranges);
         Progress::Idle
     }
 

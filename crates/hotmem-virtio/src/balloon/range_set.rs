@@ -55,23 +55,23 @@ impl<const MAX_RANGES: usize> RangeSet<MAX_RANGES> {
         Ok(())
     }
 
-    /// Returns the highest part of the set that lies in `within`, of at most `most` frames.
-    pub(super) fn highest_in(&self, within: PfnRange, most: u64) -> Option<PfnRange> {
+    /// Returns the highest part of the set that lies in `within`, of at most `max_frames` frames.
+    pub(super) fn highest_in(&self, within: PfnRange, max_frames: u64) -> Option<PfnRange> {
         let overlaps = self.iter().map(|member| member.intersection(within));
         let part = overlaps.filter(|part| !part.is_empty()).max_by_key(|part| part.start())?;
-        let skipped = part.frames().saturating_sub(most);
+        let skipped = part.frames().saturating_sub(max_frames);
         Some(part.split_at(part.start().checked_add(skipped)?).1)
     }
 
     /// Returns the part that [`highest_in`](Self::highest_in) returns, if it can be
     /// [removed](Self::remove_part) now. If removing it would leave one range too many, returns the
     /// end of its range instead.
-    pub(super) fn highest_removable(&self, within: PfnRange, most: u64) -> Option<PfnRange> {
-        let part = self.highest_in(within, most)?;
+    pub(super) fn highest_removable(&self, within: PfnRange, max_frames: u64) -> Option<PfnRange> {
+        let part = self.highest_in(within, max_frames)?;
         let member = self.iter().find(|member| member.covers(part))?;
         let in_the_middle = member.start() < part.start() && part.end() < member.end();
         if in_the_middle && self.len >= MAX_RANGES {
-            self.highest_in(member, most)
+            self.highest_in(member, max_frames)
         } else {
             Some(part)
         }
