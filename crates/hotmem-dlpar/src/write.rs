@@ -68,15 +68,15 @@ impl Table<'_> {
                 match &mut set {
                     Some(set) if set.is_continued_by(&next, self.lmb_size) => set.lmbs += next.lmbs,
                     _ => {
-                        if let Some(done) = set.replace(next) {
-                            f(done);
+                        if let Some(complete_set) = set.replace(next) {
+                            f(complete_set);
                         }
                     }
                 }
             }
         }
-        if let Some(done) = set {
-            f(done);
+        if let Some(complete_set) = set {
+            f(complete_set);
         }
     }
 }

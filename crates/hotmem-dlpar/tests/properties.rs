@@ -143,8 +143,8 @@ proptest! {
                 let mut buffers = TableStorage::of(&memory, &lists);
                 let table = Table::new(&memory, &lists, Numa::OFF, buffers.storage());
                 if let Ok(table) = table {
-                    let again = bytes(table.dynamic_memory());
-                    prop_assert!(DynamicMemory::parse(version, &again, size).is_ok());
+                    let written_back = bytes(table.dynamic_memory());
+                    prop_assert!(DynamicMemory::parse(version, &written_back, size).is_ok());
                 }
             }
         }

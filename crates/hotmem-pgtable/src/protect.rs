@@ -59,7 +59,7 @@ impl<F: Copy, O: Owner> Protect<'_, F, O> {
         if self.batch.is_empty() {
             return;
         }
-        let done = match mmu.protect(self.batch, self.change) {
+        let entries_done = match mmu.protect(self.batch, self.change) {
             Ok(()) => self.batch.len(),
             Err(error) => {
                 // `address_of` returns `Some`, because the batch is not empty.
@@ -69,7 +69,7 @@ impl<F: Copy, O: Owner> Protect<'_, F, O> {
                 error.entries_done
             }
         };
-        self.has_changed |= done > 0;
+        self.has_changed |= entries_done > 0;
         self.batch.clear();
     }
 }

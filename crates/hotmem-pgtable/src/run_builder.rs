@@ -119,14 +119,9 @@ mod tests {
         for chunk_len in [57, 1, 7, 8, 9, 16] {
             let (mut run, mut received) = (RunBuilder::default(), Received(Vec::new()));
             for (number, entries) in (0..).step_by(chunk_len).zip(entries.chunks(chunk_len)) {
-                let at = EntryAddr::new(Pfn::ZERO, 0);
+                let first_addr = EntryAddr::new(Pfn::ZERO, 0);
                 run.add(
-                    LocatedEntries {
-                        virt: number << 12,
-                        first_addr: at,
-                        level: Level::L1,
-                        entries,
-                    },
+                    LocatedEntries { virt: number << 12, first_addr, level: Level::L1, entries },
                     &mut received,
                 );
             }
@@ -143,11 +138,8 @@ mod tests {
         // Pages whose addresses are not consecutive are two runs.
         let (mut run, mut received) = (RunBuilder::default(), Received(Vec::new()));
         for (virt, entries) in [(0, &entries[..9]), (0xa000, &entries[9..13])] {
-            let at = EntryAddr::new(Pfn::ZERO, 0);
-            run.add(
-                LocatedEntries { virt, first_addr: at, level: Level::L1, entries },
-                &mut received,
-            );
+            let first_addr = EntryAddr::new(Pfn::ZERO, 0);
+            run.add(LocatedEntries { virt, first_addr, level: Level::L1, entries }, &mut received);
         }
         run.finish(&mut received);
         assert_eq!(received.0.len(), 2);

@@ -152,7 +152,7 @@ proptest! {
                     let pages = pages.min((0u64.wrapping_sub(virt) >> 1).max(bytes) / bytes);
                     let range = VirtRange::new(virt, Bytes(bytes * pages)).unwrap();
                     let mapped = tables.map(Run { virt: range, entry, level }, &mut owner);
-                    let done = match mapped {
+                    let mapped_bytes = match mapped {
                         Ok(written) => {
                             prop_assert!(written.0 >= 8 * pages);
                             bytes * pages
@@ -165,19 +165,19 @@ proptest! {
                             at - virt
                         }
                     };
-                    prop_assert!(done == 0 || !naive.overlaps(virt, done));
-                    if done > 0 {
-                        naive.insert(MappedRange { bytes: done, ..MappedRange::new(virt, level, entry) });
+                    prop_assert!(mapped_bytes == 0 || !naive.overlaps(virt, mapped_bytes));
+                    if mapped_bytes > 0 {
+                        naive.insert(MappedRange { bytes: mapped_bytes, ..MappedRange::new(virt, level, entry) });
                     }
                     prop_assert!(arena.flushes.borrow().is_empty());
                 }
                 Operation::Move { pages } => {
                     let native = arena.native();
-                    let mut seen = BTreeSet::new();
+                    let mut seen_pages = BTreeSet::new();
                     let located: Vec<_> = pages
                         .into_iter()
                         .filter_map(|(virt, to)| Some((find_entry(&native, space, virt).ok()?, to)))
-                        .filter(|(located, _)| located.kind() == Kind::Page && seen.insert(located.virt))
+                        .filter(|(located, _)| located.kind() == Kind::Page && seen_pages.insert(located.virt))
                         .map(|(located, to)| (located, to.align_down(located.level.entry_span().frames())))
                         .collect();
                     let pages = located.iter().map(|(located, _)| located.virt + 8);

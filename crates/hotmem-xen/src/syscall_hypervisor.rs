@@ -85,27 +85,27 @@ fn address_and_len<T>(slice: &[T]) -> (u64, u32) {
     (slice.as_ptr().expose_provenance() as u64, count)
 }
 
-fn batch_result(result: Result<u64, Errno>, done: u32) -> Result<(), BatchRefused> {
-    result.map(|_| ()).map_err(|errno| BatchRefused { entries_done: done as usize, errno })
+fn batch_result(result: Result<u64, Errno>, entries_done: u32) -> Result<(), BatchRefused> {
+    result.map(|_| ()).map_err(|errno| BatchRefused { entries_done: entries_done as usize, errno })
 }
 
-fn update_args(updates: &[MmuUpdate], done: &mut u32, owner: DomId) -> [u64; 5] {
+fn update_args(updates: &[MmuUpdate], entries_done: &mut u32, owner: DomId) -> [u64; 5] {
     let (pointer, count) = address_and_len(updates);
     [
         pointer,
         u64::from(count),
-        core::ptr::from_mut(done).expose_provenance() as u64,
+        core::ptr::from_mut(entries_done).expose_provenance() as u64,
         u64::from(owner.0),
         0,
     ]
 }
 
-fn ext_args(ops: &[MmuExtOp], done: &mut u32) -> [u64; 5] {
+fn ext_args(ops: &[MmuExtOp], entries_done: &mut u32) -> [u64; 5] {
     let (pointer, count) = address_and_len(ops);
     [
         pointer,
         u64::from(count),
-        core::ptr::from_mut(done).expose_provenance() as u64,
+        core::ptr::from_mut(entries_done).expose_provenance() as u64,
         u64::from(DomId::SELF.0),
         0,
     ]
@@ -113,22 +113,22 @@ fn ext_args(ops: &[MmuExtOp], done: &mut u32) -> [u64; 5] {
 
 impl Hypervisor for SyscallHypervisor {
     fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), BatchRefused> {
-        let mut done = 0;
-        let args = update_args(updates, &mut done, owner);
-        // SAFETY: the hypercall reads `updates` and writes `done`. The caller of `new` has promised
+        let mut entries_done = 0;
+        let args = update_args(updates, &mut entries_done, owner);
+        // SAFETY: the hypercall reads `updates` and writes `entries_done`. The caller of `new` has promised
         // that the kernel may change these entries.
         let result = unsafe { self.call(number::MMU_UPDATE, args) };
-        batch_result(result, done)
+        batch_result(result, entries_done)
     }
 
     fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), BatchRefused> {
         self.flushes += ops.iter().filter(|op| op.is_flush()).count() as u64;
-        let mut done = 0;
-        let args = ext_args(ops, &mut done);
-        // SAFETY: the hypercall reads `ops` and writes `done`. The caller of `new` has promised
+        let mut entries_done = 0;
+        let args = ext_args(ops, &mut entries_done);
+        // SAFETY: the hypercall reads `ops` and writes `entries_done`. The caller of `new` has promised
         // that the kernel may change these tables.
         let result = unsafe { self.call(number::MMUEXT_OP, args) };
-        batch_result(result, done)
+        batch_result(result, entries_done)
     }
 
     fn mmuext_op_then_update(

@@ -25,8 +25,8 @@ libfuzzer_sys::fuzz_target!(|script: &[u8]| {
     let mut blob = partition::partition(version, memory, 256 << 20, &[0, 1, 2]);
     for corruption in corruptions.as_chunks::<6>().0 {
         let [high, low, cell @ ..] = *corruption;
-        let at = usize::from(u16::from_be_bytes([high, low])) % (blob.len() / 4) * 4;
-        blob[at..at + 4].copy_from_slice(&cell);
+        let offset = usize::from(u16::from_be_bytes([high, low])) % (blob.len() / 4) * 4;
+        blob[offset..offset + 4].copy_from_slice(&cell);
     }
     hostile::tree(&blob);
 });

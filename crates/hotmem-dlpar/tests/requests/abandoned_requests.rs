@@ -19,12 +19,12 @@ fn another_caller_reads_and_continues_the_open_request() {
         assert_eq!(refused, Error::InProgress(open));
         assert_eq!(refused.to_string(), "a request to remove 4 LMBs is open");
         assert_eq!((open.change(), open.selection()), (REMOVE, LmbSelection::Count(4)));
-        let (done, wanted) = partition.dlpar.progress();
-        assert!(done > 0 && wanted == 4);
-        let done = partition
+        let (taken, wanted) = partition.dlpar.progress();
+        assert!(taken > 0 && wanted == 4);
+        let summary = partition
             .poll_to_end(Budget::UNLIMITED, |_| false)
             .expect("no obstacle prevents the request");
-        assert_eq!((done.lmbs, partition.dlpar.progress()), (4, (0, 0)));
+        assert_eq!((summary.lmbs, partition.dlpar.progress()), (4, (0, 0)));
         partition.request(ADD, LmbSelection::Count(1)).expect("no request is open");
     });
 }

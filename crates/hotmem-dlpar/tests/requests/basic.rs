@@ -5,26 +5,22 @@ use crate::partition::{
     FIRST_INDEX, HOTPLUG_LMBS, LMB_BYTES, Partition, lmbs, movable_request, with_lmbs,
     with_partition,
 };
-use hotmem::{
-    AddError, AllocRequest, Budget, Bytes, NodeId, OnlineType, PfnRange, RangeError,
-    RangeErrorKind, State, Zone,
-};
-use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
+use hotmem::{AddError, AllocRequest, Budget, NodeId, OnlineType, PfnRange, State, Zone};
+use hotmem_dlpar::hypervisor::Answer;
 use hotmem_dlpar::*;
-use hotmem_testkit::forwarding::with_kernel;
 
 pub(crate) const ADD: Change = Change::Add;
 pub(crate) const REMOVE: Change = Change::Remove;
 
-fn drc_index(nth: u32) -> DrcIndex {
+pub(crate) fn drc_index(nth: u32) -> DrcIndex {
     DrcIndex(FIRST_INDEX + nth)
 }
 
-fn lmb_range(nth: usize) -> PfnRange {
+pub(crate) fn lmb_range(nth: usize) -> PfnRange {
     lmbs()[nth].1
 }
 
-fn set(all: impl IntoIterator<Item = u64>) -> std::collections::BTreeSet<u64> {
+pub(crate) fn lmb_set(all: impl IntoIterator<Item = u64>) -> std::collections::BTreeSet<u64> {
     all.into_iter().collect()
 }
 
@@ -35,16 +31,16 @@ fn a_request_by_count_starts_at_the_lowest_address() {
             partition.request(ADD, LmbSelection::Count(6)).expect("enough LMBs are available");
         // LMB 3 is reserved, and LMBs 7 and 8 are assigned already. The added LMBs are on nodes 0 and
         // 1.
-        assert_eq!(partition.assigned(), set([0, 1, 2, 4, 5, 6, 7, 8, 16, 17, 18, 19]));
+        assert_eq!(partition.assigned(), lmb_set([0, 1, 2, 4, 5, 6, 7, 8, 16, 17, 18, 19]));
         assert_eq!(
             (summary.lmbs, summary.ranges, summary.skipped, summary.misplaced),
             (6, 3, 0, 0)
         );
         assert_eq!(partition.hypervisor.updates(), 1);
-        let done =
+        let summary =
             partition.request(REMOVE, LmbSelection::Count(8)).expect("enough LMBs are available");
-        assert_eq!(partition.assigned(), set(16..20));
-        assert_eq!((done.lmbs, done.skipped), (8, 0));
+        assert_eq!(partition.assigned(), lmb_set(16..20));
+        assert_eq!((summary.lmbs, summary.skipped), (8, 0));
         assert_eq!(partition.hypervisor.updates(), 2);
     });
 }
@@ -91,18 +87,18 @@ fn a_request_by_index_changes_one_lmb() {
 #[test]
 fn a_request_by_range_skips_lmbs_in_the_requested_state() {
     with_partition(|partition| {
-        let done = partition
+        let summary = partition
             .request(ADD, LmbSelection::Range { first: drc_index(4), count: 10 })
             .expect("the memory is free");
-        assert_eq!(done.lmbs, 8);
-        assert_eq!(partition.assigned(), set((4..14).chain(16..20)));
-        let done = partition
+        assert_eq!(summary.lmbs, 8);
+        assert_eq!(partition.assigned(), lmb_set((4..14).chain(16..20)));
+        let summary = partition
             .request(ADD, LmbSelection::Range { first: drc_index(4), count: 10 })
             .expect("all LMBs are assigned");
-        assert_eq!((done.lmbs, partition.hypervisor.updates()), (0, 1));
+        assert_eq!((summary.lmbs, partition.hypervisor.updates()), (0, 1));
         let range = LmbSelection::Range { first: drc_index(15), count: 4 };
         assert_eq!(partition.request(REMOVE, range).expect("the LMBs are assigned").lmbs, 3);
-        assert_eq!(partition.assigned(), set((4..14).chain(19..20)));
+        assert_eq!(partition.assigned(), lmb_set((4..14).chain(19..20)));
     });
 }
 
@@ -164,9 +160,10 @@ fn all_memory_of_a_section_is_on_the_node_of_its_first_added_lmb() {
                 let before = nodes.map(|node| online(partition, node));
                 for (half, misplaced) in [(first, 0), (second, 4)] {
                     let selection = LmbSelection::Range { first: half.0, count: 4 };
-                    let done = partition.begin(movable_request(ADD, selection), Budget::UNLIMITED);
-                    let Progress::Ready(Ok(done)) = done else { panic!("{done:?}") };
-                    assert_eq!((done.lmbs, done.misplaced), (4, misplaced));
+                    let progress =
+                        partition.begin(movable_request(ADD, selection), Budget::UNLIMITED);
+                    let Progress::Ready(Ok(summary)) = progress else { panic!("{progress:?}") };
+                    assert_eq!((summary.lmbs, summary.misplaced), (4, misplaced));
                 }
                 let after = [before[0] + 8 * LMB_BYTES / 4096, before[1]];
                 assert_eq!(nodes.map(|node| online(partition, node)), after);
@@ -178,15 +175,11 @@ fn all_memory_of_a_section_is_on_the_node_of_its_first_added_lmb() {
 #[test]
 fn neighbouring_lmbs_of_a_node_are_added_as_one_range() {
     with_partition(|partition| {
-        partition
-            .dlpar
-            .table()
-            .announce(&mut partition.hotplug)
-            .expect("memory is free for metadata");
-        let done = partition
+        partition.announce();
+        let summary = partition
             .request(ADD, LmbSelection::Range { first: drc_index(20), count: 4 })
             .expect("the memory is free");
-        assert_eq!((done.lmbs, done.ranges), (4, 1));
+        assert_eq!((summary.lmbs, summary.ranges), (4, 1));
         // The four LMBs and the four LMBs below them form one run.
         let start = lmb_range(16).start();
         let (run, state) = partition.hotplug.state_at(start, lmb_range(23).end());
@@ -269,11 +262,11 @@ fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
             (ADD, LmbSelection::Range { first: drc_index(4), count: 8 }),
             (REMOVE, LmbSelection::Index(drc_index(19))),
         ] {
-            let done = partition.run(movable_request(change, selection), budget, |wait| {
+            let summary = partition.run(movable_request(change, selection), budget, |wait| {
                 waits.push(wait);
                 false
             });
-            assert!(done.is_ok());
+            assert!(summary.is_ok());
         }
         assert_eq!(is_busy, !waits.is_empty());
         let delay = |wait: &Wait| match *wait {
@@ -319,9 +312,13 @@ fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
                 let lmb_16 = lmb_range(16);
                 let mut metadata = frames.metadata();
                 assert!(metadata.any(|metadata| lmb_16.covers(metadata.frames)), "not in LMB 16");
-                let done = partition.run(Request::new(REMOVE, selection), budget, |_| false);
+                let summary = partition.run(Request::new(REMOVE, selection), budget, |_| false);
                 let lmbs = if matches!(selection, LmbSelection::Count(_)) { 6 } else { 4 };
-                assert_eq!(done.map(|done| (done.lmbs, done.skipped)), Ok((lmbs, 0)), "{budget:?}");
+                assert_eq!(
+                    summary.map(|summary| (summary.lmbs, summary.skipped)),
+                    Ok((lmbs, 0)),
+                    "{budget:?}"
+                );
             });
         }
     }
@@ -330,11 +327,7 @@ fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
 #[test]
 fn page_tables_may_come_from_memory_of_the_same_request() {
     with_partition(|partition| {
-        partition
-            .dlpar
-            .table()
-            .announce(&mut partition.hotplug)
-            .expect("memory is free for metadata");
+        partition.announce();
         let frames = partition.hotplug.frames();
         let alloc_all = |request| std::iter::from_fn(move || frames.alloc(request).ok());
         let mut ranges: Vec<_> = alloc_all(AllocRequest::frames(1024)).collect();
@@ -342,10 +335,10 @@ fn page_tables_may_come_from_memory_of_the_same_request() {
         drop(ranges.pop().expect("boot memory has a range of this length"));
         partition.kernel.tables_per_lmb = 800;
         let request = Request::add(LmbSelection::Count(10)).online_as(OnlineType::Kernel);
-        let done = partition
+        let summary = partition
             .run(request, Budget::UNLIMITED, |_| false)
             .expect("enough memory is free for page tables");
-        assert_eq!(done.lmbs, 10);
+        assert_eq!(summary.lmbs, 10);
         partition.kernel.tables_per_lmb = 1 << 20;
         let before = partition.snapshot();
         let failure = partition
@@ -353,87 +346,5 @@ fn page_tables_may_come_from_memory_of_the_same_request() {
             .expect_err("too little memory is free for page tables");
         assert!(matches!(failure.error, Error::Add(AddError::NoTables { .. })), "{failure}");
         assert_eq!(partition.snapshot(), before);
-    });
-}
-
-#[test]
-fn offline_memory_stays_offline_if_its_removal_fails() {
-    with_partition(|partition| {
-        let lmb = lmb_range(17);
-        let mut offline = partition.hotplug.offline(lmb).expect("the memory is online");
-        let done = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
-        assert_eq!(done, hotmem::Progress::Ready(lmb));
-        let before = partition.snapshot();
-        partition.script(|_, request| match request {
-            HypervisorRequest::Update => Answer::Status(-1),
-            HypervisorRequest::Connector(..) => Answer::CarryOut,
-        });
-        let range = LmbSelection::Range { first: drc_index(16), count: 3 };
-        let failure =
-            partition.request(REMOVE, range).expect_err("the update of the property fails");
-        assert_eq!(failure.error, Error::Update(-1));
-        assert_eq!(partition.snapshot(), before);
-        partition.end_script();
-        partition.request(REMOVE, range).expect("no obstacle prevents the request");
-        assert_eq!(partition.assigned(), set([7, 8, 19]));
-    });
-}
-
-#[test]
-fn an_lmb_that_is_partly_offline_is_refused() {
-    with_partition(|partition| {
-        let half_lmb =
-            PfnRange::with_len(lmb_range(17).start(), 1024).expect("the number is below the limit");
-        let mut offline = partition.hotplug.offline(half_lmb).expect("the memory is online");
-        let _ = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
-        // The request is polled directly, because `Partition::check` does not support LMBs that are
-        // partly offline.
-        let failure = partition
-            .begin(movable_request(REMOVE, LmbSelection::Index(drc_index(17))), Budget::UNLIMITED);
-        let Progress::Ready(Err(failure)) = failure else { panic!("{failure:?}") };
-        assert_eq!(failure.error, Error::Mixed(drc_index(17)));
-        partition
-            .hotplug
-            .online(half_lmb, OnlineType::AsBefore, &mut partition.kernel)
-            .expect("the memory is offline");
-        assert_eq!(half_lmb.bytes(), Bytes(4 << 20));
-        partition
-            .request(REMOVE, LmbSelection::Index(drc_index(17)))
-            .expect("no obstacle prevents the request");
-    });
-}
-
-/// The four LMBs from LMB 16 on are one range of the engine. Another caller is removing LMB 18.
-#[test]
-fn only_the_lmb_that_cannot_be_removed_is_skipped() {
-    with_partition(|partition| {
-        let all_lmbs = PfnRange::new(lmb_range(16).start(), lmb_range(19).end())
-            .expect("the start is below the end");
-        let mut offline = partition.hotplug.offline(all_lmbs).expect("the memory is online");
-        let done = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
-        assert_eq!(done, hotmem::Progress::Ready(all_lmbs));
-        let other_removal =
-            with_kernel(&mut partition.hotplug, &mut partition.kernel, |hotplug, _| {
-                hotplug.prepare_remove(lmb_range(18))
-            })
-            .expect("the memory is offline");
-        let range = LmbSelection::Range { first: drc_index(16), count: 4 };
-        let failure = partition.request(REMOVE, range).expect_err("LMB 18 is in use");
-        let Error::Remove(RangeError { range: refused, kind: RangeErrorKind::Held }) =
-            failure.error
-        else {
-            panic!("{failure}")
-        };
-        assert!(lmb_range(18).covers(refused), "{failure}");
-        let done = partition
-            .request(REMOVE, LmbSelection::Count(5))
-            .expect("enough other LMBs are available");
-        assert_eq!((done.lmbs, done.skipped, done.unrestored), (5, 1, 0));
-        assert_eq!(partition.assigned(), set([18]));
-        with_kernel(&mut partition.hotplug, &mut partition.kernel, |hotplug, hooks| {
-            hotplug.abandon_remove(other_removal, hooks)
-        })
-        .expect("the token is one of this instance");
-        partition.request(REMOVE, LmbSelection::Count(1)).expect("LMB 18 is not in use");
     });
 }

@@ -7,10 +7,14 @@ mod basic;
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;
+mod kernel;
+mod offline_memory;
 mod online_types;
 mod other_instance;
+mod own_descriptors;
 mod partition;
 mod qemu_faults;
 mod qemu_rules;
 mod random;
 mod retries;
+mod snapshot;

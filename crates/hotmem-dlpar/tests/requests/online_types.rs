@@ -31,9 +31,9 @@ fn the_online_type_is_chosen_by_the_request_then_the_driver_then_the_engine() {
                     let request = of_request.map_or(Request::add(range), |online| {
                         Request::add(range).online_as(online)
                     });
-                    let done = partition.run(request, Budget { pageblocks: 1 }, |_| false);
+                    let summary = partition.run(request, Budget { pageblocks: 1 }, |_| false);
                     let expected = of_request.or(of_driver).unwrap_or(auto_online);
-                    assert_eq!(done.expect("no obstacle prevents the request").lmbs, 4);
+                    assert_eq!(summary.expect("no obstacle prevents the request").lmbs, 4);
                     for (_, lmb) in &lmbs()[20..24] {
                         let state = partition.hotplug.state_at(lmb.start(), lmb.end());
                         assert_eq!(
@@ -143,8 +143,7 @@ fn an_lmb_of_two_zones_that_is_restored_in_one_zone_is_reported() {
         let (connector, lmb) = lmbs()[17];
         let half = PfnRange::with_len(lmb.start(), lmb.frames() / 2)
             .expect("the number is below the limit");
-        let mut offline = partition.hotplug.offline(half).expect("the memory is online");
-        let _ = offline.poll(&mut partition.hotplug, &mut partition.kernel, Budget::UNLIMITED);
+        partition.take_offline(half);
         partition
             .hotplug
             .online(half, OnlineType::Kernel, &mut partition.kernel)
@@ -206,10 +205,10 @@ fn an_lmb_that_is_online_in_another_zone_does_not_count_as_added() {
                         assert_eq!(result.expect("the LMB is online in the requested zone").lmbs, 1)
                     }
                     (false, LmbSelection::Count(_)) => {
-                        let done = result.expect("another LMB was added");
-                        assert_eq!((done.lmbs, done.skipped, done.unrestored), (1, 1, 1));
+                        let summary = result.expect("another LMB was added");
+                        assert_eq!((summary.lmbs, summary.skipped, summary.unrestored), (1, 1, 1));
                         assert_eq!(
-                            (done.first_skip_error, partition.refused_lmbs[0].connector),
+                            (summary.first_skip_error, partition.refused_lmbs[0].connector),
                             (Some(error), Some(connector))
                         );
                     }
@@ -236,10 +235,10 @@ fn a_skipped_lmb_is_counted_one_time() {
         let isolated = frames.isolate(block).expect("the memory is free");
         let pinned = hotmem::AllocRequest::frames(3).movable().at(lmbs()[17].1.start());
         let pinned = frames.alloc(pinned).expect("the memory is free");
-        let done = partition
+        let summary = partition
             .request(REMOVE, LmbSelection::Count(8))
             .expect("enough other LMBs are available");
-        assert_eq!((done.lmbs, done.skipped), (8, 2), "{:?}", partition.refused_lmbs);
+        assert_eq!((summary.lmbs, summary.skipped), (8, 2), "{:?}", partition.refused_lmbs);
         assert_eq!(partition.assigned(), [17, 20].into());
         isolated.release();
         drop(pinned);

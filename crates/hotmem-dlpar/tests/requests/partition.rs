@@ -1,8 +1,8 @@
 //! Makes a machine for tests, with an engine, a kernel, a hypervisor and a table, and takes snapshots
 //! of its state.
 
-use crate::common::{Entry, TableStorage, arrays, bytes, size, v2};
-use hotmem::geometry;
+use crate::common::{Entry, TableStorage, arrays, size, v2};
+use crate::kernel::Kernel;
 use hotmem::*;
 use hotmem_dlpar::hypervisor::{Answer, Connector, Hypervisor, HypervisorRequest};
 use hotmem_dlpar::{
@@ -13,14 +13,13 @@ use hotmem_dlpar::{
 use hotmem_testkit::Memory;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::boot_forwarding;
-use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping, with_kernel};
+use hotmem_testkit::forwarding::{ForwardingMapping, with_kernel};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 pub(crate) const LMB_BYTES: u64 = 16 << 20;
-const LMB_FRAMES: u64 = LMB_BYTES / 4096;
-const SECTION_FRAMES: u64 = geometry::SECTION_FRAMES as u64;
+pub(crate) const LMB_FRAMES: u64 = LMB_BYTES / 4096;
 /// The number of LMBs of boot memory.
 const BOOT_LMBS: u64 = 4;
 /// The number of LMBs above boot memory.
@@ -92,143 +91,8 @@ pub(crate) fn ram() -> Memory {
     Memory::new((position(HOTPLUG_LMBS - 1) + 1) * LMB_FRAMES)
 }
 
-/// A kernel that takes frames for page tables, vetoes the changes that a test chooses, and records
-/// its mappings.
-#[derive(Default)]
-pub(crate) struct Kernel {
-    /// The number of page tables for each LMB that is mapped.
-    pub(crate) tables_per_lmb: u64,
-    /// The number of page tables for each LMB that is mapped after an unmapping.
-    pub(crate) tables_per_lmb_after_unmap: Option<u64>,
-    /// The kernel vetoes ranges that contain one of these frames.
-    pub(crate) veto_online: BTreeSet<u64>,
-    pub(crate) veto_offline: BTreeSet<u64>,
-    /// The number of vetoes before the kernel agrees. `None` means that it never agrees.
-    pub(crate) remaining_vetoes: Option<u32>,
-    /// Whether sections that are added wholly hold their own descriptors.
-    pub(crate) has_own_descriptors: bool,
-    /// The pageblocks whose descriptors lie in their own section.
-    own_descriptors: BTreeSet<u64>,
-    /// The first frame of each pageblock that is mapped.
-    mapped: BTreeSet<u64>,
-    /// The frame of each page table, and the first frame of the range that it was taken for.
-    table_frames: Vec<(Pfn, u64)>,
-}
-
-fn any_in(set: &BTreeSet<u64>, range: PfnRange) -> bool {
-    set.range(range.start().number()..range.end().number()).next().is_some()
-}
-
-impl TestMapping for Kernel {
-    fn tables_needed(&self, range: PfnRange) -> u64 {
-        self.tables_per_lmb * (range.frames() / LMB_FRAMES).max(1)
-    }
-
-    fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        for block in range.chunks(512) {
-            assert!(self.mapped.insert(block.start().number()), "a pageblock is mapped already");
-        }
-        for _ in 0..self.tables_per_lmb {
-            self.table_frames.push((
-                take().expect("the engine provides the frames that `tables_needed` has requested"),
-                range.start().number(),
-            ));
-        }
-    }
-
-    fn unmap(&mut self, range: PfnRange) {
-        self.tables_per_lmb = self.tables_per_lmb_after_unmap.unwrap_or(self.tables_per_lmb);
-        for block in range.chunks(512) {
-            assert!(self.mapped.remove(&block.start().number()), "a pageblock is not mapped");
-        }
-    }
-
-    fn remap(&mut self, range: PfnRange) {
-        for block in range.chunks(512) {
-            assert!(self.mapped.insert(block.start().number()), "a pageblock is mapped already");
-        }
-    }
-
-    fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        let is_unmapped =
-            |number: u64| range.contains(Pfn::new(number).expect("the number is below the limit"));
-        for (table, _) in self.table_frames.extract_if(.., |(_, start)| is_unmapped(*start)) {
-            free(table);
-        }
-    }
-
-    fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
-        u64::from(self.has_own_descriptors)
-    }
-
-    fn describe(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
-        let whole_sections = range
-            .chunks(SECTION_FRAMES)
-            .filter(|section| self.has_own_descriptors && section.frames() == SECTION_FRAMES);
-        self.own_descriptors.extend(
-            whole_sections.flat_map(|section| section.chunks(512)).map(|b| b.start().number()),
-        );
-    }
-
-    fn undescribe(&mut self, range: PfnRange, _: &mut dyn FnMut(Pfn)) {
-        self.own_descriptors.retain(|&block| {
-            !range.contains(Pfn::new(block).expect("the number is below the limit"))
-        });
-        for start in range
-            .chunks(SECTION_FRAMES)
-            .map(PfnRange::start)
-            .filter(|start| start.number().is_multiple_of(SECTION_FRAMES))
-        {
-            let section =
-                PfnRange::with_len(start, SECTION_FRAMES).expect("the number is below the limit");
-            assert!(
-                !any_in(&self.own_descriptors, section),
-                "the descriptors of a pageblock lie in removed memory"
-            );
-        }
-    }
-}
-
-impl Hooks for Kernel {
-    fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
-        let vetoed = any_in(&self.veto_online, range);
-        self.veto_if(vetoed)
-    }
-
-    fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
-        let vetoed = any_in(&self.veto_offline, range);
-        self.veto_if(vetoed)
-    }
-}
-
-impl Kernel {
-    fn veto_if(&mut self, vetoed: bool) -> Result<(), Veto> {
-        match &mut self.remaining_vetoes {
-            _ if !vetoed => return Ok(()),
-            Some(0) => return Ok(()),
-            Some(vetoes) => *vetoes -= 1,
-            None => {}
-        }
-        Err(Veto("the test vetoes this LMB"))
-    }
-}
-
 /// Decides the hypervisor's answer to each call.
 pub(crate) type Script = Box<dyn FnMut(u64, HypervisorRequest) -> Answer>;
-
-/// The state of a machine between two requests.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Snapshot {
-    pub(crate) lmbs: Vec<(State, u32)>,
-    nodes: Vec<u64>,
-    /// The number of allocated frames, without the engine's metadata.
-    allocated_frames: u64,
-    present_frames: u64,
-    mapped: BTreeSet<u64>,
-    pub(crate) property: Vec<u8>,
-    arrays: Vec<u8>,
-    connectors: Vec<Connector>,
-}
 
 /// A machine that exists during one call of [`with_partition`].
 pub(crate) struct Partition<'w, 'f> {
@@ -336,6 +200,18 @@ pub(crate) fn with_lmbs<T>(
 }
 
 impl<'f> Partition<'_, 'f> {
+    /// Announces all LMBs.
+    pub(crate) fn announce(&mut self) {
+        self.dlpar.table().announce(&mut self.hotplug).expect("memory is free for metadata");
+    }
+
+    /// Takes online memory offline.
+    pub(crate) fn take_offline(&mut self, range: PfnRange) {
+        let mut offline = self.hotplug.offline(range).expect("the memory is online");
+        let progress = offline.poll(&mut self.hotplug, &mut self.kernel, Budget::UNLIMITED);
+        assert_eq!(progress, hotmem::Progress::Ready(range));
+    }
+
     /// Sets the script that decides the answers from now on. Calls are counted from 0.
     pub(crate) fn script(&self, script: impl FnMut(u64, HypervisorRequest) -> Answer + 'static) {
         *self.script.borrow_mut() = (0, Box::new(script));
@@ -486,40 +362,6 @@ impl<'f> Partition<'_, 'f> {
             "{differing} LMBs differ, but only {} were reported",
             self.reported_lmbs
         );
-    }
-
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        let state = |(index, range): (DrcIndex, PfnRange)| {
-            let lmb = self
-                .dlpar
-                .table()
-                .by_index(index)
-                .expect("the table has an LMB with this connector");
-            let state = match self.hotplug.state_at(range.start(), range.end()).1 {
-                // A snapshot does not distinguish absent memory from memory that is not announced.
-                State::Unknown => State::Absent,
-                state => state,
-            };
-            (state, lmb.flags)
-        };
-        let zone = |node: u32, zone| {
-            let zone = self.hotplug.zone(NodeId(node), zone);
-            [zone.online, zone.spanned.start().number(), zone.spanned.end().number()]
-        };
-        let counts = self.hotplug.frames().counts();
-        let metadata = self.hotplug.frames().metadata().map(|metadata| metadata.frames.frames());
-        Snapshot {
-            lmbs: lmbs().into_iter().map(state).collect(),
-            nodes: (0..4)
-                .flat_map(|node| Zone::ALL.into_iter().flat_map(move |z| zone(node, z)))
-                .collect(),
-            allocated_frames: counts.used - metadata.sum::<u64>(),
-            present_frames: counts.present,
-            mapped: self.kernel.mapped.clone(),
-            property: bytes(self.dlpar.table().dynamic_memory()),
-            arrays: bytes(self.dlpar.table().lookup_arrays()),
-            connectors: self.hypervisor.connectors().to_vec(),
-        }
     }
 
     /// Returns the numbers of the assigned LMBs. The LMBs with connectors are counted from 0.

@@ -3,7 +3,8 @@
 //! can be added and removed.
 
 use crate::basic::{ADD, REMOVE};
-use crate::partition::{FIRST_INDEX, Partition, Snapshot, movable_request, with_partition};
+use crate::partition::{FIRST_INDEX, Partition, movable_request, with_partition};
+use crate::snapshot::Snapshot;
 use hotmem::Budget;
 use hotmem_dlpar::hypervisor::{
     Answer, HARDWARE_ERROR, HypervisorRequest, NOT_CONFIGURABLE, PARAMETER_ERROR,

@@ -20,14 +20,14 @@ fn a_vetoed_removal_waits_until_the_kernel_agrees() {
         partition.kernel.veto_offline.insert(lmbs()[18].1.start().number());
         partition.kernel.remaining_vetoes = Some(3);
         let mut pauses = Vec::new();
-        let done = partition.carry_out(movable_request(REMOVE, range()), |state| {
+        let summary = partition.carry_out(movable_request(REMOVE, range()), |state| {
             assert_eq!(state.failure, None);
             assert!(state.taken_lmbs < 4 || state.pause.is_zero());
             pauses.extend(Some(state.pause).filter(|pause| !pause.is_zero()));
             ControlFlow::Continue(())
         });
         assert_eq!(
-            (done.expect("the kernel agrees after three vetoes").lmbs, pauses),
+            (summary.expect("the kernel agrees after three vetoes").lmbs, pauses),
             (4, vec![PAUSE; 3])
         );
         assert_eq!(partition.assigned(), [7, 8].into());
@@ -42,14 +42,14 @@ fn a_vetoed_addition_is_undone_and_begins_again() {
         partition.kernel.remaining_vetoes = Some(3);
         let request = Request::add(range).online_as(OnlineType::Movable);
         let mut pauses = Vec::new();
-        let done = partition.carry_out(request, |state| {
+        let summary = partition.carry_out(request, |state| {
             if let Some(failure) = state.failure {
                 assert!(matches!(failure.error, Error::Online(_)), "{failure}");
                 pauses.push(state.pause);
             }
             ControlFlow::Continue(())
         });
-        assert_eq!(done.expect("the kernel agrees after three vetoes").lmbs, 4);
+        assert_eq!(summary.expect("the kernel agrees after three vetoes").lmbs, 4);
         assert!(!pauses.is_empty());
         for (nth, pause) in (0..).zip(pauses) {
             assert_eq!(pause, PAUSE * 2_u32.pow(nth));
@@ -70,11 +70,12 @@ fn a_removal_by_count_begins_again_after_a_veto() {
         // for the one LMB.
         partition.kernel.remaining_vetoes = Some(3);
         let mut failures = Vec::new();
-        let done = partition.carry_out(movable_request(REMOVE, LmbSelection::Count(6)), |state| {
-            failures.extend(state.failure);
-            ControlFlow::Continue(())
-        });
-        assert_eq!(done.expect("the kernel agrees after three vetoes").lmbs, 6);
+        let summary =
+            partition.carry_out(movable_request(REMOVE, LmbSelection::Count(6)), |state| {
+                failures.extend(state.failure);
+                ControlFlow::Continue(())
+            });
+        assert_eq!(summary.expect("the kernel agrees after three vetoes").lmbs, 6);
         let [failure] = failures[..] else { panic!("{failures:?}") };
         assert_eq!(failure.error, Error::NotEnough { wanted: 6, available: 5 });
         assert!(matches!(failure.first_skip_error, Some(Error::Blocked(_))), "{failure}");
@@ -84,25 +85,21 @@ fn a_removal_by_count_begins_again_after_a_veto() {
 #[test]
 fn an_addition_begins_again_until_memory_for_page_tables_is_free() {
     with_partition(|partition| {
-        partition
-            .dlpar
-            .table()
-            .announce(&mut partition.hotplug)
-            .expect("memory is free for metadata");
+        partition.announce();
         let frames = partition.hotplug.frames();
         let mut allocations: Vec<_> =
             core::iter::from_fn(|| frames.alloc(AllocRequest::frames(1)).ok()).collect();
         partition.kernel.tables_per_lmb = 1;
         let range = LmbSelection::Range { first: DrcIndex(FIRST_INDEX + 20), count: 4 };
         let mut failures = Vec::new();
-        let done = partition.carry_out(Request::add(range), |state| {
+        let summary = partition.carry_out(Request::add(range), |state| {
             failures.extend(state.failure.map(|failure| failure.error));
             if failures.len() == 3 {
                 allocations.clear();
             }
             ControlFlow::Continue(())
         });
-        assert_eq!(done.expect("there are frames for page tables now").lmbs, 4);
+        assert_eq!(summary.expect("there are frames for page tables now").lmbs, 4);
         let no_tables = |error: &Error| matches!(error, Error::Add(AddError::NoTables { .. }));
         assert!(failures.len() == 3 && failures.iter().all(no_tables), "{failures:?}");
     });
@@ -115,7 +112,7 @@ fn a_removal_waits_for_free_memory_to_migrate_to() {
         let all = |request: AllocRequest| core::iter::from_fn(move || frames.alloc(request).ok());
         let mut used: Vec<_> = all(AllocRequest::frames(1).movable()).collect();
         let mut pauses = Vec::new();
-        let done = partition.carry_out(movable_request(REMOVE, range()), |state| {
+        let summary = partition.carry_out(movable_request(REMOVE, range()), |state| {
             assert_eq!(state.failure, None);
             pauses.extend(Some(state.pause).filter(|pause| !pause.is_zero()));
             if pauses.len() == 3 {
@@ -123,7 +120,7 @@ fn a_removal_waits_for_free_memory_to_migrate_to() {
             }
             ControlFlow::Continue(())
         });
-        assert_eq!((done.expect("there are free frames now").lmbs, pauses), (4, vec![PAUSE; 3]));
+        assert_eq!((summary.expect("there are free frames now").lmbs, pauses), (4, vec![PAUSE; 3]));
     });
 }
 

@@ -57,8 +57,8 @@ fn check_table(memory: &DynamicMemory<'_>, lists: &LookupArrays<'_>, numa: Numa)
         assert_eq!(table.by_address(set.address), Some(lmb));
     }
     let value = bytes(table.dynamic_memory());
-    let again = DynamicMemory::parse(memory.version(), &value, memory.lmb_size());
-    assert_eq!(single_lmbs(&again.expect("the written value is valid")), lmbs);
+    let written_back = DynamicMemory::parse(memory.version(), &value, memory.lmb_size());
+    assert_eq!(single_lmbs(&written_back.expect("the written value is valid")), lmbs);
 }
 
 /// Returns each LMB as a set of one LMB, in the order of addresses.

@@ -76,34 +76,34 @@ impl Corruption {
         if bytes.len() < 4 {
             return;
         }
-        let cell = |at: &prop::sample::Index| at.index(bytes.len() / 4) * 4;
+        let cell = |place: &prop::sample::Index| place.index(bytes.len() / 4) * 4;
         match self {
-            Corruption::SetByte(at, byte) => {
-                let at = at.index(bytes.len());
-                bytes[at] = *byte;
+            Corruption::SetByte(place, byte) => {
+                let place = place.index(bytes.len());
+                bytes[place] = *byte;
             }
-            Corruption::SetCell(at, value) => {
-                let at = cell(at);
-                bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+            Corruption::SetCell(place, value) => {
+                let place = cell(place);
+                bytes[place..place + 4].copy_from_slice(&value.to_be_bytes());
             }
             Corruption::CopyCell(from, to) => {
                 let (from, to) = (cell(from), cell(to));
                 bytes.copy_within(from..from + 4, to);
             }
-            Corruption::Truncate(at) => bytes.truncate(at.index(bytes.len())),
+            Corruption::Truncate(place) => bytes.truncate(place.index(bytes.len())),
         }
     }
 }
 
 fn corruptions() -> impl Strategy<Value = Vec<Corruption>> {
-    let at = any::<prop::sample::Index>;
+    let place = any::<prop::sample::Index>;
     let small = prop_oneof![0..10_u32, (0..32_u32).prop_map(|bit| 1 << bit), Just(u32::MAX)];
     let value = prop_oneof![small, any::<u32>()];
     let corruption = prop_oneof![
-        4 => (at(), any::<u8>()).prop_map(|(at, byte)| Corruption::SetByte(at, byte)),
-        8 => (at(), value).prop_map(|(at, value)| Corruption::SetCell(at, value)),
-        4 => (at(), at()).prop_map(|(from, to)| Corruption::CopyCell(from, to)),
-        1 => at().prop_map(Corruption::Truncate),
+        4 => (place(), any::<u8>()).prop_map(|(place, byte)| Corruption::SetByte(place, byte)),
+        8 => (place(), value).prop_map(|(place, value)| Corruption::SetCell(place, value)),
+        4 => (place(), place()).prop_map(|(from, to)| Corruption::CopyCell(from, to)),
+        1 => place().prop_map(Corruption::Truncate),
     ];
     prop::collection::vec(corruption, 0..5)
 }

@@ -25,9 +25,9 @@ proptest! {
                 prop_assert!(device.covers(map) && device.covers(data) && map.end() <= data.start());
                 prop_assert!(data.is_aligned(align) && !data.is_empty());
                 prop_assert!(layout.frames_needed(data) <= map.frames());
-                let own = layout.pages(data).filter(|page| page.backing == Backing::OwnFrame);
+                let own_frames = layout.pages(data).filter(|page| page.backing == Backing::OwnFrame);
                 if frames < 1 << 18 {
-                    prop_assert_eq!(own.count() as u64, layout.frames_needed(data));
+                    prop_assert_eq!(own_frames.count() as u64, layout.frames_needed(data));
                 }
                 // Alignment wastes less than one compound or pageblock at each end.
                 let wasted = frames - reserved - map.frames() - data.frames();
