@@ -31,6 +31,7 @@ use crate::words::{NodeId, Zone};
 /// }
 /// # let _: &mut dyn Hooks = &mut Kernel { busy: true };
 /// ```
+#[allow(unused_variables, reason = "the default methods do not use their arguments")]
 pub trait Hooks {
     /// Decides whether `range` may come online in `zone`.
     ///
@@ -38,31 +39,22 @@ pub trait Hooks {
     /// A veto keeps the range offline. [`online_cancelled`](Self::online_cancelled) is not called
     /// for a range that was vetoed.
     fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
-        let _ = (range, zone);
         Ok(())
     }
 
     /// Tells the kernel that `range`, to which it agreed, stays offline after all. `range` is one
     /// range to which the kernel agreed, or several such ranges that are adjacent.
-    fn online_cancelled(&mut self, range: PfnRange) {
-        let _ = range;
-    }
+    fn online_cancelled(&mut self, range: PfnRange) {}
 
     /// Tells the kernel that `range` is online. The engine also calls this without a preceding
     /// [`going_online`](Self::going_online), when a removal is abandoned or a shrink undone.
-    fn onlined(&mut self, range: PfnRange) {
-        let _ = range;
-    }
+    fn onlined(&mut self, range: PfnRange) {}
 
     /// Tells the kernel that a node has its first memory.
-    fn node_appeared(&mut self, node: NodeId) {
-        let _ = node;
-    }
+    fn node_appeared(&mut self, node: NodeId) {}
 
     /// Tells the kernel that a node has lost its last memory.
-    fn node_vanished(&mut self, node: NodeId) {
-        let _ = node;
-    }
+    fn node_vanished(&mut self, node: NodeId) {}
 
     /// Decides whether `range`, which is isolated, may go offline.
     ///
@@ -70,20 +62,15 @@ pub trait Hooks {
     /// A veto keeps the range online. [`offline_cancelled`](Self::offline_cancelled) is not called
     /// for a range that was vetoed.
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
-        let _ = range;
         Ok(())
     }
 
     /// Tells the kernel that `range`, to which it agreed, stays online after all. `range` is one
     /// range to which the kernel agreed, or several such ranges that are adjacent.
-    fn offline_cancelled(&mut self, range: PfnRange) {
-        let _ = range;
-    }
+    fn offline_cancelled(&mut self, range: PfnRange) {}
 
     /// Tells the kernel that `range` is offline.
-    fn offlined(&mut self, range: PfnRange) {
-        let _ = range;
-    }
+    fn offlined(&mut self, range: PfnRange) {}
 
     /// Frees the frames of `within` that the kernel can do without. The hook must not allocate.
     ///
@@ -93,9 +80,7 @@ pub trait Hooks {
     /// them as it can. The pageblock is not isolated during this call: frames that it frees can be
     /// allocated again. If there is enough free memory after the calls, the engine migrates the
     /// other frames; if not, they stay in use.
-    fn discard(&mut self, within: PfnRange) {
-        let _ = within;
-    }
+    fn discard(&mut self, within: PfnRange) {}
 
     /// Moves the kernel's data in `used` to other frames and frees `used`. `used` is a run of
     /// allocated frames within one pageblock; they may belong to several allocations. The engine
@@ -109,7 +94,6 @@ pub trait Hooks {
     /// node](crate::Frames::node_of) of `used`, which is then tried last: more memory of that node
     /// may be about to go offline.
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        let _ = used;
         Migration::Unmovable("this kernel does not migrate")
     }
 }

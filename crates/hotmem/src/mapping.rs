@@ -94,6 +94,7 @@ use crate::range_error::{RangeErrorKind, Veto};
 ///     }
 /// }
 /// ```
+#[allow(unused_variables, reason = "the default methods do not use their arguments")]
 pub unsafe trait Mapping {
     /// Returns the virtual address at which physical address 0 is mapped, or would be mapped if it
     /// is not RAM: virtual address = `base` + physical address, with wrapping. The result is a
@@ -112,13 +113,11 @@ pub unsafe trait Mapping {
     /// # Errors
     /// A veto refuses the addition.
     fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
-        let _ = range;
         Ok(())
     }
 
     /// Returns the maximum number of frames that the page tables for `range` need.
     fn tables_needed(&self, range: PfnRange) -> u64 {
-        let _ = range;
         0
     }
 
@@ -126,7 +125,6 @@ pub unsafe trait Mapping {
     /// includes the page tables of the descriptors, but not the
     /// [pageblocks of `range` that hold descriptors](Self::descriptor_pageblocks).
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
-        let _ = range;
         0
     }
 
@@ -136,7 +134,6 @@ pub unsafe trait Mapping {
     /// online with the section, but are never allocated or migrated. They do not prevent the
     /// section's removal, and are removed with the last part of the section.
     fn descriptor_pageblocks(&self, section: PfnRange) -> u64 {
-        let _ = section;
         0
     }
 
@@ -146,9 +143,7 @@ pub unsafe trait Mapping {
     ///
     /// # Safety
     /// The engine promises: `range` is being added, and `take` yields frames that nobody else uses.
-    unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        let _ = (range, take);
-    }
+    unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {}
 
     /// Writes the descriptors of `range`, which is mapped and is now RAM. The descriptors lie in
     /// the [pageblocks of `range` that are for them](Self::descriptor_pageblocks), and in frames
@@ -158,18 +153,14 @@ pub unsafe trait Mapping {
     /// # Safety
     /// The engine promises: `range` is mapped and used by nobody, and `take` yields frames that
     /// nobody else uses.
-    unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        let _ = (range, take);
-    }
+    unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {}
 
     /// Removes the descriptors of `range`, which is not RAM any more. Passes to `free` the frames
     /// that held the descriptors, and the frames of page tables that mapped only these descriptors.
     ///
     /// # Safety
     /// The engine promises: `range` was described, and is used by nobody.
-    unsafe fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        let _ = (range, free);
-    }
+    unsafe fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {}
 
     /// Unmaps `range` in the direct map, and flushes it from every TLB. Does the same in the memmap
     /// for the [pageblocks of `range` that hold descriptors](Self::descriptor_pageblocks). The page
@@ -177,35 +168,27 @@ pub unsafe trait Mapping {
     ///
     /// # Safety
     /// The engine promises: `range` was mapped, and is used by nobody.
-    unsafe fn unmap(&mut self, range: PfnRange) {
-        let _ = range;
-    }
+    unsafe fn unmap(&mut self, range: PfnRange) {}
 
     /// Undoes [`unmap`](Self::unmap): the device did not take the memory.
     ///
     /// # Safety
     /// The engine promises: `range` is part of a range that was unmapped, and its tables were not
     /// released.
-    unsafe fn remap(&mut self, range: PfnRange) {
-        let _ = range;
-    }
+    unsafe fn remap(&mut self, range: PfnRange) {}
 
     /// Releases the page tables that mapped only `range`, which is removed. Passes their frames to
     /// `free`.
     ///
     /// # Safety
     /// The engine promises: `range` was unmapped, and is not mapped again before it is added again.
-    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        let _ = (range, free);
-    }
+    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {}
 
     /// Reports the first frame that [`undescribe`](Self::undescribe) or
     /// [`release_tables`](Self::release_tables) passed to `free` in this call and that was not
     /// allocated. The kernel has a bug: it passed a frame twice, or one that it did not own. The
     /// engine has not changed the frame, and still removes the memory.
-    fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {
-        let _ = (frame, why);
-    }
+    fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {}
 }
 
 /// The mapping of a machine whose memory is always mapped: its methods map and unmap nothing.

@@ -17,11 +17,8 @@ const LARGEST_HOLE: u64 = 256 * SECTION_FRAMES as u64;
 /// The boot map. It is small, so each query reads all of it.
 #[derive(Clone, Copy)]
 pub(super) struct FirmwareMap<'a> {
-    ram: &'a [BootRange],
-    reserved: &'a [BootRange],
-    nodes: &'a [(BootRange, NodeId)],
-    mapped_below: Pfn,
-    cpus: u32,
+    map: BootMap<'a>,
+    /// The frames that are reserved for the engine.
     metadata: PfnRange,
 }
 
@@ -45,13 +42,12 @@ impl<'a> FirmwareMap<'a> {
         if let Some(&range) = map.ram.iter().find(beyond) {
             return Err(BootError::Unreachable(range));
         }
-        let BootMap { ram, reserved, nodes, mapped_below, cpus, .. } = *map;
-        Ok(FirmwareMap { ram, reserved, nodes, mapped_below, cpus, metadata: PfnRange::EMPTY })
+        Ok(FirmwareMap { map: *map, metadata: PfnRange::EMPTY })
     }
 
     /// Returns the number of CPUs.
     pub(super) fn cpus(&self) -> u32 {
-        self.cpus
+        self.map.cpus
     }
 
     /// Returns the same map, except that `metadata` is reserved for the engine.
@@ -61,7 +57,7 @@ impl<'a> FirmwareMap<'a> {
 
     /// Returns the ranges of RAM, without frames that are only partly RAM.
     fn ram(&self) -> impl Iterator<Item = PfnRange> {
-        self.ram.iter().filter_map(|range| {
+        self.map.ram.iter().filter_map(|range| {
             let first = range.start.div_ceil(FRAME_SIZE);
             let end = (range.start + range.len.0) >> FRAME_SHIFT;
             PfnRange::new(Pfn::new(first)?, Pfn::new(end)?).filter(|range| !range.is_empty())
@@ -70,7 +66,7 @@ impl<'a> FirmwareMap<'a> {
 
     /// Returns the ranges of frames that are reserved. A frame is reserved if any byte of it is.
     fn reserved(&self) -> impl Iterator<Item = PfnRange> {
-        let reserved = self.reserved.iter().filter(|range| range.len != Bytes::ZERO);
+        let reserved = self.map.reserved.iter().filter(|range| range.len != Bytes::ZERO);
         let reserved = reserved.filter_map(|range| {
             let first = range.start >> FRAME_SHIFT;
             let end = (range.start + range.len.0).div_ceil(FRAME_SIZE);
@@ -179,14 +175,14 @@ impl<'a> FirmwareMap<'a> {
         let round =
             |addr: u64| Pfn::containing(addr).unwrap_or(Pfn::LIMIT).align_up(SECTION_FRAMES as u64);
         let ends = |range: &BootRange| (round(range.start), round(range.start + range.len.0));
-        let node_range = self.nodes.iter().find(|(range, _)| {
+        let node_range = self.map.nodes.iter().find(|(range, _)| {
             let (start, end) = ends(range);
             start <= pfn && pfn < end
         });
         match node_range {
             Some((range, node)) => (*node, ends(range).1),
             None => {
-                let next = self.nodes.iter().map(|(range, _)| ends(range).0);
+                let next = self.map.nodes.iter().map(|(range, _)| ends(range).0);
                 (NodeId::ZERO, next.filter(|&start| start > pfn).min().unwrap_or(Pfn::LIMIT))
             }
         }
@@ -218,7 +214,7 @@ impl<'a> FirmwareMap<'a> {
             nodes.assign(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
         }
         let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
-        needed += cpu_frames(self.cpus);
+        needed += cpu_frames(self.map.cpus);
         needed += words.runs_for_words(&mut self.indexed_regions(words)).frames();
         let mut regions = 0;
         for (region, _) in self.regions() {
@@ -243,7 +239,7 @@ impl<'a> FirmwareMap<'a> {
     /// Returns the last `frames` frames of the lowest free and mapped run of RAM that has as many.
     /// Takes the last ones because the lowest memory is scarce.
     fn find_free_run(&self, frames: u64) -> Option<PfnRange> {
-        let mut remaining = PfnRange::ALL.split_at(self.mapped_below).0;
+        let mut remaining = PfnRange::ALL.split_at(self.map.mapped_below).0;
         loop {
             let free = self.free_in(remaining)?;
             if let Some(below) = free.frames().checked_sub(frames) {

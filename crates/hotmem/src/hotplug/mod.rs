@@ -94,7 +94,7 @@ pub use zone_part::ZonePart;
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
-use crate::geometry::{SECTION_FRAMES, is_pageblocks};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, is_pageblocks};
 use crate::invariant::OrViolation;
 use crate::mapping::{AlwaysMapped, Mapping};
 use crate::origin::InstanceId;
@@ -132,7 +132,7 @@ impl<P, M> fmt::Debug for Hotplug<'_, P, M> {
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     pub(crate) fn without_memory(frames: &'f Frames<P>, mapping: M) -> Hotplug<'f, P, M> {
-        let (zones, settings) = (Zones::new(), Settings::default());
+        let (zones, settings) = (Zones::default(), Settings::default());
         Hotplug { frames, mapping, zones, settings, cursors_cleared: true }
     }
 
@@ -168,29 +168,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Cost: O(sections) of the range that is returned.
     #[must_use]
     pub fn state_at(&self, from: Pfn, limit: Pfn) -> (PfnRange, State) {
-        let mut found = None;
         let requested = PfnRange::new(from, limit).unwrap_or(PfnRange::EMPTY);
-        let mut reached = requested.start();
-        'sections: for section_range in requested.chunks(SECTION_FRAMES as u64) {
-            // Check the whole section first: this is cheap, and usually all of it has one state.
-            if let Some(state) = self.uniform_state(section_range) {
-                if *found.get_or_insert(state) != state {
-                    break;
-                }
-                reached = section_range.end();
-                continue;
-            }
-            for block in section_range.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64) {
-                let state = self.uniform_state(block).unwrap_or(State::Unknown);
-                if *found.get_or_insert(state) != state {
-                    break 'sections;
-                }
-                reached = block.end();
-            }
-        }
-        let run =
-            PfnRange::new(requested.start(), reached).or_violation().unwrap_or(PfnRange::EMPTY);
-        (run, found.unwrap_or(State::Unknown))
+        let (run, state) = uniform_run(requested, |part| self.uniform_state(part));
+        (run, state.unwrap_or(State::Unknown))
     }
 
     /// Returns the state of a part of one section, if all of the part has the same state.
@@ -234,4 +214,28 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     fn is_announced(&self, range: PfnRange) -> bool {
         is_pageblocks(range) && self.words().covers(range)
     }
+}
+
+/// Returns the run at the start of `range` that has one value, and the value. `value_of` returns the
+/// value of a part of a section, or `None` if the parts of it have different values.
+fn uniform_run<T: Copy + PartialEq>(
+    range: PfnRange,
+    value_of: impl Fn(PfnRange) -> Option<T>,
+) -> (PfnRange, Option<T>) {
+    let mut value = None;
+    let mut end = range.start();
+    'sections: for section_range in range.chunks(SECTION_FRAMES as u64) {
+        // Look at the whole section first: usually all of it has one value.
+        let section_value = value_of(section_range);
+        let size = if section_value.is_some() { SECTION_FRAMES } else { PAGEBLOCK_FRAMES };
+        for part in section_range.chunks(size as u64) {
+            let part_value = section_value.or_else(|| value_of(part));
+            if value.is_some() && value != part_value {
+                break 'sections;
+            }
+            value = part_value;
+            end = part.end();
+        }
+    }
+    (PfnRange::new(range.start(), end).or_violation().unwrap_or(range), value)
 }

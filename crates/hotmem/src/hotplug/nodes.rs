@@ -51,7 +51,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         fallback.iter().try_for_each(|&other| assign(other).map(|_| ()))?;
         let needed = words.runs_for_node(node);
         let mut make_record = |words: &SectionWords, reserved_runs: &mut &mut dyn FrameSource| {
-            words.install_node(node, reserved_runs).map(|_| ())
+            words.install_node(node, reserved_runs)
         };
         let allocated = self.allocate_word_memory(needed, &mut make_record);
         allocated.map_err(FallbackError::NoMetadata)?;

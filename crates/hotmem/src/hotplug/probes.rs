@@ -4,20 +4,13 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The number of words read. Without the feature `probes`, this type is empty and counts nothing.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Probes {
     #[cfg(feature = "probes")]
     words: AtomicU64,
 }
 
 impl Probes {
-    pub(super) const fn new() -> Probes {
-        Probes {
-            #[cfg(feature = "probes")]
-            words: AtomicU64::new(0),
-        }
-    }
-
     #[cfg(feature = "probes")]
     pub(super) fn add(&self, words: u64) {
         // Relaxed: a count, which orders nothing.

@@ -10,18 +10,17 @@
 //! frames, because their descriptors exist and mark them as such. `holes.rs` counts the holes that
 //! are whole pageblocks. Offline pageblocks, device memory and other zones and nodes never count.
 
-use super::Hotplug;
 use super::holes::Change;
 use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
+use super::{Hotplug, uniform_run};
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::sync::untracked::AtomicU64;
-use crate::words::{Class, Entry, NodeId, NodeIndex, NodeSet, SectionPart, SectionRef, Zone};
+use crate::words::{Class, Entry, NodeId, NodeIndex, NodeSet, PATH_LEN, SectionPart, Zone};
 
 /// The statistics of a zone of a node, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -101,7 +100,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 self.zones.probes.add(1);
                 if section.available(class) != 0 {
                     section.make_findable(self.words(), class);
-                    self.zones.probes.add(SectionRef::path_len());
+                    self.zones.probes.add(PATH_LEN);
                 }
             }
         }
@@ -202,41 +201,17 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Returns the zone that the `movable` bits name at the start of `range`, and the run at the
     /// start of `range` that is in this zone on one node.
     pub(super) fn zone_run(&self, range: PfnRange) -> (Zone, PfnRange) {
-        let (mut zone, mut node) = (None, None);
-        let mut end = range.start();
-        'sections: for section_range in range.chunks(SECTION_FRAMES as u64) {
-            // End the run if the next section has no words.
-            let Some(SectionPart { section, blocks }) = self.words().section_part(section_range)
-            else {
-                break;
-            };
+        let (run, zone_and_node) = uniform_run(range, |part| {
             self.zones.probes.add(1);
-            if *node.get_or_insert(section.node(self.words())) != section.node(self.words()) {
-                break;
-            }
+            let SectionPart { section, blocks } = self.words().section_part(part)?;
             let movable = blocks & section.zone_mask(Zone::Movable);
-            if movable == 0 || movable == blocks {
-                let zone_here = if movable == 0 { Zone::Kernel } else { Zone::Movable };
-                if *zone.get_or_insert(zone_here) != zone_here {
-                    break;
-                }
-                end = section_range.end();
-                continue;
-            }
-            for block_range in section_range.chunks(PAGEBLOCK_FRAMES as u64) {
-                self.zones.probes.add(1);
-                let block = self.words().block_of(block_range.start());
-                let zone_here = block.map_or(Zone::Kernel, |block| block.zone());
-                if *zone.get_or_insert(zone_here) != zone_here {
-                    break 'sections;
-                }
-                end = block_range.end();
-            }
-        }
-        let end = if end == range.start() { range.end() } else { end };
-        (
-            zone.unwrap_or(Zone::Kernel),
-            PfnRange::new(range.start(), end).or_violation().unwrap_or(range),
-        )
+            let zone = match movable {
+                0 => Zone::Kernel,
+                _ if movable == blocks => Zone::Movable,
+                _ => return None,
+            };
+            Some((zone, section.node(self.words())))
+        });
+        (zone_and_node.map_or(Zone::Kernel, |(zone, _)| zone), run)
     }
 }

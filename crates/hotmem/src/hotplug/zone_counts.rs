@@ -9,7 +9,7 @@ use crate::sync::untracked::AtomicU64;
 use crate::words::{Entry, NodeIndex, SectionWords, Zone};
 
 /// Data that all zones share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Zones {
     /// The end of low memory. Kernel memory below it is counted apart, as [`ZonePart::Low`].
     low_end: Pfn,
@@ -52,7 +52,7 @@ impl ByZone {
 }
 
 /// The counts and the span of a part of a node's memory. Only the control path changes them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PartRecord {
     pub(super) spanned: PfnRange,
     pub(super) online: u64,
@@ -67,19 +67,11 @@ pub(super) struct PartRecord {
 }
 
 impl PartRecord {
-    const NONE: PartRecord = PartRecord {
-        spanned: PfnRange::EMPTY,
-        online: 0,
-        holes: 0,
-        hole_pageblock_frames: 0,
-        unmanaged_frames: 0,
-    };
-
     /// Returns the record of a part. Returns an empty record if the node has no announced memory.
     ///
     /// Relaxed, here and in `write`: only the control path reads and writes records.
     pub(super) fn of(words: &SectionWords, node: NodeIndex, part: ZonePart) -> PartRecord {
-        words.record(node).map_or(PartRecord::NONE, |record| {
+        words.record(node).map_or_else(PartRecord::default, |record| {
             let fields = record.zones[part as usize].each_ref();
             let [start, end, online, holes, hole_pageblock_frames, unmanaged_frames] =
                 fields.map(|field| field.load(Ordering::Relaxed));
@@ -148,10 +140,6 @@ impl PartRecord {
 }
 
 impl Zones {
-    pub(super) const fn new() -> Zones {
-        Zones { low_end: Pfn::ZERO, boot_end: Pfn::ZERO, probes: Probes::new() }
-    }
-
     /// Sets the ends of low memory and of the sections with boot memory. Boot calls this before
     /// anything is online.
     #[cfg(not(loom))]

@@ -64,13 +64,9 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// only: it does not bring other memory of these sections online meanwhile.
     pub(crate) fn drop_bitmaps(&self) {
         for part in self.section_parts() {
-            self.frames.drop_bitmaps(part, self.possibly_live(part.blocks));
+            let live_mask = if self.was_free { 0 } else { part.blocks };
+            self.frames.drop_bitmaps(part, live_mask);
         }
-    }
-
-    /// Returns the bits of those pageblocks of `held` that may be in use.
-    fn possibly_live(&self, held: u64) -> u64 {
-        if self.was_free { 0 } else { held }
     }
 
     /// Gives the pageblocks back to the allocator, whether they are free or in use. An exit.

@@ -17,17 +17,17 @@ pub(super) enum Phase {
     Waiting(Duration),
     /// The reporter counts the memory that waits to be reported, to decide whether it is enough for
     /// a round.
-    Counting(Survey),
+    Counting(WaitingCount),
     /// The reporter visits all memory that is free and not reported.
     Round(Round),
     /// The reporter sleeps, and checks once more whether memory became free before it went to
     /// sleep.
-    LastCheck(Survey),
+    LastCheck(WaitingCount),
 }
 
 /// An unfinished count of pageblocks that are free and neither reported nor pinned.
 #[derive(Debug, Default)]
-pub(super) struct Survey {
+pub(super) struct WaitingCount {
     pub(super) position: Position,
     pub(super) waiting_blocks: u64,
     /// Whether a round has not seen some of them yet.

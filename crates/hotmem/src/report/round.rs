@@ -13,7 +13,9 @@
 //! A step reads a limited number of sections (`phase.rs`), however large the machine is. If a
 //! count, a round or a last check is not complete, the next step continues it.
 
-use super::phase::{BudgetSpent, Headroom, Phase, Round, StepBudget, Survey, UnreportedCount};
+use super::phase::{
+    BudgetSpent, Headroom, Phase, Round, StepBudget, UnreportedCount, WaitingCount,
+};
 use super::{Batch, Reporter, Step};
 use crate::platform::Platform;
 use crate::sync::mutant;
@@ -25,7 +27,7 @@ impl<P: Platform> Reporter<'_, P> {
         loop {
             let asleep = self.frames.wakeup().is_asleep();
             match core::mem::replace(&mut self.phase, Phase::Resting) {
-                Phase::LastCheck(survey) if asleep => return self.check_once_more(survey, budget),
+                Phase::LastCheck(count) if asleep => return self.check_once_more(count, budget),
                 _ if asleep => return Step::Idle,
                 Phase::Resting | Phase::LastCheck(_) => {
                     self.has_examined_hints = false;
@@ -35,15 +37,15 @@ impl<P: Platform> Reporter<'_, P> {
                     self.phase = Phase::Waiting(until);
                     return Step::Pending(until);
                 }
-                Phase::Waiting(_) => self.phase = Phase::Counting(Survey::default()),
-                Phase::Counting(mut survey) => {
+                Phase::Waiting(_) => self.phase = Phase::Counting(WaitingCount::default()),
+                Phase::Counting(mut count) => {
                     let min_unreported = self.settings.min_unreported_blocks();
-                    let is_enough = |survey: &Survey| survey.waiting_blocks >= min_unreported;
-                    if self.count_waiting(&mut survey, &mut budget, is_enough).is_err() {
-                        self.phase = Phase::Counting(survey);
+                    let is_enough = |count: &WaitingCount| count.waiting_blocks >= min_unreported;
+                    if self.count_waiting(&mut count, &mut budget, is_enough).is_err() {
+                        self.phase = Phase::Counting(count);
                         return Step::Working;
                     }
-                    if is_enough(&survey) {
+                    if is_enough(&count) {
                         self.phase = Phase::Round(Round::default());
                     } else {
                         self.fall_asleep();
@@ -113,9 +115,9 @@ impl<P: Platform> Reporter<'_, P> {
             let Some(section) = self.next_section(&mut round.position, budget)? else {
                 return Ok(true);
             };
-            let ripe = self.collect_ripe(section, round);
-            if ripe != 0 {
-                round.unclaimed_blocks = Some((section.start(), ripe));
+            let reportable = self.collect_reportable(section, round);
+            if reportable != 0 {
+                round.unclaimed_blocks = Some((section.start(), reportable));
             }
         }
     }
@@ -150,17 +152,17 @@ impl<P: Platform> Reporter<'_, P> {
         // Check once more: a free that came while the reporter was awake has not called
         // `wake_reporter`.
         mutant!("the reporter sleeps without a last check" => return);
-        self.phase = Phase::LastCheck(Survey::default());
+        self.phase = Phase::LastCheck(WaitingCount::default());
     }
 
-    fn check_once_more(&mut self, mut survey: Survey, mut budget: StepBudget) -> Step {
+    fn check_once_more(&mut self, mut count: WaitingCount, mut budget: StepBudget) -> Step {
         let min_unreported = self.settings.min_unreported_blocks();
         let is_enough =
-            |survey: &Survey| survey.has_unseen && survey.waiting_blocks >= min_unreported;
-        let counted = self.count_waiting(&mut survey, &mut budget, is_enough);
-        let has_work = is_enough(&survey);
+            |count: &WaitingCount| count.has_unseen && count.waiting_blocks >= min_unreported;
+        let counted = self.count_waiting(&mut count, &mut budget, is_enough);
+        let has_work = is_enough(&count);
         if counted.is_err() {
-            self.phase = Phase::LastCheck(survey);
+            self.phase = Phase::LastCheck(count);
             return Step::Working;
         }
         if has_work && self.frames.wakeup().wake() { Step::Working } else { Step::Idle }
@@ -173,7 +175,7 @@ impl<P: Platform> Reporter<'_, P> {
             self.phase = Phase::Resting;
         } else if matches!(self.phase, Phase::Counting(_) | Phase::Round(_)) {
             // The change may concern sections that the count or the round has passed already.
-            self.phase = Phase::Counting(Survey::default());
+            self.phase = Phase::Counting(WaitingCount::default());
         }
     }
 }

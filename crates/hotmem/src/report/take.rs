@@ -1,6 +1,8 @@
 //! Counts and claims pageblocks to report, and publishes them again.
 
-use super::phase::{BudgetSpent, Headroom, Position, Round, StepBudget, Survey, UnreportedCount};
+use super::phase::{
+    BudgetSpent, Headroom, Position, Round, StepBudget, UnreportedCount, WaitingCount,
+};
 use super::{Batch, Reporter};
 use crate::addr::Pfn;
 use crate::geometry::mask;
@@ -54,40 +56,40 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// Continues a count until it is complete, or until `is_enough` returns true.
     pub(super) fn count_waiting(
         &self,
-        survey: &mut Survey,
+        count: &mut WaitingCount,
         budget: &mut StepBudget,
-        is_enough: impl Fn(&Survey) -> bool,
+        is_enough: impl Fn(&WaitingCount) -> bool,
     ) -> Result<(), BudgetSpent> {
-        while !is_enough(survey)
-            && let Some(section) = self.next_section(&mut survey.position, budget)?
+        while !is_enough(count)
+            && let Some(section) = self.next_section(&mut count.position, budget)?
         {
             let candidates = self.unreported(section) & !self.frames.pinned_in(section);
-            survey.waiting_blocks += u64::from(candidates.count_ones());
-            survey.has_unseen |= section.blocks(candidates).any(|block| !block.state().was_seen());
+            count.waiting_blocks += u64::from(candidates.count_ones());
+            count.has_unseen |= section.blocks(candidates).any(|block| !block.state().was_seen());
         }
         Ok(())
     }
 
     /// Returns the pageblocks of a section that may be reported and have been free for long enough,
     /// and marks the other free ones as seen.
-    pub(super) fn collect_ripe(&self, section: SectionRef<'_>, round: &mut Round) -> u64 {
+    pub(super) fn collect_reportable(&self, section: SectionRef<'_>, round: &mut Round) -> u64 {
         let pinned = self.frames.pinned_in(section);
-        let mut ripe = 0;
+        let mut reportable = 0;
         for block in section.blocks(self.unreported(section) & !pinned) {
             if block.state().mark_seen() || self.settings.min_free_time.is_zero() {
-                ripe |= block.mask();
+                reportable |= block.mask();
             } else {
                 round.needs_another_round = true;
             }
         }
-        ripe
+        reportable
     }
 
-    /// Claims pageblocks of `ripe`, the highest first, and adds them to the batch. Those that do not
+    /// Claims pageblocks of `reportable`, the highest first, and adds them to the batch. Those that do not
     /// fit into the batch stay in `round.unclaimed_blocks`.
     pub(super) fn claim_into_batch(
         &self,
-        (section_start, mut ripe): (Pfn, u64),
+        (section_start, mut reportable): (Pfn, u64),
         batch: &mut Batch,
         headroom: &mut Headroom,
         round: &mut Round,
@@ -96,15 +98,15 @@ impl<'f, P: Platform> Reporter<'f, P> {
         // Look again: the pageblocks that did not fit into the last batch may have been withdrawn,
         // pinned or reported since.
         let Some(section) = self.frames.words().section_of(section_start) else { return Ok(()) };
-        ripe &= !self.frames.pinned_in(section) & !section.reported.load(Ordering::Relaxed);
+        reportable &= !self.frames.pinned_in(section) & !section.reported.load(Ordering::Relaxed);
         let mut claims_left = MAX_FAILED_CLAIMS;
-        while ripe != 0 {
-            round.unclaimed_blocks = Some((section_start, ripe));
+        while reportable != 0 {
+            round.unclaimed_blocks = Some((section_start, reportable));
             if headroom.blocks_left == 0 || batch.len() >= self.settings.max_ranges() {
                 return Ok(());
             }
-            let zone = section.zone_of(63 - ripe.leading_zeros() as usize);
-            let of_zone = ripe & section.zone_mask(zone);
+            let zone = section.zone_of(63 - reportable.leading_zeros() as usize);
+            let of_zone = reportable & section.zone_mask(zone);
             let node = section.node(self.frames.words());
             let spare =
                 self.count_spare(node, headroom.blocks_left, &mut round.unreported_count, budget)?;
@@ -120,7 +122,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
                 }
                 // Too little memory of this zone is free, so none of it may be reporting.
                 None => {
-                    ripe &= !of_zone;
+                    reportable &= !of_zone;
                     continue;
                 }
             };
@@ -132,14 +134,14 @@ impl<'f, P: Platform> Reporter<'f, P> {
                 let pinned = run & self.frames.pinned_after_mark(section);
                 if pinned != 0 {
                     self.publish(section, run, false);
-                    ripe &= !pinned;
+                    reportable &= !pinned;
                     continue;
                 }
                 let blocks = u64::from(len);
                 headroom.blocks_left -= blocks;
                 round.unreported_count.unreported_blocks =
                     round.unreported_count.unreported_blocks.saturating_sub(blocks);
-                ripe &= !run;
+                reportable &= !run;
                 batch.push(section.pageblocks(first, len as usize));
             } else {
                 self.frames.wakeup().note_returned(zone, len);
@@ -148,7 +150,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
                 if claims_left == 0 {
                     break;
                 }
-                ripe &= section.free.load(Ordering::Relaxed);
+                reportable &= section.free.load(Ordering::Relaxed);
             }
         }
         round.unclaimed_blocks = None;

@@ -1,7 +1,5 @@
 //! Lists the announced ranges, and makes the words of their sections.
 
-#[cfg(not(loom))]
-use super::NodeRecord;
 use super::directory::Chunk;
 #[cfg(not(loom))]
 use super::directory::piece_frames;
@@ -96,13 +94,13 @@ impl SectionWords {
         count.needed()
     }
 
-    /// Returns the record of a node, and makes it if it is missing.
+    /// Makes the record of a node, if it is missing.
     #[cfg(not(loom))]
     pub(crate) fn install_node(
         &self,
         node: NodeIndex,
         supply: &mut impl PieceSupply,
-    ) -> Result<&NodeRecord, NoMemory> {
+    ) -> Result<(), NoMemory> {
         self.directory.install_node(node, supply)
     }
 

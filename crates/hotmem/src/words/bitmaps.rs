@@ -136,32 +136,30 @@ impl Bitmaps {
         (0..).step_by(BITMAP_GROUP).zip(&self.0)
     }
 
+    /// Returns the frame of memory that holds the bitmap of pageblock `bit`, if it is a lasting
+    /// bitmap. Acquire: as in [`BitmapPtr::load`].
+    #[inline(always)]
+    fn lasting_frame(&self, bit: usize) -> Option<*mut BitmapFrame> {
+        let tagged = self.pointer_of(bit).0.load(Ordering::Acquire);
+        (tagged.addr() & LASTING != 0).then(|| tagged.wrapping_byte_sub(LASTING))
+    }
+
     /// Returns the bitmap of pageblock `bit`, if it is a lasting bitmap.
     #[inline]
     pub(crate) fn lasting(&self, bit: usize) -> Option<&FrameBitmap> {
-        // Acquire: as in `load`.
-        let tagged = self.pointer_of(bit).0.load(Ordering::Acquire);
-        if tagged.addr() & LASTING == 0 {
-            return None;
-        }
-        // SAFETY: the pointer is tagged as lasting, so `Frames::install_bitmaps` has stored it,
-        // and it leads to a frame of boot memory that holds these bitmaps for as long as the
-        // section has words.
-        let frame = unsafe { &*tagged.wrapping_byte_sub(LASTING) };
-        frame.bitmaps.get(bit % BITMAP_GROUP)
+        let frame = self.lasting_frame(bit)?;
+        // SAFETY: `Frames::install_bitmaps` has stored the pointer, and it leads to a frame of boot
+        // memory that holds these bitmaps for as long as the section has words.
+        unsafe { &*frame }.bitmaps.get(bit % BITMAP_GROUP)
     }
 
     /// Returns a pointer to word `word` of the bitmap of pageblock `bit`, if it is a lasting
     /// bitmap.
     #[inline]
     pub(crate) fn lasting_word(&self, bit: usize, word: usize) -> Option<WordPtr> {
-        // Acquire: as in `load`.
-        let tagged = self.pointer_of(bit).0.load(Ordering::Acquire);
-        if tagged.addr() & LASTING == 0 {
-            return None;
-        }
+        let frame = self.lasting_frame(bit)?;
         let offset = bit % BITMAP_GROUP * size_of::<FrameBitmap>() + word * size_of::<FrameWord>();
-        Some(WordPtr(tagged.wrapping_byte_sub(LASTING).wrapping_byte_add(offset).cast()))
+        Some(WordPtr(frame.wrapping_byte_add(offset).cast()))
     }
 
     /// Returns the bitmap of pageblock `bit`, if it has one.

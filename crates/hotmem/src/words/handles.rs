@@ -1,7 +1,7 @@
 //! Defines the handles that look-ups return: a section, a pageblock, and the pageblocks of a
 //! section that lie in a range.
 
-use super::directory::{NEIGHBOURHOODS, NodeIndex, PATH_LEN, SectionId};
+use super::directory::{NEIGHBOURHOODS, NodeIndex, SectionId};
 use super::{
     AtomicBlockState, BlockState, Class, FrameBitmap, NodeId, Section, SectionWords, Zone,
 };
@@ -214,11 +214,6 @@ impl<'a> SectionRef<'a> {
     /// Returns whether searches for this class find the section.
     pub(crate) fn is_findable(self, words: &SectionWords, class: Class) -> bool {
         words.directory.leads_to(class, self.id)
-    }
-
-    /// Returns how many words [`make_findable`](Self::make_findable) reads.
-    pub(crate) const fn path_len() -> u64 {
-        PATH_LEN
     }
 
     /// Returns the words of the section.

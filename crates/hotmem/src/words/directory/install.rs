@@ -6,7 +6,7 @@
 
 use super::pieces::{
     Chunk, DirectoryPiece, HEADER_GROUP_CHUNKS, HeaderGroup, INLINE_NODES, Leaf, NodePair,
-    NodeRecord, PART_GROUP_NODES, PartGroup,
+    PART_GROUP_NODES, PartGroup,
 };
 use super::sizes::LEAF_CHUNKS;
 use super::{Directory, NodeIndex, SectionId};
@@ -58,14 +58,14 @@ impl Directory {
         Ok(leaf)
     }
 
-    /// Returns the record of a node, and makes it if it is missing.
+    /// Makes the record of a node, if it is missing.
     pub(crate) fn install_node(
         &self,
         node: NodeIndex,
         supply: &mut impl PieceSupply,
-    ) -> Result<&NodeRecord, NoMemory> {
-        let pair: &NodePair = get_or_make(&self.records[node.number() / 2], supply)?;
-        Ok(&pair.nodes[node.number() % 2])
+    ) -> Result<(), NoMemory> {
+        let _: &NodePair = get_or_make(&self.records[node.number() / 2], supply)?;
+        Ok(())
     }
 
     /// Tells the pointers that no more pieces will be made: see [`PiecePtr`].
