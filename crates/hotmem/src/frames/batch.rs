@@ -26,8 +26,8 @@ impl<P: Platform> Frames<P> {
         request: AllocRequest,
         frames: &mut [Pfn],
     ) -> Result<usize, AllocError> {
-        if request.len() > 1 {
-            return Err(AllocError::Bad(BadRequest::NotSingle { frames: request.len() }));
+        if request.frames > 1 {
+            return Err(AllocError::Bad(BadRequest::NotSingle { frames: request.frames }));
         }
         let mut filled = 0;
         while let Some((first, remaining)) =

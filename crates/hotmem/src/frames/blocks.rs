@@ -18,11 +18,11 @@ use crate::words::Grain;
 impl<P: Platform> Frames<P> {
     /// Allocates `request`, which is too long for one word of a frame bitmap.
     pub(super) fn alloc_blocks(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
-        if request.len() == PAGEBLOCK_FRAMES as u64 && !request.is_restricted() {
+        if request.frames == PAGEBLOCK_FRAMES as u64 && !request.restricted {
             for &zone in request.zones() {
                 let start = self.alloc_pageblock(zone);
                 if let Some(range) =
-                    start.and_then(|start| PfnRange::with_len(start, request.len()))
+                    start.and_then(|start| PfnRange::with_len(start, request.frames))
                 {
                     return Ok(range);
                 }
@@ -44,7 +44,7 @@ impl<P: Platform> Frames<P> {
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<PfnRange> {
-        let blocks = usize::try_from(request.len().div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
+        let blocks = usize::try_from(request.frames.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
         let run = self.claim_run_of(step, request, blocks, hiding_steps).or_else(|| {
             // Publish hinted pageblocks that are divided although all their frames are free, and
             // try again: the run may need one of them.
@@ -98,7 +98,7 @@ impl<P: Platform> Frames<P> {
     ) -> Option<PfnRange> {
         let block_of_run = |i: usize| run.block(&self.words, i);
         let frames_of_last =
-            usize::try_from(request.len()).or_violation()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
+            usize::try_from(request.frames).or_violation()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
         let whole_blocks =
             if frames_of_last < PAGEBLOCK_FRAMES { run.blocks - 1 } else { run.blocks };
         (0..whole_blocks)
@@ -109,12 +109,12 @@ impl<P: Platform> Frames<P> {
         {
             last_block.set_grain(Grain::Frame);
             self.divide(last_block, 0..frames_of_last, hiding_steps);
-            if request.is_restricted() {
+            if request.restricted {
                 self.set_partial_if_takeable(last_block, hiding_steps);
             } else {
                 self.adopt_block(last_block, last_block.zone(), Grain::Frame, hiding_steps);
             }
         }
-        PfnRange::with_len(block_of_run(0)?.start(), request.len()).or_violation()
+        PfnRange::with_len(block_of_run(0)?.start(), request.frames).or_violation()
     }
 }

@@ -66,7 +66,7 @@ impl<P: Platform> Frames<P> {
                 if !self.is_hinted_section(zone, section, usize::MAX)
                     && let Some(block) = claim(section)
                 {
-                    if !request.is_restricted() {
+                    if !request.restricted {
                         self.adopt_section(section, zone, hiding_steps);
                     }
                     return Some(block);
@@ -144,7 +144,7 @@ impl<P: Platform> Frames<P> {
         request: &AllocRequest,
         allow_reported: bool,
     ) -> Option<Block<'s>> {
-        if !request.is_restricted() {
+        if !request.restricted {
             return self.claim_lowest(section, zone, || allow_reported);
         }
         let free = section.available(Class::free(zone));
@@ -189,18 +189,15 @@ impl<P: Platform> Frames<P> {
         let zone = step.zone;
         let is_suitable = |section: &SectionRef<'_>| {
             step.includes(&self.words, *section)
-                && (!request.needs_boot_memory() || section.boot_blocks(&self.words) != 0)
+                && (!request.boot_only || section.boot_blocks(&self.words) != 0)
         };
         if self.this_cpus_section(zone).filter(is_suitable).is_some_and(&mut *claim) {
             return;
         }
         let class = Class::free(zone);
         let search = self.search(step, Class::free, request);
-        let start = if request.is_restricted() {
-            step.from
-        } else {
-            self.find_uncrowded_start(step, &search)
-        };
+        let start =
+            if request.restricted { step.from } else { self.find_uncrowded_start(step, &search) };
         // Search from `start` on, then below it.
         for (from, end) in [(start, Pfn::LIMIT), (step.from, start)] {
             for section in search.all_from(from).take_while(|section| section.start() < end) {
@@ -209,7 +206,7 @@ impl<P: Platform> Frames<P> {
                     continue;
                 }
                 if claim(section) {
-                    if !request.is_restricted() {
+                    if !request.restricted {
                         self.adopt_section(section, zone, hiding_steps);
                     }
                     return;

@@ -59,20 +59,20 @@ impl<P: Platform> Frames<P> {
     ) -> Option<Run<'s>> {
         let first = section.block(0)?;
         let start = first.start();
-        let align = usize::try_from(request.alignment() / PAGEBLOCK_FRAMES as u64).ok()?.max(1);
+        let align = usize::try_from(request.align / PAGEBLOCK_FRAMES as u64).ok()?.max(1);
         let aligned = if align < SECTION_PAGEBLOCKS {
             aligned_starts(0, align)
         } else {
-            u64::from(start.number().is_multiple_of(request.alignment()))
+            u64::from(start.number().is_multiple_of(request.align))
         };
         let space = request
-            .upper_bound()
+            .upper_bound
             .number()
             .checked_sub(start.number())?
-            .checked_sub(request.len())?;
+            .checked_sub(request.frames)?;
         let last_block =
             usize::try_from(space / PAGEBLOCK_FRAMES as u64).unwrap_or(SECTION_PAGEBLOCKS);
-        let frames_below_bound = request.lower_bound().number().saturating_sub(start.number());
+        let frames_below_bound = request.lower_bound.number().saturating_sub(start.number());
         let first_block =
             usize::try_from(frames_below_bound.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
         let suitable = aligned & mask(last_block.saturating_add(1)) & !mask(first_block);
@@ -114,12 +114,13 @@ impl<P: Platform> Frames<P> {
             let run = Run { section, first_bit: 0, blocks };
             if section
                 .start()
-                .checked_add(request.len())
-                .is_none_or(|end| end > request.upper_bound())
+                .checked_add(request.frames)
+                .is_none_or(|end| end > request.upper_bound)
             {
                 break;
             }
-            if let Some(next_start) = self.skip_region_without_space(section.start(), request.len())
+            if let Some(next_start) =
+                self.skip_region_without_space(section.start(), request.frames)
             {
                 from = next_start;
                 continue;
@@ -140,8 +141,8 @@ impl<P: Platform> Frames<P> {
                     let past = (i as u64 + 1) * SECTION_FRAMES as u64;
                     from = section.start().checked_add(past).unwrap_or(Pfn::LIMIT);
                 }
-                None if section.start() < request.lower_bound() => {}
-                None if !section.start().number().is_multiple_of(request.alignment()) => {}
+                None if section.start() < request.lower_bound => {}
+                None if !section.start().number().is_multiple_of(request.align) => {}
                 None if self.claim_words(run, step.zone, request, hiding_steps) => {
                     return Some(run);
                 }
@@ -218,5 +219,5 @@ fn available_to(
     request: &AllocRequest,
 ) -> u64 {
     let available = section.available(class);
-    if request.needs_boot_memory() { available & section.boot_blocks(words) } else { available }
+    if request.boot_only { available & section.boot_blocks(words) } else { available }
 }

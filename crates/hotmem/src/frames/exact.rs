@@ -29,7 +29,7 @@ impl<P: Platform> Frames<P> {
         start: Pfn,
         request: &AllocRequest,
     ) -> Result<PfnRange, AllocError> {
-        let range = PfnRange::with_len(start, request.len())
+        let range = PfnRange::with_len(start, request.frames)
             .or_violation()
             .ok_or(AllocError::OutOfMemory)?;
         if !self.words.covers(range) {
@@ -74,7 +74,7 @@ impl<P: Platform> Frames<P> {
         let required_node = request.only_node();
         let is_suitable = request.zones().contains(&zone)
             && is_on_required_node(&self.words, block, required_node)
-            && (!request.needs_boot_memory() || block.is_boot(&self.words));
+            && (!request.boot_only || block.is_boot(&self.words));
         is_suitable.then_some(BlockPart { block, frames, zone, required_node })
     }
 

@@ -256,7 +256,7 @@ impl<P: Platform> Frames<P> {
     fn alloc_anywhere(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
         let request = &request;
         request.check()?;
-        if let Some(start) = request.place() {
+        if let Some(start) = request.place {
             self.alloc_at(start, request)
         } else if request.is_small() {
             self.alloc_small(request)

@@ -69,7 +69,7 @@ impl<P: Platform> Frames<P> {
     ) -> impl Iterator<Item = SearchStep> + use<'_, P> {
         let low_end = self.low_end();
         let zones = request.steps(low_end != Pfn::ZERO);
-        let choice = request.node_choice();
+        let choice = request.node;
         let named_node = match choice {
             None => self.platform.node(),
             Some(NodeChoice::Near(n) | NodeChoice::Only(n) | NodeChoice::Avoiding(n)) => n,
@@ -79,7 +79,7 @@ impl<P: Platform> Frames<P> {
             Some(NodeChoice::Only(_)) => usize::from(known_node.is_some()),
             _ => usize::MAX,
         };
-        let lower_bound = request.lower_bound().align_down(SECTION_FRAMES as u64);
+        let lower_bound = request.lower_bound.align_down(SECTION_FRAMES as u64);
         let avoided_node = known_node.filter(|_| matches!(choice, Some(NodeChoice::Avoiding(_))));
         let first_node = known_node.or_else(|| self.words.first_online_node());
         let search_steps = self
@@ -104,7 +104,7 @@ impl<P: Platform> Frames<P> {
         class: fn(Zone) -> Class,
         request: &AllocRequest,
     ) -> Search<'_> {
-        self.words.search(step.node, class(step.zone)).only_boot(request.needs_boot_memory())
+        self.words.search(step.node, class(step.zone)).only_boot(request.boot_only)
     }
 
     /// Returns whether a request near `named_node` is for `node`: it is if `node` is `named_node`,

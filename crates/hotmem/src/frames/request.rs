@@ -21,16 +21,17 @@ use core::ops::{Bound, RangeBounds};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AllocRequest {
-    frames: u64,
-    align: u64,
-    lower_bound: Pfn,
-    upper_bound: Pfn,
+    pub(super) frames: u64,
+    pub(super) align: u64,
+    pub(super) lower_bound: Pfn,
+    pub(super) upper_bound: Pfn,
     movable: bool,
-    place: Option<Pfn>,
-    boot_only: bool,
-    node: Option<NodeChoice>,
-    /// Whether the request accepts only some pageblocks of its zones.
-    restricted: bool,
+    pub(super) place: Option<Pfn>,
+    pub(super) boot_only: bool,
+    pub(super) node: Option<NodeChoice>,
+    /// Whether the request accepts only some pageblocks of its zones. Such a request does not change
+    /// the CPU's hints. `with_restricted` computes the value, so that no allocation has to.
+    pub(super) restricted: bool,
 }
 
 /// The nodes that an [`AllocRequest`] is for. A request without a choice prefers the node of its
@@ -198,7 +199,7 @@ impl AllocRequest {
     #[inline]
     pub(crate) const fn is_any(&self) -> Option<Unit> {
         const PAGEBLOCK: u64 = PAGEBLOCK_FRAMES as u64;
-        if self.place.is_some() || self.is_restricted() {
+        if self.place.is_some() || self.restricted {
             return None;
         }
         match (self.frames, self.align) {
@@ -219,30 +220,6 @@ impl AllocRequest {
         self.frames <= SMALL_FRAMES as u64
     }
 
-    pub(crate) const fn len(&self) -> u64 {
-        self.frames
-    }
-
-    pub(crate) const fn alignment(&self) -> u64 {
-        self.align
-    }
-
-    pub(crate) const fn place(&self) -> Option<Pfn> {
-        self.place
-    }
-
-    pub(crate) const fn upper_bound(&self) -> Pfn {
-        self.upper_bound
-    }
-
-    pub(crate) const fn lower_bound(&self) -> Pfn {
-        self.lower_bound
-    }
-
-    pub(crate) const fn node_choice(&self) -> Option<NodeChoice> {
-        self.node
-    }
-
     pub(crate) const fn only_node(&self) -> Option<NodeId> {
         match self.node {
             Some(NodeChoice::Only(node)) => Some(node),
@@ -250,19 +227,7 @@ impl AllocRequest {
         }
     }
 
-    pub(crate) const fn needs_boot_memory(&self) -> bool {
-        self.boot_only
-    }
-
-    /// Returns whether the request accepts only some pageblocks of its zones. Such a request does
-    /// not change the CPU's hints.
-    #[inline]
-    pub(crate) const fn is_restricted(&self) -> bool {
-        self.restricted
-    }
-
-    /// Computes [`is_restricted`](Self::is_restricted) when the request is made, so that no
-    /// allocation has to compute it.
+    /// Computes `restricted`, after another field was set.
     const fn with_restricted(self) -> AllocRequest {
         let restricted = self.boot_only
             || self.node.is_some()

@@ -43,7 +43,7 @@ impl<P: Platform> Frames<P> {
             }
         }
         let first_frame = first_frame.map_or_else(|| self.alloc_small_slowly(request), Ok)?;
-        PfnRange::with_len(first_frame, request.len()).ok_or(AllocError::OutOfMemory)
+        PfnRange::with_len(first_frame, request.frames).ok_or(AllocError::OutOfMemory)
     }
 
     /// Returns whether the trees, the hints and the cursors lead to no free memory in this zone.
@@ -68,7 +68,7 @@ impl<P: Platform> Frames<P> {
     /// Returns the pageblock that is this CPU's hint, unless the request prefers another node.
     #[inline]
     fn hinted_block_for(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'_>> {
-        let suits_node = |block: &Block<'_>| match request.node_choice() {
+        let suits_node = |block: &Block<'_>| match request.node {
             None => true,
             Some(NodeChoice::Avoiding(node)) => !block.is_on(&self.words, node),
             Some(NodeChoice::Near(node) | NodeChoice::Only(node)) => {
@@ -164,7 +164,7 @@ impl<P: Platform> Frames<P> {
                     continue;
                 }
                 if let Some(first_frame) = self.take(block, request, hiding_steps) {
-                    if request.is_restricted() {
+                    if request.restricted {
                         self.set_partial_if_takeable(block, hiding_steps);
                     } else {
                         block.set_grain(request.grain());
@@ -174,7 +174,7 @@ impl<P: Platform> Frames<P> {
                 }
                 mutant!("no second look after partial was cleared" => continue);
                 self.set_partial_if_takeable(block, hiding_steps);
-                if request.len() <= COMMON_RUN.into() {
+                if request.frames <= COMMON_RUN.into() {
                     block.set_grain(Grain::Frame);
                 }
                 blocks_left -= 1;
@@ -199,8 +199,8 @@ impl<P: Platform> Frames<P> {
         let first = first_suitable_frame(block, request).unwrap_or(0);
         block.set_grain(request.grain());
         #[allow(clippy::cast_possible_truncation, reason = "small")]
-        self.divide(block, first..first + request.len() as usize, hiding_steps);
-        if request.is_restricted() {
+        self.divide(block, first..first + request.frames as usize, hiding_steps);
+        if request.restricted {
             self.set_partial_if_takeable(block, hiding_steps);
         } else {
             self.adopt_block(block, step.zone, request.grain(), hiding_steps);
@@ -257,7 +257,7 @@ impl<P: Platform> Frames<P> {
         };
         if self.is_in_wrong_place(block, request) {
             #[allow(clippy::cast_possible_truncation, reason = "small")]
-            self.put_back(block, first..first + request.len() as usize, hiding_steps);
+            self.put_back(block, first..first + request.frames as usize, hiding_steps);
             return None;
         }
         block.start().checked_add(first as u64)
@@ -295,9 +295,9 @@ impl<P: Platform> Frames<P> {
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<usize> {
         #[allow(clippy::cast_possible_truncation, reason = "small")]
-        let frames = request.len() as usize;
-        let align = usize::try_from(request.alignment()).unwrap_or(usize::MAX);
-        let limit = request.upper_bound().number().saturating_sub(block.start().number());
+        let frames = request.frames as usize;
+        let align = usize::try_from(request.align).unwrap_or(usize::MAX);
+        let limit = request.upper_bound.number().saturating_sub(block.start().number());
         let first_allowed = first_suitable_frame(block, request)?;
         let frames_in_word = frames.min(BITMAP_WORD_BITS);
         for i in 0..BITMAP_WORDS {
@@ -341,24 +341,24 @@ pub(super) fn suits(words: &SectionWords, block: Block<'_>, request: &AllocReque
     let start = block.start();
     let first =
         first_suitable_frame(block, request).and_then(|first| start.checked_add(first as u64));
-    let end = first.and_then(|first| first.checked_add(request.len()));
-    end.is_some_and(|end| end <= request.upper_bound())
-        && (request.alignment() <= PAGEBLOCK_FRAMES as u64
-            || start.number().is_multiple_of(request.alignment()))
-        && (!request.needs_boot_memory() || block.is_boot(words))
+    let end = first.and_then(|first| first.checked_add(request.frames));
+    end.is_some_and(|end| end <= request.upper_bound)
+        && (request.align <= PAGEBLOCK_FRAMES as u64
+            || start.number().is_multiple_of(request.align))
+        && (!request.boot_only || block.is_boot(words))
         && request.only_node().is_none_or(|node| block.is_on(words, node))
 }
 
 /// Returns the first frame of the pageblock at which the request may begin, if there is one.
 fn first_suitable_frame(block: Block<'_>, request: &AllocRequest) -> Option<usize> {
-    let below = request.lower_bound().number().saturating_sub(block.start().number());
+    let below = request.lower_bound.number().saturating_sub(block.start().number());
     if below == 0 {
         return Some(0);
     }
     // A request for more than 64 frames begins at a pageblock.
-    let align = if request.is_small() { request.alignment() } else { PAGEBLOCK_FRAMES as u64 };
+    let align = if request.is_small() { request.align } else { PAGEBLOCK_FRAMES as u64 };
     let first = below.checked_next_multiple_of(align)?;
-    let fits = first.checked_add(request.len())? <= PAGEBLOCK_FRAMES as u64;
+    let fits = first.checked_add(request.frames)? <= PAGEBLOCK_FRAMES as u64;
     usize::try_from(first).ok().filter(|_| fits)
 }
 
