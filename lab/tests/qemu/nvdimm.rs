@@ -288,6 +288,17 @@ fn an_invalid_bind_is_refused() {
     assert!(reason.contains("no memory for descriptors"), "{reason}");
 }
 
+#[test]
+fn a_bind_is_undone_if_there_is_no_memory_for_a_table_of_shared_tails() {
+    // A compound of 1 GiB has one frame of descriptors of its own, and fills eight tables, all but the
+    // first of which map shared tails only. The tables of 1 TiB take 32 MiB.
+    let keys = [("nvdimm", "devdax"), ("align", "1G"), ("tails", "shared"), ("map", "mem")];
+    let config =
+        Config { nvdimms: vec![Bytes::gib(1024)], boot_memory: Bytes::mib(40), ..nvdimm(&keys) };
+    let reason = refusal(&config);
+    assert!(reason.contains("no frame was available"), "{reason}");
+}
+
 /// Returns the NFIT structure that describes a range of persistent memory.
 fn nfit_range(base: u64, len: u64) -> Vec<u8> {
     let mut structure = vec![0_u8, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

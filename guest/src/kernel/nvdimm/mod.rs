@@ -62,7 +62,7 @@ enum BindError {
     NoMemory(AllocError),
     /// The descriptors do not fit the descriptor map.
     DescriptorMap(DescriptorMapError),
-    /// The descriptors cannot be addressed.
+    /// The [`Slots`], the places in memory of the descriptors, do not fit the data.
     Slots(SlotsError),
     /// The memory does not consist of whole compounds.
     Describe(DescribeError),
@@ -185,7 +185,7 @@ impl BoundMemory {
         }
     }
 
-    /// Maps a frame at each page of descriptors.
+    /// Maps a frame of its own at each page of descriptors.
     fn map_all(
         &self,
         space: &mut AddressSpace,
@@ -196,8 +196,8 @@ impl BoundMemory {
             let large_page_end = (pages.start | (PAGEBLOCK_FRAMES as u64 - 1)) + 1;
             let wanted = match self.parameters.map {
                 DescriptorPlace::Device => pages.end - pages.start,
-                // Request frames up to the end of a large page of the map, so that a whole
-                // pageblock can be mapped by one.
+                // Take no frames beyond the end of the map's large page. So the next frames begin
+                // at a large page, which can map them if they are a whole pageblock.
                 DescriptorPlace::Memory => pages.end.min(large_page_end) - pages.start,
             };
             let frames = supply.take(wanted).map_err(BindError::NoMemory)?;
@@ -233,14 +233,15 @@ impl BoundMemory {
         };
         self.parameters.memmap(&self.owner)?.describe_shared_tails(descriptors);
 
-        let (mut last, mut alloc_error) = (PfnRange::EMPTY, None);
+        // The last page that is not backed by shared tails, and its frame.
+        let (mut last, mut alloc_error) = (None, None);
         let pages = self.layout.pages(self.data).map_while(|page| {
             let number = page.offset.0 / FRAME_SIZE;
             match page.backing {
                 Backing::SharedTails => Some((number, tails, Access::Read)),
                 Backing::OwnFrame => match supply.take(1) {
                     Ok(frame) => {
-                        last = frame;
+                        last = Some((number, frame));
                         Some((number, frame.start(), Access::Write))
                     }
                     Err(error) => {
@@ -251,8 +252,12 @@ impl BoundMemory {
             }
         });
         if let Err(error) = space.descriptor_map_mut().map_each(pages, allocate_table) {
-            // An error can occur only at a page that was to map `last`, so `last` is not mapped.
-            supply.put_back(last);
+            // If the error occurred at a later page, which has shared tails, the frame is mapped.
+            if let Some((page, frame)) = last
+                && page == error.page()
+            {
+                supply.put_back(frame);
+            }
             return Err(BindError::DescriptorMap(error));
         }
         alloc_error.map_or(Ok(()), |error| Err(BindError::NoMemory(error)))
@@ -269,9 +274,9 @@ fn whole_compounds(range: PfnRange, compound: Compound) -> Result<PfnRange, Bind
     Ok(whole)
 }
 
-/// Divides the device into descriptors and data, and a frame for shared tails if the layout has
-/// them. If possible, the descriptors are aligned so that large pages of the descriptor map can map
-/// them.
+/// Divides the device into descriptors and data. If the layout has shared tails, their frame comes
+/// before the descriptors. Otherwise, frames before the descriptors are skipped, if possible, so that
+/// large pages of the descriptor map can map the descriptors.
 fn carve(region: PfnRange, layout: &MapLayout) -> Result<Altmap, AltmapError> {
     let reserved = u64::from(layout.shares_tails());
     let carve_after = |skipped| Altmap::carve(region, reserved + skipped, layout);

@@ -1,5 +1,6 @@
 //! Supplies frames for descriptors, on the device or in ordinary memory.
 
+use crate::kernel::fatal::must;
 use crate::kernel::memory::{FRAMES, alloc_frames};
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{AllocError, AllocRequest, PfnRange};
@@ -47,9 +48,9 @@ impl DescriptorFrames {
         Ok(taken)
     }
 
-    /// Takes back frames that were not used.
+    /// Takes back frames that were not used. `frames` may be empty.
     pub(super) fn put_back(&mut self, frames: PfnRange) {
-        if !self.on_device {
+        if !self.on_device && !frames.is_empty() {
             free_frames(frames);
         }
     }
@@ -63,7 +64,6 @@ impl Drop for DescriptorFrames {
 
 /// Frees frames that a supply has provided.
 pub(super) fn free_frames(frames: PfnRange) {
-    // SAFETY: the frames were allocated for a supply, and nothing refers to them any more. They are
-    // freed once, so freeing cannot fail.
-    let _ = unsafe { FRAMES.fill_and_free_raw(frames) };
+    // SAFETY: the frames were allocated for a supply, and nothing refers to them any more.
+    must("NVDIMM: free", unsafe { FRAMES.fill_and_free_raw(frames) });
 }
