@@ -2,7 +2,7 @@
 //! by the C interface, without and with a function for CPU numbers, and by the Rust interface.
 
 use crate::{
-    levels, setup,
+    level_table, setup,
     step::{Step, root},
     steps::Steps,
 };
@@ -33,7 +33,7 @@ pub(crate) fn run() -> ExitCode {
             "{:32}{:>8}{:>12}{:>8}{:>8}",
             "instructions, alloc and free", "C", "C with cpu", "Rust", "C/Rust"
         );
-        levels::print_table(&mut steps, &header, instructions_line);
+        level_table::print(&mut steps, &header, instructions_line);
     }
     steps.conclude()
 }

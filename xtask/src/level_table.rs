@@ -7,7 +7,7 @@ use std::io;
 const LEVELS: [&str; 2] = ["s", "3"];
 
 /// Prints a table: `header`, and the lines that `lines` returns for each level.
-pub(crate) fn print_table(
+pub(crate) fn print(
     steps: &mut Steps,
     header: &str,
     mut lines: impl FnMut(&mut Steps, &str) -> io::Result<String>,

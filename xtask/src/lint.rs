@@ -3,7 +3,8 @@
 //! conditions in [`run`].
 
 use crate::{
-    api, cycles, first_page, header, named_tests, oldest, packages, paths, ports, setup,
+    api, cycles, example_names, header, named_tests, oldest_toolchain, packages, paths, ports,
+    setup,
     step::{HOST, Step, root},
     steps::Steps,
 };
@@ -126,7 +127,7 @@ pub(crate) fn run() -> ExitCode {
         steps.skip(setup::WITHOUT_ATOMICS_WANTED);
     }
     ports::lint(&mut steps);
-    oldest::check(&mut steps);
+    oldest_toolchain::check(&mut steps);
     packages::check(&mut steps);
     for sources in WITHOUT_HEAP {
         for file in files_that_use_alloc(&root().join(sources)) {
@@ -134,7 +135,7 @@ pub(crate) fn run() -> ExitCode {
         }
     }
     cycles::check(&mut steps);
-    first_page::check(&mut steps);
+    example_names::check(&mut steps);
     header::check(&mut steps);
     api::check(&mut steps);
     named_tests::check(&mut steps);

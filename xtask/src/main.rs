@@ -1,21 +1,21 @@
 //! `cargo xtask <task>`: set-up, demo, checks and tests of the workspace.
 #![forbid(unsafe_code)]
 
+mod alloc_free_instructions;
 mod api;
 mod apt;
 mod backport;
 mod cycles;
 mod demo;
 mod embed;
+mod example_names;
 mod figures;
-mod first_page;
 mod header;
-mod levels;
+mod level_table;
 mod lint;
 mod named_tests;
-mod oldest;
+mod oldest_toolchain;
 mod packages;
-mod pair;
 mod paths;
 mod ports;
 mod progress;
@@ -23,7 +23,7 @@ mod setup;
 mod step;
 mod steps;
 mod test;
-mod text;
+mod text_size;
 mod times;
 
 use std::process::ExitCode;
@@ -39,9 +39,10 @@ usage: cargo xtask <task>
   embed   build and boot the kernels of docs/embedding.md, and print their sizes
   ports   build and boot other kernels that use Hotmem: `ports arceos`,
           `ports ostd`, `ports c-kernel`; `ports build` builds all kernels
-  figures write the tables of figures from docs/records.json; `figures take` runs the benches first,
-          `figures take NAME,…` only these, and keeps the records of the others
-  text    print the size that Hotmem adds to a kernel in C
+  figures write the tables of measurements from docs/records.json
+          `figures take`: run all benches first, and replace all records
+          `figures take NAME,…`: run only the named benches first, and keep the other records
+  text    print how many KiB Hotmem adds to the image of a kernel in C
   pair    print the instructions for allocating and freeing a frame, in C and in Rust
   test    run all tests, on the host and under QEMU
   deep    run longer model checks, random tests and fuzzing";
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Runs a task. Returns `None` if there is no such task, or if the task does not take an argument.
+/// Runs a task. Returns `None` if there is no such task, or if the task does not take these arguments.
 fn run(args: &[&str]) -> Option<ExitCode> {
     Some(match args {
         ["--help" | "-h" | "help"] | [.., "--help" | "-h"] => {
@@ -73,8 +74,8 @@ fn run(args: &[&str]) -> Option<ExitCode> {
         ["figures"] => figures::write(),
         ["figures", "take"] => figures::measure(None),
         ["figures", "take", benches] => figures::measure(Some(benches)),
-        ["text"] => text::run(),
-        ["pair"] => pair::run(),
+        ["text"] => text_size::run(),
+        ["pair"] => alloc_free_instructions::run(),
         ["test"] => test::run(),
         ["deep"] => test::run_deep(),
         _ => return None,

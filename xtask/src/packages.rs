@@ -2,7 +2,7 @@
 //! tested, documentation on docs.rs with all features, and no dependency on an exact version.
 
 use crate::{
-    oldest,
+    oldest_toolchain,
     step::{Step, root},
     steps::Steps,
 };
@@ -16,7 +16,7 @@ const INCLUDED_ELSEWHERE: [(&str, &str); 1] = [("hotmem", "crates/hotmem-testkit
 /// Makes the package of each published crate, as for a registry. Fails if a required part is
 /// missing.
 pub(crate) fn check(steps: &mut Steps) {
-    let names = oldest::published();
+    let names = oldest_toolchain::published();
     let list: String = names.iter().map(|name| format!(" -p {name}")).collect();
     let package = "package --quiet --no-verify --allow-dirty --target-dir target/package";
     steps.run(&Step::cargo("packages", &format!("{package}{list}")));
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn published_crates_have_all_required_parts() {
-        for name in oldest::published() {
+        for name in oldest_toolchain::published() {
             assert_eq!(problems(&name, &root().join("crates").join(&name)), [""; 0], "{name}");
         }
     }

@@ -2,7 +2,7 @@
 //! images that differ only in their parts of Hotmem.
 
 use crate::{
-    embed, levels, setup,
+    embed, level_table, setup,
     step::{Step, root},
     steps::Steps,
 };
@@ -31,7 +31,7 @@ pub(crate) fn run() -> ExitCode {
             "{:32}{:>10}{:>12}{:>18}",
             "KiB more than without Hotmem", "text", "constants", "data that changes"
         );
-        levels::print_table(&mut steps, &header, size_lines);
+        level_table::print(&mut steps, &header, size_lines);
     }
     steps.conclude()
 }
