@@ -25,16 +25,16 @@ pub struct Fault {
 pub enum FaultyCall {
     /// A call for a connector.
     Connector(Call),
-    /// `check-exception`. If the wrong answer is a log, only calls that return an event are
-    /// counted.
+    /// `check-exception`. If the wrong answer is a status, all calls are counted; if it is a log,
+    /// only those to which the firmware answers with an event.
     Event,
 }
 
 /// A wrong answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// The firmware does not carry out the call, and returns this status. An event stays for the
-    /// next call.
+    /// This status. The firmware does not receive the call. If it has an event, the next call that
+    /// it receives gets the event.
     Status(i32),
     /// An event's log that ends within one of its sections.
     TruncatedLog,

@@ -14,16 +14,16 @@ pub struct Args {
     /// Memory to boot with
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
     boot_memory: Bytes,
-    /// Memory that is plugged and online for any allocation
+    /// Memory above boot memory, plugged and online for any allocation
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
     online: Bytes,
-    /// Memory above, which is plugged and online for movable allocations
+    /// Memory above that of `--online`, plugged and online for movable allocations
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16G")]
     movable: Bytes,
-    /// Memory above, which is plugged and offline
+    /// Memory above that of `--movable`, plugged and offline
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
     offline: Bytes,
-    /// Device memory above
+    /// Device memory above the memory of `--offline`
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
     device: Bytes,
     /// The size of a memory block: 128M to 2G

@@ -32,8 +32,8 @@ pub struct ConnectorError {
     pub call: Call,
     /// The platform's answer.
     pub failure: ConnectorFailure,
-    /// Whether undoing the earlier calls failed too, so that the connector is in neither of its two
-    /// stable states. A later request for its LMB continues from there.
+    /// Whether undoing the earlier calls failed too, so that the connector is neither acquired nor
+    /// released. A later request for its LMB continues from this state.
     pub is_stuck: bool,
 }
 

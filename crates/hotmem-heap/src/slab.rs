@@ -1,4 +1,5 @@
-//! Allocates and frees the objects of a slab: objects of one size in a few frames, after a header.
+//! Allocates and frees the objects of a slab. A slab is a few frames: a header, then objects of one
+//! size.
 
 use crate::class::SizeClass;
 use core::ptr::{NonNull, null_mut};

@@ -1,5 +1,6 @@
-//! Checks operations on an MMU that refuses. Each returns the address at which it stopped. The part of
-//! the range below this address is done, and the owner has received its pages.
+//! Checks operations that stop because the MMU refuses one of their steps. Each returns the address at
+//! which it stopped. The operation is complete below this address, and the owner has received the
+//! pages that lie below it.
 #![cfg(not(loom))]
 
 mod common;
@@ -14,8 +15,9 @@ use hotmem_pgtable::{
     PageTables, Space, StopReason, Stopped, Table, Unmap,
 };
 
-/// An MMU that refuses to change more than the first `entries` entries, and refuses all splits and
-/// retires. If the flags are set, it also refuses flushes or reclaims.
+/// An MMU that changes at most the first `entries` entries. It refuses every `split` and every
+/// `retire`. With `refuses_flush` or `refuses_reclaim` set, it also refuses every `flush` or every
+/// `reclaim`, which turns unhooked tables into ordinary memory.
 struct FailingMmu<M> {
     mmu: M,
     entries: usize,
@@ -90,7 +92,7 @@ impl<M: Mmu> Mmu for FailingMmu<M> {
 }
 
 #[test]
-fn an_unmapping_whose_batch_stops_in_the_middle_reports_its_first_part() {
+fn an_unmapping_whose_batch_stops_in_the_middle_passes_its_first_part_to_the_owner() {
     // The range has two pages of the first table, two whole tables, and a page of the next one.
     for (tables, entries) in [(CoveredTables::Free, 0..5), (CoveredTables::Keep, 0..1027)] {
         for refused_after in entries.step_by(if tables == CoveredTables::Free { 1 } else { 114 }) {
@@ -124,7 +126,7 @@ fn an_unmapping_whose_batch_stops_in_the_middle_reports_its_first_part() {
 }
 
 #[test]
-fn tables_that_are_not_reclaimed_are_reported_and_not_freed() {
+fn tables_that_are_not_reclaimed_are_passed_to_the_owner_as_stuck_and_not_freed() {
     for (refuses_flush, refuses_reclaim) in [(true, false), (false, true)] {
         let arena = Arena::new(16);
         let space = mapped_space(&arena, 3 * 512);
@@ -143,7 +145,7 @@ fn tables_that_are_not_reclaimed_are_reported_and_not_freed() {
         assert_eq!(
             owner.unmapped_bytes(),
             Bytes(2 * 512 * PAGE_BYTES),
-            "the owner does not receive the pages of the tables"
+            "the owner receives all pages that the tables mapped"
         );
     }
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{
     Ordering::{Acquire, Release},
 };
 
-/// Two cache lines, in bytes.
-const GUARD: usize = 128;
+/// The size of two cache lines in bytes.
+const TWO_LINES: usize = 128;
 const BUFFER_BYTES: usize = 4096;
 
 fn all_stores() -> impl Iterator<Item = Stores> + Clone {
@@ -52,8 +52,8 @@ fn copy_writes_the_same_bytes_for_short_lengths_and_all_alignments() {
     let (lengths, alignments) = if cfg!(miri) { (63..66, 9) } else { (0..200, 64) };
     let source: Vec<u8> = (0..400).map(|i| (i * 13 + 1) as u8).collect();
     for len in lengths {
-        for start in GUARD..GUARD + alignments {
-            // The source begins at each byte of a word.
+        for start in TWO_LINES..TWO_LINES + alignments {
+            // The source begins at an offset of 0 to 8 bytes, so it has every alignment to a word.
             let src = &source[start % 9..][..len];
             let mut expected = Buffer::new();
             expected.0[start..start + len].copy_from_slice(src);
@@ -118,8 +118,8 @@ proptest! {
 
     #[test]
     fn copy_writes_the_same_bytes_for_any_length_and_alignment(
-        start in 0..2 * GUARD,
-        src in prop::collection::vec(any::<u8>(), 0..BUFFER_BYTES - 2 * GUARD),
+        start in 0..2 * TWO_LINES,
+        src in prop::collection::vec(any::<u8>(), 0..BUFFER_BYTES - 2 * TWO_LINES),
     ) {
         let mut expected = Buffer::new();
         expected.0[start..start + src.len()].copy_from_slice(&src);
@@ -202,8 +202,9 @@ impl Handover {
     }
 }
 
-/// The stored word does not fill a cache line. Without the drain, the word would stay in the CPU's
-/// buffer for a while, and later stores would become visible before the word.
+/// The streamed word fills only a part of a cache line. Without the drain at the end of the stream, the
+/// word would stay in the CPU's write-combining buffer for a while, and the store to `written_turn`
+/// would become visible before the word.
 #[test]
 fn a_drained_word_is_visible_before_later_stores() {
     let turns = 1..=if cfg!(miri) { 10 } else { 2000 };

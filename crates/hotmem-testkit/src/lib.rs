@@ -30,7 +30,7 @@ pub use instance::{boot, divide_two_pageblocks, make_words, plug, region_range, 
 pub use memory::Memory;
 pub use progress::blocker_of;
 pub use ranges::{BITMAP_WORD_FRAMES, PAGEBLOCK, REMOTE, SECTION, numbers, pfn, range};
-pub use raw::{Raw, RawReserved, Validated};
+pub use raw::{Raw, RawHotplugCalls, Validated};
 pub use snapshot::Snapshot;
 
 /// The example in the README of the engine, compiled and run.

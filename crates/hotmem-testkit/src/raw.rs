@@ -41,8 +41,9 @@ impl<P: Platform> Raw for Frames<P> {
     }
 }
 
-/// Methods that make the unsafe operations on reserved boot memory and device memory.
-pub trait RawReserved {
+/// Safe methods for the unsafe calls of [`Hotplug`], which concern device memory and memory that boot
+/// reserved.
+pub trait RawHotplugCalls {
     /// Detaches device memory.
     ///
     /// # Errors
@@ -65,7 +66,7 @@ pub trait RawReserved {
     fn free_reserved_range(&mut self, range: PfnRange) -> Result<(), RangeError>;
 }
 
-impl<P: Platform, M: Mapping> RawReserved for Hotplug<'_, P, M> {
+impl<P: Platform, M: Mapping> RawHotplugCalls for Hotplug<'_, P, M> {
     fn free_reserved_range(&mut self, range: PfnRange) -> Result<(), RangeError> {
         // SAFETY: a test frees a range that it reserved, or one that must be refused.
         unsafe { self.free_reserved(range) }

@@ -12,11 +12,13 @@ fn error_of(config: &Config) -> Error {
 }
 
 #[test]
-fn an_invalid_key_or_value_fails_the_guest_and_is_named() {
+fn an_invalid_key_or_value_ends_the_guest_with_an_error_that_names_it() {
     for (key, value) in [("tuch", "1G"), ("touch", "much"), ("exit", "now"), ("watchdog", "0")] {
         match error_of(&config(Bytes::gib(1)).with_guest_option(key, value)) {
             Error::BailOut(reason) => assert!(reason.contains(key), "{reason}"),
-            Error::Failed(Some(point)) => assert!(point.contains(key), "{point}"),
+            Error::Failed(Some(failed_check)) => {
+                assert!(failed_check.contains(key), "{failed_check}");
+            }
             other => panic!("{other}"),
         }
     }

@@ -27,15 +27,21 @@ pub(crate) fn boot(config: &Config) -> Vm {
 /// Adds the device `vmem{n}` with shared memory of `size`, as in the report. Returns the guest's
 /// number of the device, and the device's size.
 pub(crate) fn add(vm: &mut Vm, n: usize, size: &str) -> (usize, Bytes) {
-    add_with(vm, n, &format!("{size},share=on"), "")
+    add_device(vm, n, &format!("{size},share=on"), "")
 }
 
-/// Adds a device as [`add`] does. `memory` is the size and further options of the memory backend,
-/// and `options` are further options of the device.
-pub(crate) fn add_with(vm: &mut Vm, n: usize, memory: &str, options: &str) -> (usize, Bytes) {
+/// Adds a device as [`add`] does. `memory` is the size and further properties of the memory backend,
+/// and `extra_properties` are further properties of the device, each after a comma.
+pub(crate) fn add_device(
+    vm: &mut Vm,
+    n: usize,
+    memory: &str,
+    extra_properties: &str,
+) -> (usize, Bytes) {
     let backend = format!("memory-backend-ram,id=hotmem{n},size={memory},reserve=off");
     vm.monitor_line(&format!("object_add {backend}")).unwrap();
-    let device = format!("virtio-mem-pci,id=vmem{n},memdev=hotmem{n},bus=spare{n}{options}");
+    let device =
+        format!("virtio-mem-pci,id=vmem{n},memdev=hotmem{n},bus=spare{n}{extra_properties}");
     vm.monitor_line(&format!("device_add {device}")).unwrap();
     let added = |event: &Event| match *event {
         Event::Device { device, region_size, .. } => Some((device, Bytes(region_size))),

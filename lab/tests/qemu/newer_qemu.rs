@@ -1,7 +1,7 @@
 //! Tests that need a newer QEMU than the installed one, or both versions. `cargo xtask test`
 //! unpacks Debian's backport of a newer QEMU and runs the tests with it.
 
-use crate::hot_add::{add_with, boot, remove_device, with_ports};
+use crate::hot_add::{add_device, boot, remove_device, with_ports};
 use crate::live_migration::{MigrationFile, wait_until_migrated};
 use crate::support::config;
 use hotmem::Bytes;
@@ -16,12 +16,12 @@ fn a_device_is_removed_and_another_is_added_in_its_slot() {
     let mut vm =
         boot(&Config { emulator: newer(), ..with_ports().with_guest_option("exit", "size:4G") });
     for (memory, size) in [("8G", Bytes::gib(8)), ("16G", Bytes::gib(16)), ("2G", Bytes::gib(2))] {
-        assert_eq!(add_with(&mut vm, 0, memory, ""), (0, size));
+        assert_eq!(add_device(&mut vm, 0, memory, ""), (0, size));
         vm.resize(size).unwrap();
         vm.resize(Bytes::ZERO).unwrap();
         remove_device(&mut vm, 0);
     }
-    assert_eq!(add_with(&mut vm, 0, "8G", ""), (0, Bytes::gib(8)));
+    assert_eq!(add_device(&mut vm, 0, "8G", ""), (0, Bytes::gib(8)));
     vm.request(Bytes::gib(4)).unwrap();
     vm.finish().unwrap();
 }
@@ -32,7 +32,7 @@ fn memory_with_dynamic_slots_is_plugged_and_unplugged() {
         with_ports().with_touched_memory(Bytes::mib(64)).with_guest_option("exit", "size:1G");
     let mut vm = boot(&Config { emulator: newer(), ..config });
     let size = Bytes::gib(64);
-    assert_eq!(add_with(&mut vm, 0, "64G", ",dynamic-memslots=on"), (0, size));
+    assert_eq!(add_device(&mut vm, 0, "64G", ",dynamic-memslots=on"), (0, size));
     for target in [size, Bytes::gib(3), Bytes::gib(33), Bytes::ZERO, size] {
         vm.resize(target).unwrap();
         assert_eq!(vm.device_size().unwrap(), target);

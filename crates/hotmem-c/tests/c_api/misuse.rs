@@ -109,7 +109,8 @@ fn a_struct_that_was_not_initialised_is_refused() {
     }
 }
 
-/// The seal of an instance also says whether the kernel has a function for CPU numbers.
+/// A copy of an instance is refused because its seal is wrong. The seal of an instance is different if
+/// the kernel has a function for CPU numbers, so both kinds are tested.
 #[test]
 fn copies_of_instances_with_and_without_cpu_numbers_are_refused() {
     unsafe extern "C" fn cpu(_: *mut c_void) -> u32 {
@@ -161,7 +162,7 @@ fn invalid_boot_memory_is_refused_and_boot_can_be_tried_again() {
     unsafe {
         assert_eq!(hotmem_boot_add(h, u64::MAX, 2, HOTMEM_RAM), HOTMEM_ERANGE);
         assert_eq!(hotmem_boot_add(h, 0, BOOT_END, 3), HOTMEM_EINVAL);
-        assert_eq!(hotmem_boot_add(h, 0, 0, HOTMEM_RAM), 0, "an empty range is refused");
+        assert_eq!(hotmem_boot_add(h, 0, 0, HOTMEM_RAM), 0, "an empty range is accepted");
         assert_eq!(boot(), HOTMEM_ENOMEM);
         let config = hotmem_config { hooks: null(), mappable_end: u64::MAX, low_end: 0, cpus: 0 };
         assert_eq!(hotmem_configure(h, &config), HOTMEM_ERANGE);
@@ -195,7 +196,7 @@ fn too_many_boot_ranges_are_refused_and_adjacent_ranges_are_merged() {
         assert_eq!(
             hotmem_boot_add(instance.as_ptr(), 4096, 4096, HOTMEM_RAM),
             0,
-            "the range joins two others"
+            "the range lies between two others and is merged with them"
         );
         assert_eq!(hotmem_boot_add(instance.as_ptr(), MIB, 4096, HOTMEM_RAM), 0);
     }

@@ -1,5 +1,5 @@
 //! Tests that polling a request changes nothing if the request was begun with another instance of
-//! the engine, or has ended.
+//! the engine, or has ended, and that a second request is refused.
 
 use crate::basic::{ADD, REMOVE};
 use crate::partition::{LMB_BYTES, Partition, movable_request, ram, with_partition};
@@ -56,11 +56,18 @@ fn a_request_that_has_ended_changes_nothing() {
         partition.dlpar.cancel();
         assert_eq!(partition.poll(Budget::UNLIMITED), Progress::Idle);
         assert_eq!(partition.snapshot(), before);
+    });
+}
+
+#[test]
+fn a_second_request_is_refused_and_the_first_continues() {
+    with_partition(|partition| {
+        assert!(partition.request(ADD, LmbSelection::Count(1)).is_ok());
         begin_partial_removal(partition);
-        let open = partition.dlpar.request().expect("a request is open");
+        let first = partition.dlpar.request().expect("a request is in progress");
         let before = partition.snapshot();
         let refused = partition.dlpar.begin(movable_request(ADD, LmbSelection::Count(1)));
-        assert_eq!(refused, Err(Error::InProgress(open)));
+        assert_eq!(refused, Err(Error::InProgress(first)));
         assert_eq!(partition.snapshot(), before);
         let summary = partition.poll_to_end(Budget::UNLIMITED, |_| false).unwrap();
         assert_eq!(summary.lmbs, 4);

@@ -1,7 +1,8 @@
 //! Makes the engine the driver's memory manager.
 //!
 //! Reports are batches of the engine's reporter. Memory in the balloon, and hinted memory, is
-//! allocated from the movable zone, because other frames serve as well.
+//! allocated from the movable zone, because any other frame can take its place:
+//! [`EngineMemory::migrate`] replaces frames in the balloon, and frees hinted memory.
 
 mod lent;
 
@@ -16,8 +17,9 @@ use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step, Unanswered};
 use hotmem::{Frames, Migration, OrViolation, Pfn, PfnRange, Platform, Progress};
 
-/// The engine's memory that one balloon device holds. It may consist of at most `MAX_RANGES` ranges
-/// in the balloon and `MAX_RANGES` ranges of hints; each range takes 16 bytes.
+/// The driver's memory manager. It allocates memory of the engine for one balloon device, and records
+/// the memory that the device holds: at most `MAX_RANGES` ranges in the balloon and `MAX_RANGES`
+/// ranges of hints. Each range takes 16 bytes.
 ///
 /// It must live as long as the device's driver, across resets of the device. If it is dropped,
 /// memory that the device holds stays allocated, because the host may still access it.
@@ -60,8 +62,9 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
         }
     }
 
-    /// Becomes the engine's reporter, with these settings, if reports are negotiated. Takes back
-    /// what an earlier reporter gave to the device before it was reset.
+    /// Makes a reporter of the engine with these settings, if reports are negotiated. Frees the
+    /// memory that an earlier reporter gave to the device and that was still reporting when the
+    /// device was reset.
     ///
     /// # Errors
     /// There is another reporter, or the host could destroy values that free memory must hold.
@@ -92,8 +95,8 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
     }
 
     /// Requests `frames` frames from the balloon, because the kernel runs out of memory; 0 ends the
-    /// request. The host must allow this. Hints that the device has taken are released at once.
-    /// Step the driver, then try the allocation again.
+    /// request. The balloon is deflated only if `DEFLATE_ON_OOM` is negotiated. Hints that the
+    /// device has taken are released at once. Step the driver, then try the allocation again.
     pub fn need(&mut self, frames: u64) {
         if frames > 0 {
             self.release_taken_hints();
@@ -136,7 +139,7 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
         self.balloon.frames()
     }
 
-    /// Returns the number of frames that are out of use because they were hinted.
+    /// Returns the number of frames that stay allocated because they were hinted.
     #[must_use]
     pub fn hinted_frames(&self) -> u64 {
         self.hints.frames()
@@ -152,7 +155,7 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
             });
         }
         if !self.outstanding_hint.is_empty() {
-            // The set was just emptied.
+            // The set has room, because the loop has emptied it.
             self.hints.insert(self.outstanding_hint).or_violation();
         }
     }
@@ -243,7 +246,8 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
                     self.sent_batch = Some(batch);
                     Progress::Ready(ranges)
                 }
-                // The batch has no more ranges than requested. If it had, none of it would be sent.
+                // A batch has at most `max_batch_ranges` ranges, so all of them fit. If they did
+                // not, the batch would be given back, and none of it sent.
                 None => {
                     reporter.failed(batch, now).or_violation();
                     Progress::Working

@@ -123,7 +123,8 @@ pub(super) enum Purpose {
     Clear,
 }
 
-/// The reason why the driver cannot send a request now.
+/// The reason why the driver cannot send a request now. It determines the driver's status and when the
+/// driver tries again.
 pub(super) enum Halt {
     /// Step again, because there is work that does not need the device.
     PollAgain,
@@ -189,8 +190,8 @@ impl Driver {
                 self.statistics.requests = self.statistics.requests.wrapping_add(1);
                 Step::Ready(Ok(request))
             }
-            Err(Stop::Wait(step)) => step,
-            Err(Stop::Halt(halt)) => self.halt(now, halt, memory),
+            Err(NoRequest::Return(step)) => step,
+            Err(NoRequest::Halt(halt)) => self.halt(now, halt, memory),
         }
     }
 
@@ -200,7 +201,7 @@ impl Driver {
         config: &RawConfig,
         answer: Option<&[u8]>,
         memory: &mut M,
-    ) -> Result<(Request, Purpose), Stop> {
+    ) -> Result<(Request, Purpose), NoRequest> {
         if let Some(bytes) = answer
             && let Err(halt) = self.handle_answer(bytes, memory)
         {
@@ -209,17 +210,17 @@ impl Driver {
             self.halt(now, halt, memory);
         }
         if let Status::Failed(failure) = self.status {
-            return Err(Stop::Wait(Step::Ready(Err(failure))));
+            return Err(NoRequest::Return(Step::Ready(Err(failure))));
         }
         self.observe(now, config)?;
         if let Some(wait) = self.wait_for_answer(now) {
-            return Err(Stop::Wait(wait));
+            return Err(NoRequest::Return(wait));
         }
         if let Some(until) = self.backoff.wait_end(now) {
-            return Err(Stop::Wait(Step::Pending(until)));
+            return Err(NoRequest::Return(Step::Pending(until)));
         }
         if self.is_blocked {
-            return Err(Stop::Wait(Step::Idle));
+            return Err(NoRequest::Return(Step::Idle));
         }
         Ok(match self.activity {
             Activity::Announcing => self.announce(memory)?,
@@ -314,6 +315,7 @@ impl Driver {
         }
     }
 
+    /// Records why the driver sends no request. Returns the result of the step.
     fn halt<M: Memory>(&mut self, now: Duration, halt: Halt, memory: &mut M) -> Step {
         if let Status::Failed(failure) = self.status {
             return Step::Ready(Err(failure));
@@ -378,15 +380,17 @@ impl Driver {
     }
 }
 
-/// The reason why a step of the driver ends without a request.
-pub(super) enum Stop {
-    Wait(Step),
+/// The result of a step that sends no request.
+pub(super) enum NoRequest {
+    /// The step returns this.
+    Return(Step),
+    /// [`Driver::halt`] handles the reason, and the step returns its result.
     Halt(Halt),
 }
 
-impl From<Halt> for Stop {
-    fn from(halt: Halt) -> Stop {
-        Stop::Halt(halt)
+impl From<Halt> for NoRequest {
+    fn from(halt: Halt) -> NoRequest {
+        NoRequest::Halt(halt)
     }
 }
 

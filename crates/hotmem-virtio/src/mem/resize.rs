@@ -1,6 +1,6 @@
 //! Resizes towards the requested size: plugs the lowest gap, or unplugs the highest memory.
 
-use super::driver::{Direction, Driver, Halt, Purpose, Step, Stop, first_frames};
+use super::driver::{Direction, Driver, Halt, NoRequest, Purpose, Step, first_frames};
 use super::memory::{Memory, Obstacle, Unplug};
 use super::request::{Request, RequestKind};
 use super::status::{Failure, Pending, Status};
@@ -10,7 +10,10 @@ use hotmem::{Bytes, PfnRange};
 
 impl Driver {
     /// Returns the next request towards the requested size.
-    pub(super) fn resize<M: Memory>(&mut self, memory: &mut M) -> Result<(Request, Purpose), Stop> {
+    pub(super) fn resize<M: Memory>(
+        &mut self,
+        memory: &mut M,
+    ) -> Result<(Request, Purpose), NoRequest> {
         if self.config.plugged() != self.plugged() {
             self.cancel(memory);
             return Err(self.handle_disagreement().into());
@@ -43,7 +46,7 @@ impl Driver {
                     let unit = Bytes(self.config.unit_frames() << FRAME_SHIFT);
                     Status::Pending(Pending::Units { requested, reachable, unit })
                 };
-                Err(Stop::Wait(Step::Idle))
+                Err(NoRequest::Return(Step::Idle))
             }
         }
     }
@@ -112,7 +115,8 @@ impl Driver {
     ) -> Result<PfnRange, Halt> {
         let in_progress = match (direction, result) {
             (_, Err(Obstacle::Working)) => true,
-            // The preparation of an unplug stays in progress after a request and during a wait.
+            // Memory beyond the returned range may stay isolated, also while the driver waits, so
+            // the preparation of an unplug stays in progress.
             (Direction::Unplug, Ok(_) | Err(Obstacle::Later(_))) => true,
             _ => false,
         };
@@ -127,7 +131,8 @@ impl Driver {
     }
 }
 
-/// Converts an obstacle. A permanent one lasts until the requested size changes.
+/// Converts an obstacle. After [`Obstacle::Never`], the driver does not try again until the requested
+/// size changes.
 pub(super) fn from_obstacle(obstacle: Obstacle) -> Halt {
     match obstacle {
         Obstacle::Working => Halt::PollAgain,

@@ -24,7 +24,7 @@ impl SharedPage {
         SharedPage { start: NonNull::new(start).unwrap() }
     }
 
-    /// Returns the part from `offset` on for the driver.
+    /// Returns the part of the page from `offset` on, as the driver accesses it.
     pub(crate) fn dma(self, offset: usize) -> DmaMemory {
         let len = Self::SIZE - offset;
         // SAFETY: the bytes lie inside the page, which is never freed. Tests have one thread, so
@@ -41,7 +41,8 @@ impl SharedPage {
 
     pub(crate) fn read(self, device_addr: u64, len: usize) -> Vec<u8> {
         let from = self.pointer(device_addr, len);
-        // SAFETY: `pointer` has checked that many bytes; see `dma` for other accesses.
+        // SAFETY: `pointer` has checked that `len` bytes lie inside the page. `dma` says why nothing
+        // accesses them at the same time.
         (0..len).map(|i| unsafe { from.add(i).as_ptr().read_volatile() }).collect()
     }
 
@@ -93,7 +94,7 @@ impl DeviceSide {
         loop {
             assert!(
                 index < self.size && descriptors.len() < self.size.into(),
-                "the chain is circular"
+                "the chain does not end inside the table of descriptors"
             );
             let descriptor = self.page.read(self.descriptors + 16 * u64::from(index), 16);
             let addr = u64::from_le_bytes(descriptor[0..8].try_into().unwrap());

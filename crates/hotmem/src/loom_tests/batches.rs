@@ -65,7 +65,7 @@ fn two_cpus_free_batches() {
 
 #[test]
 fn a_batch_races_with_isolation() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::new(1);
         let [held] = instance.alloc_singles();
         let other_thread = instance.spawn_on(1, |instance| {

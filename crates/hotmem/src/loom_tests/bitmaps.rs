@@ -6,17 +6,17 @@ use crate::hotplug::OnlineType;
 use std::sync::Arc;
 
 #[test]
-fn first_splits_race() {
-    two_first_splits(|| Instance::without_bitmaps(1));
+fn first_divisions_race() {
+    race_two_first_divisions(|| Instance::without_bitmaps(1));
 }
 
 #[test]
-fn first_splits_of_boot_memory_race() {
-    two_first_splits(|| Instance::boot_without_bitmaps(1));
+fn first_divisions_of_boot_memory_race() {
+    race_two_first_divisions(|| Instance::boot_without_bitmaps(1));
 }
 
-fn two_first_splits(instance: fn() -> Arc<Instance>) {
-    large_model(1, 3, move || {
+fn race_two_first_divisions(instance: fn() -> Arc<Instance>) {
+    large_model(move || {
         let instance = instance();
         let other_thread = instance.spawn_on(1, |instance| instance.alloc(ONE_FRAME));
         let main_held = instance.alloc(ONE_FRAME);
@@ -64,7 +64,7 @@ fn self_hosted_bitmaps_are_dropped_when_no_other_frame_is_in_use() {
 
 #[test]
 fn self_hosted_bitmaps_are_dropped_while_the_rest_of_the_section_comes_online() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::without_bitmaps(1);
         let [first, second] = [range(0, BLOCK), range(BLOCK, BLOCK)];
         assert!(instance.take_offline(second));
@@ -90,7 +90,7 @@ fn self_hosted_bitmaps_are_dropped_while_the_rest_of_the_section_comes_online() 
 
 #[test]
 fn self_hosted_bitmaps_are_dropped_during_an_allocation() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::without_bitmaps(1);
         let [a] = instance.alloc_singles();
         instance.free(a);

@@ -161,7 +161,7 @@ fn a_whole_allocation_takes_a_free_pageblock_that_stays_divided() {
 
 #[test]
 fn a_run_of_pageblocks_takes_a_free_pageblock_that_stays_divided() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::new(1);
         let [a] = instance.alloc_singles();
         instance.free(a);

@@ -117,7 +117,7 @@ fn isolation_races_with_the_last_free() {
 
 #[test]
 fn isolation_races_with_two_frees() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::new(1);
         let second_block = instance.alloc_second_block();
         let [a, b] = instance.alloc_singles();
@@ -375,7 +375,7 @@ fn reported_memory_is_allocated() {
 
 #[test]
 fn taking_offline_races_with_an_allocation_and_a_free() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::new(1);
         let [a] = instance.alloc_singles();
         let block = a.range().align_outward(BLOCK);

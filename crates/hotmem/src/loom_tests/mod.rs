@@ -32,10 +32,29 @@ use std::eprintln;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Checks `scenario` in every interleaving of up to 2 preemptions, and one more if `HOTMEM_DEEP` is
-/// set.
+/// The largest number of preemptions in a model.
+struct Preemptions {
+    usual: usize,
+    /// The number if `HOTMEM_DEEP` is set.
+    deep: usize,
+}
+
+/// Checks `scenario` in every interleaving of up to 2 preemptions, or 3 if `HOTMEM_DEEP` is set.
 fn model(scenario: impl Fn() + Sync + Send + 'static) {
     model_preemptions(2, scenario);
+}
+
+/// Checks `scenario` in every interleaving of up to 1 preemption, or 3 if `HOTMEM_DEEP` is set. For
+/// scenarios that would take longer than five seconds in [`model`]. Their mutants must fail with 1
+/// preemption.
+fn large_model(scenario: impl Fn() + Sync + Send + 'static) {
+    check_model(Preemptions { usual: 1, deep: 3 }, scenario);
+}
+
+/// Checks `scenario` in every interleaving of up to `preemptions` preemptions, and one more if
+/// `HOTMEM_DEEP` is set.
+fn model_preemptions(preemptions: usize, scenario: impl Fn() + Sync + Send + 'static) {
+    check_model(Preemptions { usual: preemptions, deep: preemptions + 1 }, scenario);
 }
 
 /// Returns whether the tests may take long: whether `HOTMEM_DEEP` is set.
@@ -43,21 +62,9 @@ fn is_deep() -> bool {
     std::env::var_os("HOTMEM_DEEP").is_some()
 }
 
-/// Checks `scenario` in every interleaving of up to `preemptions` preemptions, and one more if
-/// `HOTMEM_DEEP` is set.
-fn model_preemptions(preemptions: usize, scenario: impl Fn() + Sync + Send + 'static) {
-    large_model(preemptions, preemptions + 1, scenario);
-}
-
-/// Checks `scenario` in every interleaving of up to `preemptions` preemptions, or of up to
-/// `deep_preemptions` if `HOTMEM_DEEP` is set. For scenarios that would take longer than five
-/// seconds in [`model`]. Their mutants must fail with `preemptions`.
-fn large_model(
-    preemptions: usize,
-    deep_preemptions: usize,
-    scenario: impl Fn() + Sync + Send + 'static,
-) {
-    let bound = if is_deep() { deep_preemptions } else { preemptions };
+/// Checks `scenario` in every interleaving of up to this number of preemptions.
+fn check_model(preemptions: Preemptions, scenario: impl Fn() + Sync + Send + 'static) {
+    let bound = if is_deep() { preemptions.deep } else { preemptions.usual };
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(bound);
     builder.max_threads = THREADS;

@@ -195,7 +195,7 @@ fn a_frame_is_freed_and_another_taken_where_a_search_has_been() {
 /// already.
 #[test]
 fn a_second_frame_of_a_word_is_freed_where_a_search_has_been() {
-    large_model(1, 3, || {
+    large_model(|| {
         let (instance, [block, a, b, c]) = nearly_full_instance();
         let first_thread = instance.spawn_on(0, |instance| instance.free(a));
         let other_thread = instance.spawn_on(0, |instance| {

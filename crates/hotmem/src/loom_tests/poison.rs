@@ -95,7 +95,7 @@ fn poison_races_with_a_whole_free() {
 
 #[test]
 fn poison_races_with_a_whole_free_and_the_next_allocation() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::new(1);
         let whole = instance.alloc(ONE_BLOCK.at(range(0, 1).start()));
         let other_thread = instance.spawn_on(1, |instance| {
@@ -151,7 +151,7 @@ fn poison_races_with_a_free_and_an_allocation() {
 
 #[test]
 fn poison_races_with_a_release() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::new(1);
         let other_thread = instance.spawn_on(1, |instance| {
             if let Ok(token) = instance.isolate_range(range(0, BLOCK)) {

@@ -32,7 +32,7 @@ fn release_races_with_a_free_of_a_part() {
 
 #[test]
 fn release_races_with_the_last_free() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::new(1);
         let second_block = instance.alloc_second_block();
         let [a] = instance.alloc_singles();

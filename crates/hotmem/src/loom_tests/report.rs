@@ -235,7 +235,7 @@ fn a_reset_races_with_an_allocation_and_a_free() {
 
 #[test]
 fn a_report_races_with_an_isolation() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::with_reporter(1);
         let second_block = instance.alloc_second_block();
         let block = range(0, BLOCK);

@@ -1,7 +1,7 @@
-//! Models allocations and frees of frames of divided pageblocks.
+//! Models allocations and frees of single frames and of runs in divided pageblocks.
 
 use super::instance::{BLOCK, ONE_FRAME, range};
-use super::{Instance, large_model, model, model_preemptions};
+use super::{Instance, Preemptions, check_model, large_model, model, model_preemptions};
 use crate::frames::{AllocError, AllocRequest};
 
 const TWO_FRAMES: AllocRequest = AllocRequest::frames(2);
@@ -90,7 +90,7 @@ fn last_free_in_a_hint_races_with_an_allocation() {
 }
 
 #[test]
-fn last_free_in_a_hint_races_with_a_whole_allocation() {
+fn last_free_in_a_hint_races_with_an_allocation_of_a_pageblock() {
     model(|| {
         let instance = Instance::new(1);
         let (a, b) = (instance.alloc(ONE_FRAME), instance.alloc(AllocRequest::frames(BLOCK)));
@@ -135,7 +135,7 @@ fn coalescing_races_with_a_claim() {
 }
 
 #[test]
-fn coalescing_races_with_a_division_that_becomes_findable() {
+fn coalescing_races_with_an_allocation_in_the_same_pageblock() {
     model(|| {
         let instance = Instance::new(1);
         let [a, b, c, d, e] = instance.alloc_singles();
@@ -152,7 +152,7 @@ fn coalescing_races_with_a_division_that_becomes_findable() {
 }
 
 #[test]
-fn a_hold_that_is_ended_races_with_an_allocation() {
+fn a_hold_that_is_given_up_races_with_an_allocation() {
     model(|| {
         let instance = Instance::new(1);
         // CPU 0's cursor points to a word of the second pageblock.
@@ -171,14 +171,14 @@ fn a_hold_that_is_ended_races_with_an_allocation() {
 }
 
 #[test]
-fn a_hold_that_is_ended_races_with_an_allocation_and_its_free() {
-    large_model(2, 4, || {
+fn a_hold_that_is_given_up_races_with_an_allocation_and_its_free() {
+    check_model(Preemptions { usual: 2, deep: 4 }, || {
         let instance = Instance::new(1);
         let [a, b, c, d, e] = instance.alloc_singles();
         let last = ONE_FRAME.at(d.range().start());
         [b, c, d].into_iter().for_each(|held| instance.free(held));
-        // The second pageblock is CPU 0's hint, and has free frames. The free may hold the first
-        // word of the first pageblock, and give up at the second word.
+        // The second pageblock is CPU 0's hint, and has free frames. The free of `a` may hold the
+        // first word of the first pageblock, and give up because the frame of `last` is allocated.
         let other_thread = instance.spawn_on(1, move |instance| {
             instance.try_alloc(last).into_iter().for_each(|held| instance.free(held));
         });
@@ -212,7 +212,7 @@ fn a_free_races_with_a_search_that_takes_the_pageblock_out_of_partial() {
 }
 
 #[test]
-fn splits_race() {
+fn divisions_race() {
     model(|| {
         let instance = Instance::new(1);
         let other_thread = instance.spawn_on(1, |instance| instance.alloc(ONE_FRAME));
@@ -285,7 +285,7 @@ fn runs_race() {
 
 #[test]
 fn two_cpus_free_parts_of_one_allocation() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::new(1);
         let (low, high) = instance.split(instance.alloc(AllocRequest::frames(BLOCK)), 1);
         let other_thread = instance.spawn_on(1, |instance| instance.free(low));
@@ -296,7 +296,7 @@ fn two_cpus_free_parts_of_one_allocation() {
 }
 
 #[test]
-fn double_free_is_refused_once() {
+fn one_of_two_frees_of_a_frame_is_refused() {
     model(|| {
         let instance = Instance::new(1);
         let [a, _b] = instance.alloc_singles();
@@ -314,7 +314,7 @@ fn double_free_is_refused_once() {
 
 #[test]
 fn three_threads_use_one_pageblock() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::new(1);
         let block = instance.alloc(AllocRequest::frames(BLOCK));
         let [a, b, c] = instance.alloc_singles();
@@ -331,7 +331,7 @@ fn three_threads_use_one_pageblock() {
 
 #[test]
 fn runs_race_in_one_word() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::new(1);
         let block = instance.alloc(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
         let [a] = instance.alloc_singles();

@@ -85,7 +85,7 @@ fn a_free_pageblock_that_stays_divided_changes_its_zone() {
 /// still be found.
 #[test]
 fn a_late_partial_bit_races_with_a_change_of_zone() {
-    large_model(1, 3, || {
+    large_model(|| {
         let instance = Instance::new(2);
         let [first, third] = [0, 2].map(|number| range(number * BLOCK, BLOCK));
         for movable in [first, third] {

@@ -4,30 +4,32 @@
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
-use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::RawHotplugCalls as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, boot, pfn, range};
 
-/// The numbers of sections of boot memory, and of all memory.
+/// The number of sections of boot memory.
 const BOOT_SECTIONS: u64 = 1;
+/// The number of sections of boot memory and of all memory that may be plugged.
 const SECTIONS: u64 = 6;
-/// The first frame of a section whose middle half is device memory and whose other half is RAM.
-const SHARED_SECTION: u64 = 2 * SECTION;
+/// The first frame of a section whose first and last quarter are RAM, and whose other quarters are
+/// device memory.
+const SHARED_SECTION_START: u64 = 2 * SECTION;
 const QUARTER_SECTION: u64 = SECTION / 4;
 
 fn device() -> PfnRange {
-    range(SHARED_SECTION + QUARTER_SECTION, 2 * QUARTER_SECTION)
+    range(SHARED_SECTION_START + QUARTER_SECTION, 2 * QUARTER_SECTION)
 }
 
-/// Runs `test` on an instance whose section [`SHARED_SECTION`] has online movable RAM on both sides
-/// of device memory.
+/// Runs `test` on an instance in which the section at [`SHARED_SECTION_START`] is plugged: online movable RAM
+/// on both sides of device memory.
 fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(OneCpu);
     let mut hotplug = boot(&frames, &memory, BOOT_SECTIONS * SECTION);
-    hotplug.announce(range(SHARED_SECTION, 3 * SECTION)).unwrap();
+    hotplug.announce(range(SHARED_SECTION_START, 3 * SECTION)).unwrap();
     for side in [
-        range(SHARED_SECTION, QUARTER_SECTION),
-        range(SHARED_SECTION + 3 * QUARTER_SECTION, QUARTER_SECTION),
+        range(SHARED_SECTION_START, QUARTER_SECTION),
+        range(SHARED_SECTION_START + 3 * QUARTER_SECTION, QUARTER_SECTION),
     ] {
         hotplug.add(side).unwrap();
         hotplug.online(side, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -58,7 +60,7 @@ fn device_memory_is_a_hole_in_its_zone_and_is_never_allocated() {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
         assert_eq!(
             (zone.spanned, zone.online),
-            (range(SHARED_SECTION, SECTION), 2 * QUARTER_SECTION)
+            (range(SHARED_SECTION_START, SECTION), 2 * QUARTER_SECTION)
         );
         assert!(!zone.contiguous);
         assert_eq!(state(hotplug, device()), State::Device);
@@ -83,7 +85,7 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
     with_instance(|frames, hotplug| {
         let before = snapshot(hotplug);
         let first = range(device().start().number(), PAGEBLOCK);
-        let shared = range(SHARED_SECTION, SECTION);
+        let shared = range(SHARED_SECTION_START, SECTION);
         let hooks = &mut NoHooks;
         assert_eq!(
             hotplug.add(device()),
@@ -94,7 +96,7 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
             Err(AddError::Range(RangeError { range: first, kind: RangeErrorKind::Device }))
         );
         let present = AddError::Range(RangeError {
-            range: range(SHARED_SECTION, PAGEBLOCK),
+            range: range(SHARED_SECTION_START, PAGEBLOCK),
             kind: RangeErrorKind::Present,
         });
         assert_eq!(hotplug.add(AddRequest { device: true, ..shared.into() }), Err(present));
@@ -112,9 +114,11 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
             hotplug.ram_to_device(device()),
             Err(RangeError { range: first, kind: RangeErrorKind::NotPresent })
         );
-        let online =
-            RangeError { range: range(SHARED_SECTION, PAGEBLOCK), kind: RangeErrorKind::Online };
-        assert_eq!(hotplug.ram_to_device(range(SHARED_SECTION, PAGEBLOCK)), Err(online));
+        let online = RangeError {
+            range: range(SHARED_SECTION_START, PAGEBLOCK),
+            kind: RangeErrorKind::Online,
+        };
+        assert_eq!(hotplug.ram_to_device(range(SHARED_SECTION_START, PAGEBLOCK)), Err(online));
         let poison = hotplug.poison(device().start());
         assert_eq!(
             poison,
@@ -131,7 +135,7 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
         assert_eq!(
             hotplug.withdraw(region),
             Err(RangeError {
-                range: range(SHARED_SECTION, PAGEBLOCK),
+                range: range(SHARED_SECTION_START, PAGEBLOCK),
                 kind: RangeErrorKind::Present
             })
         );
@@ -144,7 +148,7 @@ fn memory_that_is_not_device_memory_is_neither_detached_nor_made_ram() {
     with_instance(|_, hotplug| {
         let before = snapshot(hotplug);
         let start = device().start().number();
-        let absent = range(SHARED_SECTION + SECTION, PAGEBLOCK);
+        let absent = range(SHARED_SECTION_START + SECTION, PAGEBLOCK);
         let held = hotplug.prepare_add(absent).unwrap();
         let unaligned = |range| (range, RangeError { range, kind: RangeErrorKind::Unaligned });
         let not_device = |range, at_fault| {
@@ -180,8 +184,8 @@ fn memory_that_is_not_device_memory_is_neither_detached_nor_made_ram() {
 fn a_region_with_a_device_is_not_withdrawn() {
     with_instance(|_, hotplug| {
         for side in [
-            range(SHARED_SECTION, QUARTER_SECTION),
-            range(SHARED_SECTION + 3 * QUARTER_SECTION, QUARTER_SECTION),
+            range(SHARED_SECTION_START, QUARTER_SECTION),
+            range(SHARED_SECTION_START + 3 * QUARTER_SECTION, QUARTER_SECTION),
         ] {
             take_offline(hotplug, side);
             hotplug.remove(side).unwrap();
@@ -193,7 +197,7 @@ fn a_region_with_a_device_is_not_withdrawn() {
             Err(RangeError { range: first, kind: RangeErrorKind::Device })
         );
         hotplug.detach_raw(device()).unwrap();
-        assert_eq!(state(hotplug, range(SHARED_SECTION, SECTION)), State::Absent);
+        assert_eq!(state(hotplug, range(SHARED_SECTION_START, SECTION)), State::Absent);
         hotplug.withdraw(region).unwrap();
     });
 }
@@ -220,7 +224,7 @@ fn device_memory_becomes_ram_with_each_online_type_and_device_memory_again() {
             if kind != OnlineType::Offline {
                 let at = AllocRequest::frames(PAGEBLOCK).at(device().start()).movable();
                 let allocated = frames.alloc_range(at).unwrap();
-                // A frame in use cannot be migrated, so the memory stays online.
+                // `NoHooks` migrates no frame in use, so the memory stays online.
                 let mut offline = hotplug.offline(device()).unwrap();
                 let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
                 assert!(matches!(progress, Progress::Pending(_)), "{progress:?}");

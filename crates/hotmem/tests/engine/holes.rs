@@ -4,7 +4,7 @@
 use fastrand::Rng;
 use hotmem::*;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{Memory, PAGEBLOCK, RawReserved as _, SECTION, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, RawHotplugCalls as _, SECTION, pfn, range};
 use std::collections::BTreeSet;
 
 /// The number of pageblocks in a section.

@@ -4,7 +4,7 @@ use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
-use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::RawHotplugCalls as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::ForwardingMapping;
 use hotmem_testkit::forwarding::TestMapping;

@@ -6,7 +6,7 @@ use crate::model::{BOOT_OWNER, CHECK_EVERY_OPERATION, FrameState, Model, SIZE, T
 use crate::model_request::ModelRequest;
 use hotmem::{AllocError, NodeChoice, NodeId, PfnRange, RangeError, RangeErrorKind, Zone};
 use hotmem_testkit::Raw as _;
-use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::RawHotplugCalls as _;
 use hotmem_testkit::{BITMAP_WORD_FRAMES, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 

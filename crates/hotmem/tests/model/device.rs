@@ -4,7 +4,7 @@ use crate::machine::Machine;
 use crate::model::{Block, Model};
 use crate::model_request::ModelRequest;
 use hotmem::{AddError, AllocError, OnlineType, PfnRange, RangeError, RangeErrorKind};
-use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::RawHotplugCalls as _;
 use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, range};
 

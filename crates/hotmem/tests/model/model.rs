@@ -9,18 +9,18 @@ use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
-/// The number of sections of a machine.
+/// The number of sections of the instance's memory.
 pub(crate) const SECTIONS: u64 = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {
     (true, _) => 10,
     (_, true) => 24,
     (_, false) => 6,
 };
-/// The number of sections that boot memory lies in: these are the first sections of a machine.
+/// The number of sections that boot memory lies in: the first sections of the instance's memory.
 pub(crate) const BOOT_SECTIONS: u64 = SECTIONS / 5;
-/// The number of frames of a machine.
+/// The number of frames of the instance's memory.
 pub(crate) const SIZE: u64 = SECTIONS * SECTION;
-/// Whether the machine is compared with the model after every operation. Large machines are
-/// compared only after some operations.
+/// Whether the instance is compared with the model after every operation. A large instance is compared
+/// only after some operations.
 pub(crate) const CHECK_EVERY_OPERATION: bool = cfg!(hotmem_geometry = "small") && !cfg!(miri);
 
 /// What a frame is.
@@ -102,7 +102,8 @@ pub(crate) const TABLES_OWNER: u64 = 2;
 /// The owner of descriptors in their own section.
 pub(crate) const DESCRIPTORS_OWNER: u64 = 3;
 
-/// The model and its kernel.
+/// The model: the states that the memory of the instance must have, and the records and settings of
+/// the kernel that uses the instance.
 pub(crate) struct Model<'f> {
     pub frames: &'f Frames<Cpus>,
     pub memory: &'f Memory,
@@ -224,7 +225,7 @@ impl<'f> Model<'f> {
         &self.blocks[(frame / PAGEBLOCK) as usize]
     }
 
-    /// Returns the node of a present frame.
+    /// Returns the node of a frame that is RAM or device memory, or `None` for another frame.
     pub(crate) fn node_of(&self, frame: u64) -> Option<NodeId> {
         let block = self.block_of(frame);
         (block.is_present || block.device).then_some(block.node)

@@ -1,7 +1,7 @@
-//! Threads allocate and free memory while other memory is plugged and unplugged. A table and the
-//! frame itself hold the owner of each frame, so the test notices frames that are allocated twice,
-//! lost, or not present. Between two rounds, when no thread runs, the test counts and allocates all
-//! frames.
+//! Workers allocate and free memory, while other threads plug and unplug memory and report free memory
+//! to a host. The owner of each frame is recorded in a table and in the frame itself, so the test
+//! notices frames that are allocated twice, lost, or not present. After each round, when no other
+//! thread runs, the test counts and allocates all free frames.
 //!
 //! `HOTMEM_STRESS_SECONDS` sets the duration, `HOTMEM_SEED` the seed.
 
@@ -29,12 +29,13 @@ const IS_SMALL_GEOMETRY: bool = cfg!(hotmem_geometry = "small");
 const BOOT_SECTIONS: u64 = if !IS_SMALL_GEOMETRY || cfg!(miri) { 1 } else { 4 };
 const HOT_SECTIONS: u64 = if !IS_SMALL_GEOMETRY || cfg!(miri) { 2 } else { 4 };
 const SIZE: u64 = (BOOT_SECTIONS + HOT_SECTIONS) * SECTION;
-/// The first frames of the two regions that are plugged and unplugged. The regions share a section.
+/// The first frame of the first of two adjacent regions that are plugged and unplugged.
 const HOTPLUG_START: u64 = BOOT_SECTIONS * SECTION;
+/// The first frame of the second region. It lies inside a section, so the regions share this section.
 const SECOND_REGION_START: u64 = HOTPLUG_START + HOT_SECTIONS * SECTION / 2 + PAGEBLOCK;
 const WORKERS: usize = 3;
-/// The time after which the test fails if an action never happened. Even on a slow and busy host,
-/// only a defect takes that long.
+/// The time after which the test fails if some kind of operation never succeeded. Even on a slow and
+/// busy host, only a defect takes that long.
 const MAX_DURATION: Duration = Duration::from_secs(600);
 
 /// The least number of allocations of all rounds together.
@@ -47,7 +48,7 @@ pub(crate) struct Round {
     deadline: Instant,
     /// The largest number of operations of a worker.
     operations: u64,
-    /// The largest number of operations of the host and of the device.
+    /// The largest number of operations of the host, and of the thread that plugs and unplugs memory.
     control_operations: u64,
     /// Whether allocations are limited, so that an allocation of one frame never fails.
     is_limited: bool,

@@ -1,13 +1,14 @@
 //! Tests which memory is given to the host, kept and taken back.
 
 use super::*;
+use crate::device::DONE;
 use hotmem::{RangeError, RangeErrorKind};
 
 #[test]
 fn freed_memory_is_reported_automatically() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let mut guest = Guest::new(&machine, Features::PAGE_REPORTING, settings_with_rounds());
+    let mut guest = Guest::new(&machine, Features::PAGE_REPORTING, settings_that_keep_none_free());
     guest.run(Duration::from_secs(2));
     let reported = || machine.frames.counts().reported;
     let initially = reported();
@@ -41,13 +42,14 @@ fn only_reported_memory_is_marked_for_every_batch_size() {
     for max_ranges in [1, 16, 32] {
         let machine = Machine::new();
         let _hotplug = machine.boot();
-        let mut guest = Guest::new(&machine, Features::PAGE_REPORTING, settings_with_rounds());
+        let mut guest =
+            Guest::new(&machine, Features::PAGE_REPORTING, settings_that_keep_none_free());
         guest.driver = guest.driver.with_max_report_ranges(max_ranges);
         let settings = Settings {
             max_batch_ranges: 64,
             max_range_size: Bytes::mib(2),
             reporting_divisor: 1,
-            ..settings_with_rounds()
+            ..settings_that_keep_none_free()
         };
         guest.memory.reporter().unwrap().settings = settings;
         guest.run(Duration::from_secs(2));
@@ -62,7 +64,7 @@ fn a_device_that_does_not_answer_is_reset_and_its_memory_is_free() {
     for queue in [Queue::Reports, Queue::Inflate, Queue::Hints] {
         let machine = Machine::new();
         let _hotplug = machine.boot();
-        let mut guest = Guest::new(&machine, FEATURES, settings_with_rounds());
+        let mut guest = Guest::new(&machine, FEATURES, settings_that_keep_none_free());
         let before = machine.frames.counts().free;
         guest.device.silent_queues.push(queue);
         guest.device.config.num_pages = 20_000;
@@ -115,7 +117,7 @@ fn memory_that_an_assigned_device_can_access_is_not_given_away() {
     for features in [FEATURES, FEATURES.difference(Features::PAGE_REPORTING)] {
         let machine = Machine::new();
         let mut hotplug = machine.boot();
-        let mut guest = Guest::new(&machine, features, settings_with_rounds());
+        let mut guest = Guest::new(&machine, features, settings_that_keep_none_free());
         let pinned = PfnRange::new(
             Pfn::new(100 * PAGEBLOCK_FRAMES).unwrap(),
             Pfn::new(120 * PAGEBLOCK_FRAMES).unwrap(),
@@ -146,7 +148,7 @@ fn memory_that_an_assigned_device_can_access_is_not_given_away() {
 fn memory_in_the_balloon_or_hinted_is_not_pinned() {
     let machine = Machine::new();
     let mut hotplug = machine.boot();
-    let mut guest = Guest::new(&machine, FEATURES, settings_with_rounds());
+    let mut guest = Guest::new(&machine, FEATURES, settings_that_keep_none_free());
     guest.device.config.num_pages = 20_000;
     guest.device.request_hints(5);
     guest.run(Duration::from_secs(10));

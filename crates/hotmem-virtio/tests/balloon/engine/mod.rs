@@ -4,7 +4,7 @@
 mod host_memory;
 mod random;
 
-use crate::device::{DONE, Device};
+use crate::device::Device;
 use core::time::Duration;
 use hotmem::report::{Contents, ReporterError, Settings};
 use hotmem::{AllocRequest, Allocation, Bytes, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange};
@@ -60,7 +60,8 @@ struct Guest<'f> {
     host_value: u64,
 }
 
-/// All features with which the host may change the contents of reported memory.
+/// All features except page poison. Without page poison, the host may change the contents of reported
+/// memory.
 const FEATURES: Features = Features::all().difference(Features::PAGE_POISON);
 
 impl<'f> Guest<'f> {
@@ -122,7 +123,7 @@ impl<'f> Guest<'f> {
         step
     }
 
-    /// Runs for this time.
+    /// Steps the driver and answers its requests, until `time` has passed or the driver is idle.
     fn run(&mut self, time: Duration) {
         let end = self.now + time;
         for _ in 0..200_000 {
@@ -204,7 +205,8 @@ impl<'f> Guest<'f> {
     }
 }
 
-/// Returns the default settings, except that memory freed during a report waits for the next round.
-fn settings_with_rounds() -> Settings {
+/// Returns the default settings, but no free memory stays unreported (`keep_free`). Unlike with
+/// `Settings::EAGER`, memory is reported only after it has been free for a while.
+fn settings_that_keep_none_free() -> Settings {
     Settings { keep_free: Bytes::ZERO, ..Settings::default() }
 }

@@ -1,6 +1,7 @@
 //! Tests random sequences of events.
 
 use super::*;
+use crate::device::DONE;
 use proptest::{collection::vec, prelude::*};
 
 #[derive(Clone, Debug)]
@@ -46,7 +47,7 @@ proptest! {
     fn no_frame_has_two_owners(history in vec(event(), 1..80), eager: bool) {
         let machine = Machine::new();
         let _hotplug = machine.boot();
-        let settings = if eager { Settings::EAGER } else { settings_with_rounds() };
+        let settings = if eager { Settings::EAGER } else { settings_that_keep_none_free() };
         let mut guest = Guest::new(&machine, FEATURES, settings);
         for event in history {
             match event {

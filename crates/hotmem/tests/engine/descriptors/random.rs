@@ -2,7 +2,7 @@
 
 use super::*;
 use hotmem_testkit::Raw as _;
-use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::RawHotplugCalls as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::ForwardingMapping;
 use hotmem_testkit::forwarding::with_kernel;

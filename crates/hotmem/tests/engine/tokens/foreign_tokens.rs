@@ -9,7 +9,7 @@ use super::{
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
-use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::RawHotplugCalls as _;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{PAGEBLOCK, SECTION, pfn, range};
 
