@@ -382,9 +382,8 @@ impl Driver {
 
 /// The result of a step that sends no request.
 pub(super) enum NoRequest {
-    /// The step returns this.
     Return(Step),
-    /// [`Driver::halt`] handles the reason, and the step returns its result.
+    /// The result is that of [`Driver::halt`].
     Halt(Halt),
 }
 

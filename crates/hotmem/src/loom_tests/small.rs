@@ -95,8 +95,7 @@ fn last_free_in_a_hint_races_with_an_allocation_of_a_pageblock() {
         let instance = Instance::new(1);
         let (a, b) = (instance.alloc(ONE_FRAME), instance.alloc(AllocRequest::frames(BLOCK)));
         let other_thread = instance.spawn_on(0, |instance| instance.free(a));
-        // The other pageblock is in use, so this allocation can only take the pageblock that stays
-        // divided.
+        // The other pageblock is in use, so this allocation can only take the one that is divided.
         let main_held = instance.try_alloc(AllocRequest::frames(BLOCK));
         other_thread.join().unwrap();
         instance.check();
@@ -342,8 +341,7 @@ fn runs_race_in_one_word() {
         let main_held = instance.alloc_unless_busy(TWO_FRAMES);
         let other_held = other_thread.join().unwrap();
         instance.check();
-        let held = main_held.into_iter().chain(other_held).chain([block]);
-        held.for_each(|held| instance.free(held));
+        main_held.into_iter().chain(other_held).chain([block]).for_each(|held| instance.free(held));
         instance.check_empty();
     });
 }
@@ -388,8 +386,7 @@ fn a_search_without_a_suitable_run_races_with_an_allocation() {
 fn the_partial_bit_of_a_neighbour_is_set_during_a_search() {
     model(|| {
         let instance = Instance::new(2);
-        let held = instance.alloc_singles::<11>();
-        let [a, b, c, d, e, rest @ ..] = held;
+        let [a, b, c, d, e, rest @ ..] = instance.alloc_singles::<11>();
         // The third pageblock is CPU 0's hint, and CPU 0's cursor points to a word of it. The bit
         // of the first pageblock in `partial` is set.
         instance.free(a);

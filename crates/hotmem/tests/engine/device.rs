@@ -20,8 +20,8 @@ fn device() -> PfnRange {
     range(SHARED_SECTION_START + QUARTER_SECTION, 2 * QUARTER_SECTION)
 }
 
-/// Runs `test` on an instance in which the section at [`SHARED_SECTION_START`] is plugged: online movable RAM
-/// on both sides of device memory.
+/// Runs `test` on an instance in which the section at [`SHARED_SECTION_START`] is plugged: online
+/// movable RAM on both sides of device memory.
 fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(OneCpu);
