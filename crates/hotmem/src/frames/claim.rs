@@ -198,19 +198,16 @@ impl<P: Platform> Frames<P> {
         let search = self.search(step, Class::free, request);
         let start =
             if request.restricted { step.from } else { self.find_uncrowded_start(step, &search) };
-        // Search from `start` on, then below it.
-        for (from, end) in [(start, Pfn::LIMIT), (step.from, start)] {
-            for section in search.all_from(from).take_while(|section| section.start() < end) {
-                if section.available(class) == 0 {
-                    section.hide_if_empty(&self.words, class);
-                    continue;
+        for section in search.all_round(step.from, start) {
+            if section.available(class) == 0 {
+                section.hide_if_empty(&self.words, class);
+                continue;
+            }
+            if claim(section) {
+                if !request.restricted {
+                    self.adopt_section(section, zone, hiding_steps);
                 }
-                if claim(section) {
-                    if !request.restricted {
-                        self.adopt_section(section, zone, hiding_steps);
-                    }
-                    return;
-                }
+                return;
             }
         }
         self.hinted_sections(zone).filter(is_suitable).any(claim);

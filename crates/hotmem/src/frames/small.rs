@@ -137,7 +137,14 @@ impl<P: Platform> Frames<P> {
         let class = Class::partial(step.zone);
         let (mut blocks_left, mut sections_left) =
             if grain.is_some() { (MAX_BLOCKS, MAX_SECTIONS) } else { (usize::MAX, usize::MAX) };
-        for section in self.search(step, Class::partial, request).all_from(step.from) {
+        // CPUs that search at the same time begin at different sections, and each CPU tends to find
+        // the pageblocks that it has divided itself.
+        let own = self.this_cpus_block(step.zone, request.grain());
+        let start = match own {
+            Some(block) if !request.restricted => block.section().start().max(step.from),
+            _ => step.from,
+        };
+        for section in self.search(step, Class::partial, request).all_round(step.from, start) {
             let partial = section.available(class);
             if partial == 0 {
                 section.hide_if_empty(&self.words, class);

@@ -115,6 +115,13 @@ impl<'a> Search<'a> {
         iterate(from, move |from| self.next(from))
     }
 
+    /// Iterates over all sections that begin at or above `start`, and then over those from `from` to
+    /// `start`.
+    pub(crate) fn all_round(self, from: Pfn, start: Pfn) -> impl Iterator<Item = SectionRef<'a>> {
+        let below = self.all_from(from).take_while(move |section| section.start() < start);
+        self.all_from(start).chain(below)
+    }
+
     /// Iterates over all sections, for code that only looks: see
     /// [`next_read_only`](Self::next_read_only).
     pub(crate) fn all_read_only(self) -> impl Iterator<Item = SectionRef<'a>> {

@@ -6,6 +6,7 @@
 #![cfg(hotmem_atomics = "counted")]
 
 mod control;
+mod mixed_orders;
 
 use hotmem::counted::{Accesses, run_as, take_accesses};
 use hotmem::*;
