@@ -7,6 +7,7 @@ use super::{
     external_figures::ExternalFigures,
     file::{Records, write_atomically},
     rows::{FoundRow, Lookup, median, spread},
+    scaling::Scaling,
     sections::SECTIONS,
 };
 use anyhow::{Context, Result, bail};
@@ -33,7 +34,8 @@ impl DocsAction {
     pub(super) fn run(self, root: &Path) -> Result<()> {
         let records = Records::read(&root.join(RECORDS))?;
         let external_figures = ExternalFigures::llfree()?;
-        for (name, tables) in tables(&records, &external_figures) {
+        let scaling = Scaling::read()?;
+        for (name, tables) in tables(&records, &external_figures, &scaling) {
             let path = root.join(name);
             let old = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
             let new = replace_tables(&old, &tables).with_context(|| name.to_owned())?;
@@ -68,6 +70,7 @@ type Table = (String, String);
 fn tables(
     records: &Records,
     external_figures: &ExternalFigures,
+    scaling: &Scaling,
 ) -> [(&'static str, Vec<Table>); 2] {
     let external_step = external_figures.as_step();
     let lookup = Lookup::new(records, &external_step);
@@ -106,6 +109,7 @@ fn tables(
             vec![
                 ("taken".into(), wrapped(&(taken.clone() + &missing)) + "\n"),
                 ("figures".into(), benchmarks.trim_end().to_owned() + "\n"),
+                ("scaling".into(), scaling.table()),
             ],
         ),
         (README, vec![("headline".into(), headline_table)]),
@@ -193,7 +197,8 @@ mod tests {
                 "<!-- {name}: written by `cargo xtask figures` -->\nold\n<!-- end of {name} -->\n"
             )
         };
-        let benchmarks = format!("# Title\n\n{}text\n{}", old_table("taken"), old_table("figures"));
+        let tables: String = ["taken", "figures", "scaling"].map(old_table).join("text\n");
+        let benchmarks = format!("# Title\n\n{tables}");
         fs::write(scratch.0.join(BENCHMARKS), benchmarks).unwrap();
         fs::write(scratch.0.join(README), old_table("headline") + "more\n").unwrap();
         let mut all = records(&[

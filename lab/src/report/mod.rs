@@ -12,6 +12,7 @@ mod plan;
 mod plot;
 mod rows;
 mod run;
+mod scaling;
 mod sections;
 mod series;
 

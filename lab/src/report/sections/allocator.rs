@@ -36,7 +36,7 @@ pub(super) const FRAMES: Section = Section {
               as both CPUs, one after the other. A simulated interrupt comes between two calls of \
               the allocator; the figures do not include the cost of masking interrupts while a \
               lock is held. The limit is two compare-exchanges of one word that no other CPU uses.",
-    not_measured: "Machines with more than two CPUs have not been measured.",
+    not_measured: "These rows have up to two CPUs; docs/benchmarks.md has a table of up to 12 CPUs.",
     steps: &["frames", "frames-instructions"],
     rows: &[
         Row {
