@@ -109,7 +109,9 @@ impl Api {
         let mut api = Api::default();
         api.add_public_items(root, "", &module_items, &defined)?;
         for item in all_items {
-            if let Item::Impl(block @ ItemImpl { trait_: None, .. }) = item {
+            if let Item::Impl(block @ ItemImpl { trait_: None, attrs, .. }) = item
+                && !needs_test_feature(attrs)
+            {
                 api.add_functions(block);
             }
         }
@@ -321,6 +323,7 @@ mod tests {
         let module = "pub struct A; impl A { #[cfg(feature = \"probes\")] pub fn probes() {} \
                       #[cfg(feature = \"internals\")] pub fn isolate() {} \
                       #[cfg(feature = \"std\")] pub fn new() {} } \
+                      #[cfg(feature = \"internals\")] impl A { pub fn tables() {} } \
                       pub struct B; impl B { pub fn b() {} }";
         let api = api(root, module).unwrap();
         assert_eq!(api.items.into_keys().collect::<Vec<_>>(), ["A"]);
