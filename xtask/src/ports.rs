@@ -41,7 +41,7 @@ pub(crate) fn build() -> ExitCode {
 
 /// Builds the first kernel of each port and runs its tests.
 pub(crate) fn check(steps: &mut Steps) {
-    PORTS.iter().for_each(|port| port.check(steps, &port.images[..1], port.first_tests));
+    PORTS.iter().for_each(|port| port.check(steps, &port.images[..1], port.smoke_tests));
 }
 
 /// Builds all kernels of all ports and runs all their tests.
@@ -66,10 +66,10 @@ mod tests {
 
     /// If a filter matched no test, the step would run no test and succeed.
     #[test]
-    fn the_first_tests_of_each_port_exist() {
+    fn the_smoke_tests_of_each_port_exist() {
         let tests = root().join("lab/tests/ports");
         for port in &PORTS {
-            let filter = port.first_tests.trim_start_matches("--nocapture ");
+            let filter = port.smoke_tests.trim_start_matches("--nocapture ");
             let (module, name) = filter.split_once("::").unwrap();
             let file = tests.join(format!("{module}.rs"));
             let file = if file.exists() { file } else { tests.join("main.rs") };

@@ -185,7 +185,8 @@ void hotmem_panic(const char *text, size_t len);
 // called.
 #define HOTMEM_STEP_IDLE 0
 
-// Put the request on the queue, and then call the step function again.
+// Put the request on the queue, and then call the step function again, without waiting for the
+// answer.
 #define HOTMEM_STEP_SEND 1
 
 // There is more to do. Call the step function again when convenient.
@@ -765,13 +766,13 @@ int32_t hotmem_state(struct hotmem *h,
                      uint64_t len,
                      uint64_t *same_state_len);
 
-// Makes the driver of a device that was reset and has negotiated `features`. The driver puts the
-// device's memory online for `online_type`, one of HOTMEM_ONLINE_*. When it unplugs memory, a step
-// isolates at most `budget` pageblocks (2 MiB); 0 means 64.
+// Makes the driver of a device that was reset and has negotiated `features`. The driver puts
+// plugged memory online as `online_type`, one of HOTMEM_ONLINE_*, says. When it unplugs memory, a
+// step isolates at most `budget` pageblocks (2 MiB); 0 means 64.
 //
 // # Errors
-// HOTMEM_EFAULT, HOTMEM_EALREADY. HOTMEM_EINVAL or HOTMEM_ERANGE: an argument or the configuration
-// is invalid.
+// HOTMEM_EFAULT, HOTMEM_EALREADY. HOTMEM_ERANGE: the region ends beyond the last physical address.
+// HOTMEM_EINVAL: an argument or the configuration is invalid in another way.
 //
 // # Safety
 // `d` is NULL or a `struct hotmem_virtio_mem` that was filled with zeroes at first. `h` is NULL or a
@@ -783,8 +784,8 @@ int32_t hotmem_virtio_mem_init(struct hotmem_virtio_mem *d,
                                uint32_t online_type,
                                uint64_t budget);
 
-// Does one step of plugging or unplugging memory, until the requested size is plugged. A step ends
-// at the latest when it needs an answer of the device; then it stores the next request in `request`.
+// Does one step towards the requested size, by plugging or unplugging memory. A step ends at the
+// latest when it needs an answer of the device; then it stores the next request in `request`.
 // `now_ns` is the time since any fixed moment. If the device has answered the last request,
 // `answer` points to the `len` bytes of the answer; otherwise it is NULL. The caller first takes the
 // answer from the queue, and then reads `config` from the device.

@@ -91,11 +91,11 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         Ok(())
     }
 
-    /// Returns the pages of the map to unmap when `range` is removed. These pages hold the
+    /// Returns the pages of the map to unmap when `range` is removed: those that hold the
     /// descriptors of `range`. If `range` contains the first frame of its last section, and that
-    /// section holds its own descriptors, all pages of that section are unmapped as well.
+    /// section holds its own descriptors, also all other pages of that section.
     #[must_use]
-    pub fn pages_with(&self, range: PfnRange) -> Range<u64> {
+    pub fn pages_to_unmap(&self, range: PfnRange) -> Range<u64> {
         let pages = self.layout().pages_of(range);
         let Some(last) = range.end().number().checked_sub(1).and_then(Pfn::new) else {
             return pages;
@@ -114,7 +114,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     /// except frames of `range` itself, and the tables that map nothing any more.
     pub fn unmap_ram(&mut self, range: PfnRange, flush: impl FnMut(), free: &mut dyn FnMut(Pfn)) {
         let free = RefCell::new(free);
-        let pages = self.pages_with(range);
+        let pages = self.pages_to_unmap(range);
         let free_others = |frames: PfnRange, _| {
             let outside = frames.chunks(1).map(PfnRange::start);
             let outside = outside.filter(|&frame| !range.contains(frame));

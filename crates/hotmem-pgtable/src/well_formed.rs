@@ -36,10 +36,10 @@ pub(crate) fn is_cheaper_to_unhook<M: Mmu>(
         return is_well_formed(mmu, located, space);
     };
     let mut counter =
-        TableCounter { min_entries, tables: 0, entries: 0, table_entries: 0, saved_clears: 0 };
+        TableCounter { min_entries, tables: 0, entries: 0, table_entries: 0, saved_cost: 0 };
     let is_well_formed = walk_below(mmu, &mut counter, located, space).is_ok();
     let min_entries_together = mmu.min_entries_to_unhook(counter.tables).unwrap_or(0);
-    is_well_formed && counter.entries >= min_entries_together + counter.saved_clears
+    is_well_formed && counter.entries >= min_entries_together + counter.saved_cost
 }
 
 /// Checks that the entries of the two roots in `span` are of the same kind and point to the same
@@ -98,9 +98,9 @@ struct TableCounter {
     entries: u64,
     /// The number of entries in use of the L1 table that is being walked.
     table_entries: u64,
-    /// How many fewer entries are cleared if each L1 table with more than `min_entries` entries in
-    /// use is unhooked by itself.
-    saved_clears: u64,
+    /// What it saves, counted in cleared entries, to unhook by itself each L1 table with more than
+    /// `min_entries` entries in use: its entries less `min_entries`, the cost of unhooking it.
+    saved_cost: u64,
 }
 
 impl<M: Mmu> Visit<M> for TableCounter {
@@ -134,7 +134,7 @@ impl<M: Mmu> Visit<M> for TableCounter {
     }
 
     fn leave(&mut self, _: Pfn) {
-        self.saved_clears +=
+        self.saved_cost +=
             core::mem::take(&mut self.table_entries).saturating_sub(self.min_entries);
     }
 }

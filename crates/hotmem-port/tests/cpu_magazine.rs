@@ -1,10 +1,10 @@
 //! Tests that the magazines of CPUs are drained: before an allocation returns an out-of-memory error,
-//! when memory is removed, and when a frame in a magazine is poisoned. `src/cpu_magazine.rs` tests
-//! interrupts.
+//! when memory is removed, and when a frame in a magazine is poisoned. The tests with interrupts
+//! are in `src/cpu_magazine.rs`.
 
 use hotmem::*;
 use hotmem_port::CpuMagazine;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, SECTION, boot, plug, range};
 use std::sync::OnceLock;
@@ -81,7 +81,7 @@ fn with_instance(
 }
 
 #[test]
-fn an_allocation_drains_its_cpus_magazine_before_it_fails() {
+fn an_allocation_drains_the_magazine_of_its_cpu_before_it_fails() {
     with_instance(ONE_FRAME, |frames, _| {
         let kernel = frames.platform();
         let mut owned = vec![kernel.magazine().alloc().unwrap()];

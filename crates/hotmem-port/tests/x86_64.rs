@@ -46,8 +46,8 @@ fn a_mapper_takes_and_returns_page_tables() {
     // SAFETY: all memory of the machine is mapped at this offset.
     let mut mapper =
         unsafe { OffsetPageTable::new(root, VirtAddr::from_ptr(memory.start().cast_const())) };
-    // The first page needs tables on three levels, and a page 1 GiB above it needs tables on two
-    // levels, of which one is left.
+    // The root and the first page's three tables use four of the five frames. A page 1 GiB above it
+    // needs two more tables, but only one frame is left.
     // SAFETY: no processor uses these page tables.
     unsafe { mapper.map_to(page(0), frame(1), FLAGS, &mut table_frames) }.unwrap().ignore();
     // SAFETY: as above.

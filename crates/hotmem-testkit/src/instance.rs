@@ -2,7 +2,7 @@
 
 use crate::memory::Memory;
 use crate::ranges::range;
-use crate::raw::Raw;
+use crate::raw::RawRanges;
 use hotmem::{
     AllocRequest, BootError, BootMap, BootRange, Frames, Hotplug, Mapping, NoHooks, OnlineType,
     PfnRange, Platform, RegionId,

@@ -7,7 +7,7 @@ use hotmem::{
 
 /// Methods that allocate and free raw ranges, for tests that record owners themselves or that test
 /// refusals.
-pub trait Raw {
+pub trait RawRanges {
     /// Allocates a raw range, which the test must free.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ pub trait Raw {
     fn fill_and_free_range(&self, range: PfnRange) -> Result<(), RangeError>;
 }
 
-impl<P: Platform> Raw for Frames<P> {
+impl<P: Platform> RawRanges for Frames<P> {
     fn alloc_range(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
         self.alloc(request).map(Allocation::into_raw)
     }

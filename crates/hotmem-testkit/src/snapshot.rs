@@ -1,7 +1,7 @@
 //! Takes snapshots of the state of an instance, for comparison.
 
 use crate::ranges::{PAGEBLOCK, SECTION, numbers, pfn, range};
-use crate::raw::{Raw, Validated};
+use crate::raw::{RawRanges, Validated};
 use hotmem::{
     Counts, Hotplug, Mapping, MemoryBlock, Metadata, NodeId, Pfn, PfnRange, Platform, Poisoned,
     RangeErrorKind, RegionId, State, Zone, ZoneInfo,

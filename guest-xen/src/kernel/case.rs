@@ -49,8 +49,8 @@ pub(crate) fn drop_tables(kernel: &mut Kernel, space: Space, config: Config) {
     let at = EntryAddr::new(space.root, to_usize(BASE >> 39));
     let range = hotmem_pgtable::VirtRange::new(BASE, hotmem_addr::Bytes::gib(512));
     let range = super::stop::must("a range", range);
-    let (mut tables, pool) = kernel.tables(space, config);
-    super::stop::must("dropping tables", tables.unmap_range(range, Unmap::default(), pool));
+    let (mut tables, page_owner) = kernel.tables(space, config);
+    super::stop::must("dropping tables", tables.unmap_range(range, Unmap::default(), page_owner));
     assert!(kernel.entry(at).is_empty(), "the root still has the tables");
 }
 
@@ -61,9 +61,9 @@ pub(crate) fn measure(
     figure: Figure<'_>,
     operation: impl FnOnce(&mut Kernel),
 ) -> UnmappedCounts {
-    kernel.pool.unmapped_counts = UnmappedCounts::default();
+    kernel.page_owner.unmapped_counts = UnmappedCounts::default();
     write_figure(&cost(kernel, figure, operation));
-    kernel.pool.unmapped_counts
+    kernel.page_owner.unmapped_counts
 }
 
 /// Runs an operation and returns its cost.
@@ -138,12 +138,12 @@ pub(crate) fn run_exit(kernel: &mut Kernel, report: &mut Report<Console>, pages:
         let unmapped_counts = measure(kernel, figure, |kernel| drop_tables(kernel, space, CONFIG));
         wrong_runs += u32::from(unmapped_counts != expected);
         for exit in EXITS {
-            let before = kernel.pool.tables_left();
+            let before = kernel.page_owner.tables_left();
             let space = kernel.build(true, true, pages, entry);
             let figure = Figure::of("xen-exit", exit.name(), 512, pages);
             let unmapped_counts = measure(kernel, figure, |kernel| exit.run(kernel, space));
             wrong_runs +=
-                u32::from((unmapped_counts, kernel.pool.tables_left()) != (expected, before));
+                u32::from((unmapped_counts, kernel.page_owner.tables_left()) != (expected, before));
             // All pages have equal flags, so that they form one run.
             let space = kernel.build(true, true, pages, clean);
             let figure = Figure::of("xen-exit-alike", exit.name(), 512, pages);

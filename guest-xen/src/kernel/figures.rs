@@ -1,4 +1,5 @@
-//! The cost of a case, as an event.
+//! The results that this kernel prints, one JSON object a line: figures, races, and marked
+//! operations.
 
 use core::fmt;
 
@@ -25,7 +26,8 @@ pub(crate) struct Race<'a> {
     pub(crate) lost_bits: u64,
 }
 
-/// The operation between the last two marks.
+/// The operation between the last two marks: page faults that `marks.rs` causes, and that the host
+/// finds in QEMU's log.
 pub(crate) struct MarkedOperation {
     pub(crate) case: &'static str,
     pub(crate) subject: &'static str,

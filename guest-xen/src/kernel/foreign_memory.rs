@@ -37,7 +37,7 @@ pub(crate) fn run(
     for _ in 0..runs {
         for subject in SUBJECTS {
             let figure = |case| Figure::of(case, subject.name(), batch, pages);
-            kernel.pool.unmapped_counts = UnmappedCounts::default();
+            kernel.page_owner.unmapped_counts = UnmappedCounts::default();
             let (mut map, mut unmap) = (figure("xen-map-foreign"), figure("xen-foreign"));
             for pages in memory.batches() {
                 map = map.and(cost(kernel, figure(""), |kernel| memory.map(kernel, pages)));
@@ -47,8 +47,8 @@ pub(crate) fn run(
                     memory.unmap(kernel, subject, pages);
                 }));
             }
-            wrong_runs += u32::from(kernel.pool.unmapped_counts.pages != pages as u64);
-            kernel.pool.unmapped_counts = UnmappedCounts::default();
+            wrong_runs += u32::from(kernel.page_owner.unmapped_counts.pages != pages as u64);
+            kernel.page_owner.unmapped_counts = UnmappedCounts::default();
             let mut parts =
                 ["xen-migrate-map", "xen-migrate-read", "xen-migrate-unmap"].map(figure);
             for pages in memory.batches() {
@@ -61,7 +61,7 @@ pub(crate) fn run(
                     })),
                 ];
             }
-            wrong_runs += u32::from(kernel.pool.unmapped_counts.pages != pages as u64);
+            wrong_runs += u32::from(kernel.page_owner.unmapped_counts.pages != pages as u64);
             [map, unmap].iter().chain(&parts).for_each(write_figure);
         }
     }

@@ -127,15 +127,15 @@ pub(crate) fn exit(kernel: &mut Kernel, space: Space) {
         for word in words {
             let entry = Entry::from_bits(word.load(Relaxed));
             word.store(0, Relaxed);
-            kernel.pool.add_page(virt, entry);
+            kernel.page_owner.add_page(virt, entry);
             virt += 4096;
         }
     });
-    kernel.pool.pass_last_run();
+    kernel.page_owner.finish_run();
     // `free_pgtables`: the walk has read the entry of a table before the table is freed.
-    each_table(kernel, space, |kernel, table, _| kernel.pool.free_table(table));
+    each_table(kernel, space, |kernel, table, _| kernel.page_owner.free_table(table));
     for root in [Some(space.root), space.user_root].into_iter().flatten() {
-        kernel.pool.free_table(root);
+        kernel.page_owner.free_table(root);
     }
 }
 

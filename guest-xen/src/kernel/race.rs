@@ -11,13 +11,14 @@ use hotmem_guest::report::Report;
 use hotmem_pgtable::{Entry, Flags, Unmap};
 
 const BATCHES: [usize; 3] = [1, 32, 512];
-/// The number of pages is small: a Dirty bit can be lost only until the page is dirty, which is
-/// soon. The more often all pages are mapped again, the more bits can be lost.
+/// The number of pages. Once the Dirty bit of a page is set, further writes to the page prove
+/// nothing. The other CPU soon has written to every page, so the race uses few pages and maps them
+/// again often.
 const PAGES: usize = 512;
 /// The expected number of writes in a round: for the round itself and for each of its flushes.
-/// Usually there are a few times as many. They limit the number of rounds: on a host without two
-/// free CPUs the other CPU hardly writes while this one unmaps, and each flush takes a turn of the
-/// host's scheduler.
+/// Usually there are a few times as many. The number of rounds is limited to what these numbers
+/// predict. Without the limit, a host without two free CPUs would need too long: the other CPU
+/// hardly writes while this one unmaps, and each flush waits for the host's scheduler.
 const WRITES_PER_ROUND: u64 = 250;
 const WRITES_PER_FLUSH: u64 = 5;
 
@@ -29,8 +30,8 @@ fn entry(kernel: &Kernel, number: usize) -> Entry {
 
 /// Races until the other CPU has written `min_writes` times while pages were unmapped. Hotmem must
 /// lose no Dirty flag. The subject that reads entries before it clears them must lose some flags,
-/// because the race proves nothing otherwise. While it has lost no flag, the batch size with which
-/// a loss is most likely is raced up to a hundred times as long.
+/// because the race proves nothing otherwise. If it has lost no flag before the last batch size,
+/// with which a loss is most likely, that size gets up to a hundred times as many rounds.
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, min_writes: u64) {
     let space = kernel.build(false, false, PAGES, |_, _| Entry::EMPTY);
     let mut lost_by_reading = 0;
@@ -45,7 +46,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, min_writes:
                 || (proves_nothing(lost) && rounds < 100 * max_rounds)
             {
                 refill(kernel, space, PAGES, entry);
-                kernel.pool.unmapped_counts = UnmappedCounts::default();
+                kernel.page_owner.unmapped_counts = UnmappedCounts::default();
                 writer_cpu::begin(super::space::BASE, PAGES);
                 let before = writer_cpu::writes();
                 while writer_cpu::writes() == before {
@@ -55,11 +56,11 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, min_writes:
                 unmap(kernel, subject, space, 0..PAGES, batch, Unmap::default());
                 writes += writer_cpu::writes() - before;
                 writer_cpu::stop();
-                let dirty = &kernel.pool.dirty[..PAGES];
+                let dirty = &kernel.page_owner.dirty[..PAGES];
                 let is_lost = |(page, dirty): (usize, &bool)| !dirty && writer_cpu::wrote(page);
                 lost += dirty.iter().enumerate().filter(|&page| is_lost(page)).count() as u64;
                 // A page that the owner does not receive counts as lost too.
-                lost += (PAGES as u64).abs_diff(kernel.pool.unmapped_counts.pages);
+                lost += (PAGES as u64).abs_diff(kernel.page_owner.unmapped_counts.pages);
                 rounds += 1;
             }
             let race = Race { subject: subject.name(), batch, rounds, writes, lost_bits: lost };

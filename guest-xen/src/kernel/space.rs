@@ -29,7 +29,7 @@ const TABLE_FRAMES: usize = FRAMES - super::writer_cpu::PAGES;
 pub(crate) struct Kernel {
     pub(crate) memory: Memory,
     pub(crate) xen: TimedHypercalls,
-    pub(crate) pool: Pool,
+    pub(crate) page_owner: PageOwner,
     batch: Batch,
     buffer: HypercallBuffer,
     updates: [MmuUpdate; ENTRIES],
@@ -38,7 +38,7 @@ pub(crate) struct Kernel {
 }
 
 /// Frames for tables, and the record of unmapped pages.
-pub(crate) struct Pool {
+pub(crate) struct PageOwner {
     free_tables: [Pfn; TABLE_FRAMES],
     tables_left: usize,
     pub(crate) unmapped_counts: UnmappedCounts,
@@ -67,17 +67,17 @@ impl Kernel {
         unsafe {
             (&raw mut (*kernel).memory).write(memory);
             (&raw mut (*kernel).xen).write(TimedHypercalls::new(SyscallHypervisor::new()));
-            (&raw mut (*kernel).pool.free_tables).write([Pfn::ZERO; TABLE_FRAMES]);
-            (&raw mut (*kernel).pool.tables_left).write(0);
-            (&raw mut (*kernel).pool.unmapped_counts).write(UnmappedCounts::default());
-            (&raw mut (*kernel).pool.run).write(None);
-            (&raw mut (*kernel).pool.dirty).write([false; super::writer_cpu::PAGES]);
+            (&raw mut (*kernel).page_owner.free_tables).write([Pfn::ZERO; TABLE_FRAMES]);
+            (&raw mut (*kernel).page_owner.tables_left).write(0);
+            (&raw mut (*kernel).page_owner.unmapped_counts).write(UnmappedCounts::default());
+            (&raw mut (*kernel).page_owner.run).write(None);
+            (&raw mut (*kernel).page_owner.dirty).write([false; super::writer_cpu::PAGES]);
             (&raw mut (*kernel).batch).write(Batch::new());
             (&raw mut (*kernel).buffer).write(HypercallBuffer::new());
             (&raw mut (*kernel).updates).write([MmuUpdate::NONE; ENTRIES]);
             (&raw mut (*kernel).entries_read).write([Entry::EMPTY; ENTRIES]);
             for number in 0..TABLE_FRAMES {
-                (*kernel).pool.free_table(memory.frame(number));
+                (*kernel).page_owner.free_table(memory.frame(number));
             }
             &mut *kernel
         }
@@ -93,9 +93,9 @@ impl Kernel {
         &mut self,
         space: Space,
         config: Config,
-    ) -> (PageTables<'_, XenPv<'_, &mut TimedHypercalls, Memory>>, &mut Pool) {
+    ) -> (PageTables<'_, XenPv<'_, &mut TimedHypercalls, Memory>>, &mut PageOwner) {
         let machine = XenPv::new(&mut self.xen, self.memory, config, &mut self.buffer);
-        (PageTables::new(machine, space, &mut self.batch), &mut self.pool)
+        (PageTables::new(machine, space, &mut self.batch), &mut self.page_owner)
     }
 
     /// Makes Xen change entries, `batch` at a time.
@@ -131,7 +131,9 @@ impl Kernel {
 
     /// Returns an empty frame.
     fn table(&mut self) -> Pfn {
-        let Some(frame) = self.pool.take() else { super::stop::give_up("no frame for a table") };
+        let Some(frame) = self.page_owner.take() else {
+            super::stop::give_up("no frame for a table")
+        };
         if let Some(words) = self.memory.words(frame) {
             words.iter().for_each(|word| word.store(0, Relaxed));
         }
@@ -249,7 +251,7 @@ impl Kernel {
     }
 }
 
-impl Pool {
+impl PageOwner {
     /// Returns how many frames for tables are left.
     pub(crate) fn tables_left(&self) -> usize {
         self.tables_left
@@ -260,7 +262,8 @@ impl Pool {
         self.free_tables.get(self.tables_left).copied()
     }
 
-    /// Adds a single unmapped page, and joins pages into runs.
+    /// Receives a single unmapped page. Pages whose addresses and frames follow each other form a
+    /// run.
     pub(crate) fn add_page(&mut self, virt: u64, entry: Entry) {
         if let Some(run) = &mut self.run
             && run.virt.last() + 1 == virt
@@ -270,20 +273,20 @@ impl Pool {
             run.virt = virt;
             return;
         }
-        self.pass_last_run();
+        self.finish_run();
         let virt = VirtRange::new(virt, PAGE_BYTES).ok();
         self.run = virt.map(|virt| Run { virt, entry, level: Level::L1 });
     }
 
-    /// Passes on the last run of single pages.
-    pub(crate) fn pass_last_run(&mut self) {
+    /// Counts the current run of single pages, and ends it.
+    pub(crate) fn finish_run(&mut self) {
         if let Some(run) = self.run.take() {
             self.unmapped(run);
         }
     }
 }
 
-impl Owner for Pool {
+impl Owner for PageOwner {
     fn unmapped(&mut self, run: Run) {
         let pages = run.virt.bytes().frames();
         self.unmapped_counts.pages += pages;

@@ -48,11 +48,11 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, runs: u64) 
                 let space = kernel.build(false, true, TABLES * ENTRIES, entry_of);
                 let unmapped_counts =
                     measure(kernel, Figure::of(case, subject, 512, entries), |kernel| {
-                        let (mut page_tables, pool) = kernel.tables(space, config);
+                        let (mut page_tables, page_owner) = kernel.tables(space, config);
                         let options = Unmap { tables, ..Unmap::default() };
                         super::stop::must(
                             "unmap_range",
-                            page_tables.unmap_range(range, options, pool),
+                            page_tables.unmap_range(range, options, page_owner),
                         );
                     });
                 let expected = UnmappedCounts { pages: entries as u64, dirty: dirty as u64 };

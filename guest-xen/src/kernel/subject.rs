@@ -12,11 +12,11 @@ use hotmem_xen::{Command, Config, DomId, MmuExtOp, MmuUpdate};
 /// A way to change entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// An exchange of each entry, which traps and is emulated.
+    /// Exchanges each entry. The exchange traps, and Xen emulates it.
     TrappingExchange,
-    /// Read first, then cleared by batches of plain updates: not atomic.
+    /// Reads entries first, and then clears them by batches of plain updates. This is not atomic.
     ReadThenClear,
-    /// By hotmem-pgtable and hotmem-xen.
+    /// Uses hotmem-pgtable and hotmem-xen.
     Hotmem,
 }
 
@@ -36,9 +36,9 @@ impl Subject {
 /// A way to tear down an address space.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// In Linux's order and batches.
+    /// Makes the hypercalls of Linux, in its order and batches.
     LinuxOrder,
-    /// By hotmem-pgtable and hotmem-xen.
+    /// Uses hotmem-pgtable and hotmem-xen.
     Hotmem,
 }
 
@@ -52,20 +52,21 @@ impl Exit {
         }
     }
 
-    /// Tears down an address space with roots of its own, whose L1 tables are pinned one by one.
+    /// Tears down an address space that has its own root tables: one for the kernel, one for user
+    /// mode. Its L1 tables are pinned one by one.
     pub(crate) fn run(self, kernel: &mut Kernel, space: Space) {
         match self {
             Exit::LinuxOrder => linux::exit(kernel, space),
             Exit::Hotmem => {
                 let config = Config { cpus: 2, pins_l1: true, ..CONFIG };
-                let (tables, pool) = kernel.tables(space, config);
-                must("teardown", tables.teardown(pool));
+                let (tables, page_owner) = kernel.tables(space, config);
+                must("teardown", tables.teardown(page_owner));
             }
         }
     }
 }
 
-/// Returns the addresses of these pages.
+/// Returns the addresses of the pages with these numbers.
 fn range(pages: Range<usize>) -> VirtRange {
     let start = BASE + pages.start as u64 * 4096;
     must("a range", VirtRange::new(start, Bytes(pages.len() as u64 * 4096)))
@@ -84,28 +85,28 @@ pub(crate) fn unmap(
         Subject::TrappingExchange => {
             for (page, at) in pages.clone().zip(kernel.entries(space, pages)) {
                 let entry = exchange(kernel, at, Entry::EMPTY);
-                kernel.pool.add_page(BASE + page as u64 * 4096, entry);
+                kernel.page_owner.add_page(BASE + page as u64 * 4096, entry);
             }
-            kernel.pool.pass_last_run();
+            kernel.page_owner.finish_run();
             kernel.ext(MmuExtOp::flush_all());
         }
         Subject::ReadThenClear => {
             for first in pages.clone().step_by(batch) {
                 clear_after_reading(kernel, space, first, batch.min(pages.end - first));
             }
-            kernel.pool.pass_last_run();
+            kernel.page_owner.finish_run();
             kernel.ext(MmuExtOp::flush_all());
         }
         Subject::Hotmem => {
             let config = Config { batch, cpus: 2, ..CONFIG };
-            let (mut tables, pool) = kernel.tables(space, config);
+            let (mut tables, page_owner) = kernel.tables(space, config);
             let options = Unmap { tables: CoveredTables::Keep, ..options };
-            must("unmap_range", tables.unmap_range(range(pages), options, pool));
+            must("unmap_range", tables.unmap_range(range(pages), options, page_owner));
         }
     }
 }
 
-/// Reads this many entries, then clears them by one hypercall.
+/// Reads `count` entries from the page `first` on, then clears them by one hypercall.
 fn clear_after_reading(kernel: &mut Kernel, space: Space, first: usize, count: usize) {
     let pages = first..first + count;
     for (index, (_, entry)) in kernel.read(space, pages.clone()).enumerate() {
@@ -115,7 +116,7 @@ fn clear_after_reading(kernel: &mut Kernel, space: Space, first: usize, count: u
     let updates = kernel.entries(space, pages).map(clear);
     kernel.update(updates, DomId::SELF, count);
     for (index, &entry) in kernel.entries_read[..count].iter().enumerate() {
-        kernel.pool.add_page(BASE + (first + index) as u64 * 4096, entry);
+        kernel.page_owner.add_page(BASE + (first + index) as u64 * 4096, entry);
     }
 }
 
@@ -145,13 +146,13 @@ pub(crate) fn protect(
         }
         Subject::Hotmem => {
             let config = Config { batch, cpus: 2, ..CONFIG };
-            let (mut tables, pool) = kernel.tables(space, config);
-            must("protect", tables.protect(range(0..pages), change, pool));
+            let (mut tables, page_owner) = kernel.tables(space, config);
+            must("protect", tables.protect(range(0..pages), change, page_owner));
         }
     }
 }
 
-/// Exchanges an entry of a table, as a processor that owns its tables would.
+/// Exchanges an entry by an atomic instruction, as a kernel would that may write to its tables.
 fn exchange(kernel: &Kernel, at: EntryAddr, new: Entry) -> Entry {
     let Some(table) = kernel.memory.virt(at.table()) else { return Entry::EMPTY };
     let mut bits = new.bits();

@@ -34,21 +34,21 @@ fn exit_in_use(
     root_name: &str,
     switch: impl Fn(Space) -> (MmuExtOp, MmuExtOp),
 ) {
-    let before = kernel.pool.tables_left();
+    let before = kernel.page_owner.tables_left();
     let space = kernel.build(true, true, PAGES, entry);
     let (enter, leave) = switch(space);
-    kernel.pool.unmapped_counts = UnmappedCounts::default();
+    kernel.page_owner.unmapped_counts = UnmappedCounts::default();
     kernel.ext(enter);
-    let (tables, pool) = kernel.tables(space, PINNED_CONFIG);
-    let refused = tables.teardown(pool).map_err(|stopped| (stopped.address, stopped.reason));
+    let (tables, page_owner) = kernel.tables(space, PINNED_CONFIG);
+    let refused = tables.teardown(page_owner).map_err(|stopped| (stopped.address, stopped.reason));
     kernel.ext(leave);
-    let unmapped_counts = kernel.pool.unmapped_counts;
-    let (tables, pool) = kernel.tables(space, PINNED_CONFIG);
-    let result = tables.teardown(pool);
+    let unmapped_counts = kernel.page_owner.unmapped_counts;
+    let (tables, page_owner) = kernel.tables(space, PINNED_CONFIG);
+    let result = tables.teardown(page_owner);
     let busy = Fault::Refused { purpose: HypercallPurpose::Remap, errno: Errno::EBUSY };
-    let tables_left = kernel.pool.tables_left();
+    let tables_left = kernel.page_owner.tables_left();
     if refused == Err((0, StopReason::Mmu(busy)))
-        && (unmapped_counts, kernel.pool.unmapped_counts, tables_left)
+        && (unmapped_counts, kernel.page_owner.unmapped_counts, tables_left)
             == (UnmappedCounts::default(), ALL_PAGES, before)
     {
         report.ok(format_args!(
@@ -64,21 +64,21 @@ fn exit_in_use(
 
 /// A table that is unhooked at the root while a CPU has the user's root loaded is in neither root.
 fn unhook(kernel: &mut Kernel, report: &mut Report<Console>) {
-    let before = kernel.pool.tables_left();
+    let before = kernel.page_owner.tables_left();
     let space = kernel.build(true, true, PAGES, entry);
     let user = space.user_root.unwrap_or_default();
     kernel.ext(MmuExtOp::new_user_root(user));
-    kernel.pool.unmapped_counts = UnmappedCounts::default();
+    kernel.page_owner.unmapped_counts = UnmappedCounts::default();
     let range = super::stop::must("a range", VirtRange::new(BASE, hotmem_addr::Bytes::gib(512)));
-    let (mut tables, pool) = kernel.tables(space, PINNED_CONFIG);
-    let result = tables.unmap_range(range, Unmap::default(), pool);
+    let (mut tables, page_owner) = kernel.tables(space, PINNED_CONFIG);
+    let result = tables.unmap_range(range, Unmap::default(), page_owner);
     let index = to_usize(BASE >> 39);
     let root_entries = [space.root, user].map(|root| kernel.entry(EntryAddr::new(root, index)));
     kernel.ext(MmuExtOp::new_user_root(Pfn::ZERO));
-    let unmapped_counts = kernel.pool.unmapped_counts;
-    let (tables, pool) = kernel.tables(space, PINNED_CONFIG);
-    let teardown_result = tables.teardown(pool);
-    let freed = kernel.pool.tables_left() == before;
+    let unmapped_counts = kernel.page_owner.unmapped_counts;
+    let (tables, page_owner) = kernel.tables(space, PINNED_CONFIG);
+    let teardown_result = tables.teardown(page_owner);
+    let freed = kernel.page_owner.tables_left() == before;
     let all_received =
         result.is_ok() && teardown_result.is_ok() && unmapped_counts == ALL_PAGES && freed;
     if all_received && root_entries.iter().all(|entry| entry.is_empty()) {

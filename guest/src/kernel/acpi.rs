@@ -27,7 +27,8 @@ pub(crate) struct Firmware {
     pub(crate) nodes: MemoryNodes,
     /// The total size of all hot-pluggable ranges.
     pub(crate) hot_pluggable: Bytes,
-    /// Persistent memory. An error matters only to a run that uses it.
+    /// The ranges of persistent memory. An error is reported only if the run uses persistent
+    /// memory.
     pub(crate) persistent: Result<PersistentRanges, NfitError>,
 }
 
@@ -150,7 +151,7 @@ impl MemoryNodes {
     }
 }
 
-/// The System Resource Affinity Table, up to its structures.
+/// The fixed part of the System Resource Affinity Table. A list of structures follows it.
 #[repr(C, packed)]
 struct Srat {
     header: SdtHeader,
@@ -166,7 +167,7 @@ unsafe impl AcpiTable for Srat {
     }
 }
 
-/// The NVDIMM Firmware Interface Table, up to its structures.
+/// The fixed part of the NVDIMM Firmware Interface Table. A list of structures follows it.
 #[repr(C, packed)]
 struct Nfit {
     header: SdtHeader,

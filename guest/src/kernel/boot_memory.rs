@@ -42,8 +42,8 @@ pub(crate) struct LoaderMap<'a> {
 /// The reason why the machine could not be started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StartError {
-    /// The largest free range above the kernel has fewer frames than the direct map needs page
-    /// tables.
+    /// The direct map needs more page tables than the largest free range above the kernel has
+    /// frames.
     NoRoomForTables { frames: u64 },
     /// The RAM cannot be mapped.
     Map(MapError),
@@ -57,8 +57,8 @@ impl PhysicalMemory for BootMapping {
         if end > image::MAPPED_BYTES {
             return None;
         }
-        // SAFETY: the range is mapped. It holds the loader's data. The kernel reads the data before
-        // it reuses the memory, so they do not change during the borrow.
+        // SAFETY: the boot code has mapped the range. It holds the loader's data, which the kernel
+        // reads before it reuses the memory, so the bytes do not change during the borrow.
         Some(unsafe { core::slice::from_raw_parts(virt(phys_addr), len) })
     }
 }
@@ -148,7 +148,8 @@ impl LoaderMap<'_> {
         self.entries.iter().filter(|entry| entry.kind == MemoryMapEntry::RAM)
     }
 
-    /// Returns the largest range of unused RAM that the boot code has mapped.
+    /// Returns the largest range of unused RAM above the kernel's image that the boot code has
+    /// mapped.
     fn largest_free_above_kernel(&self) -> PfnRange {
         let pfn = |phys_addr| Pfn::containing(phys_addr).unwrap_or(Pfn::LIMIT);
         let mapped_by_boot_code = PfnRange::new(pfn(image::image().end), pfn(image::MAPPED_BYTES));

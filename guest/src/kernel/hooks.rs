@@ -100,7 +100,7 @@ unsafe impl Mapping for KernelMapping {
     unsafe fn unmap(&mut self, range: PfnRange) {
         // `hide` does not flush the TLBs: `unmap` below does.
         if let Some(map) = self.map_of_ram() {
-            map.hide(map.pages_with(range));
+            map.hide(map.pages_to_unmap(range));
         }
         if let Err(stopped) = self.space.direct_map_mut().unmap(range) {
             give_up(format_args!("{range} was not unmapped: {stopped}"));
@@ -113,7 +113,7 @@ unsafe impl Mapping for KernelMapping {
             give_up(error);
         }
         if let Some(map) = self.map_of_ram() {
-            map.show(map.pages_with(range));
+            map.show(map.pages_to_unmap(range));
         }
     }
 

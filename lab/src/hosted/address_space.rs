@@ -79,7 +79,7 @@ impl<'m> AddressSpace<'m> {
     /// [`MapError`].
     pub fn map(self, address: u64) -> Result<(), MapError> {
         let virt = VirtRange::page(address);
-        let mapped = &mut *self.mmu.mapped();
+        let mapped = &mut *self.mmu.lock_mapped_pages();
         let frame = self.machine.frames().alloc(AllocRequest::frames(1).movable())?.into_raw();
         // SAFETY: the frame was allocated above.
         unsafe { self.pointer(frame.start()).write_bytes(0, ENTRIES) };
@@ -100,7 +100,7 @@ impl<'m> AddressSpace<'m> {
 
     /// Unmaps the page that contains `address`, if it is mapped, and frees its frame.
     pub fn unmap(self, address: u64) {
-        let mapped = &mut *self.mmu.mapped();
+        let mapped = &mut *self.mmu.lock_mapped_pages();
         let mut owner = TableOwner { tables: &self.mmu.tables, unmapped_frame: None };
         let mut tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
         let options =
@@ -133,7 +133,7 @@ impl<'m> AddressSpace<'m> {
     /// Dirty was set.
     #[must_use]
     pub fn take_dirty(self, address: u64) -> bool {
-        let _lock = self.mmu.mapped();
+        let _lock = self.mmu.lock_mapped_pages();
         let Some(word) =
             self.mmu.located_entry(address).and_then(|located| self.mmu.word(located.addr))
         else {
@@ -149,13 +149,13 @@ impl<'m> AddressSpace<'m> {
     /// Returns the size of all pages that were migrated since the machine was built.
     #[must_use]
     pub fn migrated(self) -> Bytes {
-        self.mmu.mapped().migrated_bytes
+        self.mmu.lock_mapped_pages().migrated_bytes
     }
 
     /// Moves the pages in the frames of `used`, which lie in one pageblock, to other frames.
     /// Returns `None` if the frames contain no page of this address space.
     fn migrate(self, used: PfnRange) -> Option<Migration> {
-        let mapped = &mut *self.mmu.mapped();
+        let mapped = &mut *self.mmu.lock_mapped_pages();
         let frames = used.chunks(1).take(PAGEBLOCK_FRAMES);
         let pages: Vec<(PfnRange, u64)> =
             frames.filter_map(|from| Some((from, *mapped.addresses.get(&from.start())?))).collect();
@@ -188,7 +188,7 @@ impl<'m> AddressSpace<'m> {
                 return Some(Migration::Unmovable("its page is not mapped"));
             }
             Err(error @ MoveError::NotPresent { .. }) => {
-                panic!("{error}: no table is unhooked here")
+                panic!("{error}, but no table of this address space is ever unhooked")
             }
         }
         for (from, page, to) in moves {
@@ -215,7 +215,7 @@ impl<'m> AddressSpace<'m> {
                 // This is a page fault. The page is not mapped, or the thread that holds the lock
                 // is migrating it.
                 drop(access_guard);
-                let _lock = self.mmu.mapped();
+                let _lock = self.mmu.lock_mapped_pages();
                 self.mmu.located_entry(address)?;
                 continue;
             };
@@ -226,8 +226,9 @@ impl<'m> AddressSpace<'m> {
                 continue;
             }
             let index = usize::try_from(address % PAGE_BYTES / 8).ok()?;
-            // SAFETY: the frame belongs to the page until a flush has taken `access_lock`, which this
-            // thread holds. While the page is mapped, all accesses to its words are atomic.
+            // SAFETY: this thread holds `access_lock` for reading. A frame leaves its page only
+            // after a flush has taken the lock for writing, so the frame still belongs to the page.
+            // While the page is mapped, all accesses to its words are atomic.
             let word = unsafe {
                 AtomicU64::from_ptr(self.pointer(entry.frame(located.level)?).add(index))
             };

@@ -72,7 +72,8 @@ impl Mmu {
         })
     }
 
-    pub(super) fn mapped(&self) -> MutexGuard<'_, MappedPages> {
+    /// Locks the mapped pages. Whoever changes mappings, or migrates pages, holds this lock.
+    pub(super) fn lock_mapped_pages(&self) -> MutexGuard<'_, MappedPages> {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

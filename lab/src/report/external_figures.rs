@@ -62,7 +62,7 @@ impl ExternalFigures {
         serde_json::from_str(LLFREE).context("docs/llfree.json")
     }
 
-    /// Returns the figures in the form of a step of the plan.
+    /// Returns the figures as a [`BenchRun`], as if a bench of this project had measured them.
     pub(super) fn as_step(&self) -> BenchRun {
         let records = self.figures.iter().map(|figure| {
             let Measured { bench, metric, unit } = figure.measured.clone();

@@ -44,7 +44,8 @@ pub(super) struct BenchRun {
     pub(super) step: String,
     /// The command line after `hotmem`.
     pub(super) command: String,
-    /// How many times the report ran the step. A record covers the runs of all visits.
+    /// The number of visits: how many times the report ran the step. A record covers the runs of
+    /// all visits.
     pub(super) visits: u32,
     /// The total time of all visits.
     pub(super) seconds: f64,

@@ -52,20 +52,20 @@ pub(super) fn page(records: &Records, external_figures: &ExternalFigures) -> Res
                     dl {
                         dt { "machine" } dd { (machine.hardware()) }
                         dt { "programs" } dd { "hotmem " (records.version) "; " (machine.programs()) }
-                        dt { "guests ran by" } dd { (accelerators(records)) }
-                        dt { "taken" } dd { (records.date) ", set: " (records.set) }
+                        dt { "guests ran under" } dd { (accelerators(records)) }
+                        dt { "measured" } dd { (records.date) ", set: " (records.set) }
                         @for run in &records.later_runs {
-                            dt { "taken again" } dd { (run.date) ": " (run.steps.join(", ")) }
+                            dt { "measured again" } dd { (run.date) ": " (run.steps.join(", ")) }
                         }
-                        dt { "again" } dd { code { "hotmem report" @if records.set.starts_with("quick") { " --quick" } } }
+                        dt { "to repeat" } dd { code { "hotmem report" @if records.set.starts_with("quick") { " --quick" } } }
                     }
                     p {
                         "Figures are medians, with the least and the most of the runs in parentheses. "
-                        "Some commands ran twice, at different times of the report: the median of such a figure is the "
-                        "mean of both medians, and its least and most are those of all runs. A "
+                        "Some commands ran twice, at different times of the report. Then the median is the mean "
+                        "of both medians, and the least and the most are those of all runs. A "
                         "ratio is the peer's figure divided by Hotmem's, or the other way round where more "
-                        "is better. Above 1, Hotmem is better. Its spread comes from the least and the "
-                        "most of both."
+                        "is better. Above 1, Hotmem is better. The spread of a ratio comes from the least "
+                        "and the most of both figures."
                     }
                     (missing(records))
                 }

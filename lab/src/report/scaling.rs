@@ -16,10 +16,7 @@ const ROWS: &[(&str, [&str; 3])] = &[
     ("many frames allocated, then freed", ["16G", "order0", "bulk"]),
     ("many pages of 2 MiB allocated, then freed", ["16G", "order9", "bulk"]),
     ("a frame allocated on one CPU and freed on another", ["16G", "order0", "remote-free"]),
-    (
-        "a frame freed at random and one allocated, all memory in use",
-        ["16G", "order0", "random"],
-    ),
+    ("a frame freed at random and one allocated, all memory in use", ["16G", "order0", "random"]),
     (
         "an allocation freed at random and one made, 90 % frames, 9 % 32 KiB, 1 % 2 MiB",
         ["16G", "order0-3-9", "mixed"],
@@ -82,7 +79,12 @@ impl Scaling {
     }
 
     /// Returns the median time of an operation, as the table shows it.
-    fn median(&self, [size, order, access]: [&str; 3], count: u32, subject: &str) -> Option<String> {
+    fn median(
+        &self,
+        [size, order, access]: [&str; 3],
+        count: u32,
+        subject: &str,
+    ) -> Option<String> {
         let plural = if count == 1 { "" } else { "s" };
         let case = format!("{size}/{order}/{count}thread{plural}/{access}");
         let mut records = self.records.iter();

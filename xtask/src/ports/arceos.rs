@@ -11,7 +11,7 @@ use std::{fs, io, path::PathBuf};
 pub(super) const PORT: Port = Port {
     name: "arceos",
     images: &IMAGES,
-    first_tests: "--nocapture first::arceos",
+    smoke_tests: "--nocapture first::arceos",
     all_tests: "--nocapture arceos",
     prepare: target,
     build,
@@ -24,28 +24,28 @@ const IMAGES: [Image; 4] = [
         description: "builds ArceOS from its registry crates, with Hotmem as its frame allocator",
         build: "build --release --manifest-path ports/arceos/Cargo.toml \
                 --target x86_64-unknown-none --target-dir target/ports/boot-tables",
-        cpus: 1,
+        guest_cpus: 1,
     },
     Image {
         name: "ArceOS with page tables",
         description: "the same, with page tables of ArceOS, threads and interrupts",
         build: "build --release --manifest-path ports/arceos/Cargo.toml \
                 --features paging --target x86_64-unknown-none --target-dir target/ports/paging",
-        cpus: 1,
+        guest_cpus: 1,
     },
     Image {
         name: "ArceOS with four CPUs",
         description: "the same, with four CPUs that allocate",
         build: "build --release --manifest-path ports/arceos/Cargo.toml \
                 --features smp --target x86_64-unknown-none --target-dir target/ports/smp",
-        cpus: 4,
+        guest_cpus: 4,
     },
     Image {
         name: "ArceOS without Hotmem",
         description: "builds unmodified ArceOS with its own allocator, as the peer",
         build: "build --release --manifest-path ports/arceos/stock/Cargo.toml \
                 --target x86_64-unknown-none --target-dir target/ports/stock",
-        cpus: 1,
+        guest_cpus: 1,
     },
 ];
 
@@ -53,7 +53,7 @@ const CONFIG: &str = "ports/arceos/axconfig.toml";
 const ONE_CPU: &str = "max-cpu-num = 1";
 
 fn build(image: &'static Image) -> Result<Vec<Step<'static>>, String> {
-    Ok(vec![cargo(image.name, image.build, image.cpus)?])
+    Ok(vec![cargo(image.name, image.build, image.guest_cpus)?])
 }
 
 fn cargo(name: &'static str, args: &'static str, cpus: u32) -> Result<Step<'static>, String> {

@@ -10,7 +10,7 @@ use std::fs;
 pub(super) const PORT: Port = Port {
     name: "c-kernel",
     images: &IMAGES,
-    first_tests: "--nocapture c_kernel::memory_of_4_gib",
+    smoke_tests: "--nocapture c_kernel::memory_of_4_gib",
     all_tests: "--nocapture c_kernel",
     prepare,
     build,
@@ -22,7 +22,7 @@ const IMAGES: [Image; 1] = [Image {
     name: "kernel in C",
     description: "compiles and links ports/c-kernel",
     build: CC_ARGS,
-    cpus: 1,
+    guest_cpus: 1,
 }];
 
 const LIBRARY: &str = "build --release --manifest-path crates/hotmem-c/staticlib/Cargo.toml \

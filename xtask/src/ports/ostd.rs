@@ -7,7 +7,7 @@ use crate::{setup, step::Step, steps::Steps};
 pub(super) const PORT: Port = Port {
     name: "ostd",
     images: &IMAGES,
-    first_tests: "--nocapture first::ostd",
+    smoke_tests: "--nocapture first::ostd",
     all_tests: "--nocapture ostd",
     prepare,
     build: |image| Ok(vec![cargo(image.name, image.build)]),
@@ -21,7 +21,7 @@ const IMAGES: [Image; 3] = [
         build: "+1.99.0 --config ports/ostd/.cargo/config.toml \
                 build --release --manifest-path ports/ostd/Cargo.toml -p hotmem-ostd \
                 --target x86_64-unknown-none --target-dir target/ports/ostd",
-        cpus: 1,
+        guest_cpus: 1,
     },
     Image {
         name: "OSTD's allocator and Hotmem",
@@ -29,7 +29,7 @@ const IMAGES: [Image; 3] = [
         build: "+1.99.0 --config ports/ostd/.cargo/config.toml \
                 build --release --manifest-path ports/ostd/Cargo.toml -p hotmem-ostd-bench \
                 --target x86_64-unknown-none --target-dir target/ports/ostd",
-        cpus: 1,
+        guest_cpus: 1,
     },
     // Some of the tests expect a panic, so the core library is built with support for unwinding.
     Image {
@@ -39,7 +39,7 @@ const IMAGES: [Image; 3] = [
                 build --release -Zbuild-std=core,alloc --manifest-path ports/ostd/Cargo.toml \
                 -p hotmem-ostd-ktest \
                 --target x86_64-unknown-none --target-dir target/ports/ostd-ktest",
-        cpus: 1,
+        guest_cpus: 1,
     },
 ];
 

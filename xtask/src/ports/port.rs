@@ -12,7 +12,7 @@ pub(super) struct Port {
     /// The images that are built. `cargo xtask test` builds only the first one.
     pub(super) images: &'static [Image],
     /// The arguments of the test program for tests of the first image.
-    pub(super) first_tests: &'static str,
+    pub(super) smoke_tests: &'static str,
     /// The arguments of the test program for all tests.
     pub(super) all_tests: &'static str,
     /// Installs the toolchain that builds the port. Returns the missing program if the toolchain
@@ -32,7 +32,8 @@ pub(super) struct Image {
     pub(super) description: &'static str,
     /// The arguments of cargo, or of the C compiler.
     pub(super) build: &'static str,
-    pub(super) cpus: u32,
+    /// The number of CPUs that the kernel is built for.
+    pub(super) guest_cpus: u32,
 }
 
 /// A missing program that a port needs, with the message about it.

@@ -100,10 +100,12 @@ fn a_whole_section_holds_its_descriptors_until_its_last_pageblock_is_removed() {
     assert_eq!(descriptor_frame(&map, 191), Some(2 * SECTION_FRAMES + 63 * 8));
     memory.map(&mut map, blocks(140, 20));
     assert_eq!(memory.used_frames.len(), before);
-    assert_eq!(map.pages_with(blocks(128, 64)), map.layout().pages_of(blocks(128, 64)));
-    assert_eq!(map.pages_with(blocks(128, 3)), map.layout().pages_of(blocks(128, 64)));
-    assert_eq!(map.pages_with(blocks(129, 3)), map.layout().pages_of(blocks(129, 3)));
-    assert_eq!(map.pages_with(blocks(192, 3)), map.layout().pages_of(blocks(192, 3)));
+    // With the first pageblock of a section that holds its own descriptors, the pages of the whole
+    // section are to be unmapped.
+    assert_eq!(map.pages_to_unmap(blocks(128, 64)), map.layout().pages_of(blocks(128, 64)));
+    assert_eq!(map.pages_to_unmap(blocks(128, 3)), map.layout().pages_of(blocks(128, 64)));
+    assert_eq!(map.pages_to_unmap(blocks(129, 3)), map.layout().pages_of(blocks(129, 3)));
+    assert_eq!(map.pages_to_unmap(blocks(192, 3)), map.layout().pages_of(blocks(192, 3)));
 
     memory.unmap(&mut map, blocks(192, 3));
     assert_eq!(memory.used_frames.len(), before - 3 * 8 - 1);
@@ -139,12 +141,12 @@ fn hidden_descriptors_are_shown_again() {
     let mut map = memory.descriptors(64);
     let all = blocks(60, 4 + 64);
     memory.map(&mut map, all);
-    map.hide(map.pages_with(all));
+    map.hide(map.pages_to_unmap(all));
     assert_eq!((descriptor_frame(&map, 60), descriptor_frame(&map, 100)), (None, None));
     assert!(map.is_large(map.layout().pages_of(all).end - 1));
-    map.show(map.pages_with(all));
+    map.show(map.pages_to_unmap(all));
     assert_eq!(descriptor_frame(&map, 100), Some(SECTION_FRAMES + 36 * 8));
-    map.hide(map.pages_with(all));
+    map.hide(map.pages_to_unmap(all));
     memory.unmap(&mut map, all);
     assert!(memory.used_frames.is_empty());
 }

@@ -70,8 +70,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         if *steps_left == 0 { Flow::Working } else { Flow::Continue }
     }
 
-    /// Checks that the engine allows the removal of at most `limit` neighbouring LMBs. Returns the
-    /// position after them.
+    /// Checks that the engine allows the removal of the stretch at `position`: of neighbouring LMBs
+    /// of one node, at most `limit`. Returns the position after them.
     ///
     /// # Errors
     /// The error of the engine, and how many LMBs it was asked to remove.

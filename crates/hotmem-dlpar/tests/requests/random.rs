@@ -24,8 +24,8 @@ struct Round {
     used_lmbs: BTreeSet<u64>,
     /// The number of times that a call is busy before it succeeds.
     busy_answers: u64,
-    /// Whether a call that is to fail is busy that number of times, too, before it fails. Otherwise
-    /// it fails at once.
+    /// Whether a call that is to fail also returns `busy_answers` busy answers first. Otherwise it
+    /// fails at once.
     fails_after_busy: bool,
     /// The pageblocks that each poll may handle. `u64::MAX` means that there is no limit.
     budget: u64,
@@ -129,7 +129,7 @@ fn expected(
     has_no_failed_update.then(|| chosen.into_iter().collect())
 }
 
-/// Runs the rounds. Returns the number of calls for connectors that failed after a busy answer.
+/// Runs the rounds. Returns how many calls for connectors failed after at least one busy answer.
 fn run_rounds(rounds: &[Round]) -> u64 {
     let failures_after_busy = Rc::new(Cell::new(0));
     with_partition(|partition| {
@@ -238,7 +238,7 @@ fn run_rounds(rounds: &[Round]) -> u64 {
                     || !vetoed_during_undo.is_empty()
                     || skips_waiting;
                 assert!(has_cause, "{round:?}: {result:?}");
-                // The next request cannot repair a connector that always fails.
+                // Leave out the other rounds: no request can repair a connector that always fails.
                 return;
             }
             partition.end_script();

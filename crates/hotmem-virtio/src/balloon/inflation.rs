@@ -23,7 +23,7 @@ pub(super) struct Inflation {
     /// The number of answers since `actual` was last written.
     answers_since_actual: u32,
     backoff: Backoff,
-    /// Whether the memory manager refused permanently, so that the balloon is not inflated until
+    /// Whether the memory manager has refused permanently. The balloon is then not inflated until
     /// the host requests another size.
     is_blocked: bool,
     /// The number of changes of the target since the balloon last had its target size.
@@ -41,19 +41,20 @@ struct Transfer {
     unsent_frames: PfnRange,
 }
 
-/// The largest number of frames taken from the memory manager at a time. Most free memory is in
-/// runs of this size.
+/// The largest number of frames that the driver takes from the memory manager in one call: a
+/// pageblock, because most free memory is in whole pageblocks.
 const MAX_TRANSFER_FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
-/// How many changes of the target the driver acts on at once. It delays its answer to later ones,
-/// so that a target that changes all the time does not keep the guest busy.
+/// The number of changes of the target on which the driver acts without delay. It delays its answer
+/// to later ones, so that a target that changes all the time does not keep the guest busy.
 const MAX_TARGET_CHANGES: u8 = 8;
-/// The largest number of answers without a write of `actual`. There is a limit so that the host sees
-/// progress. An answer is for one request, of at most 1 MiB.
+/// After more answers than this, the driver writes `actual`, so that the host sees progress. Each
+/// answer is for one request, of at most 1 MiB.
 const MAX_ANSWERS_WITHOUT_ACTUAL: u32 = 32;
 
 impl Inflation {
-    /// Makes an empty balloon. `actual` is written first, because a device that was used before may
-    /// still have another value there.
+    /// Makes an empty balloon. `answers_since_actual` starts at 1, so that `actual` is written
+    /// before the driver first waits: a device that was used before may still have another value
+    /// there.
     pub(super) fn new(features: Features, target: u32) -> Inflation {
         Inflation {
             inflated_frames: 0,
@@ -272,8 +273,8 @@ impl Inflation {
 
     fn write_actual(&mut self) -> NextAction {
         self.answers_since_actual = 0;
-        // The target has 32 bits. The balloon is larger than its target only while it replaces
-        // frames, and may exceed 32 bits only then.
+        // Both the target and a balloon that has reached it fit in 32 bits. Only the replacement of
+        // frames inflates beyond the target, so only then can the number exceed 32 bits.
         NextAction::SetActual(u32::try_from(self.inflated_frames).unwrap_or(u32::MAX))
     }
 }

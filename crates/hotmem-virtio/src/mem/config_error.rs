@@ -10,7 +10,7 @@ pub struct ConfigError {
     pub field: ConfigField,
     /// Its value.
     pub value: u64,
-    /// The rule that the value violates.
+    /// The way in which the value is invalid.
     pub fault: ConfigFault,
 }
 
@@ -33,24 +33,24 @@ pub enum ConfigField {
     RequestedSize,
 }
 
-/// A rule that a field violates.
+/// The way in which a field is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigFault {
-    /// The value must not be zero.
+    /// The value is zero.
     Zero,
-    /// The value must be a power of two.
+    /// The value is not a power of two.
     NotPowerOfTwo,
     /// The value is less than a frame (4 KiB).
     BelowFrameSize,
     /// The value is not a multiple of the block size.
     Unaligned,
-    /// The region would end beyond the last physical address.
+    /// The region ends beyond the last physical address.
     BeyondAddressSpace,
     /// The value exceeds the region's size.
     BeyondRegion,
     /// The region contains no whole unit (2 MiB).
     NoWholeUnit,
-    /// The value has changed, which is not allowed.
+    /// The value has changed.
     Changed {
         /// The former value.
         was: u64,

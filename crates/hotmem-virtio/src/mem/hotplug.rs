@@ -215,7 +215,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
             shrink: Shrink::new(ShrinkOptions {
                 frames: total,
                 unit,
-                largest: max_frames,
+                max_run_frames: max_frames,
                 is_persistent: true,
                 ..region.into()
             }),

@@ -7,9 +7,10 @@ use hotmem::{Pfn, PfnRange};
 ///
 /// The driver keeps no map of plugged memory: it queries the memory manager. Every range is a
 /// multiple of the driver's unit, which is the device's block, or 2 MiB if blocks are smaller. An
-/// implementation must not access memory that is not plugged. A range is in transition from a call
-/// of a `prepare_…` method until the method that ends it; at most one range is in transition at any
-/// time.
+/// implementation must not access memory that is not plugged. A range is in transition from the
+/// call of a `prepare_…` method that returns it until a call commits or undoes the preparation:
+/// `plugged` or `plug_refused`, `unplugged` or `unplug_refused`. At most one range is in transition
+/// at any time.
 ///
 /// All methods are called from [`Driver::step`](super::Driver::step), in its caller's context.
 pub trait Memory {
@@ -62,9 +63,10 @@ pub trait Memory {
     /// frames, a multiple of `unplug.unit`.
     ///
     /// # Errors
-    /// The obstacle. Nothing is prepared. After [`Obstacle::Working`] and [`Obstacle::Later`] the
-    /// driver calls again, possibly with other parameters, or [`cancel`](Memory::cancel)s, so that
-    /// memory may stay isolated until then. It also cancels after the last successful call.
+    /// The obstacle. Nothing is prepared. After [`Obstacle::Working`] and [`Obstacle::Later`],
+    /// memory may stay isolated: the driver either calls again, possibly with other parameters, or
+    /// calls [`cancel`](Memory::cancel). When the requested size is reached, the driver calls
+    /// `cancel` as well, although the last call succeeded.
     fn prepare_unplug(&mut self, unplug: Unplug) -> Result<PfnRange, Obstacle>;
 
     /// Commits the removal of the prepared range, which the device has unplugged.
@@ -74,7 +76,8 @@ pub trait Memory {
     fn unplug_refused(&mut self, range: PfnRange);
 
     /// Cancels preparations, because the requested size has changed or is reached, or the device
-    /// failed. Undoes all work beyond the ranges that were returned.
+    /// failed. Undoes the work for memory that no `prepare_…` call has returned yet. A range that
+    /// was returned stays prepared.
     fn cancel(&mut self) {}
 }
 
@@ -83,7 +86,7 @@ pub trait Memory {
 pub struct Unplug {
     /// The region to unplug from.
     pub region: PfnRange,
-    /// The number of frames to unplug by this call and those that follow.
+    /// The number of frames to unplug in all, by this call and by later calls.
     pub total: u64,
     /// The maximal number of frames to unplug by this call.
     pub max_frames: u64,
@@ -108,8 +111,8 @@ pub enum Obstacle {
     Working,
     /// It is not possible now, for this reason. The driver tries again later.
     Later(Reason),
-    /// It is not possible, for this reason. The driver tries again only if the requested size
-    /// changes. After [`Memory::announce`] it does not try again, but stops.
+    /// It is not possible, for this reason. The driver tries again only after the requested size
+    /// has changed. If [`Memory::announce`] returns this, the driver stops for good.
     Never(Reason),
 }
 

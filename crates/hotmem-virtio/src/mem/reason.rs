@@ -12,14 +12,14 @@ pub enum Reason {
     Announce(AnnounceError),
     /// The engine cannot add memory. [`AddError::Range`] becomes [`Reason::Range`].
     Add(AddError),
-    /// This memory cannot be removed.
+    /// Memory cannot be removed now: the [`Blocker`] names its range and the reason.
     Blocked(Blocker),
     /// Another reason. The text is from the kernel's memory manager.
     Other(&'static str),
 }
 
 impl Reason {
-    /// Returns whether a retry is useless until the requested size changes.
+    /// Returns whether a retry would fail for this reason again, unless the requested size changes.
     pub(super) fn is_permanent(&self) -> bool {
         match self {
             Reason::Range(error) => match error.kind {
@@ -30,8 +30,8 @@ impl Reason {
                 | RangeErrorKind::Present
                 | RangeErrorKind::Device
                 | RangeErrorKind::OtherNode => true,
-                // The others may end: memory is being added or removed, is poisoned, or the kernel
-                // vetoes the change.
+                // The causes of the other errors may end: for example, memory is being added or
+                // removed, or the kernel vetoes the change.
                 _ => false,
             },
             Reason::Add(error) => matches!(error, AddError::TooManyNodes(_)),

@@ -1,5 +1,4 @@
-//! Defines a machine for tests: an engine whose memory is reserved address space, a device and its
-//! driver.
+//! Defines the machine of the tests, and the guest that runs on it.
 
 use crate::device::Device;
 use crate::kernel::Kernel;
@@ -18,13 +17,14 @@ pub(crate) const GIB: u64 = 1 << 30;
 /// The address of the first device's region. Boot memory lies at address 0.
 pub(crate) const REGION_ADDR: u64 = GIB;
 const BOOT_SIZE: u64 = 32 * MIB;
-/// The size of the address space that is reserved for a machine. A page takes memory only after it was
-/// accessed.
+/// The size of the address space that is reserved for a machine. A page takes memory only once it
+/// is accessed.
 const ADDRESS_SPACE: u64 = 6 * GIB;
 
 /// The engine. Its mapping passes each call on to the kernel of the test.
 pub(crate) type Engine<'f> = Hotplug<'f, OneCpu, ForwardingMapping<Kernel<'f>>>;
 
+/// The frames of a machine. Its memory is reserved address space.
 pub(crate) struct Machine {
     pub(crate) frames: Frames<OneCpu>,
     memory: Memory,
@@ -40,6 +40,7 @@ impl Machine {
     }
 }
 
+/// A guest: the engine, the kernel, the device, and its driver.
 pub(crate) struct Guest<'f> {
     pub(crate) device: Device,
     pub(crate) driver: Driver,
@@ -60,22 +61,22 @@ pub(crate) struct Guest<'f> {
 impl<'f> Guest<'f> {
     pub(crate) fn new(
         machine: &'f Machine,
-        block: u64,
+        block_size: u64,
         size: u64,
         online: impl Into<Option<OnlineType>>,
     ) -> Guest<'f> {
-        Self::at(machine, block, REGION_ADDR, size, online)
+        Self::at(machine, block_size, REGION_ADDR, size, online)
     }
 
     pub(crate) fn at(
         machine: &'f Machine,
-        block: u64,
+        block_size: u64,
         addr: u64,
         size: u64,
         online: impl Into<Option<OnlineType>>,
     ) -> Guest<'f> {
         let hotplug = machine.boot();
-        let guest = Self::in_machine(machine, block, addr, size, online);
+        let guest = Self::in_machine(machine, block_size, addr, size, online);
         let boot_present = machine.frames.counts().present;
         Guest { hotplug: Some(hotplug), boot_present, ..guest }
     }
@@ -83,12 +84,12 @@ impl<'f> Guest<'f> {
     /// Makes a guest in a machine that the caller has booted.
     pub(crate) fn in_machine(
         machine: &'f Machine,
-        block: u64,
+        block_size: u64,
         addr: u64,
         size: u64,
         online: impl Into<Option<OnlineType>>,
     ) -> Guest<'f> {
-        let mut device = Device::new(block, addr, size);
+        let mut device = Device::new(block_size, addr, size);
         let driver = Driver::new(&device.read_config(), Features::all()).unwrap();
         Guest {
             device,

@@ -7,12 +7,16 @@ use std::ops::Range;
 use std::rc::Rc;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 
-/// The offsets of the kinds of registers in BAR 4.
+/// The offsets in BAR 4 of the four kinds of registers.
 pub(crate) const COMMON: u32 = 0;
 pub(crate) const ISR: u32 = 0x1000;
 pub(crate) const DEVICE: u32 = 0x2000;
 pub(crate) const NOTIFY: u32 = 0x3000;
-pub(crate) const NOTIFY_STEP: u32 = 4;
+
+/// The distance of the notification registers of neighbouring queues (`notify_off_multiplier`).
+pub(crate) const NOTIFY_OFF_MULTIPLIER: u32 = 4;
+
+/// The address in BAR 4.
 pub(crate) const ADDRESS: u64 = 0x12_fe00_0000;
 
 /// The configuration space of each device, by bus and device number. A read from a missing device
@@ -27,7 +31,8 @@ impl Bus {
     pub(crate) fn with(id: u16, bus: u8, device: u8) -> Bus {
         let mut words = [0; 64];
         words[0] = u32::from(id) << 16 | 0x1af4;
-        // In the status an error bit and the bit for a list of capabilities are set. The command is 0.
+        // The status register has the bit for a list of capabilities, and one error bit. The
+        // command register is 0.
         words[1] = 0x8010 << 16;
         words[0x34 / 4] = 0x40;
         // BAR 4, of 64 bits, prefetchable.
@@ -38,14 +43,14 @@ impl Bus {
                 words[at / 4] = kind << 24 | 16 << 16 | next << 8 | 0x09;
                 (words[at / 4 + 1], words[at / 4 + 2], words[at / 4 + 3]) = (bar, offset, len);
             };
-        // The last capability, at 0x90, describes a second location of the device's own registers. The
-        // driver must ignore it.
+        // The last capability, at 0x90, is a second one for the device's own registers, in BAR 5.
+        // The driver must ignore it.
         capability(0x40, 0x50, 1, 4, (COMMON, 0x1000));
         capability(0x50, 0x60, 3, 4, (ISR, 0x1000));
         capability(0x60, 0x70, 4, 4, (DEVICE, 64));
         capability(0x70, 0x90, 2, 4, (NOTIFY, 16));
         capability(0x90, 0, 4, 5, (0, 64));
-        words[0x80 / 4] = NOTIFY_STEP;
+        words[0x80 / 4] = NOTIFY_OFF_MULTIPLIER;
         let result = Bus::default();
         result.0.borrow_mut().insert((bus, device), words);
         result

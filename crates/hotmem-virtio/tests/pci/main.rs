@@ -4,7 +4,7 @@
 
 mod host;
 
-use host::{ADDRESS, Bar, Bus, COMMON, DEVICE, ISR, NOTIFY, NOTIFY_STEP};
+use host::{ADDRESS, Bar, Bus, COMMON, DEVICE, ISR, NOTIFY, NOTIFY_OFF_MULTIPLIER};
 use hotmem_virtio::pci::{self, Mmio, PciError, PciTransport, Registers, Width};
 use std::ptr::NonNull;
 use virtio_drivers::Error;
@@ -139,7 +139,7 @@ fn a_queue_is_set_up_and_notified() {
     // The queue's notification offset is 3, so its register lies at three times the multiplier.
     bar.set(COMMON + 30, &3u16.to_le_bytes());
     transport.notify(2);
-    let last = (NOTIFY + 3 * NOTIFY_STEP, Width::TwoBytes, 2);
+    let last = (NOTIFY + 3 * NOTIFY_OFF_MULTIPLIER, Width::TwoBytes, 2);
     assert_eq!(bar.writes.borrow().last(), Some(&last));
     // The notification registers have 16 bytes, so offset 4 lies beyond them.
     bar.set(COMMON + 30, &4u16.to_le_bytes());

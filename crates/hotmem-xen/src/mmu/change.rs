@@ -14,14 +14,14 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         update: impl Fn(&LocatedEntry) -> MmuUpdate,
     ) -> Result<(), BatchError<Fault>> {
         (self.op_count, self.update_count) = (0, 0);
-        let (mut entries_done, mut unpinned) = (0, Ok(()));
+        let (mut entries_done, mut unpin_result) = (0, Ok(()));
         for located in batch.entry_runs() {
             let (changeable, grant) = self.count_before_grant(located);
             let mut remaining = located.part(0..changeable);
             // Change entries of the root one by one, each together with its copy in the user's
             // root.
             if batch.user_copy(located.first_addr).is_some() {
-                self.submit(&mut entries_done, core::mem::replace(&mut unpinned, Ok(())))?;
+                self.submit(&mut entries_done, core::mem::replace(&mut unpin_result, Ok(())))?;
                 self.change_both(
                     remaining,
                     |addr| batch.user_copy(addr),
@@ -35,21 +35,21 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
                 if self.config.pins_l1 && located.level != Level::L1 {
                     // Xen releases the tables below only if they are not pinned when the entry is
                     // cleared.
-                    unpinned = queued
-                        .each()
-                        .fold(unpinned, |result, located| result.and(self.unpin_subtree(located)));
+                    unpin_result = queued.each().fold(unpin_result, |result, located| {
+                        result.and(self.unpin_subtree(located))
+                    });
                 }
                 remaining = remaining.part(queued.entries.len()..remaining.entries.len());
                 if self.update_count == self.config.batch {
-                    self.submit(&mut entries_done, unpinned)?;
+                    self.submit(&mut entries_done, unpin_result)?;
                 }
             }
             if let Some(fault) = grant {
-                self.submit(&mut entries_done, unpinned)?;
+                self.submit(&mut entries_done, unpin_result)?;
                 return Err(BatchError { entries_done, fault });
             }
         }
-        self.submit(&mut entries_done, unpinned)
+        self.submit(&mut entries_done, unpin_result)
     }
 
     /// Makes Xen change entries of the root together with their copies in the user's root. If Xen
@@ -62,7 +62,8 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         entries_done: &mut usize,
     ) -> Result<(), BatchError<Fault>> {
         for located in located.each() {
-            let unpinned = if self.config.pins_l1 { self.unpin_subtree(located) } else { Ok(()) };
+            let unpin_result =
+                if self.config.pins_l1 { self.unpin_subtree(located) } else { Ok(()) };
             let copy = copy_of(located.addr);
             self.update_count = 0;
             for addr in copy.into_iter().chain([located.addr]) {
@@ -70,7 +71,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
                 self.update_count += 1;
             }
             let (requested, mut updates_done) = (self.update_count, 0);
-            let submitted = self.submit(&mut updates_done, unpinned);
+            let submitted = self.submit(&mut updates_done, unpin_result);
             *entries_done += usize::from(updates_done == requested);
             if let Some(copy) = copy.filter(|_| updates_done == 1) {
                 let restore = MmuUpdate::new(copy, Command::Normal, located.entry);

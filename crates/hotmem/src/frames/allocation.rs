@@ -86,14 +86,15 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Safety
     /// The caller owns each allocated frame of `range`: by [`Allocation::into_raw`], or because the
-    /// boot map listed the frame as reserved. Nobody uses these frames any more. If a frame is not
-    /// allocated, or is not memory of this instance, the promise is not broken, but the call fails.
+    /// boot map listed the frame as reserved. Nobody uses these frames any more. Frames of `range`
+    /// that are not allocated, or that belong to no memory of this instance, do not make the call
+    /// unsound: the call fails.
     ///
     /// # Errors
     /// [`RangeError`] if a frame of `range` is not allocated. The call then frees nothing, with one
-    /// exception: if other calls free the same frames at the same time, the error may come after a
-    /// part was freed. Two calls that free the same whole pageblock at the same time may both
-    /// succeed, if it is allocated again between them.
+    /// exception: if other calls free the same frames at the same time, the call may free a part
+    /// before it fails. Two calls that free the same whole pageblock at the same time may both
+    /// succeed: the second one frees it if it was allocated again after the first one.
     #[inline]
     pub unsafe fn free_raw(&self, range: PfnRange) -> Result<(), RangeError> {
         self.free_range_inlined(range)
@@ -103,8 +104,8 @@ impl<P: Platform> Frames<P> {
     /// [contents](crate::Contents) of free memory. For a caller that does not know what the frames
     /// contain.
     ///
-    /// Context: any. Cost: that of the free. If free memory has defined contents, also a check of
-    /// each pageblock and a write of each word.
+    /// Context: any. Cost: that of [`free_raw`](Self::free_raw). If free memory has defined
+    /// contents, the call also checks each pageblock, and writes every word of the frames.
     ///
     /// # Safety
     /// The same as for [`free_raw`](Self::free_raw).
@@ -151,7 +152,7 @@ impl<'f, P: Platform> Allocation<'f, P> {
         } else if above.is_empty() {
             Some(below)
         } else if below.end() == above.start() {
-            // As every allocation, the joined one must lie within one region.
+            // Like every allocation, the joined one must lie within one region.
             PfnRange::new(below.start(), above.end()).filter(|&range| frames.words.covers(range))
         } else {
             None
@@ -164,8 +165,8 @@ impl<'f, P: Platform> Allocation<'f, P> {
         Ok(Allocation { frames, range })
     }
 
-    /// Returns the range of the allocation and does not free it. The caller is then its owner by
-    /// number: [`Frames::free_raw`] frees the range or parts of it.
+    /// Returns the range of the allocation and does not free it. The caller then owns the range by
+    /// its own bookkeeping: [`Frames::free_raw`] frees the range or parts of it.
     #[inline]
     #[must_use = "the frames stay allocated until they are freed by number"]
     pub fn into_raw(self) -> PfnRange {

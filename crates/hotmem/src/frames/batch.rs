@@ -83,7 +83,7 @@ impl<P: Platform> Frames<P> {
         request: &AllocRequest,
         frames: &mut [Pfn],
     ) -> usize {
-        if request.is_any() != Some(Unit::Frame) || frames.is_empty() {
+        if request.unrestricted_unit() != Some(Unit::Frame) || frames.is_empty() {
             return 0;
         }
         // The pageblock keeps its zone and its node while a frame of it is allocated.

@@ -112,7 +112,7 @@ impl<P: Platform> Frames<P> {
             if request.restricted {
                 self.set_partial_if_takeable(last_block, hiding_steps);
             } else {
-                self.adopt_block(last_block, last_block.zone(), Grain::Frame, hiding_steps);
+                self.set_block_hint(last_block, last_block.zone(), Grain::Frame, hiding_steps);
             }
         }
         PfnRange::with_len(block_of_run(0)?.start(), request.frames).or_violation()

@@ -1,7 +1,7 @@
 //! Claims one pageblock, and chooses the section of the pageblock.
 
-use super::crowd::NeighbourhoodSet;
 use super::exhaustion::HidingSteps;
+use super::neighbourhood_set::NeighbourhoodSet;
 use super::order::SearchStep;
 use super::small::{is_on_required_node, suits};
 use super::{AllocRequest, Frames};
@@ -36,7 +36,12 @@ impl<P: Platform> Frames<P> {
                     step.includes(&self.words, block.section())
                         && suits(&self.words, *block, request)
                         && self.take_if_all_free(*block, hiding_steps)
-                        && self.is_for(*block, block.mask(), step.zone, request.only_node())
+                        && self.suits_or_put_back(
+                            *block,
+                            block.mask(),
+                            step.zone,
+                            request.only_node(),
+                        )
                 })
             })
     }
@@ -67,7 +72,7 @@ impl<P: Platform> Frames<P> {
                     && let Some(block) = claim(section)
                 {
                     if !request.restricted {
-                        self.adopt_section(section, zone, hiding_steps);
+                        self.set_section_hint(section, zone, hiding_steps);
                     }
                     return Some(block);
                 }
@@ -108,7 +113,8 @@ impl<P: Platform> Frames<P> {
         zone: Zone,
         required_node: Option<NodeId>,
     ) -> bool {
-        self.claim_all(block.section(), blocks) && self.is_for(block, blocks, zone, required_node)
+        self.claim_all(block.section(), blocks)
+            && self.suits_or_put_back(block, blocks, zone, required_node)
     }
 
     /// Returns whether `blocks` of the section of `block` are in `zone` and on the required node.
@@ -116,7 +122,7 @@ impl<P: Platform> Frames<P> {
     /// of the words and the claim, the pageblocks may have gone offline and come online in another
     /// zone or on another node. A claimed pageblock changes neither its zone nor its node.
     #[inline]
-    pub(super) fn is_for(
+    pub(super) fn suits_or_put_back(
         &self,
         block: Block<'_>,
         blocks: u64,
@@ -205,7 +211,7 @@ impl<P: Platform> Frames<P> {
             }
             if claim(section) {
                 if !request.restricted {
-                    self.adopt_section(section, zone, hiding_steps);
+                    self.set_section_hint(section, zone, hiding_steps);
                 }
                 return;
             }
@@ -229,16 +235,16 @@ impl<P: Platform> Frames<P> {
         }
         let Some(lowest) = search.next(from) else { return from };
         // This includes the CPU's own section, whose neighbourhood has no other suitable section.
-        let crowd_from =
+        let occupied_from =
             |first| NeighbourhoodSet::new(first, self.hinted_sections(zone).map(SectionRef::start));
-        let mut crowd = crowd_from(lowest.neighbourhood(&self.words));
+        let mut occupied = occupied_from(lowest.neighbourhood(&self.words));
         let (within, mut next) = (lowest.announced(&self.words), Some(lowest));
         while let Some(section) = next.filter(|section| within.overlaps(section.range())) {
             let neighbourhood = section.neighbourhood(&self.words);
-            match crowd.has_cpu_at(neighbourhood.start()) {
+            match occupied.has_cpu_at(neighbourhood.start()) {
                 Some(false) => return section.start(),
                 Some(true) => next = search.next(neighbourhood.end()),
-                None => crowd = crowd_from(neighbourhood),
+                None => occupied = occupied_from(neighbourhood),
             }
         }
         from

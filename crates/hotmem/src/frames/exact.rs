@@ -14,16 +14,16 @@ use core::ops::Range;
 struct BlockPart<'a> {
     block: Block<'a>,
     frames: Range<usize>,
-    /// The zone of the pageblock when it was read.
+    /// The zone that the pageblock had when this value was made. It may have changed since.
     zone: Zone,
     /// The node that the request requires.
     required_node: Option<NodeId>,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Allocates exactly the frames that begin at `start`, pageblock by pageblock. If a part is not
-    /// free, frees the parts before it again. Like every allocation, the frames must lie within one
-    /// region.
+    /// Allocates the `request.frames` frames from `start` on, pageblock by pageblock. If those of a
+    /// pageblock are not free, frees those below it again. Like every allocation, the frames must
+    /// lie within one region.
     pub(super) fn alloc_at(
         &self,
         start: Pfn,
@@ -44,8 +44,8 @@ impl<P: Platform> Frames<P> {
         if let Some(refused) = refused {
             return Err(AllocError::NotFree(refused));
         }
-        // Count a hiding step: if frames are freed again below, searches cannot find them until
-        // then.
+        // Count a hiding step: if a later pageblock is not free, the frames taken before it are
+        // freed again, and searches cannot find them until then.
         let mut hiding_steps = self.new_hiding_steps();
         hiding_steps.start();
         for block_range in block_ranges() {
@@ -111,7 +111,7 @@ impl<P: Platform> Frames<P> {
             self.set_partial_if_takeable(*block, hiding_steps);
             return is_taken;
         }
-        if !self.is_for(*block, block.mask(), *zone, *required_node) {
+        if !self.suits_or_put_back(*block, block.mask(), *zone, *required_node) {
             return false;
         }
         if frames.len() == PAGEBLOCK_FRAMES {

@@ -40,7 +40,7 @@ impl<P: Platform> Frames<P> {
         let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
         let Some((section, bit)) = self.words.hinted_words(hint) else { return FoundFrame::NONE };
         let bitmap = section.bitmaps.lasting(bit);
-        let taken_frame = bitmap.and_then(|bitmap| bitmap.take_one_of(zone, &cpu.last_change));
+        let taken_frame = bitmap.and_then(|bitmap| bitmap.take_frame_of(zone, &cpu.last_change));
         let Some((word, frame, is_last)) = taken_frame else { return FoundFrame::NONE };
         if !is_last && let Some(word) = section.bitmaps.lasting_word(bit, word).or_violation() {
             // This call still owns the frame.

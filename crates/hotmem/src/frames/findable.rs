@@ -211,8 +211,8 @@ impl<P: Platform> Frames<P> {
         let last_low = self.last_low_hint();
         let hint = hiding_steps.cpu().block(zone, grain).load(Ordering::SeqCst);
         let may_replace = grain == Grain::Run || hint <= last_low;
-        if may_replace && self.should_adopt(block, hint, hiding_steps) {
-            self.adopt_block(block, zone, grain, hiding_steps);
+        if may_replace && self.should_be_hint(block, hint, hiding_steps) {
+            self.set_block_hint(block, zone, grain, hiding_steps);
         } else {
             self.set_partial_with_path(block);
         }
@@ -230,7 +230,7 @@ impl<P: Platform> Frames<P> {
 
     /// Returns whether this CPU should make the pageblock its hint: its node is near, and the
     /// present hint is exhausted.
-    fn should_adopt(
+    fn should_be_hint(
         &self,
         block: Block<'_>,
         hint: Hint,

@@ -25,7 +25,7 @@ use crate::words::{Block, Class, Grain, Hint, NO_HINT, NodeIndex, SectionRef, Zo
 impl<P: Platform> Frames<P> {
     /// Makes `block` this CPU's hint, so that the CPU's allocations of this grain use `block` from
     /// now on. The caller must have cleared the `partial` bit of `block`, or just divided it.
-    pub(super) fn adopt_block(
+    pub(super) fn set_block_hint(
         &self,
         block: Block<'_>,
         zone: Zone,
@@ -181,7 +181,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// If several CPUs have found the section at the same time, it becomes the hint of the one that
     /// hides it. The others search again, and find other sections.
-    pub(super) fn adopt_section(
+    pub(super) fn set_section_hint(
         &self,
         section: SectionRef<'_>,
         zone: Zone,
@@ -189,7 +189,7 @@ impl<P: Platform> Frames<P> {
     ) {
         hiding_steps.start();
         let is_hidden_by_this_call = section.hide(&self.words, Class::free(zone));
-        mutant!("two CPUs adopt one section" => return self.swap_section(section, zone, hiding_steps));
+        mutant!("two CPUs have one section as their hint" => return self.swap_section(section, zone, hiding_steps));
         if is_hidden_by_this_call {
             self.swap_section(section, zone, hiding_steps);
         }
@@ -345,7 +345,7 @@ impl<P: Platform> Frames<P> {
 }
 
 /// Clears a hint that had the value `old`, unless its CPU has changed it since. Returns whether
-/// it cleared the hint. `SeqCst`: as in `adopt_block`.
+/// it cleared the hint. `SeqCst`: as in `set_block_hint`.
 fn clear_hint(hint: &AtomicU64, old: u64) -> bool {
     hint.compare_exchange(old, NO_HINT, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }

@@ -32,7 +32,8 @@
 //! | `wakeup.rs` | the step that wakes the reporter; what it shares with the allocator |
 //! | `contents.rs` | the contents of free memory |
 //! | `counts.rs`, `headroom.rs` | counts of frames by state; the check that enough frames are free |
-//! | `bloom_filter.rs`, `crowd.rs` | sets of sections and neighbourhoods, for walks over all CPUs |
+//! | `bloom_filter.rs` | the set of hinted pageblocks and sections that `headroom.rs` has counted |
+//! | `neighbourhood_set.rs` | the set of neighbourhoods in which CPUs work, for `claim.rs` |
 //! | `validate.rs` | a check of all metadata |
 //! | `metadata.rs` | the list of metadata |
 //! | `for_words.rs`, `word_reserve.rs` | frames for words, and the reserve of such frames |
@@ -48,7 +49,6 @@ mod contents;
 mod counts;
 mod cpu;
 mod cpus;
-mod crowd;
 mod cursors;
 mod exact;
 mod exhaustion;
@@ -63,6 +63,7 @@ mod free_frame;
 mod headroom;
 mod hints;
 mod metadata;
+mod neighbourhood_set;
 mod order;
 mod pin_table;
 mod pins;
@@ -126,8 +127,8 @@ pub struct Frames<P> {
     direct_map: untracked::AtomicPtr<u8>,
     words: SectionWords,
     cpus: Cpus,
-    /// The hint of the last pageblock in low memory, or `NO_HINT`; set once, before the first frame
-    /// is added.
+    /// The last pageblock of low memory, encoded as a hint, so that a hint can be compared with it;
+    /// `NO_HINT` if there is no low memory. Set once, before the first frame is added.
     last_low_hint: untracked::AtomicU64,
     wakeup: Wakeup,
     /// The contents of free memory; set before other CPUs use the allocator.
@@ -236,7 +237,7 @@ impl<P: Platform> Frames<P> {
         // Try the fast paths of the two most frequent requests first. If the request is a constant,
         // the compiler chooses the path.
         let zone = request.zones()[0];
-        let near = match request.is_any() {
+        let near = match request.unrestricted_unit() {
             Some(Unit::Frame) => {
                 self.alloc_frame(zone).and_then(|start| PfnRange::with_len(start, 1))
             }

@@ -197,7 +197,7 @@ impl AllocRequest {
 
     /// Returns the unit if the request is for exactly one unit, anywhere.
     #[inline]
-    pub(crate) const fn is_any(&self) -> Option<Unit> {
+    pub(crate) const fn unrestricted_unit(&self) -> Option<Unit> {
         const PAGEBLOCK: u64 = PAGEBLOCK_FRAMES as u64;
         if self.place.is_some() || self.restricted {
             return None;

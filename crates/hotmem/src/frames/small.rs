@@ -30,7 +30,7 @@ impl<P: Platform> Frames<P> {
         let mut first_frame = None;
         for &zone in request.zones() {
             let mut hiding_steps = self.new_hiding_steps();
-            first_frame = match request.is_any() {
+            first_frame = match request.unrestricted_unit() {
                 Some(Unit::Frame) => self.alloc_frame(zone),
                 _ => None,
             };
@@ -175,7 +175,7 @@ impl<P: Platform> Frames<P> {
                         self.set_partial_if_takeable(block, hiding_steps);
                     } else {
                         block.set_grain(request.grain());
-                        self.adopt_block(block, step.zone, request.grain(), hiding_steps);
+                        self.set_block_hint(block, step.zone, request.grain(), hiding_steps);
                     }
                     return Some(first_frame);
                 }
@@ -210,7 +210,7 @@ impl<P: Platform> Frames<P> {
         if request.restricted {
             self.set_partial_if_takeable(block, hiding_steps);
         } else {
-            self.adopt_block(block, step.zone, request.grain(), hiding_steps);
+            self.set_block_hint(block, step.zone, request.grain(), hiding_steps);
         }
         block.start().checked_add(first as u64)
     }
@@ -247,7 +247,7 @@ impl<P: Platform> Frames<P> {
         request: &AllocRequest,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Pfn> {
-        let any_frame = request.is_any() == Some(Unit::Frame);
+        let any_frame = request.unrestricted_unit() == Some(Unit::Frame);
         if !any_frame {
             if !suits(&self.words, block, request) {
                 return None;

@@ -46,7 +46,7 @@ impl<P: Platform> Frames<P> {
         if !section.claim_once(free_bits, block.mask()) {
             return self.alloc_pageblock_slowly(zone);
         }
-        // As in `is_for`: the pageblock may have changed its zone before it was claimed.
+        // As in `suits_or_put_back`: the pageblock may have changed its zone before it was claimed.
         if !is_in_zone(&section, block.mask(), zone) {
             return self.refuse_pageblock(block.start_inlined(), zone);
         }

@@ -125,7 +125,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
         nodes.commit();
         self.words().set_node(range, node);
-        self.frames.hold(range);
+        self.frames.mark_held(range);
         Ok(Addition { frames: self.frames, range, unused_tables: spare, is_device: device })
     }
 
@@ -233,7 +233,7 @@ impl<P: Platform> Addition<'_, P> {
 
 impl<P: Platform> Drop for Addition<'_, P> {
     fn drop(&mut self) {
-        self.frames.end_hold(self.range);
+        self.frames.clear_held(self.range);
         self.frames.free_spare(self.unused_tables);
     }
 }

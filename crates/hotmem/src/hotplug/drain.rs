@@ -180,8 +180,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             let foreign = BlockerKind::Foreign.at(isolation.range());
             return Err((isolation, foreign));
         }
-        let range = self.take_offline_and_hold(isolation, hooks)?;
-        self.frames.end_hold(range);
+        let range = self.take_offline_held(isolation, hooks)?;
+        self.frames.clear_held(range);
         Ok(range)
     }
 
@@ -194,7 +194,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ///
     /// # Errors
     /// Returns the token and the frames that are in use. The memory stays isolated.
-    pub(super) fn take_offline_and_hold(
+    pub(super) fn take_offline_held(
         &mut self,
         isolation: Isolation<'f, P>,
         hooks: &mut dyn Hooks,

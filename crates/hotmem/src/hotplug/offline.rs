@@ -17,10 +17,12 @@ use crate::token::Token;
 use core::fmt;
 
 /// A request to take a range offline. Poll it until it is done, or [`cancel`](Self::cancel) it. If
-/// it is dropped or forgotten, the memory that it has isolated stays isolated and counted.
+/// it is dropped or forgotten, the memory that it has isolated stays isolated;
+/// [`Counts::isolated`](crate::Counts::isolated) still includes it.
 ///
-/// The request isolates the whole range, window by window, before it migrates anything. So each
-/// allocation moves at most once, and never from one window to the next. The request isolates a
+/// The request isolates the whole range, window by window, before it migrates anything. So nothing
+/// is migrated into a window that is still to be drained, and each allocation moves at most once.
+/// The request isolates a
 /// window only if there is enough free memory elsewhere for the frames in use in that window and in
 /// all windows before. If there is not, it calls [`Hooks::discard`], in which the kernel frees
 /// frames that it can do without.
@@ -66,10 +68,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 }
 
 impl<'f, P: Platform> Offline<'f, P> {
-    /// Continues the request. It is [ready](Progress::Ready) once the range is offline, and idle at
-    /// every later poll. After [`Progress::Pending`], the request can be polled again; the memory
-    /// that it has isolated stays isolated until then. If it is polled on another instance than its
-    /// own, the request is pending for [`BlockerKind::Foreign`].
+    /// Continues the request. Returns [`Progress::Ready`] once the range is offline, and
+    /// [`Progress::Idle`] at each later poll. After [`Progress::Pending`], the request can be
+    /// polled again or cancelled; until then, the memory that it has isolated stays isolated. On
+    /// another instance than its own, the request returns [`Progress::Pending`] with
+    /// [`BlockerKind::Foreign`].
     ///
     /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
     /// memory.
@@ -155,11 +158,10 @@ impl<'f, P: Platform> Offline<'f, P> {
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
     ) -> Progress<PfnRange> {
-        match self.drained_part.take().map(|drained| hotplug.take_offline_and_hold(drained, hooks))
-        {
+        match self.drained_part.take().map(|drained| hotplug.take_offline_held(drained, hooks)) {
             None => Progress::Idle,
             Some(Ok(range)) => {
-                hotplug.frames.end_hold(range);
+                hotplug.frames.clear_held(range);
                 Progress::Ready(range)
             }
             // The memory was drained and is isolated, so no frame of it is in use, unless the

@@ -37,7 +37,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// [`RangeError`].
     pub fn prepare_remove(&mut self, range: PfnRange) -> Result<Removal, RangeError> {
         self.check_removable(range)?;
-        self.frames.hold(range);
+        self.frames.mark_held(range);
         Ok(self.unmap(range, false))
     }
 
@@ -78,7 +78,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     fn make_absent(&mut self, range: PfnRange) {
         self.set_present(range, false);
         self.undescribe(range);
-        self.frames.end_hold(range);
+        self.frames.clear_held(range);
         self.forget(range);
     }
 
@@ -113,7 +113,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if removal.was_online {
             self.bring_back_online(removal.range, hooks);
         } else {
-            self.frames.end_hold(removal.range);
+            self.frames.clear_held(removal.range);
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Puts `range` online again in its former zone. `range` was taken offline to be removed, and
     /// is held.
     pub(super) fn bring_back_online(&mut self, range: PfnRange, hooks: &mut dyn Hooks) {
-        self.frames.end_hold(range);
+        self.frames.clear_held(range);
         self.bring_online(range, OnlineType::AsBefore, hooks);
     }
 

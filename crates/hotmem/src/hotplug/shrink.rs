@@ -66,7 +66,7 @@ pub struct ShrinkOptions {
     /// larger power of two. Other numbers are rounded up.
     pub unit: u64,
     /// The longest run that the platform can take at one time, at least a unit.
-    pub largest: u64,
+    pub max_run_frames: u64,
     /// Whether a shrink that is pending tries the whole range again at the next poll. Until then it
     /// keeps one online unit isolated, so that the kernel cannot allocate again the frames that it
     /// frees there: the highest unit first, then a lower unit each time, and after the lowest unit
@@ -80,7 +80,7 @@ impl From<PfnRange> for ShrinkOptions {
     fn from(within: PfnRange) -> ShrinkOptions {
         let unit = PAGEBLOCK_FRAMES as u64;
         let frames = within.frames();
-        ShrinkOptions { within, frames, unit, largest: u64::MAX, is_persistent: false }
+        ShrinkOptions { within, frames, unit, max_run_frames: u64::MAX, is_persistent: false }
     }
 }
 
@@ -88,7 +88,7 @@ impl<'f, P> Shrink<'f, P> {
     /// Makes a request to take memory as `options` say. Nothing happens before the request is
     /// polled.
     pub fn new(options: impl Into<ShrinkOptions>) -> Shrink<'f, P> {
-        let ShrinkOptions { within, frames, unit, largest, is_persistent } = options.into();
+        let ShrinkOptions { within, frames, unit, max_run_frames, is_persistent } = options.into();
         let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
         let within = within.align_inward(unit);
         Shrink {
@@ -97,7 +97,7 @@ impl<'f, P> Shrink<'f, P> {
             untried: within,
             unit,
             frames_left: frames / unit * unit,
-            max_run: (largest / unit * unit).max(unit),
+            max_run: (max_run_frames / unit * unit).max(unit),
             ready_run: PfnRange::EMPTY,
             window: None,
             is_persistent,
@@ -246,7 +246,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
     ) {
-        match hotplug.take_offline_and_hold(window, hooks) {
+        match hotplug.take_offline_held(window, hooks) {
             Ok(range) => {
                 let end =
                     if self.ready_run.is_empty() { range.end() } else { self.ready_run.end() };

@@ -220,16 +220,16 @@ impl<P: Platform> Frames<P> {
         true
     }
 
-    /// Holds `range` for an addition or a removal: sets its bits in `isolated`. `range` is neither
-    /// online nor held.
-    pub(crate) fn hold(&self, range: PfnRange) {
+    /// Marks `range` as held by an addition or a removal: sets its bits in `isolated`. `range` is
+    /// neither online nor held.
+    pub(crate) fn mark_held(&self, range: PfnRange) {
         for SectionPart { section, blocks } in self.words().section_parts(range) {
             section.isolated.fetch_or(blocks, Ordering::AcqRel);
         }
     }
 
-    /// Ends the hold of an addition or a removal on `range`.
-    pub(crate) fn end_hold(&self, range: PfnRange) {
+    /// Marks `range` as no longer held by an addition or a removal.
+    pub(crate) fn clear_held(&self, range: PfnRange) {
         for SectionPart { section, blocks } in self.words().section_parts(range) {
             section.isolated.fetch_and(!blocks, Ordering::AcqRel);
         }

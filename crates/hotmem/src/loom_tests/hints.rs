@@ -23,7 +23,7 @@ fn an_interrupt_allocates_and_frees_on_the_cpu_of_a_call() {
 }
 
 #[test]
-fn two_frees_replace_one_hint() {
+fn two_frees_each_make_their_pageblock_the_hint() {
     model(|| {
         let instance = Instance::new(1);
         let first @ [_, _, _, _] = instance.alloc_singles();
@@ -58,7 +58,7 @@ fn a_frame_of_an_exhausted_pageblock_is_freed() {
 }
 
 #[test]
-fn two_threads_swap_a_hint() {
+fn two_threads_replace_the_same_hint() {
     model(|| {
         let instance = Instance::new(2);
         let other_thread = instance.spawn_on(0, |instance| instance.alloc(ONE_FRAME));
@@ -92,7 +92,7 @@ fn an_old_hint_leads_to_a_pageblock_that_is_divided_again() {
 }
 
 #[test]
-fn two_threads_swap_the_hint_of_a_section() {
+fn two_threads_replace_the_same_hint_of_a_section() {
     model(|| {
         let instance = Instance::new(2);
         let other_thread =
@@ -177,7 +177,7 @@ fn a_run_of_pageblocks_takes_a_free_pageblock_that_stays_divided() {
 }
 
 #[test]
-fn two_threads_with_one_cpu_number_adopt_sections() {
+fn two_threads_with_one_cpu_number_set_section_hints() {
     model(|| {
         let instance = Instance::new(3);
         // The section that is CPU 0's hint has no free pageblock.
@@ -192,7 +192,7 @@ fn two_threads_with_one_cpu_number_adopt_sections() {
 }
 
 #[test]
-fn two_cpus_adopt_different_sections() {
+fn two_cpus_get_different_section_hints() {
     model(|| {
         let instance = Instance::new(3);
         // The section that is CPU 0's hint has no free pageblock, so both CPUs search.

@@ -28,9 +28,9 @@ pub(super) const ONE_BLOCK: AllocRequest = AllocRequest::frames(BLOCK);
 loom::thread_local! { static CPU: Cell<usize> = Cell::new(0); }
 
 /// A platform on which each thread of a model chooses the CPU that it runs on.
-pub(super) struct Threads;
+pub(super) struct LoomPlatform;
 
-impl Platform for Threads {
+impl Platform for LoomPlatform {
     fn cpu(&self) -> usize {
         CPU.with(Cell::get)
     }
@@ -38,7 +38,7 @@ impl Platform for Threads {
 
 /// An instance with a few frames, and a record of the frames that the scenario holds.
 pub(super) struct Instance {
-    frames: Frames<Threads>,
+    frames: Frames<LoomPlatform>,
     _words: Boxes,
     memory: Box<[BitmapFrame]>,
     /// A bit for each frame that the scenario holds. This is not one of loom's atomics, so it
@@ -62,8 +62,8 @@ impl Held {
 }
 
 impl Deref for Instance {
-    type Target = Frames<Threads>;
-    fn deref(&self) -> &Frames<Threads> {
+    type Target = Frames<LoomPlatform>;
+    fn deref(&self) -> &Frames<LoomPlatform> {
         &self.frames
     }
 }
@@ -114,7 +114,7 @@ impl Instance {
         let len = sections as u64 * SECTION;
         let memory = (0..len + sections as u64).map(|_| BitmapFrame::new());
         let memory: Box<[BitmapFrame]> = memory.collect();
-        let frames = Frames::new(Threads);
+        let frames = Frames::new(LoomPlatform);
         // The memory of each frame of the model is an element of `memory`.
         frames.set_direct_map(DirectMap::from_base(memory.as_ptr().cast_mut().cast()));
         let mut words = Boxes::default();
@@ -130,7 +130,7 @@ impl Instance {
     }
 
     /// Returns a new control path of the instance.
-    pub(super) fn hotplug(&self) -> Hotplug<'_, Threads> {
+    pub(super) fn hotplug(&self) -> Hotplug<'_, LoomPlatform> {
         // SAFETY: all memory of the model is mapped, and no memory is added.
         let mapping = unsafe { AlwaysMapped::new(null_mut(), PfnRange::EMPTY) };
         Hotplug::without_memory(&self.frames, mapping)
@@ -146,7 +146,7 @@ impl Instance {
     pub(super) fn take_offline(&self, range: PfnRange) -> bool {
         let Ok(token) = self.isolate_range(range) else { return false };
         let left = token.leave_allocator().map_err(|(token, _)| token.release());
-        left.map(|range| self.end_hold(range)).is_ok()
+        left.map(|range| self.clear_held(range)).is_ok()
     }
 
     /// Runs `work` on another thread, on CPU `cpu`.

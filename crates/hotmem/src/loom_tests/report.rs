@@ -1,6 +1,6 @@
 //! Models reports that run while other CPUs allocate, free, isolate memory or take it offline.
 
-use super::instance::{BLOCK, Held, ONE_BLOCK, ONE_FRAME, SECTION, Threads, range};
+use super::instance::{BLOCK, Held, LoomPlatform, ONE_BLOCK, ONE_FRAME, SECTION, range};
 use super::{Instance, large_model, model, model_preemptions};
 use crate::addr::PfnRange;
 use crate::frames::AllocRequest;
@@ -17,7 +17,7 @@ fn unlimited_settings() -> Settings {
     Settings { reporting_divisor: 1, ..Settings::EAGER }
 }
 
-fn reporter(instance: &Instance) -> Reporter<'_, Threads> {
+fn reporter(instance: &Instance) -> Reporter<'_, LoomPlatform> {
     Reporter::new(instance, unlimited_settings(), Contents::Undefined).unwrap()
 }
 
@@ -27,8 +27,9 @@ fn overwrite_batch(instance: &Instance, batch: &Batch) {
     batch.iter().for_each(|&range| instance.overwrite(range));
 }
 
-/// Runs the reporter until it sleeps. Returns how many frames were reported.
-fn report_until_idle(instance: &Instance, reporter: &mut Reporter<'_, Threads>) -> u64 {
+/// Steps the reporter until it is idle. The host accepts every batch. Returns how many frames were
+/// reported.
+fn report_until_idle(instance: &Instance, reporter: &mut Reporter<'_, LoomPlatform>) -> u64 {
     let mut reported = 0;
     loop {
         match reporter.step(NOW) {
@@ -45,7 +46,7 @@ fn report_until_idle(instance: &Instance, reporter: &mut Reporter<'_, Threads>) 
 }
 
 /// Returns the next batch of the reporter, or `None` if the reporter sleeps or waits.
-fn next_batch(reporter: &mut Reporter<'_, Threads>) -> Option<Batch> {
+fn next_batch(reporter: &mut Reporter<'_, LoomPlatform>) -> Option<Batch> {
     loop {
         match reporter.step(NOW) {
             Step::Ready(Ok(batch)) => return Some(batch),
@@ -57,7 +58,7 @@ fn next_batch(reporter: &mut Reporter<'_, Threads>) -> Option<Batch> {
 
 /// Checks, while no operation is in flight, that the reporter reports all free pageblocks without
 /// another wakeup.
-fn check_all_reported(instance: &Instance, reporter: &mut Reporter<'_, Threads>) {
+fn check_all_reported(instance: &Instance, reporter: &mut Reporter<'_, LoomPlatform>) {
     instance.validate();
     report_until_idle(instance, reporter);
     let counts = instance.counts();
@@ -67,14 +68,18 @@ fn check_all_reported(instance: &Instance, reporter: &mut Reporter<'_, Threads>)
 }
 
 /// Checks that the reporter reports all free pageblocks, and then again after `held` was freed.
-fn check_all_reported_again(instance: &Instance, reporter: &mut Reporter<'_, Threads>, held: Held) {
+fn check_all_reported_again(
+    instance: &Instance,
+    reporter: &mut Reporter<'_, LoomPlatform>,
+    held: Held,
+) {
     check_all_reported(instance, reporter);
     instance.free(held);
     check_all_reported(instance, reporter);
 }
 
 /// Reports one batch, if there is any memory to report.
-fn report_once(instance: &Instance, reporter: &mut Reporter<'_, Threads>) {
+fn report_once(instance: &Instance, reporter: &mut Reporter<'_, LoomPlatform>) {
     if let Some(batch) = next_batch(reporter) {
         overwrite_batch(instance, &batch);
         reporter.reported(batch).unwrap();
@@ -321,7 +326,7 @@ fn a_report_races_with_a_search_for_unreported_memory() {
 }
 
 #[test]
-fn a_hint_is_coalesced_while_its_cpu_allocates() {
+fn the_pageblock_of_a_hint_is_coalesced_while_its_cpu_allocates() {
     model(|| {
         let instance = Instance::with_reporter(1);
         let second_block = instance.alloc_second_block();

@@ -63,7 +63,7 @@ fn a_free_pageblock_that_stays_divided_changes_its_zone() {
             let is_offline = instance.take_offline(second);
             if is_offline {
                 instance.online(second, OnlineType::Movable);
-                // Twenty times as many interleavings, which take a minute.
+                // This allocation makes twenty times as many interleavings, which take a minute.
                 if is_deep() {
                     let movable = instance.try_alloc(AllocRequest::frames(1).movable());
                     movable.into_iter().for_each(|held| instance.free(held));
@@ -80,9 +80,9 @@ fn a_free_pageblock_that_stays_divided_changes_its_zone() {
     });
 }
 
-/// The free of a frame may set the `partial` bit late: after the pageblock has gone offline and
-/// come online as kernel memory. The second pageblock of the section is kernel memory, and must
-/// still be found.
+/// The free of a frame may set the `partial` bit of its pageblock late: after the pageblock has
+/// gone offline and come online as kernel memory. The other pageblock of the section is kernel
+/// memory, and searches must still find its free frame.
 #[test]
 fn a_late_partial_bit_races_with_a_change_of_zone() {
     large_model(|| {
@@ -117,7 +117,7 @@ fn a_late_partial_bit_races_with_a_change_of_zone() {
 }
 
 /// The free of a pageblock may publish it late: after the other pageblock of the section has
-/// changed its zone. Both must be found.
+/// changed its zone, from that of `before` to that of `after`. Searches must find both.
 fn a_late_publish(before: OnlineType, after: OnlineType) {
     model(move || {
         let instance = Instance::new(2);

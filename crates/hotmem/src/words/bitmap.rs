@@ -119,15 +119,15 @@ impl FrameBitmap {
     /// of the word, the number of the frame, and whether the word has no other free frame.
     /// `last_change` is the caller's.
     #[inline]
-    pub(crate) fn take_one_of(
+    pub(crate) fn take_frame_of(
         &self,
         zone: Zone,
         last_change: &LastChange,
     ) -> Option<(usize, u64, bool)> {
         let mut words = self.words().iter().enumerate();
         words.find_map(|(index, word)| {
-            let frame = word.take_one_of(zone, last_change)?;
-            Some((index, frame, !word.offers_one_of(zone)))
+            let frame = word.take_frame_of(zone, last_change)?;
+            Some((index, frame, !word.offers_frame_of(zone)))
         })
     }
 

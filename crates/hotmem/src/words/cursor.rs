@@ -39,13 +39,13 @@ impl Cursor {
     /// frame's number. `last_change` is the caller's.
     #[inline]
     pub(crate) fn take(&self, zone: Zone, last_change: &LastChange) -> Option<u64> {
-        self.word()?.take_one_of(zone, last_change)
+        self.word()?.take_frame_of(zone, last_change)
     }
 
     /// Returns whether [`take`](Self::take) would probably find a frame.
     #[inline]
     pub(crate) fn offers(&self, zone: Zone) -> bool {
-        self.word().is_some_and(|word| word.offers_one_of(zone))
+        self.word().is_some_and(|word| word.offers_frame_of(zone))
     }
 
     /// Returns whether the cursor points to this word. `SeqCst`: the caller has freed frames of the

@@ -128,7 +128,7 @@ impl FrameWord {
     /// time. Also returns `None` if the guess of `last_change`, which is the caller's, is wrong;
     /// then the next call has no wrong guess. AcqRel: see [`take`](Self::take).
     #[inline]
-    pub(super) fn take_one_of(&self, zone: Zone, last_change: &LastChange) -> Option<u64> {
+    pub(super) fn take_frame_of(&self, zone: Zone, last_change: &LastChange) -> Option<u64> {
         let now = self.probable_value(last_change);
         if !offers(now, zone) {
             last_change.clear();
@@ -302,9 +302,9 @@ impl FrameWord {
         FrameWord::any_takeable(core::slice::from_ref(self))
     }
 
-    /// Returns whether [`take_one_of`](Self::take_one_of) would probably find a frame.
+    /// Returns whether [`take_frame_of`](Self::take_frame_of) would probably find a frame.
     #[inline]
-    pub(super) fn offers_one_of(&self, zone: Zone) -> bool {
+    pub(super) fn offers_frame_of(&self, zone: Zone) -> bool {
         offers(self.0.load(Ordering::Relaxed), zone)
     }
 
@@ -388,24 +388,24 @@ mod tests {
     fn an_allocation_with_a_wrong_guess_fails_one_time_and_takes_no_frame() {
         let word = word(Movable, 0b0110);
         let last_change = LastChange::new();
-        let first = word.take_one_of(Movable, &last_change).unwrap();
+        let first = word.take_frame_of(Movable, &last_change).unwrap();
         // Another CPU frees a frame that is lower than the next one that the guess names.
         assert!(word.free(0b0001, || ()).is_some());
-        assert_eq!(word.take_one_of(Movable, &last_change), None);
+        assert_eq!(word.take_frame_of(Movable, &last_change), None);
         assert_eq!(word.bits(), 0b0101);
-        assert_eq!(word.take_one_of(Movable, &last_change), Some(first - 1));
-        assert_eq!(word.take_one_of(Movable, &last_change), Some(first + 1));
+        assert_eq!(word.take_frame_of(Movable, &last_change), Some(first - 1));
+        assert_eq!(word.take_frame_of(Movable, &last_change), Some(first + 1));
         // The guess is that no frame is free. It is wrong after another CPU's free.
-        assert_eq!(word.take_one_of(Movable, &last_change), None);
+        assert_eq!(word.take_frame_of(Movable, &last_change), None);
         assert!(word.free(0b0100, || ()).is_some());
-        assert_eq!(word.take_one_of(Movable, &last_change), Some(first + 1));
+        assert_eq!(word.take_frame_of(Movable, &last_change), Some(first + 1));
     }
 
     #[test]
     fn a_free_with_a_wrong_guess_fails_one_time_and_changes_nothing() {
         let word = word(Kernel, 0b0111);
         let last_change = LastChange::new();
-        let frame = Pfn::new(word.take_one_of(Kernel, &last_change).unwrap()).unwrap();
+        let frame = Pfn::new(word.take_frame_of(Kernel, &last_change).unwrap()).unwrap();
         assert!(word.take(0b0010));
         assert!(word.free_one(frame, &last_change).is_none());
         assert_eq!(word.bits(), 0b0100);
@@ -418,10 +418,10 @@ mod tests {
     fn a_guess_does_not_hide_flags() {
         let word = word(Kernel, 0b0011);
         let last_change = LastChange::new();
-        let frame = Pfn::new(word.take_one_of(Kernel, &last_change).unwrap()).unwrap();
+        let frame = Pfn::new(word.take_frame_of(Kernel, &last_change).unwrap()).unwrap();
         word.isolate();
         for _ in 0..2 {
-            assert_eq!(word.take_one_of(Kernel, &last_change), None);
+            assert_eq!(word.take_frame_of(Kernel, &last_change), None);
         }
         word.release();
         word.poison();
@@ -435,8 +435,8 @@ mod tests {
     fn the_guess_of_a_word_is_not_used_for_another() {
         let (one, other) = (word(Kernel, 0b0011), word(Kernel, 0b1000));
         let last_change = LastChange::new();
-        assert!(one.take_one_of(Kernel, &last_change).is_some());
-        assert!(other.take_one_of(Kernel, &last_change).is_some());
+        assert!(one.take_frame_of(Kernel, &last_change).is_some());
+        assert!(other.take_frame_of(Kernel, &last_change).is_some());
         assert_eq!((one.bits(), other.bits()), (0b0010, 0));
     }
 }

@@ -237,7 +237,7 @@ fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -
             local.shrinks.push(Shrink::new(ShrinkOptions {
                 frames: number(rng),
                 unit: number(rng),
-                largest: number(rng),
+                max_run_frames: number(rng),
                 within: target,
                 is_persistent: rng.bool(),
             }));

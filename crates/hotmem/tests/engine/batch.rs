@@ -5,7 +5,7 @@ use fastrand::Rng;
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_port::Magazine;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 use std::collections::BTreeSet;
@@ -99,7 +99,7 @@ fn alloc_many_allocates_only_frames_that_the_request_allows() {
 }
 
 #[test]
-fn free_many_names_a_frame_that_is_not_allocated_and_frees_all_others() {
+fn free_many_names_the_first_frame_that_is_not_allocated_and_frees_all_others() {
     with_instance(|frames, _| {
         let before = frames.counts().free;
         let taken = alloc_frames(frames, ONE_FRAME, 8);
@@ -124,7 +124,8 @@ fn free_many_names_a_frame_that_is_not_allocated_and_frees_all_others() {
 fn frames_of_any_allocation_can_be_freed_together() {
     with_instance(|frames, hotplug| {
         let rng = &mut Rng::with_seed(7);
-        // Now all sections have their bitmaps, so the counts of free frames do not change later.
+        // This makes the bitmaps of all sections, so that later calls allocate no frames for
+        // bitmaps, which would change the count of free frames.
         free(frames, &alloc_frames(frames, ONE_FRAME, 2 * SECTION)).unwrap();
         let before = frames.counts().free;
         let mut list = vec![];
@@ -200,8 +201,8 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     let first = magazine.alloc().unwrap();
     publish_magazine(Some(magazine));
     let mut taken = vec![];
-    // At the end all free frames are in the magazine. The engine drains it, so they are allocated
-    // as well.
+    // When all other frames are allocated, the engine drains the magazine, so that its frames are
+    // allocated as well.
     while let Ok(allocated) = FRAMES.alloc_range(ONE_FRAME) {
         taken.push(allocated.start());
     }

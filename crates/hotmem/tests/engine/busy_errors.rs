@@ -2,7 +2,7 @@
 //! and free all the time.
 
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, range};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! Tests that as many CPUs have records of their own as the boot map says.
 
 use hotmem::*;
-use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, Validated as _, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, RawRanges as _, SECTION, Validated as _, range};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of CPUs that the tests allocate on.

@@ -1,7 +1,7 @@
 //! Tests that no CPU follows a cursor into words that were reclaimed.
 
 use hotmem::*;
-use hotmem_testkit::{Cpus, Memory, REMOTE, Raw as _, SECTION, numbers, range};
+use hotmem_testkit::{Cpus, DISTANT_PFN, Memory, RawRanges as _, SECTION, numbers, range};
 use std::iter;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
     let ram = [BootRange { start: 0, len: range(0, 8 * SECTION).bytes() }];
     let map = BootMap::from(&ram);
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
-    let plugged = range(REMOTE, SECTION);
+    let plugged = range(DISTANT_PFN, SECTION);
     let movable = AllocRequest::frames(1).movable();
 
     let region = hotplug.announce(plugged).unwrap();

@@ -3,8 +3,8 @@
 
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
-use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawHotplugCalls as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, boot, pfn, range};
 
 /// The number of sections of boot memory.

@@ -3,7 +3,7 @@
 
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
-use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, Snapshot, Validated as _};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, RawRanges as _, SECTION, Snapshot, Validated as _};
 use hotmem_testkit::{make_words, pfn, range};
 
 const IS_SMALL_GEOMETRY: bool = cfg!(hotmem_geometry = "small");

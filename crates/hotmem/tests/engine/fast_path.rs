@@ -1,7 +1,7 @@
 //! Tests the fast paths of single frames, which interfaces to other languages inline.
 
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Cpus, Memory, pfn, range};
 use std::collections::BTreeSet;

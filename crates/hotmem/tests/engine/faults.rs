@@ -3,10 +3,12 @@
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping, with_kernel};
-use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, REMOTE, SECTION, Snapshot, numbers, pfn, range};
+use hotmem_testkit::{
+    Cpus, DISTANT_PFN, Memory, PAGEBLOCK, SECTION, Snapshot, numbers, pfn, range,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -343,8 +345,11 @@ fn a_device_that_refuses_leaves_the_memory_online() {
     for refused in 0..HOT_SECTIONS {
         with_instance(|instance| {
             let target = range(MOVABLE_START, HOT_SECTIONS * SECTION);
-            let mut shrink =
-                Shrink::new(ShrinkOptions { unit: SECTION, largest: SECTION, ..target.into() });
+            let mut shrink = Shrink::new(ShrinkOptions {
+                unit: SECTION,
+                max_run_frames: SECTION,
+                ..target.into()
+            });
             for part in (0..HOT_SECTIONS).rev() {
                 let removal = loop {
                     match shrink.poll(
@@ -468,8 +473,8 @@ fn words_in_added_kernel_memory_block_its_removal() {
         instance.hotplug.add(added).unwrap();
         while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
         instance.hotplug.online(added, OnlineType::Kernel, &mut NoHooks).unwrap();
-        instance.hotplug.announce(range(REMOTE, PAGEBLOCK)).unwrap();
-        drop(instance.hotplug.prepare_add(range(REMOTE, PAGEBLOCK)).unwrap());
+        instance.hotplug.announce(range(DISTANT_PFN, PAGEBLOCK)).unwrap();
+        drop(instance.hotplug.prepare_add(range(DISTANT_PFN, PAGEBLOCK)).unwrap());
         let metadata = frames.metadata().map(|metadata| metadata.frames);
         let words: Vec<_> = metadata.filter(|&words| added.covers(words)).collect();
         assert!(!words.is_empty());

@@ -4,11 +4,11 @@ use hotmem::{
     AllocRequest, BootMap, BootRange, Budget, Contents, Frames, Hooks, Hotplug, NoHooks, OneCpu,
     OnlineType, Pfn, PfnRange, Progress, RangeErrorKind,
 };
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::TestMapping;
 use hotmem_testkit::forwarding::{ForwardingMapping, with_kernel};
-use hotmem_testkit::{Memory, PAGEBLOCK, REMOTE, SECTION, numbers, range};
+use hotmem_testkit::{DISTANT_PFN, Memory, PAGEBLOCK, SECTION, numbers, range};
 use std::sync::atomic::Ordering;
 
 /// The 32-bit word that all free memory is filled with.
@@ -188,7 +188,7 @@ fn refused_frames_are_not_written() {
         assert_eq!(refused.kind, RangeErrorKind::NotAllocated);
         assert_eq!(word(used).load(Ordering::Relaxed), GARBAGE);
         // This memory is not present, so a write would fault.
-        let foreign = instance.frames.fill_and_free_range(range(REMOTE, 1)).unwrap_err();
+        let foreign = instance.frames.fill_and_free_range(range(DISTANT_PFN, 1)).unwrap_err();
         assert_eq!(foreign.kind, RangeErrorKind::Foreign);
         let empty = instance.frames.fill_and_free_range(range(0, 0)).unwrap_err();
         assert_eq!(empty.kind, RangeErrorKind::Empty);

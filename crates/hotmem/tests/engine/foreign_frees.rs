@@ -3,11 +3,11 @@
 
 use hotmem::RangeErrorKind;
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::forwarding::ForwardingMapping;
 use hotmem_testkit::forwarding::TestMapping;
 use hotmem_testkit::forwarding::with_kernel;
-use hotmem_testkit::{Cpus, Memory, REMOTE, SECTION, pfn, range};
+use hotmem_testkit::{Cpus, DISTANT_PFN, Memory, SECTION, pfn, range};
 
 /// A kernel that frees these frames when memory is removed, and records the frames that are
 /// refused.
@@ -58,8 +58,8 @@ fn frame_refused_names_the_first_refused_frame_of_a_call_and_the_reason() {
     let (before, after, kernel) = add_and_remove(|frames, kernel| {
         frame = frames.alloc_range(AllocRequest::frames(1)).unwrap().start();
         // The first refused frame of each call is reported: `frame`, which is freed twice, and
-        // `Pfn::LIMIT`. `REMOTE` is refused too, but later in the same call.
-        kernel.descriptors = vec![frame, frame, pfn(REMOTE)];
+        // `Pfn::LIMIT`. `DISTANT_PFN` is refused too, but later in the same call.
+        kernel.descriptors = vec![frame, frame, pfn(DISTANT_PFN)];
         kernel.tables = vec![Pfn::LIMIT];
     });
     let refusals = [(frame, RangeErrorKind::NotAllocated), (Pfn::LIMIT, RangeErrorKind::Foreign)];

@@ -8,7 +8,7 @@ use crate::instruction_count;
 use fastrand::Rng;
 use hotmem::report::{Batch, Contents, Reporter, Settings, Step};
 use hotmem::*;
-use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, RawRanges as _, SECTION, range};
 use std::time::Duration;
 
 /// The environment variable that tells the process under valgrind what the control path does.

@@ -3,7 +3,7 @@
 
 use hotmem::RangeErrorKind;
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{Memory, SECTION, boot, range};

@@ -9,7 +9,7 @@
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_port::notify::{Chain, Change, Listener};
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, pfn, range};

@@ -1,7 +1,7 @@
 //! Tests the states of memory blocks of 128 MiB and more.
 
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, pfn, range};
 
 fn states(

@@ -3,9 +3,9 @@
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, REMOTE, SECTION, numbers, pfn, range};
+use hotmem_testkit::{Cpus, DISTANT_PFN, Memory, PAGEBLOCK, SECTION, numbers, pfn, range};
 
 /// 64 GiB in the real geometry.
 const PLUGGED_FRAMES: u64 = 512 * SECTION;
@@ -29,7 +29,7 @@ fn words(frames: &Frames<Cpus>, memory: &Memory) -> Vec<u64> {
 #[test]
 fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
     with_boot_memory_only(|frames, hotplug, memory| {
-        let plugged = range(REMOTE, PLUGGED_FRAMES);
+        let plugged = range(DISTANT_PFN, PLUGGED_FRAMES);
         hotplug.announce(plugged).unwrap();
         // The words stay allocated.
         drop(hotplug.prepare_add(plugged).unwrap());
@@ -74,7 +74,7 @@ const CHUNK: (u64, u64) = if cfg!(hotmem_geometry = "small") { (4, 1) } else { (
 #[test]
 fn adding_takes_12_kib_for_each_8_gib() {
     with_boot_memory_only(|frames, hotplug, _| {
-        let mut start = REMOTE;
+        let mut start = DISTANT_PFN;
         for sections in [1, 2, 31, 32, 33, 64, 65, 128] {
             let before = (frames.counts().words, frames.counts().free);
             let target = range(start, sections * SECTION);
@@ -112,10 +112,10 @@ fn words_are_used_again() {
             hotplug.remove(target).unwrap();
             hotplug.withdraw(region).unwrap();
         };
-        add_and_remove(range(REMOTE, 10 * SECTION));
+        add_and_remove(range(DISTANT_PFN, 10 * SECTION));
         let free = frames.counts().free;
         for i in 0..200 {
-            add_and_remove(range(REMOTE, (i % 10 + 1) * SECTION));
+            add_and_remove(range(DISTANT_PFN, (i % 10 + 1) * SECTION));
         }
         assert_eq!(frames.counts().free, free);
     });
@@ -138,14 +138,14 @@ fn a_small_machine_can_announce_all_memory_up_to_the_address_limit() {
         allocated.into_iter().step_by(2).for_each(|run| frames.free_range(run).unwrap());
         let before = frames.counts().words;
         let end =
-            if bits == 52 { hotmem::geometry::PFN_LIMIT } else { REMOTE + (1 << (bits - 12)) };
-        let device = range(REMOTE, end - REMOTE);
+            if bits == 52 { hotmem::geometry::PFN_LIMIT } else { DISTANT_PFN + (1 << (bits - 12)) };
+        let device = range(DISTANT_PFN, end - DISTANT_PFN);
         hotplug.announce(device).unwrap();
         let announced = frames.counts().words - before;
         assert!(announced <= 64 / 4, "{announced} frames to announce {device}");
 
         let gib = Bytes::gib(1).frames();
-        for (first, max_frames) in [(range(REMOTE, gib), 256), (range(end - gib, gib), 256)] {
+        for (first, max_frames) in [(range(DISTANT_PFN, gib), 256), (range(end - gib, gib), 256)] {
             let before = frames.counts().words;
             hotplug.add(first).unwrap();
             hotplug.online(first, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -153,7 +153,7 @@ fn a_small_machine_can_announce_all_memory_up_to_the_address_limit() {
             assert!(allocated <= max_frames / 4, "{allocated} frames for the first GiB at {first}");
         }
         let before = frames.counts().words;
-        let tib = range(REMOTE + (1 << 30), Bytes::gib(1024).frames());
+        let tib = range(DISTANT_PFN + (1 << 30), Bytes::gib(1024).frames());
         hotplug.add(tib).unwrap();
         let allocated = frames.counts().words - before;
         assert!(allocated <= 1638 / 4, "{allocated} frames for a TiB");
@@ -179,8 +179,8 @@ fn words_of_withdrawn_memory_are_freed_by_reclaim_words() {
         let chunk = Bytes(CHUNK.1 * FRAME_SIZE);
         // Where a pageblock was ever divided, the bitmaps take one more frame.
         let with_bitmaps = Bytes((CHUNK.1 + 1) * FRAME_SIZE);
-        let memory = range(REMOTE, SECTION);
-        let beside = range(REMOTE + SECTION, SECTION);
+        let memory = range(DISTANT_PFN, SECTION);
+        let beside = range(DISTANT_PFN + SECTION, SECTION);
         let add_and_remove = |hotplug: &mut Hotplug<'_, Cpus>| {
             let region = hotplug.announce(memory).unwrap();
             hotplug.add(memory).unwrap();

@@ -1,7 +1,7 @@
 //! Tests that requests to remove memory leave `Settings::min_free_frames` frames free.
 
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 

@@ -6,7 +6,7 @@
 
 use hotmem::*;
 use hotmem_testkit::{
-    Memory, PAGEBLOCK, REMOTE, Raw as _, SECTION, Validated as _, make_words, range,
+    DISTANT_PFN, Memory, PAGEBLOCK, RawRanges as _, SECTION, Validated as _, make_words, range,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -76,7 +76,7 @@ fn node_numbers_are_all_different() {
 }
 
 #[test]
-fn the_257th_node_is_refused_by_its_number_and_changes_nothing() {
+fn one_node_too_many_changes_nothing_and_the_error_names_it() {
     let max_nodes = u32::try_from(MAX_NODES).unwrap();
     assert!(max_nodes >= 256);
     let (platform, memory) = (NodePlatform::default(), Memory::new(BACKED_FRAMES));
@@ -179,7 +179,7 @@ fn an_addition_that_fails_takes_no_node_index() {
         std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
     // The sections from the 100th on have no words, and the word reserve suffices for only a few of
     // them.
-    let remote = range(REMOTE, SECTION);
+    let remote = range(DISTANT_PFN, SECTION);
     hotplug.announce(remote).unwrap();
     make_words(&mut hotplug, remote);
     let added = (100..400).take_while(|&nth| plug(&mut hotplug, nth).is_ok()).count();
@@ -256,7 +256,8 @@ fn an_unknown_node_is_the_first_one_online() {
             Err(AllocError::OutOfMemory)
         );
     }
-    // An unknown node uses the fallback order of the first node online.
+    // An unknown node uses the fallback order of the first node online, by number. Node 3 comes
+    // online, and is then the first, so the order that is set for node 5 is not used.
     hotplug.set_fallback(five, &[seven]).unwrap();
     hotplug.online(section_above_boot(2), OnlineType::Kernel, &mut NoHooks).unwrap();
     assert_eq!(hotplug.zone(unknown, Zone::Kernel), ZoneInfo::default());

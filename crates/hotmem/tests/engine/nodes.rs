@@ -2,7 +2,7 @@
 //! removed.
 
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -169,8 +169,8 @@ fn a_boundary_of_nodes_is_rounded_up_to_a_section() {
     let (platform, memory) = (NodePlatform::default(), Memory::new(2 * SECTION));
     let frames = Frames::new(&platform);
     let all = range(0, 2 * SECTION).bytes();
-    // Node 1 has a quarter of the first section and one frame. The boundary is rounded up, so it
-    // gets the whole section.
+    // By the boot map, node 1 has a quarter of the first section and one frame more. The boundary
+    // is rounded up to a section, so node 1 gets the whole section.
     let first = range(0, SECTION / 4 + 1).bytes();
     let ram = [BootRange { start: 0, len: all }];
     let nodes = [
@@ -202,7 +202,7 @@ fn a_request_that_avoids_a_node_uses_it_only_when_all_others_are_full() {
         let frames = Frames::new(&platform);
         let _hotplug = four_nodes(&frames, &memory);
         platform.0.store(2, Ordering::Relaxed);
-        // The CPU's hint is on the node to avoid.
+        // The CPU runs on node 2, which the requests below avoid. This makes its hint lie there.
         assert_eq!(section_of(frames.alloc_range(request).unwrap()), 2);
         let mut sections = Vec::new();
         while let Ok(allocated) = frames.alloc_range(request.node(NodeChoice::Avoiding(node(2)))) {
@@ -215,8 +215,8 @@ fn a_request_that_avoids_a_node_uses_it_only_when_all_others_are_full() {
     }
 }
 
-/// A kernel that migrates frames to other nodes. At the second attempt it says that one frame is
-/// unmovable.
+/// A kernel that migrates frames to other nodes, except those of `unmovable_range`: at the first
+/// attempt it asks for a retry, and at each later one it says that they are unmovable.
 struct MigratingHooks<'a> {
     frames: &'a Frames<&'a NodePlatform>,
     unmovable_range: Option<PfnRange>,
@@ -242,7 +242,7 @@ impl Hooks for MigratingHooks<'_> {
 }
 
 #[test]
-fn a_frame_that_becomes_unmovable_is_named_and_the_request_continues_later() {
+fn a_blocker_names_an_unmovable_frame_and_the_request_succeeds_once_it_is_movable() {
     let (platform, memory) = (NodePlatform::default(), Memory::new(8 * SECTION));
     let frames = Frames::new(&platform);
     let mut hotplug = four_nodes(&frames, &memory);
@@ -309,7 +309,8 @@ fn an_addition_may_name_the_node_of_its_memory() {
     for shift in 0..3 {
         let requested_node = |nth: usize| node([5, 6, 7][(nth + shift) % 3]);
         for (nth, section) in all.chunks(SECTION).enumerate() {
-            // Node 9 is the node of the region.
+            // A section added without a node comes to the region's node, 9. Where node 7 is due, no
+            // node is named.
             let request = AddRequest { node: Some(requested_node(nth)), ..section.into() };
             let request = if requested_node(nth) == node(7) { section.into() } else { request };
             hotplug.add(request).unwrap();

@@ -2,7 +2,7 @@
 //! window to another.
 
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, SECTION, numbers, pfn, range};
 

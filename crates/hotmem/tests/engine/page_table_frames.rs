@@ -2,7 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::forwarding::{TestMapping, boot_forwarding, with_kernel};
-use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, Validated as _};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, RawRanges as _, SECTION, Validated as _};
 use std::{collections::BTreeSet, iter};
 
 const PLUGGED: PfnRange = PfnRange::with_len(Pfn::new(SECTION).unwrap(), 3 * SECTION).unwrap();

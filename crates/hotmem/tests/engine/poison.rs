@@ -3,7 +3,7 @@
 
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, numbers, pfn, plug, range};
 

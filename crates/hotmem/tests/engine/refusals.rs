@@ -3,14 +3,14 @@
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
-use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawHotplugCalls as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::ForwardingMapping;
 use hotmem_testkit::forwarding::TestMapping;
 use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::{
-    BITMAP_WORD_FRAMES, Memory, PAGEBLOCK, REMOTE, SECTION, Snapshot, pfn, range,
+    BITMAP_WORD_FRAMES, DISTANT_PFN, Memory, PAGEBLOCK, SECTION, Snapshot, pfn, range,
 };
 
 /// The numbers of sections of boot memory, and of all memory.
@@ -136,7 +136,7 @@ fn hundreds_of_ranges_can_be_announced_and_withdrawn() {
         announced.into_iter().for_each(|region| instance.hotplug.withdraw(region).unwrap());
         assert_eq!(instance.hotplug.regions().count(), 2);
         instance.hotplug.announce(range(UNKNOWN, 400 * PAGEBLOCK)).unwrap();
-        instance.hotplug.announce(range(REMOTE, PAGEBLOCK)).unwrap();
+        instance.hotplug.announce(range(DISTANT_PFN, PAGEBLOCK)).unwrap();
     });
 }
 
@@ -170,11 +170,11 @@ fn adding_memory_of_a_second_node_to_a_section_is_refused() {
 #[test]
 fn adding_without_memory_for_the_words_is_refused() {
     with_instance(|instance| {
-        let target = range(REMOTE, SECTION);
+        let target = range(DISTANT_PFN, SECTION);
         instance.hotplug.announce(target).unwrap();
         instance.exhaust();
         // Use up the word reserve as well.
-        let farther = range(2 * REMOTE, SECTION);
+        let farther = range(2 * DISTANT_PFN, SECTION);
         instance.hotplug.announce(farther).unwrap();
         hotmem_testkit::make_words(&mut instance.hotplug, farther);
         let before = Snapshot::of(&instance.hotplug, SECTIONS * SECTION, &instance.allocations);
@@ -193,9 +193,9 @@ fn adding_without_memory_for_the_words_is_refused() {
 #[test]
 fn calls_for_announced_memory_that_was_never_added_are_refused() {
     with_instance(|instance| {
-        let far = range(REMOTE, 2 * SECTION);
+        let far = range(DISTANT_PFN, 2 * SECTION);
         instance.hotplug.announce(far).unwrap();
-        let first = range(REMOTE, PAGEBLOCK);
+        let first = range(DISTANT_PFN, PAGEBLOCK);
         instance.assert_refused(
             RangeError { range: first, kind: RangeErrorKind::NotPresent },
             |instance| instance.hotplug.remove(far),
@@ -215,7 +215,7 @@ fn calls_for_announced_memory_that_was_never_added_are_refused() {
         let offline = range(OFFLINE, 2 * PAGEBLOCK);
         let foreign = RangeError { range: first, kind: RangeErrorKind::Foreign };
         instance.assert_refused(foreign, |instance| {
-            instance.frames.free_range(range(REMOTE, 2 * PAGEBLOCK))
+            instance.frames.free_range(range(DISTANT_PFN, 2 * PAGEBLOCK))
         });
         let foreign = RangeError { range: offline.split_at(pfn(OFFLINE + PAGEBLOCK)).0, ..foreign };
         instance.assert_refused(foreign, |instance| instance.frames.free_range(offline));

@@ -4,7 +4,7 @@
 use fastrand::Rng;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env_number, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,7 +112,7 @@ fn check_random_shrink(rng: &mut Rng) {
     let pinned = kernel.movable.iter().filter(|(_, movable)| !**movable);
     let pinned: BTreeSet<u64> = pinned.map(|(&frame, _)| frame).collect();
     let unit = PAGEBLOCK << rng.u32(..=(2 * SECTION / PAGEBLOCK).ilog2());
-    let largest = if rng.bool() { u64::MAX } else { rng.u64(..HOTPLUG_FRAMES) };
+    let max_run_frames = if rng.bool() { u64::MAX } else { rng.u64(..HOTPLUG_FRAMES) };
     let within = range(BOOT_FRAMES + rng.u64(..HOTPLUG_FRAMES / 2), HOTPLUG_FRAMES / 2);
     let within = if rng.bool() { range(BOOT_FRAMES, HOTPLUG_FRAMES) } else { within };
     let target = rng.u64(..HOTPLUG_FRAMES + SECTION);
@@ -125,12 +125,13 @@ fn check_random_shrink(rng: &mut Rng) {
     let candidates: BTreeSet<u64> = one_region.filter(|block| online.contains(block)).collect();
     let (expected, first_blocked) = expected_units(&candidates, &pinned, within, target, unit);
 
-    let mut shrink = Shrink::new(ShrinkOptions { frames: target, unit, largest, ..within.into() });
+    let mut shrink =
+        Shrink::new(ShrinkOptions { frames: target, unit, max_run_frames, ..within.into() });
     let mut removed = vec![];
     let (remaining, blocker) = loop {
         match shrink.poll(&mut hotplug, &mut kernel, Budget { pageblocks: rng.u64(..20) }) {
             Progress::Ready(removal) => {
-                assert!(removal.range().frames() <= (largest / unit * unit).max(unit));
+                assert!(removal.range().frames() <= (max_run_frames / unit * unit).max(unit));
                 removed.extend(removal.range().chunks(unit).rev().map(|u| u.start().number()));
                 hotplug.commit_remove(removal).unwrap();
             }

@@ -4,7 +4,7 @@
 use fastrand::Rng;
 use hotmem::*;
 use hotmem_testkit::{BITMAP_WORD_FRAMES, Cpus, Memory, PAGEBLOCK, SECTION, pfn, range};
-use hotmem_testkit::{Raw as _, Validated as _};
+use hotmem_testkit::{RawRanges as _, Validated as _};
 
 /// The boundary of low memory: the end of boot memory in most tests, and the start of hotplugged
 /// memory.

@@ -5,7 +5,7 @@ use super::{MOVABLE, on_each, switch_to, with_instance};
 use hotmem::counted::take_accesses;
 use hotmem::report::{Reporter, Settings};
 use hotmem::*;
-use hotmem_testkit::{Cpus, REMOTE, Raw as _, SECTION, range};
+use hotmem_testkit::{Cpus, DISTANT_PFN, RawRanges as _, SECTION, range};
 use std::time::Duration;
 
 const CPUS: [u32; 3] = [16, 64, 256];
@@ -75,7 +75,7 @@ fn reports_make_linear_loads() {
 #[test]
 fn a_removal_makes_linear_loads() {
     check_linear_loads("removal", |_, hotplug| {
-        let last = range(REMOTE + (SECTIONS - 1) * SECTION, SECTION);
+        let last = range(DISTANT_PFN + (SECTIONS - 1) * SECTION, SECTION);
         let mut shrink = Shrink::new(last);
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("nothing of the last section is in use");

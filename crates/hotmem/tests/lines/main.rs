@@ -10,7 +10,7 @@ mod mixed_orders;
 
 use hotmem::counted::{Accesses, run_as, take_accesses};
 use hotmem::*;
-use hotmem_testkit::{Cpus, Memory, REMOTE, Raw as _, SECTION, range};
+use hotmem_testkit::{Cpus, DISTANT_PFN, Memory, RawRanges as _, SECTION, range};
 
 const CPUS: [u32; 5] = [2, 4, 16, 64, 256];
 /// The number of frames of boot memory, which holds all words and bitmaps.
@@ -33,7 +33,7 @@ fn with_instance(
     let ram = [BootRange { start: 0, len: range(0, BOOT_FRAMES).bytes() }];
     let map = BootMap { cpus, ..BootMap::from(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
-    let plugged = range(REMOTE, sections * SECTION);
+    let plugged = range(DISTANT_PFN, sections * SECTION);
     hotplug.announce(plugged).unwrap();
     hotplug.add(plugged).unwrap();
     hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();

@@ -2,7 +2,7 @@
 
 use super::{count, on_each, switch_to, with_instance};
 use hotmem::{AllocRequest, PfnRange};
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 
 const CPUS: u32 = 12;
 const SECTIONS: u64 = 64;

@@ -5,8 +5,8 @@ use crate::machine::Machine;
 use crate::model::{BOOT_OWNER, CHECK_EVERY_OPERATION, FrameState, Model, SIZE, TABLES_OWNER, Tag};
 use crate::model_request::ModelRequest;
 use hotmem::{AllocError, NodeChoice, NodeId, PfnRange, RangeError, RangeErrorKind, Zone};
-use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawHotplugCalls as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::{BITMAP_WORD_FRAMES, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 

@@ -57,7 +57,8 @@ impl Model<'_> {
     /// chunk is present.
     pub(crate) fn retire_words(&mut self, region: PfnRange) {
         let chunks = region.chunks(Words::CHUNK).map(|part| part.start().number() / Words::CHUNK);
-        let is_present = |block: &Block| block.is_present || block.device || block.is_changing;
+        let is_present =
+            |block: &Block| block.is_present || block.device || block.has_prepared_change;
         let blocks_of = |chunk: u64| {
             self.blocks.chunks((Words::CHUNK / PAGEBLOCK) as usize).nth(chunk as usize)
         };

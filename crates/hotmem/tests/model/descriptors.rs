@@ -256,8 +256,9 @@ impl Model<'_> {
                 section_part.chunks(PAGEBLOCK).find(|&block| self.holds_descriptors(block))?;
             let mut section = section_part.align_outward(SECTION).chunks(PAGEBLOCK);
             let must_stay = section.any(|block| {
-                let Block { is_present, is_changing, .. } = *self.block_of(block.start().number());
-                (is_present || is_changing) && !removed_range.covers(block)
+                let Block { is_present, has_prepared_change, .. } =
+                    *self.block_of(block.start().number());
+                (is_present || has_prepared_change) && !removed_range.covers(block)
             });
             must_stay.then_some(holder)
         })
@@ -269,7 +270,7 @@ impl Model<'_> {
         range.chunks(SECTION).find_map(|section_part| {
             self.descriptors_of_section(section_part).chunks(PAGEBLOCK).find(|block| {
                 let block = self.block_of(block.start().number());
-                block.is_changing && !block.online
+                block.has_prepared_change && !block.online
             })
         })
     }

@@ -12,7 +12,8 @@ impl Machine<'_> {
     pub(crate) fn reconfigure(&mut self) {
         let longest = 3 * SECTION / PAGEBLOCK;
         let device = |block: &Block| block.device;
-        let offline = |block: &Block| block.is_present && !block.online && !block.is_changing;
+        let offline =
+            |block: &Block| block.is_present && !block.online && !block.has_prepared_change;
         let model = &mut self.model;
         let is_arbitrary = model.rng.u8(..10) == 0;
         let operation = model.rng.u8(..4);

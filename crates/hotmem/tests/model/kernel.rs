@@ -1,5 +1,5 @@
-//! Implements the kernel of the modelled instance, which records the owner of each frame, and
-//! migrates what it can.
+//! Implements the kernel of the modelled instance: the mapping and the hooks. It checks each call,
+//! and migrates frames that are movable.
 
 use crate::model::{FrameState, Model, TABLES_OWNER, Tag};
 use crate::model_request::ModelRequest;
@@ -46,7 +46,7 @@ impl TestMapping for Model<'_> {
     fn unmap(&mut self, range: PfnRange) {
         assert!(
             self.all_blocks_are(range, |block| block.mapped && !block.online),
-            "{range:?} is in use"
+            "{range:?} is online or not mapped"
         );
         self.assert_describes_no_other(range);
         self.blocks_in(range).iter_mut().for_each(|block| block.mapped = false);
@@ -71,7 +71,7 @@ impl TestMapping for Model<'_> {
             } else {
                 self.record_free(range(table, 1));
                 free(pfn(table));
-                // The engine refuses a frame that the kernel does not own.
+                // Free the frame a second time: the engine must refuse it.
                 free(pfn(table));
             }
         }
@@ -106,7 +106,7 @@ impl Hooks for Model<'_> {
         if let Some(offlined) = &mut self.offlined_by_shrink {
             offlined
                 .extend(numbers(range).step_by(PAGEBLOCK as usize).map(|frame| frame / PAGEBLOCK));
-            self.blocks_in(range).iter_mut().for_each(|block| block.is_changing = true);
+            self.blocks_in(range).iter_mut().for_each(|block| block.has_prepared_change = true);
         }
     }
 
@@ -144,16 +144,16 @@ impl Hooks for Model<'_> {
 
     fn onlined(&mut self, range: PfnRange) {
         let was_asked =
-            self.all_blocks_are(range, |block| block.going_online && !block.is_changing);
+            self.all_blocks_are(range, |block| block.going_online && !block.has_prepared_change);
         let was_put_back =
-            self.all_blocks_are(range, |block| !block.going_online && block.is_changing);
+            self.all_blocks_are(range, |block| !block.going_online && block.has_prepared_change);
         assert!(was_asked || was_put_back, "{range:?}");
         for block in self.blocks_in(range) {
-            (block.going_online, block.is_changing, block.online) = (false, false, true);
+            (block.going_online, block.has_prepared_change, block.online) = (false, false, true);
         }
         self.tell_done(Change::Online(range));
-        // The engine divides pageblocks that have poisoned frames, and pageblocks of kernel memory
-        // that refill the word reserve. So it may allocate bitmaps.
+        // The engine may have allocated bitmaps: it divides pageblocks that have poisoned frames,
+        // and pageblocks of kernel memory from which it refills the word reserve.
         if was_put_back && self.has_poison(range) || self.reserve_may_be_short {
             self.count_new_metadata();
         }

@@ -88,7 +88,7 @@ impl<'f> Machine<'f> {
         let answer = self.hotplug.withdraw(id);
         model.trace(|| format!("withdraw {region:?}: {answer:?}"));
         let expected =
-            model.first_wrong(region, [|b| b.is_present, |b| b.device, |b| b.is_changing]);
+            model.first_wrong(region, [|b| b.is_present, |b| b.device, |b| b.has_prepared_change]);
         let kinds = [RangeErrorKind::Present, RangeErrorKind::Device, RangeErrorKind::Held];
         let expected = expected.map(|(i, range)| RangeError { range, kind: kinds[i] });
         assert_eq!(answer, expected.map_or(Ok(()), Err));
@@ -116,7 +116,7 @@ impl<'f> Machine<'f> {
 
     fn add(&mut self) {
         let absent = |block: &Block| {
-            block.is_announced && !block.is_present && !block.device && !block.is_changing
+            block.is_announced && !block.is_present && !block.device && !block.has_prepared_change
         };
         let requested = match self.model.rng.u8(..10) {
             0 => Some(self.model.random_blocks(4)),
@@ -176,7 +176,7 @@ impl<'f> Machine<'f> {
         model.record_tables(addition.tables());
         model.check_words(words_existed, has_grown);
         for block in model.blocks_in(requested) {
-            (block.is_changing, block.node) = (true, node);
+            (block.has_prepared_change, block.node) = (true, node);
         }
         self.additions.push((addition, requested, device));
         if self.model.rng.bool() {
@@ -199,7 +199,7 @@ impl<'f> Machine<'f> {
         model.tables_needed = tables.frames() - descriptors;
         model.trace(|| format!("added {requested:?}: {is_committed}, as device memory: {device}"));
         for block in model.blocks_in(requested) {
-            block.is_changing = false;
+            block.has_prepared_change = false;
             (block.is_present, block.device) = (is_committed && !device, is_committed && device);
         }
         match (is_committed, device) {
@@ -327,7 +327,8 @@ impl Model<'_> {
         if !self.in_one_region(requested) {
             return refused(requested, RangeErrorKind::NotAnnounced);
         }
-        let wrong: [fn(&Block) -> bool; 3] = [|b| b.is_present, |b| b.device, |b| b.is_changing];
+        let wrong: [fn(&Block) -> bool; 3] =
+            [|b| b.is_present, |b| b.device, |b| b.has_prepared_change];
         if let Some((i, block)) = self.first_wrong(requested, wrong) {
             let kinds = [RangeErrorKind::Present, RangeErrorKind::Device, RangeErrorKind::Held];
             return refused(block, kinds[i]);
@@ -344,7 +345,7 @@ impl Model<'_> {
         let mut blocks = requested.align_outward(SECTION).chunks(PAGEBLOCK);
         blocks.find(|block| {
             let block = self.block_of(block.start().number());
-            (block.is_present || block.device || block.is_changing) && block.node != node
+            (block.is_present || block.device || block.has_prepared_change) && block.node != node
         })
     }
 
@@ -355,7 +356,8 @@ impl Model<'_> {
         if !self.in_one_region(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
-        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.is_present, |b| b.online, |b| b.is_changing];
+        let wrong: [fn(&Block) -> bool; 3] =
+            [|b| !b.is_present, |b| b.online, |b| b.has_prepared_change];
         if let Some((i, range)) = self.first_wrong(requested, wrong) {
             let kinds = [RangeErrorKind::NotPresent, RangeErrorKind::Online, RangeErrorKind::Held];
             return Some(RangeError { range, kind: kinds[i] });

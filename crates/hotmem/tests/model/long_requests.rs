@@ -80,7 +80,7 @@ impl<'f> Machine<'f> {
         let rng = &mut self.model.rng;
         let unit = PAGEBLOCK << rng.u32(..=(4 * SECTION / PAGEBLOCK).ilog2());
         let frames = rng.u64(..6 * SECTION);
-        let largest = if rng.bool() { u64::MAX } else { rng.u64(..3 * SECTION) };
+        let max_run_frames = if rng.bool() { u64::MAX } else { rng.u64(..3 * SECTION) };
         let within = match rng.u8(..3) {
             0 => range(0, SIZE),
             1 => range(rng.u64(..SIZE), SIZE),
@@ -89,23 +89,29 @@ impl<'f> Machine<'f> {
         let is_persistent = self.model.rng.u8(..3) == 0;
         self.shrink(
             within,
-            ShrinkOptions { frames, unit, largest, is_persistent, ..within.into() },
+            ShrinkOptions { frames, unit, max_run_frames, is_persistent, ..within.into() },
         );
     }
 
-    pub(crate) fn shrink_range(&mut self, within: PfnRange, frames: u64, unit: u64, largest: u64) {
-        self.shrink(within, ShrinkOptions { frames, unit, largest, ..within.into() });
+    pub(crate) fn shrink_range(
+        &mut self,
+        within: PfnRange,
+        frames: u64,
+        unit: u64,
+        max_run_frames: u64,
+    ) {
+        self.shrink(within, ShrinkOptions { frames, unit, max_run_frames, ..within.into() });
     }
 
     fn shrink(&mut self, within: PfnRange, options: ShrinkOptions) {
-        let ShrinkOptions { frames, unit, largest, is_persistent, .. } = options;
+        let ShrinkOptions { frames, unit, max_run_frames, is_persistent, .. } = options;
         self.model.trace(|| format!("shrink {options:?}"));
         self.requests.push(LongRequest::Shrink {
             request: Shrink::new(options),
             range: within,
             persistent_range: is_persistent.then_some(within),
             unit,
-            max_removal: (largest / unit * unit).max(unit),
+            max_removal: (max_run_frames / unit * unit).max(unit),
             frames_left: frames / unit * unit,
             is_new: true,
             was_pending: false,
@@ -184,7 +190,9 @@ impl<'f> Machine<'f> {
                 offlined_blocks.retain(|&number| !is_going(number));
                 let is_below = |&number: &u64| number * PAGEBLOCK < going.start().number();
                 assert!(offlined_blocks.iter().all(is_below));
-                assert!(model.all_blocks_are(going, |block| !block.online && block.is_changing));
+                assert!(
+                    model.all_blocks_are(going, |block| !block.online && block.has_prepared_change)
+                );
                 *frames_left -= going.frames();
                 if !std::mem::take(was_pending) {
                     // The shrink does not look at memory above the removal again.
@@ -231,7 +239,7 @@ impl<'f> Machine<'f> {
             if !is_held {
                 let block = &mut self.model.blocks[number as usize];
                 assert!(block.online);
-                block.is_changing = false;
+                block.has_prepared_change = false;
             }
             is_held
         });
@@ -253,7 +261,7 @@ impl<'f> Machine<'f> {
                     let block = &mut self.model.blocks[number as usize];
                     assert!(block.online);
                     // The hook `onlined` was called for the pageblock.
-                    block.is_changing = false;
+                    block.has_prepared_change = false;
                 }
             }
         }

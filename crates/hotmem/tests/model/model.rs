@@ -79,7 +79,7 @@ pub(crate) struct Block {
     /// Whether the host has the pageblock in a report that is not acknowledged.
     pub reporting: bool,
     /// Whether a removal or an addition of the pageblock is prepared, but not committed.
-    pub is_changing: bool,
+    pub has_prepared_change: bool,
     pub mapped: bool,
     /// Whether the kernel has agreed that the pageblock goes online, but it is not online yet.
     pub going_online: bool,
@@ -251,7 +251,8 @@ impl<'f> Model<'f> {
 
     /// Returns a range that is usually present and offline.
     pub(crate) fn random_offline(&mut self) -> Option<PfnRange> {
-        let offline = |block: &Block| block.is_present && !block.online && !block.is_changing;
+        let offline =
+            |block: &Block| block.is_present && !block.online && !block.has_prepared_change;
         match self.rng.u8(..10) {
             0 => Some(self.random_blocks(4)),
             _ => self.random_run(3 * SECTION / PAGEBLOCK, offline),

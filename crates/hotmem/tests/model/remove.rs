@@ -36,7 +36,7 @@ impl Machine<'_> {
                 self.model
                     .blocks_in(requested)
                     .iter_mut()
-                    .for_each(|block| block.is_changing = true);
+                    .for_each(|block| block.has_prepared_change = true);
                 self.record_removal(removal, false);
             }
         }
@@ -83,7 +83,7 @@ impl Machine<'_> {
         }
         for part in removed_range.chunks(PAGEBLOCK) {
             let block = &mut model.blocks_in(part)[0];
-            block.is_changing = false;
+            block.has_prepared_change = false;
             if is_accepted {
                 (block.is_present, block.movable) = (false, false);
             }
@@ -128,7 +128,8 @@ impl Model<'_> {
         if !self.in_one_region(requested) {
             return Some(RangeError { range: requested, kind: RangeErrorKind::NotPresent });
         }
-        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.is_present, |b| b.online, |b| b.is_changing];
+        let wrong: [fn(&Block) -> bool; 3] =
+            [|b| !b.is_present, |b| b.online, |b| b.has_prepared_change];
         if let Some((i, range)) = self.first_wrong(requested, wrong) {
             let kinds = [RangeErrorKind::NotPresent, RangeErrorKind::Online, RangeErrorKind::Held];
             return Some(RangeError { range, kind: kinds[i] });

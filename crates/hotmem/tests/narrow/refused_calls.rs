@@ -6,8 +6,8 @@
 use fastrand::Rng;
 use hotmem::geometry::PFN_LIMIT;
 use hotmem::*;
-use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawHotplugCalls as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping, with_kernel};
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, env_number, numbers, pfn, range};
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use hotmem::*;
 use hotmem_port::{FrameOwner, LinearMap, ReverseMap};
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, SECTION, numbers, plug, range};
 use std::collections::BTreeMap;

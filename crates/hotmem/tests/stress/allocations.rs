@@ -5,7 +5,7 @@ use crate::{BOOT_SECTIONS, IS_SMALL_GEOMETRY, SIZE, WORKERS, runs};
 use fastrand::Rng;
 use hotmem::{AllocError, AllocRequest, Frames, PfnRange};
 use hotmem_port::CpuMagazine;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::{BITMAP_WORD_FRAMES, Cpus, Memory, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

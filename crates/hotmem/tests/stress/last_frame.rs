@@ -4,7 +4,7 @@
 
 use fastrand::Rng;
 use hotmem::{AllocError, AllocRequest, BootRange, Frames, PfnRange};
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env_number, range};
 use std::sync::atomic::{AtomicU64, Ordering};

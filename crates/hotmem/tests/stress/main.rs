@@ -17,7 +17,7 @@ use fastrand::Rng;
 use host::Host;
 use hotmem::{AllocRequest, BootMap, BootRange, Bytes, Frames, PfnRange, geometry::FRAME_SIZE};
 use hotmem_port::CpuMagazine;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::ForwardingMapping;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env_number, range};

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 /// Arguments of `hotmem bench fragmentation`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The memory of the machines
+    /// The size of the memory that each allocator manages
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4G")]
     size: Bytes,
     /// The number of CPUs that allocate and free; one thread acts as all of them
@@ -82,7 +82,7 @@ impl Subject {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let frames = args.size.frames();
-    // The largest request must fit into the part of the memory that may be in use.
+    // At most 90 % of the memory may be in use, and the largest request must fit into that.
     let min_size = Bytes::mib(64);
     ensure!(
         args.size >= min_size && frames.is_multiple_of(PAGEBLOCK_FRAMES as u64),
@@ -213,8 +213,8 @@ fn machine(size: Bytes) -> Result<Hosted> {
     // Act as CPU 0, because the thread may have acted as any CPU in the run before.
     ThreadCpus::run_as(0);
     let sections = size.0.div_ceil(Bytes::mib(128).0);
-    // Boot memory has a frame of bitmaps and 512 bytes of words for each plugged section, and 32
-    // MiB for its own words.
+    // For each section that is plugged, boot memory needs a frame for its bitmaps and 512 bytes for
+    // its words; 32 MiB suffice for everything else.
     let boot_memory = Bytes::mib(32).0 + (sections * (FRAME_SIZE + 512)).next_multiple_of(2 << 20);
     let machine = Hosted::builder().boot_memory(Bytes(boot_memory)).hotplug_size(size).build()?;
     let mut hotplug = machine.boot()?;
@@ -226,7 +226,7 @@ fn machine(size: Bytes) -> Result<Hosted> {
     let counts = machine.frames().counts();
     ensure!(
         counts.free == size.frames(),
-        "{} frames are free, which is not the movable memory",
+        "{} frames are free, which is not the number of movable frames",
         counts.free
     );
     Ok(machine)
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_one_unused_pageblock_for_each_cpu_is_not_free() {
+    fn at_most_one_pageblock_of_each_cpu_has_no_frame_in_use_and_is_not_free() {
         for cpus in [1, 16] {
             let results = results_of(Subject::Hotmem, 1, cpus);
             assert!(results.unused_but_not_free.unwrap() <= u64::from(cpus), "{results:?}");

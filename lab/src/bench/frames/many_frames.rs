@@ -68,8 +68,8 @@ impl<S: ThreadState> Allocator for PerThread<'_, S> {
         Allocator::free(self.frames, frame, order);
     }
 
-    fn fill(&self) {
-        self.frames.fill();
+    fn allocate_all(&self) {
+        self.frames.allocate_all();
     }
 }
 
@@ -153,7 +153,7 @@ impl Allocator for Limit {
 
     fn free(&self, _: u64, _: u32) {}
 
-    fn fill(&self) {}
+    fn allocate_all(&self) {}
 }
 
 impl ThreadState for AtomicU64 {

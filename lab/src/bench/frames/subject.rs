@@ -1,5 +1,5 @@
-//! Names the measured allocators, and gives all of them the interface of an allocator of 2^order
-//! frames.
+//! Names the measured allocators, and gives all of them one interface, which allocates and frees
+//! runs of 2^order frames.
 
 use super::value_name::value_name;
 use crate::hosted::ThreadCpus;
@@ -33,7 +33,7 @@ pub(super) enum Subject {
     HotmemMagazine,
     /// The engine through a magazine of 64 frames for each CPU, which interrupts may use as well
     HotmemCpuMagazine,
-    /// The engine with requests for 64 frames in each call
+    /// The engine, where one call allocates 64 separate runs (a batch), and one call frees them
     HotmemBatches,
     /// Two compare-exchanges of a word that no other thread uses
     Limit,
@@ -70,7 +70,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// An allocator with the interface that the bench uses. Frames are numbers.
+/// The interface that the bench uses for all allocators. It names frames by their numbers.
 pub(in crate::bench) trait Allocator: Sync {
     /// The state with which one thread of the bench allocates and frees.
     type ThreadState<'a>: ThreadState
@@ -82,8 +82,8 @@ pub(in crate::bench) trait Allocator: Sync {
     fn alloc(&self, order: u32) -> Option<u64>;
     /// Frees the 2^`order` frames from `frame` on, which are an allocation or a part of one.
     fn free(&self, frame: u64, order: u32);
-    /// Allocates all free memory, in runs as large as possible.
-    fn fill(&self);
+    /// Allocates all free memory, in runs as large as possible, and keeps it allocated.
+    fn allocate_all(&self);
 }
 
 /// The state with which one thread uses an allocator.
@@ -149,7 +149,7 @@ impl Allocator for Frames<ThreadCpus> {
         assert_eq!(freed, Ok(()));
     }
 
-    fn fill(&self) {
+    fn allocate_all(&self) {
         for order in [GIB_PAGE_ORDER, HUGE_PAGE_ORDER] {
             while Allocator::alloc(self, order).is_some() {}
         }
@@ -199,8 +199,8 @@ impl Allocator for OnNodes<'_> {
         self.frames.free(frame, order);
     }
 
-    fn fill(&self) {
-        self.frames.fill();
+    fn allocate_all(&self) {
+        self.frames.allocate_all();
     }
 }
 
@@ -232,7 +232,7 @@ impl Allocator for Buddy {
         self.0.lock().dealloc(index(frame), 1 << order);
     }
 
-    fn fill(&self) {
+    fn allocate_all(&self) {
         let mut allocator = self.0.lock();
         for order in (0..BUDDY_ORDERS).rev() {
             while allocator.alloc(1 << order).is_some() {}
@@ -280,10 +280,10 @@ impl<B: BitAlloc + Send> Allocator for Bitmap<B> {
             0 => bitmap.dealloc(index(frame)),
             _ => bitmap.dealloc_contiguous(index(frame), 1 << order),
         };
-        assert!(freed, "the freed frames were allocated");
+        assert!(freed, "frames were freed that were not allocated");
     }
 
-    fn fill(&self) {
+    fn allocate_all(&self) {
         self.0.lock().remove(0..B::CAP);
     }
 }
@@ -299,8 +299,8 @@ pub(in crate::bench) fn alloc_until_some(mut alloc: impl FnMut() -> Option<u64>)
     }
 }
 
-/// Returns the 2^`order` frames from `start` on. Order 0 is a special case, because a kernel that
-/// frees one frame does not compute the number of frames.
+/// Returns the 2^`order` frames from `start` on. Order 0 has a branch of its own, in which the
+/// number of frames is a constant, as in a kernel that frees one frame.
 #[inline]
 fn frames_from(start: Pfn, order: u32) -> Option<PfnRange> {
     match order {

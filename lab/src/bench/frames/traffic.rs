@@ -80,7 +80,7 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
     // Allocates all memory except `count` pageblocks, one at a random place in each `interval`
     // pageblocks. Equal distances would put their metadata into a few sets of the caches.
     let leave_free = |count: u64, interval: u64| {
-        allocator.fill();
+        allocator.allocate_all();
         let mut random = Random::new();
         let pageblocks_to_free = (0..count).map(|i| i * interval + random.below(interval));
         pageblocks_to_free.for_each(|nth| allocator.free(first + nth * pageblock, HUGE_PAGE_ORDER));

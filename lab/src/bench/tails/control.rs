@@ -86,8 +86,8 @@ impl<'m> Control<'m> {
     /// measured thread has freed its frames of `resized`.
     fn unplug(&mut self, budget: u64) -> Result<()> {
         let Control { hotplug, resized, calls, .. } = self;
-        let largest = budget * PAGEBLOCK_FRAMES as u64;
-        let options = || ShrinkOptions { largest, ..(*resized).into() };
+        let max_run_frames = budget * PAGEBLOCK_FRAMES as u64;
+        let options = || ShrinkOptions { max_run_frames, ..(*resized).into() };
         let mut shrink = Shrink::new(options());
         let mut retries = 0;
         loop {

@@ -49,8 +49,9 @@ fn pages_are_migrated_to_another_node_than_that_of_the_offlined_memory() {
         hotplug.online(part, OnlineType::Movable, hooks).unwrap();
     }
     (0..PAGES).for_each(|page| space.map(address(page)).unwrap());
-    let all_are_on =
-        |part: PfnRange| space.mmu.mapped().addresses.keys().all(|&frame| part.contains(frame));
+    let all_are_on = |part: PfnRange| {
+        space.mmu.lock_mapped_pages().addresses.keys().all(|&frame| part.contains(frame))
+    };
     assert!(all_are_on(near));
     let mut offline = hotplug.offline(near).unwrap();
     let progress = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
@@ -97,7 +98,8 @@ fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
             hotplug.online(range, OnlineType::Movable, hooks).unwrap();
             if is_mapped {
                 // The pages are migrated from boot memory to the memory that was plugged.
-                let used: Vec<Pfn> = space.mmu.mapped().addresses.keys().copied().collect();
+                let used: Vec<Pfn> =
+                    space.mmu.lock_mapped_pages().addresses.keys().copied().collect();
                 for frame in used {
                     let frame = PfnRange::with_len(frame, 1).unwrap();
                     assert_eq!(space.migrate(frame), Some(Migration::Moved));
@@ -112,7 +114,7 @@ fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
             }
             phase.fetch_add(1, Relaxed);
             let migrated = space.migrated();
-            let mut shrink = Shrink::new(ShrinkOptions { largest: 2048, ..range.into() });
+            let mut shrink = Shrink::new(ShrinkOptions { max_run_frames: 2048, ..range.into() });
             loop {
                 match shrink.poll(&mut hotplug, hooks, Budget { pageblocks: 4 }) {
                     Progress::Ready(removal) => hotplug.commit_remove(removal).unwrap(),

@@ -23,8 +23,9 @@ impl Directory {
     /// path to the tree: it relies on the path that was added with the first bit. But that path is
     /// in the tree of the old node. A word can have set bits although no part of the section is
     /// present: bits of `partial` may be stale. So this function sets a path in the tree of the new
-    /// node for each class whose word is not zero. A CPU that sets a path reads the node after it has
-    /// set the bit of the word, and so sets a path in the tree of the new node.
+    /// node for each class whose word is not zero. A CPU that sets its bit later than this function
+    /// reads the word finds the new node, because it reads the node after it has set the bit. So
+    /// its path is in the tree of the new node.
     pub(crate) fn set_node(&self, id: SectionId, node: NodeIndex) {
         let Some(header) = self.chunk_header(id.chunk()).or_violation() else { return };
         let Some(section) = self.section(id).or_violation() else { return };

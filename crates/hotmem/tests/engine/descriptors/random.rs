@@ -1,8 +1,8 @@
 //! Makes random requests, and checks all descriptors after every eighth request.
 
 use super::*;
-use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawHotplugCalls as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::ForwardingMapping;
 use hotmem_testkit::forwarding::with_kernel;
@@ -134,9 +134,13 @@ fn random_run(
 
 fn shrink(instance: &mut Instance<'_>, hot: PfnRange, rng: &mut Rng) {
     let unit = PAGEBLOCK << rng.u32(..=BLOCKS_PER_SECTION.ilog2());
-    let largest = [u64::MAX, unit, 3 * SECTION / 2][rng.usize(..3)];
-    let mut shrink =
-        Shrink::new(ShrinkOptions { frames: rng.u64(..hot.frames()), unit, largest, ..hot.into() });
+    let max_run_frames = [u64::MAX, unit, 3 * SECTION / 2][rng.usize(..3)];
+    let mut shrink = Shrink::new(ShrinkOptions {
+        frames: rng.u64(..hot.frames()),
+        unit,
+        max_run_frames,
+        ..hot.into()
+    });
     loop {
         match instance.with(|hotplug, hooks| shrink.poll(hotplug, hooks, Budget { pageblocks: 8 }))
         {

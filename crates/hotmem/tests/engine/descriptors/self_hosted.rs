@@ -2,8 +2,8 @@
 
 use super::*;
 use hotmem::{RangeError, RangeErrorKind};
-use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawHotplugCalls as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 
 /// The first frame of the section that most tests add as a whole.

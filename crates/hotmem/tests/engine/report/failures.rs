@@ -1,7 +1,7 @@
 //! Tests a host that refuses or loses batches, and a reporter that is switched off.
 
 use super::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 
 #[test]
@@ -46,7 +46,7 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let before = frames.counts();
         let (batch, stale) = (send(&mut reporter, ms(0)), send(&mut reporter, ms(0)));
-        let reporting = (count_blocks(&batch) + count_blocks(&stale)) * PAGEBLOCK;
+        let reporting = (count_pageblocks(&batch) + count_pageblocks(&stale)) * PAGEBLOCK;
         drop(batch);
         let lost_counts = frames.validated().unwrap();
         assert_eq!((lost_counts.isolated, lost_counts.reporting), (reporting, reporting));
@@ -59,8 +59,8 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
         let lost_batch = send(&mut reporter, ms(0));
         drop(reporter);
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-        assert_eq!(frames.counts().reporting, count_blocks(&lost_batch) * PAGEBLOCK);
-        assert_eq!(reporter.reset() * PAGEBLOCK, count_blocks(&lost_batch) * PAGEBLOCK);
+        assert_eq!(frames.counts().reporting, count_pageblocks(&lost_batch) * PAGEBLOCK);
+        assert_eq!(reporter.reset() * PAGEBLOCK, count_pageblocks(&lost_batch) * PAGEBLOCK);
         reporter.reported(lost_batch).unwrap();
         assert_eq!(frames.validated().unwrap(), before);
     });
@@ -107,7 +107,7 @@ fn batches_of_a_dropped_reporter_count_and_are_accepted_by_the_next_reporter() {
         );
         second.reported(remaining).unwrap();
         assert_eq!((frames.counts().reporting, frames.counts().reported), (0, PAGEBLOCK));
-        assert_eq!(count_blocks(&send(&mut second, ms(0))), 1);
+        assert_eq!(count_pageblocks(&send(&mut second, ms(0))), 1);
     });
 }
 
@@ -153,7 +153,7 @@ fn a_reporter_that_is_switched_on_again_finds_memory_that_became_free() {
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 0);
         reporter.set_on(true);
         let (reported, _) = report_until_idle(&mut reporter, ms(5));
-        assert_eq!(count_blocks(&reported), 3);
+        assert_eq!(count_pageblocks(&reported), 3);
     });
 }
 

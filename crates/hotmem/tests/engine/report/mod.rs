@@ -74,12 +74,12 @@ fn with_boot_sections(
     frames.validated().unwrap();
 }
 
-/// Returns settings by which the reporter reports all free memory at once.
+/// Returns settings that let the reporter report all free memory without a delay.
 fn immediate_settings() -> Settings {
     Settings { reporting_divisor: 1, ..Settings::EAGER }
 }
 
-/// Makes a reporter that reports all free memory at once.
+/// Makes a reporter that reports all free memory without a delay.
 fn eager_reporter<'f, P: Platform>(frames: &'f Frames<P>) -> Reporter<'f, P> {
     Reporter::new(frames, immediate_settings(), Contents::Undefined).unwrap()
 }
@@ -119,7 +119,7 @@ fn send<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> Batch {
 }
 
 /// Returns the number of pageblocks in these ranges.
-fn count_blocks(ranges: &[PfnRange]) -> u64 {
+fn count_pageblocks(ranges: &[PfnRange]) -> u64 {
     ranges.iter().map(|range| range.frames() / PAGEBLOCK).sum()
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use hotmem::{RangeError, RangeErrorKind};
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 
 /// Pins `range` with a callback that touches no frame.
@@ -107,7 +107,7 @@ fn pin_names_all_frames_for_a_touch_and_none_is_reported_afterwards() {
         for range in [allocated, one] {
             frames.free_range(range).unwrap();
         }
-        assert_eq!(count_blocks(&report_until_idle(&mut reporter, ms(0)).0), 0);
+        assert_eq!(count_pageblocks(&report_until_idle(&mut reporter, ms(0)).0), 0);
         assert!(hotplug.unpin(all));
         report_until_idle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);

@@ -2,7 +2,7 @@
 //! `min_unreported`, `keep_free`, `max_reporting` and `max_per_second`.
 
 use super::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 
 #[test]
 fn memory_is_reported_only_after_min_free_time() {
@@ -19,7 +19,7 @@ fn memory_is_reported_only_after_min_free_time() {
         let free_blocks = frames.counts().free_whole / PAGEBLOCK;
         let (reported, step) = report_until_idle(&mut reporter, ms(110));
         assert!(matches!(step, Step::Pending(at) if at == ms(210)), "{step:?}");
-        assert_eq!(count_blocks(&reported), free_blocks - 1);
+        assert_eq!(count_pageblocks(&reported), free_blocks - 1);
         assert!(reported.iter().all(|range| !range.overlaps(used)));
         let (reported, step) = report_until_idle(&mut reporter, ms(210));
         assert_eq!(reported, [used]);
@@ -59,7 +59,7 @@ fn less_memory_than_min_unreported_is_not_reported() {
             frames.free_range(block).unwrap();
             let (reported, step) = report_until_idle(&mut reporter, ms(0));
             assert!(matches!(step, Step::Idle), "{step:?}");
-            assert_eq!(count_blocks(&reported), if i == 2 { 3 } else { 0 });
+            assert_eq!(count_pageblocks(&reported), if i == 2 { 3 } else { 0 });
         }
         // Each free has woken the reporter.
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 3);
@@ -75,10 +75,10 @@ fn the_next_step_applies_a_lower_min_unreported_without_a_wakeup() {
         let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         report_until_idle(&mut reporter, ms(0));
         frames.free_range(used).unwrap();
-        assert_eq!(count_blocks(&report_until_idle(&mut reporter, ms(0)).0), 0);
+        assert_eq!(count_pageblocks(&report_until_idle(&mut reporter, ms(0)).0), 0);
         let wakeups_before = wakeups.0.load(Ordering::Relaxed);
         reporter.settings.min_unreported = size_of_blocks(1);
-        assert_eq!(count_blocks(&report_until_idle(&mut reporter, ms(0)).0), 1);
+        assert_eq!(count_pageblocks(&report_until_idle(&mut reporter, ms(0)).0), 1);
         assert_eq!(wakeups.0.load(Ordering::Relaxed), wakeups_before);
     });
 }
@@ -212,7 +212,7 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
         let settings = Settings { keep_free, ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
-        assert!(far.covers(batch[0]) && count_blocks(&batch) == 1);
+        assert!(far.covers(batch[0]) && count_pageblocks(&batch) == 1);
         reporter.settings = immediate_settings();
         reporter.reported(batch).unwrap();
         report_until_idle(&mut reporter, ms(1));
@@ -226,7 +226,7 @@ fn no_more_memory_is_reporting_than_the_settings_allow() {
         let settings = Settings { max_reporting: size_of_blocks(2), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
-        assert_eq!(count_blocks(&batch), 2);
+        assert_eq!(count_pageblocks(&batch), 2);
         assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == settings.answer_timeout));
         reporter.reported(batch).unwrap();
         report_until_idle(&mut reporter, ms(0));
@@ -240,9 +240,9 @@ fn reports_do_not_exceed_the_rate() {
         let settings = Settings { max_per_second: Some(size_of_blocks(2)), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (reported, step) = report_until_idle(&mut reporter, ms(0));
-        assert_eq!(count_blocks(&reported), 2);
+        assert_eq!(count_pageblocks(&reported), 2);
         assert!(matches!(step, Step::Pending(at) if at == ms(1000)), "{step:?}");
-        assert_eq!(count_blocks(&report_until_idle(&mut reporter, ms(999)).0), 0);
-        assert_eq!(count_blocks(&report_until_idle(&mut reporter, ms(1000)).0), 2);
+        assert_eq!(count_pageblocks(&report_until_idle(&mut reporter, ms(999)).0), 0);
+        assert_eq!(count_pageblocks(&report_until_idle(&mut reporter, ms(1000)).0), 2);
     });
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use hotmem::{AllocError, report::Unanswered};
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 
 /// A number of sections with enough pageblocks that a share of them may be reporting.

@@ -1,19 +1,19 @@
-//! Tests that a step reads at most 64 sections, also on a large machine of which much memory must
-//! not be reported.
+//! Tests that a step reads at most 64 sections, even on a large machine that has much memory which
+//! must not be reported.
 
 use super::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 
 /// The number of sections that a step reads.
 const SECTIONS_PER_STEP: u64 = 64;
 
-/// An upper limit of the number of bytes that the words of a section take.
-const WORD_BYTES: u64 = 1 << 11;
+/// An upper limit of the size of a section's words, in bytes.
+const SECTION_WORDS_BYTES: u64 = 1 << 11;
 
 /// Returns a number of boot sections that is enough for the words of `sections` more sections, and
 /// for some free pageblocks.
 fn boot_sections_for(sections: u64) -> u64 {
-    BOOT_SECTIONS + (sections * WORD_BYTES).div_ceil(SECTION * FRAME_SIZE)
+    BOOT_SECTIONS + (sections * SECTION_WORDS_BYTES).div_ceil(SECTION * FRAME_SIZE)
 }
 
 /// Returns all frames of an instance with `sections` sections above boot memory.
@@ -21,8 +21,8 @@ pub(super) fn all_frames(sections: u64) -> PfnRange {
     range(0, (boot_sections_for(sections) + sections) * SECTION)
 }
 
-/// Runs `test` on an instance with `sections` free sections above boot memory. They are not backed
-/// by memory, so `test` must not use them.
+/// Runs `test` on an instance with `sections` free sections above boot memory. No memory backs
+/// these sections, so `test` must not access their contents.
 pub(super) fn with_large_instance(
     sections: u64,
     test: impl FnOnce(&TestFrames<'_>, &mut Hotplug<'_, &WakeupCount>),
@@ -37,7 +37,7 @@ pub(super) fn with_large_instance(
     });
 }
 
-/// Steps until the reporter is idle, which must not report anything. Returns the number of steps.
+/// Counts the steps of the reporter until it is idle. It must report nothing.
 fn count_steps(reporter: &mut Reporter<'_, &WakeupCount>) -> u64 {
     let mut steps = 1;
     loop {

@@ -2,7 +2,7 @@
 
 use super::*;
 use hotmem::{RangeError, RangeErrorKind};
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 
 #[test]
@@ -12,7 +12,7 @@ fn everything_free_is_reported_once() {
         let free_whole = frames.counts().free_whole;
         let (reported, step) = report_until_idle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");
-        assert_eq!(count_blocks(&reported) * PAGEBLOCK, free_whole);
+        assert_eq!(count_pageblocks(&reported) * PAGEBLOCK, free_whole);
         let counts = frames.validated().unwrap();
         assert_eq!((counts.reported, counts.free_whole), (free_whole, free_whole));
         // The reporter is idle, and stays idle.
@@ -38,7 +38,7 @@ fn memory_that_is_used_and_freed_wakes_the_reporter_once_and_is_reported_again()
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 1, "two frees wake an idle reporter once");
         let (reported, step) = report_until_idle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle));
-        assert_eq!(count_blocks(&reported), 2);
+        assert_eq!(count_pageblocks(&reported), 2);
         let statistics = reporter.statistics();
         assert_eq!(statistics.refaulted, 2);
         assert_eq!(statistics.reported * PAGEBLOCK, frames.counts().reported + 2 * PAGEBLOCK);
@@ -96,7 +96,7 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
                         let sections = |r: &PfnRange| r.align_outward(SECTION).frames() / SECTION;
                         assert!(sent.iter().all(|range| sections(range) == 1));
                         largest = largest.max(sent.iter().map(|r| r.frames()).max().unwrap());
-                        total += count_blocks(&sent) * PAGEBLOCK;
+                        total += count_pageblocks(&sent) * PAGEBLOCK;
                         reporter.reported(sent).unwrap();
                     }
                     Step::Working => {}
@@ -148,7 +148,7 @@ fn memory_that_is_with_the_host_cannot_be_allocated() {
         // Memory that comes online again does not count as reported, so it is reported again.
         hotplug.online(all, OnlineType::Kernel, &mut NoHooks).unwrap();
         let (reported, _) = report_until_idle(&mut reporter, ms(0));
-        assert_eq!(count_blocks(&reported), SECTION / PAGEBLOCK / 2);
+        assert_eq!(count_pageblocks(&reported), SECTION / PAGEBLOCK / 2);
     });
 }
 
@@ -162,7 +162,7 @@ fn memory_that_is_added_later_is_reported() {
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 1);
         let (reported, _) = report_until_idle(&mut reporter, ms(0));
-        assert_eq!(count_blocks(&reported), added.frames() / PAGEBLOCK);
+        assert_eq!(count_pageblocks(&reported), added.frames() / PAGEBLOCK);
         assert!(reported.iter().all(|&range| added.covers(range)));
         // The memory can be removed.
         let mut offline = hotplug.offline(added).unwrap();

@@ -4,7 +4,7 @@
 use super::{KernelWithTables, absent, assert_unchanged, offline, online, with_two_instances};
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping, with_kernel};
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range, start};
@@ -97,8 +97,11 @@ fn a_shrink_that_is_dropped_leaves_memory_that_it_took_offline_held_and_counted(
     with_two_instances(|local, _| {
         let counts = local.frames().counts();
         local.frames().free_range(local.allocations.remove(0)).unwrap();
-        let mut shrink =
-            Shrink::new(ShrinkOptions { frames: SECTION, largest: PAGEBLOCK, ..online().into() });
+        let mut shrink = Shrink::new(ShrinkOptions {
+            frames: SECTION,
+            max_run_frames: PAGEBLOCK,
+            ..online().into()
+        });
         let answer = shrink.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         local.hotplug.commit_remove(removal).unwrap();

@@ -8,8 +8,8 @@ use super::{
 };
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
-use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawHotplugCalls as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{PAGEBLOCK, SECTION, pfn, range};
 
@@ -117,8 +117,11 @@ fn a_foreign_offline_request_is_refused_and_returned() {
 #[test]
 fn a_foreign_shrink_is_refused_and_returned() {
     with_two_instances(|local, foreign| {
-        let mut foreign_token =
-            Shrink::new(ShrinkOptions { frames: SECTION, largest: PAGEBLOCK, ..online().into() });
+        let mut foreign_token = Shrink::new(ShrinkOptions {
+            frames: SECTION,
+            max_run_frames: PAGEBLOCK,
+            ..online().into()
+        });
         // The shrink has taken more memory offline than one poll returns.
         let answer = foreign_token.poll(&mut foreign.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };

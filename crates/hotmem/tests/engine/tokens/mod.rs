@@ -5,7 +5,7 @@ mod foreign_tokens;
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
-use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping};
 use hotmem_testkit::{Memory, SECTION, Snapshot, range};

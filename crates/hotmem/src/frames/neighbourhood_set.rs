@@ -1,5 +1,5 @@
-//! Records the neighbourhoods in which CPUs work. A CPU that looks for a neighbourhood without
-//! other CPUs then reads the hints of all CPUs once for many neighbourhoods, not once for each.
+//! Defines the set of neighbourhoods in which CPUs work. A CPU that looks for a neighbourhood
+//! without other CPUs reads the hints of all CPUs once for many neighbourhoods, not once for each.
 
 use crate::addr::{Pfn, PfnRange};
 
@@ -15,13 +15,13 @@ pub(super) struct NeighbourhoodSet {
 impl NeighbourhoodSet {
     /// Makes the set of the neighbourhoods in which these frames lie.
     pub(super) fn new(first: PfnRange, frames: impl Iterator<Item = Pfn>) -> NeighbourhoodSet {
-        let mut crowd = NeighbourhoodSet { first, marks: [0; WORDS] };
+        let mut occupied = NeighbourhoodSet { first, marks: [0; WORDS] };
         for frame in frames {
-            if let Some((word, bit)) = crowd.word_and_bit(frame) {
-                crowd.marks[word] |= bit;
+            if let Some((word, bit)) = occupied.word_and_bit(frame) {
+                occupied.marks[word] |= bit;
             }
         }
-        crowd
+        occupied
     }
 
     /// Returns whether a CPU works in the neighbourhood that begins at `start`, or `None` if it is
@@ -45,15 +45,15 @@ mod tests {
     fn the_neighbourhoods_of_the_frames_are_marked_and_no_others() {
         let first = PfnRange::with_len(Pfn::new(8192).unwrap(), 64).unwrap();
         let frame = |number| Pfn::new(number).unwrap();
-        let crowd = NeighbourhoodSet::new(
+        let occupied = NeighbourhoodSet::new(
             first,
             [8191, 8255, 8256 + 63, 8192 + 1024 * 64].map(frame).into_iter(),
         );
         assert_eq!(
-            [8192, 8256, 8320].map(|at| crowd.has_cpu_at(frame(at))),
+            [8192, 8256, 8320].map(|at| occupied.has_cpu_at(frame(at))),
             [Some(true), Some(true), Some(false)]
         );
-        assert_eq!(crowd.has_cpu_at(frame(8192 + 1023 * 64)), Some(false));
-        assert_eq!([0, 8191, 8192 + 1024 * 64].map(|at| crowd.has_cpu_at(frame(at))), [None; 3]);
+        assert_eq!(occupied.has_cpu_at(frame(8192 + 1023 * 64)), Some(false));
+        assert_eq!([0, 8191, 8192 + 1024 * 64].map(|at| occupied.has_cpu_at(frame(at))), [None; 3]);
     }
 }
