@@ -6,6 +6,7 @@
 use super::{
     external_figures::ExternalFigures,
     file::{Records, write_atomically},
+    plan::is_count,
     rows::{FoundRow, Lookup, median, spread},
     scaling::Scaling,
     sections::SECTIONS,
@@ -84,9 +85,12 @@ fn tables(
         machine.programs()
     );
     for run in &records.later_runs {
-        let steps = run.steps.join(", ");
-        taken +=
-            &format!("Measured again on {}, on a machine like this: {steps}.\n", day(&run.date));
+        let (day, steps) = (day(&run.date), run.steps.join(", "));
+        taken += &if run.steps.iter().all(|step| is_count(step)) {
+            format!("Instructions counted again on {day}: {steps}.\n")
+        } else {
+            format!("Measured again on {day}, on a machine like this: {steps}.\n")
+        };
     }
     let sections = rows.iter().map(|(section, rows)| {
         let mut text = format!("## {}\n\n{}\n\n", section.title, wrapped(section.explanation));

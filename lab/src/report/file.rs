@@ -53,7 +53,7 @@ pub(super) struct BenchRun {
 }
 
 /// A run that measured some steps of an earlier run again, on a machine like that of the earlier
-/// run.
+/// run if the steps measure times.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LaterRun {

@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
     /// Measure the benches of `--only` again, and take all other figures from these records, which
-    /// must be of this machine
+    /// must be of this machine if a bench of `--only` measures times
     #[arg(long, value_name = "FILE", requires = "only")]
     replace_in: Option<PathBuf>,
     /// The directory for report.html and records.json. An interrupted run continues from its
@@ -123,7 +123,11 @@ impl Args {
         };
         let mut records = match &self.replace_in {
             Some(file) => {
-                let mut records = Records::read_from(file, &new_records.machine)?;
+                let mut records = if plan.iter().all(|planned| plan::is_count(planned.step)) {
+                    Records::read(file)?
+                } else {
+                    Records::read_from(file, &new_records.machine)?
+                };
                 if records.set != self.base_set_name() {
                     bail!("{}: records of the set `{}`", file.display(), records.set);
                 }

@@ -45,6 +45,11 @@ enum Requirement {
     Ports,
 }
 
+/// Returns whether a step counts the instructions of this process, which do not depend on the machine.
+pub(super) fn is_count(name: &str) -> bool {
+    STEPS.iter().any(|step| step.name == name && step.requirement == Requirement::Valgrind)
+}
+
 const fn step(name: &'static str, requirement: Requirement) -> Step {
     Step { name, standard: "", quick: "", seconds: [0; 2], visits: 1, requirement }
 }
@@ -310,5 +315,11 @@ mod tests {
                 assert!(!alone.contains("linux"), "{alone}");
             }
         }
+    }
+
+    #[test]
+    fn only_steps_under_valgrind_count_instructions() {
+        assert!(is_count("frames-instructions"));
+        assert!(["frames", "vm-instructions", "vm", "no step"].iter().all(|name| !is_count(name)));
     }
 }
