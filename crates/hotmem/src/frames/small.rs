@@ -100,11 +100,17 @@ impl<P: Platform> Frames<P> {
             let hinted = self
                 .this_cpus_block(step.zone, grain)
                 .filter(|b| step.includes(&self.words, b.section()));
+            // CPUs that search at the same time begin at different sections, and each CPU tends to
+            // find the pageblocks that it has divided itself.
+            let start = match hinted {
+                Some(block) if !request.restricted => block.section().start(),
+                _ => step.from,
+            };
             let first_frame = hinted
                 .and_then(|block| self.take(block, request, hiding_steps))
-                .or_else(|| self.take_partial(step, request, Some(grain), hiding_steps))
+                .or_else(|| self.take_partial(step, start, request, Some(grain), hiding_steps))
                 .or_else(|| match grain {
-                    Grain::Frame => self.take_partial(step, request, None, hiding_steps),
+                    Grain::Frame => self.take_partial(step, start, request, None, hiding_steps),
                     Grain::Run => None,
                 })
                 .or_else(|| match may_divide {
@@ -116,7 +122,7 @@ impl<P: Platform> Frames<P> {
                         .filter(|block| step.includes(&self.words, block.section()))
                         .find_map(|block| self.take(block, request, hiding_steps))
                 })
-                .or_else(|| self.take_partial(step, request, None, hiding_steps));
+                .or_else(|| self.take_partial(step, start, request, None, hiding_steps));
             if first_frame.is_some() {
                 return first_frame;
             }
@@ -124,12 +130,14 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// Allocates from a pageblock to which the tree of `partial` leads. If `grain` is given, tries
-    /// at most [`MAX_BLOCKS`] pageblocks of this grain; otherwise, tries all pageblocks. The
-    /// pageblock becomes this CPU's hint, unless the request is restricted.
-    pub(super) fn take_partial(
+    /// Allocates from a pageblock to which the tree of `partial` leads. The search begins at `start`,
+    /// and continues at `step.from` after the last section. If `grain` is given, tries at most
+    /// [`MAX_BLOCKS`] pageblocks of this grain; otherwise, tries all pageblocks. The pageblock becomes
+    /// this CPU's hint, unless the request is restricted.
+    fn take_partial(
         &self,
         step: SearchStep,
+        start: Pfn,
         request: &AllocRequest,
         grain: Option<Grain>,
         hiding_steps: &mut HidingSteps<'_>,
@@ -137,13 +145,6 @@ impl<P: Platform> Frames<P> {
         let class = Class::partial(step.zone);
         let (mut blocks_left, mut sections_left) =
             if grain.is_some() { (MAX_BLOCKS, MAX_SECTIONS) } else { (usize::MAX, usize::MAX) };
-        // CPUs that search at the same time begin at different sections, and each CPU tends to find
-        // the pageblocks that it has divided itself.
-        let own = self.this_cpus_block(step.zone, request.grain());
-        let start = match own {
-            Some(block) if !request.restricted => block.section().start().max(step.from),
-            _ => step.from,
-        };
         for section in self.search(step, Class::partial, request).all_round(step.from, start) {
             let partial = section.available(class);
             if partial == 0 {

@@ -109,33 +109,32 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Iterates over all sections that begin at or above `from`; each step searches for the next
-    /// one.
-    pub(crate) fn all_from(self, from: Pfn) -> impl Iterator<Item = SectionRef<'a>> {
-        iterate(from, move |from| self.next(from))
-    }
-
     /// Iterates over all sections that begin at or above `start`, and then over those from `from` to
     /// `start`.
     pub(crate) fn all_round(self, from: Pfn, start: Pfn) -> impl Iterator<Item = SectionRef<'a>> {
-        let below = self.all_from(from).take_while(move |section| section.start() < start);
-        self.all_from(start).chain(below)
+        let (mut next, mut end) = (start, Pfn::LIMIT);
+        core::iter::from_fn(move || {
+            loop {
+                if let Some(section) = self.next(next).filter(|section| section.start() < end) {
+                    next = section.end();
+                    return Some(section);
+                }
+                if start == from || end == start {
+                    return None;
+                }
+                (next, end) = (from, start);
+            }
+        })
     }
 
     /// Iterates over all sections, for code that only looks: see
     /// [`next_read_only`](Self::next_read_only).
     pub(crate) fn all_read_only(self) -> impl Iterator<Item = SectionRef<'a>> {
-        iterate(Pfn::ZERO, move |from| self.next_read_only(from))
+        let mut next = Pfn::ZERO;
+        core::iter::from_fn(move || {
+            let section = self.next_read_only(next)?;
+            next = section.end();
+            Some(section)
+        })
     }
-}
-
-fn iterate<'a>(
-    mut from: Pfn,
-    next: impl Fn(Pfn) -> Option<SectionRef<'a>>,
-) -> impl Iterator<Item = SectionRef<'a>> {
-    core::iter::from_fn(move || {
-        let section = next(from)?;
-        from = section.end();
-        Some(section)
-    })
 }
