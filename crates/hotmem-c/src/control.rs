@@ -10,7 +10,7 @@ use crate::instance::{Running, hotmem, instance};
 use ::hotmem::geometry::PAGEBLOCK_FRAMES;
 use ::hotmem::{
     Announce, Blocker, BlockerKind, Budget, Bytes, NodeId, OnlineType, OrViolation, PfnRange,
-    Progress, RangeError, Shrink, State,
+    Progress, RangeError, RangeErrorKind, Shrink, State,
 };
 
 /// Puts the memory online in the zone that the policy chooses.
@@ -184,8 +184,8 @@ pub unsafe extern "C" fn hotmem_online(
 }
 
 /// Removes as much memory of the range as possible, whether the memory is online or offline.
-/// Removes online memory pageblock by pageblock, the highest first. If `removal` is not NULL, stores
-/// the progress there.
+/// Removes online memory pageblock by pageblock, the highest first. If `removal` is not NULL,
+/// stores the progress there.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EBUSY: some memory could not be removed (see
@@ -222,8 +222,8 @@ pub unsafe extern "C" fn hotmem_remove(
     code
 }
 
-/// Removes as much memory of `range` as possible. Adds the number of bytes to `removed`. Returns the
-/// first blocker.
+/// Removes as much memory of `range` as possible. Adds the number of bytes to `removed`. Returns
+/// the first blocker.
 fn remove(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<Blocker> {
     let mut first_blocker = None;
     let mut remaining = range;
@@ -266,8 +266,8 @@ fn remove_online(
 }
 
 /// Removes as much of `run`, which is offline, as possible. Adds the number of bytes to `removed`.
-/// Returns the first blocker. The engine refuses only memory that a device is unplugging, because a
-/// kernel in C has no descriptor pageblocks.
+/// Returns the first blocker. The engine refuses memory that a device is unplugging, and memory that
+/// holds descriptors of other memory.
 fn remove_offline(
     Running { hotplug, .. }: &mut Running,
     run: PfnRange,
@@ -277,10 +277,13 @@ fn remove_offline(
     let mut first_blocker = None;
     let mut remaining = run;
     while !remaining.is_empty()
-        && let Err(RangeError { range: refused, .. }) = remove(remaining)
+        && let Err(RangeError { range: refused, kind }) = remove(remaining)
     {
-        let blocker = Blocker { range: refused, kind: BlockerKind::HeldByAnother };
-        first_blocker = first_blocker.or(Some(blocker));
+        let kind = match kind {
+            RangeErrorKind::Held => BlockerKind::HeldByAnother,
+            _ => BlockerKind::Metadata,
+        };
+        first_blocker = first_blocker.or(Some(Blocker { range: refused, kind }));
         // The result is not needed: memory below that is refused as well stays offline.
         let _ = remove(remaining.split_at(refused.start()).0);
         remaining = remaining.split_at(refused.end()).1;
