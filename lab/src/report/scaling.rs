@@ -1,5 +1,6 @@
 //! Figures of `hotmem bench frames` from another machine, which has more CPUs, and their table.
 
+use super::sections::{Row, SECTIONS};
 use crate::bench::record::Record;
 use crate::table::seconds;
 use anyhow::{Context, Result};
@@ -7,29 +8,6 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 
 const SCALING: &str = include_str!("../../../docs/scaling.json");
-
-/// The rows of the table: the title, and the memory, order and access pattern in the names of the
-/// cases.
-const ROWS: &[(&str, [&str; 3])] = &[
-    ("one frame allocated and freed", ["16G", "order0", "pair"]),
-    ("a page of 2 MiB allocated and freed", ["16G", "order9", "pair"]),
-    ("many frames allocated, then freed", ["16G", "order0", "bulk"]),
-    ("many pages of 2 MiB allocated, then freed", ["16G", "order9", "bulk"]),
-    ("a frame allocated on one CPU and freed on another", ["16G", "order0", "remote-free"]),
-    ("a frame freed at random and one allocated, all memory in use", ["16G", "order0", "random"]),
-    (
-        "an allocation freed at random and one made, 90 % frames, 9 % 32 KiB, 1 % 2 MiB",
-        ["16G", "order0-3-9", "mixed"],
-    ),
-];
-/// The subjects, each with its name in the records.
-const SUBJECTS: &[(&str, &str)] = &[
-    ("hotmem", "hotmem"),
-    ("LLFree", "llfree"),
-    ("bitmap-allocator behind a spin lock", "bitmap-allocator"),
-    ("buddy_system_allocator behind a spin lock", "buddy_system_allocator"),
-    ("limit", "limit"),
-];
 
 /// Records of `hotmem bench frames` with several numbers of threads.
 #[derive(Deserialize)]
@@ -62,35 +40,39 @@ impl Scaling {
             count => format!(" {count} threads |"),
         }));
         text += &format!("\n|---|---|{}\n", "---|".repeat(threads.len()));
-        for (title, case) in ROWS {
-            for (name, subject) in SUBJECTS {
-                let medians: Vec<_> =
-                    threads.iter().map(|&count| self.median(*case, count, subject)).collect();
+        for row in rows() {
+            let title = row.title.trim_end_matches(", {}");
+            let limit = Some(("limit", row.limit)).filter(|_| !row.limit.is_empty());
+            let subjects = [("hotmem", row.subject)].into_iter().chain(row.peers.iter().copied());
+            for (name, subject) in subjects.chain(limit) {
+                let medians = threads.iter().map(|&count| self.median(row.case, count, subject));
+                let medians: Vec<_> = medians.collect();
                 if medians.iter().any(Option::is_some) {
-                    let cells: String = medians
-                        .into_iter()
-                        .map(|median| format!(" {} |", median.unwrap_or_default()))
-                        .collect();
-                    text += &format!("| {title} | {name} |{cells}\n");
+                    text += &format!("| {title} | {name} |");
+                    let cells = medians.into_iter().map(Option::unwrap_or_default);
+                    text.extend(cells.map(|median| format!(" {median} |")));
+                    text += "\n";
                 }
             }
         }
         text
     }
 
-    /// Returns the median time of an operation, as the table shows it.
-    fn median(
-        &self,
-        [size, order, access]: [&str; 3],
-        count: u32,
-        subject: &str,
-    ) -> Option<String> {
+    /// Returns the median time of an operation, as the table shows it. `case` has a `*` in place of
+    /// the number of threads.
+    fn median(&self, case: &str, count: u32, subject: &str) -> Option<String> {
         let plural = if count == 1 { "" } else { "s" };
-        let case = format!("{size}/{order}/{count}thread{plural}/{access}");
+        let case = case.replace('*', &format!("{count}thread{plural}"));
         let mut records = self.records.iter();
         let found = records.find(|record| record.case == case && record.subject == subject)?;
         Some(seconds(found.median * 1e-9))
     }
+}
+
+/// Returns the rows of the section about the frame allocator that show the time of an operation.
+fn rows() -> impl Iterator<Item = &'static Row> {
+    let section = SECTIONS.iter().filter(|section| section.id == "frames");
+    section.flat_map(|section| section.rows).filter(|row| row.metric == "time_per_op")
 }
 
 /// Returns the number of threads in the name of a record's case.
@@ -115,10 +97,20 @@ mod tests {
 
     #[test]
     fn the_table_has_a_row_for_each_case_and_subject() {
-        let table = Scaling::read().unwrap().table();
-        for (title, _) in ROWS {
-            assert!(table.contains(&format!("| {title} | hotmem | ")), "{table}");
-        }
+        let scaling = Scaling::read().unwrap();
+        let table = scaling.table();
+        let cases: BTreeSet<_> = scaling
+            .records
+            .iter()
+            .map(|r| {
+                (
+                    r.case.split('/').enumerate().filter(|(i, _)| *i != 2).collect::<Vec<_>>(),
+                    &r.subject,
+                )
+            })
+            .collect();
+        let rows = table.lines().filter(|line| line.contains(" ns |") || line.contains(" µs |"));
+        assert_eq!(rows.count(), cases.len(), "{table}");
         assert!(table.contains("| one frame allocated and freed | LLFree | "), "{table}");
         assert!(table.contains("| 1 thread | 2 threads |"), "{table}");
     }

@@ -66,6 +66,14 @@ pub(super) const FRAMES: Section = Section {
             ..Row::DEFAULT
         },
         Row {
+            title: "many pages of 2 MiB allocated, then freed, {}",
+            bench: "frames",
+            case: "16G/order9/*/bulk",
+            metric: "time_per_op",
+            peers: PEERS,
+            ..Row::DEFAULT
+        },
+        Row {
             title: "a frame freed at random and one allocated, all memory in use, {}",
             bench: "frames",
             case: "16G/order0/*/random",
@@ -77,6 +85,14 @@ pub(super) const FRAMES: Section = Section {
             title: "a frame allocated on one CPU and freed on another, {}",
             bench: "frames",
             case: "16G/order0/*/remote-free",
+            metric: "time_per_op",
+            peers: PEERS,
+            ..Row::DEFAULT
+        },
+        Row {
+            title: "a page of 2 MiB allocated on one CPU and freed on another, {}",
+            bench: "frames",
+            case: "16G/order9/*/remote-free",
             metric: "time_per_op",
             peers: PEERS,
             ..Row::DEFAULT
