@@ -101,8 +101,8 @@ pub fn proportional(pid: u32) -> Option<Bytes> {
     field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
 }
 
-/// Returns the CPU time that a process has used, with a resolution of nanoseconds. The ticks of `/proc/PID/stat` are
-/// too coarse to measure an idle guest.
+/// Returns the CPU time that a process has used, with a resolution of nanoseconds. The ticks of
+/// `/proc/PID/stat` are too coarse to measure an idle guest.
 #[must_use]
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let pid = nix::unistd::Pid::from_raw(pid.try_into().ok()?);

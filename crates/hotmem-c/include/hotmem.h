@@ -739,8 +739,8 @@ int32_t hotmem_online(struct hotmem *h,
                       uint32_t online_type);
 
 // Removes as much memory of the range as possible, whether the memory is online or offline.
-// Removes online memory pageblock by pageblock, the highest first. If `removal` is not NULL, stores
-// the progress there.
+// Removes online memory pageblock by pageblock, the highest first. If `removal` is not NULL,
+// stores the progress there.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EBUSY: some memory could not be removed (see

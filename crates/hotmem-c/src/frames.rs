@@ -2,8 +2,9 @@
 //!
 //! `hotmem_alloc_frame_unchecked` and `hotmem_free_frame_unchecked` contain the engine's fast path,
 //! and make only tail calls, so that they save no registers. If the kernel has a function for CPU
-//! numbers, a separate copy of the fast path calls it, and saves registers for this call. The header has `hotmem_alloc_frame` and `hotmem_free_frame` as inline functions
-//! too, which check the pointer, so that the compiler can make this check if the pointer is constant.
+//! numbers, a separate copy of the fast path calls it, and saves registers for this call. The
+//! header has `hotmem_alloc_frame` and `hotmem_free_frame` as inline functions too, which check the
+//! pointer, so that the compiler can make this check if the pointer is constant.
 
 use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, code};
 use crate::instance::{Booted, Instance, OtherMark, aligned_instance, hotmem, instance};

@@ -5,8 +5,8 @@
 //! reconfiguration connector. This crate reads the properties ([`DynamicMemory`], [`LookupArrays`],
 //! [`Numa`]), keeps the state of all LMBs ([`Table`]), and carries out the requests of `drmgr`
 //! ([`Request`], which [`Dlpar`] holds while it is open) by ordinary calls of the engine. The crate
-//! avoids searches: the node of an LMB is stored with the LMB. Neighbouring LMBs are handled as one range.
-//! Only the platform's calls are made for each LMB.
+//! avoids searches: the node of an LMB is stored with the LMB. Neighbouring LMBs are handled as one
+//! range. Only the platform's calls are made for each LMB.
 //!
 //! The crate is `no_std` and uses no heap, because the caller lends the storage. The crate follows
 //! PAPR (Power Architecture Platform Requirements) 2.9, sections 13 and C.6. Where PAPR leaves a

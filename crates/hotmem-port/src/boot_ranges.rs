@@ -75,7 +75,8 @@ impl<const N: usize> BootRanges<N> {
     /// ram.add(0x10_0000..0x800_0000)?;
     /// free.add(0x20_0000..0x700_0000)?;
     /// let reserved = ram.without(&free)?;
-    /// assert_eq!(reserved.as_slice(), [(0x10_0000..0x20_0000).into(), (0x700_0000..0x800_0000).into()]);
+    /// assert_eq!(reserved.as_slice(), [(0x10_0000..0x20_0000).into(),
+    /// (0x700_0000..0x800_0000).into()]);
     /// # Ok::<(), hotmem_port::TooManyRanges>(())
     /// ```
     ///

@@ -115,8 +115,8 @@ impl Hypervisor for SyscallHypervisor {
     fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), BatchRefused> {
         let mut entries_done = 0;
         let args = update_args(updates, &mut entries_done, owner);
-        // SAFETY: the hypercall reads `updates` and writes `entries_done`. The caller of `new` has promised
-        // that the kernel may change these entries.
+        // SAFETY: the hypercall reads `updates` and writes `entries_done`. The caller of `new` has
+        // promised that the kernel may change these entries.
         let result = unsafe { self.call(number::MMU_UPDATE, args) };
         batch_result(result, entries_done)
     }

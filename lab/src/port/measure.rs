@@ -91,7 +91,8 @@ impl Kernel {
         Ok(times)
     }
 
-    /// Boots a kernel that measures its allocator, and returns its first `count` figures. An instruction takes a nanosecond of the guest's time, so that the kernel's clock counts
+    /// Boots a kernel that measures its allocator, and returns its first `count` figures. An
+    /// instruction takes a nanosecond of the guest's time, so that the kernel's clock counts
     /// instructions.
     ///
     /// # Errors

@@ -48,8 +48,8 @@ fn pinned_memory_is_not_reported_or_inflated_and_reported_memory_can_be_pinned()
     let (pinned, intact) = wait_for_check(&mut vm);
     assert_eq!(pinned, PART_SIZE);
     assert!(intact > Bytes::ZERO, "the unpinned part was reported before the first check");
-    // All other memory is free, and the guest reports it to the host. QEMU's resident memory does not show this: the host may have taken the memory before the test
-    // can look at it.
+    // All other memory is free, and the guest reports it to the host. QEMU's resident memory does
+    // not show this: the host may have taken the memory before the test can look at it.
     let (reported, _) = vm.wait("reports", reported).unwrap();
     assert!(Bytes(reported) >= PART_SIZE, "{}", Bytes(reported));
     vm.monitor_line("balloon 64").unwrap();

@@ -51,8 +51,8 @@ pub(crate) struct Guest<'f> {
     pub(crate) now: Duration,
     /// The outstanding answer, and the number of polls until it arrives.
     outstanding_answer: Option<(Vec<u8>, u32)>,
-    /// Whether the driver has started. The driver starts at the first step, so that a test can prepare
-    /// the device before.
+    /// Whether the driver has started. The driver starts at the first step, so that a test can
+    /// prepare the device before.
     has_started: bool,
     /// The number of frames that were present after boot.
     boot_present: u64,
@@ -66,6 +66,14 @@ impl<'f> Guest<'f> {
         online: impl Into<Option<OnlineType>>,
     ) -> Guest<'f> {
         Self::at(machine, block_size, REGION_ADDR, size, online)
+    }
+
+    /// Makes a guest with a device of 1 GiB, all of which is plugged.
+    pub(crate) fn plugged(machine: &'f Machine, block_size: u64, online: OnlineType) -> Guest<'f> {
+        let mut guest = Guest::new(machine, block_size, GIB, online);
+        guest.resize(GIB);
+        guest.poll();
+        guest
     }
 
     pub(crate) fn at(

@@ -12,9 +12,7 @@ use hotmem_virtio::mem::{Pending, Reason, Status, Step};
 #[test]
 fn memory_that_cannot_be_migrated_stays_and_is_the_blocker() {
     let machine = Machine::new();
-    let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
-    guest.resize(GIB);
-    guest.poll();
+    let mut guest = Guest::plugged(&machine, 2 * MIB, OnlineType::Kernel);
     let pinned = guest.kernel.allocate_at(guest.at_offset(300 * MIB));
     guest.kernel.has_pinned_allocations = true;
     guest.resize(0);
@@ -33,9 +31,7 @@ fn memory_that_cannot_be_migrated_stays_and_is_the_blocker() {
 #[test]
 fn memory_is_unplugged_while_the_kernel_allocates_and_frees() {
     let machine = Machine::new();
-    let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
-    guest.resize(GIB);
-    guest.poll();
+    let mut guest = Guest::plugged(&machine, 2 * MIB, OnlineType::Kernel);
     for block in [10, 11, 300] {
         guest.kernel.allocate_at(guest.at_offset(block * 2 * MIB));
     }
@@ -60,9 +56,7 @@ fn an_isolated_unit_is_released_when_no_more_memory_must_be_unplugged() {
     ];
     for stop in stop_shrink {
         let machine = Machine::new();
-        let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
-        guest.resize(GIB);
-        guest.poll();
+        let mut guest = Guest::plugged(&machine, 2 * MIB, OnlineType::Kernel);
         let pinned = guest.kernel.allocate_at(guest.at_offset(300 * MIB));
         guest.kernel.has_pinned_allocations = true;
         guest.resize(0);
@@ -82,9 +76,7 @@ fn an_isolated_unit_is_released_when_no_more_memory_must_be_unplugged() {
 #[test]
 fn memory_stays_plugged_if_the_kernel_vetoes_its_removal() {
     let machine = Machine::new();
-    let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
-    guest.resize(GIB);
-    guest.poll();
+    let mut guest = Guest::plugged(&machine, 2 * MIB, OnlineType::Movable);
     guest.kernel.vetoes_offlining = true;
     guest.resize(0);
     guest.run(SECOND);
@@ -107,9 +99,7 @@ fn memory_stays_plugged_if_the_kernel_vetoes_its_removal() {
 fn memory_that_the_device_refuses_to_unplug_is_used_again() {
     for (answer, block) in [(NACK, 2 * MIB), (BUSY, 4096)] {
         let machine = Machine::new();
-        let mut guest = Guest::new(&machine, block, GIB, OnlineType::Movable);
-        guest.resize(GIB);
-        guest.poll();
+        let mut guest = Guest::plugged(&machine, block, OnlineType::Movable);
         let free = machine.frames.counts().free;
         guest.device.default_fault = Some(Fault::Refuse(answer));
         guest.resize(0);
@@ -128,9 +118,7 @@ fn memory_that_the_device_refuses_to_unplug_is_used_again() {
 #[test]
 fn memory_in_an_unknown_state_is_not_used() {
     let machine = Machine::new();
-    let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
-    guest.resize(GIB);
-    guest.poll();
+    let mut guest = Guest::plugged(&machine, 2 * MIB, OnlineType::Movable);
     let free_boot_frames = machine.frames.counts().free - (GIB >> 12);
     guest.device.default_fault = Some(Fault::Refuse(ERROR));
     guest.resize(0);
@@ -181,9 +169,7 @@ fn memory_that_holds_descriptors_is_unplugged_after_the_memory_that_they_describ
 #[test]
 fn migration_is_tried_for_each_shrink_and_not_for_each_request() {
     let machine = Machine::new();
-    let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
-    guest.resize(GIB);
-    guest.poll();
+    let mut guest = Guest::plugged(&machine, 2 * MIB, OnlineType::Movable);
     for i in 0..60 {
         guest.kernel.allocate_at(guest.at_offset((i * 16 + 1) * MIB));
     }
@@ -191,8 +177,8 @@ fn migration_is_tried_for_each_shrink_and_not_for_each_request() {
     guest.resize(0);
     guest.poll();
     assert_eq!(guest.driver.plugged().0, 120 * MIB);
-    // Migration of each allocation is tried at most two times: when its section is drained, and when
-    // its pageblock is drained.
+    // Migration of each allocation is tried at most two times: when its section is drained, and
+    // when its pageblock is drained.
     assert!(guest.kernel.migrate_calls <= 2 * 60, "{}", guest.kernel.migrate_calls);
     let unplugs = guest.driver.statistics().requests - 1;
     assert!(unplugs > 50, "{unplugs}");
@@ -222,9 +208,7 @@ fn a_shrink_that_ends_early_releases_isolated_memory() {
     // part of the section is prepared for the next request.
     for target in [GIB - 254 * MIB, GIB] {
         let machine = Machine::new();
-        let mut guest = Guest::new(&machine, 4096, GIB, OnlineType::Movable);
-        guest.resize(GIB);
-        guest.poll();
+        let mut guest = Guest::plugged(&machine, 4096, OnlineType::Movable);
         guest.resize(0);
         while !matches!(guest.step(), Step::Ready(Ok(_))) {}
         guest.resize(target);

@@ -225,8 +225,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 }
 
-/// Installs the record of the reserved RAM of `kernel_map`, the map without the engine's metadata, at the
-/// start of `memory`. Returns the rest of `memory`.
+/// Installs the record of the reserved RAM of `kernel_map`, the map without the engine's metadata,
+/// at the start of `memory`. Returns the rest of `memory`.
 fn install_reserved<P: Platform>(
     frames: &Frames<P>,
     kernel_map: &FirmwareMap<'_>,

@@ -18,12 +18,7 @@ fn first_divisions_of_boot_memory_race() {
 fn race_two_first_divisions(instance: fn() -> Arc<Instance>) {
     large_model(move || {
         let instance = instance();
-        let other_thread = instance.spawn_on(1, |instance| instance.alloc(ONE_FRAME));
-        let main_held = instance.alloc(ONE_FRAME);
-        let other_held = other_thread.join().unwrap();
-        instance.check();
-        instance.free(main_held);
-        instance.free(other_held);
+        instance.race_allocations(ONE_FRAME, 1, ONE_FRAME);
         instance.check();
     });
 }
@@ -32,12 +27,7 @@ fn race_two_first_divisions(instance: fn() -> Arc<Instance>) {
 fn a_first_division_races_with_a_first_whole_allocation() {
     model(|| {
         let instance = Instance::without_bitmaps(2);
-        let other_thread = instance.spawn_on(1, |instance| instance.alloc(ONE_BLOCK));
-        let main_held = instance.alloc(ONE_FRAME);
-        let other_held = other_thread.join().unwrap();
-        instance.check();
-        instance.free(main_held);
-        instance.free(other_held);
+        instance.race_allocations(ONE_FRAME, 1, ONE_BLOCK);
         instance.check();
     });
 }

@@ -9,12 +9,7 @@ use crate::frames::{AllocError, AllocRequest};
 fn whole_allocations_race() {
     model(|| {
         let instance = Instance::new(1);
-        let other_thread = instance.spawn_on(1, |instance| instance.alloc(ONE_BLOCK));
-        let main_held = instance.alloc(ONE_BLOCK);
-        let other_held = other_thread.join().unwrap();
-        instance.check();
-        instance.free(main_held);
-        instance.free(other_held);
+        instance.race_allocations(ONE_BLOCK, 1, ONE_BLOCK);
         instance.check_empty();
     });
 }

@@ -61,12 +61,7 @@ fn a_frame_of_an_exhausted_pageblock_is_freed() {
 fn two_threads_replace_the_same_hint() {
     model(|| {
         let instance = Instance::new(2);
-        let other_thread = instance.spawn_on(0, |instance| instance.alloc(ONE_FRAME));
-        let main_held = instance.alloc(ONE_FRAME);
-        let other_held = other_thread.join().unwrap();
-        instance.check();
-        instance.free(main_held);
-        instance.free(other_held);
+        instance.race_allocations(ONE_FRAME, 0, ONE_FRAME);
         instance.check_empty();
     });
 }

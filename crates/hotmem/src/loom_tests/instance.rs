@@ -209,6 +209,22 @@ impl Instance {
         self.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()))
     }
 
+    /// Makes an allocation on this thread while another thread, on CPU `other_cpu`, makes another
+    /// one. Checks the instance, and frees both.
+    pub(super) fn race_allocations(
+        self: &Arc<Self>,
+        request: AllocRequest,
+        other_cpu: usize,
+        other_request: AllocRequest,
+    ) {
+        let other_thread = self.spawn_on(other_cpu, move |instance| instance.alloc(other_request));
+        let main_held = self.alloc(request);
+        let other_held = other_thread.join().unwrap();
+        self.check();
+        self.free(main_held);
+        self.free(other_held);
+    }
+
     /// Allocates up to `n` single frames by one call, and writes to each of them.
     pub(super) fn alloc_many(&self, request: AllocRequest, n: usize) -> Vec<Held> {
         let mut frames = vec![Pfn::ZERO; n];

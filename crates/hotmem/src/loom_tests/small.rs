@@ -214,12 +214,7 @@ fn a_free_races_with_a_search_that_takes_the_pageblock_out_of_partial() {
 fn divisions_race() {
     model(|| {
         let instance = Instance::new(1);
-        let other_thread = instance.spawn_on(1, |instance| instance.alloc(ONE_FRAME));
-        let main_held = instance.alloc(ONE_FRAME);
-        let other_held = other_thread.join().unwrap();
-        instance.check();
-        instance.free(main_held);
-        instance.free(other_held);
+        instance.race_allocations(ONE_FRAME, 1, ONE_FRAME);
         instance.check_empty();
     });
 }

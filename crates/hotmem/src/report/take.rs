@@ -85,8 +85,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         reportable
     }
 
-    /// Claims pageblocks of `reportable`, the highest first, and adds them to the batch. Those that do not
-    /// fit into the batch stay in `round.unclaimed_blocks`.
+    /// Claims pageblocks of `reportable`, the highest first, and adds them to the batch. Those that
+    /// do not fit into the batch stay in `round.unclaimed_blocks`.
     pub(super) fn claim_into_batch(
         &self,
         (section_start, mut reportable): (Pfn, u64),

@@ -235,8 +235,8 @@ impl FrameWord {
 
     /// Frees the frames of `bits`. Returns `None`, and changes nothing, if one of these frames is
     /// free already, or if the word is held or flagged for poison. If no frame of the word is free
-    /// yet, calls `before_first` before it sets the bits, because a search may have read this word already
-    /// and must not be believed.
+    /// yet, calls `before_first` before it sets the bits, because a search may have read this word
+    /// already and must not be believed.
     ///
     /// `SeqCst`: Release pairs with [`take`](Self::take). A free that changes what searches can
     /// find then reads other words and hints, and the code that writes those then reads this word,

@@ -15,8 +15,8 @@
 //!
 //! A probe is a read that is counted. The baseline counts each pageblock that it reads. For
 //! `hotmem`, the engine (feature `probes`) counts each read of a zone's state, of a section's words
-//! or of a word of a tree. The probes include the reads that update the answer when a block is added or removed, and the
-//! reads of a query.
+//! or of a word of a tree. The probes include the reads that update the answer when a block is
+//! added or removed, and the reads of a query.
 //!
 //! When all memory is added, the bench scans the zone for how much of each pageblock is in use
 //! (`scan`). `hotmem` relies on the zone's contiguity. The baseline checks whether each pageblock is

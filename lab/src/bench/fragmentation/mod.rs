@@ -180,8 +180,8 @@ impl Subject {
     }
 }
 
-/// Makes all requests to an allocator whose first frame is `first`. Returns the results, and the number of pageblocks that have no frame in use
-/// at the end.
+/// Makes all requests to an allocator whose first frame is `first`. Returns the results, and the
+/// number of pageblocks that have no frame in use at the end.
 fn run_requests(
     allocator: &impl Allocator,
     first: u64,
