@@ -7,7 +7,10 @@
 //! steps them one after another. Section numbers in this module's comments are those of the virtio 1.3
 //! specification.
 
-#![expect(clippy::large_enum_variant, reason = "a report's ranges are passed on, never stored")]
+#![expect(
+    clippy::large_enum_variant,
+    reason = "the contents of a request are passed on, never stored"
+)]
 
 mod config;
 #[cfg(feature = "virtio-drivers")]
@@ -15,13 +18,13 @@ mod device;
 mod driver;
 mod engine;
 mod features;
+mod frame_list;
 mod hints;
 mod inflation;
 mod memory;
 mod message;
 mod next_action;
 mod queues;
-mod range_set;
 mod reports;
 #[cfg(feature = "virtio-drivers")]
 mod start;
@@ -35,6 +38,7 @@ pub use device::{Device, Progress};
 pub use driver::{Action, Driver, Step};
 pub use engine::EngineMemory;
 pub use features::{Features, Poison};
+pub use frame_list::{FrameList, FrameNumbers, NotListed};
 pub use memory::{DeflateRequest, Memory, Obstacle, Reason};
 pub use message::{Message, Ranges};
 pub use queues::{Queue, QueueMissing, QueueNumbering, Queues};

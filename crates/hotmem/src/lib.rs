@@ -119,6 +119,8 @@ mod words;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use blocker::{Blocker, BlockerKind};
+#[cfg(not(loom))]
+pub use frames::LentMemory;
 pub use frames::{
     AllocError, AllocRequest, Allocation, BadRequest, Contents, Counts, FastFree, FastPath, Frames,
     Inconsistency, MAX_PINS, MAX_POISONED, Metadata, NodeChoice, Poisoned,

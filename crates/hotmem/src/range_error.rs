@@ -60,9 +60,11 @@ pub enum RangeErrorKind {
     Poisoned,
     /// The range is [pinned](crate::Hotplug::pin).
     Pinned,
-    /// A part of the range was [lent to the host](crate::Frames::lend), by a balloon or as a hint,
-    /// and its pageblock has not been wholly free since.
+    /// A part of the range lies in a pageblock of which frames are [lent to the
+    /// host](crate::LentMemory), by a balloon or as a hint.
     Lent,
+    /// A part of the range is not lent by this lender.
+    NotLent,
     /// The range is not allocated: perhaps it was freed before.
     NotAllocated,
     /// The range was not reserved at boot, or it was freed before by
@@ -125,7 +127,8 @@ impl fmt::Display for RangeError {
             RangeErrorKind::Metadata => "holds the engine's metadata",
             RangeErrorKind::Poisoned => "is poisoned",
             RangeErrorKind::Pinned => "is pinned",
-            RangeErrorKind::Lent => "was lent to the host",
+            RangeErrorKind::Lent => "is lent to the host",
+            RangeErrorKind::NotLent => "is not lent to the host",
             RangeErrorKind::NotAllocated => "is not allocated",
             RangeErrorKind::NotReserved => "is not memory that boot reserved, or was freed before",
             RangeErrorKind::Foreign => "is not online memory of this instance",

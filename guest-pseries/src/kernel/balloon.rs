@@ -20,8 +20,8 @@ use virtio_drivers::transport::pci::{PciTransport, VirtioPciError, virtio_device
 use virtio_drivers::transport::{DeviceType, pci::bus::DeviceFunction};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// The kernel's memory that the balloon holds, in at most 128 ranges.
-pub(super) type BalloonMemory = EngineMemory<'static, OneCpu, 128>;
+/// The kernel's memory that the balloon holds.
+pub(super) type BalloonMemory = EngineMemory<'static, OneCpu>;
 
 /// The amount of memory that the kernel keeps, whatever the host requests.
 const MIN_FREE: Bytes = Bytes::mib(32);

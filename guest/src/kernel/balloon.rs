@@ -19,8 +19,8 @@ use hotmem_virtio::balloon::{
 };
 use virtio_drivers::transport::DeviceType;
 
-/// The kernel's memory that is in the balloon, in at most 128 ranges.
-pub(crate) type BalloonMemory = EngineMemory<'static, ThisCpu, 128>;
+/// The kernel's memory that is in the balloon.
+pub(crate) type BalloonMemory = EngineMemory<'static, ThisCpu>;
 
 /// The device, and the state that was last reported to the host program.
 pub(crate) struct Balloon {

@@ -18,9 +18,7 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
 /// A virtio-balloon device that takes reports.
 pub struct Reporting {
     device: Device<Transport>,
-    /// The balloon's memory, which has the minimal number of ranges, because the host requests no
-    /// memory.
-    memory: EngineMemory<'static, ConfigurablePlatform, 2>,
+    memory: EngineMemory<'static, ConfigurablePlatform>,
     /// The total number of reported frames when the last event was printed.
     printed_frames: u64,
 }

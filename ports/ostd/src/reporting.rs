@@ -14,7 +14,7 @@ use virtio_drivers::transport::DeviceType;
 /// A virtio-balloon device that takes reports.
 pub struct Reporting {
     device: Device<Transport>,
-    memory: EngineMemory<'static, Cpus, 64>,
+    memory: EngineMemory<'static, Cpus>,
     /// The total number of reported frames when the last event was printed.
     printed_frames: u64,
     /// The size of the balloon when the last event was printed, in frames.

@@ -30,10 +30,8 @@ pub(super) fn write_message(out: &mut hotmem_balloon_message, message: &Message)
         }
     };
     match message {
-        Message::Inflate(range) | Message::Deflate(range) => {
-            for (destination, number) in
-                out.bytes.chunks_exact_mut(4).zip(Message::frame_numbers(*range))
-            {
+        Message::Inflate(frames) | Message::Deflate(frames) => {
+            for (destination, number) in out.bytes.chunks_exact_mut(4).zip(frames.as_slice()) {
                 destination.copy_from_slice(&number.to_le_bytes());
                 out.len += 4;
             }

@@ -36,14 +36,11 @@ use core::time::Duration;
 use hotmem_virtio::balloon::{Action, Driver, EngineMemory, Features, Memory, Queue, Status, Step};
 use message::{queue_number, write_message};
 
-/// The maximal number of contiguous ranges that the balloon's frames may form.
-const MAX_RANGES: usize = 64;
-
 struct Device {
     features: Features,
     options: hotmem_balloon_options,
     driver: Driver,
-    memory: EngineMemory<'static, CPlatform, MAX_RANGES>,
+    memory: EngineMemory<'static, CPlatform>,
 }
 
 const _: () = assert!(size_of::<Slot<Device>>() <= HOTMEM_BALLOON_SIZE);

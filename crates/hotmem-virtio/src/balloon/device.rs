@@ -292,9 +292,9 @@ impl<T: Transport> Device<T> {
         let mut buffers = [EMPTY_BUFFER; Ranges::MAX_LEN];
         let mut buffer_count = 1;
         match message {
-            Message::Inflate(range) | Message::Deflate(range) => {
+            Message::Inflate(frames) | Message::Deflate(frames) => {
                 let mut len = 0;
-                for number in Message::frame_numbers(*range).take(Message::MAX_BYTES / 4) {
+                for number in frames.as_slice() {
                     self.messages.write(FRAME_NUMBERS + len, number.to_le_bytes());
                     len += 4;
                 }

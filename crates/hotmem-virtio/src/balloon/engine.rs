@@ -3,32 +3,37 @@
 //! Reports are batches of the engine's reporter. Memory in the balloon, and hinted memory, is
 //! allocated from the movable zone, because any other frame can take its place:
 //! [`EngineMemory::migrate`] replaces frames in the balloon, and frees hinted memory.
-
-mod lent;
+//!
+//! Which frames the device holds is recorded by the engine's [`LentMemory`], in bitmaps. So however
+//! fragmented the memory is, the balloon takes all that the host requests: whole pageblocks first,
+//! because the host discards them best, then single frames.
 
 use super::features::{Features, Poison};
+use super::frame_list::FrameList;
 use super::memory::{DeflateRequest, Memory, Obstacle, Reason};
 use super::message::Ranges;
-use super::range_set::RangeSet;
 use super::statistics::{MemoryStatistics, Statistic};
 use core::fmt;
 use core::time::Duration;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step, Unanswered};
-use hotmem::{Frames, Migration, OrViolation, Pfn, PfnRange, Platform, Progress};
+use hotmem::{
+    AllocError, AllocRequest, Frames, LentMemory, Migration, OrViolation, Pfn, PfnRange, Platform,
+    Progress,
+};
 
 /// The driver's memory manager. It allocates memory of the engine for one balloon device, and records
-/// the memory that the device holds: at most `MAX_RANGES` ranges in the balloon and `MAX_RANGES`
-/// ranges of hints. Each range takes 16 bytes.
+/// the memory that the device holds, in any number of ranges. The record takes one frame for each
+/// section (128 MiB) in which the device holds a frame.
 ///
 /// It must live as long as the device's driver, across resets of the device. If it is dropped,
 /// memory that the device holds stays allocated, because the host may still access it.
-pub struct EngineMemory<'f, P: Platform, const MAX_RANGES: usize> {
+pub struct EngineMemory<'f, P: Platform> {
     frames: &'f Frames<P>,
     reporter: Option<Reporter<'f, P>>,
     sent_batch: Option<Batch>,
-    balloon: RangeSet<MAX_RANGES>,
-    hints: RangeSet<MAX_RANGES>,
+    balloon: LentMemory<'f, P>,
+    hints: LentMemory<'f, P>,
     /// The hint that the device has not answered yet.
     outstanding_hint: PfnRange,
     /// The number of frames that stay free, however much the host requests.
@@ -42,17 +47,32 @@ pub struct EngineMemory<'f, P: Platform, const MAX_RANGES: usize> {
     replaced_range: PfnRange,
 }
 
-impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
+const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
+/// The free memory above `min_free`, divided by this number, may be given to the host before free
+/// memory is counted again. Counting reads every section.
+const CREDIT_DIVISOR: u64 = 8;
+/// Frames that stay free for the record of the next range, beside `min_free`.
+const RECORD_FRAMES: u64 = 8;
+/// Memory that no request can name, because the number of a frame has 32 bits.
+const UNNAMEABLE: PfnRange = match PfnRange::new(FrameList::FRAME_LIMIT, Pfn::LIMIT) {
+    Some(range) => range,
+    None => PfnRange::EMPTY,
+};
+const ALL_FRAMES: PfnRange = match PfnRange::new(Pfn::ZERO, Pfn::LIMIT) {
+    Some(range) => range,
+    None => PfnRange::EMPTY,
+};
+
+impl<'f, P: Platform> EngineMemory<'f, P> {
     /// Makes a memory manager without reports. At least `min_free` frames stay with the guest.
     #[must_use]
     pub fn new(frames: &'f Frames<P>, min_free: u64) -> Self {
-        const { assert!(MAX_RANGES > 1) };
         EngineMemory {
             frames,
             reporter: None,
             sent_batch: None,
-            balloon: RangeSet::new(),
-            hints: RangeSet::new(),
+            balloon: LentMemory::new(frames),
+            hints: LentMemory::new(frames),
             outstanding_hint: PfnRange::EMPTY,
             min_free,
             frames_before_recount: 0,
@@ -109,22 +129,28 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
     /// of the driver.
     pub fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
         if let Some(hint) = self.hints.highest_in(used, u64::MAX) {
-            if hint.overlaps(self.outstanding_hint) || self.hints.remove_part(hint).is_err() {
+            if hint.overlaps(self.outstanding_hint) || self.hints.free(hint).is_err() {
                 return Some(Migration::Retry);
             }
-            self.give_back(hint);
             return Some(Migration::Freed);
         }
-        self.balloon.highest_in(used, 1)?;
+        if self.balloon.highest_in(used, 1).is_none() {
+            let records = [&mut self.balloon, &mut self.hints];
+            let moved = records.map(|lent| lent.move_record(used));
+            return match moved {
+                [Ok(false), Ok(false)] => None,
+                [Err(_), _] | [_, Err(_)] => Some(Migration::Retry),
+                _ => Some(Migration::Moved),
+            };
+        }
         // The whole pageblock is to be removed.
-        let block = used.align_outward(PAGEBLOCK_FRAMES as u64);
+        let block = used.align_outward(BLOCK);
         if !self.range_to_remove.covers(block) {
             // If the caller continues below the last range, replace twice as many frames, up to a
             // section.
             let continues_below = block.end() == self.replaced_range.start();
             let previous_frames = if continues_below { self.replaced_range.frames() } else { 0 };
-            let frames =
-                (2 * previous_frames).clamp(PAGEBLOCK_FRAMES as u64, SECTION_FRAMES as u64);
+            let frames = (2 * previous_frames).clamp(BLOCK, SECTION_FRAMES as u64);
             let start = Pfn::new(block.end().number().saturating_sub(frames));
             self.range_to_remove =
                 start.and_then(|s| PfnRange::new(s, block.end())).unwrap_or(block);
@@ -147,79 +173,107 @@ impl<'f, P: Platform, const MAX_RANGES: usize> EngineMemory<'f, P, MAX_RANGES> {
 
     /// Releases all hints except for the one that is with the device.
     fn release_taken_hints(&mut self) {
-        while let Some(range) = self.hints.pop() {
-            let (below, rest) = range.split_at(self.outstanding_hint.start());
-            let above = rest.split_at(self.outstanding_hint.end()).1;
-            [below, above].into_iter().filter(|part| !part.is_empty()).for_each(|part| {
-                self.give_back(part);
-            });
-        }
-        if !self.outstanding_hint.is_empty() {
-            // The set has room, because the loop has emptied it.
-            self.hints.insert(self.outstanding_hint).or_violation();
-        }
+        free_all_but(&mut self.hints, self.outstanding_hint);
     }
 
-    #[allow(unsafe_code, reason = "`RangeSet` keeps track of frames by number")]
-    fn give_back(&mut self, range: PfnRange) {
-        // SAFETY: the range was allocated here, is in no set any more, and the host has given it
-        // back.
-        unsafe { self.frames.fill_and_free_raw(range) }.or_violation();
+    /// Returns whether this many frames may be given to the host.
+    fn may_spare(&mut self, frames: u64) -> bool {
+        if self.frames_before_recount < frames {
+            let kept = self.min_free.saturating_add(RECORD_FRAMES);
+            let frames_above_min = self.frames.counts().free.saturating_sub(kept);
+            // At least one range may be given to the host if `min_free` frames stay free.
+            self.frames_before_recount =
+                (frames_above_min / CREDIT_DIVISOR).max(frames_above_min.min(frames));
+        }
+        self.frames_before_recount >= frames
     }
 
-    /// Frees memory that was not given to the host.
-    #[allow(unsafe_code, reason = "`RangeSet` keeps track of frames by number")]
-    fn free(&self, range: PfnRange) {
-        // SAFETY: the range was allocated here, and is in no set.
-        unsafe { self.frames.free_raw(range) }.or_violation();
+    /// Allocates `frames` frames for the balloon.
+    fn lend_to_balloon(&mut self, frames: u64) -> Result<PfnRange, AllocError> {
+        let avoid = [self.range_to_remove, UNNAMEABLE];
+        let range = lend(&mut self.balloon, AllocRequest::frames(frames), &avoid)?;
+        self.frames_before_recount -= frames;
+        Ok(range)
     }
 }
 
-impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RANGES> {
-    fn inflate(&mut self, max_frames: u64) -> Result<PfnRange, Obstacle> {
+/// Frees all that is lent, except for the frames of `kept`.
+fn free_all_but<P: Platform>(lender: &mut LentMemory<'_, P>, kept: PfnRange) {
+    let mut end = Pfn::LIMIT;
+    while let Some(run) =
+        PfnRange::new(Pfn::ZERO, end).and_then(|below| lender.highest_in(below, u64::MAX))
+    {
+        let (below, rest) = run.split_at(kept.start());
+        let above = rest.split_at(kept.end()).1;
+        for part in [below, above].into_iter().filter(|part| !part.is_empty()) {
+            lender.free(part).or_violation();
+        }
+        end = run.start();
+    }
+}
+
+/// Allocates movable memory to give to the host, if there is some. While memory is being removed (the
+/// first range of `avoid`), allocates kernel memory first, because movable memory may be removed next.
+fn lend<P: Platform>(
+    lender: &mut LentMemory<'_, P>,
+    request: AllocRequest,
+    avoid: &[PfnRange],
+) -> Result<PfnRange, AllocError> {
+    if avoid.first().is_some_and(|to_remove| !to_remove.is_empty())
+        && let Ok(range) = lender.allocate(request, avoid)
+    {
+        return Ok(range);
+    }
+    lender.allocate(request.movable(), avoid)
+}
+
+impl<P: Platform> Memory for EngineMemory<'_, P> {
+    fn inflate(&mut self, frames: &mut FrameList) -> Result<(), Obstacle> {
         if self.needed_frames > 0 {
             return Err(Obstacle::Later(Reason::Other("the guest needs the memory")));
         }
-        if !self.may_spare(max_frames) {
-            return Err(Obstacle::Later(Reason::Other(
-                "the guest has no free memory above its minimum",
-            )));
+        if frames.room() as u64 >= BLOCK
+            && self.may_spare(BLOCK)
+            && let Ok(range) = self.lend_to_balloon(BLOCK)
+        {
+            // The list has room, and `lend_to_balloon` excludes frames that lie too high.
+            frames.push(range).or_violation();
+            return Ok(());
         }
-        let range = self
-            .alloc_lent(max_frames, 1)
-            .ok_or(Obstacle::Later(Reason::Other("no free memory")))?;
-        let is_to_be_removed = range.overlaps(self.range_to_remove);
-        if is_to_be_removed || self.balloon.insert(range).is_err() {
-            self.free(range);
-            let reason = if is_to_be_removed {
-                "only memory that is to be removed is free"
-            } else {
-                "free memory is too fragmented"
-            };
-            return Err(Obstacle::Later(Reason::Other(reason)));
+        while frames.room() > 0 {
+            if !self.may_spare(1) {
+                return Err(Obstacle::Later(Reason::Other(
+                    "the guest has no free memory above its minimum",
+                )));
+            }
+            let range = self.lend_to_balloon(1);
+            let range = range.map_err(|_| Obstacle::Later(Reason::Other("no free memory")))?;
+            frames.push(range).or_violation();
         }
-        self.frames_before_recount -= range.frames();
-        Ok(range)
+        Ok(())
     }
 
-    fn inflate_refused(&mut self, range: PfnRange) {
-        // `inflate` has inserted the range.
-        if self.balloon.remove_part(range).or_violation().is_some() {
-            self.free(range);
+    fn deflate(&mut self, frames: &mut FrameList) {
+        for within in [self.range_to_remove, ALL_FRAMES] {
+            let mut end = within.end();
+            while let Some(run) = PfnRange::new(within.start(), end)
+                .and_then(|rest| self.balloon.highest_in(rest, frames.room() as u64))
+            {
+                // The run is at most as long as the room, and its frames were in a list before.
+                frames.push(run).or_violation();
+                end = run.start();
+            }
+            if !frames.is_empty() {
+                return;
+            }
         }
     }
 
-    fn deflate(&mut self, max_frames: u64) -> Option<PfnRange> {
-        let all_frames = PfnRange::new(Pfn::ZERO, Pfn::LIMIT)?;
-        let part = self.balloon.highest_removable(self.range_to_remove, max_frames);
-        part.or_else(|| self.balloon.highest_removable(all_frames, max_frames))
-    }
-
-    fn deflated(&mut self, range: PfnRange) {
-        self.needed_frames = self.needed_frames.saturating_sub(range.frames());
-        // `deflate` has chosen a range that can be removed.
-        if self.balloon.remove_part(range).or_violation().is_some() {
-            self.give_back(range);
+    fn deflated(&mut self, frames: &FrameList) {
+        self.needed_frames = self.needed_frames.saturating_sub(frames.len() as u64);
+        for range in frames.ranges() {
+            // `deflate` has chosen frames of the balloon.
+            self.balloon.free(range).or_violation();
         }
         if self.balloon.highest_in(self.range_to_remove, 1).is_none() {
             self.range_to_remove = PfnRange::EMPTY;
@@ -227,13 +281,10 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
     }
 
     fn deflate_request(&self) -> DeflateRequest {
-        let count_frames = |range: PfnRange| range.intersection(self.range_to_remove).frames();
-        let frames_to_replace = if self.range_to_remove.is_empty() {
-            0
-        } else {
-            self.balloon.iter().map(count_frames).sum()
-        };
-        DeflateRequest { needed_frames: self.needed_frames, frames_to_replace }
+        DeflateRequest {
+            needed_frames: self.needed_frames,
+            frames_to_replace: self.balloon.frames_in(self.range_to_remove),
+        }
     }
 
     fn next_report(&mut self, now: Duration, max_ranges: usize) -> Progress<Ranges, Duration> {
@@ -269,14 +320,17 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
 
     fn next_hint(&mut self) -> Option<PfnRange> {
         // At most a section and at least a pageblock, because less is not worth a message.
-        let sizes = [SECTION_FRAMES as u64, PAGEBLOCK_FRAMES as u64];
-        let max_frames =
+        let sizes = [SECTION_FRAMES as u64, BLOCK];
+        let mut frames =
             sizes.into_iter().find(|&frames| self.needed_frames == 0 && self.may_spare(frames))?;
-        let range = self.alloc_lent(max_frames, PAGEBLOCK_FRAMES as u64)?;
-        if self.hints.insert(range).is_err() {
-            self.free(range);
-            return None;
-        }
+        let avoid = [self.range_to_remove];
+        let range = loop {
+            match lend(&mut self.hints, AllocRequest::frames(frames), &avoid) {
+                Ok(range) => break range,
+                Err(_) if frames <= BLOCK => return None,
+                Err(_) => frames /= 2,
+            }
+        };
         self.frames_before_recount -= range.frames();
         self.outstanding_hint = range;
         Some(range)
@@ -308,15 +362,13 @@ impl<P: Platform, const MAX_RANGES: usize> Memory for EngineMemory<'_, P, MAX_RA
             reporter.reset();
         }
         self.release_hints();
-        while let Some(range) = self.balloon.pop() {
-            self.give_back(range);
-        }
+        free_all_but(&mut self.balloon, PfnRange::EMPTY);
         (self.needed_frames, self.range_to_remove, self.frames_before_recount) =
             (0, PfnRange::EMPTY, 0);
     }
 }
 
-impl<P: Platform, const MAX_RANGES: usize> fmt::Debug for EngineMemory<'_, P, MAX_RANGES> {
+impl<P: Platform> fmt::Debug for EngineMemory<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EngineMemory")
             .field("reporter", &self.reporter)

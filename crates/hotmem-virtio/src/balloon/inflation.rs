@@ -2,6 +2,7 @@
 //! to the device names up to 256 frames.
 
 use super::features::Features;
+use super::frame_list::FrameList;
 use super::memory::{DeflateRequest, Memory, Obstacle, Reason};
 use super::message::Message;
 use super::next_action::{DeviceLimits, InFlight, NextAction};
@@ -10,15 +11,15 @@ use super::status::{Counters, Failure, Pending, Status};
 use crate::backoff::Backoff;
 use core::time::Duration;
 use hotmem::PfnRange;
-use hotmem::geometry::PAGEBLOCK_FRAMES;
 
 /// The balloon, and the memory that is being inflated or deflated.
 #[derive(Debug)]
 pub(super) struct Inflation {
     inflated_frames: u64,
     target_frames: u64,
-    transfer: Option<Transfer>,
-    in_flight: Option<InFlight<PfnRange>>,
+    transfer: Transfer,
+    /// The request that is with the device: the number of its frames.
+    in_flight: Option<InFlight<u64>>,
     may_deflate_on_oom: bool,
     /// The number of answers since `actual` was last written.
     answers_since_actual: u32,
@@ -31,19 +32,17 @@ pub(super) struct Inflation {
     status: Status,
 }
 
-/// A range that is inflated or deflated by several requests.
-#[derive(Clone, Copy, Debug)]
+/// Frames that are inflated or deflated by one or two requests.
+#[derive(Debug)]
 struct Transfer {
-    /// Whether the range is inflated. Otherwise it is deflated.
+    /// Whether the frames are inflated. Otherwise they are deflated.
     is_inflation: bool,
-    range: PfnRange,
-    /// The part that is not sent yet.
-    unsent_frames: PfnRange,
+    /// The frames. If there are none, no transfer is under way.
+    frames: FrameList,
+    /// How many of the frames were sent.
+    sent: usize,
 }
 
-/// The largest number of frames that the driver takes from the memory manager in one call: a
-/// pageblock, because most free memory is in whole pageblocks.
-const MAX_TRANSFER_FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 /// The number of changes of the target on which the driver acts without delay. It delays its answer
 /// to later ones, so that a target that changes all the time does not keep the guest busy.
 const MAX_TARGET_CHANGES: u8 = 8;
@@ -59,7 +58,7 @@ impl Inflation {
         Inflation {
             inflated_frames: 0,
             target_frames: target.into(),
-            transfer: None,
+            transfer: Transfer { is_inflation: true, frames: FrameList::new(), sent: 0 },
             in_flight: None,
             may_deflate_on_oom: features.contains(Features::DEFLATE_ON_OOM),
             answers_since_actual: 1,
@@ -111,12 +110,11 @@ impl Inflation {
         memory: &mut M,
         counters: &mut Counters,
     ) -> bool {
-        let Some(transfer) = self.transfer.filter(|transfer| transfer.is_inflation == is_inflation)
-        else {
+        let transfer = &mut self.transfer;
+        if transfer.is_inflation != is_inflation {
             return false;
-        };
-        let Some(answered) = self.in_flight.take() else { return false };
-        let frames = answered.request.frames();
+        }
+        let Some(InFlight { request: frames, .. }) = self.in_flight.take() else { return false };
         if is_inflation {
             self.inflated_frames += frames;
             counters.inflated_frames = counters.inflated_frames.wrapping_add(frames);
@@ -125,11 +123,11 @@ impl Inflation {
             counters.deflated_frames = counters.deflated_frames.wrapping_add(frames);
         }
         self.answers_since_actual += 1;
-        if transfer.unsent_frames.is_empty() {
-            self.transfer = None;
+        if transfer.sent == transfer.frames.len() {
             if !is_inflation {
-                memory.deflated(transfer.range);
+                memory.deflated(&transfer.frames);
             }
+            transfer.frames.restart(0);
         }
         true
     }
@@ -142,14 +140,13 @@ impl Inflation {
         counters: &mut Counters,
     ) -> NextAction {
         if let Some(sent) = &mut self.in_flight {
-            let is_inflation = self.transfer.is_none_or(|transfer| transfer.is_inflation);
-            let queue = if is_inflation { Queue::Inflate } else { Queue::Deflate };
+            let queue = if self.transfer.is_inflation { Queue::Inflate } else { Queue::Deflate };
             return sent.wait_for_answer(queue, now, limits, counters);
         }
         if self.answers_since_actual > MAX_ANSWERS_WITHOUT_ACTUAL {
             return self.write_actual();
         }
-        if self.transfer.is_none() {
+        if self.transfer.frames.is_empty() {
             match self.next_transfer(now, memory) {
                 NextAction::StepAgain => {}
                 // The driver has nothing else to do, so write `actual`.
@@ -160,14 +157,12 @@ impl Inflation {
         self.send_next(now)
     }
 
-    /// Returns the request for the next part of the range.
+    /// Returns the request for the next frames of the transfer.
     fn send_next(&mut self, now: Duration) -> NextAction {
-        let Some(transfer) = &mut self.transfer else { return NextAction::StepAgain };
-        let end = transfer.unsent_frames.start().checked_add(Message::MAX_FRAMES);
-        let (part, unsent) =
-            transfer.unsent_frames.split_at(end.unwrap_or(transfer.unsent_frames.end()));
-        transfer.unsent_frames = unsent;
-        self.in_flight = Some(InFlight::new(part, now));
+        let transfer = &mut self.transfer;
+        let part = transfer.frames.part_from(transfer.sent);
+        transfer.sent += part.as_slice().len();
+        self.in_flight = Some(InFlight::new(part.frames(), now));
         NextAction::Send(if transfer.is_inflation {
             Message::Inflate(part)
         } else {
@@ -175,7 +170,7 @@ impl Inflation {
         })
     }
 
-    /// Chooses the next range to inflate or deflate, if any.
+    /// Chooses the next frames to inflate or deflate, if any.
     fn next_transfer<M: Memory>(&mut self, now: Duration, memory: &mut M) -> NextAction {
         let DeflateRequest { needed_frames: needed, frames_to_replace } = memory.deflate_request();
         if needed > 0 && self.may_deflate_on_oom && self.inflated_frames > 0 {
@@ -191,7 +186,7 @@ impl Inflation {
         // wants frames back, because their memory will be removed, first inflate other frames
         // beyond the target, and then deflate the frames to be replaced.
         let frames_to_replace =
-            frames_to_replace.min(self.inflated_frames).min(MAX_TRANSFER_FRAMES);
+            frames_to_replace.min(self.inflated_frames).min(FrameList::MAX_LEN as u64);
         let goal_frames = self.target_frames + frames_to_replace;
         if self.inflated_frames == goal_frames {
             return self.target_reached();
@@ -206,23 +201,16 @@ impl Inflation {
     }
 
     fn inflate<M: Memory>(&mut self, now: Duration, frames: u64, memory: &mut M) -> NextAction {
-        let max_frames = frames.min(MAX_TRANSFER_FRAMES);
-        let obstacle = match memory.inflate(max_frames) {
-            Ok(range) if range.is_empty() || range.frames() > max_frames => {
-                memory.inflate_refused(range);
-                return NextAction::Fail(Failure::WrongRange(range));
-            }
-            Ok(range) if range.end().number() > Message::FRAME_LIMIT => {
-                memory.inflate_refused(range);
-                Obstacle::Never(Reason::Other("only memory above 16 TiB is left"))
-            }
-            Ok(range) => {
+        let list = self.begin_transfer(true, frames);
+        let result = memory.inflate(list);
+        let obstacle = match result {
+            _ if !list.is_empty() => {
                 if !matches!(self.status, Status::Pending(Pending::GuestNeedsMemory)) {
                     self.status = Status::Resizing;
                 }
-                self.transfer = Some(Transfer { is_inflation: true, range, unsent_frames: range });
                 return NextAction::StepAgain;
             }
+            Ok(()) => return NextAction::Fail(Failure::WrongRange(PfnRange::EMPTY)),
             Err(obstacle) => obstacle,
         };
         match obstacle {
@@ -240,28 +228,24 @@ impl Inflation {
     }
 
     fn deflate<M: Memory>(&mut self, frames: u64, memory: &mut M) -> NextAction {
-        let max_frames = frames.min(MAX_TRANSFER_FRAMES);
-        match memory.deflate(max_frames) {
-            Some(range)
-                if range.is_empty()
-                    || range.frames() > max_frames
-                    || range.end().number() > Message::FRAME_LIMIT =>
-            {
-                NextAction::Fail(Failure::WrongRange(range))
-            }
-            Some(range) => {
-                if self.inflated_frames > self.target_frames && self.status == Status::Settled {
-                    self.status = Status::Resizing;
-                }
-                self.transfer = Some(Transfer { is_inflation: false, range, unsent_frames: range });
-                NextAction::StepAgain
-            }
-            None => {
-                let reason = Reason::Other("the kernel returned no frames to deflate");
-                self.status = Status::Pending(Pending::Memory(reason));
-                NextAction::Wait(None)
-            }
+        let list = self.begin_transfer(false, frames);
+        memory.deflate(list);
+        if list.is_empty() {
+            let reason = Reason::Other("the kernel returned no frames to deflate");
+            self.status = Status::Pending(Pending::Memory(reason));
+            return NextAction::Wait(None);
         }
+        if self.inflated_frames > self.target_frames && self.status == Status::Settled {
+            self.status = Status::Resizing;
+        }
+        NextAction::StepAgain
+    }
+
+    /// Returns the list of the next transfer, with room for `frames` frames.
+    fn begin_transfer(&mut self, is_inflation: bool, frames: u64) -> &mut FrameList {
+        (self.transfer.is_inflation, self.transfer.sent) = (is_inflation, 0);
+        self.transfer.frames.restart(frames);
+        &mut self.transfer.frames
     }
 
     fn target_reached(&mut self) -> NextAction {

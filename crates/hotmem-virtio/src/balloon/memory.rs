@@ -1,5 +1,6 @@
 //! Defines the interface of the driver to the kernel's memory manager.
 
+use super::frame_list::FrameList;
 use super::message::Ranges;
 use super::statistics::MemoryStatistics;
 use core::time::Duration;
@@ -14,38 +15,35 @@ pub use crate::mem::{Obstacle, Reason};
 ///
 /// All methods are called from [`Driver::step`](super::Driver::step), in its caller's context.
 pub trait Memory {
-    /// Takes up to `max_frames` contiguous frames out of use, for the balloon. They must lie below 16
-    /// TiB, because the protocol has 32 bits for a frame's number (5.5.6).
+    /// Takes frames out of use, for the balloon, and [pushes](FrameList::push) them to `frames`, which
+    /// is empty and has room for as many as the driver wants now. Fewer will do, and they need not be
+    /// adjacent: the driver calls again for the rest. They must lie below 16 TiB, because the
+    /// protocol has 32 bits for a frame's number (5.5.6).
     ///
     /// A kernel must refuse to give memory that it needs for itself, because the host may request
     /// all memory.
     ///
     /// # Errors
-    /// The obstacle. No frames are taken.
-    fn inflate(&mut self, max_frames: u64) -> Result<PfnRange, Obstacle> {
-        let _ = max_frames;
+    /// The obstacle. It counts only if no frame was pushed.
+    fn inflate(&mut self, frames: &mut FrameList) -> Result<(), Obstacle> {
+        let _ = frames;
         Err(Obstacle::Never(Reason::Other("this kernel has no balloon")))
     }
 
-    /// Takes back a range that [`inflate`](Memory::inflate) returned, but that the driver did not
-    /// give to the host, because the range lies too high or does not match the request.
-    fn inflate_refused(&mut self, range: PfnRange) {
-        let _ = range;
+    /// Chooses frames of the balloon that the host should give back, and pushes them to `frames`,
+    /// which is empty and has room for as many as are to leave now. The frames stay in the balloon
+    /// until [`deflated`](Memory::deflated) is called, which happens before the next call. Frames
+    /// that are [to be deflated](Memory::deflate_request) are chosen first.
+    fn deflate(&mut self, frames: &mut FrameList) {
+        let _ = frames;
     }
 
-    /// Chooses up to `max_frames` contiguous frames of the balloon that the host should give back. The
-    /// frames stay in the balloon until [`deflated`](Memory::deflated) is called. Frames that are
-    /// [to be deflated](Memory::deflate_request) are chosen first.
-    fn deflate(&mut self, max_frames: u64) -> Option<PfnRange> {
-        let _ = max_frames;
-        None
-    }
-
-    /// Takes back a range that the host has given back. The contents of the memory are undefined.
-    /// If `PAGE_POISON` is negotiated, the kernel must fill the memory with the poison value before
-    /// it uses the memory (5.5.6.6).
-    fn deflated(&mut self, range: PfnRange) {
-        let _ = range;
+    /// Takes back all frames that the last call of [`deflate`](Memory::deflate) has chosen: the host
+    /// has given them back. The contents of the memory are undefined. If `PAGE_POISON` is
+    /// negotiated, the kernel must fill the memory with the poison value before it uses the memory
+    /// (5.5.6.6).
+    fn deflated(&mut self, frames: &FrameList) {
+        let _ = frames;
     }
 
     /// Returns how many frames of the balloon the kernel requests back. The driver calls this in

@@ -1,5 +1,6 @@
 //! Defines the requests to the device, and encodes their contents.
 
+use super::frame_list::FrameNumbers;
 use super::queues::Queue;
 use super::statistics::MemoryStatistics;
 use core::fmt;
@@ -9,10 +10,10 @@ use hotmem::PfnRange;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Inflate by these frames, at most [`Message::MAX_FRAMES`]. The device reads [their
-    /// numbers](Message::frame_numbers), four bytes each, little-endian.
-    Inflate(PfnRange),
+    /// numbers](FrameNumbers::as_slice), four bytes each, little-endian.
+    Inflate(FrameNumbers),
     /// Deflate by these frames. The encoding is that of `Inflate`.
-    Deflate(PfnRange),
+    Deflate(FrameNumbers),
     /// The device reads [`MemoryStatistics::to_bytes`], and keeps the buffer until it requests new
     /// statistics.
     Statistics(MemoryStatistics),
@@ -35,9 +36,9 @@ pub struct Ranges {
 
 impl Message {
     /// The maximal number of frames in one inflate or deflate request.
-    pub const MAX_FRAMES: u64 = 256;
+    pub const MAX_FRAMES: usize = FrameNumbers::MAX_LEN;
     /// The maximal size in bytes of one inflate or deflate request.
-    pub const MAX_BYTES: usize = 4 * 256;
+    pub const MAX_BYTES: usize = 4 * Self::MAX_FRAMES;
     /// The first frame number that does not fit in 32 bits.
     pub const FRAME_LIMIT: u64 = 1 << 32;
 
@@ -51,12 +52,6 @@ impl Message {
             Message::HintCommand(_) | Message::Hint(_) => Queue::Hints,
             Message::Report(_) => Queue::Reports,
         }
-    }
-
-    /// Returns the numbers of frames, as an inflate or deflate request lists them.
-    pub fn frame_numbers(range: PfnRange) -> impl Iterator<Item = u32> {
-        // All numbers fit, because the driver never inflates by frames above `FRAME_LIMIT`.
-        (range.start().number()..range.end().number()).map_while(|pfn| u32::try_from(pfn).ok())
     }
 }
 
@@ -89,17 +84,6 @@ impl fmt::Debug for Ranges {
 mod tests {
     use super::*;
     use hotmem::Pfn;
-
-    #[test]
-    fn frame_numbers_are_limited_to_32_bits() {
-        let last = PfnRange::with_len(Pfn::new(Message::FRAME_LIMIT - 2).unwrap(), 2).unwrap();
-        assert!(Message::frame_numbers(last).eq([u32::MAX - 1, u32::MAX]));
-        let beyond = PfnRange::with_len(Pfn::new(Message::FRAME_LIMIT - 1).unwrap(), 3).unwrap();
-        assert!(
-            Message::frame_numbers(beyond).eq([u32::MAX]),
-            "a number that does not fit is not truncated"
-        );
-    }
 
     #[test]
     fn a_report_has_at_most_32_ranges() {

@@ -84,16 +84,16 @@ impl Device {
 
     fn carry_out(&mut self, message: &Message) {
         match message {
-            Message::Inflate(range) => {
-                assert!((1..=256).contains(&range.frames()));
-                for number in Message::frame_numbers(*range) {
+            Message::Inflate(frames) => {
+                assert!((1..=256).contains(&frames.frames()));
+                for &number in frames.as_slice() {
                     assert!(self.balloon.insert(number), "frame {number} is in the balloon twice");
                 }
             }
-            Message::Deflate(range) => {
-                assert!((1..=256).contains(&range.frames()));
-                for number in Message::frame_numbers(*range) {
-                    assert!(self.balloon.remove(&number), "frame {number} is not in the balloon");
+            Message::Deflate(frames) => {
+                assert!((1..=256).contains(&frames.frames()));
+                for number in frames.as_slice() {
+                    assert!(self.balloon.remove(number), "frame {number} is not in the balloon");
                 }
             }
             Message::Statistics(statistics) => assert!(statistics.to_bytes().1 > 0),

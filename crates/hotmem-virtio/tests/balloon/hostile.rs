@@ -2,10 +2,9 @@
 
 use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
-use hotmem::PfnRange;
 use hotmem_virtio::balloon::{
-    Action, DeflateRequest, Driver, Features, Memory, Message, Obstacle, Queue, RawConfig, Reason,
-    Step,
+    Action, DeflateRequest, Driver, Features, FrameList, Memory, Message, Obstacle, Queue,
+    RawConfig, Reason, Step,
 };
 use std::collections::BTreeSet;
 
@@ -19,7 +18,7 @@ pub(crate) fn run_script(script: &[u8]) {
     let mut config = RawConfig { num_pages: script.target(), ..RawConfig::default() };
     let mut driver = Driver::new(features, &config);
     // In some cases the memory crosses the limit of 32-bit frame numbers.
-    let base = if script.byte() == 0 { Message::FRAME_LIMIT - 700 } else { 512 };
+    let base = if script.byte() == 0 { FrameList::FRAME_LIMIT.number() - 700 } else { 512 };
     let mut memory = TestMemory::new(base, FRAMES);
     let mut now = Duration::ZERO;
     let mut outstanding: Vec<Message> = Vec::new();
@@ -51,7 +50,7 @@ pub(crate) fn run_script(script: &[u8]) {
                 (0..usize::from(script.byte()))
                     .for_each(|n| memory.change(first % FRAMES + n, state));
             }
-            12 if script.byte() < 32 => memory.bad_range = Some(PfnRange::EMPTY),
+            12 if script.byte() < 32 => memory.gives_no_frame = true,
             _ => {}
         }
         now += Duration::from_millis(script.byte().into());
@@ -64,8 +63,8 @@ pub(crate) fn run_script(script: &[u8]) {
         };
         outstanding.retain(|message| {
             let is_answered = answered_queue == Some(message.queue());
-            if let (true, Message::Deflate(range)) = (is_answered, *message) {
-                Message::frame_numbers(range).for_each(|n| assert!(in_balloon.remove(&n)));
+            if let (true, Message::Deflate(frames)) = (is_answered, message) {
+                frames.as_slice().iter().for_each(|n| assert!(in_balloon.remove(n)));
             }
             !is_answered
         });
@@ -82,13 +81,13 @@ pub(crate) fn run_script(script: &[u8]) {
                     "the driver sends a second request on a queue"
                 );
                 match message {
-                    Message::Inflate(range) => {
-                        assert!(range.end().number() <= Message::FRAME_LIMIT);
-                        assert!(memory.all_are(range, Frame::Balloon) && range.frames() <= 256);
-                        Message::frame_numbers(range).for_each(|n| assert!(in_balloon.insert(n)));
-                    }
-                    Message::Deflate(range) => {
-                        assert!(memory.all_are(range, Frame::Balloon) && range.frames() <= 256);
+                    Message::Inflate(frames) | Message::Deflate(frames) => {
+                        assert!((1..=256).contains(&frames.frames()));
+                        let mut ranges = frames.ranges();
+                        assert!(ranges.all(|range| memory.all_are(range, Frame::Balloon)));
+                        if queue == Queue::Inflate {
+                            frames.as_slice().iter().for_each(|&n| assert!(in_balloon.insert(n)));
+                        }
                     }
                     Message::Hint(range) => assert!(memory.all_are(range, Frame::Hinted)),
                     Message::Report(ranges) => {

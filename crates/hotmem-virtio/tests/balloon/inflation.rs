@@ -3,10 +3,10 @@
 use crate::memory::{Frame, TestMemory};
 use crate::setup::{MS, Setup};
 use core::time::Duration;
-use hotmem::{Pfn, PfnRange};
+use hotmem::PfnRange;
 use hotmem_virtio::balloon::{
-    Action, DeflateRequest, Driver, Failure, Features, Message, Obstacle, Pending, Reason, Status,
-    Step,
+    Action, DeflateRequest, Driver, Failure, Features, FrameList, Message, Obstacle, Pending,
+    Reason, Status, Step,
 };
 
 const NO_FEATURES: Features = Features::empty();
@@ -22,7 +22,7 @@ fn every_size_is_reached_by_requests_of_256_frames() {
         setup.assert_settled(target);
     }
     let lengths = setup.device.messages.iter().map(|message| match message {
-        Message::Inflate(range) | Message::Deflate(range) => range.frames(),
+        Message::Inflate(frames) | Message::Deflate(frames) => frames.frames(),
         other => panic!("{other:?}"),
     });
     assert_eq!(lengths.max(), Some(256));
@@ -93,9 +93,8 @@ fn min_free_frames_stay_free_however_large_the_target_is() {
 
 #[test]
 fn memory_above_16_tib_is_refused_and_not_truncated() {
-    let limit = Message::FRAME_LIMIT;
+    let limit = FrameList::FRAME_LIMIT.number();
     let mut setup = Setup::new(NO_FEATURES, 512, TestMemory::new(limit - 256, 1024));
-    setup.memory.max_run = 256;
     setup.poll();
     assert_eq!(setup.driver.inflated_frames(), 256, "the part below the limit is not inflated");
     assert_eq!(setup.memory.count(Frame::Free), 768, "the part above the limit is not freed");
@@ -107,11 +106,17 @@ fn memory_above_16_tib_is_refused_and_not_truncated() {
 }
 
 #[test]
-fn a_range_across_16_tib_is_refused_as_a_whole() {
-    let mut setup = Setup::new(NO_FEATURES, 512, TestMemory::new(Message::FRAME_LIMIT - 256, 1024));
+fn one_request_names_many_short_ranges() {
+    let mut memory = TestMemory::new(0, 4096);
+    (0..4096).step_by(2).for_each(|index| memory.change(index, Frame::Used));
+    let mut setup = Setup::new(NO_FEATURES, 2048, memory);
     setup.poll();
-    assert_eq!(setup.driver.inflated_frames(), 0);
-    assert_eq!(setup.memory.count(Frame::Free), 1024);
+    setup.assert_settled(2048);
+    assert_eq!(setup.device.messages.len(), 2048 / 256);
+    setup.device.config.num_pages = 0;
+    setup.poll();
+    setup.assert_settled(0);
+    assert_eq!(setup.device.messages.len(), 2 * 2048 / 256);
 }
 
 #[test]
@@ -191,15 +196,13 @@ fn frames_that_must_leave_are_replaced_and_the_balloon_is_never_too_small() {
 }
 
 #[test]
-fn a_range_that_does_not_match_the_request_stops_the_driver() {
-    let range = |start, len| PfnRange::with_len(Pfn::new(start).unwrap(), len).unwrap();
-    for bad_range in [range(0, 513), PfnRange::EMPTY] {
-        let mut setup = Setup::new(NO_FEATURES, 512, TestMemory::new(0, 1024));
-        setup.memory.bad_range = Some(bad_range);
-        assert_eq!(setup.poll(), Step::Ready(Err(Failure::WrongRange(bad_range))));
-        assert_eq!(setup.device.messages, []);
-        assert_eq!(setup.driver.status(), Status::Failed(Failure::WrongRange(bad_range)));
-    }
+fn an_inflation_without_a_frame_stops_the_driver() {
+    let mut setup = Setup::new(NO_FEATURES, 512, TestMemory::new(0, 1024));
+    setup.memory.gives_no_frame = true;
+    let failure = Failure::WrongRange(PfnRange::EMPTY);
+    assert_eq!(setup.poll(), Step::Ready(Err(failure)));
+    assert_eq!(setup.device.messages, []);
+    assert_eq!(setup.driver.status(), Status::Failed(failure));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use hotmem::{Pfn, PfnRange, Progress};
 use hotmem_virtio::balloon::{
-    DeflateRequest, Memory, MemoryStatistics, Obstacle, Ranges, Reason, Statistic,
+    DeflateRequest, FrameList, Memory, MemoryStatistics, Obstacle, Ranges, Reason, Statistic,
 };
 use std::collections::VecDeque;
 
@@ -14,6 +14,8 @@ pub(crate) enum Frame {
     Free,
     /// In the balloon, or being inflated or deflated.
     Balloon,
+    /// Chosen for the list of a deflation that is being made.
+    Deflating,
     /// In a report that is with the device.
     Reporting,
     /// Free and reported.
@@ -28,8 +30,8 @@ pub(crate) struct TestMemory {
     pub(crate) min_free: usize,
     /// Why the next inflations fail.
     pub(crate) obstacles: VecDeque<Obstacle>,
-    /// An arbitrary range that the next inflation or deflation returns.
-    pub(crate) bad_range: Option<PfnRange>,
+    /// Whether the next inflation or deflation succeeds without a frame.
+    pub(crate) gives_no_frame: bool,
     pub(crate) deflate_request: DeflateRequest,
     /// The maximal number of frames in a range.
     pub(crate) max_run: u64,
@@ -40,7 +42,7 @@ pub(crate) struct TestMemory {
     pub(crate) statistics: MemoryStatistics,
     /// The ranges of the report that is with the device.
     reporting: Vec<PfnRange>,
-    deflating_range: Option<PfnRange>,
+    deflating: Vec<PfnRange>,
     outstanding_hint: Option<PfnRange>,
 }
 
@@ -52,14 +54,14 @@ impl TestMemory {
             frames: vec![Frame::Free; frames],
             min_free: 0,
             obstacles: VecDeque::new(),
-            bad_range: None,
+            gives_no_frame: false,
             deflate_request: DeflateRequest::default(),
             max_run: u64::MAX,
             max_report_ranges: Ranges::MAX_LEN,
             report_from: Duration::MAX,
             statistics: MemoryStatistics::default().with(Statistic::Free, 1),
             reporting: Vec::new(),
-            deflating_range: None,
+            deflating: Vec::new(),
             outstanding_hint: None,
         }
     }
@@ -112,45 +114,57 @@ impl TestMemory {
 }
 
 impl Memory for TestMemory {
-    fn inflate(&mut self, max_frames: u64) -> Result<PfnRange, Obstacle> {
-        assert!((1..=512).contains(&max_frames));
-        if let Some(bad_range) = self.bad_range.take() {
-            return Ok(bad_range);
+    fn inflate(&mut self, frames: &mut FrameList) -> Result<(), Obstacle> {
+        assert!(frames.is_empty() && (1..=512).contains(&frames.room()));
+        if std::mem::take(&mut self.gives_no_frame) {
+            return Ok(());
         }
         if let Some(obstacle) = self.obstacles.pop_front() {
             return Err(obstacle);
         }
-        let max_frames = max_frames.min(self.available() as u64);
-        if max_frames == 0 {
-            return Err(Obstacle::Later(Reason::Other("the kernel keeps the rest")));
+        while frames.room() > 0 {
+            let max_frames = frames.room().min(self.available()) as u64;
+            if max_frames == 0 {
+                return Err(Obstacle::Later(Reason::Other("the kernel keeps the rest")));
+            }
+            let found = self
+                .find(Frame::Free, max_frames)
+                .or_else(|| self.find(Frame::Reported, max_frames));
+            let range = found.expect("there is free memory");
+            let below_limit = range.split_at(FrameList::FRAME_LIMIT).0;
+            if below_limit.is_empty() {
+                return Err(Obstacle::Never(Reason::Other("only memory above 16 TiB is left")));
+            }
+            self.change_frames(below_limit, &[Frame::Free, Frame::Reported], Frame::Balloon);
+            frames.push(below_limit).unwrap();
         }
-        let found =
-            self.find(Frame::Free, max_frames).or_else(|| self.find(Frame::Reported, max_frames));
-        let range = found.expect("there is free memory");
-        self.change_frames(range, &[Frame::Free, Frame::Reported], Frame::Balloon);
-        Ok(range)
+        Ok(())
     }
 
-    fn inflate_refused(&mut self, range: PfnRange) {
-        if self.all_are(range, Frame::Balloon) {
+    fn deflate(&mut self, frames: &mut FrameList) {
+        assert!(frames.is_empty() && (1..=512).contains(&frames.room()));
+        assert_eq!(self.deflating, [], "a deflation is in progress already");
+        if std::mem::take(&mut self.gives_no_frame) {
+            return;
+        }
+        while frames.room() > 0
+            && let Some(range) = self.find(Frame::Balloon, frames.room() as u64)
+        {
+            self.change_frames(range, &[Frame::Balloon], Frame::Deflating);
+            frames.push(range).unwrap();
+        }
+        self.deflating = frames.ranges().collect();
+        for range in self.deflating.clone() {
+            self.change_frames(range, &[Frame::Deflating], Frame::Balloon);
+        }
+    }
+
+    fn deflated(&mut self, frames: &FrameList) {
+        assert!(frames.ranges().eq(self.deflating.drain(..)));
+        for range in frames.ranges() {
             self.change_frames(range, &[Frame::Balloon], Frame::Free);
         }
-    }
-
-    fn deflate(&mut self, max_frames: u64) -> Option<PfnRange> {
-        assert!((1..=512).contains(&max_frames));
-        assert_eq!(self.deflating_range, None, "a deflation is in progress already");
-        if let Some(bad_range) = self.bad_range.take() {
-            return Some(bad_range);
-        }
-        self.deflating_range = self.find(Frame::Balloon, max_frames);
-        self.deflating_range
-    }
-
-    fn deflated(&mut self, range: PfnRange) {
-        assert_eq!(self.deflating_range.take(), Some(range));
-        self.change_frames(range, &[Frame::Balloon], Frame::Free);
-        let reduced = |frames: u64| frames.saturating_sub(range.frames());
+        let reduced = |number: u64| number.saturating_sub(frames.len() as u64);
         self.deflate_request.needed_frames = reduced(self.deflate_request.needed_frames);
         self.deflate_request.frames_to_replace = reduced(self.deflate_request.frames_to_replace);
     }
@@ -211,6 +225,7 @@ impl Memory for TestMemory {
             }
         }
         self.reporting.clear();
-        (self.deflating_range, self.outstanding_hint) = (None, None);
+        self.deflating.clear();
+        self.outstanding_hint = None;
     }
 }

@@ -47,8 +47,9 @@ impl Setup {
         let features = self.driver.features();
         assert!(features.contains(message.queue().feature()), "{message:?} was not negotiated");
         match message {
-            Message::Inflate(range) | Message::Deflate(range) => {
-                assert!(self.memory.all_are(*range, Frame::Balloon));
+            Message::Inflate(frames) | Message::Deflate(frames) => {
+                let mut ranges = frames.ranges();
+                assert!(ranges.all(|range| self.memory.all_are(range, Frame::Balloon)));
             }
             Message::Hint(range) => assert!(self.memory.all_are(*range, Frame::Hinted)),
             Message::Report(ranges) => {

@@ -3,9 +3,9 @@
 use crate::device::Device;
 use crate::mock_transport::{self, DeviceModel};
 use crate::shared::{Descriptor, SharedPage};
-use hotmem::{Bytes, Pfn, PfnRange};
+use hotmem::{Bytes, PfnRange};
 use hotmem_virtio::balloon::{
-    Features, MemoryStatistics, Message, Queue, QueueNumbering, Ranges, Statistic,
+    Features, FrameNumbers, MemoryStatistics, Message, Queue, QueueNumbering, Ranges, Statistic,
 };
 use virtio_drivers::transport::DeviceType;
 
@@ -130,11 +130,12 @@ fn decode(page: SharedPage, queue: Queue, descriptors: &[Descriptor]) -> Message
         }
         _ => {
             assert_eq!(len % 4, 0);
-            let first = words().next().unwrap();
-            assert!(words().eq(first..first + len / 4), "the frames are not contiguous");
-            let first = Pfn::new(first.into()).unwrap();
-            let range = PfnRange::with_len(first, u64::from(len / 4)).unwrap();
-            if queue == Queue::Inflate { Message::Inflate(range) } else { Message::Deflate(range) }
+            let numbers = FrameNumbers::new(&words().collect::<Vec<_>>()).unwrap();
+            if queue == Queue::Inflate {
+                Message::Inflate(numbers)
+            } else {
+                Message::Deflate(numbers)
+            }
         }
     }
 }

@@ -26,6 +26,7 @@
 //! | `order.rs` | the order of a search: nodes and zones |
 //! | `hints.rs`, `cpu.rs`, `cpus.rs` | the pageblocks and the section that a CPU allocates from next |
 //! | `cursors.rs` | the word that a CPU's next single frame comes from |
+//! | `lent.rs`, `frame_set.rs` | memory that is lent to the host, and the record of it |
 //! | `pins.rs`, `pin_table.rs` | pinned memory, which the host must not take |
 //! | `poison.rs`, `poison_table.rs` | frames with a hardware memory error |
 //! | `exhaustion.rs` | the decision between "out of memory" and "busy" |
@@ -58,10 +59,14 @@ mod findable;
 #[cfg(not(loom))]
 mod for_words;
 mod found_frame;
+#[cfg(not(loom))]
+mod frame_set;
 mod free;
 mod free_frame;
 mod headroom;
 mod hints;
+#[cfg(not(loom))]
+mod lent;
 mod metadata;
 mod neighbourhood_set;
 mod order;
@@ -89,6 +94,8 @@ pub use counts::Counts;
 pub(crate) use cpus::cpu_frames;
 pub(crate) use exhaustion::HidingSteps;
 pub use fast_path::{FastFree, FastPath};
+#[cfg(not(loom))]
+pub use lent::LentMemory;
 pub use metadata::Metadata;
 pub(crate) use metadata::descriptor_pageblocks;
 pub use pin_table::MAX_PINS;

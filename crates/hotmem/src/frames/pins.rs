@@ -14,6 +14,7 @@
 
 use super::{Frames, MAX_PINS};
 use crate::addr::PfnRange;
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::{AtomicU64, Ordering, fence, mutant, spin_hint};
@@ -42,33 +43,66 @@ impl<P> Frames<P> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Marks `range` as lent to the host, so that it cannot be pinned. The caller must have
-    /// allocated `range`, and must call this before it gives `range` to the host. When the host has
-    /// returned the memory, the caller only has to free it. The mark stays on each pageblock until
-    /// all its frames are free.
+    /// Marks `range` as lent to the host, so that it cannot be pinned. The caller has allocated
+    /// `range`, and gives it to the host afterwards. `is_first` returns whether the caller has lent
+    /// no other frame of the pageblock that these frames of `range` lie in. When the host has
+    /// returned all that the caller lent of a pageblock, the caller calls
+    /// [`end_lending`](Self::end_lending).
     ///
-    /// Context: any. Cost: up to 17 read-modify-writes per pageblock, and a read of [`MAX_PINS`]
-    /// entries.
+    /// Cost: 1 read-modify-write per pageblock, and 16 if the pageblock is divided and not lent yet;
+    /// a read of [`MAX_PINS`] entries.
     ///
     /// # Errors
-    /// [`RangeError`]. The caller must not give `range` to the host.
-    pub fn lend(&self, range: PfnRange) -> Result<(), RangeError> {
+    /// [`RangeError`]: no pageblock has the mark that had none before.
+    pub(crate) fn lend(
+        &self,
+        range: PfnRange,
+        is_first: impl Fn(PfnRange) -> bool,
+    ) -> Result<(), RangeError> {
         let refuse_pinned = || match self.first_pinned(range) {
             Some(pinned) => Err(RangeErrorKind::Pinned.at(pinned)),
             None => Ok(()),
         };
         refuse_pinned()?;
-        let blocks = range.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64);
-        for block_range in blocks {
-            let lend = |block: &Block<'_>| block.live_state().is_some() && block.state().lend();
-            let block = self.words.block_of(block_range.start()).filter(lend);
-            let Some(block) = block else {
-                return Err(RangeErrorKind::NotAllocated.at(block_range));
+        let parts = || range.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64);
+        let lend_part = |part: PfnRange| {
+            let lend = |block: &Block<'_>| {
+                block.live_state().is_some() && block.state().lend(is_first(part))
             };
-            self.with_bitmap(block, |bitmap| bitmap.map(FrameBitmap::lend));
+            match self.words.block_of(part.start()).filter(lend) {
+                Some(block) => {
+                    self.with_bitmap(block, |bitmap| bitmap.map(FrameBitmap::lend));
+                    Ok(())
+                }
+                None => Err(RangeErrorKind::NotAllocated.at(part)),
+            }
+        };
+        let mut lent = 0;
+        let marked = parts().try_for_each(|part| lend_part(part).inspect(|()| lent += 1));
+        let result = marked.and_then(|()| {
+            fence(Ordering::SeqCst); // pairs with the fence in `insert_pin`
+            refuse_pinned()
+        });
+        if result.is_err() {
+            parts().take(lent).filter(|&part| is_first(part)).for_each(|part| {
+                self.end_lending(part);
+            });
         }
-        fence(Ordering::SeqCst); // pairs with the fence in `insert_pin`
-        refuse_pinned()
+        result
+    }
+
+    /// Ends the mark of [`lend`](Self::lend) of the pageblock of `frames`: the host has returned all
+    /// frames of it that the caller had lent. The caller still owns `frames`.
+    pub(crate) fn end_lending(&self, frames: PfnRange) {
+        if let Some(block) = self.words.block_of(frames.start()).or_violation() {
+            block.state().end_lending();
+        }
+    }
+
+    /// Returns the pinned ranges.
+    #[cfg(not(loom))]
+    pub(super) fn pinned_ranges(&self) -> impl Iterator<Item = PfnRange> {
+        self.pins.ranges()
     }
 
     /// Pins `range`, so that it is not given to the host from now on. Fails if a part of `range` is

@@ -47,7 +47,7 @@ fn a_pin_races_with_memory_that_is_lent() {
         let second_block = instance.alloc_second_block();
         let other_thread = instance.spawn_on(1, |instance| {
             let held = instance.try_alloc(ONE_BLOCK).ok()?;
-            match instance.lend(held.range()) {
+            match instance.lend(held.range(), |_| true) {
                 Ok(()) => Some(held),
                 Err(_) => {
                     instance.free(held);
@@ -60,6 +60,24 @@ fn a_pin_races_with_memory_that_is_lent() {
         assert!(!pinned || lent.is_none(), "pinned memory was given to the host");
         instance.check();
         lent.into_iter().chain([second_block]).for_each(|held| instance.free(held));
+        instance.check_empty();
+    });
+}
+
+#[test]
+fn a_loan_ends_while_another_lender_lends_in_the_same_pageblock() {
+    model(|| {
+        let instance = Instance::new(1);
+        let second_block = instance.alloc_second_block();
+        let [first, second] = instance.alloc_singles();
+        instance.lend(first.range(), |_| true).unwrap();
+        let returned = first.range();
+        let other_thread = instance.spawn_on(1, move |instance| instance.end_lending(returned));
+        instance.lend(second.range(), |_| true).unwrap();
+        other_thread.join().unwrap();
+        assert!(!pin(&instance), "lent memory can be pinned");
+        [first, second, second_block].into_iter().for_each(|held| instance.free(held));
+        assert!(pin(&instance), "the mark stays although all frames are free");
         instance.check_empty();
     });
 }

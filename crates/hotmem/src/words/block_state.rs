@@ -13,7 +13,8 @@
 //! | `LIVE\|WHOLE\|SEEN` | as `LIVE\|WHOLE`, and the reporter has seen it free; its next use clears the mark |
 //! | `LIVE\|PARTLY_FREED` | was allocated as a whole, and a part of it was freed; the words of its bitmap are still held |
 //! | `LIVE…\|ISOLATED` | as without `ISOLATED`, under an isolation token: no frame of it can be allocated |
-//! | `LIVE…\|LENT` | as without `LENT`, and the host was given some of its frames since it was last wholly free (see `frames/pins.rs`) |
+//! | `LIVE…\|LENT` | as without `LENT`, and one lender has lent some of its frames to the host (see `frames/lent.rs`) |
+//! | `LIVE…\|LENT\|SHARED` | as without `SHARED`, and several lenders have; it keeps the mark until it is wholly free |
 //! | `LIVE…\|POISON` | as without `POISON`, and some of its frames are poisoned (see `frames/poison.rs`): it stays live when its last frame is freed |
 //!
 //! Only the owner of a pageblock changes a block state without `LIVE`, by a plain store. The only
@@ -48,6 +49,9 @@ const WHOLE: u8 = 1 << 4;
 const PARTLY_FREED: u8 = 1 << 3;
 /// Of a block state with [`LIVE`]: the host was given some of the pageblock's frames.
 const LENT: u8 = 1 << 2;
+/// Of a block state with [`LENT`]: more than one lender has given the host some of the pageblock's
+/// frames, so that no lender knows when the host has returned all of them.
+const SHARED: u8 = 1 << 0;
 /// Of a block state without [`LIVE`]: the reporter owns the pageblock, and the host may be working
 /// on it.
 const REPORTING: u8 = 1 << 2;
@@ -107,7 +111,7 @@ impl BlockState {
     /// Returns whether a CPU that holds all words of the pageblock's bitmap may take the pageblock.
     pub(crate) fn may_be_owned(self) -> bool {
         mutant!("last free does not look at isolation" => return self.is_live());
-        self.0 & !LENT == LIVE
+        self.0 & !(LENT | SHARED) == LIVE
     }
 
     /// Returns whether the reporter owns the pageblock, so that the host may be working on it.
@@ -335,10 +339,21 @@ impl AtomicBlockState {
         }
     }
 
-    /// Marks a live pageblock of which the host will be given some frames. Returns false if the
-    /// pageblock is not live. The caller passes a fence next (see `frames/pins.rs`).
-    pub(crate) fn lend(&self) -> bool {
-        self.change(|now| Some(now | LENT)).is_some()
+    /// Marks a live pageblock of which the host will be given some frames. `is_first` says that the
+    /// lender has lent no other frame of the pageblock. Returns false if the pageblock is not live.
+    /// The caller passes a fence next (see `frames/pins.rs`).
+    pub(crate) fn lend(&self, is_first: bool) -> bool {
+        let shared = if is_first { SHARED } else { 0 };
+        self.change(|now| Some(if now & LENT == 0 { now | LENT } else { now | shared })).is_some()
+    }
+
+    /// Clears the mark of [`lend`](Self::lend), for a lender that has lent no frame of the pageblock
+    /// any more but still owns one. The mark stays if there was another lender.
+    pub(crate) fn end_lending(&self) {
+        self.change(|now| {
+            mutant!("the end of a loan ends those of other lenders" => return Some(now & !LENT));
+            (now & (LENT | SHARED) == LENT).then_some(now & !LENT)
+        });
     }
 
     /// Marks the pageblock as being reported: the host will work on it. Only for the owner.

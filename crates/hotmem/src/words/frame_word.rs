@@ -85,9 +85,12 @@ impl FrameWord {
 
     /// Sets the flag of lent frames, so that the free of the pageblock's last frame sees that the
     /// host was given some frames. AcqRel: this call sees earlier frees, and later frees see the
-    /// flag.
+    /// flag. The same holds if the flag is set already: Acquire pairs with the frees, and a later
+    /// free changes the word that has the flag.
     pub(super) fn lend(&self) {
-        self.0.fetch_or(LENT, Ordering::AcqRel);
+        if self.0.load(Ordering::Acquire) & LENT == 0 {
+            self.0.fetch_or(LENT, Ordering::AcqRel);
+        }
     }
 
     /// Takes the frames of `bits`, if all of them are free and may be taken.

@@ -34,6 +34,7 @@ struct Instance<'f> {
     shrinks: Vec<Shrink<'f, OneCpu>>,
     tokens: Vec<Isolation<'f, OneCpu>>,
     owned_ranges: Vec<Owned<'f>>,
+    lent: LentMemory<'f, OneCpu>,
     reporter: Option<Reporter<'f, OneCpu>>,
     batches: Vec<Batch>,
     owners: ReverseMap<'f, OneCpu>,
@@ -56,6 +57,7 @@ impl<'f> Instance<'f> {
             shrinks: vec![],
             tokens: vec![],
             owned_ranges: vec![],
+            lent: LentMemory::new(frames),
             reporter: None,
             batches: vec![],
             // SAFETY: `memory` is the memory of the instance of `frames`.
@@ -81,6 +83,7 @@ impl<'f> Instance<'f> {
         let owned = self.owned_ranges.iter().map(|owned| owned.range());
         let mut all = owned.chain(self.magazine_frames.iter().copied());
         assert!(all.all(|owned| !owned.overlaps(range)), "{range:?} has two owners");
+        assert_eq!(self.lent.frames_in(range), 0, "{range:?} has two owners");
         let is_metadata = |metadata: Metadata| metadata.frames.overlaps(range);
         assert!(!self.frames().metadata().any(is_metadata), "{range:?} is metadata");
     }
@@ -376,7 +379,7 @@ fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -
             0 => local.hotplug.poison(target.start()).is_err(),
             1 => local.hotplug.pin(target, |_| {}).is_err(),
             2 => !local.hotplug.unpin(target),
-            3 => local.frames().lend(target).is_err(),
+            3 => call_lender(local, target, rng),
             4 => local.frames().set_contents(Contents::Filled(rng.u32(..))).is_err(),
             _ => {
                 let part = target
@@ -417,6 +420,32 @@ fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -
             let _ = (local.owners.owner(target.start()), local.frames().node_of(target.start()));
             local.hotplug.occupancy(target, |_, _| {});
             let _ = local.hotplug.memory_blocks(target.frames()).last();
+            false
+        }
+    }
+}
+
+/// Makes one call of the lender. Returns whether it was refused and must have changed nothing.
+fn call_lender(local: &mut Instance<'_>, target: PfnRange, rng: &mut Rng) -> bool {
+    let lent = &mut local.lent;
+    match rng.u8(..5) {
+        0 | 1 => {
+            // A refused call may have made bitmaps for the pageblock that it tried.
+            let _ = lent.allocate(random_alloc_request(rng), &[target]);
+            false
+        }
+        2 => lent.free(target).is_err(),
+        3 => {
+            let Some(run) = lent.highest_in(target, rng.u64(..1000)) else { return false };
+            assert!(target.covers(run) && lent.frames_in(run) == run.frames());
+            lent.free(run).unwrap();
+            false
+        }
+        _ => {
+            // Moving a node makes no difference to what is lent.
+            let before = (lent.frames(), lent.frames_in(target));
+            let _ = lent.move_record(target);
+            assert_eq!((lent.frames(), lent.frames_in(target)), before);
             false
         }
     }

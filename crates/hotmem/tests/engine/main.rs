@@ -22,6 +22,7 @@ mod holes;
 mod instruction_count;
 #[cfg(not(hotmem_geometry = "small"))]
 mod interference;
+mod lent_memory;
 mod lifecycle;
 mod linux_defects;
 mod low_memory;

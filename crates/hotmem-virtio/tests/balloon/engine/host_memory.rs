@@ -1,7 +1,6 @@
 //! Tests which memory is given to the host, kept and taken back.
 
 use super::*;
-use crate::device::DONE;
 use hotmem::{RangeError, RangeErrorKind};
 
 #[test]
@@ -104,11 +103,15 @@ fn the_balloon_leaves_the_minimum_of_free_frames() {
     guest.run(Duration::from_secs(10));
     let left = machine.frames.counts().free;
     assert!((MIN_FREE_FRAMES..MIN_FREE_FRAMES + PAGEBLOCK_FRAMES).contains(&left), "{left}");
-    assert_eq!(guest.device.balloon.len() as u64, free - left);
+    // The record takes a frame for each section, and one for these.
+    let recorded = free - left - guest.device.balloon.len() as u64;
+    assert!(recorded <= (SIZE >> 27) + 1, "{recorded}");
     assert_eq!(u64::from(guest.device.actual_pages), guest.memory.inflated_frames());
     guest.device.config.num_pages = 0;
     guest.run(Duration::from_secs(10));
-    assert_eq!(machine.frames.counts().free, free);
+    // The engine itself may have allocated a frame for bitmaps for each 64 MiB.
+    let lost = free - machine.frames.counts().free;
+    assert!(lost <= SIZE >> 26, "{lost} frames are lost");
     guest.check();
 }
 
@@ -317,7 +320,7 @@ fn a_second_reporter_is_refused() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
     let guest = Guest::new(&machine, Features::PAGE_REPORTING, Settings::default());
-    let mut second = EngineMemory::<_, 8>::new(&machine.frames, 0);
+    let mut second = EngineMemory::new(&machine.frames, 0);
     let settings = Settings::default();
     let refused = second.report(Features::PAGE_REPORTING, Poison::None, settings);
     assert_eq!(refused, Err(ReporterError::HasReporter));

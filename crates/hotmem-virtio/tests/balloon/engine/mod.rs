@@ -1,10 +1,11 @@
 //! Tests the driver with the engine and a host that overwrites the memory that it is given. Allocated
 //! memory must never change.
 
+mod fragmentation;
 mod host_memory;
 mod random;
 
-use crate::device::Device;
+use crate::device::{DONE, Device};
 use core::time::Duration;
 use hotmem::report::{Contents, ReporterError, Settings};
 use hotmem::{AllocRequest, Allocation, Bytes, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange};
@@ -50,7 +51,7 @@ struct Guest<'f> {
     machine: &'f Machine,
     device: Device,
     driver: Driver,
-    memory: EngineMemory<'f, OneCpu, 64>,
+    memory: EngineMemory<'f, OneCpu>,
     now: Duration,
     answered_queue: Option<Queue>,
     /// The kernel's allocations. Each frame contains its number and the tag of its allocation.
@@ -74,7 +75,7 @@ impl<'f> Guest<'f> {
     fn with(
         machine: &'f Machine,
         features: Features,
-        memory: EngineMemory<'f, OneCpu, 64>,
+        memory: EngineMemory<'f, OneCpu>,
     ) -> Guest<'f> {
         let device = Device::new(0);
         let driver = Driver::new(features, &device.config);
@@ -94,9 +95,10 @@ impl<'f> Guest<'f> {
     /// Overwrites the memory of a request, as the host may while it has the memory.
     fn overwrite(&self, message: &Message) {
         match message {
-            Message::Inflate(range) | Message::Hint(range) => {
-                self.machine.write(*range, |_| u64::MAX);
+            Message::Inflate(frames) => {
+                frames.ranges().for_each(|range| self.machine.write(range, |_| u64::MAX));
             }
+            Message::Hint(range) => self.machine.write(*range, |_| u64::MAX),
             Message::Report(ranges) => {
                 for range in ranges.as_slice() {
                     self.machine.write(*range, |_| self.host_value);

@@ -1,7 +1,6 @@
 //! Tests random sequences of events.
 
 use super::*;
-use crate::device::DONE;
 use proptest::{collection::vec, prelude::*};
 
 #[derive(Clone, Debug)]

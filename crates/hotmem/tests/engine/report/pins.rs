@@ -169,52 +169,6 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
 }
 
 #[test]
-fn lent_memory_cannot_be_pinned_and_pinned_memory_cannot_be_lent() {
-    with_instance(|frames, hotplug, _| {
-        let lent = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
-        frames.lend(lent).unwrap();
-        let part = range(lent.start().number() + 7, 1);
-        assert_refused(hotplug, part, RangeError { range: lent, kind: RangeErrorKind::Lent });
-        // The pageblock cannot be pinned before all of it is freed.
-        let (low, high) = lent.split_at(pfn(lent.start().number() + PAGEBLOCK / 2));
-        frames.free_range(low).unwrap();
-        assert_refused(hotplug, high, RangeError { range: lent, kind: RangeErrorKind::Lent });
-        frames.free_range(high).unwrap();
-        pin(hotplug, lent).unwrap();
-        let allocated =
-            frames.alloc_range(AllocRequest::frames(PAGEBLOCK).at(lent.start())).unwrap();
-        assert_eq!(
-            frames.lend(allocated),
-            Err(RangeError { range: allocated, kind: RangeErrorKind::Pinned })
-        );
-        assert!(hotplug.unpin(lent));
-        frames.lend(allocated).unwrap();
-        frames.free_range(allocated).unwrap();
-        assert_eq!(
-            frames.lend(allocated),
-            Err(RangeError { range: allocated, kind: RangeErrorKind::NotAllocated })
-        );
-        frames.validated().unwrap();
-    });
-}
-
-#[test]
-fn a_divided_pageblock_whose_lent_frame_was_freed_can_be_pinned() {
-    with_instance(|frames, hotplug, _| {
-        let plugged = range(BOOT_SECTIONS * SECTION, SECTION);
-        hotplug.add(plugged).unwrap();
-        hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-        let one = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
-        let block = one.align_outward(PAGEBLOCK);
-        frames.lend(one).unwrap();
-        assert_refused(hotplug, block, RangeError { range: block, kind: RangeErrorKind::Lent });
-        // The pageblock is this CPU's hint, so it stays divided.
-        frames.free_range(one).unwrap();
-        pin(hotplug, block).unwrap();
-    });
-}
-
-#[test]
 fn a_range_does_not_include_pinned_or_reported_pageblocks() {
     with_instance(|frames, hotplug, _| {
         let settings = Settings {
