@@ -118,9 +118,11 @@ impl Entropy {
     }
 }
 
-/// Resets the device and negotiates features (virtio 1.3, 3.1.1).
+/// Resets the device and negotiates features. Sets the bits of the status one by one, in the order
+/// of virtio 1.3, 3.1.1, because a device may refuse a write that sets two of them.
 fn negotiate(transport: &mut DeviceTransport) -> Result<(), DeviceError> {
     transport.set_status(DeviceStatus::empty());
+    transport.set_status(DeviceStatus::ACKNOWLEDGE);
     transport.set_status(DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER);
     if transport.read_device_features() & VERSION_1 == 0 {
         return Err(DeviceError::Entropy("it does not offer VERSION_1"));

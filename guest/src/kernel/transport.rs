@@ -24,10 +24,13 @@ use virtio_drivers::transport::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A device's transport, which also sets its MSI-X vector.
+/// A device's transport.
 pub(crate) struct DeviceTransport {
     transport: SomeTransport<'static>,
-    vectors: Option<Vectors>,
+    /// The registers of a PCI device.
+    common: Option<CommonConfig>,
+    /// Whether the device interrupts by MSI-X.
+    has_vector: bool,
 }
 
 /// How a device interrupts.
@@ -74,19 +77,22 @@ impl ConnectedDevice {
         let mut view = MemoryView::of(buses, function);
         let transport = PciTransport::new::<KernelHal, _>(&mut view, function);
         let mut transport = transport.map_err(ConnectError::Pci)?;
-        let vectors = message
+        let missing = ConnectError::Pci(VirtioPciError::MissingCommonConfig);
+        let common = CommonConfig::find(buses, function).ok_or(missing)?;
+        let has_vector = message
             .filter(|_| interrupts >= Interrupts::Msix)
-            .and_then(|message| Vectors::route(buses, function, message));
-        let interrupt_mode = match vectors {
-            Some(_) => InterruptMode::OwnMessage,
-            None if interrupts >= Interrupts::Intx && !must_be_polled(&mut transport) => {
-                buses.enable_line(function);
-                InterruptMode::SharedLine(buses.irq(function))
-            }
-            None => InterruptMode::Polling,
+            .is_some_and(|(message, cpu)| msix::enable(buses, function, message, cpu));
+        let interrupt_mode = if has_vector {
+            InterruptMode::OwnMessage
+        } else if interrupts >= Interrupts::Intx && !must_be_polled(&mut transport) {
+            buses.enable_line(function);
+            InterruptMode::SharedLine(buses.irq(function))
+        } else {
+            InterruptMode::Polling
         };
         let transport = transport.into();
-        Ok(ConnectedDevice { transport: DeviceTransport { transport, vectors }, interrupt_mode })
+        let transport = DeviceTransport { transport, common: Some(common), has_vector };
+        Ok(ConnectedDevice { transport, interrupt_mode })
     }
 
     /// Connects to the MMIO device at `place`. Returns `None` if `place` has no device.
@@ -113,7 +119,8 @@ impl ConnectedDevice {
         let may_interrupt = interrupts >= Interrupts::Intx;
         let interrupt_mode =
             if may_interrupt { InterruptMode::OwnLine(irq) } else { InterruptMode::Polling };
-        let transport = DeviceTransport { transport: transport.into(), vectors: None };
+        let transport =
+            DeviceTransport { transport: transport.into(), common: None, has_vector: false };
         Ok(Some(ConnectedDevice { transport, interrupt_mode }))
     }
 }
@@ -167,26 +174,21 @@ impl InterruptMode {
     }
 }
 
-/// The registers of `virtio_pci_common_cfg` (virtio 1.3, 4.1.4.3) that select MSI-X vectors, which
-/// virtio-drivers does not set.
-struct Vectors(NonNull<u16>);
+/// The registers of `virtio_pci_common_cfg` (virtio 1.3, 4.1.4.3) that set up queues.
+///
+/// virtio-drivers does not set MSI-X vectors, and writes the addresses of queues by 8 bytes. A
+/// device may ignore such writes, because 64-bit registers are to be written in halves (4.1.3.1).
+struct CommonConfig(NonNull<u16>);
 
-impl Vectors {
+impl CommonConfig {
     /// Indices of the registers.
-    const CONFIG: usize = 16 / 2;
+    const CONFIG_VECTOR: usize = 16 / 2;
     const QUEUE_SELECT: usize = 22 / 2;
-    const QUEUE: usize = 26 / 2;
-    const BYTES: u64 = 28;
-
-    /// Routes the device's vector 0 to a CPU. Returns `None` if the device does not support MSI-X.
-    fn route(
-        buses: &mut Buses,
-        function: DeviceFunction,
-        (message, cpu): (Message, ApicId),
-    ) -> Option<Self> {
-        let registers = Self::find(buses, function)?;
-        msix::enable(buses, function, message, cpu).then_some(registers)
-    }
+    const QUEUE_SIZE: usize = 24 / 2;
+    const QUEUE_VECTOR: usize = 26 / 2;
+    const QUEUE_ENABLE: usize = 28 / 2;
+    const QUEUE_ADDRESSES: usize = 32 / 2;
+    const BYTES: u64 = 56;
 
     /// Finds the registers by a capability of the function (virtio 1.3, 4.1.4).
     fn find(buses: &mut Buses, function: DeviceFunction) -> Option<Self> {
@@ -200,14 +202,34 @@ impl Vectors {
             Some(buses.config.read_word(function, capability.offset.checked_add(field)?))
         };
         let ([bar, ..], offset) = (word(BAR)?.to_le_bytes(), word(OFFSET)?);
-        Some(Vectors(buses.registers(function, bar, offset, Self::BYTES)?.cast()))
+        Some(CommonConfig(buses.registers(function, bar, offset, Self::BYTES)?.cast()))
     }
 
     /// Selects vector 0 for changes of the configuration and for `queue` (virtio 1.3, 4.1.5.1.2).
-    fn use_for(&mut self, queue: u16) {
-        self.write(Self::CONFIG, 0);
+    fn use_vector_for(&mut self, queue: u16) {
+        self.write(Self::CONFIG_VECTOR, 0);
         self.write(Self::QUEUE_SELECT, queue);
-        self.write(Self::QUEUE, 0);
+        self.write(Self::QUEUE_VECTOR, 0);
+    }
+
+    /// Enables a queue of `size` descriptors whose descriptors, driver area and device area are at
+    /// `addresses`.
+    fn set_up_queue(&mut self, queue: u16, size: u32, addresses: [u64; 3]) {
+        self.write(Self::QUEUE_SELECT, queue);
+        // The size is at most `max_queue_size`, which has 16 bits.
+        self.write(Self::QUEUE_SIZE, u16::try_from(size).unwrap_or(0));
+        for (index, address) in addresses.into_iter().enumerate() {
+            let low = u32::try_from(address & u64::from(u32::MAX)).unwrap_or(0);
+            let high = u32::try_from(address >> 32).unwrap_or(0);
+            let register = Self::QUEUE_ADDRESSES + 4 * index;
+            // SAFETY: `find` has checked that the registers lie in a mapped BAR. They are aligned
+            // to 4 bytes, because `BYTES` of them begin at an aligned offset.
+            unsafe {
+                self.0.add(register).cast::<u32>().write_volatile(low);
+                self.0.add(register + 2).cast::<u32>().write_volatile(high);
+            }
+        }
+        self.write(Self::QUEUE_ENABLE, 1);
     }
 
     fn write(&mut self, register: usize, value: u16) {
@@ -218,10 +240,13 @@ impl Vectors {
 
 impl Transport for DeviceTransport {
     fn queue_set(&mut self, queue: u16, size: u32, descriptors: u64, driver: u64, device: u64) {
-        if let Some(vectors) = &mut self.vectors {
-            vectors.use_for(queue);
+        let Some(common) = &mut self.common else {
+            return self.transport.queue_set(queue, size, descriptors, driver, device);
+        };
+        if self.has_vector {
+            common.use_vector_for(queue);
         }
-        self.transport.queue_set(queue, size, descriptors, driver, device);
+        common.set_up_queue(queue, size, [descriptors, driver, device]);
     }
 
     fn device_type(&self) -> DeviceType {
