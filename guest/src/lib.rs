@@ -13,6 +13,7 @@ pub mod mmio_window;
 pub mod nfit;
 pub mod owned;
 pub mod pattern;
+pub mod pci_functions;
 pub mod pvh;
 pub mod report;
 pub mod slot;

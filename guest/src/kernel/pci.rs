@@ -20,6 +20,7 @@ use super::memory::{AddressSpace, MapError, virt};
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem_guest::mmio_window::{MmioWindow, WindowFull};
+use hotmem_guest::pci_functions;
 use hotmem_guest::slot::Slot;
 use virtio_drivers::transport::pci::bus::{
     Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, HeaderType, PciError, PciRoot,
@@ -130,8 +131,7 @@ impl Buses {
 
     /// Returns the identification of a function.
     pub(crate) fn info(&self, function: DeviceFunction) -> Option<DeviceFunctionInfo> {
-        let mut on_bus = self.root.enumerate_bus(function.bus);
-        on_bus.find(|&(found, _)| found == function).map(|(_, info)| info)
+        self.functions_on(function.bus).find(|&(found, _)| found == function).map(|(_, info)| info)
     }
 
     /// Returns the IRQ to which firmware has routed the function.
@@ -169,7 +169,7 @@ impl Buses {
     ) -> Result<bool, BusError> {
         let mut occupied = false;
         self.searched_buses[usize::from(bus / 64)] |= 1 << (bus % 64);
-        for (function, info) in self.root.enumerate_bus(bus) {
+        for (function, info) in self.functions_on(bus) {
             occupied = true;
             match info.header_type {
                 HeaderType::Standard if wanted(&info) => {
@@ -221,6 +221,20 @@ impl Buses {
         Ok(())
     }
 
+    /// Iterates over the functions of all devices on a bus.
+    fn functions_on(
+        &self,
+        bus: u8,
+    ) -> impl Iterator<Item = (DeviceFunction, DeviceFunctionInfo)> + use<> {
+        let config = self.config;
+        let exists = move |at: DeviceFunction| {
+            let read =
+                |function, register| config.read_word(DeviceFunction { function, ..at }, register);
+            pci_functions::functions(read).any(|function| function == at.function)
+        };
+        self.root.enumerate_bus(bus).filter(move |&(function, _)| exists(function))
+    }
+
     /// Returns whether there is any device on a bus.
     fn has_device(&self, bus: u8) -> bool {
         (0..32).any(|device| self.has_device_at(bus, device))
@@ -229,7 +243,8 @@ impl Buses {
     /// Returns whether a bus has a device with this number. Behind a port, only number 0 is
     /// possible.
     fn has_device_at(&self, bus: u8, device: u8) -> bool {
-        self.config.read_word(DeviceFunction { bus, device, function: 0 }, 0) != u32::MAX
+        let function = DeviceFunction { bus, device, function: 0 };
+        pci_functions::is_present(self.config.read_word(function, 0))
     }
 
     fn is_searched(&self, bus: u8) -> bool {

@@ -41,7 +41,7 @@ impl Buses {
         if !self.has_device_at(secondary, 0) {
             return Ok(None);
         }
-        let Some((function, info)) = self.root.enumerate_bus(secondary).next() else {
+        let Some((function, info)) = self.functions_on(secondary).next() else {
             return Ok(None);
         };
         if let Some(port) = &mut self.ports[port] {
