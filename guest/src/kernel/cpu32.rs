@@ -39,11 +39,11 @@ no_long_mode:
     movl ${fail}, %eax
     movw ${debug_exit}, %dx
     outl %eax, %dx
-    movb ${reset}, %al
-    movw ${keyboard}, %dx
-    outb %al, %dx
     movb ${off}, %al
     movw ${sleep}, %dx
+    outb %al, %dx
+    movb ${reset}, %al
+    movw ${keyboard}, %dx
     outb %al, %dx
 3:  hlt
     jmp 3b

@@ -1,5 +1,6 @@
-//! Ends the machine. No single method works on every VMM, so several are tried in turn. The caller
-//! has written the verdict to the serial port.
+//! Ends the machine. No single method works on every VMM, so several are tried in turn. The reset by
+//! the keyboard controller is the last, because a machine that can also be switched off would start
+//! again after it. The caller has written the verdict to the serial port.
 
 use hotmem_guest::report::Verdict;
 use x86_64::instructions::{hlt, interrupts, port::Port};
@@ -29,8 +30,8 @@ pub(crate) fn exit(verdict: Verdict) -> ! {
     // belongs to another device on this machine.
     unsafe {
         Port::new(DEBUG_EXIT).write(code);
-        Port::new(KEYBOARD).write(RESET);
         Port::new(ACPI_SLEEP).write(SOFT_OFF);
+        Port::new(KEYBOARD).write(RESET);
     }
     loop {
         hlt();
