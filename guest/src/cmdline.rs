@@ -134,8 +134,8 @@ impl Default for Options {
 }
 
 /// Splits a command line at the word `--`. Returns the part for this kernel, and the part for the
-/// kernel that this kernel starts at the end of its run. Without the word `--` there is no second
-/// part.
+/// kernel that this kernel starts at the end of its run, if the loader passed such a kernel. Without
+/// the word `--` there is no second part.
 #[must_use]
 pub fn split(cmdline: &[u8]) -> (&[u8], Option<&[u8]>) {
     let mut start = 0;

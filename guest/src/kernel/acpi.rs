@@ -3,6 +3,7 @@
 use super::fatal::give_up;
 use super::limits::MAX_CPUS;
 use super::memory::AddressSpace;
+use acpi::address::GenericAddress;
 use acpi::fadt::Fadt;
 use acpi::madt::{Madt, MadtEntry};
 use acpi::mcfg::Mcfg;
@@ -23,6 +24,8 @@ pub(crate) struct Firmware {
     pub(crate) ecam: Option<EcamArea>,
     /// The I/O port of the status register of general-purpose events, if the FADT names one.
     pub(crate) gpe_port: Option<u16>,
+    /// The I/O port of the power-management timer, if the FADT names one.
+    pub(crate) pm_timer_port: Option<u16>,
     /// The nodes of boot memory. Memory that no table mentions is on node 0.
     pub(crate) nodes: MemoryNodes,
     /// The total size of all hot-pluggable ranges.
@@ -98,8 +101,11 @@ impl Firmware {
             None => Cpus::single(),
         };
         let ecam = if_present(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
-        let gpe_port = if_present(tables.find_table::<Fadt>())?.and_then(|fadt| gpe_port_of(&fadt));
-        let mut firmware = Firmware { cpus, ecam, gpe_port, ..Firmware::without_tables() };
+        let mut firmware = Firmware { cpus, ecam, ..Firmware::without_tables() };
+        if let Some(fadt) = if_present(tables.find_table::<Fadt>())? {
+            firmware.gpe_port = fadt.gpe0_block().ok().flatten().and_then(port_of);
+            firmware.pm_timer_port = fadt.pm_timer_block().ok().flatten().and_then(port_of);
+        }
         if let Some(nfit) = if_present(tables.find_table::<Nfit>())? {
             firmware.persistent = PersistentRanges::read(structures(&nfit), ram);
         }
@@ -115,6 +121,7 @@ impl Firmware {
             cpus: Cpus::single(),
             ecam: None,
             gpe_port: None,
+            pm_timer_port: None,
             nodes: MemoryNodes::empty(),
             hot_pluggable: Bytes::ZERO,
             persistent: Ok(PersistentRanges::NONE),
@@ -237,10 +244,10 @@ fn ecam_area(mcfg: &Mcfg) -> Option<EcamArea> {
     })
 }
 
-fn gpe_port_of(fadt: &Fadt) -> Option<u16> {
-    let block = fadt.gpe0_block().ok()??;
+/// Returns the first port of a block of registers, or `None` if they are not I/O ports.
+fn port_of(block: GenericAddress) -> Option<u16> {
     let is_port = block.address_space == acpi::address::AddressSpace::SystemIo;
-    u16::try_from(block.address).ok().filter(|_| is_port)
+    u16::try_from(block.address).ok().filter(|&port| is_port && port != 0)
 }
 
 fn to_len(table: &impl AcpiTable) -> usize {

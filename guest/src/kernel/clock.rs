@@ -1,8 +1,10 @@
 //! Measures time by the CPU's time-stamp counter (TSC), whose frequency it determines.
 
+use super::lapic::{self, LocalApic};
 use super::pit;
 use core::arch::x86_64::{__cpuid, _rdtsc};
 use core::fmt;
+use x86_64::instructions::port::Port;
 
 /// A TSC whose frequency is not known yet.
 #[derive(Clone, Copy)]
@@ -19,7 +21,18 @@ pub(crate) struct Clock {
     hz: u64,
 }
 
-/// Neither the CPU nor the 8254 yields the TSC frequency.
+/// Timers of known frequency, in the order in which they are used.
+#[derive(Clone, Copy)]
+pub(crate) struct Timers<'a> {
+    /// The number of ticks in a second of channel 0 of the 8254, if it ticks.
+    pub(crate) ticks: Option<u32>,
+    /// The port of ACPI's power-management timer, if there is one.
+    pub(crate) pm_timer: Option<u16>,
+    /// The local APIC, if there is one. Its timer must be unused.
+    pub(crate) apic: Option<&'a LocalApic>,
+}
+
+/// Neither the CPU nor a timer yields the TSC frequency.
 pub(crate) struct UnknownSpeed;
 
 /// The shortest measurement, in counts of the 8254. Its error is about one count in 1193.
@@ -31,6 +44,13 @@ const SLACK_DIVISOR: u64 = 16;
 /// The maximal number of reads of the timer. Even if each read takes only one nanosecond, the 8254
 /// reaches `MIN_COUNTS` before this number of reads.
 const MAX_READS: u32 = 10_000_000;
+/// The number of measurements that the host may disturb before an inexact result is used.
+const ATTEMPTS: u32 = 16;
+
+/// The frequency and the bits of ACPI's power-management timer (ACPI 6.5, 4.8.3.3). Some have 32
+/// bits, of which all machines have the lower 24.
+const PM_TIMER_HZ: u32 = 3_579_545;
+const PM_TIMER_MASK: u32 = 0xff_ffff;
 
 impl Stopwatch {
     /// Starts a measurement, together with a timer of known frequency.
@@ -43,12 +63,22 @@ impl Stopwatch {
 
     /// Determines the TSC frequency from CPUID. If CPUID does not give it, uses the 8254's
     /// countdown, which `start` has begun so that boot need not wait for it. If there is no
-    /// countdown, uses the 8254's ticks, of which there are `ticks` in a second.
-    pub(crate) fn calibrate(self, ticks: u32) -> Result<Clock, UnknownSpeed> {
-        let hz = match speed_by_cpuid() {
-            Some(hz) => hz,
-            None if pit::has_countdown() => measure(self)?,
-            None => measure_by_ticks(pit::counts_per_tick(ticks))?,
+    /// countdown, uses the first of `timers`.
+    pub(crate) fn calibrate(self, timers: Timers<'_>) -> Result<Clock, UnknownSpeed> {
+        let hz = match (speed_by_cpuid(), timers) {
+            (Some(hz), _) => hz,
+            (None, _) if pit::has_countdown() => measure(self)?,
+            (None, Timers { ticks: Some(ticks), .. }) => {
+                measure_by_ticks(pit::counts_per_tick(ticks))?
+            }
+            (None, Timers { pm_timer: Some(port), .. }) => {
+                measure_by_counter(|| pm_timer_counts(port), PM_TIMER_MASK, PM_TIMER_HZ)?
+            }
+            (None, Timers { apic: Some(apic), .. }) => {
+                apic.start_countdown();
+                measure_by_counter(|| apic.counts_elapsed(), u32::MAX, lapic::TIMER_HZ)?
+            }
+            _ => return Err(UnknownSpeed),
         };
         Ok(Clock { start_tsc: self.start_tsc, hz })
     }
@@ -70,7 +100,7 @@ fn measure(mut stopwatch: Stopwatch) -> Result<u64, UnknownSpeed> {
         let slack = stopwatch.start_cycles + now.wrapping_sub(before);
         match counts {
             Some(counts) if counts >= MIN_COUNTS && slack < cycles / SLACK_DIVISOR => {
-                return speed(cycles, counts);
+                return speed(cycles, counts, pit::HZ);
             }
             Some(_) => {}
             None => stopwatch = Stopwatch::start(),
@@ -82,13 +112,13 @@ fn measure(mut stopwatch: Stopwatch) -> Result<u64, UnknownSpeed> {
 /// Measures by channel 0 of the 8254, which repeatedly counts down from `period`.
 fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
     let mut ticks = Ticks::begin();
-    let mut attempts = 16;
+    let mut attempts = ATTEMPTS;
     for _ in 0..MAX_READS {
         let (cycles, slack) = ticks.read_counter(period);
         let is_good = slack < cycles / SLACK_DIVISOR && ticks.is_gapless(cycles, period);
         // If the host has disturbed every attempt, accept an inexact result: the run needs a clock.
         if ticks.counts >= MIN_COUNTS && (is_good || attempts == 0) {
-            return speed(cycles, ticks.counts);
+            return speed(cycles, ticks.counts, pit::HZ);
         }
         if ticks.counts > 4 * period {
             ticks = Ticks::begin();
@@ -96,6 +126,44 @@ fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
         }
     }
     Err(UnknownSpeed)
+}
+
+/// Measures by a counter of `counter_hz` that counts up through the bits of `mask`.
+fn measure_by_counter(
+    counter: impl Fn() -> u32,
+    mask: u32,
+    counter_hz: u32,
+) -> Result<u64, UnknownSpeed> {
+    let sample = || {
+        let (before, count, after) = (tsc(), counter(), tsc());
+        (before, count, after.wrapping_sub(before))
+    };
+    let (mut start, mut attempts) = (sample(), ATTEMPTS);
+    let (mut last_tsc, mut longest_gap) = (start.0, 0);
+    for _ in 0..MAX_READS {
+        let (now, count, slack) = sample();
+        let counts = count.wrapping_sub(start.1) & mask;
+        let (cycles, slack) = (now.wrapping_sub(start.0), start.2 + slack);
+        longest_gap = longest_gap.max(now.wrapping_sub(last_tsc));
+        last_tsc = now;
+        if counts < counter_hz / 1000 {
+            continue;
+        }
+        // After a long gap between two reads, the counter may have wrapped around.
+        let is_good = slack < cycles / SLACK_DIVISOR && longest_gap < cycles / 4;
+        if is_good || attempts == 0 {
+            return speed(cycles, counts, counter_hz);
+        }
+        if counts > counter_hz / 10 {
+            (start, longest_gap, attempts) = ((now, count, slack), 0, attempts - 1);
+        }
+    }
+    Err(UnknownSpeed)
+}
+
+fn pm_timer_counts(port: u16) -> u32 {
+    // SAFETY: the firmware names the port, and reading the timer has no effect.
+    unsafe { Port::new(port).read() }
 }
 
 /// Accumulates the counts of channel 0 of the 8254.
@@ -146,10 +214,10 @@ impl Ticks {
     }
 }
 
-/// Computes the frequency in Hz of a counter that advanced by `cycles` while the 8254 advanced by
-/// `counts`.
-fn speed(cycles: u64, counts: u32) -> Result<u64, UnknownSpeed> {
-    let hz = u128::from(cycles) * u128::from(pit::HZ) / u128::from(counts);
+/// Computes the frequency in Hz of a counter that advanced by `cycles` while a timer of `timer_hz`
+/// advanced by `counts`.
+fn speed(cycles: u64, counts: u32, timer_hz: u32) -> Result<u64, UnknownSpeed> {
+    let hz = u128::from(cycles) * u128::from(timer_hz) / u128::from(counts);
     u64::try_from(hz).ok().filter(|&hz| hz != 0).ok_or(UnknownSpeed)
 }
 
@@ -181,6 +249,6 @@ fn tsc() -> u64 {
 
 impl fmt::Display for UnknownSpeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("neither CPUID nor the 8254 yields the frequency of the time-stamp counter")
+        f.write_str("neither CPUID nor a timer yields the frequency of the time-stamp counter")
     }
 }

@@ -1,7 +1,7 @@
-//! Drives the local APIC, which starts and interrupts other CPUs, and delivers NMIs and the
-//! interrupts of the 8259s. Minimal firmware has not enabled their delivery.
+//! Drives the local APIC, which starts and interrupts other CPUs, delivers NMIs and the interrupts
+//! of the 8259s, and has a timer for machines without an 8254. Minimal firmware has not enabled their delivery.
 
-use super::pic;
+use super::{pic, vectors};
 use core::arch::asm;
 use core::ptr::NonNull;
 use spin::Once;
@@ -22,6 +22,18 @@ const DESTINATION: usize = 0x310;
 const LINT0: usize = 0x350;
 /// The input that NMIs are wired to.
 const LINT1: usize = 0x360;
+/// The timer's registers (Intel SDM volume 3, 11.5.4): its interrupt, its initial and current count,
+/// and the divisor of its clock.
+const TIMER: usize = 0x320;
+const INITIAL_COUNT: usize = 0x380;
+const CURRENT_COUNT: usize = 0x390;
+const DIVISOR: usize = 0x3e0;
+const DIVIDE_BY_1: u32 = 0xb;
+const PERIODIC: u32 = 1 << 17;
+const MASKED: u32 = 1 << 16;
+/// The frequency of the timer's clock in KVM (Documentation/virt/kvm/api.rst,
+/// `KVM_CAP_X86_APIC_BUS_CYCLES_NS`) and in QEMU.
+pub(crate) const TIMER_HZ: u32 = 1_000_000_000;
 
 /// The value that switches the APIC on and sets the spurious-interrupt vector. The vector must end
 /// in 0xf, so it is that of IRQ 15, which this kernel does not use.
@@ -92,6 +104,18 @@ impl LocalApic {
         self.write(SPURIOUS, SPURIOUS_ON);
         self.write(LINT0, EXTERNAL);
         self.write(LINT1, NMI);
+    }
+
+    /// Makes the timer count down once from the largest count, without an interrupt.
+    pub(crate) fn start_countdown(&self) {
+        self.write(DIVISOR, DIVIDE_BY_1);
+        self.write(TIMER, MASKED | u32::from(vectors::TICK));
+        self.write(INITIAL_COUNT, u32::MAX);
+    }
+
+    /// Returns the number of counts since [`start_countdown`](Self::start_countdown).
+    pub(crate) fn counts_elapsed(&self) -> u32 {
+        u32::MAX - self.read(CURRENT_COUNT)
     }
 
     /// Returns the APIC's ID as a destination of messages, or `None` if the ID has more than 8
@@ -177,6 +201,16 @@ pub(crate) fn enable_on_this_cpu() {
     }
     apic.write(SPURIOUS, SPURIOUS_ON);
     apic.write(LINT1, NMI);
+}
+
+/// Makes the timer of the calling CPU interrupt by [`vectors::TICK`], about `per_second` times a
+/// second. Returns whether there is a local APIC.
+pub(crate) fn tick_at(per_second: u32) -> bool {
+    let Some(apic) = LOCAL.get() else { return false };
+    apic.write(DIVISOR, DIVIDE_BY_1);
+    apic.write(TIMER, PERIODIC | u32::from(vectors::TICK));
+    apic.write(INITIAL_COUNT, TIMER_HZ / per_second);
+    true
 }
 
 /// Interrupts all other CPUs by a vector.

@@ -56,6 +56,7 @@ mod workload;
 mod zone_watch;
 
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
+use clock::{Stopwatch, Timers};
 use engine::{Engine, MIN_FREE};
 use fatal::{give_up, must};
 use hooks::{KernelHooks, KernelMapping};
@@ -77,10 +78,10 @@ use workload::Workload;
 /// the direct map.
 extern "C" fn kernel_main(start_info: u64) -> ! {
     let mut report = Report::begin(Serial::open());
-    let stopwatch = clock::Stopwatch::start();
+    let stopwatch = Stopwatch::start();
     this_cpu::set_number(0);
     trap::load();
-    must("interrupts", pic::remap());
+    pic::remap();
     pic::unmask(pit::IRQ);
     x86_64::instructions::interrupts::enable();
 
@@ -90,20 +91,22 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let cmdline = must("command line", info.cmdline(&boot_mapping, &mut buffer));
     let (cmdline, next) = cmdline::split(cmdline);
     let options = must("command line", Options::parse(cmdline));
-    must("timer", start_ticking(TICKS, &options));
+    // Without an 8254 the ticks begin when the local APIC is found.
+    let ticks = start_ticking(TICKS, &options).ok().map(|()| TICKS);
     let mut buffer = [MemoryMapEntry::default(); MAX_ENTRIES];
     let entries = must("memory map", info.memory_map(&boot_mapping, &mut buffer));
     let mut buffer = [MemoryMapEntry::default(); MAX_MODULES];
     let modules = must("modules", info.modules(&boot_mapping, &mut buffer));
     let map = LoaderMap { entries, modules };
     let (mut space, table_frames) = must("memory", map.map());
-    let next = next.map(|cmdline| {
+    // Without a module the words after `--` are for no kernel, but for an init program.
+    let next = next.zip(modules.first()).map(|(cmdline, module)| {
         if matches!(options.exit, ExitWhen::Boot | ExitWhen::Nvdimm) {
             give_up("next kernel: this run ends before it looks for devices");
         }
         let rsdp_addr = info.rsdp_addr();
         let handover = Handover { cmdline, rsdp_addr, memory_map: entries, modules };
-        must("next kernel", NextKernel::prepare(&map, handover))
+        must("next kernel", NextKernel::prepare(&map, module, handover))
     });
     let firmware = acpi::Firmware::read(info.rsdp_addr(), &mut space, map.ram_ranges());
     let firmware = must("ACPI", firmware);
@@ -119,7 +122,11 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     if let Some(apic) = apic {
         apic.pass_on_pic_interrupts_and_nmis();
     }
-    let clock = must("clock", stopwatch.calibrate(TICKS));
+    let timers = Timers { ticks, pm_timer: firmware.pm_timer_port, apic };
+    let clock = must("clock", stopwatch.calibrate(timers));
+    if ticks.is_none() {
+        must("timer", start_ticking(TICKS, &options));
+    }
     report.event(&Event::Boot {
         ms: clock.now_us() / 1000,
         boot_memory: map.ram_bytes(),

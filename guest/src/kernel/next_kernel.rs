@@ -2,7 +2,8 @@
 //! state.
 //!
 //! The loader passes the next kernel's image as the first module. The next kernel's command line is
-//! the text after ` -- ` in this kernel's command line. The next kernel gets the same memory map
+//! the text after ` -- ` in this kernel's command line. Without a module there is no next kernel: a
+//! loader may add the arguments of an init program after ` -- `. The next kernel gets the same memory map
 //! and modules as this kernel.
 
 use super::boot_memory::LoaderMap;
@@ -13,7 +14,7 @@ use core::arch::{asm, global_asm};
 use core::fmt;
 use hotmem::{Pfn, PfnRange};
 use hotmem_guest::elf::{Image, ImageError, Segment};
-use hotmem_guest::pvh::{Handover, PvhError};
+use hotmem_guest::pvh::{Handover, MemoryMapEntry, PvhError};
 use hotmem_guest::to_usize;
 
 /// The address of the tables that this kernel passes to the next kernel, in memory that neither
@@ -41,8 +42,6 @@ struct Part {
 
 /// The reason why the next kernel cannot be started.
 pub(crate) enum NextKernelError {
-    /// The loader passed no module.
-    NoModule,
     /// The first module is not an image.
     Image(ImageError),
     /// The destination of a segment is not free RAM below 4 GiB.
@@ -60,9 +59,9 @@ impl NextKernel {
     /// read.
     pub(crate) fn prepare(
         map: &LoaderMap<'_>,
+        module: &MemoryMapEntry,
         handover: Handover<'_>,
     ) -> Result<Self, NextKernelError> {
-        let module = map.modules.first().ok_or(NextKernelError::NoModule)?;
         // SAFETY: modules lie in RAM, all RAM is mapped, and nothing writes to modules.
         let bytes =
             unsafe { core::slice::from_raw_parts(virt(module.addr), to_usize(module.size)) };
@@ -218,7 +217,6 @@ next_end:
 impl fmt::Display for NextKernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NextKernelError::NoModule => f.write_str("the loader passed no module"),
             NextKernelError::Image(error) => error.fmt(f),
             NextKernelError::Destination(Segment { phys_addr, len, .. }) => {
                 write!(f, "{len:#x} bytes at {phys_addr:#x} are not free RAM below 4 GiB")

@@ -1,7 +1,7 @@
 //! Drives the 8259 interrupt controllers, to which firmware routes PCI's INTx lines. (How the lines
 //! are routed to the I/O APIC is known only from AML, which this kernel does not interpret.)
 
-use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use x86_64::instructions::port::Port;
 
 /// The vector of IRQ 0. IRQ n has the vector n after it.
@@ -17,11 +17,13 @@ const PROBE: u8 = 0xfb;
 /// The line of the first controller to which the second is connected.
 const CASCADE: u8 = 2;
 
-/// There are no 8259s, so neither the timer nor a device's line can interrupt.
-pub(crate) struct NoController;
+/// Whether the machine has 8259s. Without them, neither the 8254 nor a device's line can interrupt.
+/// All accesses are relaxed, because no other data depend on it.
+static EXISTS: AtomicBool = AtomicBool::new(false);
 
 /// Moves the IRQs to [`FIRST_VECTOR`], so that they differ from exceptions, and masks all of them.
-pub(crate) fn remap() -> Result<(), NoController> {
+/// Does nothing if there are no 8259s.
+pub(crate) fn remap() {
     // Write four initialization command words. ICW1: edge-triggered (other registers make PCI's
     // lines level-triggered), cascaded, ICW4 follows. ICW2: the first vector. ICW3: the cascade.
     // ICW4: 8086 mode.
@@ -34,11 +36,16 @@ pub(crate) fn remap() -> Result<(), NoController> {
         // If the controller exists, its mask reads back as it was written.
         write(MASKS[index], PROBE);
         if read(MASKS[index]) != PROBE {
-            return Err(NoController);
+            return;
         }
         write(MASKS[index], 0xff);
     }
-    Ok(())
+    EXISTS.store(true, Relaxed);
+}
+
+/// Returns whether the machine has 8259s. [`remap`] finds them.
+pub(crate) fn exists() -> bool {
+    EXISTS.load(Relaxed)
 }
 
 /// The IRQs that a PC does not use for timers, keyboard, cascade or coprocessor.
@@ -85,6 +92,9 @@ pub(crate) fn end_of_interrupt(irq: u8) {
 }
 
 fn set_masked(irq: u8, masked: bool) {
+    if !exists() {
+        return;
+    }
     let port = MASKS[usize::from(irq / 8)];
     let bit = 1 << (irq % 8);
     let mask = read(port);
@@ -100,10 +110,4 @@ fn write(port: u16, value: u8) {
     // SAFETY: the ports belong to the 8259s, and handlers exist for all vectors that the 8259s
     // raise.
     unsafe { Port::new(port).write(value) }
-}
-
-impl fmt::Display for NoController {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there is no 8259 interrupt controller")
-    }
 }

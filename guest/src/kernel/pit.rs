@@ -1,6 +1,5 @@
 //! Drives the 8254 timer: channel 0 produces ticks, channel 2 measures time.
 
-use core::fmt;
 use x86_64::instructions::port::Port;
 
 /// The IRQ of channel 0.
@@ -15,18 +14,16 @@ const COMMAND: u16 = 0x43;
 /// channel 2's output.
 const GATE: u16 = 0x61;
 
-/// There is no 8254.
-pub(crate) struct NoTimer;
-
-/// Makes channel 0 interrupt `per_second` times a second, which must be at least 19.
-pub(crate) fn tick_at(per_second: u32) -> Result<(), NoTimer> {
+/// Makes channel 0 interrupt `per_second` times a second, which must be at least 19. Returns
+/// whether there is an 8254.
+pub(crate) fn tick_at(per_second: u32) -> bool {
     let [low, high] = u16::try_from(counts_per_tick(per_second)).unwrap_or(0).to_le_bytes();
     write(COMMAND, 0x34);
     write(CHANNEL_0, low);
     write(CHANNEL_0, high);
-    // A port that does not exist always reads as all ones, whereas the count of a timer changes.
-    let is_silent = (0..4).all(|_| counts_left() == u16::MAX.into());
-    if is_silent { Err(NoTimer) } else { Ok(()) }
+    // A port that does not exist always reads as all ones or as zero, whereas the count of a timer
+    // changes.
+    (0..4).any(|_| !matches!(counts_left(), 0 | 0xffff))
 }
 
 /// Returns the number of counts of channel 0 between two ticks.
@@ -40,9 +37,12 @@ pub(crate) fn counts_left() -> u32 {
     u16::from_le_bytes([read(CHANNEL_0), read(CHANNEL_0)]).into()
 }
 
-/// Returns whether channel 2 works. It does not on machines without the register of its gate.
+/// Returns whether channel 2 works, after [`start_countdown`]. It does not on machines without the
+/// register of its gate.
 pub(crate) fn has_countdown() -> bool {
-    read(GATE) != u8::MAX
+    // The gate is open and the loudspeaker off, as `start_countdown` has set them. A port that does
+    // not exist reads as all ones or as zero.
+    read(GATE) & 3 == 1
 }
 
 /// Starts a countdown of channel 2 from [`u16::MAX`].
@@ -69,10 +69,4 @@ fn read(port: u16) -> u8 {
 fn write(port: u16, value: u8) {
     // SAFETY: the ports belong to the timer on every PC, and the timer's interrupt has a handler.
     unsafe { Port::new(port).write(value) }
-}
-
-impl fmt::Display for NoTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there is no 8254 timer")
-    }
 }

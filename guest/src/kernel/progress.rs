@@ -1,6 +1,7 @@
 //! Starts the timer, whose ticks the watchdog counts.
 
-use super::pit;
+use super::{lapic, pic, pit};
+use core::fmt;
 use hotmem_guest::cmdline::Options;
 use hotmem_guest::watchdog::Watchdog;
 
@@ -13,8 +14,19 @@ pub(crate) const TICKS: u32 = 20;
 /// The number of timer ticks in a second if a device cannot interrupt and must be polled.
 pub(crate) const TICKS_WITHOUT_IRQ: u32 = 100;
 
-/// Starts the timer with `per_second` ticks in a second, and sets the watchdog's limit.
-pub(crate) fn start_ticking(per_second: u32, options: &Options) -> Result<(), pit::NoTimer> {
+/// There is no timer that can interrupt.
+pub(crate) struct NoTimer;
+
+/// Starts the timer with `per_second` ticks in a second, and sets the watchdog's limit. Uses the
+/// 8254 if it can interrupt, and otherwise the timer of the local APIC, which must be open.
+pub(crate) fn start_ticking(per_second: u32, options: &Options) -> Result<(), NoTimer> {
     WATCHDOG.set_limit(options.watchdog_seconds.saturating_mul(per_second));
-    pit::tick_at(per_second)
+    let ticks = pic::exists() && pit::tick_at(per_second);
+    if ticks || lapic::tick_at(per_second) { Ok(()) } else { Err(NoTimer) }
+}
+
+impl fmt::Display for NoTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no 8254 with an 8259, and no local APIC")
+    }
 }

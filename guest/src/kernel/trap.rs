@@ -6,7 +6,7 @@ use super::fatal::give_up;
 use super::flush::answer_flush;
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
-use super::vectors::{FIRST_MSI_VECTOR, FLUSH, MSI_VECTORS};
+use super::vectors::{FIRST_MSI_VECTOR, FLUSH, MSI_VECTORS, TICK};
 use super::{image, lapic, moving_pages, nmi, pic, pit, wakeup};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
@@ -20,7 +20,7 @@ use x86_64::structures::DescriptorTablePointer;
 
 const NMI: u8 = 2;
 const PAGE_FAULT: u64 = 14;
-const VECTORS: usize = FLUSH as usize + 1;
+const VECTORS: usize = TICK as usize + 1;
 
 /// A bit for each IRQ that is enabled for a device.
 static ENABLED_LINES: AtomicU16 = AtomicU16::new(0);
@@ -80,7 +80,7 @@ pub(crate) fn enable_own_line(irq: u8) -> bool {
 }
 
 fn enable_lines(lines: u16) -> bool {
-    let lines = lines & pic::FREE_LINES;
+    let lines = if pic::exists() { lines & pic::FREE_LINES } else { 0 };
     ENABLED_LINES.fetch_or(lines, Relaxed);
     pic::unmask_all(lines);
     lines != 0
@@ -147,6 +147,10 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
         answer_flush(ThisCpu.cpu());
         return lapic::end_of_interrupt();
     }
+    if vector == TICK {
+        lapic::end_of_interrupt();
+        return tick();
+    }
     if let Some(message) = vector.checked_sub(FIRST_MSI_VECTOR) {
         MESSAGES_ARRIVED.fetch_or(1 << (message % MSI_VECTORS), Relaxed);
         return lapic::end_of_interrupt();
@@ -154,12 +158,7 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
     let Some(irq) = vector.checked_sub(pic::FIRST_VECTOR) else { return handle_exception(frame) };
     if irq == pit::IRQ {
         pic::end_of_interrupt(irq);
-        if image::stack_is_overrun() {
-            give_up("the stack is overrun");
-        }
-        if WATCHDOG.tick().is_some() {
-            give_up("watchdog: no progress");
-        }
+        tick();
     } else if let line = 1u16 << irq
         && ENABLED_LINES.load(Relaxed) & line != 0
     {
@@ -168,6 +167,16 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
         RAISED_LINES.fetch_or(line, Relaxed);
     }
     // Any other IRQ is masked, so its interrupt was spurious, and needs no end of interrupt.
+}
+
+/// Handles a tick of the timer.
+fn tick() {
+    if image::stack_is_overrun() {
+        give_up("the stack is overrun");
+    }
+    if WATCHDOG.tick().is_some() {
+        give_up("watchdog: no progress");
+    }
 }
 
 fn handle_exception(frame: &TrapFrame) {

@@ -1,4 +1,4 @@
-//! Assigns interrupt vectors to messages of devices and to TLB flushes.
+//! Assigns interrupt vectors to messages of devices, to TLB flushes and to the local APIC's timer.
 
 use super::pic;
 
@@ -11,6 +11,8 @@ pub(crate) const MSI_VECTORS: u8 = 32;
 pub(crate) const FIRST_MSI_VECTOR: u8 = pic::FIRST_VECTOR + pic::LINES;
 /// The vector by which another CPU makes this one flush its TLB.
 pub(crate) const FLUSH: u8 = FIRST_MSI_VECTOR + MSI_VECTORS;
+/// The vector of the local APIC's timer.
+pub(crate) const TICK: u8 = FLUSH + 1;
 
 /// Returns the vector of a message.
 pub(crate) fn message_vector(message: Message) -> u8 {

@@ -8,6 +8,7 @@ mod churn;
 mod command;
 mod descriptors;
 mod devices;
+mod few_chips;
 mod filled_frames;
 mod heap;
 mod hot_add;

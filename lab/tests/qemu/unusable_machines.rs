@@ -24,16 +24,6 @@ fn a_cpu_without_64_bit_mode_is_refused() {
 }
 
 #[test]
-fn a_machine_without_an_interrupt_controller_or_a_timer_is_refused() {
-    for (machine, chip) in
-        [("q35,pic=off", "8259"), ("q35,pit=off", "8254"), ("microvm,acpi=off,pic=off", "8259")]
-    {
-        let reason = refusal(&Config { machine, ..config(Bytes::ZERO) });
-        assert!(reason.starts_with("boot: ") && reason.contains(chip), "{machine}: {reason}");
-    }
-}
-
-#[test]
 fn the_guest_boots_on_a_64_bit_cpu_without_optional_features() {
     let cpu = Some("qemu64,-sse3,-cx16,-nx,-syscall");
     let config = Config { cpu, ..config(Bytes::ZERO).with_guest_option("exit", "boot") };
