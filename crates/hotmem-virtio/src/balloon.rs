@@ -45,7 +45,7 @@ pub use queues::{Queue, QueueMissing, QueueNumbering, Queues};
 #[cfg(feature = "virtio-drivers")]
 pub use start::{BalloonOptions, InitError};
 pub use statistics::{MemoryStatistics, Statistic};
-pub use status::{Counters, Failure, Pending, Status};
+pub use status::{Counters, Failure, Pending, ResetCause, Status};
 
 /// The device type of virtio-balloon.
 pub const DEVICE_ID: u16 = 5;

@@ -66,6 +66,13 @@ pub(crate) fn reset<T: Transport>(transport: &mut T) -> bool {
     (0..MAX_RESET_READS).any(|_| transport.get_status().is_empty())
 }
 
+/// Returns whether a device with this status runs: it was started, and neither has it failed nor does
+/// it need a reset (2.1). The status of a device that has reset itself is zero.
+pub(crate) fn is_running(status: DeviceStatus) -> bool {
+    status.contains(DeviceStatus::DRIVER_OK)
+        && !status.intersects(DeviceStatus::FAILED | DeviceStatus::DEVICE_NEEDS_RESET)
+}
+
 impl<F: fmt::Debug> fmt::Display for HandshakeError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

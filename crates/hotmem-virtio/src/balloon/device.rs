@@ -9,9 +9,9 @@ use super::start::{
     BalloonOptions, InitError, SHORT_QUEUE_SIZE, accepted_number, negotiate, read_config,
 };
 use super::statistics::MemoryStatistics;
-use super::status::Failure;
+use super::status::{Failure, ResetCause};
 use crate::dma::DmaMemory;
-use crate::handshake::reset;
+use crate::handshake::{is_running, reset};
 use crate::queue::{Buffer, QueueError, SplitQueue, Used};
 use core::time::Duration;
 use hotmem::PfnRange;
@@ -69,9 +69,8 @@ impl<T: Transport> Device<T> {
     /// The size in bytes of the shared memory that the device needs.
     pub const MEMORY_SIZE: usize = 4 * ShortQueue::BYTES + ReportQueue::BYTES + MESSAGES_SIZE;
 
-    /// Starts the device: resets it, negotiates features, and sets up its queues. After the start,
-    /// the balloon is empty, and the kernel may [take back](Memory::device_reset) memory that an
-    /// earlier driver gave to the device.
+    /// Starts the device: resets it, negotiates features, and sets up its queues. The first poll
+    /// [takes back](Memory::device_reset) memory that an earlier driver gave to the device.
     ///
     /// # Errors
     /// The reason why the device cannot be driven. The device's status is set to FAILED, and the
@@ -81,14 +80,14 @@ impl<T: Transport> Device<T> {
         memory: DmaMemory,
         options: BalloonOptions,
     ) -> Result<Device<T>, InitError> {
-        let (queues, messages) = lay_out(memory).ok_or(InitError::SharedMemory)?;
-        let (short_queues, reports) = queues;
-        let started = negotiate(&mut transport, options)
+        let ((mut short_queues, mut reports), messages) =
+            lay_out(memory).ok_or(InitError::SharedMemory)?;
+        let started = start(&mut transport, &mut short_queues, &mut reports, options)
             .inspect_err(|_| transport.set_status(DeviceStatus::FAILED))?;
         let (numbers, config, driver) = started;
         let answers_at_reset = answers(&driver);
         let (queue_error, transport_error) = (None, None);
-        let mut device = Device {
+        Ok(Device {
             transport,
             numbers,
             short_queues,
@@ -101,65 +100,36 @@ impl<T: Transport> Device<T> {
             transport_error,
             answers_at_reset,
             resets_without_answer: 0,
-        };
-        device.set_up_queues();
-        Ok(device)
+        })
     }
 
-    /// Sets up the queues of the device, which has been reset and has accepted its features.
-    fn set_up_queues(&mut self) {
-        let transport = &mut self.transport;
-        for (queue, split_queue) in Queue::ALL.into_iter().zip(&mut self.short_queues) {
-            if let Some(number) = accepted_number(&self.numbers, &self.driver, queue) {
-                split_queue.reset(SHORT_QUEUE_SIZE as usize);
-                let (descriptors, driver_area) =
-                    (split_queue.descriptors(), split_queue.driver_area());
-                transport.queue_set(
-                    number,
-                    SHORT_QUEUE_SIZE,
-                    descriptors,
-                    driver_area,
-                    split_queue.device_area(),
-                );
-            }
-        }
-        if let Some(number) = accepted_number(&self.numbers, &self.driver, Queue::Reports) {
-            let split_queue = &mut self.reports;
-            split_queue
-                .reset(usize::try_from(transport.max_queue_size(number)).unwrap_or(usize::MAX));
-            let (descriptors, driver_area) = (split_queue.descriptors(), split_queue.driver_area());
-            let size = split_queue.size().into();
-            transport.queue_set(number, size, descriptors, driver_area, split_queue.device_area());
-        }
-        transport.finish_init();
-    }
-
-    /// Resets the device, which has not answered on `queue` for too long, takes back all memory
-    /// that the device holds, and starts the device again. Fails if the device has been reset too
-    /// often without an answer.
-    fn restart<M: Memory>(&mut self, queue: Queue, memory: &mut M) {
+    /// Resets the device for this cause, takes back all memory that the device holds, and starts the
+    /// device again. Fails if the device has been reset too often without an answer.
+    fn restart<M: Memory>(&mut self, cause: ResetCause, memory: &mut M) {
         if !reset(&mut self.transport) {
-            return self.driver.fail(Failure::Stuck(queue));
+            return self.driver.fail(Failure::Stuck(cause));
         }
         memory.device_reset();
         let answers = answers(&self.driver);
         let has_answered = answers != self.answers_at_reset;
         self.answers_at_reset = answers;
         self.resets_without_answer = if has_answered { 1 } else { self.resets_without_answer + 1 };
+        // The memory manager was set up for the features, so they must not change.
+        let features = self.driver.features();
+        // Until the device has started again, a driver with an empty balloon and without requests.
+        self.driver = Driver::new(features, &self.config).with_counters_of(&self.driver);
         if self.resets_without_answer >= MAX_RESETS {
-            return self.driver.fail(Failure::NoAnswer(queue));
+            return self.driver.fail(Failure::Resets(cause));
         }
-        match negotiate(&mut self.transport, self.options) {
-            // Accept the device only with the same features, because the memory manager was set up
-            // for them.
-            Ok((numbers, config, driver)) if driver.features() == self.driver.features() => {
+        let (short_queues, reports) = (&mut self.short_queues, &mut self.reports);
+        match start(&mut self.transport, short_queues, reports, self.options) {
+            Ok((numbers, config, driver)) if driver.features() == features => {
                 (self.numbers, self.config) = (numbers, config);
-                self.driver = driver.with_counters_of(&self.driver);
-                self.set_up_queues();
+                self.driver = driver.continuing(&self.driver);
             }
             _ => {
                 self.transport.set_status(DeviceStatus::FAILED);
-                self.driver.fail(Failure::NotRestarted(queue));
+                self.driver.fail(Failure::NotRestarted(cause));
             }
         }
     }
@@ -168,8 +138,12 @@ impl<T: Transport> Device<T> {
     /// `budget` steps of the driver.
     ///
     /// A step costs one or two calls of [`Memory`] and a read of each queue. Each poll reads the
-    /// configuration once.
+    /// status and the configuration once. A device that does not run any more is reset and started
+    /// again.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
+        if self.driver.failure().is_none() && !is_running(self.transport.get_status()) {
+            self.restart(ResetCause::NotRunning, memory);
+        }
         match read_config(&self.transport, self.driver.features()) {
             Ok(config) => self.config = config,
             Err(error) => self.fail_transport(error),
@@ -185,7 +159,9 @@ impl<T: Transport> Device<T> {
                     }
                 }
                 Step::Working => {}
-                Step::Ready(Ok(Action::Reset(queue))) => self.restart(queue, memory),
+                Step::Ready(Ok(Action::Reset(queue))) => {
+                    self.restart(ResetCause::NoAnswer(queue), memory);
+                }
                 Step::Ready(Err(failure)) => return Progress::Ready(failure),
                 // Step again, because the device may have used another buffer.
                 _ if used.is_some() => {}
@@ -215,9 +191,18 @@ impl<T: Transport> Device<T> {
     }
 
     /// Resets the device and takes back all memory that it holds.
-    pub fn stop<M: Memory>(self, memory: &mut M) {
-        drop(self);
+    ///
+    /// # Errors
+    /// The device itself, if its reset does not complete. The device may still access the memory that
+    /// it holds and the memory of its queues, so the memory is not taken back. Try again later, or
+    /// never free the memory of the queues.
+    #[expect(clippy::result_large_err, reason = "the error is the device, which the caller had")]
+    pub fn stop<M: Memory>(mut self, memory: &mut M) -> Result<(), Device<T>> {
+        if !reset(&mut self.transport) {
+            return Err(self);
+        }
         memory.device_reset();
+        Ok(())
     }
 
     /// Returns the driver, whose status and counters can be read.
@@ -354,6 +339,54 @@ fn frames_buffer(range: PfnRange) -> Buffer {
 }
 
 type AllQueues = ([ShortQueue; 4], ReportQueue);
+
+/// Resets the device, negotiates its features, and sets up its queues.
+///
+/// At first only the queues of accepted features are set up, because some devices number the queues
+/// that are set up. Other devices run only if all queues are set up that they have: if the device
+/// does not run, it is started again with these.
+fn start<T: Transport>(
+    transport: &mut T,
+    short_queues: &mut [ShortQueue; 4],
+    reports: &mut ReportQueue,
+    options: BalloonOptions,
+) -> Result<(Queues, RawConfig, Driver), InitError> {
+    let mut status = DeviceStatus::empty();
+    for with_all_queues in [false, true] {
+        let (numbers, config, driver) = negotiate(transport, options)?;
+        let number = |queue| match with_all_queues {
+            false => accepted_number(&numbers, &driver, queue),
+            true => numbers.number(queue),
+        };
+        for (queue, split_queue) in Queue::ALL.into_iter().zip(&mut *short_queues) {
+            if let Some(number) = number(queue) {
+                set_up(transport, number, split_queue, SHORT_QUEUE_SIZE as usize);
+            }
+        }
+        if let Some(number) = number(Queue::Reports) {
+            let size = usize::try_from(transport.max_queue_size(number)).unwrap_or(usize::MAX);
+            set_up(transport, number, reports, size);
+        }
+        transport.finish_init();
+        status = transport.get_status();
+        if is_running(status) {
+            return Ok((numbers, config, driver));
+        }
+    }
+    Err(InitError::NotRunning(status))
+}
+
+/// Empties a queue, and makes it known to the device with at most `max_size` descriptors.
+fn set_up<T: Transport, const SIZE: usize>(
+    transport: &mut T,
+    number: u16,
+    queue: &mut SplitQueue<SIZE>,
+    max_size: usize,
+) {
+    queue.reset(max_size);
+    let (descriptors, driver_area) = (queue.descriptors(), queue.driver_area());
+    transport.queue_set(number, queue.size().into(), descriptors, driver_area, queue.device_area());
+}
 
 /// Makes the queues in `memory`. Returns the queues and the rest of the memory, or `None` if
 /// `memory` is too small or not aligned.

@@ -57,6 +57,8 @@ pub struct Driver {
     failure: Option<Failure>,
     counters: Counters,
     limits: DeviceLimits,
+    /// Whether the driver has not stepped yet.
+    is_new: bool,
 }
 
 /// The progress of the driver. Call [`Driver::step`] again when the device interrupts or memory is
@@ -72,13 +74,15 @@ pub enum Action {
     Send(Message),
     /// Write this number to the field `actual` of the configuration, then step again.
     SetActual(u32),
-    /// The device has not answered on this queue for too long: reset it, call
-    /// [`Memory::device_reset`], and begin again with a [new driver](Driver::new).
+    /// The device has not answered on this queue for too long: reset it, and begin again with a
+    /// [new driver](Driver::new). If it cannot be started again, call [`Memory::device_reset`].
     Reset(Queue),
 }
 
 impl Driver {
-    /// Makes a driver for a device that was just reset and has negotiated these features.
+    /// Makes a driver for a device that was just reset and has negotiated these features. At its
+    /// first step, the driver [takes back](Memory::device_reset) all memory that an earlier driver
+    /// gave to the device.
     #[must_use]
     pub fn new(features: Features, config: &RawConfig) -> Driver {
         Driver {
@@ -93,6 +97,7 @@ impl Driver {
                 answer_timeout: Self::DEFAULT_ANSWER_TIMEOUT,
                 max_report_ranges: Ranges::MAX_LEN,
             },
+            is_new: true,
         }
     }
 
@@ -123,6 +128,19 @@ impl Driver {
         self
     }
 
+    /// Continues the counters of `previous`, which has been started for the same reset.
+    #[cfg(feature = "virtio-drivers")]
+    pub(super) fn continuing(mut self, previous: &Driver) -> Driver {
+        self.counters = previous.counters;
+        self
+    }
+
+    /// Returns the reason why the driver has stopped, or `None` if it has not.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
     /// Decides what to do next. `used` is a queue on which the device has used the outstanding
     /// buffer. Cost: one or two calls of [`Memory`].
     pub fn step<M: Memory>(
@@ -132,6 +150,9 @@ impl Driver {
         used: Option<Queue>,
         memory: &mut M,
     ) -> Step {
+        if core::mem::take(&mut self.is_new) {
+            memory.device_reset();
+        }
         if let Some(queue) = used
             && !self.handle_answer(queue, memory)
         {

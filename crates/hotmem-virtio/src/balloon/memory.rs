@@ -91,8 +91,9 @@ pub trait Memory {
     }
 
     /// Takes back all memory from the device, which was reset and accesses no memory any more: the
-    /// balloon, an outstanding report and all hints. The code that resets the device calls this
-    /// method.
+    /// balloon, an outstanding report and all hints. Each driver calls this at its first step, so
+    /// that the kernel's balloon is empty when the driver's is. Code that resets the device, and
+    /// starts no driver afterwards, calls it as well.
     fn device_reset(&mut self) {}
 }
 

@@ -9,7 +9,7 @@ use crate::handshake::{HandshakeError, NegotiatedFeatures, shake_hands};
 use core::fmt;
 use core::time::Duration;
 use virtio_drivers::Error as TransportError;
-use virtio_drivers::transport::{DeviceType, Transport};
+use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
 /// The number of descriptors of each queue except the queue for reports.
 pub(super) const SHORT_QUEUE_SIZE: u32 = 2;
@@ -41,6 +41,8 @@ pub enum InitError {
     SharedMemory,
     /// The transport cannot access the configuration of the device.
     Transport(TransportError),
+    /// The device does not run after its start. This is its status.
+    NotRunning(DeviceStatus),
 }
 
 /// Returns the number of a queue, or `None` if the queue's feature is not accepted.
@@ -99,6 +101,9 @@ impl fmt::Display for InitError {
             }
             InitError::SharedMemory => {
                 write!(f, "the shared memory is too small, or not aligned to 16 bytes")
+            }
+            InitError::NotRunning(status) => {
+                write!(f, "the device does not run after its start; its status is {status:?}")
             }
             InitError::Transport(error) => {
                 write!(f, "the transport cannot access the configuration: {error}")

@@ -45,14 +45,23 @@ pub enum Failure {
     Queue(Queue),
     /// The configuration space cannot be read or written any more.
     ConfigSpace,
-    /// The device repeatedly did not answer on this queue, and was reset each time. The device
-    /// holds no memory of the kernel.
+    /// The device was reset repeatedly for this cause, and has not answered any request in between.
+    /// The device holds no memory of the kernel.
+    Resets(ResetCause),
+    /// The device had to be reset for this cause, and its reset did not complete.
+    Stuck(ResetCause),
+    /// The device was reset for this cause, and could not be started again. The device holds no
+    /// memory of the kernel.
+    NotRestarted(ResetCause),
+}
+
+/// The cause of a reset of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetCause {
+    /// The device did not answer on this queue for too long.
     NoAnswer(Queue),
-    /// The device did not answer on this queue, and its reset did not complete.
-    Stuck(Queue),
-    /// The device did not answer on this queue, was reset, and could not be started again. The
-    /// device holds no memory of the kernel.
-    NotRestarted(Queue),
+    /// The device's status says that the device needs a reset, has failed, or has reset itself.
+    NotRunning,
 }
 
 impl Failure {
@@ -62,7 +71,7 @@ impl Failure {
     #[must_use]
     pub fn device_holds_no_memory(&self) -> bool {
         match self {
-            Failure::NoAnswer(_) | Failure::NotRestarted(_) => true,
+            Failure::Resets(_) | Failure::NotRestarted(_) => true,
             Failure::Stray(_)
             | Failure::WrongRange(_)
             | Failure::Queue(_)
@@ -91,7 +100,7 @@ pub struct Counters {
     pub statistics: u64,
     /// Requests that were not answered in time.
     pub overdue_requests: u64,
-    /// Resets of the device because it did not answer.
+    /// Resets of the device because it did not answer or did not run.
     pub resets: u64,
 }
 
@@ -119,21 +128,22 @@ impl fmt::Display for Failure {
             Failure::ConfigSpace => {
                 f.write_str("the configuration space cannot be accessed any more")
             }
-            Failure::NoAnswer(queue) => {
-                write!(f, "the device does not answer on queue {queue:?}, even after resets")
+            Failure::Resets(cause) => {
+                write!(f, "{cause}, even after resets")
             }
-            Failure::Stuck(queue) => {
-                write!(
-                    f,
-                    "the device does not answer on queue {queue:?}, and does not complete its reset"
-                )
+            Failure::Stuck(cause) => write!(f, "{cause}, and does not complete its reset"),
+            Failure::NotRestarted(cause) => write!(f, "{cause}, and cannot be started again"),
+        }
+    }
+}
+
+impl fmt::Display for ResetCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ResetCause::NoAnswer(queue) => {
+                write!(f, "the device does not answer on queue {queue:?}")
             }
-            Failure::NotRestarted(queue) => {
-                write!(
-                    f,
-                    "the device did not answer on queue {queue:?}, and cannot be started again"
-                )
-            }
+            ResetCause::NotRunning => f.write_str("the device does not run any more"),
         }
     }
 }

@@ -22,7 +22,7 @@ use device::DONE;
 use hotmem_virtio::HandshakeError;
 use hotmem_virtio::balloon::{
     BalloonOptions, Device, Driver, Failure, Features, InitError, MemoryStatistics, Poison,
-    Progress, Queue, QueueMissing, QueueNumbering, Statistic, Status,
+    Progress, Queue, QueueMissing, QueueNumbering, ResetCause, Statistic, Status,
 };
 use hotmem_virtio::queue::QueueError;
 use memory::{Frame, TestMemory};
@@ -34,6 +34,8 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType};
 const NOW: Duration = Duration::from_secs(1);
 const BUDGET: u32 = 10_000;
 const FRAMES: usize = 4096;
+
+const NO_ANSWER: ResetCause = ResetCause::NoAnswer(Queue::Reports);
 
 const ALL_FEATURES: BalloonOptions = BalloonOptions {
     features: Features::all(),
@@ -285,8 +287,8 @@ fn a_device_that_never_answers_fails_and_its_memory_is_freed() {
         host.borrow_mut().stuck_in_reset = stuck;
         let (failed_at, progress) = poll_to_end(NOW, &mut device, &mut memory);
         let (failure, timeouts) = match stuck {
-            true => (Failure::Stuck(Queue::Reports), 1),
-            false => (Failure::NoAnswer(Queue::Reports), 3),
+            true => (Failure::Stuck(NO_ANSWER), 1),
+            false => (Failure::Resets(NO_ANSWER), 3),
         };
         assert_eq!(progress, Progress::Ready(failure));
         assert_eq!(device.driver().status(), Status::Failed(failure));
@@ -310,10 +312,11 @@ fn a_device_that_cannot_be_started_again_fails_and_its_memory_is_freed() {
         host.borrow_mut().ignores_queues = true;
         device.poll(NOW, BUDGET, &mut memory);
         spoil(&mut host.borrow_mut());
-        let failed = Progress::Ready(Failure::NotRestarted(Queue::Reports));
+        let failed = Progress::Ready(Failure::NotRestarted(NO_ANSWER));
         assert_eq!(poll_to_end(NOW, &mut device, &mut memory).1, failed);
         assert_eq!(memory.count(Frame::Free), FRAMES);
-        assert!(Failure::NotRestarted(Queue::Reports).device_holds_no_memory());
+        assert!(Failure::NotRestarted(NO_ANSWER).device_holds_no_memory());
+        assert_eq!(device.driver().inflated_frames(), 0);
         assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
     }
 }
@@ -328,9 +331,97 @@ fn a_reset_returns_all_memory() {
     memory.change(4000, Frame::Free);
     device.poll(NOW, BUDGET, &mut memory);
     assert!(memory.count(Frame::Reporting) > 0);
-    device.stop(&mut memory);
+    assert!(device.stop(&mut memory).is_ok());
     assert!(host.borrow().is_transport_dropped);
     assert_eq!(memory.count(Frame::Reporting) + memory.count(Frame::Balloon), 0);
+}
+
+#[test]
+fn a_device_that_does_not_complete_its_reset_keeps_its_memory() {
+    for after_failure in [false, true] {
+        let host = transport::host(Features::all(), QueueNumbering::Dense);
+        host.borrow_mut().device.config.num_pages = 700;
+        let (mut device, mut memory) = start(&host, ALL_FEATURES).unwrap();
+        host.borrow_mut().ignores_queues = true;
+        host.borrow_mut().stuck_in_reset = true;
+        if after_failure {
+            poll_to_end(NOW, &mut device, &mut memory);
+        } else {
+            device.poll(NOW, BUDGET, &mut memory);
+        }
+        let with_device =
+            |memory: &TestMemory| memory.count(Frame::Reporting) + memory.count(Frame::Balloon);
+        let before = with_device(&memory);
+        assert!(before > 0);
+        let device = device.stop(&mut memory).expect_err("the reset does not complete");
+        assert_eq!(with_device(&memory), before, "the device may still write to free memory");
+        assert!(!host.borrow().is_transport_dropped);
+        host.borrow_mut().stuck_in_reset = false;
+        assert!(device.stop(&mut memory).is_ok());
+        assert_eq!(memory.count(Frame::Free), FRAMES);
+    }
+}
+
+#[test]
+fn a_device_that_runs_only_with_all_queues_gets_all_queues() {
+    for wanted in feature_sets() {
+        let host = transport::host(Features::all(), QueueNumbering::Dense);
+        host.borrow_mut().needs_all_queues = true;
+        host.borrow_mut().device.config.num_pages = 700;
+        let options = BalloonOptions { features: wanted, ..ALL_FEATURES };
+        let (mut device, mut memory) = start(&host, options).unwrap();
+        let expected = wanted & !Features::PAGE_POISON | Features::MUST_TELL_HOST;
+        assert_eq!(host.borrow().negotiated_features, expected);
+        assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+        assert_eq!(host.borrow().device.balloon.len(), 700);
+    }
+}
+
+#[test]
+fn a_device_that_does_not_run_after_its_start_is_refused() {
+    let host = transport::host(Features::all(), QueueNumbering::Dense);
+    host.borrow_mut().needs_all_queues = true;
+    // The driver knows of no sixth queue.
+    host.borrow_mut().queue_sizes.push(128);
+    let error = start(&host, ALL_FEATURES).err();
+    assert!(
+        matches!(error, Some(InitError::NotRunning(status))
+            if status.contains(DeviceStatus::DEVICE_NEEDS_RESET)),
+        "{error:?}"
+    );
+    assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
+}
+
+#[test]
+fn a_device_that_does_not_run_any_more_is_started_again_at_the_next_poll() {
+    let spoil: [fn(&mut transport::HostState); 3] = [
+        |host| host.status |= DeviceStatus::DEVICE_NEEDS_RESET,
+        |host| host.status |= DeviceStatus::FAILED,
+        transport::HostState::reset,
+    ];
+    for spoil in spoil {
+        let host = transport::host(Features::all(), QueueNumbering::Dense);
+        host.borrow_mut().device.config.num_pages = 700;
+        let (mut device, mut memory) = start(&host, ALL_FEATURES).unwrap();
+        device.poll(NOW, 20, &mut memory);
+        spoil(&mut host.borrow_mut());
+        assert_eq!(poll_to_end(NOW, &mut device, &mut memory).1, Progress::Idle);
+        assert_eq!(device.driver().counters().resets, 1);
+        assert_eq!(host.borrow().device.balloon.len(), 700);
+        assert_eq!(memory.count(Frame::Balloon), 700);
+        // A device that never runs for long is given up.
+        host.borrow_mut().ignores_queues = true;
+        host.borrow_mut().device.config.num_pages = 0;
+        let failure = loop {
+            spoil(&mut host.borrow_mut());
+            if let Progress::Ready(failure) = device.poll(NOW, BUDGET, &mut memory) {
+                break failure;
+            }
+        };
+        assert_eq!(failure, Failure::Resets(ResetCause::NotRunning));
+        assert_eq!(device.driver().inflated_frames(), 0);
+        assert_eq!(memory.count(Frame::Balloon) + memory.count(Frame::Reporting), 0);
+    }
 }
 
 #[test]

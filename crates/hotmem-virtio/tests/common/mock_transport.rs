@@ -61,6 +61,8 @@ pub(crate) struct HostState<M: DeviceModel> {
     pub(crate) negotiated_features: M::Features,
     pub(crate) refuses_features: bool,
     pub(crate) stuck_in_reset: bool,
+    /// Whether the device runs only if the driver has set up all queues.
+    pub(crate) needs_all_queues: bool,
     /// The queue sizes by number; 0 for a missing queue.
     pub(crate) queue_sizes: Vec<u32>,
     pub(crate) config_len: usize,
@@ -106,6 +108,7 @@ impl<M: DeviceModel> Host<M> {
             negotiated_features: M::Features::empty(),
             refuses_features: false,
             stuck_in_reset: false,
+            needs_all_queues: false,
             queue_sizes,
             config_len,
             status: DeviceStatus::empty(),
@@ -145,6 +148,13 @@ impl<M: DeviceModel> Host<M> {
 impl<M: DeviceModel> HostState<M> {
     pub(crate) fn queue(&mut self, number: usize) -> &mut DeviceSide {
         self.queues[number].as_mut().expect("the driver has set up the queue")
+    }
+
+    /// Forgets the queues and all buffers.
+    pub(crate) fn reset(&mut self) {
+        self.status = DeviceStatus::empty();
+        self.queues = [None; 6];
+        self.model.reset();
     }
 
     fn serve(&mut self) {
@@ -214,17 +224,25 @@ impl<M: DeviceModel> Transport for MockTransport<M> {
     }
 
     fn get_status(&self) -> DeviceStatus {
-        let host = self.0.borrow();
-        if host.stuck_in_reset { DeviceStatus::DEVICE_NEEDS_RESET } else { host.status }
+        self.0.borrow().status
     }
 
     fn set_status(&mut self, status: DeviceStatus) {
         let mut host = self.0.borrow_mut();
         host.statuses.push(status);
-        host.status = status;
         if status.is_empty() {
-            host.queues = [None; 6];
-            host.model.reset();
+            if host.stuck_in_reset {
+                host.status |= DeviceStatus::DEVICE_NEEDS_RESET;
+                return;
+            }
+            host.reset();
+        }
+        host.status = status;
+        let is_lacking_queue = (0..)
+            .zip(&host.queue_sizes)
+            .any(|(number, &size): (usize, _)| size > 0 && host.queues[number].is_none());
+        if status.contains(DeviceStatus::DRIVER_OK) && host.needs_all_queues && is_lacking_queue {
+            host.status |= DeviceStatus::DEVICE_NEEDS_RESET;
         }
         if host.refuses_features {
             host.status.remove(DeviceStatus::FEATURES_OK);
@@ -249,7 +267,9 @@ impl<M: DeviceModel> Transport for MockTransport<M> {
         let number = usize::from(queue);
         assert!(size <= host.queue_sizes[number]);
         assert!(host.status.contains(DeviceStatus::FEATURES_OK));
-        host.model.set_up(number, host.negotiated_features);
+        if !host.needs_all_queues {
+            host.model.set_up(number, host.negotiated_features);
+        }
         host.queues[number] = Some(DeviceSide {
             page: host.page,
             size: u16::try_from(size).unwrap(),
