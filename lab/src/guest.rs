@@ -10,7 +10,7 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use hotmem::{Bytes, geometry::FRAME_SIZE};
-use hotmem_directmap::tables_needed_at_first;
+use hotmem_directmap::tables_needed;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -264,7 +264,7 @@ fn boot_memory_for(memory: Bytes) -> Result<Bytes> {
     // The engine keeps the words when the addition is abandoned.
     drop(hotplug.prepare_add(machine.hotplug_range()).with_context(|| format!("adding {memory}"))?);
     let words = (machine.frames().counts().words - words_at_boot) * FRAME_SIZE;
-    let tables = tables_needed_at_first(machine.hotplug_range()) * FRAME_SIZE;
+    let tables = tables_needed(machine.hotplug_range()) * FRAME_SIZE;
     Ok(Bytes((words + tables + KERNEL_AND_FIRMWARE.0).next_multiple_of(Bytes::mib(1).0)))
 }
 

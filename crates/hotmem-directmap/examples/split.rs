@@ -1,7 +1,7 @@
 //! Unmaps a part of a 1 GiB page of a direct map. Splitting the page allocates no frame.
 
 use hotmem_addr::{Bytes, Pfn, PfnRange};
-use hotmem_directmap::{Area, Caching, DirectMap};
+use hotmem_directmap::{Area, Caching, DirectMap, tables_needed};
 use hotmem_pgtable::{AtomicU64, Flush, Table, Tables};
 use std::{array, cell::Cell};
 
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let flush = |_: Flush| flushes.set(flushes.get() + 1);
     let mut map = DirectMap::new(&ram, Pfn::ZERO, area, true, flush);
     let memory = PfnRange::from_bytes(4 << 30, Bytes::gib(2))?;
-    println!("mapping {memory} needs {} frames", map.tables_needed(memory));
+    println!("mapping {memory} needs {} frames", tables_needed(memory));
     map.map(memory, Caching::WriteBack, || free.next())?;
     let free_frames = free.clone().count();
 

@@ -4,8 +4,10 @@
 //! Unplugged memory must not be read or written, not even by speculation, so it must not be mapped.
 //! Memory is therefore unmapped when it is removed. If a part of a 1 GiB page is removed, the page
 //! is split. The table for the split is reserved when the page is mapped, so unmapping needs no new
-//! frame. Unmapping keeps all tables, so mapping the same range again needs no new frame either.
-//! [`DirectMap::release_tables`] frees the tables when the memory will not be mapped again.
+//! frame. Unmapping keeps all tables, so mapping the same range again needs no new frame either:
+//! each unmapped page leaves a mark in its entry, and a table with a mark is not freed, whatever
+//! other memory is removed. [`DirectMap::release_tables`] removes the marks of memory that will not
+//! be mapped again, and frees the tables that have no entries left.
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +37,8 @@ const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
 /// has to set them.
 const PAGE_FLAGS: Flags =
     Flags::PRESENT.union(Flags::WRITABLE).union(Flags::ACCESSED_DIRTY).union(Flags::LARGE);
-/// The entry of a 1 GiB page that was unmapped and whose table is still in reserve.
+/// The mark of a page that was unmapped and whose tables were not released: the entry of a 2 MiB
+/// page keeps its table, and for that of a 1 GiB page a table is still in reserve.
 const RESERVED: Entry = Entry::from_bits(1 << 9);
 
 /// How the CPU may cache accesses to mapped memory.
@@ -85,10 +88,11 @@ enum Gigabyte {
     Table,
 }
 
-/// Returns how many frames [`DirectMap::map`] takes for tables if nothing is mapped yet in the
-/// naturally aligned blocks of 512 GiB that `range` touches.
+/// Returns the maximum number of frames that [`DirectMap::map`] takes for the tables of `range`,
+/// whatever is mapped when it is called: a table for each GiB and for each 512 GiB that `range`
+/// touches.
 #[must_use]
-pub fn tables_needed_at_first(range: PfnRange) -> u64 {
+pub fn tables_needed(range: PfnRange) -> u64 {
     let frames_for = |part: PfnRange| 1 + part.align_outward(HUGE_FRAMES).frames() / HUGE_FRAMES;
     range.chunks(ROOT_ENTRY_FRAMES).map(frames_for).sum()
 }
@@ -103,14 +107,15 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         DirectMap { tables, space, area, flusher, huge_pages, reserve }
     }
 
-    /// Returns the number of frames that mapping `range` would take, including the tables that are
-    /// put in reserve.
+    /// Returns the number of frames that mapping `range` would take now, including the tables that
+    /// are put in reserve. If other memory is unmapped first and its tables are released, it may
+    /// take more: up to [`tables_needed`].
     #[must_use]
-    pub fn tables_needed(&self, range: PfnRange) -> u64 {
+    pub fn tables_missing(&self, range: PfnRange) -> u64 {
         let range = range.align_outward(LARGE_FRAMES);
         let frames_for = |part: PfnRange| {
             if self.entry_on_level(part.start(), Level::L3).is_none() {
-                return tables_needed_at_first(part);
+                return tables_needed(part);
             }
             let is_missing =
                 |part: &PfnRange| self.gigabyte_state(part.start()) == Gigabyte::Unmapped;
@@ -138,9 +143,12 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         for part in range.chunks(HUGE_FRAMES).filter(|part| !part.is_empty()) {
             let is_whole = self.huge_pages && part.frames() == HUGE_FRAMES;
             let state = self.gigabyte_state(part.start());
-            if let Gigabyte::Reserved(addr) = state {
-                self.write_entry(addr, Entry::EMPTY);
+            match state {
+                Gigabyte::Reserved(addr) if is_whole => self.write_entry(addr, Entry::EMPTY),
+                Gigabyte::Reserved(addr) => self.link_reserved_table(addr),
+                _ => {}
             }
+            self.replace_entries(part, RESERVED, Entry::EMPTY);
             let batch = &mut batch;
             written = written
                 + match (state, is_whole) {
@@ -155,11 +163,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
                     (Gigabyte::Reserved(_), true) => {
                         self.map_pages(part, Level::L3, caching, batch, || None)?
                     }
-                    (Gigabyte::Reserved(_), false) => {
-                        let mut table = self.reserve.pop();
-                        self.map_pages(part, Level::L2, caching, batch, || table.take())?
-                    }
-                    (Gigabyte::Unmapped | Gigabyte::Table, _) => {
+                    (Gigabyte::Unmapped | Gigabyte::Table | Gigabyte::Reserved(_), _) => {
                         self.map_pages(part, Level::L2, caching, batch, &mut table_frame)?
                     }
                 };
@@ -168,12 +172,14 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     }
 
     /// Unmaps the pages that lie wholly within `range`, and flushes the TLBs of all CPUs. Keeps the
-    /// tables.
+    /// tables of these pages until [`release_tables`](Self::release_tables) is called for them, so
+    /// that mapping them again takes no frame.
     ///
     /// # Errors
     /// [`Stopped`] if `range` starts or ends within a 1 GiB page that is no longer mapped.
     pub fn unmap(&mut self, range: PfnRange) -> Result<(), Stopped<NativeFault>> {
-        let Some(virt) = self.virt_range(range.align_inward(LARGE_FRAMES)) else { return Ok(()) };
+        let pages = range.align_inward(LARGE_FRAMES);
+        let Some(virt) = self.virt_range(pages) else { return Ok(()) };
         let DirectMap { tables, space, flusher, reserve, .. } = self;
         // A 1 GiB page is split without a moment in which it is not present, because its other
         // parts are in use and may hold these page tables.
@@ -191,7 +197,12 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         let options =
             Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: true, is_dying: false };
         let mut owner = CallbackOwner { new_table: || reserve.pop(), unmapped: mark_reserved };
-        PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, options, &mut owner)
+        let unmapped =
+            PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, options, &mut owner);
+        for part in pages.chunks(HUGE_FRAMES) {
+            self.replace_entries(part, Entry::EMPTY, RESERVED);
+        }
+        unmapped
     }
 
     /// Returns whether the frame is mapped.
@@ -202,20 +213,25 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         located.is_some_and(|located| located.kind() == Kind::Page)
     }
 
-    /// Unlinks the tables of `range` that map nothing any more, flushes the TLBs of all CPUs, and
-    /// passes the tables to `free`.
+    /// Unlinks the tables of `range` that map nothing any more and that no other unmapped page
+    /// keeps, flushes the TLBs of all CPUs, and passes the tables to `free`. The pages of `range`
+    /// are unmapped.
     pub fn release_tables(&mut self, range: PfnRange, mut free: impl FnMut(Pfn)) {
         let mut released = SpareTables::new(self.tables);
         for part in range.align_outward(LARGE_FRAMES).chunks(ROOT_ENTRY_FRAMES) {
             let Some(first) = self.entry_on_level(part.start(), Level::L3) else { continue };
             for part in part.chunks(HUGE_FRAMES) {
+                // If only a part of an unmapped 1 GiB page is released, the other part keeps the
+                // table.
+                if let Gigabyte::Reserved(addr) = self.gigabyte_state(part.start())
+                    && part.frames() != HUGE_FRAMES
+                {
+                    self.link_reserved_table(addr);
+                }
+                self.replace_entries(part, RESERVED, Entry::EMPTY);
                 let Some(located) = self.entry_on_level(part.start(), Level::L3) else { continue };
                 let unused_table = match located.kind() {
-                    // If only a part of the 1 GiB is removed, the table stays in reserve, because
-                    // mapping that part again needs a table.
-                    _ if located.entry == RESERVED && part.frames() == HUGE_FRAMES => {
-                        self.reserve.pop()
-                    }
+                    _ if located.entry == RESERVED => self.reserve.pop(),
                     Kind::Table(table) if self.is_table_empty(table) => Some(table),
                     _ => None,
                 };
@@ -237,6 +253,29 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         }
         while let Some(table) = released.pop() {
             free(table);
+        }
+    }
+
+    /// Takes the table in reserve for the unmapped 1 GiB page whose entry is at `addr`, marks all
+    /// its pages as unmapped, and makes the entry point to it.
+    fn link_reserved_table(&mut self, addr: EntryAddr) {
+        let Some(table) = self.reserve.pop() else { return };
+        if let Some(words) = self.tables.table(table) {
+            words.iter().for_each(|word| word.store(RESERVED.bits(), Relaxed));
+        }
+        self.write_entry(addr, Entry::link(table));
+    }
+
+    /// Replaces each entry `from` of a 2 MiB page of `part` by `to`. `part` lies within one
+    /// gigabyte, and neither entry is present. Does nothing if the gigabyte has no table.
+    fn replace_entries(&mut self, part: PfnRange, from: Entry, to: Entry) {
+        let Some(first) = self.entry_on_level(part.start(), Level::L2) else { return };
+        let Some(table) = self.tables.table(first.addr.table()) else { return };
+        let pages = usize::try_from(part.frames() / LARGE_FRAMES).unwrap_or(ENTRIES);
+        for word in table.iter().skip(first.addr.index()).take(pages) {
+            if word.load(Relaxed) == from.bits() {
+                word.store(to.bits(), Relaxed);
+            }
         }
     }
 

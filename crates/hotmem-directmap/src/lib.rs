@@ -17,7 +17,7 @@
 //! ```
 //! use core::sync::atomic::AtomicU64;
 //! use hotmem_addr::{Bytes, Pfn, PfnRange};
-//! use hotmem_directmap::{Area, Caching, DirectMap};
+//! use hotmem_directmap::{Area, Caching, DirectMap, tables_needed};
 //! use hotmem_pgtable::{ENTRIES, Flush, Table, Tables};
 //!
 //! /// Frames that can be page tables. A kernel reaches such frames in its direct map.
@@ -36,7 +36,7 @@
 //! let area = Area::new(0xffff_8000_0000_0000, Bytes::gib(64 << 10))?;
 //! let mut map = DirectMap::new(&frames, Pfn::ZERO, area, true, |_: Flush| {});
 //! let memory = PfnRange::from_bytes(4 << 30, Bytes::gib(2))?;
-//! assert_eq!(map.tables_needed(memory), 3);
+//! assert_eq!(tables_needed(memory), 3);
 //! map.map(memory, Caching::WriteBack, || free.next())?;
 //! let (first, rest) = memory.split_at(memory.start().align_down(512).checked_add(512).unwrap());
 //! map.unmap(first)?;
@@ -59,7 +59,7 @@ pub use area::{Area, AreaError};
 pub use descriptor_map::{
     Access, BadDescriptorSize, DescriptorLayout, DescriptorMap, DescriptorMapError,
 };
-pub use direct_map::{Caching, DirectMap, DirectMapError, tables_needed_at_first};
+pub use direct_map::{Caching, DirectMap, DirectMapError, tables_needed};
 pub use window::{PAGE_BYTES, UNUSED, Window, WindowError};
 
 /// The example in the README, compiled and run.

@@ -1,7 +1,7 @@
 //! The kernel's `Mapping`: page tables for memory that the boot code has not mapped.
 
 use hotmem::{Bytes, Mapping, Pfn, PfnRange};
-use hotmem_directmap::{Area, AreaError, Caching, DirectMap};
+use hotmem_directmap::{Area, AreaError, Caching, DirectMap, tables_needed};
 use hotmem_embedding::{DIRECT_MAP, direct_map, flush_tlb, page_table_root};
 use hotmem_pgtable::{Flush, Table, Tables};
 
@@ -61,7 +61,7 @@ unsafe impl Mapping for KernelMapping {
     }
 
     fn tables_needed(&self, range: PfnRange) -> u64 {
-        self.direct_map.tables_needed(range)
+        tables_needed(range)
     }
 
     unsafe fn map(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {

@@ -89,7 +89,7 @@ impl LoaderMap<'_> {
         let mut needed = 0;
         for entry in self.ram() {
             let range = frames_touched_by(entry.addr, entry.size).map_err(StartError::Map)?;
-            needed += space.direct_map().tables_needed(range);
+            needed += space.direct_map().tables_missing(range);
         }
         needed += ACPI_PAGE_TABLES;
         if needed > free_range.frames() {

@@ -12,7 +12,7 @@ use super::signal::other_cpus;
 use super::workload::Workload;
 use hotmem::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::{Bytes, Hooks, Mapping, Migration, Pfn, PfnRange, Veto, Zone};
-use hotmem_directmap::Caching;
+use hotmem_directmap::{Caching, tables_needed};
 use hotmem_guest::descriptor::Owner;
 use hotmem_guest::layout::DESCRIPTORS;
 
@@ -58,7 +58,7 @@ unsafe impl Mapping for KernelMapping {
     }
 
     fn tables_needed(&self, range: PfnRange) -> u64 {
-        self.space.direct_map().tables_needed(range)
+        tables_needed(range)
     }
 
     unsafe fn map(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {

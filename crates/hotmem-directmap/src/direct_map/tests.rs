@@ -36,7 +36,7 @@ fn maps_the_requested_range_and_no_more() {
     let arena = Arena::new(32);
     let mut map = direct_map(&arena, true);
     let requested = range(Bytes::mib(1022), Bytes::mib(6));
-    assert_eq!(map.tables_needed(requested), 3);
+    assert_eq!(map.tables_missing(requested), 3);
     let written = map.map(requested, Caching::WriteBack, || arena.frame()).unwrap();
     assert_eq!(
         written,
@@ -50,8 +50,8 @@ fn maps_the_requested_range_and_no_more() {
     assert!(is_mapped(&map, larger));
     assert!(!map.is_mapped(Pfn::containing(Bytes::mib(1019).0).unwrap()));
     assert!(!map.is_mapped(Pfn::containing(Bytes::mib(1030).0).unwrap()));
-    assert_eq!(map.tables_needed(range(Bytes::ZERO, Bytes::gib(2))), 0);
-    assert_eq!(map.tables_needed(range(Bytes::gib(1), Bytes::gib(2))), 1);
+    assert_eq!(map.tables_missing(range(Bytes::ZERO, Bytes::gib(2))), 0);
+    assert_eq!(map.tables_missing(range(Bytes::gib(1), Bytes::gib(2))), 1);
 }
 
 #[test]
@@ -78,13 +78,13 @@ fn unmapping_keeps_the_tables_and_releasing_frees_the_tables() {
         let arena = Arena::new(32);
         let mut map = direct_map(&arena, huge_pages);
         let all = range(Bytes::gib(511), Bytes::gib(2));
-        assert_eq!(map.tables_needed(all), 4);
-        assert_eq!(tables_needed_at_first(all), 4);
+        assert_eq!(map.tables_missing(all), 4);
+        assert_eq!(tables_needed(all), 4);
         map.map(all, Caching::WriteBack, || arena.frame()).unwrap();
         assert_eq!(arena.used_frames().len(), 4);
         map.unmap(all).unwrap();
         assert!(!is_mapped(&map, all));
-        assert_eq!(map.tables_needed(all), 0);
+        assert_eq!(map.tables_missing(all), 0);
         map.map(all, Caching::WriteBack, || None).unwrap();
         assert!(is_mapped(&map, all));
 
@@ -95,7 +95,7 @@ fn unmapping_keeps_the_tables_and_releasing_frees_the_tables() {
         assert_eq!(freed.len(), 2);
         map.unmap(low).unwrap();
         freed.extend(release_tables(&mut map, low));
-        assert_eq!(map.tables_needed(all), 4);
+        assert_eq!(map.tables_missing(all), 4);
         freed.sort_unstable();
         assert_eq!(freed, arena.used_frames());
     }
@@ -115,7 +115,7 @@ fn a_part_of_a_huge_page_is_unmapped_and_mapped_again_without_more_frames() {
     for _ in 0..2 {
         map.unmap(part).unwrap();
         assert!(is_mapped(&map, below) && !is_mapped(&map, part) && is_mapped(&map, above));
-        assert_eq!(map.tables_needed(all), 0);
+        assert_eq!(map.tables_missing(all), 0);
         map.map(part, Caching::WriteBack, || None).unwrap();
         assert!(is_mapped(&map, all));
     }
@@ -168,4 +168,128 @@ fn refuses_ranges_beyond_the_area_or_without_enough_frames() {
     );
     assert!(!map.is_mapped(beyond.start()));
     assert!(!map.is_mapped(Pfn::LIMIT));
+}
+
+/// A pool of frames for tables, and requests that are in flight on one direct map, as the engine
+/// makes them.
+struct Machine<'a> {
+    map: Map<'a>,
+    free_frames: Vec<Pfn>,
+    additions: Vec<(PfnRange, Vec<Pfn>)>,
+    removals: Vec<PfnRange>,
+    mapped: Vec<PfnRange>,
+}
+
+impl Machine<'_> {
+    fn is_unused(&self, range: PfnRange) -> bool {
+        let additions = self.additions.iter().map(|(range, _)| range);
+        let mut used = additions.chain(&self.removals).chain(&self.mapped);
+        used.all(|used| used.intersection(range).is_empty())
+    }
+
+    /// Prepares an addition: sets frames aside for its tables.
+    fn prepare_add(&mut self, range: PfnRange) {
+        let needed = usize::try_from(tables_needed(range)).unwrap();
+        let frames = self.free_frames.split_off(self.free_frames.len() - needed);
+        self.additions.push((range, frames));
+    }
+
+    fn end_add(&mut self, nth: usize, is_committed: bool) {
+        let (range, mut frames) = self.additions.swap_remove(nth);
+        if is_committed {
+            self.map.map(range, Caching::WriteBack, || frames.pop()).unwrap();
+            self.mapped.push(range);
+        }
+        self.free_frames.extend(frames);
+    }
+
+    fn prepare_remove(&mut self, nth: usize) {
+        let range = self.mapped.swap_remove(nth);
+        self.map.unmap(range).unwrap();
+        self.removals.push(range);
+    }
+
+    fn end_remove(&mut self, nth: usize, is_committed: bool) {
+        let range = self.removals.swap_remove(nth);
+        if is_committed {
+            let Machine { map, free_frames, .. } = self;
+            map.release_tables(range, |frame| free_frames.push(frame));
+        } else {
+            self.map.map(range, Caching::WriteBack, || None).unwrap();
+            self.mapped.push(range);
+        }
+    }
+}
+
+/// Requests of several devices are in flight, and end in any order. None lacks a frame that it was
+/// promised, and nothing is left of them.
+#[test]
+fn requests_in_flight_end_in_any_order() {
+    const FRAMES: usize = 1000;
+    let mut random = 1_u64;
+    let mut random = |below: usize| {
+        // A linear congruential generator (Knuth, MMIX).
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(random >> 33).unwrap() % below
+    };
+    for huge_pages in [false, true] {
+        let arena = Arena::new(FRAMES);
+        let mut machine = Machine {
+            map: direct_map(&arena, huge_pages),
+            free_frames: std::iter::from_fn(|| arena.frame()).collect(),
+            additions: vec![],
+            removals: vec![],
+            mapped: vec![],
+        };
+        let all_frames = machine.free_frames.len();
+        for _ in 0..20_000 {
+            match random(7) {
+                0 if machine.additions.len() < 8 => {
+                    // Memory of up to 2.5 GiB around the border of 512 GiB.
+                    let start = Bytes::mib(510 * 1024 + 256 * random(16) as u64);
+                    let requested = range(start, Bytes::mib([2, 256, 1024, 2560][random(4)]));
+                    if machine.is_unused(requested) {
+                        machine.prepare_add(requested);
+                    }
+                }
+                1 | 2 if !machine.additions.is_empty() => {
+                    let nth = random(machine.additions.len());
+                    machine.end_add(nth, random(4) != 0);
+                }
+                3 if !machine.mapped.is_empty() => {
+                    let nth = random(machine.mapped.len());
+                    machine.prepare_remove(nth);
+                }
+                4 if !machine.removals.is_empty() => {
+                    let removal = machine.removals.swap_remove(random(machine.removals.len()));
+                    let pages = usize::try_from(removal.frames() / LARGE_FRAMES).unwrap();
+                    let below = LARGE_FRAMES * random(pages) as u64;
+                    let (below, above) =
+                        removal.split_at(removal.start().checked_add(below).unwrap());
+                    let parts = [below, above].into_iter().filter(|part| !part.is_empty());
+                    machine.removals.extend(parts);
+                }
+                _ if !machine.removals.is_empty() => {
+                    let nth = random(machine.removals.len());
+                    machine.end_remove(nth, random(2) == 0);
+                }
+                _ => {}
+            }
+            for &mapped in &machine.mapped {
+                let last = Pfn::new(mapped.end().number() - 1).unwrap();
+                assert!(machine.map.is_mapped(mapped.start()) && machine.map.is_mapped(last));
+            }
+        }
+        while !machine.additions.is_empty() {
+            machine.end_add(0, false);
+        }
+        while !machine.mapped.is_empty() {
+            machine.prepare_remove(0);
+        }
+        while !machine.removals.is_empty() {
+            machine.end_remove(0, true);
+        }
+        assert!(arena.is_empty());
+        assert_eq!(machine.free_frames.len(), all_frames);
+    }
 }
