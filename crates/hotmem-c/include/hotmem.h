@@ -302,7 +302,9 @@ struct hotmem_hooks {
     // function may only set a flag or wake a thread. Default: does nothing.
     void (*wake_reporter)(void *ctx);
     // Returns the maximal number of frames that `map` takes for page tables and descriptors of the
-    // range. Default: 0.
+    // range, whatever is mapped when `map` is called: other memory may be removed before, and its
+    // tables with it. With this function, the engine keeps 16 frames in reserve, so that memory can
+    // be added when no frame is free. Default: 0.
     uint64_t (*tables_needed)(void *ctx, uint64_t paddr, uint64_t len);
     // Maps the range in the direct map, readable and writable. Takes frames for page tables by
     // `hotmem_take_table(tables)`, at most the number that `tables_needed` has returned. Cannot

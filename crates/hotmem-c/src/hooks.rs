@@ -41,7 +41,9 @@ pub struct hotmem_hooks {
     pub wake_reporter: Option<unsafe extern "C" fn(ctx: *mut c_void)>,
 
     /// Returns the maximal number of frames that `map` takes for page tables and descriptors of the
-    /// range. Default: 0.
+    /// range, whatever is mapped when `map` is called: other memory may be removed before, and its
+    /// tables with it. With this function, the engine keeps 16 frames in reserve, so that memory can
+    /// be added when no frame is free. Default: 0.
     pub tables_needed: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> u64>,
     /// Maps the range in the direct map, readable and writable. Takes frames for page tables by
     /// `hotmem_take_table(tables)`, at most the number that `tables_needed` has returned. Cannot

@@ -1,7 +1,7 @@
 //! Implements the engine's platform and mapping with the kernel's functions.
 
 use crate::hooks::{hotmem_hooks, hotmem_released, hotmem_tables};
-use ::hotmem::{Mapping, NodeId, Pfn, PfnRange, Platform};
+use ::hotmem::{Mapping, NodeId, Pfn, PfnRange, Platform, TABLE_RESERVE};
 use core::cell::UnsafeCell;
 
 /// A platform that calls the kernel's functions.
@@ -74,6 +74,10 @@ unsafe impl Mapping for CMapping {
 
     fn mappable_range(&self) -> PfnRange {
         self.mappable_range
+    }
+
+    fn table_reserve(&self) -> u64 {
+        self.hooks.tables_needed.map_or(0, |_| TABLE_RESERVE)
     }
 
     fn tables_needed(&self, range: PfnRange) -> u64 {

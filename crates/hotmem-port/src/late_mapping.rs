@@ -17,7 +17,8 @@ pub struct Mapper {
     pub map: fn(PfnRange),
     /// Unmaps memory, and keeps the page tables.
     pub unmap: fn(PfnRange),
-    /// Returns an upper bound of the number of page tables that mapping a range needs.
+    /// Returns an upper bound of the number of page tables that mapping a range needs, whatever is
+    /// mapped then: a table that exists now counts as well if the kernel ever frees tables.
     pub tables_needed: fn(PfnRange) -> u64,
 }
 

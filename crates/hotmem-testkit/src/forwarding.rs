@@ -114,6 +114,11 @@ unsafe impl<K: TestMapping> Mapping for ForwardingMapping<K> {
         self.memory.base()
     }
 
+    /// Returns 0, because the mapping forwards to no kernel at boot.
+    fn table_reserve(&self) -> u64 {
+        0
+    }
+
     fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
         self.with(Ok(()), |kernel| kernel.can_map(range))
     }

@@ -137,7 +137,7 @@ pub use invariant::{OrViolation, Violations, violated_invariants};
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use isolate::Isolation;
-pub use mapping::{AlwaysMapped, Mapping};
+pub use mapping::{AlwaysMapped, MAX_TABLE_RESERVE, Mapping, TABLE_RESERVE};
 pub use platform::{OneCpu, Platform};
 pub use progress::Progress;
 pub use range_error::{RangeError, RangeErrorKind, Veto};

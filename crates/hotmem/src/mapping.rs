@@ -8,6 +8,20 @@
 use crate::addr::{Pfn, PfnRange};
 use crate::range_error::{RangeErrorKind, Veto};
 
+/// The number of frames that the engine keeps in reserve for page tables and descriptors if the
+/// mapping does not say otherwise. With the page tables of x86-64, whose pages have 2 MiB or more,
+/// this is enough to add up to 13 GiB when no kernel memory is free: a table for each GiB that the
+/// memory touches, and for each 512 GiB. With descriptors of 64 bytes, it is enough for 2 MiB.
+pub const TABLE_RESERVE: u64 = 16;
+/// The largest number of frames that the engine keeps in reserve for page tables and descriptors.
+pub const MAX_TABLE_RESERVE: usize = if cfg!(loom) {
+    2
+} else if cfg!(hotmem_geometry = "small") {
+    4
+} else {
+    64
+};
+
 /// Maps and describes memory for the engine. The defaults are those of a machine whose memory is
 /// always mapped and has no descriptors: see [`AlwaysMapped`].
 ///
@@ -116,12 +130,24 @@ pub unsafe trait Mapping {
         Ok(())
     }
 
-    /// Returns the maximum number of frames that the page tables for `range` need.
+    /// Returns how many frames the engine keeps in reserve for page tables and descriptors, at most
+    /// [`MAX_TABLE_RESERVE`]. With these frames, memory can be added when no kernel memory is free.
+    /// The engine calls this once, at boot, and fills the reserve again when kernel memory comes
+    /// online. A mapping that takes no frames returns 0.
+    fn table_reserve(&self) -> u64 {
+        TABLE_RESERVE
+    }
+
+    /// Returns the maximum number of frames that [`map`](Self::map) may take for the page tables of
+    /// `range`, whatever is mapped when it is called. The result depends only on `range`: a table
+    /// that exists now may be released by another request before `range` is mapped, so it counts as
+    /// well.
     fn tables_needed(&self, range: PfnRange) -> u64 {
         0
     }
 
-    /// Returns the maximum number of frames that the descriptors of `range` need if it is RAM. This
+    /// Returns the maximum number of frames that the descriptors of `range` need if it is RAM,
+    /// whatever other memory is described when they are written. This
     /// includes the page tables of the descriptors, but not the
     /// [pageblocks of `range` that hold descriptors](Self::descriptor_pageblocks).
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
@@ -228,6 +254,10 @@ unsafe impl Mapping for AlwaysMapped {
     fn mappable_range(&self) -> PfnRange {
         self.mappable_range
     }
+
+    fn table_reserve(&self) -> u64 {
+        0
+    }
 }
 
 // SAFETY: all methods call those of the mapping `M`, which keeps the promises. Nobody else can
@@ -243,6 +273,10 @@ unsafe impl<M: Mapping + ?Sized> Mapping for &mut M {
 
     fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
         (**self).can_map(range)
+    }
+
+    fn table_reserve(&self) -> u64 {
+        (**self).table_reserve()
     }
 
     fn tables_needed(&self, range: PfnRange) -> u64 {

@@ -33,7 +33,8 @@ pub struct Counts {
     pub poisoned: u64,
     /// Frames in use: they are online, not free, not isolated, and not quarantined.
     pub used: u64,
-    /// Of the frames in use, those that hold words or records of CPUs, or are in the word reserve.
+    /// Of the frames in use, those that hold words or records of CPUs, or are in the word reserve or
+    /// the table reserve.
     pub words: u64,
 }
 

@@ -45,7 +45,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Fills the reserve from free kernel memory, as far as there is enough.
-    pub(crate) fn fill_word_reserve(&self) {
+    fn fill_word_reserve(&self) {
         for (slot, len) in self.word_reserve.empty_slots() {
             let Some(run) = self.allocate_for_words(len) else { break };
             store_run(slot, run.start());
@@ -68,23 +68,49 @@ impl<P: Platform> Frames<P> {
         remaining
     }
 
-    /// Fills the reserve from free kernel memory and, if that is not enough, from the lowest
+    /// Fills the word reserve and the table reserve from free kernel memory, as far as there is
+    /// enough.
+    pub(crate) fn fill_reserves(&self) {
+        self.fill_word_reserve();
+        self.fill_table_reserve();
+    }
+
+    /// Replaces the runs of both reserves that lie in `range`, which is isolated, as far as other
+    /// kernel memory is free, so that the reserves do not prevent the removal of `range`.
+    #[inline(never)]
+    pub(crate) fn move_reserves_out_of(&self, range: PfnRange) {
+        for (slot, run) in self.word_reserve.filled_slots() {
+            if run.intersection(range).is_empty() {
+                continue;
+            }
+            let Some(other) = self.allocate_for_words(run.frames()) else { break };
+            store_run(slot, other.start());
+            // The run was allocated for the reserve, so freeing it cannot fail.
+            self.fill_and_free(run).or_violation();
+        }
+        self.move_table_reserve_out_of(range);
+    }
+
+    /// Fills both reserves from free kernel memory and, if that is not enough, from the lowest
     /// pageblock of `owned`. Returns the pageblocks of `owned` that it has not used. The caller
     /// owns `owned`, which is kernel memory.
-    pub(crate) fn fill_word_reserve_from_blocks(
+    pub(crate) fn fill_reserves_from_blocks(
         &self,
         section: SectionRef<'_>,
         owned: u64,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> u64 {
-        self.fill_word_reserve();
-        let missing_frames = self.missing_reserve_frames();
+        self.fill_reserves();
+        let missing_frames = self.missing_reserve_frames() + self.table_reserve.count_missing();
         let lowest = section.block(owned.trailing_zeros() as usize);
         let Some(block) = lowest.filter(|_| missing_frames != 0) else { return owned };
         #[allow(clippy::cast_possible_truncation, reason = "less than a pageblock")]
         self.divide(block, 0..missing_frames as usize, hiding_steps);
-        self.fill_word_reserve_from(block.range());
+        let taken = PfnRange::with_len(block.range().start(), missing_frames).or_violation();
+        let rest = self.fill_word_reserve_from(taken.unwrap_or(PfnRange::EMPTY));
         self.set_partial_if_takeable(block, hiding_steps);
+        // Frees what is left if an addition was dropped meanwhile and filled the table reserve.
+        self.free_tables(rest);
         owned & !block.mask()
     }
 

@@ -15,21 +15,21 @@ pub struct Metadata {
     /// The memory that the metadata describes. Words describe several sections; frame bitmaps, and
     /// the kernel's descriptors, describe one section; the record of reserved memory describes all
     /// sections that had reserved memory at boot. Empty for metadata of nodes, regions or CPUs, and
-    /// for frames in the word reserve.
+    /// for frames in the word reserve and the table reserve.
     pub describes: PfnRange,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Counts the frames that hold words or records of CPUs, or are in the word reserve. Cost:
-    /// O(sections with words).
+    /// Counts the frames that hold words or records of CPUs, or are in the word reserve or the table
+    /// reserve. Cost: O(sections with words).
     pub(super) fn count_words(&self) -> u64 {
         let mut frames = 0;
         self.visit_word_metadata(&mut |metadata| frames += metadata.frames.frames());
         frames
     }
 
-    /// Calls `visit` with all metadata that holds words or records of CPUs, or is in the word
-    /// reserve. A loop takes less code than a long iterator.
+    /// Calls `visit` with all metadata that holds words or records of CPUs, or is in a reserve. A
+    /// loop takes less code than a long iterator.
     #[inline(never)]
     fn visit_word_metadata(&self, visit: &mut dyn FnMut(Metadata)) {
         self.word_metadata().for_each(visit);
@@ -72,7 +72,8 @@ impl<P: Platform> Frames<P> {
     fn word_metadata(&self) -> impl Iterator<Item = Metadata> {
         let pieces = self.words.frames_of_pieces(self.direct_map());
         let pieces = pieces.map(|(frames, describes)| Metadata { frames, describes });
-        pieces.chain(self.reserve_metadata()).chain(self.records_of_cpus())
+        let reserves = self.reserve_metadata().chain(self.table_reserve_metadata());
+        pieces.chain(reserves).chain(self.records_of_cpus())
     }
 
     #[cfg(not(loom))]

@@ -38,6 +38,7 @@
 //! | `validate.rs` | a check of all metadata |
 //! | `metadata.rs` | the list of metadata |
 //! | `for_words.rs`, `word_reserve.rs` | frames for words, and the reserve of such frames |
+//! | `for_tables.rs`, `table_reserve.rs` | frames for page tables and descriptors, and the reserve of such frames |
 //! | `reserved.rs`, `reserved_bitmaps.rs` | the frames of boot memory that are still reserved |
 
 mod allocation;
@@ -56,6 +57,7 @@ mod exhaustion;
 mod fast;
 mod fast_path;
 mod findable;
+mod for_tables;
 #[cfg(not(loom))]
 mod for_words;
 mod found_frame;
@@ -81,6 +83,7 @@ mod runs;
 mod small;
 mod split;
 mod stale;
+pub(crate) mod table_reserve;
 mod validate;
 mod wakeup;
 mod whole;
@@ -146,6 +149,8 @@ pub struct Frames<P> {
     /// Frames for the words of memory that will be added.
     #[cfg(not(loom))]
     word_reserve: word_reserve::WordReserve,
+    /// Frames for the page tables and descriptors of memory that will be added.
+    table_reserve: table_reserve::TableReserve,
 }
 
 impl<P> Frames<P> {
@@ -167,6 +172,7 @@ impl<P> Frames<P> {
                 reserved: Reserved::none(),
                 #[cfg(not(loom))]
                 word_reserve: word_reserve::WordReserve::empty(),
+                table_reserve: table_reserve::TableReserve::empty(),
             }
         }
     }

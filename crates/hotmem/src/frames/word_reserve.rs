@@ -9,6 +9,7 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::mapping::MAX_TABLE_RESERVE;
 use crate::sync::{Ordering, untracked::AtomicU64};
 use crate::words::PIECE_FRAMES;
 
@@ -33,9 +34,14 @@ impl WordReserve {
         })
     }
 
+    /// Lists the places that are not empty, each with its run.
+    pub(super) fn filled_slots(&self) -> impl Iterator<Item = (&AtomicU64, PfnRange)> {
+        self.slots().filter_map(|(slot, _, run)| Some((slot, run?)))
+    }
+
     /// Lists the runs in the reserve.
     pub(super) fn filled_runs(&self) -> impl Iterator<Item = PfnRange> {
-        self.slots().filter_map(|(_, _, run)| run)
+        self.filled_slots().map(|(_, run)| run)
     }
 
     /// Lists the places whose runs are missing, each with the length of its run.
@@ -65,8 +71,8 @@ pub(super) fn store_run(slot: &AtomicU64, run: Pfn) {
     slot.store(run.number() + 1, Ordering::Relaxed);
 }
 
-/// The number of frames in a full reserve. A pageblock has enough frames for the reserve and for a
-/// frame of bitmaps.
+/// The number of frames in a full reserve. A pageblock has enough frames for this reserve, for the
+/// table reserve and for a frame of bitmaps.
 pub(crate) const WORD_RESERVE: u64 = {
     let (mut kind, mut frames) = (0, 0);
     while kind < PIECE_FRAMES.len() {
@@ -75,4 +81,4 @@ pub(crate) const WORD_RESERVE: u64 = {
     }
     frames
 };
-const _: () = assert!(WORD_RESERVE + 1 < PAGEBLOCK_FRAMES as u64);
+const _: () = assert!(WORD_RESERVE + MAX_TABLE_RESERVE as u64 + 1 < PAGEBLOCK_FRAMES as u64);

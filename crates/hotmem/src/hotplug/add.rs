@@ -3,10 +3,10 @@
 
 use super::Hotplug;
 use super::nodes::too_many;
-use crate::addr::{Bytes, Pfn, PfnRange};
-use crate::frames::{AllocError, AllocRequest, Frames};
+use super::spare_frames::SpareFrames;
+use crate::addr::{Bytes, PfnRange};
+use crate::frames::{AllocError, Frames};
 use crate::geometry::SECTION_FRAMES;
-use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::origin::InstanceId;
 use crate::platform::Platform;
@@ -48,7 +48,7 @@ pub struct Addition<'f, P: Platform> {
     frames: &'f Frames<P>,
     range: PfnRange,
     /// The frames for page tables and descriptors that the mapping has not used yet.
-    unused_tables: PfnRange,
+    unused_tables: SpareFrames<'f, P>,
     is_device: bool,
 }
 
@@ -63,9 +63,10 @@ pub enum AddError {
     /// The words need this much memory, and neither the free kernel memory nor the word reserve is
     /// enough.
     NoMetadata(Bytes),
-    /// The frames for page tables and descriptors could not be allocated.
+    /// The frames for page tables and descriptors could not be allocated: neither the free kernel
+    /// memory nor the table reserve has enough.
     NoTables {
-        /// The number of frames, which must be contiguous.
+        /// The number of frames.
         frames: u64,
         /// Why the allocation failed.
         error: AllocError,
@@ -79,14 +80,16 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// If sections of the range have no words yet, this call makes them: 12 KiB for each 8 GiB, 4
     /// KiB for each 128 GiB and 8 KiB for each 4 TiB that the range overlaps, and 4 KiB for the
     /// records of two nodes. The words stay for later additions in these sections, even if this
-    /// addition is dropped. The engine keeps a reserve of one piece of each kind for the case that
-    /// no kernel memory is free. It refills the reserve after each addition, and when kernel memory
-    /// comes online.
+    /// addition is dropped.
+    ///
+    /// For the case that no kernel memory is free, the engine keeps a reserve of one piece of each
+    /// kind of words, and [frames for page tables](Mapping::table_reserve). It refills the reserves
+    /// after each addition, and when kernel memory comes online.
     ///
     /// Words, and the page tables of memory without descriptors, come from boot memory as long as
     /// that suffices, because it is never removed; then from other kernel memory.
     ///
-    /// Cost: O(sections), and the allocation of the contiguous frames that the mapping needs.
+    /// Cost: O(sections), and the allocation of the frames that the mapping needs.
     ///
     /// # Errors
     /// [`AddError`].
@@ -113,16 +116,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.mapping.can_map(range).map_err(|veto| RangeErrorKind::Vetoed(veto).at(range))?;
         let descriptors = if device { 0 } else { self.mapping.descriptors_needed(range) };
         let frames = self.mapping.tables_needed(range).saturating_add(descriptors);
-        let spare = if descriptors == 0 {
-            self.spare_for_tables(frames)
-        } else {
-            self.allocate_spare(frames)
-        };
-        let spare = spare.map_err(|error| AddError::NoTables { frames, error })?;
-        if let Err(needed_bytes) = self.make_words(range, node) {
-            self.frames.free_spare(spare);
-            return Err(AddError::NoMetadata(needed_bytes));
-        }
+        // A kernel may keep page tables after the memory that they map has been removed. In
+        // hotplugged memory, such tables would prevent its removal. Descriptors are freed when the
+        // memory that they describe is removed, so they need no boot memory.
+        let spare = SpareFrames::allocate(self.frames, frames, descriptors == 0)
+            .map_err(|error| AddError::NoTables { frames, error })?;
+        self.make_words(range, node).map_err(AddError::NoMetadata)?;
         nodes.commit();
         self.words().set_node(range, node);
         self.frames.mark_held(range);
@@ -165,7 +164,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     fn finish_add(&mut self, mut addition: Addition<'f, P>) {
         let (range, tables) = (addition.range, &mut addition.unused_tables);
         // SAFETY: `range` is being added, so it is not mapped; `tables` were allocated for it.
-        unsafe { self.mapping.map(range, &mut || take_first(tables)) };
+        unsafe { self.mapping.map(range, &mut || tables.take()) };
         self.clear_hole_marks(range);
         if addition.is_device {
             self.set_device(range, true);
@@ -173,24 +172,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             self.describe(range, tables);
             self.set_present(range, true);
         }
-    }
-
-    /// Allocates `frames` contiguous frames for a later step that must not fail. Returns an empty
-    /// range for 0.
-    pub(super) fn allocate_spare(&self, frames: u64) -> Result<PfnRange, AllocError> {
-        match frames {
-            0 => Ok(PfnRange::EMPTY),
-            _ => self.frames.alloc_range(AllocRequest::frames(frames)),
-        }
-    }
-
-    /// As `allocate_spare`, but from boot memory if boot memory has such a run. A kernel may keep
-    /// page tables after the memory that they map has been removed. In hotplugged memory, such
-    /// tables would prevent its removal. Descriptors are freed when the memory that they describe
-    /// is removed, so they need no boot memory.
-    fn spare_for_tables(&self, frames: u64) -> Result<PfnRange, AllocError> {
-        let in_boot_memory = AllocRequest::frames(frames).in_boot_memory();
-        self.frames.alloc_range(in_boot_memory).or_else(|_| self.allocate_spare(frames))
     }
 
     /// Makes `range` present or absent. `range` is held.
@@ -223,38 +204,19 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
 #[cfg(feature = "internals")]
 impl<P: Platform> Addition<'_, P> {
-    /// Returns the frames that were allocated for page tables and descriptors, for tests.
+    /// Returns the frames that were allocated for page tables and descriptors, or the first run of
+    /// them, for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn tables(&self) -> PfnRange {
-        self.unused_tables
+        self.unused_tables.run()
     }
 }
 
 impl<P: Platform> Drop for Addition<'_, P> {
     fn drop(&mut self) {
         self.frames.clear_held(self.range);
-        self.frames.free_spare(self.unused_tables);
     }
-}
-
-impl<P: Platform> Frames<P> {
-    /// Frees `spare`: frames that were allocated for page tables and descriptors, and that the
-    /// mapping has not used.
-    pub(super) fn free_spare(&self, spare: PfnRange) {
-        if !spare.is_empty() {
-            // These frames are allocated, and nobody uses them, so freeing them cannot fail.
-            self.free_range(spare).or_violation();
-        }
-    }
-}
-
-/// Takes the first frame of `spare`, if it has one.
-pub(super) fn take_first(spare: &mut PfnRange) -> Option<Pfn> {
-    let frame = spare.start();
-    let (first, remaining) = spare.split_at(frame.checked_add(1)?);
-    *spare = remaining;
-    (!first.is_empty()).then_some(frame)
 }
 
 impl<P: Platform> Token for Addition<'_, P> {

@@ -12,10 +12,10 @@ use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use super::{BootError, BootMap, Group, Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::{Frames, bitmap_frames, cpu_frames};
+use crate::frames::{Frames, WORD_RESERVE, bitmap_frames, cpu_frames};
 use crate::geometry::{GROUP_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::invariant::{OrViolation, check_invariant};
-use crate::mapping::Mapping;
+use crate::mapping::{MAX_TABLE_RESERVE, Mapping};
 use crate::platform::{DirectMap, Platform};
 use crate::sync::Ordering;
 use crate::words::{FrameSource, FrameSupply, NodeIndex, SectionPart, SectionRef};
@@ -26,7 +26,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ///
     /// Cost: O(sections × ranges of the map). The call also zeroes the words (28 KiB for the first
     /// 8 GiB, and 12 KiB for each further 8 GiB) and writes the [records of CPUs](BootMap::cpus).
-    /// If 36 KiB more are free, they become the word reserve.
+    /// If 36 KiB more are free, they become the word reserve, and as many frames more as
+    /// [`Mapping::table_reserve`] returns become the table reserve.
     ///
     /// # Safety
     /// `map` is true. All of its RAM is mapped at the [base](Mapping::base) of `mapping`: RAM below
@@ -47,7 +48,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if !frames.start() {
             return Err(BootError::AlreadyStarted);
         }
-        let metadata = kernel_map.place_metadata(frames.words()).inspect_err(|_| frames.stop())?;
+        let table_reserve = mapping.table_reserve().min(MAX_TABLE_RESERVE as u64);
+        frames.set_table_reserve(table_reserve);
+        let metadata = kernel_map
+            .place_metadata(frames.words(), WORD_RESERVE + table_reserve)
+            .inspect_err(|_| frames.stop())?;
         let map = kernel_map.with_metadata(metadata);
         frames.set_direct_map(DirectMap::from_base(mapping.base()));
         frames.set_low_end(low_end);
@@ -64,7 +69,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 hotplug.account_boot(range, part, node, &kernel_map);
             }
         }
-        unused = frames.fill_word_reserve_from(unused);
+        unused = frames.fill_table_reserve_from(frames.fill_word_reserve_from(unused));
         if !unused.is_empty() {
             // These frames are a part of `metadata`, which `bring_region_online` has marked as
             // allocated.

@@ -10,7 +10,7 @@
 //! section, or after it.
 
 use super::Hotplug;
-use super::add::take_first;
+use super::spare_frames::SpareFrames;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::descriptor_pageblocks;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
@@ -23,13 +23,13 @@ use crate::words::SectionPart;
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Has the kernel write the descriptors of `range`, which is about to be RAM. Takes frames for
     /// them from `spare`.
-    pub(super) fn describe(&mut self, range: PfnRange, spare: &mut PfnRange) {
+    pub(super) fn describe(&mut self, range: PfnRange, spare: &mut SpareFrames<'_, P>) {
         for descriptor_blocks in planned_descriptor_pageblocks(range, &self.mapping) {
             self.mark_descriptor_pageblocks(descriptor_blocks, true);
         }
         // SAFETY: `range` is mapped and not online yet; the frames of `spare` were allocated for
         // its descriptors.
-        unsafe { self.mapping.describe(range, &mut || take_first(spare)) };
+        unsafe { self.mapping.describe(range, &mut || spare.take()) };
     }
 
     /// Calls the kernel to remove the descriptors of `range`, which is no longer RAM.
@@ -46,7 +46,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let frames = self.frames;
         let take_back = |frame| {
             let range = PfnRange::with_len(frame, 1).ok_or(RangeErrorKind::Foreign)?;
-            frames.fill_and_free(range).map_err(|error| error.kind)
+            frames.take_back_table(range).map_err(|error| error.kind)
         };
         let mut first_refused = None;
         give_back(&mut self.mapping, &mut |frame| {

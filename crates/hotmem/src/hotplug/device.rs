@@ -12,6 +12,7 @@
 //! memory again, so a conversion changes only a few words of each section.
 
 use super::describe::planned_descriptor_pageblocks;
+use super::spare_frames::SpareFrames;
 use super::{AddError, Hotplug, OnlineType};
 use crate::addr::PfnRange;
 use crate::hooks::Hooks;
@@ -68,8 +69,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             return Err(RangeErrorKind::Held.at(descriptor_block).into());
         }
         let frames = self.mapping.descriptors_needed(range);
-        let mut spare =
-            self.allocate_spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
+        let mut spare = SpareFrames::allocate(self.frames, frames, false)
+            .map_err(|error| AddError::NoTables { frames, error })?;
         self.set_device(range, false);
         self.set_present(range, true);
         // Ask the kernel before it writes descriptors, because these may overwrite a part of the
@@ -85,7 +86,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 self.set_device(range, true);
             }
         }
-        self.frames.free_spare(spare);
+        drop(spare);
         agreed?;
         if kind != OnlineType::Offline {
             self.bring_online(range, kind, hooks);

@@ -206,9 +206,13 @@ impl<'a> FirmwareMap<'a> {
     }
 
     /// Returns free RAM for the records of reserved memory and of CPUs, for the words of all
-    /// regions, and for the bitmaps that boot must make. The RAM includes the word reserve, if
-    /// enough is free. Gives an index to each region's node.
-    pub(super) fn place_metadata(&self, words: &SectionWords) -> Result<PfnRange, BootError> {
+    /// regions, and for the bitmaps that boot must make. The RAM includes `reserve` frames
+    /// more, or at least the word reserve, if enough is free. Gives an index to each region's node.
+    pub(super) fn place_metadata(
+        &self,
+        words: &SectionWords,
+        reserve: u64,
+    ) -> Result<PfnRange, BootError> {
         let mut nodes = words.assign_indices();
         for (_, node) in self.regions() {
             nodes.assign(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
@@ -228,8 +232,9 @@ impl<'a> FirmwareMap<'a> {
         if self.free_in(PfnRange::ALL).is_none() {
             return Err(BootError::NoMemory);
         }
-        let metadata_range =
-            self.find_free_run(needed + WORD_RESERVE).or_else(|| self.find_free_run(needed));
+        let metadata_range = [reserve, WORD_RESERVE, 0]
+            .into_iter()
+            .find_map(|reserve| self.find_free_run(needed + reserve));
         let metadata_range =
             metadata_range.ok_or(BootError::NoMetadata(Bytes(needed << FRAME_SHIFT)))?;
         nodes.commit();

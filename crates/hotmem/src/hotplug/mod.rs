@@ -21,6 +21,7 @@
 //! | `online_type.rs` | defines the types of allocations that memory can come online for |
 //! | `word_memory.rs` | allocates and frees memory for words |
 //! | `describe.rs` | has the kernel write descriptors, and marks pageblocks that hold them |
+//! | `spare_frames.rs` | holds frames for page tables and descriptors |
 //! | `drain.rs` | isolates a window and migrates what is allocated in it |
 //! | `offline.rs`, `shrink.rs` | take offline all of a range, or as much of it as possible |
 //! | `remove.rs` | removes memory |
@@ -67,6 +68,7 @@ mod scan;
 mod settings;
 mod shrink;
 mod span;
+mod spare_frames;
 mod state;
 #[cfg(not(loom))]
 mod word_memory;

@@ -96,7 +96,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 #[cfg(not(loom))]
                 let free = match zone {
                     Zone::Kernel => {
-                        self.frames.fill_word_reserve_from_blocks(section, free, &mut hiding_steps)
+                        self.frames.fill_reserves_from_blocks(section, free, &mut hiding_steps)
                     }
                     Zone::Movable => free,
                 };

@@ -131,7 +131,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Allocates the memory `needed` for pieces of the words, and calls `make` to make the pieces.
-    /// Frees the memory that `make` does not use, and refills the word reserve.
+    /// Frees the memory that `make` does not use, and refills the reserves.
     ///
     /// # Errors
     /// Returns the size of `needed` if neither the free kernel memory nor the word reserve is
@@ -147,7 +147,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let mut source: &mut dyn FrameSource = &mut reserved_runs;
         let made = make(self.words(), &mut source).or_violation();
         drop(reserved_runs);
-        self.frames.fill_word_reserve();
+        self.frames.fill_reserves();
         made.ok_or(needed_bytes)
     }
 }

@@ -9,6 +9,8 @@
 //! cannot be removed until the rest is free too. Only the control path drops bitmaps: while it runs,
 //! no other part of the section can come online and be divided.
 //!
+//! The word reserve and the table reserve move to other kernel memory, if some is free.
+//!
 //! Memory that holds other metadata cannot be removed ([`BlockerKind::Metadata`]). This is boot
 //! memory, or memory that was online when boot memory was full.
 

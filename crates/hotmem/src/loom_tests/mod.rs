@@ -23,6 +23,7 @@ mod poison;
 mod release;
 mod report;
 mod small;
+mod table_reserve;
 mod wide;
 mod zones;
 

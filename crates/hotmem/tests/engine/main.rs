@@ -40,8 +40,11 @@ mod poison;
 mod policy;
 mod refusals;
 mod report;
+mod requests_in_flight;
 mod shrink;
 mod split_removal;
+mod table_reserve;
+mod tables;
 mod tokens;
 #[cfg(all(target_os = "linux", not(miri)))]
 mod zeroed_statics;

@@ -1,0 +1,112 @@
+//! Holds the frames that a request has allocated for page tables and descriptors, and that the
+//! mapping has not taken yet.
+
+use crate::addr::{Pfn, PfnRange};
+use crate::frames::{AllocError, Frames};
+use crate::platform::Platform;
+
+/// Frames for page tables and descriptors: one run, or several if no such run is free. Dropping
+/// this gives the frames back that were not taken.
+pub(super) struct SpareFrames<'f, P: Platform> {
+    frames: &'f Frames<P>,
+    /// The run that the next frame is taken from.
+    run: PfnRange,
+    /// The other runs: a linked list, empty as long as one run suffices.
+    other_runs: Link,
+}
+
+/// A link to a run: the number of its first frame + 1, or 0 for the end of the list; and the number
+/// of its frames. The link to the next run is at the start of the run.
+type Link = [u64; 2];
+
+const END: Link = [0, 0];
+
+impl<'f, P: Platform> SpareFrames<'f, P> {
+    /// Allocates this many frames, or none. If `in_boot_memory`, prefers boot memory.
+    ///
+    /// # Errors
+    /// The error of the allocation of all frames in one run, if neither free kernel memory nor the
+    /// table reserve has as many. The failed call changed nothing.
+    pub(super) fn allocate(
+        frames: &'f Frames<P>,
+        count: u64,
+        in_boot_memory: bool,
+    ) -> Result<SpareFrames<'f, P>, AllocError> {
+        let mut spare = SpareFrames { frames, run: PfnRange::EMPTY, other_runs: END };
+        let (mut missing, mut len) = (count, count);
+        while missing != 0 {
+            len = len.min(missing);
+            let error = match frames.allocate_for_tables(len, in_boot_memory) {
+                Ok(run) => {
+                    spare.push(run);
+                    missing -= run.frames();
+                    continue;
+                }
+                Err(error) => error,
+            };
+            // Check the amount of free memory first, so that a refused request does not divide a
+            // pageblock.
+            if len == count && !frames.has_memory_for_tables(count) {
+                return Err(error);
+            }
+            if len > 1 {
+                len /= 2;
+                continue;
+            }
+            let frame = frames.take_from_table_reserve().ok_or(error)?;
+            spare.push(PfnRange::with_len(frame, 1).ok_or(error)?);
+            missing -= 1;
+        }
+        Ok(spare)
+    }
+
+    /// Takes a frame.
+    pub(super) fn take(&mut self) -> Option<Pfn> {
+        if self.run.is_empty() {
+            self.run = self.pop()?;
+        }
+        let frame = self.run.start();
+        self.run = self.run.split_at(frame.checked_add(1)?).1;
+        Some(frame)
+    }
+
+    /// Returns the run that the next frame is taken from.
+    #[cfg(feature = "internals")]
+    pub(super) fn run(&self) -> PfnRange {
+        self.run
+    }
+
+    /// Adds a run, which is allocated.
+    fn push(&mut self, run: PfnRange) {
+        if self.run.is_empty() {
+            self.run = run;
+            return;
+        }
+        // SAFETY: the frames of `run` are allocated for `self`, so they are mapped and nobody else
+        // uses them; a frame is aligned to 8 bytes.
+        unsafe {
+            self.frames.direct_map().pointer(run.start()).cast::<Link>().write(self.other_runs)
+        };
+        self.other_runs = [run.start().number() + 1, run.frames()];
+    }
+
+    /// Removes the last run from the list.
+    fn pop(&mut self) -> Option<PfnRange> {
+        let [start, len] = self.other_runs;
+        let run = PfnRange::with_len(Pfn::new(start.checked_sub(1)?)?, len)?;
+        // SAFETY: `push` has written the link at the start of `run`, which `self` owns.
+        self.other_runs =
+            unsafe { self.frames.direct_map().pointer(run.start()).cast::<Link>().read() };
+        Some(run)
+    }
+}
+
+impl<P: Platform> Drop for SpareFrames<'_, P> {
+    fn drop(&mut self) {
+        let mut next = Some(self.run).filter(|run| !run.is_empty()).or_else(|| self.pop());
+        while let Some(run) = next {
+            self.frames.free_tables(run);
+            next = self.pop();
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A mapping with page tables, as a kernel has them: a table maps [`TABLE_SPAN`] frames, is made
+//! when memory there is first mapped, and is released with the last memory there.
+
+use hotmem::*;
+use hotmem_testkit::{PAGEBLOCK, SECTION};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The number of frames that a table maps.
+pub(crate) const TABLE_SPAN: u64 = SECTION;
+
+/// Page tables of one level. Fails a test if a promise of the engine is broken.
+pub(crate) struct TableMapping {
+    memory: AlwaysMapped,
+    table_reserve: u64,
+    /// Each table by the number of the first frame that it maps, with its frame and the pageblocks
+    /// that it maps or that are unmapped and not released yet.
+    tables: BTreeMap<u64, (Pfn, BTreeSet<Pfn>)>,
+}
+
+impl TableMapping {
+    pub(crate) fn new(memory: AlwaysMapped, table_reserve: u64) -> TableMapping {
+        TableMapping { memory, table_reserve, tables: BTreeMap::new() }
+    }
+
+    /// Returns the number of tables.
+    pub(crate) fn tables(&self) -> u64 {
+        self.tables.len() as u64
+    }
+}
+
+fn span_of(block: PfnRange) -> u64 {
+    block.start().align_down(TABLE_SPAN).number()
+}
+
+// SAFETY: all of the memory is mapped by the inner mapping. Frames that `take` yields are kept until
+// they are released.
+unsafe impl Mapping for TableMapping {
+    fn base(&self) -> *mut u8 {
+        self.memory.base()
+    }
+
+    fn mappable_range(&self) -> PfnRange {
+        self.memory.mappable_range()
+    }
+
+    fn table_reserve(&self) -> u64 {
+        self.table_reserve
+    }
+
+    fn tables_needed(&self, range: PfnRange) -> u64 {
+        range.chunks(TABLE_SPAN).count() as u64
+    }
+
+    unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        for block in range.chunks(PAGEBLOCK) {
+            let new_table =
+                || (take().expect("a table is missing that was promised"), BTreeSet::new());
+            let (_, blocks) = self.tables.entry(span_of(block)).or_insert_with(new_table);
+            assert!(blocks.insert(block.start()), "{block} is mapped twice");
+        }
+    }
+
+    unsafe fn remap(&mut self, range: PfnRange) {
+        for block in range.chunks(PAGEBLOCK) {
+            let (_, blocks) = self.tables.get(&span_of(block)).expect("the table was released");
+            assert!(blocks.contains(&block.start()), "{block} was released");
+        }
+    }
+
+    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        for block in range.chunks(PAGEBLOCK) {
+            let (table, blocks) = self.tables.get_mut(&span_of(block)).expect("it has a table");
+            let table = *table;
+            blocks.remove(&block.start());
+            if blocks.is_empty() {
+                self.tables.remove(&span_of(block));
+                free(table);
+            }
+        }
+    }
+
+    fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {
+        panic!("{frame} was refused: {why:?}");
+    }
+}
