@@ -26,10 +26,12 @@ pub mod table;
 pub mod vm;
 pub mod xen;
 
-/// The time limit of a test's wait for an event. It is so long that a test exceeds it only if the
-/// test hangs, even on a slow and busy host.
-#[cfg(test)]
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(300);
+/// Returns the time limit of a wait for an event of a test or of a kernel. It is so long that only a
+/// hang exceeds it.
+#[must_use]
+pub fn patience() -> std::time::Duration {
+    hotmem_time_limit::scaled(std::time::Duration::from_secs(300))
+}
 
 /// Compiles and runs the README's example as a doc test.
 #[cfg(doctest)]

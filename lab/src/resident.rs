@@ -141,7 +141,7 @@ pub fn series(samples: &[Sample], start: Instant) -> Series {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PATIENCE;
+    use crate::patience;
 
     #[test]
     fn a_process_has_resident_memory_and_cpu_time() {
@@ -157,7 +157,7 @@ mod tests {
         };
         let started = Instant::now();
         let memory = std::iter::repeat_with(stable_memory)
-            .take_while(|_| started.elapsed() < PATIENCE)
+            .take_while(|_| started.elapsed() < patience())
             .find_map(|memory| memory.filter(|(_, proportional)| *proportional > Bytes::ZERO));
         let used = cpu_time(pid);
         idle.kill().unwrap();
@@ -203,7 +203,7 @@ mod tests {
     fn a_sampler_takes_several_samples() {
         // Each attempt waits twice as long, because the sampling thread may not run at once.
         let waits =
-            (3..).map(|n| Duration::from_millis(1 << n)).take_while(|&wait| wait < PATIENCE);
+            (3..).map(|n| Duration::from_millis(1 << n)).take_while(|&wait| wait < patience());
         let attempts = waits.map(|wait| {
             let sampler = Sampler::start(std::process::id(), Duration::from_millis(1));
             thread::sleep(wait);

@@ -6,12 +6,14 @@ use crate::{
     step::{Step, root},
     steps::Steps,
 };
+use hotmem_time_limit::scaled;
 use std::{
     fs,
     io::{self, BufRead, BufReader, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
+    time::Duration,
 };
 
 const BUILD: &str = "build --release --manifest-path embedding/Cargo.toml --examples \
@@ -27,8 +29,8 @@ const MACHINE: &str = "-machine q35 -cpu max -m 256M,slots=2,maxmem=8G -nodefaul
      -device virtio-mem-pci,id=vmem0,memdev=vmem,requested-size=1G";
 /// QEMU's exit status after a kernel has reported success.
 const SUCCESS_STATUS: i32 = 0x10 << 1 | 1;
-/// The time limit of a kernel in seconds.
-const TIME_LIMIT_S: &str = "120";
+/// The time limit of a kernel on an idle host.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// The text that a kernel prints before a command for QEMU's monitor.
 const PROMPT: &str = "(qemu) ";
 
@@ -80,9 +82,9 @@ fn step_names() -> io::Result<Vec<String>> {
 /// to QEMU's monitor.
 fn boot(name: &str) -> io::Result<()> {
     let monitor = std::env::temp_dir().join(format!("hotmem-{}-{name}", std::process::id()));
+    let seconds = scaled(TIME_LIMIT).as_secs().to_string();
     let mut qemu = Command::new("timeout");
-    qemu.args(["--kill-after=5", TIME_LIMIT_S, "qemu-system-x86_64"])
-        .args(MACHINE.split_whitespace());
+    qemu.args(["--kill-after=5", &seconds, "qemu-system-x86_64"]).args(MACHINE.split_whitespace());
     qemu.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
     qemu.arg("-kernel").arg(root().join(IMAGES).join(name));
     let mut qemu = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;

@@ -1,5 +1,6 @@
 //! A step of a task: a command with its environment and its time limit.
 
+use hotmem_time_limit::scaled;
 use std::{
     path::Path,
     process::{Command, Stdio},
@@ -34,7 +35,7 @@ pub(crate) struct Step<'a> {
 impl<'a> Step<'a> {
     /// Returns a step that runs cargo. `args` are separated by spaces.
     pub(crate) fn cargo(name: &'a str, args: &'a str) -> Step<'a> {
-        let time_limit = Duration::from_secs(1500);
+        let time_limit = scaled(Duration::from_secs(1500));
         let args = args.split_whitespace().collect();
         Step { name, description: "", program: "cargo", args, env: Vec::new(), time_limit }
     }
@@ -61,9 +62,9 @@ impl<'a> Step<'a> {
         self
     }
 
-    /// Sets the time limit in seconds. The default is 1500.
+    /// Sets the time limit on an idle host, in seconds. The default is 1500.
     pub(crate) fn time_limit_s(self, seconds: u64) -> Step<'a> {
-        Step { time_limit: Duration::from_secs(seconds), ..self }
+        Step { time_limit: scaled(Duration::from_secs(seconds)), ..self }
     }
 
     /// Returns the command. If coreutils and util-linux are installed, the command and its children

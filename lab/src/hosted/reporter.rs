@@ -173,7 +173,7 @@ enum Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PATIENCE;
+    use crate::patience;
     use hotmem::{
         AllocRequest, Allocation, Bytes, NoHooks, OnlineType, PfnRange, geometry::FRAME_SIZE,
     };
@@ -248,7 +248,7 @@ mod tests {
             // On a busy host the reporter's thread may not run before the workers have ended. Then
             // more workers are started.
             while reporter.statistics().refaulted == 0 {
-                assert!(started.elapsed() < PATIENCE, "{:?}", reporter.statistics());
+                assert!(started.elapsed() < patience(), "{:?}", reporter.statistics());
                 let workers: Vec<_> =
                     (1..=2).map(|seed| scope.spawn(move || churn(machine, seed))).collect();
                 workers.into_iter().for_each(|worker| worker.join().unwrap());

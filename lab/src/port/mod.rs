@@ -12,10 +12,7 @@ pub use measure::{CommittedMemory, PlugCycle, Segments, booted_with, end, verifi
 
 use crate::qemu::Config;
 use hotmem::Bytes;
-use std::{path::PathBuf, time::Duration};
-
-/// The time limit of a wait for an event of such a kernel.
-const PATIENCE: Duration = Duration::from_secs(300);
+use std::path::PathBuf;
 
 /// A kernel that `cargo xtask ports` builds.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +40,11 @@ impl Kernel {
     #[must_use]
     pub fn config(&self, device_memory: Bytes) -> Config {
         let config = Config::new(self.image(), device_memory).with_touched_memory(device_memory);
-        Config { boot_memory: self.boot_memory, cpus: self.cpus, patience: PATIENCE, ..config }
+        Config {
+            boot_memory: self.boot_memory,
+            cpus: self.cpus,
+            patience: crate::patience(),
+            ..config
+        }
     }
 }

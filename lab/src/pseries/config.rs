@@ -2,6 +2,7 @@
 
 use crate::qemu::raw::Boot;
 use hotmem::Bytes;
+use hotmem_time_limit::scaled;
 use std::{path::PathBuf, process::Command, time::Duration};
 
 pub(super) const PROGRAM: &str = "qemu-system-ppc64";
@@ -96,7 +97,7 @@ impl Config {
             icount: false,
             counts_instructions: false,
             starts_stopped: false,
-            patience: Duration::from_secs(120),
+            patience: scaled(Duration::from_secs(120)),
         }
     }
 

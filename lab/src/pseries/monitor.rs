@@ -200,7 +200,7 @@ impl PluggedDimm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PATIENCE;
+    use crate::patience;
     use std::thread;
 
     /// Returns a monitor of a simulated QEMU that sends these messages. The first is the greeting,
@@ -217,7 +217,7 @@ mod tests {
                 writeln!(qemu_end, "{answer}\r").unwrap();
             }
         });
-        Monitor::new(monitor_end, PATIENCE)
+        Monitor::new(monitor_end, patience())
     }
 
     #[test]

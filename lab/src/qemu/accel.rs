@@ -2,9 +2,10 @@
 
 use super::{Accel, Config, Error, Vm, image};
 use hotmem::Bytes;
+use hotmem_time_limit::scaled;
 use std::{fs::OpenOptions, path::Path, sync::OnceLock, time::Duration};
 
-/// The time limit for the first line of a guest under KVM. A guest under TCG takes 0.2 s. KVM takes
+/// The time limit for the first line of a guest under KVM on an idle host. A guest under TCG takes 0.2 s. KVM takes
 /// longer than this limit inside a virtual machine whose hypervisor emulates KVM's instructions.
 const FIRST_LINE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -26,7 +27,7 @@ pub fn best_accel(guest_image: Option<&Path>) -> Result<Accel, Error> {
     } else {
         crate::out::remark(format_args!(
             "/dev/kvm exists, but the guest does not boot under KVM within {} s: TCG is used",
-            FIRST_LINE_LIMIT.as_secs()
+            scaled(FIRST_LINE_LIMIT).as_secs()
         ));
         Accel::Tcg
     };
@@ -34,9 +35,8 @@ pub fn best_accel(guest_image: Option<&Path>) -> Result<Accel, Error> {
 }
 
 fn boots_under_kvm(image: &Path) -> bool {
+    let limit = scaled(FIRST_LINE_LIMIT);
     let config = Config::new(image.into(), Bytes::ZERO);
-    let config = Config { accel: Accel::Kvm, patience: FIRST_LINE_LIMIT, ..config };
-    Vm::start(&config)
-        .and_then(|mut vm| vm.first_line())
-        .is_ok_and(|first| first <= FIRST_LINE_LIMIT)
+    let config = Config { accel: Accel::Kvm, patience: limit, ..config };
+    Vm::start(&config).and_then(|mut vm| vm.first_line()).is_ok_and(|first| first <= limit)
 }

@@ -3,6 +3,7 @@
 use super::boot::Boot;
 use super::emulator::Emulator;
 use hotmem::Bytes;
+use hotmem_time_limit::scaled;
 use std::{fs::File, ops::Add, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
 /// Returns the QOM path of virtio-mem device `n`.
@@ -121,12 +122,9 @@ pub struct Config {
     /// QEMU's CPU model with its options. If this is `None`, the CPU has all features that the
     /// accelerator supports.
     pub cpu: Option<&'static str>,
-    /// Whether one instruction takes one nanosecond of the guest's time (TCG only).
+    /// Whether one instruction takes one nanosecond of the guest's time (TCG only). The guest's
+    /// time also passes while the guest waits.
     pub icount: bool,
-    /// Whether QEMU records the run, so that [`Vm::instructions`](super::Vm::instructions) can
-    /// return the number of executed instructions (TCG only). One instruction takes one nanosecond
-    /// of the guest's time, as with `icount`.
-    pub counts_instructions: bool,
     /// The number of CPUs.
     pub cpus: u32,
     /// Whether TCG runs all CPUs in turn on one thread (TCG only). TCG of QEMU 7.2 and 10.0 with a
@@ -171,13 +169,12 @@ impl Config {
             accel: Accel::Tcg,
             cpu: None,
             icount: false,
-            counts_instructions: false,
             cpus: 1,
             single_thread: false,
             touched_memory: Bytes::ZERO,
             // This is longer than the guest's own watchdog (60 s), which names the operation that
             // hangs.
-            patience: Duration::from_secs(75),
+            patience: scaled(Duration::from_secs(75)),
         }
     }
 
@@ -186,7 +183,7 @@ impl Config {
     pub fn with_touched_memory(mut self, size: Bytes) -> Config {
         self.touched_memory = size;
         // On an idle host the guest takes about 1.5 s for each GiB.
-        self.patience += Duration::from_secs(size.0 >> 30) * 10;
+        self.patience += scaled(Duration::from_secs(size.0 >> 30) * 10);
         self.with_guest_option("touch", size.0)
     }
 
@@ -223,7 +220,7 @@ impl Config {
         let (accel, cpu) = match self.accel {
             // `max` alone has 40 physical address bits, with which less than 1 TiB can be plugged.
             // With `erms` Linux clears memory by `rep stosb`, which is four times slower under TCG.
-            Accel::Tcg if self.icount || self.counts_instructions || self.single_thread => {
+            Accel::Tcg if self.icount || self.single_thread => {
                 ("tcg,thread=single", "max,phys-bits=46,-erms")
             }
             Accel::Tcg => ("tcg", "max,phys-bits=46,-erms"),
@@ -237,11 +234,7 @@ impl Config {
         add_option("-machine", format!("{}{nvdimm}", self.machine));
         add_option("-accel", accel.into());
         add_option("-cpu", self.cpu.unwrap_or(cpu).into());
-        if self.counts_instructions {
-            // QEMU reports the number of executed instructions only while it records. The recording
-            // is never replayed.
-            add_option("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
-        } else if self.icount {
+        if self.icount {
             add_option("-icount", "shift=0,sleep=on".into());
         }
         add_option("-smp", self.cpus.to_string());

@@ -68,14 +68,14 @@ impl Console {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PATIENCE;
+    use crate::patience;
 
     #[test]
     fn all_lines_of_the_source_are_returned() {
         let mut console = Console::new(&b"one\r\ntwo\nunfini"[..]);
         let mut lines = Vec::new();
         let end = loop {
-            match console.next(PATIENCE) {
+            match console.next(patience()) {
                 Ok((_, line)) => lines.push(line),
                 Err(end) => break end,
             }
@@ -89,7 +89,7 @@ mod tests {
     fn the_tail_has_the_last_12_lines() {
         let text: String = (0..100).map(|n| format!("{n}\n")).collect();
         let mut console = Console::new(std::io::Cursor::new(text));
-        while console.next(PATIENCE).is_ok() {}
+        while console.next(patience()).is_ok() {}
         assert_eq!(console.tail().0.len(), TAIL_LINES);
         assert_eq!(console.tail().0.last().map(String::as_str), Some("99"));
     }

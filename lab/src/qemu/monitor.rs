@@ -52,18 +52,6 @@ impl Monitor {
         })
     }
 
-    /// Returns the number of instructions that the guest has executed, if they are counted.
-    pub(super) fn instructions(&mut self) -> Result<u64, Error> {
-        const NAME: &str = "query-replay";
-        let answer = self.execute(&qmp::query_replay {}, NAME)?;
-        // QEMU reports the number only while it records.
-        let count = u64::try_from(answer.icount).ok();
-        count.filter(|_| answer.mode == qmp::ReplayMode::record).ok_or_else(|| Error::Refused {
-            command: NAME.into(),
-            reason: "QEMU does not count instructions".into(),
-        })
-    }
-
     /// Executes a line in QEMU's human monitor and returns the output.
     pub(super) fn line(&mut self, line: &str) -> Result<String, Error> {
         let command = qmp::human_monitor_command { cpu_index: None, command_line: line.to_owned() };
@@ -91,7 +79,7 @@ fn command_error(command: impl ToString, error: ExecuteError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PATIENCE;
+    use crate::patience;
     use std::{
         io::{ErrorKind, Write},
         thread,
@@ -117,7 +105,7 @@ mod tests {
     }
 
     fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
-        Monitor::new(simulated_qemu(answers), PATIENCE)
+        Monitor::new(simulated_qemu(answers), patience())
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Starts and ends QEMU's process.
 
 use super::{Error, console::Console, error::Tail};
+use hotmem_time_limit::scaled;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::{
     fs::File,
@@ -12,9 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time limit for QEMU to write the guest's last output and to exit. On a busy host this takes
-/// some seconds.
-pub(super) const EXIT_LIMIT: Duration = Duration::from_secs(60);
+/// Returns the time limit for QEMU to write the guest's last output and to exit.
+pub(super) fn exit_limit() -> Duration {
+    scaled(Duration::from_secs(60))
+}
 
 /// QEMU's process and its standard error. Dropping this value kills the process.
 pub(crate) struct Qemu {
@@ -46,10 +48,10 @@ impl Qemu {
     }
 
     /// Waits until QEMU ends, and returns its exit status. Returns `None` if QEMU does not end
-    /// within [`EXIT_LIMIT`].
+    /// within [`exit_limit`].
     pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         let started = Instant::now();
-        while started.elapsed() < EXIT_LIMIT {
+        while started.elapsed() < exit_limit() {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Some(status);
             }
@@ -59,12 +61,12 @@ impl Qemu {
     }
 
     /// Returns the error that QEMU ended before the event `awaited`, or `None` if QEMU does not end
-    /// within [`EXIT_LIMIT`].
+    /// within [`exit_limit`].
     pub(crate) fn exit_error(&mut self, awaited: &str, console: &Console) -> Option<Error> {
         let status = self.exit_status()?;
         let Tail(mut output) = console.tail();
         if let Some(standard_error) = &mut self.standard_error {
-            while standard_error.next(EXIT_LIMIT).is_ok() {}
+            while standard_error.next(exit_limit()).is_ok() {}
             output.extend(standard_error.tail().0);
         }
         Some(Error::Ended { awaited: awaited.into(), status, output: Tail(output) })

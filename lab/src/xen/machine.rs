@@ -4,6 +4,7 @@ use super::xpti::Xpti;
 use crate::qemu::{die_with_parent, host, image};
 use anyhow::{Context, Result, bail, ensure};
 use hotmem::Bytes;
+use hotmem_time_limit::scaled;
 use serde::Deserialize;
 use std::{
     io::{BufRead, BufReader},
@@ -18,9 +19,11 @@ const QEMU: &str = "qemu-system-x86_64";
 /// The memory of the machine.
 const MEMORY: Bytes = Bytes::gib(1);
 const DOM0_MEMORY: Bytes = Bytes::mib(512);
-/// The time limit between two lines of the guest. A race takes a second on two CPUs of the host,
+/// Returns the time limit between two lines of the guest. A race takes a second on two CPUs of the host,
 /// and some minutes on fewer.
-const PATIENCE: Duration = Duration::from_secs(900);
+fn patience() -> Duration {
+    scaled(Duration::from_secs(900))
+}
 
 /// The images of Xen and of the guest.
 pub struct Machine {
@@ -266,10 +269,10 @@ fn read_outcome(mut qemu: Qemu) -> Result<Outcome> {
     let (mut tail, mut failures) = (Vec::new(), Vec::new());
     let mut last_line_time = Instant::now();
     loop {
-        let line = match lines.recv_timeout(PATIENCE.saturating_sub(last_line_time.elapsed())) {
+        let line = match lines.recv_timeout(patience().saturating_sub(last_line_time.elapsed())) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
-                bail!("the guest printed nothing for {PATIENCE:?} after: {tail:?}")
+                bail!("the guest printed nothing for {:?} after: {tail:?}", patience())
             }
             Err(RecvTimeoutError::Disconnected) => {
                 bail!("QEMU ended without the guest's verdict: {tail:?}")

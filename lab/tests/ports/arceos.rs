@@ -3,6 +3,7 @@
 use crate::kernel::TestedKernel;
 use hotmem::Bytes;
 use hotmem_lab::port::{self, Kernel};
+use hotmem_time_limit::scaled;
 use std::time::Duration;
 
 pub(crate) const ARCEOS: TestedKernel = TestedKernel(port::ARCEOS);
@@ -61,10 +62,11 @@ fn most_memory_is_unplugged_after_a_mixed_load() {
     assert!(percent >= 70, "{percent} %");
 }
 
+/// The limit is 20 ms on an idle host.
 #[test]
-fn plugged_memory_is_used_within_20_ms_of_the_request() {
+fn plugged_memory_is_used_soon_after_the_request() {
     let median = PAGING.first_allocation();
-    assert!(median <= Duration::from_millis(20), "{median:?}");
+    assert!(median <= scaled(Duration::from_millis(20)), "{median:?}");
 }
 
 /// An interrupt may arrive at any time while the kernel begins to wait for it.

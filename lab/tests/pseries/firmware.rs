@@ -7,6 +7,7 @@
 //! machine's memory by QEMU's monitor.
 
 use hotmem_dlpar::Version;
+use hotmem_lab::patience;
 use qapi::{Command, Qmp, Stream, qmp};
 use std::{
     fs,
@@ -19,9 +20,6 @@ use std::{
 };
 
 const QEMU: &str = "qemu-system-ppc64";
-/// The time limit of each wait. It is so long that only a hang exceeds it, even on a slow and busy
-/// host.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The address of the first instruction.
 const ENTRY_ADDRESS: usize = 0x100;
@@ -67,7 +65,7 @@ pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
             assert_eq!(returned, [0; 8], "the hypercall failed");
             break;
         }
-        assert!(start.elapsed() < PATIENCE, "the firmware hangs");
+        assert!(start.elapsed() < patience(), "the firmware hangs");
         std::thread::sleep(Duration::from_millis(10));
     }
     let answer = qemu.read_memory(ANSWER_ADDRESS, ANSWER_SIZE, &dir.0.join("answer"));
@@ -117,7 +115,7 @@ struct Qemu {
 impl Qemu {
     fn start(firmware: &Path, args: &[&str]) -> Qemu {
         let (monitor, qemu_monitor) = UnixStream::pair().unwrap();
-        monitor.set_read_timeout(Some(PATIENCE)).unwrap();
+        monitor.set_read_timeout(Some(patience())).unwrap();
         let mut command = process::Command::new(QEMU);
         command.args(["-nodefaults", "-display", "none", "-accel", "tcg", "-qmp", "stdio"]);
         command.args(["-M", "pseries,cap-ccf-assist=off", "-bios"]).arg(firmware).args(args);

@@ -53,7 +53,9 @@ fn bench_reporting_counts_reported_and_refaulted_memory() {
     let file = std::env::temp_dir().join(format!("hotmem-faults-{}.json", std::process::id()));
     let mut bench = hotmem(&["bench", "reporting", "--cases", "page_fault", "--no-instructions"]);
     let bench = bench.args(["--machines", "guest", "--boots", "1", "--threads", "3"]);
-    let bench = bench.args(["--rounds", "1", "--bursts", "2", "--rest", "2000"]);
+    // The guest must have reported its free memory before the next burst.
+    let rest = (2000 * hotmem_time_limit::slowness()).to_string();
+    let bench = bench.args(["--rounds", "1", "--bursts", "2", "--rest", &rest]);
     let output = bench.arg("--json").arg(&file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = std::fs::read_to_string(&file).unwrap();

@@ -1,6 +1,7 @@
 //! Helpers for the tests under QEMU.
 
 use hotmem::Bytes;
+use hotmem_lab::patience;
 use hotmem_lab::qemu::{Config, Event, Resize, Vm, image};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::{
@@ -11,12 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time limit of each wait. It is so long that only a hang exceeds it, even on a slow and busy
-/// host.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
-/// The time limit of the guest's watchdog. It is shorter than [`PATIENCE`], because the watchdog
-/// names the operation that hangs.
-const WATCHDOG: Duration = Duration::from_secs(240);
+/// The part of [`patience`] after which the guest's watchdog ends the guest. The watchdog names the
+/// operation that hangs.
+const WATCHDOG_PERCENT: u32 = 80;
 
 static IMAGE: LazyLock<PathBuf> =
     LazyLock::new(|| image::find(None).expect("the guest could not be built"));
@@ -31,12 +29,14 @@ pub(crate) struct Machine {
 
 /// Returns a machine with 128 MiB of boot memory and a virtio-mem device of `device_memory`.
 pub(crate) fn config(device_memory: Bytes) -> Config {
+    let patience = patience();
+    let watchdog = patience * WATCHDOG_PERCENT / 100;
     let config =
-        Config::new(IMAGE.clone(), device_memory).with_guest_option("watchdog", WATCHDOG.as_secs());
-    Config { patience: PATIENCE, ..config }
+        Config::new(IMAGE.clone(), device_memory).with_guest_option("watchdog", watchdog.as_secs());
+    Config { patience, ..config }
 }
 
-/// Calls `find` repeatedly until it returns a value. Panics after [`PATIENCE`], and names `awaited`.
+/// Calls `find` repeatedly until it returns a value. Panics after [`patience`], and names `awaited`.
 #[track_caller]
 pub(crate) fn wait_for<T>(awaited: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
@@ -44,7 +44,7 @@ pub(crate) fn wait_for<T>(awaited: &str, mut find: impl FnMut() -> Option<T>) ->
         if let Some(found) = find() {
             return found;
         }
-        assert!(started.elapsed() < PATIENCE, "no {awaited}");
+        assert!(started.elapsed() < patience(), "no {awaited}");
         thread::sleep(Duration::from_millis(10));
     }
 }

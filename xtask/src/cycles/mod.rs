@@ -15,7 +15,8 @@ use graph::Graph;
 pub(crate) fn check(steps: &mut Steps) {
     let crates = root().join("crates").read_dir().into_iter().flatten().flatten();
     let crates = crates.map(|entry| format!("crates/{}", entry.file_name().to_string_lossy()));
-    let other_packages = ["guest", "guest-pseries", "guest-xen", "lab", "ports/ostd", "xtask"];
+    let other_packages =
+        ["guest", "guest-pseries", "guest-xen", "lab", "ports/ostd", "time-limit", "xtask"];
     let other_packages = other_packages.map(str::to_owned);
     for name in crates.chain(other_packages) {
         match Graph::of_crate(&root().join(&name).join("src")) {

@@ -13,7 +13,7 @@ use super::{
     Config, Error, Event, Report,
     console::{Console, NoLine},
     monitor::Monitor,
-    process::{EXIT_LIMIT, Qemu},
+    process::{Qemu, exit_limit},
 };
 use hotmem::Bytes;
 use std::{
@@ -94,7 +94,7 @@ impl Vm {
             Err(error) => {
                 // If the guest does not support this machine, it may end before the monitor
                 // answers. Then the guest's reason is the error.
-                while let Ok((_, line)) = console.next(EXIT_LIMIT) {
+                while let Ok((_, line)) = console.next(exit_limit()) {
                     if let Ok(Report::BailOut(reason)) = Report::parse(&line) {
                         return Err(Error::BailOut(reason));
                     }
@@ -223,16 +223,6 @@ impl Vm {
         self.monitor.line(line).map_err(|error| self.cause_of(error))
     }
 
-    /// Returns the number of instructions that the guest has executed since QEMU's start. The
-    /// number does not grow while the guest waits for an interrupt.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if the machine is not
-    /// [`counts_instructions`](super::Config::counts_instructions).
-    pub fn instructions(&mut self) -> Result<u64, Error> {
-        self.monitor.instructions()
-    }
-
     /// Waits for the guest's verdict and for QEMU's exit. Returns the size of all metadata that the
     /// guest wrote for new memory, if the guest has reported it.
     ///
@@ -297,7 +287,7 @@ impl Vm {
     /// to its monitor broke. The console then has the guest's reason, which may arrive later.
     fn cause_of(&mut self, error: Error) -> Error {
         while let Error::Monitor(_) = error {
-            match self.poll(EXIT_LIMIT) {
+            match self.poll(exit_limit()) {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(cause) => return cause,

@@ -5,9 +5,10 @@ use super::{BurstCosts, NODES, Plan, WORKING_SET};
 use crate::qemu::{Accel, Balloon, Config, Event, Vm};
 use anyhow::Result;
 use hotmem::Bytes;
+use hotmem_time_limit::scaled;
 use std::{path::Path, time::Duration};
 
-/// The time limit of a guest for everything but the bursts and the rests, whose time is added.
+/// The time limit of a guest on an idle host for everything but the bursts and the rests, whose time is added.
 const BASE_TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a guest's clock counts.
@@ -61,7 +62,9 @@ fn config(subject: Subject, plan: Plan, image: &Path, clock: Clock) -> Config {
         cpus: u32::from(threads) + 1,
         accel,
         icount,
-        patience: BASE_TIME_LIMIT + (rest_time + Duration::from_secs(rounds.into())) * (bursts + 2),
+        patience: scaled(
+            BASE_TIME_LIMIT + (rest_time + Duration::from_secs(rounds.into())) * (bursts + 2),
+        ),
         ..config.with_guest_option("reports", reports)
     }
 }
