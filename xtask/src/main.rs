@@ -13,6 +13,7 @@ mod figures;
 mod header;
 mod level_table;
 mod lint;
+mod load;
 mod named_tests;
 mod oldest_toolchain;
 mod packages;

@@ -12,17 +12,21 @@ const NOT_PUBLISHED: [&str; 2] = ["hotmem-c", "hotmem-testkit"];
 
 /// Runs a step for each Rust version that a published crate declares.
 pub(crate) fn check(steps: &mut Steps) {
+    let mut checks = Vec::new();
     for (version, crates) in crates_by_version() {
         let toolchain = format!("+{version}.0");
         if install(&toolchain) {
             let names: String = crates.iter().map(|name| format!(" -p {name}")).collect();
-            let check = format!("{toolchain} check --quiet --target-dir target/oldest{names}");
-            steps.run(&Step::cargo(&format!("the oldest Rust, {version}"), &check));
+            let dir = format!("target/oldest/{version}");
+            let check = format!("{toolchain} check --quiet --target-dir {dir}{names}");
+            checks.push((format!("the oldest Rust, {version}"), check));
         } else {
             let command = format!("rustup toolchain install {version}.0 --profile minimal");
             steps.skip(format!("the oldest Rust, {version}: {command}"));
         }
     }
+    let checks: Vec<_> = checks.iter().map(|(name, check)| Step::cargo(name, check)).collect();
+    steps.run_together(&checks);
 }
 
 /// Returns the names of the published crates.

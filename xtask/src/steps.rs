@@ -7,6 +7,7 @@ use crate::{
 use std::{
     io::{BufRead, BufReader, Write},
     process::{Command, ExitCode, Stdio},
+    sync::mpsc::channel,
     thread,
     time::{Duration, Instant},
 };
@@ -64,9 +65,8 @@ impl Steps {
         self.record(step, start.elapsed(), outcome);
     }
 
-    /// Runs steps at the same time, for steps that use one CPU each. Shows their output after all
-    /// have ended. Cargo must have compiled the programs of the steps before, because it does not
-    /// compile for two steps at the same time.
+    /// Runs steps at the same time, for steps that leave CPUs idle. Shows the output of each when it
+    /// has ended. Cargo compiles at the same time only for steps with different build directories.
     pub(crate) fn run_together(&mut self, steps: &[Step<'_>]) {
         self.run_together_to(steps, &mut std::io::stdout());
     }
@@ -75,27 +75,30 @@ impl Steps {
     fn run_together_to(&mut self, steps: &[Step<'_>], out: &mut impl Write) {
         steps.iter().for_each(|step| self.announce(step));
         let start = Instant::now();
+        let (sender, ended) = channel();
         let run = |step: &Step<'_>| {
             let mut command = step.command();
             let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output();
             (output.map_err(|error| error.to_string()), start.elapsed())
         };
-        let ended: Vec<_> = thread::scope(|scope| {
-            let running: Vec<_> = steps.iter().map(|step| scope.spawn(move || run(step))).collect();
-            running.into_iter().map(|running| running.join()).collect()
+        thread::scope(|scope| {
+            for step in steps {
+                let sender = sender.clone();
+                // The receiver lives as long as the scope.
+                scope.spawn(move || sender.send((step, run(step))));
+            }
+            drop(sender);
+            for (step, (output, time)) in ended {
+                println!("\n== {}, output", step.name);
+                let outcome = output.and_then(|output| {
+                    print!("{}", String::from_utf8_lossy(&output.stderr));
+                    let mut text = output.stdout.as_slice();
+                    self.show(&mut text, out)?;
+                    if output.status.success() { Ok(()) } else { Err(output.status.to_string()) }
+                });
+                self.record(step, time, outcome);
+            }
         });
-        for (step, ended) in steps.iter().zip(ended) {
-            let (output, time) =
-                ended.unwrap_or_else(|_| (Err("its thread panicked".to_owned()), start.elapsed()));
-            println!("\n== {}, output", step.name);
-            let outcome = output.and_then(|output| {
-                print!("{}", String::from_utf8_lossy(&output.stderr));
-                let mut text = output.stdout.as_slice();
-                self.show(&mut text, out)?;
-                if output.status.success() { Ok(()) } else { Err(output.status.to_string()) }
-            });
-            self.record(step, time, outcome);
-        }
     }
 
     /// Records the time and the outcome of a step that has ended.

@@ -1,13 +1,17 @@
 //! `cargo xtask test` and `cargo xtask deep`: run the tests.
 
 use crate::{
-    backport, embed, ports, setup,
+    backport, embed,
+    load::Load,
+    ports, setup,
     step::{HOST, Step, root, runs, tests},
     steps::Steps,
 };
 use std::{
+    num::NonZero,
     path::{Path, PathBuf},
     process::ExitCode,
+    thread,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -19,12 +23,10 @@ const COUNTING_FLAGS: &str = "--cfg hotmem_atomics=\"counted\"";
 const SMALL_GEOMETRY_FLAGS: &str =
     "--cfg hotmem_geometry=\"small\" --cfg hotmem_stores=\"ordinary\"";
 
-/// Cargo's arguments for the tests that Miri runs: those of the engine, and those of other crates.
-const MIRI_ARGS: [&str; 2] = [
-    "-p hotmem --lib",
-    "-p hotmem-addr -p hotmem-heap -p hotmem-memmap -p hotmem-port -p hotmem-stream --lib \
-     --test identity",
-];
+/// Cargo's arguments for the tests that Miri runs.
+const MIRI_ENGINE: &str = "+nightly miri test --target-dir target/miri -p hotmem --lib";
+const MIRI_OTHER_CRATES: &str = "+nightly miri test --target-dir target/miri -p hotmem-addr \
+    -p hotmem-heap -p hotmem-memmap -p hotmem-port -p hotmem-stream --lib --test identity";
 
 /// Runs all tests that a change must pass.
 pub(crate) fn run() -> ExitCode {
@@ -45,10 +47,15 @@ pub(crate) fn run() -> ExitCode {
     embed::check(&mut steps);
     header(&mut steps);
     ports::check(&mut steps);
-    small_geometry(&mut steps, "small machines", |step| step);
-    cache_line_transfers(&mut steps);
-    loom(&mut steps, "model checks", |step| step);
-    miri(&mut steps);
+    // Each of these steps has its own build directory, and uses one CPU for most of its time.
+    let mut together =
+        vec![loom("model checks"), small_geometry("small machines"), cache_line_transfers()];
+    if setup::miri() {
+        together.extend(miri());
+    } else {
+        steps.skip(setup::MIRI_WANTED);
+    }
+    steps.run_together(&together);
     steps.conclude_tests()
 }
 
@@ -78,10 +85,11 @@ pub(crate) fn run_deep() -> ExitCode {
     ports::check_all(&mut steps);
     pseries(&mut steps, "pseries, deep", deep);
     aarch64(&mut steps, "engine on AArch64", "-p hotmem -p hotmem-memmap --lib");
-    small_geometry(&mut steps, "small machines, deep", deep);
-    loom(&mut steps, "model checks, deep", deep);
+    steps.run(&deep(small_geometry("small machines, deep")));
+    steps.run(&deep(loom("model checks, deep")));
     stress_under_miri(&mut steps);
     fuzz(&mut steps);
+    on_a_busy_host(&mut steps);
     steps.conclude_tests()
 }
 
@@ -191,7 +199,7 @@ fn guest(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step
     let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
     steps.run(&Step::cargo("guest", guest).description("builds the reference kernel"));
     if setup::qemu() {
-        let tests = tests("qemu", "--skip newer_qemu::");
+        let tests = tests("qemu", &with_more_threads("--skip newer_qemu::"));
         let step = Step::cargo(name, &tests);
         steps.run(&adapt(
             step.description("boots the reference kernel on QEMU's virtio-mem, DIMMs and NVDIMMs"),
@@ -199,6 +207,13 @@ fn guest(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step
     } else {
         steps.missing(setup::QEMU_WANTED);
     }
+}
+
+/// Returns arguments of tests that boot machines. Machines wait for timers, for the host's reports and
+/// for each other about half of the time, so that twice as many run at once as there are CPUs.
+fn with_more_threads(filter: &str) -> String {
+    let threads = 2 * thread::available_parallelism().map_or(1, NonZero::get);
+    format!("--test-threads {threads} {filter}")
 }
 
 /// The filter for all tests of the guest.
@@ -214,7 +229,7 @@ fn on_backport(
     adapt: impl Fn(Step<'_>) -> Step<'_>,
 ) {
     if backport::install_qemu() {
-        let tests = tests("qemu", filter);
+        let tests = tests("qemu", &with_more_threads(filter));
         let step = Step::cargo(name, &tests).description(
             "boots the reference kernel on a newer QEMU, whose devices differ in parts",
         );
@@ -226,7 +241,7 @@ fn on_backport(
 
 /// Runs the engine's tests with a small geometry, in which tests can try all states. Also runs the
 /// tests of `hotmem-stream` with ordinary stores.
-fn small_geometry(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
+fn small_geometry(name: &'static str) -> Step<'static> {
     let tests = Step::cargo(
         name,
         "test -p hotmem -p hotmem-stream --release --no-fail-fast --lib --tests \
@@ -234,45 +249,49 @@ fn small_geometry(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>
     );
     let tests =
         tests.description("tests the engine on machines so small that tests try every state");
-    steps.run(&adapt(tests.env("RUSTFLAGS", SMALL_GEOMETRY_FLAGS)));
+    tests.env("RUSTFLAGS", SMALL_GEOMETRY_FLAGS)
 }
 
 /// Counts cache line transfers between simulated CPUs.
-fn cache_line_transfers(steps: &mut Steps) {
+fn cache_line_transfers() -> Step<'static> {
     let tests = "test -p hotmem --release --test lines --target-dir target/lines -- --nocapture";
     let tests = Step::cargo("cache line transfers", tests);
     let tests = tests.description(
         "counts writes to cache lines that another CPU wrote last, with 2 to 256 simulated CPUs",
     );
-    steps.run(&tests.env("RUSTFLAGS", COUNTING_FLAGS));
+    tests.env("RUSTFLAGS", COUNTING_FLAGS)
 }
 
 /// Runs the model checks, in which loom tries every interleaving of lock-free operations.
-fn loom(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
+fn loom(name: &'static str) -> Step<'static> {
     let tests = "test -p hotmem -p hotmem-pgtable --release --no-fail-fast --lib \
                  --target-dir target/loom loom_tests";
     let tests = Step::cargo(name, tests)
         .description("runs loom, which tries every interleaving of lock-free steps");
-    steps.run(&adapt(tests.env("RUSTFLAGS", LOOM_FLAGS)));
+    tests.env("RUSTFLAGS", LOOM_FLAGS)
 }
 
-/// Runs tests under Miri, which uses one CPU for each program. The tests of `hotmem` and those of the
-/// other crates run at the same time.
-fn miri(steps: &mut Steps) {
-    if !setup::miri() {
-        steps.skip(setup::MIRI_WANTED);
-        return;
+/// Runs tests under Miri, which uses one CPU for each program.
+fn miri() -> [Step<'static>; 2] {
+    [("Miri, engine", MIRI_ENGINE), ("Miri, other crates", MIRI_OTHER_CRATES)].map(
+        |(name, tests)| {
+            Step::cargo(name, tests)
+                .description("runs unit tests in an interpreter that detects undefined behaviour")
+        },
+    )
+}
+
+/// Runs all tests of `cargo xtask test` while other processes use all CPUs, and on one CPU. No test
+/// may depend on the speed or the load of the host.
+fn on_a_busy_host(steps: &mut Steps) {
+    // A time limit that is longer than that of all steps of `cargo xtask test` together.
+    let limit_s = 6 * 3600;
+    for name in ["first", "second", "third"].map(|nth| format!("tests on a busy host, {nth} run")) {
+        let _load = Load::start();
+        steps.run(&Step::cargo(&name, "xtask test").time_limit_s(limit_s));
     }
-    let description =
-        "runs the engine's unit tests in an interpreter that detects undefined behaviour";
-    let names = ["Miri, engine", "Miri, other crates"];
-    let tests = MIRI_ARGS.map(|args| format!("+nightly miri test {args} --target-dir target/miri"));
-    for (name, tests) in names.iter().zip(&tests) {
-        let build = format!("{tests} --no-run");
-        steps.run(&Step::cargo(&format!("{name}, build"), &build));
-    }
-    let run = |index: usize| Step::cargo(names[index], &tests[index]).description(description);
-    steps.run_together(&[run(0), run(1)]);
+    let step = Step::program("tests on one CPU", "taskset", "-c 0 cargo xtask test");
+    steps.run(&step.time_limit_s(limit_s));
 }
 
 /// Runs the stress test under Miri, whose loads return older values where the orderings permit it.

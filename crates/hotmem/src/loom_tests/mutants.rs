@@ -1,15 +1,18 @@
 //! Checks the scenarios: if a mutant makes one step of the engine faulty, its scenario must fail.
 
+use std::num::NonZero;
 use std::process::Command;
 use std::string::{String, ToString};
+use std::sync::Mutex;
 use std::vec::Vec;
-use std::{env, eprintln, format};
+use std::{env, eprintln, format, thread};
 
-/// Runs each mutant of `mutants.txt` against its scenario, in a process of its own.
+/// Runs each mutant of `mutants.txt` against its scenario, in a process of its own. As many run at the
+/// same time as there are CPUs.
 #[test]
 fn every_mutant_is_killed() {
     let tests = env::current_exe().unwrap();
-    let survivors = mutants().filter(|(mutant, scenario)| {
+    let survives = |mutant: &str, scenario: &str| {
         let mut run = Command::new(&tests);
         run.args(["--exact", &format!("loom_tests::{scenario}")]).env("HOTMEM_MUTANT", mutant);
         let run = run.output().unwrap();
@@ -24,8 +27,20 @@ fn every_mutant_is_killed() {
         );
         eprintln!("{mutant}: {scenario} says {}", verdict(&text));
         run.status.success()
-    });
-    assert_eq!(survivors.collect::<Vec<_>>(), []);
+    };
+    let (mutants, survivors) = (Mutex::new(mutants()), Mutex::new(Vec::new()));
+    let check_some = || {
+        // The lock is released before the check.
+        while let Some((mutant, scenario)) = { mutants.lock().unwrap().next() } {
+            if survives(mutant, scenario) {
+                survivors.lock().unwrap().push((mutant, scenario));
+            }
+        }
+    };
+    // A scenario runs on one CPU.
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| (0..cpus).for_each(|_| drop(scope.spawn(check_some))));
+    assert_eq!(survivors.into_inner().unwrap(), []);
 }
 
 /// Returns the line of the output that says why the scenario failed.
