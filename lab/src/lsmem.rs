@@ -4,7 +4,7 @@ use crate::{hosted::Hosted, size, table::table};
 use anyhow::{Result, bail};
 use hotmem::{
     AddRequest, Bytes, Hotplug, Mapping, MemoryBlock, MemoryBlockState, NoHooks, OnlineType,
-    PfnRange, Platform, Zone,
+    PfnRange, Platform, State, Zone,
 };
 use std::fmt;
 
@@ -80,6 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
 pub struct Listing {
     block_size: Bytes,
     rows: Vec<Row>,
+    totals: Totals,
 }
 
 /// A run of memory blocks with the same values.
@@ -92,6 +93,14 @@ struct Row {
     zone: Option<Zone>,
 }
 
+/// The memory in each state. A part of a memory block has one state, and the block may have several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Totals {
+    online: Bytes,
+    offline: Bytes,
+    device: Bytes,
+}
+
 impl Listing {
     /// Lists all memory blocks of the machine. Adjacent blocks with the same values share a row
     /// unless `all` is set.
@@ -102,7 +111,9 @@ impl Listing {
         all: bool,
     ) -> Listing {
         let mut rows: Vec<Row> = Vec::new();
+        let mut totals = Totals::default();
         for block in hotplug.memory_blocks(block_size.frames()) {
+            totals.add(hotplug, block.range);
             let row = Row::of(&block);
             match rows.last_mut() {
                 Some(last) if !all && last.is_continued_by(&row) => {
@@ -112,12 +123,26 @@ impl Listing {
                 _ => rows.push(row),
             }
         }
-        Listing { block_size, rows }
+        Listing { block_size, rows, totals }
     }
+}
 
-    fn total(&self, is_counted: impl Fn(MemoryBlockState) -> bool) -> Bytes {
-        let rows = self.rows.iter().filter(|row| is_counted(row.state));
-        rows.fold(Bytes::ZERO, |sum, row| sum + row.range.bytes())
+impl Totals {
+    /// Adds the memory of a memory block.
+    fn add<P: Platform, M: Mapping>(&mut self, hotplug: &Hotplug<'_, P, M>, mut block: PfnRange) {
+        while !block.is_empty() {
+            let (part, state) = hotplug.state_at(block.start(), block.end());
+            let total = match state {
+                State::Online | State::OnlineMovable => Some(&mut self.online),
+                State::Offline => Some(&mut self.offline),
+                State::Device => Some(&mut self.device),
+                State::Unknown | State::Absent => None,
+            };
+            if let Some(total) = total {
+                *total = *total + part.bytes();
+            }
+            block = block.split_at(part.end()).1;
+        }
     }
 }
 
@@ -167,19 +192,12 @@ impl fmt::Display for Listing {
         }
         writeln!(f, "{table}\n")?;
         writeln!(f, "Memory block size:    {:>8}", size::short(self.block_size))?;
-        let mut total = |kind: &str, is_counted: fn(MemoryBlockState) -> bool| {
-            writeln!(
-                f,
-                "Total {kind} memory:{:>width$}",
-                size::short(self.total(is_counted)),
-                width = 16 - kind.len()
-            )
-        };
-        total("online", |state| {
-            !matches!(state, MemoryBlockState::Offline | MemoryBlockState::Device)
-        })?;
-        total("offline", |state| state == MemoryBlockState::Offline)?;
-        total("device", |state| state == MemoryBlockState::Device)
+        let Totals { online, offline, device } = self.totals;
+        for (kind, total) in [("online", online), ("offline", offline), ("device", device)] {
+            let width = 16 - kind.len();
+            writeln!(f, "Total {kind} memory:{:>width$}", size::short(total))?;
+        }
+        Ok(())
     }
 }
 
@@ -202,8 +220,9 @@ mod tests {
         // Boot memory cannot be removed, because the engine's words are in it.
         let boot = (online, false, Some(Zone::Kernel));
         assert_eq!(rows, [boot, (online, true, Some(Zone::Movable)), (offline, true, None)]);
-        assert_eq!(listing.total(|state| state == online), Bytes::mib(128 + 1024));
-        assert_eq!(listing.total(|state| state == offline), Bytes::gib(1));
+        let totals =
+            Totals { online: Bytes::mib(128 + 1024), offline: Bytes::gib(1), device: Bytes::ZERO };
+        assert_eq!(listing.totals, totals);
         let text = listing.to_string();
         assert!(text.contains("32-39") && text.contains("40-47"), "{text}");
         assert_eq!(Listing::of(&hotplug, Bytes::mib(128), true).rows.len(), 1 + 16);

@@ -18,7 +18,7 @@ fn error_message(args: &[&str]) -> String {
 
 #[test]
 fn the_error_of_an_invalid_argument_names_the_argument_or_the_limit() {
-    let cases: [(&[&str], &str); 46] = [
+    let cases: [(&[&str], &str); 48] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
         (&["vm", "--plug", "0"], "--plug"),
@@ -30,6 +30,11 @@ fn the_error_of_an_invalid_argument_names_the_argument_or_the_limit() {
         (&["vm", "--plug", "23T"], "to plug 23TiB, for page tables and the engine's metadata"),
         (&["bench", "vm", "--sizes", "1G,32T"], "for page tables"),
         (&["vm", "--plug", "1G", "--touch", "2G"], "--touch"),
+        (
+            &["vm", "--plug", "1G", "--touch", "1M", "--balloon", "--svg", "/nowhere/plot"],
+            "/nowhere/plot cannot be written",
+        ),
+        (&["bench", "frames", "--json", "/nowhere/file"], "/nowhere/file cannot be written"),
         (&["vm", "--plug", "1G", "--accel", "magic"], "tcg"),
         (&["vm", "--plug", "1G", "--policy", "sideways"], "online_movable"),
         (&["vm", "--plug", "1G", "--icount", "--accel", "kvm"], "--icount"),
@@ -102,14 +107,80 @@ fn drmgr_adds_lmbs_and_fails_for_too_many() {
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(stdout.matches("was hot-added").count(), 40, "{stdout}");
     // The LMBs are on two nodes, so they form two ranges.
-    assert!(stdout.contains("40 LMBs (640MiB) were hot-added in 2 ranges"), "{stdout}");
+    assert!(stdout.contains("40 LMBs, 640.0 MiB, added and online in 2 ranges"), "{stdout}");
     assert!(stdout.contains("Movable"), "{stdout}");
     let output = drmgr(&["-r", "-q", "100"]);
     assert!(output.status.success());
     let output = drmgr(&["-a", "-q", "101"]);
     assert!(!output.status.success());
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("101 LMBs are requested and 100 are available"), "{stderr}");
+    assert_eq!(stderr, "hotmem: 101 LMBs requested, 100 available\n");
+    // The error is printed once, with and without `--debug`.
+    let none = ["--assigned", "0", "--debug"];
+    for args in [&none[..2], &none] {
+        let output = drmgr(&[&["-r", "-q", "1"], args].concat());
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert_eq!(text.concat(), "hotmem: 1 LMB requested, 0 available\n", "{args:?}");
+    }
+}
+
+/// The command describes the partition itself, so no address in the description is invalid.
+#[test]
+fn drmgr_has_partitions_of_large_lmbs_up_to_the_end_of_physical_addresses() {
+    let drmgr = |args: &[&str]| hotmem(&[&["drmgr", "-c", "mem", "-a", "-q", "1"], args].concat());
+    for (size, lmbs) in [("8G", "4"), ("2T", "4"), ("2T", "1000")] {
+        let output = drmgr(&["--lmb-size", size, "--lmbs", lmbs]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{lmbs} of {size}: {stderr}");
+    }
+    for (size, lmbs) in [("2T", "126976"), ("1024T", "16000000"), ("1G", "8000000")] {
+        let message = error_message(&[
+            "drmgr",
+            "-c",
+            "mem",
+            "-a",
+            "-q",
+            "1",
+            "--lmb-size",
+            size,
+            "--lmbs",
+            lmbs,
+        ]);
+        assert!(message.contains("end beyond the last physical address"), "{message}");
+    }
+}
+
+/// 6 MiB of a memory block of 128 MiB are online, 6 MiB offline and 6 MiB device memory.
+#[test]
+fn the_totals_of_lsmem_count_the_parts_of_a_memory_block() {
+    let parts = ["--online", "0", "--movable", "6M", "--offline", "6M", "--device", "6M"];
+    let output = hotmem(&[&["lsmem"], &parts[..]].concat());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    for (kind, size) in [("online", "1030M"), ("offline", "6M"), ("device", "6M")] {
+        let is_total = |line: &str| {
+            line.strip_prefix(&format!("Total {kind} memory:")).is_some_and(|s| s.trim() == size)
+        };
+        assert!(stdout.lines().any(is_total), "{kind}: not {size} in\n{stdout}");
+    }
+}
+
+/// Random traffic needs 4 GiB.
+#[test]
+fn bench_frames_leaves_out_cases_that_need_a_larger_machine() {
+    let case = ["--subjects", "hotmem", "--threads", "1", "--orders", "0", "--runs", "1"];
+    let bench = |accesses| {
+        let size =
+            ["bench", "frames", "--sizes", "1G", "--no-instructions", "--accesses", accesses];
+        let output = hotmem(&[&size, &case[..]].concat());
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.success(), text)
+    };
+    let left_out = "1G/order0/1thread/random, hotmem: left out, because it needs 4G\n";
+    let (succeeded, [stdout, stderr]) = bench("random,pair");
+    assert!(succeeded && stdout.contains("1G/order0/1thread/pair"), "{stdout}{stderr}");
+    assert_eq!(stderr, left_out);
+    let (succeeded, [stdout, stderr]) = bench("random");
+    assert!(!succeeded && stdout.is_empty() && stderr.starts_with(left_out), "{stdout}{stderr}");
 }
 
 /// Runs a bench and returns a function that finds the median of a case, subject and metric in its

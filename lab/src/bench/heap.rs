@@ -2,7 +2,8 @@
 //! compares with other heaps behind the same kind of lock.
 
 use super::frames::cpu_time;
-use super::record::{self, Metric, Sample};
+use super::record::{self, Metric, Record, Sample};
+use super::results;
 use crate::{
     hosted::{Hosted, ThreadCpus},
     progress,
@@ -89,6 +90,13 @@ impl FreeOrder {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
+    let measure = |sample: &mut Sample| measure_all(args, sample);
+    let print = |records: &[Record]| Ok(record::print(records)?);
+    results::collect("heap", args.json.as_deref(), measure, print)
+}
+
+/// Measures all cases.
+fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let machine = Hosted::builder().boot_memory(MEMORY).build()?;
     let _hotplug = machine.boot()?;
     let base = machine.address_of(Pfn::ZERO).context("the machine has no first frame")?;
@@ -106,7 +114,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
     let subjects: [(&str, &(dyn GlobalAlloc + Sync)); 3] =
         [("hotmem", &hotmem), ("talc", &talc), ("buddy_system_allocator", &buddy)];
-    let mut sample = Sample::new("heap");
     let cases = args.sizes.len() * args.threads.len() * FreeOrder::ALL.len();
     let progress = progress::bar(cases as u64 * u64::from(args.runs));
     for _ in 0..args.runs {
@@ -127,9 +134,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     progress.finish_and_clear();
-    let records = sample.records();
-    record::print(&records)?;
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+    Ok(())
 }
 
 /// Returns the CPU time in nanoseconds for allocating and freeing one object: the mean of all

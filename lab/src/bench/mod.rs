@@ -13,6 +13,7 @@ mod ports;
 mod random;
 pub mod record;
 mod reporting;
+mod results;
 mod subject;
 mod tails;
 mod teardown;

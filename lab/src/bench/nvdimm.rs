@@ -1,6 +1,7 @@
 //! `hotmem bench nvdimm`: measures how long each guest takes to bind persistent memory.
 
-use super::record::{self, Metric, Sample};
+use super::record::{self, Metric, Record, Sample};
+use super::results;
 use crate::out::OutputError;
 use crate::{
     guest::Guest,
@@ -105,6 +106,17 @@ struct Bind {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
+    let measure = |sample: &mut Sample| measure_all(args, sample);
+    let print = |records: &[Record]| {
+        record::print(records)?;
+        say!()?;
+        Ok(print_side_by_side(records, args)?)
+    };
+    results::collect("nvdimm", args.json.as_deref(), measure, print)
+}
+
+/// Measures all cases.
+fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     if args.guests.contains(&Guest::HotmemWithDescriptors) {
         bail!(
             "--guests {} is not a guest of this bench: all guests describe persistent memory",
@@ -122,8 +134,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         None => Accel::Tcg,
     };
-    let (sample, progress) = (Sample::new("nvdimm"), progress::spinner());
-    let mut bench = Bench { args, accel, sample, progress };
+    let mut bench = Bench { args, accel, sample, progress: progress::spinner() };
     for &case in &args.cases {
         for &measure in &args.measures {
             for &guest in &args.guests {
@@ -138,11 +149,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     bench.progress.finish_and_clear();
-    let records = bench.sample.records();
-    record::print(&records)?;
-    say!()?;
-    print_side_by_side(&records, args)?;
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+    Ok(())
 }
 
 impl Case {
@@ -164,7 +171,7 @@ impl Case {
 struct Bench<'a> {
     args: &'a Args,
     accel: Accel,
-    sample: Sample,
+    sample: &'a mut Sample,
     progress: ProgressBar,
 }
 

@@ -1,7 +1,10 @@
 //! `hotmem bench ports`: measures other kernels that use Hotmem, while the host changes their
 //! memory.
 
-use super::record::{self, Metric, Sample};
+use super::{
+    record::{self, Metric, Record, Sample},
+    results,
+};
 use crate::{
     port::{ARCEOS, ARCEOS_PAGING, C_KERNEL, Kernel, OSTD, OSTD_HOTMEM, OSTD_OSDK},
     progress,
@@ -98,32 +101,34 @@ pub(super) fn unbuilt() -> Vec<String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let mut sample = Sample::new("ports");
-    sample.set_executor(Accel::Tcg.into());
-    let mut bench = Bench { args, sample, progress: progress::spinner() };
-    for &port in &args.kernels {
-        if port.unbuilt().is_none() {
+    if args.kernels.iter().all(|port| port.unbuilt().is_some()) {
+        bail!("no kernel is built: `cargo xtask ports build` builds them");
+    }
+    let measure = |sample: &mut Sample| {
+        sample.set_executor(Accel::Tcg.into());
+        let mut bench = Bench { args, sample, progress: progress::spinner() };
+        for &port in args.kernels.iter().filter(|port| port.unbuilt().is_none()) {
             bench.measure(port).with_context(|| format!("{port}"))?;
         }
-    }
-    bench.progress.finish_and_clear();
-    let records = bench.sample.records();
-    record::print(&records)?;
-    for &port in &args.kernels {
-        if let Some(kernel) = port.unbuilt() {
-            let image = kernel.image;
-            say!("{port} was not measured: `cargo xtask ports build` builds target/ports/{image}")?;
+        bench.progress.finish_and_clear();
+        Ok(())
+    };
+    let print = |records: &[Record]| {
+        record::print(records)?;
+        for &port in &args.kernels {
+            if let Some(Kernel { image, .. }) = port.unbuilt() {
+                let build = "`cargo xtask ports build` builds";
+                say!("{port} was not measured: {build} target/ports/{image}")?;
+            }
         }
-    }
-    if records.is_empty() {
-        bail!("no kernel was measured");
-    }
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+        Ok(())
+    };
+    results::collect("ports", args.json.as_deref(), measure, print)
 }
 
 struct Bench<'a> {
     args: &'a Args,
-    sample: Sample,
+    sample: &'a mut Sample,
     progress: ProgressBar,
 }
 

@@ -85,9 +85,9 @@ pub fn run(args: &Args) -> Result<()> {
     let change = if args.add { Change::Add } else { Change::Remove };
     let mut storage = PartitionStorage::new(describe(args, change)?)?;
     let mut partition = storage.start(OnlineType::Movable)?;
-    log::set_max_level(if args.debug { log::LevelFilter::Debug } else { log::LevelFilter::Info });
+    log::set_max_level(if args.debug { log::LevelFilter::Debug } else { log::LevelFilter::Warn });
     // This fails only if an earlier call has set the same logger.
-    let _ = log::set_logger(&StdoutLogger);
+    let _ = log::set_logger(&LmbLogger);
 
     let pageblocks =
         partition.table().lmb_size().frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
@@ -104,12 +104,20 @@ pub fn run(args: &Args) -> Result<()> {
     let time = start.elapsed();
     bar.finish_and_clear();
     let block_size = partition.table().lmb_size().bytes().clamp(Bytes::mib(128), Bytes::gib(2));
-    let Summary { lmbs, .. } = result?;
+    let Summary { lmbs, ranges, skipped, misplaced, .. } = result?;
     let size = Bytes(u64::from(lmbs) * partition.table().lmb_size().bytes().0);
     let outcome = if args.add { "added and online" } else { "removed" };
-    say!("{lmbs} LMBs, {}, {outcome} in {}\n", size::approximate(size), table::time(time))?;
+    let [lmbs, ranges] = [(lmbs, "LMB"), (ranges, "range")].map(counted);
+    let (size, time) = (size::approximate(size), table::time(time));
+    say!("{lmbs}, {size}, {outcome} in {ranges} and {time}")?;
+    say!("{skipped} skipped, {misplaced} on another node than theirs\n")?;
     crate::out::write(format_args!("{}", Listing::of(&partition.hotplug, block_size, false)))?;
     Ok(())
+}
+
+/// Returns a number with its unit, in the singular or the plural.
+fn counted((count, unit): (u32, &str)) -> String {
+    format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Waits for the pause before the next poll of the request. Gives the request up if its time limit
@@ -140,12 +148,13 @@ fn describe(args: &Args, change: Change) -> Result<Description> {
     Ok(Description::new(version, args.lmbs, args.lmb_size, args.nodes, assigned)?)
 }
 
-/// A logger that writes to standard output.
-struct StdoutLogger;
+/// A logger that writes the lines about LMBs to standard output. It leaves out the line about the
+/// request, at level info, because the command prints the result of the request itself.
+struct LmbLogger;
 
-impl log::Log for StdoutLogger {
+impl log::Log for LmbLogger {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.target().starts_with("hotmem")
+        metadata.target().starts_with("hotmem") && metadata.level() != log::Level::Info
     }
 
     fn log(&self, record: &log::Record<'_>) {

@@ -13,8 +13,10 @@ use thiserror::Error;
 /// The largest partition for whose memory addresses are reserved. A larger partition has only
 /// metadata, and its memory cannot be accessed.
 const MAX_BACKED: Bytes = Bytes::gib(64 << 10);
-/// The alignment of the first LMB of a partition that [`Description::new`] describes.
+/// The minimal alignment of the first LMB of a partition that [`Description::new`] describes.
 const FIRST_LMB_ALIGN: u64 = Bytes::gib(4).0;
+/// The end of the physical addresses.
+const END_OF_ADDRESSES: u64 = 1 << hotmem::geometry::PHYS_ADDR_BITS;
 /// The DRC index of the first LMB.
 const FIRST_CONNECTOR: u32 = 0x8000_0000;
 /// The largest number of LMBs of a partition. Real partitions have fewer.
@@ -53,6 +55,14 @@ pub enum DescriptionError {
     /// There are more LMBs than the limit.
     #[error("{0} LMBs are more than the {MAX_LMBS} that a partition can have")]
     TooManyLmbs(u32),
+    /// The LMBs do not fit into the physical addresses.
+    #[error("{lmbs} LMBs of {size} end beyond the last physical address")]
+    BeyondAddresses {
+        /// The number of LMBs.
+        lmbs: u32,
+        /// The size of an LMB.
+        size: Bytes,
+    },
     /// The number of nodes is zero, or exceeds the engine's limit.
     #[error("{0} nodes: there can be from 1 to {max}", max = hotmem::MAX_NODES)]
     Nodes(u32),
@@ -136,9 +146,16 @@ impl Description {
         let size = lmb_size.bytes().0;
         // Boot memory has twice the size of the engine's words, which is 193 bytes for a section, and
         // at least 1 GiB more.
+        let beyond_addresses = DescriptionError::BeyondAddresses { lmbs, size: lmb_size.bytes() };
+        let all = u64::from(lmbs).checked_mul(size).filter(|&all| all < END_OF_ADDRESSES);
+        let Some(all) = all else { return Err(beyond_addresses) };
         let words = u64::from(lmbs) * (size >> 27).max(1) * 2 * 193;
         let boot_memory = Bytes(words.next_multiple_of(1 << 28) + Bytes::gib(1).0);
-        let first = boot_memory.0.next_multiple_of(FIRST_LMB_ALIGN);
+        let first = boot_memory.0.next_multiple_of(FIRST_LMB_ALIGN.max(size));
+        let end = Bytes(first + all);
+        if end.0 > END_OF_ADDRESSES {
+            return Err(beyond_addresses);
+        }
         let lmbs_per_node = lmbs.div_ceil(nodes).max(1);
         // A set is a run of LMBs with the same node and state, as in version 2 of the property.
         let mut sets = Vec::new();
@@ -176,7 +193,6 @@ impl Description {
         let lists = (0..nodes).flat_map(|node| [0, 0, 0, node]);
         let arrays = [nodes, 4].into_iter().chain(lists).flat_map(u32::to_be_bytes).collect();
         let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
-        let end = Bytes(first + u64::from(lmbs) * size);
         let connector_nodes = None;
         Ok(Description {
             version,

@@ -85,6 +85,7 @@ pub fn run(args: &Args) -> Result<()> {
         return args.run_pseries();
     }
     args.check()?;
+    args.svg.as_deref().map_or(Ok(()), crate::out::ensure_writable)?;
     let progress = progress::spinner();
     progress.set_message("looking for the guest's image");
     let guests = progress.suspend(|| args.machine.guests(&[args.guest], &[args.plug]))?;

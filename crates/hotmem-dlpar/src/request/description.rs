@@ -73,6 +73,15 @@ impl Request {
     }
 }
 
+/// A number of LMBs, which is displayed with its unit.
+pub(super) struct LmbCount(pub(super) u32);
+
+impl fmt::Display for LmbCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} LMB{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let to = match self.change {
@@ -80,10 +89,10 @@ impl fmt::Display for Request {
             Change::Remove => "remove",
         };
         match self.selection {
-            LmbSelection::Count(count) => write!(f, "{to} {count} LMBs"),
+            LmbSelection::Count(count) => write!(f, "{to} {}", LmbCount(count)),
             LmbSelection::Index(index) => write!(f, "{to} the LMB with DRC index {index}"),
             LmbSelection::Range { first, count } => {
-                write!(f, "{to} {count} LMBs from DRC index {first}")
+                write!(f, "{to} {} from DRC index {first}", LmbCount(count))
             }
         }
     }

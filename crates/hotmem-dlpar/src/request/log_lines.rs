@@ -4,6 +4,7 @@
 #[cfg(feature = "log")]
 mod lines {
     use crate::property::{DrcIndex, LmbSize};
+    use crate::request::description::LmbCount;
     use crate::request::{Change, Failure, FinalState, RefusedLmb, Request, Summary};
     use crate::table::Table;
     use core::{fmt, ops::Range};
@@ -44,8 +45,10 @@ mod lines {
                 let Summary { lmbs, ranges, skipped, misplaced, .. } = summary;
                 let all = Bytes(u64::from(*lmbs) * size.bytes().0);
                 log::info!(
-                    "{lmbs} LMBs ({all}) were {past_tense} in {ranges} ranges, {skipped} skipped, \
-                     {misplaced} on another node than theirs"
+                    "{} ({all}) {past_tense} in {ranges} range{}, {skipped} skipped, \
+                     {misplaced} on another node than theirs",
+                    LmbCount(*lmbs),
+                    if *ranges == 1 { "" } else { "s" }
                 );
             }
             Err(failure) => log::info!("could not {request}: {failure}"),

@@ -1,6 +1,6 @@
 //! Defines the progress and the results of requests.
 
-use super::description::{Change, Request};
+use super::description::{Change, LmbCount, Request};
 use crate::connector_error::{BUSY, ConnectorError, ConnectorFailure};
 use crate::property::DrcIndex;
 use core::fmt;
@@ -231,10 +231,10 @@ impl fmt::Display for Failure {
             write!(f, "; the first LMB was skipped because: {skip_error}")?;
         }
         if self.unrestored > 0 {
-            write!(f, "; {} LMBs were not restored", self.unrestored)?;
+            write!(f, "; not restored: {}", LmbCount(self.unrestored))?;
         }
         if self.lost > 0 {
-            write!(f, "; {} LMBs were lost", self.lost)?;
+            write!(f, "; lost: {}", LmbCount(self.lost))?;
         }
         Ok(())
     }
@@ -247,13 +247,14 @@ impl fmt::Display for Error {
             Error::OtherInstance => f.write_str("the LMBs belong to another instance"),
             Error::Zero => f.write_str("the request is for no LMBs"),
             Error::NotEnough { wanted, available } => {
-                write!(f, "{wanted} LMBs are requested and {available} are available")
+                write!(f, "{} requested, {available} available", LmbCount(*wanted))
             }
             Error::Unknown(index) => write!(f, "no LMB has DRC index {index}"),
             Error::BeyondTable { first, count, there } => {
                 write!(
                     f,
-                    "{count} LMBs from DRC index {first} on are requested, and there are {there}"
+                    "{} requested from DRC index {first} on, and there are {there}",
+                    LmbCount(*count)
                 )
             }
             Error::Reserved { address } => write!(f, "the LMB at {address:#x} is reserved"),

@@ -18,12 +18,12 @@ pub(super) const PROBES: Metric = ("probes", "count");
 const EXPONENTS: [(Metric, Metric); 2] =
     [(TIME, ("growth_exponent", "count")), (PROBES, ("probes_growth_exponent", "count"))];
 
-/// Computes the exponents by which time and probes grow with the size. An exponent is the slope of
+/// Adds the exponents by which time and probes grow with the size. An exponent is the slope of
 /// the line through the logarithms of the medians: 1 means linear growth, and 2 quadratic growth.
 /// The policy `offline` has no exponents of probes, because memory that stays offline needs no
 /// probes.
-pub(super) fn growth(records: &[Record], sizes: &[Bytes], policies: &[Policy]) -> Vec<Record> {
-    let mut sample = Sample::new("contiguity");
+pub(super) fn add_growth(sample: &mut Sample, sizes: &[Bytes], policies: &[Policy]) {
+    let records = sample.records();
     let cases = policies.iter().flat_map(|policy| STEPS.map(|step| format!("{policy}/{step}")));
     for (case, subject) in cases.flat_map(|case| {
         [Subject::Baseline, Subject::Hotmem].map(|subject| (case.clone(), subject.name()))
@@ -43,7 +43,6 @@ pub(super) fn growth(records: &[Record], sizes: &[Bytes], policies: &[Policy]) -
             }
         }
     }
-    sample.records()
 }
 
 /// Fits a line to the points by least squares, and returns its slope.

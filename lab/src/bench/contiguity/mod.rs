@@ -42,12 +42,13 @@ mod steps;
 mod tests;
 
 use super::{
-    record::{self, Sample},
+    record::{self, Record, Sample},
+    results,
     subject::Subject,
 };
 use crate::{guest::Policy, progress, size};
 use anyhow::{Context, Result, bail};
-use growth::{PROBES, TIME, growth};
+use growth::{PROBES, TIME, add_growth};
 use hotmem::{Bytes, OnlineType};
 use std::path::PathBuf;
 use steps::{BLOCK, DeviceNode, MachineShape, STEPS, measure};
@@ -92,6 +93,13 @@ fn online_type(policy: Policy) -> OnlineType {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
+    let measure = |sample: &mut Sample| measure_all(args, sample);
+    let print = |records: &[Record]| Ok(record::print(records)?);
+    results::collect("contiguity", args.json.as_deref(), measure, print)
+}
+
+/// Measures all cases.
+fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     if let Some(odd) = args.sizes.iter().find(|size| size.0 == 0 || size.frames() % BLOCK != 0) {
         bail!("--sizes {odd} must be whole blocks of 128 MiB, and not 0");
     }
@@ -104,7 +112,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let fixed = [("pc-256G".to_owned(), pc)].into_iter().chain(cxl);
     let fixed = fixed.filter(|_| !args.only_sizes);
     let shapes: Vec<_> = vm.chain(fixed).collect();
-    let mut sample = Sample::new("contiguity");
     let measurements = shapes.len() * args.policies.len() * args.runs as usize;
     let progress = progress::bar(measurements as u64);
     for (name, shape) in &shapes {
@@ -132,9 +139,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     progress.finish_and_clear();
-    let mut records = sample.records();
-    let growth = growth(&records, &args.sizes, &args.policies);
-    records.extend(growth);
-    record::print(&records)?;
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+    add_growth(sample, &args.sizes, &args.policies);
+    Ok(())
 }

@@ -25,7 +25,8 @@ mod requests;
 mod resources;
 
 use self::one_by_one::{OneByOne, check};
-use super::record::{self, Metric, Sample};
+use super::record::{self, Metric, Record, Sample};
+use super::results;
 use crate::{
     dlpar::{Description, Partition, PartitionStorage},
     progress,
@@ -174,13 +175,19 @@ const fn whole_table(name: &'static str, nodes: Nodes) -> Case {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
+    let measure = |sample: &mut Sample| measure_all(args, sample);
+    let print = |records: &[Record]| Ok(record::print(records)?);
+    results::collect("dlpar", args.json.as_deref(), measure, print)
+}
+
+/// Measures all cases.
+fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let cases = CASES.into_iter().filter(|case| case.name.starts_with(&args.cases));
     let cases: Vec<_> = cases.collect();
     let on_pseries = pseries::CASE.starts_with(&args.cases);
     if cases.is_empty() && !on_pseries {
         bail!("no case begins with `{}`", args.cases);
     }
-    let mut sample = Sample::new("dlpar");
     let hosted = cases.len() as u64 * u64::from(args.runs.max(args.before_runs));
     let on_qemu = u64::from(on_pseries) * u64::from(args.runs.max(args.linux_runs));
     let progress = progress::bar(hosted + on_qemu);
@@ -211,13 +218,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     if on_pseries {
         let limit = Duration::from_secs(args.limit.into());
-        pseries::measure(&mut sample, args.runs, args.linux_runs, limit, &progress)
+        pseries::measure(sample, args.runs, args.linux_runs, limit, &progress)
             .context(pseries::CASE)?;
     }
     progress.finish_and_clear();
-    let records = sample.records();
-    record::print(&records)?;
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+    Ok(())
 }
 
 impl Case {

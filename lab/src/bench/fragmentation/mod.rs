@@ -10,7 +10,8 @@ mod requests;
 
 use super::frames::{Allocator, Buddy};
 use super::random::ORDERS;
-use super::record::{self, Metric, Sample};
+use super::record::{self, Metric, Record, Sample};
+use super::results;
 use crate::{
     hosted::{Hosted, ThreadCpus},
     progress, size,
@@ -81,6 +82,13 @@ impl Subject {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
+    let measure = |sample: &mut Sample| measure_all(args, sample);
+    let print = |records: &[Record]| Ok(record::print(records)?);
+    results::collect("fragmentation", args.json.as_deref(), measure, print)
+}
+
+/// Measures all cases.
+fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let frames = args.size.frames();
     // At most 90 % of the memory may be in use, and the largest request must fit into that.
     let min_size = Bytes::mib(64);
@@ -92,7 +100,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let operations = if args.thorough { 100_000_000 } else { args.operations };
     let measurements = args.cpus.len() as u64 * u64::from(args.runs) * Subject::ALL.len() as u64;
     let progress = progress::bar(measurements * check_points(operations).count() as u64);
-    let mut sample = Sample::new("fragmentation");
     for run in 0..args.runs {
         for &cpus in &args.cpus {
             for subject in Subject::ALL {
@@ -122,9 +129,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     progress.finish_and_clear();
-    let records = sample.records();
-    record::print(&records)?;
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+    Ok(())
 }
 
 /// Returns the case's name: `4G/16cpus`.

@@ -1,12 +1,18 @@
 //! Allocates and frees runs of several orders.
 
 use super::subject::{ThreadState, alloc_until_some};
-use crate::bench::random::Random;
+use crate::bench::random::{ORDERS as ORDER_SHARES, Random};
 
 /// The number of allocations that a thread holds.
 const HELD_ALLOCATIONS: usize = 1 << 14;
 /// The number of random orders, which are drawn before the measurement and requested repeatedly.
 const ORDERS: usize = 1 << 16;
+
+/// Returns the expected number of frames that a thread holds.
+pub(super) fn frames_held() -> u64 {
+    let percent = ORDER_SHARES.iter().map(|&(order, share)| share << order).sum::<u64>();
+    HELD_ALLOCATIONS as u64 * percent / 100
+}
 
 /// The allocations of several orders that a thread holds, and the orders that it requests.
 pub(super) struct MixedOrders {

@@ -19,10 +19,11 @@ mod subject;
 mod traffic;
 mod value_name;
 
-use super::record::{self, Sample};
+use super::record::{self, Record, Sample};
+use super::results;
 use crate::{progress, size};
 use access_pattern::AccessPattern;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use case::Case;
 use hotmem::Bytes;
 use std::{
@@ -95,29 +96,51 @@ const INSTRUCTIONS_PER_OP: (&str, &str) = ("instructions_per_op", "count");
 const TIME: (&str, &str) = ("time", "s");
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let cases = args.cases();
-    let mut sample = Sample::new("frames");
-    let progress = progress::bar(cases.len() as u64 * u64::from(args.runs));
-    for _ in 0..args.runs {
-        for case in &cases {
-            progress.set_message(case.name());
-            let value = measure(case).with_context(|| case.name())?;
-            let subject = case.subject.to_string();
-            if case.access.is_start() {
-                sample.add(&case.name(), &subject, TIME, value / 1e9);
-            } else {
-                sample.add(&case.name(), &subject, TIME_PER_OP, value);
-            }
+    let (cases, too_large): (Vec<_>, Vec<_>) =
+        args.cases().into_iter().partition(|case| case.size >= case.min_size());
+    for case in too_large {
+        let (name, subject, min) = (case.name(), case.subject, size::short(case.min_size()));
+        crate::out::remark(format_args!("{name}, {subject}: left out, because it needs {min}"));
+    }
+    ensure!(!cases.is_empty(), "no subject supports any of these cases");
+    let measure = |sample: &mut Sample| {
+        let measured = measure_all(&cases, args.runs, sample);
+        let counted =
+            if args.no_instructions { Ok(()) } else { count_instructions(&cases, sample) };
+        measured.and(counted)
+    };
+    let print = |records: &[Record]| Ok(record::print(records)?);
+    results::collect("frames", args.json.as_deref(), measure, print)
+}
+
+/// Measures the times of all cases. A case that fails is not measured again, and the others are.
+///
+/// # Errors
+/// The cases that failed, and the reasons.
+fn measure_all(cases: &[Case], runs: u32, sample: &mut Sample) -> Result<()> {
+    let progress = progress::bar(cases.len() as u64 * u64::from(runs));
+    let mut failed: Vec<(&Case, anyhow::Error)> = Vec::new();
+    for _ in 0..runs {
+        for case in cases {
             progress.inc(1);
+            if failed.iter().any(|(failed, _)| *failed == case) {
+                continue;
+            }
+            progress.set_message(case.name());
+            let (name, subject) = (case.name(), case.subject.to_string());
+            match measure(case) {
+                Ok(ns) if case.access.is_start() => sample.add(&name, &subject, TIME, ns / 1e9),
+                Ok(ns) => sample.add(&name, &subject, TIME_PER_OP, ns),
+                Err(error) => failed.push((case, error)),
+            }
         }
     }
     progress.finish_and_clear();
-    if !args.no_instructions {
-        count_instructions(&cases, &mut sample)?;
+    if failed.is_empty() {
+        return Ok(());
     }
-    let records = sample.records();
-    record::print(&records)?;
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+    let text = |(case, error): &(&Case, _)| format!("{}, {}: {error:#}", case.name(), case.subject);
+    bail!("{}", failed.iter().map(text).collect::<Vec<_>>().join("; "))
 }
 
 /// Measures one case in this process and prints the figure.
@@ -283,7 +306,20 @@ mod tests {
             let measured = case.measure(1 << 10, false);
             assert!(measured.unwrap() > 0.0, "{}", case.name());
         }
+    }
+
+    #[test]
+    fn a_case_on_the_smallest_machine_can_be_measured_and_on_a_smaller_one_it_cannot() {
+        for size in ["1G", "4G"] {
+            let all = cases(&["--thorough", "--sizes", size, "--threads", "1"]);
+            assert!(all.iter().any(|case| (case.size < case.min_size()) == (size == "1G")));
+            let smallest = all.into_iter().filter(|case| case.size == case.min_size());
+            for case in smallest {
+                assert!(case.measure(1 << 10, false).unwrap() > 0.0, "{}", case.name());
+            }
+        }
         let [small, ..] = cases(&["--sizes", "1G", "--accesses", "random"])[..] else { panic!() };
+        assert_eq!(small.min_size(), Bytes::gib(4));
         assert!(small.measure(1, false).unwrap_err().to_string().contains("2048 pageblocks"));
     }
 }

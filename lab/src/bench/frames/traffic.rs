@@ -85,7 +85,26 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
         let pageblocks_to_free = (0..count).map(|i| i * interval + random.below(interval));
         pageblocks_to_free.for_each(|nth| allocator.free(first + nth * pageblock, HUGE_PAGE_ORDER));
     };
-    let free_pageblocks = match case.access {
+    let Some(free_pageblocks) = free_pageblocks(case) else { return Ok(held) };
+    let name = case.access;
+    ensure!(free_pageblocks <= pageblocks, "{name} traffic needs {free_pageblocks} pageblocks");
+    if case.access == AccessPattern::Random {
+        leave_free(free_pageblocks, pageblocks / free_pageblocks);
+        return Ok(held);
+    }
+    leave_free(free_pageblocks, 1);
+    for _ in 0..free_pageblocks * pageblock {
+        let frame = allocator.alloc(0).context("a free frame cannot be allocated")?;
+        held[index(frame / pageblock) % threads].push(frame);
+    }
+    Ok(held)
+}
+
+/// Returns the number of pageblocks that [`prepare`] leaves free, or `None` if it leaves all memory
+/// free.
+pub(super) fn free_pageblocks(case: &Case) -> Option<u64> {
+    let (pageblock, threads) = (PAGEBLOCK_FRAMES as u64, u64::from(case.threads));
+    Some(match case.access {
         AccessPattern::Pair
         | AccessPattern::Bulk
         | AccessPattern::RemoteFree
@@ -99,27 +118,12 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
         | AccessPattern::PairOnlyAlternating
         | AccessPattern::Init
         | AccessPattern::Announce
-        | AccessPattern::AnnounceAddOnline => return Ok(held),
-        AccessPattern::Random => {
-            let count = if case.order == HUGE_PAGE_ORDER {
-                RANDOM_HUGE_PAGES
-            } else {
-                RANDOM_FRAMES / pageblock
-            };
-            ensure!(count <= pageblocks, "random traffic needs {count} pageblocks");
-            leave_free(count, pageblocks / count);
-            return Ok(held);
-        }
-        AccessPattern::PairNeighbours => threads as u64,
-        AccessPattern::BulkNeighbours => BULK_ALLOCATIONS / pageblock * threads as u64,
-    };
-    ensure!(free_pageblocks <= pageblocks, "this traffic needs {free_pageblocks} pageblocks");
-    leave_free(free_pageblocks, 1);
-    for _ in 0..free_pageblocks * pageblock {
-        let frame = allocator.alloc(0).context("a free frame cannot be allocated")?;
-        held[index(frame / pageblock) % threads].push(frame);
-    }
-    Ok(held)
+        | AccessPattern::AnnounceAddOnline => return None,
+        AccessPattern::Random if case.order == HUGE_PAGE_ORDER => RANDOM_HUGE_PAGES,
+        AccessPattern::Random => RANDOM_FRAMES / pageblock,
+        AccessPattern::PairNeighbours => threads,
+        AccessPattern::BulkNeighbours => BULK_ALLOCATIONS / pageblock * threads,
+    })
 }
 
 /// The state of one thread.

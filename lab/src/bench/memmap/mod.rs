@@ -9,7 +9,8 @@ mod field_by_field;
 mod fill;
 mod memory;
 
-use super::record::{self, Metric, Record, Sample};
+use super::record::{Metric, Record, Sample};
+use super::results;
 use crate::out::OutputError;
 use crate::{
     progress,
@@ -61,6 +62,19 @@ const WRITTEN: Metric = ("written", "MiB");
 const BASE: u64 = 64 << 30;
 
 pub(super) fn run(args: &Args) -> Result<()> {
+    let measure = |sample: &mut Sample| measure_all(args, sample);
+    let print = |records: &[Record]| Ok(print(records, &all_cases())?);
+    results::collect("memmap", args.json.as_deref(), measure, print)
+}
+
+/// Returns all cases on this host.
+fn all_cases() -> Vec<Case> {
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    Case::all(cpus as u64)
+}
+
+/// Measures all cases.
+fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let range = PfnRange::from_bytes(BASE, args.size).context("--size")?;
     if range.is_empty() || !range.is_aligned(Compound::GIB_1.frames()) {
         bail!("--size must be whole GiB, such as 100G");
@@ -68,8 +82,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let memmap_size = Bytes(range.frames() * size_of::<Page>() as u64);
     host::ensure_available(memmap_size + memmap_size + Bytes::mib(256))?;
     let descriptors = usize::try_from(range.frames()).context("--size")?;
-    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-    let cases = Case::all(cpus as u64);
+    let cases = all_cases();
     let runs = |case: &Case| match case.bind {
         BindKind::Rebind => args.rebinds,
         BindKind::First(_) => args.first_binds,
@@ -77,12 +90,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
     let mut rebind_memory = Memory::new(descriptors, PageSize::Huge)?;
     let fastest = FastestFill { fill: fastest_fill(&mut rebind_memory), stores: Stores::best() };
-    let mut sample = Sample::new("memmap");
     let progress = progress::bar(cases.iter().map(|case| u64::from(runs(case))).sum());
     for case in &cases {
         progress.set_message(case.name());
         for turn in 0..runs(case) {
-            measure_turn(case, turn, &mut sample, |subject| match case.bind {
+            measure_turn(case, turn, sample, |subject| match case.bind {
                 BindKind::Rebind => case.measure(subject, fastest, range, rebind_memory.slots()),
                 BindKind::First(pages) => {
                     case.measure(subject, fastest, range, Memory::new(descriptors, pages)?.slots())
@@ -98,10 +110,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         sample.add(&case.name(), Subject::Hotmem.name(), WRITTEN, written);
     }
     progress.finish_and_clear();
-    let records = sample.records();
-    print(&records, &cases)?;
     say!("The limit is the time of {:?} stores, which fill this memory fastest.", fastest.fill)?;
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+    Ok(())
 }
 
 /// Returns the fastest of all fills. Each runs three times, so that it also runs on memory that was

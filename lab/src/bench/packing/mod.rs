@@ -16,7 +16,8 @@ mod subject;
 
 pub(super) use args::Args;
 
-use super::record::{self, Sample};
+use super::record::{self, Record, Sample};
+use super::results;
 use anyhow::{Result, bail};
 use pack::Bench;
 use subject::{Subject, subjects};
@@ -36,17 +37,18 @@ pub(super) fn run(args: &Args) -> Result<()> {
             args.guest
         );
     }
-    let mut sample = Sample::new("packing");
-    let packed = pack_each(subjects(&args.guests), |subject| {
-        let mut guests = args.accel_and_image.guests(&[subject.guest()], args.guest)?;
-        sample.set_executor(guests.choose_accel()?.into());
-        Bench { args, guests, sample: &mut sample }.pack(subject)
-    });
-    let records = sample.records();
-    record::print(&records)?;
-    say!("{NOTE}")?;
-    let written = args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path));
-    packed.and(written)
+    let measure = |sample: &mut Sample| {
+        pack_each(subjects(&args.guests), |subject| {
+            let mut guests = args.accel_and_image.guests(&[subject.guest()], args.guest)?;
+            sample.set_executor(guests.choose_accel()?.into());
+            Bench { args, guests, sample }.pack(subject)
+        })
+    };
+    let print = |records: &[Record]| {
+        record::print(records)?;
+        Ok(say!("{NOTE}")?)
+    };
+    results::collect("packing", args.json.as_deref(), measure, print)
 }
 
 /// Packs guests of each subject, even if others fail.

@@ -19,6 +19,7 @@ mod subject;
 pub(super) use args::Args;
 
 use super::record::{self, RanOn, Record, Sample};
+use super::results;
 use crate::out::OutputError;
 use crate::{
     progress,
@@ -75,37 +76,39 @@ pub(super) fn run(args: &Args) -> Result<()> {
         None if boots_guests => accel::best_accel(args.guest_image.as_deref())?,
         accel => accel.unwrap_or_default(),
     };
-    let mut sample = Sample::new("reporting");
+    let print = |records: &[Record]| {
+        record::print(records)?;
+        if has_page_faults {
+            say!()?;
+            print_side_by_side(records, args)?;
+            say!("{NOTE}")?;
+        }
+        Ok(())
+    };
+    let measure = |sample: &mut Sample| measure(args, image.as_deref(), accel, sample);
+    results::collect("reporting", args.json.as_deref(), measure, print)
+}
+
+/// Measures all cases. `image` and `accel` are the image and the accelerator of guests.
+fn measure(args: &Args, image: Option<&Path>, accel: Accel, sample: &mut Sample) -> Result<()> {
     let progress = progress::spinner();
-    if has_page_faults {
+    if args.cases.contains(&Case::PageFault) {
         for plan in args.plans() {
             for &machine in &args.machines {
-                let guest = image.as_deref().filter(|_| machine == Machine::Guest);
-                measure_page_faults(
-                    args,
-                    plan,
-                    guest.map(|image| (image, accel)),
-                    &mut sample,
-                    &progress,
-                )?;
+                let guest = image.filter(|_| machine == Machine::Guest);
+                let guest = guest.map(|image| (image, accel));
+                measure_page_faults(args, plan, guest, sample, &progress)?;
             }
         }
         if !args.no_instructions {
-            instructions::count(args, image.as_deref(), &mut sample, &progress)?;
+            instructions::count(args, image, sample, &progress)?;
         }
     }
     if args.cases.contains(&Case::GiveBack) {
-        measure_give_back(args, &mut sample, &progress)?;
+        measure_give_back(args, sample, &progress)?;
     }
     progress.finish_and_clear();
-    let records = sample.records();
-    record::print(&records)?;
-    if has_page_faults {
-        say!()?;
-        print_side_by_side(&records, args)?;
-        say!("{NOTE}")?;
-    }
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+    Ok(())
 }
 
 /// Measures one plan with and without reporting in turn. The machine is a guest with the given

@@ -11,7 +11,8 @@ mod control;
 mod samples;
 
 use super::frames::{Allocator, Bitmap, Buddy, allowed_cpus, pin};
-use super::record::{self, Metric, Sample};
+use super::record::{self, Metric, Record, Sample};
+use super::results;
 use crate::{hosted::Hosted, progress, size};
 use anyhow::{Context, Result, ensure};
 use background::Background;
@@ -87,6 +88,13 @@ impl Subject {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
+    let measure = |sample: &mut Sample| measure_all(args, sample);
+    let print = |records: &[Record]| Ok(record::print(records)?);
+    results::collect("tails", args.json.as_deref(), measure, print)
+}
+
+/// Measures all cases.
+fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let (min, max) = (Bytes::gib(4), Bytes::gib(64));
     ensure!(
         (min..=max).contains(&args.size) && args.size.0.is_multiple_of(Bytes::mib(128).0),
@@ -98,7 +106,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
         .filter(|(background, subject)| subject.supports(*background))
         .collect();
     let progress = progress::bar(cases.len() as u64 * u64::from(args.runs));
-    let mut sample = Sample::new("tails");
     for _ in 0..args.runs {
         for &(background, subject) in &cases {
             let case = format!("{}/{background}", size::short(args.size));
@@ -109,14 +116,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 measuring.join().expect("a measuring thread panicked")
             });
             let (times, calls) = measured.with_context(|| format!("{case}, {}", subject.name()))?;
-            add(&mut sample, &case, subject.name(), times, &calls);
+            add(sample, &case, subject.name(), times, &calls);
             progress.inc(1);
         }
     }
     progress.finish_and_clear();
-    let records = sample.records();
-    record::print(&records)?;
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+    Ok(())
 }
 
 /// Records the times of a run, and the longest calls of the control path.

@@ -21,27 +21,36 @@ mod xen;
 
 pub(super) use args::Args;
 
-use super::record::{self, Sample};
+use super::record::{self, Record, Sample};
+use super::results;
 use crate::progress;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let mut sample = Sample::new("teardown");
-    let progress = progress::spinner();
     let native_cases = native::Case::ALL.into_iter().filter(|case| args.wants(case.name()));
-    for case in native_cases.clone() {
-        progress.set_message(case.name());
-        native::measure(case, args.runs, &mut sample)?;
-    }
-    xen::measure(args, &progress, &mut sample)?;
-    progress.finish_and_clear();
-    let records = sample.records();
-    if records.is_empty() {
-        bail!("--cases {}: no case has a name that begins with one of these", args.cases.join(","));
-    }
-    record::print(&records)?;
-    if native_cases.count() > 0 {
-        say!("native-*: no processor walks these tables, so flushes are counted and not executed")?;
-    }
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path)).context("--json")
+    let measure = |sample: &mut Sample| {
+        let progress = progress::spinner();
+        for case in native_cases.clone() {
+            progress.set_message(case.name());
+            native::measure(case, args.runs, sample)?;
+        }
+        xen::measure(args, &progress, sample)?;
+        progress.finish_and_clear();
+        if sample.records().is_empty() {
+            let cases = args.cases.join(",");
+            bail!("--cases {cases}: no case has a name that begins with one of these");
+        }
+        Ok(())
+    };
+    let print = |records: &[Record]| {
+        record::print(records)?;
+        if native_cases.clone().count() > 0 {
+            say!("{NATIVE_NOTE}")?;
+        }
+        Ok(())
+    };
+    results::collect("teardown", args.json.as_deref(), measure, print)
 }
+
+const NATIVE_NOTE: &str =
+    "native-*: no processor walks these tables, so flushes are counted and not executed";

@@ -37,7 +37,7 @@ const WARM_UP_PAUSE: Duration = Duration::from_millis(300);
 pub(super) struct Bench<'a> {
     pub(super) args: &'a Args,
     pub(super) guests: Guests,
-    pub(super) sample: Sample,
+    pub(super) sample: &'a mut Sample,
     pub(super) progress: ProgressBar,
 }
 

@@ -15,7 +15,8 @@ pub(super) use args::Args;
 
 use super::{
     compare,
-    record::{self, Metric, Sample},
+    record::{self, Metric, Record, Sample},
+    results,
 };
 use crate::{guest::Policy, linux, progress, size, table::time};
 use anyhow::{Context, Result};
@@ -38,9 +39,15 @@ const LINUX_OFFLINE_NOTE: &str = "linux, offline: the virtio-mem driver of Linux
      memory blocks.";
 
 pub(super) fn run(args: &Args) -> Result<()> {
+    let measure = |sample: &mut Sample| measure_all(args, sample);
+    let print = |records: &[Record]| print(args, records);
+    results::collect("vm", args.json.as_deref(), measure, print)
+}
+
+/// Measures all cases.
+fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let sizes = args.sizes();
     let mut guests = args.machine.guests(&args.guests, &sizes)?;
-    let mut sample = Sample::new("vm");
     sample.set_executor(guests.choose_accel()?.into());
     let mut bench = Bench { args, guests, sample, progress: progress::spinner() };
     for (size, policy) in sizes.iter().flat_map(|&s| args.policies.iter().map(move |&p| (s, p))) {
@@ -54,8 +61,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     bench.progress.finish_and_clear();
-    let records = bench.sample.records();
-    record::print(&records)?;
+    Ok(())
+}
+
+/// Prints the figures, and explains them.
+fn print(args: &Args, records: &[Record]) -> Result<()> {
+    record::print(records)?;
     if args.full_warm_up() != Bytes::ZERO {
         let warm_up = args.full_warm_up();
         say!("Warm-up: each guest first plugged and unplugged {warm_up}, or half of the size.")?;
@@ -65,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     if args.has_linux() {
         say!()?;
-        compare::print(&records, args.metric(), NOT_CHANGED)?;
+        compare::print(records, args.metric(), NOT_CHANGED)?;
         if args.machine.counts_instructions() {
             say!("{COUNTING_NOTE}")?;
         } else {
@@ -78,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             say!("{LINUX_OFFLINE_NOTE}")?;
         }
     }
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+    Ok(())
 }
 
 impl Args {
