@@ -90,6 +90,44 @@ pub enum Event<'a> {
         /// The node of the device's memory.
         node: u16,
     },
+    /// The memory of a memory slot is online.
+    DimmAdded {
+        /// The slot.
+        slot: u32,
+        /// The start of the memory.
+        addr: u64,
+        /// The size of the memory.
+        size: Bytes,
+        /// The node of the memory.
+        node: u32,
+        /// The amount of memory that is online, boot memory included.
+        online: Bytes,
+        /// The time for adding the memory, in microseconds.
+        us: u64,
+    },
+    /// The memory of a memory slot was not added, and the host was told.
+    DimmRefused {
+        /// The slot.
+        slot: u32,
+        /// The reason.
+        why: &'a dyn fmt::Display,
+    },
+    /// The memory of a memory slot was removed, and given to the host.
+    DimmRemoved {
+        /// The slot.
+        slot: u32,
+        /// The size of the memory.
+        size: Bytes,
+        /// The amount of memory that is online, boot memory included.
+        online: Bytes,
+    },
+    /// The host asked for the memory of a memory slot, which stays in use. The host was told.
+    DimmKept {
+        /// The slot.
+        slot: u32,
+        /// The reason.
+        why: &'a dyn fmt::Display,
+    },
     /// An entropy source has answered.
     Entropy {
         /// The transport of the device.

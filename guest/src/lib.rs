@@ -17,7 +17,6 @@ pub mod pci_functions;
 pub mod pvh;
 pub mod report;
 pub mod slot;
-pub mod srat;
 pub mod tables;
 pub mod virtio_mmio;
 pub mod watchdog;

@@ -59,6 +59,22 @@ impl fmt::Display for Event<'_> {
             Event::Removed { device, node } => {
                 write!(f, r#"{{"event":"removed","device":{device},"node":{node}}}"#)
             }
+            Event::DimmAdded { slot, addr, size, node, online, us } => write!(
+                f,
+                r#"{{"event":"dimm_added","slot":{slot},"addr":{addr},"size":{},"node":{node},"online":{},"us":{us}}}"#,
+                size.0, online.0
+            ),
+            Event::DimmRefused { slot, why } => {
+                write!(f, r#"{{"event":"dimm_refused","slot":{slot},"why":"{}"}}"#, JsonText(why))
+            }
+            Event::DimmRemoved { slot, size, online } => write!(
+                f,
+                r#"{{"event":"dimm_removed","slot":{slot},"size":{},"online":{}}}"#,
+                size.0, online.0
+            ),
+            Event::DimmKept { slot, why } => {
+                write!(f, r#"{{"event":"dimm_kept","slot":{slot},"why":"{}"}}"#, JsonText(why))
+            }
             Event::Entropy { transport, interrupts, interrupted, bytes, us } => write!(
                 f,
                 r#"{{"event":"entropy","transport":"{transport}","interrupts":"{interrupts}","interrupted":{interrupted},"bytes":{},"us":{us}}}"#,

@@ -2,19 +2,22 @@
 
 use super::fatal::give_up;
 use super::limits::MAX_CPUS;
-use super::memory::AddressSpace;
+use super::memory;
 use acpi::address::GenericAddress;
 use acpi::fadt::Fadt;
 use acpi::madt::{Madt, MadtEntry};
 use acpi::mcfg::Mcfg;
 use acpi::sdt::{SdtHeader, Signature};
-use acpi::{AcpiError, AcpiHandler, AcpiTable, AcpiTables, PhysicalMapping};
+use acpi::{AcpiError, AcpiHandler, AcpiTable, AcpiTables, AmlTable, PhysicalMapping};
 use core::cell::RefCell;
 use core::fmt;
 use hotmem::{BootRange, Bytes, NodeId, PfnRange};
+use hotmem_acpi::aml::{self, AddressSpace, AmlError, Region};
+use hotmem_acpi::srat::memory_affinities;
 use hotmem_directmap::Caching;
 use hotmem_guest::nfit::{NfitError, PersistentRanges};
-use hotmem_guest::srat::memory_affinities;
+use hotmem_guest::to_usize;
+use x86_64::instructions::port::Port;
 
 /// The values that the kernel reads from the ACPI tables.
 pub(crate) struct Firmware {
@@ -22,8 +25,11 @@ pub(crate) struct Firmware {
     pub(crate) cpus: Cpus,
     /// The memory-mapped configuration space of PCI segment 0, if there is one.
     pub(crate) ecam: Option<EcamArea>,
-    /// The I/O port of the status register of general-purpose events, if the FADT names one.
-    pub(crate) gpe_port: Option<u16>,
+    /// The registers of general-purpose events, if the FADT names I/O ports for them.
+    pub(crate) events: Option<GeneralEvents>,
+    /// The registers of memory slots, if the DSDT names them. An error is reported only if the run
+    /// looks for devices.
+    pub(crate) slots: Result<Option<SlotRegion>, SlotsError>,
     /// The I/O port of the power-management timer, if the FADT names one.
     pub(crate) pm_timer_port: Option<u16>,
     /// The nodes of boot memory. Memory that no table mentions is on node 0.
@@ -63,6 +69,32 @@ pub(crate) struct EcamArea {
     pub(crate) last_bus: u8,
 }
 
+/// The registers of general-purpose events. An event is a bit.
+#[derive(Clone, Copy)]
+pub(crate) struct GeneralEvents {
+    status_port: u16,
+    enable_port: u16,
+    /// The IRQ that enabled events raise.
+    pub(crate) irq: u8,
+}
+
+/// The registers of memory slots.
+#[derive(Clone, Copy)]
+pub(crate) struct SlotRegion {
+    /// The first of 24 I/O ports.
+    pub(crate) port: u16,
+    /// The number of slots.
+    pub(crate) count: u32,
+}
+
+/// The reason why the registers of memory slots cannot be used.
+pub(crate) enum SlotsError {
+    /// The DSDT does not name them by constants.
+    Aml(AmlError),
+    /// They are not I/O ports, or their number or the number of slots is impossible.
+    Region(Region, u64),
+}
+
 /// The reason why the tables were refused.
 pub(crate) enum TableError {
     /// A table is damaged.
@@ -76,17 +108,17 @@ impl Firmware {
     /// pointer, searches the BIOS area for one. `ram` is the RAM in the loader's map.
     pub(crate) fn read(
         rsdp: Option<u64>,
-        memory: &mut AddressSpace,
+        memory: &mut memory::AddressSpace,
         ram: impl Iterator<Item = PfnRange> + Clone,
     ) -> Result<Self, TableError> {
         let handler = TableMapper(&RefCell::new(memory));
         let tables = match rsdp.and_then(|rsdp| usize::try_from(rsdp).ok()) {
             // SAFETY: the loader passed `rsdp` as the address of the root pointer, and the crate
             // checks the pointer's checksum.
-            Some(rsdp) => unsafe { AcpiTables::from_rsdp(handler, rsdp) },
+            Some(rsdp) => unsafe { AcpiTables::from_rsdp(handler.clone(), rsdp) },
             // SAFETY: the kernel runs on PCs only. On a PC the searched range is ROM or RAM, and
             // reading it has no effect.
-            None => unsafe { AcpiTables::search_for_rsdp_bios(handler) },
+            None => unsafe { AcpiTables::search_for_rsdp_bios(handler.clone()) },
         };
         let tables = match tables {
             Ok(tables) => tables,
@@ -101,11 +133,18 @@ impl Firmware {
             None => Cpus::single(),
         };
         let ecam = if_present(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
-        let mut firmware = Firmware { cpus, ecam, ..Firmware::without_tables() };
-        if let Some(fadt) = if_present(tables.find_table::<Fadt>())? {
-            firmware.gpe_port = fadt.gpe0_block().ok().flatten().and_then(port_of);
-            firmware.pm_timer_port = fadt.pm_timer_block().ok().flatten().and_then(port_of);
-        }
+        let fadt = if_present(tables.find_table::<Fadt>())?;
+        let events = fadt.as_ref().and_then(|fadt| GeneralEvents::of_fadt(fadt));
+        let slots = match &fadt {
+            Some(_) => {
+                if_present(tables.dsdt())?.map_or(Ok(None), |dsdt| slots_of(&handler, &dsdt))
+            }
+            None => Ok(None),
+        };
+        let pm_timer_port =
+            fadt.as_ref().and_then(|fadt| fadt.pm_timer_block().ok().flatten().and_then(port_of));
+        let mut firmware =
+            Firmware { pm_timer_port, cpus, ecam, events, slots, ..Firmware::without_tables() };
         if let Some(nfit) = if_present(tables.find_table::<Nfit>())? {
             firmware.persistent = PersistentRanges::read(structures(&nfit), ram);
         }
@@ -120,7 +159,8 @@ impl Firmware {
         Firmware {
             cpus: Cpus::single(),
             ecam: None,
-            gpe_port: None,
+            events: None,
+            slots: Ok(None),
             pm_timer_port: None,
             nodes: MemoryNodes::empty(),
             hot_pluggable: Bytes::ZERO,
@@ -134,12 +174,13 @@ impl Firmware {
     ) -> Result<(), TableError> {
         for memory in memory_affinities(structures(srat)) {
             if memory.hot_pluggable {
-                self.hot_pluggable = self.hot_pluggable + memory.range.len;
+                self.hot_pluggable = self.hot_pluggable + memory.len;
                 continue;
             }
             let node = NodeId(memory.domain);
             let MemoryNodes { ranges, len } = &mut self.nodes;
-            *ranges.get_mut(*len).ok_or(TableError::NodeRanges)? = (memory.range, node);
+            let range = BootRange { start: memory.start, len: memory.len };
+            *ranges.get_mut(*len).ok_or(TableError::NodeRanges)? = (range, node);
             *len += 1;
         }
         Ok(())
@@ -244,6 +285,64 @@ fn ecam_area(mcfg: &Mcfg) -> Option<EcamArea> {
     })
 }
 
+impl GeneralEvents {
+    fn of_fadt(fadt: &Fadt) -> Option<Self> {
+        let block = fadt.gpe0_block().ok()??;
+        // The first half of the block is the status of events, the second enables them.
+        let enable_offset = u16::from(block.bit_width) / 16;
+        let status_port = port_of(block)?;
+        let enable_port = status_port.checked_add(enable_offset)?;
+        let irq = u8::try_from(fadt.sci_interrupt).unwrap_or(u8::MAX);
+        Some(GeneralEvents { status_port, enable_port, irq })
+    }
+
+    /// Clears these events. Returns whether one of them had happened. If not, the call reads only one
+    /// I/O port.
+    pub(crate) fn take(self, events: u8) -> bool {
+        let mut status = Port::<u8>::new(self.status_port);
+        // SAFETY: the FADT names the port. Reading it has no effect.
+        let happened = unsafe { status.read() } & events;
+        if happened != 0 {
+            // SAFETY: the write clears only these events, which the caller handles.
+            unsafe { status.write(happened) }
+        }
+        happened != 0
+    }
+
+    /// Lets these events raise the interrupt.
+    pub(crate) fn enable(self, events: u8) {
+        let mut enable = Port::<u8>::new(self.enable_port);
+        // SAFETY: the FADT names the port, and the caller handles the interrupts.
+        unsafe {
+            let enabled: u8 = enable.read();
+            enable.write(enabled | events);
+        }
+    }
+}
+
+/// Finds the registers of memory slots in the DSDT, without interpreting it.
+fn slots_of(
+    handler: &TableMapper<'_, '_>,
+    dsdt: &AmlTable,
+) -> Result<Option<SlotRegion>, SlotsError> {
+    let len = to_usize(u64::from(dsdt.length));
+    // SAFETY: the mapping is only read, and stays.
+    let mapping = unsafe { handler.map_physical_region::<u8>(dsdt.address, len) };
+    // SAFETY: the handler has mapped `len` bytes, which nothing writes to.
+    let aml = unsafe { core::slice::from_raw_parts(mapping.virtual_start().as_ptr(), len) };
+    let Some(region) = aml::find_region(aml, b"HPMR").map_err(SlotsError::Aml)? else {
+        return Ok(None);
+    };
+    let count = aml::find_integer(aml, b"MDNR").map_err(SlotsError::Aml)?.unwrap_or(0);
+    let port = u16::try_from(region.start).ok().filter(|port| {
+        region.space == AddressSpace::Ports && region.len >= 24 && *port <= u16::MAX - 24
+    });
+    match (port, u32::try_from(count)) {
+        (Some(port), Ok(count)) => Ok(Some(SlotRegion { port, count })),
+        _ => Err(SlotsError::Region(region, count)),
+    }
+}
+
 /// Returns the first port of a block of registers, or `None` if they are not I/O ports.
 fn port_of(block: GenericAddress) -> Option<u16> {
     let is_port = block.address_space == acpi::address::AddressSpace::SystemIo;
@@ -264,7 +363,7 @@ fn if_present<T>(table: Result<T, AcpiError>) -> Result<Option<T>, TableError> {
 
 /// Maps ACPI tables for the `acpi` crate. They stay mapped.
 #[derive(Clone)]
-struct TableMapper<'a, 'm>(&'a RefCell<&'m mut AddressSpace>);
+struct TableMapper<'a, 'm>(&'a RefCell<&'m mut memory::AddressSpace>);
 
 impl AcpiHandler for TableMapper<'_, '_> {
     unsafe fn map_physical_region<T>(&self, addr: usize, size: usize) -> PhysicalMapping<Self, T> {
@@ -292,6 +391,17 @@ impl fmt::Display for TableError {
             TableError::Acpi(error) => write!(f, "{error:?}"),
             TableError::NodeRanges => {
                 write!(f, "more than {MAX_NODE_RANGES} ranges of boot memory with nodes")
+            }
+        }
+    }
+}
+
+impl fmt::Display for SlotsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SlotsError::Aml(error) => error.fmt(f),
+            SlotsError::Region(region, count) => {
+                write!(f, "{count} memory slots at {region:?}")
             }
         }
     }

@@ -6,6 +6,7 @@
 //! registers itself. QEMU's bus numbers in these registers are not PCI bus numbers. The kernel
 //! finds the number of a port when a device appears in the port.
 
+use super::acpi::GeneralEvents;
 use super::pci::{Buses, MAX_PORTS};
 use x86_64::instructions::port::Port;
 
@@ -26,8 +27,7 @@ const HOT_PLUG_EVENT: u8 = 1 << 1;
 
 /// The hot-plug registers and the known state of the ports.
 pub(crate) struct AcpiHotplug {
-    /// The I/O port of the status of general-purpose events. Writing a one clears an event.
-    gpe_port: u16,
+    events: GeneralEvents,
     /// Whether a device that should be removed is still present.
     has_pending_removal: bool,
     ports: [PortState; MAX_PORTS],
@@ -48,9 +48,8 @@ pub(crate) struct BusChange {
 }
 
 impl AcpiHotplug {
-    /// Returns the registers, or `None` if the machine has none. `gpe_port` is the I/O port of the
-    /// status of general-purpose events, if there is one.
-    pub(crate) fn find(gpe_port: Option<u16>, buses: &Buses) -> Option<Self> {
+    /// Returns the registers, or `None` if the machine has none.
+    pub(crate) fn find(events: Option<GeneralEvents>, buses: &Buses) -> Option<Self> {
         // All ones is the value of a port that does not exist.
         if read(REMOVAL_REQUESTED) == u32::MAX {
             return None;
@@ -59,20 +58,14 @@ impl AcpiHotplug {
         for (number, port) in ports.iter_mut().enumerate() {
             port.is_occupied = buses.port_was_occupied(number);
         }
-        Some(AcpiHotplug { gpe_port: gpe_port?, has_pending_removal: false, ports })
+        Some(AcpiHotplug { events: events?, has_pending_removal: false, ports })
     }
 
     /// Returns the changes since the last call, and the removals that
     /// [`postpone_removals`](Self::postpone_removals) has postponed. If there are none, the call reads
     /// only one I/O port.
     pub(crate) fn changes(&mut self) -> impl Iterator<Item = BusChange> + use<> {
-        let mut gpe_port = Port::<u8>::new(self.gpe_port);
-        // SAFETY: reading the status has no effect.
-        let has_happened = unsafe { gpe_port.read() } & HOT_PLUG_EVENT != 0;
-        if has_happened {
-            // SAFETY: the write clears general-purpose event 1, which only this code handles.
-            unsafe { gpe_port.write(HOT_PLUG_EVENT) }
-        }
+        let has_happened = self.events.take(HOT_PLUG_EVENT);
         let buses = if has_happened || self.has_pending_removal { BUS_COUNT } else { 0 };
         self.has_pending_removal = false;
         (0..buses).map(|bus| {

@@ -4,3 +4,5 @@
 pub(crate) const MAX_CPUS: usize = 64;
 /// The maximal number of virtio-mem devices. Device n interrupts by message n.
 pub(crate) const MAX_DEVICES: usize = 16;
+/// The maximal number of memory slots, each of which can have a DIMM.
+pub(crate) const MAX_DIMMS: usize = 32;

@@ -12,6 +12,7 @@ mod cpu32;
 mod descriptors;
 mod device;
 mod device_error;
+mod dimms;
 mod edu;
 mod engine;
 mod entropy;
@@ -182,7 +183,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
     let parameters = SessionParameters {
         ecam: firmware.ecam,
-        gpe_port: firmware.gpe_port,
+        events: firmware.events,
+        slots: must("memory slots", firmware.slots),
         cmdline,
         cpu: apic.and_then(LocalApic::message_id),
         boot_memory,

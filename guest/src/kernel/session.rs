@@ -1,6 +1,7 @@
 //! Runs the kernel with devices: resizes memory as the devices request, and reports the results.
 
 mod devices;
+mod dimms;
 mod finish;
 mod host;
 mod resize;
@@ -8,14 +9,15 @@ mod scan;
 mod touching;
 mod work;
 
-use super::acpi::EcamArea;
+use super::acpi::{EcamArea, GeneralEvents, SlotRegion};
 use super::acpi_hotplug::AcpiHotplug;
 use super::attached_device::AttachedDevice;
 use super::balloon::Balloon;
 use super::clock::Clock;
 use super::device::is_driven;
+use super::dimms::Dimms;
 use super::edu::Edu;
-use super::engine::Engine;
+use super::engine::{Engine, online_type};
 use super::entropy::Entropy;
 use super::fatal::{give_up, must};
 use super::lapic::ApicId;
@@ -46,6 +48,7 @@ pub(crate) struct Session<'a> {
     options: &'a Options,
     buses: Buses,
     acpi_hotplug: Option<AcpiHotplug>,
+    dimms: Option<Dimms>,
     devices: [Option<AttachedDevice>; MAX_DEVICES],
     entropy: Option<Entropy>,
     pinned_ranges: Option<PinnedRanges>,
@@ -78,8 +81,10 @@ pub(crate) struct Session<'a> {
 pub(crate) struct SessionParameters<'a> {
     /// The memory-mapped configuration space of PCI.
     pub(crate) ecam: Option<EcamArea>,
-    /// The I/O port of the status of ACPI's general-purpose events, if there is one.
-    pub(crate) gpe_port: Option<u16>,
+    /// ACPI's general-purpose events, if there are any.
+    pub(crate) events: Option<GeneralEvents>,
+    /// The registers of memory slots, if there are any.
+    pub(crate) slots: Option<SlotRegion>,
     /// The command line, which names MMIO devices.
     pub(crate) cmdline: &'a [u8],
     /// The CPU to which devices send messages; `None` if messages are not possible.
@@ -105,11 +110,14 @@ impl<'a> Session<'a> {
             is_driven(info) || (options.dma != Bytes::ZERO && Edu::is_at(info))
         };
         let found = must("PCI", buses.find(engine.space(), is_wanted));
+        let online = online_type(options.online);
+        let dimms = Dimms::find(parameters.slots, parameters.events, online);
         let mut session = Session {
             report,
             clock,
             options,
-            acpi_hotplug: AcpiHotplug::find(parameters.gpe_port, &buses),
+            acpi_hotplug: AcpiHotplug::find(parameters.events, &buses),
+            dimms: must("memory slots", dimms),
             buses,
             devices: [const { None }; MAX_DEVICES],
             entropy: None,
@@ -135,7 +143,8 @@ impl<'a> Session<'a> {
             session.attach_mmio(must("command line", device));
         }
         let has_other_devices = session.entropy.is_some() || session.balloon.is_some();
-        if session.devices[0].is_none() && !has_other_devices && !session.buses.has_ports() {
+        let can_add_devices = session.buses.has_ports() || session.dimms.is_some();
+        if session.devices[0].is_none() && !has_other_devices && !can_add_devices {
             give_up("there is no virtio-mem device");
         }
         if options.dma != Bytes::ZERO && session.pinned_ranges.is_none() {
@@ -157,6 +166,7 @@ impl<'a> Session<'a> {
                 has_more_work |= self.step_device(number) == Some(Progress::Working);
                 self.report_status(number);
             }
+            has_more_work |= self.step_dimms();
             let balloon = self.step_balloon();
             has_more_work |= balloon == balloon::Progress::Working;
             self.step_bursts();

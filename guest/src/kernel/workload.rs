@@ -5,7 +5,7 @@
 //! and at the end of the run.
 
 use super::fatal::give_up;
-use super::limits::MAX_DEVICES;
+use super::limits::{MAX_DEVICES, MAX_DIMMS};
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
 use super::migratable_window;
 use super::poison;
@@ -22,12 +22,15 @@ use hotmem_guest::to_usize;
 /// The sizes of allocations in frames, in the order in which they are tried.
 const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
 
+/// The index of boot memory among the regions.
+const BOOT_MEMORY: usize = MAX_DEVICES + MAX_DIMMS;
+
 /// The state of the workload.
 pub(crate) struct Workload {
     owned_frames: OwnedFrames,
-    /// The memory that the workload may touch: the region of each device, and as the last element
-    /// the boot memory.
-    regions: [PfnRange; MAX_DEVICES + 1],
+    /// The memory that the workload may touch: the region of each device, the memory of each memory
+    /// slot, and as the last element the boot memory.
+    regions: [PfnRange; BOOT_MEMORY + 1],
     /// The number of frames that the workload may own at present.
     limit: u64,
     /// The number of frames that the workload may own after memory was plugged (`hotmem.touch`).
@@ -64,7 +67,7 @@ impl Workload {
         let owned_frames = unsafe { OwnedFrames::new(FRAME_WORDS) };
         Workload {
             owned_frames,
-            regions: [PfnRange::EMPTY; MAX_DEVICES + 1],
+            regions: [PfnRange::EMPTY; BOOT_MEMORY + 1],
             limit: touch_limit,
             touch_limit,
             seed: options.seed,
@@ -84,10 +87,15 @@ impl Workload {
         self.regions[device] = PfnRange::EMPTY;
     }
 
+    /// Adds the memory of a memory slot, or removes it if `dimm` is empty.
+    pub(crate) fn set_dimm(&mut self, slot: u32, dimm: PfnRange) {
+        self.regions[MAX_DEVICES + to_usize(slot.into())] = dimm;
+    }
+
     /// Makes the workload allocate up to `limit` of boot memory and devices' memory. `boot` is the
     /// boot memory.
     pub(crate) fn use_any_memory(&mut self, boot: PfnRange, limit: Bytes) {
-        self.regions[MAX_DEVICES] = boot;
+        self.regions[BOOT_MEMORY] = boot;
         self.limit = limit.frames();
         self.try_again();
     }
@@ -109,7 +117,7 @@ impl Workload {
     /// Returns the number of frames that the workload still needs. The number is 0 if the workload
     /// may use devices' memory only.
     pub(crate) fn missing_frames(&self) -> u64 {
-        let may_use_boot_memory = !self.regions[MAX_DEVICES].is_empty();
+        let may_use_boot_memory = !self.regions[BOOT_MEMORY].is_empty();
         if may_use_boot_memory { self.limit.saturating_sub(self.owned_frames.len()) } else { 0 }
     }
 
@@ -120,7 +128,7 @@ impl Workload {
 
     /// Makes the workload allocate devices' memory only, because memory may have been plugged.
     pub(crate) fn memory_was_plugged(&mut self) {
-        self.regions[MAX_DEVICES] = PfnRange::EMPTY;
+        self.regions[BOOT_MEMORY] = PfnRange::EMPTY;
         self.limit = self.touch_limit;
         self.strategy = Some(match self.release {
             Release::Never => Strategy::Downwards(Pfn::LIMIT),
@@ -303,7 +311,7 @@ impl Workload {
     /// nodes.
     fn add_owned(&mut self, frames: PfnRange) -> bool {
         // Nodes are never freed, so they must not lie in a device's memory.
-        let devices = &self.regions[..MAX_DEVICES];
+        let devices = &self.regions[..BOOT_MEMORY];
         let devices = devices.iter().filter(|region| !region.is_empty());
         let lowest = devices.map(|region| region.start()).min().unwrap_or(Pfn::LIMIT);
         let request = AllocRequest::frames(1).within(..lowest);

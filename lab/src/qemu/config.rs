@@ -105,6 +105,8 @@ pub struct Config {
     pub incoming_state: Option<PathBuf>,
     /// The file `cgroup.procs` of the cgroup in which QEMU runs, open for writing.
     pub cgroup: Option<Arc<File>>,
+    /// Objects of the host, such as memory for other devices, as values of QEMU's option `-object`.
+    pub other_objects: Vec<&'static str>,
     /// Devices of other kinds, as values of QEMU's option `-device`.
     pub other_device_options: Vec<&'static str>,
     /// The number of empty root ports, `spare0` and so on, for devices that are added while the
@@ -161,6 +163,7 @@ impl Config {
             balloon: Balloon::None,
             incoming_state: None,
             cgroup: None,
+            other_objects: Vec::new(),
             other_device_options: Vec::new(),
             empty_ports: 0,
             max_memory: None,
@@ -308,6 +311,9 @@ impl Config {
         }
         if let Some(options) = self.balloon.options() {
             add_option("-device", format!("virtio-balloon-pci,id=balloon0{options}"));
+        }
+        for &object in &self.other_objects {
+            add_option("-object", object.into());
         }
         for &device in &self.other_device_options {
             add_option("-device", device.into());

@@ -90,6 +90,22 @@ pub enum Event {
     /// The guest has released a device.
     #[allow(missing_docs)]
     Removed { device: usize, node: u16 },
+    /// The guest has brought the memory of a memory slot online.
+    #[serde(rename = "dimm_added")]
+    #[allow(missing_docs)]
+    DimmAdded { slot: u32, addr: u64, size: u64, node: u32, online: u64, us: u64 },
+    /// The guest has refused the memory of a memory slot.
+    #[serde(rename = "dimm_refused")]
+    #[allow(missing_docs)]
+    DimmRefused { slot: u32, why: String },
+    /// The guest has removed the memory of a memory slot, and given it to the host.
+    #[serde(rename = "dimm_removed")]
+    #[allow(missing_docs)]
+    DimmRemoved { slot: u32, size: u64, online: u64 },
+    /// The guest keeps the memory of a memory slot, which the host has asked for.
+    #[serde(rename = "dimm_kept")]
+    #[allow(missing_docs)]
+    DimmKept { slot: u32, why: String },
     /// An entropy device has answered a request for random bytes.
     #[allow(missing_docs)]
     Entropy { transport: String, interrupts: String, interrupted: bool, bytes: u64, us: u64 },

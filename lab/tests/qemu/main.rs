@@ -8,6 +8,7 @@ mod churn;
 mod command;
 mod descriptors;
 mod devices;
+mod dimms;
 mod few_chips;
 mod filled_frames;
 mod heap;

@@ -4,6 +4,7 @@ use super::Session;
 use crate::kernel::attached_device::{AttachedDevice, InterruptSource};
 use crate::kernel::balloon::Balloon;
 use crate::kernel::device::{self, is_virtio_mem};
+use crate::kernel::dimms::Dimms;
 use crate::kernel::edu::Edu;
 use crate::kernel::engine::online_type;
 use crate::kernel::entropy::Entropy;
@@ -49,7 +50,9 @@ impl Session<'_> {
         trap::answer_lines(|| {
             let entropy = self.entropy.as_mut().is_some_and(Entropy::ack_interrupt);
             let balloon = self.balloon.as_mut().is_some_and(Balloon::ack_interrupt);
-            self.devices().fold(entropy | balloon, |any, attached| attached.ack_interrupt() | any)
+            let dimms = self.dimms.as_mut().is_some_and(Dimms::ack_interrupt);
+            let others = entropy | balloon | dimms;
+            self.devices().fold(others, |any, attached| attached.ack_interrupt() | any)
         });
     }
 

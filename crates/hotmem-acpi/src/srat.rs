@@ -1,15 +1,19 @@
-//! Reads ACPI's System Resource Affinity Table, which assigns memory to NUMA nodes.
+//! Reads the System Resource Affinity Table, which assigns memory to NUMA nodes.
 
-use hotmem::{BootRange, Bytes};
+use crate::fields::{u32_at, u64_at};
+use hotmem_addr::Bytes;
 
 /// A range of memory and its proximity domain (ACPI 6.5, 5.2.16.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryAffinity {
-    /// The range of physical addresses.
-    pub range: BootRange,
+    /// The first physical address.
+    pub start: u64,
+    /// The size of the range. Firmware may give any size, so `start` + `len` may wrap.
+    pub len: Bytes,
     /// The proximity domain: the node's number.
     pub domain: u32,
-    /// Whether memory can be hot-plugged in the range. The range may have no memory at present.
+    /// Whether memory can be hot-plugged in the range. The range may have no memory at present, and
+    /// the memory that comes may be on another node.
     pub hot_pluggable: bool,
 }
 
@@ -25,35 +29,35 @@ pub fn memory_affinities(structures: &[u8]) -> impl Iterator<Item = MemoryAffini
     let mut remaining = structures;
     let each = core::iter::from_fn(move || {
         let length = usize::from(*remaining.get(1)?);
-        let structure = remaining.get(..length).filter(|structure| structure.len() >= 2)?;
-        remaining = &remaining[length..];
+        let (structure, rest) = remaining.split_at_checked(length).filter(|_| length >= 2)?;
+        remaining = rest;
         Some(structure)
     });
     each.filter_map(memory_affinity)
 }
 
+/// Returns the range of a structure, or `None` if the structure does not describe RAM.
 fn memory_affinity(structure: &[u8]) -> Option<MemoryAffinity> {
-    if structure[0] != MEMORY || structure.len() < MEMORY_BYTES {
+    if *structure.first()? != MEMORY || structure.len() < MEMORY_BYTES {
         return None;
     }
-    let u32_at = |at: usize| {
-        let mut bytes = [0; 4];
-        bytes.copy_from_slice(&structure[at..at + 4]);
-        u32::from_le_bytes(bytes)
-    };
-    let u64_at = |at| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-    let flags = u32_at(28);
-    let is_ram = flags & ENABLED != 0 && flags & NON_VOLATILE == 0;
-    is_ram.then(|| MemoryAffinity {
-        range: BootRange { start: u64_at(8), len: Bytes(u64_at(16)) },
-        domain: u32_at(2),
+    let flags = u32_at(structure, 28)?;
+    if flags & ENABLED == 0 || flags & NON_VOLATILE != 0 {
+        return None;
+    }
+    Some(MemoryAffinity {
+        start: u64_at(structure, 8)?,
+        len: Bytes(u64_at(structure, 16)?),
+        domain: u32_at(structure, 2)?,
         hot_pluggable: flags & HOT_PLUGGABLE != 0,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
+    use std::{vec, vec::Vec};
 
     fn memory(domain: u32, start: u64, len: u64, flags: u32) -> Vec<u8> {
         let mut raw = vec![MEMORY, 40];
@@ -79,7 +83,8 @@ mod tests {
         ];
         let found: Vec<_> = memory_affinities(&table.concat()).collect();
         let ram = |domain, start, len, hot_pluggable| MemoryAffinity {
-            range: BootRange { start, len: Bytes(len) },
+            start,
+            len: Bytes(len),
             domain,
             hot_pluggable,
         };

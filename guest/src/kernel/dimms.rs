@@ -1,0 +1,263 @@
+//! Adds and removes the memory of ACPI's memory slots, which are DIMMs on QEMU's PCs.
+//!
+//! QEMU raises general-purpose event 3 when a slot changes. This kernel has no AML interpreter, so it
+//! drives the registers of the slots itself.
+
+use super::acpi::{GeneralEvents, SlotRegion};
+use super::engine::{BUDGET, Engine};
+use super::limits::MAX_DIMMS;
+use super::progress::WATCHDOG;
+use super::this_cpu::ThisCpu;
+use super::trap;
+use core::fmt;
+use hotmem::{
+    AddError, Announce, AnnounceError, Blocker, NodeId, Offline, OnlineType, PfnRange, Progress,
+    RangeError, RegionId,
+};
+use hotmem_acpi::{
+    Change, Dimm, EjectError, Fault, MemorySlots, Model, SlotRegisters, TooManySlots,
+};
+use x86_64::instructions::port::Port;
+
+/// The bit of general-purpose event 3.
+const MEMORY_EVENT: u8 = 1 << 3;
+
+/// The memory slots of the machine.
+pub(crate) struct Dimms {
+    slots: MemorySlots<SlotPorts, MAX_DIMMS>,
+    events: GeneralEvents,
+    /// Whether event 3 has happened since the slots were last examined.
+    has_event: bool,
+    online: OnlineType,
+    removal: Option<Removal>,
+}
+
+/// A removal that the host has asked for.
+struct Removal {
+    slot: u32,
+    dimm: Dimm,
+    offline: Offline<'static, ThisCpu>,
+}
+
+/// What has happened to a slot.
+pub(crate) enum Outcome {
+    /// The memory is online.
+    Added(u32, Dimm),
+    /// The memory was refused, and the host was told.
+    Refused(u32, Refusal),
+    /// The memory was given to the host.
+    Removed(u32, Dimm),
+    /// The memory stays, and the host was told.
+    Kept(u32, Obstacle),
+    /// The memory has gone without being asked for.
+    Vanished(u32, Dimm),
+}
+
+/// The reason why memory was refused.
+pub(crate) enum Refusal {
+    Slot(Fault),
+    Announce(AnnounceError),
+    Add(AddError),
+    Online(RangeError),
+}
+
+/// The reason why memory was not removed.
+pub(crate) enum Obstacle {
+    Range(RangeError),
+    Blocked(Blocker),
+    Eject(EjectError),
+}
+
+impl Dimms {
+    /// Returns the slots, or `None` if the machine has none. Enables their event. Their memory comes
+    /// online as `online` says.
+    pub(crate) fn find(
+        region: Option<SlotRegion>,
+        events: Option<GeneralEvents>,
+        online: OnlineType,
+    ) -> Result<Option<Self>, TooManySlots> {
+        let (Some(SlotRegion { port, count }), Some(events)) = (region, events) else {
+            return Ok(None);
+        };
+        let slots = MemorySlots::new(SlotPorts(port), Model::QEMU, count)?;
+        events.enable(MEMORY_EVENT);
+        // Without the line, the kernel sees the event when it polls.
+        trap::enable_own_line(events.irq);
+        Ok(Some(Dimms { slots, events, has_event: false, online, removal: None }))
+    }
+
+    /// Clears event 3, which raises an interrupt. Returns whether the event has happened.
+    pub(crate) fn ack_interrupt(&mut self) -> bool {
+        let happened = self.events.take(MEMORY_EVENT);
+        self.has_event |= happened;
+        happened
+    }
+
+    /// Handles the next change of a slot, or continues a removal. Returns `None` if there is nothing
+    /// to do.
+    pub(crate) fn step(&mut self, engine: &mut Engine) -> Option<Progress<Outcome>> {
+        self.ack_interrupt();
+        if core::mem::take(&mut self.has_event) {
+            self.slots.notify();
+        }
+        if let Some(removal) = self.removal.take() {
+            return Some(self.continue_removal(removal, engine));
+        }
+        Some(match self.slots.next_change()? {
+            Change::Inserted { slot, dimm } => {
+                Progress::Ready(match add(dimm, self.online, engine) {
+                    Ok(()) => {
+                        self.slots.accept(slot);
+                        engine.hooks.workload.set_dimm(slot, dimm.range);
+                        Outcome::Added(slot, dimm)
+                    }
+                    Err(refusal) => {
+                        self.slots.reject(slot);
+                        Outcome::Refused(slot, refusal)
+                    }
+                })
+            }
+            Change::RemovalRequested { slot, dimm } => {
+                if region_of(dimm, engine).is_none() {
+                    // The memory was refused, so nothing uses it.
+                    return Some(Progress::Ready(self.eject(slot, dimm)));
+                }
+                match engine.hotplug.offline(dimm.range) {
+                    Ok(offline) => {
+                        self.removal = Some(Removal { slot, dimm, offline });
+                        Progress::Working
+                    }
+                    Err(error) => Progress::Ready(self.keep(slot, Obstacle::Range(error))),
+                }
+            }
+            Change::Vanished { slot, dimm } => Progress::Ready(Outcome::Vanished(slot, dimm)),
+            Change::Unusable { slot, fault } => {
+                Progress::Ready(Outcome::Refused(slot, Refusal::Slot(fault)))
+            }
+        })
+    }
+
+    fn continue_removal(&mut self, removal: Removal, engine: &mut Engine) -> Progress<Outcome> {
+        let Removal { slot, dimm, mut offline } = removal;
+        let Engine { hotplug, hooks } = engine;
+        match offline.poll(hotplug, hooks, BUDGET) {
+            Progress::Working => {
+                WATCHDOG.progress();
+                self.removal = Some(Removal { slot, dimm, offline });
+                Progress::Working
+            }
+            Progress::Pending(blocker) => {
+                // The request began on this instance, so it can be cancelled.
+                let _ = offline.cancel(hotplug, hooks);
+                Progress::Ready(self.keep(slot, Obstacle::Blocked(blocker)))
+            }
+            Progress::Ready(_) | Progress::Idle => Progress::Ready(match remove(dimm, engine) {
+                Ok(()) => {
+                    engine.hooks.workload.set_dimm(slot, PfnRange::EMPTY);
+                    self.eject(slot, dimm)
+                }
+                Err(error) => self.keep(slot, Obstacle::Range(error)),
+            }),
+        }
+    }
+
+    fn eject(&mut self, slot: u32, dimm: Dimm) -> Outcome {
+        match self.slots.eject(slot) {
+            Ok(()) => Outcome::Removed(slot, dimm),
+            Err(error) => Outcome::Kept(slot, Obstacle::Eject(error)),
+        }
+    }
+
+    fn keep(&mut self, slot: u32, obstacle: Obstacle) -> Outcome {
+        self.slots.refuse(slot);
+        Outcome::Kept(slot, obstacle)
+    }
+}
+
+/// Announces the memory, adds it and puts it online.
+fn add(dimm: Dimm, kind: OnlineType, engine: &mut Engine) -> Result<(), Refusal> {
+    let Engine { hotplug, hooks } = engine;
+    let (range, node) = (dimm.range, NodeId(dimm.proximity));
+    let announce = Announce { node, ..range.into() };
+    let region = hotplug.announce(announce).map_err(Refusal::Announce)?;
+    let added = hotplug.add(range).map_err(Refusal::Add);
+    let online = added.and_then(|()| {
+        hotplug.online(range, kind, hooks).map_err(|error| {
+            // The memory was just added and is offline, so removing it cannot fail.
+            let _ = hotplug.remove(range);
+            Refusal::Online(error)
+        })
+    });
+    online.inspect_err(|_| {
+        // Nothing of the region is present, so withdrawing it cannot fail.
+        let _ = hotplug.withdraw(region);
+    })
+}
+
+/// Removes memory that is offline.
+fn remove(dimm: Dimm, engine: &mut Engine) -> Result<(), RangeError> {
+    engine.hotplug.remove(dimm.range)?;
+    match region_of(dimm, engine) {
+        Some(region) => engine.hotplug.withdraw(region),
+        None => Ok(()),
+    }
+}
+
+fn region_of(dimm: Dimm, engine: &Engine) -> Option<RegionId> {
+    let mut regions = engine.hotplug.regions();
+    regions.find(|&(_, range)| range == dimm.range).map(|(region, _)| region)
+}
+
+/// The registers of the slots, from this I/O port on.
+struct SlotPorts(u16);
+
+impl SlotPorts {
+    fn port<T>(&self, offset: u16) -> Port<T> {
+        // `SlotRegion` has checked that the ports exist.
+        Port::new(self.0.wrapping_add(offset))
+    }
+}
+
+impl SlotRegisters for SlotPorts {
+    fn read_u32(&mut self, offset: u16) -> u32 {
+        // SAFETY: the DSDT names the ports, and reading them has no effect.
+        unsafe { self.port(offset).read() }
+    }
+
+    fn read_u8(&mut self, offset: u16) -> u8 {
+        // SAFETY: as in `read_u32`.
+        unsafe { self.port(offset).read() }
+    }
+
+    fn write_u32(&mut self, offset: u16, value: u32) {
+        // SAFETY: the DSDT names the ports, and only this module writes to them. The host takes only
+        // memory that this kernel has removed.
+        unsafe { self.port(offset).write(value) }
+    }
+
+    fn write_u8(&mut self, offset: u16, value: u8) {
+        // SAFETY: as in `write_u32`.
+        unsafe { self.port(offset).write(value) }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Slot(fault) => fault.fmt(f),
+            Refusal::Announce(error) => error.fmt(f),
+            Refusal::Add(error) => error.fmt(f),
+            Refusal::Online(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Obstacle::Range(error) => error.fmt(f),
+            Obstacle::Blocked(blocker) => blocker.fmt(f),
+            Obstacle::Eject(error) => error.fmt(f),
+        }
+    }
+}
