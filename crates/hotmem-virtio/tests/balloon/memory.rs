@@ -44,6 +44,8 @@ pub(crate) struct TestMemory {
     reporting: Vec<PfnRange>,
     deflating: Vec<PfnRange>,
     outstanding_hint: Option<PfnRange>,
+    /// Called when the memory is taken back from the device.
+    pub(crate) on_device_reset: Box<dyn Fn()>,
 }
 
 impl TestMemory {
@@ -63,6 +65,7 @@ impl TestMemory {
             reporting: Vec::new(),
             deflating: Vec::new(),
             outstanding_hint: None,
+            on_device_reset: Box::new(|| {}),
         }
     }
 
@@ -219,6 +222,7 @@ impl Memory for TestMemory {
     }
 
     fn device_reset(&mut self) {
+        (self.on_device_reset)();
         for frame in &mut self.frames {
             if matches!(frame, Frame::Balloon | Frame::Reporting | Frame::Hinted) {
                 *frame = Frame::Free;

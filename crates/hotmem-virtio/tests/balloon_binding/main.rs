@@ -12,6 +12,7 @@ mod memory;
 #[allow(dead_code)]
 #[path = "../common/mock_transport.rs"]
 mod mock_transport;
+mod restarts;
 #[allow(dead_code)]
 #[path = "../queue/shared.rs"]
 mod shared;

@@ -79,6 +79,10 @@ impl DeviceModel for BalloonDevice {
         self.device.reset();
     }
 
+    fn has_buffers(&self) -> bool {
+        !self.device.unanswered.is_empty() || self.device.statistics_buffer.is_some()
+    }
+
     fn read_config(&mut self, offset: usize, negotiated: Features, _ignores_queues: bool) -> u32 {
         match offset {
             0 => self.device.config.num_pages,

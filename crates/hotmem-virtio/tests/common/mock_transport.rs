@@ -35,6 +35,11 @@ pub(crate) trait DeviceModel {
     /// Removes all buffers from the device.
     fn reset(&mut self) {}
 
+    /// Returns whether the device has buffers that it has taken from a queue and not used.
+    fn has_buffers(&self) -> bool {
+        false
+    }
+
     /// Reads a word of the configuration. `ignores_queues` says whether the device
     /// ignores its queues at the moment.
     fn read_config(
@@ -76,6 +81,8 @@ pub(crate) struct HostState<M: DeviceModel> {
     pub(crate) is_transport_dropped: bool,
     is_interrupt_pending: bool,
     queues: [Option<DeviceSide>; 6],
+    /// The answers to requests that the device has carried out and not answered.
+    unsent_answers: Vec<(usize, u16, u32)>,
 }
 
 /// A protocol violation that the device commits at each answer, until the test clears it.
@@ -91,6 +98,12 @@ pub(crate) enum Violation {
 
 /// The driver's side of the transport.
 pub(crate) struct MockTransport<M: DeviceModel>(Host<M>);
+
+impl<M: DeviceModel> Clone for Host<M> {
+    fn clone(&self) -> Host<M> {
+        Host(self.0.clone())
+    }
+}
 
 impl<M: DeviceModel> Host<M> {
     pub(crate) fn new(
@@ -119,6 +132,7 @@ impl<M: DeviceModel> Host<M> {
             is_transport_dropped: false,
             is_interrupt_pending: false,
             queues: [None; 6],
+            unsent_answers: Vec::new(),
         })))
     }
 
@@ -154,7 +168,44 @@ impl<M: DeviceModel> HostState<M> {
     pub(crate) fn reset(&mut self) {
         self.status = DeviceStatus::empty();
         self.queues = [None; 6];
+        self.unsent_answers.clear();
         self.model.reset();
+    }
+
+    /// Returns whether the driver has made a buffer available that the device has not used.
+    pub(crate) fn has_buffers(&self) -> bool {
+        self.queues.iter().flatten().any(|queue| queue.clone().take().is_some())
+            || self.model.has_buffers()
+    }
+
+    /// Carries out all outstanding requests without an answer.
+    pub(crate) fn carry_out(&mut self) {
+        self.take_chains();
+        self.unsent_answers.extend(std::iter::from_fn(|| self.model.answer()));
+    }
+
+    /// Answers the requests that [`carry_out`](Self::carry_out) has carried out.
+    pub(crate) fn answer_late(&mut self) {
+        for (number, head, len) in std::mem::take(&mut self.unsent_answers) {
+            self.queue(number).give_back(head.into(), len);
+        }
+        self.serve();
+    }
+
+    /// Answers all outstanding requests two times.
+    pub(crate) fn serve_twice(&mut self) {
+        self.carry_out();
+        let answers = self.unsent_answers.clone();
+        self.unsent_answers.extend(answers);
+        self.answer_late();
+    }
+
+    fn take_chains(&mut self) {
+        for (number, queue) in self.queues.iter_mut().enumerate() {
+            while let Some((head, descriptors)) = queue.as_mut().and_then(DeviceSide::take) {
+                self.model.handle_chain(self.page, number, head, &descriptors);
+            }
+        }
     }
 
     fn serve(&mut self) {
@@ -162,11 +213,7 @@ impl<M: DeviceModel> HostState<M> {
             self.status.contains(DeviceStatus::DRIVER_OK),
             "the driver has not started the device"
         );
-        for (number, queue) in self.queues.iter_mut().enumerate() {
-            while let Some((head, descriptors)) = queue.as_mut().and_then(DeviceSide::take) {
-                self.model.handle_chain(self.page, number, head, &descriptors);
-            }
-        }
+        self.take_chains();
         while let Some((number, head, len)) = self.model.answer() {
             let violation = self.violation;
             let queue = self.queue(number);
