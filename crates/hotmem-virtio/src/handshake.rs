@@ -1,4 +1,9 @@
-//! Resets a device and negotiates its features (3.1.1).
+//! Resets a device, negotiates its features and sets it running, in the order and by the steps of
+//! the specification (3.1.1).
+//!
+//! Each write adds one bit to the device status, because some devices ignore a write that adds two.
+//! The features are read after DRIVER is set, because some devices forget which half of the features
+//! was selected while the status is 0.
 
 use bitflags::Flags;
 use core::fmt;
@@ -47,15 +52,41 @@ where
     if !reset(transport) {
         return Err(HandshakeError::Reset);
     }
-    let offered = F::from_bits_truncate(transport.read_device_features());
-    let features = transport.begin_init(accept(offered));
+    add_status(transport, DeviceStatus::ACKNOWLEDGE);
+    add_status(transport, DeviceStatus::DRIVER);
+    let offered_features = F::from_bits_truncate(transport.read_device_features());
+    let features = offered_features & accept(offered_features);
     if !features.contains(F::from_bits_retain(VERSION_1)) {
         return Err(HandshakeError::Legacy);
     }
+    transport.write_driver_features(features.bits());
+    add_status(transport, DeviceStatus::FEATURES_OK);
     if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
         return Err(HandshakeError::Features(features));
     }
-    Ok(NegotiatedFeatures { offered_features: offered, features })
+    Ok(NegotiatedFeatures { offered_features, features })
+}
+
+/// Sets the device running, whose features are negotiated and whose queues are set up.
+///
+/// # Errors
+/// The device does not run. This is its status.
+pub(crate) fn set_running<T: Transport>(transport: &mut T) -> Result<(), DeviceStatus> {
+    add_status(transport, DeviceStatus::DRIVER_OK);
+    let status = transport.get_status();
+    if is_running(status) { Ok(()) } else { Err(status) }
+}
+
+/// Tells the device that the driver has given up (2.1).
+pub(crate) fn set_failed<T: Transport>(transport: &mut T) {
+    add_status(transport, DeviceStatus::FAILED);
+}
+
+/// Sets a bit of the device status, and keeps those that are set, because a driver must not clear
+/// a bit (2.1.1).
+fn add_status<T: Transport>(transport: &mut T, bit: DeviceStatus) {
+    let status = transport.get_status();
+    transport.set_status(status | bit);
 }
 
 /// Resets the device. Returns whether the reset has completed. If so, the device accesses no memory

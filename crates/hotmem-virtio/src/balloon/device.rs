@@ -11,7 +11,7 @@ use super::start::{
 use super::statistics::MemoryStatistics;
 use super::status::{Failure, ResetCause};
 use crate::dma::DmaMemory;
-use crate::handshake::{is_running, reset};
+use crate::handshake::{is_running, reset, set_failed, set_running};
 use crate::queue::{Buffer, QueueError, SplitQueue, Used};
 use core::time::Duration;
 use hotmem::PfnRange;
@@ -83,7 +83,7 @@ impl<T: Transport> Device<T> {
         let ((mut short_queues, mut reports), messages) =
             lay_out(memory).ok_or(InitError::SharedMemory)?;
         let started = start(&mut transport, &mut short_queues, &mut reports, options)
-            .inspect_err(|_| transport.set_status(DeviceStatus::FAILED))?;
+            .inspect_err(|_| set_failed(&mut transport))?;
         let (numbers, config, driver) = started;
         let answers_at_reset = answers(&driver);
         let (queue_error, transport_error) = (None, None);
@@ -128,7 +128,7 @@ impl<T: Transport> Device<T> {
                 self.driver = driver.continuing(&self.driver);
             }
             _ => {
-                self.transport.set_status(DeviceStatus::FAILED);
+                set_failed(&mut self.transport);
                 self.driver.fail(Failure::NotRestarted(cause));
             }
         }
@@ -367,10 +367,9 @@ fn start<T: Transport>(
             let size = usize::try_from(transport.max_queue_size(number)).unwrap_or(usize::MAX);
             set_up(transport, number, reports, size);
         }
-        transport.finish_init();
-        status = transport.get_status();
-        if is_running(status) {
-            return Ok((numbers, config, driver));
+        match set_running(transport) {
+            Ok(()) => return Ok((numbers, config, driver)),
+            Err(found) => status = found,
         }
     }
     Err(InitError::NotRunning(status))

@@ -9,7 +9,9 @@ use super::memory::Memory;
 use super::request::{Request, Response};
 use super::status::Failure;
 use crate::dma::DmaMemory;
-use crate::handshake::{HandshakeError, NegotiatedFeatures, shake_hands};
+use crate::handshake::{
+    HandshakeError, NegotiatedFeatures, is_running, set_failed, set_running, shake_hands,
+};
 use crate::queue::{Buffer, QueueError, SplitQueue};
 use core::fmt;
 use core::time::Duration;
@@ -28,6 +30,8 @@ pub struct Device<T: Transport> {
     messages: DmaMemory,
     config: RawConfig,
     driver: Driver,
+    /// Whether the device was started, and the last attempt to start it again has not failed.
+    is_started: bool,
     queue_error: Option<QueueError>,
     transport_error: Option<TransportError>,
 }
@@ -52,6 +56,8 @@ pub enum InitError {
     ConfigUnsteady,
     /// The configuration of the device is invalid.
     Config(ConfigError),
+    /// The device does not run after its start. This is its status.
+    NotRunning(DeviceStatus),
 }
 
 const REQUEST_QUEUE: u16 = 0;
@@ -89,27 +95,34 @@ impl<T: Transport> Device<T> {
     /// The reason why the device cannot be driven. The device's status is set to FAILED, and the
     /// transport is dropped.
     pub fn new(mut transport: T, memory: DmaMemory) -> Result<Device<T>, InitError> {
-        let (queue, messages) = Queue::new(memory).ok_or(InitError::SharedMemory)?;
+        let (mut queue, messages) = Queue::new(memory).ok_or(InitError::SharedMemory)?;
         if messages.len() < MESSAGES_SIZE {
             return Err(InitError::SharedMemory);
         }
-        let (config, driver) = negotiate(&mut transport)?;
-        set_running(&mut transport, &queue);
-        let (queue_error, transport_error) = (None, None);
-        Ok(Device { transport, queue, messages, config, driver, queue_error, transport_error })
+        let (config, driver) = start(&mut transport, &mut queue)?;
+        Ok(Device {
+            transport,
+            queue,
+            messages,
+            config,
+            driver,
+            is_started: true,
+            queue_error: None,
+            transport_error: None,
+        })
     }
 
     /// Starts the device again, for example after it has failed. Plugged memory stays plugged, and
     /// the driver finds out which blocks are plugged. The counters of the driver begin again at 0.
     ///
     /// # Errors
-    /// The reason why the device cannot be driven. The device's status is set to FAILED, and the
-    /// driver does nothing any more.
+    /// The reason why the device cannot be driven. The device's status is set to FAILED. The driver
+    /// sends no request any more, and the next poll fails, unless a later restart succeeds.
     pub fn restart(&mut self) -> Result<(), InitError> {
         let leftover = self.driver.leftover;
-        let (config, driver) = negotiate(&mut self.transport)?;
-        self.queue.reset(QUEUE_SIZE as usize);
-        set_running(&mut self.transport, &self.queue);
+        self.is_started = false;
+        let (config, driver) = start(&mut self.transport, &mut self.queue)?;
+        self.is_started = true;
         (self.config, self.driver) = (config, driver);
         (self.queue_error, self.transport_error) = (None, None);
         self.set_leftover(leftover);
@@ -130,17 +143,16 @@ impl<T: Transport> Device<T> {
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
         let mut is_steady = true;
         for step in 0..budget {
+            if !self.is_started {
+                return Progress::Ready(self.driver.fail(now, Failure::NotRunning, memory));
+            }
             let answer = self.take_answer();
             if answer.is_some() || step % STEPS_PER_CONFIG_READ == 0 {
-                match steady_config(&self.transport, &self.config) {
-                    Ok(config) => {
-                        is_steady = config.is_some();
-                        self.config = config.unwrap_or(self.config);
-                    }
-                    Err(error) => {
-                        self.transport_error = Some(error);
-                        let failure = self.driver.fail(now, Failure::ConfigSpace, memory);
-                        return Progress::Ready(failure);
+                match self.observe() {
+                    Ok(steady) => is_steady = steady,
+                    // An answer of a device that has failed is not relied on (2.1.2).
+                    Err(failure) => {
+                        return Progress::Ready(self.driver.fail(now, failure, memory));
                     }
                 }
             }
@@ -197,6 +209,24 @@ impl<T: Transport> Device<T> {
         self.transport_error
     }
 
+    /// Checks that the device still runs, and reads its configuration. Returns whether the
+    /// configuration is consistent. If not, the last consistent one stays valid.
+    fn observe(&mut self) -> Result<bool, Failure> {
+        if !is_running(self.transport.get_status()) {
+            return Err(Failure::NotRunning);
+        }
+        match steady_config(&self.transport, &self.config) {
+            Ok(config) => {
+                self.config = config.unwrap_or(self.config);
+                Ok(config.is_some())
+            }
+            Err(error) => {
+                self.transport_error = Some(error);
+                Err(Failure::ConfigSpace)
+            }
+        }
+    }
+
     fn send(&mut self, request: &Request) {
         self.messages.write(REQUEST, request.to_bytes());
         // Fill the buffer with bytes that are not a valid response, so that bytes that the device
@@ -241,25 +271,19 @@ impl<T: Transport> Device<T> {
     }
 }
 
-/// Resets the device, negotiates features (3.1.1), and reads the configuration. If one of these
-/// steps fails, sets the device's status to FAILED.
-fn negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), InitError> {
-    try_to_negotiate(transport).inspect_err(|_| transport.set_status(DeviceStatus::FAILED))
+/// Resets the device, negotiates features, reads the configuration, sets up the queue, and sets the
+/// device running (3.1.1). If one of these steps fails, sets the device's status to FAILED.
+fn start<T: Transport>(
+    transport: &mut T,
+    queue: &mut Queue,
+) -> Result<(RawConfig, Driver), InitError> {
+    try_to_start(transport, queue).inspect_err(|_| set_failed(transport))
 }
 
-/// Tells the device the addresses of the queue, and sets it running.
-fn set_running<T: Transport>(transport: &mut T, queue: &Queue) {
-    transport.queue_set(
-        REQUEST_QUEUE,
-        QUEUE_SIZE,
-        queue.descriptors(),
-        queue.driver_area(),
-        queue.device_area(),
-    );
-    transport.finish_init();
-}
-
-fn try_to_negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), InitError> {
+fn try_to_start<T: Transport>(
+    transport: &mut T,
+    queue: &mut Queue,
+) -> Result<(RawConfig, Driver), InitError> {
     let NegotiatedFeatures { features, .. } =
         shake_hands(transport, DeviceType::Memory, |_| Features::all())
             .map_err(InitError::Handshake)?;
@@ -271,6 +295,15 @@ fn try_to_negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Drive
     let config = steady_config(transport, &first).map_err(InitError::Transport)?;
     let config = config.ok_or(InitError::ConfigUnsteady)?;
     let driver = Driver::new(&config, features).map_err(InitError::Config)?;
+    queue.reset(QUEUE_SIZE as usize);
+    transport.queue_set(
+        REQUEST_QUEUE,
+        QUEUE_SIZE,
+        queue.descriptors(),
+        queue.driver_area(),
+        queue.device_area(),
+    );
+    set_running(transport).map_err(InitError::NotRunning)?;
     Ok((config, driver))
 }
 
@@ -299,11 +332,17 @@ fn steady_config<T: Transport>(
     Ok(None)
 }
 
+/// Reads the configuration by accesses of the specified width: `node_id` has 2 bytes, and the other
+/// fields are read by halves of 4 bytes (4.1.3.1, 4.2.2.2).
 fn read_config<T: Transport>(transport: &T) -> Result<RawConfig, TransportError> {
     let mut bytes = [0; RawConfig::SIZE];
-    for (i, word) in bytes.chunks_exact_mut(4).enumerate() {
-        word.copy_from_slice(&transport.read_config_space::<u32>(4 * i)?.to_le_bytes());
+    let (before, node, after) = (0..8, 8..10, 16..RawConfig::SIZE);
+    for offset in before.chain(after).step_by(4) {
+        let word = transport.read_config_space::<u32>(offset)?;
+        bytes[offset..offset + 4].copy_from_slice(&word.to_le_bytes());
     }
+    let node_id = transport.read_config_space::<u16>(node.start)?;
+    bytes[node].copy_from_slice(&node_id.to_le_bytes());
     Ok(RawConfig::from_bytes(&bytes))
 }
 
@@ -322,6 +361,9 @@ impl fmt::Display for InitError {
             }
             InitError::ConfigUnsteady => write!(f, "the configuration changes continuously"),
             InitError::Config(error) => write!(f, "the configuration is invalid: {error}"),
+            InitError::NotRunning(status) => {
+                write!(f, "the device does not run after its start: its status is {status:?}")
+            }
         }
     }
 }

@@ -60,6 +60,9 @@ pub enum Failure {
     Config(ConfigError),
     /// The configuration space cannot be read any more.
     ConfigSpace,
+    /// The device does not run any more: it needs a reset (`DEVICE_NEEDS_RESET`), has reset itself
+    /// or is gone, or could not be started again. The driver can be started again.
+    NotRunning,
     /// An answer is not a valid response.
     Response(ResponseError),
     /// The memory manager refuses the region, for this reason.
@@ -133,6 +136,7 @@ impl fmt::Display for Failure {
         match *self {
             Failure::Config(error) => write!(f, "configuration: {error}"),
             Failure::ConfigSpace => f.write_str("the configuration space cannot be read any more"),
+            Failure::NotRunning => f.write_str("the device does not run any more"),
             Failure::Response(error) => write!(f, "response: {error}"),
             Failure::Region(reason) => write!(f, "region: {reason}"),
             Failure::Lost(range) => {

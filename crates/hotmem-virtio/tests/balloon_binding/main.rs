@@ -17,6 +17,9 @@ mod restarts;
 #[path = "../queue/shared.rs"]
 mod shared;
 mod transport;
+#[allow(dead_code)]
+#[path = "../common/vmm.rs"]
+mod vmm;
 
 use core::time::Duration;
 use device::DONE;
@@ -156,7 +159,7 @@ fn devices_that_cannot_be_started_are_refused() {
         let options = BalloonOptions { poison: Poison::Filled(7), ..ALL_FEATURES };
         assert_eq!(start(&host, options).err().expect("the device cannot be started"), expected);
         assert!(host.borrow().is_transport_dropped, "the transport is not dropped");
-        assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
+        assert!(host.borrow().was_given_up());
     };
     let kind = DeviceType::Memory;
     check(&|h| h.device_type = kind, InitError::Handshake(HandshakeError::DeviceType(kind)));
@@ -318,7 +321,7 @@ fn a_device_that_cannot_be_started_again_fails_and_its_memory_is_freed() {
         assert_eq!(memory.count(Frame::Free), FRAMES);
         assert!(Failure::NotRestarted(NO_ANSWER).device_holds_no_memory());
         assert_eq!(device.driver().inflated_frames(), 0);
-        assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
+        assert!(host.borrow().was_given_up());
     }
 }
 
@@ -367,7 +370,7 @@ fn a_device_that_does_not_complete_its_reset_keeps_its_memory() {
 fn a_device_that_runs_only_with_all_queues_gets_all_queues() {
     for wanted in feature_sets() {
         let host = transport::host(Features::all(), QueueNumbering::Dense);
-        host.borrow_mut().needs_all_queues = true;
+        host.borrow_mut().vmm.needs_all_queues = true;
         host.borrow_mut().device.config.num_pages = 700;
         let options = BalloonOptions { features: wanted, ..ALL_FEATURES };
         let (mut device, mut memory) = start(&host, options).unwrap();
@@ -381,7 +384,7 @@ fn a_device_that_runs_only_with_all_queues_gets_all_queues() {
 #[test]
 fn a_device_that_does_not_run_after_its_start_is_refused() {
     let host = transport::host(Features::all(), QueueNumbering::Dense);
-    host.borrow_mut().needs_all_queues = true;
+    host.borrow_mut().vmm.needs_all_queues = true;
     // The driver knows of no sixth queue.
     host.borrow_mut().queue_sizes.push(128);
     let error = start(&host, ALL_FEATURES).err();
@@ -390,7 +393,7 @@ fn a_device_that_does_not_run_after_its_start_is_refused() {
             if status.contains(DeviceStatus::DEVICE_NEEDS_RESET)),
         "{error:?}"
     );
-    assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
+    assert!(host.borrow().was_given_up());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::mock_transport::{self, DeviceModel};
 use crate::shared::{Descriptor, SharedPage};
+use crate::vmm::Vmm;
 use hotmem::{Bytes, PfnRange};
 use hotmem_virtio::balloon::{
     Features, FrameNumbers, MemoryStatistics, Message, Queue, QueueNumbering, Ranges, Statistic,
@@ -37,7 +38,7 @@ pub(crate) fn host(offered: Features, numbering: QueueNumbering) -> Host {
         queues,
         chain_heads: [0; 6],
     };
-    Host::new(model, DeviceType::MemoryBalloon, offered, queue_sizes, 16)
+    Host::new(model, Vmm::QEMU, DeviceType::MemoryBalloon, offered, queue_sizes, 16)
 }
 
 impl DeviceModel for BalloonDevice {

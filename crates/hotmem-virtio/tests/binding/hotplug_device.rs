@@ -1,6 +1,7 @@
 //! Tests a device together with the engine.
 
 use crate::transport::{self, Host};
+use crate::vmm::Vmm;
 use crate::{BUDGET, MIB, MockDevice, NOW};
 use hotmem::{
     AllocRequest, AlwaysMapped, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu, OnlineType,
@@ -12,8 +13,8 @@ type Device<'f> = HotplugDevice<'f, transport::MockTransport, OneCpu>;
 type Engine<'f> = Hotplug<'f, OneCpu, AlwaysMapped>;
 
 /// Returns a device of 256 MiB above a section of boot memory.
-fn host() -> Host {
-    transport::host(MockDevice::new(2 * MIB, 256 * MIB, 256 * MIB))
+fn host(vmm: Vmm) -> Host {
+    transport::host(vmm, MockDevice::new(2 * MIB, 256 * MIB, 256 * MIB))
 }
 
 fn start<'f>(host: &Host, memory: HotplugMemory<'f, OneCpu>) -> Device<'f> {
@@ -30,65 +31,74 @@ fn memory<'f>() -> HotplugMemory<'f, OneCpu> {
 
 #[test]
 fn memory_is_plugged_and_unplugged_as_the_host_requests() {
-    let (host, ram, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
-    let mut engine = boot(&frames, &ram, SECTION);
-    let mut device = start(&host, memory());
-    for size in [64 * MIB, 256 * MIB, 0] {
-        host.borrow_mut().device.resize(size);
-        assert_eq!(poll(&mut device, &mut engine), Progress::Idle);
-        assert_eq!((device.requested(), device.driver().plugged()), (Bytes(size), Bytes(size)));
-        assert_eq!(frames.counts().online, SECTION + Bytes(size).frames());
+    for vmm in Vmm::each() {
+        let (host, ram, frames) = (host(vmm), Memory::new(4 * SECTION), Frames::new(OneCpu));
+        let mut engine = boot(&frames, &ram, SECTION);
+        let mut device = start(&host, memory());
+        for size in [64 * MIB, 256 * MIB, 0] {
+            host.borrow_mut().device.resize(size);
+            assert_eq!(poll(&mut device, &mut engine), Progress::Idle);
+            assert_eq!((device.requested(), device.driver().plugged()), (Bytes(size), Bytes(size)));
+            assert_eq!(frames.counts().online, SECTION + Bytes(size).frames());
+        }
     }
 }
 
 #[test]
 fn a_device_refuses_another_engine() {
-    let (host, ram, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
-    let (other_ram, other_frames) = (Memory::new(4 * SECTION), Frames::new(OneCpu));
-    let mut engine = boot(&frames, &ram, SECTION);
-    let mut device = start(&host, memory());
-    poll(&mut device, &mut engine);
-    let mut other_engine = boot(&other_frames, &other_ram, SECTION);
-    assert!(device.poll(NOW, BUDGET, &mut other_engine, &mut NoHooks).is_err());
+    for vmm in Vmm::each() {
+        let (host, ram, frames) = (host(vmm), Memory::new(4 * SECTION), Frames::new(OneCpu));
+        let (other_ram, other_frames) = (Memory::new(4 * SECTION), Frames::new(OneCpu));
+        let mut engine = boot(&frames, &ram, SECTION);
+        let mut device = start(&host, memory());
+        poll(&mut device, &mut engine);
+        let mut other_engine = boot(&other_frames, &other_ram, SECTION);
+        assert!(device.poll(NOW, BUDGET, &mut other_engine, &mut NoHooks).is_err());
+    }
 }
 
 #[test]
 fn a_device_that_has_failed_is_started_again_with_its_memory() {
-    let (host, ram, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
-    let mut engine = boot(&frames, &ram, SECTION);
-    let mut device = start(&host, memory());
-    host.borrow_mut().device.resize(64 * MIB);
-    poll(&mut device, &mut engine);
-    let allocation =
-        frames.alloc(AllocRequest::frames(1).within(hotmem_testkit::pfn(2 * SECTION)..));
-    let allocation = allocation.unwrap();
+    for vmm in Vmm::each() {
+        let (host, ram, frames) = (host(vmm), Memory::new(4 * SECTION), Frames::new(OneCpu));
+        let mut engine = boot(&frames, &ram, SECTION);
+        let mut device = start(&host, memory());
+        host.borrow_mut().device.resize(64 * MIB);
+        poll(&mut device, &mut engine);
+        let allocation =
+            frames.alloc(AllocRequest::frames(1).within(hotmem_testkit::pfn(2 * SECTION)..));
+        let allocation = allocation.unwrap();
 
-    host.borrow_mut().device.config.block_size = 3;
-    assert!(matches!(poll(&mut device, &mut engine), Progress::Ready(Failure::Config(_))));
-    assert!(matches!(device.restart(), Err(InitError::Config(_))));
-    assert!(matches!(poll(&mut device, &mut engine), Progress::Ready(Failure::Config(_))));
-    host.borrow_mut().device.config.block_size = 2 * MIB;
-    host.borrow_mut().device.resize(128 * MIB);
-    device.restart().unwrap();
-    assert_eq!(poll(&mut device, &mut engine), Progress::Idle);
-    assert_eq!(device.driver().status(), Status::Reached);
-    assert_eq!(frames.counts().online, SECTION + Bytes::mib(128).frames());
-    drop(allocation);
-    host.borrow_mut().device.resize(0);
-    poll(&mut device, &mut engine);
-    assert_eq!(frames.counts().online, SECTION);
+        host.borrow_mut().device.config.block_size = 3;
+        assert!(matches!(poll(&mut device, &mut engine), Progress::Ready(Failure::Config(_))));
+        assert!(matches!(device.restart(), Err(InitError::Config(_))));
+        assert!(matches!(poll(&mut device, &mut engine), Progress::Ready(Failure::Config(_))));
+        host.borrow_mut().device.config.block_size = 2 * MIB;
+        host.borrow_mut().device.resize(128 * MIB);
+        device.restart().unwrap();
+        assert_eq!(poll(&mut device, &mut engine), Progress::Idle);
+        assert_eq!(device.driver().status(), Status::Reached);
+        assert_eq!(frames.counts().online, SECTION + Bytes::mib(128).frames());
+        drop(allocation);
+        host.borrow_mut().device.resize(0);
+        poll(&mut device, &mut engine);
+        assert_eq!(frames.counts().online, SECTION);
+    }
 }
 
 #[test]
 fn each_request_adds_at_most_the_maximum_but_at_least_one_block() {
-    let (host, ram, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
-    let mut engine = boot(&frames, &ram, SECTION);
-    for (max_addition, requests) in [(Bytes::mib(64), 4), (Bytes::mib(65), 4), (Bytes(1), 128)] {
-        let mut device = start(&host, memory().with_max_addition(max_addition));
-        host.borrow_mut().device.resize(256 * MIB);
-        poll(&mut device, &mut engine);
-        assert_eq!(device.driver().statistics().requests, requests, "{max_addition}");
-        host.borrow_mut().device.resize(0);
-        poll(&mut device, &mut engine);
+    for vmm in Vmm::each() {
+        let (host, ram, frames) = (host(vmm), Memory::new(4 * SECTION), Frames::new(OneCpu));
+        let mut engine = boot(&frames, &ram, SECTION);
+        for (max_addition, requests) in [(Bytes::mib(64), 4), (Bytes::mib(65), 4), (Bytes(1), 128)]
+        {
+            let mut device = start(&host, memory().with_max_addition(max_addition));
+            host.borrow_mut().device.resize(256 * MIB);
+            poll(&mut device, &mut engine);
+            assert_eq!(device.driver().statistics().requests, requests, "{max_addition}");
+            host.borrow_mut().device.resize(0);
+            poll(&mut device, &mut engine);
+        }
     }
 }

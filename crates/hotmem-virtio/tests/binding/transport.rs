@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::mock_transport::{self, DeviceModel};
 use crate::shared::{Descriptor, SharedPage};
+use crate::vmm::Vmm;
 use hotmem_virtio::mem::{Features, RawConfig, Request};
 use std::collections::VecDeque;
 use virtio_drivers::transport::DeviceType;
@@ -30,7 +31,11 @@ pub(crate) struct MemoryDevice {
     used_chains: VecDeque<(u16, u32)>,
 }
 
-pub(crate) fn host(device: Device) -> Host {
+/// The number of fields that a read of the configuration reads.
+const FIELDS: u32 = 13;
+
+pub(crate) fn host(vmm: Vmm, mut device: Device) -> Host {
+    device.unplug_all_empties_usable_region = vmm.unplug_all_empties_usable_region;
     let model = MemoryDevice {
         device,
         omits_answers: false,
@@ -42,7 +47,8 @@ pub(crate) fn host(device: Device) -> Host {
         generation: 0,
         used_chains: VecDeque::new(),
     };
-    Host::new(model, DeviceType::Memory, Features::all(), vec![128], RawConfig::SIZE)
+    let (features, queues) = (Features::all(), vec![vmm.queue_size]);
+    Host::new(model, vmm, DeviceType::Memory, features, queues, RawConfig::SIZE)
 }
 
 impl MemoryDevice {
@@ -54,16 +60,15 @@ impl MemoryDevice {
             // While a request is outstanding, a read must not change the device.
             self.device.requested_seen = requested_seen;
         }
-        // A read of the configuration takes fourteen reads of words. A torn configuration is returned
-        // for a whole read.
-        let whole_reads = self.config_reads.div_ceil(14);
+        // A torn configuration is returned for a whole read.
+        let whole_reads = self.config_reads.div_ceil(FIELDS);
         if self.changing_reads > 0 {
             self.changing_reads -= 1;
             config.requested_size = u64::from(whole_reads) * config.block_size;
         }
         if let Some((torn, reads)) = &mut self.torn_config {
             config = *torn;
-            if self.config_reads.is_multiple_of(14) {
+            if self.config_reads.is_multiple_of(FIELDS) {
                 *reads -= 1;
                 self.generation += u32::from(self.torn_read_changes_generation);
             }
@@ -104,7 +109,13 @@ impl DeviceModel for MemoryDevice {
         self.generation
     }
 
+    fn field_bytes(&self, offset: usize) -> usize {
+        // `node_id` is followed by padding.
+        if offset == 8 { 2 } else { 4 }
+    }
+
     fn read_config(&mut self, offset: usize, _: Features, ignores_queues: bool) -> u32 {
+        assert_ne!(offset, 12, "the driver reads padding");
         let bytes = self.config_bytes(ignores_queues);
         u32::from_le_bytes(bytes[offset..offset + 4].try_into().unwrap())
     }

@@ -1,6 +1,7 @@
 //! Defines a transport to a mock device.
 
 use crate::shared::{Descriptor, DeviceSide, SharedPage};
+use crate::vmm::Vmm;
 use bitflags::Flags;
 use std::cell::{Ref, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
@@ -40,7 +41,13 @@ pub(crate) trait DeviceModel {
         false
     }
 
-    /// Reads a word of the configuration. `ignores_queues` says whether the device
+    /// Returns the size in bytes of the field of the configuration at this offset. A field of 8
+    /// bytes consists of two fields of 4 bytes (4.1.3.1).
+    fn field_bytes(&self, _offset: usize) -> usize {
+        4
+    }
+
+    /// Reads a field of the configuration. `ignores_queues` says whether the device
     /// ignores its queues at the moment.
     fn read_config(
         &mut self,
@@ -60,14 +67,15 @@ pub(crate) struct Host<M: DeviceModel>(Rc<RefCell<HostState<M>>>);
 
 pub(crate) struct HostState<M: DeviceModel> {
     model: M,
+    pub(crate) vmm: Vmm,
     pub(crate) page: SharedPage,
     pub(crate) device_type: DeviceType,
     pub(crate) offered_features: M::Features,
     pub(crate) negotiated_features: M::Features,
     pub(crate) refuses_features: bool,
     pub(crate) stuck_in_reset: bool,
-    /// Whether the device runs only if the driver has set up all queues.
-    pub(crate) needs_all_queues: bool,
+    /// The bits that the device adds to its status when `DRIVER_OK` is set.
+    pub(crate) status_at_driver_ok: DeviceStatus,
     /// The queue sizes by number; 0 for a missing queue.
     pub(crate) queue_sizes: Vec<u32>,
     pub(crate) config_len: usize,
@@ -108,6 +116,7 @@ impl<M: DeviceModel> Clone for Host<M> {
 impl<M: DeviceModel> Host<M> {
     pub(crate) fn new(
         model: M,
+        vmm: Vmm,
         device_type: DeviceType,
         offered: M::Features,
         queue_sizes: Vec<u32>,
@@ -115,13 +124,14 @@ impl<M: DeviceModel> Host<M> {
     ) -> Host<M> {
         Host(Rc::new(RefCell::new(HostState {
             model,
+            vmm,
             page: SharedPage::new(),
             device_type,
             offered_features: offered,
             negotiated_features: M::Features::empty(),
             refuses_features: false,
             stuck_in_reset: false,
-            needs_all_queues: false,
+            status_at_driver_ok: DeviceStatus::empty(),
             queue_sizes,
             config_len,
             status: DeviceStatus::empty(),
@@ -170,6 +180,46 @@ impl<M: DeviceModel> HostState<M> {
         self.queues = [None; 6];
         self.unsent_answers.clear();
         self.model.reset();
+    }
+
+    /// Returns whether the driver has ever told the device that it has given up.
+    pub(crate) fn was_given_up(&self) -> bool {
+        self.statuses.iter().any(|status| status.contains(DeviceStatus::FAILED))
+    }
+
+    /// Sets the status that the driver writes, as far as the device takes it.
+    fn set_status(&mut self, status: DeviceStatus) {
+        self.statuses.push(status);
+        if status.is_empty() {
+            match self.stuck_in_reset {
+                true => self.status |= DeviceStatus::DEVICE_NEEDS_RESET,
+                false => self.reset(),
+            }
+            return;
+        }
+        assert!(status.contains(self.status), "the driver clears bits of the status");
+        let added = status - self.status;
+        let next = match self.status {
+            now if now.is_empty() => DeviceStatus::ACKNOWLEDGE,
+            DeviceStatus::ACKNOWLEDGE => DeviceStatus::DRIVER,
+            now if now.contains(DeviceStatus::FEATURES_OK) => DeviceStatus::DRIVER_OK,
+            _ => DeviceStatus::FEATURES_OK,
+        };
+        let is_failed = added.contains(DeviceStatus::FAILED);
+        if self.vmm.takes_one_status_bit_per_write && !is_failed && added != next {
+            return;
+        }
+        self.status = status;
+        if self.refuses_features {
+            self.status.remove(DeviceStatus::FEATURES_OK);
+        }
+        if added.contains(DeviceStatus::DRIVER_OK) {
+            self.status |= self.status_at_driver_ok;
+            let mut queues = self.queue_sizes.iter().zip(&self.queues);
+            if self.vmm.needs_all_queues && queues.any(|(&size, set)| size > 0 && set.is_none()) {
+                self.status |= DeviceStatus::DEVICE_NEEDS_RESET;
+            }
+        }
     }
 
     /// Returns whether the driver has made a buffer available that the device has not used.
@@ -247,7 +297,13 @@ impl<M: DeviceModel> Transport for MockTransport<M> {
     }
 
     fn read_device_features(&mut self) -> u64 {
-        self.0.borrow().offered_features.bits()
+        let host = self.0.borrow();
+        let offered = host.offered_features.bits();
+        let low = offered & u64::from(u32::MAX);
+        match host.vmm.forgets_selectors_at_reset && host.status.is_empty() {
+            true => low << 32 | low,
+            false => offered,
+        }
     }
 
     fn write_driver_features(&mut self, driver_features: u64) {
@@ -275,25 +331,7 @@ impl<M: DeviceModel> Transport for MockTransport<M> {
     }
 
     fn set_status(&mut self, status: DeviceStatus) {
-        let mut host = self.0.borrow_mut();
-        host.statuses.push(status);
-        if status.is_empty() {
-            if host.stuck_in_reset {
-                host.status |= DeviceStatus::DEVICE_NEEDS_RESET;
-                return;
-            }
-            host.reset();
-        }
-        host.status = status;
-        let is_lacking_queue = (0..)
-            .zip(&host.queue_sizes)
-            .any(|(number, &size): (usize, _)| size > 0 && host.queues[number].is_none());
-        if status.contains(DeviceStatus::DRIVER_OK) && host.needs_all_queues && is_lacking_queue {
-            host.status |= DeviceStatus::DEVICE_NEEDS_RESET;
-        }
-        if host.refuses_features {
-            host.status.remove(DeviceStatus::FEATURES_OK);
-        }
+        self.0.borrow_mut().set_status(status);
     }
 
     fn set_guest_page_size(&mut self, _guest_page_size: u32) {}
@@ -314,7 +352,7 @@ impl<M: DeviceModel> Transport for MockTransport<M> {
         let number = usize::from(queue);
         assert!(size <= host.queue_sizes[number]);
         assert!(host.status.contains(DeviceStatus::FEATURES_OK));
-        if !host.needs_all_queues {
+        if !host.vmm.needs_all_queues {
             host.model.set_up(number, host.negotiated_features);
         }
         host.queues[number] = Some(DeviceSide {
@@ -344,7 +382,9 @@ impl<M: DeviceModel> Transport for MockTransport<M> {
     }
 
     fn read_config_generation(&self) -> u32 {
-        self.0.borrow_mut().generation()
+        let mut host = self.0.borrow_mut();
+        let generation = host.generation();
+        if host.vmm.has_no_generation { 0 } else { generation }
     }
 
     fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
@@ -352,8 +392,10 @@ impl<M: DeviceModel> Transport for MockTransport<M> {
         if offset + size_of::<T>() > host.config_len {
             return Err(Error::ConfigSpaceTooSmall);
         }
+        assert_eq!(size_of::<T>(), host.model.field_bytes(offset), "the width of the access");
         let word = host.model.read_config(offset, host.negotiated_features, host.ignores_queues);
-        Ok(T::read_from_bytes(&word.to_le_bytes()).expect("drivers read words"))
+        let bytes = &word.to_le_bytes()[..size_of::<T>()];
+        Ok(T::read_from_bytes(bytes).expect("the sizes are equal"))
     }
 
     fn write_config_space<T: IntoBytes + Immutable>(

@@ -42,6 +42,10 @@ pub(crate) struct Device {
     /// The requested size that the driver last read. If the device has lowered the requested size
     /// since then, the driver may still request a PLUG up to the size that it has read.
     pub(crate) requested_seen: u64,
+    /// The size in bytes of the parts of the region whose borders no request may cross.
+    pub(crate) slot_bytes: Option<u64>,
+    /// Whether the usable region is empty after UNPLUG_ALL until the host requests a size.
+    pub(crate) unplug_all_empties_usable_region: bool,
     /// The requests that were performed or refused, with their addresses and sizes in bytes.
     pub(crate) requests: Vec<(RequestKind, u64, u64)>,
 }
@@ -66,6 +70,8 @@ impl Device {
             claimed_plugged_size: None,
             answer_beyond_requested: NACK,
             requested_seen: 0,
+            slot_bytes: None,
+            unplug_all_empties_usable_region: false,
             requests: Vec::new(),
         }
     }
@@ -162,6 +168,10 @@ impl Device {
         let blocks = first..first + count as usize;
         let plugged = self.blocks[blocks.clone()].iter().filter(|&&b| b).count() as u64;
         self.requests.push((kind, addr, size));
+        let slot = |offset: u64| self.slot_bytes.map_or(0, |bytes| offset / bytes);
+        if slot(offset) != slot(offset + size - 1) {
+            return (ERROR, 0);
+        }
         match kind {
             RequestKind::Plug => {
                 assert!(
@@ -206,7 +216,9 @@ impl Device {
         self.set_plugged(0..self.blocks.len(), false);
         // As in QEMU, the usable region shrinks only when all blocks are unplugged.
         self.config.usable_region_size = 0;
-        self.resize(config.requested_size);
+        if !self.unplug_all_empties_usable_region {
+            self.resize(config.requested_size);
+        }
         (ACK, 0)
     }
 }
