@@ -1,7 +1,8 @@
 //! Interprets the registers of a PCIe port's hot-plug slot, and computes the values to write to
 //! them. (PCI Express Base Specification 5.0, 6.7.1 and 7.5.3.10 to 11)
 //!
-//! Slot Control and Slot Status are treated as one word of configuration space.
+//! Slot Control and Slot Status are read as one word of configuration space, so that both values are
+//! of the same time, and written apart.
 
 /// The state of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,11 +27,22 @@ pub enum Action {
     Nothing,
     /// Examine the new device, and call [`Slot::mark_examined`] after the device has answered.
     Examine,
-    /// Stop using the device, then write the value of [`Slot::power_off`]. [`Slot::step`] returns
-    /// this action until that value is written.
+    /// Stop using the device, then write the values of [`Slot::power_off`]. [`Slot::step`] returns
+    /// this action until they are written.
     Release,
     /// The device was removed without a request, so it must not be accessed any more.
     Forget,
+}
+
+/// The values to write to the registers, each by one access of 16 bits. A write of both would write
+/// an old value to Slot Control whenever an event of Slot Status is acknowledged, and so cause the
+/// next event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Writes {
+    /// The value for Slot Control, if it must change.
+    pub control: Option<u16>,
+    /// The value for Slot Status, which clears the events whose bits are set.
+    pub status: Option<u16>,
 }
 
 /// Bits of Slot Control: the power indicator and the power controller.
@@ -47,6 +59,15 @@ const PRESENT: u32 = 1 << (STATUS + 6);
 /// clears an event.
 const EVENTS: u32 = 0x011f << STATUS;
 
+impl Writes {
+    /// Acknowledges the events of Slot Status.
+    #[must_use]
+    pub const fn acknowledging(register: u32) -> Writes {
+        let (_, status) = halves(register & EVENTS);
+        Writes { control: None, status: if status == 0 { None } else { Some(status) } }
+    }
+}
+
 impl Slot {
     /// Returns the state of a slot at boot. If `found`, the kernel has found a device in the slot
     /// at boot and uses it.
@@ -56,30 +77,34 @@ impl Slot {
         Slot { state: if is_in_use { State::InUse } else { State::Empty } }
     }
 
-    /// Interprets the registers. Returns the required action, and the value to write to the
-    /// registers, if any.
-    pub fn step(&mut self, register: u32) -> (Action, Option<u32>) {
+    /// Interprets the registers. Returns the required action, and the values to write.
+    pub fn step(&mut self, register: u32) -> (Action, Writes) {
         let present = register & PRESENT != 0;
         let device_changed = !present || register & PRESENCE_CHANGED != 0;
-        let acknowledged = (register & EVENTS != 0).then_some(register);
-        match self.state {
+        let mut writes = Writes::acknowledging(register);
+        let action = match self.state {
             State::Empty if present => {
                 self.state = State::New;
-                let powered = register & !(POWER_INDICATOR | POWER_OFF) | POWER_INDICATOR_ON;
-                (Action::Examine, Some(powered))
+                let (control, _) = halves(register);
+                let (powered, _) =
+                    halves(register & !(POWER_INDICATOR | POWER_OFF) | POWER_INDICATOR_ON);
+                // QEMU itself powers a slot whose device is added by ACPI hot-plug.
+                writes.control = (powered != control).then_some(powered);
+                Action::Examine
             }
-            State::Empty => (Action::Nothing, acknowledged),
-            State::New if !device_changed => (Action::Examine, acknowledged),
+            State::Empty => Action::Nothing,
+            State::New if !device_changed => Action::Examine,
             _ if device_changed => {
                 self.state = State::Empty;
-                (Action::Forget, acknowledged)
+                Action::Forget
             }
-            State::InUse if register & BUTTON_PRESSED == 0 => (Action::Nothing, acknowledged),
+            State::InUse if register & BUTTON_PRESSED == 0 => Action::Nothing,
             _ => {
                 self.state = State::RemovalRequested;
-                (Action::Release, acknowledged)
+                Action::Release
             }
-        }
+        };
+        (action, writes)
     }
 
     /// Records that the new device was examined.
@@ -89,11 +114,18 @@ impl Slot {
         }
     }
 
-    /// Returns the value to write to power the slot off.
-    pub fn power_off(&mut self, register: u32) -> u32 {
+    /// Returns the values to write to power the slot off.
+    pub fn power_off(&mut self, register: u32) -> Writes {
         self.state = State::Empty;
-        (register & !EVENTS) | POWER_INDICATOR_OFF | POWER_OFF
+        let (control, _) = halves(register | POWER_INDICATOR_OFF | POWER_OFF);
+        Writes { control: Some(control), status: None }
     }
+}
+
+/// Returns Slot Control and Slot Status.
+const fn halves(register: u32) -> (u16, u16) {
+    let [a, b, c, d] = register.to_le_bytes();
+    (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
 }
 
 #[cfg(test)]
@@ -102,26 +134,36 @@ mod tests {
 
     const POWERED_OFF: u32 = POWER_INDICATOR_OFF | POWER_OFF;
     const POWERED_ON: u32 = POWER_INDICATOR_ON;
+    const COMMAND_COMPLETED: u32 = 1 << (STATUS + 4);
+    const NO_WRITES: Writes = Writes { control: None, status: None };
+
+    fn control(register: u32) -> Writes {
+        Writes { control: Some(halves(register).0), status: None }
+    }
+
+    fn status(events: u32) -> Writes {
+        Writes { control: None, status: Some(halves(events).1) }
+    }
 
     #[test]
     fn a_device_is_examined_when_it_is_added_and_released_when_removal_is_requested() {
         let mut slot = Slot::at_boot(POWERED_OFF, false);
-        assert_eq!(slot.step(POWERED_OFF), (Action::Nothing, None));
-        let added = POWERED_OFF | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED;
-        let (action, new_value) = slot.step(added);
+        assert_eq!(slot.step(POWERED_OFF), (Action::Nothing, NO_WRITES));
+        let events = PRESENCE_CHANGED | BUTTON_PRESSED;
+        let (action, writes) = slot.step(POWERED_OFF | PRESENT | events);
         assert_eq!(action, Action::Examine);
         // The slot is on, and both events are acknowledged.
-        assert_eq!(new_value, Some(POWERED_ON | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED));
-        assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Examine, None));
+        assert_eq!(writes, Writes { status: status(events).status, ..control(POWERED_ON) });
+        assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Examine, NO_WRITES));
         slot.mark_examined();
-        assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Nothing, None));
+        assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Nothing, NO_WRITES));
 
         let pressed = POWERED_ON | PRESENT | BUTTON_PRESSED;
-        assert_eq!(slot.step(pressed), (Action::Release, Some(pressed)));
-        assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Release, None));
-        assert_eq!(slot.power_off(pressed), POWERED_OFF | PRESENT);
+        assert_eq!(slot.step(pressed), (Action::Release, status(BUTTON_PRESSED)));
+        assert_eq!(slot.step(POWERED_ON | PRESENT), (Action::Release, NO_WRITES));
+        assert_eq!(slot.power_off(pressed), control(POWERED_OFF));
         let removed = POWERED_OFF | PRESENCE_CHANGED;
-        assert_eq!(slot.step(removed), (Action::Nothing, Some(removed)));
+        assert_eq!(slot.step(removed), (Action::Nothing, status(PRESENCE_CHANGED)));
     }
 
     #[test]
@@ -141,6 +183,20 @@ mod tests {
     #[test]
     fn a_device_that_boot_did_not_find_is_new() {
         let mut slot = Slot::at_boot(POWERED_OFF | PRESENT, false);
-        assert_eq!(slot.step(POWERED_OFF | PRESENT), (Action::Examine, Some(POWERED_ON | PRESENT)));
+        assert_eq!(slot.step(POWERED_OFF | PRESENT), (Action::Examine, control(POWERED_ON)));
+    }
+
+    /// A port sets Command Completed at each write of Slot Control. QEMU adds the device between a
+    /// read of the registers and the writes that follow it, and powers the slot.
+    #[test]
+    fn writes_that_come_late_neither_power_a_slot_off_nor_cause_more_writes() {
+        let mut slot = Slot::at_boot(POWERED_OFF, false);
+        let before = POWERED_OFF | COMMAND_COMPLETED;
+        assert_eq!(slot.step(before), (Action::Nothing, status(COMMAND_COMPLETED)));
+        // The device is there, and only the event is gone.
+        let added = POWERED_ON | PRESENT;
+        assert_eq!(slot.step(added), (Action::Examine, NO_WRITES));
+        slot.mark_examined();
+        assert_eq!(slot.step(added), (Action::Nothing, NO_WRITES));
     }
 }

@@ -4,7 +4,8 @@
 //! QEMU's AML handles general-purpose event 1 by these registers (QEMU,
 //! docs/specs/acpi_pci_hotplug.rst). This kernel has no AML interpreter, so it accesses the
 //! registers itself. QEMU's bus numbers in these registers are not PCI bus numbers. The kernel
-//! finds the number of a port when a device appears in the port.
+//! finds the number of a port when a device appears in the port, or when it has ejected the port's
+//! device.
 
 use super::acpi::GeneralEvents;
 use super::pci::{Buses, MAX_PORTS};
@@ -99,6 +100,17 @@ impl AcpiHotplug {
         self.ports.iter().position(|port| port.bus == Some(bus))
     }
 
+    /// Returns whether the port has a device and the number of its bus is not known.
+    pub(crate) fn has_unknown_bus(&self, port: usize) -> bool {
+        let PortState { is_occupied, bus } = self.ports[port];
+        is_occupied && bus.is_none()
+    }
+
+    /// Records that the device of a port was ejected, and that the number of the port's bus is `bus`.
+    pub(crate) fn mark_vacant(&mut self, port: usize, bus: u32) {
+        self.ports[port] = PortState { is_occupied: false, bus: Some(bus) };
+    }
+
     /// Makes the next call of [`changes`](Self::changes) report removals again.
     pub(crate) fn postpone_removals(&mut self) {
         self.has_pending_removal = true;
@@ -106,13 +118,17 @@ impl AcpiHotplug {
 
     /// Ejects the device of a port, which must not be in use any more.
     pub(crate) fn eject(&mut self, port: usize) {
-        let PortState { is_occupied, bus } = &mut self.ports[port];
-        if let Some(bus) = *bus {
-            write(SELECT_BUS, bus);
-            // Slot 0 is the only slot of a port.
-            write(EJECT, 1);
-            *is_occupied = false;
+        if let Some(bus) = self.ports[port].bus {
+            self.eject_bus(bus);
+            self.mark_vacant(port, bus);
         }
+    }
+
+    /// Ejects the device of a bus, which must not be in use any more.
+    pub(crate) fn eject_bus(&mut self, bus: u32) {
+        write(SELECT_BUS, bus);
+        // Slot 0 is the only slot of a port.
+        write(EJECT, 1);
     }
 }
 

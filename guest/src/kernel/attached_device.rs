@@ -103,9 +103,13 @@ impl AttachedDevice {
     /// Returns whether the device may be removed: no memory is plugged or requested, and no request
     /// is outstanding.
     pub(crate) fn is_removable(&self) -> bool {
-        self.driver().plugged() == Bytes::ZERO
-            && self.driver().config().requested() == Bytes::ZERO
-            && self.driver().status() == Status::Reached
+        !self.has_memory() && self.driver().status() == Status::Reached
+    }
+
+    /// Returns whether memory is plugged or requested. QEMU does not request the removal of such a
+    /// device.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.driver().plugged() != Bytes::ZERO || self.driver().config().requested() != Bytes::ZERO
     }
 
     /// Starts a new target if the requested size has changed. `plugged_before` and

@@ -28,13 +28,15 @@ pub(crate) struct Balloon {
     /// The name of the device's transport.
     transport: &'static str,
     interrupt_mode: InterruptMode,
+    /// The port of the device's hot-plug slot, if the device is in one.
+    port: Option<usize>,
     target_frames: u64,
     /// Whether the target was reported as reached.
     is_reached: bool,
     reported_delay: Option<Pending>,
     counters: Counters,
-    /// The frames of the queues, which belong to the device until the machine ends.
-    _queues: PfnRange,
+    /// The frames of the queues, which belong to the device until it is stopped.
+    queues: PfnRange,
 }
 
 /// The memory that the kernel keeps, whatever the host requests.
@@ -49,6 +51,7 @@ impl Balloon {
     /// Starts the device.
     pub(crate) fn start(
         connected: ConnectedDevice,
+        port: Option<usize>,
         options: &Options,
     ) -> Result<(Self, BalloonMemory), DeviceError> {
         let ConnectedDevice { transport, interrupt_mode } = connected;
@@ -80,7 +83,8 @@ impl Balloon {
             device,
             transport: transport_name,
             interrupt_mode,
-            _queues: queues,
+            port,
+            queues,
         };
         Ok((balloon, memory))
     }
@@ -93,6 +97,19 @@ impl Balloon {
             features: self.driver().features().bits(),
             reports_queue: self.device.queues().number(Queue::Reports),
         }
+    }
+
+    /// Returns whether the device is in the slot of this port.
+    pub(crate) fn is_in_slot(&self, port: usize) -> bool {
+        self.port == Some(port)
+    }
+
+    /// Resets the device, takes all memory of the balloon back, and frees the queues.
+    pub(crate) fn stop(self, memory: &mut BalloonMemory) {
+        self.device.stop(memory);
+        // SAFETY: the queues were allocated when the device was started. The device was reset, so
+        // it does not access the frames any more, and freeing them cannot fail.
+        let _ = unsafe { FRAMES.fill_and_free_raw(self.queues) };
     }
 
     /// Acknowledges an interrupt by a line, which may be shared. Returns whether this device had

@@ -46,6 +46,28 @@ impl ConfigSpace {
     }
 }
 
+impl ConfigSpace {
+    /// Writes a register of 16 bits. Its neighbour in the same word is not written.
+    pub(crate) fn write_half(&mut self, function: DeviceFunction, register: u8, value: u16) {
+        let (word, half) = (register & !3, register & 2);
+        match *self {
+            ConfigSpace::Ecam { base, first_bus, last_bus } => {
+                if (first_bus..=last_bus).contains(&function.bus) {
+                    let offset = Cam::Ecam.cam_offset(function, word) + u32::from(half);
+                    // SAFETY: the configuration space of `function.bus` is mapped. The callers use
+                    // the registers as PCI specifies.
+                    unsafe { base.byte_add(offset as usize).cast::<u16>().write_volatile(value) }
+                }
+            }
+            ConfigSpace::Ports => {
+                select(function, word);
+                // SAFETY: the callers use the registers as PCI specifies.
+                unsafe { Port::new(DATA + u16::from(half)).write(value) }
+            }
+        }
+    }
+}
+
 impl ConfigurationAccess for ConfigSpace {
     fn read_word(&self, function: DeviceFunction, register: u8) -> u32 {
         match *self {
@@ -89,10 +111,13 @@ impl ConfigurationAccess for ConfigSpace {
     }
 }
 
+/// The port of the selected word.
+const DATA: u16 = 0xcfc;
+
 /// Selects a register, and returns the port of its data. Interrupt handlers do not use these ports.
 fn select(function: DeviceFunction, register: u8) -> Port<u32> {
     let address = 1 << 31 | Cam::MmioCam.cam_offset(function, register);
     // SAFETY: a write to port 0xcf8 only selects the register.
     unsafe { Port::new(0xcf8).write(address) };
-    Port::new(0xcfc)
+    Port::new(DATA)
 }

@@ -29,6 +29,8 @@ const POLLED_TIMEOUT_US: u64 = 500_000;
 pub(crate) struct Entropy {
     transport: DeviceTransport,
     interrupt_mode: InterruptMode,
+    /// The port of the device's hot-plug slot, if the device is in one.
+    port: Option<usize>,
     queue: Queue,
     /// The buffer for the answer.
     _answer: DmaMemory,
@@ -44,7 +46,11 @@ impl Entropy {
     pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::EntropySource;
 
     /// Starts the device and sends the request.
-    pub(crate) fn ask(connected: ConnectedDevice, now_us: u64) -> Result<Self, DeviceError> {
+    pub(crate) fn ask(
+        connected: ConnectedDevice,
+        port: Option<usize>,
+        now_us: u64,
+    ) -> Result<Self, DeviceError> {
         let ConnectedDevice { mut transport, interrupt_mode } = connected;
         let (memory, frames) = queue_memory(Queue::BYTES + to_usize(ANSWER_BYTES.0))?;
         let (mut queue, answer) = Queue::new(memory).ok_or(DeviceError::Entropy("no queue"))?;
@@ -68,12 +74,18 @@ impl Entropy {
         Ok(Entropy {
             transport,
             interrupt_mode,
+            port,
             queue,
             _answer: answer,
             frames,
             sent_us: now_us,
             interrupted: false,
         })
+    }
+
+    /// Returns whether the device is in the slot of this port.
+    pub(crate) fn is_in_slot(&self, port: usize) -> bool {
+        self.port == Some(port)
     }
 
     /// Acknowledges an interrupt by a line, which may be shared. Returns whether this device had

@@ -52,6 +52,8 @@ pub(crate) struct Session<'a> {
     devices: [Option<AttachedDevice>; MAX_DEVICES],
     entropy: Option<Entropy>,
     pinned_ranges: Option<PinnedRanges>,
+    /// The port of the slot of the device that writes to [`Session::pinned_ranges`].
+    edu_port: Option<usize>,
     /// The balloon's new size, if the balloon has changed its size and [`Session::pinned_ranges`]
     /// was not checked since.
     unchecked_balloon_size: Option<Bytes>,
@@ -122,6 +124,7 @@ impl<'a> Session<'a> {
             devices: [const { None }; MAX_DEVICES],
             entropy: None,
             pinned_ranges: None,
+            edu_port: None,
             unchecked_balloon_size: None,
             balloon: None,
             cpu: parameters.cpu,

@@ -44,7 +44,7 @@ pub(crate) fn touched(event: &Event) -> Option<u64> {
 }
 
 /// Returns the target and the size of the balloon.
-fn inflated(event: &Event) -> Option<(u64, u64)> {
+pub(crate) fn inflated(event: &Event) -> Option<(u64, u64)> {
     match *event {
         Event::Inflated { target, held } => Some((target, held)),
         _ => None,

@@ -1,5 +1,6 @@
 //! Tests of native PCI Express hotplug: devices are added and removed while the machine runs.
 
+use crate::balloon::inflated;
 use crate::support::{config, wait_for};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Event, Vm};
@@ -56,6 +57,29 @@ pub(crate) fn repeat_until_refused(vm: &mut Vm, line: &str, reason: &str) {
         let answer = vm.monitor_line(line);
         matches!(answer, Err(error) if error.to_string().contains(reason)).then_some(())
     });
+}
+
+/// Returns a value if the event reports that the guest no longer uses the balloon.
+pub(crate) fn lost_balloon(event: &Event) -> Option<()> {
+    matches!(event, Event::BalloonLost { .. }).then_some(())
+}
+
+#[test]
+fn the_balloon_is_emptied_before_its_slot_is_powered_off() {
+    let mut config = with_ports().with_guest_option("exit", "size:4G");
+    config.other_device_options.extend([
+        "pcie-root-port,bus=pcie.0,id=full,slot=60",
+        "virtio-balloon-pci,id=balloon0,bus=full",
+    ]);
+    let mut vm = boot(&config);
+    vm.monitor_line("balloon 1024").unwrap();
+    assert_eq!(vm.wait("balloon's size", inflated).unwrap().0.1, Bytes::gib(1).0);
+    vm.monitor_line("device_del balloon0").unwrap();
+    vm.wait("end of the balloon", lost_balloon).unwrap();
+    repeat_until_refused(&mut vm, "device_del balloon0", "not found");
+    assert_eq!(add(&mut vm, 1, "8G"), (0, Bytes::gib(8)));
+    vm.request_of(1, Bytes::gib(4)).unwrap();
+    vm.finish().unwrap();
 }
 
 #[test]

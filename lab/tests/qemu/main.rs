@@ -13,6 +13,7 @@ mod few_chips;
 mod filled_frames;
 mod heap;
 mod hot_add;
+mod idle;
 mod interrupts;
 mod live_migration;
 mod migration;

@@ -1,7 +1,7 @@
 //! Tests that need a newer QEMU than the installed one, or both versions. `cargo xtask test`
 //! unpacks Debian's backport of a newer QEMU and runs the tests with it.
 
-use crate::hot_add::{add_device, boot, remove_device, with_ports};
+use crate::hot_add::{add_device, boot, remove_device, repeat_until_refused, with_ports};
 use crate::live_migration::{MigrationFile, wait_until_migrated};
 use crate::support::config;
 use hotmem::Bytes;
@@ -23,6 +23,20 @@ fn a_device_is_removed_and_another_is_added_in_its_slot() {
     }
     assert_eq!(add_device(&mut vm, 0, "8G", ""), (0, Bytes::gib(8)));
     vm.request(Bytes::gib(4)).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn a_device_that_was_present_at_boot_is_released_by_acpi_hotplug() {
+    let config = config(Bytes::gib(8)).with_guest_option("exit", "size:6G");
+    let more_memory_devices = vec![(Bytes::gib(4), 0), (Bytes::gib(2), 0)];
+    let mut vm = boot(&Config { emulator: newer(), more_memory_devices, ..config });
+    // Devices 0 and 2 have no memory plugged, so the guest does not know which of them is meant.
+    vm.resize_of(1, Bytes::gib(4)).unwrap();
+    vm.monitor_line("device_del vmem2").unwrap();
+    repeat_until_refused(&mut vm, "device_del vmem2", "not found");
+    vm.monitor_line("object_del plug2").unwrap();
+    vm.request(Bytes::gib(2)).unwrap();
     vm.finish().unwrap();
 }
 

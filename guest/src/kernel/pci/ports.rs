@@ -1,8 +1,9 @@
 //! Finds ports with a hot-plug slot, watches their slots, and powers slots off.
 
 use super::{BusError, Buses, HotPlugPort};
+use crate::kernel::config_space::ConfigSpace;
 use crate::kernel::memory::AddressSpace;
-use hotmem_guest::slot::{Action, Slot};
+use hotmem_guest::slot::{Action, Slot, Writes};
 use virtio_drivers::transport::pci::bus::{
     CapabilityInfo, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, HeaderType,
 };
@@ -21,10 +22,8 @@ impl Buses {
         let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() else {
             return Action::Nothing;
         };
-        let (action, new_value) = slot.step(self.config.read_word(*bridge, *register));
-        if let Some(word) = new_value {
-            self.config.write_word(*bridge, *register, word);
-        }
+        let (action, writes) = slot.step(self.config.read_word(*bridge, *register));
+        self.config.write_slot(*bridge, *register, writes);
         action
     }
 
@@ -69,8 +68,8 @@ impl Buses {
     /// Powers the port's slot off. Its device must not be in use any more.
     pub(crate) fn power_off(&mut self, port: usize) {
         if let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() {
-            let word = slot.power_off(self.config.read_word(*bridge, *register));
-            self.config.write_word(*bridge, *register, word);
+            let writes = slot.power_off(self.config.read_word(*bridge, *register));
+            self.config.write_slot(*bridge, *register, writes);
         }
     }
 
@@ -102,10 +101,22 @@ impl Buses {
         }
         let slot = Slot::at_boot(slot_word, self.has_device_at(secondary, 0));
         // Acknowledge pending events: `slot` has been made from the state after these events.
-        self.config.write_word(bridge, register, slot_word);
+        self.config.write_slot(bridge, register, Writes::acknowledging(slot_word));
         let index = self.ports.iter().position(Option::is_none).ok_or(BusError::TooManyPorts)?;
         self.ports[index] =
             Some(HotPlugPort { bridge, register, secondary, is_occupied: false, slot });
         Ok(Some(index))
+    }
+}
+
+impl ConfigSpace {
+    /// Writes Slot Control and Slot Status, which begin at `register`.
+    fn write_slot(&mut self, bridge: DeviceFunction, register: u8, writes: Writes) {
+        if let Some(status) = writes.status {
+            self.write_half(bridge, register + 2, status);
+        }
+        if let Some(control) = writes.control {
+            self.write_half(bridge, register, control);
+        }
     }
 }

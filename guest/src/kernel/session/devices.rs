@@ -1,9 +1,10 @@
 //! Attaches devices, handles their interrupts, and detaches them.
 
 use super::Session;
+use crate::kernel::acpi_hotplug::AcpiHotplug;
 use crate::kernel::attached_device::{AttachedDevice, InterruptSource};
 use crate::kernel::balloon::Balloon;
-use crate::kernel::device::{self, is_virtio_mem};
+use crate::kernel::device::{self, is_driven, is_virtio_mem};
 use crate::kernel::dimms::Dimms;
 use crate::kernel::edu::Edu;
 use crate::kernel::engine::online_type;
@@ -23,7 +24,7 @@ use hotmem_guest::slot::Action;
 use hotmem_guest::virtio_mmio::MmioDevice;
 use hotmem_guest::watchdog::Step;
 use hotmem_virtio::mem::Leftover;
-use virtio_drivers::transport::pci::bus::DeviceFunction;
+use virtio_drivers::transport::pci::bus::{DeviceFunction, DeviceFunctionInfo};
 use virtio_drivers::transport::pci::virtio_device_type;
 use virtio_drivers::transport::{DeviceType, Transport};
 
@@ -61,7 +62,7 @@ impl Session<'_> {
         WATCHDOG.enter(Step::Device);
         let Some(info) = self.buses.info(function) else { return };
         if Edu::is_at(&info) {
-            return self.attach_edu(function);
+            return self.attach_edu(function, port);
         }
         let message = match virtio_device_type(&info) {
             Some(DeviceType::Memory) => {
@@ -76,14 +77,14 @@ impl Session<'_> {
         self.attach(must("virtio", connected), port);
     }
 
-    fn attach_edu(&mut self, function: DeviceFunction) {
+    fn attach_edu(&mut self, function: DeviceFunction, port: Option<usize>) {
         let Some(edu) = Edu::open(&mut self.buses, function) else {
             give_up("edu: its registers cannot be mapped")
         };
         let (frames, hotplug) = (self.options.dma.frames(), &mut self.engine.hotplug);
         let pinned = must("edu", PinnedRanges::begin(edu, frames, hotplug, self.clock));
         self.report.event(&must("edu", pinned.event()));
-        self.pinned_ranges = Some(pinned);
+        (self.pinned_ranges, self.edu_port) = (Some(pinned), port);
     }
 
     /// Attaches the MMIO device at `place`, if there is one.
@@ -102,10 +103,10 @@ impl Session<'_> {
         match connected.transport.device_type() {
             DeviceType::Memory => self.attach_memory(connected, port),
             Entropy::DEVICE_TYPE if self.entropy.is_none() => {
-                let asked = Entropy::ask(connected, self.clock.now_us());
+                let asked = Entropy::ask(connected, port, self.clock.now_us());
                 self.entropy = Some(must("virtio-rng", asked));
             }
-            Balloon::DEVICE_TYPE if self.balloon.is_none() => self.attach_balloon(connected),
+            Balloon::DEVICE_TYPE if self.balloon.is_none() => self.attach_balloon(connected, port),
             _ => return,
         }
         if !interrupt_mode.enable() {
@@ -113,8 +114,8 @@ impl Session<'_> {
         }
     }
 
-    fn attach_balloon(&mut self, connected: ConnectedDevice) {
-        let started = Balloon::start(connected, self.options);
+    fn attach_balloon(&mut self, connected: ConnectedDevice, port: Option<usize>) {
+        let started = Balloon::start(connected, port, self.options);
         let (balloon, memory) = must("virtio-balloon", started);
         self.report.event(&balloon.event());
         self.balloon = Some(balloon);
@@ -160,7 +161,7 @@ impl Session<'_> {
     pub(super) fn watch_port(&mut self, port: usize) {
         match self.buses.watch(port) {
             Action::Nothing => {}
-            Action::Examine => self.examine_slot(port),
+            Action::Examine => self.examine_slot(port, is_virtio_mem),
             Action::Release => {
                 if self.detach(port) {
                     self.buses.power_off(port);
@@ -186,33 +187,75 @@ impl Session<'_> {
                 let is_new = hotplug.find_new_ports(change.bus, &self.buses);
                 (0..MAX_PORTS)
                     .filter(|&port| is_new[port])
-                    .for_each(|port| self.examine_slot(port));
+                    .for_each(|port| self.examine_slot(port, is_virtio_mem));
             }
             if change.removal_requested {
                 match hotplug.port_of_bus(change.bus) {
                     Some(port) if self.detach(port) => hotplug.eject(port),
                     Some(_) => hotplug.postpone_removals(),
-                    // The device was present at boot, or appeared together with another device.
-                    // Only AML describes which port it is in, so the request is ignored.
-                    None => {}
+                    None => self.release_from_unknown_port(&mut hotplug, change.bus),
                 }
             }
         }
         self.acpi_hotplug = Some(hotplug);
     }
 
-    /// Attaches a new device in a port's slot, if the kernel drives it.
-    fn examine_slot(&mut self, port: usize) {
+    /// Handles the request to remove the device of a bus whose port is not known: the device was
+    /// present at boot, or appeared together with another device. Only AML describes the port. So
+    /// all devices that may be meant are stopped, and those that are still there after the ejection
+    /// are started again.
+    fn release_from_unknown_port(&mut self, hotplug: &mut AcpiHotplug, bus: u32) {
+        let may_be_meant = |session: &Self, port: usize| {
+            let mut devices = session.devices.iter().flatten();
+            let has_memory = devices.any(|device| device.port == Some(port) && device.has_memory());
+            hotplug.has_unknown_bus(port) && !has_memory
+        };
+        let (mut stopped, mut is_ready) = ([false; MAX_PORTS], true);
+        for (port, stopped) in stopped.iter_mut().enumerate() {
+            if may_be_meant(self, port) {
+                *stopped = self.detach(port);
+                is_ready &= *stopped;
+            }
+        }
+        if is_ready {
+            hotplug.eject_bus(bus);
+        } else {
+            hotplug.postpone_removals();
+        }
+        for port in (0..MAX_PORTS).filter(|&port| stopped[port]) {
+            if self.buses.port_has_device(port) {
+                self.examine_slot(port, is_driven);
+            } else {
+                hotplug.mark_vacant(port, bus);
+            }
+        }
+    }
+
+    /// Attaches the device in a port's slot, if it is `wanted`.
+    fn examine_slot(&mut self, port: usize, wanted: fn(&DeviceFunctionInfo) -> bool) {
         let space = self.engine.space();
-        let found = must("PCI", self.buses.examine_slot(port, space, is_virtio_mem));
+        let found = must("PCI", self.buses.examine_slot(port, space, wanted));
         if let Some(function) = found {
             self.attach_pci(function, Some(port));
         }
     }
 
     /// Stops the device in the port's slot, if one is attached, and withdraws its memory. Returns
-    /// whether the slot can be powered off. It cannot be powered off while memory is plugged.
+    /// whether the slot can be powered off. It cannot be powered off while memory is plugged or
+    /// pinned for the device.
     fn detach(&mut self, port: usize) -> bool {
+        if self.pinned_ranges.is_some() && self.edu_port == Some(port) {
+            return false;
+        }
+        if let Some(entropy) = self.entropy.take_if(|entropy| entropy.is_in_slot(port)) {
+            entropy.stop();
+        }
+        if let Some(balloon) = self.balloon.take_if(|balloon| balloon.is_in_slot(port))
+            && let Some(mut memory) = self.engine.hooks.balloon.take()
+        {
+            balloon.stop(&mut memory);
+            self.report.event(&Event::BalloonLost { why: &"its removal was requested" });
+        }
         let is_in_slot = |attached: &Option<AttachedDevice>| {
             attached.as_ref().is_some_and(|attached| attached.port == Some(port))
         };
