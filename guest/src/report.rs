@@ -3,6 +3,7 @@
 
 use crate::event::Event;
 use core::fmt::{self, Write};
+use hotmem::{Violations, violated_invariants};
 
 /// The verdict of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,13 +47,26 @@ impl<W: Write> Report<W> {
         let _ = writeln!(self.out, "not ok {} - {description}", self.points);
     }
 
-    /// Returns whether every test point so far has passed.
+    /// Returns whether every test point so far has passed, and no invariant was violated.
     pub fn passes(&self) -> bool {
-        self.verdict == Verdict::Pass
+        self.verdict == Verdict::Pass && violated_invariants().count == 0
     }
 
-    /// Writes the plan and the verdict.
+    fn check(&mut self, violations: Violations) {
+        match violations {
+            Violations { count: 0, .. } => {}
+            Violations { count, first: Some(first) } => {
+                self.not_ok(format_args!("violated invariants: {count}, the first at {first}"));
+            }
+            Violations { count, first: None } => {
+                self.not_ok(format_args!("violated invariants: {count}"));
+            }
+        }
+    }
+
+    /// Writes the plan and the verdict. The run also fails if an invariant was violated.
     pub fn finish(mut self) -> Verdict {
+        self.check(violated_invariants());
         let _ = writeln!(self.out, "1..{}\n{}", self.points, self.verdict);
         self.verdict
     }
@@ -101,6 +115,19 @@ mod tests {
         report.ok("rest");
         assert_eq!(report.finish(), Verdict::Fail);
         assert!(text.ends_with("not ok 1 - boot\nok 2 - rest\n1..2\nhotmem: FAIL\n"));
+    }
+
+    #[test]
+    fn a_violated_invariant_makes_the_run_fail() {
+        let mut text = String::new();
+        let mut report = Report::begin(&mut text);
+        report.ok("boot");
+        report.check(Violations { count: 0, first: None });
+        assert!(report.passes());
+        let first = Some(core::panic::Location::caller());
+        report.check(Violations { count: 2, first });
+        assert_eq!(report.finish(), Verdict::Fail);
+        assert!(text.contains("ok 1 - boot\nnot ok 2 - violated invariants: 2, the first at "));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The `hotmem` command.
 
 use clap::{Parser, Subcommand};
+use hotmem::Violations;
 #[cfg(feature = "report")]
 use hotmem_lab::report;
 use hotmem_lab::{
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "report")]
         Command::Report(args) => report::run(&args),
     };
-    match result {
+    match result.and_then(|()| check_invariants()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.downcast_ref().is_some_and(OutputError::is_closed_pipe) => {
             ExitCode::from(CLOSED_PIPE)
@@ -65,4 +66,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Returns an error if an invariant was violated in this process, so that the results are not to be
+/// trusted.
+fn check_invariants() -> anyhow::Result<()> {
+    let Violations { count, first } = hotmem::violated_invariants();
+    anyhow::ensure!(count == 0, "violated invariants: {count}, the first at {first:?}");
+    Ok(())
 }

@@ -89,22 +89,5 @@ pub(super) fn online_and_free() -> (Bytes, Bytes) {
 /// Checks that the engine is consistent.
 pub(super) fn validate() -> Result<(), impl fmt::Display> {
     // SAFETY: there is one CPU, and no interrupt handler that allocates.
-    match unsafe { FRAMES.validate() } {
-        Ok(_) if hotmem::violated_invariants().count == 0 => Ok(()),
-        Ok(_) => Err(ValidationError(None)),
-        Err(fault) => Err(ValidationError(Some(DebugText(fault)))),
-    }
-}
-
-/// An inconsistency that `validate` has found, or `None` if an invariant was violated before.
-struct ValidationError<T>(Option<T>);
-
-impl<T: fmt::Display> fmt::Display for ValidationError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.0, hotmem::violated_invariants().first) {
-            (Some(fault), _) => fault.fmt(f),
-            (None, Some(location)) => write!(f, "an invariant does not hold at {location}"),
-            (None, None) => f.write_str("an invariant does not hold"),
-        }
-    }
+    unsafe { FRAMES.validate() }.map(drop).map_err(DebugText)
 }

@@ -4,6 +4,7 @@
 //! the hooks to migrate memory.
 
 use super::device_error::DeviceError;
+use super::fatal::give_up;
 use super::memory::FRAMES;
 use super::queue_memory::queue_memory;
 use super::this_cpu::ThisCpu;
@@ -106,7 +107,9 @@ impl Balloon {
 
     /// Resets the device, takes all memory of the balloon back, and frees the queues.
     pub(crate) fn stop(self, memory: &mut BalloonMemory) {
-        self.device.stop(memory);
+        if self.device.stop(memory).is_err() {
+            give_up("virtio-balloon: its reset does not complete");
+        }
         // SAFETY: the queues were allocated when the device was started. The device was reset, so
         // it does not access the frames any more, and freeing them cannot fail.
         let _ = unsafe { FRAMES.fill_and_free_raw(self.queues) };

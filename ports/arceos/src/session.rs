@@ -135,8 +135,9 @@ impl Session {
     }
 }
 
-/// Prints the verdict, and ends the machine.
+/// Prints the verdict, and ends the machine. The run also fails if an invariant was violated.
 fn end(passed: bool) {
+    let passed = passed && hotmem::violated_invariants().count == 0;
     println!("hotmem: {}", if passed { "PASS" } else { "FAIL" });
     let code = if passed { 0x10_u32 } else { 0x11 };
     // SAFETY: QEMU's isa-debug-exit device ends the machine. Without that device the write has no

@@ -80,8 +80,9 @@ pub fn run() {
     }
 }
 
-/// Prints the verdict, and ends the machine.
+/// Prints the verdict, and ends the machine. The run also fails if an invariant was violated.
 fn end(passed: bool) {
+    let passed = passed && hotmem::violated_invariants().count == 0;
     println!("hotmem: {}", if passed { "PASS" } else { "FAIL" });
     poweroff(if passed { ExitCode::Success } else { ExitCode::Failure });
 }
