@@ -38,6 +38,8 @@ pub const HOTMEM_WHY_VETO: u32 = 6;
 pub const HOTMEM_WHY_NOT_ENOUGH_FREE: u32 = 7;
 /// The memory is not online.
 pub const HOTMEM_WHY_NOT_ONLINE: u32 = 8;
+/// A poisoned frame is in use: the kernel must take it from its owner and free it.
+pub const HOTMEM_WHY_POISONED: u32 = 9;
 
 /// Not announced.
 pub const HOTMEM_STATE_UNKNOWN: i32 = 0;
@@ -294,6 +296,7 @@ fn remove_offline(
 fn why_number(kind: BlockerKind) -> u32 {
     match kind {
         BlockerKind::Unmovable(_) | BlockerKind::Pinned => HOTMEM_WHY_UNMOVABLE,
+        BlockerKind::Poisoned => HOTMEM_WHY_POISONED,
         BlockerKind::Allocated | BlockerKind::Retry => HOTMEM_WHY_RETRY,
         BlockerKind::Metadata => HOTMEM_WHY_METADATA,
         BlockerKind::Busy | BlockerKind::HeldByAnother => HOTMEM_WHY_BUSY,

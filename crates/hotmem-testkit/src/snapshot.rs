@@ -76,7 +76,7 @@ impl Snapshot {
                 .map(|node| (node, Zone::ALL.map(|zone| hotplug.zone(node, zone))))
                 .collect(),
             memory_blocks: hotplug.memory_blocks(SECTION).collect(),
-            poisoned_frames: hotplug.poisoned().collect(),
+            poisoned_frames: hotplug.frames().poisoned().collect(),
             free_frames: (0..size).step_by(SAMPLE_STEP).filter(is_free).collect(),
             metadata,
         }

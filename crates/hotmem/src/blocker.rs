@@ -24,6 +24,9 @@ pub enum BlockerKind {
     Unmovable(&'static str),
     /// The kernel could not migrate these frames now.
     Retry,
+    /// This frame is [poisoned](crate::Hotplug::poison) and in use. Its contents cannot be migrated:
+    /// the kernel must take it from its owner and free it. All other frames in use were migrated.
+    Poisoned,
     /// The frames hold the engine's metadata, or descriptors of memory that is not to be removed.
     Metadata,
     /// An allocation or a free in this pageblock is in flight: try again.
@@ -80,6 +83,7 @@ impl fmt::Display for Blocker {
             BlockerKind::Pinned => f.write_str("pinned"),
             BlockerKind::Unmovable(reason) => write!(f, "cannot be moved ({reason})"),
             BlockerKind::Retry => f.write_str("could not be moved now"),
+            BlockerKind::Poisoned => f.write_str("poisoned and in use"),
             BlockerKind::Metadata => {
                 f.write_str("metadata, or descriptors of memory that is not to be removed")
             }

@@ -83,8 +83,8 @@ pub trait Hooks {
     fn discard(&mut self, within: PfnRange) {}
 
     /// Moves the kernel's data in `used` to other frames and frees `used`. `used` is a run of
-    /// allocated frames within one pageblock; they may belong to several allocations. The engine
-    /// checks itself whether the frames were freed. The result of this call only says what to do
+    /// allocated frames within one pageblock; they may belong to several allocations, and may be a
+    /// part of one: no poisoned frame is among them. The engine checks itself whether the frames were freed. The result of this call only says what to do
     /// next.
     ///
     /// The engine calls this only if there is enough free memory elsewhere for all frames in use of

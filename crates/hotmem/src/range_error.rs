@@ -56,7 +56,7 @@ pub enum RangeErrorKind {
     HoldsDescriptors,
     /// The engine keeps metadata in the range.
     Metadata,
-    /// The range is poisoned.
+    /// The range is poisoned, and would have to hold descriptors.
     Poisoned,
     /// The range is [pinned](crate::Hotplug::pin).
     Pinned,
@@ -125,7 +125,7 @@ impl fmt::Display for RangeError {
                 "holds the descriptors of memory that is not to be removed"
             }
             RangeErrorKind::Metadata => "holds the engine's metadata",
-            RangeErrorKind::Poisoned => "is poisoned",
+            RangeErrorKind::Poisoned => "is poisoned, and would have to hold descriptors",
             RangeErrorKind::Pinned => "is pinned",
             RangeErrorKind::Lent => "is lent to the host",
             RangeErrorKind::NotLent => "is not lent to the host",

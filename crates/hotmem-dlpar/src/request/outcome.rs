@@ -204,6 +204,7 @@ impl Error {
 fn is_temporary(blocker: BlockerKind) -> bool {
     match blocker {
         BlockerKind::Allocated
+        | BlockerKind::Poisoned
         | BlockerKind::Retry
         | BlockerKind::Busy
         | BlockerKind::HeldByAnother

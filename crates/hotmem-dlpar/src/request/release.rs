@@ -124,11 +124,12 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         };
         let (released, rest) = match removal.split_at(end) {
             Ok(parts) => parts,
-            // The descriptors of the part that stays were removed, so it is added like new memory.
+            // The descriptors of the part that stays were removed, so it is added again. Its poisoned
+            // frames stay poisoned.
             Err(removal) => {
                 let stays = removal.range().split_at(end).1;
                 let node = machine.hotplug.frames().node_of(stays.start());
-                machine.hotplug.commit_remove(removal).or_violation();
+                machine.hotplug.commit_remove_except(removal, stays).or_violation();
                 let described = machine.hotplug.add(AddRequest { node, ..stays.into() });
                 // Memory that is about to be released may be absent as well.
                 if let Err(error) = described

@@ -3,7 +3,9 @@
 use crate::basic::{ADD, REMOVE};
 use crate::common::Entry;
 use crate::partition::{FIRST_INDEX, LMB_BYTES, Partition, movable_request, with_lmbs};
-use hotmem::{AddError, Budget, OnlineType, Pfn, State};
+use hotmem::{
+    AddError, AllocError, AllocRequest, Budget, Bytes, OnlineType, Pfn, PfnRange, Poisoned, State,
+};
 use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
 use hotmem_testkit::Validated as _;
@@ -15,6 +17,12 @@ const FIRST_SECTION: LmbSelection =
 /// Boots a machine with LMBs 8 to 23 in two sections that hold their own descriptors. The first
 /// section is online.
 fn with_own_descriptors(f: impl FnOnce(&mut Partition<'_, '_>)) {
+    with_two_sections(true, f);
+}
+
+/// Does the same as [`with_own_descriptors`], except that the sections hold their own descriptors only
+/// if `has_own_descriptors` is true.
+fn with_two_sections(has_own_descriptors: bool, f: impl FnOnce(&mut Partition<'_, '_>)) {
     let entry = |nth: u32| Entry {
         address: u64::from(nth) * LMB_BYTES,
         index: FIRST_INDEX + nth,
@@ -27,7 +35,7 @@ fn with_own_descriptors(f: impl FnOnce(&mut Partition<'_, '_>)) {
         &lmbs,
         |_| 0,
         |partition| {
-            partition.kernel.has_own_descriptors = true;
+            partition.kernel.has_own_descriptors = has_own_descriptors;
             let added = partition.begin(movable_request(ADD, FIRST_SECTION), Budget::UNLIMITED);
             assert!(matches!(added, Progress::Ready(Ok(_))), "{added:?}");
             f(partition);
@@ -150,6 +158,33 @@ fn the_remaining_lmbs_of_a_section_without_descriptors_are_reported() {
                 let state = hotplug.state_at(range.start(), range.end());
                 assert_eq!(state, (range, State::OnlineMovable));
             }
+        });
+    }
+}
+
+/// A removal of a section fails in the middle of the section. The memory that stays has a poisoned
+/// frame, which must be neither forgotten nor allocated.
+#[test]
+fn a_failed_removal_forgets_no_poisoned_frame() {
+    for has_own_descriptors in [false, true] {
+        with_two_sections(has_own_descriptors, |partition| {
+            // A frame in the middle of LMB 12, which is not the first LMB that stays.
+            let bad = Pfn::new(12 * LMB_BYTES / 4096 + 700).unwrap();
+            assert_eq!(partition.hotplug.poison(bad), Ok(Poisoned::Quarantined));
+            fail_calls_of_third_lmb(partition);
+            let removed =
+                partition.begin(movable_request(REMOVE, FIRST_SECTION), Budget::UNLIMITED);
+            assert!(matches!(removed, Progress::Ready(Err(_))), "{removed:?}");
+            partition.end_script();
+            let frames = partition.hotplug.frames();
+            assert!(frames.poisoned().eq([(bad, Poisoned::Quarantined)]));
+            let taken = frames.alloc(AllocRequest::frames(1).movable().at(bad));
+            assert!(matches!(taken, Err(AllocError::NotFree(_))), "{taken:?}");
+            // The rest of the LMB is online again.
+            let lmb = PfnRange::from_bytes(12 * LMB_BYTES, Bytes(LMB_BYTES)).unwrap();
+            let state = partition.hotplug.state_at(lmb.start(), lmb.end());
+            assert_eq!(state, (lmb, State::OnlineMovable));
+            assert_eq!(frames.validated().unwrap().poisoned, 1);
         });
     }
 }

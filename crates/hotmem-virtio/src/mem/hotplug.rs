@@ -10,8 +10,7 @@ use core::fmt;
 use hotmem::{
     AddError, Addition, Announce, Budget, Bytes, Frames, Group, Hooks, Hotplug, Mapping, NodeId,
     OnlineType, OrViolation, Pfn, PfnRange, Platform, Progress, RangeError, RangeErrorKind,
-    Removal, Shrink, ShrinkOptions, State,
-    geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
+    Removal, Shrink, ShrinkOptions, State, geometry::SECTION_FRAMES,
 };
 
 /// The operations of one device that are in progress in the engine.
@@ -184,7 +183,10 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
             let added_range = self.memory.added_range;
             let (run, state) = self.hotplug.state_at(added_range.start(), added_range.end());
             let end = match state {
-                State::Offline => self.online(run)?,
+                State::Offline => {
+                    self.hotplug.online(run, self.memory.online, self.hooks)?;
+                    run.end()
+                }
                 // It was removed again, or is online.
                 _ => run.end(),
             };
@@ -268,23 +270,6 @@ impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
         if let Some(ShrinkInProgress { shrink, .. }) = self.memory.shrink.take() {
             shrink.cancel(self.hotplug, self.hooks).or_violation();
         }
-    }
-
-    /// Puts the offline range `run` online, and returns the end of the part that was handled. A
-    /// poisoned pageblock, which the engine leaves offline, counts as handled.
-    fn online(&mut self, run: PfnRange) -> Result<Pfn, Obstacle> {
-        let (healthy, end) = match self.hotplug.online(run, self.memory.online, self.hooks) {
-            Ok(()) => return Ok(run.end()),
-            Err(RangeError { range: frame, kind: RangeErrorKind::Poisoned }) => {
-                let poisoned = frame.align_outward(PAGEBLOCK_FRAMES as u64);
-                (run.split_at(poisoned.start()).0, poisoned.end())
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if !healthy.is_empty() {
-            self.hotplug.online(healthy, self.memory.online, self.hooks)?;
-        }
-        Ok(end)
     }
 
     /// Returns the highest plugged memory that is offline already, at most `unplug.max_frames` frames.

@@ -34,8 +34,9 @@ use crate::words::{Block, FrameBitmap, SectionRef};
 const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 impl<P> Frames<P> {
-    /// Returns all poisoned frames.
-    pub(crate) fn poisoned(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
+    /// Returns all poisoned frames, in no order, and says of each whether it is in use. A snapshot.
+    /// Context: any.
+    pub fn poisoned(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
         self.poison.frames()
     }
 
@@ -50,6 +51,12 @@ impl<P> Frames<P> {
         let quarantined =
             self.poisoned_in(range).filter(|&(_, state)| state == Poisoned::Quarantined);
         quarantined.map(|(frame, _)| frame)
+    }
+
+    /// Returns the lowest poisoned frame of `range` that is in use.
+    pub(crate) fn poisoned_in_use(&self, range: PfnRange) -> Option<PfnRange> {
+        let in_use = self.poisoned_in(range).filter(|&(_, state)| state == Poisoned::InUse);
+        PfnRange::with_len(in_use.map(|(frame, _)| frame).min()?, 1)
     }
 
     /// Forgets the poisoned frames of `range`, which was removed: memory that is added in its place

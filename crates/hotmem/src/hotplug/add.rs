@@ -107,6 +107,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let node = nodes.assign(node.unwrap_or(region.node));
         let node = node.map_err(|TooManyNodes(node)| AddError::TooManyNodes(node))?;
         self.check_absent(range)?;
+        if !device {
+            self.check_descriptor_places(range)?;
+        }
         if let Some(descriptor_block) = self.descriptors_being_removed(range) {
             return Err(RangeErrorKind::Held.at(descriptor_block).into());
         }

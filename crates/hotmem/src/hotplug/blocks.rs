@@ -28,8 +28,7 @@ pub struct MemoryBlock {
     pub zone: Option<Zone>,
     /// The number of its frames that are device memory.
     pub device: u64,
-    /// The number of its frames that are poisoned. While this is not 0, the block cannot come
-    /// online.
+    /// The number of its frames that are poisoned.
     pub poisoned: u64,
     /// The lowest memory that prevents the block from going offline now, if any: frames in use in
     /// kernel memory. The kernel has promised to migrate its data in movable memory, but not in
@@ -101,10 +100,14 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         for SectionPart { section, blocks } in self.section_parts(range) {
             let kernel = section.available(Class::online(Zone::Kernel)) & blocks;
             for block in section.blocks(kernel) {
-                if block.live_state().is_some()
-                    && let Some(range) = self.frames.used_in(block)
-                {
+                if block.live_state().is_none() {
+                    continue;
+                }
+                if let Some(range) = self.frames.used_in(block) {
                     return Some(BlockerKind::Unmovable("kernel memory in use").at(range));
+                }
+                if let Some(frame) = self.frames.poisoned_in_use(block.range()) {
+                    return Some(BlockerKind::Poisoned.at(frame));
                 }
             }
         }

@@ -16,7 +16,7 @@ use crate::frames::descriptor_pageblocks;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::range_error::RangeErrorKind;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::words::SectionPart;
 
@@ -30,6 +30,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         // SAFETY: `range` is mapped and not online yet; the frames of `spare` were allocated for
         // its descriptors.
         unsafe { self.mapping.describe(range, &mut || spare.take()) };
+    }
+
+    /// Checks that the kernel will write the descriptors of `range` to no poisoned frame.
+    pub(super) fn check_descriptor_places(&self, range: PfnRange) -> Result<(), RangeError> {
+        let mut places = planned_descriptor_pageblocks(range, &self.mapping);
+        let poisoned = places.find_map(|place| self.poison_in(place));
+        poisoned.map_or(Ok(()), |frame| Err(RangeErrorKind::Poisoned.at(frame)))
     }
 
     /// Calls the kernel to remove the descriptors of `range`, which is no longer RAM.

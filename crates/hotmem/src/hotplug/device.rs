@@ -11,7 +11,6 @@
 //! poisoned. It stays mapped when it becomes RAM, and the RAM stays mapped when it becomes device
 //! memory again, so a conversion changes only a few words of each section.
 
-use super::describe::planned_descriptor_pageblocks;
 use super::spare_frames::SpareFrames;
 use super::{AddError, Hotplug, OnlineType};
 use crate::addr::PfnRange;
@@ -37,7 +36,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         // does not use it.
         unsafe { self.mapping.unmap(range) };
         self.set_device(range, false);
-        self.forget(range);
+        self.frames.forget_poison(range);
+        self.release_tables(range);
         Ok(())
     }
 
@@ -60,11 +60,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ) -> Result<(), AddError> {
         self.check_device(range)?;
         let kind = kind.into().unwrap_or(self.settings.auto_online);
-        if let Some(poison) = planned_descriptor_pageblocks(range, &self.mapping)
-            .find_map(|descriptor_block| self.poison_in(descriptor_block))
-        {
-            return Err(RangeErrorKind::Poisoned.at(poison).into());
-        }
+        self.check_descriptor_places(range)?;
         if let Some(descriptor_block) = self.descriptors_being_removed(range) {
             return Err(RangeErrorKind::Held.at(descriptor_block).into());
         }
@@ -77,7 +73,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         // device's data.
         let agreed = match kind {
             OnlineType::Offline => Ok(()),
-            _ => self.check_online(range).and_then(|()| self.ask_to_go_online(range, kind, hooks)),
+            _ => self.ask_to_go_online(range, kind, hooks),
         };
         match agreed {
             Ok(()) => self.describe(range, &mut spare),

@@ -21,6 +21,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// settings](super::Settings). A driver passes the type that the request names, otherwise its
     /// own type, and `None` if there is neither.
     ///
+    /// Poisoned frames of `range` stay quarantined: the pageblocks that have some come online
+    /// divided, and only their other frames become free.
+    ///
     /// Cost: O(sections). At most 48 bytes are written for each section (128 MiB), which is 0.00004
     /// % of it.
     ///
@@ -32,7 +35,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         kind: impl Into<Option<OnlineType>>,
         hooks: &mut dyn Hooks,
     ) -> Result<(), RangeError> {
-        self.check_online(range)?;
+        self.check_offline(range)?;
         let kind = kind.into().unwrap_or(self.settings.auto_online);
         if kind == OnlineType::Offline {
             return Ok(());
@@ -113,12 +116,6 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             hooks.node_appeared(self.words().node_of_index(node));
         }
         hooks.onlined(range);
-    }
-
-    /// Checks that all of `range` is present, offline, not held and not poisoned.
-    pub(super) fn check_online(&self, range: PfnRange) -> Result<(), RangeError> {
-        self.check_offline(range)?;
-        self.poison_in(range).map_or(Ok(()), |frame| Err(RangeErrorKind::Poisoned.at(frame)))
     }
 
     /// Divides `range` into runs, and chooses the zone of each. The choice changes no counts, so a

@@ -14,11 +14,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Because the frame may be in a magazine, the engine calls [`Platform::drain_magazines`]. The
     /// other frames of its pageblock can still be allocated.
     ///
-    /// Offline memory with a poisoned frame cannot come online, with one exception: if a shrink
-    /// that took the memory offline is undone, the memory comes online again without the poisoned
-    /// frame. A quarantined frame does not keep its memory from going offline. A removal forgets
-    /// the poisoned frames of the memory, because memory that is added in the same place later is
-    /// different memory.
+    /// A quarantined frame does not keep its memory from going offline, and memory comes online
+    /// without its poisoned frames. If the frame is [in use](Poisoned::InUse), the kernel should
+    /// take it from its owner and free it: no hook is asked to migrate it, and its memory cannot go
+    /// offline before ([`BlockerKind::Poisoned`]). A removal forgets the poisoned frames of the
+    /// memory, because memory that is added in the same place later is different memory.
+    /// [`Frames::poisoned`] lists all poisoned frames.
     ///
     /// Context: that of all methods of [`Hotplug`]; a machine-check handler must defer the call.
     /// Cost: O(sections). After the call, each free in this pageblock scans a table of
@@ -47,13 +48,6 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             return poison();
         }
         Ok(state)
-    }
-
-    /// Returns all poisoned frames, and whether each is quarantined, for tests.
-    #[cfg(feature = "internals")]
-    #[doc(hidden)]
-    pub fn poisoned(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
-        self.frames.poisoned()
     }
 
     /// Returns the lowest poisoned frame of `range`.

@@ -69,23 +69,42 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// # Errors
     /// Returns the removal if another instance prepared it.
     pub fn commit_remove(&mut self, removal: Removal) -> Result<(), Removal> {
+        self.commit_remove_except(removal, PfnRange::EMPTY)
+    }
+
+    /// Commits a removal of which the device has left `left`, and that cannot be
+    /// [split](Removal::split_at). All of the memory becomes absent, because the part that the device
+    /// took held the descriptors of `left`. The caller adds `left` again. The engine keeps the record
+    /// of the poisoned frames of `left`, because it is still the same memory.
+    ///
+    /// Cost: O(sections).
+    ///
+    /// # Errors
+    /// Returns the removal if another instance prepared it.
+    pub fn commit_remove_except(
+        &mut self,
+        removal: Removal,
+        left: PfnRange,
+    ) -> Result<(), Removal> {
         let removal = removal.check_instance(self.frames)?;
-        self.make_absent(removal.range);
+        self.make_absent(removal.range, left);
         Ok(())
     }
 
-    /// Makes `range` absent. `range` is held and unmapped.
-    fn make_absent(&mut self, range: PfnRange) {
+    /// Makes `range` absent, and forgets its poisoned frames, except those of `left`. `range` is held
+    /// and unmapped.
+    fn make_absent(&mut self, range: PfnRange, left: PfnRange) {
         self.set_present(range, false);
         self.undescribe(range);
         self.frames.clear_held(range);
-        self.forget(range);
+        let (below, above) = (range.split_at(left.start()).0, range.split_at(left.end()).1);
+        let forgotten = if left.is_empty() { [range, left] } else { [below, above] };
+        forgotten.into_iter().for_each(|part| self.frames.forget_poison(part));
+        self.release_tables(range);
     }
 
-    /// Forgets the poisoned frames of `range`, and frees the page tables that mapped it. `range`
-    /// was removed.
-    pub(super) fn forget(&mut self, range: PfnRange) {
-        self.frames.forget_poison(range);
+    /// Frees the page tables that mapped `range`, which was removed.
+    pub(super) fn release_tables(&mut self, range: PfnRange) {
         // SAFETY: `range` is unmapped and absent, and it is not mapped again before it is added
         // again.
         self.take_back(|mapping, free| unsafe { mapping.release_tables(range, free) });
@@ -133,7 +152,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// [`RangeError`].
     pub fn remove(&mut self, range: PfnRange) -> Result<(), RangeError> {
         let removal = self.prepare_remove(range)?;
-        self.make_absent(removal.range);
+        self.make_absent(removal.range, PfnRange::EMPTY);
         Ok(())
     }
 }

@@ -25,11 +25,12 @@ use crate::words::{Block, FrameBitmap, SectionPart, SectionRef};
 
 impl<P: Platform> Frames<P> {
     /// Returns what keeps a section's isolated pageblocks from being drained. `live_mask` has a bit
-    /// for each pageblock to look at. Looks at the highest pageblock first, and names self-hosted
-    /// bitmaps only if nothing else is in use. Makes the token the owner of each pageblock in which
+    /// for each pageblock to look at. Looks at the highest pageblock first. Names a poisoned frame in
+    /// use only if no other frame is in use, and self-hosted bitmaps only if nothing else is in use.
+    /// Makes the token the owner of each pageblock in which
     /// it finds no frame in use.
     pub(super) fn find_blocker(&self, section: SectionRef<'_>, live_mask: u64) -> Option<Blocker> {
-        let mut self_hosted_bitmaps = None;
+        let (mut self_hosted_bitmaps, mut poisoned) = (None, None);
         for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live_mask >> bit & 1 != 0) {
             let block = section.block(bit).or_violation()?;
             let state = block.state().load();
@@ -42,6 +43,12 @@ impl<P: Platform> Frames<P> {
             }
             if let Some(used) = self.used_in(block) {
                 return Some(self.classify_owner(block, used));
+            }
+            if state.has_poison()
+                && let Some(frame) = self.poisoned_in_use(block.range())
+            {
+                poisoned = Some(frame);
+                continue;
             }
             // Only self-hosted bitmaps and poisoned frames are left. A held bitmap has two causes:
             // the pageblock was allocated whole and is partly freed, or an allocation or a free is
@@ -57,7 +64,8 @@ impl<P: Platform> Frames<P> {
                 return Some(BlockerKind::Busy.at(block.range()));
             }
         }
-        self_hosted_bitmaps.map(|range| BlockerKind::Metadata.at(range))
+        let poisoned = poisoned.map(|frame| BlockerKind::Poisoned.at(frame));
+        poisoned.or(self_hosted_bitmaps.map(|range| BlockerKind::Metadata.at(range)))
     }
 
     /// Drops self-hosted bitmaps of a section of which the token owns the pageblocks `held`.
@@ -123,20 +131,22 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns the first run of frames in use in a live pageblock, except self-hosted bitmaps and
-    /// quarantined frames.
+    /// poisoned frames.
     pub(crate) fn used_in(&self, block: Block<'_>) -> Option<PfnRange> {
         let bitmap_frame = self.self_hosted_bitmaps_in(block).map(|frame| block.offset_of(frame));
         let has_poison = block.state().load().has_poison();
-        let is_quarantined = |offset| {
+        let is_poisoned = |offset| {
             has_poison
-                && self.quarantined_in(block.range()).any(|frame| block.offset_of(frame) == offset)
+                && self
+                    .poisoned_in(block.range())
+                    .any(|(frame, _)| block.offset_of(frame) == offset)
         };
         // If there are no bitmaps, the pageblock was allocated as a whole, so all its frames are in
         // use.
         let run = self.with_bitmap(block, |bitmap| {
             let is_used = |offset: usize| {
                 let is_free = bitmap.is_some_and(|bitmap| bitmap.is_free(offset));
-                !is_free && bitmap_frame != Some(offset) && !is_quarantined(offset)
+                !is_free && bitmap_frame != Some(offset) && !is_poisoned(offset)
             };
             let mut run = 0..0;
             for offset in 0..PAGEBLOCK_FRAMES {

