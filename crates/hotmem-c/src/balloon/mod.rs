@@ -178,6 +178,11 @@ pub unsafe extern "C" fn hotmem_balloon_step(
 /// Takes back all memory from the device, and starts the driver again. The device was reset and has
 /// negotiated the same features.
 ///
+/// A kernel resets the device after HOTMEM_STEP_RESET; if the device's status has
+/// DEVICE_NEEDS_RESET, or lacks DRIVER_OK because the device has reset itself; and before it stops
+/// using the device. Call this function only after the status has read 0: until then, the device may
+/// still write to its memory.
+///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.
 ///
@@ -232,8 +237,10 @@ pub unsafe extern "C" fn hotmem_balloon_migrate(
 }
 
 /// Requests `frames` frames back from the balloon, because the kernel runs out of memory. 0 ends
-/// the request. After this call, call `hotmem_balloon_step`, and then try the allocation again. The
-/// request has an effect only if VIRTIO_BALLOON_F_DEFLATE_ON_OOM is negotiated.
+/// the request. For the kernel's out-of-memory path, and before a plug is refused because no memory is
+/// free. After this call, call `hotmem_balloon_step` until the balloon has become smaller, and then
+/// try the allocation again. The lowest frames come back first. The balloon is deflated only if
+/// VIRTIO_BALLOON_F_DEFLATE_ON_OOM is negotiated. Hinted memory comes back in any case.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.

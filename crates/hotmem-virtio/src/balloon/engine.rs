@@ -115,8 +115,14 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
     }
 
     /// Requests `frames` frames from the balloon, because the kernel runs out of memory; 0 ends the
-    /// request. The balloon is deflated only if `DEFLATE_ON_OOM` is negotiated. Hints that the
-    /// device has taken are released at once. Step the driver, then try the allocation again.
+    /// request. For the kernel's out-of-memory path, and before a plug is refused because no memory
+    /// is free for its page tables.
+    ///
+    /// Hints that the device has taken are released at once. The balloon is deflated only if
+    /// `DEFLATE_ON_OOM` is negotiated: step the driver until the balloon has become smaller or
+    /// empty, then try the allocation again. The lowest frames come back first, because movable
+    /// memory, which mostly lies higher, cannot serve every request. Until the request ends, the
+    /// balloon does not grow.
     pub fn need(&mut self, frames: u64) {
         if frames > 0 {
             self.release_taken_hints();
@@ -254,12 +260,25 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
     }
 
     fn deflate(&mut self, frames: &mut FrameList) {
+        if self.needed_frames > 0 {
+            // The lowest frames, because kernel memory mostly lies below movable memory, and the
+            // kernel may need either.
+            let mut start = Pfn::ZERO;
+            while let Some(run) = PfnRange::new(start, Pfn::LIMIT)
+                .and_then(|rest| self.balloon.lowest_in(rest, frames.room() as u64))
+            {
+                // The run is at most as long as the room, and its frames were in a list before.
+                frames.push(run).or_violation();
+                start = run.end();
+            }
+            return;
+        }
         for within in [self.range_to_remove, ALL_FRAMES] {
             let mut end = within.end();
             while let Some(run) = PfnRange::new(within.start(), end)
                 .and_then(|rest| self.balloon.highest_in(rest, frames.room() as u64))
             {
-                // The run is at most as long as the room, and its frames were in a list before.
+                // As above.
                 frames.push(run).or_violation();
                 end = run.start();
             }

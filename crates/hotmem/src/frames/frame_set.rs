@@ -111,6 +111,17 @@ impl FrameSet {
         PfnRange::new(Pfn::new(run.start)?, Pfn::new(run.end)?)
     }
 
+    /// Returns the lowest run of frames in the set that lies within `range` and within one leaf. Cost:
+    /// as for [`highest_in`](Self::highest_in), from the start of `range` on.
+    pub(super) fn lowest_in<P: Platform>(
+        &self,
+        memory: &Frames<P>,
+        range: PfnRange,
+    ) -> Option<PfnRange> {
+        let run = lowest(memory, self.root, self.height, self.clip(range))?;
+        PfnRange::new(Pfn::new(run.start)?, Pfn::new(run.end)?)
+    }
+
     /// Moves a node that lies in `range` to another frame, and frees its frame. Returns whether
     /// there was such a node. Cost: O(nodes).
     pub(super) fn move_node<P: Platform>(
@@ -277,6 +288,45 @@ fn highest_run(words: impl Iterator<Item = (u64, u64)>) -> Option<Range<u64>> {
         let start = first + end - len;
         run = Some(start..run.map_or(first + end, |run| run.end));
         if start > first {
+            break;
+        }
+    }
+    run
+}
+
+fn lowest<P: Platform>(
+    memory: &Frames<P>,
+    entry: Entry,
+    level: u32,
+    range: Range<u64>,
+) -> Option<Range<u64>> {
+    let node = entry.node()?;
+    if level == 0 {
+        let words = parts(0, range)
+            .map(|(index, part)| (index as u64, read(memory, node, index) & bits(part)));
+        return lowest_run(words);
+    }
+    parts(level, range).find_map(|(index, part)| {
+        let run = lowest(memory, Entry(read(memory, node, index)), level - 1, part)?;
+        let start = index as u64 * covered_by(level - 1);
+        Some(run.start + start..run.end + start)
+    })
+}
+
+/// Returns the lowest run of set bits of these words, each with its number. They ascend without a
+/// gap.
+fn lowest_run(words: impl Iterator<Item = (u64, u64)>) -> Option<Range<u64>> {
+    let mut run: Option<Range<u64>> = None;
+    for (index, word) in words {
+        let first = index * WORD_FRAMES;
+        let start = match &run {
+            Some(_) => 0,
+            None if word == 0 => continue,
+            None => u64::from(word.trailing_zeros()),
+        };
+        let end = start + u64::from((word >> start).trailing_ones());
+        run = Some(run.map_or(first + start, |run| run.start)..first + end);
+        if end < WORD_FRAMES {
             break;
         }
     }

@@ -73,6 +73,15 @@ impl<'f, P: Platform> LentMemory<'f, P> {
         Some(run.split_at(run.start().checked_add(skipped)?).1).filter(|run| !run.is_empty())
     }
 
+    /// Returns the lowest run of lent frames within `within`: at most `max_frames` of them, in one
+    /// section. Cost: as for [`highest_in`](Self::highest_in), from the start of `within` on.
+    #[must_use]
+    pub fn lowest_in(&self, within: PfnRange, max_frames: u64) -> Option<PfnRange> {
+        let run = self.lent.lowest_in(self.frames, within)?;
+        let end = run.start().checked_add(max_frames.min(run.frames()))?;
+        Some(run.split_at(end).0).filter(|run| !run.is_empty())
+    }
+
     /// Counts the frames of `range` that are lent. Cost: O(frames of `range` / 64).
     #[must_use]
     pub fn frames_in(&self, range: PfnRange) -> u64 {

@@ -261,6 +261,21 @@ fn the_record_agrees_with_a_set_of_numbers() {
                 });
                 assert!(!goes_on, "the run {run} is longer");
             }
+            let lowest = lent.lowest_in(within, u64::MAX);
+            assert_eq!(
+                lowest.map(|run| run.start().number()),
+                oracle.range(numbers(within)).next().copied()
+            );
+            if let Some(run) = lowest {
+                let end = run.end().number();
+                let goes_on = numbers(within).contains(&end) && oracle.contains(&end);
+                assert!(!goes_on || end % 32768 == 0, "the run {run} is longer");
+                assert_eq!(lent.frames_in(run), run.frames());
+                assert_eq!(
+                    lent.lowest_in(run, 2),
+                    Some(run.split_at(pfn(end.min(run.start().number() + 2))).0)
+                );
+            }
             assert_eq!(lent.frames(), oracle.len() as u64);
         }
         free_all(&mut lent);

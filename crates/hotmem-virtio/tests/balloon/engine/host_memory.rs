@@ -196,6 +196,27 @@ fn the_guest_takes_back_what_it_needs() {
 }
 
 #[test]
+fn a_kernel_without_kernel_memory_gets_kernel_memory_back() {
+    let machine = Machine::new();
+    let (all, boot_frames) = (SIZE >> 12, SIZE >> 13);
+    let mut hotplug = boot(&machine.frames, &machine.memory, boot_frames);
+    plug(&mut hotplug, range(boot_frames, all - boot_frames));
+    let mut guest = Guest::new(&machine, Features::DEFLATE_ON_OOM, Settings::default());
+    guest.device.config.num_pages = u32::MAX;
+    guest.run(Duration::from_secs(1));
+    let kernel_memory: Vec<_> =
+        std::iter::from_fn(|| machine.frames.alloc(AllocRequest::frames(1)).ok()).collect();
+    // The engine itself may need one for bitmaps.
+    guest.memory.need(11);
+    guest.run(Duration::from_millis(1));
+    let more = (0..10).filter_map(|_| machine.frames.alloc(AllocRequest::frames(1)).ok());
+    assert_eq!(more.collect::<Vec<_>>().len(), 10, "only movable memory has come back");
+    drop(kernel_memory);
+    guest.memory.need(0);
+    guest.check();
+}
+
+#[test]
 fn a_hint_that_is_with_the_device_is_not_taken_back() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
