@@ -1,30 +1,94 @@
 //! Checks that each published crate has a README whose example is compiled, an example that is
-//! tested, documentation on docs.rs with all features, and no dependency on an exact version.
+//! tested, documentation on docs.rs with all features, and no dependency on an exact version. Makes
+//! the packages, checks that each has its licences, and compiles and tests them without the repository.
 
 use crate::{
     oldest_toolchain,
     step::{Step, root},
     steps::Steps,
 };
-use std::{fs, path::Path};
+use std::{fs, io, path::Path, process::Command};
 
 /// The limit for the lines of a README's example.
 const MAX_EXAMPLE_LINES: usize = 20;
 /// Crates whose README another crate compiles, each with the file that includes the README.
 const INCLUDED_ELSEWHERE: [(&str, &str); 1] = [("hotmem", "crates/hotmem-testkit/src/lib.rs")];
 
-/// Makes the package of each published crate, as for a registry. Fails if a required part is
-/// missing.
+/// The directory below the repository's root into which the packages are extracted.
+const EXTRACTED: &str = "target/packages";
+/// The licences whose texts each package has.
+const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
+
+/// Makes the packages, and compiles them and their tests. Fails if a required part is missing.
 pub(crate) fn check(steps: &mut Steps) {
     let names = oldest_toolchain::published();
-    let list: String = names.iter().map(|name| format!(" -p {name}")).collect();
-    let package = "package --quiet --no-verify --allow-dirty --target-dir target/package";
-    steps.run(&Step::cargo("packages", &format!("{package}{list}")));
+    make(steps, &names);
+    alone(steps, "check --all-targets");
     for name in names {
         problems(&name, &root().join("crates").join(&name)).into_iter().for_each(|problem| {
             steps.fail(format!("crates/{name}: {problem}"));
         });
     }
+}
+
+/// Makes the packages and runs their tests.
+pub(crate) fn test(steps: &mut Steps) {
+    make(steps, &oldest_toolchain::published());
+    alone(steps, "test");
+}
+
+/// Runs cargo in the workspace of the packages.
+fn alone(steps: &mut Steps, command: &str) {
+    let command = format!(
+        "{command} --quiet --all-features --manifest-path {EXTRACTED}/Cargo.toml --target-dir target"
+    );
+    let step = Step::cargo("packages, alone", &command);
+    steps.run(&step.description("uses the packages without the repository"));
+}
+
+/// Makes the package of each published crate, as for a registry, and extracts it.
+fn make(steps: &mut Steps, names: &[String]) {
+    let list: String = names.iter().map(|name| format!(" -p {name}")).collect();
+    let package = "package --quiet --no-verify --allow-dirty --target-dir target/package";
+    steps.run(&Step::cargo("packages", &format!("{package}{list}")));
+    match extract(names) {
+        Ok(missing) => missing.into_iter().for_each(|problem| steps.fail(problem)),
+        Err(error) => steps.fail(format!("the packages cannot be extracted: {error}")),
+    }
+}
+
+/// Extracts the packages, and makes a workspace of them, in which they use each other. Returns the
+/// licences that they lack.
+fn extract(names: &[String]) -> io::Result<Vec<String>> {
+    let dir = root().join(EXTRACTED);
+    fs::create_dir_all(&dir)?;
+    let (mut members, mut patches, mut missing) = (String::new(), String::new(), Vec::new());
+    for name in names {
+        let package = format!("{name}-{}", env!("CARGO_PKG_VERSION"));
+        let archive = root().join(format!("target/package/package/{package}.crate"));
+        // The files of an earlier version of the package.
+        if dir.join(&package).exists() {
+            fs::remove_dir_all(dir.join(&package))?;
+        }
+        let mut tar = Command::new("tar");
+        let status = tar.arg("-xzf").arg(&archive).arg("-C").arg(&dir).status()?;
+        if !status.success() {
+            return Err(io::Error::other(format!("{}: {status}", archive.display())));
+        }
+        let lacks = |licence: &&&str| !dir.join(&package).join(licence).is_file();
+        let licences = LICENCES.iter().filter(lacks);
+        missing.extend(licences.map(|licence| format!("crates/{name}: no {licence}")));
+        members += &format!("    \"{package}\",\n");
+        patches += &format!("{name} = {{ path = \"{package}\" }}\n");
+    }
+    let workspace = "[workspace]\nresolver = \"3\"\nmembers = [\n";
+    // The repository's profile, so that dependencies are compiled once for both workspaces.
+    let profile = "[profile.dev]\ndebug = \"line-tables-only\"\n";
+    let manifest = format!("{workspace}{members}]\n\n{profile}\n[patch.crates-io]\n{patches}");
+    fs::write(dir.join("Cargo.toml"), manifest)?;
+    // The versions of other crates that the repository uses.
+    fs::copy(root().join("Cargo.lock"), dir.join("Cargo.lock"))?;
+    Ok(missing)
 }
 
 fn problems(name: &str, dir: &Path) -> Vec<String> {

@@ -3,7 +3,7 @@
 use crate::{
     backport, embed,
     load::Load,
-    ports, setup,
+    packages, ports, setup,
     step::{HOST, Step, root, runs, tests},
     steps::Steps,
 };
@@ -88,6 +88,7 @@ pub(crate) fn run_deep() -> ExitCode {
     steps.run(&deep(small_geometry("small machines, deep")));
     steps.run(&deep(loom("model checks, deep")));
     stress_under_miri(&mut steps);
+    packages::test(&mut steps);
     fuzz(&mut steps);
     on_a_busy_host(&mut steps);
     steps.conclude_tests()

@@ -1,19 +1,31 @@
 //! Puts a heap on plugged memory, frees its objects, and unplugs the memory.
 
-use hotmem::{Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType, Progress, Shrink};
+use hotmem::{AlwaysMapped, Frames, Hotplug, OneCpu, PfnRange};
+use hotmem::{Budget, NoHooks, OnlineType, Progress, Shrink};
 use hotmem_heap::Heap;
 use hotmem_port::LinearMap;
-use hotmem_testkit::{Memory, SECTION, boot, range};
 use spin::mutex::SpinMutex;
-use std::{alloc::Layout, error::Error};
+use std::alloc::{Layout, alloc_zeroed};
+use std::error::Error;
+
+/// The sizes of boot memory and of plugged memory.
+const BOOT_MEMORY: u64 = 128 << 20;
+const PLUGGED_MEMORY: u64 = 384 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let memory = Memory::new(4 * SECTION);
+    let size = usize::try_from(BOOT_MEMORY + PLUGGED_MEMORY)?;
+    let layout = Layout::from_size_align(size, 4096)?;
+    // SAFETY: the layout is not empty.
+    let memory = unsafe { alloc_zeroed(layout) };
     let frames = Frames::new(OneCpu);
-    let mut hotplug: Hotplug<'_, OneCpu> = boot(&frames, &memory, SECTION);
-    let heap: Heap<'_, OneCpu, SpinMutex<()>> = Heap::new(&frames, LinearMap::new(memory.start()));
+    // SAFETY: the memory is mapped at this address, and nothing else uses it.
+    let mut hotplug = unsafe {
+        let mapping = AlwaysMapped::new(memory, PfnRange::ALL);
+        Hotplug::bootstrap(&frames, mapping, &[(0..BOOT_MEMORY).into()])?
+    };
+    let heap: Heap<'_, OneCpu, SpinMutex<()>> = Heap::new(&frames, LinearMap::new(memory));
 
-    let plugged = range(SECTION, 3 * SECTION);
+    let plugged = PfnRange::try_from(BOOT_MEMORY..BOOT_MEMORY + PLUGGED_MEMORY)?;
     hotplug.announce(plugged)?;
     hotplug.add(plugged)?;
     hotplug.online(plugged, OnlineType::Kernel, &mut NoHooks)?;
@@ -33,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         hotplug.commit_remove(removal).map_err(|_| "the removal is one of another instance")?;
     }
     println!("{} MiB of memory are present", frames.counts().present >> 8);
-    if frames.counts().present == SECTION {
+    if frames.counts().present << 12 == BOOT_MEMORY {
         Ok(())
     } else {
         Err("some memory could not be unplugged".into())

@@ -2,7 +2,7 @@
 
 use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, PfnRange, Platform};
 use hotmem_port::{AllocOrNone, BootRanges, ConfigurablePlatform, LinearMap};
-use hotmem_testkit::Memory;
+use std::alloc::{Layout, alloc_zeroed};
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -13,13 +13,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     ram.add(0x20_0000..0x60_0000)?;
     println!("{} range of boot memory", ram.as_slice().len());
 
-    let memory = Memory::new(16384);
-    let linear = LinearMap::new(memory.start());
+    let layout = Layout::from_size_align(64 << 20, 4096)?;
+    // SAFETY: the layout is not empty.
+    let linear = LinearMap::new(unsafe { alloc_zeroed(layout) });
     let frames = Frames::new(ConfigurablePlatform::new());
-    // SAFETY: the memory of the test is mapped at this base, and nothing else uses it.
+    // SAFETY: 64 MiB are mapped at this base, and nothing else uses them.
     let mapping = unsafe { AlwaysMapped::new(linear.base(), PfnRange::ALL) };
     let map = BootMap::from(ram.as_slice());
-    // SAFETY: the RAM of `map` lies within the memory of the test, and nothing else uses it.
+    // SAFETY: the RAM of `map` lies within these 64 MiB, and nothing else uses it.
     let _hotplug = unsafe { Hotplug::bootstrap(&frames, mapping, map)? };
 
     frames.platform().set_cpu(|| 1);

@@ -183,15 +183,16 @@ mod tests {
 
     use super::*;
     use crate::nested::tests::{interrupt_by, interruption_point};
-    use hotmem::PfnRange;
-    use hotmem_testkit::{Memory, PAGEBLOCK, boot};
+    use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+    use hotmem::{AlwaysMapped, Hotplug, PfnRange};
+    use std::alloc::{Layout, alloc_zeroed};
     use std::cell::{Cell, RefCell};
     use std::collections::BTreeSet;
     use std::vec::Vec;
 
     /// The capacity of the magazine in frames.
     const N: usize = 4;
-    const BOOT_FRAMES: u64 = if cfg!(miri) { 2 } else { 8 } * PAGEBLOCK;
+    const BOOT_BYTES: u64 = if cfg!(miri) { 2 } else { 8 } * PAGEBLOCK_FRAMES as u64 * FRAME_SIZE;
 
     /// A platform on which an interrupt may also arrive whenever the engine asks for the CPU number.
     struct InterruptedCpu;
@@ -315,8 +316,16 @@ mod tests {
     /// Interrupts each script at each step, and each interrupt handler at each of its own steps.
     #[test]
     fn interrupts_at_every_step_lose_no_frame_and_allocate_no_frame_twice() {
-        let memory = Memory::new(BOOT_FRAMES);
-        let _hotplug = boot(&FRAMES, &memory, BOOT_FRAMES);
+        let size = usize::try_from(BOOT_BYTES).expect("the size is small");
+        let layout = Layout::from_size_align(size, 4096).expect("the alignment is a power of two");
+        // SAFETY: the layout is not empty.
+        let memory = unsafe { alloc_zeroed(layout) };
+        assert!(!memory.is_null());
+        // SAFETY: nothing else uses the memory, which is never freed, as `FRAMES` is not.
+        let mapping = unsafe { AlwaysMapped::new(memory, PfnRange::ALL) };
+        // SAFETY: the map names only this memory.
+        let hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &[(0..BOOT_BYTES).into()]) };
+        let _hotplug = hotplug.expect("the memory is large enough to boot");
         // Allocate every frame once. This also allocates the bitmaps of all pageblocks, which stay
         // allocated, so the number of free frames does not change because of bitmaps later.
         let all = core::iter::from_fn(|| FRAMES.alloc(AllocRequest::frames(1)).ok());
