@@ -11,7 +11,7 @@ kernel!(main);
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
 fn main(boot: &Boot) -> Result<(), PrintedError> {
-    let ram = boot.ram.clone().map(BootRange::from);
+    let ram = boot.mapped_ram().map(BootRange::from);
     let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory

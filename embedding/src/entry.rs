@@ -1,4 +1,7 @@
 //! Switches from PVH's 32-bit entry to 64-bit mode, and calls `kernel_main`.
+//!
+//! The stack has 16 KiB, as in many kernels. The page below it is not mapped, so that an overflow
+//! ends the kernel.
 
 use core::arch::global_asm;
 use core::ops::Range;
@@ -26,6 +29,9 @@ global_asm!(
     .code32
     .globl pvh_start
 pvh_start:
+    movl $boot_stack_guard, %eax
+    shrl $12, %eax
+    movl $0, boot_l1_table(, %eax, 8)
     movl $boot_l4_table, %eax
     movl %eax, %cr3
     movl %cr4, %eax
@@ -33,7 +39,7 @@ pvh_start:
     movl %eax, %cr4
     movl $0xc0000080, %ecx              # EFER
     rdmsr
-    orl $0x100, %eax                    # LME
+    orl $0x900, %eax                    # LME; NXE, for pages that are not executed
     wrmsr
     movl %cr0, %eax
     orl $0x80010001, %eax               # PG, WP, PE
@@ -69,16 +75,27 @@ boot_l4_table:
 boot_l3_table:
     .quad boot_l2_table + 0x63
     .fill 511, 8, 0
-boot_l2_table:                         # 1 GiB in pages of 2 MiB
-    .set page, 0
-    .rept 512
+boot_l2_table:                          # 1 GiB in pages of 2 MiB, except the first, which has 4 KiB
+    .quad boot_l1_table + 0x63
+    .set page, 1
+    .rept 511
     .quad page * 0x200000 + 0xe3
     .set page, page + 1
     .endr
 
+boot_l1_table:
+    .set page, 0
+    .rept 512
+    .quad page * 0x1000 + 0x63
+    .set page, page + 1
+    .endr
+
     .section .bss.boot_stack, "aw", @nobits
-    .balign 16
-    .skip 0x20000
+    .balign 4096
+boot_stack_guard:
+    .skip 0x1000
+    .skip 0x4000
+    .globl boot_stack_top
 boot_stack_top:
     "#,
     options(att_syntax)

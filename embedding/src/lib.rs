@@ -99,6 +99,19 @@ impl PhysicalMemory for BootMapping {
 }
 
 impl Boot {
+    /// Returns the ranges of RAM that the boot code has mapped; unused entries are empty.
+    #[must_use]
+    pub fn mapped_ram(&self) -> [Range<u64>; 16] {
+        let end = BOOT_MAPPING_SIZE;
+        self.ram.clone().map(|ram| ram.start.min(end)..ram.end.min(end))
+    }
+
+    /// Returns the ranges of RAM that the boot code has not mapped.
+    pub fn unmapped_ram(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        let unmapped = self.ram.iter().map(|ram| ram.start.max(BOOT_MAPPING_SIZE)..ram.end);
+        unmapped.filter(|ram| !ram.is_empty())
+    }
+
     fn read(start_info: u64) -> Result<Boot, PvhError> {
         let mut map = [MemoryMapEntry::default(); 16];
         let map = StartInfo::read(&BootMapping, start_info)?.memory_map(&BootMapping, &mut map)?;

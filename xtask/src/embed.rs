@@ -19,12 +19,17 @@ use std::{
 const BUILD: &str = "build --release --manifest-path embedding/Cargo.toml --examples \
                      --target x86_64-unknown-none --target-dir target";
 const IMAGES: &str = "target/x86_64-unknown-none/release/examples";
-/// QEMU's arguments for all steps: a DIMM at 4 GiB, and a virtio-mem device whose requested size is
-/// 1 GiB.
-const MACHINE: &str = "-machine q35 -cpu max -m 256M,slots=2,maxmem=8G -nodefaults -no-user-config \
+/// The sizes of the RAM of the machines that each step boots on: less than the boot code maps, more,
+/// and so much that some lies above 4 GiB. The first steps need 192 MiB.
+const RAM_SIZES: [&str; 3] = ["256M", "1500M", "6G"];
+/// A size of RAM for the steps that add no memory between 128 and 192 MiB.
+const LITTLE_RAM: &str = "64M";
+/// QEMU's arguments for all steps, after the size of the RAM: a DIMM at 16 GiB, and a virtio-mem
+/// device whose requested size is 1 GiB.
+const MACHINE: &str = "-machine q35 -cpu max -nodefaults -no-user-config \
      -display none -no-reboot -serial stdio -device isa-debug-exit,iobase=0xf4,iosize=4 \
      -object memory-backend-ram,id=dimm,size=1G,reserve=off \
-     -device pc-dimm,memdev=dimm,addr=0x100000000 \
+     -device pc-dimm,memdev=dimm,addr=0x400000000 \
      -object memory-backend-ram,id=vmem,size=2G,reserve=off \
      -device virtio-mem-pci,id=vmem0,memdev=vmem,requested-size=1G";
 /// QEMU's exit status after a kernel has reported success.
@@ -62,9 +67,12 @@ pub(crate) fn check(steps: &mut Steps) {
         steps.fail("there are no examples in embedding/".to_owned());
     }
     for name in names {
-        println!("-- {name}");
-        if let Err(error) = boot(&name) {
-            steps.fail(format!("{name}: {error}"));
+        let maps_memory = *name >= *"step_4";
+        for ram in RAM_SIZES.into_iter().chain(maps_memory.then_some(LITTLE_RAM)) {
+            println!("-- {name}, {ram} of RAM");
+            if let Err(error) = boot(&name, ram) {
+                steps.fail(format!("{name} with {ram} of RAM: {error}"));
+            }
         }
     }
 }
@@ -80,11 +88,12 @@ fn step_names() -> io::Result<Vec<String>> {
 
 /// Boots a kernel and shows its output. Sends the commands that the kernel prints after [`PROMPT`]
 /// to QEMU's monitor.
-fn boot(name: &str) -> io::Result<()> {
+fn boot(name: &str, ram: &str) -> io::Result<()> {
     let monitor = std::env::temp_dir().join(format!("hotmem-{}-{name}", std::process::id()));
     let seconds = scaled(TIME_LIMIT).as_secs().to_string();
     let mut qemu = Command::new("timeout");
     qemu.args(["--kill-after=5", &seconds, "qemu-system-x86_64"]).args(MACHINE.split_whitespace());
+    qemu.args(["-m", &format!("{ram},slots=2,maxmem=32G")]);
     qemu.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
     qemu.arg("-kernel").arg(root().join(IMAGES).join(name));
     let mut qemu = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;

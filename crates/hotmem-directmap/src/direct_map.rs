@@ -18,9 +18,9 @@ use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 use hotmem_pgtable::{
-    Batch, CoveredTables, ENTRIES, Entry, EntryAddr, Flags, Flush, Flusher, Kind, Level,
-    LocatedEntry, Native, NativeFault, PageTables, Run, Space, Split, StopReason, Stopped, Tables,
-    Unmap, VirtRange, entry_at, find_entry, find_entry_from,
+    ENTRIES, Entry, EntryAddr, Flags, Flush, Flusher, Kind, Level, LocatedEntry, Mmu, Native,
+    NativeFault, Run, Space, Split, StopReason, Stopped, Tables, VirtRange, entry_at, find_entry,
+    find_entry_from,
 };
 
 /// The number of frames of a 2 MiB page.
@@ -30,13 +30,13 @@ const HUGE_FRAMES: u64 = Level::L3.entry_span().frames();
 /// The number of frames below one root entry.
 const ROOT_ENTRY_FRAMES: u64 = Level::L4.entry_span().frames();
 
-const GIB: u64 = Level::L3.entry_span().0;
 const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
 
-/// The flags of every page. Accessed and Dirty are set from the start, so that the processor never
-/// has to set them.
-const PAGE_FLAGS: Flags =
-    Flags::PRESENT.union(Flags::WRITABLE).union(Flags::ACCESSED_DIRTY).union(Flags::LARGE);
+/// The flags of a page, unless the kernel [chooses others](DirectMap::with_page_flags): the page can
+/// be read and written, but not executed. Accessed and Dirty are set from the start, so that the
+/// processor never has to set them.
+pub const PAGE_FLAGS: Flags =
+    Flags::PRESENT.union(Flags::WRITABLE).union(Flags::ACCESSED_DIRTY).union(Flags::NO_EXECUTE);
 /// The mark of a page that was unmapped and whose tables were not released: the entry of a 2 MiB
 /// page keeps its table, and for that of a 1 GiB page a table is still in reserve.
 const RESERVED: Entry = Entry::from_bits(1 << 9);
@@ -71,6 +71,8 @@ pub struct DirectMap<T, F> {
     flusher: F,
     /// Whether the processor has pages of 1 GiB.
     huge_pages: bool,
+    /// The flags of the pages that are mapped, except for their size and caching.
+    page_flags: Flags,
     /// A table for each page of 1 GiB and each [`RESERVED`] entry.
     reserve: SpareTables<T>,
 }
@@ -100,11 +102,23 @@ pub fn tables_needed(range: PfnRange) -> u64 {
 impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     /// Makes a direct map with physical address 0 at the start of `area`, in the four-level page
     /// tables whose root table is the frame `root`. `huge_pages` says whether the processor
-    /// supports 1 GiB pages.
+    /// supports 1 GiB pages. Pages are mapped with [`PAGE_FLAGS`]: the processor must support
+    /// no-execute pages, and the kernel must have enabled them (`EFER.NXE`) on every CPU. Otherwise,
+    /// each access to such a page faults. A kernel without them sets
+    /// [other flags](Self::with_page_flags).
     #[must_use]
     pub const fn new(tables: T, root: Pfn, area: Area, huge_pages: bool, flusher: F) -> Self {
         let (space, reserve) = (Space::new(root, Level::L4), SpareTables::new(tables));
-        DirectMap { tables, space, area, flusher, huge_pages, reserve }
+        let page_flags = PAGE_FLAGS;
+        DirectMap { tables, space, area, flusher, huge_pages, page_flags, reserve }
+    }
+
+    /// Sets the flags of the pages that are mapped from now on, for example [`PAGE_FLAGS`] with
+    /// [`Flags::GLOBAL`], or without [`Flags::NO_EXECUTE`]. The map adds the flags for the page's
+    /// size and [caching](Caching), and [`Flags::PRESENT`].
+    #[must_use]
+    pub fn with_page_flags(self, flags: Flags) -> Self {
+        DirectMap { page_flags: flags | Flags::PRESENT, ..self }
     }
 
     /// Returns the number of frames that mapping `range` would take now, including the tables that
@@ -139,7 +153,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         if range.end().phys_addr() > self.area.bytes().0 {
             return Err(DirectMapError::BeyondDirectMap(range));
         }
-        let (mut batch, mut written) = (Batch::new(), Bytes::ZERO);
+        let mut written = Bytes::ZERO;
         for part in range.chunks(HUGE_FRAMES).filter(|part| !part.is_empty()) {
             let is_whole = self.huge_pages && part.frames() == HUGE_FRAMES;
             let state = self.gigabyte_state(part.start());
@@ -148,23 +162,21 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
                 Gigabyte::Reserved(addr) => self.link_reserved_table(addr),
                 _ => {}
             }
-            self.replace_entries(part, RESERVED, Entry::EMPTY);
-            let batch = &mut batch;
+            self.replace_entries(part, |entry| entry == RESERVED, Entry::EMPTY);
             written = written
                 + match (state, is_whole) {
                     (Gigabyte::Page, _) => Bytes::ZERO,
                     (Gigabyte::Unmapped, true) => {
                         let spare = table_frame().ok_or(DirectMapError::NoTableFrame(part))?;
-                        let bytes =
-                            self.map_pages(part, Level::L3, caching, batch, &mut table_frame)?;
+                        let bytes = self.map_pages(part, Level::L3, caching, &mut table_frame)?;
                         self.reserve.push(spare);
                         bytes + LINK_BYTES
                     }
                     (Gigabyte::Reserved(_), true) => {
-                        self.map_pages(part, Level::L3, caching, batch, || None)?
+                        self.map_pages(part, Level::L3, caching, || None)?
                     }
                     (Gigabyte::Unmapped | Gigabyte::Table | Gigabyte::Reserved(_), _) => {
-                        self.map_pages(part, Level::L2, caching, batch, &mut table_frame)?
+                        self.map_pages(part, Level::L2, caching, &mut table_frame)?
                     }
                 };
         }
@@ -176,33 +188,53 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     /// that mapping them again takes no frame.
     ///
     /// # Errors
-    /// [`Stopped`] if `range` starts or ends within a 1 GiB page that is no longer mapped.
+    /// [`Stopped`] if a 1 GiB page cannot be split, because it was not mapped by
+    /// [`map`](Self::map). The pages below it are unmapped.
     pub fn unmap(&mut self, range: PfnRange) -> Result<(), Stopped<NativeFault>> {
         let pages = range.align_inward(LARGE_FRAMES);
         let Some(virt) = self.virt_range(pages) else { return Ok(()) };
-        let DirectMap { tables, space, flusher, reserve, .. } = self;
-        // A 1 GiB page is split without a moment in which it is not present, because its other
-        // parts are in use and may hold these page tables.
-        let mmu = Native::new(*tables, *flusher).with_split(Split::InPlace);
-        let (tables, space) = (*tables, *space);
-        let mark_reserved = |run: Run| {
-            let (start, last) = (run.virt.start(), run.virt.last());
-            let count = if run.level == Level::L3 { (last - start) / GIB + 1 } else { 0 };
-            for page in (0..count).map(|number| start + number * GIB) {
-                if let Ok(located) = find_entry(&Native::new(tables, |_: Flush| {}), space, page) {
-                    write_entry(tables, located.addr, RESERVED);
-                }
+        let mut is_changed = false;
+        let mut unmap = |map: &mut Self| {
+            for part in pages.chunks(HUGE_FRAMES) {
+                is_changed |= map.unmap_part(part)?;
             }
+            Ok(())
         };
-        let options =
-            Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: true, is_dying: false };
-        let mut owner = CallbackOwner { new_table: || reserve.pop(), unmapped: mark_reserved };
-        let unmapped =
-            PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, options, &mut owner);
-        for part in pages.chunks(HUGE_FRAMES) {
-            self.replace_entries(part, Entry::EMPTY, RESERVED);
+        let unmapped = unmap(self);
+        if is_changed {
+            self.mmu().flush(Flush { range: virt, tables: false }).map_err(|fault| Stopped {
+                address: virt.start(),
+                reason: StopReason::Mmu(fault),
+                is_flushed: false,
+            })?;
         }
         unmapped
+    }
+
+    /// Unmaps `part`, which lies within one gigabyte, without a flush. Returns whether a page was
+    /// mapped.
+    fn unmap_part(&mut self, part: PfnRange) -> Result<bool, Stopped<NativeFault>> {
+        let Some(located) = self.entry_on_level(part.start(), Level::L3) else { return Ok(false) };
+        match located.kind() {
+            Kind::Page if part.frames() == HUGE_FRAMES => {
+                self.write_entry(located.addr, RESERVED);
+                return Ok(true);
+            }
+            // The page is split without a moment in which it is not present, because its other
+            // parts are in use and may hold these page tables.
+            Kind::Page => {
+                let stopped = |reason| Stopped { address: located.virt, reason, is_flushed: true };
+                let table = self.reserve.pop();
+                let table = table.ok_or(stopped(StopReason::NoTableFrame(located.entry)))?;
+                let mut mmu = self.mmu().with_split(Split::InPlace);
+                if let Err(fault) = mmu.split(&located, table) {
+                    self.reserve.push(table);
+                    return Err(stopped(StopReason::Mmu(fault)));
+                }
+            }
+            _ => {}
+        }
+        Ok(self.replace_entries(part, |_| true, RESERVED))
     }
 
     /// Returns whether the frame is mapped.
@@ -228,7 +260,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
                 {
                     self.link_reserved_table(addr);
                 }
-                self.replace_entries(part, RESERVED, Entry::EMPTY);
+                self.replace_entries(part, |entry| entry == RESERVED, Entry::EMPTY);
                 let Some(located) = self.entry_on_level(part.start(), Level::L3) else { continue };
                 let unused_table = match located.kind() {
                     _ if located.entry == RESERVED => self.reserve.pop(),
@@ -266,17 +298,27 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         self.write_entry(addr, Entry::link(table));
     }
 
-    /// Replaces each entry `from` of a 2 MiB page of `part` by `to`. `part` lies within one
-    /// gigabyte, and neither entry is present. Does nothing if the gigabyte has no table.
-    fn replace_entries(&mut self, part: PfnRange, from: Entry, to: Entry) {
-        let Some(first) = self.entry_on_level(part.start(), Level::L2) else { return };
-        let Some(table) = self.tables.table(first.addr.table()) else { return };
+    /// Replaces the entry of each 2 MiB page of `part` for which `is_replaced` returns true.
+    /// `part` lies within one gigabyte. Returns whether a page was mapped there. Does nothing if the
+    /// gigabyte has no table.
+    fn replace_entries(
+        &mut self,
+        part: PfnRange,
+        is_replaced: impl Fn(Entry) -> bool,
+        new: Entry,
+    ) -> bool {
+        let Some(first) = self.entry_on_level(part.start(), Level::L2) else { return false };
+        let Some(table) = self.tables.table(first.addr.table()) else { return false };
         let pages = usize::try_from(part.frames() / LARGE_FRAMES).unwrap_or(ENTRIES);
+        let mut was_mapped = false;
         for word in table.iter().skip(first.addr.index()).take(pages) {
-            if word.load(Relaxed) == from.bits() {
-                word.store(to.bits(), Relaxed);
+            let entry = Entry::from_bits(word.load(Relaxed));
+            if is_replaced(entry) {
+                was_mapped |= entry.is_present();
+                word.store(new.bits(), Relaxed);
             }
         }
+        was_mapped
     }
 
     /// Maps the pages of `part`, which lies within one gigabyte, that are not mapped yet. Returns
@@ -286,7 +328,6 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         part: PfnRange,
         level: Level,
         caching: Caching,
-        batch: &mut Batch,
         new_table: impl FnMut() -> Option<Pfn>,
     ) -> Result<Bytes, DirectMapError> {
         let caching = match caching {
@@ -296,9 +337,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         let mut owner = CallbackOwner { new_table, unmapped: |_| {} };
         let (mut remaining, mut written) = (part, Bytes::ZERO);
         while let Some(virt) = self.virt_range(remaining) {
-            let entry = Entry::new(remaining.start(), PAGE_FLAGS | caching);
-            let mut tables = PageTables::new(self.mmu(), self.space, batch);
-            match tables.map(Run { virt, entry, level }, &mut owner) {
+            let entry = Entry::new(remaining.start(), self.page_flags | Flags::LARGE | caching);
+            match self.mmu().map(self.space, Run { virt, entry, level }, &mut owner) {
                 Ok(bytes) => return Ok(written + bytes),
                 // Skip a page that is mapped already, because it also belongs to another range.
                 Err(Stopped { address, reason: StopReason::Occupied(entry), .. })

@@ -59,7 +59,7 @@ pub use area::{Area, AreaError};
 pub use descriptor_map::{
     Access, BadDescriptorSize, DescriptorLayout, DescriptorMap, DescriptorMapError,
 };
-pub use direct_map::{Caching, DirectMap, DirectMapError, tables_needed};
+pub use direct_map::{Caching, DirectMap, DirectMapError, PAGE_FLAGS, tables_needed};
 pub use window::{PAGE_BYTES, UNUSED, Window, WindowError};
 
 /// The example in the README, compiled and run.

@@ -19,9 +19,10 @@ use hotmem_pgtable::{
 /// The number of bytes in a page.
 pub const PAGE_BYTES: u64 = Level::L1.entry_span().0;
 
-/// The flags of a page that was not accessed yet. The processor sets Accessed and Dirty when the page
-/// is accessed.
-pub const UNUSED: Flags = Flags::PRESENT.union(Flags::WRITABLE);
+/// The flags of a page that was not accessed yet: it can be read and written, but not executed. The
+/// processor sets Accessed and Dirty when the page is accessed. The processor must support
+/// no-execute pages, and the kernel must have enabled them (`EFER.NXE`).
+pub const UNUSED: Flags = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::NO_EXECUTE);
 /// Marks a page whose frame must not be replaced. The processor ignores this bit of an entry.
 const PINNED_FLAG: Flags = Flags::from_bits_retain(1 << 9);
 

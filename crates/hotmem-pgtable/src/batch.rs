@@ -66,6 +66,10 @@ struct EntryRun {
 pub(crate) struct Roots(Option<(Pfn, Pfn)>);
 
 impl Roots {
+    pub(crate) fn of(space: Space) -> Roots {
+        Roots(space.user_root.map(|user| (space.root, user)))
+    }
+
     /// Returns the address of the entry in the user's root that must change together with the entry
     /// at `addr`, if there is one.
     pub(crate) fn user_copy(self, addr: EntryAddr) -> Option<EntryAddr> {
@@ -189,7 +193,7 @@ impl Batch {
     /// Empties the batch, and assigns it to `space`.
     pub(crate) fn begin(&mut self, space: Space) {
         self.clear();
-        self.roots = Roots(space.user_root.map(|user| (space.root, user)));
+        self.roots = Roots::of(space);
     }
 
     pub(crate) fn roots(&self) -> Roots {

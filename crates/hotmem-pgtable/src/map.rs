@@ -1,20 +1,32 @@
 //! Maps runs of pages at unused addresses. The runs have the form of those that [`Owner::unmapped`]
 //! receives.
 
+use crate::batch::Roots;
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, Level};
 use crate::error::{StopReason, Stopped};
 use crate::mmu::{Mmu, Table, entry_at};
 use crate::native::{Flusher, Native, NativeFault, Tables};
 use crate::owner::Owner;
-use crate::page_tables::PageTables;
+use crate::page_tables::{PageTables, span_of};
 use crate::range::{OffsetRange, address_at};
 use crate::run::Run;
+use crate::space::Space;
 use crate::sync::Ordering;
 use crate::well_formed::check_roots;
 use hotmem_addr::Bytes;
 
 impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
-    /// Maps a run of pages at unused addresses. Takes frames for missing tables from the owner.
+    /// Maps a run of pages at unused addresses: see [`Native::map`].
+    ///
+    /// # Errors
+    /// Those of [`Native::map`].
+    pub fn map(&mut self, run: Run, owner: &mut impl Owner) -> Result<Bytes, Stopped<NativeFault>> {
+        self.mmu.map(self.space, run, owner)
+    }
+}
+
+impl<T: Tables, F: Flusher> Native<T, F> {
+    /// Maps a run of pages at unused addresses of an address space. Takes frames for missing tables from the owner.
     /// Flushes nothing, because TLBs do not cache entries that are not present. Returns how many
     /// bytes of tables it wrote.
     ///
@@ -26,28 +38,32 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     /// # Errors
     /// [`Stopped`] if an address is in use, or a table cannot be made. All pages below
     /// [`Stopped::address`] are mapped, and no table is leaked.
-    pub fn map(&mut self, run: Run, owner: &mut impl Owner) -> Result<Bytes, Stopped<NativeFault>> {
-        let OffsetRange { mut start, end } = self.span(run.virt)?;
+    pub fn map(
+        &self,
+        space: Space,
+        run: Run,
+        owner: &mut impl Owner,
+    ) -> Result<Bytes, Stopped<NativeFault>> {
+        let OffsetRange { mut start, end } = span_of(space, run.virt)?;
         let page_bytes = run.level.entry_span().0;
         let valid_entry =
             run.frames().and_then(|frames| run.entry.moved_to(frames.start(), run.level));
-        let is_aligned =
-            (start | end).is_multiple_of(page_bytes) && run.level < self.space.root_level;
+        let is_aligned = (start | end).is_multiple_of(page_bytes) && run.level < space.root_level;
         if run.entry.kind(run.level) != Kind::Page || valid_entry != Some(run.entry) || !is_aligned
         {
             return Err(Stopped::new(run.virt.start(), StopReason::NotAPage(run.entry)));
         }
-        check_roots(&self.mmu, self.space, OffsetRange { start, end })?;
+        check_roots(self, space, OffsetRange { start, end })?;
         let (mut entry, mut written) = (run.entry, 0);
         while start < end {
-            let table = self.table_for(start, run.level, &mut written, owner)?;
+            let table = self.table_for(space, start, run.level, &mut written, owner)?;
             for word in &table[run.level.index(start)..] {
                 if start == end {
                     break;
                 }
                 let old_entry = Entry::from_bits(word.load(Ordering::Relaxed));
                 if !old_entry.is_empty() {
-                    let address = address_at(start, self.space.root_level);
+                    let address = address_at(start, space.root_level);
                     return Err(Stopped::new(address, StopReason::Occupied(old_entry)));
                 }
                 // Release: a processor that finds the page also sees what was written to its frame
@@ -65,17 +81,17 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     /// if necessary.
     fn table_for(
         &self,
+        space: Space,
         offset: u64,
         level: Level,
         written: &mut u64,
         owner: &mut impl Owner,
     ) -> Result<&Table, Stopped<NativeFault>> {
-        let stopped = |reason| Stopped::new(address_at(offset, self.space.root_level), reason);
-        let table_in = |frame, level| {
-            self.mmu.table(frame).ok_or(stopped(StopReason::NotATable { frame, level }))
-        };
-        let mut table_level = self.space.root_level;
-        let mut frame = self.space.root;
+        let stopped = |reason| Stopped::new(address_at(offset, space.root_level), reason);
+        let table_in =
+            |frame, level| self.table(frame).ok_or(stopped(StopReason::NotATable { frame, level }));
+        let mut table_level = space.root_level;
+        let mut frame = space.root;
         let mut table = table_in(frame, table_level)?;
         while let Some(below) = table_level.below().filter(|_| table_level > level) {
             let index = table_level.index(offset);
@@ -83,7 +99,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
             (frame, table) = match entry.kind(table_level) {
                 Kind::Table(frame) => (frame, table_in(frame, below)?),
                 Kind::Empty => {
-                    let copy_addr = self.batch.user_copy(EntryAddr::new(frame, index));
+                    let copy_addr = Roots::of(space).user_copy(EntryAddr::new(frame, index));
                     let user_copy = copy_addr
                         .map(|addr| Ok(&table_in(addr.table(), table_level)?[addr.index()]))
                         .transpose()?;

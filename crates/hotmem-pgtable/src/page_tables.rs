@@ -32,7 +32,12 @@ impl<'b, M: Mmu> PageTables<'b, M> {
     }
 
     pub(crate) fn span(&self, range: VirtRange) -> Result<OffsetRange, Stopped<M::Fault>> {
-        let refused = Stopped::new(range.start(), StopReason::NotCanonical(range));
-        OffsetRange::of(range, self.space.root_level).ok_or(refused)
+        span_of(self.space, range)
     }
+}
+
+/// Returns the offsets of a range in an address space. Fails if the range is not canonical.
+pub(crate) fn span_of<F>(space: Space, range: VirtRange) -> Result<OffsetRange, Stopped<F>> {
+    let refused = Stopped::new(range.start(), StopReason::NotCanonical(range));
+    OffsetRange::of(range, space.root_level).ok_or(refused)
 }

@@ -1,8 +1,10 @@
 //! The kernel's `Mapping`: page tables for memory that the boot code has not mapped.
 
-use hotmem::{Bytes, Mapping, Pfn, PfnRange};
+use core::ops::Range;
+use hotmem::geometry::PAGEBLOCK_FRAMES;
+use hotmem::{Bytes, Hotplug, Mapping, NoHooks, OneCpu, OnlineType, Pfn, PfnRange};
 use hotmem_directmap::{Area, AreaError, Caching, DirectMap, tables_needed};
-use hotmem_embedding::{DIRECT_MAP, direct_map, flush_tlb, page_table_root};
+use hotmem_embedding::{DIRECT_MAP, PrintedError, direct_map, flush_tlb, page_table_root};
 use hotmem_pgtable::{Flush, Table, Tables};
 
 /// The size of the direct map: 64 TiB.
@@ -46,6 +48,19 @@ impl KernelMapping {
     ) -> bool {
         self.direct_map.map(range, Caching::Uncached, take_frame).is_ok()
     }
+}
+
+/// Adds RAM of the loader's map that the boot code has not mapped. The page tables come from the RAM
+/// that it has mapped.
+pub fn add_boot_ram(
+    hotplug: &mut Hotplug<'static, OneCpu, KernelMapping>,
+    ram: Range<u64>,
+) -> Result<(), PrintedError> {
+    let pageblocks = PfnRange::try_from(ram)?.align_inward(PAGEBLOCK_FRAMES as u64);
+    hotplug.announce(pageblocks)?;
+    hotplug.add(pageblocks)?;
+    hotplug.online(pageblocks, OnlineType::Kernel, &mut NoHooks)?;
+    Ok(())
 }
 
 // SAFETY: `map` and `remap` write the entries for all of the range, or panic. `unmap` clears these

@@ -21,13 +21,16 @@ kernel!(main);
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
 fn main(boot: &Boot) -> Result<(), PrintedError> {
-    let ram = boot.ram.clone().map(BootRange::from);
+    let ram = boot.mapped_ram().map(BootRange::from);
     let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     let mapping = KernelMapping::take_over_boot_tables()?;
     // SAFETY: the boot code has mapped all RAM of the boot map. Of this RAM only the image is in
     // use, and the image is reserved.
     let mut hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, map) }?;
+    for ram in boot.unmapped_ram() {
+        mapping::add_boot_ram(&mut hotplug, ram)?;
+    }
     let boot_memory = FRAMES.counts().present;
 
     let transport = pci::find(DeviceType::Memory, &mut hotplug)?;

@@ -40,6 +40,9 @@ pvh_start:
     cpuid
     testl $0x20000000, %edx             # Intel 64 architecture
     jz no_long_mode
+    shrl $9, %edx                       # Execute Disable Bit, bit 20
+    andl $0x800, %edx                   # NXE, bit 11
+    movl %edx, %edi
     movl $boot_root - {base}, %eax
     movl %eax, %cr3
     movl %cr4, %eax
@@ -48,6 +51,7 @@ pvh_start:
     movl $0xc0000080, %ecx              # EFER
     rdmsr
     orl $0x100, %eax                    # LME
+    orl %edi, %eax                      # NXE, if the CPU has it
     wrmsr
     movl %cr0, %eax
     orl $0x80010001, %eax               # PG, WP, PE

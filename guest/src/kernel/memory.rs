@@ -8,12 +8,12 @@ use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{AllocError, AllocRequest, Allocation, Bytes, Frames, Pfn, PfnRange};
-use hotmem_directmap::{Caching, DescriptorMap, DirectMap, DirectMapError, Window};
+use hotmem_directmap::{Caching, DescriptorMap, DirectMap, DirectMapError, PAGE_FLAGS, Window};
 use hotmem_guest::frame_words::FrameWords;
 use hotmem_guest::layout::{self, DESCRIPTORS, DIRECT_MAP, DIRECT_MAP_BASE};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::Flush;
+use hotmem_pgtable::{Flags, Flush};
 use x86_64::instructions::tlb;
 
 /// All frames of the machine.
@@ -72,6 +72,14 @@ fn has_huge_pages() -> bool {
     __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & 1 << 26 != 0
 }
 
+/// Returns the flags without [`Flags::NO_EXECUTE`] if the CPU has no such pages (Intel SDM volume 2,
+/// CPUID, leaf 80000001H). The boot code has enabled them if the CPU has them.
+pub(crate) fn supported(flags: Flags) -> Flags {
+    const LEAF: u32 = 0x8000_0001;
+    let has_no_execute = __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & 1 << 20 != 0;
+    if has_no_execute { flags } else { flags - Flags::NO_EXECUTE }
+}
+
 /// Allocates frames as a raw range.
 pub(crate) fn alloc_frames(request: AllocRequest) -> Result<PfnRange, AllocError> {
     FRAMES.alloc(request).map(Allocation::into_raw)
@@ -99,8 +107,10 @@ impl AddressSpace {
         // used as tables by this value only.
         let frame_tables = unsafe { FrameTables::new(FRAME_WORDS) };
         let flush: FlushAll = flush;
-        let direct_map = DirectMap::new(frame_tables, root, DIRECT_MAP, has_huge_pages(), flush);
-        let descriptors = DescriptorMap::new(frame_tables, root, DESCRIPTORS);
+        let direct_map = DirectMap::new(frame_tables, root, DIRECT_MAP, has_huge_pages(), flush)
+            .with_page_flags(supported(PAGE_FLAGS));
+        let descriptors = DescriptorMap::new(frame_tables, root, DESCRIPTORS)
+            .with_page_flags(supported(Flags::NO_EXECUTE));
         AddressSpace { root, frame_tables, direct_map, descriptors, early_frames }
     }
 

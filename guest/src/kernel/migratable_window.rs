@@ -4,7 +4,9 @@
 //! pages are made not present, copied, and mapped to other frames.
 
 use super::fatal::give_up;
-use super::memory::{AddressSpace, DIRECT_MAP_OFFSET, FRAME_WORDS, FRAMES, FlushAll, alloc_frames};
+use super::memory::{
+    AddressSpace, DIRECT_MAP_OFFSET, FRAME_WORDS, FRAMES, FlushAll, alloc_frames, supported,
+};
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
 use core::num::NonZeroU64;
@@ -40,6 +42,7 @@ pub(crate) struct MigratableWindow {
 impl MigratableWindow {
     /// Makes a window at `base`, with no pages mapped.
     pub(crate) fn new(space: &AddressSpace, base: u64, flags: Flags, tables_below: Pfn) -> Self {
+        let flags = supported(flags);
         MigratableWindow { window: space.window(base), flags, tables_below, moved_pages: 0 }
     }
 

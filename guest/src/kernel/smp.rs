@@ -136,9 +136,15 @@ ap_start:
     movl %eax, %cr4
     movl $boot_root - {base}, %eax
     movl %eax, %cr3
+    movl $0x80000001, %eax
+    cpuid
+    shrl $9, %edx                       # Execute Disable Bit, bit 20
+    andl $0x800, %edx                   # NXE, bit 11
+    movl %edx, %edi
     movl $0xc0000080, %ecx              # EFER
     rdmsr
     orl $0x100, %eax                    # LME
+    orl %edi, %eax                      # NXE, if the CPU has it
     wrmsr
     movl %cr0, %eax
     andl $0x9fffffff, %eax              # caches on

@@ -2,7 +2,7 @@
 
 use super::DescriptorMap;
 use super::error::DescriptorMapError;
-use super::page::{LARGE_FRAMES, PAGES_PER_L1_TABLE, UNSHARED};
+use super::page::{LARGE_FRAMES, PAGES_PER_L1_TABLE};
 use crate::tables::SpareTables;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Release;
@@ -101,7 +101,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             for index in 0..ENTRIES {
                 self.write(EntryAddr::new(table, index), Entry::EMPTY);
             }
-            self.write(located.addr, Entry::new(table, UNSHARED));
+            self.write(located.addr, Entry::link(table));
         }
     }
 

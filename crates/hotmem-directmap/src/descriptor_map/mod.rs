@@ -38,6 +38,8 @@ pub struct DescriptorMap<T> {
     tables: T,
     space: Space,
     layout: DescriptorLayout,
+    /// The flags of every page, except those that its use decides.
+    page_flags: Flags,
 }
 
 impl<T: Tables + Copy> DescriptorMap<T> {
@@ -45,7 +47,17 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     /// `root`.
     #[must_use]
     pub const fn new(tables: T, root: Pfn, layout: DescriptorLayout) -> Self {
-        DescriptorMap { tables, space: Space::new(root, Level::L4), layout }
+        let page_flags = Flags::NO_EXECUTE;
+        DescriptorMap { tables, space: Space::new(root, Level::L4), layout, page_flags }
+    }
+
+    /// Sets the flags of the pages that are mapped from now on, except those for presence, size and
+    /// [access](Access): for example [`Flags::GLOBAL`]. The default is [`Flags::NO_EXECUTE`], which
+    /// the processor must support and the kernel must have enabled (`EFER.NXE`); a kernel without
+    /// it sets no flags.
+    #[must_use]
+    pub fn with_page_flags(self, flags: Flags) -> Self {
+        DescriptorMap { page_flags: flags, ..self }
     }
 
     /// Returns the layout of the map.
@@ -78,7 +90,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             for index in (first.index()..ENTRIES).take(entries) {
                 let addr = EntryAddr::new(first.table(), index);
                 let frame = frames.start();
-                self.set_if_empty(addr, page, Entry::new(frame, flags))?;
+                self.set_if_empty(addr, page, Entry::new(frame, flags | self.page_flags))?;
                 frames = frames.split_at(frame.checked_add(step).unwrap_or(Pfn::LIMIT)).1;
                 page += step;
             }
@@ -104,7 +116,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             last = Some((page / PAGES_PER_L1_TABLE, table));
             let flags = if access == Access::Write { UNSHARED } else { SHARED };
             let addr = EntryAddr::new(table, l1_index(page));
-            self.set_if_empty(addr, page, Entry::new(frame, flags))?;
+            self.set_if_empty(addr, page, Entry::new(frame, flags | self.page_flags))?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ pub(super) const LARGE_FRAMES: u64 = PAGES_PER_L1_TABLE;
 /// Flags of a page whose frame also backs other pages. Accessed and Dirty are set from the start,
 /// so that the processor never has to set them.
 pub(super) const SHARED: Flags = Flags::PRESENT.union(Flags::ACCESSED_DIRTY);
-/// Flags of a page whose frame backs no other page, and of an entry that points to a table.
+/// Flags of a page whose frame backs no other page.
 pub(super) const UNSHARED: Flags = SHARED.union(Flags::WRITABLE);
 
 /// How a page of the map may be accessed.
