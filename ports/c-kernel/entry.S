@@ -19,7 +19,7 @@ pvh_start:
     movl %eax, %cr4
     movl $0xc0000080, %ecx              /* EFER */
     rdmsr
-    orl $0x100, %eax                    /* LME */
+    orl $0x900, %eax                    /* LME; NXE, for pages that are not executed */
     wrmsr
     movl %cr0, %eax
     orl $0x80010001, %eax               /* PG, WP, PE */

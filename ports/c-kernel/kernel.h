@@ -5,6 +5,8 @@
 
 #define FRAME 4096UL
 #define MIB (1UL << 20)
+/* The physical memory that the boot code maps: 4 GiB from address 0 up. */
+#define MAPPED_AT_BOOT (4096 * MIB)
 /* The virtual address of physical address 0. */
 #define DIRECT_MAP 0xffff800000000000UL
 

@@ -29,6 +29,27 @@ struct hotmem machine;
 static uint64_t allocations[MAX_ALLOCATIONS];
 static unsigned allocation_count;
 
+static uint64_t lower_of(uint64_t one, uint64_t other)
+{
+    return one < other ? one : other;
+}
+
+/* Adds RAM that the boot code has not mapped. Its page tables come from the RAM that is mapped. */
+static void add_ram(uint64_t paddr, uint64_t end)
+{
+    const uint64_t pageblock = 2 * MIB;
+    uint64_t len;
+
+    paddr = (paddr + pageblock - 1) & -pageblock;
+    end &= -pageblock;
+    if (paddr >= end)
+        return;
+    len = end - paddr;
+    must(hotmem_announce(&machine, paddr, len, 0), "RAM above 4 GiB: announce");
+    must(hotmem_add(&machine, paddr, len), "RAM above 4 GiB: add");
+    must(hotmem_online(&machine, paddr, len, HOTMEM_ONLINE_KERNEL), "RAM above 4 GiB: online");
+}
+
 static void boot(const struct start_info *info)
 {
     const struct hotmem_config config = { .hooks = &mapping_hooks, .low_end = 4096 * MIB };
@@ -36,12 +57,20 @@ static void boot(const struct start_info *info)
 
     must(hotmem_configure(&machine, &config), "the configuration");
     for (unsigned at = 0; at < info->entries; at++)
-        if (map[at].kind == 1)
-            must(hotmem_boot_add(&machine, map[at].paddr, map[at].len, HOTMEM_RAM), "RAM");
+        if (map[at].kind == 1 && map[at].paddr < MAPPED_AT_BOOT)
+            must(hotmem_boot_add(&machine, map[at].paddr,
+                                 lower_of(map[at].len, MAPPED_AT_BOOT - map[at].paddr), HOTMEM_RAM),
+                 "RAM");
     must(hotmem_boot_add(&machine, 0, MIB, HOTMEM_RESERVED), "the first MiB");
     must(hotmem_boot_add(&machine, (uint64_t)image_start, (uint64_t)(image_end - image_start),
                          HOTMEM_RESERVED), "the image");
-    must(hotmem_boot(&machine, pointer(0), 4096 * MIB), "boot");
+    must(hotmem_boot(&machine, pointer(0), MAPPED_AT_BOOT), "boot");
+    for (unsigned at = 0; at < info->entries; at++) {
+        uint64_t end = map[at].paddr + map[at].len;
+
+        if (map[at].kind == 1 && end > MAPPED_AT_BOOT)
+            add_ram(map[at].paddr > MAPPED_AT_BOOT ? map[at].paddr : MAPPED_AT_BOOT, end);
+    }
 }
 
 static struct hotmem_counts current_counts(void)

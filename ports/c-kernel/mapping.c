@@ -2,9 +2,9 @@
 #include "kernel.h"
 
 /* Flags of an entry for a table (present, writable) and of an entry for a page (also accessed,
-   dirty, 2 MiB). */
+   dirty, 2 MiB, and not executable). */
 #define PRESENT 0x03
-#define PAGE 0xe3
+#define PAGE (0xe3 | 1UL << 63)
 #define UNCACHED 0x10
 #define TABLE_OF(entry) ((uint64_t *)pointer((entry) & 0xffffffffff000))
 

@@ -2,13 +2,22 @@
 
 use crate::kernel::TestedKernel;
 use hotmem::Bytes;
-use hotmem_lab::port;
+use hotmem_lab::port::{self, Kernel};
 
 const KERNEL: TestedKernel = TestedKernel(port::C_KERNEL);
 
 #[test]
 fn memory_of_4_gib_is_plugged_used_and_unplugged() {
     KERNEL.plugs_and_unplugs(Bytes::gib(4));
+}
+
+/// The boot code maps 4 GiB. Of 3500 MiB, some lie above 4 GiB.
+#[test]
+fn the_kernel_boots_with_memory_that_the_boot_code_does_not_map() {
+    for boot_memory in [Bytes::mib(3500), Bytes::gib(6)] {
+        let kernel = TestedKernel(Kernel { boot_memory, ..KERNEL.0 });
+        assert_eq!(kernel.boot(true).unwrap(), boot_memory);
+    }
 }
 
 #[test]
