@@ -4,9 +4,9 @@ use core::fmt;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{Pfn, PfnRange};
 
-/// Frames that are inflated or deflated together: at most a pageblock, because most free memory is in
-/// whole pageblocks, and no further apart than memory is fragmented. The driver sends them by one or
-/// two requests.
+/// Frames that are inflated or deflated together, wherever they lie: at most as many as a pageblock has,
+/// because most free memory is in whole pageblocks. The driver sends them by one or two requests, and
+/// then asks for the next list.
 pub struct FrameList {
     numbers: [u32; Self::MAX_LEN],
     len: usize,

@@ -39,8 +39,6 @@ impl Message {
     pub const MAX_FRAMES: usize = FrameNumbers::MAX_LEN;
     /// The maximal size in bytes of one inflate or deflate request.
     pub const MAX_BYTES: usize = 4 * Self::MAX_FRAMES;
-    /// The first frame number that does not fit in 32 bits.
-    pub const FRAME_LIMIT: u64 = 1 << 32;
 
     /// Returns the queue that the request is for.
     #[must_use]
