@@ -4,6 +4,7 @@ use super::driver::{Activity, Driver, Halt, InFlight, Purpose};
 use super::memory::Memory;
 use super::request::{BlockState, Response, ResponseError};
 use super::resize::from_obstacle;
+use super::resolve::Resolution;
 use super::status::{Failure, Pending, Statistics, Status};
 use super::walk::BlockWalk;
 use hotmem::PfnRange;
@@ -43,6 +44,7 @@ impl Driver {
             (Purpose::Plug, Response::Ack { .. }) => {
                 memory.plugged(range);
                 self.plugged_frames += range.frames();
+                self.refused.accept(range);
                 self.plugged_below = range.end();
                 self.record_progress();
                 memory.bring_online().map_err(from_obstacle)?;
@@ -54,31 +56,38 @@ impl Driver {
                     // the blocks as plugged.
                     self.start_walk(BlockWalk::of_range(range));
                 }
-                return Err(refused(refusal));
+                return self.plug_refused(range, refusal);
             }
-            (Purpose::Unplug, Response::Ack { .. }) => self.complete_unplug(range, memory),
+            (Purpose::Unplug, Response::Ack { .. }) => {
+                memory.unplugged(range);
+                self.count_unplugged(range);
+                self.record_progress();
+            }
             (Purpose::Unplug, refusal @ Response::Error) => {
-                self.activity = Activity::Resolving(range);
-                return Err(refused(refusal));
+                self.activity = Activity::Resolving(Resolution::of_own(range));
+                return self.unplug_refused(range, refusal);
             }
             (Purpose::Unplug, refusal) => {
                 memory.unplug_refused(range);
-                return Err(refused(refusal));
+                return Err(postponed(refusal));
             }
-            (Purpose::Resolve, Response::Ack { state }) => match self.block_state(state)? {
-                BlockState::Unplugged => self.complete_unplug(range, memory),
-                BlockState::Plugged => {
-                    memory.unplug_refused(range);
-                    self.activity = Activity::Resizing;
-                }
-                BlockState::Mixed => return Err(Halt::Fail(Failure::HalfUnplugged(range))),
-            },
+            (Purpose::Resolve, Response::Ack { state }) => {
+                let state = self.block_state(state)?;
+                return self.resolved(range, state, memory);
+            }
+            (Purpose::Resolve, refusal @ Response::Error) => {
+                return self.resolve_less(range, postponed(refusal));
+            }
+            (Purpose::Query(_), refusal @ Response::Error) => {
+                return self.query_less(range, postponed(refusal));
+            }
             (Purpose::Query(segment), Response::Ack { state }) => {
                 let state = self.block_state(state)?;
                 return self.queried(segment, range, state);
             }
             (Purpose::Discard, Response::Ack { .. }) => {
                 self.discarded(range);
+                self.refused.accept(range);
                 self.record_progress();
             }
             (Purpose::Clear, Response::Ack { .. }) => {
@@ -89,25 +98,43 @@ impl Driver {
                 if !failed {
                     self.start_walk(BlockWalk::of_device(&self.config));
                 }
-                return Err(refused(refusal));
+                return Err(postponed(refusal));
             }
             (Purpose::Discard, refusal) => {
                 self.query_again();
-                return Err(refused(refusal));
+                return self.plug_refused(range, refusal);
             }
             (Purpose::Resolve | Purpose::Query(_) | Purpose::Clear, refusal) => {
-                return Err(refused(refusal));
+                return Err(postponed(refusal));
             }
         }
         Ok(())
     }
 
-    fn complete_unplug<M: Memory>(&mut self, range: PfnRange, memory: &mut M) {
-        memory.unplugged(range);
+    /// Counts a range that the device has unplugged.
+    pub(super) fn count_unplugged(&mut self, range: PfnRange) {
         self.plugged_frames -= range.frames();
+        self.refused.accept(range);
         self.plugged_below = self.plugged_below.min(range.start());
-        self.activity = Activity::Resizing;
-        self.record_progress();
+    }
+
+    /// Records a refusal to plug `range`, or to unplug it from the bottom. After an ERROR, requests less at once, unless the request
+    /// was as small as possible.
+    fn plug_refused(&mut self, range: PfnRange, response: Response) -> Result<(), Halt> {
+        let unit = self.config.unit_frames();
+        match response == Response::Error && self.refused.refuse_plug(range, unit) {
+            true => Ok(()),
+            false => Err(postponed(response)),
+        }
+    }
+
+    /// Records a refusal to unplug `range`, as [`plug_refused`](Self::plug_refused) does.
+    fn unplug_refused(&mut self, range: PfnRange, response: Response) -> Result<(), Halt> {
+        let unit = self.config.unit_frames();
+        match response == Response::Error && self.refused.refuse_unplug(range, unit) {
+            true => Ok(()),
+            false => Err(postponed(response)),
+        }
     }
 
     fn block_state(&mut self, state: u16) -> Result<BlockState, Halt> {
@@ -121,7 +148,7 @@ impl Driver {
 }
 
 /// Converts a refusal to a halt after which the driver tries again later.
-fn refused(response: Response) -> Halt {
+fn postponed(response: Response) -> Halt {
     Halt::RetryLater(match response {
         Response::Nack => Pending::Nack,
         Response::Busy => Pending::Busy,

@@ -7,7 +7,9 @@ use super::features::Features;
 use super::leftover::Leftover;
 use super::memory::Memory;
 use super::reason::Reason;
+use super::refused::RefusedRange;
 use super::request::{Request, RequestKind};
+use super::resolve::Resolution;
 use super::status::{Failure, Pending, Statistics, Status};
 use super::walk::{BlockWalk, Segment};
 use crate::backoff::Backoff;
@@ -53,6 +55,7 @@ pub struct Driver {
     pub(super) activity: Activity,
     pub(super) in_flight: Option<InFlight>,
     pub(super) direction_in_preparation: Option<Direction>,
+    pub(super) refused: RefusedRange,
     backoff: Backoff,
     /// Whether the memory manager refused permanently, so that the driver does nothing until the
     /// requested size changes.
@@ -84,9 +87,8 @@ pub(super) enum Activity {
     Clearing,
     /// Finding out which blocks are plugged.
     Synchronising(BlockWalk),
-    /// Finding out the state of this prepared range, because the device answered its UNPLUG with
-    /// ERROR.
-    Resolving(PfnRange),
+    /// Finding out the state of a prepared range, because the effect of its UNPLUG is unknown.
+    Resolving(Resolution),
     /// Plugging or unplugging towards the requested size.
     Resizing,
 }
@@ -113,7 +115,7 @@ pub(super) enum Purpose {
     Plug,
     /// UNPLUG of a prepared range.
     Unplug,
-    /// STATE of a prepared range, after an UNPLUG that failed.
+    /// STATE of a part of a prepared range, after an UNPLUG of unknown effect.
     Resolve,
     /// STATE of a range that is not prepared.
     Query(Segment),
@@ -157,6 +159,7 @@ impl Driver {
             activity: Activity::Announcing,
             in_flight: None,
             direction_in_preparation: None,
+            refused: RefusedRange::NONE,
             backoff: Backoff::default(),
             is_blocked: false,
             target_changes: 0,
@@ -226,12 +229,7 @@ impl Driver {
             Activity::Announcing => self.announce(memory)?,
             Activity::Clearing => (Request::unplug_all(self.config.region()), Purpose::Clear),
             Activity::Synchronising(walk) => self.synchronise(walk, memory)?,
-            Activity::Resolving(range) if !self.config.usable().covers(range) => {
-                return Err(Halt::RetryLater(Pending::UsableRegion).into());
-            }
-            Activity::Resolving(range) => {
-                (self.request(RequestKind::State, range)?, Purpose::Resolve)
-            }
+            Activity::Resolving(resolution) => self.resolve(resolution)?,
             Activity::Resizing => self.resize(memory)?,
         })
     }
@@ -246,6 +244,7 @@ impl Driver {
             return Ok(());
         }
         self.is_blocked = false;
+        self.refused = RefusedRange::NONE;
         if self.target_changes < MAX_TARGET_CHANGES {
             self.target_changes += 1;
             self.backoff.reset();
@@ -302,6 +301,7 @@ impl Driver {
             Activity::Announcing | Activity::Clearing | Activity::Synchronising(_) => {
                 Status::Synchronising
             }
+            Activity::Resolving(resolution) if resolution.is_recovery => Status::Synchronising,
             Activity::Resolving(_) | Activity::Resizing => Status::Resizing,
         }
     }

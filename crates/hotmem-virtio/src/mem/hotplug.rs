@@ -3,7 +3,7 @@
 //! Plugging is *prepare_add → PLUG → commit_add → online*; unplugging is a [`Shrink`] whose runs go
 //! *prepare_remove → UNPLUG → commit_remove*, or are abandoned when the device refuses.
 
-use super::memory::{Memory, Obstacle, Run, Unplug};
+use super::memory::{Memory, Obstacle, Run, Transition, Unplug};
 use super::reason::Reason;
 use crate::hull::hull;
 use core::fmt;
@@ -15,9 +15,11 @@ use hotmem::{
 
 /// The operations of one device that are in progress in the engine.
 ///
-/// This value must live as long as the device's driver. For each step, [`bind`](Self::bind) borrows
-/// the engine, so that several devices can share one engine. It must always be the same engine. If
-/// this value is dropped, memory that was being removed stays isolated and counted.
+/// This value must live as long as the device is used, also if its driver ends and another begins:
+/// it knows which memory is in transition, and the next driver completes or undoes that. For each
+/// step, [`bind`](Self::bind) borrows the engine, so that several devices can share one engine. It
+/// must always be the same engine. If this value is dropped, memory that was being removed stays
+/// isolated and counted, because nobody knows whether the device has unplugged it.
 pub struct HotplugMemory<'f, P: Platform> {
     /// The frames of the engine that was bound first.
     instance: Option<&'f Frames<P>>,
@@ -25,12 +27,14 @@ pub struct HotplugMemory<'f, P: Platform> {
     budget: Budget,
     /// The largest number of frames that one request adds.
     max_addition: u64,
-    addition: Option<Addition<'f, P>>,
+    addition: Option<(PfnRange, Addition<'f, P>)>,
     /// The range from the first to the last memory that is plugged, and offline until it comes
     /// online or is unplugged.
     added_range: PfnRange,
     /// Memory whose removal is prepared.
     prepared_removal: Option<Removal>,
+    /// The upper part of that memory, if the removal was divided.
+    upper_removal: Option<Removal>,
     /// The range in which offline memory is searched first: below the last removal.
     search_range: PfnRange,
     shrink: Option<ShrinkInProgress<'f, P>>,
@@ -66,6 +70,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
             addition: None,
             added_range: PfnRange::EMPTY,
             prepared_removal: None,
+            upper_removal: None,
             search_range: PfnRange::EMPTY,
             shrink: None,
         }
@@ -116,7 +121,6 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
         let node = node.map_or_else(first_node, |node| NodeId(node.into()));
         if self.hotplug.regions().any(|(_, range)| range == region) {
             // The driver was started again.
-            self.stop_shrinking();
             return Ok(());
         }
         // The region grows and shrinks by sections, so a policy may put as much of it into the
@@ -124,6 +128,33 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
         let group = Group::Dynamic { unit: SECTION_FRAMES as u64 };
         self.hotplug.announce(Announce { node, group, ..region.into() })?;
         Ok(())
+    }
+
+    fn transition(&self) -> Option<Transition> {
+        if let Some((range, _)) = &self.memory.addition {
+            return Some(Transition::Plug(*range));
+        }
+        let lower = self.memory.prepared_removal.as_ref()?.range();
+        let upper = self.memory.upper_removal.as_ref().map_or(PfnRange::EMPTY, Removal::range);
+        Some(Transition::Unplug(hull(lower, upper)))
+    }
+
+    fn divide(&mut self, at: Pfn) -> bool {
+        let HotplugMemory { prepared_removal, upper_removal, .. } = self.memory;
+        if upper_removal.is_some() {
+            return false;
+        }
+        match prepared_removal.take().map(|removal| removal.split_at(at)) {
+            Some(Ok((lower, upper))) => {
+                (*prepared_removal, *upper_removal) = (Some(lower), Some(upper));
+                true
+            }
+            Some(Err(whole)) => {
+                *prepared_removal = Some(whole);
+                false
+            }
+            None => false,
+        }
     }
 
     fn run_at(&self, from: Pfn, within: PfnRange) -> Run {
@@ -147,7 +178,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
         loop {
             match self.hotplug.prepare_add(part) {
                 Ok(addition) => {
-                    self.memory.addition = Some(addition);
+                    self.memory.addition = Some((part, addition));
                     return Ok(part);
                 }
                 // A smaller range needs fewer words and page tables, and may be mapped.
@@ -170,7 +201,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
     }
 
     fn plugged(&mut self, range: PfnRange) {
-        if let Some(addition) = self.memory.addition.take() {
+        if let Some((_, addition)) = self.memory.addition.take() {
             // The addition was prepared on this instance: `bind` accepts no other.
             self.hotplug.commit_add(addition).or_violation();
             self.memory.added_range = hull(self.memory.added_range, range);
@@ -247,7 +278,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
     }
 
     fn unplugged(&mut self, _range: PfnRange) {
-        if let Some(removal) = self.memory.prepared_removal.take() {
+        if let Some(removal) = self.take_removal() {
             self.hotplug.commit_remove(removal).or_violation();
         }
     }
@@ -255,7 +286,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
     fn unplug_refused(&mut self, _range: PfnRange) {
         self.stop_shrinking();
         self.memory.search_range = PfnRange::EMPTY;
-        if let Some(removal) = self.memory.prepared_removal.take() {
+        if let Some(removal) = self.take_removal() {
             self.hotplug.abandon_remove(removal, self.hooks).or_violation();
         }
     }
@@ -266,6 +297,12 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
 }
 
 impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
+    /// Takes the prepared removal, or the lower part of a divided one.
+    fn take_removal(&mut self) -> Option<Removal> {
+        let HotplugMemory { prepared_removal, upper_removal, .. } = self.memory;
+        core::mem::replace(prepared_removal, upper_removal.take())
+    }
+
     fn stop_shrinking(&mut self) {
         if let Some(ShrinkInProgress { shrink, .. }) = self.memory.shrink.take() {
             shrink.cancel(self.hotplug, self.hooks).or_violation();
@@ -327,6 +364,7 @@ impl<P: Platform> fmt::Debug for HotplugMemory<'_, P> {
             .field("addition", &self.addition)
             .field("added_range", &self.added_range)
             .field("prepared_removal", &self.prepared_removal)
+            .field("upper_removal", &self.upper_removal)
             .field("shrink", &self.shrink.as_ref().map(|shrinking| &shrinking.shrink))
             .finish()
     }

@@ -10,7 +10,8 @@ use hotmem::{Pfn, PfnRange};
 /// implementation must not access memory that is not plugged. A range is in transition from the
 /// call of a `prepare_…` method that returns it until a call commits or undoes the preparation:
 /// `plugged` or `plug_refused`, `unplugged` or `unplug_refused`. At most one range is in transition
-/// at any time.
+/// at any time. Only the memory manager knows it: a driver may end at any moment, for example because
+/// its device is reset, and the next driver then [asks](Memory::transition) for the range.
 ///
 /// All methods are called from [`Driver::step`](super::Driver::step), in its caller's context.
 pub trait Memory {
@@ -23,6 +24,17 @@ pub trait Memory {
     /// memory. The driver then stops, and a new requested size does not start it again. After other
     /// obstacles it tries again.
     fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle>;
+
+    /// Returns the range that is in transition, if any. A driver that starts calls this after
+    /// [`announce`](Memory::announce) and [`cancel`](Memory::cancel). It undoes a plug, and adopts
+    /// the range later if the device has plugged it. For an unplug it asks the device what it has
+    /// unplugged, and commits or undoes that.
+    fn transition(&self) -> Option<Transition>;
+
+    /// Divides the range to be unplugged that is in transition at `at`, so that its lower part is
+    /// committed or undone before its upper part. Returns `false` if that is not possible. The
+    /// driver calls this if a device has unplugged only a part of the range.
+    fn divide(&mut self, at: Pfn) -> bool;
 
     /// Returns the longest run that starts at `from`, lies in `within`, and is either plugged as a
     /// whole or unplugged as a whole. `within` contains `from`.
@@ -69,14 +81,16 @@ pub trait Memory {
     /// `cancel` as well, although the last call succeeded.
     fn prepare_unplug(&mut self, unplug: Unplug) -> Result<PfnRange, Obstacle>;
 
-    /// Commits the removal of the prepared range, which the device has unplugged.
+    /// Commits the removal of the prepared range, or of the lower part of a
+    /// [divided](Memory::divide) range, which the device has unplugged.
     fn unplugged(&mut self, range: PfnRange);
 
-    /// Undoes the preparation of the range, which the device did not unplug: it may be used again.
+    /// Undoes the preparation of the range, or of the lower part of a [divided](Memory::divide)
+    /// range, which the device did not unplug: it may be used again.
     fn unplug_refused(&mut self, range: PfnRange);
 
-    /// Cancels preparations, because the requested size has changed or is reached, or the device
-    /// failed. Undoes the work for memory that no `prepare_…` call has returned yet. A range that
+    /// Cancels preparations, because the requested size has changed or is reached, the device
+    /// failed, or another driver has started. Undoes the work for memory that no `prepare_…` call has returned yet. A range that
     /// was returned stays prepared.
     fn cancel(&mut self) {}
 }
@@ -92,6 +106,15 @@ pub struct Unplug {
     pub max_frames: u64,
     /// The smallest part that can be unplugged, aligned to its size.
     pub unit: u64,
+}
+
+/// A range in transition: see [`Memory`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    /// The range is prepared to be plugged.
+    Plug(PfnRange),
+    /// The range is prepared to be unplugged.
+    Unplug(PfnRange),
 }
 
 /// A run of memory in one state.

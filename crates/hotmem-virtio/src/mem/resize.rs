@@ -53,9 +53,15 @@ impl Driver {
 
     /// Returns the request that plugs at most `frames` frames in the lowest gap.
     fn plug<M: Memory>(&mut self, frames: u64, memory: &mut M) -> Result<(Request, Purpose), Halt> {
-        let gap = self.lowest_gap(frames.min(self.config.max_request_frames()), memory)?;
+        let gap = self.lowest_gap(frames.min(self.max_request_frames()), memory)?;
         let range = self.prepare_plug(gap, memory)?;
         Ok((self.request(RequestKind::Plug, range)?, Purpose::Plug))
+    }
+
+    /// Returns the largest number of frames that a request may plug or unplug, which is smaller
+    /// where the device has answered ERROR.
+    pub(super) fn max_request_frames(&self) -> u64 {
+        self.config.max_request_frames().min(self.refused.max_frames())
     }
 
     /// Returns the lowest range that is not plugged but can be plugged. The range has at most
@@ -96,7 +102,7 @@ impl Driver {
         let unplug = Unplug {
             region: self.config.usable_units(),
             total,
-            max_frames: total.min(self.config.max_request_frames()),
+            max_frames: total.min(self.max_request_frames()),
             unit: self.config.unit_frames(),
         };
         let prepared = memory.prepare_unplug(unplug);

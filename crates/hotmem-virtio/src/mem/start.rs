@@ -2,8 +2,9 @@
 
 use super::driver::{Activity, Driver, Halt, Purpose};
 use super::leftover::Leftover;
-use super::memory::{Memory, Obstacle};
+use super::memory::{Memory, Obstacle, Transition};
 use super::request::Request;
+use super::resolve::Resolution;
 use super::status::{Failure, Pending, Status};
 use super::walk::BlockWalk;
 use hotmem::Bytes;
@@ -25,6 +26,20 @@ impl Driver {
             Obstacle::Later(reason) => Halt::RetryLater(Pending::Memory(reason)),
             Obstacle::Never(reason) => Halt::Fail(Failure::Region(reason)),
         })?;
+        // An earlier driver may have ended at any moment.
+        memory.cancel();
+        match memory.transition() {
+            // If the device has plugged the range, the walk finds it and adopts it.
+            Some(Transition::Plug(range)) => memory.plug_refused(range),
+            Some(Transition::Unplug(range)) => {
+                if !managed.covers(range) || !range.is_aligned(self.config.unit_frames()) {
+                    return Err(Halt::Fail(Failure::WrongRange(range)));
+                }
+                self.activity = Activity::Resolving(Resolution::of_earlier(range));
+                return Err(Halt::PollAgain);
+            }
+            None => {}
+        }
         let run = self.run_at(managed.start(), managed, memory)?;
         // If memory of the region is present, an earlier driver on this instance plugged it, so the
         // walk must find out which blocks are plugged.

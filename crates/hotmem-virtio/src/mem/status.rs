@@ -69,8 +69,8 @@ pub enum Failure {
     Region(Reason),
     /// The device reports that this memory, which is in use, is not plugged.
     Lost(PfnRange),
-    /// The device unplugged a part of this range although it answered ERROR. The range stays
-    /// isolated.
+    /// The device unplugged a part of this range, which the driver or the memory manager cannot
+    /// divide further. The range stays isolated.
     HalfUnplugged(PfnRange),
     /// The device reports that this single block is partly plugged.
     MixedBlock(PfnRange),
@@ -143,7 +143,7 @@ impl fmt::Display for Failure {
                 write!(f, "the device reports that {range}, which is in use, is not plugged")
             }
             Failure::HalfUnplugged(range) => {
-                write!(f, "the device answered ERROR, but unplugged a part of {range}")
+                write!(f, "the device unplugged only a part of {range}")
             }
             Failure::MixedBlock(range) => {
                 write!(f, "the device reports that the single block {range} is partly plugged")

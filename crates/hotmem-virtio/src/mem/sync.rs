@@ -11,6 +11,7 @@
 
 use super::driver::{Activity, Driver, Halt, Purpose, first_frames};
 use super::memory::{Memory, Run};
+use super::refused::lower_part;
 use super::request::{BlockState, Request, RequestKind};
 use super::status::{Failure, Pending, Status};
 use super::walk::{BlockWalk, Segment, Task};
@@ -44,6 +45,7 @@ impl Driver {
                 Ok(part) => {
                     memory.plugged(part);
                     self.plugged_frames += part.frames();
+                    self.refused.accept(part);
                     walk.found_frames += part.frames();
                     let remaining = range.split_at(part.end()).1;
                     walk.continue_after(part);
@@ -57,6 +59,7 @@ impl Driver {
             },
             Task::Discard(range) if !self.config.usable().covers(range) => walk.task = Task::Query,
             Task::Discard(range) => {
+                let range = first_frames(range, self.max_request_frames());
                 return Ok((self.request(RequestKind::Unplug, range)?, Purpose::Discard));
             }
         }
@@ -103,6 +106,19 @@ impl Driver {
     pub(super) fn discarded(&mut self, range: PfnRange) {
         if let Activity::Synchronising(walk) = &mut self.activity {
             walk.continue_after(range);
+        }
+    }
+
+    /// Queries less than `range` next, because the device answered ERROR. `halt` is the result if
+    /// `range` is at most a unit.
+    pub(super) fn query_less(&mut self, range: PfnRange, halt: Halt) -> Result<(), Halt> {
+        let unit = self.config.unit_frames();
+        match &mut self.activity {
+            Activity::Synchronising(walk) if range.frames() > unit => {
+                walk.query_frames = lower_part(range, unit);
+                Ok(())
+            }
+            _ => Err(halt),
         }
     }
 

@@ -35,6 +35,7 @@ pub(crate) struct MemoryDevice {
 const FIELDS: u32 = 13;
 
 pub(crate) fn host(vmm: Vmm, mut device: Device) -> Host {
+    device.slot_bytes = vmm.slot_bytes;
     device.unplug_all_empties_usable_region = vmm.unplug_all_empties_usable_region;
     let model = MemoryDevice {
         device,

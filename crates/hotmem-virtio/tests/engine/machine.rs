@@ -180,9 +180,16 @@ impl<'f> Guest<'f> {
         });
     }
 
+    /// Begins a new driver, after a reset of the device: its answer to the outstanding request never
+    /// arrives.
+    pub(crate) fn begin_new_driver(&mut self) {
+        self.outstanding_answer = None;
+        self.has_started = false;
+    }
+
     /// Sets the requested size to the plugged size, and replaces the driver by a new driver.
     pub(crate) fn restart_driver(&mut self) {
-        self.has_started = false;
+        self.begin_new_driver();
         self.resize(self.driver.plugged().0);
         self.poll();
         self.assert_reached();

@@ -15,6 +15,8 @@ enum Event {
     /// The driver runs for this number of milliseconds.
     Wait(u16),
     Fault(Fault),
+    /// A new driver begins, and the device forgets the request that it has not answered.
+    Restart,
     /// The kernel allocates this number of runs of this number of frames.
     Allocate(u8, u64),
     Free(prop::sample::Index),
@@ -35,6 +37,7 @@ fn event() -> impl Strategy<Value = Event> {
         6 => (0u8..32).prop_map(Event::Steps),
         2 => (0u16..5000).prop_map(Event::Wait),
         3 => fault.prop_map(Event::Fault),
+        2 => Just(Event::Restart),
         3 => (1u8..50, prop_oneof![Just(1u64), Just(7), Just(64), Just(512), Just(5000)])
             .prop_map(|(count, frames)| Event::Allocate(count, frames)),
         2 => any::<prop::sample::Index>().prop_map(Event::Free),
@@ -66,6 +69,7 @@ proptest! {
                 Event::Steps(n) => (0..n).for_each(|_| { guest.step(); }),
                 Event::Wait(ms) => { guest.run(Duration::from_millis(ms.into())); }
                 Event::Fault(fault) => guest.device.faults.push_back(fault),
+                Event::Restart => guest.begin_new_driver(),
                 Event::Allocate(count, frames) => {
                     guest.kernel.allocate(count.into(), AllocRequest::frames(frames).movable());
                     guest.kernel.allocate(1, AllocRequest::frames(frames));

@@ -118,8 +118,11 @@ impl Device {
             }
             Some(Fault::HalfDone) => {
                 let mut half = *request;
-                half[16] /= 2;
-                self.carry_out(&half);
+                let blocks = u16::from_le_bytes([half[16], half[17]]) / 2;
+                half[16..18].copy_from_slice(&blocks.to_le_bytes());
+                if blocks > 0 {
+                    self.carry_out(&half);
+                }
                 (ERROR, 0, 0)
             }
             Some(Fault::ErrorAfterwards) => {

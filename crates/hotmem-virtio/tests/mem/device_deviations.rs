@@ -99,12 +99,48 @@ fn firecracker_answers_error_after_it_plugged_or_unplugged() {
 }
 
 #[test]
-fn a_plug_that_fails_half_way_is_corrected() {
-    let mut setup = Setup::with_64_mib();
-    setup.device.faults.push_back(Fault::HalfDone);
-    setup.device.resize(128 * MIB);
-    setup.run(SECOND);
-    setup.assert_reached();
+fn a_request_that_fails_half_way_is_corrected() {
+    for target in [128 * MIB, 32 * MIB, 0, 62 * MIB, 60 * MIB] {
+        let mut setup = Setup::with_64_mib();
+        setup.device.faults.push_back(Fault::HalfDone);
+        setup.device.resize(target);
+        setup.run(SECOND);
+        setup.assert_reached();
+        assert_eq!(setup.driver.statistics().resyncs, u64::from(target > 64 * MIB));
+    }
+}
+
+#[test]
+fn borders_that_no_request_may_cross_are_found() {
+    for (slot, block) in [(2 * GIB, 2 * MIB), (128 * MIB, 2 * MIB), (2 * GIB, 64 << 10)] {
+        let mut device = Device::new(block, 4 * GIB, 8 * GIB);
+        device.slot_bytes = Some(slot);
+        let mut setup = Setup::new(device);
+        setup.poll();
+        for target in [2 * GIB + 4 * MIB, 8 * GIB, 2 * GIB - 6 * MIB, 0] {
+            let errors = setup.driver.statistics().errors;
+            setup.device.resize(target);
+            setup.run(Duration::from_secs(10));
+            setup.assert_reached();
+            let borders = 8 * GIB / slot;
+            let errors = setup.driver.statistics().errors - errors;
+            assert!(errors <= 32 * borders, "{errors} errors, {borders} borders");
+        }
+    }
+}
+
+#[test]
+fn memory_across_borders_is_adopted_or_discarded_at_the_start() {
+    for target in [8 * GIB, 2 * GIB + 4 * MIB, 0] {
+        let mut device = Device::new(2 * MIB, 4 * GIB, 8 * GIB);
+        device.slot_bytes = Some(2 * GIB);
+        device.resize(8 * GIB);
+        device.set_plugged(0..device.blocks.len(), true);
+        device.resize(target);
+        let mut setup = Setup::new(device);
+        setup.run(Duration::from_secs(10));
+        setup.assert_reached();
+    }
 }
 
 #[test]

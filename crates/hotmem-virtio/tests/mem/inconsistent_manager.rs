@@ -4,7 +4,9 @@ use crate::device::Device;
 use crate::memory::TestMemory;
 use core::time::Duration;
 use hotmem::{Pfn, PfnRange};
-use hotmem_virtio::mem::{Driver, Failure, Features, Memory, Obstacle, Run, Step, Unplug};
+use hotmem_virtio::mem::{
+    Driver, Failure, Features, Memory, Obstacle, Run, Step, Transition, Unplug,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -18,6 +20,14 @@ struct DistortingMemory {
 impl Memory for DistortingMemory {
     fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {
         self.correct_memory.announce(region, node)
+    }
+
+    fn transition(&self) -> Option<Transition> {
+        self.correct_memory.transition()
+    }
+
+    fn divide(&mut self, at: Pfn) -> bool {
+        self.correct_memory.divide(at)
     }
 
     fn run_at(&self, from: Pfn, within: PfnRange) -> Run {

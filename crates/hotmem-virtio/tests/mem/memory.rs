@@ -1,7 +1,7 @@
 //! Defines a memory manager that checks its calls, and fails as a test has chosen.
 
 use hotmem::{Pfn, PfnRange};
-use hotmem_virtio::mem::{Memory, Obstacle, Reason, Run, Unplug};
+use hotmem_virtio::mem::{Memory, Obstacle, Reason, Run, Transition, Unplug};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
@@ -127,6 +127,24 @@ impl Memory for TestMemory {
         }
         self.is_announced = true;
         Ok(())
+    }
+
+    fn transition(&self) -> Option<Transition> {
+        let range_in = |unit| {
+            let first = self.units.iter().position(|&u| u == unit)?;
+            let last = self.units.iter().rposition(|&u| u == unit)?;
+            PfnRange::new(self.range_of(first).start(), self.range_of(last).end())
+        };
+        let plug = range_in(Unit::PreparedToPlug).map(Transition::Plug);
+        plug.or_else(|| range_in(Unit::PreparedToUnplug).map(Transition::Unplug))
+    }
+
+    fn divide(&mut self, at: Pfn) -> bool {
+        let Some(Transition::Unplug(range)) = self.transition() else {
+            panic!("nothing to divide")
+        };
+        assert!(range.start() < at && at < range.end());
+        true
     }
 
     fn run_at(&self, from: Pfn, within: PfnRange) -> Run {

@@ -20,6 +20,8 @@ enum Event {
     OnlineObstacle(Obstacle),
     /// The unit with this index is pinned, or is not pinned any more.
     Pin(usize, bool),
+    /// A new driver begins, and the device forgets the request that it has not answered.
+    Restart,
     /// The driver runs for this time.
     Wait(Duration),
     /// The clock jumps to this time.
@@ -49,6 +51,7 @@ fn event() -> impl Strategy<Value = Event> {
             Just(Obstacle::Never(Reason::Other("never"))),
         ]
         .prop_map(Event::OnlineObstacle),
+        2 => Just(Event::Restart),
         1 => any::<(usize, bool)>().prop_map(|(i, on)| Event::Pin(i, on)),
         2 => (0u64..10_000).prop_map(|ms| Event::Wait(Duration::from_millis(ms))),
         1 => any::<u32>().prop_map(|s| Event::JumpTo(Duration::from_secs(s.into()))),
@@ -93,9 +96,15 @@ proptest! {
     fn the_requested_size_is_reached_after_any_sequence_of_events(
         device in device(),
         leftover in prop_oneof![Just(Leftover::Adopt), Just(Leftover::UnplugAll)],
+        blocks_per_slot in prop_oneof![Just(None), (0u32..=10).prop_map(Some)],
         history in vec(event(), 0..60),
     ) {
+        let unit = device.config.block_size.max(2 << 20);
         let mut setup = Setup::new(device);
+        // No unit crosses the border of a slot.
+        if setup.device.config.addr.is_multiple_of(unit) {
+            setup.device.slot_bytes = blocks_per_slot.map(|order| unit << order);
+        }
         setup.driver.set_leftover(leftover);
         for event in history {
             match event {
@@ -107,6 +116,10 @@ proptest! {
                 Event::Pin(i, on) => {
                     let units = setup.memory.pinned_units.len();
                     setup.memory.pinned_units[i % units] = on;
+                }
+                Event::Restart => {
+                    setup.restart();
+                    setup.driver.set_leftover(leftover);
                 }
                 Event::Wait(time) => { setup.run(time); }
                 Event::JumpTo(to) => setup.now = to,

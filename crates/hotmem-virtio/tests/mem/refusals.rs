@@ -142,16 +142,19 @@ fn a_mixed_block_fails_the_device() {
 }
 
 #[test]
-fn an_unplug_that_fails_half_way_fails_the_device() {
-    let mut setup = Setup::with_64_mib();
-    setup.device.resize(32 * MIB);
+fn a_unit_that_is_unplugged_half_way_fails_the_device() {
+    let mut device = Device::new(MIB, 4 * GIB, GIB);
+    device.resize(64 * MIB);
+    let mut setup = Setup::new(device);
+    setup.poll();
+    setup.device.resize(62 * MIB);
     setup.device.faults.push_back(Fault::HalfDone);
     setup.run(Duration::from_secs(1));
     let Status::Failed(failure @ Failure::HalfUnplugged(range)) = setup.driver.status() else {
         panic!("{:?}", setup.driver);
     };
     assert!(setup.memory.all_are(range, Unit::PreparedToUnplug), "the range is in use");
-    assert_failed(&mut setup, failure, 16);
+    assert_failed(&mut setup, failure, 31);
 }
 
 #[test]

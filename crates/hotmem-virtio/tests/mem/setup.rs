@@ -27,6 +27,13 @@ impl Setup {
         Setup { device, driver, memory, now: Duration::from_secs(1), outstanding_answer: None }
     }
 
+    /// Begins a new driver, after a reset of the device: its answer to the outstanding request never
+    /// arrives.
+    pub(crate) fn restart(&mut self) {
+        self.outstanding_answer = None;
+        self.driver = Driver::new(&self.device.read_config(), Features::empty()).unwrap();
+    }
+
     /// Makes a setup with a device of 1 GiB, of which 64 MiB are plugged.
     pub(crate) fn with_64_mib() -> Setup {
         let (mib, gib) = (Bytes::mib(1).0, Bytes::gib(1).0);
