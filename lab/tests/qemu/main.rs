@@ -24,6 +24,7 @@ mod nvdimm;
 mod pci_roots;
 mod pinned_memory;
 mod resize;
+mod several_devices;
 mod small_guest;
 mod support;
 mod unusable_machines;
