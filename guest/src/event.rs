@@ -128,6 +128,13 @@ pub enum Event<'a> {
         /// The reason.
         why: &'a dyn fmt::Display,
     },
+    /// A machine check has reported a frame as bad, and the kernel does not use it any more.
+    BadFrame {
+        /// The frame's physical address.
+        addr: u64,
+        /// Whether the frame was in use, so that data were lost.
+        was_in_use: bool,
+    },
     /// An entropy source has answered.
     Entropy {
         /// The transport of the device.

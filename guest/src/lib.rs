@@ -9,6 +9,7 @@ pub mod elf;
 pub mod event;
 pub mod frame_words;
 pub mod layout;
+pub mod machine_check;
 pub mod mmio_window;
 pub mod nfit;
 pub mod owned;

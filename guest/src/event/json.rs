@@ -75,6 +75,9 @@ impl fmt::Display for Event<'_> {
             Event::DimmKept { slot, why } => {
                 write!(f, r#"{{"event":"dimm_kept","slot":{slot},"why":"{}"}}"#, JsonText(why))
             }
+            Event::BadFrame { addr, was_in_use } => {
+                write!(f, r#"{{"event":"bad_frame","addr":{addr},"was_in_use":{was_in_use}}}"#)
+            }
             Event::Entropy { transport, interrupts, interrupted, bytes, us } => write!(
                 f,
                 r#"{{"event":"entropy","transport":"{transport}","interrupts":"{interrupts}","interrupted":{interrupted},"bytes":{},"us":{us}}}"#,

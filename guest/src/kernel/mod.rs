@@ -26,6 +26,7 @@ mod hooks;
 mod image;
 mod lapic;
 mod limits;
+mod machine_check;
 mod memory;
 mod memory_view;
 mod migratable_window;
@@ -82,6 +83,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let stopwatch = Stopwatch::start();
     this_cpu::set_number(0);
     trap::load();
+    machine_check::enable();
     pic::remap();
     pic::unmask(pit::IRQ);
     x86_64::instructions::interrupts::enable();

@@ -1,5 +1,6 @@
 //! Runs the kernel with devices: resizes memory as the devices request, and reports the results.
 
+mod bad_memory;
 mod devices;
 mod dimms;
 mod finish;
@@ -164,6 +165,7 @@ impl<'a> Session<'a> {
         loop {
             WATCHDOG.enter(Step::Resize);
             self.answer_interrupts();
+            self.quarantine_bad_frames();
             let mut has_more_work = false;
             for number in 0..MAX_DEVICES {
                 has_more_work |= self.step_device(number) == Some(Progress::Working);

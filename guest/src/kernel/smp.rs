@@ -6,6 +6,7 @@ use super::flush::flush_all;
 use super::image;
 use super::lapic::{self, Ipi, LocalApic};
 use super::limits::MAX_CPUS;
+use super::machine_check;
 use super::memory::{AddressSpace, alloc_frames, virt};
 use super::page_faults;
 use super::signal::{other_cpus, set_other_cpus};
@@ -102,6 +103,7 @@ extern "C" fn ap_main(number: u64) -> ! {
     let number = to_usize(number);
     set_number(number);
     trap::load();
+    machine_check::enable();
     lapic::enable_on_this_cpu();
     interrupts::enable();
     ARRIVED.store(number, Release);

@@ -1,5 +1,6 @@
 //! Handles exceptions and interrupts. An exception ends the run, except a fault on a page that is
-//! being migrated: the handler waits until the page is mapped again. An interrupt only sets a flag,
+//! being migrated, for which the handler waits until the page is mapped again, and a machine check
+//! that the kernel can survive. An interrupt only sets a flag,
 //! or flushes a CPU's TLB. If `hotmem.nmis` is on, NMIs allocate and free memory.
 
 use super::fatal::give_up;
@@ -7,7 +8,7 @@ use super::flush::answer_flush;
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
 use super::vectors::{FIRST_MSI_VECTOR, FLUSH, MSI_VECTORS, TICK};
-use super::{image, lapic, moving_pages, nmi, pic, pit, wakeup};
+use super::{image, lapic, machine_check, moving_pages, nmi, pic, pit, wakeup};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use hotmem::Platform;
@@ -20,6 +21,7 @@ use x86_64::structures::DescriptorTablePointer;
 
 const NMI: u8 = 2;
 const PAGE_FAULT: u64 = 14;
+const MACHINE_CHECK: u8 = 18;
 const VECTORS: usize = TICK as usize + 1;
 
 /// A bit for each IRQ that is enabled for a device.
@@ -142,6 +144,9 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
     let vector = u8::try_from(frame.vector).unwrap_or(0);
     if vector == NMI && nmi::handle(ThisCpu.cpu()) {
         return;
+    }
+    if vector == MACHINE_CHECK {
+        return machine_check::handle();
     }
     if vector == FLUSH {
         answer_flush(ThisCpu.cpu());

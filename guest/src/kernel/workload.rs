@@ -206,6 +206,16 @@ impl Workload {
         Some(if moved == 0 { Migration::Retry } else { Migration::Moved })
     }
 
+    /// Frees frames that have lost their contents. Returns whether the workload owned them.
+    pub(crate) fn abandon(&mut self, frames: PfnRange) -> bool {
+        let is_owner = self.owned_frames.first_run(frames) == Some(frames);
+        if is_owner {
+            self.owned_frames.remove(frames);
+            free_frames(frames);
+        }
+        is_owner
+    }
+
     /// Frees the workload's memory in the pageblock `within`, if `hotmem.release` is not `off`.
     pub(crate) fn discard(&mut self, within: PfnRange) {
         if self.release != Release::Never {

@@ -106,6 +106,10 @@ pub enum Event {
     #[serde(rename = "dimm_kept")]
     #[allow(missing_docs)]
     DimmKept { slot: u32, why: String },
+    /// A machine check has reported a frame as bad, and the guest does not use it any more.
+    #[serde(rename = "bad_frame")]
+    #[allow(missing_docs)]
+    BadFrame { addr: u64, was_in_use: bool },
     /// An entropy device has answered a request for random bytes.
     #[allow(missing_docs)]
     Entropy { transport: String, interrupts: String, interrupted: bool, bytes: u64, us: u64 },

@@ -16,6 +16,7 @@ mod hot_add;
 mod idle;
 mod interrupts;
 mod live_migration;
+mod machine_check;
 mod migration;
 mod mmio;
 mod newer_qemu;
