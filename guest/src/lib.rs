@@ -11,6 +11,7 @@ pub mod frame_words;
 pub mod layout;
 pub mod machine_check;
 pub mod mmio_window;
+pub mod mp_table;
 pub mod nfit;
 pub mod owned;
 pub mod pattern;

@@ -43,7 +43,7 @@ pub(crate) struct Firmware {
 
 /// Enabled processors.
 pub(crate) struct Cpus {
-    /// The number of processors; 1 if there is no MADT.
+    /// The number of processors; 1 if no table lists them.
     pub(crate) count: u32,
     ids: [u8; MAX_CPUS],
     len: usize,
@@ -257,13 +257,31 @@ impl Cpus {
             if flags & ENABLED == 0 {
                 continue;
             }
-            cpus.count = cpus.count.saturating_add(1);
-            if let (Some(id), Some(entry)) = (apic_id, cpus.ids.get_mut(cpus.len)) {
-                *entry = id;
-                cpus.len += 1;
-            }
+            cpus.add(apic_id);
         }
         cpus
+    }
+
+    /// If there is no MADT, uses the processors with these IDs of their local APICs instead, which
+    /// another table lists.
+    pub(crate) fn or_of_apic_ids(self, apic_ids: Option<impl Iterator<Item = u8>>) -> Self {
+        let Some(apic_ids) = apic_ids.filter(|_| self.count == 1 && self.len == 0) else {
+            return self;
+        };
+        let mut cpus = Cpus { count: 0, ..self };
+        for id in apic_ids {
+            cpus.add(Some(id));
+        }
+        Cpus { count: cpus.count.max(1), ..cpus }
+    }
+
+    /// Adds a processor, whose local APIC has this ID if the ID has 8 bits.
+    fn add(&mut self, apic_id: Option<u8>) {
+        self.count = self.count.saturating_add(1);
+        if let (Some(id), Some(entry)) = (apic_id, self.ids.get_mut(self.len)) {
+            *entry = id;
+            self.len += 1;
+        }
     }
 
     /// Returns the IDs of the processors' local APICs, at most [`MAX_CPUS`].

@@ -66,6 +66,7 @@ use hotmem::{Bytes, Contents, Pfn, PfnRange};
 use hotmem_directmap::Caching;
 use hotmem_guest::cmdline::{self, ExitWhen, Options};
 use hotmem_guest::event::Event;
+use hotmem_guest::mp_table;
 use hotmem_guest::pvh::{Handover, MemoryMapEntry, StartInfo};
 use hotmem_guest::report::Report;
 use lapic::LocalApic;
@@ -112,7 +113,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         must("next kernel", NextKernel::prepare(&map, module, handover))
     });
     let firmware = acpi::Firmware::read(info.rsdp_addr(), &mut space, map.ram_ranges());
-    let firmware = must("ACPI", firmware);
+    let mut firmware = must("ACPI", firmware);
+    firmware.cpus = firmware.cpus.or_of_apic_ids(mp_table::apic_ids(&boot_mapping));
     let mapping = KernelMapping { space, bytes_described: Bytes::ZERO, has_descriptors: false };
     let hotplug = must("memory", map.start(mapping, table_frames, &firmware));
     let (workload, vetoes) = (Workload::new(&options), options.vetoes);

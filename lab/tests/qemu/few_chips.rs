@@ -3,7 +3,7 @@
 
 use crate::support::{config, start};
 use hotmem::Bytes;
-use hotmem_lab::qemu::{Config, Transport};
+use hotmem_lab::qemu::{Config, Event, Transport, Vm};
 
 #[test]
 fn the_guest_plugs_and_unplugs_without_interrupt_controllers_or_timers_of_a_pc() {
@@ -22,4 +22,17 @@ fn the_guest_plugs_and_unplugs_without_interrupt_controllers_or_timers_of_a_pc()
         }
         vm.finish(Bytes::mib(2));
     }
+}
+
+#[test]
+fn a_machine_without_acpi_lists_its_cpus_in_an_older_table() {
+    let config = config(Bytes::ZERO).with_guest_option("exit", "boot");
+    let machine = "microvm,acpi=off";
+    let mut vm = Vm::start(&Config { machine, cpus: 3, ..config }).unwrap();
+    let cpus = |event: &Event| match *event {
+        Event::Boot { cpus, .. } => Some(cpus),
+        _ => None,
+    };
+    assert_eq!(vm.wait("boot", cpus).unwrap().0, 3);
+    vm.finish().unwrap();
 }
