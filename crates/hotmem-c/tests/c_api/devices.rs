@@ -1,4 +1,4 @@
-use crate::instance::{BOOT_END, Heap, Instance, MEMORY_END, MIB};
+use crate::instance::{BOOT_END, Heap, Instance, MEMORY_END, MIB, request};
 use hotmem_c::*;
 use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
@@ -248,6 +248,37 @@ fn a_balloon_takes_frames_and_reports_free_memory() {
     };
     assert_eq!((sorted(inflated).len(), sorted(inflated)), (300, sorted(deflated)));
     assert!(reported > 0 && instance.counts().reported > 0);
+}
+
+#[test]
+fn a_balloon_takes_single_frames_that_are_spread_over_the_memory() {
+    let instance = Instance::boot(None);
+    let mut all: Vec<u64> = std::iter::from_fn(|| instance.alloc(&request(1)).ok()).collect();
+    all.sort_unstable();
+    all.iter().step_by(2).for_each(|&paddr| assert_eq!(instance.free(paddr, 1), 0));
+    let target = u32::try_from(all.len() / 4).unwrap();
+    let balloon = Heap::zeroes::<hotmem_balloon>();
+    let balloon_ptr = balloon.pointer::<hotmem_balloon>();
+    let message = Heap::zeroes::<hotmem_balloon_message>();
+    let message_ptr = message.pointer::<hotmem_balloon_message>();
+    let config = hotmem_balloon_config { num_pages: target, ..Default::default() };
+    let mut status = hotmem_balloon_status::default();
+    let mut answered_queue = HOTMEM_QUEUE_NONE;
+    // SAFETY: `balloon_ptr` and `message_ptr` point to zeroed objects of their types,
+    // `instance.as_ptr()` to an instance, and the other pointers are null or references.
+    unsafe {
+        assert_eq!(hotmem_balloon_init(balloon_ptr, instance.as_ptr(), &config, 0, null()), 0);
+        loop {
+            match hotmem_balloon_step(balloon_ptr, 0, &config, answered_queue, message_ptr) {
+                HOTMEM_STEP_SEND => answered_queue = (*message_ptr).queue,
+                HOTMEM_STEP_AGAIN | HOTMEM_STEP_SET_ACTUAL => answered_queue = HOTMEM_QUEUE_NONE,
+                _ => break,
+            }
+        }
+        assert_eq!(hotmem_balloon_get_status(balloon_ptr, &mut status), 0);
+    }
+    assert!(target > 500, "{target} frames are not many");
+    assert_eq!((status.state, status.inflated), (HOTMEM_BALLOON_SETTLED, target.into()));
 }
 
 #[test]

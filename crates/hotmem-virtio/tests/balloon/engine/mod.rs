@@ -59,6 +59,8 @@ struct Guest<'f> {
     last_tag: u64,
     /// The value that the host writes to reported memory.
     host_value: u64,
+    /// Memory that a device of the guest may access, so that the host must not have it.
+    pins: Vec<PfnRange>,
 }
 
 /// All features except page poison. Without page poison, the host may change the contents of reported
@@ -89,22 +91,42 @@ impl<'f> Guest<'f> {
             tagged_allocations: Vec::new(),
             last_tag: 0,
             host_value: u64::MAX,
+            pins: Vec::new(),
         }
     }
 
     /// Overwrites the memory of a request, as the host may while it has the memory.
     fn overwrite(&self, message: &Message) {
+        let overwrite = |range: PfnRange, word| {
+            assert!(
+                self.pins.iter().all(|pin| !pin.overlaps(range)),
+                "the host gets pinned memory"
+            );
+            self.machine.write(range, |_| word);
+        };
         match message {
             Message::Inflate(frames) => {
-                frames.ranges().for_each(|range| self.machine.write(range, |_| u64::MAX));
+                frames.ranges().for_each(|range| overwrite(range, u64::MAX));
             }
-            Message::Hint(range) => self.machine.write(*range, |_| u64::MAX),
+            Message::Hint(range) => overwrite(*range, u64::MAX),
             Message::Report(ranges) => {
-                for range in ranges.as_slice() {
-                    self.machine.write(*range, |_| self.host_value);
-                }
+                ranges.as_slice().iter().for_each(|&range| overwrite(range, self.host_value));
             }
             _ => {}
+        }
+    }
+
+    fn unpin_all(&mut self, hotplug: &mut Hotplug<'_, OneCpu>) {
+        self.pins.drain(..).for_each(|pin| assert!(hotplug.unpin(pin)));
+    }
+
+    /// Pins memory for a device of the guest, unless the host has a part of it.
+    fn pin(&mut self, hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) {
+        if hotplug.pin(range, |_| {}).is_ok() {
+            let balloon = &self.device.balloon;
+            let is_pinned = |&number: &u32| range.contains(Pfn::new(number.into()).unwrap());
+            assert!(!balloon.iter().any(is_pinned), "memory in the balloon is pinned");
+            self.pins.push(range);
         }
     }
 

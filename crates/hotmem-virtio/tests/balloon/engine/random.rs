@@ -20,6 +20,10 @@ enum Event {
     Steps(u32),
     /// The driver runs for this number of milliseconds.
     Run(u64),
+    /// The kernel pins memory: the first frame, and the number of frames.
+    Pin(u64, u64),
+    /// The kernel unpins all memory.
+    Unpin,
     Reset,
 }
 
@@ -35,6 +39,9 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::AnswerAgain),
         4 => (1..40u32).prop_map(Event::Steps),
         2 => (0..700u64).prop_map(Event::Run),
+        2 => (0..SIZE / 4096, prop_oneof![1..4u64, 500..40_000u64])
+            .prop_map(|(first, len)| Event::Pin(first, len)),
+        1 => Just(Event::Unpin),
         1 => Just(Event::Reset),
     ]
 }
@@ -45,7 +52,7 @@ proptest! {
     #[test]
     fn no_frame_has_two_owners(history in vec(event(), 1..80), eager: bool) {
         let machine = Machine::new();
-        let _hotplug = machine.boot();
+        let mut hotplug = machine.boot();
         let settings = if eager { Settings::EAGER } else { settings_that_keep_none_free() };
         let mut guest = Guest::new(&machine, FEATURES, settings);
         for event in history {
@@ -71,9 +78,14 @@ proptest! {
                     guest.device.silent_queues.clear();
                     guest.run(Duration::from_millis(ms));
                 }
+                Event::Pin(first, len) => {
+                    guest.pin(&mut hotplug, range(first, len.min(SIZE / 4096 - first)));
+                }
+                Event::Unpin => guest.unpin_all(&mut hotplug),
                 Event::Reset => guest.reset(),
             }
         }
+        guest.unpin_all(&mut hotplug);
         guest.check();
         guest.device.silent_queues.clear();
         guest.device.config.num_pages = 0;
