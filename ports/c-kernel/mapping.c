@@ -75,9 +75,10 @@ static void unmap(void *ctx, uint64_t paddr, uint64_t len)
     flush();
 }
 
-static void remap(void *ctx, uint64_t paddr, uint64_t len)
+static void remap(void *ctx, uint64_t paddr, uint64_t len, struct hotmem_tables *tables)
 {
     (void)ctx;
+    (void)tables;
     /* `unmap` has not freed the tables. */
     change(paddr, len, PAGE, NULL);
 }

@@ -311,11 +311,17 @@ struct hotmem_hooks {
     // fail. `tables` is valid during the call. Default: does nothing, because the direct map
     // already maps the range.
     void (*map)(void *ctx, uint64_t paddr, uint64_t len, struct hotmem_tables *tables);
-    // Unmaps the range and flushes it from all TLBs. Keeps the page tables. Default: does nothing.
+    // Unmaps the range and flushes it from all TLBs. Keeps the page tables, or
+    // `remap_tables_needed` says how many `remap` needs. Default: does nothing.
     void (*unmap)(void *ctx, uint64_t paddr, uint64_t len);
-    // Maps the range again by the page tables that `unmap` has kept, because the device did not
-    // unplug the memory. Default: does nothing.
-    void (*remap)(void *ctx, uint64_t paddr, uint64_t len);
+    // Returns the maximal number of frames that `remap` takes for page tables of the range, whatever
+    // is mapped then. A removal first allocates these frames, and fails if there are not enough.
+    // Default: 0, because `unmap` keeps the page tables.
+    uint64_t (*remap_tables_needed)(void *ctx, uint64_t paddr, uint64_t len);
+    // Maps the range again, because the device did not unplug the memory. Takes frames for page
+    // tables by `hotmem_take_table(tables)`, at most the number that `remap_tables_needed` has
+    // returned. Cannot fail. `tables` is valid during the call. Default: does nothing.
+    void (*remap)(void *ctx, uint64_t paddr, uint64_t len, struct hotmem_tables *tables);
     // Called after the range was removed. Frees the page tables that mapped only this range, by
     // `hotmem_free_table(tables)`. `tables` is valid during the call. Default: keeps the page
     // tables.

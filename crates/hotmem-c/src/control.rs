@@ -302,7 +302,7 @@ fn why_number(kind: BlockerKind) -> u32 {
         BlockerKind::Busy | BlockerKind::HeldByAnother => HOTMEM_WHY_BUSY,
         BlockerKind::Reporting => HOTMEM_WHY_REPORTING,
         BlockerKind::Veto(_) => HOTMEM_WHY_VETO,
-        BlockerKind::NotEnoughFree { .. } => HOTMEM_WHY_NOT_ENOUGH_FREE,
+        BlockerKind::NotEnoughFree { .. } | BlockerKind::NoTables => HOTMEM_WHY_NOT_ENOUGH_FREE,
         BlockerKind::NotOnline | BlockerKind::Foreign => HOTMEM_WHY_NOT_ONLINE,
     }
 }

@@ -131,6 +131,7 @@ impl From<RangeError> for Error {
             Kind::Busy => HOTMEM_EAGAIN,
             Kind::Foreign => HOTMEM_ENXIO,
             Kind::TooMany(_) => HOTMEM_ENOSPC,
+            Kind::NoTables { .. } => HOTMEM_ENOMEM,
             Kind::Vetoed(_) => HOTMEM_EACCES,
         })
     }

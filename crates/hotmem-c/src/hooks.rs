@@ -57,11 +57,25 @@ pub struct hotmem_hooks {
             tables: *mut hotmem_tables<'_, '_>,
         ),
     >,
-    /// Unmaps the range and flushes it from all TLBs. Keeps the page tables. Default: does nothing.
+    /// Unmaps the range and flushes it from all TLBs. Keeps the page tables, or
+    /// `remap_tables_needed` says how many `remap` needs. Default: does nothing.
     pub unmap: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Maps the range again by the page tables that `unmap` has kept, because the device did not
-    /// unplug the memory. Default: does nothing.
-    pub remap: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
+    /// Returns the maximal number of frames that `remap` takes for page tables of the range, whatever
+    /// is mapped then. A removal first allocates these frames, and fails if there are not enough.
+    /// Default: 0, because `unmap` keeps the page tables.
+    pub remap_tables_needed:
+        Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> u64>,
+    /// Maps the range again, because the device did not unplug the memory. Takes frames for page
+    /// tables by `hotmem_take_table(tables)`, at most the number that `remap_tables_needed` has
+    /// returned. Cannot fail. `tables` is valid during the call. Default: does nothing.
+    pub remap: Option<
+        unsafe extern "C" fn(
+            ctx: *mut c_void,
+            paddr: u64,
+            len: u64,
+            tables: *mut hotmem_tables<'_, '_>,
+        ),
+    >,
     /// Called after the range was removed. Frees the page tables that mapped only this range, by
     /// `hotmem_free_table(tables)`. `tables` is valid during the call. Default: keeps the page
     /// tables.
@@ -154,6 +168,7 @@ impl hotmem_hooks {
         tables_needed: None,
         map: None,
         unmap: None,
+        remap_tables_needed: None,
         remap: None,
         release_tables: None,
         going_online: None,

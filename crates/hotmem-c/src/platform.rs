@@ -100,8 +100,19 @@ unsafe impl Mapping for CMapping {
         self.hooks.notify(self.hooks.unmap, range);
     }
 
-    unsafe fn remap(&mut self, range: PfnRange) {
-        self.hooks.notify(self.hooks.remap, range);
+    fn remap_tables_needed(&self, range: PfnRange) -> u64 {
+        let Some(needed) = self.hooks.remap_tables_needed else { return 0 };
+        // SAFETY: the kernel has promised that its functions can be called with `ctx`.
+        unsafe { needed(self.hooks.ctx, range.start().phys_addr(), range.bytes().0) }
+    }
+
+    unsafe fn remap(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        let Some(remap) = self.hooks.remap else { return };
+        let mut tables = hotmem_tables(take);
+        // SAFETY: as in `map`.
+        unsafe {
+            remap(self.hooks.ctx, range.start().phys_addr(), range.bytes().0, &raw mut tables);
+        }
     }
 
     unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {

@@ -97,6 +97,7 @@ fn sizes_offsets_and_constants_are_equal_in_c_and_rust() {
             tables_needed,
             map,
             unmap,
+            remap_tables_needed,
             remap,
             release_tables,
             going_online,

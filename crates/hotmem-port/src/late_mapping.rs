@@ -15,8 +15,11 @@ pub struct Mapper {
     pub can_map: fn(PfnRange) -> Result<(), Veto>,
     /// Maps memory.
     pub map: fn(PfnRange),
-    /// Unmaps memory, and keeps the page tables.
+    /// Unmaps memory.
     pub unmap: fn(PfnRange),
+    /// Whether `unmap` frees page tables that map nothing any more. If so, mapping the memory again
+    /// takes tables as mapping it for the first time does.
+    pub unmap_frees_tables: bool,
     /// Returns an upper bound of the number of page tables that mapping a range needs, whatever is
     /// mapped then: a table that exists now counts as well if the kernel ever frees tables.
     pub tables_needed: fn(PfnRange) -> u64,
@@ -57,8 +60,8 @@ impl<'f, P: Platform, L: RawMutex> LateMapping<'f, P, L> {
     ///
     /// # Safety
     /// Boot memory stays mapped. From a call of `mapper.map` until `mapper.unmap`, the range is
-    /// readable and writable in the linear map. Mapping a range again after `mapper.unmap` needs no
-    /// page tables.
+    /// readable and writable in the linear map. If `mapper.unmap_frees_tables` is false, mapping a
+    /// range again after `mapper.unmap` needs no page tables.
     pub unsafe fn set_mapper(&self, mapper: Mapper) {
         *self.mapper.lock() = Some(mapper);
     }
@@ -67,6 +70,20 @@ impl<'f, P: Platform, L: RawMutex> LateMapping<'f, P, L> {
     /// engine.
     pub fn take_table(&self) -> Option<Pfn> {
         self.tables.lock().take()
+    }
+
+    /// Maps a range with tables in the frames that `take` returns. Frees the other frames.
+    ///
+    /// # Safety
+    /// The frames were allocated from this instance for page tables.
+    unsafe fn map_with_tables(&self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        if let Some(mapper) = self.mapper() {
+            // SAFETY: the caller has made the same promise.
+            unsafe { self.tables.lock().add_frames(take) };
+            // Release the lock of `tables` before this call, because the mapper calls `take_table`.
+            (mapper.map)(range);
+            self.tables.lock().free_rest();
+        }
     }
 
     fn mapper(&self) -> Option<Mapper> {
@@ -94,14 +111,9 @@ unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
     }
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        if let Some(mapper) = self.mapper() {
-            // SAFETY: `take` returns frames that the engine has allocated from this instance for
-            // page tables.
-            unsafe { self.tables.lock().add_frames(take) };
-            // Release the lock of `tables` before this call, because the mapper calls `take_table`.
-            (mapper.map)(range);
-            self.tables.lock().free_rest();
-        }
+        // SAFETY: `take` returns frames that the engine has allocated from this instance for page
+        // tables.
+        unsafe { self.map_with_tables(range, take) };
     }
 
     unsafe fn unmap(&mut self, range: PfnRange) {
@@ -110,11 +122,14 @@ unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
         }
     }
 
-    unsafe fn remap(&mut self, range: PfnRange) {
-        // No frames are needed, because `unmap` keeps the page tables.
-        if let Some(mapper) = self.mapper() {
-            (mapper.map)(range);
-        }
+    fn remap_tables_needed(&self, range: PfnRange) -> u64 {
+        let frees_tables = self.mapper().is_some_and(|mapper| mapper.unmap_frees_tables);
+        if frees_tables { self.tables_needed(range) } else { 0 }
+    }
+
+    unsafe fn remap(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        // SAFETY: as in `map`.
+        unsafe { self.map_with_tables(range, take) };
     }
 }
 

@@ -238,7 +238,15 @@ mod late_mapping {
         assert_eq!((MAPPED.lock().unwrap().len(), mapping.take_table()), (0, None));
 
         // SAFETY: all memory of the test is mapped at all times.
-        unsafe { mapping.set_mapper(Mapper { can_map, map, unmap, tables_needed: |_| 5 }) };
+        unsafe {
+            mapping.set_mapper(Mapper {
+                can_map,
+                map,
+                unmap,
+                unmap_frees_tables: false,
+                tables_needed: |_| 5,
+            })
+        };
         // The mapper refuses the last pageblock.
         let (rest, last) = rest.split_at(range(SECTION - PAGEBLOCK, 1).start());
         assert_eq!(

@@ -151,7 +151,7 @@ unsafe impl<K: TestMapping> Mapping for ForwardingMapping<K> {
         self.with((), |kernel| kernel.unmap(range));
     }
 
-    unsafe fn remap(&mut self, range: PfnRange) {
+    unsafe fn remap(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
         self.with((), |kernel| kernel.remap(range));
     }
 

@@ -49,6 +49,9 @@ pub enum BlockerKind {
         /// [`min_free_frames`](crate::Settings::min_free_frames).
         free: u64,
     },
+    /// There are no free frames for the page tables that would map the memory again if its removal
+    /// were abandoned (see [`Mapping::remap_tables_needed`](crate::Mapping::remap_tables_needed)).
+    NoTables,
     /// The memory is not online, so it cannot be isolated.
     NotOnline,
     /// The request began on another instance, and only that instance can continue it. The failed
@@ -93,6 +96,9 @@ impl fmt::Display for Blocker {
             BlockerKind::Veto(reason) => write!(f, "refused by the kernel ({reason})"),
             BlockerKind::NotEnoughFree { live, free } => {
                 write!(f, "{live} frames would have to move, and only {free} are free elsewhere")
+            }
+            BlockerKind::NoTables => {
+                f.write_str("no frames for the page tables to undo the removal")
             }
             BlockerKind::NotOnline => f.write_str("not online"),
             BlockerKind::Foreign => f.write_str("begun on another instance"),

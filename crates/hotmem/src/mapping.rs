@@ -80,7 +80,7 @@ pub const MAX_TABLE_RESERVE: usize = if cfg!(loom) {
 ///         // The entries are cleared, and every TLB flushed.
 ///     }
 ///
-///     unsafe fn remap(&mut self, range: PfnRange) {
+///     unsafe fn remap(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
 ///         // The entries are written again.
 ///     }
 ///
@@ -190,18 +190,29 @@ pub unsafe trait Mapping {
 
     /// Unmaps `range` in the direct map, and flushes it from every TLB. Does the same in the memmap
     /// for the [pageblocks of `range` that hold descriptors](Self::descriptor_pageblocks). The page
-    /// tables stay, so that [`remap`](Self::remap) cannot fail.
+    /// tables stay, whatever other memory is removed, until [`release_tables`](Self::release_tables)
+    /// is called for them. If the kernel's own code frees tables here, the mapping says in
+    /// [`remap_tables_needed`](Self::remap_tables_needed) how many [`remap`](Self::remap) needs.
     ///
     /// # Safety
     /// The engine promises: `range` was mapped, and is used by nobody.
     unsafe fn unmap(&mut self, range: PfnRange) {}
 
-    /// Undoes [`unmap`](Self::unmap): the device did not take the memory.
+    /// Returns the maximum number of frames that [`remap`](Self::remap) may take for the page tables
+    /// of `range`, whatever is mapped then: 0 if [`unmap`](Self::unmap) keeps the tables. Otherwise a
+    /// removal first allocates these frames, and is refused if there are not enough; and a prepared
+    /// removal cannot be [split](crate::Removal::split_at).
+    fn remap_tables_needed(&self, range: PfnRange) -> u64 {
+        0
+    }
+
+    /// Undoes [`unmap`](Self::unmap): the device did not take the memory. Must not fail: `take`
+    /// yields as many frames as [`remap_tables_needed`](Self::remap_tables_needed) has returned.
     ///
     /// # Safety
-    /// The engine promises: `range` is part of a range that was unmapped, and its tables were not
-    /// released.
-    unsafe fn remap(&mut self, range: PfnRange) {}
+    /// The engine promises: `range` is part of a range that was unmapped, its tables were not
+    /// released, and `take` yields frames that nobody else uses.
+    unsafe fn remap(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {}
 
     /// Releases the page tables that mapped only `range`, which is removed. Passes their frames to
     /// `free`.
@@ -311,9 +322,13 @@ unsafe impl<M: Mapping + ?Sized> Mapping for &mut M {
         unsafe { (**self).unmap(range) };
     }
 
-    unsafe fn remap(&mut self, range: PfnRange) {
+    fn remap_tables_needed(&self, range: PfnRange) -> u64 {
+        (**self).remap_tables_needed(range)
+    }
+
+    unsafe fn remap(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         // SAFETY: the caller has made the same promises.
-        unsafe { (**self).remap(range) };
+        unsafe { (**self).remap(range, take) };
     }
 
     unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {

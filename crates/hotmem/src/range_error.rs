@@ -54,6 +54,12 @@ pub enum RangeErrorKind {
     OtherNode,
     /// The range holds the descriptors of memory that is not to be removed.
     HoldsDescriptors,
+    /// The frames for the page tables that would map the range again, if its removal were
+    /// abandoned, could not be allocated.
+    NoTables {
+        /// The number of frames.
+        frames: u64,
+    },
     /// The engine keeps metadata in the range.
     Metadata,
     /// The range is poisoned, and would have to hold descriptors.
@@ -123,6 +129,9 @@ impl fmt::Display for RangeError {
             }
             RangeErrorKind::HoldsDescriptors => {
                 "holds the descriptors of memory that is not to be removed"
+            }
+            RangeErrorKind::NoTables { frames } => {
+                return write!(f, "needs {frames} frames for page tables, and not enough are free");
             }
             RangeErrorKind::Metadata => "holds the engine's metadata",
             RangeErrorKind::Poisoned => "is poisoned, and would have to hold descriptors",

@@ -89,7 +89,7 @@ unsafe impl Mapping for KernelMapping {
         self.direct_map.unmap(range).expect("the range is mapped");
     }
 
-    unsafe fn remap(&mut self, range: PfnRange) {
+    unsafe fn remap(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
         self.direct_map.map(range, Caching::WriteBack, || None).expect("the tables exist");
     }
 

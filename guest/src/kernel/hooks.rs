@@ -107,7 +107,7 @@ unsafe impl Mapping for KernelMapping {
         }
     }
 
-    unsafe fn remap(&mut self, range: PfnRange) {
+    unsafe fn remap(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
         // The page tables exist, because `unmap` of the same range has kept them.
         if let Err(error) = self.space.direct_map_mut().map(range, Caching::WriteBack, || None) {
             give_up(error);

@@ -12,7 +12,9 @@ pub fn install() {
     // SAFETY: `map` writes an entry for each page of the range, or panics. Page tables are never
     // freed. Other CPUs may cache an entry that `unmap` has cleared. This is harmless, because the
     // linear map gives each address always the same entry.
-    unsafe { axalloc::MAPPING.set_mapper(Mapper { can_map, map, unmap, tables_needed }) };
+    let unmap_frees_tables = false;
+    let mapper = Mapper { can_map, map, unmap, unmap_frees_tables, tables_needed };
+    unsafe { axalloc::MAPPING.set_mapper(mapper) };
 }
 
 fn can_map(range: PfnRange) -> Result<(), Veto> {

@@ -210,7 +210,8 @@ fn is_temporary(blocker: BlockerKind) -> bool {
         | BlockerKind::HeldByAnother
         | BlockerKind::Reporting
         | BlockerKind::Veto(_)
-        | BlockerKind::NotEnoughFree { .. } => true,
+        | BlockerKind::NotEnoughFree { .. }
+        | BlockerKind::NoTables => true,
         BlockerKind::Pinned
         | BlockerKind::Unmovable(_)
         | BlockerKind::Metadata

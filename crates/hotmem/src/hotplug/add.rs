@@ -175,6 +175,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             self.describe(range, tables);
             self.set_present(range, true);
         }
+        // A mapping may have taken frames from the reserve, and freed those that it did not need.
+        drop(addition);
+        #[cfg(not(loom))]
+        self.frames.fill_reserves();
     }
 
     /// Makes `range` present or absent. `range` is held.

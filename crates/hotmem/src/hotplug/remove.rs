@@ -1,5 +1,6 @@
 //! Removes memory. Prepare unmaps the memory, then the device takes it, and commit makes it absent.
 
+use super::spare_frames::{FrameList, SpareFrames};
 use super::{Hotplug, OnlineType};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
@@ -26,10 +27,13 @@ pub struct Removal {
     /// Whether a part of the range holds descriptors of other parts. If so, that part cannot be
     /// removed before the other parts.
     holds_descriptors: bool,
+    /// Frames for the page tables to map the memory again, if the mapping has freed them.
+    tables: FrameList,
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Prepares the removal of `range`, which must be offline: unmaps `range`.
+    /// Prepares the removal of `range`, which must be offline: unmaps `range`. If the mapping frees
+    /// page tables then, first allocates frames for mapping it again.
     ///
     /// Cost: O(sections).
     ///
@@ -38,7 +42,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     pub fn prepare_remove(&mut self, range: PfnRange) -> Result<Removal, RangeError> {
         self.check_removable(range)?;
         self.frames.mark_held(range);
-        Ok(self.unmap(range, false))
+        self.unmap(range, false).inspect_err(|_| self.frames.clear_held(range))
     }
 
     /// Checks that all of `range` is present, offline and not held, and that it holds no
@@ -53,12 +57,28 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Prepares the removal of `range`, which is offline and held: unmaps `range`. `was_online` says
     /// whether it was taken offline for this removal.
-    pub(super) fn unmap(&mut self, range: PfnRange, was_online: bool) -> Removal {
+    ///
+    /// # Errors
+    /// [`RangeErrorKind::NoTables`]. The memory is still mapped.
+    pub(super) fn unmap(
+        &mut self,
+        range: PfnRange,
+        was_online: bool,
+    ) -> Result<Removal, RangeError> {
+        let frames = self.mapping.remap_tables_needed(range);
+        let tables = SpareFrames::allocate(self.frames, frames, true)
+            .map_err(|_| RangeErrorKind::NoTables { frames }.at(range))?
+            .into_list();
+        self.unmap_held(range);
+        let holds_descriptors = self.frames.descriptor_frames_in(range) != 0;
+        Ok(Removal { instance: self.instance(), range, was_online, holds_descriptors, tables })
+    }
+
+    /// Unmaps `range`, which is offline and held.
+    fn unmap_held(&mut self, range: PfnRange) {
         // SAFETY: `range` is present, so it is mapped. It is offline, so no frame of it is
         // allocated, and it is held, so it stays offline.
         unsafe { self.mapping.unmap(range) };
-        let holds_descriptors = self.frames.descriptor_frames_in(range) != 0;
-        Removal { instance: self.instance(), range, was_online, holds_descriptors }
     }
 
     /// Commits a removal: makes the memory absent, and forgets which of its frames were poisoned.
@@ -86,8 +106,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         removal: Removal,
         left: PfnRange,
     ) -> Result<(), Removal> {
-        let removal = removal.check_instance(self.frames)?;
-        self.make_absent(removal.range, left);
+        let Removal { range, tables, .. } = removal.check_instance(self.frames)?;
+        drop(SpareFrames::of(self.frames, tables));
+        self.make_absent(range, left);
         Ok(())
     }
 
@@ -125,14 +146,16 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         removal: Removal,
         hooks: &mut dyn Hooks,
     ) -> Result<(), Removal> {
-        let removal = removal.check_instance(self.frames)?;
-        // SAFETY: `unmap` unmapped `removal.range`, and only a commit releases the tables of that
-        // range.
-        unsafe { self.mapping.remap(removal.range) };
-        if removal.was_online {
-            self.bring_back_online(removal.range, hooks);
+        let Removal { range, was_online, tables, .. } = removal.check_instance(self.frames)?;
+        let mut tables = SpareFrames::of(self.frames, tables);
+        // SAFETY: `unmap` unmapped `range`, and only a commit releases the tables of that range.
+        // `tables` were allocated for it.
+        unsafe { self.mapping.remap(range, &mut || tables.take()) };
+        drop(tables);
+        if was_online {
+            self.bring_back_online(range, hooks);
         } else {
-            self.frames.clear_held(removal.range);
+            self.frames.clear_held(range);
         }
         Ok(())
     }
@@ -151,8 +174,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// # Errors
     /// [`RangeError`].
     pub fn remove(&mut self, range: PfnRange) -> Result<(), RangeError> {
-        let removal = self.prepare_remove(range)?;
-        self.make_absent(removal.range, PfnRange::EMPTY);
+        self.check_removable(range)?;
+        self.frames.mark_held(range);
+        self.unmap_held(range);
+        self.make_absent(range, PfnRange::EMPTY);
         Ok(())
     }
 }
@@ -170,18 +195,23 @@ impl Removal {
     /// # Errors
     /// Returns the removal unchanged if a part of it holds
     /// [descriptors of its own section](Mapping::descriptor_pageblocks) and `pfn` lies within a
-    /// section: the part above could stay, and its descriptors would be gone.
+    /// section: the part above could stay, and its descriptors would be gone. Also if the mapping
+    /// [needs frames](Mapping::remap_tables_needed) to map the memory again: the two parts may need
+    /// more than the whole, which shares tables.
     pub fn split_at(self, pfn: Pfn) -> Result<(Removal, Removal), Removal> {
         let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));
         let is_divided = !below.is_empty() && !above.is_empty();
-        if self.holds_descriptors
-            && is_divided
-            && !above.start().number().is_multiple_of(SECTION_FRAMES as u64)
-        {
+        let is_within_section = !above.start().number().is_multiple_of(SECTION_FRAMES as u64);
+        let would_lose_descriptors = self.holds_descriptors && is_within_section;
+        if is_divided && (would_lose_descriptors || !self.tables.is_empty()) {
             return Err(self);
         }
-        let part = |range| Removal { range, ..self };
-        Ok((part(below), part(above)))
+        let part = |range| Removal { range, tables: FrameList::EMPTY, ..self };
+        let (mut below, mut above) = (part(below), part(above));
+        // If there are tables, one part is empty, and needs none.
+        let whole = if below.range.is_empty() { &mut above } else { &mut below };
+        whole.tables = self.tables;
+        Ok((below, above))
     }
 }
 

@@ -164,14 +164,18 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let cut = if excess > 0 && aligned < self.ready_run.end() { aligned } else { cut };
                 let (still_ready, top) = self.ready_run.split_at(cut);
                 self.ready_run = still_ready;
-                let Some(range) = hotplug.descriptors_of_others(top, top) else {
-                    return Progress::Ready(hotplug.unmap(top, true));
+                let blocker = match hotplug.descriptors_of_others(top, top) {
+                    // `top` holds descriptors of memory whose removal was abandoned, so that memory
+                    // stays.
+                    Some(range) => BlockerKind::Metadata.at(range),
+                    None => match hotplug.unmap(top, true) {
+                        Ok(removal) => return Progress::Ready(removal),
+                        Err(_) => BlockerKind::NoTables.at(top),
+                    },
                 };
-                // Put `top` online again: it holds descriptors of memory whose removal was
-                // abandoned, so that memory stays.
                 hotplug.bring_back_online(top, hooks);
                 self.frames_left += top.frames();
-                self.blocker.get_or_insert(BlockerKind::Metadata.at(range));
+                self.blocker.get_or_insert(blocker);
                 continue;
             }
             let Some(next) = next else {

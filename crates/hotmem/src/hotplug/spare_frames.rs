@@ -5,14 +5,28 @@ use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocError, Frames};
 use crate::platform::Platform;
 
-/// Frames for page tables and descriptors: one run, or several if no such run is free. Dropping
-/// this gives the frames back that were not taken.
+/// Frames for page tables and descriptors. Dropping this gives the frames back that were not taken.
 pub(super) struct SpareFrames<'f, P: Platform> {
     frames: &'f Frames<P>,
+    list: FrameList,
+}
+
+/// A list of allocated frames: one run, or several if no such run was free. If it is dropped, the
+/// frames stay allocated.
+#[derive(Debug)]
+pub(super) struct FrameList {
     /// The run that the next frame is taken from.
     run: PfnRange,
     /// The other runs: a linked list, empty as long as one run suffices.
     other_runs: Link,
+}
+
+impl FrameList {
+    pub(super) const EMPTY: FrameList = FrameList { run: PfnRange::EMPTY, other_runs: END };
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.run.is_empty() && self.other_runs == END
+    }
 }
 
 /// A link to a run: the number of its first frame + 1, or 0 for the end of the list; and the number
@@ -32,7 +46,7 @@ impl<'f, P: Platform> SpareFrames<'f, P> {
         count: u64,
         in_boot_memory: bool,
     ) -> Result<SpareFrames<'f, P>, AllocError> {
-        let mut spare = SpareFrames { frames, run: PfnRange::EMPTY, other_runs: END };
+        let mut spare = SpareFrames::of(frames, FrameList::EMPTY);
         let (mut missing, mut len) = (count, count);
         while missing != 0 {
             len = len.min(missing);
@@ -60,42 +74,52 @@ impl<'f, P: Platform> SpareFrames<'f, P> {
         Ok(spare)
     }
 
+    /// Returns the guard of a list, whose frames belong to `frames`.
+    pub(super) fn of(frames: &'f Frames<P>, list: FrameList) -> SpareFrames<'f, P> {
+        SpareFrames { frames, list }
+    }
+
+    /// Returns the frames as a list, which keeps them allocated.
+    pub(super) fn into_list(mut self) -> FrameList {
+        core::mem::replace(&mut self.list, FrameList::EMPTY)
+    }
+
     /// Takes a frame.
     pub(super) fn take(&mut self) -> Option<Pfn> {
-        if self.run.is_empty() {
-            self.run = self.pop()?;
+        if self.list.run.is_empty() {
+            self.list.run = self.pop()?;
         }
-        let frame = self.run.start();
-        self.run = self.run.split_at(frame.checked_add(1)?).1;
+        let frame = self.list.run.start();
+        self.list.run = self.list.run.split_at(frame.checked_add(1)?).1;
         Some(frame)
     }
 
     /// Returns the run that the next frame is taken from.
     #[cfg(feature = "internals")]
     pub(super) fn run(&self) -> PfnRange {
-        self.run
+        self.list.run
     }
 
     /// Adds a run, which is allocated.
     fn push(&mut self, run: PfnRange) {
-        if self.run.is_empty() {
-            self.run = run;
+        if self.list.run.is_empty() {
+            self.list.run = run;
             return;
         }
         // SAFETY: the frames of `run` are allocated for `self`, so they are mapped and nobody else
         // uses them; a frame is aligned to 8 bytes.
         unsafe {
-            self.frames.direct_map().pointer(run.start()).cast::<Link>().write(self.other_runs)
+            self.frames.direct_map().pointer(run.start()).cast::<Link>().write(self.list.other_runs)
         };
-        self.other_runs = [run.start().number() + 1, run.frames()];
+        self.list.other_runs = [run.start().number() + 1, run.frames()];
     }
 
     /// Removes the last run from the list.
     fn pop(&mut self) -> Option<PfnRange> {
-        let [start, len] = self.other_runs;
+        let [start, len] = self.list.other_runs;
         let run = PfnRange::with_len(Pfn::new(start.checked_sub(1)?)?, len)?;
         // SAFETY: `push` has written the link at the start of `run`, which `self` owns.
-        self.other_runs =
+        self.list.other_runs =
             unsafe { self.frames.direct_map().pointer(run.start()).cast::<Link>().read() };
         Some(run)
     }
@@ -103,7 +127,7 @@ impl<'f, P: Platform> SpareFrames<'f, P> {
 
 impl<P: Platform> Drop for SpareFrames<'_, P> {
     fn drop(&mut self) {
-        let mut next = Some(self.run).filter(|run| !run.is_empty()).or_else(|| self.pop());
+        let mut next = Some(self.list.run).filter(|run| !run.is_empty()).or_else(|| self.pop());
         while let Some(run) = next {
             self.frames.free_tables(run);
             next = self.pop();

@@ -67,42 +67,46 @@ fn end<'f>(hotplug: &mut Machine<'f>, prepared: Prepared<'f>, end: End) -> bool 
     }
 }
 
-#[test]
-fn a_prepared_request_ends_whatever_another_request_does() {
-    const REQUESTS: [Request; 2] = [Request::Add, Request::Remove];
-    const ENDS: [End; 2] = [End::Commit, End::Undo];
-    const YES_OR_NO: [bool; 2] = [false, true];
-    for first in REQUESTS {
-        for second in REQUESTS {
-            for ends in
-                ENDS.map(|first_end| ENDS.map(|second_end| [first_end, second_end])).concat()
-            {
-                for is_second_first in YES_OR_NO {
-                    for has_resident in YES_OR_NO {
-                        for is_used_up in YES_OR_NO {
-                            let case =
-                                (first, second, ends, is_second_first, has_resident, is_used_up);
-                            eprintln!("{case:?}");
-                            run([first, second], ends, is_second_first, has_resident, is_used_up);
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn run(
+/// A case: two requests, how they end, and the machine on which they are in flight.
+#[derive(Clone, Copy, Debug)]
+struct Case {
     requests: [Request; 2],
     ends: [End; 2],
     is_second_first: bool,
     has_resident: bool,
+    /// Whether no frame is free when the requests are prepared.
     is_used_up: bool,
-) {
+    /// Whether the mapping frees tables when memory is unmapped.
+    frees_on_unmap: bool,
+}
+
+#[test]
+fn a_prepared_request_ends_whatever_another_request_does() {
+    for number in 0..1 << 8 {
+        let bit = |bit: u32| number >> bit & 1 != 0;
+        let request = |number| if bit(number) { Request::Add } else { Request::Remove };
+        let end = |number| if bit(number) { End::Commit } else { End::Undo };
+        let case = Case {
+            requests: [request(0), request(1)],
+            ends: [end(2), end(3)],
+            is_second_first: bit(4),
+            has_resident: bit(5),
+            is_used_up: bit(6),
+            frees_on_unmap: bit(7),
+        };
+        eprintln!("{case:?}");
+        run(case);
+    }
+}
+
+fn run(case: Case) {
+    let Case { requests, ends, is_second_first, has_resident, is_used_up, frees_on_unmap } = case;
     let memory = Memory::new(2 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-    let mut hotplug = start(&frames, TableMapping::new(memory.mapping(), 2), &ram).unwrap();
+    let mapping = TableMapping::new(memory.mapping(), 2);
+    let mapping = if frees_on_unmap { mapping.freeing_on_unmap() } else { mapping };
+    let mut hotplug = start(&frames, mapping, &ram).unwrap();
     hotplug.announce(REGION).unwrap();
     if has_resident {
         plug(&mut hotplug, RESIDENT);
@@ -130,4 +134,55 @@ fn run(
     let tables = u64::from(has_resident || is_present != [false; 2]);
     assert_eq!(hotplug.mapping().tables(), tables);
     assert_eq!(TABLE_SPAN, SECTION, "the memory shares a table");
+}
+
+/// A kernel whose own code frees page tables cannot prepare a removal that it could not undo.
+#[test]
+fn a_removal_is_refused_without_frames_to_undo_it() {
+    let memory = Memory::new(2 * SECTION);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    let mapping = TableMapping::new(memory.mapping(), 0).freeing_on_unmap();
+    let mut hotplug = start(&frames, mapping, &ram).unwrap();
+    hotplug.announce(REGION).unwrap();
+    plug(&mut hotplug, FIRST);
+    hotplug.add(SECOND).unwrap();
+    let mut used = vec![];
+    while let Ok(frame) = frames.alloc_range(AllocRequest::frames(1)) {
+        used.push(frame);
+    }
+    let kind = RangeErrorKind::NoTables { frames: 1 };
+    assert_eq!(hotplug.prepare_remove(SECOND).unwrap_err(), RangeError { range: SECOND, kind });
+    let progress = Shrink::new(FIRST).poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+    let Progress::Pending(blocker) = progress else { panic!("{progress:?}") };
+    assert_eq!((blocker.range, blocker.kind), (FIRST, BlockerKind::NoTables));
+    assert_eq!(hotplug.state_at(FIRST.start(), FIRST.end()).1, State::OnlineMovable);
+    frames.validated().unwrap();
+    // A removal that needs no undoing needs no frames.
+    hotplug.remove(SECOND).unwrap();
+    frames.free_range(used.pop().unwrap()).unwrap();
+    hotplug.add(SECOND).unwrap();
+    let removal = hotplug.prepare_remove(SECOND).unwrap();
+    let (removal, rest) = removal.split_at(SECOND.start()).map(|(rest, all)| (all, rest)).unwrap();
+    assert!(rest.range().is_empty());
+    hotplug.abandon_remove(rest, &mut NoHooks).unwrap();
+    hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
+}
+
+#[test]
+fn a_removal_with_frames_to_undo_it_is_not_split() {
+    let memory = Memory::new(2 * SECTION);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    let mapping = TableMapping::new(memory.mapping(), 2).freeing_on_unmap();
+    let mut hotplug = start(&frames, mapping, &ram).unwrap();
+    hotplug.announce(REGION).unwrap();
+    hotplug.add(REGION).unwrap();
+    let before = frames.counts();
+    let removal = hotplug.prepare_remove(REGION).unwrap();
+    let removal = removal.split_at(SECOND.start()).unwrap_err();
+    assert_eq!(removal.range(), REGION);
+    hotplug.commit_remove(removal).unwrap();
+    let after = frames.counts();
+    assert_eq!(after.used, before.used, "the frames for undoing are free again");
 }

@@ -12,6 +12,8 @@ pub(crate) const TABLE_SPAN: u64 = SECTION;
 pub(crate) struct TableMapping {
     memory: AlwaysMapped,
     table_reserve: u64,
+    /// Whether `unmap` frees tables, as the code of some kernels does.
+    frees_on_unmap: bool,
     /// Each table by the number of the first frame that it maps, with its frame and the pageblocks
     /// that it maps or that are unmapped and not released yet.
     tables: BTreeMap<u64, (Pfn, BTreeSet<Pfn>)>,
@@ -19,7 +21,25 @@ pub(crate) struct TableMapping {
 
 impl TableMapping {
     pub(crate) fn new(memory: AlwaysMapped, table_reserve: u64) -> TableMapping {
-        TableMapping { memory, table_reserve, tables: BTreeMap::new() }
+        TableMapping { memory, table_reserve, frees_on_unmap: false, tables: BTreeMap::new() }
+    }
+
+    /// Makes `unmap` free tables. Somebody else takes their frames at once.
+    pub(crate) fn freeing_on_unmap(self) -> TableMapping {
+        TableMapping { frees_on_unmap: true, ..self }
+    }
+
+    /// Removes the pageblocks of `range`, and passes the tables that map nothing any more to `free`.
+    fn remove(&mut self, range: PfnRange, mut free: impl FnMut(Pfn)) {
+        for block in range.chunks(PAGEBLOCK) {
+            let (table, blocks) = self.tables.get_mut(&span_of(block)).expect("it has a table");
+            let table = *table;
+            blocks.remove(&block.start());
+            if blocks.is_empty() {
+                self.tables.remove(&span_of(block));
+                free(table);
+            }
+        }
     }
 
     /// Returns the number of tables.
@@ -60,7 +80,21 @@ unsafe impl Mapping for TableMapping {
         }
     }
 
-    unsafe fn remap(&mut self, range: PfnRange) {
+    unsafe fn unmap(&mut self, range: PfnRange) {
+        if self.frees_on_unmap {
+            self.remove(range, |_| {});
+        }
+    }
+
+    fn remap_tables_needed(&self, range: PfnRange) -> u64 {
+        if self.frees_on_unmap { self.tables_needed(range) } else { 0 }
+    }
+
+    unsafe fn remap(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        if self.frees_on_unmap {
+            // SAFETY: as for `map`.
+            return unsafe { self.map(range, take) };
+        }
         for block in range.chunks(PAGEBLOCK) {
             let (_, blocks) = self.tables.get(&span_of(block)).expect("the table was released");
             assert!(blocks.contains(&block.start()), "{block} was released");
@@ -68,14 +102,8 @@ unsafe impl Mapping for TableMapping {
     }
 
     unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        for block in range.chunks(PAGEBLOCK) {
-            let (table, blocks) = self.tables.get_mut(&span_of(block)).expect("it has a table");
-            let table = *table;
-            blocks.remove(&block.start());
-            if blocks.is_empty() {
-                self.tables.remove(&span_of(block));
-                free(table);
-            }
+        if !self.frees_on_unmap {
+            self.remove(range, free);
         }
     }
 
