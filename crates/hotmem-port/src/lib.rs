@@ -6,6 +6,7 @@
 //! | the kernel | the type to use |
 //! |---|---|
 //! | registers boot memory range by range, before it allocates | [`BootRanges`] |
+//! | registers memory after it has allocated | [`add_late_memory`] |
 //! | uses addresses instead of frame numbers | [`LinearMap`] |
 //! | numbers its CPUs only after the allocator is in use | [`ConfigurablePlatform`] |
 //! | has no error for "try again": an allocation returns memory or `None` | [`AllocOrNone`] |
@@ -24,6 +25,7 @@ mod configurable_platform;
 mod cpu_magazine;
 mod irq_lock;
 mod late_mapping;
+mod late_memory;
 mod linear;
 mod magazine;
 mod nested;
@@ -39,6 +41,7 @@ pub use configurable_platform::ConfigurablePlatform;
 pub use cpu_magazine::CpuMagazine;
 pub use irq_lock::{Interrupts, IrqLock};
 pub use late_mapping::{LateMapping, Mapper};
+pub use late_memory::{LateMemoryError, add_late_memory};
 pub use linear::LinearMap;
 pub use lock_api;
 pub use magazine::Magazine;

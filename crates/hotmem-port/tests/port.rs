@@ -1,13 +1,14 @@
 //! Tests the adapters on a machine in this process.
 
 use hotmem::{
-    AllocError, AllocRequest, BootRange, Bytes, Frames, OneCpu, Pfn, PfnRange, RangeError,
-    RangeErrorKind,
+    AllocError, AllocRequest, BootMap, BootRange, Bytes, Frames, NoHooks, OneCpu, Pfn, PfnRange,
+    RangeError, RangeErrorKind,
 };
 use hotmem_port::{
-    AllocOrNone, BootRanges, ConfigurablePlatform, LinearMap, TableFrames, TooManyRanges,
+    AllocOrNone, BootRanges, ConfigurablePlatform, LateMemoryError, LinearMap, TableFrames,
+    TooManyRanges, add_late_memory,
 };
-use hotmem_testkit::{Memory, SECTION, Validated as _, boot, range, start};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Validated as _, boot, range, start};
 use proptest::prelude::*;
 
 proptest! {
@@ -327,4 +328,34 @@ fn a_frame_that_cannot_be_freed_violates_an_invariant() {
     let before = hotmem::violated_invariants().count;
     assert_eq!(table_frames.free_rest(), 0);
     assert_eq!(hotmem::violated_invariants().count, before + 1);
+}
+
+#[test]
+fn memory_that_comes_after_the_start_is_added() {
+    let memory = Memory::new(3 * SECTION);
+    let frames = Frames::new(OneCpu);
+    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    let reserved = [BootRange {
+        start: range(SECTION / 2, 1).start().phys_addr(),
+        len: range(0, SECTION / 2).bytes(),
+    }];
+    let map = BootMap { reserved: &reserved, ..BootMap::from(&ram[..]) };
+    let mut hotplug = start(&frames, memory.mapping(), map).unwrap();
+    // Boot reserved the upper half of its memory, and did not know the memory above that.
+    let reserved = range(SECTION / 2 + 3, 100);
+    let unknown = range(SECTION + 1, 2 * PAGEBLOCK);
+    let whole = range(SECTION + PAGEBLOCK, PAGEBLOCK);
+    for (late, added) in [(reserved, reserved), (unknown, whole)] {
+        let before = frames.counts().free;
+        // SAFETY: the test does not use the memory.
+        assert_eq!(unsafe { add_late_memory(&mut hotplug, late, &mut NoHooks) }, Ok(added));
+        assert_eq!(frames.counts().free, before + added.frames());
+        frames.validated().unwrap();
+    }
+    // SAFETY: as above.
+    let twice = unsafe { add_late_memory(&mut hotplug, reserved, &mut NoHooks) };
+    assert!(matches!(twice, Err(LateMemoryError::Range(_))), "{twice:?}");
+    // SAFETY: as above.
+    let little = unsafe { add_late_memory(&mut hotplug, range(2 * SECTION + 1, 5), &mut NoHooks) };
+    assert_eq!(little.map(PfnRange::is_empty), Ok(true));
 }

@@ -6,11 +6,12 @@ use axerrno::{AxError, AxResult};
 use core::alloc::Layout;
 use core::mem::take;
 use core::ptr::{NonNull, without_provenance};
-use hotmem::{AllocRequest, BootMap, Bytes, Frames, Hotplug, Pfn, PfnRange};
+use hotmem::{AllocRequest, BootMap, Bytes, Frames, Hotplug, NoHooks, Pfn, PfnRange};
 use hotmem_heap::Heap;
 use hotmem_port::lock_api::Mutex;
 use hotmem_port::{
     AllocOrNone, BootRanges, ConfigurablePlatform, Interrupts, IrqLock, LateMapping, LinearMap,
+    add_late_memory,
 };
 use kernel_guard::{BaseGuard, NoPreemptIrqSave};
 
@@ -20,7 +21,9 @@ type ControlPath = Hotplug<'static, ConfigurablePlatform, &'static Mapping>;
 
 /// The frame allocator.
 pub static FRAMES: Frames<ConfigurablePlatform> = Frames::new(ConfigurablePlatform::new());
-/// The control path, which is set at the first allocation.
+/// The control path, which is set at the first allocation. Its lock disables interrupts, which is
+/// possible only because the mapper flushes no TLBs of other CPUs: a kernel that does needs a lock
+/// that keeps interrupts on, or two CPUs wait for each other.
 pub static HOTPLUG: Mutex<Lock, Option<ControlPath>> = Mutex::new(None);
 /// The linear map.
 // SAFETY: ArceOS's boot code maps the first 512 GiB of physical memory at `PHYS_VIRT_OFFSET`, and
@@ -51,6 +54,13 @@ impl Interrupts for Cpu {
 
 pub(crate) fn add_boot_memory(start: usize, size: usize) -> AxResult {
     let start = (start - PHYS_VIRT_OFFSET) as u64;
+    if let Some(hotplug) = &mut *HOTPLUG.lock() {
+        let range = PfnRange::from_bytes(start, Bytes(size as u64));
+        let range = range.map_err(|_| AxError::InvalidInput)?;
+        // SAFETY: ArceOS has passed only free memory, all of which the linear map maps.
+        let added = unsafe { add_late_memory(hotplug, range, &mut NoHooks) };
+        return added.map(|_| ()).map_err(|_| AxError::NoMemory);
+    }
     BOOT_MEMORY.lock().add(start..start + size as u64).map_err(|_| AxError::NoMemory)
 }
 

@@ -5,10 +5,13 @@ mod boot_map;
 
 use core::alloc::Layout;
 use core::mem::take;
+use core::ops::Range;
 use core::ptr::with_exposed_provenance_mut;
 use hotmem::geometry::FRAME_SIZE;
-use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, Pfn, PfnRange, Platform};
-use hotmem_port::{AllocOrNone, BootRanges};
+use hotmem::{
+    AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, NoHooks, Pfn, PfnRange, Platform,
+};
+use hotmem_port::{AllocOrNone, BootRanges, add_late_memory};
 use ostd::cpu::CpuId;
 use ostd::mm::frame::GlobalFrameAllocator;
 use ostd::mm::{KERNEL_VADDR_RANGE, Paddr};
@@ -20,7 +23,9 @@ pub type ControlPath = Hotplug<'static, Cpus, AlwaysMapped>;
 
 /// The frame allocator.
 pub static FRAMES: Frames<Cpus> = Frames::new(Cpus);
-/// The control path, which is set at the first allocation.
+/// The control path, which is set at the first allocation. Its lock disables interrupts, which is
+/// possible only because this mapping never unmaps anything: a kernel that flushes the TLBs of other
+/// CPUs needs a lock that keeps interrupts on, or two CPUs wait for each other.
 pub static HOTPLUG: SpinLock<Option<ControlPath>, LocalIrqDisabled> = SpinLock::new(None);
 
 /// Free boot memory, until the engine is started with it.
@@ -61,12 +66,26 @@ impl GlobalFrameAllocator for FrameAllocator {
     fn add_free_memory(&self, addr: Paddr, size: usize) {
         let (start, end) = (addr as u64, (addr + size) as u64);
         let region = boot_map::region();
+        let mut hotplug = HOTPLUG.lock();
         let mut free = BOOT_MEMORY.lock();
         // Leave out the device's region. The driver announces that region, and memory of it is
         // added when the device plugs it.
         for part in [start..end.min(region.start), start.max(region.end)..end] {
-            free.add(part).expect("16 ranges of free memory are enough");
+            match hotplug.as_mut() {
+                None => free.add(part).expect("16 ranges of free memory are enough"),
+                Some(hotplug) => add_late(hotplug, part),
+            }
         }
+    }
+}
+
+/// Adds free memory that OSTD has found after the engine was started, as it does on TDX.
+fn add_late(hotplug: &mut ControlPath, bytes: Range<u64>) {
+    let frames = PfnRange::try_from(bytes).expect("OSTD adds whole frames");
+    if !frames.is_empty() {
+        // SAFETY: OSTD has passed only free memory, and all memory is mapped.
+        let added = unsafe { add_late_memory(hotplug, frames, &mut NoHooks) };
+        added.expect("the memory was reserved at boot, or is unknown");
     }
 }
 

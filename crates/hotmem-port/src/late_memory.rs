@@ -1,0 +1,64 @@
+//! Gives an instance free memory that the kernel finds after the start.
+
+use core::fmt;
+use hotmem::geometry::PAGEBLOCK_FRAMES;
+use hotmem::{
+    AddError, AnnounceError, Hooks, Hotplug, Mapping, OnlineType, PfnRange, Platform, RangeError,
+    State,
+};
+
+/// The reason why memory could not be added after the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LateMemoryError {
+    /// The memory was refused, or is in use but was not reserved at boot.
+    Range(RangeError),
+    /// The memory cannot be announced.
+    Announce(AnnounceError),
+    /// The memory cannot be added.
+    Add(AddError),
+}
+
+/// Adds free memory to an instance that was started: memory that firmware hands over late, or that
+/// the kernel accepts from its hypervisor. A kernel must not start the engine a second time.
+///
+/// Memory that the boot map lists as reserved is [freed](Hotplug::free_reserved). Memory that the
+/// boot map does not list is announced, added and put online for the kernel, in whole pageblocks of
+/// 2 MiB. Returns the frames that can be allocated now.
+///
+/// # Safety
+/// `range` is RAM, and nobody uses it. It can be mapped.
+///
+/// # Errors
+/// [`LateMemoryError`].
+pub unsafe fn add_late_memory<P: Platform, M: Mapping>(
+    hotplug: &mut Hotplug<'_, P, M>,
+    range: PfnRange,
+    hooks: &mut dyn Hooks,
+) -> Result<PfnRange, LateMemoryError> {
+    let (run, state) = hotplug.state_at(range.start(), range.end());
+    if state != State::Unknown || !run.covers(range) {
+        // SAFETY: the caller promises that nobody uses the memory.
+        let freed = unsafe { hotplug.free_reserved(range) };
+        return freed.map(|()| range).map_err(LateMemoryError::Range);
+    }
+    let pageblocks = range.align_inward(PAGEBLOCK_FRAMES as u64);
+    if pageblocks.is_empty() {
+        return Ok(pageblocks);
+    }
+    hotplug.announce(pageblocks).map_err(LateMemoryError::Announce)?;
+    hotplug.add(pageblocks).map_err(LateMemoryError::Add)?;
+    hotplug.online(pageblocks, OnlineType::Kernel, hooks).map_err(LateMemoryError::Range)?;
+    Ok(pageblocks)
+}
+
+impl fmt::Display for LateMemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LateMemoryError::Range(error) => error.fmt(f),
+            LateMemoryError::Announce(error) => error.fmt(f),
+            LateMemoryError::Add(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for LateMemoryError {}
