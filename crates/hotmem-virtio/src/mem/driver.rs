@@ -104,7 +104,9 @@ pub(super) enum Direction {
 pub(super) struct InFlight {
     pub(super) request: Request,
     pub(super) purpose: Purpose,
-    pub(super) sent_at: Duration,
+    /// The time at which the wait for the answer began: the first step after the one that sent the
+    /// request. The step that sent it may have prepared memory for seconds.
+    pub(super) waiting_since: Option<Duration>,
     pub(super) is_overdue: bool,
 }
 
@@ -189,7 +191,7 @@ impl Driver {
         match result {
             Ok((request, purpose)) => {
                 self.in_flight =
-                    Some(InFlight { request, purpose, sent_at: now, is_overdue: false });
+                    Some(InFlight { request, purpose, waiting_since: None, is_overdue: false });
                 self.statistics.requests = self.statistics.requests.wrapping_add(1);
                 Step::Ready(Ok(request))
             }
@@ -260,8 +262,9 @@ impl Driver {
     fn wait_for_answer(&mut self, now: Duration) -> Option<Step> {
         let sent = self.in_flight.as_mut()?;
         // A clock that was set back must not delay the timeout.
-        sent.sent_at = sent.sent_at.min(now);
-        let deadline = sent.sent_at.saturating_add(ANSWER_TIME);
+        let since = sent.waiting_since.map_or(now, |since| since.min(now));
+        sent.waiting_since = Some(since);
+        let deadline = since.saturating_add(ANSWER_TIME);
         if now < deadline && !sent.is_overdue {
             return Some(Step::Pending(deadline));
         }

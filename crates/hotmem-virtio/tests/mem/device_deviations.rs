@@ -315,13 +315,30 @@ fn earlier_failures_do_not_count_after_a_success() {
 }
 
 #[test]
+fn a_device_is_not_late_because_a_step_took_long_to_prepare_memory() {
+    let mut setup = Setup::with_64_mib();
+    setup.device.faults.push_back(Fault::LateAnswer(2));
+    setup.device.resize(0);
+    assert!(matches!(setup.step(), Step::Ready(Ok(_))));
+    // The step has migrated memory for a long time before it returned the request.
+    setup.now += 10 * SECOND;
+    assert_eq!(setup.step(), Step::Pending(setup.now + SECOND));
+    assert_eq!(setup.driver.status(), Status::Resizing);
+    setup.poll();
+    setup.assert_reached();
+    assert_eq!(setup.driver.statistics().overdue_requests, 0);
+}
+
+#[test]
 fn a_late_refusal_counts_like_other_refusals() {
     let mut setup = Setup::with_64_mib();
     setup.device.resize(128 * MIB);
     let config = setup.device.read_config();
     let (driver, memory) = (&mut setup.driver, &mut setup.memory);
     assert!(matches!(driver.step(setup.now, &config, None, memory), Step::Ready(Ok(_))));
-    setup.now += SECOND;
+    let deadline = setup.now + SECOND;
+    assert_eq!(driver.step(setup.now, &config, None, memory), Step::Pending(deadline));
+    setup.now = deadline;
     assert_eq!(driver.step(setup.now, &config, None, memory), Step::Idle);
     assert_eq!(driver.status(), Status::Pending(Pending::NoAnswer));
     let until = setup.now + Duration::from_millis(1);

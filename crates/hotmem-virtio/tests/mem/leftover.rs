@@ -185,6 +185,7 @@ fn a_late_answer_to_unplug_all_counts() {
     setup.device.faults.push_back(Fault::LateAnswer(50));
     assert!(matches!(setup.step(), Step::Working));
     assert!(matches!(setup.step(), Step::Ready(Ok(_))));
+    assert_eq!(setup.step(), Step::Pending(setup.now + SECOND));
     setup.now += 5 * SECOND;
     assert_eq!(setup.step(), Step::Idle);
     assert_eq!(setup.driver.status(), Status::Pending(Pending::NoAnswer));
