@@ -309,8 +309,9 @@ impl<'f, P: Platform> Shrink<'f, P> {
         window.end() >= self.untried.end()
     }
 
-    /// Returns the highest window to take: a whole section, the highest run of online units in it,
-    /// or a single unit. Moves the end of `untried` down to the end of the window.
+    /// Returns the highest window to take: a whole section, the highest run of online units of one
+    /// region in it, or a single unit. Moves the end of `untried` down to the end of the window, or
+    /// to its start if there is no window.
     fn next_window<M: Mapping>(&mut self, hotplug: &Hotplug<'f, P, M>) -> Option<PfnRange> {
         if self.frames_left == 0 {
             return None;
@@ -325,7 +326,11 @@ impl<'f, P: Platform> Shrink<'f, P> {
             {
                 return Some(chunk);
             }
-            let end = hotplug.last_online(self.untried)?.align_up(self.unit);
+            let Some(end) = hotplug.last_online(self.untried) else {
+                self.untried = PfnRange::EMPTY;
+                return None;
+            };
+            let end = end.align_up(self.unit);
             if end < self.untried.end() {
                 self.untried = self.untried.split_at(end).0;
                 continue;
@@ -341,15 +346,18 @@ impl<'f, P: Platform> Shrink<'f, P> {
             if self.single_units_above < highest.end() {
                 return Some(highest);
             }
-            let mut start = highest.start();
+            let mut run = highest;
             for unit in units.rev().skip_while(|unit| unit.end() > highest.start()) {
-                let frames = highest.end().number() - unit.start().number();
-                if frames > self.frames_left || !hotplug.is_online(unit) {
+                let longer = PfnRange::new(unit.start(), run.end()).or_violation()?;
+                if longer.frames() > self.frames_left
+                    || !hotplug.is_online(unit)
+                    || !hotplug.is_announced(longer)
+                {
                     break;
                 }
-                start = unit.start();
+                run = longer;
             }
-            return PfnRange::new(start, highest.end());
+            return Some(run);
         }
         None
     }

@@ -81,8 +81,9 @@ pub struct Reporter<'f, P: Platform> {
     /// The settings of the last step.
     last_settings: Settings,
     phase: Phase,
-    /// No batch is sent before this time, so that the rate is kept.
-    not_before: Duration,
+    /// The time of the last batch, and its number of pageblocks. The next batch is sent after the
+    /// time that these take at the maximum rate.
+    last_batch: (Duration, u64),
     /// The number of pageblocks that are reporting.
     blocks_reporting: u64,
     /// The time since when the host has not answered: that of its last answer, or that of the first
@@ -186,7 +187,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             settings,
             last_settings: settings,
             phase: Phase::Resting,
-            not_before: Duration::ZERO,
+            last_batch: (Duration::ZERO, 0),
             blocks_reporting: counts.reporting / PAGEBLOCK_FRAMES as u64,
             unanswered_since: None,
             refusals: 0,

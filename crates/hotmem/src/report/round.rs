@@ -72,9 +72,11 @@ impl<P: Platform> Reporter<'_, P> {
             self.phase = Phase::Round(round);
             return Some(Step::Idle);
         }
-        if now < self.not_before {
+        let (last, blocks) = self.last_batch;
+        let next = last.saturating_add(self.settings.time_at_max_rate(blocks));
+        if now < next {
             self.phase = Phase::Round(round);
-            return Some(Step::Pending(self.not_before));
+            return Some(Step::Pending(next));
         }
         let mut batch = Batch::new(self.frames.id(), self.frames.wakeup().generation());
         let mut headroom = Headroom::of(headroom.min(self.settings.max_batch_blocks()));
@@ -129,8 +131,7 @@ impl<P: Platform> Reporter<'_, P> {
         }
         self.blocks_reporting += blocks;
         self.statistics.batches += 1;
-        let start = self.not_before.max(now);
-        self.not_before = start.saturating_add(self.settings.time_at_max_rate(blocks));
+        self.last_batch = (now, blocks);
         Step::Ready(Ok(batch))
     }
 

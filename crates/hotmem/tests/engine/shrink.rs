@@ -145,3 +145,44 @@ fn check_random_shrink(rng: &mut Rng) {
     assert!(blocker.is_none_or(|blocker| blocker.kind == BlockerKind::Unmovable("pinned")));
     assert_eq!(frames.validated().unwrap().isolated, 0);
 }
+
+#[test]
+fn a_shrink_that_is_over_takes_nothing_that_comes_online_later() {
+    let memory = Memory::new(2 * SECTION);
+    let frames = Frames::new(Cpus);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, SECTION);
+    let hot = range(SECTION, SECTION);
+    hotplug.announce(hot).unwrap();
+    hotplug.add(hot).unwrap();
+    let mut shrink = Shrink::new(hot);
+    let first = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+    assert!(matches!(first, Progress::Idle), "{first:?}");
+    hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
+    let again = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+    assert!(matches!(again, Progress::Idle), "{again:?}");
+}
+
+#[test]
+fn what_a_shrink_removes_lies_in_one_region_and_can_be_added_again() {
+    let memory = Memory::new(2 * SECTION);
+    let frames = Frames::new(Cpus);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, SECTION);
+    // The regions meet within a section.
+    let hot = range(SECTION, SECTION);
+    let (low, high) = hot.split_at(pfn(SECTION + SECTION / 2));
+    for region in [low, high] {
+        hotplug.announce(region).unwrap();
+        hotplug.add(region).unwrap();
+        hotplug.online(region, OnlineType::Movable, &mut NoHooks).unwrap();
+    }
+    let mut shrink = Shrink::new(hot);
+    let mut removed = vec![];
+    while let Progress::Ready(removal) =
+        shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
+    {
+        removed.push(removal.range());
+        hotplug.commit_remove(removal).unwrap();
+    }
+    assert_eq!(removed, [high, low]);
+    removed.into_iter().for_each(|range| hotplug.add(range).unwrap());
+}

@@ -246,3 +246,24 @@ fn reports_do_not_exceed_the_rate() {
         assert_eq!(count_pageblocks(&report_until_idle(&mut reporter, ms(1000)).0), 2);
     });
 }
+
+#[test]
+fn a_new_rate_holds_for_the_pause_after_the_last_batch() {
+    with_instance(|frames, _, _| {
+        let with_rate = |rate| Settings { max_per_second: rate, ..immediate_settings() };
+        let mut reporter =
+            Reporter::new(frames, with_rate(Some(Bytes(1))), Contents::Undefined).unwrap();
+        let (reported, step) = report_until_idle(&mut reporter, ms(0));
+        assert_eq!(count_pageblocks(&reported), 1);
+        // A byte in a second: the pageblock's time is over after 24 days.
+        assert!(matches!(step, Step::Pending(at) if at > ms(2_000_000_000)), "{step:?}");
+        reporter.settings = with_rate(Some(size_of_blocks(2)));
+        let (reported, step) = report_until_idle(&mut reporter, ms(499));
+        assert!(reported.is_empty());
+        assert!(matches!(step, Step::Pending(at) if at == ms(500)), "{step:?}");
+        reporter.settings = with_rate(None);
+        let (reported, step) = report_until_idle(&mut reporter, ms(499));
+        assert_eq!(count_pageblocks(&reported), frames.counts().free_whole / PAGEBLOCK - 1);
+        assert!(matches!(step, Step::Idle), "{step:?}");
+    });
+}
