@@ -48,8 +48,8 @@ impl SectionWords {
         Some(Announced::new((index, entry, entry.range()?)))
     }
 
-    /// Returns the announced range that contains a frame. Cost: O(announced ranges), or O(1) if the
-    /// last call found the same range.
+    /// Returns the announced range that contains a frame. Cost: O(1) if the last call found the same
+    /// range, otherwise a load for each 63 ranges and O(ranges near the frame).
     pub(crate) fn announced_at(&self, pfn: Pfn) -> Option<Announced<'_>> {
         self.ranges.containing(pfn).map(Announced::new)
     }
@@ -147,6 +147,11 @@ impl SectionWords {
         supply: &mut impl PieceSupply,
     ) -> Result<RegionIndex, NoMemory> {
         self.ranges.insert(range, node.0, is_boot, supply)
+    }
+
+    /// Removes a range from the list of announced ranges.
+    pub(crate) fn withdraw(&self, index: RegionIndex) {
+        self.ranges.withdraw(index);
     }
 
     /// Announces memory of a model, and makes its chunks by `make`. The chunks have words only for

@@ -26,6 +26,8 @@ mod lent_memory;
 mod lifecycle;
 mod linux_defects;
 mod low_memory;
+#[cfg(not(hotmem_geometry = "small"))]
+mod many_regions;
 mod mapping;
 mod memory_blocks;
 mod metadata;

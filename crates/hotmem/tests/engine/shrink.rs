@@ -177,8 +177,7 @@ fn what_a_shrink_removes_lies_in_one_region_and_can_be_added_again() {
     }
     let mut shrink = Shrink::new(hot);
     let mut removed = vec![];
-    while let Progress::Ready(removal) =
-        shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
+    while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
     {
         removed.push(removal.range());
         hotplug.commit_remove(removal).unwrap();

@@ -3,12 +3,16 @@
 //!
 //! Only the control path writes the list; any context may read it. A place in the list is used
 //! again after its range was withdrawn.
+//!
+//! Each frame has bounds around its ranges, so that a search reads only the frames in which the range
+//! can be. Platforms announce their ranges in ascending order, so that few frames overlap.
 
 use super::install::{NoMemory, PieceSupply, get_or_make};
 use super::pieces::DirectoryPiece;
 #[cfg(not(loom))]
 use super::walk::PieceMemory;
 use crate::addr::{Pfn, PfnRange};
+use crate::geometry::PFN_LIMIT;
 use crate::outlined::Outlined;
 use crate::sync::untracked::{AtomicU64, AtomicUsize};
 use crate::sync::{Ordering, PiecePtr, const_unless_loom};
@@ -29,6 +33,8 @@ pub(crate) struct Ranges {
     first_frame: PiecePtr<EntryFrame>,
     /// The number of places that were made. It never decreases, because a vacant place stays.
     places_made: AtomicUsize,
+    /// The number of these places that are vacant.
+    vacant_places: AtomicUsize,
     /// The place of the range that the last look-up by frame found, so that look-ups of
     /// neighbouring frames find their range at once.
     last_found: AtomicUsize,
@@ -38,7 +44,39 @@ pub(crate) struct Ranges {
 #[repr(C)]
 pub(crate) struct EntryFrame {
     entries: [Entry; RANGES_PER_FRAME],
+    bounds: Bounds,
     next: PiecePtr<EntryFrame>,
+}
+
+/// Bounds around all ranges that a frame of the list has ever had. Without a range, both numbers are
+/// 0.
+struct Bounds {
+    /// The number of frames from the lowest start to [`PFN_LIMIT`].
+    below_limit: AtomicU64,
+    /// The highest end.
+    end: AtomicU64,
+}
+
+impl Bounds {
+    #[cfg(loom)]
+    const fn empty() -> Bounds {
+        Bounds { below_limit: AtomicU64::new(0), end: AtomicU64::new(0) }
+    }
+
+    /// Extends the bounds around `range`. Relaxed: a reader that must find the range has seen an
+    /// effect of its announcement, or of an addition after it, with Acquire.
+    fn include(&self, range: PfnRange) {
+        let below_limit = PFN_LIMIT - range.start().number();
+        for (bound, value) in [(&self.below_limit, below_limit), (&self.end, range.end().number())]
+        {
+            bound.store(value.max(bound.load(Ordering::Relaxed)), Ordering::Relaxed);
+        }
+    }
+
+    fn overlap(&self, range: PfnRange) -> bool {
+        let start = PFN_LIMIT - self.below_limit.load(Ordering::Relaxed);
+        start < range.end().number() && range.start().number() < self.end.load(Ordering::Relaxed)
+    }
 }
 
 /// One announced range.
@@ -70,6 +108,7 @@ unsafe impl DirectoryPiece for EntryFrame {
     fn zeroed() -> Self {
         EntryFrame {
             entries: [const { Entry::unused() }; RANGES_PER_FRAME],
+            bounds: Bounds::empty(),
             next: PiecePtr::new(core::ptr::null_mut()),
         }
     }
@@ -120,11 +159,6 @@ impl Entry {
         let node = self.node.load(Ordering::Relaxed);
         self.node.store(node | u64::from(group) << GROUP_SHIFT, Ordering::Relaxed);
     }
-
-    /// Removes the range from the list.
-    pub(crate) fn withdraw(&self) {
-        self.end.store(0, Ordering::Release);
-    }
 }
 
 /// Returns how many frames a list with this many places takes.
@@ -147,6 +181,7 @@ impl Ranges {
                 inline_entries: [const { Entry::unused() }; INLINE_RANGES],
                 first_frame: PiecePtr::new(core::ptr::null_mut()),
                 places_made: AtomicUsize::new(0),
+                vacant_places: AtomicUsize::new(0),
                 last_found: AtomicUsize::new(0),
             }
         }
@@ -154,7 +189,7 @@ impl Ranges {
 
     /// Adds a range to the list. The range must not be empty.
     ///
-    /// Cost: O(ranges).
+    /// Cost: a load for each 63 ranges, or O(ranges) if a place is vacant.
     pub(crate) fn insert(
         &self,
         range: PfnRange,
@@ -163,11 +198,21 @@ impl Ranges {
         supply: &mut impl PieceSupply,
     ) -> Result<RegionIndex, NoMemory> {
         let places_made = self.places_made.load(Ordering::Relaxed);
-        let vacant = self.places().find(|(_, entry)| entry.range().is_none());
+        let vacant_places = self.vacant_places.load(Ordering::Relaxed);
+        let vacant = match vacant_places {
+            0 => None,
+            _ => self.places().find(|(_, entry)| entry.range().is_none()),
+        };
         let (index, entry) = match vacant {
-            Some(vacant) => vacant,
+            Some(vacant) => {
+                self.vacant_places.store(vacant_places - 1, Ordering::Relaxed);
+                vacant
+            }
             None => self.add_place(places_made, supply)?,
         };
+        if let Some(frame) = self.frame_of(index) {
+            frame.bounds.include(range);
+        }
         entry.start.store(range.start().number(), Ordering::Relaxed);
         let boot = if is_boot { BOOT } else { 0 };
         entry.node.store(u64::from(node) | boot, Ordering::Relaxed);
@@ -177,11 +222,20 @@ impl Ranges {
         Ok(index)
     }
 
+    /// Removes a range from the list.
+    pub(crate) fn withdraw(&self, index: RegionIndex) {
+        if let Some(entry) = self.get(index).filter(|entry| entry.range().is_some()) {
+            entry.end.store(0, Ordering::Release);
+            let vacant_places = self.vacant_places.load(Ordering::Relaxed) + 1;
+            self.vacant_places.store(vacant_places, Ordering::Relaxed);
+        }
+    }
+
     /// Returns how many more frames the list will take if this many ranges are added.
     #[cfg(not(loom))]
     pub(crate) fn frames_for(&self, more: usize) -> u64 {
         let places_made = self.places_made.load(Ordering::Relaxed);
-        let vacant = places_made - self.iter().count();
+        let vacant = self.vacant_places.load(Ordering::Relaxed);
         let places_needed = places_made + more.saturating_sub(vacant);
         frames_of_list(places_needed) - frames_of_list(places_made)
     }
@@ -249,14 +303,33 @@ impl Ranges {
         let Some(index_in_frames) = number.checked_sub(INLINE_RANGES) else {
             return self.inline_entries.get(number);
         };
-        self.frames()
-            .nth(index_in_frames / RANGES_PER_FRAME)?
-            .entries
-            .get(index_in_frames % RANGES_PER_FRAME)
+        self.frame_of(index)?.entries.get(index_in_frames % RANGES_PER_FRAME)
     }
 
-    /// Returns the announced range that contains a frame. Cost: O(ranges), or O(1) if the last call
-    /// found the same range.
+    /// Returns the frame that an entry lies in, or `None` if it lies in the list itself.
+    fn frame_of(&self, index: RegionIndex) -> Option<&EntryFrame> {
+        self.frames().nth(index.number().checked_sub(INLINE_RANGES)? / RANGES_PER_FRAME)
+    }
+
+    /// Iterates over the announced ranges that lie in the list itself, or in a frame of the list
+    /// whose bounds overlap `range`.
+    #[inline(never)]
+    fn iter_near(&self, range: PfnRange) -> impl Iterator<Item = (RegionIndex, &Entry, PfnRange)> {
+        let inline = (0..).map(RegionIndex).zip(&self.inline_entries);
+        let first_indices = (INLINE_RANGES..).step_by(RANGES_PER_FRAME);
+        let frames = first_indices.zip(self.frames());
+        let near = frames.filter(move |(_, frame)| frame.bounds.overlap(range));
+        let in_frames = near.flat_map(|(first, frame)| {
+            let indices =
+                (first..).map(|place| RegionIndex(u32::try_from(place).unwrap_or(u32::MAX)));
+            indices.zip(&frame.entries)
+        });
+        let entries = inline.chain(in_frames);
+        Outlined(entries.filter_map(|(index, entry)| Some((index, entry, entry.range()?))))
+    }
+
+    /// Returns the announced range that contains a frame. Cost: O(1) if the last call found the same
+    /// range, otherwise a load for each 63 ranges and O(ranges near the frame).
     pub(crate) fn containing(&self, pfn: Pfn) -> Option<(RegionIndex, &Entry, PfnRange)> {
         let last = u32::try_from(self.last_found.load(Ordering::Relaxed)).ok().map(RegionIndex);
         let last_match = last.and_then(|index| {
@@ -264,14 +337,16 @@ impl Ranges {
             Some((index, entry, entry.range().filter(|range| range.contains(pfn))?))
         });
         last_match.or_else(|| {
-            let found = self.iter().find(|(_, _, range)| range.contains(pfn))?;
+            let frame = PfnRange::with_len(pfn, 1)?;
+            let found = self.iter_near(frame).find(|(_, _, range)| range.contains(pfn))?;
             self.last_found.store(found.0.number(), Ordering::Relaxed);
             Some(found)
         })
     }
 
-    /// Returns an announced range that overlaps `range`.
+    /// Returns an announced range that overlaps `range`. Cost: a load for each 63 ranges, and O(ranges
+    /// near `range`).
     pub(crate) fn overlapping(&self, range: PfnRange) -> Option<PfnRange> {
-        self.iter().map(|(_, _, other)| other).find(|other| other.overlaps(range))
+        self.iter_near(range).map(|(_, _, other)| other).find(|other| other.overlaps(range))
     }
 }

@@ -271,7 +271,7 @@ fn any_number_of_ranges_can_be_announced_and_withdrawn() {
             }
             Some(&(index, _)) => {
                 assert_eq!(list.overlapping(range(n)), Some(range(n)));
-                list.get(index).unwrap().withdraw();
+                list.withdraw(index);
                 oracle.remove(&n);
             }
         }
