@@ -3,9 +3,9 @@
 //! A slice must not refer to memory that a host discards or plugs, so a chain consists of addresses
 //! and lengths as the device sees them. Nothing that the device can write is trusted: links and
 //! lengths are kept in the driver's own memory, and every used element must name an outstanding
-//! chain. A used length is limited to the number of bytes that the device may write in the chain,
-//! because QEMU before 7.0 and earlier releases of Cloud Hypervisor report the number of bytes that
-//! they have read.
+//! chain. A device that reports more written bytes than it may write in the chain violates the
+//! protocol. The exception is a chain that the device only reads, for which QEMU before 7.0 and
+//! earlier releases of Cloud Hypervisor report the number of bytes that they have read.
 
 use crate::dma::DmaMemory;
 use core::fmt;
@@ -46,8 +46,8 @@ pub struct Buffer {
 pub struct Used {
     /// The token that [`SplitQueue::push`] returned for the chain.
     pub token: u16,
-    /// The number of bytes that the device reports as written, at most the number that it may
-    /// write.
+    /// The number of bytes that the device reports as written: 0 for a chain that the device only
+    /// reads.
     pub written: u32,
 }
 
@@ -64,12 +64,22 @@ pub enum QueueError {
     UsedIndex(u16),
     /// The used element names a descriptor that is not the first of an outstanding chain.
     UsedId(u32),
+    /// The used element of this chain reports more bytes than the device was given.
+    UsedLength {
+        /// The token of the chain.
+        token: u16,
+        /// The number of bytes that the device reports.
+        reported: u32,
+        /// The number of bytes that the device may write, or may read if it may write none.
+        given: u32,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     buffer_count: u16,
     writable_bytes: u32,
+    readable_bytes: u32,
 }
 
 /// `VIRTQ_DESC_F_NEXT`
@@ -185,11 +195,14 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         if !chain.is_sorted_by_key(|buffer| buffer.device_writes) {
             return Err(QueueError::Order);
         }
-        let writable_bytes = chain
-            .iter()
-            .filter(|buffer| buffer.device_writes)
-            .try_fold(0u32, |sum, buffer| sum.checked_add(buffer.len))
-            .ok_or(QueueError::Length)?;
+        let sum = |device_writes| {
+            chain
+                .iter()
+                .filter(|buffer| buffer.device_writes == device_writes)
+                .try_fold(0u32, |sum, buffer| sum.checked_add(buffer.len))
+                .ok_or(QueueError::Length)
+        };
+        let (writable_bytes, readable_bytes) = (sum(true)?, sum(false)?);
 
         let head = self.first_free;
         for (i, buffer) in chain.iter().enumerate() {
@@ -205,7 +218,8 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         }
         self.free_count -= buffer_count;
         self.outstanding_count += 1;
-        self.outstanding_chains[usize::from(head)] = Some(Chain { buffer_count, writable_bytes });
+        self.outstanding_chains[usize::from(head)] =
+            Some(Chain { buffer_count, writable_bytes, readable_bytes });
 
         let ring_index = usize::from(self.avail_index & (self.size - 1));
         self.memory.write(Self::AVAIL_OFFSET + 4 + 2 * ring_index, head.to_le_bytes());
@@ -232,15 +246,20 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         let ring_index = usize::from(self.used_index & (self.size - 1));
         let element = Self::USED_OFFSET + 4 + 8 * ring_index;
         let id = u32::from_le_bytes(self.memory.read(element));
-        let written = u32::from_le_bytes(self.memory.read(element + 4));
+        let reported = u32::from_le_bytes(self.memory.read(element + 4));
         let unknown = QueueError::UsedId(id);
         let token = u16::try_from(id).map_err(|_| unknown)?;
         let outstanding = self.outstanding_chains.get_mut(usize::from(token)).ok_or(unknown)?;
         let chain = outstanding.ok_or(unknown)?;
+        let only_reads = chain.writable_bytes == 0;
+        let given = if only_reads { chain.readable_bytes } else { chain.writable_bytes };
+        if reported > given {
+            return Err(QueueError::UsedLength { token, reported, given });
+        }
         *outstanding = None;
         self.recycle(token, chain.buffer_count);
         self.used_index = self.used_index.wrapping_add(1);
-        Ok(Some(Used { token, written: written.min(chain.writable_bytes) }))
+        Ok(Some(Used { token, written: if only_reads { 0 } else { reported } }))
     }
 
     /// Returns whether the device must be notified after chains were pushed.
@@ -305,6 +324,12 @@ impl fmt::Display for QueueError {
             }
             QueueError::UsedId(id) => {
                 write!(f, "the used id {id} is not the first descriptor of an outstanding chain")
+            }
+            QueueError::UsedLength { token, reported, given } => {
+                write!(
+                    f,
+                    "the device was given {given} bytes by chain {token}, and reports {reported}"
+                )
             }
         }
     }

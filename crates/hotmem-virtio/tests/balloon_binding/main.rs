@@ -74,9 +74,9 @@ fn all_combinations_of_features_work_with_both_numberings_of_queues() {
 }
 
 #[test]
-fn used_lengths_beyond_the_written_bytes_are_ignored() {
+fn used_lengths_of_buffers_that_were_read_are_ignored() {
     // QEMU before 7.0 returns the length that it has read, and 1 on the queue of hints.
-    for length in [1, 1024, u32::MAX] {
+    for length in [1, 4] {
         let host = transport::host(Features::all(), QueueNumbering::Dense);
         host.borrow_mut().violation = Some(Violation::Length(length));
         check_features(&host, Poison::None);
@@ -443,6 +443,10 @@ fn a_device_that_corrupts_a_queue_fails() {
     let cases = [
         (Violation::Id(7), QueueError::UsedId(7)),
         (Violation::Index(9), QueueError::UsedIndex(9)),
+        (
+            Violation::Length(u32::MAX),
+            QueueError::UsedLength { token: 0, reported: u32::MAX, given: 4096 * FRAMES as u32 },
+        ),
     ];
     for (violation, error) in cases {
         let host =

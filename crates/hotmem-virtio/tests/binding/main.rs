@@ -336,6 +336,7 @@ fn a_device_that_corrupts_its_queue_fails() {
         let cases = [
             (Violation::Id(7), QueueError::UsedId(7)),
             (Violation::Index(9), QueueError::UsedIndex(9)),
+            (Violation::Length(11), QueueError::UsedLength { token: 0, reported: 11, given: 10 }),
         ];
         for (violation, error) in cases {
             let host = host(vmm);

@@ -91,10 +91,11 @@ fn interrupts_can_be_suppressed() {
 #[test]
 fn invalid_chains_are_refused_and_change_nothing() {
     let (mut queue, mut device) = queue();
-    let cases: [(&[Descriptor], QueueError); 5] = [
+    let cases: [(&[Descriptor], QueueError); 6] = [
         (&[], QueueError::Length),
         (&[(0x1000, 0, false)], QueueError::Length),
         (&[(0, u32::MAX, true), (0, 1, true)], QueueError::Length),
+        (&[(0, u32::MAX, false), (0, 1, false)], QueueError::Length),
         (&[(0, 1, true), (0, 1, false)], QueueError::Order),
         (&[(0, 1, false); 9], QueueError::Full),
     ];
@@ -132,12 +133,22 @@ fn invalid_used_elements_are_refused_permanently() {
 }
 
 #[test]
-fn a_used_length_is_limited_to_the_chain() {
-    for (descriptors, max) in [(&REQUEST[..], 10), (&REQUEST[..1], 0)] {
-        for (claimed, written) in [(0, 0), (max, max), (max + 1, max), (u32::MAX, max)] {
+fn a_used_length_beyond_the_chain_is_refused_permanently() {
+    for (descriptors, given) in [(&REQUEST[..], 10), (&REQUEST[1..], 10), (&REQUEST[..1], 24)] {
+        for reported in [0, 1, given, given + 1, u32::MAX] {
             let (mut queue, mut device) = queue();
             let token = push(&mut queue, descriptors).unwrap();
-            device.give_back(token.into(), claimed);
+            device.give_back(token.into(), reported);
+            if reported > given {
+                let error = QueueError::UsedLength { token, reported, given };
+                for _ in 0..3 {
+                    assert_eq!(queue.pop(), Err(error));
+                }
+                assert_eq!(queue.outstanding(), 1);
+                continue;
+            }
+            // Some devices report the bytes that they have read.
+            let written = if descriptors == &REQUEST[..1] { 0 } else { reported };
             assert_eq!(queue.pop(), Ok(Some(Used { token, written })));
             assert_eq!(queue.pop(), Ok(None));
         }
