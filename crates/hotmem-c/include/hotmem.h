@@ -154,6 +154,9 @@ void hotmem_panic(const char *text, size_t len);
 // The memory is not online.
 #define HOTMEM_WHY_NOT_ONLINE 8
 
+// A poisoned frame is in use: the kernel must take it from its owner and free it.
+#define HOTMEM_WHY_POISONED 9
+
 // Not announced.
 #define HOTMEM_STATE_UNKNOWN 0
 
@@ -791,6 +794,25 @@ int32_t hotmem_virtio_mem_init(struct hotmem_virtio_mem *d,
                                uint64_t features,
                                uint32_t online_type,
                                uint64_t budget);
+
+// Starts the driver again. The device was reset and has negotiated the same features. Plugged memory
+// stays plugged and online. If a request was outstanding, the driver finds out whether the device
+// has carried it out. The number of requests begins again at 0.
+//
+// A kernel resets the device if the driver has stopped; if the device does not answer; and if the
+// device's status has DEVICE_NEEDS_RESET, or lacks DRIVER_OK because the device has reset itself.
+// Call this function only after the status has read 0: until then, the device may still write an
+// answer.
+//
+// # Errors
+// After all errors nothing has changed. HOTMEM_ERANGE: the region ends beyond the last physical
+// address. HOTMEM_EFAULT, HOTMEM_EBUSY. HOTMEM_EINVAL: an argument or the configuration is invalid
+// in another way.
+//
+// # Safety
+// `d` is NULL or a `struct hotmem_virtio_mem`. `config` is NULL or a configuration.
+int32_t hotmem_virtio_mem_reset(struct hotmem_virtio_mem *d,
+                                const struct hotmem_virtio_mem_config *config);
 
 // Does one step towards the requested size, by plugging or unplugging memory. A step ends at the
 // latest when it needs an answer of the device; then it stores the next request in `request`.

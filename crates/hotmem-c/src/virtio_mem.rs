@@ -107,6 +107,7 @@ pub struct hotmem_virtio_mem_status {
 
 struct Device {
     instance: &'static Instance,
+    features: Features,
     driver: Driver,
     memory: HotplugMemory<'static, CPlatform>,
 }
@@ -167,14 +168,55 @@ pub unsafe extern "C" fn hotmem_virtio_mem_init(
         let budget = Budget { pageblocks: if budget == 0 { 64 } else { budget } };
         slot.write(|| {
             let features = Features::from_bits_truncate(features);
-            let driver = Driver::new(&config, features).map_err(|error| match error.fault {
-                ConfigFault::BeyondAddressSpace => Error(HOTMEM_ERANGE),
-                _ => Error(HOTMEM_EINVAL),
-            })?;
-            Ok(Device { instance, driver, memory: HotplugMemory::new(online_type, budget) })
+            let driver = new_driver(&config, features)?;
+            Ok(Device {
+                instance,
+                features,
+                driver,
+                memory: HotplugMemory::new(online_type, budget),
+            })
         })
     };
     code(init())
+}
+
+fn new_driver(config: &RawConfig, features: Features) -> Result<Driver, Error> {
+    Driver::new(config, features).map_err(|error| match error.fault {
+        ConfigFault::BeyondAddressSpace => Error(HOTMEM_ERANGE),
+        _ => Error(HOTMEM_EINVAL),
+    })
+}
+
+/// Starts the driver again. The device was reset and has negotiated the same features. Plugged memory
+/// stays plugged and online. If a request was outstanding, the driver finds out whether the device
+/// has carried it out. The number of requests begins again at 0.
+///
+/// A kernel resets the device if the driver has stopped; if the device does not answer; and if the
+/// device's status has DEVICE_NEEDS_RESET, or lacks DRIVER_OK because the device has reset itself.
+/// Call this function only after the status has read 0: until then, the device may still write an
+/// answer.
+///
+/// # Errors
+/// After all errors nothing has changed. HOTMEM_ERANGE: the region ends beyond the last physical
+/// address. HOTMEM_EFAULT, HOTMEM_EBUSY. HOTMEM_EINVAL: an argument or the configuration is invalid
+/// in another way.
+///
+/// # Safety
+/// `d` is NULL or a `struct hotmem_virtio_mem`. `config` is NULL or a configuration.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_virtio_mem_reset(
+    d: *mut hotmem_virtio_mem,
+    config: *const hotmem_virtio_mem_config,
+) -> i32 {
+    let reset = || {
+        // SAFETY: the caller guarantees it. The same holds below.
+        let mut device = unsafe { device(d) }?.take()?;
+        // SAFETY: see above.
+        let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
+        device.driver = new_driver(&config, device.features)?;
+        Ok(())
+    };
+    code(reset())
 }
 
 /// Does one step towards the requested size, by plugging or unplugging memory. A step ends at the
@@ -216,7 +258,7 @@ pub unsafe extern "C" fn hotmem_virtio_mem_step(
         let has_answer = !answer.is_null();
         // SAFETY: see above.
         let answer = has_answer.then(|| unsafe { core::slice::from_raw_parts(answer, answer_len) });
-        let Device { instance, driver, memory } = &mut *device;
+        let Device { instance, driver, memory, .. } = &mut *device;
         let mut control = instance.enter()?;
         let running = control.running()?;
         // `bind` fails only for the control path of another instance.

@@ -27,6 +27,7 @@ mod start;
 mod status;
 mod sync;
 mod walk;
+mod withdraw;
 
 pub use config::{Config, RawConfig};
 pub use config_error::{ConfigError, ConfigFault, ConfigField};
@@ -42,6 +43,7 @@ pub use memory::{Memory, Obstacle, Run, Transition, Unplug};
 pub use reason::Reason;
 pub use request::{BlockState, Request, RequestKind, Response, ResponseError};
 pub use status::{Failure, Pending, Statistics, Status};
+pub use withdraw::Remaining;
 
 /// The device type of virtio-mem.
 pub const DEVICE_ID: u16 = 24;

@@ -430,6 +430,9 @@ impl Caller<'_> {
                     value,
                 );
             }
+            if selector > 246 && hotmem_virtio_mem_reset(d, &self.mem_config) == 0 {
+                self.has_request[5] = false;
+            }
             let answers = std::mem::take(&mut self.has_request[5]) || self.byte() == 255;
             let pointer = if answers { answer.as_ptr() } else { null() };
             let len = if self.one_in_16() { usize::from(self.byte() % 11) } else { 10 };

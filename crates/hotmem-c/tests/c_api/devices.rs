@@ -7,6 +7,8 @@ use std::ptr::{null, null_mut};
 struct Device {
     config: hotmem_virtio_mem_config,
     answer: Option<[u8; 10]>,
+    /// Whether each block is plugged.
+    blocks: Vec<bool>,
 }
 
 fn config(requested_size: u64) -> hotmem_virtio_mem_config {
@@ -21,6 +23,12 @@ fn config(requested_size: u64) -> hotmem_virtio_mem_config {
 }
 
 impl Device {
+    fn new(requested_size: u64) -> Device {
+        let config = config(requested_size);
+        let blocks = vec![false; (config.region_size / (2 * MIB)) as usize];
+        Device { config, answer: None, blocks }
+    }
+
     /// Steps the driver until it has nothing to do, or waits. Returns the last step.
     fn run(&mut self, driver: *mut hotmem_virtio_mem) -> i32 {
         let mut request = hotmem_virtio_mem_request::default();
@@ -40,15 +48,25 @@ impl Device {
     }
 
     fn carry_out(&mut self, request: &[u8; 24]) {
-        let blocks = u64::from(u16::from_le_bytes([request[16], request[17]]));
+        let count = usize::from(u16::from_le_bytes([request[16], request[17]]));
+        let addr = u64::from_le_bytes(request[8..16].try_into().unwrap());
+        let first = ((addr - BOOT_END) / (2 * MIB)) as usize;
+        let blocks = &mut self.blocks[first..first + count];
+        let mut answer = [0; 10];
         match request[0] {
-            0 => self.config.plugged_size += blocks * 2 * MIB,
-            1 => self.config.plugged_size -= blocks * 2 * MIB,
+            kind @ (0 | 1) => {
+                assert!(blocks.iter().all(|&is_plugged| is_plugged == (kind == 1)));
+                blocks.fill(kind == 0);
+            }
+            3 if blocks.iter().all(|&is_plugged| is_plugged) => {}
+            3 => answer[8] = if blocks.contains(&true) { 2 } else { 1 },
             request_type => {
                 panic!("the driver sent a request of the unexpected type {request_type}")
             }
         }
-        self.answer = Some([0; 10]);
+        let plugged = self.blocks.iter().filter(|&&is_plugged| is_plugged).count();
+        self.config.plugged_size = plugged as u64 * 2 * MIB;
+        self.answer = Some(answer);
     }
 }
 
@@ -73,7 +91,7 @@ fn a_virtio_mem_device_grows_and_shrinks() {
     let instance = Instance::boot(None);
     let virtio_mem = Heap::zeroes::<hotmem_virtio_mem>();
     let driver = virtio_mem.pointer::<hotmem_virtio_mem>();
-    let mut device = Device { config: config(32 * MIB), answer: None };
+    let mut device = Device::new(32 * MIB);
     let (features, online_type) = (HOTMEM_VIRTIO_MEM_FEATURES & !1, HOTMEM_ONLINE_MOVABLE);
     // SAFETY: `driver` points to zeroes, `instance.as_ptr()` to an instance, and the memory of the
     // device is the instance's own memory.
@@ -122,6 +140,49 @@ fn a_virtio_mem_device_grows_and_shrinks() {
     assert_eq!(device.run(driver), HOTMEM_STEP_IDLE);
     assert_eq!((status(driver).state, status(driver).plugged), (HOTMEM_VIRTIO_MEM_REACHED, 0));
     assert_eq!(instance.counts().present, BOOT_END / 4096);
+}
+
+#[test]
+fn a_driver_that_is_reset_during_a_request_reaches_the_requested_size() {
+    let cases = [false, true].map(|unplugs| [false, true].map(|done| (unplugs, done)));
+    for (unplugs, is_carried_out) in cases.into_iter().flatten() {
+        for malformed in [false, true] {
+            let instance = Instance::boot(None);
+            let virtio_mem = Heap::zeroes::<hotmem_virtio_mem>();
+            let driver = virtio_mem.pointer::<hotmem_virtio_mem>();
+            let mut device = Device::new(32 * MIB);
+            let mut request = hotmem_virtio_mem_request::default();
+            // SAFETY: as above. The answer has 10 bytes.
+            unsafe {
+                let (h, online_type) = (instance.as_ptr(), HOTMEM_ONLINE_MOVABLE);
+                let config = &raw const device.config;
+                assert_eq!(hotmem_virtio_mem_reset(driver, config), HOTMEM_EINVAL);
+                assert_eq!(hotmem_virtio_mem_init(driver, h, config, 0, online_type, 0), 0);
+                device.run(driver);
+                let target = if unplugs { 16 * MIB } else { 48 * MIB };
+                device.config.requested_size = target;
+                while hotmem_virtio_mem_step(driver, 0, &device.config, null(), 0, &mut request)
+                    != HOTMEM_STEP_SEND
+                {}
+                if is_carried_out {
+                    device.carry_out(&request.bytes);
+                }
+                device.answer = malformed.then_some([0xff; 10]);
+                let expected = if malformed { HOTMEM_EIO } else { HOTMEM_STEP_WAIT };
+                assert_eq!(device.run(driver), expected);
+
+                let odd = hotmem_virtio_mem_config { block_size: 3, ..device.config };
+                assert_eq!(hotmem_virtio_mem_reset(driver, &odd), HOTMEM_EINVAL);
+                assert_eq!(hotmem_virtio_mem_reset(driver, null()), HOTMEM_EFAULT);
+                assert_eq!(hotmem_virtio_mem_reset(driver, &device.config), 0);
+                assert_eq!(device.run(driver), HOTMEM_STEP_IDLE);
+                let status = status(driver);
+                assert_eq!((status.state, status.plugged), (HOTMEM_VIRTIO_MEM_REACHED, target));
+                assert_eq!(device.config.plugged_size, target);
+                assert_eq!(instance.counts().movable, target / 4096);
+            }
+        }
+    }
 }
 
 #[test]
@@ -329,7 +390,7 @@ fn offline_memory_that_a_device_is_unplugging_is_busy_and_the_rest_is_removed() 
     let instance = Instance::boot(None);
     let virtio_mem = Heap::zeroes::<hotmem_virtio_mem>();
     let driver = virtio_mem.pointer::<hotmem_virtio_mem>();
-    let mut device = Device { config: config(32 * MIB), answer: None };
+    let mut device = Device::new(32 * MIB);
     let features = HOTMEM_VIRTIO_MEM_FEATURES & !1;
     let mut request = hotmem_virtio_mem_request::default();
     // SAFETY: `driver` points to zeroes, `instance.as_ptr()` to an instance, and the memory of the

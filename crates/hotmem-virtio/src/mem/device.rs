@@ -10,7 +10,7 @@ use super::request::{Request, Response};
 use super::status::Failure;
 use crate::dma::DmaMemory;
 use crate::handshake::{
-    HandshakeError, NegotiatedFeatures, is_running, set_failed, set_running, shake_hands,
+    HandshakeError, NegotiatedFeatures, is_running, reset, set_failed, set_running, shake_hands,
 };
 use crate::queue::{Buffer, QueueError, SplitQueue};
 use core::fmt;
@@ -127,6 +127,22 @@ impl<T: Transport> Device<T> {
         (self.queue_error, self.transport_error) = (None, None);
         self.set_leftover(leftover);
         Ok(())
+    }
+
+    /// Stops the device: resets it, so that it accesses no shared memory any more, and drops the
+    /// transport. Plugged memory stays plugged, and memory in transition stays so until a driver
+    /// begins again with the same memory manager.
+    ///
+    /// # Errors
+    /// Returns the device if its reset does not complete: it may still write to the shared memory. It
+    /// sends no request any more, and fails at the next poll.
+    #[expect(clippy::result_large_err, reason = "the error is the device, which the caller had")]
+    pub fn stop(mut self) -> Result<(), Device<T>> {
+        if reset(&mut self.transport) {
+            return Ok(());
+        }
+        self.is_started = false;
+        Err(self)
     }
 
     /// Sets how to treat memory that is already plugged at the start: see [`Driver::set_leftover`].

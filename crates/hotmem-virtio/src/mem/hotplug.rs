@@ -5,6 +5,7 @@
 
 use super::memory::{Memory, Obstacle, Run, Transition, Unplug};
 use super::reason::Reason;
+use super::withdraw::Remaining;
 use crate::hull::hull;
 use core::fmt;
 use hotmem::{
@@ -21,16 +22,18 @@ use hotmem::{
 /// must always be the same engine. If this value is dropped, memory that was being removed stays
 /// isolated and counted, because nobody knows whether the device has unplugged it.
 pub struct HotplugMemory<'f, P: Platform> {
+    /// The region that the device's driver has announced, or an empty range.
+    pub(super) region: PfnRange,
     /// The frames of the engine that was bound first.
     instance: Option<&'f Frames<P>>,
     online: Option<OnlineType>,
     budget: Budget,
     /// The largest number of frames that one request adds.
     max_addition: u64,
-    addition: Option<(PfnRange, Addition<'f, P>)>,
+    pub(super) addition: Option<(PfnRange, Addition<'f, P>)>,
     /// The range from the first to the last memory that is plugged, and offline until it comes
     /// online or is unplugged.
-    added_range: PfnRange,
+    pub(super) added_range: PfnRange,
     /// Memory whose removal is prepared.
     prepared_removal: Option<Removal>,
     /// The upper part of that memory, if the removal was divided.
@@ -49,9 +52,9 @@ struct ShrinkInProgress<'f, P> {
 }
 
 /// The memory manager of a device, bound to the engine and the kernel's hooks.
-struct BoundMemory<'a, 'f, P: Platform, M, H> {
-    memory: &'a mut HotplugMemory<'f, P>,
-    hotplug: &'a mut Hotplug<'f, P, M>,
+pub(super) struct BoundMemory<'a, 'f, P: Platform, M, H> {
+    pub(super) memory: &'a mut HotplugMemory<'f, P>,
+    pub(super) hotplug: &'a mut Hotplug<'f, P, M>,
     hooks: &'a mut H,
 }
 
@@ -63,6 +66,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     pub fn new(online: impl Into<Option<OnlineType>>, budget: Budget) -> HotplugMemory<'f, P> {
         let online = online.into();
         HotplugMemory {
+            region: PfnRange::EMPTY,
             instance: None,
             online,
             budget,
@@ -84,6 +88,23 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
         HotplugMemory { max_addition: max_addition.frames(), ..self }
     }
 
+    /// Removes the memory of a device that was removed for good, and withdraws its region. The device
+    /// was stopped, and is not asked. Call this again while it is working, and later, if the kernel
+    /// likes, while memory remains in use: such memory stays online, so its RAM must stay too.
+    ///
+    /// Memory whose removal was prepared when the device stopped is removed. If all memory is
+    /// removed, the result is ready.
+    ///
+    /// # Errors
+    /// [`OtherInstance`] if `hotplug` is not the engine of the first call. Nothing has changed.
+    pub fn withdraw<M: Mapping, H: Hooks>(
+        &mut self,
+        hotplug: &mut Hotplug<'f, P, M>,
+        hooks: &mut H,
+    ) -> Result<Progress<(), Remaining>, OtherInstance> {
+        Ok(self.bind_to(hotplug, hooks)?.withdraw())
+    }
+
     /// Binds the memory manager to the engine and the kernel's hooks for one or more steps of the
     /// driver. Returns the [`Memory`] to pass to the driver.
     ///
@@ -94,6 +115,14 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
         hotplug: &'a mut Hotplug<'f, P, M>,
         hooks: &'a mut H,
     ) -> Result<impl Memory + use<'a, 'f, P, M, H>, OtherInstance> {
+        self.bind_to(hotplug, hooks)
+    }
+
+    fn bind_to<'a, M: Mapping, H: Hooks>(
+        &'a mut self,
+        hotplug: &'a mut Hotplug<'f, P, M>,
+        hooks: &'a mut H,
+    ) -> Result<BoundMemory<'a, 'f, P, M, H>, OtherInstance> {
         let instance = *self.instance.get_or_insert(hotplug.frames());
         if !core::ptr::eq(instance, hotplug.frames()) {
             return Err(OtherInstance);
@@ -121,12 +150,14 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
         let node = node.map_or_else(first_node, |node| NodeId(node.into()));
         if self.hotplug.regions().any(|(_, range)| range == region) {
             // The driver was started again.
+            self.memory.region = region;
             return Ok(());
         }
         // The region grows and shrinks by sections, so a policy may put as much of it into the
         // movable zone as its own kernel memory can support.
         let group = Group::Dynamic { unit: SECTION_FRAMES as u64 };
         self.hotplug.announce(Announce { node, group, ..region.into() })?;
+        self.memory.region = region;
         Ok(())
     }
 
@@ -298,12 +329,12 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
 
 impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
     /// Takes the prepared removal, or the lower part of a divided one.
-    fn take_removal(&mut self) -> Option<Removal> {
+    pub(super) fn take_removal(&mut self) -> Option<Removal> {
         let HotplugMemory { prepared_removal, upper_removal, .. } = self.memory;
         core::mem::replace(prepared_removal, upper_removal.take())
     }
 
-    fn stop_shrinking(&mut self) {
+    pub(super) fn stop_shrinking(&mut self) {
         if let Some(ShrinkInProgress { shrink, .. }) = self.memory.shrink.take() {
             shrink.cancel(self.hotplug, self.hooks).or_violation();
         }

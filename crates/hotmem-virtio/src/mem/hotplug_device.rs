@@ -10,6 +10,9 @@ use virtio_drivers::transport::Transport;
 
 /// A virtio-mem device, its driver, and its memory manager: a [`Device`] with a [`HotplugMemory`],
 /// for kernels in which one thread runs the device.
+///
+/// [Stop](Self::stop) a device that is no longer used. If it is dropped instead, memory that was in
+/// transition stays isolated and counted, because the memory manager is lost with the device.
 #[derive(Debug)]
 pub struct HotplugDevice<'f, T: Transport, P: Platform> {
     device: Device<T>,
@@ -63,6 +66,21 @@ impl<'f, T: Transport, P: Platform> HotplugDevice<'f, T, P> {
     #[must_use]
     pub fn device(&mut self) -> &mut Device<T> {
         &mut self.device
+    }
+
+    /// Stops the device, as [`Device::stop`] does, and returns its memory manager. If the device
+    /// is used again, start it with this memory manager. If the device is removed for good, call
+    /// [`HotplugMemory::withdraw`].
+    ///
+    /// # Errors
+    /// As for [`Device::stop`].
+    #[expect(clippy::result_large_err, reason = "the error is the device, which the caller had")]
+    pub fn stop(self) -> Result<HotplugMemory<'f, P>, Self> {
+        let HotplugDevice { device, memory } = self;
+        match device.stop() {
+            Ok(()) => Ok(memory),
+            Err(device) => Err(HotplugDevice { device, memory }),
+        }
     }
 
     /// Starts the device again and keeps its memory, as [`Device::restart`] does.
