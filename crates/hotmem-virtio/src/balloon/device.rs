@@ -103,9 +103,26 @@ impl<T: Transport> Device<T> {
         })
     }
 
+    /// Starts the device again, also after it has failed: resets it, takes back all memory that it
+    /// holds, and negotiates the same features. The counters of the driver continue.
+    ///
+    /// # Errors
+    /// The reason why the device cannot be driven. The driver sends no request any more, and each
+    /// poll fails, unless a later restart succeeds. The memory is not taken back if the reset does
+    /// not complete.
+    pub fn restart<M: Memory>(&mut self, memory: &mut M) -> Result<(), Failure> {
+        self.resets_without_answer = 0;
+        self.reset_and_start(ResetCause::Restart, memory);
+        if let Some(failure) = self.driver.failure() {
+            return Err(failure);
+        }
+        (self.queue_error, self.transport_error) = (None, None);
+        Ok(())
+    }
+
     /// Resets the device for this cause, takes back all memory that the device holds, and starts the
     /// device again. Fails if the device has been reset too often without an answer.
-    fn restart<M: Memory>(&mut self, cause: ResetCause, memory: &mut M) {
+    fn reset_and_start<M: Memory>(&mut self, cause: ResetCause, memory: &mut M) {
         if !reset(&mut self.transport) {
             return self.driver.fail(Failure::Stuck(cause));
         }
@@ -142,7 +159,7 @@ impl<T: Transport> Device<T> {
     /// again.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
         if self.driver.failure().is_none() && !is_running(self.transport.get_status()) {
-            self.restart(ResetCause::NotRunning, memory);
+            self.reset_and_start(ResetCause::NotRunning, memory);
         }
         match read_config(&self.transport, self.driver.features()) {
             Ok(config) => self.config = config,
@@ -160,7 +177,7 @@ impl<T: Transport> Device<T> {
                 }
                 Step::Working => {}
                 Step::Ready(Ok(Action::Reset(queue))) => {
-                    self.restart(ResetCause::NoAnswer(queue), memory);
+                    self.reset_and_start(ResetCause::NoAnswer(queue), memory);
                 }
                 Step::Ready(Err(failure)) => return Progress::Ready(failure),
                 // Step again, because the device may have used another buffer.

@@ -62,6 +62,8 @@ pub enum ResetCause {
     NoAnswer(Queue),
     /// The device's status says that the device needs a reset, has failed, or has reset itself.
     NotRunning,
+    /// The kernel has restarted the device.
+    Restart,
 }
 
 impl Failure {
@@ -100,7 +102,7 @@ pub struct Counters {
     pub statistics: u64,
     /// Requests that were not answered in time.
     pub overdue_requests: u64,
-    /// Resets of the device because it did not answer or did not run.
+    /// Resets of the device.
     pub resets: u64,
 }
 
@@ -144,6 +146,7 @@ impl fmt::Display for ResetCause {
                 write!(f, "the device does not answer on queue {queue:?}")
             }
             ResetCause::NotRunning => f.write_str("the device does not run any more"),
+            ResetCause::Restart => f.write_str("the device was restarted"),
         }
     }
 }

@@ -367,6 +367,10 @@ fn a_device_that_does_not_complete_its_reset_keeps_its_memory() {
             |memory: &TestMemory| memory.count(Frame::Reporting) + memory.count(Frame::Balloon);
         let before = with_device(&memory);
         assert!(before > 0);
+        let failure = device.driver().failure().unwrap_or(Failure::Stuck(ResetCause::Restart));
+        assert_eq!(device.restart(&mut memory), Err(failure));
+        assert!(!failure.device_holds_no_memory());
+        assert_eq!(with_device(&memory), before, "the device may still write to free memory");
         let device = device.stop(&mut memory).expect_err("the reset does not complete");
         assert_eq!(with_device(&memory), before, "the device may still write to free memory");
         assert!(!host.borrow().is_transport_dropped);

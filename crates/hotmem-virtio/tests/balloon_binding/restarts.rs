@@ -50,6 +50,8 @@ enum Ending {
     NeedsReset,
     /// The kernel drops the device, and starts it anew.
     Drop,
+    /// The kernel restarts the device.
+    Restart,
     /// The kernel stops the device, and starts it anew.
     Stop,
     /// The kernel stops the device, which at first does not complete its reset.
@@ -214,6 +216,7 @@ fn run<K: Kernel>(
             drop(device);
             device = new_device(host);
         }
+        Ending::Restart => assert_eq!(device.restart(kernel.memory()), Ok(())),
         Ending::Stop | Ending::StopSlowly => {
             host.borrow_mut().stuck_in_reset = ending == Ending::StopSlowly;
             let stopped = device.stop(kernel.memory());
@@ -235,9 +238,8 @@ fn run<K: Kernel>(
         // Only a device that answered twice is not to be trusted.
         assert_eq!(work, Work::AnsweredTwice, "{failure}");
         assert!(!failure.device_holds_no_memory());
-        assert!(device.stop(kernel.memory()).is_ok());
+        assert_eq!(device.restart(kernel.memory()), Ok(()));
         kernel.check_all_is_back();
-        device = new_device(host);
     }
     let target = host.borrow().device.config.num_pages;
     for target in [target, TARGET, 0] {
@@ -263,6 +265,7 @@ fn run_all(interval: usize, mut run_case: impl FnMut(&Host, Exchange, u32, Work,
         Ending::ResetsItself,
         Ending::NeedsReset,
         Ending::Drop,
+        Ending::Restart,
         Ending::Stop,
         Ending::StopSlowly,
     ];
@@ -273,7 +276,7 @@ fn run_all(interval: usize, mut run_case: impl FnMut(&Host, Exchange, u32, Work,
                 works.into_iter().flat_map(|work| endings.map(|ending| (work, ending)))
             {
                 // The driver reads the status very often before it gives up, so try this less often.
-                if ending == Ending::StopSlowly && steps % 5 != 2 {
+                if ending == Ending::StopSlowly && (steps != 3 || work != Work::None) {
                     continue;
                 }
                 let host = transport::host(Features::all(), QueueNumbering::Dense);
@@ -318,7 +321,7 @@ fn nothing_is_lost_by_a_restart_after_any_step() {
 
 #[test]
 fn the_engine_loses_nothing_by_a_restart_after_any_step() {
-    let interval = if std::env::var_os("HOTMEM_DEEP").is_some() { 1 } else { 3 };
+    let interval = if std::env::var_os("HOTMEM_DEEP").is_some() { 1 } else { 5 };
     run_all(interval, |host, exchange, steps, work, ending| {
         let ram = hotmem_testkit::Memory::new(SECTION);
         let frames = Frames::new(OneCpu);
