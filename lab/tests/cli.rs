@@ -206,7 +206,7 @@ fn bench_contiguity_measures_all_machines_and_their_growth() {
     let median = medians("contiguity", &sizes);
     for policy in ["offline", "online", "online_movable"] {
         for step in ["plug", "unplug"] {
-            for shape in ["1G", "2G", "4G", "pc-256G", "cxl-2x128G", "cxl-4x128G"] {
+            for shape in ["1G", "2G", "4G", "pc-256G", "devices-2x128G", "devices-4x128G"] {
                 let case = format!("{shape}/{policy}/{step}");
                 assert!(median(&case, "hotmem", "time").unwrap() > 0.0, "{case}");
                 let has_before = median(&case, "before", "time").is_some();

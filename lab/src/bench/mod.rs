@@ -1,5 +1,6 @@
 //! `hotmem bench`: runs measurements, prints a table, and writes the figures as JSON.
 
+mod callgrind;
 mod compare;
 mod contiguity;
 mod dlpar;
@@ -58,6 +59,9 @@ pub enum Command {
     Packing(packing::Args),
     /// Measure the ports of Hotmem to other kernels, while the host changes the size of their memory
     Ports(ports::Args),
+    /// Write the descriptors of a device once, in a separate process
+    #[command(hide = true)]
+    MemmapCase(memmap::CaseArgs),
     /// Measure one case of `frames` in a separate process
     #[command(hide = true)]
     FramesCase(frames::CaseArgs),
@@ -83,6 +87,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::ReportingCase(args) => reporting::run_case(args),
         Command::Packing(args) => packing::run(args),
         Command::Ports(args) => ports::run(args),
+        Command::MemmapCase(args) => memmap::run_case(args),
         Command::FramesCase(args) => frames::run_case(args),
     }
 }
@@ -90,7 +95,7 @@ pub fn run(command: &Command) -> Result<()> {
 /// Returns whether instructions can be counted: valgrind is installed.
 #[must_use]
 pub fn can_count_instructions() -> bool {
-    frames::instructions::can_count()
+    callgrind::is_installed()
 }
 
 /// Returns the names of the ports that `bench ports` cannot measure, because their kernels were not

@@ -108,8 +108,9 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let vm = args.sizes.iter().map(|&size| (size::short(size), on_separate_node(1, size)));
     let pc =
         MachineShape { node: DeviceNode::OfBootMemory, ..on_separate_node(1, Bytes::gib(256)) };
-    let cxl = [2, 4].map(|n| (format!("cxl-{n}x128G"), on_separate_node(n, Bytes::gib(128))));
-    let fixed = [("pc-256G".to_owned(), pc)].into_iter().chain(cxl);
+    let several =
+        [2, 4].map(|n| (format!("devices-{n}x128G"), on_separate_node(n, Bytes::gib(128))));
+    let fixed = [("pc-256G".to_owned(), pc)].into_iter().chain(several);
     let fixed = fixed.filter(|_| !args.only_sizes);
     let shapes: Vec<_> = vm.chain(fixed).collect();
     let measurements = shapes.len() * args.policies.len() * args.runs as usize;

@@ -6,7 +6,7 @@
 
 mod access_pattern;
 mod case;
-pub(super) mod instructions;
+mod instructions;
 pub(super) use subject::{Allocator, Bitmap, Buddy, alloc_until_some};
 pub(super) use traffic::{allowed_cpus, cpu_time, pin};
 pub(super) use value_name::value_name;
@@ -20,7 +20,7 @@ mod traffic;
 mod value_name;
 
 use super::record::{self, Record, Sample};
-use super::results;
+use super::{callgrind, results};
 use crate::{progress, size};
 use access_pattern::AccessPattern;
 use anyhow::{Context, Result, bail, ensure};
@@ -191,7 +191,7 @@ fn measure(case: &Case) -> Result<f64> {
 /// Counts instructions of the cases with one thread, if valgrind is installed. Counts do not depend
 /// on the load, so all CPUs count at the same time.
 fn count_instructions(cases: &[Case], sample: &mut Sample) -> Result<()> {
-    if !instructions::can_count() {
+    if !callgrind::is_installed() {
         crate::out::remark(format_args!("valgrind is not installed: instructions are not counted"));
         return Ok(());
     }

@@ -59,6 +59,11 @@ impl Subject {
         }
     }
 
+    /// Returns whether the subject only fills memory.
+    pub(super) fn is_limit(self) -> bool {
+        matches!(self, Subject::Limit | Subject::LimitMovnti)
+    }
+
     /// Returns the limit with which this subject is compared.
     pub(super) const fn limit(self) -> Subject {
         match self {
@@ -79,6 +84,12 @@ pub(super) struct Namespace {
     pub(super) subjects: &'static [Subject],
     /// Whether the first bind is measured as well as rebinds.
     measures_first_bind: bool,
+}
+
+impl Namespace {
+    pub(super) const fn name(&self) -> &'static str {
+        self.name
+    }
 }
 
 pub(super) const NAMESPACES: &[Namespace] = &[

@@ -7,9 +7,10 @@
 mod case;
 mod field_by_field;
 mod fill;
+mod instructions;
 mod memory;
 
-use super::record::{Metric, Record, Sample};
+use super::record::{self, Metric, Record, Sample};
 use super::results;
 use crate::out::OutputError;
 use crate::{
@@ -45,12 +46,16 @@ pub struct Args {
     /// The number of runs for each median on memory that was never touched
     #[arg(long, value_name = "RUNS", default_value_t = 6)]
     first_binds: u32,
+    /// Count the instructions for a frame by valgrind
+    #[arg(long)]
+    instructions: bool,
     /// Where to write the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 const TIME: Metric = ("time", "s");
+const INSTRUCTIONS: Metric = ("instructions_per_frame", "count");
 /// The time divided by the limit's time in the same turn.
 const OF_LIMIT: Metric = ("of_limit", "count");
 /// The baseline's time divided by Hotmem's in the same turn.
@@ -60,6 +65,8 @@ const WRITTEN: Metric = ("written", "MiB");
 
 /// The address of the device's memory: 64 GiB.
 const BASE: u64 = 64 << 30;
+
+pub(super) use instructions::{CaseArgs, run_case};
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let measure = |sample: &mut Sample| measure_all(args, sample);
@@ -75,10 +82,27 @@ fn all_cases() -> Vec<Case> {
 
 /// Measures all cases.
 fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
-    let range = PfnRange::from_bytes(BASE, args.size).context("--size")?;
+    let range = range(args.size)?;
+    if args.rebinds > 0 || args.first_binds > 0 {
+        measure_times(args, range, sample)?;
+    }
+    if args.instructions {
+        instructions::count_all(sample)?;
+    }
+    Ok(())
+}
+
+/// Returns the frames of a device with this memory.
+fn range(size: Bytes) -> Result<PfnRange> {
+    let range = PfnRange::from_bytes(BASE, size).context("--size")?;
     if range.is_empty() || !range.is_aligned(Compound::GIB_1.frames()) {
         bail!("--size must be whole GiB, such as 100G");
     }
+    Ok(range)
+}
+
+/// Measures the time of each subject in each case.
+fn measure_times(args: &Args, range: PfnRange, sample: &mut Sample) -> Result<()> {
     let memmap_size = Bytes(range.frames() * size_of::<Page>() as u64);
     host::ensure_available(memmap_size + memmap_size + Bytes::mib(256))?;
     let descriptors = usize::try_from(range.frames()).context("--size")?;
@@ -162,7 +186,7 @@ fn print(records: &[Record], cases: &[Case]) -> Result<(), OutputError> {
     let header: Vec<_> = ["case"].into_iter().chain(names).chain(ratios).collect();
     let mut table = table(&header, 1);
     for name in cases.iter().map(Case::name) {
-        if records.iter().all(|record| record.case != name) {
+        if !records.iter().any(|record| record.case == name && record.has_metric(TIME)) {
             continue;
         }
         let median = |subject: &str, metric: Metric| {
@@ -183,7 +207,14 @@ fn print(records: &[Record], cases: &[Case]) -> Result<(), OutputError> {
         ];
         table.add_row([name.clone()].into_iter().chain(times).chain(ratios));
     }
-    say!("{table}")?;
+    if !table.is_empty() {
+        say!("{table}")?;
+    }
+    let counts = records.iter().filter(|record| record.has_metric(INSTRUCTIONS)).cloned();
+    let counts: Vec<_> = counts.collect();
+    if !counts.is_empty() {
+        record::print(&counts)?;
+    }
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use super::{
     subject::{INSTRUCTIONS, Subject},
 };
 use crate::bench::{
-    frames,
+    callgrind,
     record::{RanOn, Sample},
 };
 use anyhow::{Context, Result, ensure};
@@ -33,7 +33,7 @@ pub(super) fn count(
     sample: &mut Sample,
     progress: &ProgressBar,
 ) -> Result<()> {
-    let can_count = frames::instructions::can_count();
+    let can_count = callgrind::is_installed();
     if !can_count {
         progress.suspend(|| {
             crate::out::remark(format_args!(

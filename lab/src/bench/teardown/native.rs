@@ -65,8 +65,11 @@ impl Case {
 enum Subject {
     /// Exchanges every entry.
     ExchangeEach,
-    /// Reads each entry, and exchanges it unless it is empty.
+    /// Reads each entry, and exchanges it unless it is empty, as Linux does in `munmap`.
     TestedFirst,
+    /// Reads each entry, and clears it by a plain store unless it is empty, as Linux does at the end of
+    /// an address space (`ptep_get_and_clear_full`).
+    Plain,
     /// Frees tables as a whole.
     Hotmem,
     /// As `Hotmem`, but keeps the tables, so that each entry is cleared.
@@ -76,7 +79,7 @@ enum Subject {
 /// Measures a case. The recorded cycles are divided by the number of entries that the range spans.
 pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> {
     let subjects: &[Subject] = match case {
-        Case::Exit => &[Subject::ExchangeEach, Subject::TestedFirst, Subject::Hotmem],
+        Case::Exit => &[Subject::ExchangeEach, Subject::Plain, Subject::Hotmem],
         _ => &[Subject::ExchangeEach, Subject::TestedFirst, Subject::Hotmem, Subject::TablesKept],
     };
     let memory = Memory::new();
@@ -90,11 +93,23 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
             let start = read_cycles()?;
             match subject {
                 Subject::ExchangeEach => {
-                    memory.exchange_each::<false>(space, &mut owner);
+                    memory.clear_each(space, &mut owner, |word| Some(word.swap(0, Relaxed)));
                     flushes += 1;
                 }
                 Subject::TestedFirst => {
-                    memory.exchange_each::<true>(space, &mut owner);
+                    memory.clear_each(space, &mut owner, |word| {
+                        (word.load(Relaxed) != 0).then(|| word.swap(0, Relaxed))
+                    });
+                    flushes += 1;
+                }
+                Subject::Plain => {
+                    memory.clear_each(space, &mut owner, |word| {
+                        let entry = word.load(Relaxed);
+                        (entry != 0).then(|| {
+                            word.store(0, Relaxed);
+                            entry
+                        })
+                    });
                     flushes += 1;
                 }
                 Subject::Hotmem | Subject::TablesKept => {
@@ -122,6 +137,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
             let name = match subject {
                 Subject::ExchangeEach => "before",
                 Subject::TestedFirst => "before, tested first",
+                Subject::Plain => "linux-full",
                 Subject::Hotmem => "hotmem",
                 Subject::TablesKept => "hotmem, tables kept",
             };
@@ -195,9 +211,15 @@ impl Memory {
         Space::new(pfn(1), Level::L4)
     }
 
-    /// Exchanges each entry of the range, passes the runs to the owner, and frees the tables. If
-    /// `SKIP_EMPTY` is set, reads each entry first, and does not exchange an empty one.
-    fn exchange_each<const SKIP_EMPTY: bool>(&self, space: Space, owner: &mut CountingOwner) {
+    /// Clears each entry of the range, passes the runs to the owner, and frees the tables. `clear`
+    /// clears an entry and returns it, or returns `None` if the entry is empty.
+    #[inline(always)]
+    fn clear_each(
+        &self,
+        space: Space,
+        owner: &mut CountingOwner,
+        clear: impl Fn(&AtomicU64) -> Option<u64>,
+    ) {
         let root = &self.tables[usize::try_from(space.root.number()).unwrap_or(0)];
         let lower_table = |table: &Table, index| {
             let frame = entry_at(table, index).frame(Level::L4).unwrap_or(Pfn::ZERO);
@@ -208,10 +230,8 @@ impl Memory {
         for number in 0..L1_TABLES {
             let table = lower_table(l2_table, number);
             for (index, word) in table.iter().enumerate() {
-                if SKIP_EMPTY && entry_at(table, index).is_empty() {
-                    continue;
-                }
-                let entry = Entry::from_bits(word.swap(0, Relaxed));
+                let Some(bits) = clear(word) else { continue };
+                let entry = Entry::from_bits(bits);
                 if entry.is_empty() {
                     continue;
                 }

@@ -29,7 +29,9 @@ pub(super) const SECTION: Section = Section {
               \"mm/zone_device: template-based memmap init\" does. It copies by ordinary stores if \
               the host has just cleared the memory, and by stores that bypass the caches if the \
               memory holds older descriptors. One peer in this process writes each field of each \
-              descriptor, and another copies the template by ordinary stores. The descriptors of a \
+              descriptor in the order of Linux's __init_zone_device_page; the rows with \
+              instructions show how far its work is from Linux's in a guest. Another copies the \
+              template by ordinary stores. The descriptors of a \
               page of 2 MiB fill eight frames. With \"shared tails\", all pages of 2 MiB share one \
               frame in place of seven of their eight, so only one frame of descriptors is written \
               for each page. The limit is the time that the fastest stores take to fill the same \
@@ -38,7 +40,7 @@ pub(super) const SECTION: Section = Section {
               shared tails. In a guest, Linux also sets up the pageblocks of its zone, and reports \
               its times in steps of 1 ms.",
     not_measured: "Real persistent memory has not been bound: QEMU's NVDIMM is ordinary memory.",
-    steps: &["memmap", "nvdimm"],
+    steps: &["memmap", "memmap-instructions", "nvdimm", "nvdimm-instructions"],
     rows: &[
         Row {
             title: "descriptors of a device's memory written, for single frames ({})",
@@ -86,6 +88,22 @@ pub(super) const SECTION: Section = Section {
             case: "fsdax/*",
             subject: "movnti",
             limit: "limit-movnti",
+            ..Row::DEFAULT
+        },
+        Row {
+            title: "instructions to describe a frame in this process ({})",
+            bench: "memmap",
+            case: "*/rebind",
+            metric: "instructions_per_frame",
+            peers: FIELD_BY_FIELD,
+            ..Row::DEFAULT
+        },
+        Row {
+            title: "instructions to describe a frame in a guest ({})",
+            bench: "nvdimm",
+            case: "*/rebind",
+            metric: "instructions_per_frame",
+            peers: LINUX,
             ..Row::DEFAULT
         },
         Row {
