@@ -781,6 +781,9 @@ int32_t hotmem_state(struct hotmem *h,
 // plugged memory online as `online_type`, one of HOTMEM_ONLINE_*, says. When it unplugs memory, a
 // step isolates at most `budget` pageblocks (2 MiB); 0 means 64.
 //
+// A device has one driver as long as it is used. To begin again after a reset, call
+// `hotmem_virtio_mem_reset`: a second driver would not know which memory is in transition.
+//
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EALREADY. HOTMEM_ERANGE: the region ends beyond the last physical address.
 // HOTMEM_EINVAL: an argument or the configuration is invalid in another way.

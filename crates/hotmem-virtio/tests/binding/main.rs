@@ -27,7 +27,8 @@ use core::time::Duration;
 use device::{BUSY, Device as MockDevice, Fault};
 use hotmem_virtio::HandshakeError;
 use hotmem_virtio::mem::{
-    Device, Failure, Features, InitError, Pending, Progress, RawConfig, ResponseError, Status,
+    Device, Failure, Features, InitError, Leftover, Pending, Progress, RawConfig, ResponseError,
+    Status,
 };
 use hotmem_virtio::queue::QueueError;
 use memory::TestMemory;
@@ -458,5 +459,26 @@ fn no_request_is_sent_after_a_restart_that_failed() {
         device.restart().unwrap();
         assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
         assert_eq!(device.driver().plugged().0, 128 * MIB);
+    }
+}
+
+#[test]
+fn leftover_memory_is_adopted_or_unplugged() {
+    for vmm in Vmm::each() {
+        for leftover in [Leftover::Adopt, Leftover::UnplugAll] {
+            let host = host(vmm);
+            (0..20).for_each(|block| host.borrow_mut().device.preplug(3 * block));
+            let (mut device, mut memory) = start(&host).unwrap();
+            device.set_leftover(leftover);
+            device.poll(NOW, BUDGET, &mut memory);
+            if leftover == Leftover::UnplugAll && vmm.unplug_all_empties_usable_region {
+                assert_eq!(host.borrow().device.config.plugged_size, 0);
+                host.borrow_mut().device.resize(64 * MIB);
+                device.poll(NOW, BUDGET, &mut memory);
+            }
+            assert_eq!(device.driver().status(), Status::Reached);
+            assert_eq!(memory.plugged_units(), 32);
+            assert_eq!(host.borrow().device.blocks[57], leftover == Leftover::Adopt);
+        }
     }
 }
