@@ -2,6 +2,7 @@
 
 use super::boot::Boot;
 use super::emulator::Emulator;
+use super::kvm_cpu::kvm_cpu;
 use hotmem::Bytes;
 use hotmem_time_limit::scaled;
 use std::{fs::File, ops::Add, path::PathBuf, process::Command, sync::Arc, time::Duration};
@@ -227,7 +228,7 @@ impl Config {
                 ("tcg,thread=single", "max,phys-bits=46,-erms")
             }
             Accel::Tcg => ("tcg", "max,phys-bits=46,-erms"),
-            Accel::Kvm => ("kvm", "host"),
+            Accel::Kvm => ("kvm", self.cpu.unwrap_or_else(|| kvm_cpu(&self.emulator))),
         };
         let mut command = self.emulator.command();
         let mut add_option = |option: &str, value: String| {

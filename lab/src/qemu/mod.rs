@@ -12,6 +12,7 @@ mod emulator;
 mod error;
 pub mod host;
 pub mod image;
+mod kvm_cpu;
 mod monitor;
 mod process;
 mod report;
