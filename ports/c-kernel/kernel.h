@@ -81,9 +81,12 @@ uint64_t offered_features(struct device *device);
 void accept_features(struct device *device, uint64_t features);
 void set_up_queue(struct device *device, struct queue *queue, uint16_t number);
 void set_running(struct device *device);
+/* Fails if the device has failed, needs a reset or has reset itself. */
+void must_run(struct device *device);
 void send(struct queue *queue, const struct buffer *buffers, unsigned count);
 bool answered(struct queue *queue);
 uint32_t config32(struct device *device, unsigned at);
+uint16_t config16(struct device *device, unsigned at);
 uint8_t generation(struct device *device);
 
 /* virtio_mem.c: drives the virtio-mem device. */

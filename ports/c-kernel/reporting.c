@@ -58,6 +58,7 @@ void poll_reporting(void)
 
     if (!device.id)
         return;
+    must_run(&device);
     config.num_pages = config32(&device, 0);
     do {
         answered_queue = HOTMEM_QUEUE_NONE;

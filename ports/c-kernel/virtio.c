@@ -8,8 +8,8 @@
 enum { FEATURE_SELECT = 0, FEATURES = 4, ACCEPT_SELECT = 8, ACCEPT = 12, STATUS = 20,
        GENERATION = 21, SELECT = 22, SIZE = 24, ENABLE = 28, NOTIFY_OFFSET = 30, DESCRIPTORS = 32,
        AVAILABLE = 40, USED = 48 };
-/* Bits of the device's status. */
-enum { ACKNOWLEDGE = 1, DRIVER = 2, DRIVER_OK = 4, FEATURES_OK = 8 };
+/* Bits of the device's status. Some devices accept only one new bit in a write. */
+enum { ACKNOWLEDGE = 1, DRIVER = 2, DRIVER_OK = 4, FEATURES_OK = 8, NEEDS_RESET = 64, FAILED = 128 };
 
 static void write8(volatile uint8_t *at, uint8_t value) { *at = value; }
 static void write16(volatile uint8_t *at, uint16_t value) { *(volatile uint16_t *)at = value; }
@@ -83,6 +83,7 @@ uint64_t offered_features(struct device *device)
     write8(device->common + STATUS, 0);
     while (device->common[STATUS]) {
     }
+    write8(device->common + STATUS, ACKNOWLEDGE);
     write8(device->common + STATUS, ACKNOWLEDGE | DRIVER);
     write32(device->common + FEATURE_SELECT, 0);
     features = read32(device->common + FEATURES);
@@ -127,6 +128,13 @@ void set_up_queue(struct device *device, struct queue *queue, uint16_t number)
 void set_running(struct device *device)
 {
     write8(device->common + STATUS, ACKNOWLEDGE | DRIVER | FEATURES_OK | DRIVER_OK);
+    must_run(device);
+}
+
+void must_run(struct device *device)
+{
+    if ((device->common[STATUS] & (DRIVER_OK | NEEDS_RESET | FAILED)) != DRIVER_OK)
+        fail("the device does not run", -device->id);
 }
 
 void send(struct queue *queue, const struct buffer *buffers, unsigned count)
@@ -161,6 +169,11 @@ bool answered(struct queue *queue)
 uint32_t config32(struct device *device, unsigned at)
 {
     return read32(device->config + at);
+}
+
+uint16_t config16(struct device *device, unsigned at)
+{
+    return read16(device->config + at);
 }
 
 uint8_t generation(struct device *device)

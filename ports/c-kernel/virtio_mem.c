@@ -9,7 +9,7 @@ static struct queue queue;
 static struct hotmem_virtio_mem driver;
 static struct hotmem_virtio_mem_config config;
 
-/* Reads the device's configuration. Repeats the read if the device has changed the configuration
+/* Reads the device's configuration. The node has 2 bytes, and padding follows it. Repeats the read if the device has changed the configuration
    meanwhile. */
 static void read_config(void)
 {
@@ -18,7 +18,9 @@ static void read_config(void)
     do {
         before = generation(&device);
         for (unsigned at = 0; at < sizeof config; at += 4)
-            ((uint32_t *)&config)[at / 4] = config32(&device, at);
+            if (at != 8 && at != 12)
+                ((uint32_t *)&config)[at / 4] = config32(&device, at);
+        config.node_id = config16(&device, 8);
     } while (generation(&device) != before);
 }
 
@@ -51,6 +53,7 @@ void poll_virtio_mem(struct hotmem_virtio_mem_status *status)
     do {
         const uint8_t *response = answered(&queue) ? messages + 32 : NULL;
 
+        must_run(&device);
         read_config();
         step = hotmem_virtio_mem_step(&driver, now(), &config, response, RESPONSE_SIZE, &request);
         if (step == HOTMEM_STEP_SEND) {
