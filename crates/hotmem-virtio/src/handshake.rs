@@ -21,6 +21,9 @@ pub enum HandshakeError<F> {
     Legacy,
     /// The device offers these features, but refuses them.
     Features(F),
+    /// The device refuses a driver that does not accept `ACCESS_PLATFORM`: it uses the addresses of
+    /// an IOMMU, which the driver does not know.
+    AccessPlatform,
 }
 
 /// The result of a negotiation.
@@ -31,6 +34,8 @@ pub(crate) struct NegotiatedFeatures<F> {
 
 /// The feature bit of every device that follows version 1 of the specification or later (6).
 const VERSION_1: u64 = 1 << 32;
+/// The feature bit of a device whose accesses to memory an IOMMU may translate (6).
+const ACCESS_PLATFORM: u64 = 1 << 33;
 /// The number of reads of a device's status after which its reset counts as failed.
 const MAX_RESET_READS: u32 = 1_000_000;
 
@@ -54,7 +59,8 @@ where
     }
     add_status(transport, DeviceStatus::ACKNOWLEDGE);
     add_status(transport, DeviceStatus::DRIVER);
-    let offered_features = F::from_bits_truncate(transport.read_device_features());
+    let offered_bits = transport.read_device_features();
+    let offered_features = F::from_bits_truncate(offered_bits);
     let features = offered_features & accept(offered_features);
     if !features.contains(F::from_bits_retain(VERSION_1)) {
         return Err(HandshakeError::Legacy);
@@ -62,7 +68,11 @@ where
     transport.write_driver_features(features.bits());
     add_status(transport, DeviceStatus::FEATURES_OK);
     if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
-        return Err(HandshakeError::Features(features));
+        let not_accepted = offered_bits & !features.bits();
+        return Err(match not_accepted & ACCESS_PLATFORM {
+            0 => HandshakeError::Features(features),
+            _ => HandshakeError::AccessPlatform,
+        });
     }
     Ok(NegotiatedFeatures { offered_features, features })
 }
@@ -113,6 +123,9 @@ impl<F: fmt::Debug> fmt::Display for HandshakeError<F> {
             HandshakeError::Reset => write!(f, "the reset of the device does not complete"),
             HandshakeError::Legacy => write!(f, "the device does not offer VERSION_1"),
             HandshakeError::Features(features) => write!(f, "the device refuses {features:?}"),
+            HandshakeError::AccessPlatform => {
+                f.write_str("the device requires ACCESS_PLATFORM: it uses addresses of an IOMMU")
+            }
         }
     }
 }

@@ -143,7 +143,9 @@ fn negotiate(transport: &mut DeviceTransport) -> Result<(), DeviceError> {
     transport
         .set_status(DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER | DeviceStatus::FEATURES_OK);
     if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
-        return Err(DeviceError::Entropy("it refuses VERSION_1"));
+        return Err(DeviceError::Entropy(
+            "it refuses VERSION_1 without ACCESS_PLATFORM (an IOMMU)",
+        ));
     }
     if transport.max_queue_size(QUEUE) < QUEUE_SIZE {
         return Err(DeviceError::Entropy("its queue is too small"));

@@ -32,3 +32,13 @@ fn the_guest_boots_on_a_64_bit_cpu_without_optional_features() {
     vm.wait("boot", boot).unwrap();
     vm.finish().unwrap();
 }
+
+#[test]
+fn a_device_that_uses_an_iommu_is_refused_with_the_reason() {
+    for device in ["virtio-rng-pci", "virtio-balloon-pci"] {
+        let option: &str = format!("{device},disable-legacy=on,iommu_platform=on").leak();
+        let config = Config { other_device_options: vec![option], ..config(Bytes::ZERO) };
+        let reason = refusal(&config);
+        assert!(reason.contains("ACCESS_PLATFORM"), "{device}: {reason}");
+    }
+}

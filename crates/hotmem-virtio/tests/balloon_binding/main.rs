@@ -183,6 +183,11 @@ fn devices_that_cannot_be_started_are_refused() {
         &|h| (h.offered_features, h.refuses_features) = (refused, true),
         InitError::Handshake(HandshakeError::Features(refused)),
     );
+    let behind_iommu = refused | Features::from_bits_retain(1 << 33);
+    check(
+        &|h| (h.offered_features, h.refuses_features) = (behind_iommu, true),
+        InitError::Handshake(HandshakeError::AccessPlatform),
+    );
     let missing = InitError::Queue(QueueMissing(Queue::Reports));
     check(&|h| h.queue_sizes.truncate(4), missing);
     check(&|h| h.queue_sizes[0] = 1, InitError::QueueSize(Queue::Inflate, 1));
