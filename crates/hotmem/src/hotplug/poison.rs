@@ -17,9 +17,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// A quarantined frame does not keep its memory from going offline, and memory comes online
     /// without its poisoned frames. If the frame is [in use](Poisoned::InUse), the kernel should
     /// take it from its owner and free it: no hook is asked to migrate it, and its memory cannot go
-    /// offline before ([`BlockerKind::Poisoned`]). A removal forgets the poisoned frames of the
+    /// offline before ([`Poisoned`](crate::BlockerKind::Poisoned)). A removal forgets the poisoned frames of the
     /// memory, because memory that is added in the same place later is different memory.
-    /// [`Frames::poisoned`] lists all poisoned frames.
+    /// [`Frames::poisoned`](crate::Frames::poisoned) lists all poisoned frames.
     ///
     /// Context: that of all methods of [`Hotplug`]; a machine-check handler must defer the call.
     /// Cost: O(sections). After the call, each free in this pageblock scans a table of
