@@ -78,6 +78,26 @@ impl<P: Platform> Frames<P> {
         self.alloc_range(request).map(|range| Allocation { frames: self, range })
     }
 
+    /// Allocates as [`alloc`](Self::alloc) does. If that finds no memory, searches all memory within
+    /// the bounds, and takes the lowest free run that suits the request, wherever the run begins. So
+    /// if this says that no memory is left, no suitable run of this length is free. The second
+    /// search takes low memory last. It does not prefer a node, but keeps to a node that the request
+    /// [requires](crate::NodeChoice::Only). Like every allocation, the run lies in one region.
+    ///
+    /// Context: any. Calls no hook, holds no lock, never waits. Cost: that of [`alloc`](Self::alloc)
+    /// if that succeeds. Otherwise O(sections) within the bounds, and two cache lines for each
+    /// pageblock that is divided, up to 17 times while other CPUs allocate and free.
+    ///
+    /// # Errors
+    /// [`AllocError`]. The failed call changed nothing.
+    pub fn alloc_contiguous(&self, request: AllocRequest) -> Result<Allocation<'_, P>, AllocError> {
+        let range = match self.alloc_range(request) {
+            Err(AllocError::OutOfMemory | AllocError::Busy) => self.alloc_run_anywhere(&request),
+            result => result,
+        }?;
+        Ok(Allocation { frames: self, range })
+    }
+
     /// Frees `range`, which may be a part of an allocation, or span several allocations.
     ///
     /// Context: any. Calls no hook, holds no lock, never waits. Cost: 1 atomic read-modify-write

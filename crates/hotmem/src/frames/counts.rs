@@ -23,7 +23,8 @@ pub struct Counts {
     pub free: u64,
     /// Of the free frames, those in wholly free pageblocks.
     pub free_whole: u64,
-    /// Of the free frames, those whose RAM has been given to the host.
+    /// Frames whose RAM has been given to the host: of the free frames, and of the frames that were
+    /// free when they were isolated.
     pub reported: u64,
     /// Online frames of isolated pageblocks.
     pub isolated: u64,
@@ -36,6 +37,9 @@ pub struct Counts {
     /// Of the frames in use, those that hold words or records of CPUs, or are in the word reserve or
     /// the table reserve.
     pub words: u64,
+    /// Of the frames in use, those that hold frame bitmaps. They stay in use when all memory is
+    /// free again.
+    pub bitmaps: u64,
 }
 
 impl<P: Platform> Frames<P> {
@@ -43,7 +47,17 @@ impl<P: Platform> Frames<P> {
     /// divided pageblock, and about 2000 loads that find the words.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        Counts { words: self.count_words(), ..self.count_range(PfnRange::ALL) }
+        Counts {
+            words: self.count_words(),
+            bitmaps: self.count_bitmap_frames(),
+            ..self.count_range(PfnRange::ALL)
+        }
+    }
+
+    /// Counts the frames that hold frame bitmaps.
+    fn count_bitmap_frames(&self) -> u64 {
+        let of_section = |section| self.frames_of_bitmaps(section).count() as u64;
+        self.words.sections().map(of_section).sum()
     }
 
     /// Does the same as [`count_range`](Self::count_range), for tests.

@@ -253,6 +253,7 @@ impl<P: Platform> Frames<P> {
         let zone = block.zone();
         if old & block.section().zone_mask(zone) == 0 {
             block.section().make_findable(&self.words, Class::partial(zone));
+            self.note_free_memory_in(block.section(), zone);
         }
     }
 }

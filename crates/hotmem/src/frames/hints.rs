@@ -37,6 +37,7 @@ impl<P: Platform> Frames<P> {
         // that has it as its hint. In addition, if a free has read the old hint, and so has not set
         // `partial` itself, `make_former_hint_findable` after this swap sees the bits that it set.
         let old = hiding_steps.cpu().block(zone, grain).swap(block.to_hint(), Ordering::SeqCst);
+        self.note_hint_at(block.start());
         if old != block.to_hint() {
             self.make_former_hint_findable(old, hiding_steps);
         }
@@ -162,6 +163,7 @@ impl<P: Platform> Frames<P> {
         zone: Zone,
         hiding_steps: &mut HidingSteps<'_>,
     ) {
+        self.note_free_memory_in(section, zone);
         let hint = hiding_steps.cpu().section(zone).load(Ordering::Relaxed);
         // Make the section this CPU's hint if the present hint has no free pageblock: then frees in
         // random order do not have to change the tree.
@@ -204,6 +206,7 @@ impl<P: Platform> Frames<P> {
         hiding_steps.start();
         let new_hint = section.to_hint();
         let former_hint = hiding_steps.cpu().section(zone).swap(new_hint, Ordering::AcqRel);
+        self.note_hint_at(section.start());
         if former_hint != new_hint {
             self.make_former_section_findable(former_hint, zone);
         }
@@ -284,6 +287,39 @@ impl<P: Platform> Frames<P> {
         limit: usize,
     ) -> bool {
         self.hinted_sections(zone).take(limit).any(|hinted| hinted == section)
+    }
+
+    /// Records that a hint of this CPU leads to the memory at `at` from now on, if that is low
+    /// memory.
+    #[inline]
+    fn note_hint_at(&self, at: Pfn) {
+        if at < self.low_end() {
+            // Release pairs with the Acquire in `note_free_memory_in`: a CPU that sees the mark
+            // also sees the hint.
+            self.has_low_hint.store(1, Ordering::Release);
+        }
+    }
+
+    /// Clears all hints in low memory if `section` lies above it, because a search has something to
+    /// find there again: memory of this kind has become free in the section, which had none. A hint
+    /// that another CPU sets at the same moment stays until this happens once more.
+    ///
+    /// Cost: one or two loads; if there may be a hint in low memory, O(CPUs).
+    #[inline]
+    pub(super) fn note_free_memory_in(&self, section: SectionRef<'_>, zone: Zone) {
+        if zone == Zone::Kernel
+            && self.has_low_hint.load(Ordering::Relaxed) != 0
+            && section.start() >= self.low_end()
+        {
+            self.clear_all_low_hints();
+        }
+    }
+
+    #[cold]
+    fn clear_all_low_hints(&self) {
+        if self.has_low_hint.swap(0, Ordering::Acquire) != 0 {
+            self.forget_hints(PfnRange::ALL.split_at(self.low_end()).0);
+        }
     }
 
     /// If a part of `range` lies above low memory, clears all hints in low memory, so that their

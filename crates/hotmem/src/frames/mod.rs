@@ -18,6 +18,7 @@
 //! | `claim.rs`, `claim_runs.rs` | claims of one pageblock, and of runs of pageblocks |
 //! | `runs.rs` | runs of set bits in a word |
 //! | `exact.rs` | allocation at an exact place |
+//! | `contiguous.rs` | allocation of any free run, by a search of all memory |
 //! | `free.rs` | free of any sub-range |
 //! | `free_frame.rs` | free of one frame |
 //! | `stale.rs` | claims of pageblocks whose block states may be stale |
@@ -48,6 +49,7 @@ mod bloom_filter;
 mod claim;
 mod claim_runs;
 mod contents;
+mod contiguous;
 mod counts;
 mod cpu;
 mod cpus;
@@ -140,6 +142,8 @@ pub struct Frames<P> {
     /// The last pageblock of low memory, encoded as a hint, so that a hint can be compared with it;
     /// `NO_HINT` if there is no low memory. Set once, before the first frame is added.
     last_low_hint: untracked::AtomicU64,
+    /// Not 0 if a hint may be in low memory (see `order.rs`).
+    has_low_hint: untracked::AtomicU64,
     wakeup: Wakeup,
     /// The contents of free memory; set before other CPUs use the allocator.
     contents: untracked::AtomicU64,
@@ -165,6 +169,7 @@ impl<P> Frames<P> {
                 words: SectionWords::new(),
                 cpus: Cpus::new(),
                 last_low_hint: untracked::AtomicU64::new(crate::words::NO_HINT),
+                has_low_hint: untracked::AtomicU64::new(0),
                 wakeup: Wakeup::new(),
                 contents: untracked::AtomicU64::new(0),
                 pins: pin_table::Pins::new(),

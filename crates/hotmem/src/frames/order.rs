@@ -97,14 +97,16 @@ impl<P: Platform> Frames<P> {
         Outlined(search_steps)
     }
 
-    /// Returns a search for the sections of a step that have memory of `class` for `request`.
+    /// Returns a search for the sections of a step that have memory of `class` for `request`: those
+    /// below its upper bound. The lower bound is in `step`.
     pub(super) fn search(
         &self,
         step: SearchStep,
         class: fn(Zone) -> Class,
         request: &AllocRequest,
     ) -> Search<'_> {
-        self.words.search(step.node, class(step.zone)).only_boot(request.boot_only)
+        let search = self.words.search(step.node, class(step.zone)).only_boot(request.boot_only);
+        if request.upper_bound < Pfn::LIMIT { search.below(request.upper_bound) } else { search }
     }
 
     /// Returns whether a request near `named_node` is for `node`: it is if `node` is `named_node`,

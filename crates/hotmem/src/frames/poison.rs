@@ -229,7 +229,7 @@ impl<P: Platform> Frames<P> {
         for frame in poisoned() {
             self.poison.quarantine(frame);
         }
-        block.section().reported.fetch_and(!block.mask(), Ordering::Relaxed);
+        self.withdraw_reported(block.section(), block.mask());
         let is_poisoned = |offset: usize| poisoned().any(|frame| block.offset_of(frame) == offset);
         let spare = (0..PAGEBLOCK_FRAMES).rev().find(|&offset| !is_poisoned(offset));
         let bitmap = spare.and_then(|spare| {

@@ -9,6 +9,19 @@ use core::ops::{Bound, RangeBounds};
 
 /// A request for physically contiguous frames.
 ///
+/// [`Frames::alloc`](crate::Frames::alloc) finds a free run of several frames only where the length allows it to begin, so
+/// that its cost stays small. [`Frames::alloc_contiguous`](crate::Frames::alloc_contiguous) finds each free run:
+///
+/// | frames | where [`Frames::alloc`](crate::Frames::alloc) finds them |
+/// |---|---|
+/// | 1 | anywhere |
+/// | 2 to 32 | within 32 frames that begin at a multiple of 32 |
+/// | 33 to 64 | at a multiple of 32, within a pageblock (2 MiB) |
+/// | 65 to 32 768 | at a wholly free pageblock, within a section (128 MiB) |
+/// | more | at a wholly free section |
+///
+/// A run of more than 64 frames is taken from pageblocks that are wholly free, also the last one.
+///
 /// ```
 /// use core::alloc::Layout;
 /// use hotmem::{Pfn, AllocRequest};
@@ -58,7 +71,7 @@ pub(crate) enum Unit {
 /// The reason why an allocation failed. A failed allocation changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocError {
-    /// No suitable memory is free. No operation in flight could have hidden any from the search.
+    /// No suitable memory is free where the call searches: see [`AllocRequest`]. No operation in flight could have hidden any from the search.
     OutOfMemory,
     /// No suitable memory was found, but other CPUs were allocating or freeing, or the host was
     /// working on memory that would suit: the caller may try again.

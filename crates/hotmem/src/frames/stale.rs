@@ -28,9 +28,22 @@ impl<P: Platform> Frames<P> {
     /// pageblocks.
     #[inline(never)]
     pub(crate) fn claim_any(&self, section: SectionRef<'_>, wanted: u64) -> u64 {
-        let (claimed, reported) = section.claim_any(wanted);
-        self.wakeup().note_withdrawn(reported);
+        let claimed = section.claim_any(wanted);
+        self.withdraw_reported(section, claimed);
         self.take_back_stale(section, claimed)
+    }
+
+    /// Claims the free pageblocks among `wanted` for an isolation token, and returns them. They keep
+    /// their marks as reported: until the token takes them out of the allocator, nobody accesses
+    /// their memory, so the host need not take it again if the token releases them.
+    #[inline(never)]
+    pub(crate) fn claim_for_token(&self, section: SectionRef<'_>, wanted: u64) -> u64 {
+        self.take_back_stale(section, section.claim_any(wanted))
+    }
+
+    /// Clears the marks of reported pageblocks that the caller owns and will not allocate.
+    pub(crate) fn withdraw_reported(&self, section: SectionRef<'_>, owned: u64) {
+        self.wakeup().note_withdrawn(section.forget_reported(owned));
     }
 
     /// Claims all pageblocks of `wanted`, or none. Returns whether it has claimed them.

@@ -79,7 +79,7 @@ impl<P: Platform> Frames<P> {
             (announced || !has_bit(&section.movable), "device memory outside the announced range"),
             (online || !live, "live but not online"),
             (announced || !isolated, "held outside the announced range"),
-            (free || !has_bit(&section.reported), "reported but not free"),
+            (free || isolated || !has_bit(&section.reported), "reported, but in use"),
             (!free || state.is_unused() || is_stale(state), "free, but its block state is in use"),
             (!free || !isolated, "free and isolated"),
             (

@@ -166,8 +166,8 @@ impl Wakeup {
         sent.fold(0, u32::wrapping_add)
     }
 
-    /// Counts pageblocks of a section that were reported and are not any more, because they were
-    /// isolated, pinned or poisoned.
+    /// Counts pageblocks of a section that were reported and are not any more, because they
+    /// went offline or were pinned or poisoned.
     pub(crate) fn note_withdrawn(&self, blocks: u64) {
         if blocks != 0 {
             self.blocks_withdrawn.fetch_add(count_ones(blocks), Ordering::Relaxed);

@@ -28,14 +28,9 @@ impl<P: Platform> Frames<P> {
     /// allocated or freed. Calls no hook and holds no lock.
     ///
     /// # Errors
-    /// [`RangeError`]; nothing is isolated. If another CPU changes `range` meanwhile, free
-    /// pageblocks of `range` may lose their reported state. Such pageblocks are reported to the
-    /// host again.
+    /// [`RangeError`]; nothing is isolated.
     pub(crate) fn isolate_range(&self, range: PfnRange) -> Result<Isolation<'_, P>, RangeError> {
         RangeError::check_pageblocks(range)?;
-        if let Some(error) = self.foreseen_refusal(range) {
-            return Err(error);
-        }
         // Count a hiding step: if the isolation fails half-way, searches cannot find the isolated
         // pageblocks until they are released.
         let mut hiding_steps = self.new_hiding_steps();
@@ -56,37 +51,6 @@ impl<P: Platform> Frames<P> {
         Ok(isolation)
     }
 
-    /// If a part of `range` is reported, checks by loads alone whether `range` cannot be isolated,
-    /// and returns the reason. An isolation clears the reported state of a pageblock, and a release
-    /// does not restore it. So a refusal that can be foreseen must come before the isolation.
-    fn foreseen_refusal(&self, range: PfnRange) -> Option<RangeError> {
-        // Relaxed: if another CPU changes the words meanwhile, the isolation fails instead.
-        let reported = |part: &SectionPart<'_>| part.section.reported.load(Ordering::Relaxed);
-        if !self.words().section_parts(range).any(|part| reported(&part) & part.blocks != 0) {
-            return None;
-        }
-        range.chunks(SECTION_FRAMES as u64).find_map(|section_range| {
-            let SectionPart { section, blocks } =
-                match self.words().section_part_or_absent(section_range) {
-                    Ok(part) => part,
-                    Err(absent) => return Some(RangeErrorKind::NotOnline.at(absent)),
-                };
-            let offline = blocks & !section.online.load(Ordering::Relaxed);
-            if offline != 0 {
-                return Some(RangeErrorKind::NotOnline.at(section.first_block(offline)));
-            }
-            let in_use = blocks & !section.free.load(Ordering::Relaxed);
-            let held = section.isolated.load(Ordering::Relaxed);
-            // The bit of `isolated` is also set for a pageblock that is being reported, so look at
-            // that state first.
-            section.blocks(in_use).find_map(|block| match block.state().load() {
-                state if state.is_reporting() => Some(RangeErrorKind::Reporting.at(block.range())),
-                _ if held & block.mask() != 0 => Some(RangeErrorKind::Isolated.at(block.range())),
-                _ => None,
-            })
-        })
-    }
-
     /// Isolates all of `section_range`, which lies in one section, or nothing. Returns whether all
     /// of `section_range` was free or holds descriptors.
     fn isolate_in_section(&self, section_range: PfnRange) -> Result<bool, RangeError> {
@@ -100,7 +64,7 @@ impl<P: Platform> Frames<P> {
         if offline != 0 {
             return Err(RangeErrorKind::NotOnline.at(section.first_block(offline)));
         }
-        let mut isolated = self.claim_any(section, wanted);
+        let mut isolated = self.claim_for_token(section, wanted);
         section.isolated.fetch_or(isolated, Ordering::AcqRel);
         let in_use = wanted & !isolated;
         let mut descriptor_blocks = 0;
@@ -156,7 +120,7 @@ impl<P: Platform> Frames<P> {
             if block.section().isolated.load(Ordering::Acquire) & block.mask() != 0 {
                 return IsolateOutcome::HeldByAnother;
             }
-            if self.claim_any(block.section(), block.mask()) != 0 {
+            if self.claim_for_token(block.section(), block.mask()) != 0 {
                 return IsolateOutcome::Owned;
             }
             spin_hint();

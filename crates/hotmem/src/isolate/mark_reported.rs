@@ -28,8 +28,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
             let given = held & !descriptor_pageblocks(section);
             // Set the mark before the release publishes the pageblocks: the publish makes the mark
             // visible.
-            section.reported.fetch_or(given, Ordering::Relaxed);
-            self.frames.wakeup().note_given(given);
+            let before = section.reported.fetch_or(given, Ordering::Relaxed);
+            self.frames.wakeup().note_given(given & !before);
             self.frames.release_in(section, held);
         }
         Ok(())

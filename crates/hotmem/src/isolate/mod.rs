@@ -69,7 +69,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
         }
     }
 
-    /// Gives the pageblocks back to the allocator, whether they are free or in use. An exit.
+    /// Gives the pageblocks back to the allocator, whether they are free or in use. An exit. Those
+    /// that were reported when they were isolated are still reported.
     ///
     /// Context: any. Cost: O(pageblocks).
     pub fn release(self) {
@@ -93,6 +94,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
             // Only the owner of the token can change these bits. Release: all earlier accesses to
             // the pageblock happen before the accesses of a reader that finds it offline.
             section.partial.fetch_and(!held, Ordering::AcqRel);
+            self.frames.withdraw_reported(section, held);
             section.online.fetch_and(!held, Ordering::AcqRel);
         }
         self.frames.forget_hints(self.range);

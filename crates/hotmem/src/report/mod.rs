@@ -69,7 +69,7 @@ use crate::progress::Progress;
 use crate::token::Token;
 use core::fmt;
 use core::time::Duration;
-use phase::Phase;
+use phase::{Phase, WaitReason};
 
 /// The reporter of an instance. An instance has at most one. Its methods take `&mut self`, so the
 /// kernel puts the reporter behind a lock of its choice. The allocator needs no lock.
@@ -261,8 +261,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if self.refusals >= self.settings.max_refusals {
             self.frames.wakeup().switch_off();
         } else {
-            let pause = self.settings.pause_after(self.refusals);
-            self.phase = Phase::Waiting(now.saturating_add(pause));
+            self.phase = Phase::Waiting(now, WaitReason::Refused);
         }
         Ok(())
     }

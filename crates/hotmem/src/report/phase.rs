@@ -13,8 +13,9 @@ const SECTIONS_A_STEP: usize = 64;
 pub(super) enum Phase {
     /// The reporter is idle, or was woken just now.
     Resting,
-    /// The reporter waits until this time before it counts again.
-    Waiting(Duration),
+    /// The reporter waits since this time, and then counts again. How long it waits follows from
+    /// the reason and the present settings.
+    Waiting(Duration, WaitReason),
     /// The reporter counts the memory that waits to be reported, to decide whether it is enough for
     /// a round.
     Counting(WaitingCount),
@@ -23,6 +24,17 @@ pub(super) enum Phase {
     /// The reporter sleeps, and checks once more whether memory became free before it went to
     /// sleep.
     LastCheck(WaitingCount),
+}
+
+/// Why a reporter waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum WaitReason {
+    /// The reporter was woken.
+    Woken,
+    /// Pageblocks have to stay free for some time.
+    MustStayFree,
+    /// The host has refused a batch.
+    Refused,
 }
 
 /// An unfinished count of pageblocks that are free and neither reported nor pinned.

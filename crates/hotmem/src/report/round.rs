@@ -14,7 +14,7 @@
 //! count, a round or a last check is not complete, the next step continues it.
 
 use super::phase::{
-    BudgetSpent, Headroom, Phase, Round, StepBudget, UnreportedCount, WaitingCount,
+    BudgetSpent, Headroom, Phase, Round, StepBudget, UnreportedCount, WaitReason, WaitingCount,
 };
 use super::{Batch, Reporter, Step};
 use crate::platform::Platform;
@@ -31,13 +31,16 @@ impl<P: Platform> Reporter<'_, P> {
                 _ if asleep => return Step::Idle,
                 Phase::Resting | Phase::LastCheck(_) => {
                     self.has_examined_hints = false;
-                    self.phase = Phase::Waiting(now.saturating_add(self.settings.wake_delay));
+                    self.phase = Phase::Waiting(now, WaitReason::Woken);
                 }
-                Phase::Waiting(until) if now < until => {
-                    self.phase = Phase::Waiting(until);
-                    return Step::Pending(until);
+                Phase::Waiting(since, reason) => {
+                    let until = since.saturating_add(self.wait_time(reason));
+                    if now < until {
+                        self.phase = Phase::Waiting(since, reason);
+                        return Step::Pending(until);
+                    }
+                    self.phase = Phase::Counting(WaitingCount::default());
                 }
-                Phase::Waiting(_) => self.phase = Phase::Counting(WaitingCount::default()),
                 Phase::Counting(mut count) => {
                     let min_unreported = self.settings.min_unreported_blocks();
                     let is_enough = |count: &WaitingCount| count.waiting_blocks >= min_unreported;
@@ -56,6 +59,15 @@ impl<P: Platform> Reporter<'_, P> {
                     None => self.fall_asleep(),
                 },
             }
+        }
+    }
+
+    /// Returns how long the reporter waits for this reason, with the present settings.
+    fn wait_time(&self, reason: WaitReason) -> Duration {
+        match reason {
+            WaitReason::Woken => self.settings.wake_delay,
+            WaitReason::MustStayFree => self.settings.min_free_time,
+            WaitReason::Refused => self.settings.pause_after(self.refusals),
         }
     }
 
@@ -142,7 +154,7 @@ impl<P: Platform> Reporter<'_, P> {
         self.has_examined_hints = true;
         if round.needs_another_round || has_joined {
             let until = now.saturating_add(self.settings.min_free_time);
-            self.phase = Phase::Waiting(until);
+            self.phase = Phase::Waiting(now, WaitReason::MustStayFree);
             return Some(if now < until { Step::Pending(until) } else { Step::Working });
         }
         None

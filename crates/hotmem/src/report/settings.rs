@@ -39,7 +39,9 @@ pub struct Settings {
     /// memory that is allocated again and again from being reported and faulted in each time. If
     /// this is 0, a pageblock is reported at once.
     pub min_free_time: Duration,
-    /// The maximum amount of memory that is reported in a second; `None` if there is no maximum.
+    /// The maximum amount of memory that is reported in a second, at least one byte; `None` if there
+    /// is no maximum. A batch has at least one pageblock, so at a lower rate than 2 MiB, the reporter
+    /// waits for longer than a second after each batch.
     pub max_per_second: Option<Bytes>,
     /// The amount of free memory, in whole pageblocks, that stays unreported on each node, so that
     /// the next allocations cause no page fault in the host. The reporter counts free memory before

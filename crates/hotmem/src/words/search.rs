@@ -15,12 +15,14 @@ pub(crate) struct Search<'a> {
     node: NodeIndex,
     paths: Paths<'a>,
     only_boot: bool,
+    /// The search covers only sections that begin below this frame.
+    end: Pfn,
 }
 
 impl<'a> Search<'a> {
     pub(super) fn new(words: &'a SectionWords, node: NodeIndex, class: Class) -> Search<'a> {
         let paths = words.directory.paths(node, class);
-        Search { words, node, paths, only_boot: false }
+        Search { words, node, paths, only_boot: false, end: Pfn::LIMIT }
     }
 
     /// Returns the same search; if `only_boot` is true, limited to sections with boot memory.
@@ -28,9 +30,17 @@ impl<'a> Search<'a> {
         Search { only_boot, ..self }
     }
 
+    /// Returns the same search, limited to sections that begin below `end`. So the cost of a search
+    /// for memory below a bound does not depend on the memory above the bound. Holds for searches by
+    /// ascending address.
+    pub(crate) fn below(self, end: Pfn) -> Search<'a> {
+        Search { end, paths: self.paths.below(end), ..self }
+    }
+
     /// Returns whether the search covers the section.
     pub(crate) fn includes(&self, section: SectionRef<'_>) -> bool {
         section.node(self.words) == self.node
+            && section.start() < self.end
             && (!self.only_boot || section.boot_blocks(self.words) != 0)
     }
 
@@ -51,8 +61,14 @@ impl<'a> Search<'a> {
     ) -> Option<SectionRef<'a>> {
         let mut from = from;
         loop {
+            if from >= self.end {
+                return None;
+            }
             let first = SectionId::of(from.align_up(SECTION_FRAMES as u64))?;
             let id = self.paths.next_counting_reads(first, words_read)?;
+            if id.start() >= self.end {
+                return None;
+            }
             let Some(section) = self.words.section(id) else {
                 self.paths.hide_absent(id);
                 from = id.start().checked_add(SECTION_FRAMES as u64)?;

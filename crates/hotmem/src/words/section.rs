@@ -115,17 +115,17 @@ impl Section {
         mapped_blocks | self.isolated.load(Ordering::Acquire)
     }
 
-    /// Claims the free pageblocks among `blocks`. Returns the claimed pageblocks, and those of them
-    /// that were reported.
+    /// Claims the free pageblocks among `blocks`, and returns them. They keep their marks as
+    /// reported.
     ///
     /// Acquire pairs with [`publish`](Self::publish), so that the claimer sees everything that
     /// earlier owners did to the pageblocks.
-    pub(crate) fn claim_any(&self, blocks: u64) -> (u64, u64) {
+    pub(crate) fn claim_any(&self, blocks: u64) -> u64 {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
             let claimed = free & blocks;
             if claimed == 0 {
-                return (0, 0);
+                return 0;
             }
             match self.free.compare_exchange_weak(
                 free,
@@ -133,7 +133,7 @@ impl Section {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return (claimed, self.forget_reported(claimed)),
+                Ok(_) => return claimed,
                 Err(now) => free = now,
             }
         }
@@ -217,7 +217,7 @@ impl Section {
     /// them that were set. Relaxed: only the claimer accesses these bits, and the Release of the
     /// next publish makes the change visible.
     #[inline]
-    fn forget_reported(&self, claimed: u64) -> u64 {
+    pub(crate) fn forget_reported(&self, claimed: u64) -> u64 {
         let reported = self.reported.load(Ordering::Relaxed) & claimed;
         if reported != 0 {
             self.reported.fetch_and(!claimed, Ordering::Relaxed);

@@ -174,3 +174,43 @@ fn both_sides_agree_with_a_walk_through_random_changes() {
         "zones must be contiguous and not contiguous often: {outcomes:?}"
     );
 }
+
+std::thread_local! {
+    static CPU: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// A platform whose caller chooses the CPU.
+struct ChosenCpu;
+
+impl Platform for ChosenCpu {
+    fn cpu(&self) -> usize {
+        CPU.get()
+    }
+}
+
+#[test]
+fn every_cpu_leaves_low_memory_when_other_memory_is_free_again() {
+    for size in [1, 2, PAGEBLOCK] {
+        let (frames, memory) = (Frames::new(ChosenCpu), Memory::new(2 * SECTION));
+        let ram = [BootRange { start: 0, len: range(0, 2 * SECTION).bytes() }];
+        let map = BootMap { low_end: pfn(SECTION), ..BootMap::from(&ram) };
+        let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
+        let low = range(0, SECTION);
+        let mut high = Vec::new();
+        for frames_of_request in [PAGEBLOCK, 1] {
+            let request = AllocRequest::frames(frames_of_request).within(low.end()..);
+            high.extend(core::iter::from_fn(|| frames.alloc(request).ok()));
+        }
+        CPU.set(1);
+        let first = frames.alloc(AllocRequest::frames(size)).unwrap();
+        assert!(low.covers(first.range()));
+        CPU.set(0);
+        drop(high);
+        CPU.set(1);
+        let next = frames.alloc(AllocRequest::frames(size)).unwrap();
+        assert!(!low.overlaps(next.range()), "{size} frames: {}", next.range());
+        CPU.set(0);
+        drop((first, next));
+        frames.validated().unwrap();
+    }
+}

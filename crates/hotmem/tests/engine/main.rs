@@ -7,6 +7,7 @@ mod arbitrary;
 mod batch;
 mod boot;
 mod busy_errors;
+mod contiguous;
 mod cpus;
 mod cursor;
 mod descriptors;

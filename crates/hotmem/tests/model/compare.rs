@@ -139,6 +139,7 @@ impl Machine<'_> {
             poisoned,
             used: online - free - isolated - poisoned,
             words: 0,
+            bitmaps: 0,
             // A pageblock that a CPU's hint names may stay divided although all its frames are
             // free, so it may be missing here.
             free_whole: actual.free_whole.min(frames_if(free == PAGEBLOCK)),

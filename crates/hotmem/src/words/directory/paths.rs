@@ -28,6 +28,7 @@ use super::level::{clear_bit, first_set, is_zero, last_of_all, last_set, set_bit
 use super::pieces::ChunkHeader;
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, NODE_INDEX_BITS, ROOT_LEAVES};
 use super::{Directory, NodeIndex, SectionId};
+use crate::addr::Pfn;
 use crate::geometry::mask;
 use crate::invariant::OrViolation;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
@@ -44,6 +45,8 @@ pub(crate) struct Paths<'a> {
     class: Class,
     /// Whether a search clears stale bits.
     clears_stale_bits: bool,
+    /// A search by ascending number ends at this chunk.
+    end_chunk: usize,
 }
 
 impl Directory {
@@ -134,7 +137,7 @@ impl Directory {
     /// Returns the paths of a class to sections of a node.
     #[inline]
     pub(crate) fn paths(&self, node: NodeIndex, class: Class) -> Paths<'_> {
-        Paths { directory: self, node, class, clears_stale_bits: true }
+        Paths { directory: self, node, class, clears_stale_bits: true, end_chunk: usize::MAX }
     }
 
     /// Returns the sections of a chunk that belong to a node, as a mask.
@@ -160,6 +163,13 @@ impl<'a> Paths<'a> {
     pub(crate) fn read_only(self) -> Paths<'a> {
         mutant!("a read-only search clears bits" => return self);
         Paths { clears_stale_bits: false, ..self }
+    }
+
+    /// Returns the same paths for a search by ascending number that ends at the chunk of `end`, or
+    /// at the chunk after it. So it does not clear the stale bits that lie above.
+    pub(crate) fn below(self, end: Pfn) -> Paths<'a> {
+        let end_chunk = SectionId::of(end).map_or(usize::MAX, |id| id.chunk() + 1);
+        Paths { end_chunk, ..self }
     }
 
     /// Clears the bit of a section that has no words. If the section has words and pageblocks of
@@ -203,6 +213,9 @@ impl<'a> Paths<'a> {
             }
             search_mask = u64::MAX;
             chunk = self.next_chunk(chunk + 1, words_read)?;
+            if chunk >= self.end_chunk {
+                return None;
+            }
         }
     }
 

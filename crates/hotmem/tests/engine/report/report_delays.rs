@@ -267,3 +267,38 @@ fn a_new_rate_holds_for_the_pause_after_the_last_batch() {
         assert!(matches!(step, Step::Idle), "{step:?}");
     });
 }
+
+#[test]
+fn a_shorter_delay_applies_to_a_wait_that_has_begun() {
+    with_instance(|frames, _, _| {
+        let hour = Duration::from_secs(3600);
+        let settings = Settings { wake_delay: hour, ..immediate_settings() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == hour));
+        reporter.settings = Settings { min_free_time: hour, ..immediate_settings() };
+        let (reported, step) = report_until_idle(&mut reporter, ms(1));
+        assert!(reported.is_empty());
+        assert!(matches!(step, Step::Pending(at) if at == hour + ms(1)), "{step:?}");
+        reporter.settings.min_free_time = ms(5);
+        let (_, step) = report_until_idle(&mut reporter, ms(2));
+        assert!(matches!(step, Step::Pending(at) if at == ms(6)), "{step:?}");
+        report_until_idle(&mut reporter, ms(6));
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
+    });
+}
+
+#[test]
+fn a_shorter_pause_applies_after_a_refusal() {
+    with_instance(|frames, _, _| {
+        let hour = Duration::from_secs(3600);
+        let settings = Settings { retry_pause: hour, ..immediate_settings() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let batch = send(&mut reporter, ms(0));
+        reporter.failed(batch, ms(0)).unwrap();
+        assert!(matches!(reporter.step(ms(1)), Step::Pending(at) if at == hour));
+        reporter.settings.retry_pause = ms(10);
+        assert!(matches!(reporter.step(ms(1)), Step::Pending(at) if at == ms(10)));
+        report_until_idle(&mut reporter, ms(10));
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
+    });
+}

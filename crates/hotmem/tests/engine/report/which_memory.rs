@@ -214,3 +214,50 @@ fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
         assert_eq!(refaulted(&reporter), 1);
     });
 }
+
+struct Vetoes;
+
+impl hotmem::Hooks for Vetoes {
+    fn going_offline(&mut self, _: PfnRange) -> Result<(), hotmem::Veto> {
+        Err(hotmem::Veto("not now"))
+    }
+}
+
+#[test]
+fn memory_that_stays_online_after_all_is_not_reported_again() {
+    with_instance(|frames, hotplug, _| {
+        let plugged = range(BOOT_SECTIONS * SECTION, SECTION);
+        hotplug.add(plugged).unwrap();
+        hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
+        let mut reporter = eager_reporter(frames);
+        report_until_idle(&mut reporter, ms(0));
+        let reported = frames.counts().reported;
+        // A veto.
+        let mut shrink = hotmem::Shrink::new(plugged);
+        let progress = shrink.poll(hotplug, &mut Vetoes, Budget::UNLIMITED);
+        assert!(matches!(progress, Progress::Pending(_)), "{progress:?}");
+        assert_eq!(frames.counts().reported, reported);
+        // A frame in use that does not move, and a request that is cancelled.
+        let at = plugged.start();
+        let used = frames.alloc(AllocRequest::frames(1).movable().at(at)).unwrap();
+        let expected = reported - PAGEBLOCK;
+        assert_eq!(frames.counts().reported, expected);
+        let mut offline = hotplug.offline(plugged).unwrap();
+        let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert!(matches!(progress, Progress::Pending(_)), "{progress:?}");
+        offline.cancel(hotplug, &mut NoHooks).unwrap();
+        assert_eq!(frames.counts().reported, expected);
+        let (again, _) = report_until_idle(&mut reporter, ms(1));
+        assert_eq!(count_pageblocks(&again), 0);
+        assert_eq!(reporter.statistics().refaulted, 1);
+        // Memory that goes offline is not reported when it comes online again.
+        drop(used);
+        report_until_idle(&mut reporter, ms(2));
+        let mut offline = hotplug.offline(plugged).unwrap();
+        let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(progress, Progress::Ready(plugged));
+        hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
+        assert_eq!(frames.counts().reported, reported - SECTION);
+        assert_eq!(reporter.statistics().refaulted, 1);
+    });
+}
