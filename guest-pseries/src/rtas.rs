@@ -22,7 +22,8 @@ const POWER_EVENTS: u32 = 0x4000_0000;
 
 /// Access to the firmware.
 pub trait Firmware {
-    /// Makes an RTAS call. All words are in the processor's byte order.
+    /// Makes an RTAS call. All words are in the processor's byte order. If the call has more arguments
+    /// and results than the firmware's interface has room for, all results are -1, a hardware error.
     fn call(&mut self, token: u32, args: &[u32], results: &mut [u32]);
 
     /// Calls `ibm,configure-connector` with this work area. Returns the status.

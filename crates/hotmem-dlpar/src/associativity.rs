@@ -21,8 +21,6 @@ pub struct Numa {
     /// The number, from 1, of the list entry that names the node. `None` if the machine has one
     /// node only.
     pub primary_domain: Option<u32>,
-    /// The node of memory without an associativity list.
-    pub default_node: NodeId,
 }
 
 /// The checked value of `ibm,associativity-lookup-arrays`: rows of equal length.
@@ -41,10 +39,10 @@ const NO_DOMAIN: u32 = 0xffff;
 
 impl Numa {
     /// A machine with one node only.
-    pub const OFF: Numa = Numa { primary_domain: None, default_node: NodeId::ZERO };
+    pub const OFF: Numa = Numa { primary_domain: None };
 
     /// Reads `ibm,associativity-reference-points`. If the property is too short, there is no
-    /// primary domain, and all memory belongs to the default node.
+    /// primary domain, and no list names a node.
     ///
     /// # Errors
     /// [`PropertyError`] if its length is not a multiple of a cell.
@@ -58,16 +56,14 @@ impl Numa {
         };
         let primary_domain =
             point.map(|cell| u32::from_be_bytes(*cell)).filter(|&number| number != 0);
-        Ok(Numa { primary_domain, ..Numa::OFF })
+        Ok(Numa { primary_domain })
     }
 
-    /// Returns the node of an LMB whose row in the lookup arrays is `row`.
-    pub(crate) fn node(&self, row: Option<&[u32]>) -> NodeId {
-        let node = self.primary_domain.and_then(|number| {
-            let index = usize::try_from(number.checked_sub(1)?).ok()?;
-            row?.get(index).copied().filter(|&domain| domain != NO_DOMAIN).map(NodeId)
-        });
-        node.unwrap_or(self.default_node)
+    /// Returns the node of an LMB whose row in the lookup arrays is `row`, or `None` if the row names
+    /// no node.
+    pub(crate) fn node(&self, row: Option<&[u32]>) -> Option<NodeId> {
+        let index = usize::try_from(self.primary_domain?.checked_sub(1)?).ok()?;
+        row?.get(index).copied().filter(|&domain| domain != NO_DOMAIN).map(NodeId)
     }
 }
 

@@ -353,7 +353,7 @@ impl Connector {
                 index: lmb.drc_index?,
                 is_usable: assigned,
                 is_isolated: !assigned,
-                node: lmb.node.0,
+                node: lmb.node.map_or(0, |node| node.0),
                 configured: assigned,
                 is_backed: assigned,
                 wanted_back: false,

@@ -86,7 +86,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Calls `f` with each range of boot memory and its node, according to the `memory@` nodes.
-    /// Memory without an associativity list belongs to [`Numa::default_node`].
+    /// Memory whose associativity list is missing or names no node is on node 0.
     ///
     /// # Errors
     /// [`TreeError`].
@@ -116,7 +116,7 @@ impl<'a> Tree<'a> {
     /// Returns the node that a `memory@` node's associativity list names.
     fn node_of(&self, memory: &Node<'_>) -> Result<NodeId, TreeError> {
         let Some(list) = value(memory, "ibm,associativity")? else {
-            return Ok(self.numa.node(None));
+            return Ok(NodeId::ZERO);
         };
         let (cells, remaining) = list.as_chunks();
         let mut cells = cells.iter().map(|&cell| u32::from_be_bytes(cell));
@@ -129,7 +129,7 @@ impl<'a> Tree<'a> {
         for (entry, cell) in row.iter_mut().zip(cells) {
             *entry = cell;
         }
-        Ok(self.numa.node(Some(row)))
+        Ok(self.numa.node(Some(row)).unwrap_or(NodeId::ZERO))
     }
 }
 

@@ -88,11 +88,10 @@ fn negotiate_options(options: &Options) -> &'static [u64] {
     let support = support(options.version, options.events);
     let buffer = (&raw mut TREE_BUFFER).cast::<u8>();
     let offset = size_of::<u64>() - VERSION_BYTES;
-    let answered = firmware::client_architecture_support(
-        &support,
-        buffer.wrapping_add(offset),
-        size_of::<TreeBuffer>() - offset,
-    );
+    // SAFETY: the bytes are the buffer's, and initialised. Only another call of this function uses the
+    // buffer, and `negotiate` does not use the earlier slice after that.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer, size_of::<TreeBuffer>()) };
+    let answered = firmware::client_architecture_support(&support, &mut bytes[offset..]);
     must("client-architecture-support", answered.map_err(Status));
     // SAFETY: the firmware has written the buffer. Only another call of this function writes to the
     // buffer, and `negotiate` does not use the earlier slice after that.

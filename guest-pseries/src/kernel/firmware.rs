@@ -30,17 +30,13 @@ pub(super) unsafe fn hypercall(number: u64, mut args: [u64; 4]) -> i64 {
 }
 
 /// Negotiates the supported features. The firmware writes a version of four bytes and the resulting
-/// device tree to `buffer`, which has `len` bytes.
+/// device tree to `buffer`.
 ///
 /// # Errors
 /// The hypercall's status, if it is not 0.
-pub(super) fn client_architecture_support(
-    support: &[u8],
-    buffer: *mut u8,
-    len: usize,
-) -> Result<(), i64> {
-    let args = [support.as_ptr() as u64, buffer as u64, len as u64, 0];
-    // SAFETY: the hypervisor reads only `support`, and writes only the `len` bytes of `buffer`.
+pub(super) fn client_architecture_support(support: &[u8], buffer: &mut [u8]) -> Result<(), i64> {
+    let args = [support.as_ptr() as u64, buffer.as_mut_ptr() as u64, buffer.len() as u64, 0];
+    // SAFETY: the hypervisor reads only `support`, and writes only to `buffer`.
     match unsafe { hypercall(CLIENT_ARCHITECTURE_SUPPORT, args) } {
         0 => Ok(()),
         status => Err(status),
@@ -48,12 +44,32 @@ pub(super) fn client_architecture_support(
 }
 
 /// The machine's firmware.
-pub(super) struct Machine;
+pub(super) struct Machine(());
 
-/// Makes an RTAS call with a block on the stack, which lies below 4 GiB like the whole kernel.
-fn rtas(token: u32, args: &[u32], results: &mut [u32]) {
+impl Machine {
+    /// Returns the machine's firmware.
+    ///
+    /// # Safety
+    /// The caller makes only calls by [`Firmware::call`] whose arguments are no addresses of memory:
+    /// the firmware would access that memory.
+    pub(super) const unsafe fn new() -> Machine {
+        Machine(())
+    }
+}
+
+/// Makes an RTAS call with a block on the stack, which lies below 4 GiB like the whole kernel. If the
+/// block has no room for the arguments and the results, makes no call, and the results are -1, a
+/// hardware error.
+///
+/// # Safety
+/// If an argument is an address, the firmware may access the memory there as the call requires.
+unsafe fn rtas(token: u32, args: &[u32], results: &mut [u32]) {
     let mut block = [0_u32; BLOCK_WORDS];
     let header = [token, len_of(args), len_of(results)];
+    if header.len() + args.len() + results.len() > block.len() {
+        results.fill((-1_i32).cast_unsigned());
+        return;
+    }
     for (word, value) in block.iter_mut().zip(header.iter().chain(args)) {
         *word = value.to_be();
     }
@@ -62,9 +78,8 @@ fn rtas(token: u32, args: &[u32], results: &mut [u32]) {
     for word in block.iter_mut().skip(first) {
         *word = (-1_i32).cast_unsigned().to_be();
     }
-    // SAFETY: the block has the declared numbers of arguments and results. Arguments that are
-    // addresses come from the callers below, which pass addresses of memory that they have
-    // borrowed.
+    // SAFETY: the block has room for the declared numbers of arguments and results. The caller has
+    // promised the rest.
     unsafe { hypercall(RTAS, [(&raw mut block) as u64, 0, 0, 0]) };
     let block = core::hint::black_box(block);
     for (result, word) in results.iter_mut().zip(block.iter().skip(first)) {
@@ -83,13 +98,14 @@ fn address<T: ?Sized>(pointer: *mut T) -> u32 {
 
 impl Firmware for Machine {
     fn call(&mut self, token: u32, args: &[u32], results: &mut [u32]) {
-        rtas(token, args, results);
+        // SAFETY: the caller of `new` has promised that no argument is an address.
+        unsafe { rtas(token, args, results) }
     }
 
     fn configure_connector(&mut self, token: u32, area: &mut WorkArea) -> i32 {
         let mut status = [0];
-        // Of the kernel's memory the firmware accesses only the area.
-        rtas(token, &[address(area), 0], &mut status);
+        // SAFETY: of the kernel's memory the firmware accesses only the area.
+        unsafe { rtas(token, &[address(area), 0], &mut status) };
         core::hint::black_box(&mut *area);
         status[0].cast_signed()
     }
@@ -98,9 +114,9 @@ impl Firmware for Machine {
         let mut status = [0];
         let [vector, information, mask, critical] = args;
         let len = u32::try_from(log.len()).unwrap_or(0);
-        // Of the kernel's memory the firmware writes only the log.
         let args = [vector, information, mask, critical, address(log), len];
-        rtas(token, &args, &mut status);
+        // SAFETY: of the kernel's memory the firmware writes only the log.
+        unsafe { rtas(token, &args, &mut status) };
         core::hint::black_box(&mut *log);
         status[0].cast_signed()
     }
@@ -121,8 +137,9 @@ pub(super) fn halt() -> ! {
     let token = POWER_OFF.load(core::sync::atomic::Ordering::Relaxed);
     loop {
         if token != 0 {
-            // The two words are a mask of the events that may switch the machine on again. All may.
-            rtas(token, &[u32::MAX, u32::MAX], &mut [0]);
+            // SAFETY: the two words are no addresses, but a mask of the events that may switch the
+            // machine on again. All may.
+            unsafe { rtas(token, &[u32::MAX, u32::MAX], &mut [0]) };
         }
     }
 }

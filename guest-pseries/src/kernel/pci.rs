@@ -33,19 +33,25 @@ impl Config {
     }
 }
 
+/// Returns the firmware, for accesses to configuration space.
+fn machine() -> firmware::Machine {
+    // SAFETY: the arguments of such an access are no addresses of memory.
+    unsafe { firmware::Machine::new() }
+}
+
 impl ConfigurationAccess for Config {
     fn read_word(&self, function: DeviceFunction, register: u8) -> u32 {
         let [address, high, low] = self.address(function, register);
         let mut results = [0; 2];
         let args = [address, high, low, 4];
-        firmware::Machine.call(self.tokens.read, &args, &mut results);
+        machine().call(self.tokens.read, &args, &mut results);
         // A function that does not exist reads as all ones.
         if results[0] == 0 { results[1] } else { u32::MAX }
     }
 
     fn write_word(&mut self, function: DeviceFunction, register: u8, value: u32) {
         let [address, high, low] = self.address(function, register);
-        firmware::Machine.call(self.tokens.write, &[address, high, low, 4, value], &mut [0]);
+        machine().call(self.tokens.write, &[address, high, low, 4, value], &mut [0]);
     }
 
     unsafe fn unsafe_clone(&self) -> Self {

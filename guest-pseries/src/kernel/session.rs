@@ -130,7 +130,9 @@ impl Session {
         let mut dlpar = Dlpar::new(table, &hotplug);
         dlpar.set_online_as(online);
         let fault = machine.options.fault;
-        let firmware = FaultyFirmware::new(firmware::Machine, machine.tokens, fault);
+        // SAFETY: only `Rtas` makes calls, and none of their arguments is an address of memory.
+        let firmware = unsafe { firmware::Machine::new() };
+        let firmware = FaultyFirmware::new(firmware, machine.tokens, fault);
         let rtas = Rtas::new(firmware, machine.tokens);
         Session {
             options: machine.options,

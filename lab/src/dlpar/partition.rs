@@ -192,7 +192,7 @@ impl Description {
         }
         let lists = (0..nodes).flat_map(|node| [0, 0, 0, node]);
         let arrays = [nodes, 4].into_iter().chain(lists).flat_map(u32::to_be_bytes).collect();
-        let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
+        let numa = Numa { primary_domain: Some(4) };
         let connector_nodes = None;
         Ok(Description {
             version,

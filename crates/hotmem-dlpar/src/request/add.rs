@@ -42,7 +42,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 self.max_range_lmbs = u32::MAX;
                 *steps_left = steps_left.saturating_sub(lmbs);
                 if self.undo_reason.is_none() {
-                    self.count_range(added.range, stretch.node);
+                    self.count_range(added.range, added.node);
                     self.summary.misplaced += if added.is_on_other_node { lmbs } else { 0 };
                 }
             }

@@ -81,7 +81,7 @@ mod lines {
         while let Some(position) = table.next_in(from..span.end, |group| group.taken) {
             let lmb = table.lmb(position);
             let index = Index(lmb.drc_index);
-            let node = lmb.node.0;
+            let node = lmb.node.map_or(-1, |node| i64::from(node.0));
             log::debug!(
                 "memory at {} (drc index {index:x}, node {node}) was {past_tense}",
                 lmb.range.start()

@@ -45,7 +45,7 @@ pub struct Summary {
     /// The error for which the request skipped the first of these LMBs.
     pub first_skip_error: Option<Error>,
     /// The number of LMBs that were added to a node that is not theirs, because their section (128
-    /// MiB) already has memory of that node.
+    /// MiB) already has memory of that node, or because the engine has no room for one more node.
     pub misplaced: u32,
     /// The number of LMBs that were skipped and not restored; see [`Failure::unrestored`].
     pub unrestored: u32,

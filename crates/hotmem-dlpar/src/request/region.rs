@@ -16,6 +16,8 @@ pub(super) struct AddedRange {
     /// Whether the memory was added to another node than requested, because its section (128 MiB)
     /// already has memory of that node.
     pub(super) is_on_other_node: bool,
+    /// The node to which the memory was added.
+    pub(super) node: NodeId,
 }
 
 impl Table<'_> {
@@ -31,7 +33,8 @@ impl Table<'_> {
     ) -> Result<(), AnnounceError> {
         let mut from = 0;
         while let Some(first) = self.next(from, |group| group.eligible) {
-            let all = announced(hotplug, self, first)?;
+            let node = self.lmb(first).node.unwrap_or_else(|| default_node(hotplug));
+            let all = announced(hotplug, self, first, node)?;
             let remaining = PfnRange::new(self.lmb(first).range.start(), all.end());
             from = first + remaining.map_or(0, |remaining| self.lmbs_in(remaining)).max(1);
         }
@@ -66,15 +69,18 @@ impl Table<'_> {
 }
 
 /// Adds absent memory of LMBs of one node, from position `first` on. Adds as much memory as lies in
-/// one announced range and in sections without memory of other nodes.
+/// one announced range and in sections without memory of other nodes. If the node is not known, or if
+/// the engine has no room for one more node, the memory comes to the first node that has memory
+/// online, as in Linux.
 pub(super) fn add<P: Platform, M: Mapping>(
     hotplug: &mut Hotplug<'_, P, M>,
     table: &Table<'_>,
     first: u32,
     range: PfnRange,
-    node: NodeId,
+    named_node: Option<NodeId>,
 ) -> Result<AddedRange, Error> {
-    let all = announced(hotplug, table, first).map_err(Error::Announce)?;
+    let node = named_node.unwrap_or_else(|| default_node(hotplug));
+    let all = announced(hotplug, table, first, node).map_err(Error::Announce)?;
     let range = range.intersection(all);
     let add = |hotplug: &mut Hotplug<'_, P, M>, range: PfnRange, node| {
         hotplug.add(AddRequest { node: Some(node), ..range.into() })
@@ -83,9 +89,15 @@ pub(super) fn add<P: Platform, M: Mapping>(
         Err(AddError::Range(RangeError { range: conflict, kind: RangeErrorKind::OtherNode })) => {
             conflict
         }
+        Err(AddError::TooManyNodes(_)) if node != default_node(hotplug) => {
+            let added = add(hotplug, range, default_node(hotplug));
+            return added
+                .map(|()| AddedRange { range, is_on_other_node: true, node: default_node(hotplug) })
+                .map_err(Error::Add);
+        }
         done => {
             return done
-                .map(|()| AddedRange { range, is_on_other_node: false })
+                .map(|()| AddedRange { range, is_on_other_node: false, node })
                 .map_err(Error::Add);
         }
     };
@@ -100,7 +112,9 @@ pub(super) fn add<P: Platform, M: Mapping>(
         0 => Err(AddError::Range(RangeError { range: conflict, kind: RangeErrorKind::OtherNode })),
         _ => add(hotplug, range, node),
     };
-    added.map(|()| AddedRange { range, is_on_other_node: before.is_empty() }).map_err(Error::Add)
+    added
+        .map(|()| AddedRange { range, is_on_other_node: before.is_empty(), node })
+        .map_err(Error::Add)
 }
 
 /// Returns the announced range that contains the first frame of an LMB. If there is no such range,
@@ -109,14 +123,20 @@ fn announced<P: Platform, M: Mapping>(
     hotplug: &mut Hotplug<'_, P, M>,
     table: &Table<'_>,
     position: u32,
+    node: NodeId,
 ) -> Result<PfnRange, AnnounceError> {
     if let Some(all) = region_at(hotplug, table.lmb(position).range.start()) {
         return Ok(all);
     }
     let all = range_to_announce(hotplug, table, position);
     let group = hotmem::Group::Dynamic { unit: table.lmb_size.frames() };
-    let announce = Announce { node: table.lmb(position).node, group, ..all.into() };
+    let announce = Announce { node, group, ..all.into() };
     hotplug.announce(announce).map(|_| all)
+}
+
+/// Returns the first node that has memory online.
+pub(super) fn default_node<P: Platform, M: Mapping>(hotplug: &Hotplug<'_, P, M>) -> NodeId {
+    hotplug.nodes().next().unwrap_or(NodeId::ZERO)
 }
 
 /// Returns the announced range that contains this frame.

@@ -102,7 +102,9 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 self.removal = Some(removal.map_err(|error| (Error::Remove(error), lmbs))?);
                 self.max_range_lmbs = u32::MAX;
                 if self.request.change == Change::Remove && self.undo_reason.is_none() {
-                    self.count_range(range, stretch.node);
+                    let node =
+                        stretch.node.unwrap_or_else(|| region::default_node(machine.hotplug));
+                    self.count_range(range, node);
                 }
                 Ok(true)
             }

@@ -44,8 +44,9 @@ pub struct Lmb {
     pub aa_index: u32,
     /// `FLAG_*`.
     pub flags: u32,
-    /// The node of the LMB's memory.
-    pub node: NodeId,
+    /// The node of the LMB's memory. `None` if no associativity list names one: then the memory is
+    /// added to the first node that has memory online.
+    pub node: Option<NodeId>,
 }
 
 impl<'a> Table<'a> {
@@ -130,10 +131,11 @@ impl<'a> Table<'a> {
         Some(self.lmb(run.first + nth))
     }
 
-    /// Returns the node of the LMB that holds this physical address. Cost: O(log runs).
+    /// Returns the node of the LMB that holds this physical address, if there is such an LMB and its
+    /// associativity list names a node. Cost: O(log runs).
     #[must_use]
     pub fn node_at(&self, address: u64) -> Option<NodeId> {
-        self.by_address(address).map(|lmb| lmb.node)
+        self.by_address(address).and_then(|lmb| lmb.node)
     }
 
     /// Returns all LMBs, by address.
@@ -147,15 +149,16 @@ impl<'a> Table<'a> {
         runs.flat_map(|run| (run.first..run.end()).map(|position| self.lmb(position)))
     }
 
-    /// Returns the memory that the partition has and can give back, in ranges of one node. Together
-    /// with the LMBs without connectors it is a kernel's boot memory.
+    /// Returns the memory that the partition has and can give back, in ranges of one node. Memory whose
+    /// associativity list names no node is on node 0. Together with the LMBs without connectors it is
+    /// a kernel's boot memory.
     pub fn assigned(&self) -> impl Iterator<Item = (PfnRange, NodeId)> {
         let mut from = 0;
         core::iter::from_fn(move || {
             let assigned = |group: &Group| group.assigned & group.eligible;
             let stretch = self.stretch(self.next(from, assigned)?, assigned, u32::MAX);
             from = stretch.first_position + stretch.lmbs;
-            Some((stretch.range, stretch.node))
+            Some((stretch.range, stretch.node.unwrap_or(NodeId::ZERO)))
         })
     }
 

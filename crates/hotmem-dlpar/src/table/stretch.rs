@@ -10,7 +10,8 @@ pub(crate) struct Stretch {
     pub(crate) first_position: u32,
     pub(crate) lmbs: u32,
     pub(crate) range: PfnRange,
-    pub(crate) node: NodeId,
+    /// Their node, if the associativity lists name one.
+    pub(crate) node: Option<NodeId>,
 }
 
 /// Returns the indices of the groups with an LMB in a range of positions.

@@ -118,10 +118,11 @@ fn memory_is_added_to_the_node_of_its_lmb() {
             (by_engine, by_table)
         };
         // LMB 13 is on a node that the lookup arrays did not contain. The associativity index of LMB 5
-        // is marked as invalid, so LMB 5 is on the default node.
-        for (nth_lmb, expected) in [(0, 0), (2, 0), (5, 0), (6, 1), (12, 1), (15, 2), (23, 2)] {
+        // is marked as invalid, so its node is not known.
+        for (nth_lmb, expected) in [(0, 0), (2, 0), (6, 1), (12, 1), (15, 2), (23, 2)] {
             assert_eq!(node(nth_lmb).1, Some(expected), "{nth_lmb}");
         }
+        assert_eq!(node(5).1, None);
         assert_eq!(node(13).1, Some(3));
         let online = |node| {
             let node = NodeId(node);

@@ -18,3 +18,4 @@ mod qemu_rules;
 mod random;
 mod retries;
 mod snapshot;
+mod unknown_nodes;

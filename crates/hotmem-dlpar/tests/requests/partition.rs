@@ -163,7 +163,7 @@ pub(crate) fn with_lmbs<T>(
         DynamicMemory::parse(Version::V2, &property, size(LMB_BYTES)).expect("the value is valid");
     let lists = arrays(&[0, 1, 2]);
     let lists = LookupArrays::parse(&lists).expect("the value is valid");
-    let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
+    let numa = Numa { primary_domain: Some(4) };
     let mut buffers = TableStorage::of(&memory, &lists);
     let table = Table::new(&memory, &lists, numa, buffers.storage()).expect("the value is valid");
     let mut connectors: Vec<_> = Connector::of(&table).collect();

@@ -325,8 +325,8 @@ fn add_by_engine(lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
     check(status)?;
     // The list ends with the node.
     let named_node = len.and_then(|len| list.get(len.checked_sub(1)?));
-    let node = named_node.map_or(lmb.node, |&node| NodeId(node));
-    machine.hotplug.add(AddRequest { node: Some(node), ..lmb.range.into() })?;
+    let node = named_node.map_or(lmb.node, |&node| Some(NodeId(node)));
+    machine.hotplug.add(AddRequest { node, ..lmb.range.into() })?;
     machine.hotplug.online(lmb.range, OnlineType::Movable, machine.hooks)?;
     Ok(())
 }

@@ -111,7 +111,7 @@ impl OneByOne {
     /// Returns the node of an LMB. The two subjects differ only here.
     fn node_of(&mut self, lmb: &Lmb) -> Result<NodeId> {
         if !self.searches_node {
-            return Ok(lmb.node);
+            return lmb.node.context("the LMB has no node");
         }
         let address = lmb.range.start().phys_addr();
         let found = self.lmbs.iter().position(|lmb| {
@@ -119,7 +119,7 @@ impl OneByOne {
         });
         let found = found.context("no LMB contains the address")?;
         self.lmbs_read += found as u64 + 1;
-        Ok(self.lmbs[found].node)
+        self.lmbs[found].node.context("the LMB has no node")
     }
 
     /// Writes a line about a changed LMB to the log.
