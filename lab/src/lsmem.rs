@@ -134,7 +134,7 @@ impl Totals {
             let (part, state) = hotplug.state_at(block.start(), block.end());
             let total = match state {
                 State::Online | State::OnlineMovable => Some(&mut self.online),
-                State::Offline => Some(&mut self.offline),
+                State::Offline | State::Removing => Some(&mut self.offline),
                 State::Device => Some(&mut self.device),
                 State::Unknown | State::Absent => None,
             };

@@ -5,8 +5,17 @@ use crate::{step::root, steps::Steps};
 use std::{fs, process::ExitCode};
 
 /// The sources of public items, in the order of the header.
-const SOURCES: [&str; 7] =
-    ["error", "hooks", "instance", "frames", "control", "virtio_mem", "balloon/mod"];
+const SOURCES: [&str; 9] = [
+    "error",
+    "diagnose",
+    "hooks",
+    "instance",
+    "frames",
+    "control",
+    "poison",
+    "virtio_mem",
+    "balloon/mod",
+];
 const TEMPLATE: &str = "crates/hotmem-c/cbindgen.toml";
 const HEADER: &str = "crates/hotmem-c/include/hotmem.h";
 

@@ -71,6 +71,10 @@ void hotmem_panic(const char *text, size_t len);
 // The function can succeed only one time, and has succeeded before.
 #define HOTMEM_EALREADY -114
 
+// The version of the header: 10000 for each major version, 100 for each minor version, 1 for each
+// patch.
+#define HOTMEM_VERSION 100
+
 // `migrate` has migrated and freed some or all of the frames.
 #define HOTMEM_MIGRATE_MOVED 0
 
@@ -157,6 +161,9 @@ void hotmem_panic(const char *text, size_t len);
 // A poisoned frame is in use: the kernel must take it from its owner and free it.
 #define HOTMEM_WHY_POISONED 9
 
+// The memory is boot memory, which is never removed.
+#define HOTMEM_WHY_BOOT_MEMORY 10
+
 // Not announced.
 #define HOTMEM_STATE_UNKNOWN 0
 
@@ -174,6 +181,16 @@ void hotmem_panic(const char *text, size_t len);
 
 // Device memory: present, and owned by a device.
 #define HOTMEM_STATE_DEVICE 5
+
+// Present and offline, and held for a removal: it may be unmapped.
+#define HOTMEM_STATE_REMOVING 6
+
+// The poisoned frame has no owner, and is never allocated again.
+#define HOTMEM_POISONED_QUARANTINED 0
+
+// The poisoned frame is in use. It is quarantined when it is freed. The kernel should take it from
+// its owner and free it: its memory cannot go offline before, and no hook is asked to migrate it.
+#define HOTMEM_POISONED_IN_USE 1
 
 // The size of `struct hotmem_virtio_mem` in bytes.
 #define HOTMEM_VIRTIO_MEM_SIZE 1024
@@ -555,6 +572,18 @@ struct hotmem_balloon_status {
 extern "C" {
 #endif // __cplusplus
 
+// Returns the version of the library, as HOTMEM_VERSION gives that of the header. The two must be
+// equal.
+uint32_t hotmem_version(void);
+
+// Returns how many violations of its own invariants the library has counted, in all instances. If it
+// is not 0, the kernel should report it and restart. Context: any.
+uint64_t hotmem_violated_invariants(void);
+
+// Returns a text that describes the result of a function. It is static, and never NULL. Context:
+// any.
+const char *hotmem_strerror(int32_t code);
+
 // Takes a frame for a page table. Its contents are undefined. Returns its physical address, or
 // HOTMEM_NONE if no frame is left.
 //
@@ -697,7 +726,8 @@ int32_t hotmem_get_counts(struct hotmem *h,
                           struct hotmem_counts *counts);
 
 // Announces that memory of this NUMA node may be plugged in the range, which consists of whole
-// pageblocks (2 MiB).
+// pageblocks (2 MiB). A section (128 MiB) has one node: while it has memory of one node, memory of
+// another node can be announced there, but hotmem_add refuses it with HOTMEM_EINVAL.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
@@ -726,7 +756,8 @@ int32_t hotmem_withdraw(struct hotmem *h,
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
-// HOTMEM_ENOENT: the range was not announced.
+// HOTMEM_ENOENT: the range was not announced. HOTMEM_EINVAL: also if a section of the range has
+// memory of another node.
 //
 // # Safety
 // `h` is NULL or a `struct hotmem`. A device has plugged memory in the range, and no other code
@@ -776,6 +807,34 @@ int32_t hotmem_state(struct hotmem *h,
                      uint64_t paddr,
                      uint64_t len,
                      uint64_t *same_state_len);
+
+// Marks the frame at `paddr` as poisoned by a hardware memory error, so that it is never allocated
+// again. Any number of frames can be poisoned. A handler of machine checks must defer the call.
+// Returns HOTMEM_POISONED_QUARANTINED or HOTMEM_POISONED_IN_USE.
+//
+// # Errors
+// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_ENOENT: the frame is not present, or is no
+// RAM. HOTMEM_EAGAIN: the frame is being allocated or freed. HOTMEM_ENOMEM: no memory is free for
+// the engine's record. HOTMEM_EBUSY: the engine keeps metadata in the frame, or another call of the
+// control path is in progress.
+//
+// # Safety
+// `h` is NULL or a `struct hotmem`.
+int32_t hotmem_poison(struct hotmem *h,
+                      uint64_t paddr);
+
+// Finds the lowest poisoned frame at or above `*paddr`, and stores its address there. To list all
+// poisoned frames, begin at 0, and after each frame go on at the next. Context: any. Cost:
+// proportional to the number of poisoned frames. Returns HOTMEM_POISONED_QUARANTINED or
+// HOTMEM_POISONED_IN_USE.
+//
+// # Errors
+// HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ENOENT: there is no such frame.
+//
+// # Safety
+// `h` is NULL or a `struct hotmem`. `paddr` is NULL or can be read and written.
+int32_t hotmem_next_poisoned(struct hotmem *h,
+                             uint64_t *paddr);
 
 // Makes the driver of a device that was reset and has negotiated `features`. The driver puts
 // plugged memory online as `online_type`, one of HOTMEM_ONLINE_*, says. When it unplugs memory, a

@@ -40,6 +40,8 @@ pub const HOTMEM_WHY_NOT_ENOUGH_FREE: u32 = 7;
 pub const HOTMEM_WHY_NOT_ONLINE: u32 = 8;
 /// A poisoned frame is in use: the kernel must take it from its owner and free it.
 pub const HOTMEM_WHY_POISONED: u32 = 9;
+/// The memory is boot memory, which is never removed.
+pub const HOTMEM_WHY_BOOT_MEMORY: u32 = 10;
 
 /// Not announced.
 pub const HOTMEM_STATE_UNKNOWN: i32 = 0;
@@ -53,6 +55,8 @@ pub const HOTMEM_STATE_ONLINE: i32 = 3;
 pub const HOTMEM_STATE_MOVABLE: i32 = 4;
 /// Device memory: present, and owned by a device.
 pub const HOTMEM_STATE_DEVICE: i32 = 5;
+/// Present and offline, and held for a removal: it may be unmapped.
+pub const HOTMEM_STATE_REMOVING: i32 = 6;
 
 /// The progress of a removal.
 #[repr(C)]
@@ -90,7 +94,7 @@ pub(crate) fn parse_online_type(number: u32) -> Result<OnlineType, Error> {
 /// # Safety
 /// As for [`instance`].
 #[inline(never)]
-unsafe fn control(
+pub(crate) unsafe fn control(
     h: *const hotmem,
     step: &mut dyn FnMut(&mut Running) -> Result<(), Error>,
 ) -> i32 {
@@ -103,7 +107,8 @@ unsafe fn control(
 }
 
 /// Announces that memory of this NUMA node may be plugged in the range, which consists of whole
-/// pageblocks (2 MiB).
+/// pageblocks (2 MiB). A section (128 MiB) has one node: while it has memory of one node, memory of
+/// another node can be announced there, but hotmem_add refuses it with HOTMEM_EINVAL.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
@@ -150,7 +155,8 @@ pub unsafe extern "C" fn hotmem_withdraw(h: *mut hotmem, paddr: u64, len: u64) -
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
-/// HOTMEM_ENOENT: the range was not announced.
+/// HOTMEM_ENOENT: the range was not announced. HOTMEM_EINVAL: also if a section of the range has
+/// memory of another node.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem`. A device has plugged memory in the range, and no other code
@@ -238,6 +244,7 @@ fn remove(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<B
         let blocker = match state {
             State::Online | State::OnlineMovable => remove_online(running, run, removed),
             State::Offline => remove_offline(running, run, removed),
+            State::Removing => Some(Blocker { range: run, kind: BlockerKind::HeldByAnother }),
             State::Unknown | State::Absent | State::Device => None,
         };
         first_blocker = first_blocker.or(blocker);
@@ -283,6 +290,7 @@ fn remove_offline(
     {
         let kind = match kind {
             RangeErrorKind::Held => BlockerKind::HeldByAnother,
+            RangeErrorKind::BootMemory => BlockerKind::BootMemory,
             _ => BlockerKind::Metadata,
         };
         first_blocker = first_blocker.or(Some(Blocker { range: refused, kind }));
@@ -297,6 +305,7 @@ fn why_number(kind: BlockerKind) -> u32 {
     match kind {
         BlockerKind::Unmovable(_) | BlockerKind::Pinned => HOTMEM_WHY_UNMOVABLE,
         BlockerKind::Poisoned => HOTMEM_WHY_POISONED,
+        BlockerKind::BootMemory => HOTMEM_WHY_BOOT_MEMORY,
         BlockerKind::Allocated | BlockerKind::Retry => HOTMEM_WHY_RETRY,
         BlockerKind::Metadata => HOTMEM_WHY_METADATA,
         BlockerKind::Busy | BlockerKind::HeldByAnother => HOTMEM_WHY_BUSY,
@@ -341,6 +350,7 @@ pub unsafe extern "C" fn hotmem_state(
                 State::Online => HOTMEM_STATE_ONLINE,
                 State::OnlineMovable => HOTMEM_STATE_MOVABLE,
                 State::Device => HOTMEM_STATE_DEVICE,
+                State::Removing => HOTMEM_STATE_REMOVING,
             };
             Ok(())
         })

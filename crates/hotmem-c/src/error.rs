@@ -61,7 +61,7 @@ impl From<BootError> for Error {
         Error(match error {
             BootError::AlreadyStarted => HOTMEM_EALREADY,
             BootError::BeyondPhysicalLimit(_) | BootError::Unreachable(_) => HOTMEM_ERANGE,
-            BootError::NoMemory | BootError::NoMetadata(_) => HOTMEM_ENOMEM,
+            BootError::NoRam | BootError::NoMemory | BootError::NoMetadata(_) => HOTMEM_ENOMEM,
             BootError::TooManyNodes(_) => HOTMEM_ENOSPC,
         })
     }
@@ -124,6 +124,7 @@ impl From<RangeError> for Error {
             | Kind::Isolated
             | Kind::Reporting
             | Kind::HoldsDescriptors
+            | Kind::BootMemory
             | Kind::Metadata
             | Kind::Poisoned
             | Kind::Pinned
@@ -132,6 +133,7 @@ impl From<RangeError> for Error {
             Kind::Foreign => HOTMEM_ENXIO,
             Kind::TooMany(_) => HOTMEM_ENOSPC,
             Kind::NoTables { .. } => HOTMEM_ENOMEM,
+            Kind::NoMemory => HOTMEM_ENOMEM,
             Kind::Vetoed(_) => HOTMEM_EACCES,
         })
     }

@@ -13,6 +13,7 @@
 
 mod balloon;
 mod control;
+mod diagnose;
 mod error;
 mod explain;
 mod frames;
@@ -21,6 +22,7 @@ mod instance;
 #[cfg(target_os = "none")]
 mod panic;
 mod platform;
+mod poison;
 mod slot;
 mod virtio_mem;
 
@@ -37,11 +39,13 @@ pub use balloon::{
 pub use control::{
     HOTMEM_ONLINE_DEFAULT, HOTMEM_ONLINE_KERNEL, HOTMEM_ONLINE_MOVABLE, HOTMEM_ONLINE_NOT,
     HOTMEM_STATE_ABSENT, HOTMEM_STATE_DEVICE, HOTMEM_STATE_MOVABLE, HOTMEM_STATE_OFFLINE,
-    HOTMEM_STATE_ONLINE, HOTMEM_STATE_UNKNOWN, HOTMEM_WHY_BUSY, HOTMEM_WHY_METADATA,
-    HOTMEM_WHY_NOT_ENOUGH_FREE, HOTMEM_WHY_NOT_ONLINE, HOTMEM_WHY_POISONED, HOTMEM_WHY_REPORTING,
-    HOTMEM_WHY_RETRY, HOTMEM_WHY_UNMOVABLE, HOTMEM_WHY_VETO, hotmem_add, hotmem_announce,
-    hotmem_online, hotmem_removal, hotmem_remove, hotmem_state, hotmem_withdraw,
+    HOTMEM_STATE_ONLINE, HOTMEM_STATE_REMOVING, HOTMEM_STATE_UNKNOWN, HOTMEM_WHY_BOOT_MEMORY,
+    HOTMEM_WHY_BUSY, HOTMEM_WHY_METADATA, HOTMEM_WHY_NOT_ENOUGH_FREE, HOTMEM_WHY_NOT_ONLINE,
+    HOTMEM_WHY_POISONED, HOTMEM_WHY_REPORTING, HOTMEM_WHY_RETRY, HOTMEM_WHY_UNMOVABLE,
+    HOTMEM_WHY_VETO, hotmem_add, hotmem_announce, hotmem_online, hotmem_removal, hotmem_remove,
+    hotmem_state, hotmem_withdraw,
 };
+pub use diagnose::{HOTMEM_VERSION, hotmem_strerror, hotmem_version, hotmem_violated_invariants};
 pub use error::{
     HOTMEM_EACCES, HOTMEM_EAGAIN, HOTMEM_EALREADY, HOTMEM_EBUSY, HOTMEM_EEXIST, HOTMEM_EFAULT,
     HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOENT, HOTMEM_ENOMEM, HOTMEM_ENOSPC, HOTMEM_ENXIO,
@@ -60,6 +64,9 @@ pub use hooks::{
 pub use instance::{
     HOTMEM_ALIGN, HOTMEM_BOOT_RANGES, HOTMEM_RAM, HOTMEM_RESERVED, HOTMEM_SIZE, hotmem,
     hotmem_boot, hotmem_boot_add, hotmem_config, hotmem_configure,
+};
+pub use poison::{
+    HOTMEM_POISONED_IN_USE, HOTMEM_POISONED_QUARANTINED, hotmem_next_poisoned, hotmem_poison,
 };
 pub use virtio_mem::{
     HOTMEM_STEP_AGAIN, HOTMEM_STEP_IDLE, HOTMEM_STEP_SEND, HOTMEM_STEP_WAIT,

@@ -27,6 +27,8 @@ pub enum BlockerKind {
     /// This frame is [poisoned](crate::Hotplug::poison) and in use. Its contents cannot be migrated:
     /// the kernel must take it from its owner and free it. All other frames in use were migrated.
     Poisoned,
+    /// The memory is boot memory, which is never removed.
+    BootMemory,
     /// The frames hold the engine's metadata, or descriptors of memory that is not to be removed.
     Metadata,
     /// An allocation or a free in this pageblock is in flight: try again.
@@ -87,6 +89,7 @@ impl fmt::Display for Blocker {
             BlockerKind::Unmovable(reason) => write!(f, "cannot be moved ({reason})"),
             BlockerKind::Retry => f.write_str("could not be moved now"),
             BlockerKind::Poisoned => f.write_str("poisoned and in use"),
+            BlockerKind::BootMemory => f.write_str("boot memory, which is never removed"),
             BlockerKind::Metadata => {
                 f.write_str("metadata, or descriptors of memory that is not to be removed")
             }

@@ -77,8 +77,8 @@ pub trait Hooks {
     /// `within` is a pageblock that is partly or wholly in use and is to go offline. The engine
     /// calls this only while there is not enough free memory elsewhere for all frames in use. So a
     /// kernel that drops its caches here, and not in [`migrate`](Self::migrate), keeps as many of
-    /// them as it can. The pageblock is not isolated during this call: frames that it frees can be
-    /// allocated again. If there is enough free memory after the calls, the engine migrates the
+    /// them as it can. The pageblock may or may not be isolated during this call: if it is not, frames that are
+    /// freed here can be allocated again. If there is enough free memory after the calls, the engine migrates the
     /// other frames; if not, they stay in use.
     fn discard(&mut self, within: PfnRange) {}
 

@@ -123,7 +123,7 @@ pub use blocker::{Blocker, BlockerKind};
 pub use frames::LentMemory;
 pub use frames::{
     AllocError, AllocRequest, Allocation, BadRequest, Contents, Counts, FastFree, FastPath, Frames,
-    Inconsistency, MAX_PINS, MAX_POISONED, Metadata, NodeChoice, Poisoned,
+    Inconsistency, MAX_PINS, Metadata, NodeChoice, Poisoned,
 };
 pub use hooks::{Hooks, Migration, NoHooks};
 pub use hotplug::{

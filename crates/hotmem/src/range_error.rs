@@ -60,6 +60,8 @@ pub enum RangeErrorKind {
         /// The number of frames.
         frames: u64,
     },
+    /// The range is boot memory, which is never removed.
+    BootMemory,
     /// The engine keeps metadata in the range.
     Metadata,
     /// The range is poisoned, and would have to hold descriptors.
@@ -79,8 +81,10 @@ pub enum RangeErrorKind {
     /// The range is not online memory of this instance.
     Foreign,
     /// The engine has recorded this number of ranges already, which is
-    /// [`MAX_PINS`](crate::MAX_PINS) or [`MAX_POISONED`](crate::MAX_POISONED).
+    /// [`MAX_PINS`](crate::MAX_PINS).
     TooMany(usize),
+    /// No kernel memory is free for the engine's record of the range.
+    NoMemory,
     /// The kernel refused.
     Vetoed(Veto),
 }
@@ -133,6 +137,7 @@ impl fmt::Display for RangeError {
             RangeErrorKind::NoTables { frames } => {
                 return write!(f, "needs {frames} frames for page tables, and not enough are free");
             }
+            RangeErrorKind::BootMemory => "is boot memory, which is never removed",
             RangeErrorKind::Metadata => "holds the engine's metadata",
             RangeErrorKind::Poisoned => "is poisoned, and would have to hold descriptors",
             RangeErrorKind::Pinned => "is pinned",
@@ -144,6 +149,7 @@ impl fmt::Display for RangeError {
             RangeErrorKind::TooMany(limit) => {
                 return write!(f, "cannot be recorded: {limit} are recorded already");
             }
+            RangeErrorKind::NoMemory => "cannot be recorded: no kernel memory is free",
             RangeErrorKind::Vetoed(veto) => return write!(f, "is refused by the kernel ({veto})"),
         })
     }

@@ -6,3 +6,4 @@ mod devices;
 mod frames;
 mod instance;
 mod misuse;
+mod poison;

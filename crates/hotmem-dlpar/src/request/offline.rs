@@ -93,8 +93,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             State::Absent | State::Device | State::Unknown => {
                 return Err(Error::NotPresent(index));
             }
-            State::Offline if lmbs == 0 => return Err(Error::Mixed(index)),
-            State::Offline => {
+            State::Offline | State::Removing if lmbs == 0 => return Err(Error::Mixed(index)),
+            State::Offline | State::Removing => {
                 self.record_offline(first, lmbs, FormerState::Offline, table);
                 return Ok(None);
             }

@@ -214,6 +214,7 @@ fn is_temporary(blocker: BlockerKind) -> bool {
         | BlockerKind::NoTables => true,
         BlockerKind::Pinned
         | BlockerKind::Unmovable(_)
+        | BlockerKind::BootMemory
         | BlockerKind::Metadata
         | BlockerKind::NotOnline
         | BlockerKind::Foreign => false,

@@ -95,7 +95,11 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 }
                 Ok(acquired)
             }
-            State::Device | State::Offline | State::Online | State::OnlineMovable => {
+            State::Device
+            | State::Offline
+            | State::Removing
+            | State::Online
+            | State::OnlineMovable => {
                 let lmbs = table.lmbs_in(run).max(1);
                 let range = table.part_of(&stretch, lmbs);
                 let removal = machine.hotplug.prepare_remove(range);

@@ -344,7 +344,7 @@ impl<'f> Partition<'_, 'f> {
                 .expect("the table has an LMB with this connector");
             assert_eq!((lmb.range, connector.index), (range, index));
             let present = match self.hotplug.state_at(range.start(), range.end()) {
-                (run, State::Offline | State::Online | State::OnlineMovable) => {
+                (run, State::Offline | State::Removing | State::Online | State::OnlineMovable) => {
                     assert_eq!(run, range);
                     true
                 }

@@ -8,7 +8,8 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::words::SectionPart;
 
-/// The number of frames in each state. A snapshot: exact only while no operation is in flight.
+/// The number of frames in each state. A snapshot: exact only while no operation is in flight. Frames
+/// of boot memory that are no RAM count as announced, and as nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Frames that a platform has announced.
@@ -90,13 +91,14 @@ impl<P: Platform> Frames<P> {
             return;
         }
         let free = load(&section.free);
-        counts.present += frames_of_blocks(present);
-        counts.online += frames_of_blocks(online);
-        counts.movable += frames_of_blocks(online & load(&section.movable));
+        let frames_of = |blocks| frames_of_blocks(blocks) - self.count_not_ram(section, blocks);
+        counts.present += frames_of(present);
+        counts.online += frames_of(online);
+        counts.movable += frames_of(online & load(&section.movable));
         counts.free += frames_of_blocks(free);
         counts.free_whole += frames_of_blocks(free);
         counts.reported += frames_of_blocks(load(&section.reported));
-        counts.isolated += frames_of_blocks(online & load(&section.isolated));
+        counts.isolated += frames_of(online & load(&section.isolated));
         for block in section.blocks(online & !free) {
             let state = block.state().load();
             if state.is_live() && !state.is_isolated() {

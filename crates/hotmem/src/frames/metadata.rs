@@ -13,8 +13,9 @@ pub struct Metadata {
     /// The frames.
     pub frames: PfnRange,
     /// The memory that the metadata describes. Words describe several sections; frame bitmaps, and
-    /// the kernel's descriptors, describe one section; the record of reserved memory describes all
-    /// sections that had reserved memory at boot. Empty for metadata of nodes, regions or CPUs, and
+    /// the kernel's descriptors, describe one section; the records of boot memory describe all
+    /// sections that had reserved memory, or frames that are no RAM, at boot. Empty for metadata of nodes, regions, CPUs or
+    /// poisoned frames, and
     /// for frames in the word reserve and the table reserve.
     pub describes: PfnRange,
 }
@@ -40,7 +41,7 @@ impl<P: Platform> Frames<P> {
     /// free, reported or migrated. The result is a snapshot. Cost: O(sections).
     pub fn metadata(&self) -> impl Iterator<Item = Metadata> {
         let descriptors = self.words.sections().filter_map(descriptor_metadata);
-        let words = self.word_metadata().chain(self.record_of_reserved());
+        let words = self.word_metadata().chain(self.records_of_boot_memory());
         words.chain(self.bitmap_metadata()).chain(descriptors)
     }
 
@@ -52,15 +53,19 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Calls `visit` with the engine's own metadata, except frame bitmaps: words, the records of
-    /// CPUs, and the record of reserved memory.
+    /// CPUs, and the records of boot memory.
     pub(crate) fn visit_metadata_except_bitmaps(&self, visit: &mut dyn FnMut(Metadata)) {
         self.visit_word_metadata(visit);
-        self.record_of_reserved().map(visit);
+        self.records_of_boot_memory().for_each(visit);
     }
 
-    fn record_of_reserved(&self) -> Option<Metadata> {
-        let (frames, describes) = self.reserved.memory(self.direct_map())?;
-        Some(Metadata { frames, describes })
+    /// Returns the records of boot memory: of reserved frames, and of frames that are no RAM.
+    fn records_of_boot_memory(&self) -> impl Iterator<Item = Metadata> {
+        let records = [&self.reserved, &self.not_ram];
+        records.into_iter().filter_map(|record| {
+            let (frames, describes) = record.memory(self.direct_map())?;
+            Some(Metadata { frames, describes })
+        })
     }
 
     /// Returns the frames that hold frame bitmaps.
@@ -73,7 +78,7 @@ impl<P: Platform> Frames<P> {
         let pieces = self.words.frames_of_pieces(self.direct_map());
         let pieces = pieces.map(|(frames, describes)| Metadata { frames, describes });
         let reserves = self.reserve_metadata().chain(self.table_reserve_metadata());
-        pieces.chain(reserves).chain(self.records_of_cpus())
+        pieces.chain(reserves).chain(self.records_of_cpus()).chain(self.poison_pages())
     }
 
     #[cfg(not(loom))]

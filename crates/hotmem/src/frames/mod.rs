@@ -29,7 +29,7 @@
 //! | `cursors.rs` | the word that a CPU's next single frame comes from |
 //! | `lent.rs`, `frame_set.rs` | memory that is lent to the host, and the record of it |
 //! | `pins.rs`, `pin_table.rs` | pinned memory, which the host must not take |
-//! | `poison.rs`, `poison_table.rs` | frames with a hardware memory error |
+//! | `poison.rs`, `poison_table.rs`, `poison_pages.rs` | frames with a hardware memory error |
 //! | `exhaustion.rs` | the decision between "out of memory" and "busy" |
 //! | `wakeup.rs` | the step that wakes the reporter; what it shares with the allocator |
 //! | `contents.rs` | the contents of free memory |
@@ -40,7 +40,7 @@
 //! | `metadata.rs` | the list of metadata |
 //! | `for_words.rs`, `word_reserve.rs` | frames for words, and the reserve of such frames |
 //! | `for_tables.rs`, `table_reserve.rs` | frames for page tables and descriptors, and the reserve of such frames |
-//! | `reserved.rs`, `reserved_bitmaps.rs` | the frames of boot memory that are still reserved |
+//! | `reserved.rs`, `not_ram.rs`, `reserved_bitmaps.rs` | the frames of boot memory that are still reserved, or are no RAM |
 
 mod allocation;
 mod batch;
@@ -73,10 +73,13 @@ mod hints;
 mod lent;
 mod metadata;
 mod neighbourhood_set;
+mod not_ram;
 mod order;
 mod pin_table;
 mod pins;
 mod poison;
+#[cfg(not(loom))]
+mod poison_pages;
 mod poison_table;
 mod request;
 mod reserved;
@@ -104,7 +107,7 @@ pub use lent::LentMemory;
 pub use metadata::Metadata;
 pub(crate) use metadata::descriptor_pageblocks;
 pub use pin_table::MAX_PINS;
-pub use poison_table::{MAX_POISONED, Poisoned};
+pub use poison_table::Poisoned;
 pub use request::{AllocError, AllocRequest, BadRequest, NodeChoice};
 #[cfg(not(loom))]
 pub(crate) use reserved_bitmaps::bitmap_frames;
@@ -122,7 +125,7 @@ use core::fmt;
 use cpu::Cpu;
 use cpus::Cpus;
 use request::Unit;
-use reserved_bitmaps::Reserved;
+use reserved_bitmaps::BootBitmaps;
 use wakeup::Wakeup;
 
 /// All frames of a machine, and their allocator. A kernel has one such value, usually a `static`.
@@ -149,7 +152,8 @@ pub struct Frames<P> {
     contents: untracked::AtomicU64,
     pins: pin_table::Pins,
     poison: poison_table::PoisonTable,
-    reserved: Reserved,
+    reserved: BootBitmaps,
+    not_ram: BootBitmaps,
     /// Frames for the words of memory that will be added.
     #[cfg(not(loom))]
     word_reserve: word_reserve::WordReserve,
@@ -174,7 +178,8 @@ impl<P> Frames<P> {
                 contents: untracked::AtomicU64::new(0),
                 pins: pin_table::Pins::new(),
                 poison: poison_table::PoisonTable::new(),
-                reserved: Reserved::none(),
+                reserved: BootBitmaps::none(),
+                not_ram: BootBitmaps::none(),
                 #[cfg(not(loom))]
                 word_reserve: word_reserve::WordReserve::empty(),
                 table_reserve: table_reserve::TableReserve::empty(),

@@ -2,7 +2,7 @@
 //!
 //! A *quarantined* frame is neither free nor in use: its bit in the bitmap stays clear, so that it
 //! is never allocated again. A poisoned frame that is free is quarantined at once; one in use is
-//! quarantined when it is freed. A small table lists the poisoned frames. The block state of a
+//! quarantined when it is freed. A table lists the poisoned frames. The block state of a
 //! pageblock with poisoned frames has the *poison mark*. As long as a marked pageblock is live, it
 //! never becomes wholly free, and each free in it reads the table. A free in any other pageblock
 //! costs no more than without poison.
@@ -17,8 +17,10 @@
 //! cleared. Instead, the release of the token reads the table, and divides the pageblock so that
 //! only its other frames become free. Putting memory online does the same.
 
+#[cfg(not(loom))]
+use super::Metadata;
 use super::exhaustion::HidingSteps;
-use super::poison_table::{MAX_POISONED, NONE};
+use super::poison_table::NONE;
 use super::{Frames, Poisoned};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
@@ -72,8 +74,10 @@ impl<P: Platform> Frames<P> {
         if let Some(state) = self.poison.state_of(frame) {
             return Ok(state);
         }
-        if !self.poison.insert(frame) {
-            return Err(RangeErrorKind::TooMany(MAX_POISONED));
+        let is_recorded =
+            self.poison.insert(frame) || self.add_poison_page(frame) && self.poison.insert(frame);
+        if !is_recorded {
+            return Err(RangeErrorKind::NoMemory);
         }
         if block.section().online.load(Ordering::Relaxed) & block.mask() == 0 {
             self.poison.quarantine(frame);
@@ -97,6 +101,38 @@ impl<P: Platform> Frames<P> {
         }
         self.heal(block, &mut hiding_steps);
         Err(RangeErrorKind::Busy)
+    }
+
+    /// Makes the table of poisoned frames longer by a page, which does not lie in the frame `bad`.
+    /// Returns false if no kernel memory is free.
+    #[cfg(not(loom))]
+    fn add_poison_page(&self, bad: Pfn) -> bool {
+        let Some(first) = self.take_for_words(1) else { return false };
+        let mut page = Some(first);
+        if first.contains(bad) {
+            page = self.take_for_words(1);
+            // The frame was not written to, so it still has the contents of free memory; and this
+            // call has just allocated it, so freeing it cannot fail.
+            self.free_range(first).or_violation();
+        }
+        let Some(page) = page else { return false };
+        // SAFETY: the frame was allocated, and stays allocated for ever.
+        unsafe { self.poison.pages().add(self.direct_map().pointer(page.start())) };
+        self.fill_reserves();
+        true
+    }
+
+    /// Returns false: under loom the table does not grow.
+    #[cfg(loom)]
+    fn add_poison_page(&self, _: Pfn) -> bool {
+        false
+    }
+
+    /// Returns the frames that hold the table of poisoned frames.
+    #[cfg(not(loom))]
+    pub(super) fn poison_pages(&self) -> impl Iterator<Item = Metadata> {
+        let frames = self.poison.pages().frames(self.direct_map());
+        frames.map(|frames| Metadata { frames, describes: PfnRange::EMPTY })
     }
 
     /// Quarantines a frame if it is free. Returns whether the frame cannot be allocated any more:

@@ -1,10 +1,12 @@
-//! Stores which frames are poisoned, in a table of fixed size.
+//! Stores which frames are poisoned, in a table that grows by a frame (511 entries) when it is full.
 
+#[cfg(not(loom))]
+use super::poison_pages::PoisonPages;
 use crate::addr::{Pfn, PfnRange};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, array_of, const_unless_loom};
 
-/// The largest number of frames that can be poisoned at one time.
-pub const MAX_POISONED: usize = if cfg!(loom) { 2 } else { 256 };
+/// The number of entries in the instance itself.
+const INLINE_ENTRIES: usize = if cfg!(loom) { 2 } else { 256 };
 
 /// The state of a poisoned frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,9 +19,11 @@ pub enum Poisoned {
 
 /// The table of poisoned frames.
 pub(super) struct PoisonTable {
-    entries: [AtomicU64; MAX_POISONED],
+    entries: [AtomicU64; INLINE_ENTRIES],
     /// The number of entries, from the first, that have ever listed a frame.
     entries_used: AtomicUsize,
+    #[cfg(not(loom))]
+    pages: PoisonPages,
 }
 
 /// An entry that names no frame.
@@ -36,21 +40,33 @@ impl PoisonTable {
     const_unless_loom! {
         pub(super) fn new() -> PoisonTable {
             PoisonTable {
-                entries: array_of![AtomicU64::new(NONE); MAX_POISONED],
+                entries: array_of![AtomicU64::new(NONE); INLINE_ENTRIES],
                 entries_used: AtomicUsize::new(0),
+                #[cfg(not(loom))]
+                pages: PoisonPages::none(),
             }
         }
     }
 
-    /// Returns the entries that have ever listed a frame. Acquire, here and in `frames`, pairs with
-    /// the Release in `insert`.
-    fn used_entries(&self) -> &[AtomicU64] {
-        &self.entries[..self.entries_used.load(Ordering::Acquire).min(MAX_POISONED)]
+    /// Returns the entries that may list a frame. Acquire, here and in `frames`, pairs with the
+    /// Release in `insert`.
+    fn used_entries(&self) -> impl Iterator<Item = &AtomicU64> {
+        let used = self.entries_used.load(Ordering::Acquire).min(INLINE_ENTRIES);
+        let inline = self.entries[..used].iter();
+        #[cfg(not(loom))]
+        let inline = inline.chain(self.pages.entries());
+        inline
+    }
+
+    /// Returns the pages of the table.
+    #[cfg(not(loom))]
+    pub(super) fn pages(&self) -> &PoisonPages {
+        &self.pages
     }
 
     /// Returns all poisoned frames.
     pub(super) fn frames(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
-        self.used_entries().iter().filter_map(|entry| {
+        self.used_entries().filter_map(|entry| {
             let entry = entry.load(Ordering::Acquire);
             let frame = Pfn::new((entry >> 1).checked_sub(1)?)?;
             Some((
@@ -67,17 +83,24 @@ impl PoisonTable {
 
     /// Inserts a frame as in use. Returns false if the table is full. Control path only.
     pub(super) fn insert(&self, frame: Pfn) -> bool {
-        let unused = self.entries.iter().position(|e| e.load(Ordering::Relaxed) == NONE);
-        let Some(at) = unused else { return false };
-        self.entries[at].store(entry(frame), Ordering::Release);
-        self.entries_used.fetch_max(at + 1, Ordering::AcqRel);
-        true
+        let is_unused = |e: &AtomicU64| e.load(Ordering::Relaxed) == NONE;
+        if let Some(at) = self.entries.iter().position(is_unused) {
+            self.entries[at].store(entry(frame), Ordering::Release);
+            self.entries_used.fetch_max(at + 1, Ordering::AcqRel);
+            return true;
+        }
+        #[cfg(not(loom))]
+        if let Some(unused) = self.pages.entries().find(|&e| is_unused(e)) {
+            unused.store(entry(frame), Ordering::Release);
+            return true;
+        }
+        false
     }
 
     /// Changes the entry of a frame to `new_entry`, if the entry says that the frame is in use.
     /// Returns whether it did.
     pub(super) fn change(&self, frame: Pfn, new_entry: u64) -> bool {
-        self.used_entries().iter().any(|e| {
+        self.used_entries().any(|e| {
             let in_use = entry(frame);
             e.compare_exchange(in_use, new_entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         })

@@ -1,4 +1,5 @@
-//! Stores bitmaps that record which frames of boot memory are still reserved.
+//! Stores bitmaps of frames of boot memory: one record of those that are still reserved, and one of
+//! those that are no RAM.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{FRAME_SIZE, SECTION_FRAMES, count_ones};
@@ -11,13 +12,13 @@ use core::ops::Range;
 /// The number of frames in a word of these bitmaps.
 const WORD_BITS: usize = if SECTION_FRAMES < 64 { SECTION_FRAMES } else { 64 };
 
-/// The bitmaps of all sections that had reserved memory at boot, the lowest section first.
-pub(super) struct Reserved {
+/// The bitmaps of the sections that had such frames at boot, the lowest section first.
+pub(super) struct BootBitmaps {
     sections: AtomicPtr<SectionMap>,
     count: AtomicUsize,
 }
 
-/// The reserved frames of one section. The all-zero value is valid.
+/// The recorded frames of one section. The all-zero value is valid.
 #[repr(C)]
 struct SectionMap {
     /// The number of the section's first frame.
@@ -25,9 +26,9 @@ struct SectionMap {
     frames: [AtomicU64; SECTION_FRAMES / WORD_BITS],
 }
 
-impl Reserved {
-    pub(super) const fn none() -> Reserved {
-        Reserved { sections: AtomicPtr::new(core::ptr::null_mut()), count: AtomicUsize::new(0) }
+impl BootBitmaps {
+    pub(super) const fn none() -> BootBitmaps {
+        BootBitmaps { sections: AtomicPtr::new(core::ptr::null_mut()), count: AtomicUsize::new(0) }
     }
 
     fn sections(&self) -> &[SectionMap] {
@@ -83,9 +84,21 @@ impl Reserved {
         self.access(range, |word, bits| word.fetch_or(bits, Ordering::Relaxed));
     }
 
-    /// Counts the frames of `range` that are reserved.
+    /// Counts the frames of `range` that are recorded.
     pub(super) fn count(&self, range: PfnRange) -> u64 {
         self.access(range, |word, bits| word.load(Ordering::Relaxed) & bits)
+    }
+
+    /// Returns the first run of recorded frames of `range`. Cost: O(frames) of the sections of
+    /// `range` that have a bitmap.
+    pub(super) fn first_run(&self, range: PfnRange) -> Option<PfnRange> {
+        let with_bitmaps = range
+            .chunks(SECTION_FRAMES as u64)
+            .filter(|part| self.has_section(part.start().align_down(SECTION_FRAMES as u64)));
+        let mut frames = with_bitmaps.flat_map(|part| part.chunks(1));
+        let first = frames.find(|&frame| self.count(frame) != 0)?;
+        let more = frames.take_while(|&frame| self.count(frame) != 0);
+        PfnRange::new(first.start(), more.last().unwrap_or(first).end())
     }
 
     /// Clears the bits of `range`. Returns the number of bits that were set.
@@ -105,6 +118,11 @@ impl Reserved {
             }
         }
         ones
+    }
+
+    /// Returns whether the section at `start` has a bitmap.
+    pub(super) fn has_section(&self, start: Pfn) -> bool {
+        self.section(start).is_some()
     }
 
     /// Returns the bitmap of the section at `start`, if it has one.

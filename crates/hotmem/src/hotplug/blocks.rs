@@ -30,9 +30,9 @@ pub struct MemoryBlock {
     pub device: u64,
     /// The number of its frames that are poisoned.
     pub poisoned: u64,
-    /// The lowest memory that prevents the block from going offline now, if any: frames in use in
-    /// kernel memory. The kernel has promised to migrate its data in movable memory, but not in
-    /// kernel memory.
+    /// The lowest memory that prevents the block from being removed now, if any: frames in use in
+    /// kernel memory, otherwise boot memory. The kernel has promised to migrate its data in movable
+    /// memory, but not in kernel memory.
     pub blocker: Option<Blocker>,
 }
 
@@ -91,7 +91,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let poisoned = self.frames.poisoned_in(range).count() as u64;
         let device = u64::from(counts.device) * PAGEBLOCK_FRAMES as u64;
         let node = self.words().node_of_index(node?);
-        let blocker = self.first_used_in_kernel_memory(range);
+        let boot_memory = self.boot_region_at(range.start()).map(|boot| boot.intersection(range));
+        let blocker = self
+            .first_used_in_kernel_memory(range)
+            .or(boot_memory.map(|boot| BlockerKind::BootMemory.at(boot)));
         Some(MemoryBlock { range, node, state, zone, device, poisoned, blocker })
     }
 

@@ -22,7 +22,9 @@ use crate::words::{FrameSource, FrameSupply, NodeIndex, SectionPart, SectionRef}
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Starts a machine with its boot memory. Boot memory is present, online for any allocation,
-    /// and never removed.
+    /// and never removed or unmapped. It can go offline and come online again. A kernel that wants
+    /// to remove some of the memory that it finds at boot leaves it out of the map, and adds it
+    /// afterwards.
     ///
     /// Cost: O(sections × ranges of the map). The call also zeroes the words (28 KiB for the first
     /// 8 GiB, and 12 KiB for each further 8 GiB) and writes the [records of CPUs](BootMap::cpus).
@@ -60,6 +62,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let boot_end = map.regions().map(|(region, _)| region.end()).last().unwrap_or(Pfn::ZERO);
         hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
         let mut unused = install_reserved(frames, &kernel_map, metadata)?;
+        unused = install_not_ram(frames, &kernel_map, unused)?;
         unused = install_cpus(frames, map.cpus(), unused)?;
         for (region, node) in map.indexed_regions(frames.words()) {
             unused = hotplug.install_region(region, node, unused);
@@ -113,9 +116,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             let Some(SectionPart { section, blocks }) = part else { continue };
             let mut hiding_steps = self.frames.new_hiding_steps();
             for group in section_range.chunks(GROUP_FRAMES as u64) {
-                if map.needs_bitmaps(group) {
+                let first = section.mask_of(group).trailing_zeros() as usize;
+                // The region below may have made the bitmaps already.
+                let is_missing = || section.bitmaps.pointer_of(first).load().0.is_null();
+                if map.needs_bitmaps(group) && is_missing() {
                     let (bitmaps, remaining) = split_frames(memory, 1)?;
-                    let first = section.mask_of(group).trailing_zeros() as usize;
                     self.frames.install_bitmaps(section, first, bitmaps.start(), false);
                     memory = remaining;
                 }
@@ -188,14 +193,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             remaining = remaining.split_at(run.end()).1;
         }
         self.mark_holes(region, kernel_map);
-        self.count_holes(region, Change::Boot);
+        self.count_holes(region, Change::Online);
         PartRecord::change(self.words(), node, part, |record| {
             record.holes += online - ram;
             record.unmanaged_frames += reserved;
         });
     }
 
-    /// Marks as holes the pageblocks without RAM in those sections of `region` that have RAM.
+    /// Marks as holes the pageblocks without RAM in those sections of `region` that have RAM, and
+    /// records the frames of other pageblocks that are no RAM.
     fn mark_holes(&self, region: PfnRange, map: &FirmwareMap<'_>) {
         for SectionPart { section, .. } in self.section_parts(region) {
             let range = section.range();
@@ -205,6 +211,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             for block in section.blocks(SECTION_MASK) {
                 if map.ram_in(block.range()).is_none() {
                     block.state().set_hole();
+                    continue;
+                }
+                let mut remaining = block.range();
+                while let Some(run) = map.not_ram_in(remaining) {
+                    self.frames.record_not_ram(run);
+                    remaining = remaining.split_at(run.end()).1;
                 }
             }
         }
@@ -245,6 +257,21 @@ fn install_reserved<P: Platform>(
     // frames as these sections need, and `pointer` is aligned to 4 KiB. The instance is not in use
     // yet.
     unsafe { frames.install_reserved(&mut kernel_map.reserved_sections(), pointer) };
+    Ok(remaining)
+}
+
+/// Installs the record of the frames that are no RAM, in pageblocks that are partly RAM, at the start
+/// of `memory`. Returns the rest of `memory`.
+fn install_not_ram<P: Platform>(
+    frames: &Frames<P>,
+    kernel_map: &FirmwareMap<'_>,
+    memory: PfnRange,
+) -> Result<PfnRange, BootError> {
+    let needed = bitmap_frames(kernel_map.partial_sections().count() as u64);
+    let (first_frames, remaining) = split_frames(memory, needed)?;
+    let pointer = frames.direct_map().pointer(first_frames.start());
+    // SAFETY: as in `install_reserved`.
+    unsafe { frames.install_not_ram(&mut kernel_map.partial_sections(), pointer) };
     Ok(remaining)
 }
 

@@ -75,11 +75,13 @@ impl<'a, const N: usize> From<&'a [BootRange; N]> for BootMap<'a> {
 pub enum BootError {
     /// The instance has been started before.
     AlreadyStarted,
-    /// This range wraps, or lies beyond the 52 bits of a physical address.
+    /// This RAM wraps, or lies beyond the 52 bits of a physical address.
     BeyondPhysicalLimit(BootRange),
     /// This RAM ends above the memory that pointers of this target can address (4 GiB if they have
     /// 32 bits), or is not within the [mappable range](crate::Mapping::mappable_range).
     Unreachable(BootRange),
+    /// The map names no whole frame of RAM.
+    NoRam,
     /// All frames of RAM are reserved.
     NoMemory,
     /// This node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can
@@ -99,6 +101,7 @@ impl fmt::Display for BootError {
             BootError::Unreachable(range) => {
                 write!(f, "{} at {:#x} cannot be mapped", range.len, range.start)
             }
+            BootError::NoRam => f.write_str("the map has no RAM"),
             BootError::NoMemory => f.write_str("all RAM is reserved"),
             BootError::TooManyNodes(node) => too_many(f, *node),
             BootError::NoMetadata(bytes) => {

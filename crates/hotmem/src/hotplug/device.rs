@@ -64,30 +64,43 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if let Some(descriptor_block) = self.descriptors_being_removed(range) {
             return Err(RangeErrorKind::Held.at(descriptor_block).into());
         }
-        let frames = self.mapping.descriptors_needed(range);
-        let mut spare = SpareFrames::allocate(self.frames, frames, false)
-            .map_err(|error| AddError::NoTables { frames, error })?;
         self.set_device(range, false);
         self.set_present(range, true);
         // Ask the kernel before it writes descriptors, because these may overwrite a part of the
-        // device's data.
-        let agreed = match kind {
-            OnlineType::Offline => Ok(()),
-            _ => self.ask_to_go_online(range, kind, hooks),
-        };
-        match agreed {
-            Ok(()) => self.describe(range, &mut spare),
-            Err(_) => {
+        // device's data; and before anything is allocated, so that a veto changes nothing.
+        let spare = self.agree_to_describe(range, kind, hooks);
+        match spare {
+            Ok(mut spare) => self.describe(range, &mut spare),
+            Err(error) => {
                 self.set_present(range, false);
                 self.set_device(range, true);
+                return Err(error);
             }
         }
-        drop(spare);
-        agreed?;
         if kind != OnlineType::Offline {
             self.bring_online(range, kind, hooks);
         }
         Ok(())
+    }
+
+    /// Asks the kernel whether `range` may come online for `kind`, and allocates frames for its
+    /// descriptors.
+    fn agree_to_describe(
+        &self,
+        range: PfnRange,
+        kind: OnlineType,
+        hooks: &mut dyn Hooks,
+    ) -> Result<SpareFrames<'f, P>, AddError> {
+        if kind != OnlineType::Offline {
+            self.ask_to_go_online(range, kind, hooks)?;
+        }
+        let frames = self.mapping.descriptors_needed(range);
+        SpareFrames::allocate(self.frames, frames, false).map_err(|error| {
+            if kind != OnlineType::Offline {
+                hooks.online_cancelled(range);
+            }
+            AddError::NoTables { frames, error }
+        })
     }
 
     /// Makes offline RAM device memory, as `daxctl reconfigure-device --mode=devdax` does. Take the

@@ -10,10 +10,6 @@ use crate::outlined::Outlined;
 use crate::platform::REACHABLE_END;
 use crate::words::{NodeId, NodeIndex, SectionWords, TooManyNodes};
 
-/// The size of the largest hole that a region may have (32 GiB), in frames. The words of such a
-/// hole take 60 KiB. A larger hole ends a region.
-const LARGEST_HOLE: u64 = 256 * SECTION_FRAMES as u64;
-
 /// The boot map. It is small, so each query reads all of it.
 #[derive(Clone, Copy)]
 pub(super) struct FirmwareMap<'a> {
@@ -23,24 +19,27 @@ pub(super) struct FirmwareMap<'a> {
 }
 
 impl<'a> FirmwareMap<'a> {
-    /// Checks that each range lies within the physical limit, and all RAM in `mappable_range`.
+    /// Checks that all RAM lies within the physical limit and in `mappable_range`. Ranges of RAM
+    /// without a whole frame, and all that is reserved or names a node beyond the limit, have no
+    /// effect.
     pub(super) fn new(
         map: &BootMap<'a>,
         mappable_range: PfnRange,
     ) -> Result<FirmwareMap<'a>, BootError> {
-        let nodes = map.nodes.iter().map(|(range, _)| range);
-        for &range in map.ram.iter().chain(map.reserved).chain(nodes) {
-            let end = range.start.checked_add(range.len.0);
-            if end.is_none_or(|end| end > Pfn::LIMIT.phys_addr()) {
+        let reachable = mappable_range.split_at(REACHABLE_END).0;
+        for &range in map.ram {
+            let Some(end) = range.start.checked_add(range.len.0) else {
+                return Err(BootError::BeyondPhysicalLimit(range));
+            };
+            if end >> FRAME_SHIFT <= range.start.div_ceil(FRAME_SIZE) {
+                continue;
+            }
+            if end > Pfn::LIMIT.phys_addr() {
                 return Err(BootError::BeyondPhysicalLimit(range));
             }
-        }
-        let end = REACHABLE_END.min(mappable_range.end()).phys_addr();
-        let beyond = |range: &&BootRange| {
-            range.start < mappable_range.start().phys_addr() || range.start + range.len.0 > end
-        };
-        if let Some(&range) = map.ram.iter().find(beyond) {
-            return Err(BootError::Unreachable(range));
+            if !whole_frames(&range).is_some_and(|frames| reachable.covers(frames)) {
+                return Err(BootError::Unreachable(range));
+            }
         }
         Ok(FirmwareMap { map: *map, metadata: PfnRange::EMPTY })
     }
@@ -57,20 +56,16 @@ impl<'a> FirmwareMap<'a> {
 
     /// Returns the ranges of RAM, without frames that are only partly RAM.
     fn ram(&self) -> impl Iterator<Item = PfnRange> {
-        self.map.ram.iter().filter_map(|range| {
-            let first = range.start.div_ceil(FRAME_SIZE);
-            let end = (range.start + range.len.0) >> FRAME_SHIFT;
-            PfnRange::new(Pfn::new(first)?, Pfn::new(end)?).filter(|range| !range.is_empty())
-        })
+        self.map.ram.iter().filter_map(whole_frames)
     }
 
     /// Returns the ranges of frames that are reserved. A frame is reserved if any byte of it is.
     fn reserved(&self) -> impl Iterator<Item = PfnRange> {
         let reserved = self.map.reserved.iter().filter(|range| range.len != Bytes::ZERO);
         let reserved = reserved.filter_map(|range| {
-            let first = range.start >> FRAME_SHIFT;
-            let end = (range.start + range.len.0).div_ceil(FRAME_SIZE);
-            PfnRange::new(Pfn::new(first)?, Pfn::new(end)?)
+            let end = range.start.saturating_add(range.len.0).min(Pfn::LIMIT.phys_addr());
+            let first = Pfn::containing(range.start)?;
+            PfnRange::new(first, Pfn::new(end.div_ceil(FRAME_SIZE))?)
         });
         reserved.chain([self.metadata]).filter(|range| !range.is_empty())
     }
@@ -127,8 +122,42 @@ impl<'a> FirmwareMap<'a> {
         }))
     }
 
-    /// Returns the regions and their nodes, the lowest region first. A region has RAM of one node,
-    /// no hole larger than [`LARGEST_HOLE`], and whole pageblocks.
+    /// Returns the sections in which a pageblock is partly RAM, the lowest first.
+    pub(super) fn partial_sections(&self) -> impl Iterator<Item = PfnRange> {
+        let mut from = Pfn::ZERO;
+        Outlined(core::iter::from_fn(move || {
+            let ends = self.ram().flat_map(|ram| [ram.start(), ram.end()]);
+            let blocks = ends.filter_map(|end| {
+                let start = end.align_down(PAGEBLOCK_FRAMES as u64);
+                PfnRange::with_len(start, PAGEBLOCK_FRAMES as u64).filter(|_| start != end)
+            });
+            let partial = blocks.filter(|&block| self.ram_in(block) != Some(block));
+            let first = partial.map(PfnRange::start).filter(|&start| start >= from).min()?;
+            let start = first.align_down(SECTION_FRAMES as u64);
+            let section = PfnRange::with_len(start, SECTION_FRAMES as u64)?;
+            from = section.end();
+            Some(section)
+        }))
+    }
+
+    /// Returns the first run of `within` that is no RAM.
+    pub(super) fn not_ram_in(&self, within: PfnRange) -> Option<PfnRange> {
+        let mut remaining = within;
+        while !remaining.is_empty() {
+            match self.ram_in(remaining) {
+                None => return Some(remaining),
+                Some(ram) if ram.start() > remaining.start() => {
+                    return Some(remaining.split_at(ram.start()).0);
+                }
+                Some(ram) => remaining = remaining.split_at(ram.end()).1,
+            }
+        }
+        None
+    }
+
+    /// Returns the regions and their nodes, the lowest region first. A region is a run of
+    /// pageblocks of one node that all have RAM: memory that is plugged between two of them is not
+    /// boot memory.
     pub(super) fn regions(&self) -> impl Iterator<Item = (PfnRange, NodeId)> {
         let mut from = Pfn::ZERO;
         Outlined(core::iter::from_fn(move || {
@@ -152,7 +181,7 @@ impl<'a> FirmwareMap<'a> {
         let (mut region, node) = next(from)?;
         while let Some((run, next_node)) = next(region.end())
             && next_node == node
-            && run.start().number() - region.end().number() <= LARGEST_HOLE
+            && run.start() == region.end()
         {
             region = PfnRange::new(region.start(), run.end())?;
         }
@@ -174,7 +203,9 @@ impl<'a> FirmwareMap<'a> {
     fn node_at(&self, pfn: Pfn) -> (NodeId, Pfn) {
         let round =
             |addr: u64| Pfn::containing(addr).unwrap_or(Pfn::LIMIT).align_up(SECTION_FRAMES as u64);
-        let ends = |range: &BootRange| (round(range.start), round(range.start + range.len.0));
+        let ends = |range: &BootRange| {
+            (round(range.start), round(range.start.saturating_add(range.len.0)))
+        };
         let node_range = self.map.nodes.iter().find(|(range, _)| {
             let (start, end) = ends(range);
             start <= pfn && pfn < end
@@ -218,17 +249,26 @@ impl<'a> FirmwareMap<'a> {
             nodes.assign(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
         }
         let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
+        needed += bitmap_frames(self.partial_sections().count() as u64);
         needed += cpu_frames(self.map.cpus);
         needed += words.runs_for_words(&mut self.indexed_regions(words)).frames();
-        let mut regions = 0;
+        let (mut regions, mut counted_below) = (0, Pfn::ZERO);
         for (region, _) in self.regions() {
             regions += 1;
-            let groups = region.chunks(GROUP_FRAMES as u64);
-            needed += groups.filter(|&group| self.needs_bitmaps(group)).count() as u64;
+            for group in region.chunks(GROUP_FRAMES as u64) {
+                // Several regions may lie in one group.
+                if group.start() >= counted_below && self.needs_bitmaps(group) {
+                    needed += 1;
+                    counted_below = group.end().align_up(GROUP_FRAMES as u64);
+                }
+            }
         }
         needed += words.runs_for_list(regions).frames();
         // Groups of pageblocks in which the metadata itself lies need bitmaps too.
         needed += needed / GROUP_FRAMES as u64 + 2;
+        if self.ram().next().is_none() {
+            return Err(BootError::NoRam);
+        }
         if self.free_in(PfnRange::ALL).is_none() {
             return Err(BootError::NoMemory);
         }
@@ -253,4 +293,12 @@ impl<'a> FirmwareMap<'a> {
             remaining = remaining.split_at(free.end()).1;
         }
     }
+}
+
+/// Returns the frames of which all bytes lie in `range`, or `None` if there are none.
+fn whole_frames(range: &BootRange) -> Option<PfnRange> {
+    let end = range.start.saturating_add(range.len.0).min(Pfn::LIMIT.phys_addr());
+    let first = range.start.div_ceil(FRAME_SIZE);
+    let end = end >> FRAME_SHIFT;
+    (first < end).then(|| PfnRange::new(Pfn::new(first)?, Pfn::new(end)?))?
 }

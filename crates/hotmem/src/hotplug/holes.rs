@@ -24,9 +24,6 @@ use crate::words::{Class, NodeIndex, SectionPart, SectionRef, Zone};
 /// What has just happened to a range.
 #[derive(Clone, Copy)]
 pub(super) enum Change {
-    /// All its boot memory has come online, at boot.
-    #[cfg(not(loom))]
-    Boot,
     Online,
     /// It has gone offline. Its `movable` bits still name its zones.
     Offline,
@@ -45,8 +42,6 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             for zone in Zone::ALL {
                 let online = section.available(Class::online(zone));
                 let before = match change {
-                    #[cfg(not(loom))]
-                    Change::Boot => 0,
                     Change::Online => online & !blocks,
                     Change::Offline => online | blocks & section.zone_mask(zone),
                 };

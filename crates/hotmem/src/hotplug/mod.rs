@@ -193,6 +193,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Some(match (all(&section.present)?, all(&section.online)?) {
             (false, _) if all(&section.movable)? => State::Device,
             (false, _) => State::Absent,
+            (true, false) if all(&section.isolated)? => State::Removing,
             (true, false) => State::Offline,
             (true, true) if all(&section.movable)? => State::OnlineMovable,
             (true, true) => State::Online,
@@ -210,6 +211,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         range: PfnRange,
     ) -> impl DoubleEndedIterator<Item = SectionPart<'f>> + use<'f, P, M> {
         self.frames.words().section_parts(range)
+    }
+
+    /// Returns the region of boot memory that contains a frame.
+    fn boot_region_at(&self, pfn: Pfn) -> Option<PfnRange> {
+        self.words().announced_at(pfn).filter(|region| region.is_boot).map(|region| region.range)
     }
 
     /// Returns whether `range` consists of whole pageblocks within one announced region.

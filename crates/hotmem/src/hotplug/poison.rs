@@ -2,6 +2,8 @@
 
 use super::Hotplug;
 use crate::addr::{Pfn, PfnRange};
+#[cfg(doc)]
+use crate::blocker::BlockerKind;
 use crate::frames::Poisoned;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
@@ -22,8 +24,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// [`Frames::poisoned`](crate::Frames::poisoned) lists all poisoned frames.
     ///
     /// Context: that of all methods of [`Hotplug`]; a machine-check handler must defer the call.
-    /// Cost: O(sections). After the call, each free in this pageblock scans a table of
-    /// [`MAX_POISONED`](crate::MAX_POISONED) entries.
+    /// Cost: O(sections + poisoned frames). After the call, each free in this pageblock, each
+    /// release of an isolation and each onlining reads the table of poisoned frames. There may be
+    /// any number of poisoned frames; the table has space for 256, and takes a frame of kernel
+    /// memory, which is then metadata, for each 511 more.
     ///
     /// # Errors
     /// [`RangeError`].
@@ -33,7 +37,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let range = one.or(PfnRange::with_len(frame, 0)).unwrap_or_default();
         let not_present = RangeErrorKind::NotPresent.at(range);
         let block = self.words().block_of(frame).ok_or(not_present)?;
-        if block.section().present.load(Ordering::Acquire) & block.mask() == 0 {
+        let is_present = block.section().present.load(Ordering::Acquire) & block.mask() != 0;
+        if !is_present || self.frames.first_not_ram(range).is_some() {
             return Err(not_present);
         }
         let mut metadata = self.frames.metadata().map(|metadata| metadata.frames);

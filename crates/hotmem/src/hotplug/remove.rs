@@ -32,8 +32,8 @@ pub struct Removal {
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Prepares the removal of `range`, which must be offline: unmaps `range`. If the mapping frees
-    /// page tables then, first allocates frames for mapping it again.
+    /// Prepares the removal of `range`, which must be offline, and not boot memory: unmaps `range`. If
+    /// the mapping frees page tables then, first allocates frames for mapping it again.
     ///
     /// Cost: O(sections).
     ///
@@ -45,10 +45,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.unmap(range, false).inspect_err(|_| self.frames.clear_held(range))
     }
 
-    /// Checks that all of `range` is present, offline and not held, and that it holds no
-    /// descriptors of memory outside it.
+    /// Checks that all of `range` is present, offline and not held, that it is not boot memory, and
+    /// that it holds no descriptors of memory outside it.
     pub(super) fn check_removable(&self, range: PfnRange) -> Result<(), RangeError> {
         self.check_offline(range)?;
+        if self.boot_region_at(range.start()).is_some() {
+            return Err(RangeErrorKind::BootMemory.at(range));
+        }
         match self.descriptors_of_others(range, range) {
             Some(descriptor_block) => Err(RangeErrorKind::HoldsDescriptors.at(descriptor_block)),
             None => Ok(()),

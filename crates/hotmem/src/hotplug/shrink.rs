@@ -19,7 +19,8 @@ use crate::progress::Progress;
 use crate::words::SectionPart;
 use core::fmt;
 
-/// A request to take memory offline for removal, the highest memory first.
+/// A request to take memory offline for removal, the highest memory first. It skips boot memory,
+/// which is never removed.
 ///
 /// Each [`Progress::Ready`] is a run that the caller can offer to the device. The shrink belongs to
 /// the instance that polls it first. Call [`cancel`](Self::cancel) for a shrink that is no longer
@@ -309,10 +310,21 @@ impl<'f, P: Platform> Shrink<'f, P> {
         window.end() >= self.untried.end()
     }
 
-    /// Returns the highest window to take: a whole section, the highest run of online units of one
-    /// region in it, or a single unit. Moves the end of `untried` down to the end of the window, or
-    /// to its start if there is no window.
+    /// Returns the highest window to take. Skips boot memory, which is never removed.
     fn next_window<M: Mapping>(&mut self, hotplug: &Hotplug<'f, P, M>) -> Option<PfnRange> {
+        loop {
+            let window = self.next_online_window(hotplug)?;
+            let Some(boot) = hotplug.boot_region_at(window.start()) else { return Some(window) };
+            let skipped = boot.intersection(self.untried);
+            self.blocker.get_or_insert(BlockerKind::BootMemory.at(skipped));
+            self.untried = self.untried.split_at(boot.start()).0;
+        }
+    }
+
+    /// Returns the highest online window: a whole section, the highest run of online units of one
+    /// region in it, or a single unit. Moves the end of `untried` down to the end of the window, or to
+    /// its start if there is no window.
+    fn next_online_window<M: Mapping>(&mut self, hotplug: &Hotplug<'f, P, M>) -> Option<PfnRange> {
         if self.frames_left == 0 {
             return None;
         }

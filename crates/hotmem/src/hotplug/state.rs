@@ -13,6 +13,10 @@ pub enum State {
     Device,
     /// Present and mapped, and not given to the allocator.
     Offline,
+    /// Present and offline, and held for a removal that is neither committed nor abandoned: a
+    /// [`Removal`](super::Removal), or a [`Shrink`](super::Shrink) that has yet to return it. The
+    /// memory may be unmapped, so nobody may read it.
+    Removing,
     /// Given to the allocator, for any allocation.
     Online,
     /// Online for movable allocations only.

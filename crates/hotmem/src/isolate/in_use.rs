@@ -167,8 +167,14 @@ impl<P: Platform> Frames<P> {
     /// they are allocated, or the engine, if they are metadata.
     fn classify_owner(&self, block: Block<'_>, used: PfnRange) -> Blocker {
         let mut blocker = None;
-        // The part of `used` below its first frame that is metadata.
+        // The part of `used` below its first frame that is metadata or no RAM.
         let mut allocated = used;
+        if let Some(not_ram) = self.first_not_ram(used) {
+            allocated = used.split_at(not_ram.start()).0;
+            if allocated.is_empty() {
+                return BlockerKind::Unmovable("no RAM").at(not_ram);
+            }
+        }
         // Loops that call a function take less code than an iterator over all metadata.
         let visit: &mut dyn FnMut(Metadata) = &mut |metadata| {
             let frames = metadata.frames.intersection(used);

@@ -304,7 +304,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let without_poison = self.frames.divide_around_poison(section, returned, &mut hiding_steps);
         if reported {
             // Set the mark before the publish, which makes the mark visible.
-            section.reported.fetch_or(without_poison, Ordering::Relaxed);
+            mark_as_reported(section, without_poison);
             self.frames.wakeup().note_withdrawn(returned & !without_poison);
         }
         if without_poison != 0 {
@@ -335,6 +335,11 @@ impl<'f, P: Platform> Reporter<'f, P> {
 fn mark_as_reporting(section: SectionRef<'_>, run: u64) {
     section.blocks(run).for_each(|block| block.state().mark_reporting());
     section.isolated.fetch_or(run, Ordering::AcqRel);
+}
+
+/// Marks pageblocks as reported. The caller owns them, and publishes them afterwards.
+fn mark_as_reported(section: SectionRef<'_>, blocks: u64) {
+    section.reported.fetch_or(blocks, Ordering::Relaxed);
 }
 
 /// Returns the highest run of set bits as its first bit and its length. If the run is longer than

@@ -207,6 +207,7 @@ fn offline_memory_is_no_hole() {
     assert!(!kernel_zone(&hotplug).contiguous);
     hotplug.online(block, OnlineType::Kernel, &mut NoHooks).unwrap();
     assert!(kernel_zone(&hotplug).contiguous);
+    hotplug.announce(hole).unwrap();
     hotplug.add(hole).unwrap();
     let zone = kernel_zone(&hotplug);
     assert_eq!((zone.described_holes, zone.contiguous), (0, false));
@@ -222,6 +223,7 @@ fn device_memory_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let (ram, hole) = ram_with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
+    hotplug.announce(hole).unwrap();
     hotplug.add(AddRequest { device: true, ..hole.into() }).unwrap();
     assert!(!kernel_zone(&hotplug).contiguous);
     hotplug.detach_raw(hole).unwrap();
@@ -415,9 +417,12 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
                     naive.fill(run);
                 }
                 State::Device => hotplug.detach_raw(run).unwrap(),
+                State::Removing => unreachable!("no removal is prepared"),
                 State::Offline if rng.u8(..4) == 0 => {
-                    // A removal of boot memory is refused.
-                    let _ = hotplug.remove(run);
+                    let is_boot = ram.iter().any(|ram| ram.overlaps(run));
+                    let refused = RangeError { range: run, kind: RangeErrorKind::BootMemory };
+                    let expected = if is_boot { Err(refused) } else { Ok(()) };
+                    assert_eq!(hotplug.remove(run), expected);
                 }
                 State::Offline => {
                     let kinds = [OnlineType::Kernel, OnlineType::Kernel, OnlineType::Movable];

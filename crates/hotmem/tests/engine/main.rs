@@ -6,6 +6,7 @@ mod allocation;
 mod arbitrary;
 mod batch;
 mod boot;
+mod boot_memory;
 mod busy_errors;
 mod contiguous;
 mod cpus;

@@ -6,6 +6,7 @@ use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, numbers, pfn, plug, range};
+use std::collections::BTreeSet;
 
 const BOOT_FRAMES: u64 = 2 * SECTION;
 const HOTPLUG_FRAMES: u64 = 2 * SECTION;
@@ -322,7 +323,7 @@ fn free_and_used_frames_can_be_poisoned_under_a_token() {
 #[test]
 fn every_frame_of_a_pageblock_can_be_poisoned() {
     with_instance(|frames, hotplug, hot| {
-        let block = range(BOOT_FRAMES, PAGEBLOCK.min(MAX_POISONED as u64));
+        let block = range(BOOT_FRAMES, PAGEBLOCK);
         for frame in numbers(block) {
             assert_eq!(hotplug.poison(pfn(frame)), Ok(Poisoned::Quarantined));
             frames.validated().unwrap();
@@ -355,27 +356,33 @@ fn invalid_frames_cannot_be_poisoned() {
         let metadata = frames.metadata().next().unwrap().frames;
         let refused = Err(RangeError { range: metadata, kind: RangeErrorKind::Metadata });
         assert_eq!(hotplug.poison(metadata.start()), refused);
-        let every_second = (BOOT_FRAMES..BOOT_FRAMES + HOTPLUG_FRAMES).step_by(2);
-        let mut poisoned = 0;
-        let refused = every_second.map(pfn).find_map(|frame| match hotplug.poison(frame) {
-            Ok(Poisoned::Quarantined) => {
-                poisoned += 1;
-                None
-            }
-            answer => Some((frame, answer)),
-        });
-        if let Some((frame, error)) = refused {
-            assert_eq!(
-                error,
-                Err(RangeError {
-                    range: range(frame.number(), 1),
-                    kind: RangeErrorKind::TooMany(MAX_POISONED),
-                })
-            );
-            assert_eq!(poisoned, MAX_POISONED);
+        assert_eq!(frames.validated().unwrap(), before);
+    });
+}
+
+#[test]
+fn any_number_of_frames_can_be_poisoned() {
+    with_instance(|frames, hotplug, hot| {
+        let before = frames.validated().unwrap();
+        let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK).movable()).unwrap();
+        let all = if cfg!(miri) { 300 } else { 3000.min(HOTPLUG_FRAMES / 2) };
+        let step = HOTPLUG_FRAMES / all;
+        let bad: BTreeSet<_> =
+            numbers(hot).step_by(usize::try_from(step).unwrap()).map(pfn).collect();
+        for &frame in &bad {
+            let expected =
+                if used.contains(frame) { Poisoned::InUse } else { Poisoned::Quarantined };
+            assert_eq!(hotplug.poison(frame), Ok(expected));
         }
-        let after = frames.validated().unwrap();
-        assert_eq!(after.poisoned, poisoned as u64);
-        assert_eq!(after.online, before.online);
+        frames.free_range(used).unwrap();
+        let counts = frames.validated().unwrap();
+        assert_eq!((counts.poisoned, counts.online), (bad.len() as u64, before.online));
+        // The table of poisoned frames has grown, and counts as words.
+        let is_large = bad.len() > 256;
+        assert_eq!(counts.words > before.words, is_large);
+        assert!(frames.poisoned().all(|(_, state)| state == Poisoned::Quarantined));
+        let listed: BTreeSet<_> = frames.poisoned().map(|(frame, _)| frame).collect();
+        assert_eq!(listed, bad);
+        assert!(exhaust(frames).iter().all(|frame| !bad.contains(&frame.start())));
     });
 }

@@ -643,13 +643,12 @@ fn starting_a_machine_with_a_bad_boot_map_is_refused() {
     };
     let bytes = |start, len| BootRange { start, len: Bytes(len) };
     let all = bytes(0, SECTION * FRAME_SIZE);
-    assert_eq!(start(&[], &[], Pfn::LIMIT), Err(BootError::NoMemory));
-    assert_eq!(start(&[bytes(1, 4096)], &[], Pfn::LIMIT), Err(BootError::NoMemory));
+    assert_eq!(start(&[], &[], Pfn::LIMIT), Err(BootError::NoRam));
+    assert_eq!(start(&[bytes(1, 4096)], &[], Pfn::LIMIT), Err(BootError::NoRam));
     assert_eq!(start(&[all], &[all], Pfn::LIMIT), Err(BootError::NoMemory));
-    for wrong in [bytes(u64::MAX, 2), bytes(1 << 52, 1), bytes(0, u64::MAX)] {
+    for wrong in [bytes(u64::MAX, 2), bytes(1 << 52, 4096), bytes(0, u64::MAX)] {
         let error = Err(BootError::BeyondPhysicalLimit(wrong));
         assert_eq!(start(&[all, wrong], &[], Pfn::LIMIT), error);
-        assert_eq!(start(&[all], &[wrong], Pfn::LIMIT), error);
     }
     assert!(matches!(start(&[all], &[], Pfn::ZERO), Err(BootError::NoMetadata(_))));
     assert!(matches!(start(&[bytes(0, 4096)], &[], Pfn::LIMIT), Err(BootError::NoMetadata(_))));
@@ -657,4 +656,31 @@ fn starting_a_machine_with_a_bad_boot_map_is_refused() {
     assert_eq!(start(&[all], &[], Pfn::LIMIT), Ok(()));
     assert_eq!(start(&[all], &[], Pfn::LIMIT), Err(BootError::AlreadyStarted));
     frames.validated().unwrap();
+}
+
+/// Entries of firmware's map that say nothing about memory that the engine can use.
+#[test]
+fn useless_entries_of_a_boot_map_are_ignored() {
+    let bytes = |start, len| BootRange { start, len: Bytes(len) };
+    let all = bytes(0, SECTION * FRAME_SIZE);
+    let useless =
+        [bytes(u64::MAX, 0), bytes(1 << 52, 0), bytes(1 << 52, 1), bytes(u64::MAX - 4095, 4095)];
+    let beyond = [bytes(u64::MAX, 2), bytes(1 << 52, 1 << 30), bytes(u64::MAX - 4095, 8192)];
+    let free_frames = |ram: &[BootRange], reserved: &[BootRange], nodes: &[_]| {
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(SECTION));
+        let map = BootMap { reserved, nodes, ..BootMap::from(ram) };
+        hotmem_testkit::start(&frames, memory.direct_map(), map).unwrap();
+        frames.validated().unwrap().free
+    };
+    let expected = free_frames(&[all], &[], &[]);
+    for entry in useless {
+        assert_eq!(free_frames(&[all, entry], &[], &[]), expected, "{entry:?}");
+    }
+    for entry in useless.into_iter().chain(beyond) {
+        let nodes = [(entry, NodeId(1))];
+        assert_eq!(free_frames(&[all], &[entry], &nodes), expected, "{entry:?}");
+    }
+    // A range that wraps is reserved up to the end of the address space.
+    let upper_half = bytes(all.len.0 / 2, u64::MAX);
+    assert!(free_frames(&[all], &[upper_half], &[]) < SECTION / 2);
 }

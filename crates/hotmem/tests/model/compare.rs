@@ -120,18 +120,20 @@ impl Machine<'_> {
         let actual = model.frames.counts_in(block_range);
         let frames_if = |condition: bool| if condition { PAGEBLOCK } else { 0 };
         let is_allocatable = block.online && !block.is_held();
+        let is_ram = |&frame: &u64| model.frame_states[frame as usize] != FrameState::Hole;
+        let ram = numbers(block_range).filter(is_ram).count() as u64;
+        let ram_if = |condition: bool| if condition { ram } else { 0 };
         let (mut free, mut poisoned) = (0, 0);
         for frame in numbers(block_range).filter(|_| is_allocatable) {
             free += u64::from(model.frame_states[frame as usize] == FrameState::Free);
             poisoned += u64::from(model.frame_states[frame as usize] == FrameState::Poisoned);
         }
-        let (online, isolated) =
-            (frames_if(block.online), frames_if(block.online && block.is_held()));
+        let (online, isolated) = (ram_if(block.online), ram_if(block.online && block.is_held()));
         let expected = Counts {
             announced: frames_if(block.is_announced),
-            present: frames_if(block.is_present),
+            present: ram_if(block.is_present),
             online,
-            movable: frames_if(block.online && block.movable),
+            movable: ram_if(block.online && block.movable),
             isolated,
             reporting: frames_if(block.reporting),
             reported: frames_if(block.is_reported),
@@ -149,6 +151,7 @@ impl Machine<'_> {
             (false, ..) => State::Unknown,
             (true, false, ..) if block.device => State::Device,
             (true, false, ..) => State::Absent,
+            (true, true, false, _) if block.has_prepared_change => State::Removing,
             (true, true, false, _) => State::Offline,
             (true, true, true, false) => State::Online,
             (true, true, true, true) => State::OnlineMovable,

@@ -56,7 +56,9 @@ impl Machine<'_> {
         let policy_choice = expected.is_none().then(|| self.movable_by_policy(requested));
         let model = &mut self.model;
         model.last_veto = None;
-        if expected.is_none() {
+        // The hooks are asked before frames are allocated.
+        let asks_hooks = matches!(expected, None | Some(AddError::NoTables { .. }));
+        if asks_hooks {
             model.set_device(requested, false);
         }
         let answer = with_kernel(&mut self.hotplug, model, |hotplug, hooks| {
@@ -66,12 +68,15 @@ impl Machine<'_> {
         assert!(model.count_new_metadata() == 0 || frames > 0 || model.has_poison(requested));
         if let Err(AddError::Range(RangeError { range, kind: RangeErrorKind::Vetoed(_) })) = answer
         {
-            assert_eq!((expected, model.last_veto), (None, Some(range)));
+            assert_eq!((asks_hooks, model.last_veto), (true, Some(range)));
             assert!(model.all_blocks_are(requested, |block| !block.movable));
             model.set_device(requested, true);
             return;
         }
         assert_eq!(answer, expected.map_or(Ok(()), Err));
+        if answer.is_err() && asks_hooks {
+            model.set_device(requested, true);
+        }
         if answer.is_ok() {
             let pageblocks = model.zones_in(requested).len();
             let movable = match kind {

@@ -202,7 +202,6 @@ impl Hooks for Model<'_> {
         for frame in numbers(used) {
             let tag = match self.frame_states[frame as usize] {
                 FrameState::Used(tag) => tag,
-                FrameState::Hole => Tag { owner: TABLES_OWNER, movable: false },
                 other => panic!("asked to migrate {other:?} at {frame:#x} in {used:?}"),
             };
             if !tag.movable {

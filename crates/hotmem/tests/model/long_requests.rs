@@ -282,7 +282,7 @@ impl Model<'_> {
                 online && !self.holds_descriptors(block) && !removed_range.covers(block)
             };
             // Bitmaps in boot memory last as long as the words of their section.
-            let lasts = self.boot_memory.covers(entry.frames);
+            let lasts = self.all_blocks_are(entry.frames, |block| block.is_boot);
             is_words_or_record || lasts || described.chunks(PAGEBLOCK).any(is_divided)
         })
     }
@@ -301,6 +301,7 @@ impl Model<'_> {
                 other => *other == FrameState::Hole,
             }),
             BlockerKind::Retry => self.retry_percent > 0 || !self.can_grant(&one),
+            BlockerKind::BootMemory => self.all_blocks_are(named, |block| block.is_boot),
             BlockerKind::Poisoned => {
                 let is_used = any_frame(|frame| matches!(frame, FrameState::Used(_)));
                 named.frames() == 1 && self.has_poison(named) && is_used

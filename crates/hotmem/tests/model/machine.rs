@@ -111,13 +111,13 @@ impl Machine<'_> {
         let hotplug =
             hotmem_testkit::start(frames, ForwardingMapping::new(memory.direct_map()), map).ok()?;
         let mut model = Model::new(frames, memory, rng.fork());
-        let (id, region) = hotplug.regions().next()?;
-        model.boot_memory = region;
         model.low_end = low_end.align_down(SECTION);
         let (node, group) = (NodeId::ZERO, Group::None);
-        model.regions.push(Region { id, range: region, node, group });
-        model.words.record_addition(region, node);
-        model.words.record_region(0);
+        for (id, region) in hotplug.regions() {
+            model.words.record_region(model.regions.len());
+            model.regions.push(Region { id, range: region, node, group });
+            model.words.record_addition(region, node);
+        }
         model.descriptor_policy = DescriptorPolicy::random(rng);
         model.record_boot_memory(&ram, &reserved);
         let mut machine = Machine {

@@ -62,8 +62,9 @@ impl Machine<'_> {
             is_used && is_kernel_memory(frame)
         };
         let first = numbers(block.range).find(is_used);
-        let Some(blocker) = block.blocker else {
-            assert_eq!(first, None, "{block:?}");
+        let is_boot = model.block_of(block.range.start().number()).is_boot;
+        let Some(blocker) = block.blocker.filter(|b| b.kind != BlockerKind::BootMemory) else {
+            assert_eq!((first, block.blocker.is_some()), (None, is_boot), "{block:?}");
             return;
         };
         assert!(

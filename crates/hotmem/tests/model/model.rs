@@ -65,6 +65,8 @@ pub(crate) struct Region {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Block {
     pub is_announced: bool,
+    /// Whether the pageblock is boot memory, which is never removed.
+    pub is_boot: bool,
     /// The node of the pageblock, while it is present or being added.
     pub node: NodeId,
     pub is_present: bool,
@@ -114,8 +116,6 @@ pub(crate) struct Model<'f> {
     pub words: Words,
     /// Whether the word reserve may lack frames, so that the engine may refill it.
     pub reserve_may_be_short: bool,
-    /// Boot memory, which is never removed.
-    pub boot_memory: PfnRange,
     pub metadata: BTreeSet<u64>,
     /// The nodes that the kernel has received `node_appeared` for.
     pub nodes: BTreeSet<NodeId>,
@@ -160,7 +160,6 @@ impl<'f> Model<'f> {
             blocks: vec![Block::default(); (SIZE / PAGEBLOCK) as usize],
             regions: vec![],
             words: Words::default(),
-            boot_memory: PfnRange::EMPTY,
             metadata: BTreeSet::new(),
             nodes: BTreeSet::from([NodeId::ZERO]),
             known_nodes: BTreeSet::from([NodeId::ZERO]),
@@ -188,12 +187,13 @@ impl<'f> Model<'f> {
     pub(crate) fn record_boot_memory(&mut self, ram: &[BootRange], reserved: &[BootRange]) {
         let whole_frames = |r: &BootRange| r.start.div_ceil(4096)..(r.start + r.len.0) / 4096;
         let touched_frames = |r: &BootRange| r.start / 4096..(r.start + r.len.0).div_ceil(4096);
-        for frame in numbers(self.boot_memory) {
+        let boot_memory: Vec<_> = self.regions.iter().map(|region| region.range).collect();
+        for frame in boot_memory.into_iter().flat_map(numbers) {
             let is_ram = ram.iter().any(|r| whole_frames(r).contains(&frame));
             let is_reserved =
                 reserved.iter().any(|r| r.len.0 > 0 && touched_frames(r).contains(&frame));
             let block = &mut self.blocks[(frame / PAGEBLOCK) as usize];
-            block.is_announced = true;
+            (block.is_announced, block.is_boot) = (true, true);
             block.is_present |= is_ram;
             block.online |= is_ram;
             block.mapped |= is_ram;

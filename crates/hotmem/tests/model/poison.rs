@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use crate::model::{FrameState, Model, SIZE};
-use hotmem::{MAX_POISONED, PfnRange, Poisoned, RangeError, RangeErrorKind};
+use hotmem::{PfnRange, Poisoned, RangeError, RangeErrorKind};
 use hotmem_testkit::{numbers, pfn, range};
 
 impl Machine<'_> {
@@ -20,7 +20,7 @@ impl Machine<'_> {
             (Ok(state), None) => {
                 model.poisoned_frames.insert(frame);
                 let was = model.frame_states[frame as usize];
-                let in_use = matches!(was, FrameState::Used(_) | FrameState::Hole);
+                let in_use = matches!(was, FrameState::Used(_));
                 assert_eq!(state == Poisoned::InUse, in_use, "{frame:#x} was {was:?}");
                 if !in_use {
                     model.frame_states[frame as usize] = FrameState::Poisoned;
@@ -48,16 +48,11 @@ fn is_metadata(frame: FrameState) -> bool {
 
 impl Model<'_> {
     fn expected_refusal(&self, frame: u64) -> Option<RangeError> {
-        if !self.block_of(frame).is_present {
+        let is_ram = self.frame_states[frame as usize] != FrameState::Hole;
+        if !self.block_of(frame).is_present || !is_ram {
             return Some(RangeError { range: range(frame, 1), kind: RangeErrorKind::NotPresent });
         }
-        let is_new = !self.poisoned_frames.contains(&frame)
-            && !is_metadata(self.frame_states[frame as usize]);
-        let is_full = self.poisoned_frames.len() == MAX_POISONED;
-        (is_new && is_full).then_some(RangeError {
-            range: range(frame, 1),
-            kind: RangeErrorKind::TooMany(MAX_POISONED),
-        })
+        None
     }
 
     /// Forgets the poisoned frames of memory that was removed.

@@ -198,7 +198,7 @@ impl Balance<'_, '_> {
                 continue;
             }
             let (mut kernel, mut movable) = self.count_online(number, node);
-            if region.range == self.model.boot_memory {
+            if self.model.block_of(region.range.start().number()).is_boot {
                 boot_kernel += kernel;
             }
             if number == self.region {

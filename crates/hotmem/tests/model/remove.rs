@@ -134,6 +134,9 @@ impl Model<'_> {
             let kinds = [RangeErrorKind::NotPresent, RangeErrorKind::Online, RangeErrorKind::Held];
             return Some(RangeError { range, kind: kinds[i] });
         }
+        if self.all_blocks_are(requested, |block| block.is_boot) {
+            return Some(RangeError { range: requested, kind: RangeErrorKind::BootMemory });
+        }
         self.first_needed_descriptors(requested, requested)
             .map(|range| RangeError { range, kind: RangeErrorKind::HoldsDescriptors })
     }

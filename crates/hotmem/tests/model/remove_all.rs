@@ -107,11 +107,12 @@ impl Model<'_> {
             |described: PfnRange| described.is_empty() || described.frames() > SECTION;
         let in_block = metadata.iter().filter(|metadata| metadata.frames.overlaps(block));
         // Bitmaps in boot memory last as long as the words of their section.
-        let is_lasting = |m: &Metadata| self.boot_memory.covers(m.frames);
+        let is_lasting = |m: &Metadata| self.all_blocks_are(m.frames, |block| block.is_boot);
         let is_needed = |m: &Metadata| {
             is_words_or_record(m.describes) || is_lasting(m) || others_stay(m.describes)
         };
-        self.holds_descriptors(block) && others_stay(block.align_outward(SECTION))
+        self.all_blocks_are(block, |block| block.is_boot)
+            || self.holds_descriptors(block) && others_stay(block.align_outward(SECTION))
             || in_block.filter(|m| !self.holds_descriptors(m.frames)).any(is_needed)
             || numbers(block).any(|f| {
                 matches!(self.frame_states[f as usize], FrameState::Used(_) | FrameState::Hole)

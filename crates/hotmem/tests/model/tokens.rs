@@ -139,14 +139,20 @@ impl<'f> Machine<'f> {
             }
             Some((used, BlockerKind::Allocated)) => {
                 assert!(held.covers(used) && !used.is_empty());
-                assert!(
-                    all_are(used, |frame| matches!(frame, FrameState::Used(_) | FrameState::Hole)),
-                    "{used:?}"
-                );
+                assert!(all_are(used, |frame| matches!(frame, FrameState::Used(_))), "{used:?}");
+                assert!(!model.has_poison(used), "{used:?}");
             }
             Some((frames, BlockerKind::Metadata)) => {
                 assert!(held.covers(frames) && !frames.is_empty());
                 assert!(all_are(frames, |frame| *frame == FrameState::Metadata), "{frames:?}");
+            }
+            Some((frames, BlockerKind::Unmovable(_))) => {
+                assert!(held.covers(frames) && !frames.is_empty());
+                assert!(all_are(frames, |frame| *frame == FrameState::Hole), "{frames:?}");
+            }
+            Some((frame, BlockerKind::Poisoned)) => {
+                assert!(held.covers(frame) && model.has_poison(frame));
+                assert!(all_are(frame, |frame| matches!(frame, FrameState::Used(_))), "{frame:?}");
             }
             Some(other) => {
                 panic!("no other thread or instance exists, but the token returned {other:?}")

@@ -300,7 +300,7 @@ fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
             .unwrap();
         while instance.frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
         let refused = instance
-            .with(|hotplug, hooks| hotplug.device_to_ram_raw(part, OnlineType::Movable, hooks));
+            .with(|hotplug, hooks| hotplug.device_to_ram_raw(part, OnlineType::Offline, hooks));
         let error = AllocError::OutOfMemory;
         assert_eq!(refused, Err(AddError::NoTables { frames: 2, error }));
         assert_eq!(instance.hotplug.state_at(part.start(), part.end()), (part, State::Device));
