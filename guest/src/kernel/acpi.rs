@@ -1,6 +1,7 @@
 //! Reads ACPI's static tables: the processors, the nodes of memory, and PCI's configuration space.
 
 use super::fatal::give_up;
+use super::general_events::GeneralEvents;
 use super::limits::MAX_CPUS;
 use super::memory;
 use acpi::address::GenericAddress;
@@ -17,7 +18,6 @@ use hotmem_acpi::srat::memory_affinities;
 use hotmem_directmap::Caching;
 use hotmem_guest::nfit::{NfitError, PersistentRanges};
 use hotmem_guest::to_usize;
-use x86_64::instructions::port::Port;
 
 /// The values that the kernel reads from the ACPI tables.
 pub(crate) struct Firmware {
@@ -67,15 +67,6 @@ pub(crate) struct EcamArea {
     pub(crate) first_bus: u8,
     /// The last bus in the area.
     pub(crate) last_bus: u8,
-}
-
-/// The registers of general-purpose events. An event is a bit.
-#[derive(Clone, Copy)]
-pub(crate) struct GeneralEvents {
-    status_port: u16,
-    enable_port: u16,
-    /// The IRQ that enabled events raise.
-    pub(crate) irq: u8,
 }
 
 /// The registers of memory slots.
@@ -303,41 +294,6 @@ fn ecam_area(mcfg: &Mcfg) -> Option<EcamArea> {
     })
 }
 
-impl GeneralEvents {
-    fn of_fadt(fadt: &Fadt) -> Option<Self> {
-        let block = fadt.gpe0_block().ok()??;
-        // The first half of the block is the status of events, the second enables them.
-        let enable_offset = u16::from(block.bit_width) / 16;
-        let status_port = port_of(block)?;
-        let enable_port = status_port.checked_add(enable_offset)?;
-        let irq = u8::try_from(fadt.sci_interrupt).unwrap_or(u8::MAX);
-        Some(GeneralEvents { status_port, enable_port, irq })
-    }
-
-    /// Clears these events. Returns whether one of them had happened. If not, the call reads only one
-    /// I/O port.
-    pub(crate) fn take(self, events: u8) -> bool {
-        let mut status = Port::<u8>::new(self.status_port);
-        // SAFETY: the FADT names the port. Reading it has no effect.
-        let happened = unsafe { status.read() } & events;
-        if happened != 0 {
-            // SAFETY: the write clears only these events, which the caller handles.
-            unsafe { status.write(happened) }
-        }
-        happened != 0
-    }
-
-    /// Lets these events raise the interrupt.
-    pub(crate) fn enable(self, events: u8) {
-        let mut enable = Port::<u8>::new(self.enable_port);
-        // SAFETY: the FADT names the port, and the caller handles the interrupts.
-        unsafe {
-            let enabled: u8 = enable.read();
-            enable.write(enabled | events);
-        }
-    }
-}
-
 /// Finds the registers of memory slots in the DSDT, without interpreting it.
 fn slots_of(
     handler: &TableMapper<'_, '_>,
@@ -362,7 +318,7 @@ fn slots_of(
 }
 
 /// Returns the first port of a block of registers, or `None` if they are not I/O ports.
-fn port_of(block: GenericAddress) -> Option<u16> {
+pub(super) fn port_of(block: GenericAddress) -> Option<u16> {
     let is_port = block.address_space == acpi::address::AddressSpace::SystemIo;
     u16::try_from(block.address).ok().filter(|&port| is_port && port != 0)
 }

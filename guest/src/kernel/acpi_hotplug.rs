@@ -7,7 +7,7 @@
 //! finds the number of a port when a device appears in the port, or when it has ejected the port's
 //! device.
 
-use super::acpi::GeneralEvents;
+use super::general_events::GeneralEvents;
 use super::pci::{Buses, MAX_PORTS};
 use x86_64::instructions::port::Port;
 

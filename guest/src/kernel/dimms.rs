@@ -3,8 +3,9 @@
 //! QEMU raises general-purpose event 3 when a slot changes. This kernel has no AML interpreter, so it
 //! drives the registers of the slots itself.
 
-use super::acpi::{GeneralEvents, SlotRegion};
+use super::acpi::SlotRegion;
 use super::engine::{BUDGET, Engine};
+use super::general_events::GeneralEvents;
 use super::limits::MAX_DIMMS;
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;

@@ -20,6 +20,7 @@ mod entry;
 mod exit;
 mod fatal;
 mod flush;
+mod general_events;
 mod hal;
 mod heap;
 mod hooks;

@@ -10,7 +10,7 @@ mod scan;
 mod touching;
 mod work;
 
-use super::acpi::{EcamArea, GeneralEvents, SlotRegion};
+use super::acpi::{EcamArea, SlotRegion};
 use super::acpi_hotplug::AcpiHotplug;
 use super::attached_device::AttachedDevice;
 use super::balloon::Balloon;
@@ -21,6 +21,7 @@ use super::edu::Edu;
 use super::engine::{Engine, online_type};
 use super::entropy::Entropy;
 use super::fatal::{give_up, must};
+use super::general_events::GeneralEvents;
 use super::lapic::ApicId;
 use super::limits::MAX_DEVICES;
 use super::memory::FRAMES;

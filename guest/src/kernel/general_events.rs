@@ -1,0 +1,50 @@
+//! Takes and enables ACPI's general-purpose events, each of which is a bit of two registers.
+
+use super::acpi::port_of;
+use acpi::fadt::Fadt;
+use x86_64::instructions::port::Port;
+
+/// The registers of general-purpose events. An event is a bit.
+#[derive(Clone, Copy)]
+pub(crate) struct GeneralEvents {
+    status_port: u16,
+    enable_port: u16,
+    /// The IRQ that enabled events raise.
+    pub(crate) irq: u8,
+}
+
+impl GeneralEvents {
+    /// Returns the events of a machine with this table, or `None` if they are not at I/O ports.
+    pub(super) fn of_fadt(fadt: &Fadt) -> Option<Self> {
+        let block = fadt.gpe0_block().ok()??;
+        // The first half of the block is the status of events, the second enables them.
+        let enable_offset = u16::from(block.bit_width) / 16;
+        let status_port = port_of(block)?;
+        let enable_port = status_port.checked_add(enable_offset)?;
+        let irq = u8::try_from(fadt.sci_interrupt).unwrap_or(u8::MAX);
+        Some(GeneralEvents { status_port, enable_port, irq })
+    }
+
+    /// Clears these events. Returns whether one of them had happened. If not, the call reads only one
+    /// I/O port.
+    pub(crate) fn take(self, events: u8) -> bool {
+        let mut status = Port::<u8>::new(self.status_port);
+        // SAFETY: the FADT names the port. Reading it has no effect.
+        let happened = unsafe { status.read() } & events;
+        if happened != 0 {
+            // SAFETY: the write clears only these events, which the caller handles.
+            unsafe { status.write(happened) }
+        }
+        happened != 0
+    }
+
+    /// Lets these events raise the interrupt.
+    pub(crate) fn enable(self, events: u8) {
+        let mut enable = Port::<u8>::new(self.enable_port);
+        // SAFETY: the FADT names the port, and the caller handles the interrupts.
+        unsafe {
+            let enabled: u8 = enable.read();
+            enable.write(enabled | events);
+        }
+    }
+}
