@@ -291,7 +291,7 @@ impl Caller<'_> {
                 }
             }
         };
-        assert!((-200..6).contains(&code), "{code}");
+        assert!((-200..=HOTMEM_STATE_REMOVING).contains(&code), "{code}");
         if code >= 0 {
             assert_eq!(h, self.instance.as_ptr());
         }

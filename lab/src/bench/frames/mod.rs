@@ -235,6 +235,7 @@ mod tests {
     use super::*;
     use crate::bench::parsed;
     use std::collections::BTreeSet;
+    use std::sync::Mutex;
 
     fn cases(line: &[&str]) -> Vec<Case> {
         parsed::<Args>(line).cases()
@@ -300,8 +301,12 @@ mod tests {
         }
     }
 
+    /// One test at a time measures cases, because the bitmaps of the peers are statics.
+    static MEASURING: Mutex<()> = Mutex::new(());
+
     #[test]
     fn every_case_of_the_thorough_set_can_be_measured() {
+        let _measuring = MEASURING.lock();
         for case in cases(&["--thorough", "--sizes", "4G", "--threads", "1"]) {
             let measured = case.measure(1 << 10, false);
             assert!(measured.unwrap() > 0.0, "{}", case.name());
@@ -310,6 +315,7 @@ mod tests {
 
     #[test]
     fn a_case_on_the_smallest_machine_can_be_measured_and_on_a_smaller_one_it_cannot() {
+        let _measuring = MEASURING.lock();
         for size in ["1G", "4G"] {
             let all = cases(&["--thorough", "--sizes", size, "--threads", "1"]);
             assert!(all.iter().any(|case| (case.size < case.min_size()) == (size == "1G")));
