@@ -53,11 +53,6 @@ const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
 const CREDIT_DIVISOR: u64 = 8;
 /// Frames that stay free for the record of the next range, beside `min_free`.
 const RECORD_FRAMES: u64 = 8;
-/// Memory that no request can name, because the number of a frame has 32 bits.
-const UNNAMEABLE: PfnRange = match PfnRange::new(FrameList::FRAME_LIMIT, Pfn::LIMIT) {
-    Some(range) => range,
-    None => PfnRange::EMPTY,
-};
 const ALL_FRAMES: PfnRange = match PfnRange::new(Pfn::ZERO, Pfn::LIMIT) {
     Some(range) => range,
     None => PfnRange::EMPTY,
@@ -196,7 +191,7 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
 
     /// Allocates `frames` frames for the balloon.
     fn lend_to_balloon(&mut self, frames: u64) -> Result<PfnRange, AllocError> {
-        let avoid = [self.range_to_remove, UNNAMEABLE];
+        let avoid = [self.range_to_remove];
         let range = lend(&mut self.balloon, AllocRequest::frames(frames), &avoid)?;
         self.frames_before_recount -= frames;
         Ok(range)
@@ -220,11 +215,16 @@ fn free_all_but<P: Platform>(lender: &mut LentMemory<'_, P>, kept: PfnRange) {
 
 /// Allocates movable memory to give to the host, if there is some. While memory is being removed (the
 /// first range of `avoid`), allocates kernel memory first, because movable memory may be removed next.
+///
+/// A request can name only frames below a limit. The bound also makes the search begin at the lowest
+/// memory, which is used most, so that the host gets this memory, and the guest keeps memory that it
+/// may never have touched.
 fn lend<P: Platform>(
     lender: &mut LentMemory<'_, P>,
     request: AllocRequest,
     avoid: &[PfnRange],
 ) -> Result<PfnRange, AllocError> {
+    let request = request.within(..FrameList::FRAME_LIMIT);
     if avoid.first().is_some_and(|to_remove| !to_remove.is_empty())
         && let Ok(range) = lender.allocate(request, avoid)
     {
@@ -242,7 +242,7 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
             && self.may_spare(BLOCK)
             && let Ok(range) = self.lend_to_balloon(BLOCK)
         {
-            // The list has room, and `lend_to_balloon` excludes frames that lie too high.
+            // The list has room, and `lend` allocates no frame that lies too high.
             frames.push(range).or_violation();
             return Ok(());
         }

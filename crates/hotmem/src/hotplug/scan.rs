@@ -41,7 +41,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Calls `each` for every online pageblock of `run`, the lowest first, with the number of its
     /// frames that are in use. The numbers are a snapshot. Isolated pageblocks that are drained
-    /// count as free. Frames that hold metadata count as used. A poisoned frame also counts as
+    /// count as free. Frames that are no RAM count as free, and frames that hold metadata as used. A poisoned frame also counts as
     /// used, even if it has no owner any more.
     ///
     /// Cost: one load for each section, and two cache lines for each pageblock that is not wholly
@@ -56,7 +56,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 let used = match block.state().load() {
                     _ if free & block.mask() != 0 => 0,
                     state if state.holds_descriptors() => PAGEBLOCK_FRAMES as u64,
-                    _ => self.frames.used_frames(block),
+                    _ => {
+                        let not_ram = self.frames.count_not_ram(section, block.mask());
+                        self.frames.used_frames(block).saturating_sub(not_ram)
+                    }
                 };
                 each(block.range(), used);
             }

@@ -115,6 +115,9 @@ fn frames_that_are_no_ram_are_not_counted() {
     assert_eq!(counts.used + counts.free, ram);
     let words = frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>();
     assert_eq!(counts.used, words);
+    let mut scanned = 0;
+    hotplug.occupancy(range(0, SECTION), |_, used| scanned += used);
+    assert_eq!(scanned, counts.used);
     let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
     assert_eq!((zone.online, zone.present), (SECTION, ram));
     // An isolated pageblock has no more isolated frames than RAM.
