@@ -13,6 +13,7 @@ pub mod linux;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod lsmem;
+mod patience;
 pub mod plot;
 pub mod port;
 pub mod progress;
@@ -26,12 +27,7 @@ pub mod table;
 pub mod vm;
 pub mod xen;
 
-/// Returns the time limit of a wait for an event of a test or of a kernel. It is so long that only a
-/// hang exceeds it.
-#[must_use]
-pub fn patience() -> std::time::Duration {
-    hotmem_time_limit::scaled(std::time::Duration::from_secs(300))
-}
+pub use patience::patience;
 
 /// Compiles and runs the README's example as a doc test.
 #[cfg(doctest)]

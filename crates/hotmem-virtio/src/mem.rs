@@ -20,8 +20,10 @@ mod leftover;
 mod memory;
 mod reason;
 mod refused;
+mod remaining;
 mod request;
 mod resize;
+mod resolution;
 mod resolve;
 mod start;
 mod status;
@@ -41,9 +43,9 @@ pub use hotplug_device::HotplugDevice;
 pub use leftover::Leftover;
 pub use memory::{Memory, Obstacle, Run, Transition, Unplug};
 pub use reason::Reason;
+pub use remaining::Remaining;
 pub use request::{BlockState, Request, RequestKind, Response, ResponseError};
 pub use status::{Failure, Pending, Statistics, Status};
-pub use withdraw::Remaining;
 
 /// The device type of virtio-mem.
 pub const DEVICE_ID: u16 = 24;

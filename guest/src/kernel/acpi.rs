@@ -1,10 +1,9 @@
 //! Reads ACPI's static tables: the processors, the nodes of memory, and PCI's configuration space.
 
 use super::fatal::give_up;
-use super::general_events::GeneralEvents;
+use super::general_events::{GeneralEvents, port_of};
 use super::limits::MAX_CPUS;
 use super::memory;
-use acpi::address::GenericAddress;
 use acpi::fadt::Fadt;
 use acpi::madt::{Madt, MadtEntry};
 use acpi::mcfg::Mcfg;
@@ -315,12 +314,6 @@ fn slots_of(
         (Some(port), Ok(count)) => Ok(Some(SlotRegion { port, count })),
         _ => Err(SlotsError::Region(region, count)),
     }
-}
-
-/// Returns the first port of a block of registers, or `None` if they are not I/O ports.
-pub(super) fn port_of(block: GenericAddress) -> Option<u16> {
-    let is_port = block.address_space == acpi::address::AddressSpace::SystemIo;
-    u16::try_from(block.address).ok().filter(|&port| is_port && port != 0)
 }
 
 fn to_len(table: &impl AcpiTable) -> usize {

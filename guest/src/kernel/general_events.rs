@@ -1,6 +1,6 @@
 //! Takes and enables ACPI's general-purpose events, each of which is a bit of two registers.
 
-use super::acpi::port_of;
+use acpi::address::GenericAddress;
 use acpi::fadt::Fadt;
 use x86_64::instructions::port::Port;
 
@@ -47,4 +47,10 @@ impl GeneralEvents {
             enable.write(enabled | events);
         }
     }
+}
+
+/// Returns the first port of a block of registers, or `None` if they are not I/O ports.
+pub(super) fn port_of(block: GenericAddress) -> Option<u16> {
+    let is_port = block.address_space == acpi::address::AddressSpace::SystemIo;
+    u16::try_from(block.address).ok().filter(|&port| is_port && port != 0)
 }

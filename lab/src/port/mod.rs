@@ -10,6 +10,7 @@ pub use kernels::{
 };
 pub use measure::{CommittedMemory, PlugCycle, Segments, booted_with, end, verified};
 
+use crate::patience::patience;
 use crate::qemu::Config;
 use hotmem::Bytes;
 use std::path::PathBuf;
@@ -40,11 +41,6 @@ impl Kernel {
     #[must_use]
     pub fn config(&self, device_memory: Bytes) -> Config {
         let config = Config::new(self.image(), device_memory).with_touched_memory(device_memory);
-        Config {
-            boot_memory: self.boot_memory,
-            cpus: self.cpus,
-            patience: crate::patience(),
-            ..config
-        }
+        Config { boot_memory: self.boot_memory, cpus: self.cpus, patience: patience(), ..config }
     }
 }

@@ -9,11 +9,11 @@ use memory_addr::VirtAddrRange;
 
 /// Makes the engine map memory by ArceOS's own code.
 pub fn install() {
+    let unmap_frees_tables = false;
+    let mapper = Mapper { can_map, map, unmap, unmap_frees_tables, tables_needed };
     // SAFETY: `map` writes an entry for each page of the range, or panics. Page tables are never
     // freed. Other CPUs may cache an entry that `unmap` has cleared. This is harmless, because the
     // linear map gives each address always the same entry.
-    let unmap_frees_tables = false;
-    let mapper = Mapper { can_map, map, unmap, unmap_frees_tables, tables_needed };
     unsafe { axalloc::MAPPING.set_mapper(mapper) };
 }
 

@@ -1,7 +1,5 @@
 //! Defines what happens to the memory of slots, and what can be wrong with it.
 
-#[cfg(doc)]
-use super::MemorySlots;
 use core::fmt;
 use hotmem_addr::{AddrError, PfnRange};
 
@@ -17,16 +15,16 @@ pub struct Dimm {
 /// A change of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Memory is present that was not there before. Answer by [`MemorySlots::accept`] or
-    /// [`MemorySlots::reject`].
+    /// Memory is present that was not there before. Answer by [`accept`](crate::MemorySlots::accept) or
+    /// [`reject`](crate::MemorySlots::reject).
     Inserted {
         /// The slot.
         slot: u32,
         /// Its memory.
         dimm: Dimm,
     },
-    /// The host asks for the memory of the slot. Answer by [`MemorySlots::eject`] or
-    /// [`MemorySlots::refuse`]. The host may ask again before it has an answer.
+    /// The host asks for the memory of the slot. Answer by [`eject`](crate::MemorySlots::eject) or
+    /// [`refuse`](crate::MemorySlots::refuse). The host may ask again before it has an answer.
     RemovalRequested {
         /// The slot.
         slot: u32,
@@ -83,7 +81,7 @@ pub enum EjectError {
     },
 }
 
-/// There are more slots than a [`MemorySlots`] has room for.
+/// There are more slots than a [`MemorySlots`](crate::MemorySlots) has room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooManySlots {
     /// The number of slots, or a lower bound of it.

@@ -4,7 +4,7 @@ use super::driver::{Activity, Driver, Halt, InFlight, Purpose};
 use super::memory::Memory;
 use super::request::{BlockState, Response, ResponseError};
 use super::resize::from_obstacle;
-use super::resolve::Resolution;
+use super::resolution::Resolution;
 use super::status::{Failure, Pending, Statistics, Status};
 use super::walk::BlockWalk;
 use hotmem::PfnRange;

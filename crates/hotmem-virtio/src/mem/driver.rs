@@ -9,7 +9,7 @@ use super::memory::Memory;
 use super::reason::Reason;
 use super::refused::RefusedRange;
 use super::request::{Request, RequestKind};
-use super::resolve::Resolution;
+use super::resolution::Resolution;
 use super::status::{Failure, Pending, Statistics, Status};
 use super::walk::{BlockWalk, Segment};
 use crate::backoff::Backoff;

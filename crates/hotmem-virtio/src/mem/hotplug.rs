@@ -5,7 +5,7 @@
 
 use super::memory::{Memory, Obstacle, Run, Transition, Unplug};
 use super::reason::Reason;
-use super::withdraw::Remaining;
+use super::remaining::Remaining;
 use crate::hull::hull;
 use core::fmt;
 use hotmem::{

@@ -6,32 +6,9 @@ use super::driver::{Activity, Driver, Halt, Purpose, first_frames};
 use super::memory::Memory;
 use super::refused::lower_part;
 use super::request::{BlockState, Request, RequestKind};
+use super::resolution::Resolution;
 use super::status::{Failure, Pending};
 use hotmem::PfnRange;
-
-/// A prepared range, a part of which the device may have unplugged.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Resolution {
-    /// The part of the range whose state is not known yet.
-    unknown: PfnRange,
-    /// The number of frames to query at once.
-    query_frames: u64,
-    /// Whether an earlier driver sent the UNPLUG. If so, this driver has not counted the plugged
-    /// blocks yet.
-    pub(super) is_recovery: bool,
-}
-
-impl Resolution {
-    /// Returns the resolution of a range that this driver has tried to unplug.
-    pub(super) fn of_own(range: PfnRange) -> Resolution {
-        Resolution { unknown: range, query_frames: u64::MAX, is_recovery: false }
-    }
-
-    /// Returns the resolution of a range that an earlier driver has tried to unplug.
-    pub(super) fn of_earlier(range: PfnRange) -> Resolution {
-        Resolution { is_recovery: true, ..Resolution::of_own(range) }
-    }
-}
 
 impl Driver {
     /// Returns the query for the next part.

@@ -4,7 +4,7 @@ use super::driver::{Activity, Driver, Halt, Purpose};
 use super::leftover::Leftover;
 use super::memory::{Memory, Obstacle, Transition};
 use super::request::Request;
-use super::resolve::Resolution;
+use super::resolution::Resolution;
 use super::status::{Failure, Pending, Status};
 use super::walk::BlockWalk;
 use hotmem::Bytes;

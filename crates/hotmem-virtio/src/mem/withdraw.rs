@@ -2,19 +2,9 @@
 
 use super::hotplug::BoundMemory;
 use super::memory::{Memory, Obstacle, Run, Unplug};
-use super::reason::Reason;
-use core::fmt;
+use super::remaining::Remaining;
 use hotmem::geometry::{FRAME_SHIFT, PAGEBLOCK_FRAMES};
 use hotmem::{Bytes, Hooks, Mapping, OrViolation, PfnRange, Platform, Progress};
-
-/// What remains of the memory of a device that is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remaining {
-    /// The size of the memory that could not be removed. It stays in the state that it had.
-    pub size: Bytes,
-    /// Why the first part of it could not be removed.
-    pub reason: Reason,
-}
 
 impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
     /// Continues the removal of all memory of the device.
@@ -71,11 +61,3 @@ impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
         frames
     }
 }
-
-impl fmt::Display for Remaining {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of the device's memory cannot be removed: {}", self.size, self.reason)
-    }
-}
-
-impl core::error::Error for Remaining {}

@@ -1,4 +1,5 @@
 //! Tests that free runs are found wherever they begin, and what a failed search costs.
+#![allow(clippy::cast_possible_truncation, reason = "the machines of the tests are small")]
 
 use crate::instruction_count;
 use fastrand::Rng;

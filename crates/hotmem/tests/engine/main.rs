@@ -8,6 +8,7 @@ mod batch;
 mod boot;
 mod boot_memory;
 mod busy_errors;
+#[cfg(not(hotmem_geometry = "small"))]
 mod contiguous;
 mod cpus;
 mod cursor;

@@ -36,8 +36,9 @@ impl Machine<'_> {
     fn check_occupancy(&self, scanned: &BTreeMap<u64, u64>) {
         for (&at, &used) in scanned.iter().filter(|&(&at, _)| !self.model.block_of(at).is_held()) {
             let frames = numbers(range(at, PAGEBLOCK));
+            let state = |frame: &u64| self.model.frame_states[*frame as usize];
             let expected =
-                frames.filter(|&frame| self.model.frame_states[frame as usize] != FrameState::Free);
+                frames.filter(|frame| !matches!(state(frame), FrameState::Free | FrameState::Hole));
             assert_eq!(used, expected.count() as u64, "{at:#x}");
         }
     }

@@ -1,16 +1,13 @@
 //! Defines a case of the bench: an allocator, an access pattern, and the size of the machine.
 
 use super::access_pattern::AccessPattern;
-use super::{mixed_orders, subject::Subject, traffic};
+use super::subject::Subject;
 use crate::bench::random::ORDERS;
 use crate::size;
 use hotmem::Bytes;
-use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 
 /// The number of operations of each thread if an operation takes about ten nanoseconds.
 const OPERATIONS: u64 = 1 << 20;
-
-const PAGEBLOCK: u64 = PAGEBLOCK_FRAMES as u64;
 
 /// A case of the bench.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::Args)]
@@ -99,16 +96,6 @@ impl Case {
     /// CPUs.
     fn threads_are_pairs(&self) -> bool {
         self.threads == 1 || self.threads.is_multiple_of(2)
-    }
-
-    /// Returns the size of the smallest machine on which the allocations of this case fit.
-    pub(super) fn min_size(&self) -> Bytes {
-        let pageblocks = match self.access {
-            AccessPattern::Mixed => mixed_orders::frames_held().div_ceil(PAGEBLOCK) * 2,
-            _ => traffic::free_pageblocks(self).unwrap_or(1),
-        };
-        let section = SECTION_FRAMES as u64;
-        Bytes((pageblocks * PAGEBLOCK).next_multiple_of(section) * FRAME_SIZE)
     }
 
     /// Returns a number of operations that takes long enough to be measured.

@@ -12,6 +12,7 @@ pub(super) use traffic::{allowed_cpus, cpu_time, pin};
 pub(super) use value_name::value_name;
 mod many_frames;
 mod measure;
+mod min_size;
 mod mixed_orders;
 mod remote_frees;
 mod ring;

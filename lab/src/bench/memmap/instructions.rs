@@ -1,16 +1,22 @@
 //! Counts the instructions that a subject takes to describe a frame.
 
 use super::case::{BindKind, Case, FastestFill, NAMESPACES, Subject};
+use super::device_range::range;
 use super::fill::Fill;
 use super::memory::{Memory, PageSize};
-use super::{INSTRUCTIONS, range};
 use crate::{
-    bench::{callgrind, record::Sample},
+    bench::{
+        callgrind,
+        record::{Metric, Sample},
+    },
     progress, size,
 };
 use anyhow::{Context, Result};
 use hotmem::Bytes;
 use hotmem_memmap::Stores;
+
+/// The metric of the counts.
+pub(super) const INSTRUCTIONS: Metric = ("instructions_per_frame", "count");
 
 /// Arguments of one case. `hotmem bench memmap` starts a separate process with them.
 #[derive(clap::Args)]

@@ -5,6 +5,7 @@
 //! subject is compared with the limit of the same turn.
 
 mod case;
+mod device_range;
 mod field_by_field;
 mod fill;
 mod instructions;
@@ -19,12 +20,13 @@ use crate::{
     size,
     table::{figures, table},
 };
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use case::{BindKind, Case, FastestFill, Subject};
+use device_range::range;
 use fill::Fill;
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::descriptor::Page;
-use hotmem_memmap::{Compound, Stores};
+use hotmem_memmap::Stores;
 use memory::{Memory, PageSize};
 use std::{
     collections::BTreeMap,
@@ -55,16 +57,12 @@ pub struct Args {
 }
 
 const TIME: Metric = ("time", "s");
-const INSTRUCTIONS: Metric = ("instructions_per_frame", "count");
 /// The time divided by the limit's time in the same turn.
 const OF_LIMIT: Metric = ("of_limit", "count");
 /// The baseline's time divided by Hotmem's in the same turn.
 const SPEEDUP: Metric = ("speedup", "count");
 /// The amount of descriptors that Hotmem writes.
 const WRITTEN: Metric = ("written", "MiB");
-
-/// The address of the device's memory: 64 GiB.
-const BASE: u64 = 64 << 30;
 
 pub(super) use instructions::{CaseArgs, run_case};
 
@@ -90,15 +88,6 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
         instructions::count_all(sample)?;
     }
     Ok(())
-}
-
-/// Returns the frames of a device with this memory.
-fn range(size: Bytes) -> Result<PfnRange> {
-    let range = PfnRange::from_bytes(BASE, size).context("--size")?;
-    if range.is_empty() || !range.is_aligned(Compound::GIB_1.frames()) {
-        bail!("--size must be whole GiB, such as 100G");
-    }
-    Ok(range)
 }
 
 /// Measures the time of each subject in each case.
@@ -210,7 +199,8 @@ fn print(records: &[Record], cases: &[Case]) -> Result<(), OutputError> {
     if !table.is_empty() {
         say!("{table}")?;
     }
-    let counts = records.iter().filter(|record| record.has_metric(INSTRUCTIONS)).cloned();
+    let counts =
+        records.iter().filter(|record| record.has_metric(instructions::INSTRUCTIONS)).cloned();
     let counts: Vec<_> = counts.collect();
     if !counts.is_empty() {
         record::print(&counts)?;
