@@ -59,7 +59,7 @@ impl Machine<'_> {
                 model.frame_states[*frame as usize],
                 FrameState::Used(_) | FrameState::Hole
             );
-            is_used && is_kernel_memory(frame)
+            is_used && is_kernel_memory(frame) && !model.poisoned_frames.contains(frame)
         };
         let first = numbers(block.range).find(is_used);
         let is_boot = model.block_of(block.range.start().number()).is_boot;
@@ -67,9 +67,14 @@ impl Machine<'_> {
             assert_eq!((first, block.blocker.is_some()), (None, is_boot), "{block:?}");
             return;
         };
-        assert!(
-            matches!(blocker.kind, BlockerKind::Unmovable(_)) && block.range.covers(blocker.range)
-        );
+        assert!(block.range.covers(blocker.range), "{blocker:?}");
+        // A poisoned frame in use is named only if its pageblock has no other frame in use.
+        if blocker.kind == BlockerKind::Poisoned {
+            assert!(numbers(blocker.range).all(|frame| model.poisoned_frames.contains(&frame)));
+            assert!(first.is_none_or(|first| first >= blocker.range.start().number()));
+            return;
+        }
+        assert!(matches!(blocker.kind, BlockerKind::Unmovable(_)), "{blocker:?}");
         // Metadata may block the removal as well.
         let is_blocking = |frame: u64| {
             is_used(&frame) || model.frame_states[frame as usize] == FrameState::Metadata

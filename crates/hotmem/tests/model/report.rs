@@ -139,7 +139,11 @@ impl<'f> Machine<'f> {
         match answer {
             Ok(()) if blocking().next().is_none() => {
                 let online = blocks().filter(|(_, block)| block.online);
-                assert!(online.flat_map(|(part, _)| numbers(part)).eq(pinned));
+                let usable = online.flat_map(|(part, _)| numbers(part)).filter(|frame| {
+                    let is_ram = model.frame_states[*frame as usize] != FrameState::Hole;
+                    is_ram && !model.poisoned_frames.contains(frame)
+                });
+                assert!(usable.eq(pinned));
                 model.blocks_in(requested).iter_mut().for_each(|block| block.is_reported = false);
                 pins.push(requested);
             }

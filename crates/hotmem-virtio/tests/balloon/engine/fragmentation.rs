@@ -90,6 +90,7 @@ fn assert_all_are_back(frames: &Frames<OneCpu>, free_before: u64) {
     assert!(lost <= counts.online / Bytes::mib(64).frames(), "{lost} frames are lost");
 }
 
+#[cfg(target_pointer_width = "64")]
 #[test]
 fn single_free_frames_spread_at_random_are_all_inflated_and_come_back() {
     let mut random = 20u64;
@@ -120,6 +121,7 @@ fn single_free_frames_spread_at_random_are_all_inflated_and_come_back() {
     );
 }
 
+#[cfg(target_pointer_width = "64")]
 #[test]
 fn every_second_pageblock_is_inflated_and_hinted() {
     with_used(
