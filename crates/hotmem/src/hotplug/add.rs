@@ -211,6 +211,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
 #[cfg(feature = "internals")]
 impl<P: Platform> Addition<'_, P> {
+    /// Returns all runs of frames that were allocated for page tables and descriptors, in the order in
+    /// which the mapping takes them, for tests.
+    #[doc(hidden)]
+    pub fn table_runs(&self) -> impl Iterator<Item = PfnRange> {
+        self.unused_tables.runs()
+    }
+
     /// Returns the frames that were allocated for page tables and descriptors, or the first run of
     /// them, for tests.
     #[doc(hidden)]

@@ -100,6 +100,18 @@ impl<'f, P: Platform> SpareFrames<'f, P> {
         self.list.run
     }
 
+    /// Returns all runs, in the order in which their frames are taken.
+    #[cfg(feature = "internals")]
+    pub(super) fn runs(&self) -> impl Iterator<Item = PfnRange> {
+        let mut others = self.list.other_runs;
+        let others = core::iter::from_fn(move || {
+            let (run, next) = self.follow(others)?;
+            others = next;
+            Some(run)
+        });
+        core::iter::once(self.list.run).chain(others).filter(|run| !run.is_empty())
+    }
+
     /// Adds a run, which is allocated.
     fn push(&mut self, run: PfnRange) {
         if self.list.run.is_empty() {
@@ -116,12 +128,17 @@ impl<'f, P: Platform> SpareFrames<'f, P> {
 
     /// Removes the last run from the list.
     fn pop(&mut self) -> Option<PfnRange> {
-        let [start, len] = self.list.other_runs;
+        let (run, next) = self.follow(self.list.other_runs)?;
+        self.list.other_runs = next;
+        Some(run)
+    }
+
+    /// Returns the run that a link of this list leads to, and its link to the next run.
+    fn follow(&self, [start, len]: Link) -> Option<(PfnRange, Link)> {
         let run = PfnRange::with_len(Pfn::new(start.checked_sub(1)?)?, len)?;
         // SAFETY: `push` has written the link at the start of `run`, which `self` owns.
-        self.list.other_runs =
-            unsafe { self.frames.direct_map().pointer(run.start()).cast::<Link>().read() };
-        Some(run)
+        let next = unsafe { self.frames.direct_map().pointer(run.start()).cast::<Link>().read() };
+        Some((run, next))
     }
 }
 

@@ -86,7 +86,8 @@ impl Model<'_> {
     }
 
     /// Records an allocation in the model, and writes the owner's tag to the first word of each
-    /// frame.
+    /// frame. The engine keeps links in frames for page tables until the kernel takes them, so these
+    /// are not written.
     pub(crate) fn record_allocation(&mut self, allocated: PfnRange, tag: Tag) {
         for frame in numbers(allocated) {
             assert_eq!(
@@ -96,7 +97,9 @@ impl Model<'_> {
             );
             self.frame_states[frame as usize] = FrameState::Used(tag);
             self.blocks[(frame / PAGEBLOCK) as usize].is_reported = false;
-            self.memory.word(frame).store(tag.owner, Ordering::Relaxed);
+            if tag.owner != TABLES_OWNER {
+                self.memory.word(frame).store(tag.owner, Ordering::Relaxed);
+            }
         }
     }
 
@@ -120,7 +123,8 @@ impl Model<'_> {
             let FrameState::Used(tag) = self.frame_states[frame as usize] else {
                 panic!("{frame:#x} is free")
             };
-            assert_eq!(self.memory.word(frame).load(Ordering::Relaxed), tag.owner, "{frame:#x}");
+            let word = self.memory.word(frame).load(Ordering::Relaxed);
+            assert!(tag.owner == TABLES_OWNER || word == tag.owner, "{frame:#x}");
             let is_poisoned = self.poisoned_frames.contains(&frame);
             self.frame_states[frame as usize] =
                 if is_poisoned { FrameState::Poisoned } else { FrameState::Free };

@@ -167,6 +167,7 @@ impl Model<'_> {
             assert!(self.is_free_for(frame, &ModelRequest::frames(1)), "{frame:#x}");
             self.record_allocation(range(frame, 1), tag);
         }
+        self.memory.word(frame).store(TABLES_OWNER, Ordering::Relaxed);
         assert!(
             self.blocks
                 .iter()

@@ -1,7 +1,7 @@
 //! Detaches device memory, and converts device memory to RAM and RAM to device memory.
 
 use crate::machine::Machine;
-use crate::model::{Block, Model};
+use crate::model::{Block, Model, SIZE};
 use crate::model_request::ModelRequest;
 use hotmem::{AddError, AllocError, OnlineType, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::RawHotplugCalls as _;
@@ -129,7 +129,9 @@ impl Model<'_> {
         }
         let frames = self.frames_for_descriptors(requested);
         let request = ModelRequest::frames(frames);
-        if frames > 0 && !self.can_grant(&request) {
+        // The frames need not be contiguous.
+        let free = (0..SIZE).filter(|&frame| self.is_free_for(frame, &ModelRequest::frames(1)));
+        if frames > free.count() as u64 {
             let is_reporting = self.is_reported_memory_needed(&request);
             let error = if is_reporting { AllocError::Busy } else { AllocError::OutOfMemory };
             return Some(AddError::NoTables { frames, error });

@@ -7,6 +7,7 @@ use hotmem::{Hooks, Migration, NodeChoice, NodeId, Pfn, PfnRange, Veto, Zone};
 use hotmem_port::notify::Change;
 use hotmem_testkit::forwarding::TestMapping;
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn, range};
+use std::sync::atomic::Ordering;
 
 impl TestMapping for Model<'_> {
     fn tables_needed(&self, _: PfnRange) -> u64 {
@@ -37,6 +38,7 @@ impl TestMapping for Model<'_> {
         let taken_frames = self.rng.u64(..=self.tables_needed);
         for _ in 0..taken_frames {
             if let Some(table) = take() {
+                self.memory.word(table.number()).store(TABLES_OWNER, Ordering::Relaxed);
                 self.tables.push((table.number(), range));
                 self.table_frames_taken += 1;
             }

@@ -10,7 +10,7 @@ use hotmem::{
 };
 use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::region_range;
-use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, pfn, range};
+use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn, range};
 
 /// The nodes of a machine. Boot memory is on node 0.
 pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId(257), NodeId(u32::MAX)];
@@ -172,8 +172,8 @@ impl<'f> Machine<'f> {
         assert_eq!(model.expected_add_error(requested, node), None);
         let words_existed = model.words.record_addition(requested, node);
         model.known_nodes.insert(node);
-        assert_eq!(addition.tables().frames(), needed);
-        model.record_tables(addition.tables());
+        assert_eq!(addition.table_runs().map(PfnRange::frames).sum::<u64>(), needed);
+        addition.table_runs().for_each(|run| model.record_tables(run));
         model.check_words(words_existed, has_grown);
         for block in model.blocks_in(requested) {
             (block.has_prepared_change, block.node) = (true, node);
@@ -192,11 +192,11 @@ impl<'f> Machine<'f> {
         let model = &mut self.model;
         let (addition, requested, device) =
             self.additions.swap_remove(model.rng.usize(..self.additions.len()));
-        let tables = addition.tables();
+        let tables: Vec<u64> = addition.table_runs().flat_map(numbers).collect();
         let taken_before = model.table_frames_taken;
         let is_committed = model.rng.u8(..4) != 0;
         let descriptors = if device { 0 } else { model.frames_for_descriptors(requested) };
-        model.tables_needed = tables.frames() - descriptors;
+        model.tables_needed = tables.len() as u64 - descriptors;
         model.trace(|| format!("added {requested:?}: {is_committed}, as device memory: {device}"));
         for block in model.blocks_in(requested) {
             block.has_prepared_change = false;
@@ -212,9 +212,9 @@ impl<'f> Machine<'f> {
         }
         let model = &mut self.model;
         let taken_frames = model.table_frames_taken - taken_before;
-        let unused_from = tables.start().checked_add(taken_frames);
-        let unused_from = unused_from.expect("the engine took no more tables than it allocated");
-        model.record_free(tables.split_at(unused_from).1);
+        // The mapping took the first frames.
+        let unused = &tables[taken_frames as usize..];
+        unused.iter().for_each(|&frame| model.record_free(range(frame, 1)));
         model.count_new_metadata();
     }
 
