@@ -5,6 +5,7 @@
 
 use super::acpi::SlotRegion;
 use super::engine::{BUDGET, Engine};
+use super::fatal::{give_up, must};
 use super::general_events::GeneralEvents;
 use super::limits::MAX_DIMMS;
 use super::progress::WATCHDOG;
@@ -149,7 +150,9 @@ impl Dimms {
             }
             Progress::Pending(blocker) => {
                 // The request began on this instance, so it can be cancelled.
-                let _ = offline.cancel(hotplug, hooks);
+                if offline.cancel(hotplug, hooks).is_err() {
+                    give_up("DIMM: the removal cannot be cancelled");
+                }
                 Progress::Ready(self.keep(slot, Obstacle::Blocked(blocker)))
             }
             Progress::Ready(_) | Progress::Idle => Progress::Ready(match remove(dimm, engine) {
@@ -185,13 +188,13 @@ fn add(dimm: Dimm, kind: OnlineType, engine: &mut Engine) -> Result<(), Refusal>
     let online = added.and_then(|()| {
         hotplug.online(range, kind, hooks).map_err(|error| {
             // The memory was just added and is offline, so removing it cannot fail.
-            let _ = hotplug.remove(range);
+            must("DIMM", hotplug.remove(range));
             Refusal::Online(error)
         })
     });
     online.inspect_err(|_| {
         // Nothing of the region is present, so withdrawing it cannot fail.
-        let _ = hotplug.withdraw(region);
+        must("DIMM", hotplug.withdraw(region));
     })
 }
 
