@@ -21,9 +21,12 @@ impl RefusedRange {
     pub(super) const NONE: RefusedRange =
         RefusedRange { range: PfnRange::EMPTY, max_frames: u64::MAX };
 
-    /// Returns the largest number of frames that the next request may name.
-    pub(super) fn max_frames(self) -> u64 {
-        self.max_frames
+    /// Returns the largest number of frames that the next request may name, in whole units.
+    ///
+    /// The driver also unplugs single blocks of a unit that an earlier driver left plugged. So what
+    /// is left of a refused range may end within a unit, but requests consist of whole units.
+    pub(super) fn max_frames(self, unit: u64) -> u64 {
+        (self.max_frames - self.max_frames % unit).max(unit)
     }
 
     /// Records that the device refused to plug `range`. Returns whether it may accept less.
@@ -81,7 +84,7 @@ mod tests {
         let mut errors = [0; 2];
         let (mut refused, mut next) = (RefusedRange::NONE, 512_u64);
         while next < 8192 {
-            let request = range(next, next.saturating_add(refused.max_frames()).min(8192));
+            let request = range(next, next.saturating_add(refused.max_frames(unit)).min(8192));
             if crosses(request) {
                 assert!(refused.refuse_plug(request, unit), "a unit does not cross the border");
                 errors[0] += 1;
@@ -92,7 +95,7 @@ mod tests {
         }
         refused = RefusedRange::NONE;
         while next > 512 {
-            let request = range(next.saturating_sub(refused.max_frames()).max(512), next);
+            let request = range(next.saturating_sub(refused.max_frames(unit)).max(512), next);
             if crosses(request) {
                 assert!(refused.refuse_unplug(request, unit), "a unit does not cross the border");
                 errors[1] += 1;
@@ -123,19 +126,29 @@ mod tests {
     fn a_unit_is_not_divided() {
         let mut refused = RefusedRange::NONE;
         assert!(!refused.refuse_plug(range(8, 16), 8));
-        assert_eq!(refused.max_frames(), 8);
+        assert_eq!(refused.max_frames(8), 8);
         assert!(!refused.refuse_unplug(range(8, 16), 8));
-        assert_eq!(refused.max_frames(), 8);
+        assert_eq!(refused.max_frames(8), 8);
         // Memory elsewhere says nothing about the refused range.
         refused.accept(range(16, 24));
         refused.accept(range(0, 8));
-        assert_eq!(refused.max_frames(), 8);
+        assert_eq!(refused.max_frames(8), 8);
     }
 
     #[test]
     fn without_a_refusal_requests_are_not_limited() {
         let mut refused = RefusedRange::NONE;
         refused.accept(range(8, 16));
-        assert_eq!(refused.max_frames(), u64::MAX);
+        assert_eq!(refused.max_frames(8), u64::MAX - 7);
+    }
+
+    #[test]
+    fn requests_consist_of_whole_units_after_a_part_of_a_unit_was_accepted() {
+        let mut refused = RefusedRange::NONE;
+        assert!(refused.refuse_plug(range(16, 48), 8));
+        refused.accept(range(16, 19));
+        assert_eq!(refused.max_frames(8), 24);
+        refused.accept(range(19, 47));
+        assert_eq!(refused.max_frames(8), 8);
     }
 }

@@ -61,7 +61,7 @@ impl Driver {
     /// Returns the largest number of frames that a request may plug or unplug, which is smaller
     /// where the device has answered ERROR.
     pub(super) fn max_request_frames(&self) -> u64 {
-        self.config.max_request_frames().min(self.refused.max_frames())
+        self.config.max_request_frames().min(self.refused.max_frames(self.config.unit_frames()))
     }
 
     /// Returns the lowest range that is not plugged but can be plugged. The range has at most
