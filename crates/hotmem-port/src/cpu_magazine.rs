@@ -341,7 +341,7 @@ mod tests {
         };
         for script in &scripts {
             for frames in if cfg!(miri) { &[1][..] } else { &[0, 1, N] }.iter().copied() {
-                for step in (0..run(script, frames, &[])).step_by(if cfg!(miri) { 3 } else { 1 }) {
+                for step in (0..run(script, frames, &[])).step_by(if cfg!(miri) { 9 } else { 1 }) {
                     for first in ALL_OPERATIONS.map(|operation| (step, operation)) {
                         let steps = run(script, frames, &[first]);
                         let later_steps = if cfg!(miri) { steps..steps } else { step + 1..steps };

@@ -138,18 +138,19 @@ fn an_isolation_fails_during_an_allocation() {
     });
 }
 
+/// The request for both pageblocks fails because another thread takes the second one. That thread
+/// then allocates while the first one may be claimed for the request.
 #[test]
 fn a_request_for_an_exact_place_fails_during_an_allocation() {
-    model_preemptions(1, || {
+    large_model(|| {
         let instance = Instance::new(1);
         let second = ONE_BLOCK.at(range(BLOCK, 1).start());
         let first_two = AllocRequest::frames(2 * BLOCK).at(range(0, 1).start());
-        let second_block_thread =
-            instance.spawn_on(0, move |instance| instance.try_alloc(second).ok());
-        let any_block_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_BLOCK));
+        let other_thread = instance.spawn_on(1, move |instance| {
+            (instance.try_alloc(second).ok(), instance.try_alloc(ONE_BLOCK))
+        });
         let main_held = instance.try_alloc(first_two).ok();
-        let (second_held, any_held) =
-            (second_block_thread.join().unwrap(), any_block_thread.join().unwrap());
+        let (second_held, any_held) = other_thread.join().unwrap();
         if main_held.is_none() {
             // The request for both pageblocks failed, so the first pageblock was free all the time.
             assert!(!matches!(any_held, Err(AllocError::OutOfMemory)));

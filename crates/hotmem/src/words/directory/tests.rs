@@ -186,18 +186,22 @@ fn searches_agree_with_an_oracle_while_nodes_change() {
 fn all_sections_with_words_are_found_in_both_directions() {
     let mut rng = fastrand::Rng::with_seed(7);
     let mut checked = CheckedDirectory::new();
-    for _ in 0..if cfg!(miri) { 2 } else { 60 } {
+    for _ in 0..if cfg!(miri) { 1 } else { 60 } {
         let section = random_section_number(&mut rng);
         checked.assign(section, 0);
     }
-    let end = SECTIONS as u64;
+    // Miri needs a minute for all sections, so it searches those around the one with words.
+    let (start, end) = match checked.sections.keys().next() {
+        Some(section) if cfg!(miri) => (section.number() - 4, section.number() + 4),
+        _ => (0, SECTIONS as u64),
+    };
     let found = |id| checked.directory.section(id).map(|_| id);
-    let up = core::iter::successors(checked.directory.next_found(0, end, found), |last| {
+    let up = core::iter::successors(checked.directory.next_found(start, end, found), |last| {
         checked.directory.next_found(last.number() + 1, end, found)
     });
     let up: Vec<_> = up.collect();
-    let down = core::iter::successors(checked.directory.prev_found(0, end, found), |last| {
-        checked.directory.prev_found(0, last.number(), found)
+    let down = core::iter::successors(checked.directory.prev_found(start, end, found), |last| {
+        checked.directory.prev_found(start, last.number(), found)
     });
     let mut down: Vec<_> = down.collect();
     down.reverse();
@@ -233,7 +237,7 @@ fn node_numbers_are_those_of_the_platform() {
 #[test]
 fn a_search_reads_a_few_words_however_many_nodes_alternate() {
     // The sections of a range of 2 TiB are assigned to the nodes in turn.
-    let count = if cfg!(miri) { 70 } else { 16384 };
+    let count = if cfg!(miri) { 20 } else { 16384 };
     for nodes in [1, 4, 32, MAX_NODES].into_iter().filter(|nodes| 2 * nodes < count) {
         let mut checked = CheckedDirectory::new();
         for section in 0..count {
