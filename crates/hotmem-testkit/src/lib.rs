@@ -11,10 +11,12 @@
 //! | `raw.rs` | the unsafe operations of an instance, made safe for tests |
 //! | `snapshot.rs` | snapshots of the state of an instance, for comparison |
 //! | `forwarding.rs` | a mapping that forwards to a kernel of the test |
+//! | `cut.rs` | the cases of tests that cut an exchange after every step |
 //! | `env.rs` | numbers in environment variables |
 #![cfg(not(loom))]
 
 mod cpus;
+mod cut;
 mod env;
 pub mod forwarding;
 mod instance;
@@ -25,6 +27,7 @@ mod raw;
 mod snapshot;
 
 pub use cpus::Cpus;
+pub use cut::{Cut, Ending, Exchange, Work};
 pub use env::env_number;
 pub use instance::{boot, divide_two_pageblocks, make_words, plug, region_range, start};
 pub use memory::Memory;

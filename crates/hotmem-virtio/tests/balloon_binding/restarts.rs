@@ -9,53 +9,23 @@ use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
 use hotmem::report::Settings;
 use hotmem::{AllocRequest, Bytes, Frames, OneCpu};
-use hotmem_testkit::{SECTION, Validated as _};
+use hotmem_testkit::{Cut, Ending, Exchange, SECTION, Validated as _, Work};
 use hotmem_virtio::balloon::{
-    Device, Driver, EngineMemory, Features, Memory, Poison, Progress, QueueNumbering, Status,
+    Device, Driver, EngineMemory, Failure, Features, Memory, Poison, Progress, QueueNumbering,
+    Status,
 };
-use virtio_drivers::transport::DeviceStatus;
 
 type BalloonDevice = Device<MockTransport>;
 
 /// What happens in the driver's steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Exchange {
+enum Service {
     /// Memory is reported, and the balloon is inflated.
     Give,
     /// The balloon is inflated, and memory is hinted.
     Hint,
     /// The balloon is deflated, and hinted memory comes back.
     TakeBack,
-}
-
-/// What the device has done with the requests that are outstanding after the last step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Work {
-    /// It has not looked at them.
-    None,
-    /// It has carried them out and not answered.
-    Done,
-    Answered,
-    AnsweredTwice,
-}
-
-/// What happens next.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Ending {
-    /// The device answers late.
-    Late,
-    /// The device does not answer before the driver's patience ends.
-    Silence,
-    ResetsItself,
-    NeedsReset,
-    /// The kernel drops the device, and starts it anew.
-    Drop,
-    /// The kernel restarts the device.
-    Restart,
-    /// The kernel stops the device, and starts it anew.
-    Stop,
-    /// The kernel stops the device, which at first does not complete its reset.
-    StopSlowly,
 }
 
 /// The size of the balloon in frames.
@@ -146,167 +116,177 @@ fn new_device(host: &Host) -> BalloonDevice {
     Device::new(host.transport(), host.page().dma(0), ALL_FEATURES).unwrap()
 }
 
-/// Polls until the driver neither works nor waits.
-fn poll_to_end<M: Memory>(
-    now: &mut Duration,
-    device: &mut BalloonDevice,
-    memory: &mut M,
-) -> Progress {
-    for _ in 0..1000 {
-        match device.poll(*now, super::BUDGET, memory) {
-            // The engine looks for memory to report now and then.
-            Progress::Pending(until) if until < *now + Duration::from_secs(60) => *now = until,
-            progress => return progress,
-        }
-    }
-    panic!("the driver does not come to rest: {:?}", device.driver());
+/// An exchange during which the driver ends.
+struct Cutting<'a, K> {
+    host: &'a Host,
+    kernel: &'a mut K,
+    /// The device, unless it is stopped.
+    device: Option<BalloonDevice>,
+    now: Duration,
 }
 
-/// Runs one case. Returns whether the driver had a step left to make.
-fn run<K: Kernel>(
-    host: &Host,
-    kernel: &mut K,
-    exchange: Exchange,
-    steps: u32,
-    work: Work,
-    ending: Ending,
-) -> bool {
-    let mut device = new_device(host);
-    let mut now = NOW;
-    host.borrow_mut().device.config.num_pages = TARGET;
-    match exchange {
-        Exchange::Give => {}
-        Exchange::Hint | Exchange::TakeBack => {
-            kernel.stop_reports();
-            host.borrow_mut().device.request_hints(5);
-        }
-    }
-    if exchange == Exchange::TakeBack {
-        poll_to_end(&mut now, &mut device, kernel.memory());
-        host.borrow_mut().device.config.num_pages = 0;
-        host.borrow_mut().device.request_hints(DONE);
-    }
-    // The device answers all but the last step.
-    host.borrow_mut().ignores_queues = true;
-    let mut has_more = true;
-    for step in 0..steps {
-        if step > 0 {
-            host.serve();
-        }
-        has_more = !matches!(device.poll(now, 1, kernel.memory()), Progress::Idle);
-    }
-    match work {
-        Work::None => {}
-        Work::Done => host.borrow_mut().carry_out(),
-        Work::Answered => host.serve(),
-        Work::AnsweredTwice => host.borrow_mut().serve_twice(),
-    }
-    match ending {
-        Ending::Late => {}
-        Ending::Silence => {
-            now += Driver::DEFAULT_ANSWER_TIMEOUT / 20;
-            for _ in 0..40 {
-                device.poll(now, super::BUDGET, kernel.memory());
-                now += Driver::DEFAULT_ANSWER_TIMEOUT / 20;
+impl<'a, K: Kernel> Cutting<'a, K> {
+    fn begin(host: &'a Host, kernel: &'a mut K, service: Service) -> Cutting<'a, K> {
+        let mut cutting = Cutting { host, kernel, device: Some(new_device(host)), now: NOW };
+        host.borrow_mut().device.config.num_pages = TARGET;
+        match service {
+            Service::Give => {}
+            Service::Hint | Service::TakeBack => {
+                cutting.kernel.stop_reports();
+                host.borrow_mut().device.request_hints(5);
             }
         }
-        Ending::ResetsItself => host.borrow_mut().reset(),
-        Ending::NeedsReset => host.borrow_mut().status |= DeviceStatus::DEVICE_NEEDS_RESET,
-        Ending::Drop => {
-            drop(device);
-            device = new_device(host);
+        if service == Service::TakeBack {
+            cutting.poll_to_end();
+            host.borrow_mut().device.config.num_pages = 0;
+            host.borrow_mut().device.request_hints(DONE);
         }
-        Ending::Restart => assert_eq!(device.restart(kernel.memory()), Ok(())),
-        Ending::Stop | Ending::StopSlowly => {
-            host.borrow_mut().stuck_in_reset = ending == Ending::StopSlowly;
-            let stopped = device.stop(kernel.memory());
-            host.borrow_mut().stuck_in_reset = false;
-            match stopped {
-                Ok(()) => assert_eq!(ending, Ending::Stop),
-                Err(device) => assert!(device.stop(kernel.memory()).is_ok()),
+        // The device answers all but the last step.
+        host.borrow_mut().ignores_queues = true;
+        cutting
+    }
+
+    fn poll(&mut self, budget: u32) -> Progress {
+        let device = self.device.as_mut().expect("the device is not stopped");
+        device.poll(self.now, budget, self.kernel.memory())
+    }
+
+    /// Polls until the driver neither works nor waits.
+    fn poll_to_end(&mut self) -> Progress {
+        for _ in 0..1000 {
+            match self.poll(super::BUDGET) {
+                // The engine looks for memory to report now and then.
+                Progress::Pending(until) if until < self.now + Duration::from_secs(60) => {
+                    self.now = until;
+                }
+                progress => return progress,
             }
-            kernel.check_all_is_back();
-            device = new_device(host);
         }
+        panic!("the driver does not come to rest: {:?}", self.driver());
     }
-    host.borrow_mut().ignores_queues = false;
-    if !matches!(ending, Ending::ResetsItself | Ending::NeedsReset) {
-        host.borrow_mut().answer_late();
+
+    fn driver(&self) -> &Driver {
+        self.device.as_ref().expect("the device is not stopped").driver()
     }
-    host.borrow_mut().device.request_hints(DONE);
-    if let Progress::Ready(failure) = poll_to_end(&mut now, &mut device, kernel.memory()) {
-        // Only a device that answered twice is not to be trusted.
-        assert_eq!(work, Work::AnsweredTwice, "{failure}");
-        assert!(!failure.device_holds_no_memory());
-        assert_eq!(device.restart(kernel.memory()), Ok(()));
-        kernel.check_all_is_back();
+
+    fn restart(&mut self) -> Result<(), Failure> {
+        let device = self.device.as_mut().expect("the device is not stopped");
+        device.restart(self.kernel.memory())
     }
-    let target = host.borrow().device.config.num_pages;
-    for target in [target, TARGET, 0] {
-        host.borrow_mut().device.config.num_pages = target;
-        let progress = poll_to_end(&mut now, &mut device, kernel.memory());
-        assert!(!matches!(progress, Progress::Ready(_)), "{progress:?}");
-        assert_eq!(device.driver().status(), Status::Settled);
-        assert_eq!(device.driver().inflated_frames(), u64::from(target));
-        assert_eq!(host.borrow().device.balloon.len(), target as usize);
-        kernel.check_balloon(host);
+
+    /// Stops the device. Keeps it if its reset does not complete.
+    fn stop(&mut self) {
+        let device = self.device.take().expect("the device is not stopped");
+        self.device = device.stop(self.kernel.memory()).err();
     }
-    assert!(device.stop(kernel.memory()).is_ok());
-    kernel.check_all_is_back();
-    has_more
 }
+
+impl<K: Kernel> Exchange for Cutting<'_, K> {
+    fn answer(&mut self) {
+        self.host.serve();
+    }
+
+    fn step(&mut self) -> bool {
+        !matches!(self.poll(1), Progress::Idle)
+    }
+
+    fn work(&mut self, work: Work) {
+        self.host.borrow_mut().work(work);
+    }
+
+    fn end(&mut self, Cut { ending, .. }: Cut) {
+        match ending {
+            Ending::Late => {}
+            Ending::Silence => {
+                self.now += Driver::DEFAULT_ANSWER_TIMEOUT / 20;
+                for _ in 0..40 {
+                    self.poll(super::BUDGET);
+                    self.now += Driver::DEFAULT_ANSWER_TIMEOUT / 20;
+                }
+            }
+            Ending::ResetsItself | Ending::NeedsReset => self.host.borrow_mut().end(ending),
+            Ending::Drop => {
+                self.device = None;
+                self.device = Some(new_device(self.host));
+            }
+            Ending::Restart => assert_eq!(self.restart(), Ok(())),
+            Ending::FailedRestart => {
+                self.host.borrow_mut().refuses_features = true;
+                assert!(self.restart().is_err());
+                self.kernel.check_all_is_back();
+                let progress = self.poll(super::BUDGET);
+                assert!(matches!(progress, Progress::Ready(_)), "{progress:?}");
+                assert!(!self.host.borrow().has_buffers());
+                self.host.borrow_mut().refuses_features = false;
+                assert_eq!(self.restart(), Ok(()));
+            }
+            Ending::Stop | Ending::StuckInReset | Ending::Withdraw => {
+                self.host.borrow_mut().stuck_in_reset = ending == Ending::StuckInReset;
+                self.stop();
+                assert_eq!(self.device.is_some(), ending == Ending::StuckInReset);
+                self.host.borrow_mut().stuck_in_reset = false;
+                if self.device.is_some() {
+                    self.stop();
+                }
+                self.kernel.check_all_is_back();
+                self.device = Some(new_device(self.host));
+            }
+        }
+    }
+
+    fn finish(&mut self, Cut { work, ending, .. }: Cut) {
+        self.host.borrow_mut().ignores_queues = false;
+        if !matches!(ending, Ending::ResetsItself | Ending::NeedsReset) {
+            self.host.borrow_mut().answer_late();
+        }
+        self.host.borrow_mut().device.request_hints(DONE);
+        if let Progress::Ready(failure) = self.poll_to_end() {
+            // Only a device that answered twice is not to be trusted.
+            assert_eq!(work, Work::AnsweredTwice, "{failure}");
+            assert!(!failure.device_holds_no_memory());
+            assert_eq!(self.restart(), Ok(()));
+            self.kernel.check_all_is_back();
+        }
+        let target = self.host.borrow().device.config.num_pages;
+        for target in [target, TARGET, 0] {
+            self.host.borrow_mut().device.config.num_pages = target;
+            let progress = self.poll_to_end();
+            assert!(!matches!(progress, Progress::Ready(_)), "{progress:?}");
+            assert_eq!(self.driver().status(), Status::Settled);
+            assert_eq!(self.driver().inflated_frames(), u64::from(target));
+            assert_eq!(self.host.borrow().device.balloon.len(), target as usize);
+            self.kernel.check_balloon(self.host);
+        }
+        self.stop();
+        assert!(self.device.is_none());
+        self.kernel.check_all_is_back();
+    }
+}
+
+/// The kinds of work. The device answers with an empty buffer, so it can neither refuse nor be
+/// malformed.
+const WORKS: [Work; 4] = [Work::None, Work::Done, Work::Answered, Work::AnsweredTwice];
+/// The endings. The memory of a balloon that is stopped is back, so there is nothing to withdraw.
+const ENDINGS: &[Ending] = Ending::ALL.split_last().expect("there are endings").1;
 
 /// Runs all cases, each with a new host; of the numbers of steps, one in `interval`.
-fn run_all(interval: usize, mut run_case: impl FnMut(&Host, Exchange, u32, Work, Ending) -> bool) {
-    let works = [Work::None, Work::Done, Work::Answered, Work::AnsweredTwice];
-    let endings = [
-        Ending::Late,
-        Ending::Silence,
-        Ending::ResetsItself,
-        Ending::NeedsReset,
-        Ending::Drop,
-        Ending::Restart,
-        Ending::Stop,
-        Ending::StopSlowly,
-    ];
-    for exchange in [Exchange::Give, Exchange::Hint, Exchange::TakeBack] {
-        for steps in (0..).step_by(interval) {
-            let mut has_more = false;
-            for (work, ending) in
-                works.into_iter().flat_map(|work| endings.map(|ending| (work, ending)))
+fn run_all(interval: u32, mut run: impl FnMut(&Host, Service, Cut) -> bool) {
+    for service in [Service::Give, Service::Hint, Service::TakeBack] {
+        Cut::each(service, (&WORKS, ENDINGS), interval, |cut| {
+            // The driver reads the status very often before it gives up, so try this less often.
+            if cut.ending == Ending::StuckInReset && (cut.steps % 5 != 0 || cut.work != Work::None)
             {
-                // The driver reads the status very often before it gives up, so try this less often.
-                if ending == Ending::StopSlowly && (steps != 3 || work != Work::None) {
-                    continue;
-                }
-                let host = transport::host(Features::all(), QueueNumbering::Dense);
-                let case = format!("{exchange:?}, {steps} steps, {work:?}, {ending:?}");
-                let _case = PrintedOnPanic(case);
-                has_more |= run_case(&host, exchange, steps, work, ending);
+                return false;
             }
-            if !has_more {
-                assert!(steps > 4, "{exchange:?} has only {steps} steps");
-                break;
-            }
-            assert!(steps < 300, "the driver does not come to rest");
-        }
-    }
-}
-
-/// Prints a text if it is dropped by a panic.
-struct PrintedOnPanic(String);
-
-impl Drop for PrintedOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("in the case: {}", self.0);
-        }
+            let host = transport::host(Features::all(), QueueNumbering::Dense);
+            run(&host, service, cut)
+        });
     }
 }
 
 #[test]
 fn nothing_is_lost_by_a_restart_after_any_step() {
-    run_all(1, |host, exchange, steps, work, ending| {
+    run_all(2, |host, service, cut| {
         let mut memory = TestMemory::new(0x1000, FRAMES);
         memory.report_from = Duration::ZERO;
         (memory.max_run, memory.max_report_ranges) = (300, 3);
@@ -315,14 +295,13 @@ fn nothing_is_lost_by_a_restart_after_any_step() {
             assert!(!device_side.borrow().has_buffers(), "the device may still write to memory");
             assert!(device_side.borrow().device.balloon.is_empty());
         });
-        run(host, &mut Mock(memory), exchange, steps, work, ending)
+        cut.make(&mut Cutting::begin(host, &mut Mock(memory), service))
     });
 }
 
 #[test]
 fn the_engine_loses_nothing_by_a_restart_after_any_step() {
-    let interval = if std::env::var_os("HOTMEM_DEEP").is_some() { 1 } else { 5 };
-    run_all(interval, |host, exchange, steps, work, ending| {
+    run_all(7, |host, service, cut| {
         let ram = hotmem_testkit::Memory::new(SECTION);
         let frames = Frames::new(OneCpu);
         let _hotplug = hotmem_testkit::boot(&frames, &ram, SECTION);
@@ -331,7 +310,7 @@ fn the_engine_loses_nothing_by_a_restart_after_any_step() {
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
         memory.report(Features::PAGE_REPORTING, Poison::None, settings).unwrap();
         let mut kernel = Engine { frames: &frames, memory, free_at_start };
-        let has_more = run(host, &mut kernel, exchange, steps, work, ending);
+        let has_more = cut.make(&mut Cutting::begin(host, &mut kernel, service));
         frames.validated().unwrap();
         has_more
     });

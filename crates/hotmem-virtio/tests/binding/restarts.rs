@@ -8,65 +8,11 @@ use crate::transport::{self, Host, MockTransport};
 use crate::vmm::Vmm;
 use crate::{BUDGET, MIB};
 use core::time::Duration;
-use hotmem::{AllocRequest, Budget, Bytes, Frames, NoHooks, OneCpu, OnlineType};
-use hotmem_testkit::{SECTION, Validated as _};
+use hotmem::{AllocRequest, Budget, Bytes, Frames, NoHooks, OneCpu, OnlineType, PfnRange};
+use hotmem_testkit::{Cut, Ending, Exchange, SECTION, Validated as _, Work};
 use hotmem_virtio::mem::{Device, HotplugMemory, Progress, Status};
-use virtio_drivers::transport::DeviceStatus;
 
 type MemDevice = Device<MockTransport>;
-
-/// What the device does with the requests of the last step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Work {
-    /// It does not look at them.
-    None,
-    /// It carries them out and does not answer.
-    Done,
-    /// It carries out the first half and does not answer.
-    HalfDone,
-    /// It refuses them and does not answer.
-    Refused,
-    Answered,
-    AnsweredTwice,
-    /// It answers with bytes that are not a response.
-    Malformed,
-}
-
-/// What happens next.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Ending {
-    /// The device answers late.
-    Late,
-    /// The device does not answer in time, and the kernel starts it again.
-    Silence,
-    ResetsItself,
-    NeedsReset,
-    /// The kernel starts the device again at once.
-    Restart,
-    /// The first attempt to start the device again fails.
-    FailedRestart,
-    /// The kernel drops the device, and starts it anew.
-    Drop,
-}
-
-const WORKS: [Work; 7] = [
-    Work::None,
-    Work::Done,
-    Work::HalfDone,
-    Work::Refused,
-    Work::Answered,
-    Work::AnsweredTwice,
-    Work::Malformed,
-];
-const ENDINGS: [Ending; 7] = [
-    Ending::Late,
-    Ending::Silence,
-    Ending::ResetsItself,
-    Ending::NeedsReset,
-    Ending::Restart,
-    Ending::FailedRestart,
-    Ending::Drop,
-];
 
 const REGION: u64 = 256 * MIB;
 /// The requested sizes before and after the change during which the driver ends. Each begins with
@@ -78,15 +24,28 @@ const RESIZES: [(u64, u64); 4] =
 trait Kernel {
     fn poll(&mut self, device: &mut MemDevice, now: Duration, budget: u32) -> Progress;
 
+    /// Removes all memory of the device, which is gone, and begins anew.
+    fn withdraw(&mut self);
+
     /// Checks that exactly the blocks that the device has plugged are in use.
     fn check(&mut self, host: &Host);
 }
 
 struct Mock(TestMemory);
 
+impl Mock {
+    fn new() -> Mock {
+        Mock(TestMemory::new(PfnRange::from_bytes(REGION, Bytes(REGION)).unwrap(), 512))
+    }
+}
+
 impl Kernel for Mock {
     fn poll(&mut self, device: &mut MemDevice, now: Duration, budget: u32) -> Progress {
         device.poll(now, budget, &mut self.0)
+    }
+
+    fn withdraw(&mut self) {
+        *self = Mock::new();
     }
 
     fn check(&mut self, host: &Host) {
@@ -103,11 +62,28 @@ struct Engine<'a, 'f> {
     memory: HotplugMemory<'f, OneCpu>,
 }
 
+fn hotplug_memory<'f>() -> HotplugMemory<'f, OneCpu> {
+    HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 64 })
+}
+
 impl Kernel for Engine<'_, '_> {
     fn poll(&mut self, device: &mut MemDevice, now: Duration, budget: u32) -> Progress {
         let mut hooks = NoHooks;
         let mut memory = self.memory.bind(self.hotplug, &mut hooks).unwrap();
         device.poll(now, budget, &mut memory)
+    }
+
+    fn withdraw(&mut self) {
+        loop {
+            match self.memory.withdraw(self.hotplug, &mut NoHooks).unwrap() {
+                hotmem::Progress::Working => {}
+                hotmem::Progress::Ready(()) => break,
+                progress => panic!("{progress:?}"),
+            }
+        }
+        let counts = self.frames.counts();
+        assert_eq!((counts.online, counts.present), (SECTION, SECTION));
+        self.memory = hotplug_memory();
     }
 
     fn check(&mut self, host: &Host) {
@@ -128,193 +104,195 @@ fn new_device(host: &Host) -> MemDevice {
     Device::new(host.transport(), host.page().dma(0)).unwrap()
 }
 
-/// Polls until the driver has nothing to do or has failed.
-fn poll_to_end(kernel: &mut impl Kernel, device: &mut MemDevice, now: &mut Duration) -> Progress {
-    for _ in 0..1000 {
-        match kernel.poll(device, *now, BUDGET) {
-            Progress::Pending(until) => *now = until,
-            Progress::Working => {}
-            progress => return progress,
-        }
-    }
-    panic!("the driver does not come to rest: {:?}", device.driver());
-}
-
-/// One case: the driver ends after this number of steps.
-#[derive(Clone, Copy, Debug)]
-struct Case {
-    from: u64,
+/// A resize during which the driver ends.
+struct Resize<'a, K> {
+    host: &'a Host,
+    kernel: &'a mut K,
+    /// The device, unless it is stopped.
+    device: Option<MemDevice>,
     to: u64,
-    steps: u32,
-    work: Work,
-    ending: Ending,
+    now: Duration,
 }
 
-/// Runs one case. Returns whether the driver had a step left to make.
-fn run(host: &Host, kernel: &mut impl Kernel, case: Case) -> bool {
-    let mut now = Duration::from_secs(1);
-    host.borrow_mut().device.resize(case.from);
-    for block in 0..(case.from / (4 * MIB)) as usize {
-        host.borrow_mut().device.preplug(2 * block);
-    }
-    let mut device = new_device(host);
-    let is_first_start = case.from == 64 * MIB;
-    if !is_first_start {
-        poll_to_end(kernel, &mut device, &mut now);
-    }
-    host.borrow_mut().device.resize(case.to);
-    // While the device ignores its queues, it does not notice which size the driver has read.
-    host.borrow_mut().device.requested_seen = case.to;
-    host.borrow_mut().ignores_queues = true;
-    let mut has_more = true;
-    for step in 0..case.steps {
-        if step > 0 {
-            host.serve();
+impl<'a, K: Kernel> Resize<'a, K> {
+    fn begin(host: &'a Host, kernel: &'a mut K, (from, to): (u64, u64)) -> Resize<'a, K> {
+        host.borrow_mut().device.resize(from);
+        for block in 0..(from / (4 * MIB)) as usize {
+            host.borrow_mut().device.preplug(2 * block);
         }
-        has_more = !matches!(kernel.poll(&mut device, now, 1), Progress::Idle);
-    }
-    work(host, case.work);
-    device = end(host, kernel, device, &mut now, case.ending);
-    host.borrow_mut().ignores_queues = false;
-    for _ in 0..2 {
-        if let Progress::Ready(failure) = poll_to_end(kernel, &mut device, &mut now) {
-            // The device has failed, or cannot be trusted: the kernel starts it again.
-            let is_good = matches!(case.work, Work::None | Work::Done | Work::Answered);
-            assert!(!is_good || case.ending == Ending::NeedsReset, "{failure}");
-            device.restart().unwrap();
+        let device = Some(new_device(host));
+        let mut resize = Resize { host, kernel, device, to, now: Duration::from_secs(1) };
+        let is_first_start = from == 64 * MIB;
+        if !is_first_start {
+            resize.poll_to_end();
         }
+        host.borrow_mut().device.resize(to);
+        // While the device ignores its queues, it does not notice which size the driver has read.
+        host.borrow_mut().device.requested_seen = to;
+        host.borrow_mut().ignores_queues = true;
+        resize
     }
-    for target in [case.to, REGION, 0] {
-        host.borrow_mut().device.resize(target);
-        assert_eq!(poll_to_end(kernel, &mut device, &mut now), Progress::Idle);
-        assert_eq!(device.driver().status(), Status::Reached);
-        assert_eq!(device.driver().plugged(), Bytes(target));
-        assert_eq!(host.borrow().device.config.plugged_size, target);
-        kernel.check(host);
-    }
-    has_more
-}
 
-/// Lets the device work on the outstanding request.
-fn work(host: &Host, work: Work) {
-    let fault = match work {
-        Work::HalfDone => Some(Fault::HalfDone),
-        Work::Refused => Some(Fault::Refuse(ERROR)),
-        Work::Malformed => Some(Fault::Bytes(&[0xff; 10])),
-        _ => None,
-    };
-    host.borrow_mut().device.faults.extend(fault);
-    match work {
-        Work::None => {}
-        Work::Done | Work::HalfDone | Work::Refused => host.borrow_mut().carry_out(),
-        Work::Answered | Work::Malformed => host.serve(),
-        Work::AnsweredTwice => host.borrow_mut().serve_twice(),
+    fn device(&mut self) -> &mut MemDevice {
+        self.device.as_mut().expect("the device is not stopped")
     }
-    host.borrow_mut().device.faults.clear();
-}
 
-/// Ends the driver, unless the device only answers late, and starts it again.
-fn end(
-    host: &Host,
-    kernel: &mut impl Kernel,
-    mut device: MemDevice,
-    now: &mut Duration,
-    ending: Ending,
-) -> MemDevice {
-    match ending {
-        Ending::Late => {
-            kernel.poll(&mut device, *now, BUDGET);
-            host.borrow_mut().answer_late();
-        }
-        Ending::Silence => {
-            for _ in 0..3 {
-                *now += Duration::from_secs(1);
-                kernel.poll(&mut device, *now, BUDGET);
+    fn poll(&mut self, budget: u32) -> Progress {
+        let device = self.device.as_mut().expect("the device is not stopped");
+        self.kernel.poll(device, self.now, budget)
+    }
+
+    /// Polls until the driver has nothing to do or has failed.
+    fn poll_to_end(&mut self) -> Progress {
+        for _ in 0..1000 {
+            match self.poll(BUDGET) {
+                Progress::Pending(until) => self.now = until,
+                Progress::Working => {}
+                progress => return progress,
             }
-            device.restart().unwrap();
         }
-        Ending::ResetsItself | Ending::NeedsReset => {
-            match ending {
-                Ending::ResetsItself => host.borrow_mut().reset(),
-                _ => host.borrow_mut().status |= DeviceStatus::DEVICE_NEEDS_RESET,
+        panic!("the driver does not come to rest: {:?}", self.device().driver());
+    }
+
+    /// Stops the device.
+    fn stop(&mut self) {
+        let device = self.device.take().expect("the device is not stopped");
+        assert!(device.stop().is_ok());
+        assert!(self.host.borrow().is_transport_dropped);
+    }
+}
+
+impl<K: Kernel> Exchange for Resize<'_, K> {
+    fn answer(&mut self) {
+        self.host.serve();
+    }
+
+    fn step(&mut self) -> bool {
+        !matches!(self.poll(1), Progress::Idle)
+    }
+
+    fn work(&mut self, work: Work) {
+        let mut host = self.host.borrow_mut();
+        let fault = match work {
+            Work::HalfDone => Some(Fault::HalfDone),
+            Work::Refused => Some(Fault::Refuse(ERROR)),
+            Work::Malformed => Some(Fault::Bytes(&[0xff; 10])),
+            _ => None,
+        };
+        host.device.faults.extend(fault);
+        host.work(work);
+        host.device.faults.clear();
+    }
+
+    fn end(&mut self, Cut { ending, .. }: Cut) {
+        match ending {
+            Ending::Late => {
+                self.poll(BUDGET);
+                self.host.borrow_mut().answer_late();
             }
-            let progress = poll_to_end(kernel, &mut device, now);
-            assert!(matches!(progress, Progress::Ready(_)), "{progress:?}");
-            device.restart().unwrap();
-        }
-        Ending::Restart => device.restart().unwrap(),
-        Ending::FailedRestart => {
-            host.borrow_mut().refuses_features = true;
-            assert!(device.restart().is_err());
-            let requests = device.driver().statistics().requests;
-            let progress = kernel.poll(&mut device, *now, BUDGET);
-            assert!(matches!(progress, Progress::Ready(_)), "{progress:?}");
-            assert_eq!(device.driver().statistics().requests, requests);
-            host.borrow_mut().refuses_features = false;
-            device.restart().unwrap();
-        }
-        Ending::Drop => {
-            drop(device);
-            return new_device(host);
+            Ending::Silence => {
+                for _ in 0..3 {
+                    self.now += Duration::from_secs(1);
+                    self.poll(BUDGET);
+                }
+                self.device().restart().unwrap();
+            }
+            Ending::ResetsItself | Ending::NeedsReset => {
+                self.host.borrow_mut().end(ending);
+                let progress = self.poll_to_end();
+                assert!(matches!(progress, Progress::Ready(_)), "{progress:?}");
+                self.device().restart().unwrap();
+            }
+            Ending::Restart => self.device().restart().unwrap(),
+            Ending::FailedRestart => {
+                self.host.borrow_mut().refuses_features = true;
+                assert!(self.device().restart().is_err());
+                let requests = self.device().driver().statistics().requests;
+                let progress = self.poll(BUDGET);
+                assert!(matches!(progress, Progress::Ready(_)), "{progress:?}");
+                assert_eq!(self.device().driver().statistics().requests, requests);
+                self.host.borrow_mut().refuses_features = false;
+                self.device().restart().unwrap();
+            }
+            Ending::Drop => {
+                self.device = None;
+                self.device = Some(new_device(self.host));
+            }
+            Ending::Stop => {
+                self.stop();
+                self.device = Some(new_device(self.host));
+            }
+            Ending::StuckInReset => {
+                self.host.borrow_mut().stuck_in_reset = true;
+                let device = self.device.take().expect("the device is not stopped");
+                self.device = device.stop().err();
+                let progress = self.poll(BUDGET);
+                assert!(matches!(progress, Progress::Ready(_)), "{progress:?}");
+                self.host.borrow_mut().stuck_in_reset = false;
+                self.stop();
+                self.device = Some(new_device(self.host));
+            }
+            Ending::Withdraw => {
+                self.stop();
+                let mut host = self.host.borrow_mut();
+                let blocks = host.device.blocks.len();
+                host.device.set_plugged(0..blocks, false);
+                drop(host);
+                self.kernel.withdraw();
+                self.device = Some(new_device(self.host));
+            }
         }
     }
-    device
+
+    fn finish(&mut self, cut: Cut) {
+        self.host.borrow_mut().ignores_queues = false;
+        for _ in 0..2 {
+            if let Progress::Ready(failure) = self.poll_to_end() {
+                // The device has failed, or cannot be trusted: the kernel starts it again.
+                let is_good = matches!(cut.work, Work::None | Work::Done | Work::Answered);
+                assert!(!is_good || cut.ending == Ending::NeedsReset, "{failure}");
+                self.device().restart().unwrap();
+            }
+        }
+        for target in [self.to, REGION, 0] {
+            self.host.borrow_mut().device.resize(target);
+            assert_eq!(self.poll_to_end(), Progress::Idle);
+            assert_eq!(self.device().driver().status(), Status::Reached);
+            assert_eq!(self.device().driver().plugged(), Bytes(target));
+            assert_eq!(self.host.borrow().device.config.plugged_size, target);
+            self.kernel.check(self.host);
+        }
+    }
 }
 
 /// Runs all cases, each with a new host; of the numbers of steps, one in `interval`.
-fn run_all(vmm: Vmm, interval: usize, mut run_case: impl FnMut(&Host, Case) -> bool) {
-    for (from, to) in RESIZES {
-        for steps in (1..).step_by(interval) {
-            let mut has_more = false;
-            for (work, ending) in WORKS.into_iter().flat_map(|work| ENDINGS.map(|end| (work, end)))
-            {
-                let case = Case { from, to, steps, work, ending };
-                let _case = PrintedOnPanic(case);
-                let host = transport::host(vmm, MockDevice::new(2 * MIB, REGION, REGION));
-                has_more |= run_case(&host, case);
-            }
-            if !has_more {
-                break;
-            }
-            assert!(steps < 500, "the driver does not come to rest");
-        }
-    }
-}
-
-/// Returns the interval of the numbers of steps that are tried: all in a deep test.
-fn interval(normal: usize) -> usize {
-    if std::env::var_os("HOTMEM_DEEP").is_some() { 1 } else { normal }
-}
-
-/// Prints a case if it is dropped by a panic.
-struct PrintedOnPanic(Case);
-
-impl Drop for PrintedOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("in the case: {:?}", self.0);
-        }
+fn run_all(vmm: Vmm, interval: u32, mut run: impl FnMut(&Host, (u64, u64), Cut) -> bool) {
+    for sizes in RESIZES {
+        Cut::each(sizes, (&Work::ALL, &Ending::ALL), interval, |cut| {
+            let host = transport::host(vmm, MockDevice::new(2 * MIB, REGION, REGION));
+            run(&host, sizes, cut)
+        });
     }
 }
 
 #[test]
 fn nothing_is_lost_by_a_restart_after_any_step() {
     let strict = Vmm { slot_bytes: Some(64 * MIB), ..Vmm::STRICTEST };
-    for (vmm, interval) in [(Vmm::QEMU, interval(5)), (strict, interval(17))] {
-        run_all(vmm, interval, |host, case| {
-            let region = hotmem::PfnRange::from_bytes(REGION, Bytes(REGION)).unwrap();
-            run(host, &mut Mock(TestMemory::new(region, 512)), case)
+    for (vmm, interval) in [(Vmm::QEMU, 19), (strict, 61)] {
+        run_all(vmm, interval, |host, sizes, cut| {
+            cut.make(&mut Resize::begin(host, &mut Mock::new(), sizes))
         });
     }
 }
 
 #[test]
 fn the_engine_loses_nothing_by_a_restart_after_any_step() {
-    run_all(Vmm::STRICTEST, interval(29), |host, case| {
+    run_all(Vmm::STRICTEST, 83, |host, sizes, cut| {
         let ram = hotmem_testkit::Memory::new(4 * SECTION);
         let frames = Frames::new(OneCpu);
         let mut hotplug = hotmem_testkit::boot(&frames, &ram, SECTION);
-        let memory = HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 64 });
-        run(host, &mut Engine { frames: &frames, hotplug: &mut hotplug, memory }, case)
+        let mut kernel =
+            Engine { frames: &frames, hotplug: &mut hotplug, memory: hotplug_memory() };
+        cut.make(&mut Resize::begin(host, &mut kernel, sizes))
     });
 }

@@ -3,6 +3,7 @@
 use crate::shared::{Descriptor, DeviceSide, SharedPage};
 use crate::vmm::Vmm;
 use bitflags::Flags;
+use hotmem_testkit::{Ending, Work};
 use std::cell::{Ref, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
@@ -248,6 +249,25 @@ impl<M: DeviceModel> HostState<M> {
         let answers = self.unsent_answers.clone();
         self.unsent_answers.extend(answers);
         self.answer_late();
+    }
+
+    /// Does this work on the outstanding requests. The model commits the faults.
+    pub(crate) fn work(&mut self, work: Work) {
+        match work {
+            Work::None => {}
+            Work::Done | Work::HalfDone | Work::Refused => self.carry_out(),
+            Work::Answered | Work::Malformed => self.serve(),
+            Work::AnsweredTwice => self.serve_twice(),
+        }
+    }
+
+    /// Resets itself or asks for a reset, if this is the ending.
+    pub(crate) fn end(&mut self, ending: Ending) {
+        match ending {
+            Ending::ResetsItself => self.reset(),
+            Ending::NeedsReset => self.status |= DeviceStatus::DEVICE_NEEDS_RESET,
+            _ => {}
+        }
     }
 
     fn take_chains(&mut self) {
