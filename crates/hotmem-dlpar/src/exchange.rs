@@ -2,15 +2,15 @@
 //!
 //! An acquisition checks that the LMB's state is *unusable*, makes the LMB *usable*, *unisolates*
 //! it, and *configures* it, which reports its associativity. A release checks that the state is
-//! *present*, *isolates* the LMB, and makes it *unusable*. If a call fails, the earlier calls are
-//! undone. If a release has isolated an LMB and is undone, the LMB is unisolated and configured
-//! again.
+//! *present*, *isolates* the LMB, and makes it *unusable*. If a call fails, or stays busy until the
+//! caller gives up, that call and the earlier ones are undone, because the platform may have carried
+//! it out. If a release has isolated an LMB and is undone, the LMB is unisolated and configured again.
 //!
 //! If undoing fails too, the connector is *stuck*. Isolating may have failed because the connector
 //! is not configured, which QEMU requires. So the connector is configured once before the exchange
-//! ends, and a later removal can isolate it. The table records a stuck connector: a later addition
-//! acquires the connector by the calls from *unisolate* on, and a later removal releases it. A
-//! removal configures no connector, because QEMU would treat that as the end of a failed removal.
+//! ends, and a later removal can isolate it. The table records a stuck connector, whose state is not
+//! known: a later addition or removal reads the state, and makes the calls that are left. A removal
+//! configures no connector, because QEMU would treat that as the end of a failed removal.
 
 use crate::connector_error::{BUSY, Call, ConnectorError, ConnectorFailure};
 use crate::connectors::{Connectors, MAX_LIST_LEN};
@@ -36,7 +36,11 @@ pub(crate) struct Exchange {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
     Acquire,
+    /// Acquire a connector that the partition may have had since an earlier request.
+    AcquireAgain,
     Release,
+    /// Release a connector that the partition may have had since an earlier request.
+    ReleaseAgain,
 }
 
 /// The status of a call.
@@ -78,21 +82,32 @@ pub(crate) enum Exchanged {
 }
 
 impl Exchange {
-    /// Begins to acquire the connector. `has_connector` says that the partition has had the
-    /// connector since an earlier request. Such a connector is usable, and may be isolated or
-    /// configured.
-    pub(crate) fn acquire(connector: DrcIndex, has_connector: bool) -> Exchange {
-        let call = if has_connector { Call::Unisolate } else { Call::Sense };
-        Exchange { connector, purpose: Purpose::Acquire, call, first_failure: None }
+    /// Begins to acquire the connector. `may_have_connector` says that the partition may have had
+    /// the connector since an earlier request. Such a connector is usable or not, and may be
+    /// isolated or configured.
+    pub(crate) fn acquire(connector: DrcIndex, may_have_connector: bool) -> Exchange {
+        let purpose = if may_have_connector { Purpose::AcquireAgain } else { Purpose::Acquire };
+        Exchange { connector, purpose, call: Call::Sense, first_failure: None }
     }
 
-    /// Begins to release the connector.
+    /// Begins to release the connector, which the partition has.
     pub(crate) fn release(connector: DrcIndex) -> Exchange {
         Exchange { connector, purpose: Purpose::Release, call: Call::Sense, first_failure: None }
     }
 
+    /// Begins to release a connector that the partition may have had since an earlier request. If it
+    /// does not have the connector, there is nothing to do.
+    pub(crate) fn release_again(connector: DrcIndex) -> Exchange {
+        let purpose = Purpose::ReleaseAgain;
+        Exchange { connector, purpose, call: Call::Sense, first_failure: None }
+    }
+
     pub(crate) fn connector(&self) -> DrcIndex {
         self.connector
+    }
+
+    fn acquires(&self) -> bool {
+        matches!(self.purpose, Purpose::Acquire | Purpose::AcquireAgain)
     }
 
     /// Returns whether a call has failed and the earlier calls are being undone.
@@ -112,7 +127,7 @@ impl Exchange {
         connectors: &mut (impl Connectors + ?Sized),
     ) -> Exchanged {
         match self.sense(connectors) {
-            Ok(()) => Exchanged::Done(None),
+            Ok(_) => Exchanged::Done(None),
             Err(exchanged) => exchanged,
         }
     }
@@ -128,7 +143,10 @@ impl Exchange {
             let mut reported = None;
             let status = match self.call {
                 Call::Sense => match self.sense(connectors) {
-                    Ok(()) => 0,
+                    Ok(next) => {
+                        self.call = next;
+                        continue;
+                    }
                     Err(exchanged) => return exchanged,
                 },
                 Call::SetUsable => connectors.set_allocation(self.connector, true),
@@ -151,50 +169,49 @@ impl Exchange {
                 }
                 Status::Success => {}
             }
-            if let Some(len) =
-                reported.filter(|&len| self.purpose == Purpose::Acquire && len > list.len())
-            {
+            if let Some(len) = reported.filter(|&len| self.acquires() && len > list.len()) {
                 if let Some(error) = self.fail(ConnectorFailure::List(len)) {
                     return Exchanged::Failed(error);
                 }
                 continue;
             }
             let undone = self.first_failure.map(Exchanged::Failed);
-            self.call = match (self.call, self.purpose) {
-                (Call::Sense, Purpose::Acquire) => Call::SetUsable,
-                (Call::Sense, Purpose::Release) => Call::Isolate,
-                (Call::SetUsable, _) => Call::Unisolate,
-                (Call::SetUnusable, _) => return undone.unwrap_or(Exchanged::Done(None)),
+            self.call = match self.call {
+                Call::Sense | Call::SetUsable => Call::Unisolate,
+                Call::SetUnusable => return undone.unwrap_or(Exchanged::Done(None)),
                 // A release that is undone configures the connector again, too, because it was
                 // isolated.
-                (Call::Unisolate, _) => Call::Configure,
-                (Call::Configure, _) => return undone.unwrap_or(Exchanged::Done(reported)),
-                (Call::Isolate, _) => Call::SetUnusable,
+                Call::Unisolate => Call::Configure,
+                Call::Configure => return undone.unwrap_or(Exchanged::Done(reported)),
+                Call::Isolate => Call::SetUnusable,
             };
         }
     }
 
-    /// Reads the connector's state.
+    /// Reads the connector's state. Returns the call that comes next.
     ///
     /// # Errors
-    /// [`Exchanged::Failed`] if the call fails or the state is not the one in which the exchange
-    /// begins, [`Exchanged::Busy`] if the platform is busy.
-    fn sense(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Result<(), Exchanged> {
-        let required_state = match self.purpose {
-            Purpose::Acquire => STATE_UNUSABLE,
-            Purpose::Release => STATE_PRESENT,
-        };
+    /// [`Exchanged::Failed`] if the call fails or the state is not one in which the exchange
+    /// begins, [`Exchanged::Busy`] if the platform is busy, [`Exchanged::Done`] if no call is left.
+    fn sense(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Result<Call, Exchanged> {
         let (status, state) = connectors.entity_sense(self.connector);
         let failure = if SENSE_STATES.contains(&state) {
             ConnectorFailure::State
         } else {
             ConnectorFailure::NoState
         };
-        match Status::of(status) {
-            Status::Success if state == required_state => Ok(()),
-            Status::Success => Err(Exchanged::Failed(self.error(failure(state)))),
-            Status::Busy(milliseconds) => Err(Exchanged::Busy(milliseconds)),
-            Status::Failed(status) => {
+        match (Status::of(status), state, self.purpose) {
+            (Status::Success, STATE_UNUSABLE, Purpose::Acquire | Purpose::AcquireAgain) => {
+                Ok(Call::SetUsable)
+            }
+            (Status::Success, STATE_PRESENT, Purpose::AcquireAgain) => Ok(Call::Unisolate),
+            (Status::Success, STATE_PRESENT, Purpose::Release | Purpose::ReleaseAgain) => {
+                Ok(Call::Isolate)
+            }
+            (Status::Success, STATE_UNUSABLE, Purpose::ReleaseAgain) => Err(Exchanged::Done(None)),
+            (Status::Success, ..) => Err(Exchanged::Failed(self.error(failure(state)))),
+            (Status::Busy(milliseconds), ..) => Err(Exchanged::Busy(milliseconds)),
+            (Status::Failed(status), ..) => {
                 Err(Exchanged::Failed(self.error(ConnectorFailure::Failed(status))))
             }
         }
@@ -210,8 +227,9 @@ impl Exchange {
         ConnectorError { connector: self.connector, call: self.call, failure, is_stuck: false }
     }
 
-    /// Records a failure, and starts to undo the earlier calls. Returns the error if no call is
-    /// left to undo.
+    /// Records a failure, and starts to undo the calls, from the failed one on: the platform may have
+    /// carried it out, and a call whose effect is there already succeeds. Returns the error if no
+    /// call is left to undo.
     fn fail(&mut self, failure: ConnectorFailure) -> Option<ConnectorError> {
         if let Some(first) = self.first_failure {
             let stuck = ConnectorError { is_stuck: true, ..first };
@@ -225,11 +243,14 @@ impl Exchange {
         }
         let error = self.error(failure);
         self.call = match self.call {
-            // Nothing has been changed yet.
-            Call::Sense | Call::SetUsable | Call::Isolate => return Some(error),
-            Call::Unisolate => Call::SetUnusable,
-            Call::Configure => Call::Isolate,
-            Call::SetUnusable => Call::Unisolate,
+            Call::Sense => return Some(error),
+            // A platform refuses to isolate memory that the host has not asked back. It has
+            // changed nothing then.
+            Call::Isolate if failure != ConnectorFailure::Failed(BUSY) => return Some(error),
+            Call::Isolate => Call::Unisolate,
+            Call::SetUnusable => Call::SetUsable,
+            Call::SetUsable => Call::SetUnusable,
+            Call::Unisolate | Call::Configure => Call::Isolate,
         };
         self.first_failure = Some(error);
         None

@@ -55,12 +55,34 @@ pub enum Answer {
     CarryOut,
     /// The hypervisor does nothing, and answers with this status.
     Status(i32),
+    /// The hypervisor carries out the request, and nevertheless answers with this status.
+    CarriedOutBut(i32),
+    /// The hypervisor carries out a request two times, and answers the second one truthfully.
+    CarriedOutTwice,
     /// The hypervisor answers a request for a state with success and this state, and other requests
     /// truthfully.
     State(i32),
     /// The hypervisor answers a request for a list with a list of this length, and other requests
     /// truthfully.
     List(usize),
+}
+
+impl Answer {
+    /// Returns the status of a request that `carry_out` carries out.
+    fn status(self, mut carry_out: impl FnMut() -> i32) -> i32 {
+        match self {
+            Answer::Status(status) => status,
+            Answer::CarriedOutBut(status) => {
+                carry_out();
+                status
+            }
+            Answer::CarriedOutTwice => {
+                carry_out();
+                carry_out()
+            }
+            Answer::CarryOut | Answer::State(_) | Answer::List(_) => carry_out(),
+        }
+    }
 }
 
 /// A simulated hypervisor.
@@ -225,9 +247,9 @@ impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
 impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
     fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32) {
         match self.answer_to(HypervisorRequest::Connector(connector, Call::Sense)) {
-            Answer::Status(status) => return (status, 0),
+            Answer::Status(status) | Answer::CarriedOutBut(status) => return (status, 0),
             Answer::State(state) => return (0, state),
-            Answer::CarryOut | Answer::List(_) => {}
+            Answer::CarryOut | Answer::CarriedOutTwice | Answer::List(_) => {}
         }
         match self.find(connector) {
             Some(connector) => (0, if connector.is_usable { 1 } else { 2 }),
@@ -237,11 +259,64 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
 
     fn set_allocation(&mut self, connector: DrcIndex, usable: bool) -> i32 {
         let call = if usable { Call::SetUsable } else { Call::SetUnusable };
-        if let Answer::Status(status) =
-            self.answer_to(HypervisorRequest::Connector(connector, call))
-        {
-            return status;
+        let answer = self.answer_to(HypervisorRequest::Connector(connector, call));
+        answer.status(|| self.carry_out_allocation(connector, usable))
+    }
+
+    fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32 {
+        let call = if isolated { Call::Isolate } else { Call::Unisolate };
+        let answer = self.answer_to(HypervisorRequest::Connector(connector, call));
+        answer.status(|| self.carry_out_isolation(connector, isolated))
+    }
+
+    fn configure(
+        &mut self,
+        connector: DrcIndex,
+        list: &mut [u32; MAX_LIST_LEN],
+    ) -> (i32, Option<usize>) {
+        let mut len = self.list_len;
+        let answer = self.answer_to(HypervisorRequest::Connector(connector, Call::Configure));
+        match answer {
+            Answer::Status(status) => return (status, None),
+            Answer::List(list_len) => len = list_len,
+            _ => {}
         }
+        let is_like_qemu = self.has_qemu_rules;
+        let Some(connector) = self.find(connector) else { return (PARAMETER_ERROR, None) };
+        if is_like_qemu && (connector.is_isolated || !connector.is_usable) {
+            return (NOT_CONFIGURABLE, None);
+        }
+        connector.configured = true;
+        let node = connector.node;
+        if is_like_qemu && connector.wanted_back {
+            // QEMU treats this call as the end of a failed removal.
+            self.cancel_host_request();
+        }
+        if let Some(last) = len.checked_sub(1) {
+            list.fill(0);
+            if let Some(entry) = list.get_mut(last) {
+                *entry = node;
+            }
+        }
+        (answer.status(|| 0), (len > 0).then_some(len))
+    }
+
+    fn update(&mut self, memory: PropertyValue<'_>, _: Option<PropertyValue<'_>>) -> i32 {
+        let answer = self.answer_to(HypervisorRequest::Update);
+        answer.status(|| {
+            let len = memory.len();
+            match self.tree.get_mut(..len) {
+                Some(tree) => self.tree_len = memory.copy_to(tree),
+                None => return PARAMETER_ERROR,
+            }
+            self.updates += 1;
+            0
+        })
+    }
+}
+
+impl<F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'_, F> {
+    fn carry_out_allocation(&mut self, connector: DrcIndex, usable: bool) -> i32 {
         let is_like_qemu = self.has_qemu_rules;
         match self.find(connector) {
             None => PARAMETER_ERROR,
@@ -265,13 +340,7 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
         }
     }
 
-    fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32 {
-        let call = if isolated { Call::Isolate } else { Call::Unisolate };
-        if let Answer::Status(status) =
-            self.answer_to(HypervisorRequest::Connector(connector, call))
-        {
-            return status;
-        }
+    fn carry_out_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32 {
         let is_like_qemu = self.has_qemu_rules;
         let Some(found) = self.find(connector) else { return PARAMETER_ERROR };
         if !found.is_usable {
@@ -297,50 +366,6 @@ impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
                 0
             }
         }
-    }
-
-    fn configure(
-        &mut self,
-        connector: DrcIndex,
-        list: &mut [u32; MAX_LIST_LEN],
-    ) -> (i32, Option<usize>) {
-        let mut len = self.list_len;
-        match self.answer_to(HypervisorRequest::Connector(connector, Call::Configure)) {
-            Answer::Status(status) => return (status, None),
-            Answer::List(list_len) => len = list_len,
-            Answer::CarryOut | Answer::State(_) => {}
-        }
-        let is_like_qemu = self.has_qemu_rules;
-        let Some(connector) = self.find(connector) else { return (PARAMETER_ERROR, None) };
-        if is_like_qemu && (connector.is_isolated || !connector.is_usable) {
-            return (NOT_CONFIGURABLE, None);
-        }
-        connector.configured = true;
-        let node = connector.node;
-        if is_like_qemu && connector.wanted_back {
-            // QEMU treats this call as the end of a failed removal.
-            self.cancel_host_request();
-        }
-        if let Some(last) = len.checked_sub(1) {
-            list.fill(0);
-            if let Some(entry) = list.get_mut(last) {
-                *entry = node;
-            }
-        }
-        (0, (len > 0).then_some(len))
-    }
-
-    fn update(&mut self, memory: PropertyValue<'_>, _: Option<PropertyValue<'_>>) -> i32 {
-        if let Answer::Status(status) = self.answer_to(HypervisorRequest::Update) {
-            return status;
-        }
-        let len = memory.len();
-        match self.tree.get_mut(..len) {
-            Some(tree) => self.tree_len = memory.copy_to(tree),
-            None => return PARAMETER_ERROR,
-        }
-        self.updates += 1;
-        0
     }
 }
 

@@ -1,7 +1,7 @@
 //! Acquires connectors one by one. Each reports the associativity of its LMB.
 
 use super::{Error, FinalState, Flow, Machine, OpenRequest, Step, Wait};
-use crate::connector_error::ConnectorError;
+use crate::connector_error::{Call, ConnectorError};
 use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
@@ -88,7 +88,12 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     ) -> Flow {
         let is_stuck = matches!(error, Error::Connector(ConnectorError { is_stuck: true, .. }));
         let was_connector_only = table.is_connector_only(position);
-        table.set_connector_only(position, is_stuck);
+        // A connector whose state could not be read is as it was.
+        let is_changed = matches!(
+            error,
+            Error::Connector(ConnectorError { call, .. }) if call != Call::Sense
+        );
+        table.set_connector_only(position, is_stuck || was_connector_only && !is_changed);
         if self.undo_reason.is_some() {
             self.cursor = position + 1;
             self.report_refused_lmb(FinalState::Lost, error, position, table, machine);

@@ -1,5 +1,5 @@
 //! Releases connectors without memory. An earlier request has acquired them and then failed, and
-//! the platform did not take them back. QEMU takes connectors back only during a removal that it
+//! the platform did not take them back, or did not answer. QEMU takes connectors back only during a removal that it
 //! has requested.
 
 use super::{Error, FinalState, Flow, Machine, OpenRequest, Step};
@@ -25,7 +25,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         let failure = match table.connector(position) {
             Err(error) => Some(error),
             Ok(connector) => {
-                let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector));
+                let mut exchange =
+                    self.exchange.take().unwrap_or(Exchange::release_again(connector));
                 match exchange.continue_calls(machine.connectors, &mut [0; MAX_LIST_LEN]) {
                     Exchanged::Done(_) => None,
                     Exchanged::Failed(error) => Some(Error::Connector(error)),

@@ -6,6 +6,7 @@ mod abandoned_requests;
 mod basic;
 #[path = "../common/mod.rs"]
 mod common;
+mod cuts;
 mod faults;
 mod kernel;
 mod offline_memory;
