@@ -115,17 +115,17 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         last
     }
 
-    /// Returns a part of the isolated memory that is in use. If only metadata is in use,
-    /// drops self-hosted bitmaps that describe only this memory, moves the reserves elsewhere, and
-    /// looks again.
+    /// Returns a part of the isolated memory that is in use. If only metadata is in use, moves the
+    /// reserves elsewhere, drops self-hosted bitmaps that describe only this memory, and looks again.
+    /// The reserves come first: bitmaps stay as long as they describe a frame that is in use.
     fn find_in_use(&mut self, isolation: &Isolation<'f, P>) -> Option<Blocker> {
         let in_use = isolation.in_use()?;
         if in_use.kind != BlockerKind::Metadata {
             return Some(in_use);
         }
-        isolation.drop_bitmaps();
         #[cfg(not(loom))]
         self.frames.move_reserves_out_of(isolation.range());
+        isolation.drop_bitmaps();
         isolation.in_use()
     }
 

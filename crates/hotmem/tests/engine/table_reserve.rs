@@ -223,3 +223,33 @@ fn the_reserves_move_out_of_memory_that_is_removed() {
         assert_eq!((in_first(&instance), instance.count_reserved()), (0, RESERVE));
     });
 }
+
+/// The bitmaps of a section that holds the reserves can go only after the reserves.
+#[test]
+fn reserves_and_bitmaps_leave_isolated_memory_at_one_poll() {
+    without_kernel_memory(|mut instance| {
+        let first = REGION.chunks(SECTION).next().unwrap();
+        instance.hotplug.add(first).unwrap();
+        instance.hotplug.online(first, OnlineType::Kernel, &mut NoHooks).unwrap();
+        let in_first = |described: fn(PfnRange) -> bool| {
+            let metadata =
+                instance.frames.metadata().filter(|metadata| first.covers(metadata.frames));
+            metadata.filter(|metadata| described(metadata.describes)).count()
+        };
+        assert_ne!(in_first(|described| described.is_empty()), 0, "the section holds reserves");
+        assert_ne!(in_first(|described| !described.is_empty()), 0, "and its own bitmaps");
+        // As long as this pageblock, the highest, is in use, nothing looks at those below.
+        let used = range(first.end().number() - PAGEBLOCK, PAGEBLOCK);
+        instance.frames.alloc_range(AllocRequest::frames(PAGEBLOCK).at(used.start())).unwrap();
+        let whole = { &instance.allocations }.iter().filter(|used| used.frames() == PAGEBLOCK);
+        for freed in whole.take(2) {
+            instance.frames.free_range(*freed).unwrap();
+        }
+        let mut offline = instance.hotplug.offline(first).unwrap();
+        let mut poll = || offline.poll(&mut instance.hotplug, &mut NoHooks, Budget::UNLIMITED);
+        let Progress::Pending(blocker) = poll() else { panic!("{used} is in use") };
+        assert_eq!(blocker.range, used, "{blocker}");
+        instance.frames.free_range(used).unwrap();
+        assert_eq!(poll(), Progress::Ready(first));
+    });
+}

@@ -310,11 +310,7 @@ impl Model<'_> {
                 self.first_needed_descriptors(named, named).is_some()
             }
             BlockerKind::Metadata => {
-                // Known defect: bitmaps in a pageblock that also has a poisoned frame may stay, although
-                // nothing needs them.
-                let has_poison = self.has_poison(named.align_outward(PAGEBLOCK));
-                !any_frame(|frame| *frame != FrameState::Metadata)
-                    && (has_poison || self.is_needed(named, within))
+                !any_frame(|frame| *frame != FrameState::Metadata) && self.is_needed(named, within)
             }
             BlockerKind::HeldByAnother => {
                 self.all_blocks_are(named, |block| block.token || block.agreed_requests > 0)
