@@ -136,9 +136,10 @@ impl Cut {
         for first in (0..).step_by(interval as usize) {
             let mut has_more = false;
             let pairs = works.iter().flat_map(|work| endings.iter().map(move |end| (work, end)));
-            // Pairs that follow each other are tried with different numbers of steps.
-            for (nth, (&work, &ending)) in (first..).zip(pairs) {
-                let cut = Cut { steps: first + nth % interval, work, ending };
+            // Spread the pairs over the numbers of steps, so that each number is tried with some pair,
+            // and pairs that follow each other with distant numbers.
+            for (nth, (&work, &ending)) in (0..).zip(pairs) {
+                let cut = Cut { steps: first + nth * SPREAD % interval, work, ending };
                 let _case = PrintedOnPanic(&name, cut);
                 has_more |= run(cut);
             }
@@ -150,6 +151,9 @@ impl Cut {
         }
     }
 }
+
+/// A prime number that divides no interval.
+const SPREAD: u32 = 17;
 
 /// Prints a case when it is dropped by a panic.
 struct PrintedOnPanic<'a>(&'a dyn Debug, Cut);

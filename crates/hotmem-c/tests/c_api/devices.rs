@@ -4,11 +4,11 @@ use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
 
 /// A virtio-mem device that carries out all requests.
-struct Device {
-    config: hotmem_virtio_mem_config,
-    answer: Option<[u8; 10]>,
+pub(crate) struct Device {
+    pub(crate) config: hotmem_virtio_mem_config,
+    pub(crate) answer: Option<[u8; 10]>,
     /// Whether each block is plugged.
-    blocks: Vec<bool>,
+    pub(crate) blocks: Vec<bool>,
 }
 
 fn config(requested_size: u64) -> hotmem_virtio_mem_config {
@@ -23,7 +23,7 @@ fn config(requested_size: u64) -> hotmem_virtio_mem_config {
 }
 
 impl Device {
-    fn new(requested_size: u64) -> Device {
+    pub(crate) fn new(requested_size: u64) -> Device {
         let config = config(requested_size);
         let blocks = vec![false; (config.region_size / (2 * MIB)) as usize];
         Device { config, answer: None, blocks }
@@ -47,7 +47,7 @@ impl Device {
         }
     }
 
-    fn carry_out(&mut self, request: &[u8; 24]) {
+    pub(crate) fn carry_out(&mut self, request: &[u8; 24]) {
         let count = usize::from(u16::from_le_bytes([request[16], request[17]]));
         let addr = u64::from_le_bytes(request[8..16].try_into().unwrap());
         let first = ((addr - BOOT_END) / (2 * MIB)) as usize;
@@ -70,7 +70,7 @@ impl Device {
     }
 }
 
-fn status(driver: *mut hotmem_virtio_mem) -> hotmem_virtio_mem_status {
+pub(crate) fn status(driver: *mut hotmem_virtio_mem) -> hotmem_virtio_mem_status {
     let mut status = hotmem_virtio_mem_status::default();
     // SAFETY: `driver` points to a driver that was set up.
     assert_eq!(unsafe { hotmem_virtio_mem_get_status(driver, &mut status) }, 0);

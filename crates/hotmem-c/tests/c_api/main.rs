@@ -2,6 +2,8 @@
 //! misuse.
 
 mod control;
+mod cut_balloon;
+mod cut_virtio_mem;
 mod devices;
 mod frames;
 mod instance;
