@@ -88,6 +88,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Withdraws an announcement. The words of the region are kept for later additions in its
     /// range, unless the kernel [reclaims](Self::reclaim_words) them.
     ///
+    /// Pageblocks of the region that were [holes](crate::Settings::holes_described) of boot memory
+    /// before it was announced are holes again.
+    ///
     /// Cost: O(sections).
     ///
     /// # Errors
@@ -98,6 +101,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let Announced { range, index, .. } = self.region(region).ok_or(unknown)?;
         self.check_absent(range)?;
         self.words().withdraw(index);
+        self.set_hole_marks(range);
         self.words().retire(range);
         self.cursors_cleared = self.frames.clear_cursors();
         Ok(())

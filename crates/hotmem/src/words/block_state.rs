@@ -7,7 +7,7 @@
 //! | `REPORTING` | the reporter owns it while the host works on it |
 //! | `DESCRIPTORS` | it holds the descriptors of its section, and cannot be allocated while it is present |
 //! | `DESCRIPTORS\|ISOLATED` | as `DESCRIPTORS`, under an isolation token or not online |
-//! | `HOLE` | it is no RAM and was never announced, in a section with boot memory |
+//! | `HOLE` | it is no RAM and is not announced, in a section with boot memory |
 //! | `LIVE` | divided: its frame bitmap says which of its frames are free |
 //! | `LIVE\|WHOLE` | allocated as a whole, or freed as a whole since then: its `free` bit says which; the words of its bitmap, if it has one, are held, and it records all frames as taken |
 //! | `LIVE\|WHOLE\|SEEN` | as `LIVE\|WHOLE`, and the reporter has seen it free; its next use clears the mark |
@@ -156,9 +156,8 @@ impl AtomicBlockState {
         self.0.store(if holds { DESCRIPTORS | ISOLATED } else { 0 }, Ordering::Release);
     }
 
-    /// Records that the pageblock is no RAM, in a section with boot memory. For boot only. Relaxed:
-    /// only the control path reads this mark.
-    #[cfg(not(loom))]
+    /// Records that the pageblock is no RAM, in a section with boot memory. For the control path only.
+    /// Relaxed: only the control path reads and writes the block state of memory that is not present.
     pub(crate) fn set_hole(&self) {
         self.0.store(HOLE, Ordering::Relaxed);
     }

@@ -120,6 +120,19 @@ fn a_scan_of_a_contiguous_zone_with_a_hole_is_one_run() {
 }
 
 #[test]
+fn a_hole_that_was_announced_and_withdrawn_is_a_hole_again() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let (ram, hole) = ram_with_a_hole();
+    let mut hotplug = boot(&frames, &memory, &ram);
+    let before = kernel_zone(&hotplug);
+    assert!(before.contiguous);
+    let region = hotplug.announce(hole).unwrap();
+    assert!(!kernel_zone(&hotplug).contiguous);
+    hotplug.withdraw(region).unwrap();
+    assert_eq!(kernel_zone(&hotplug), before);
+}
+
+#[test]
 fn a_section_without_ram_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
     let hotplug = boot(&frames, &memory, &[range(0, SECTION), range(2 * SECTION, SECTION)]);
@@ -332,6 +345,8 @@ const SECTIONS: u64 = 8;
 
 /// A naive model of holes, with an entry for each pageblock.
 struct NaiveHoles {
+    /// The pageblocks that were holes after the boot.
+    boot_holes: BTreeSet<u64>,
     holes: BTreeSet<u64>,
     low_end: Pfn,
 }
@@ -343,12 +358,19 @@ impl NaiveHoles {
             range(0, SECTIONS * SECTION).chunks(SECTION).filter(|section| is_ram(*section));
         let blocks = sections.flat_map(|section| section.chunks(PAGEBLOCK));
         let holes = blocks.filter(|block| !is_ram(*block)).map(|block| block.start().number());
-        NaiveHoles { holes: holes.collect(), low_end }
+        let holes: BTreeSet<u64> = holes.collect();
+        NaiveHoles { boot_holes: holes.clone(), holes, low_end }
     }
 
     /// Records that the holes in `range` are announced or added, so that they are no holes.
     fn fill(&mut self, range: PfnRange) {
         self.holes.retain(|&hole| !range.contains(pfn(hole)));
+    }
+
+    /// Records that `range` is withdrawn, so that its pageblocks are what they were after the boot.
+    fn withdraw(&mut self, range: PfnRange) {
+        let holes = self.boot_holes.iter().filter(|&&hole| range.contains(pfn(hole)));
+        self.holes.extend(holes);
     }
 
     /// Returns the span of a zone, the number of frames of described holes in the span, and whether
@@ -379,7 +401,7 @@ impl NaiveHoles {
 #[test]
 fn holes_agree_with_a_walk_over_all_pageblocks() {
     let mut rng = Rng::with_seed(11);
-    let mut outcomes = [0; 2];
+    let (mut outcomes, mut withdrawn) = ([0; 2], 0);
     for instance_index in 0..40 {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(SECTIONS * SECTION));
         let mut ram = vec![];
@@ -400,6 +422,15 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
             // Restrict the part to one region and one state.
             let regions = hotplug.regions().map(|(_, region)| region);
             let region = regions.into_iter().find(|region| region.contains(part.start()));
+            let announced = hotplug.regions().find(|(_, region)| region.contains(part.start()));
+            if let Some((id, region)) = announced
+                && rng.u8(..4) == 0
+                && hotplug.withdraw(id).is_ok()
+            {
+                naive.withdraw(region);
+                withdrawn += 1;
+                continue;
+            }
             let part = region.map_or(part, |region| part.intersection(region));
             let (run, state) = hotplug.state_at(part.start(), part.end());
             match state {
@@ -450,5 +481,6 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
         }
         frames.validated().unwrap();
     }
+    assert!(withdrawn > 100, "{withdrawn} regions were withdrawn");
     assert!(outcomes[1] > 100, "described holes must make zones contiguous often: {outcomes:?}");
 }
