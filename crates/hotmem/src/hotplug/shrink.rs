@@ -317,7 +317,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
             let Some(boot) = hotplug.boot_region_at(window.start()) else { return Some(window) };
             let skipped = boot.intersection(self.untried);
             self.blocker.get_or_insert(BlockerKind::BootMemory.at(skipped));
-            self.untried = self.untried.split_at(boot.start()).0;
+            let below = boot.start().align_down(self.unit);
+            self.untried = self.untried.split_at(below).0;
         }
     }
 

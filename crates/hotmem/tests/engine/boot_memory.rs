@@ -66,6 +66,27 @@ fn a_shrink_takes_the_plugged_memory_between_boot_memory() {
     assert_eq!(kind, Some(BlockerKind::BootMemory));
 }
 
+/// Boot memory need not begin where a unit does. Then the memory below it, in the same unit, is no
+/// unit that a device can take.
+#[test]
+fn a_shrink_takes_whole_units_below_boot_memory() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
+    let plugged = range(SECTION, SECTION + 3 * PAGEBLOCK);
+    let boot_above = range(plugged.end().number(), 5 * PAGEBLOCK);
+    let mut hotplug = start(&frames, &memory, &[range(0, SECTION), boot_above]);
+    hotmem_testkit::plug(&mut hotplug, plugged);
+    let all = range(0, 4 * SECTION);
+    let mut shrink = Shrink::new(ShrinkOptions { unit: 4 * PAGEBLOCK, ..all.into() });
+    let polled = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+    let Progress::Ready(removal) = polled else { panic!("{polled:?}") };
+    assert_eq!(removal.range(), range(SECTION, SECTION));
+    hotplug.commit_remove(removal).unwrap();
+    let polled = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+    let blocker = hotmem_testkit::blocker_of(polled).unwrap();
+    assert_eq!(blocker.kind, BlockerKind::BootMemory);
+    frames.validated().unwrap();
+}
+
 #[cfg(not(hotmem_geometry = "small"))]
 #[test]
 fn memory_plugged_between_boot_memory_is_not_boot_memory() {
