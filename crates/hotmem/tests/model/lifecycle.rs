@@ -5,12 +5,12 @@ use crate::machine::Machine;
 use crate::model::{Block, Model, Region, SIZE};
 use crate::model_request::ModelRequest;
 use hotmem::{
-    AddError, AddRequest, Addition, Announce, AnnounceError, Group, NodeId, OnlineType, PfnRange,
-    RangeError, RangeErrorKind,
+    AddError, AddRequest, Announce, AnnounceError, Group, NodeId, OnlineType, PfnRange, RangeError,
+    RangeErrorKind,
 };
 use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::region_range;
-use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn, range};
+use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn, range};
 
 /// The nodes of a machine. Boot memory is on node 0.
 pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId(257), NodeId(u32::MAX)];
@@ -202,28 +202,27 @@ impl<'f> Machine<'f> {
             block.has_prepared_change = false;
             (block.is_present, block.device) = (is_committed && !device, is_committed && device);
         }
-        match (is_committed, device) {
-            (false, _) => drop(addition),
-            (true, false) => self.commit_addition(addition, requested),
-            (true, true) => {
-                with_kernel(&mut self.hotplug, model, |hotplug, _| hotplug.commit_add(addition))
-                    .unwrap()
-            }
+        if is_committed {
+            with_kernel(&mut self.hotplug, model, |hotplug, _| hotplug.commit_add(addition))
+                .unwrap();
+        } else {
+            drop(addition);
         }
-        let model = &mut self.model;
         let taken_frames = model.table_frames_taken - taken_before;
         // The mapping took the first frames.
         let unused = &tables[taken_frames as usize..];
         unused.iter().for_each(|&frame| model.record_free(range(frame, 1)));
         model.count_new_metadata();
+        if is_committed && !device {
+            self.online_addition(requested);
+            self.model.count_new_metadata();
+        }
     }
 
-    /// Commits an addition and puts the memory online with the default online type, which a
-    /// listener may veto.
-    fn commit_addition(&mut self, addition: Addition<'f, Cpus>, requested: PfnRange) {
+    /// Puts memory that was just added online with the default online type, which a listener may
+    /// veto.
+    fn online_addition(&mut self, requested: PfnRange) {
         let kind = self.auto_online;
-        with_kernel(&mut self.hotplug, &mut self.model, |hotplug, _| hotplug.commit_add(addition))
-            .unwrap();
         assert!(self.model.all_blocks_are(requested, |block| !block.online));
         let policy_choice = self.movable_by_policy(requested);
         self.model.last_veto = None;
