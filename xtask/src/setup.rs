@@ -16,7 +16,7 @@ const TARGET: &str = "x86_64-unknown-none";
 const QEMU: &str = "qemu-system-x86_64";
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 const AARCH64: &str = "aarch64-unknown-linux-musl";
-const TARGET_32_BIT: &str = "i686-unknown-linux-musl";
+pub(crate) const TARGET_32_BIT: &str = "i686-unknown-linux-musl";
 const WITHOUT_ATOMICS: &str = "thumbv7m-none-eabi";
 /// The targets of kernels for other processors than the x86.
 pub(crate) const OTHER_PROCESSORS: [&str; 2] =

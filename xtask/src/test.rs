@@ -86,6 +86,18 @@ pub(crate) fn run_deep() -> ExitCode {
     pseries(&mut steps, "pseries, deep", deep);
     aarch64(&mut steps, "engine on AArch64", "-p hotmem -p hotmem-memmap --lib");
     steps.run(&deep(small_geometry("small machines, deep")));
+    if setup::target_32_bit() {
+        let model =
+            "test -p hotmem --release --no-fail-fast --test model --target-dir target/small";
+        let model = format!("{model} --target {}", setup::TARGET_32_BIT);
+        let model = Step::cargo("small machines on 32 bits, deep", &model);
+        let model =
+            model.env("RUSTFLAGS", SMALL_GEOMETRY_FLAGS).env("HOTMEM_OPERATIONS", "2000000");
+        let model = model.env("HOTMEM_SEED", seed.to_string());
+        steps.run(&deep(model.env("CARGO_TARGET_I686_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld")));
+    } else {
+        steps.skip(setup::TARGET_32_BIT_WANTED);
+    }
     steps.run(&deep(loom("model checks, deep")));
     stress_under_miri(&mut steps);
     packages::test(&mut steps);
@@ -155,7 +167,8 @@ fn on_32_bits(steps: &mut Steps) {
         };
         run(
             "engine on 32 bits",
-            "test -p hotmem -p hotmem-addr -p hotmem-memmap --no-fail-fast --lib --test narrow",
+            "test -p hotmem -p hotmem-addr -p hotmem-memmap --no-fail-fast --lib --test narrow \
+             --test model",
         );
         run("page tables on 32 bits", "test -p hotmem-pgtable --no-fail-fast --lib --tests");
         // Other tests of the drivers are not run, because they have devices above 4 GiB.

@@ -197,7 +197,7 @@ impl Model<'_> {
 impl Machine<'_> {
     pub(crate) fn allocate_or_free(&mut self) {
         let model = &mut self.model;
-        let allocate = model.rng.u8(..100) < if self.is_filling { 70 } else { 30 };
+        let allocate = model.rng.u8(..100) < self.profile.allocations[usize::from(self.is_filling)];
         if allocate {
             let request = model.random_allocation();
             model.alloc(&request);

@@ -41,7 +41,7 @@ impl Machine<'_> {
         let above = model.random_part(rest).align_outward(PAGEBLOCK);
         let part = [section, descriptors, rest, above][model.rng.usize(..4)];
         match model.rng.u8(..10) {
-            0 if self.requests.len() < 3 => self.start_offline(part),
+            0 if self.requests.len() < self.profile.max_requests => self.start_offline(part),
             0 | 1 => self.isolate_range(part),
             2 => self.online_range(part),
             3 => self.add_range(part),

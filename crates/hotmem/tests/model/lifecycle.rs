@@ -33,10 +33,14 @@ impl<'f> Machine<'f> {
     }
 
     fn announce(&mut self) {
-        let longest = 5 * SECTION / PAGEBLOCK;
+        let longest = self.profile.max_region_blocks;
         let requested = self.model.random_blocks(longest);
-        let requested =
-            if self.model.rng.bool() { requested.align_inward(SECTION) } else { requested };
+        let may_align = longest >= SECTION / PAGEBLOCK;
+        let requested = if may_align && self.model.rng.bool() {
+            requested.align_inward(SECTION)
+        } else {
+            requested
+        };
         self.announce_range(requested);
     }
 
@@ -179,7 +183,7 @@ impl<'f> Machine<'f> {
             (block.has_prepared_change, block.node) = (true, node);
         }
         self.additions.push((addition, requested, device));
-        if self.model.rng.bool() {
+        if self.model.rng.u8(..4) < self.profile.finished_at_once {
             self.finish_addition();
         }
     }

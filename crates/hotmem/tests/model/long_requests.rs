@@ -39,7 +39,7 @@ pub(crate) enum LongRequest<'f> {
 impl<'f> Machine<'f> {
     pub(crate) fn request(&mut self) {
         match self.model.rng.u8(..10) {
-            0 if self.requests.len() < 3 => {
+            0 if self.requests.len() < self.profile.max_requests => {
                 let online = |block: &Block| block.online;
                 let requested = match self.model.rng.u8(..5) {
                     0 => Some(self.model.random_blocks(4)),
@@ -49,7 +49,7 @@ impl<'f> Machine<'f> {
                     self.start_offline(requested);
                 }
             }
-            1 if self.requests.len() < 3 => self.start_shrink(),
+            1 if self.requests.len() < self.profile.max_requests => self.start_shrink(),
             2 => self.cancel(),
             _ => self.poll(),
         }

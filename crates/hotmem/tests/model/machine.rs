@@ -3,6 +3,7 @@
 use crate::descriptors::DescriptorPolicy;
 use crate::long_requests::LongRequest;
 use crate::model::{BOOT_SECTIONS, CHECK_EVERY_OPERATION, Model, Region, SIZE};
+use crate::profile::Profile;
 use crate::remove::PendingRemoval;
 use crate::report::Reporting;
 use crate::tokens::Token;
@@ -25,6 +26,7 @@ pub(crate) struct Machine<'f> {
     pub additions: Vec<(Addition<'f, Cpus>, PfnRange, bool)>,
     pub reporting: Reporting<'f>,
     pub policy: Policy,
+    pub profile: Profile,
     pub auto_online: OnlineType,
     /// Whether operations allocate more often than they free.
     pub is_filling: bool,
@@ -38,7 +40,7 @@ impl Machine<'_> {
         let mut rng = Rng::with_seed(seed);
         let memory = Memory::new(SIZE);
         let frames = Frames::new(Cpus);
-        let Some(mut machine) = Machine::boot(&frames, &memory, &mut rng) else {
+        let Some(mut machine) = Machine::boot(&frames, &memory, &mut rng, Profile::of(seed)) else {
             return false;
         };
         machine.model.is_traced = env_number("HOTMEM_TRACE").is_some();
@@ -68,6 +70,7 @@ impl Machine<'_> {
             self.change_policy();
             self.change_order();
         }
+        let poisoning = 960..960 + self.profile.poisonings;
         match self.model.rng.u32(..1000) {
             0..480 => self.allocate_or_free(),
             480..570 => self.bad_free(),
@@ -75,7 +78,7 @@ impl Machine<'_> {
             740..850 => self.request(),
             850..900 => self.isolate(),
             900..960 => self.report(),
-            960..965 => self.poison(),
+            choice if poisoning.contains(&choice) => self.poison(),
             _ => self.bad_request(),
         }
         if operation % 10_000 == 9_999 {
@@ -95,6 +98,7 @@ impl Machine<'_> {
         frames: &'f Frames<Cpus>,
         memory: &'f Memory,
         rng: &mut Rng,
+        profile: Profile,
     ) -> Option<Machine<'f>> {
         let bytes = (BOOT_SECTIONS * SECTION) << 12;
         let mut random_range =
@@ -129,6 +133,7 @@ impl Machine<'_> {
             additions: vec![],
             reporting: Reporting::new(),
             policy: Policy::default(),
+            profile,
             auto_online: OnlineType::Offline,
             is_filling: true,
         };

@@ -23,6 +23,7 @@ mod model;
 mod model_request;
 mod poison;
 mod policy;
+mod profile;
 mod refused_calls;
 mod remove;
 mod remove_all;
@@ -40,8 +41,9 @@ const OPERATIONS: [u64; 2] = match (cfg!(miri), cfg!(hotmem_geometry = "small"))
     (_, true) => [300_000, 20_000_000],
     (_, false) => [5_000, 100_000],
 };
-/// The number of operations on a machine before a new one with another memory map boots.
-const OPERATIONS_PER_MACHINE: u64 = 20_000;
+/// The number of operations on a machine before a new one with another memory map and another
+/// profile boots.
+const OPERATIONS_PER_MACHINE: u64 = if cfg!(hotmem_geometry = "small") { 20_000 } else { 1000 };
 
 #[test]
 fn random_operations_agree_with_the_model() {

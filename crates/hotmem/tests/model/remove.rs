@@ -47,7 +47,7 @@ impl Machine<'_> {
         let has_descriptors =
             removal.range().chunks(PAGEBLOCK).any(|block| self.model.holds_descriptors(block));
         self.removals.push(PendingRemoval { removal, was_online, has_descriptors });
-        if self.model.rng.bool() {
+        if self.model.rng.u8(..4) < self.profile.finished_at_once {
             self.finish_removal();
         }
     }

@@ -58,13 +58,14 @@ impl<'f> Machine<'f> {
         let reporting = &mut self.reporting;
         reporting.now += Duration::from_millis(self.model.rng.u64(..5));
         let Some(mut reporter) = reporting.reporter.take() else { return self.start_reporter() };
+        let pinning = 4..4 + self.profile.pinnings;
         match self.model.rng.u8(..24) {
             // Drop the reporter. Its batches stay without an answer.
             0 => return,
             1 => self.change_settings(&mut reporter),
             2 => self.switch(&mut reporter),
-            3 => self.pin(),
-            4 => self.reset_host(&mut reporter),
+            3 => self.reset_host(&mut reporter),
+            choice if pinning.contains(&choice) => self.pin(),
             5..12 => self.answer_batch(&mut reporter),
             _ => self.step_reporter(&mut reporter),
         }
@@ -119,7 +120,7 @@ impl<'f> Machine<'f> {
             assert!(self.hotplug.unpin(pin));
             return;
         }
-        if pins.len() == 4 {
+        if pins.len() == self.profile.max_pins {
             return;
         }
         let requested = self.model.random_blocks(4);
