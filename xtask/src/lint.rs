@@ -11,16 +11,17 @@ use crate::{
 use std::{fs, path::Path, process::ExitCode};
 
 /// The crates that kernels use, which must compile for all processors with 64-bit pointers.
-const ON_ALL_PROCESSORS: &str = "-p hotmem -p hotmem-acpi -p hotmem-addr -p hotmem-c -p hotmem-directmap \
-    -p hotmem-dlpar -p hotmem-heap -p hotmem-invariant -p hotmem-memmap -p hotmem-pgtable \
-    -p hotmem-port -p hotmem-stream -p hotmem-virtio";
+const ON_ALL_PROCESSORS: &str = "-p hotmem -p hotmem-acpi -p hotmem-addr -p hotmem-c -p hotmem-cxl \
+    -p hotmem-directmap -p hotmem-dlpar -p hotmem-heap -p hotmem-invariant -p hotmem-memmap \
+    -p hotmem-pgtable -p hotmem-port -p hotmem-stream -p hotmem-virtio";
 
 /// The sources of crates that must not use a heap.
-const WITHOUT_HEAP: [&str; 14] = [
+const WITHOUT_HEAP: [&str; 15] = [
     "crates/hotmem/src",
     "crates/hotmem-acpi/src",
     "crates/hotmem-addr/src",
     "crates/hotmem-c/src",
+    "crates/hotmem-cxl/src",
     "crates/hotmem-directmap/src",
     "crates/hotmem-dlpar/src",
     "crates/hotmem-heap/src",
@@ -110,8 +111,9 @@ pub(crate) fn run() -> ExitCode {
         steps.skip(setup::OTHER_PROCESSORS_WANTED);
     }
     if setup::target_32_bit() {
-        let engine = "clippy --quiet -p hotmem -p hotmem-acpi -p hotmem-addr -p hotmem-directmap \
-                      -p hotmem-dlpar -p hotmem-memmap -p hotmem-pgtable -p hotmem-virtio \
+        let engine = "clippy --quiet -p hotmem -p hotmem-acpi -p hotmem-addr -p hotmem-cxl \
+                      -p hotmem-directmap -p hotmem-dlpar -p hotmem-memmap -p hotmem-pgtable \
+                      -p hotmem-virtio \
                       --target i686-unknown-linux-musl -- -D warnings";
         steps.run(&Step::cargo("clippy, 32 bits", engine));
         let xen = "check --quiet -p hotmem-xen --target i686-unknown-linux-musl";

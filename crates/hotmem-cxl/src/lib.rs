@@ -1,0 +1,24 @@
+//! CXL memory devices, for kernels that have no driver for them yet. The crate does no I/O.
+//!
+//! 1. [`cedt::structures`] lists the host bridges and the windows of a platform, and [`Platform`]
+//!    collects those that contradict neither each other nor RAM.
+//!
+//! All that tables and registers say is input from outside: nothing in it causes a panic, and what is
+//! impossible is refused by an error that names it. References are to the CXL specification, revision
+//! 3.1.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod cedt;
+mod fields;
+mod interleave;
+mod platform;
+
+pub use cedt::COMPONENT_BYTES;
+pub use interleave::{Granularity, UNIT, Ways};
+pub use platform::{Platform, PlatformError};
+
+/// The example in the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
