@@ -116,6 +116,39 @@ fn memory_plugged_between_boot_memory_is_not_boot_memory() {
     frames.validated().unwrap();
 }
 
+/// A gap between boot memory of one node is announced, added and removed like any other range,
+/// however many sections it has, and wherever in a chunk of words it begins.
+#[test]
+fn memory_in_a_gap_between_boot_memory_is_announced_and_removed() {
+    for first in [1, 2] {
+        for gap_sections in [1, 8, 62, 63, 64, 255, 256, 257] {
+            // The engine writes to the lowest memory only.
+            let memory = Memory::new(first * SECTION);
+            let frames = Frames::new(OneCpu);
+            let gap = range(first * SECTION, gap_sections * SECTION);
+            let above = range(gap.end().number(), SECTION);
+            let mut hotplug = start(&frames, &memory, &[range(0, first * SECTION), above]);
+            let before = frames.validated().unwrap();
+            assert_eq!(hotplug.state_at(gap.start(), gap.end()), (gap, State::Unknown));
+            // Memory that is not announced is refused, in a gap as elsewhere.
+            let unknown = RangeError { range: gap, kind: RangeErrorKind::NotAnnounced };
+            assert_eq!(hotplug.add(gap), Err(AddError::Range(unknown)));
+            let region = hotplug.announce(gap).unwrap();
+            let part = range(gap.start().number(), SECTION);
+            hotplug.add(part).unwrap();
+            hotplug.online(part, OnlineType::Movable, &mut NoHooks).unwrap();
+            take_offline(&mut hotplug, part);
+            hotplug.remove(part).unwrap();
+            hotplug.withdraw(region).unwrap();
+            let after = frames.validated().unwrap();
+            // The words of the gap stay.
+            let words = before.free - after.free;
+            assert!(words <= 15, "{words}");
+            assert_eq!(Counts { free: before.free, used: before.used, ..after }, before);
+        }
+    }
+}
+
 /// RAM as on a PC: none from 640 KiB to 1 MiB, and the last pageblock ends early. Returns the parts,
 /// and all frames that are RAM.
 fn pc() -> ([PfnRange; 2], Vec<u64>) {
