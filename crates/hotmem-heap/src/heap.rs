@@ -8,7 +8,7 @@ use core::fmt;
 use core::ptr::{NonNull, null_mut};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{AllocRequest, Bytes, Frames, OrViolation, PfnRange, Platform};
-use hotmem_port::{AllocOrNone, LinearMap};
+use hotmem_port::{AllocRetry, LinearMap};
 use lock_api::{Mutex, RawMutex};
 
 /// A heap that allocates its memory from an instance's frames, and frees frames without objects.
@@ -192,7 +192,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     fn make_slab(&self, class: SizeClass, shard: usize) -> Option<NonNull<Slab>> {
         let frames = class.frames() as u64;
         let frames =
-            self.frames.alloc_or_none(AllocRequest::frames(frames).aligned(frames))?.into_raw();
+            self.frames.alloc_retry(AllocRequest::frames(frames).aligned(frames)).ok()?.into_raw();
         let memory = NonNull::new(self.map.pointer(frames.start()))?;
         // SAFETY: the frames of a slab of this class, aligned to its size, were just allocated.
         Some(unsafe { Slab::make(memory, class, shard as u16) })
@@ -211,7 +211,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     }
 
     fn alloc_frames(&self, layout: Layout) -> Option<NonNull<u8>> {
-        let frames = self.frames.alloc_or_none(layout.into())?.into_raw();
+        let frames = self.frames.alloc_retry(layout.into()).ok()?.into_raw();
         NonNull::new(self.map.pointer(frames.start()))
     }
 

@@ -1,7 +1,7 @@
 //! Boots a kernel that registers its memory range by range and numbers its CPUs after boot.
 
 use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, PfnRange, Platform};
-use hotmem_port::{AllocOrNone, BootRanges, ConfigurablePlatform, LinearMap};
+use hotmem_port::{AllocRetry, BootRanges, ConfigurablePlatform, LinearMap};
 use std::alloc::{Layout, alloc_zeroed};
 use std::error::Error;
 
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     frames.platform().set_cpu(|| 1);
     println!("this is CPU {}", frames.platform().cpu());
-    let page = frames.alloc_or_none(AllocRequest::frames(1)).ok_or("no memory")?;
+    let page = frames.alloc_retry(AllocRequest::frames(1))?;
     let address = linear.pointer(page.range().start());
     println!("{} is mapped at offset {:#x}", page.range(), address.addr() - linear.base().addr());
     Ok(())

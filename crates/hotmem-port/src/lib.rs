@@ -9,7 +9,7 @@
 //! | registers memory after it has allocated | [`add_late_memory`] |
 //! | uses addresses instead of frame numbers | [`LinearMap`] |
 //! | numbers its CPUs only after the allocator is in use | [`ConfigurablePlatform`] |
-//! | has no error for "try again": an allocation returns memory or `None` | [`AllocOrNone`] |
+//! | has callers that cannot try again: `Busy` is no answer for them | [`AllocRetry`] |
 //! | maps memory by its own code, which allocates page tables itself | [`LateMapping`], [`TableFrames`] |
 //! | takes locks in interrupt handlers | [`IrqLock`] |
 //! | allocates single frames with preemption and interrupts off | [`Magazine`] |
@@ -45,6 +45,6 @@ pub use late_memory::{LateMemoryError, add_late_memory};
 pub use linear::LinearMap;
 pub use lock_api;
 pub use magazine::Magazine;
-pub use retry::AllocOrNone;
+pub use retry::AllocRetry;
 pub use reverse_map::{FrameOwner, ReverseMap};
 pub use table_frames::TableFrames;

@@ -1,43 +1,48 @@
-//! Repeats an allocation while it returns [`AllocError::Busy`], for kernels without such an error.
+//! Repeats an allocation while it returns [`AllocError::Busy`].
 
 use core::hint::spin_loop;
 use hotmem::{AllocError, AllocRequest, Allocation, Frames, Platform};
 
-/// How often an allocation is tried before [`AllocError::Busy`] is reported as a lack of memory.
-/// [`Frames::alloc`] itself searches several times before it returns `Busy`. So all tries fail only
-/// if another CPU is stopped for a long time in the middle of a step.
+/// How often an allocation is tried before it returns [`AllocError::Busy`]. [`Frames::alloc`] itself
+/// searches several times before it returns `Busy`. So all tries fail only if another CPU is stopped
+/// for a long time in the middle of a step.
 const TRIES: u32 = 64;
 
-/// Allocates for kernels whose interface has one error only: no memory.
-pub trait AllocOrNone<P: Platform> {
+/// Allocates for kernels whose callers cannot try again later.
+pub trait AllocRetry<P: Platform> {
     /// Allocates as [`Frames::alloc`] does, and tries again up to 64 times while it returns
-    /// [`AllocError::Busy`]. Returns `None` for every other error, and if all tries fail.
+    /// [`AllocError::Busy`].
     ///
     /// Context: any. Cost: that of [`Frames::alloc`], up to 64 times if nearly all memory is in
     /// use.
-    fn alloc_or_none(&self, request: AllocRequest) -> Option<Allocation<'_, P>>;
+    ///
+    /// # Errors
+    /// The error of the last try. A kernel whose interface has one error only, no memory, drops it
+    /// by [`Result::ok`]; others tell a wrong request from a lack of memory.
+    fn alloc_retry(&self, request: AllocRequest) -> Result<Allocation<'_, P>, AllocError>;
 }
 
-impl<P: Platform> AllocOrNone<P> for Frames<P> {
+impl<P: Platform> AllocRetry<P> for Frames<P> {
     #[inline]
-    fn alloc_or_none(&self, request: AllocRequest) -> Option<Allocation<'_, P>> {
+    fn alloc_retry(&self, request: AllocRequest) -> Result<Allocation<'_, P>, AllocError> {
         match self.alloc(request) {
-            Ok(allocation) => Some(allocation),
             Err(AllocError::Busy) => retry(self, request),
-            Err(_) => None,
+            result => result,
         }
     }
 }
 
 #[cold]
-fn retry<P: Platform>(frames: &Frames<P>, request: AllocRequest) -> Option<Allocation<'_, P>> {
+fn retry<P: Platform>(
+    frames: &Frames<P>,
+    request: AllocRequest,
+) -> Result<Allocation<'_, P>, AllocError> {
     for _ in 1..TRIES {
         spin_loop();
         match frames.alloc(request) {
-            Ok(allocation) => return Some(allocation),
             Err(AllocError::Busy) => {}
-            Err(_) => return None,
+            result => return result,
         }
     }
-    None
+    Err(AllocError::Busy)
 }

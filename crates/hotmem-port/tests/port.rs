@@ -1,11 +1,11 @@
 //! Tests the adapters on a machine in this process.
 
 use hotmem::{
-    AllocError, AllocRequest, BootMap, BootRange, Bytes, Frames, NoHooks, OneCpu, Pfn, PfnRange,
-    RangeError, RangeErrorKind,
+    AllocError, AllocRequest, BadRequest, BootMap, BootRange, Bytes, Frames, NoHooks, OneCpu, Pfn,
+    PfnRange, RangeError, RangeErrorKind,
 };
 use hotmem_port::{
-    AllocOrNone, BootRanges, ConfigurablePlatform, LateMemoryError, LinearMap, TableFrames,
+    AllocRetry, BootRanges, ConfigurablePlatform, LateMemoryError, LinearMap, TableFrames,
     TooManyRanges, add_late_memory,
 };
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Validated as _, boot, range, start};
@@ -112,14 +112,17 @@ fn a_range_that_wraps_is_cut_off_at_the_last_address() {
 }
 
 #[test]
-fn an_allocation_returns_memory_or_none() {
+fn an_allocation_returns_memory_or_the_reason() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(ConfigurablePlatform::new());
     let _hotplug = boot(&frames, &memory, SECTION);
-    let page = frames.alloc_or_none(AllocRequest::frames(1)).unwrap();
+    let page = frames.alloc_retry(AllocRequest::frames(1)).unwrap();
     assert_eq!(page.range().frames(), 1);
-    assert!(frames.alloc_or_none(AllocRequest::frames(2 * SECTION)).is_none());
-    assert!(frames.alloc_or_none(AllocRequest::frames(0)).is_none());
+    let error = |request| frames.alloc_retry(request).map(drop).unwrap_err();
+    assert_eq!(error(AllocRequest::frames(2 * SECTION)), AllocError::OutOfMemory);
+    assert_eq!(error(AllocRequest::frames(0)), AllocError::Bad(BadRequest::Empty));
+    let taken = error(AllocRequest::frames(1).at(page.range().start()));
+    assert!(matches!(taken, AllocError::NotFree(_)), "{taken:?}");
     drop(page);
 }
 

@@ -6,11 +6,11 @@ use axerrno::{AxError, AxResult};
 use core::alloc::Layout;
 use core::mem::take;
 use core::ptr::{NonNull, without_provenance};
-use hotmem::{AllocRequest, BootMap, Bytes, Frames, Hotplug, NoHooks, Pfn, PfnRange};
+use hotmem::{AllocError, AllocRequest, BootMap, Bytes, Frames, Hotplug, NoHooks, Pfn, PfnRange};
 use hotmem_heap::Heap;
 use hotmem_port::lock_api::Mutex;
 use hotmem_port::{
-    AllocOrNone, BootRanges, ConfigurablePlatform, Interrupts, IrqLock, LateMapping, LinearMap,
+    AllocRetry, BootRanges, ConfigurablePlatform, Interrupts, IrqLock, LateMapping, LinearMap,
     add_late_memory,
 };
 use kernel_guard::{BaseGuard, NoPreemptIrqSave};
@@ -93,9 +93,18 @@ pub(crate) unsafe fn free(object: NonNull<u8>, layout: Layout) {
 }
 
 pub(crate) fn alloc_frames(request: AllocRequest) -> AxResult<usize> {
-    let boot_and_retry = || if boot() { FRAMES.alloc_or_none(request) } else { None };
-    let frames = FRAMES.alloc_or_none(request).or_else(boot_and_retry).ok_or(AxError::NoMemory)?;
+    // The first allocation finds no memory, because the engine is not started yet.
+    let boot_and_retry = |error| if boot() { FRAMES.alloc_retry(request) } else { Err(error) };
+    let frames = FRAMES.alloc_retry(request).or_else(boot_and_retry).map_err(ax_error)?;
     Ok(LINEAR.pointer(frames.into_raw().start()).addr())
+}
+
+fn ax_error(error: AllocError) -> AxError {
+    match error {
+        AllocError::OutOfMemory => AxError::NoMemory,
+        AllocError::Busy | AllocError::NotFree(_) => AxError::ResourceBusy,
+        AllocError::Bad(_) => AxError::InvalidInput,
+    }
 }
 
 pub(crate) fn free_frames(start: usize, pages: usize) {

@@ -11,7 +11,7 @@ use hotmem::geometry::FRAME_SIZE;
 use hotmem::{
     AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, NoHooks, Pfn, PfnRange, Platform,
 };
-use hotmem_port::{AllocOrNone, BootRanges, add_late_memory};
+use hotmem_port::{AllocRetry, BootRanges, add_late_memory};
 use ostd::cpu::CpuId;
 use ostd::mm::frame::GlobalFrameAllocator;
 use ostd::mm::{KERNEL_VADDR_RANGE, Paddr};
@@ -49,8 +49,10 @@ impl GlobalFrameAllocator for FrameAllocator {
     fn alloc(&self, layout: Layout) -> Option<Paddr> {
         let request = AllocRequest::frames(layout.size() as u64 / FRAME_SIZE)
             .aligned(layout.align() as u64 / FRAME_SIZE);
-        let boot_and_retry = || if boot() { FRAMES.alloc_or_none(request) } else { None };
-        let frames = FRAMES.alloc_or_none(request).or_else(boot_and_retry)?;
+        // The first allocation finds no memory, because the engine is not started yet.
+        let boot_and_retry = |error| if boot() { FRAMES.alloc_retry(request) } else { Err(error) };
+        // OSTD's interface has one error only.
+        let frames = FRAMES.alloc_retry(request).or_else(boot_and_retry).ok()?;
         Some(frames.into_raw().start().phys_addr() as Paddr)
     }
 
