@@ -59,6 +59,9 @@ void hotmem_panic(const char *text, size_t len);
 // Some or all of the memory is announced, present or online already.
 #define HOTMEM_EEXIST -17
 
+// The memory shares a section (128 MiB) with memory of another NUMA node.
+#define HOTMEM_EXDEV -18
+
 // A size, an alignment or a flag is invalid, or a struct was not initialised.
 #define HOTMEM_EINVAL -22
 
@@ -193,7 +196,7 @@ void hotmem_panic(const char *text, size_t len);
 #define HOTMEM_POISONED_IN_USE 1
 
 // The size of `struct hotmem_virtio_mem` in bytes.
-#define HOTMEM_VIRTIO_MEM_SIZE 1024
+#define HOTMEM_VIRTIO_MEM_SIZE 1280
 
 // The device type of virtio-mem.
 #define HOTMEM_VIRTIO_MEM_DEVICE_ID 24
@@ -726,11 +729,13 @@ int32_t hotmem_get_counts(struct hotmem *h,
                           struct hotmem_counts *counts);
 
 // Announces that memory of this NUMA node may be plugged in the range, which consists of whole
-// pageblocks (2 MiB). A section (128 MiB) has one node: while it has memory of one node, memory of
-// another node can be announced there, but hotmem_add refuses it with HOTMEM_EINVAL.
+// pageblocks (2 MiB). A section (128 MiB, aligned to its size) has one node. So a range that begins
+// or ends within a section is refused if memory of another node is announced or present in that
+// section.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
+// HOTMEM_EXDEV: a section of the range is another node's.
 //
 // # Safety
 // `h` is NULL or a `struct hotmem`.
@@ -756,8 +761,8 @@ int32_t hotmem_withdraw(struct hotmem *h,
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
-// HOTMEM_ENOENT: the range was not announced. HOTMEM_EINVAL: also if a section of the range has
-// memory of another node.
+// HOTMEM_ENOENT: the range was not announced. HOTMEM_EXDEV: a section of the range has memory of
+// another node.
 //
 // # Safety
 // `h` is NULL or a `struct hotmem`. A device has plugged memory in the range, and no other code

@@ -107,11 +107,13 @@ pub(crate) unsafe fn control(
 }
 
 /// Announces that memory of this NUMA node may be plugged in the range, which consists of whole
-/// pageblocks (2 MiB). A section (128 MiB) has one node: while it has memory of one node, memory of
-/// another node can be announced there, but hotmem_add refuses it with HOTMEM_EINVAL.
+/// pageblocks (2 MiB). A section (128 MiB, aligned to its size) has one node. So a range that begins
+/// or ends within a section is refused if memory of another node is announced or present in that
+/// section.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
+/// HOTMEM_EXDEV: a section of the range is another node's.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem`.
@@ -155,8 +157,8 @@ pub unsafe extern "C" fn hotmem_withdraw(h: *mut hotmem, paddr: u64, len: u64) -
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
-/// HOTMEM_ENOENT: the range was not announced. HOTMEM_EINVAL: also if a section of the range has
-/// memory of another node.
+/// HOTMEM_ENOENT: the range was not announced. HOTMEM_EXDEV: a section of the range has memory of
+/// another node.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem`. A device has plugged memory in the range, and no other code

@@ -4,7 +4,7 @@
 use crate::error::{
     HOTMEM_EACCES, HOTMEM_EAGAIN, HOTMEM_EALREADY, HOTMEM_EBUSY, HOTMEM_EEXIST, HOTMEM_EFAULT,
     HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOENT, HOTMEM_ENOMEM, HOTMEM_ENOSPC, HOTMEM_ENXIO,
-    HOTMEM_ERANGE,
+    HOTMEM_ERANGE, HOTMEM_EXDEV,
 };
 use core::ffi::{CStr, c_char};
 
@@ -44,6 +44,7 @@ fn text_of(code: i32) -> &'static CStr {
         HOTMEM_EFAULT => c"a required pointer is NULL",
         HOTMEM_EBUSY => c"in use, isolated, or another call is in progress",
         HOTMEM_EEXIST => c"announced, present or online already",
+        HOTMEM_EXDEV => c"shares a section of 128 MiB with memory of another node",
         HOTMEM_EINVAL => c"a value is invalid, or a struct was not initialised",
         HOTMEM_ENOSPC => c"a table of the engine is full",
         HOTMEM_ERANGE => c"beyond the highest address",

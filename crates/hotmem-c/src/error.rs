@@ -26,6 +26,8 @@ pub const HOTMEM_EFAULT: i32 = -14;
 pub const HOTMEM_EBUSY: i32 = -16;
 /// Some or all of the memory is announced, present or online already.
 pub const HOTMEM_EEXIST: i32 = -17;
+/// The memory shares a section (128 MiB) with memory of another NUMA node.
+pub const HOTMEM_EXDEV: i32 = -18;
 /// A size, an alignment or a flag is invalid, or a struct was not initialised.
 pub const HOTMEM_EINVAL: i32 = -22;
 /// A table of the engine has no space for another entry, such as a boot range or a NUMA node.
@@ -110,7 +112,8 @@ impl From<RangeError> for Error {
     fn from(error: RangeError) -> Error {
         use RangeErrorKind as Kind;
         Error(match error.kind {
-            Kind::Empty | Kind::Unaligned | Kind::OtherNode => HOTMEM_EINVAL,
+            Kind::Empty | Kind::Unaligned => HOTMEM_EINVAL,
+            Kind::OtherNode => HOTMEM_EXDEV,
             Kind::Unreachable => HOTMEM_ERANGE,
             Kind::NotAnnounced
             | Kind::NotPresent

@@ -49,8 +49,9 @@ pub enum RangeErrorKind {
     Reporting,
     /// The range is being allocated or freed: the caller may try again.
     Busy,
-    /// The range shares a section (128 MiB) with memory that was to be added, and belongs to
-    /// another node. A section that has present, device or held memory cannot change its node.
+    /// The range shares a section (128 MiB) with memory that was to be announced or added, and
+    /// belongs to another node. A section that has present, device or held memory cannot change its
+    /// node.
     OtherNode,
     /// The range holds the descriptors of memory that is not to be removed.
     HoldsDescriptors,

@@ -59,6 +59,20 @@ fn offline_memory_is_removed() {
     assert_eq!((code, removal.removed), (0, MEMORY_END - BOOT_END));
 }
 
+/// A section has one node, so a part of boot memory's section cannot be announced for a second node.
+#[test]
+fn a_part_of_a_section_of_another_node_is_refused_when_it_is_announced() {
+    let instance = Instance::boot(None);
+    let h = instance.as_ptr();
+    // SAFETY: `h` points to an instance, and `hotmem_strerror` returns a string.
+    unsafe {
+        assert_eq!(hotmem_announce(h, BOOT_END, 2 * MIB, 1), HOTMEM_EXDEV);
+        let text = core::ffi::CStr::from_ptr(hotmem_strerror(HOTMEM_EXDEV));
+        assert_eq!(text, c"shares a section of 128 MiB with memory of another node");
+        assert_eq!(hotmem_announce(h, BOOT_END, 2 * MIB, 0), 0);
+    }
+}
+
 #[test]
 fn each_call_returns_the_code_of_its_error() {
     let instance = Instance::boot(None);

@@ -130,7 +130,7 @@ fn announced<P: Platform, M: Mapping>(
     }
     let all = range_to_announce(hotplug, table, position);
     let group = hotmem::Group::Dynamic { unit: table.lmb_size.frames() };
-    let announce = Announce { node, group, ..all.into() };
+    let announce = Announce { node, group, nodes_vary: true, ..all.into() };
     hotplug.announce(announce).map(|_| all)
 }
 

@@ -6,6 +6,7 @@ use super::config_error::ConfigError;
 use super::features::Features;
 use super::leftover::Leftover;
 use super::memory::Memory;
+use super::reachable::Reachable;
 use super::reason::Reason;
 use super::refused::RefusedRange;
 use super::request::{Request, RequestKind};
@@ -48,6 +49,8 @@ use hotmem::{Bytes, Pfn, PfnRange, Progress};
 #[derive(Debug)]
 pub struct Driver {
     pub(super) config: Config,
+    /// The part of the region that the memory manager can use.
+    pub(super) reachable: Reachable,
     pub(super) leftover: Leftover,
     pub(super) plugged_frames: u64,
     /// The frame below which all memory of the region is plugged.
@@ -153,8 +156,10 @@ impl Driver {
     /// # Errors
     /// The configuration is invalid. The error names the first invalid field.
     pub fn new(config: &RawConfig, features: Features) -> Result<Driver, ConfigError> {
+        let config = Config::new(config, features)?;
         Ok(Driver {
-            config: Config::new(config, features)?,
+            config,
+            reachable: config.managed().into(),
             leftover: Leftover::default(),
             plugged_frames: 0,
             plugged_below: Pfn::ZERO,

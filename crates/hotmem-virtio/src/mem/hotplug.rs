@@ -4,14 +4,15 @@
 //! *prepare_remove → UNPLUG → commit_remove*, or are abandoned when the device refuses.
 
 use super::memory::{Memory, Obstacle, Run, Transition, Unplug};
+use super::reachable::Reachable;
 use super::reason::Reason;
 use super::remaining::Remaining;
 use crate::hull::hull;
 use core::fmt;
 use hotmem::{
-    AddError, Addition, Announce, Budget, Bytes, Frames, Group, Hooks, Hotplug, Mapping, NodeId,
-    OnlineType, OrViolation, Pfn, PfnRange, Platform, Progress, RangeError, RangeErrorKind,
-    Removal, Shrink, ShrinkOptions, State, geometry::SECTION_FRAMES,
+    AddError, Addition, Budget, Bytes, Frames, Hooks, Hotplug, Mapping, NodeId, OnlineType,
+    OrViolation, Pfn, PfnRange, Platform, Progress, RangeError, RangeErrorKind, Removal, Shrink,
+    ShrinkOptions, State, geometry::SECTION_FRAMES,
 };
 
 /// The operations of one device that are in progress in the engine.
@@ -22,8 +23,8 @@ use hotmem::{
 /// must always be the same engine. If this value is dropped, memory that was being removed stays
 /// isolated and counted, because nobody knows whether the device has unplugged it.
 pub struct HotplugMemory<'f, P: Platform> {
-    /// The region that the device's driver has announced, or an empty range.
-    pub(super) region: PfnRange,
+    /// What the device's driver has announced of its region, or an empty range.
+    pub(super) region: Reachable,
     /// The frames of the engine that was bound first.
     instance: Option<&'f Frames<P>>,
     online: Option<OnlineType>,
@@ -66,7 +67,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     pub fn new(online: impl Into<Option<OnlineType>>, budget: Budget) -> HotplugMemory<'f, P> {
         let online = online.into();
         HotplugMemory {
-            region: PfnRange::EMPTY,
+            region: PfnRange::EMPTY.into(),
             instance: None,
             online,
             budget,
@@ -144,21 +145,16 @@ impl fmt::Display for OtherInstance {
 impl core::error::Error for OtherInstance {}
 
 impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> {
-    fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {
+    fn announce(
+        &mut self,
+        region: PfnRange,
+        unit: u64,
+        node: Option<u16>,
+    ) -> Result<Reachable, Obstacle> {
         // The memory of a device without a node belongs to the first online node.
         let first_node = || self.hotplug.nodes().next().unwrap_or_default();
         let node = node.map_or_else(first_node, |node| NodeId(node.into()));
-        if self.hotplug.regions().any(|(_, range)| range == region) {
-            // The driver was started again.
-            self.memory.region = region;
-            return Ok(());
-        }
-        // The region grows and shrinks by sections, so a policy may put as much of it into the
-        // movable zone as its own kernel memory can support.
-        let group = Group::Dynamic { unit: SECTION_FRAMES as u64 };
-        self.hotplug.announce(Announce { node, group, ..region.into() })?;
-        self.memory.region = region;
-        Ok(())
+        self.announce_reachable(region, unit, node)
     }
 
     fn transition(&self) -> Option<Transition> {

@@ -1,5 +1,6 @@
 //! The interface of the driver to the kernel's memory manager.
 
+use super::reachable::Reachable;
 use super::reason::Reason;
 use hotmem::{Pfn, PfnRange};
 
@@ -15,7 +16,9 @@ use hotmem::{Pfn, PfnRange};
 ///
 /// All methods are called from [`Driver::step`](super::Driver::step), in its caller's context.
 pub trait Memory {
-    /// Announces the device's region, before any other call.
+    /// Announces the device's region, before any other call. `unit` is the driver's unit in frames,
+    /// and `node` the number that the device gives its node, if it does. Returns the part of the
+    /// region that can be used; the driver names no other memory of the region in later calls.
     ///
     /// A driver that is started again announces the same region again, which is not an error.
     ///
@@ -23,7 +26,12 @@ pub trait Memory {
     /// [`Obstacle::Never`] if the region cannot be used, for example because it overlaps existing
     /// memory. The driver then stops, and a new requested size does not start it again. After other
     /// obstacles it tries again.
-    fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle>;
+    fn announce(
+        &mut self,
+        region: PfnRange,
+        unit: u64,
+        node: Option<u16>,
+    ) -> Result<Reachable, Obstacle>;
 
     /// Returns the range that is in transition, if any. A driver that starts calls this after
     /// [`announce`](Memory::announce) and [`cancel`](Memory::cancel). It undoes a plug, and adopts

@@ -18,7 +18,7 @@ impl Driver {
             self.cancel(memory);
             return Err(self.handle_disagreement().into());
         }
-        let wanted = self.config.wanted_frames();
+        let wanted = self.wanted_frames();
         let direction = match self.plugged_frames.cmp(&wanted) {
             Ordering::Less => Some(Direction::Plug),
             Ordering::Greater => Some(Direction::Unplug),
@@ -39,14 +39,25 @@ impl Driver {
             None => {
                 self.disagreements = 0;
                 self.record_progress();
-                let (requested, reachable) = (self.config.requested(), self.plugged());
-                self.status = if requested == reachable {
-                    Status::Reached
-                } else {
-                    let unit = Bytes(self.config.unit_frames() << FRAME_SHIFT);
-                    Status::Pending(Pending::Units { requested, reachable, unit })
+                self.status = match self.config.requested() == self.plugged() {
+                    true => Status::Reached,
+                    false => Status::Pending(self.shortfall()),
                 };
                 Err(NoRequest::Return(Step::Idle))
+            }
+        }
+    }
+
+    /// Returns why less than the requested size is plugged, although nothing is left to plug.
+    fn shortfall(&self) -> Pending {
+        let (requested, reachable) = (self.config.requested(), self.plugged());
+        match self.reachable.obstacle {
+            Some(reason) if self.wanted_frames() < self.config.wanted_frames() => {
+                Pending::Region { requested, reachable, reason }
+            }
+            _ => {
+                let unit = Bytes(self.config.unit_frames() << FRAME_SHIFT);
+                Pending::Units { requested, reachable, unit }
             }
         }
     }
@@ -67,7 +78,7 @@ impl Driver {
     /// Returns the lowest range that is not plugged but can be plugged. The range has at most
     /// `frames` frames, even if the gap is larger.
     fn lowest_gap<M: Memory>(&self, frames: u64, memory: &M) -> Result<PfnRange, Halt> {
-        let mut remaining = self.config.usable_units().split_at(self.plugged_below).1;
+        let mut remaining = self.reachable_units().split_at(self.plugged_below).1;
         while !remaining.is_empty() {
             let run = self.run_at(remaining.start(), first_frames(remaining, frames), memory)?;
             if !run.plugged {
@@ -75,7 +86,15 @@ impl Driver {
             }
             remaining = remaining.split_at(run.range.end()).1;
         }
-        Err(Halt::RetryLater(Pending::UsableRegion))
+        let (usable, requested) = (self.config.usable_units(), self.config.requested());
+        Err(Halt::RetryLater(match self.reachable.obstacle {
+            // The usable region has enough memory, but not enough of it can be used.
+            Some(reason) if usable.frames() >= self.wanted_frames() => {
+                let reachable = self.reachable_units().bytes();
+                Pending::Region { requested, reachable, reason }
+            }
+            _ => Pending::UsableRegion,
+        }))
     }
 
     /// Prepares `range`, or its beginning, for plugging.
@@ -100,7 +119,7 @@ impl Driver {
         memory: &mut M,
     ) -> Result<(Request, Purpose), Halt> {
         let unplug = Unplug {
-            region: self.config.usable_units(),
+            region: self.reachable_units(),
             total,
             max_frames: total.min(self.max_request_frames()),
             unit: self.config.unit_frames(),

@@ -41,6 +41,16 @@ pub enum Pending {
     PluggedSize,
     /// The memory manager cannot prepare memory or put it online, for this reason.
     Memory(Reason),
+    /// The rest of the device's region cannot be used, for this reason. For example, it shares a
+    /// section with memory of another node.
+    Region {
+        /// The requested size.
+        requested: Bytes,
+        /// The part of the requested size that can be plugged.
+        reachable: Bytes,
+        /// Why the rest cannot be plugged.
+        reason: Reason,
+    },
     /// As much memory is plugged as possible, because the requested size is not a whole number of
     /// units or exceeds the region. The driver does not retry until the requested size changes.
     Units {
@@ -121,6 +131,12 @@ impl fmt::Display for Pending {
             Pending::TargetUnsteady => "the requested size keeps changing",
             Pending::PluggedSize => "plugged_size disagrees with the device's blocks",
             Pending::Memory(reason) => return reason.fmt(f),
+            Pending::Region { requested, reachable, reason } => {
+                return write!(
+                    f,
+                    "the requested size is {requested}, of which {reachable} can be plugged, because {reason}"
+                );
+            }
             Pending::Units { requested, reachable, unit } => {
                 return write!(
                     f,

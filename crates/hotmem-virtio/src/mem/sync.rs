@@ -77,7 +77,7 @@ impl Driver {
         let Activity::Synchronising(mut walk) = self.activity else { return Ok(()) };
         let unit = self.config.unit_frames();
         let block = self.config.block_frames();
-        let requested = self.config.wanted_frames();
+        let requested = self.wanted_frames();
         match (segment, state) {
             (Segment::Used, BlockState::Plugged) => {
                 walk.found_frames += range.frames();
@@ -167,24 +167,24 @@ impl Driver {
         let (remaining, next) = (walk.remaining, walk.remaining.start());
         let until = |end: Pfn, segment| Ok((remaining.split_at(end).0, segment));
         let unit = self.config.unit_frames();
-        let (managed, usable) = (self.config.managed(), self.config.usable());
+        let (reachable, usable) = (self.reachable.range, self.config.usable());
         if !usable.contains(next) {
-            let from = next.align_up(unit);
-            if !managed.contains(from) {
+            let from = next.align_up(unit).max(reachable.start());
+            if !reachable.contains(from) {
                 return Ok((remaining, Segment::BeyondUsable));
             }
-            let run = self.run_at(from, managed, memory)?;
+            let run = self.run_at(from, reachable, memory)?;
             return match run.plugged {
                 true if from == next => until(run.range.end(), Segment::UsedBeyondUsable),
                 true => until(from, Segment::BeyondUsable),
                 false => until(run.range.end(), Segment::BeyondUsable),
             };
         }
-        // Inside a unit, and in a mixed unit, the walk handles blocks that the memory manager cannot
-        // use.
-        if next.number().is_multiple_of(unit) && !walk.is_unit_mixed && managed.contains(next) {
-            let is_usable = self.config.usable_units().contains(next);
-            let within = if is_usable { self.config.usable_units() } else { managed };
+        // Inside a unit, in a mixed unit, and in a unit outside the reachable part of the region, the
+        // walk handles blocks that the memory manager cannot use.
+        if next.number().is_multiple_of(unit) && !walk.is_unit_mixed && reachable.contains(next) {
+            let is_usable = self.reachable_units().contains(next);
+            let within = if is_usable { self.reachable_units() } else { reachable };
             let run = self.run_at(next, within, memory)?;
             match (is_usable, run.plugged) {
                 (true, true) => return until(run.range.end(), Segment::Used),

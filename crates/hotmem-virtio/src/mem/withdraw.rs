@@ -16,7 +16,7 @@ impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
             // The removal was prepared on this instance: `bind` accepts no other.
             self.hotplug.commit_remove(removal).or_violation();
         }
-        let region = self.memory.region;
+        let region = self.memory.region.range;
         let mut frames = self.plugged_frames(region);
         while frames > 0 {
             let unit = PAGEBLOCK_FRAMES as u64;
@@ -43,7 +43,7 @@ impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
         {
             return Progress::Pending(Remaining { size: Bytes::ZERO, reason: error.into() });
         }
-        self.memory.region = PfnRange::EMPTY;
+        self.memory.region = PfnRange::EMPTY.into();
         Progress::Ready(())
     }
 

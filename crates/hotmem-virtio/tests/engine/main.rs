@@ -12,6 +12,7 @@ mod kernel;
 mod machine;
 mod other_instance;
 mod random;
+mod shared_sections;
 mod unplug;
 mod vetoed_onlining;
 
@@ -87,6 +88,37 @@ fn the_memory_of_a_device_is_a_dynamic_group() {
     // At 100 %, 32 MiB of boot memory allow no movable unit of 128 MiB. Each unit that goes to the
     // kernel zone allows one movable unit.
     assert_eq!(machine.frames.counts().movable, Bytes(GIB / 2).frames());
+}
+
+/// A unit that is larger than a section is unplugged as a whole, so it is in one zone.
+#[test]
+fn a_unit_of_a_device_is_in_one_zone() {
+    for block in [2 * MIB, 128 * MIB, 256 * MIB, 512 * MIB, GIB] {
+        let machine = Machine::new();
+        let mut guest = Guest::new(&machine, block, 4 * GIB, OnlineType::Online);
+        let policy = Policy::AutoMovable { ratio_percent: 100, per_node: true };
+        guest.hotplug.as_mut().unwrap().settings.policy = policy;
+        guest.resize(4 * GIB);
+        guest.run(SECOND);
+        guest.assert_reached();
+        assert_eq!(machine.frames.counts().movable, Bytes(2 * GIB).frames());
+        let region = guest.driver.config().managed();
+        let mut kernel_units = 0;
+        for unit in region.chunks(Bytes(block).frames()) {
+            let (run, state) = guest.hotplug.as_ref().unwrap().state_at(unit.start(), unit.end());
+            assert_eq!(run, unit, "a unit of {block} is in two zones");
+            if state == State::Online {
+                kernel_units += 1;
+                guest.kernel.allocate_at(unit.start());
+            }
+        }
+        // Kernel memory in use keeps the units of the kernel zone plugged, and no others.
+        guest.kernel.has_pinned_allocations = true;
+        guest.resize(0);
+        guest.run(5 * SECOND);
+        assert_eq!(guest.driver.plugged().0, kernel_units * block, "units of {block}");
+        assert_eq!(machine.frames.validated().unwrap().movable, 0);
+    }
 }
 
 #[test]

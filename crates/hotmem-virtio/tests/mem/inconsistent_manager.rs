@@ -5,7 +5,7 @@ use crate::memory::TestMemory;
 use core::time::Duration;
 use hotmem::{Pfn, PfnRange};
 use hotmem_virtio::mem::{
-    Driver, Failure, Features, Memory, Obstacle, Run, Step, Transition, Unplug,
+    Driver, Failure, Features, Memory, Obstacle, Reachable, Run, Step, Transition, Unplug,
 };
 
 const MIB: u64 = 1 << 20;
@@ -13,13 +13,20 @@ const MIB: u64 = 1 << 20;
 /// A memory manager that changes correct results.
 struct DistortingMemory {
     correct_memory: TestMemory,
+    distort_region: fn(PfnRange) -> PfnRange,
     distort_run: fn(PfnRange) -> PfnRange,
     distort_prepared: fn(PfnRange) -> PfnRange,
 }
 
 impl Memory for DistortingMemory {
-    fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {
-        self.correct_memory.announce(region, node)
+    fn announce(
+        &mut self,
+        region: PfnRange,
+        unit: u64,
+        node: Option<u16>,
+    ) -> Result<Reachable, Obstacle> {
+        let reachable = self.correct_memory.announce(region, unit, node)?;
+        Ok(Reachable { range: (self.distort_region)(reachable.range), ..reachable })
     }
 
     fn transition(&self) -> Option<Transition> {
@@ -65,14 +72,17 @@ impl Memory for DistortingMemory {
 fn failure_with(
     block_size: u64,
     target: u64,
-    distort_run: fn(PfnRange) -> PfnRange,
-    distort_prepared: fn(PfnRange) -> PfnRange,
+    [distort_region, distort_run, distort_prepared]: [fn(PfnRange) -> PfnRange; 3],
 ) -> Option<Failure> {
     let mut device = Device::new(block_size, 4 << 30, 64 * MIB);
     let mut driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
     let correct_memory = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
-    let mut memory =
-        DistortingMemory { correct_memory, distort_run: unchanged, distort_prepared: unchanged };
+    let mut memory = DistortingMemory {
+        correct_memory,
+        distort_region,
+        distort_run: unchanged,
+        distort_prepared: unchanged,
+    };
     for (target, is_distorted) in [(32 * MIB, false), (target, true)] {
         device.resize(target);
         if is_distorted {
@@ -106,8 +116,8 @@ fn failure(
     distort_run: fn(PfnRange) -> PfnRange,
     distort_prepared: fn(PfnRange) -> PfnRange,
 ) -> Option<Failure> {
-    let [large_blocks, small_blocks] =
-        [2 * MIB, 4096].map(|block| failure_with(block, target, distort_run, distort_prepared));
+    let [large_blocks, small_blocks] = [2 * MIB, 4096]
+        .map(|block| failure_with(block, target, [unchanged, distort_run, distort_prepared]));
     assert_eq!(large_blocks, small_blocks);
     large_blocks
 }
@@ -129,6 +139,21 @@ const MINUS_UNIT: u64 = UNIT.wrapping_neg();
 fn correct_results_do_not_stop_the_driver() {
     for target in [0, 16 * MIB, 64 * MIB] {
         assert_eq!(failure(target, unchanged, unchanged), None);
+    }
+}
+
+#[test]
+fn an_invalid_part_of_the_region_stops_the_driver() {
+    let distortions: [fn(PfnRange) -> PfnRange; 5] = [
+        |range| PfnRange::new(range.start(), range.start()).unwrap(),
+        |range| moved(range, 1, 0),
+        |range| moved(range, 0, UNIT),
+        |range| moved(range, MINUS_UNIT, 0),
+        |range| moved(range, 1 << 20, 1 << 20),
+    ];
+    for distortion in distortions {
+        let failed = failure_with(2 * MIB, 64 * MIB, [distortion, unchanged, unchanged]);
+        assert!(matches!(failed, Some(Failure::WrongRange(_))), "{failed:?}");
     }
 }
 
@@ -181,7 +206,12 @@ fn an_empty_preparation_adopts_nothing() {
     let mut driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
     let correct_memory = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
     let distort_prepared = |range: PfnRange| PfnRange::new(range.start(), range.start()).unwrap();
-    let mut memory = DistortingMemory { correct_memory, distort_run: unchanged, distort_prepared };
+    let mut memory = DistortingMemory {
+        correct_memory,
+        distort_region: unchanged,
+        distort_run: unchanged,
+        distort_prepared,
+    };
     let failure = run(&mut device, &mut driver, &mut memory);
     assert!(matches!(failure, Some(Failure::WrongRange(_))), "{failure:?}");
 }

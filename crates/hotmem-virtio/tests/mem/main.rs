@@ -12,6 +12,7 @@ mod inconsistent_manager;
 mod leftover;
 mod memory;
 mod random;
+mod reachable;
 mod refusals;
 mod setup;
 mod sizes;

@@ -1,7 +1,7 @@
 //! Defines a memory manager that checks its calls, and fails as a test has chosen.
 
 use hotmem::{Pfn, PfnRange};
-use hotmem_virtio::mem::{Memory, Obstacle, Reason, Run, Transition, Unplug};
+use hotmem_virtio::mem::{Memory, Obstacle, Reachable, Reason, Run, Transition, Unplug};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
@@ -36,6 +36,8 @@ pub(crate) struct TestMemory {
     pub(crate) has_offline_memory: bool,
     /// Why the region cannot be announced.
     pub(crate) announce_obstacle: Option<Obstacle>,
+    /// The part of the region that can be used, if it is not the whole region.
+    pub(crate) reachable: Option<Reachable>,
     is_announced: bool,
     /// The kind of the unfinished preparation.
     unfinished_preparation: Option<Unit>,
@@ -56,6 +58,7 @@ impl TestMemory {
             online_obstacles: VecDeque::new(),
             has_offline_memory: false,
             announce_obstacle: None,
+            reachable: None,
             is_announced: false,
             unfinished_preparation: None,
             cancelled_preparations: 0,
@@ -120,13 +123,18 @@ impl TestMemory {
 }
 
 impl Memory for TestMemory {
-    fn announce(&mut self, region: PfnRange, _node: Option<u16>) -> Result<(), Obstacle> {
-        assert_eq!(region, self.region);
+    fn announce(
+        &mut self,
+        region: PfnRange,
+        unit: u64,
+        _node: Option<u16>,
+    ) -> Result<Reachable, Obstacle> {
+        assert_eq!((region, unit), (self.region, self.unit_frames));
         if let Some(obstacle) = self.announce_obstacle {
             return Err(obstacle);
         }
         self.is_announced = true;
-        Ok(())
+        Ok(self.reachable.unwrap_or(region.into()))
     }
 
     fn transition(&self) -> Option<Transition> {

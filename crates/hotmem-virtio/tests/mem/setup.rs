@@ -130,6 +130,10 @@ impl Setup {
         }
     }
 
+    pub(crate) fn unit_bytes(&self) -> u64 {
+        self.driver.config().unit_frames() << FRAME_SHIFT
+    }
+
     /// Returns the plugged size that the driver must reach if no further faults occur.
     pub(crate) fn reachable_bytes(&self) -> u64 {
         let config = self.driver.config();

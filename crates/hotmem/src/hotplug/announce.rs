@@ -2,14 +2,14 @@
 
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
-use crate::frames::Frames;
+use crate::geometry::SECTION_FRAMES;
 use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::origin::unique;
 use crate::platform::{Platform, REACHABLE_END};
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
-use crate::words::{Announced, NodeId, RegionIndex};
+use crate::words::{Announced, Neighbour, NodeId, RegionIndex, SectionPart};
 use core::fmt;
 
 /// Identifies an announced region on one instance. After the region is withdrawn, the identifier is
@@ -31,11 +31,15 @@ pub struct Announce {
     pub node: NodeId,
     /// The rule by which the engine chooses the zones of the region's parts (Linux: memory group).
     pub group: Group,
+    /// Whether [additions](crate::AddRequest::node) name the nodes of the region's parts. If so, the
+    /// region may begin and end in sections of other nodes than `node`: only an addition finds out
+    /// whether a section has memory of another node.
+    pub nodes_vary: bool,
 }
 
 impl From<PfnRange> for Announce {
     fn from(range: PfnRange) -> Announce {
-        Announce { range, node: NodeId::ZERO, group: Group::None }
+        Announce { range, node: NodeId::ZERO, group: Group::None, nodes_vary: false }
     }
 }
 
@@ -52,29 +56,84 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Announces a range of any size. The memory need not exist yet. The call allocates memory only
     /// for the list of ranges, and only when the list is full: 4 KiB for the next 63 ranges.
     ///
+    /// A section (128 MiB) has one node. So a range that begins or ends within a section is refused
+    /// with [`RangeErrorKind::OtherNode`] if another node has memory or a region in that section,
+    /// unless the [nodes of the range vary](Announce::nodes_vary). The error names the memory, or
+    /// the part of the region, that the section has already.
+    ///
     /// Cost: a load for each 63 ranges, and O(ranges near this range). If ranges were announced far
     /// from ascending order, or withdrawn: O(ranges).
     ///
     /// # Errors
     /// [`AnnounceError`].
     pub fn announce(&mut self, request: impl Into<Announce>) -> Result<RegionId, AnnounceError> {
-        let Announce { range, node, group } = request.into();
-        check_announceable(self.frames, range)?;
+        let Announce { range, node, group, nodes_vary } = request.into();
+        check_region(range)?;
         if !self.mapping.mappable_range().covers(range) {
             return Err(RangeErrorKind::Unreachable.at(range).into());
         }
+        self.check_neighbours(range, node, nodes_vary)?;
         let index = self.announce_new(range, node)?;
         self.clear_hole_marks(range);
-        Ok(self.set_id_and_group(index, group))
+        Ok(self.set_id_and_group(index, group, nodes_vary))
     }
 
-    /// Sets the identifier and the group of a new region. Returns the identifier.
-    pub(super) fn set_id_and_group(&mut self, index: RegionIndex, group: Group) -> RegionId {
+    /// Checks that no region overlaps `range`, and, unless its `nodes_vary`, that no other node has
+    /// memory or a region in the sections that it may share: the first and the last.
+    fn check_neighbours(
+        &self,
+        range: PfnRange,
+        node: NodeId,
+        nodes_vary: bool,
+    ) -> Result<(), RangeError> {
+        let unused = if nodes_vary { Ok(range) } else { self.unused_around(range, node) };
+        match self.words().neighbour(range, unused.unwrap_or(range), node) {
+            Some(Neighbour::Overlaps(region)) => Err(RangeErrorKind::Announced.at(region)),
+            Some(Neighbour::OfOtherNode(part)) if unused.is_ok() => {
+                Err(RangeErrorKind::OtherNode.at(part))
+            }
+            _ => unused.map(|_| ()),
+        }
+    }
+
+    /// Returns `range` and the rest of its first and of its last section, if these sections have no
+    /// memory. If they have, the node of the memory decides, because an addition may have named
+    /// another node than its region has.
+    fn unused_around(&self, range: PfnRange, node: NodeId) -> Result<PfnRange, RangeError> {
+        let words = self.words();
+        let mut unused = range.align_outward(SECTION_FRAMES as u64);
+        let below = unused.split_at(range.start()).0;
+        let above = unused.split_at(range.end()).1;
+        for beside in [below, above] {
+            let in_use = self.section_parts(beside).find_map(|SectionPart { section, .. }| {
+                let blocks = section.blocks_in_use();
+                (blocks != 0).then(|| (section.first_block(blocks), section.node(words)))
+            });
+            let Some((block, index)) = in_use else { continue };
+            if words.index_of(node) != Some(index) {
+                return Err(RangeErrorKind::OtherNode.at(block));
+            }
+            unused = match beside.start() < range.start() {
+                true => unused.split_at(range.start()).1,
+                false => unused.split_at(range.end()).0,
+            };
+        }
+        Ok(unused)
+    }
+
+    /// Sets the identifier and the properties of a new region. Returns the identifier.
+    pub(super) fn set_id_and_group(
+        &mut self,
+        index: RegionIndex,
+        group: Group,
+        nodes_vary: bool,
+    ) -> RegionId {
         let serial = unique();
         let region = self.words().region_at_index(index).or_violation();
         if let Some(Announced { entry, .. }) = region {
             entry.id.store(serial, Ordering::Relaxed);
             group.store(entry);
+            entry.set_nodes_vary(nodes_vary);
         }
         let range = region.map_or(PfnRange::EMPTY, |region| region.range);
         RegionId { index, range, serial }
@@ -142,15 +201,12 @@ fn id_of(region: &Announced<'_>) -> RegionId {
     RegionId { index: region.index, range: region.range, serial }
 }
 
-/// Checks that `range` can be announced as a region.
-pub(super) fn check_announceable<P>(frames: &Frames<P>, range: PfnRange) -> Result<(), RangeError> {
+/// Checks that `range` consists of whole pageblocks that pointers of this target can address.
+pub(super) fn check_region(range: PfnRange) -> Result<(), RangeError> {
     RangeError::check_pageblocks(range)?;
-    if range.end() > REACHABLE_END {
-        return Err(RangeErrorKind::Unreachable.at(range));
-    }
-    match frames.words().overlapping(range) {
-        Some(other) => Err(RangeErrorKind::Announced.at(other)),
-        None => Ok(()),
+    match range.end() > REACHABLE_END {
+        true => Err(RangeErrorKind::Unreachable.at(range)),
+        false => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@
 //! that are reserved, in use or not RAM count as allocated. The kernel can free the reserved frames
 //! later, when it no longer needs them. The words are stored in boot memory.
 
-use super::announce::check_announceable;
+use super::announce::check_region;
 use super::firmware_map::FirmwareMap;
 use super::holes::Change;
 use super::zone_counts::PartRecord;
@@ -85,7 +85,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Announces a region, and makes its words at the start of `memory`. Returns the rest of
     /// `memory`.
     fn install_region(&mut self, region: PfnRange, node: NodeIndex, memory: PfnRange) -> PfnRange {
-        check_invariant(check_announceable(self.frames, region).is_ok());
+        check_invariant(check_region(region).is_ok() && self.words().overlapping(region).is_none());
         // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not
         // reserved, and `bring_region_online` marks the frames that become words as allocated
         // permanently. The instance is not in use yet.
@@ -98,7 +98,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             .and_then(|()| words.announce(region, node_id, true, &mut source));
         if let Some(index) = announced.or_violation() {
             words.set_node(region, node);
-            self.set_id_and_group(index, Group::None);
+            self.set_id_and_group(index, Group::None, false);
         }
         supply.unused()
     }

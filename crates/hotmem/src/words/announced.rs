@@ -3,7 +3,9 @@
 use super::directory::Chunk;
 #[cfg(not(loom))]
 use super::directory::piece_frames;
-use super::directory::{CHUNK_SECTIONS, Entry, NoMemory, PieceSupply, RegionIndex, SectionId};
+use super::directory::{
+    CHUNK_SECTIONS, Entry, Neighbour, NoMemory, PieceSupply, RegionIndex, SectionId,
+};
 #[cfg(not(loom))]
 use super::directory::{NeededRuns, PieceCount};
 use super::{NodeId, NodeIndex, SectionWords};
@@ -70,6 +72,18 @@ impl SectionWords {
     /// Returns an announced range that overlaps `range`.
     pub(crate) fn overlapping(&self, range: PfnRange) -> Option<PfnRange> {
         self.ranges.overlapping(range)
+    }
+
+    /// Returns a range that is announced and overlaps `range`. If there is none, returns the first part
+    /// of `around` that is announced for another node than `node`, in a region whose nodes do not
+    /// vary. `around` covers `range`.
+    pub(crate) fn neighbour(
+        &self,
+        range: PfnRange,
+        around: PfnRange,
+        node: NodeId,
+    ) -> Option<Neighbour> {
+        self.ranges.neighbour(range, around, node.0)
     }
 
     /// Returns how much memory the missing words of these ranges will take. The ranges must be in

@@ -54,7 +54,9 @@ pub(crate) use block_state::{AtomicBlockState, BlockState, IsolateOutcome};
 pub(crate) use class::Class;
 pub(crate) use cursor::Cursor;
 pub use directory::MAX_NODES;
-pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, PATH_LEN, RegionIndex};
+pub(crate) use directory::{
+    Entry, Neighbour, NodeIndex, NodeRecord, NodeSet, PATH_LEN, RegionIndex,
+};
 #[cfg(not(loom))]
 pub(crate) use directory::{
     FrameSource, FrameSupply, MAX_PIECE_FRAMES, NeededRuns, NoMemory, PIECE_FRAMES,

@@ -141,6 +141,44 @@ fn hundreds_of_ranges_can_be_announced_and_withdrawn() {
 }
 
 #[test]
+fn announcing_a_part_of_a_section_of_another_node_is_refused() {
+    with_instance(|instance| {
+        let other = NodeId(1);
+        let error =
+            |range| AnnounceError::Range(RangeError { range, kind: RangeErrorKind::OtherNode });
+        let half = SECTION / 2;
+        let below = range(UNKNOWN, half);
+        let below_region = instance.hotplug.announce(below).unwrap();
+        // The part of the section that is announced is refused, whether the range begins or ends in
+        // the section, and however long the range is.
+        let above = Announce { node: other, ..range(UNKNOWN + half, half).into() };
+        let longer = Announce { node: other, ..range(UNKNOWN + half, 2 * SECTION).into() };
+        let inside = Announce { node: other, ..range(UNKNOWN + half, PAGEBLOCK).into() };
+        for beside in [above, longer, inside] {
+            instance.assert_refused(error(below), |instance| instance.hotplug.announce(beside));
+        }
+        let far = range(UNKNOWN + 3 * SECTION - half, SECTION);
+        let far_region = instance.hotplug.announce(far).unwrap();
+        let at_the_end = Announce { range: range(UNKNOWN + SECTION, 3 * half), ..longer };
+        let part = range(UNKNOWN + 3 * SECTION - half, half);
+        instance.assert_refused(error(part), |instance| instance.hotplug.announce(at_the_end));
+        instance.hotplug.withdraw(far_region).unwrap();
+        // Regions of the same node, and regions whose nodes vary, share a section.
+        let same = instance.hotplug.announce(range(UNKNOWN + half, half)).unwrap();
+        instance.hotplug.withdraw(same).unwrap();
+        let varying = Announce { nodes_vary: true, ..above };
+        instance.hotplug.announce(varying).unwrap();
+        let on_other = AddRequest { node: Some(other), ..above.range.into() };
+        instance.hotplug.add(on_other).unwrap();
+        // Where there is memory, its node decides, and not the node of a region.
+        instance.hotplug.withdraw(below_region).unwrap();
+        let first = range(UNKNOWN + half, PAGEBLOCK);
+        instance.assert_refused(error(first), |instance| instance.hotplug.announce(below));
+        instance.hotplug.announce(Announce { node: other, ..below.into() }).unwrap();
+    });
+}
+
+#[test]
 fn adding_memory_of_a_second_node_to_a_section_is_refused() {
     with_instance(|instance| {
         let node = NodeId(1);

@@ -52,7 +52,9 @@ impl<'f> Machine<'f> {
             1 => Group::Static,
             _ => Group::Dynamic { unit: PAGEBLOCK << rng.u32(..4) },
         };
-        let announced = Announce { node, group, ..requested.into() };
+        let nodes_vary = rng.bool();
+        let announced = Announce { node, group, nodes_vary, ..requested.into() };
+        let other = if nodes_vary { None } else { self.model.other_node_beside(requested, node) };
         let words = self.model.frames.counts().words;
         let answer = self.hotplug.announce(announced);
         let has_grown = self.model.frames.counts().words != words;
@@ -63,8 +65,9 @@ impl<'f> Machine<'f> {
             Ok(id) => {
                 assert!(!requested.is_empty() && requested.is_aligned(PAGEBLOCK));
                 assert!(model.all_blocks_are(requested, |block| !block.is_announced));
+                assert_eq!(other, None);
                 let words_existed = model.words.record_region(model.regions.len());
-                model.regions.push(Region { id, range: requested, node, group });
+                model.regions.push(Region { id, range: requested, node, group, nodes_vary });
                 model.blocks_in(requested).iter_mut().for_each(|block| block.is_announced = true);
                 model.check_words(words_existed, has_grown);
                 assert_eq!(region_range(&self.hotplug, id), Some(requested));
@@ -76,6 +79,9 @@ impl<'f> Machine<'f> {
             Err(AnnounceError::Range(RangeError { range, kind: RangeErrorKind::Announced })) => {
                 assert!(model.regions.iter().any(|region| region.range == range));
                 assert!(range.overlaps(requested));
+            }
+            Err(AnnounceError::Range(RangeError { range, kind: RangeErrorKind::OtherNode })) => {
+                assert_eq!(Some(range), other);
             }
             Err(AnnounceError::Range(error)) => panic!("{requested:?}: {error}"),
             Err(AnnounceError::NoMetadata(bytes)) => {
@@ -348,7 +354,33 @@ impl Model<'_> {
         let mut blocks = requested.align_outward(SECTION).chunks(PAGEBLOCK);
         blocks.find(|block| {
             let block = self.block_of(block.start().number());
-            (block.is_present || block.device || block.has_prepared_change) && block.node != node
+            block.is_in_use() && block.node != node
+        })
+    }
+
+    /// Returns what another node than `node` has in the sections that `requested` shares with other
+    /// memory: a pageblock, or a part of a region if the section has no memory.
+    fn other_node_beside(&self, requested: PfnRange, node: NodeId) -> Option<PfnRange> {
+        if !Self::is_pageblocks(requested) || requested.end() > pfn(SIZE) {
+            return None;
+        }
+        let sections = requested.align_outward(SECTION);
+        let below = sections.split_at(requested.start()).0;
+        let above = sections.split_at(requested.end()).1;
+        let block_in_use = |part: &PfnRange| {
+            let mut blocks = part.align_outward(SECTION).chunks(PAGEBLOCK);
+            blocks.find(|block| self.block_of(block.start().number()).is_in_use())
+        };
+        let parts = || [below, above].into_iter().filter(|part| !part.is_empty());
+        let mut in_use = parts().filter_map(|part| block_in_use(&part));
+        in_use.find(|block| self.block_of(block.start().number()).node != node).or_else(|| {
+            let region_in = |part: PfnRange| {
+                let others = self.regions.iter();
+                let others = others.filter(|region| region.node != node && !region.nodes_vary);
+                let parts = others.map(|region| region.range.intersection(part));
+                parts.filter(|part| !part.is_empty()).min_by_key(|part| part.start())
+            };
+            parts().filter(|part| block_in_use(part).is_none()).find_map(region_in)
         })
     }
 

@@ -119,7 +119,7 @@ impl Machine<'_> {
         let (node, group) = (NodeId::ZERO, Group::None);
         for (id, region) in hotplug.regions() {
             model.words.record_region(model.regions.len());
-            model.regions.push(Region { id, range: region, node, group });
+            model.regions.push(Region { id, range: region, node, group, nodes_vary: false });
             model.words.record_addition(region, node);
         }
         model.descriptor_policy = DescriptorPolicy::random(rng);

@@ -59,6 +59,7 @@ pub(crate) struct Region {
     pub range: PfnRange,
     pub node: NodeId,
     pub group: Group,
+    pub nodes_vary: bool,
 }
 
 /// The state of a pageblock.
@@ -92,6 +93,11 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// Returns whether the pageblock is present, device memory, or being added or removed.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.is_present || self.device || self.has_prepared_change
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         self.token || self.reporting || self.agreed_requests > 0
     }

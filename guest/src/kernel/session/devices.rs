@@ -267,7 +267,8 @@ impl Session<'_> {
         let (node, region) = (attached.node(), attached.region());
         attached.stop();
         let hotplug = &mut self.engine.hotplug;
-        let announced = hotplug.regions().find(|&(_, range)| range == region);
+        // The driver has announced the part of the region that it can use.
+        let announced = hotplug.regions().find(|&(_, range)| region.covers(range));
         if let Some((id, _)) = announced
             && let Err(error) = hotplug.withdraw(id)
         {

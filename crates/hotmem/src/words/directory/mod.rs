@@ -54,7 +54,7 @@ pub(crate) use paths::{PATH_LEN, Paths};
 #[cfg(loom)]
 pub(crate) use pieces::DirectoryPiece;
 pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord};
-pub(crate) use ranges::{Entry, Ranges, RegionIndex};
+pub(crate) use ranges::{Entry, Neighbour, Ranges, RegionIndex};
 pub(crate) use sizes::CHUNK_SECTIONS;
 pub use sizes::MAX_NODES;
 

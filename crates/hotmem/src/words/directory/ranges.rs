@@ -86,8 +86,8 @@ pub(crate) struct Entry {
     /// The end of the range, or 0 if the place is vacant. It is stored with Release and loaded with
     /// Acquire, so that a reader that finds the range also finds the other fields.
     end: AtomicU64,
-    /// The number of the node, the flag [`BOOT`], and the group in the bits from [`GROUP_SHIFT`]
-    /// up.
+    /// The number of the node, the flags [`BOOT`] and [`NODES_VARY`], and the group in the bits from
+    /// [`GROUP_SHIFT`] up.
     node: AtomicU64,
     /// The number of the announcement, which is unique in this process. `Hotplug::announce` sets
     /// it.
@@ -99,7 +99,16 @@ pub(crate) struct Entry {
     pub(crate) online_on_announced_node: [AtomicU64; 2],
 }
 
+/// What stands in the way of a new range.
+pub(crate) enum Neighbour {
+    /// This range overlaps the new range.
+    Overlaps(PfnRange),
+    /// This part of a range shares a section with the new range, and is for another node.
+    OfOtherNode(PfnRange),
+}
+
 const BOOT: u64 = 1 << 32;
+const NODES_VARY: u64 = 1 << 33;
 const GROUP_SHIFT: u32 = 56;
 
 // SAFETY: the type consists of atomics of integers and pointers, which may be all zero.
@@ -136,6 +145,14 @@ impl Entry {
         if end == 0 { None } else { PfnRange::new(Pfn::new(start)?, Pfn::new(end)?) }
     }
 
+    /// Returns the range, if there is one and it overlaps `range`, which is not empty.
+    fn range_overlapping(&self, range: PfnRange) -> Option<PfnRange> {
+        let end = self.end.load(Ordering::Acquire);
+        let start = self.start.load(Ordering::Relaxed);
+        let overlaps = range.start().number() < end && start < range.end().number();
+        if overlaps { PfnRange::new(Pfn::new(start)?, Pfn::new(end)?) } else { None }
+    }
+
     /// Returns the number of the node.
     #[allow(clippy::cast_possible_truncation, reason = "the number is in the low 32 bits")]
     pub(crate) fn node(&self) -> u32 {
@@ -145,6 +162,18 @@ impl Entry {
     /// Returns whether the range is boot memory, which is never removed.
     pub(crate) fn is_boot(&self) -> bool {
         self.node.load(Ordering::Relaxed) & BOOT != 0
+    }
+
+    /// Returns whether additions name the nodes of the range's parts.
+    fn nodes_vary(&self) -> bool {
+        self.node.load(Ordering::Relaxed) & NODES_VARY != 0
+    }
+
+    /// Sets whether additions name the nodes of the parts of a range that was just announced.
+    pub(crate) fn set_nodes_vary(&self, nodes_vary: bool) {
+        let flag = if nodes_vary { NODES_VARY } else { 0 };
+        let node = self.node.load(Ordering::Relaxed);
+        self.node.store(node | flag, Ordering::Relaxed);
     }
 
     /// Returns the group of the range, which says how the range is brought online and taken
@@ -311,21 +340,24 @@ impl Ranges {
         self.frames().nth(index.number().checked_sub(INLINE_RANGES)? / RANGES_PER_FRAME)
     }
 
-    /// Iterates over the announced ranges that lie in the list itself, or in a frame of the list
-    /// whose bounds overlap `range`.
+    /// Iterates over the announced ranges that overlap `range`, which is not empty. Reads the ranges
+    /// that lie in the list itself, or in a frame of the list whose bounds overlap `range`.
     #[inline(never)]
-    fn iter_near(&self, range: PfnRange) -> impl Iterator<Item = (RegionIndex, &Entry, PfnRange)> {
-        let inline = (0..).map(RegionIndex).zip(&self.inline_entries);
-        let first_indices = (INLINE_RANGES..).step_by(RANGES_PER_FRAME);
-        let frames = first_indices.zip(self.frames());
+    fn iter_overlapping(
+        &self,
+        range: PfnRange,
+    ) -> impl Iterator<Item = (RegionIndex, &Entry, PfnRange)> {
+        let frames = self.frames().enumerate();
         let near = frames.filter(move |(_, frame)| frame.bounds.overlap(range));
-        let in_frames = near.flat_map(|(first, frame)| {
-            let indices =
-                (first..).map(|place| RegionIndex(u32::try_from(place).unwrap_or(u32::MAX)));
-            indices.zip(&frame.entries)
+        let in_frames = near.flat_map(|(n, frame)| {
+            let first = INLINE_RANGES + n * RANGES_PER_FRAME;
+            frame.entries.iter().enumerate().map(move |(n, entry)| (first + n, entry))
         });
-        let entries = inline.chain(in_frames);
-        Outlined(entries.filter_map(|(index, entry)| Some((index, entry, entry.range()?))))
+        let entries = self.inline_entries.iter().enumerate().chain(in_frames);
+        Outlined(entries.filter_map(move |(place, entry)| {
+            let range = entry.range_overlapping(range)?;
+            Some((RegionIndex(u32::try_from(place).ok()?), entry, range))
+        }))
     }
 
     /// Returns the announced range that contains a frame. Cost: O(1) if the last call found the same
@@ -338,7 +370,7 @@ impl Ranges {
         });
         last_match.or_else(|| {
             let frame = PfnRange::with_len(pfn, 1)?;
-            let found = self.iter_near(frame).find(|(_, _, range)| range.contains(pfn))?;
+            let found = self.iter_overlapping(frame).next()?;
             self.last_found.store(found.0.number(), Ordering::Relaxed);
             Some(found)
         })
@@ -347,6 +379,31 @@ impl Ranges {
     /// Returns an announced range that overlaps `range`. Cost: a load for each 63 ranges, and O(ranges
     /// near `range`).
     pub(crate) fn overlapping(&self, range: PfnRange) -> Option<PfnRange> {
-        self.iter_near(range).map(|(_, _, other)| other).find(|other| other.overlaps(range))
+        self.iter_overlapping(range).map(|(_, _, other)| other).next()
+    }
+
+    /// Returns a range of the list that overlaps `range`. If there is none, returns the first part of
+    /// `around` that belongs to a range for another node than `node` whose nodes do not vary. `around`
+    /// covers `range`. Cost: as for [`overlapping`](Self::overlapping).
+    pub(crate) fn neighbour(
+        &self,
+        range: PfnRange,
+        around: PfnRange,
+        node: u32,
+    ) -> Option<Neighbour> {
+        let mut of_other_node: Option<PfnRange> = None;
+        for (_, entry, other) in self.iter_overlapping(around) {
+            if other.overlaps(range) {
+                return Some(Neighbour::Overlaps(other));
+            }
+            if entry.node() != node && !entry.nodes_vary() {
+                let part = other.intersection(around);
+                let first = of_other_node.get_or_insert(part);
+                if part.start() < first.start() {
+                    *first = part;
+                }
+            }
+        }
+        of_other_node.map(Neighbour::OfOtherNode)
     }
 }
