@@ -2,6 +2,9 @@
 //!
 //! 1. [`cedt::structures`] lists the host bridges and the windows of a platform, and [`Platform`]
 //!    collects those that contradict neither each other nor RAM.
+//! 2. [`config::locate`] finds the registers of a device, for which the kernel implements
+//!    [`Registers`].
+//! 3. [`Decoders::commit`] makes a bridge or a device route addresses.
 //!
 //! All that tables and registers say is input from outside: nothing in it causes a panic, and what is
 //! impossible is refused by an error that names it. References are to the CXL specification, revision
@@ -10,13 +13,21 @@
 #![forbid(unsafe_code)]
 
 pub mod cedt;
+pub mod config;
+mod decoder;
 mod fields;
 mod interleave;
 mod platform;
+mod registers;
 
 pub use cedt::COMPONENT_BYTES;
+pub use decoder::{
+    COMMIT_LIMIT, Capability, DecoderError, DecoderState, Decoders, Destination, MAX_PORTS, Role,
+    Setting, Transition,
+};
 pub use interleave::{Granularity, UNIT, Ways};
 pub use platform::{Platform, PlatformError};
+pub use registers::{Config, Registers};
 
 /// The example in the README, compiled and run.
 #[cfg(doctest)]

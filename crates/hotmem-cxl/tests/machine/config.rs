@@ -1,0 +1,107 @@
+//! Tests of configuration space.
+
+use crate::arbitrary::arbitrary;
+use hotmem_cxl::Config;
+use hotmem_cxl::config::{self, BlockKind, ConfigError, RegisterBlock};
+use proptest::prelude::*;
+
+/// A configuration space with the DVSECs of a memory device.
+#[derive(Clone)]
+struct Space {
+    words: [u32; 1024],
+    locked: bool,
+}
+
+impl Config for Space {
+    fn read_u32(&mut self, offset: u16) -> u32 {
+        self.words[usize::from(offset) / 4]
+    }
+
+    fn write_u32(&mut self, offset: u16, value: u32) {
+        assert_eq!(offset, 0x20c, "only the control of the device is written");
+        assert_eq!(value >> 16, 0, "ones would clear the status");
+        if !self.locked {
+            let word = &mut self.words[0x83];
+            *word = *word & 0xffff_0000 | value;
+        }
+    }
+}
+
+/// A serial number, the DVSEC of a device at 0x200, and the locator at 0x300.
+fn space() -> Space {
+    let mut words = [0; 1024];
+    words[0x40] = 0x2000_0003;
+    words[0x80..0x84].copy_from_slice(&[0x3000_0023, 0x03c1_1e98, 0x0004_0000, 0xabcd_0000]);
+    words[0xc0..0xc3].copy_from_slice(&[0x0001_0023, 0x0240_1e98, 8]);
+    words[0xc3..0xc9].copy_from_slice(&[0x0001_0102, 1, 0, 0, 0x0003_0304, 0]);
+    Space { words, locked: false }
+}
+
+#[test]
+fn the_registers_of_a_device_are_located() {
+    let mut space = space();
+    let component = RegisterBlock { bar: 2, offset: 0x1_0001_0000 };
+    assert_eq!(config::locate(&mut space, BlockKind::Component), Ok(Some(component)));
+    let device = RegisterBlock { bar: 4, offset: 0x3_0000 };
+    assert_eq!(config::locate(&mut space, BlockKind::Device), Ok(Some(device)));
+    assert_eq!(device.within(0x4_0000, 0x1_0000), Ok(0x3_0000));
+    let beyond = ConfigError::BeyondBar { block: device, bar_len: 0x3_ffff };
+    assert_eq!(device.within(0x3_ffff, 0x1_0000), Err(beyond));
+    assert!(RegisterBlock { bar: 0, offset: u64::MAX }.within(u64::MAX, 1).is_err());
+    space.words[0xc7] = 0;
+    assert_eq!(config::locate(&mut space, BlockKind::Device), Ok(None));
+}
+
+#[test]
+fn memory_is_enabled_without_clearing_the_status() {
+    let mut space = space();
+    assert_eq!(config::set_memory_enabled(&mut space, true), Ok(()));
+    assert_eq!(space.words[0x83], 0xabcd_0004);
+    assert_eq!(config::set_memory_enabled(&mut space, false), Ok(()));
+    assert_eq!(space.words[0x83], 0xabcd_0000);
+    space.locked = true;
+    assert_eq!(config::set_memory_enabled(&mut space, true), Err(ConfigError::Unchanged));
+    space.words[0x82] = 0;
+    assert_eq!(config::set_memory_enabled(&mut space, true), Err(ConfigError::NotMemory));
+}
+
+#[test]
+fn malformed_capabilities_are_refused_with_their_offsets() {
+    let locate = |change: &dyn Fn(&mut Space)| {
+        let mut space = space();
+        change(&mut space);
+        config::locate(&mut space, BlockKind::Component)
+    };
+    let successor = |at, next| Err(ConfigError::Successor { at, next });
+    assert_eq!(locate(&|space| space.words[0x80] = 0x0fc0_0023), successor(0x200, 0xfc));
+    assert_eq!(locate(&|space| space.words[0x80] = 0x3020_0023), successor(0x200, 0x302));
+    assert_eq!(locate(&|space| space.words[0x80] = 0x1000_0023), Err(ConfigError::Endless));
+    assert_eq!(locate(&|space| space.words[0xc3] = 0x0001_0106), Err(ConfigError::Bar(6)));
+    for len in [0, 8, 0xd04, 0xfff] {
+        let error = Err(ConfigError::Length { at: 0x300, len });
+        assert_eq!(locate(&|space| space.words[0xc1] = u32::from(len) << 20 | 0x1e98), error);
+    }
+    for gone in [0x40, 0x80, 0xc0, 0xc1, 0xc3] {
+        assert_eq!(locate(&|space| space.words[gone] = u32::MAX), Err(ConfigError::Gone));
+    }
+    assert_eq!(locate(&|space| space.words[0x40] = 0), Ok(None));
+    // A DVSEC whose identity would lie beyond the space.
+    let at_end = |space: &mut Space| {
+        space.words[0x80] = 0xffc0_0023;
+        space.words[0x3ff] = 0x23;
+    };
+    assert_eq!(locate(&at_end), Ok(None));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_configuration_space_costs_a_bounded_number_of_accesses(mut space in arbitrary()) {
+        for kind in [BlockKind::Component, BlockKind::Device] {
+            if let Ok(Some(block)) = config::locate(&mut space, kind) {
+                prop_assert!(block.bar < 6 && block.offset.is_multiple_of(0x1_0000));
+            }
+        }
+        let _ = config::set_memory_enabled(&mut space, true);
+        prop_assert!(space.accesses < 3 * 4 * 1024);
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of registers: simulated ones, and ones that answer arbitrarily.
+
+mod arbitrary;
+mod component;
+mod config;
+mod decoders;
