@@ -28,6 +28,7 @@ mod refused_calls;
 mod remove;
 mod remove_all;
 mod report;
+mod thousands;
 mod tokens;
 mod words;
 mod zone_scans;
