@@ -4,7 +4,8 @@
 //!    collects those that contradict neither each other nor RAM.
 //! 2. [`config::locate`] finds the registers of a device, for which the kernel implements
 //!    [`Registers`].
-//! 3. [`Decoders::commit`] makes a bridge or a device route addresses.
+//! 3. [`plan::Plan`] computes how the decoders of bridges and devices are set, and [`plan::Execution`]
+//!    commits them or frees them again. [`Decoders::commit`] does the same for one decoder.
 //!
 //! All that tables and registers say is input from outside: nothing in it causes a panic, and what is
 //! impossible is refused by an error that names it. References are to the CXL specification, revision
@@ -17,13 +18,14 @@ pub mod config;
 mod decoder;
 mod fields;
 mod interleave;
+pub mod plan;
 mod platform;
 mod registers;
 
 pub use cedt::COMPONENT_BYTES;
 pub use decoder::{
-    COMMIT_LIMIT, Capability, DecoderError, DecoderState, Decoders, Destination, MAX_PORTS, Role,
-    Setting, Transition,
+    COMMIT_LIMIT, Capability, DecoderError, DecoderState, Decoders, Destination, MAX_PORTS,
+    Occupancy, Role, Setting, Transition,
 };
 pub use interleave::{Granularity, UNIT, Ways};
 pub use platform::{Platform, PlatformError};

@@ -4,7 +4,7 @@
 
 use super::setting::{Capability, DecoderError, DecoderState, Destination, Role, Setting};
 use crate::{
-    interleave::{Granularity, Ways},
+    interleave::{Granularity, UNIT, Ways},
     registers::{GONE, Registers},
 };
 use hotmem_addr::{Bytes, PfnRange};
@@ -17,7 +17,7 @@ const HEADER: u32 = 1;
 const HDM: u32 = 5;
 /// The offset of the first decoder in the capability, and the size of each.
 const FIRST: u32 = 0x10;
-const EACH: u32 = 0x20;
+pub(super) const EACH: u32 = 0x20;
 
 /// The registers of a decoder.
 pub(super) mod register {
@@ -52,16 +52,13 @@ impl Decoders {
     /// # Errors
     /// The component is gone, or its registers are malformed.
     pub fn find(registers: &mut impl Registers, role: Role) -> Result<Option<Self>, DecoderError> {
-        let size = registers.size();
-        let within =
-            |end| if end > size { Err(DecoderError::Beyond { end, size }) } else { Ok(()) };
-        within(CACHE_MEM + 4)?;
+        within(registers, CACHE_MEM + 4)?;
         let header = read(registers, CACHE_MEM)?;
         if header & 0xffff != HEADER {
             return Err(DecoderError::Header(header));
         }
         let entries = header >> 24;
-        within(CACHE_MEM + 4 + 4 * entries)?;
+        within(registers, CACHE_MEM + 4 + 4 * entries)?;
         for n in 1..=entries {
             let entry = read(registers, CACHE_MEM + 4 * n)?;
             if entry & 0xffff != HDM {
@@ -69,10 +66,10 @@ impl Decoders {
             }
             // The pointer has 12 bits. Its lowest bits would make accesses unaligned.
             let at = CACHE_MEM + (entry >> 20 & !3);
-            within(at + FIRST)?;
+            within(registers, at + FIRST)?;
             let raw = read(registers, at)?;
             let capability = capability(raw)?;
-            within(at + FIRST + EACH * capability.count)?;
+            within(registers, at + FIRST + EACH * capability.count)?;
             return Ok(Some(Decoders { role, at, capability }));
         }
         Ok(None)
@@ -100,7 +97,7 @@ impl Decoders {
         registers: &mut impl Registers,
         n: u32,
     ) -> Result<DecoderState, DecoderError> {
-        let at = self.decoder(n)?;
+        let at = self.decoder(registers, n)?;
         let control = read(registers, at + register::CONTROL)?;
         if control & control::COMMITTED == 0 {
             return Ok(DecoderState::Free);
@@ -112,28 +109,30 @@ impl Decoders {
             let low = u64::from(registers.read_u32(at + offset));
             low | u64::from(registers.read_u32(at + offset + 4)) << 32
         };
-        // The bits below 28 of base and size are reserved.
-        let mask = !(crate::interleave::UNIT - 1);
+        // The bits below 28 of base, size and skip are reserved.
+        let mask = !(UNIT - 1);
         let (start, len) = (wide(register::BASE) & mask, wide(register::SIZE) & mask);
         let destination = wide(register::DESTINATION);
         let range = PfnRange::from_bytes(start, Bytes(len))
             .map_err(|error| DecoderError::Range { n, error })?;
         let destination = match self.role {
             Role::Bridge => Destination::Ports(destination.to_le_bytes()),
-            Role::Device => Destination::Memory { skip: destination },
+            Role::Device => Destination::Memory { skip: destination & mask },
         };
         let setting = Setting { range, ways, granularity, destination };
         Ok(DecoderState::Committed { setting, locked: control & control::LOCKED != 0 })
     }
 
-    /// Returns the offset of a decoder's registers.
-    pub(super) fn decoder(&self, n: u32) -> Result<u32, DecoderError> {
+    /// Returns the offset of a decoder's registers, which lie within the block: the caller may pass
+    /// other registers than those among which the decoders were found.
+    pub(super) fn decoder(&self, registers: &impl Registers, n: u32) -> Result<u32, DecoderError> {
         let count = self.capability.count;
-        if n < count {
-            Ok(self.at + FIRST + EACH * n)
-        } else {
-            Err(DecoderError::Number { n, count })
+        if n >= count {
+            return Err(DecoderError::Number { n, count });
         }
+        let at = self.at + FIRST + EACH * n;
+        within(registers, at + EACH)?;
+        Ok(at)
     }
 
     /// Returns the offset of the control of all decoders.
@@ -161,4 +160,10 @@ pub(super) fn read(registers: &mut impl Registers, at: u32) -> Result<u32, Decod
         GONE => Err(DecoderError::Gone),
         value => Ok(value),
     }
+}
+
+/// Refuses registers that would end beyond the block.
+pub(super) fn within(registers: &impl Registers, end: u32) -> Result<(), DecoderError> {
+    let size = registers.size();
+    if end > size { Err(DecoderError::Beyond { end, size }) } else { Ok(()) }
 }

@@ -116,6 +116,13 @@ pub enum DecoderError {
         /// What is wrong.
         error: AddrError,
     },
+    /// A committed decoder of a device leaves out more bytes than a device can have.
+    Skip {
+        /// The decoder.
+        n: u32,
+        /// The number of bytes.
+        skip: u64,
+    },
     /// The setting is for the decoders of a bridge, and these are a device's, or the reverse.
     Role,
     /// Start and size of the setting are not whole units for each target.
@@ -218,6 +225,7 @@ impl fmt::Display for DecoderError {
                 write!(f, "decoder {n} is committed with control {control:#x}")
             }
             DecoderError::Range { n, error } => write!(f, "decoder {n}: {error}"),
+            DecoderError::Skip { n, skip } => write!(f, "decoder {n} leaves out {skip:#x} bytes"),
             DecoderError::Role => f.write_str("the setting is for another kind of component"),
             DecoderError::Unaligned(range) => {
                 write!(f, "{range} is not whole units of 256 MiB for each target")

@@ -1,7 +1,7 @@
 //! Commits decoders and frees them, as state machines with a time limit.
 
 use super::{
-    block::{Decoders, control, read, register},
+    block::{Decoders, EACH, control, read, register, within},
     setting::{DecoderError, DecoderState, Destination, Setting},
 };
 use crate::registers::Registers;
@@ -39,7 +39,7 @@ impl Decoders {
         setting: &Setting,
         now: Duration,
     ) -> Result<Transition, DecoderError> {
-        let at = self.decoder(n)?;
+        let at = self.decoder(registers, n)?;
         setting.check(self.role(), &self.capability())?;
         if self.state(registers, n)? != DecoderState::Free {
             return Err(DecoderError::Committed { n });
@@ -90,7 +90,7 @@ impl Decoders {
         n: u32,
         now: Duration,
     ) -> Result<Transition, DecoderError> {
-        let at = self.decoder(n)?;
+        let at = self.decoder(registers, n)?;
         let control = read(registers, at + register::CONTROL)?;
         if control & control::COMMITTED == 0 {
             return Err(DecoderError::Free { n });
@@ -98,7 +98,7 @@ impl Decoders {
         if control & control::LOCKED != 0 {
             return Err(DecoderError::Locked { n });
         }
-        if let Ok(after) = self.decoder(n + 1)
+        if let Ok(after) = self.decoder(registers, n + 1)
             && read(registers, after + register::CONTROL)? & control::COMMITTED != 0
         {
             return Err(DecoderError::Order { other: n + 1 });
@@ -122,6 +122,7 @@ impl Transition {
         registers: &mut impl Registers,
         now: Duration,
     ) -> Poll<Result<(), DecoderError>> {
+        within(registers, self.at + EACH)?;
         if self.wrote & control::COMMIT != 0 {
             let polled = self.poll_commit(registers, now);
             if matches!(polled, Poll::Ready(Err(_))) {

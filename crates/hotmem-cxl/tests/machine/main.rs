@@ -4,3 +4,4 @@ mod arbitrary;
 mod component;
 mod config;
 mod decoders;
+mod plan;
