@@ -114,6 +114,8 @@ pub struct Config {
     /// machine runs. If there are any, all ports use native PCI Express hotplug. QEMU's default is
     /// ACPI hotplug.
     pub empty_ports: usize,
+    /// The number of memory slots, each of which can get a DIMM while the machine runs.
+    pub memory_slots: u32,
     /// QEMU's `maxmem`. If this is `None`, it is computed from the devices.
     pub max_memory: Option<Bytes>,
     /// The requested size of each virtio-mem device at the start of the machine.
@@ -167,6 +169,7 @@ impl Config {
             other_objects: Vec::new(),
             other_device_options: Vec::new(),
             empty_ports: 0,
+            memory_slots: 10,
             max_memory: None,
             requested_at_start: Bytes::ZERO,
             block_size: Bytes::mib(2),
@@ -242,7 +245,10 @@ impl Config {
             add_option("-icount", "shift=0,sleep=on".into());
         }
         add_option("-smp", self.cpus.to_string());
-        add_option("-m", format!("{}B,slots=10,maxmem={}B", self.boot_memory.0, max_memory.0));
+        add_option(
+            "-m",
+            format!("{}B,slots={},maxmem={}B", self.boot_memory.0, self.memory_slots, max_memory.0),
+        );
         add_option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4".into());
         for (node, memory) in self.nodes.iter().enumerate() {
             let mut numa = format!("node,nodeid={node}");

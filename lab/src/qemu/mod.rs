@@ -23,7 +23,7 @@ pub use emulator::Emulator;
 pub use error::Error;
 pub(crate) use process::die_with_parent;
 pub use report::{Event, Report, Zone, ZoneName};
-pub use vm::{Observation, Resize, Vm};
+pub use vm::{Dimm, Observation, Resize, Vm};
 
 /// Parts that machines of other architectures use, too.
 pub(crate) mod raw {

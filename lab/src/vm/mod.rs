@@ -1,5 +1,6 @@
 //! `hotmem vm`, which boots a guest, changes its memory, and prints the time of each step.
 
+mod dimms;
 pub mod rows;
 
 #[cfg(feature = "live")]
@@ -13,6 +14,7 @@ use crate::{
     table::time,
 };
 use anyhow::{Result, bail};
+use dimms::Dimms;
 use hotmem::Bytes;
 use indicatif::ProgressBar;
 use rows::{Row, StepTime};
@@ -20,6 +22,9 @@ use std::{path::PathBuf, thread, time::Duration};
 
 /// The time between two samples of the guest's resident memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The maximal number of DIMMs. The guest knows 32 memory slots, and one DIMM more ends the run.
+const MAX_DIMMS: i64 = 31;
 
 /// A type of machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -65,6 +70,11 @@ pub struct Args {
     /// The device's block size
     #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = size::parse)]
     block_size: Bytes,
+    /// Insert the memory as this number of DIMMs in ACPI's memory slots, instead of plugging it into a
+    /// virtio-mem device
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["balloon", "arch"],
+          value_parser = clap::value_parser!(u32).range(1..=MAX_DIMMS))]
+    dimms: Option<u32>,
     /// The time limit of a step of Linux
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -90,17 +100,29 @@ pub fn run(args: &Args) -> Result<()> {
     progress.set_message("looking for the guest's image");
     let guests = progress.suspend(|| args.machine.guests(&[args.guest], &[args.plug]))?;
     progress.set_message("booting");
-    let mut vm = Vm::start(&args.config(&guests)?)?;
+    let dimms = args.dimms.map(|count| Dimms::new(args.plug, count)).transpose()?;
+    let config = match dimms {
+        Some(dimms) => dimms.config(args, &guests)?,
+        None => args.config(&guests)?,
+    };
+    let mut vm = Vm::start(&config)?;
     let display = Display::start(args.plain, progress, &mut vm);
     let first_line = vm.first_line()?;
-    args.guest.wait_until_ready(&mut vm)?;
+    match dimms {
+        Some(dimms) => dimms.wait_until_ready(&mut vm)?,
+        None => args.guest.wait_until_ready(&mut vm)?,
+    }
     let sampler = args.balloon.then(|| Sampler::start(vm.pid(), SAMPLE_INTERVAL));
-    let rows = args.change_memory(&mut vm, &display)?;
+    let rows = match dimms {
+        Some(dimms) => dimms.change_memory(args, &mut vm)?,
+        None => args.change_memory(&mut vm, &display)?,
+    };
     let started = vm.started();
     let samples = sampler.map(Sampler::finish);
-    let metadata = match args.guest {
-        Guest::Hotmem | Guest::HotmemWithDescriptors => Some(args.end(vm)?),
-        Guest::Linux => None,
+    let metadata = match (dimms, args.guest) {
+        (Some(dimms), _) => Some(dimms.end(vm)?),
+        (None, Guest::Hotmem | Guest::HotmemWithDescriptors) => Some(args.end(vm)?),
+        (None, Guest::Linux) => None,
     };
     display.finish();
 
@@ -111,7 +133,9 @@ pub fn run(args: &Args) -> Result<()> {
         args.plot(&resident::series(&samples, started))?;
     }
     if let Some(Some(written)) = metadata {
-        let plugs = rows.iter().filter(|row| row.step.starts_with("plug"));
+        let plugs = rows
+            .iter()
+            .filter(|row| row.step.starts_with("plug") || row.step.starts_with("insert"));
         let plugged: u64 = plugs.map(|row| row.memory.0).sum();
         let percent = written.0 as f64 / plugged as f64 * 100.0;
         say!(
@@ -209,6 +233,9 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
+        if self.dimms.is_some() && !self.guest.is_reference() {
+            bail!("--dimms: this needs the reference guest");
+        }
         if !self.block_size.0.is_power_of_two() {
             bail!("--block-size {}: the block size must be a power of two", self.block_size);
         }
@@ -267,15 +294,7 @@ impl Args {
             rows.push(Row { step, memory: self.plug, time: StepTime::Resize(resize) });
             if target != Bytes::ZERO && self.touched_memory().is_some() {
                 progress.set_message("the guest writes to the plugged memory");
-                let (row, _) = vm.wait("end of the touching", |event| match *event {
-                    Event::Touched { bytes, us } => Some(Row {
-                        step: "touch",
-                        memory: Bytes(bytes),
-                        time: StepTime::InGuest(Duration::from_micros(us)),
-                    }),
-                    _ => None,
-                })?;
-                rows.push(row);
+                rows.push(wait_until_touched(vm)?);
                 if self.balloon {
                     progress.set_message("the guest frees and reports the memory");
                     rows.push(self.report_free_memory(vm)?);
@@ -318,4 +337,17 @@ impl Args {
         vm.request(if plugged == Bytes::ZERO { self.block_size } else { Bytes::ZERO })?;
         Ok(vm.finish()?)
     }
+}
+
+/// Waits until the guest has written to the plugged memory.
+fn wait_until_touched(vm: &mut Vm) -> Result<Row> {
+    let (row, _) = vm.wait("end of the touching", |event| match *event {
+        Event::Touched { bytes, us } => Some(Row {
+            step: "touch",
+            memory: Bytes(bytes),
+            time: StepTime::InGuest(Duration::from_micros(us)),
+        }),
+        _ => None,
+    })?;
+    Ok(row)
 }

@@ -23,6 +23,13 @@ pub struct Row {
 pub enum StepTime {
     /// A change of the guest's memory.
     Resize(Resize),
+    /// DIMMs were inserted or removed.
+    Dimms {
+        /// The time until the guest reported that their memory is online or removed.
+        recognised: Duration,
+        /// The time that the guest measured, except for a removal.
+        in_guest: Option<Duration>,
+    },
     /// A time that only the guest measured.
     InGuest(Duration),
     /// The step did not end within the limit. The value is the size that the device had plugged at
@@ -50,6 +57,15 @@ pub fn print(rows: &[Row], limit_s: u32) -> Result<(), OutputError> {
                 // Linux does not report the number.
                 &Some(resize.requests).filter(|&n| n > 0).map_or(String::new(), |n| n.to_string()),
                 &resize.zone.map_or(String::new(), |zone| zone.to_string()),
+            ]),
+            StepTime::Dimms { recognised, in_guest } => table.add_row([
+                row.step,
+                &memory,
+                "",
+                &time(*recognised),
+                &in_guest.map_or(String::new(), time),
+                "",
+                "",
             ]),
             StepTime::InGuest(duration) => {
                 table.add_row([row.step, &memory, "", "", &time(*duration), "", ""])

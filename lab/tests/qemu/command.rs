@@ -31,6 +31,22 @@ fn vm_prints_only_its_table_to_a_pipe() {
 }
 
 #[test]
+fn vm_inserts_dimms() {
+    hotmem_lab::qemu::image::find(None).unwrap();
+    let args = ["vm", "--plug", "1G", "--dimms", "4", "--touch", "64M", "--replug"];
+    let output = hotmem(&args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = stdout(&output);
+    for part in ["insert", "touch", "remove", "insert again", "1GiB", "PASS"] {
+        assert!(stdout.contains(part), "no `{part}` in\n{stdout}");
+    }
+    for (plug, dimms) in [("1G", "3"), ("1M", "1"), ("1G", "32"), ("1G", "0")] {
+        let refused = hotmem(&["vm", "--plug", plug, "--dimms", dimms]).output().unwrap();
+        assert!(!refused.status.success(), "{dimms} DIMMs of {plug} were accepted");
+    }
+}
+
+#[test]
 fn vm_plots_the_guests_resident_memory() {
     hotmem_lab::qemu::image::find(None).unwrap();
     let file = std::env::temp_dir().join(format!("hotmem-vm-{}.svg", std::process::id()));

@@ -1,16 +1,9 @@
 //! Tests of DIMMs, which QEMU adds and removes by ACPI's memory slots.
 
-use crate::support::config;
+use crate::support::{config, start};
 use hotmem::Bytes;
-use hotmem_lab::qemu::{Config, Event, Vm};
-
-/// A DIMM that the guest has brought online.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Added {
-    slot: u32,
-    size: u64,
-    node: u32,
-}
+use hotmem_lab::qemu::{Config, Dimm, Event, Vm};
+use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::SliceRandom};
 
 /// Returns a machine with two nodes, no virtio-mem device and ten memory slots.
 fn slots(exit: &str) -> Config {
@@ -28,22 +21,12 @@ fn boot(config: &Config) -> (Vm, u64) {
     (vm, boot_memory)
 }
 
-fn insert(vm: &mut Vm, name: &str, size: &str, node: u32) {
-    vm.monitor_line(&format!("object_add memory-backend-ram,id=mem{name},size={size}")).unwrap();
-    let device = format!("device_add pc-dimm,id=dimm{name},memdev=mem{name},node={node}");
-    vm.monitor_line(&device).unwrap();
+fn insert(vm: &mut Vm, name: &str, mib: u64, node: u32) {
+    vm.insert_dimm(name, Bytes::mib(mib), node).unwrap();
 }
 
-fn remove(vm: &mut Vm, name: &str) {
-    vm.monitor_line(&format!("device_del dimm{name}")).unwrap();
-}
-
-fn wait_added(vm: &mut Vm) -> Added {
-    let added = |event: &Event| match *event {
-        Event::DimmAdded { slot, size, node, .. } => Some(Added { slot, size, node }),
-        _ => None,
-    };
-    vm.wait("DIMM", added).unwrap().0
+fn wait_added(vm: &mut Vm) -> Dimm {
+    vm.wait_for_added_dimm().unwrap().0
 }
 
 /// Waits until the guest has refused a DIMM. Returns its slot and the guest's reason.
@@ -55,47 +38,110 @@ fn wait_refused(vm: &mut Vm) -> (u32, String) {
     vm.wait("refusal of a DIMM", refused).unwrap().0
 }
 
-/// Waits until a DIMM was removed. Returns its slot, and the memory that is online.
-fn wait_removed(vm: &mut Vm) -> (u32, u64) {
-    let removed = |event: &Event| match *event {
-        Event::DimmRemoved { slot, online, .. } => Some((slot, online)),
-        _ => None,
-    };
-    vm.wait("removal of a DIMM", removed).unwrap().0
-}
-
 /// Returns the number of DIMMs that QEMU has.
 fn dimms_of_host(vm: &mut Vm) -> usize {
     vm.query_monitor("info memory-devices").unwrap().matches("Memory device [dimm]").count()
 }
 
+/// Returns the DIMMs that QEMU has, in the order of their slots.
+fn list_of_host(vm: &mut Vm) -> Vec<Dimm> {
+    let list = vm.query_monitor("info memory-devices").unwrap();
+    let devices = list.split("Memory device [").filter(|device| device.starts_with("dimm]"));
+    let field = |device: &str, name: &str| -> u64 {
+        let mut lines = device.lines().filter_map(|line| line.trim().strip_prefix(name));
+        lines.next().and_then(|value| value.trim().parse().ok()).unwrap()
+    };
+    let mut dimms: Vec<_> = devices
+        .map(|device| Dimm {
+            slot: field(device, "slot:") as u32,
+            size: Bytes(field(device, "size:")),
+            node: field(device, "node:") as u32,
+        })
+        .collect();
+    dimms.sort_by_key(|dimm| dimm.slot);
+    dimms
+}
+
+/// Adds 16 DIMMs of random sizes on four nodes and removes them in random order, while a virtio-mem
+/// device is resized. The guest and QEMU agree after each step.
+#[test]
+fn sixteen_dimms_come_and_go_in_random_order_beside_a_virtio_mem_device() {
+    let rounds = if std::env::var_os("HOTMEM_DEEP").is_some() { 100 } else { 2 };
+    let (device, last) = (Bytes::gib(1), Bytes::mib(6));
+    let config = config(device).with_touched_memory(Bytes::mib(64));
+    let mut machine = start(&Config {
+        nodes: vec![Bytes::mib(128), Bytes::ZERO, Bytes::ZERO, Bytes::ZERO],
+        memory_slots: 16,
+        max_memory: Some(Bytes::gib(32)),
+        ..config.with_guest_option("exit", format!("size:{}", last.0))
+    });
+    let mut random = SmallRng::seed_from_u64(44);
+    for round in 0..rounds {
+        let mut present: Vec<(String, u32)> = Vec::new();
+        let mut expected: Vec<Dimm> = Vec::new();
+        let mut steps = [vec![true; 16], vec![false; 16]].concat();
+        steps[8..24].shuffle(&mut random);
+        for (step, adds) in steps.into_iter().enumerate() {
+            if adds {
+                let name = format!("{round}.{step}");
+                let (mib, node) = (random.random_range(1..=4) * 128, random.random_range(0..4));
+                insert(&mut machine, &name, mib, node);
+                let added = wait_added(&mut machine);
+                assert_eq!((added.size, added.node), (Bytes::mib(mib), node));
+                present.push((name, added.slot));
+                expected.push(added);
+            } else {
+                let (name, slot) = present.swap_remove(random.random_range(0..present.len()));
+                machine.remove_dimm(&name).unwrap();
+                assert_eq!(machine.wait_for_removed_dimm().unwrap().0, slot);
+                machine.free_dimm(&name).unwrap();
+                expected.retain(|dimm| dimm.slot != slot);
+            }
+            expected.sort_by_key(|dimm| dimm.slot);
+            assert_eq!(list_of_host(&mut machine), expected, "round {round}, step {step}");
+            if step % 4 == 0 {
+                let blocks = random.random_range(4..=512);
+                machine.resize(Bytes::mib(2 * blocks)).unwrap();
+            }
+        }
+    }
+    machine.finish(last);
+}
+
 #[test]
 fn dimms_are_added_used_and_removed_and_their_slots_are_used_again() {
+    for machine in ["q35", "pc"] {
+        check_slots_are_used_again(machine);
+    }
+}
+
+fn check_slots_are_used_again(machine: &'static str) {
     let config = slots("resizes:8").with_touched_memory(Bytes::mib(192));
+    let config = Config { machine, ..config };
     let (mut vm, _) = boot(&config);
-    let mib = |mib| Bytes::mib(mib).0;
-    insert(&mut vm, "0", "256M", 1);
-    assert_eq!(wait_added(&mut vm), Added { slot: 0, size: mib(256), node: 1 });
-    insert(&mut vm, "1", "128M", 0);
-    assert_eq!(wait_added(&mut vm), Added { slot: 1, size: mib(128), node: 0 });
-    remove(&mut vm, "0");
-    let (slot, online) = wait_removed(&mut vm);
+    let mib = Bytes::mib;
+    insert(&mut vm, "0", 256, 1);
+    assert_eq!(wait_added(&mut vm), Dimm { slot: 0, size: mib(256), node: 1 });
+    insert(&mut vm, "1", 128, 0);
+    assert_eq!(wait_added(&mut vm), Dimm { slot: 1, size: mib(128), node: 0 });
+    vm.remove_dimm("0").unwrap();
+    let (slot, online) = vm.wait_for_removed_dimm().unwrap();
     assert_eq!(slot, 0);
     assert!(online > mib(255) && online <= mib(256), "{online}");
     assert_eq!(dimms_of_host(&mut vm), 1);
     // The slot gets another DIMM, of another size and on another node.
-    insert(&mut vm, "2", "512M", 0);
-    assert_eq!(wait_added(&mut vm), Added { slot: 0, size: mib(512), node: 0 });
+    insert(&mut vm, "2", 512, 0);
+    assert_eq!(wait_added(&mut vm), Dimm { slot: 0, size: mib(512), node: 0 });
     for name in ["1", "2"] {
-        remove(&mut vm, name);
-        wait_removed(&mut vm);
+        vm.remove_dimm(name).unwrap();
+        vm.wait_for_removed_dimm().unwrap();
     }
     assert_eq!(dimms_of_host(&mut vm), 0);
     // The guest handles an insertion and a removal whether or not it has seen the first before the
     // second comes.
-    insert(&mut vm, "3", "128M", 1);
-    remove(&mut vm, "3");
-    wait_removed(&mut vm);
+    insert(&mut vm, "3", 128, 1);
+    vm.remove_dimm("3").unwrap();
+    vm.wait_for_removed_dimm().unwrap();
     vm.finish().unwrap();
 }
 
@@ -105,7 +151,7 @@ fn a_dimm_that_is_present_at_the_start_is_added() {
     config.other_device_options = vec!["pc-dimm,id=dimm0,memdev=cold,node=1"];
     config.other_objects = vec!["memory-backend-ram,id=cold,size=256M"];
     let (mut vm, _) = boot(&config);
-    let added = Added { slot: 0, size: Bytes::mib(256).0, node: 1 };
+    let added = Dimm { slot: 0, size: Bytes::mib(256), node: 1 };
     assert_eq!(wait_added(&mut vm), added);
     vm.finish().unwrap();
 }
@@ -115,18 +161,18 @@ fn a_refused_dimm_is_ejected_and_a_dimm_in_use_is_kept_until_its_memory_can_move
     let config = slots("resizes:3").with_guest_option("vetoes", 1);
     let config = config.with_guest_option("release", "off").with_touched_memory(Bytes::mib(768));
     let (mut vm, _) = boot(&config);
-    insert(&mut vm, "0", "128M", 0);
+    insert(&mut vm, "0", 128, 0);
     let (slot, why) = wait_refused(&mut vm);
     assert_eq!(slot, 0);
     assert!(why.contains("asks for a veto"), "{why}");
-    remove(&mut vm, "0");
-    wait_removed(&mut vm);
+    vm.remove_dimm("0").unwrap();
+    vm.wait_for_removed_dimm().unwrap();
     // A random run of each pageblock of the second DIMM is in use, more than fits into boot memory.
-    insert(&mut vm, "1", "768M", 0);
+    insert(&mut vm, "1", 768, 0);
     wait_added(&mut vm);
     let touched = |event: &Event| matches!(event, Event::Touched { .. }).then_some(());
     vm.wait("touched memory", touched).unwrap();
-    remove(&mut vm, "1");
+    vm.remove_dimm("1").unwrap();
     let kept = |event: &Event| match event {
         Event::DimmKept { slot, why } => Some((*slot, why.clone())),
         _ => None,
@@ -136,28 +182,28 @@ fn a_refused_dimm_is_ejected_and_a_dimm_in_use_is_kept_until_its_memory_can_move
     assert!(why.contains("free"), "{why}");
     assert_eq!(dimms_of_host(&mut vm), 1);
     // The third DIMM has room.
-    insert(&mut vm, "2", "512M", 1);
+    insert(&mut vm, "2", 512, 1);
     wait_added(&mut vm);
-    remove(&mut vm, "1");
-    assert_eq!(wait_removed(&mut vm).0, 0);
+    vm.remove_dimm("1").unwrap();
+    assert_eq!(vm.wait_for_removed_dimm().unwrap().0, 0);
     vm.finish().unwrap();
 }
 
 #[test]
 fn dimms_that_share_a_section_are_added_or_refused_with_a_reason() {
     let (mut vm, _) = boot(&slots("resizes:4"));
-    insert(&mut vm, "0", "130M", 0);
+    insert(&mut vm, "0", 130, 0);
     wait_added(&mut vm);
     // QEMU places this DIMM right after the first, in a section that belongs to node 0.
-    insert(&mut vm, "1", "2M", 1);
+    insert(&mut vm, "1", 2, 1);
     let (slot, why) = wait_refused(&mut vm);
     assert_eq!(slot, 1);
     assert!(why.contains("node"), "{why}");
-    remove(&mut vm, "1");
-    wait_removed(&mut vm);
-    insert(&mut vm, "2", "2M", 0);
+    vm.remove_dimm("1").unwrap();
+    vm.wait_for_removed_dimm().unwrap();
+    insert(&mut vm, "2", 2, 0);
     wait_added(&mut vm);
-    remove(&mut vm, "0");
-    wait_removed(&mut vm);
+    vm.remove_dimm("0").unwrap();
+    vm.wait_for_removed_dimm().unwrap();
     vm.finish().unwrap();
 }

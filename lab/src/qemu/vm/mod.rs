@@ -3,10 +3,13 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod.rs` | start and end of the machine, requests to its devices, the guest's output |
+//! | `dimms.rs` | DIMMs that are inserted and removed |
 //! | `resize.rs` | changes of the guest's memory, and the time that they take |
 
+mod dimms;
 mod resize;
 
+pub use dimms::Dimm;
 pub use resize::Resize;
 
 use super::{
