@@ -34,6 +34,11 @@ pub(crate) enum LongRequest<'f> {
         /// yet.
         offlined_blocks: Vec<u64>,
     },
+    /// A shrink that is over, and the blocker that it met.
+    Over {
+        request: Shrink<'f, Cpus>,
+        blocker: Option<Blocker>,
+    },
 }
 
 impl<'f> Machine<'f> {
@@ -135,6 +140,7 @@ impl<'f> Machine<'f> {
         match self.requests.swap_remove(index) {
             LongRequest::Offline { request, range } => self.poll_offline(request, range, budget),
             shrink @ LongRequest::Shrink { .. } => self.poll_shrink(shrink, budget),
+            LongRequest::Over { request, blocker } => self.poll_over(request, blocker, budget),
         }
         self.model.count_new_metadata();
     }
@@ -185,6 +191,7 @@ impl<'f> Machine<'f> {
             Progress::Ready(removal) => {
                 let going = removal.range();
                 assert!(within.covers(going) && going.is_aligned(*unit) && !going.is_empty());
+                assert!(model.in_one_region(going), "{going:?} cannot be added again");
                 assert!(going.frames() <= *max_removal && going.frames() <= *frames_left);
                 let is_going = |number| going.overlaps(range(number * PAGEBLOCK, PAGEBLOCK));
                 offlined_blocks.retain(|&number| !is_going(number));
@@ -214,13 +221,40 @@ impl<'f> Machine<'f> {
                     assert!(within.covers(blocker.range), "{blocker:?}");
                     model.check_blocker(blocker, blocker.range.align_outward(*unit));
                 }
-                let Some(range) = *persistent_range else { return };
+                let Some(range) = *persistent_range else {
+                    if let LongRequest::Shrink { request, .. } = state
+                        && self.model.rng.bool()
+                    {
+                        self.requests.push(LongRequest::Over { request, blocker });
+                    }
+                    return;
+                };
                 *within = range;
                 *was_pending = true;
             }
         }
         *is_new = false;
         self.requests.push(state);
+    }
+
+    /// Polls a shrink that is over, which must change nothing, although the machine has changed.
+    fn poll_over(
+        &mut self,
+        mut request: Shrink<'f, Cpus>,
+        blocker: Option<Blocker>,
+        budget: Budget,
+    ) {
+        let frames_left = request.frames_left();
+        let progress = with_kernel(&mut self.hotplug, &mut self.model, |hotplug, hooks| {
+            request.poll(hotplug, hooks, budget)
+        });
+        self.model.trace(|| format!("polled a shrink that is over: {progress:?}"));
+        assert!(matches!(progress, Progress::Idle | Progress::Pending(_)), "{progress:?}");
+        assert_eq!(hotmem_testkit::blocker_of(progress), blocker);
+        assert_eq!(request.frames_left(), frames_left);
+        if self.model.rng.bool() {
+            self.requests.push(LongRequest::Over { request, blocker });
+        }
     }
 
     /// Drops from `offlined_blocks` the pageblocks that the shrink has put online again, because it
@@ -252,6 +286,9 @@ impl<'f> Machine<'f> {
         match request {
             LongRequest::Offline { request, range } => {
                 self.model.trace(|| format!("cancel offline {range:?}"));
+                request.cancel(&mut self.hotplug, &mut self.model).unwrap();
+            }
+            LongRequest::Over { request, .. } => {
                 request.cancel(&mut self.hotplug, &mut self.model).unwrap();
             }
             LongRequest::Shrink { request, range: within, offlined_blocks, .. } => {
