@@ -6,6 +6,8 @@
 //!    [`Registers`].
 //! 3. [`plan::Plan`] computes how the decoders of bridges and devices are set, and [`plan::Execution`]
 //!    commits them or frees them again. [`Decoders::commit`] does the same for one decoder.
+//! 4. [`DeviceRegisters`] reads the state of a device, and [`Mailbox`] sends it the commands of
+//!    [`command`].
 //!
 //! All that tables and registers say is input from outside: nothing in it causes a panic, and what is
 //! impossible is refused by an error that names it. References are to the CXL specification, revision
@@ -14,8 +16,10 @@
 #![forbid(unsafe_code)]
 
 pub mod cedt;
+pub mod command;
 pub mod config;
 mod decoder;
+mod device;
 mod fields;
 mod interleave;
 pub mod plan;
@@ -26,6 +30,9 @@ pub use cedt::COMPONENT_BYTES;
 pub use decoder::{
     COMMIT_LIMIT, Capability, DecoderError, DecoderState, Decoders, Destination, MAX_PORTS,
     Occupancy, Role, Setting, Transition,
+};
+pub use device::{
+    COMMAND_LIMIT, DeviceError, DeviceRegisters, EventLog, Mailbox, MailboxError, MemoryState,
 };
 pub use interleave::{Granularity, UNIT, Ways};
 pub use platform::{Platform, PlatformError};

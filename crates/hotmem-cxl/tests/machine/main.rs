@@ -4,4 +4,6 @@ mod arbitrary;
 mod component;
 mod config;
 mod decoders;
+mod device;
+mod mailbox;
 mod plan;
