@@ -362,8 +362,8 @@ struct hotmem_hooks {
     // Returns 0 if the range, which is isolated, may go offline, and another number to refuse.
     // Default: 0.
     int32_t (*going_offline)(void *ctx, uint64_t paddr, uint64_t len);
-    // Called if a range stays online although `going_offline` has returned 0. Default: does
-    // nothing.
+    // Called if a range, or a part of it, stays online although `going_offline` has returned 0.
+    // Default: does nothing.
     void (*offline_cancelled)(void *ctx, uint64_t paddr, uint64_t len);
     // Called after the range went offline. Default: does nothing.
     void (*offlined)(void *ctx, uint64_t paddr, uint64_t len);

@@ -99,8 +99,8 @@ pub struct hotmem_hooks {
     /// Returns 0 if the range, which is isolated, may go offline, and another number to refuse.
     /// Default: 0.
     pub going_offline: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> i32>,
-    /// Called if a range stays online although `going_offline` has returned 0. Default: does
-    /// nothing.
+    /// Called if a range, or a part of it, stays online although `going_offline` has returned 0.
+    /// Default: does nothing.
     pub offline_cancelled: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
     /// Called after the range went offline. Default: does nothing.
     pub offlined: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,

@@ -65,11 +65,13 @@ pub trait Hooks {
         Ok(())
     }
 
-    /// Tells the kernel that `range`, to which it agreed, stays online after all. `range` is one
-    /// range to which the kernel agreed, or several such ranges that are adjacent.
+    /// Tells the kernel that `range`, to which it agreed, stays online after all. `range` is whole
+    /// pageblocks: one range to which the kernel agreed, several such ranges that are adjacent, or
+    /// a part of these.
     fn offline_cancelled(&mut self, range: PfnRange) {}
 
-    /// Tells the kernel that `range` is offline.
+    /// Tells the kernel that `range` is offline. What `range` can be is described at
+    /// [`offline_cancelled`](Self::offline_cancelled).
     fn offlined(&mut self, range: PfnRange) {}
 
     /// Frees the frames of `within` that the kernel can do without. The hook must not allocate.

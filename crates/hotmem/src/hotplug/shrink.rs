@@ -5,7 +5,8 @@
 //! first blocker.
 
 use super::drain::{DrainProgress, Window};
-use super::{Budget, Hotplug, Removal};
+use super::untried::Untried;
+use super::{Budget, Hotplug, Removal, ShrinkOptions};
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
@@ -16,11 +17,14 @@ use crate::mapping::Mapping;
 use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::progress::Progress;
-use crate::words::SectionPart;
 use core::fmt;
 
 /// A request to take memory offline for removal, the highest memory first. It skips boot memory,
 /// which is never removed.
+///
+/// Before the shrink migrates anything, it isolates all adjacent memory that it will take, as far as
+/// there is enough free memory elsewhere for the frames in use. So nothing is migrated into memory
+/// that is still to be taken, and each allocation moves once.
 ///
 /// Each [`Progress::Ready`] is a run that the caller can offer to the device. The shrink belongs to
 /// the instance that polls it first. Call [`cancel`](Self::cancel) for a shrink that is no longer
@@ -32,8 +36,8 @@ pub struct Shrink<'f, P> {
     instance: Option<InstanceId>,
     /// The range that the shrink takes memory from.
     range: PfnRange,
-    /// The part of `range` that the shrink has not tried yet. Its end moves down.
-    untried: PfnRange,
+    /// The part of `range` that the shrink has not isolated or skipped yet.
+    untried: Untried,
     /// The smallest run that the platform can take, in frames.
     unit: u64,
     /// The number of frames still to take.
@@ -44,45 +48,18 @@ pub struct Shrink<'f, P> {
     ready_run: PfnRange,
     /// The window that is being drained.
     window: Option<Window<'f, P>>,
+    /// The memory below `window` that is isolated and is still to be drained.
+    isolated: Option<Isolation<'f, P>>,
+    /// The number of frames that were in use in `isolated` when it was isolated.
+    live_frames: u64,
+    /// Whether more memory may be added to `isolated`.
+    isolates_more: bool,
     is_persistent: bool,
     /// The start of the last unit that the shrink has isolated while it was pending.
     last_kept_unit: Pfn,
-    /// Above this frame, the shrink takes single units, because a part of the section there cannot
-    /// be taken offline.
-    single_units_above: Pfn,
     /// [`Hooks::discard`] was already called for the memory above this frame.
     discarded_above: Pfn,
     blocker: Option<Blocker>,
-}
-
-/// The memory that a [`Shrink`] takes. A [`PfnRange`] converts to options that take all of it.
-/// Counts are in frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ShrinkOptions {
-    /// The range to take memory from.
-    pub within: PfnRange,
-    /// The number of frames to take, rounded down to whole units.
-    pub frames: u64,
-    /// The smallest run that the platform can take, aligned to its size: a pageblock (512) or a
-    /// larger power of two. Other numbers are rounded up.
-    pub unit: u64,
-    /// The longest run that the platform can take at one time, at least a unit.
-    pub max_run_frames: u64,
-    /// Whether a shrink that is pending tries the whole range again at the next poll. Until then it
-    /// keeps one online unit isolated, so that the kernel cannot allocate again the frames that it
-    /// frees there: the highest unit first, then a lower unit each time, and after the lowest unit
-    /// the highest again. It isolates none if the blocker is a veto, or too little free memory.
-    /// [`Shrink::cancel`] releases the unit.
-    pub is_persistent: bool,
-}
-
-/// Takes all of the range, in runs of any length, down to single pageblocks if necessary.
-impl From<PfnRange> for ShrinkOptions {
-    fn from(within: PfnRange) -> ShrinkOptions {
-        let unit = PAGEBLOCK_FRAMES as u64;
-        let frames = within.frames();
-        ShrinkOptions { within, frames, unit, max_run_frames: u64::MAX, is_persistent: false }
-    }
 }
 
 impl<'f, P> Shrink<'f, P> {
@@ -95,15 +72,17 @@ impl<'f, P> Shrink<'f, P> {
         Shrink {
             instance: None,
             range: within,
-            untried: within,
+            untried: Untried::all(within, unit),
             unit,
             frames_left: frames / unit * unit,
             max_run: (max_run_frames / unit * unit).max(unit),
             ready_run: PfnRange::EMPTY,
             window: None,
+            isolated: None,
+            live_frames: 0,
+            isolates_more: false,
             is_persistent,
             last_kept_unit: Pfn::LIMIT,
-            single_units_above: Pfn::LIMIT,
             discarded_above: Pfn::LIMIT,
             blocker: None,
         }
@@ -126,7 +105,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         mut budget: Budget,
     ) -> Progress<Removal> {
         if *self.instance.get_or_insert(hotplug.instance()) != hotplug.instance() {
-            return Progress::Pending(BlockerKind::Foreign.at(self.untried));
+            return Progress::Pending(BlockerKind::Foreign.at(self.untried.range()));
         }
         loop {
             if let Some(mut window) = self.window.take() {
@@ -139,15 +118,26 @@ impl<'f, P: Platform> Shrink<'f, P> {
                         return Progress::Working;
                     }
                     DrainProgress::Blocked(blocker) => {
-                        let window = window.into_isolation();
-                        let range = window.range();
-                        hotplug.release_cancelled(window, hooks);
-                        self.skip(range, blocker);
+                        self.give_up(window.into_isolation(), blocker, hotplug, hooks)
                     }
                 }
                 continue;
             }
-            let next = self.next_window(hotplug);
+            if self.isolates_more {
+                match self.isolate_more(hotplug, hooks) {
+                    None => self.isolates_more = false,
+                    Some(frames) if budget.spend(frames / PAGEBLOCK_FRAMES as u64) => {}
+                    Some(_) => return Progress::Working,
+                }
+                continue;
+            }
+            let next = match &self.isolated {
+                Some(isolated) => {
+                    let start = self.untried.start_of_last_window(isolated.range());
+                    Some(isolated.range().split_at(start).1)
+                }
+                None => self.untried.next_window(hotplug, self.frames_left, &mut self.blocker),
+            };
             let joins = next.is_some_and(|next| {
                 let joined = PfnRange::new(next.start(), self.ready_run.end());
                 self.ready_run.is_empty()
@@ -186,23 +176,37 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 }
                 return blocker.map_or(Progress::Idle, Progress::Pending);
             };
-            let offline_range = PfnRange::new(next.start(), next.end().max(self.ready_run.end()));
-            let opened = match hotplug.descriptors_of_others(next, offline_range.unwrap_or(next)) {
-                Some(range) => Err(BlockerKind::Metadata.at(range)),
-                None => hotplug.open_window(next, 0, hooks),
-            };
-            match opened {
-                Ok(window) => self.window = Some(window),
-                Err(Blocker { kind: BlockerKind::NotEnoughFree { live, free }, .. })
-                    if self.discarded_above > next.start() =>
-                {
-                    let undiscarded = next.split_at(self.discarded_above).0;
-                    let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64).rev();
-                    let missing_frames = live.saturating_sub(free);
-                    let last = hotplug.discard(blocks, missing_frames, hooks, &mut budget);
-                    self.discarded_above = last.map_or(next.start(), PfnRange::start);
+            if let Some(isolated) = self.isolated.take() {
+                let (below, top) = isolated.split_at(next.start());
+                self.isolated = (!below.range().is_empty()).then_some(below);
+                match self.descriptors_of_others(next, hotplug) {
+                    Some(blocker) => self.give_up(top, blocker, hotplug, hooks),
+                    None => self.window = Some(Window::of(top)),
                 }
-                Err(blocker) => self.skip(next, blocker),
+            } else {
+                match self.open_window(next, 0, hotplug, hooks) {
+                    Ok(window) if window.live_frames() == 0 => self.window = Some(window),
+                    Ok(window) => {
+                        (self.live_frames, self.isolates_more) = (window.live_frames(), true);
+                        self.isolated = Some(window.into_isolation());
+                    }
+                    Err(Blocker { kind: BlockerKind::NotEnoughFree { live, free }, .. })
+                        if self.discarded_above > next.start() =>
+                    {
+                        let undiscarded = next.split_at(self.discarded_above).0;
+                        let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64).rev();
+                        let missing_frames = live.saturating_sub(free);
+                        let last = hotplug.discard(blocks, missing_frames, hooks, &mut budget);
+                        self.discarded_above = last.map_or(next.start(), PfnRange::start);
+                    }
+                    Err(_) if next.frames() > self.unit => {
+                        self.untried.use_single_units_above(next.start());
+                    }
+                    Err(blocker) => {
+                        self.blocker.get_or_insert(blocker);
+                        self.untried.cut(next.start());
+                    }
+                }
             }
             if !budget.spend(next.frames() / PAGEBLOCK_FRAMES as u64) {
                 return Progress::Working;
@@ -226,8 +230,9 @@ impl<'f, P: Platform> Shrink<'f, P> {
         if self.instance.is_some_and(|instance| instance != hotplug.instance()) {
             return Err(self);
         }
-        if let Some(window) = self.window.take() {
-            hotplug.release_cancelled(window.into_isolation(), hooks);
+        let window = self.window.take().map(Window::into_isolation);
+        for isolated in [window, self.isolated.take()].into_iter().flatten() {
+            hotplug.release_cancelled(isolated, hooks);
         }
         if !self.ready_run.is_empty() {
             hotplug.bring_back_online(self.ready_run, hooks);
@@ -257,31 +262,85 @@ impl<'f, P: Platform> Shrink<'f, P> {
                     if self.ready_run.is_empty() { range.end() } else { self.ready_run.end() };
                 self.ready_run = PfnRange::new(range.start(), end).or_violation().unwrap_or(range);
                 self.frames_left -= range.frames();
-                if self.is_next(range) {
-                    self.untried = self.untried.split_at(range.start()).0;
-                }
             }
-            Err((window, in_use)) => {
-                let range = window.range();
-                hotplug.release_cancelled(window, hooks);
-                self.skip(range, in_use);
-            }
+            Err((window, in_use)) => self.give_up(window, in_use, hotplug, hooks),
         }
     }
 
-    /// Handles a blocked window. If `window` is larger than a unit, the shrink tries it again unit
-    /// by unit; otherwise, `window` stays online.
-    #[inline(never)]
-    fn skip(&mut self, window: PfnRange, blocker: Blocker) {
-        if !self.is_next(window) {
+    /// Isolates `window` for the shrink, unless it holds descriptors of memory that stays.
+    /// `more_live` frames of other isolated memory have to move as well.
+    fn open_window<M: Mapping>(
+        &mut self,
+        window: PfnRange,
+        more_live: u64,
+        hotplug: &mut Hotplug<'f, P, M>,
+        hooks: &mut dyn Hooks,
+    ) -> Result<Window<'f, P>, Blocker> {
+        if let Some(blocker) = self.descriptors_of_others(window, hotplug) {
+            return Err(blocker);
+        }
+        let opened = hotplug.open_window(window, more_live, hooks)?;
+        self.untried.cut(window.start());
+        Ok(opened)
+    }
+
+    /// Isolates the window right below the isolated memory, if the shrink will take that window and
+    /// there is enough free memory elsewhere. Returns the number of its frames.
+    fn isolate_more<M: Mapping>(
+        &mut self,
+        hotplug: &mut Hotplug<'f, P, M>,
+        hooks: &mut dyn Hooks,
+    ) -> Option<u64> {
+        let isolated = self.isolated.as_ref()?.range();
+        let frames_left = self.frames_left.saturating_sub(isolated.frames());
+        // If this is not the next window, it is looked for again later.
+        let next = { self.untried }.next_window(hotplug, frames_left, &mut None)?;
+        let joined = PfnRange::new(next.start(), isolated.end())?;
+        if next.end() != isolated.start() || !hotplug.is_announced(joined) {
+            return None;
+        }
+        let window = self.open_window(next, self.live_frames, hotplug, hooks).ok()?;
+        self.live_frames += window.live_frames();
+        self.isolated = self.isolated.take().map(|above| window.into_isolation().join(above));
+        Some(next.frames())
+    }
+
+    /// Returns a pageblock of `window` that holds descriptors of memory that stays.
+    fn descriptors_of_others<M: Mapping>(
+        &self,
+        window: PfnRange,
+        hotplug: &Hotplug<'f, P, M>,
+    ) -> Option<Blocker> {
+        let isolated_end = self.isolated.as_ref().map_or(Pfn::ZERO, |above| above.range().end());
+        let end = window.end().max(self.ready_run.end()).max(isolated_end);
+        let removed = PfnRange::new(window.start(), end).unwrap_or(window);
+        let found = hotplug.descriptors_of_others(window, removed)?;
+        Some(BlockerKind::Metadata.at(found))
+    }
+
+    /// Handles isolated memory that cannot be drained. If it is larger than a unit, the shrink tries
+    /// it again unit by unit; otherwise, it stays online.
+    fn give_up<M: Mapping>(
+        &mut self,
+        window: Isolation<'f, P>,
+        blocker: Blocker,
+        hotplug: &mut Hotplug<'f, P, M>,
+        hooks: &mut dyn Hooks,
+    ) {
+        let range = window.range();
+        if range.frames() > self.unit {
+            self.untried.use_single_units_above(range.start());
+            self.isolated = Some(match self.isolated.take() {
+                Some(below) => below.join(window),
+                None => window,
+            });
             return;
         }
-        if window.frames() > self.unit {
-            self.single_units_above = window.start();
-            return;
+        hotplug.release_cancelled(window, hooks);
+        if self.is_next(range) {
+            self.blocker.get_or_insert(blocker);
+            self.untried.cut(range.start());
         }
-        self.blocker.get_or_insert(blocker);
-        self.untried = self.untried.split_at(window.start()).0;
     }
 
     /// Makes the next poll try the whole range again. Isolates a unit until then, unless the shrink
@@ -289,112 +348,32 @@ impl<'f, P: Platform> Shrink<'f, P> {
     fn start_again<M: Mapping>(&mut self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
         let kind = self.blocker.take().map(|blocker| blocker.kind);
         if !matches!(kind, None | Some(BlockerKind::Veto(_) | BlockerKind::NotEnoughFree { .. })) {
-            // Make `next_window` return a single unit: the highest below the last one that was kept,
-            // or the highest of all.
-            self.single_units_above = Pfn::ZERO;
-            self.untried = self.range.split_at(self.last_kept_unit).0;
-            let next = self.next_window(hotplug).or_else(|| {
-                self.untried = self.range;
-                self.next_window(hotplug)
-            });
+            // The highest unit below the last one that was kept, or the highest of all.
+            let highest_unit_of = |range| {
+                let mut untried = Untried::all(range, self.unit);
+                untried.use_single_units_above(Pfn::ZERO);
+                untried.next_window(hotplug, self.frames_left, &mut None)
+            };
+            let below_last = self.range.split_at(self.last_kept_unit).0;
+            let next = highest_unit_of(below_last).or_else(|| highest_unit_of(self.range));
             self.last_kept_unit = next.map_or(Pfn::LIMIT, PfnRange::start);
             self.window = next.and_then(|unit| hotplug.open_window(unit, 0, hooks).ok());
         }
-        self.untried = self.range;
-        (self.single_units_above, self.discarded_above) = (Pfn::LIMIT, Pfn::LIMIT);
+        self.untried = Untried::all(self.range, self.unit);
+        self.discarded_above = Pfn::LIMIT;
     }
 
-    /// Returns whether `window` is the highest part of `untried`, which the shrink tries next.
-    /// Otherwise, `window` is the unit that the shrink has isolated while it was pending.
+    /// Returns whether all memory above `window` was tried. Otherwise, `window` is the unit that the
+    /// shrink has isolated while it was pending, and will be tried again.
     fn is_next(&self, window: PfnRange) -> bool {
-        window.end() >= self.untried.end()
-    }
-
-    /// Returns the highest window to take. Skips boot memory, which is never removed.
-    fn next_window<M: Mapping>(&mut self, hotplug: &Hotplug<'f, P, M>) -> Option<PfnRange> {
-        loop {
-            let window = self.next_online_window(hotplug)?;
-            let Some(boot) = hotplug.boot_region_at(window.start()) else { return Some(window) };
-            let skipped = boot.intersection(self.untried);
-            self.blocker.get_or_insert(BlockerKind::BootMemory.at(skipped));
-            let below = boot.start().align_down(self.unit);
-            self.untried = self.untried.split_at(below).0;
-        }
-    }
-
-    /// Returns the highest online window: a whole section, the highest run of online units of one
-    /// region in it, or a single unit. Moves the end of `untried` down to the end of the window, or to
-    /// its start if there is no window.
-    fn next_online_window<M: Mapping>(&mut self, hotplug: &Hotplug<'f, P, M>) -> Option<PfnRange> {
-        if self.frames_left == 0 {
-            return None;
-        }
-        let size = self.unit.max(SECTION_FRAMES as u64);
-        while !self.untried.is_empty() {
-            let last = self.untried.end().number().checked_sub(1)?;
-            let chunk = self.untried.split_at(Pfn::new(last)?.align_down(size)).1;
-            if self.single_units_above >= chunk.end()
-                && chunk.frames() <= self.frames_left
-                && hotplug.is_online(chunk)
-            {
-                return Some(chunk);
-            }
-            let Some(end) = hotplug.last_online(self.untried) else {
-                self.untried = PfnRange::EMPTY;
-                return None;
-            };
-            let end = end.align_up(self.unit);
-            if end < self.untried.end() {
-                self.untried = self.untried.split_at(end).0;
-                continue;
-            }
-            // Find the highest run of online units in the chunk.
-            let online = |&unit: &PfnRange| hotplug.is_online(unit);
-            let units = chunk.chunks(self.unit);
-            let Some(highest) = units.clone().rev().find(online) else {
-                self.untried = self.untried.split_at(chunk.start()).0;
-                continue;
-            };
-            self.untried = self.untried.split_at(highest.end()).0;
-            if self.single_units_above < highest.end() {
-                return Some(highest);
-            }
-            let mut run = highest;
-            for unit in units.rev().skip_while(|unit| unit.end() > highest.start()) {
-                let longer = PfnRange::new(unit.start(), run.end()).or_violation()?;
-                if longer.frames() > self.frames_left
-                    || !hotplug.is_online(unit)
-                    || !hotplug.is_announced(longer)
-                {
-                    break;
-                }
-                run = longer;
-            }
-            return Some(run);
-        }
-        None
-    }
-}
-
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Returns whether all of `range` is online and lies in one region.
-    fn is_online(&self, range: PfnRange) -> bool {
-        let mut section_ranges = range.chunks(SECTION_FRAMES as u64);
-        self.is_announced(range)
-            && section_ranges.all(|section_range| {
-                self.words().section_part(section_range).is_some_and(
-                    |SectionPart { section, blocks }| {
-                        blocks & !section.online.load(crate::sync::Ordering::Acquire) == 0
-                    },
-                )
-            })
+        window.end() >= self.untried.range().end()
     }
 }
 
 impl<P> fmt::Debug for Shrink<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shrink")
-            .field("within", &self.untried)
+            .field("within", &self.untried.range())
             .field("frames_left", &self.frames_left)
             .field("ready", &self.ready_run)
             .field("blocker", &self.blocker)
