@@ -47,15 +47,15 @@ fn dimms_of_host(vm: &mut Vm) -> usize {
 fn list_of_host(vm: &mut Vm) -> Vec<Dimm> {
     let list = vm.query_monitor("info memory-devices").unwrap();
     let devices = list.split("Memory device [").filter(|device| device.starts_with("dimm]"));
-    let field = |device: &str, name: &str| -> u64 {
+    let field = |device: &str, name: &str| -> u32 {
         let mut lines = device.lines().filter_map(|line| line.trim().strip_prefix(name));
         lines.next().and_then(|value| value.trim().parse().ok()).unwrap()
     };
     let mut dimms: Vec<_> = devices
         .map(|device| Dimm {
-            slot: field(device, "slot:") as u32,
-            size: Bytes(field(device, "size:")),
-            node: field(device, "node:") as u32,
+            slot: field(device, "slot:"),
+            size: Bytes(field(device, "size:").into()),
+            node: field(device, "node:"),
         })
         .collect();
     dimms.sort_by_key(|dimm| dimm.slot);
