@@ -8,6 +8,7 @@
 //!    commits them or frees them again. [`Decoders::commit`] does the same for one decoder.
 //! 4. [`DeviceRegisters`] reads the state of a device, and [`Mailbox`] sends it the commands of
 //!    [`command`].
+//! 5. [`DynamicCapacity`] keeps account of the memory that a device offers and asks back.
 //!
 //! All that tables and registers say is input from outside: nothing in it causes a panic, and what is
 //! impossible is refused by an error that names it. References are to the CXL specification, revision
@@ -15,6 +16,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod capacity;
 pub mod cedt;
 pub mod command;
 pub mod config;
@@ -26,6 +28,7 @@ pub mod plan;
 mod platform;
 mod registers;
 
+pub use capacity::{CapacityError, DynamicCapacity, RequestKind};
 pub use cedt::COMPONENT_BYTES;
 pub use decoder::{
     COMMIT_LIMIT, Capability, DecoderError, DecoderState, Decoders, Destination, MAX_PORTS,

@@ -1,6 +1,7 @@
 //! Tests of registers: simulated ones, and ones that answer arbitrarily.
 
 mod arbitrary;
+mod capacity;
 mod component;
 mod config;
 mod decoders;
