@@ -14,6 +14,7 @@ mod mmio;
 #[allow(dead_code)]
 #[path = "../common/mock_transport.rs"]
 mod mock_transport;
+mod neighbour;
 mod restarts;
 #[allow(dead_code)]
 #[path = "../queue/shared.rs"]

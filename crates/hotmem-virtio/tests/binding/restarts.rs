@@ -4,17 +4,15 @@
 
 use crate::device::{Device as MockDevice, ERROR, Fault};
 use crate::memory::{TestMemory, Unit};
-use crate::transport::{self, Host, MockTransport};
+use crate::neighbour::{MemDevice, Neighbour, REGION, hotplug_memory, new_device};
+use crate::transport::{self, Host};
 use crate::vmm::Vmm;
 use crate::{BUDGET, MIB};
 use core::time::Duration;
-use hotmem::{AllocRequest, Budget, Bytes, Frames, NoHooks, OneCpu, OnlineType, PfnRange};
+use hotmem::{AllocRequest, Bytes, Frames, NoHooks, OneCpu, PfnRange};
 use hotmem_testkit::{Cut, Ending, Exchange, SECTION, Validated as _, Work};
-use hotmem_virtio::mem::{Device, HotplugMemory, Progress, Status};
+use hotmem_virtio::mem::{HotplugMemory, Progress, Status};
 
-type MemDevice = Device<MockTransport>;
-
-const REGION: u64 = 256 * MIB;
 /// The requested sizes before and after the change during which the driver ends. Each begins with
 /// memory that an earlier kernel has plugged.
 const RESIZES: [(u64, u64); 4] =
@@ -60,14 +58,25 @@ struct Engine<'a, 'f> {
     frames: &'f Frames<OneCpu>,
     hotplug: &'a mut hotmem::Hotplug<'f, OneCpu, hotmem::AlwaysMapped>,
     memory: HotplugMemory<'f, OneCpu>,
+    neighbour: Option<Neighbour<'f>>,
 }
 
-fn hotplug_memory<'f>() -> HotplugMemory<'f, OneCpu> {
-    HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 64 })
+impl Engine<'_, '_> {
+    /// Lets the neighbour come to rest. Returns the number of frames that are neither boot memory nor
+    /// the neighbour's: online and present ones.
+    fn frames_of_device(&mut self, now: Duration) -> (u64, u64) {
+        let hotplug = &mut *self.hotplug;
+        let others = self.neighbour.as_mut().map_or(0, |other| other.finish(hotplug, now));
+        let counts = self.frames.counts();
+        (counts.online - SECTION - others, counts.present - SECTION - others)
+    }
 }
 
 impl Kernel for Engine<'_, '_> {
     fn poll(&mut self, device: &mut MemDevice, now: Duration, budget: u32) -> Progress {
+        if let Some(neighbour) = &mut self.neighbour {
+            neighbour.step(self.hotplug, now);
+        }
         let mut hooks = NoHooks;
         let mut memory = self.memory.bind(self.hotplug, &mut hooks).unwrap();
         device.poll(now, budget, &mut memory)
@@ -81,16 +90,14 @@ impl Kernel for Engine<'_, '_> {
                 progress => panic!("{progress:?}"),
             }
         }
-        let counts = self.frames.counts();
-        assert_eq!((counts.online, counts.present), (SECTION, SECTION));
+        assert_eq!(self.frames_of_device(Duration::from_secs(100)), (0, 0));
         self.memory = hotplug_memory();
     }
 
     fn check(&mut self, host: &Host) {
         let host = host.borrow();
-        let counts = self.frames.counts();
         let plugged = Bytes(host.device.config.plugged_size).frames();
-        assert_eq!((counts.online - SECTION, counts.present - SECTION), (plugged, plugged));
+        assert_eq!(self.frames_of_device(Duration::from_secs(100)), (plugged, plugged));
         for (block, &is_plugged) in (0..).zip(&host.device.blocks) {
             let at = hotmem_testkit::pfn(Bytes(host.device.config.addr + block * 2 * MIB).frames());
             let allocation = self.frames.alloc(AllocRequest::frames(1).movable().at(at));
@@ -98,10 +105,6 @@ impl Kernel for Engine<'_, '_> {
         }
         self.frames.validated().unwrap();
     }
-}
-
-fn new_device(host: &Host) -> MemDevice {
-    Device::new(host.transport(), host.page().dma(0)).unwrap()
 }
 
 /// A resize during which the driver ends.
@@ -265,10 +268,21 @@ impl<K: Kernel> Exchange for Resize<'_, K> {
     }
 }
 
-/// Runs all cases, each with a new host; of the numbers of steps, one in `interval`.
-fn run_all(vmm: Vmm, interval: u32, mut run: impl FnMut(&Host, (u64, u64), Cut) -> bool) {
+const ALL: (&[Work], &[Ending]) = (&Work::ALL, &Ending::ALL);
+const FEW: (&[Work], &[Ending]) = (
+    &[Work::None, Work::Done, Work::HalfDone],
+    &[Ending::Late, Ending::NeedsReset, Ending::Restart, Ending::Drop, Ending::Withdraw],
+);
+
+/// Runs cases with these pairs, each with a new host; of the numbers of steps, one in `interval`.
+fn run_all(
+    vmm: Vmm,
+    pairs: (&[Work], &[Ending]),
+    interval: u32,
+    mut run: impl FnMut(&Host, (u64, u64), Cut) -> bool,
+) {
     for sizes in RESIZES {
-        Cut::each(sizes, (&Work::ALL, &Ending::ALL), interval, |cut| {
+        Cut::each(sizes, pairs, interval, |cut| {
             let host = transport::host(vmm, MockDevice::new(2 * MIB, REGION, REGION));
             run(&host, sizes, cut)
         });
@@ -279,20 +293,34 @@ fn run_all(vmm: Vmm, interval: u32, mut run: impl FnMut(&Host, (u64, u64), Cut) 
 fn nothing_is_lost_by_a_restart_after_any_step() {
     let strict = Vmm { slot_bytes: Some(64 * MIB), ..Vmm::STRICTEST };
     for (vmm, interval) in [(Vmm::QEMU, 19), (strict, 61)] {
-        run_all(vmm, interval, |host, sizes, cut| {
+        run_all(vmm, ALL, interval, |host, sizes, cut| {
             cut.make(&mut Resize::begin(host, &mut Mock::new(), sizes))
         });
     }
 }
 
-#[test]
-fn the_engine_loses_nothing_by_a_restart_after_any_step() {
-    run_all(Vmm::STRICTEST, 83, |host, sizes, cut| {
-        let ram = hotmem_testkit::Memory::new(4 * SECTION);
+/// Runs cases on the engine, with a neighbour or without.
+fn run_on_engine(pairs: (&[Work], &[Ending]), interval: u32, has_neighbour: bool) {
+    run_all(Vmm::STRICTEST, pairs, interval, |host, sizes, cut| {
+        let ram = hotmem_testkit::Memory::new(6 * SECTION);
         let frames = Frames::new(OneCpu);
         let mut hotplug = hotmem_testkit::boot(&frames, &ram, SECTION);
-        let mut kernel =
-            Engine { frames: &frames, hotplug: &mut hotplug, memory: hotplug_memory() };
+        let mut kernel = Engine {
+            frames: &frames,
+            hotplug: &mut hotplug,
+            memory: hotplug_memory(),
+            neighbour: has_neighbour.then(Neighbour::new),
+        };
         cut.make(&mut Resize::begin(host, &mut kernel, sizes))
     });
+}
+
+#[test]
+fn the_engine_loses_nothing_by_a_restart_after_any_step() {
+    run_on_engine(ALL, 83, false);
+}
+
+#[test]
+fn the_engine_loses_nothing_of_two_devices_by_a_restart_of_one() {
+    run_on_engine(FEW, 83, true);
 }
