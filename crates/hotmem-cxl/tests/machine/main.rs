@@ -6,5 +6,6 @@ mod component;
 mod config;
 mod decoders;
 mod device;
+mod host;
 mod mailbox;
 mod plan;
