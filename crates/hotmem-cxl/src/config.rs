@@ -139,6 +139,35 @@ pub fn set_memory_enabled(config: &mut impl Config, enabled: bool) -> Result<(),
     if read(config, at)? & MEMORY == wanted & MEMORY { Ok(()) } else { Err(ConfigError::Unchanged) }
 }
 
+/// Returns the number of a port, by which the decoders of a bridge name it: bits 24 to 31 of the link
+/// capabilities of its PCI Express capability. Returns `None` if the function has no such capability.
+///
+/// # Errors
+/// The port is gone, or its capabilities are malformed.
+pub fn port_number(config: &mut impl Config) -> Result<Option<u8>, ConfigError> {
+    const LIST: u16 = 0x34;
+    const PCI_EXPRESS: u8 = 0x10;
+    let [mut next, ..] = read(config, LIST)?.to_le_bytes();
+    let mut from = LIST;
+    // Each capability has at least 4 bytes, and lies after the header of 64.
+    for _ in 0..(256 - 64) / 4 {
+        // The lowest two bits are reserved.
+        let at = u16::from(next & !3);
+        match at {
+            0 => return Ok(None),
+            1..64 => return Err(ConfigError::Successor { at: from, next: at }),
+            _ => {}
+        }
+        let [id, following, ..] = read(config, at)?.to_le_bytes();
+        if id == PCI_EXPRESS {
+            let [.., port] = read(config, at + 0xc)?.to_le_bytes();
+            return Ok(Some(port));
+        }
+        (from, next) = (at, following);
+    }
+    Err(ConfigError::Endless)
+}
+
 /// A DVSEC that lies within the space.
 #[derive(Clone, Copy, Debug)]
 struct Dvsec {

@@ -64,6 +64,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let _ = config::locate(&mut Arbitrary(bytes), kind);
     }
     let _ = config::set_memory_enabled(&mut Arbitrary(bytes), true);
+    let _ = config::port_number(&mut Arbitrary(bytes));
     let mut registers = Arbitrary(bytes);
     let Ok(Some(decoders)) = Decoders::find(&mut registers, Role::Device) else { return };
     let range = PfnRange::from_bytes(16 * UNIT, Bytes(UNIT)).expect("the range is small");

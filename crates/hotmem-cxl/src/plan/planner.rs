@@ -3,6 +3,7 @@
 use super::topology::{Bridge, Component, Device, PlanError, Step, Wish};
 use crate::{
     cedt::{Arithmetic, Restrictions, Window},
+    command::Extent,
     decoder::{Destination, MAX_PORTS, Occupancy, Setting},
     interleave::{Granularity, UNIT, Ways},
 };
@@ -114,6 +115,19 @@ impl Plan {
         let (device, start) = self.members[member];
         let low = offset & ((1 << shift) - 1);
         Some((device, start + (offset >> (shift + bits) << shift | low)))
+    }
+
+    /// Returns the addresses of the host for an extent of a device, for example of dynamic capacity.
+    /// Returns `None` if the plan does not route all of it, if it is not whole frames, or if addresses
+    /// alternate between devices, so that no range of addresses is the extent's alone.
+    #[must_use]
+    pub fn range_of(&self, device: usize, extent: Extent) -> Option<PfnRange> {
+        if self.ways != Ways::ONE {
+            return None;
+        }
+        let start = self.address(device, extent.start)?;
+        let range = PfnRange::from_bytes(start, Bytes(extent.len)).ok()?;
+        self.range.covers(range).then_some(range)
     }
 
     /// Returns the address of the host that goes to this address of a device. Returns `None` if the plan

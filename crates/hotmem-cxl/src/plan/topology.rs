@@ -22,7 +22,7 @@ pub struct Bridge {
 pub struct Device {
     /// The [`uid`](Bridge::uid) of the bridge.
     pub bridge: u32,
-    /// The number of the port: bits 24 to 31 of its PCI Express link capabilities.
+    /// The number of the port, as [`port_number`](crate::config::port_number) reads it.
     pub port: u8,
     /// The decoders.
     pub decoders: Occupancy,

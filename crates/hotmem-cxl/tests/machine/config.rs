@@ -93,6 +93,26 @@ fn malformed_capabilities_are_refused_with_their_offsets() {
     assert_eq!(locate(&at_end), Ok(None));
 }
 
+#[test]
+fn the_number_of_a_port_is_read() {
+    let mut space = space();
+    space.words[0x34 / 4] = 0x42;
+    (space.words[0x40 / 4], space.words[0x50 / 4]) = (0x5005, 0x10);
+    space.words[0x5c / 4] = 0x0712_3456;
+    assert_eq!(config::port_number(&mut space), Ok(Some(7)));
+    space.words[0x40 / 4] = 5;
+    assert_eq!(config::port_number(&mut space), Ok(None));
+    space.words[0x40 / 4] = 0x4005;
+    assert_eq!(config::port_number(&mut space), Err(ConfigError::Endless));
+    space.words[0x40 / 4] = 0x3c05;
+    let successor = ConfigError::Successor { at: 0x40, next: 0x3c };
+    assert_eq!(config::port_number(&mut space), Err(successor));
+    space.words[0x40 / 4] = 0xfc05;
+    space.words[0xfc / 4] = 0x10;
+    space.words[0x108 / 4] = u32::MAX;
+    assert_eq!(config::port_number(&mut space), Err(ConfigError::Gone));
+}
+
 proptest! {
     #[test]
     fn arbitrary_configuration_space_costs_a_bounded_number_of_accesses(mut space in arbitrary()) {
@@ -102,6 +122,7 @@ proptest! {
             }
         }
         let _ = config::set_memory_enabled(&mut space, true);
+        let _ = config::port_number(&mut space);
         prop_assert!(space.accesses < 3 * 4 * 1024);
     }
 }

@@ -153,7 +153,73 @@ fn malformed_device_registers_are_refused() {
     assert_eq!(mailbox.payload_len(), 0x1000 - 0xa8, "limited to the block");
 }
 
+/// A device some of whose registers read as something else.
+struct Lying {
+    device: Device,
+    lies: Vec<Option<u64>>,
+    next: usize,
+}
+
+impl Lying {
+    fn lie(&mut self, offset: u32, width: u32) -> Option<u64> {
+        assert!(offset.is_multiple_of(width) && offset + width <= self.device.size());
+        self.next = (self.next + 1) % self.lies.len();
+        self.lies[self.next]
+    }
+}
+
+impl Registers for Lying {
+    fn size(&self) -> u32 {
+        self.device.size()
+    }
+
+    fn read_u32(&mut self, offset: u32) -> u32 {
+        let truth = self.device.read_u32(offset);
+        self.lie(offset, 4).map_or(truth, |lie| (lie & 0xffff_ffff).try_into().unwrap())
+    }
+
+    fn write_u32(&mut self, offset: u32, value: u32) {
+        self.lie(offset, 4);
+        if offset == 0x8c {
+            self.device.write_u32(offset, value);
+        }
+    }
+
+    fn read_u64(&mut self, offset: u32) -> u64 {
+        let truth = self.device.read_u64(offset);
+        self.lie(offset, 8).unwrap_or(truth)
+    }
+
+    fn write_u64(&mut self, offset: u32, value: u64) {
+        self.lie(offset, 8);
+        if self.device.bytes[0x8c] & 1 == 0 && (0x88..0x88 + 0x220).contains(&offset) {
+            self.device.write_u64(offset, value);
+        }
+    }
+}
+
 proptest! {
+    #[test]
+    fn a_device_that_lies_now_and_then_is_survived(
+        lies in proptest::collection::vec(
+            prop_oneof![12 => Just(None), 1 => any::<u64>().prop_map(Some), 1 => (0u64..4096).prop_map(Some)],
+            1..64,
+        ),
+    ) {
+        let mut registers = Lying { device: Device::new(), lies, next: 0 };
+        if let Ok((device, mut mailbox)) = DeviceRegisters::find(&mut registers) {
+            let _ = device.memory_state(&mut registers);
+            let _ = device.has_events(&mut registers, EventLog::DynamicCapacity);
+            let mut answer = [0; 300];
+            for opcode in [opcode::IDENTIFY, opcode::GET_DYNAMIC_CONFIG, opcode::GET_EVENTS] {
+                let len = command(&mut mailbox, &mut registers, opcode, &[4; 9], &mut answer);
+                if let Ok(len) = len {
+                    let _ = Capacity::read(&answer[..len]);
+                }
+            }
+        }
+    }
+
     #[test]
     fn arbitrary_device_registers_neither_panic_nor_lead_beyond_the_block(
         mut registers in arbitrary(), small: u16,

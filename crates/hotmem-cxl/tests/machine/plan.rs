@@ -1,12 +1,17 @@
 //! Tests of the planner against a naive decoder of addresses, which reads the registers that the plan
 //! has written; of plans that fail while they are carried out; and of impossible plans.
 
+use crate::arbitrary::{Arbitrary, arbitrary};
 use crate::host::{Host, START, index, window};
 use hotmem_addr::{Bytes, PfnRange};
 use hotmem_cxl::cedt::{self, Restrictions};
-use hotmem_cxl::plan::{Bridge, Component, Device, Execution, Plan, PlanError, PlanFailure, Wish};
-use hotmem_cxl::{DecoderError, Granularity, UNIT};
+use hotmem_cxl::command::Extent;
+use hotmem_cxl::plan::{
+    Bridge, Component, Device, Execution, Machine, Plan, PlanError, PlanFailure, Wish,
+};
+use hotmem_cxl::{DecoderError, Decoders, Granularity, UNIT};
 use proptest::prelude::*;
+use std::{task::Poll, time::Duration};
 
 fn wish(units: u64, granularity: u8) -> Wish {
     let granularity = Granularity::from_encoding(granularity).unwrap();
@@ -118,6 +123,41 @@ fn a_plan_of_which_one_decoder_fails_is_undone() {
         host.removed.push(component);
         assert_eq!(host.run(Execution::uncommit(&plan)), Err(failure));
         assert_eq!(host.count_committed(), 1);
+    }
+}
+
+#[test]
+fn an_extent_of_one_device_is_a_range() {
+    let mut host = Host::new(1, 1, 0);
+    host.memory = 2 * UNIT..16 * UNIT;
+    let plan = host.plan(wish(2, 0)).unwrap();
+    let extent = |start, len| Extent { start, len };
+    let range = PfnRange::from_bytes(START + 4096, Bytes(UNIT)).unwrap();
+    assert_eq!(plan.range_of(0, extent(2 * UNIT + 4096, UNIT)), Some(range));
+    assert_eq!(plan.range_of(0, extent(2 * UNIT, 2 * UNIT)), Some(plan.range()));
+    for bad in [
+        extent(2 * UNIT - 4096, UNIT),
+        extent(2 * UNIT + 4096, 2 * UNIT),
+        extent(2 * UNIT, u64::MAX),
+        extent(2 * UNIT + 1, 4096),
+        extent(u64::MAX, 1),
+    ] {
+        assert_eq!(plan.range_of(0, bad), None, "{bad:x?}");
+    }
+    assert_eq!(plan.range_of(1, extent(2 * UNIT, UNIT)), None);
+    let mut host = Host::new(1, 2, 0);
+    let plan = host.plan(wish(1, 0)).unwrap();
+    assert_eq!(plan.range_of(0, extent(0, 4096)), None, "addresses alternate");
+}
+
+/// Components whose registers were good when they were found.
+struct Lying(Host, Arbitrary);
+
+impl Machine for Lying {
+    type Registers = Arbitrary;
+
+    fn decoders(&mut self, component: Component) -> Option<(Decoders, &mut Arbitrary)> {
+        Some((self.0.decoders(component)?.0, &mut self.1))
     }
 }
 
@@ -234,6 +274,20 @@ proptest! {
             prop_assert_eq!(host.route(plan.range().start().phys_addr()), None);
         }
         prop_assert_eq!(host.count_committed(), 0);
+    }
+
+    /// Whatever the registers answer, an execution ends in time, and accesses nothing beyond them.
+    #[test]
+    fn an_execution_ends_whatever_registers_answer(registers in arbitrary(), frees: bool) {
+        let mut host = Host::new(2, 2, 0);
+        let plan = host.plan(wish(1, 0)).unwrap();
+        let mut machine = Lying(host, registers);
+        let mut execution =
+            if frees { Execution::uncommit(&plan) } else { Execution::commit(&plan) };
+        let ends = (0..200).any(|ms| {
+            matches!(execution.poll(&mut machine, Duration::from_millis(ms)), Poll::Ready(_))
+        });
+        prop_assert!(ends);
     }
 
     /// Whatever bridges and devices are listed, a plan lies in the window and in the devices.
