@@ -25,6 +25,7 @@ mod holes;
 mod instruction_count;
 #[cfg(not(hotmem_geometry = "small"))]
 mod interference;
+mod interrupted_division;
 mod lent_memory;
 mod lifecycle;
 mod linux_defects;
