@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-const BUILD: &str = "build --release --manifest-path embedding/Cargo.toml --examples \
+pub(crate) const BUILD: &str = "build --release --manifest-path embedding/Cargo.toml --examples \
                      --target x86_64-unknown-none --target-dir target";
 const IMAGES: &str = "target/x86_64-unknown-none/release/examples";
 /// The sizes of the RAM of the machines that each step boots on: less than the boot code maps, more,

@@ -21,6 +21,7 @@ mod paths;
 mod ports;
 mod progress;
 mod setup;
+mod stack;
 mod step;
 mod steps;
 mod test;
@@ -45,6 +46,7 @@ usage: cargo xtask <task>
           `figures take NAME,…`: run only the named benches first, and keep the other records
   text    print how many KiB Hotmem adds to the image of a kernel in C
   pair    print the instructions for allocating and freeing a frame, in C and in Rust
+  stack   check that no function takes more than 4 KiB of stack, 8 KiB in a debug build
   test    run all tests, on the host and under QEMU
   deep    run longer model checks, random tests and fuzzing";
 
@@ -77,6 +79,7 @@ fn run(args: &[&str]) -> Option<ExitCode> {
         ["figures", "take", benches] => figures::measure(Some(benches)),
         ["text"] => text_size::run(),
         ["pair"] => alloc_free_instructions::run(),
+        ["stack"] => stack::run(),
         ["test"] => test::run(),
         ["deep"] => test::run_deep(),
         _ => return None,

@@ -6,6 +6,8 @@ mod c_kernel;
 mod ostd;
 mod port;
 
+pub(crate) use c_kernel::LIBRARY as C_LIBRARY;
+
 use crate::steps::Steps;
 use port::Port;
 use std::process::ExitCode;

@@ -16,6 +16,10 @@ pub(crate) fn root() -> &'static Path {
 /// only once. The guest for Xen is excluded because it has no tests.
 pub(crate) const HOST: &str = "--workspace --exclude hotmem-guest-xen --all-features";
 
+/// Cargo's arguments that build the guests.
+pub(crate) const GUEST: &str =
+    "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
+
 /// Returns cargo's arguments that run a test program on the host. `test_args` are the test
 /// program's own arguments, such as a filter.
 pub(crate) fn tests(program: &str, test_args: &str) -> String {

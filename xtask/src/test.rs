@@ -3,8 +3,8 @@
 use crate::{
     backport, embed,
     load::Load,
-    packages, ports, setup,
-    step::{HOST, Step, root, runs, tests},
+    packages, ports, setup, stack,
+    step::{GUEST, HOST, Step, root, runs, tests},
     steps::Steps,
 };
 use std::{
@@ -47,6 +47,7 @@ pub(crate) fn run() -> ExitCode {
     embed::check(&mut steps);
     header(&mut steps);
     ports::check(&mut steps);
+    stack::check(&mut steps);
     // Each of these steps has its own build directory, and uses one CPU for most of its time.
     let mut together =
         vec![loom("model checks"), small_geometry("small machines"), cache_line_transfers()];
@@ -210,8 +211,7 @@ fn bare_metal(steps: &mut Steps) {
 
 /// Builds the guest and runs its tests.
 fn guest(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
-    let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
-    steps.run(&Step::cargo("guest", guest).description("builds the reference kernel"));
+    steps.run(&Step::cargo("guest", GUEST).description("builds the reference kernel"));
     if setup::qemu() {
         let tests = tests("qemu", &with_more_threads("--skip newer_qemu::"));
         let step = Step::cargo(name, &tests);

@@ -61,10 +61,9 @@ const _: () = assert!(size_of::<Instance>() <= HOTMEM_SIZE);
 const _: () = assert!(align_of::<Instance>() <= HOTMEM_ALIGN);
 const _: () = assert!(align_of::<hotmem>() == HOTMEM_ALIGN);
 
-/// The allocator of an instance without memory. This is a constant, so that boot copies it directly
-/// into the caller's memory, and not to the kernel's stack first, which may be small.
-#[allow(clippy::declare_interior_mutable_const, reason = "each instance gets a copy")]
-const WITHOUT_MEMORY: Frames<CPlatform> = Frames::new(CPlatform::new());
+/// The allocator of an instance without memory, the original of all instances. Boot copies it
+/// directly into the caller's memory, and not to the kernel's stack first, which may be small.
+static WITHOUT_MEMORY: Frames<CPlatform> = Frames::new(CPlatform::new());
 
 /// The mark of the allocator's slot, written if the kernel has no function for CPU numbers.
 const WITHOUT_CPU_NUMBERS: u64 = FIRST_MARK;
@@ -170,8 +169,8 @@ impl Instance {
 
     /// Takes access to the configuration, and creates the configuration at the first call.
     fn booting(&'static self) -> Result<ExclusiveRef<'static, Control>, Error> {
-        let new_control = || Ok(Control::Booting(Booting::default()));
-        match self.control.write(new_control) {
+        let new_control = || Control::Booting(Booting::default());
+        match self.control.write(new_control, |_| Ok(())) {
             Ok(()) | Err(Error(HOTMEM_EALREADY)) => self.control.take(),
             Err(error) => Err(error),
         }
@@ -324,8 +323,9 @@ pub unsafe extern "C" fn hotmem_boot(
         let mark = if hooks.cpu.is_none() { WITHOUT_CPU_NUMBERS } else { WITH_CPU_NUMBERS };
         // SAFETY: the caller has promised what `bootstrap` requires: the ranges are correct and
         // mapped. If `bootstrap` fails, nothing refers to the frames any more, as `start` requires.
+        // Only this line uses `WITHOUT_MEMORY`.
         let hotplug = unsafe {
-            instance.frames.start(WITHOUT_MEMORY, mark, |frames| {
+            instance.frames.start(&WITHOUT_MEMORY, mark, |frames| {
                 frames.platform().set(hooks);
                 Ok(Hotplug::bootstrap(frames, mapping, map)?)
             })

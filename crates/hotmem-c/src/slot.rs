@@ -88,31 +88,46 @@ impl<T> Slot<T> {
         Ok(unsafe { &*pointer })
     }
 
-    /// Makes an object with `make` and writes it to an empty slot.
-    pub(crate) fn write(&self, make: impl FnOnce() -> Result<T, Error>) -> Result<(), Error> {
+    /// Makes an object with `make`, writes it to an empty slot and passes it to `start`. If `start`
+    /// fails, the object is dropped, and the slot stays empty.
+    pub(crate) fn write(
+        &self,
+        make: impl FnOnce() -> T,
+        start: impl FnOnce(&mut T) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let _hold = self.hold_empty()?;
-        let value = make()?;
+        let value = self.value.get().cast::<T>();
         // SAFETY: `_hold` gives this call the only access to `value`, and the slot is empty.
-        unsafe { (*self.value.get()).write(value) };
+        unsafe { value.write(make()) };
+        // SAFETY: the object was just written, and only this call has access to it.
+        start(unsafe { &mut *value }).inspect_err(|_| {
+            // SAFETY: the object was written, and nothing uses it any more: the slot stays empty.
+            unsafe { value.drop_in_place() }
+        })?;
         self.seal(FIRST_MARK);
         Ok(())
     }
 
-    /// Writes an object to an empty slot, passes it to `start`, and marks it. If `start` fails, the
-    /// slot stays empty.
+    /// Copies `original` to an empty slot, passes the copy to `start`, and marks it. If `start`
+    /// fails, the slot stays empty. The object is copied from memory to memory, because a kernel's
+    /// stack may be smaller than the object.
     ///
     /// # Safety
-    /// If `start` fails, nothing refers to the object any more.
-    #[inline(always)]
+    /// Nothing else uses `original`, except as the original of other copies. If `start` fails,
+    /// nothing refers to the copy any more.
     pub(crate) unsafe fn start<R>(
         &'static self,
-        value: T,
+        original: &'static T,
         mark: u64,
         start: impl FnOnce(&'static T) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let _hold = self.hold_empty()?;
-        // SAFETY: `_hold` gives this call the only access to `value`, and the slot is empty.
-        let started = start(unsafe { (*self.value.get()).write(value) })?;
+        let value = self.value.get().cast::<T>();
+        // SAFETY: `_hold` gives this call the only access to `value`, and the slot is empty. The
+        // original never changes and is never dropped, so a copy of its bytes is an object like it.
+        unsafe { value.copy_from_nonoverlapping(original, 1) };
+        // SAFETY: the object was just written, and from now on is only shared.
+        let started = start(unsafe { &*value })?;
         self.seal(mark);
         Ok(started)
     }

@@ -169,16 +169,10 @@ pub unsafe extern "C" fn hotmem_virtio_mem_init(
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
         let online_type = parse_online_type(online_type)?;
         let budget = Budget { pageblocks: if budget == 0 { 64 } else { budget } };
-        slot.write(|| {
-            let features = Features::from_bits_truncate(features);
-            let driver = new_driver(&config, features)?;
-            Ok(Device {
-                instance,
-                features,
-                driver,
-                memory: HotplugMemory::new(online_type, budget),
-            })
-        })
+        let features = Features::from_bits_truncate(features);
+        let driver = new_driver(&config, features)?;
+        let memory = HotplugMemory::new(online_type, budget);
+        slot.write(|| Device { instance, features, driver, memory }, |_| Ok(()))
     };
     code(init())
 }

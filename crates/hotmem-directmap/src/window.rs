@@ -28,12 +28,12 @@ const PINNED_FLAG: Flags = Flags::from_bits_retain(1 << 9);
 
 /// A virtual area whose pages can map any frames. Pages are numbered from the start of the area.
 #[derive(Debug)]
-pub struct Window<T, F> {
+pub struct Window<'b, T, F> {
     tables: T,
     space: Space,
     area: Area,
     flusher: F,
-    batch: Batch,
+    batch: &'b mut Batch,
 }
 
 /// The reason why a page was not mapped.
@@ -45,13 +45,13 @@ pub enum WindowError {
     Tables(Stopped<NativeFault>),
 }
 
-impl<T, F> Window<T, F> {
+impl<'b, T, F> Window<'b, T, F> {
     /// Makes a window over `area`, in the four-level page tables with this root. `flusher` flushes
-    /// the TLBs of all processors.
+    /// the TLBs of all processors. `batch` takes 20 KiB, so a kernel keeps it in a `static`.
     #[must_use]
-    pub const fn new(tables: T, root: Pfn, area: Area, flusher: F) -> Self {
+    pub const fn new(tables: T, root: Pfn, area: Area, flusher: F, batch: &'b mut Batch) -> Self {
         let space = Space::new(root, Level::L4);
-        Window { tables, space, area, flusher, batch: Batch::new() }
+        Window { tables, space, area, flusher, batch }
     }
 
     /// Returns the number of pages.
@@ -75,7 +75,7 @@ impl<T, F> Window<T, F> {
     }
 }
 
-impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
+impl<T: Tables + Copy, F: Flusher + Copy> Window<'_, T, F> {
     /// Maps `frame` at a page that is not mapped yet, and makes missing tables.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
             // Processors ignore `PINNED_FLAG`, so no TLB needs a flush.
             self.batch.clear();
             self.batch.push(located);
-            let _ = Native::new(self.tables, self.flusher).protect(&self.batch, change);
+            let _ = Native::new(self.tables, self.flusher).protect(self.batch, change);
         }
     }
 
@@ -177,7 +177,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     }
 
     fn page_tables(&mut self) -> PageTables<'_, Native<T, F>> {
-        PageTables::new(Native::new(self.tables, self.flusher), self.space, &mut self.batch)
+        PageTables::new(Native::new(self.tables, self.flusher), self.space, self.batch)
     }
 }
 
@@ -201,12 +201,12 @@ mod tests {
     const BASE: u64 = 0xffff_f000_0000_0000;
     const USED: Flags = UNUSED.union(Flags::ACCESSED_DIRTY);
 
-    type ArenaWindow<'a> = Window<&'a Arena, fn(Flush)>;
+    type ArenaWindow<'a> = Window<'a, &'a Arena, fn(Flush)>;
 
     /// Returns a window of 512 GiB.
-    fn window(arena: &Arena) -> Box<ArenaWindow<'_>> {
+    fn window(arena: &Arena) -> ArenaWindow<'_> {
         let area = Area::new(BASE, Bytes::gib(512)).unwrap();
-        Box::new(Window::new(arena, arena.root(), area, |_| {}))
+        Window::new(arena, arena.root(), area, |_| {}, Box::leak(Box::new(Batch::new())))
     }
 
     #[test]

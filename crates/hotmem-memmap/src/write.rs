@@ -158,8 +158,9 @@ impl<'a, B: Describe> Memmap<'a, B> {
     }
 
     /// Writes the descriptors of frames that are all in the same role and, except single frames, in
-    /// the same compound.
-    #[inline(always)]
+    /// the same compound. In a debug build, four copies of this function in its caller would take
+    /// 16 KiB of stack.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn write_frames<'m>(
         &self,
         pfns: PfnRange,

@@ -20,10 +20,10 @@ mod engine;
 mod features;
 mod frame_list;
 mod hints;
+mod in_flight;
 mod inflation;
 mod memory;
 mod message;
-mod next_action;
 mod queues;
 mod reports;
 #[cfg(feature = "virtio-drivers")]
@@ -31,11 +31,12 @@ mod start;
 mod statistics;
 mod statistics_sender;
 mod status;
+mod step;
 
 pub use config::RawConfig;
 #[cfg(feature = "virtio-drivers")]
 pub use device::{Device, Progress};
-pub use driver::{Action, Driver, Step};
+pub use driver::Driver;
 pub use engine::EngineMemory;
 pub use features::{Features, Poison};
 pub use frame_list::{FrameList, FrameNumbers, NotListed};
@@ -46,6 +47,7 @@ pub use queues::{Queue, QueueMissing, QueueNumbering, Queues};
 pub use start::{BalloonOptions, InitError};
 pub use statistics::{MemoryStatistics, Statistic};
 pub use status::{Counters, Failure, Pending, ResetCause, Status};
+pub use step::{Action, Step};
 
 /// The device type of virtio-balloon.
 pub const DEVICE_ID: u16 = 5;

@@ -15,7 +15,8 @@ use hotmem::{Bytes, Migration, Pfn, PfnRange};
 use hotmem_directmap::{PAGE_BYTES, UNUSED};
 use hotmem_guest::layout::WINDOW_PAGES;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::Flags;
+use hotmem_pgtable::{Batch, Flags};
+use spin::MutexGuard;
 use talc::TalcLock;
 use talc::base::Talc;
 use talc::base::binning::Binning;
@@ -23,6 +24,9 @@ use talc::source::Source;
 
 #[global_allocator]
 static HEAP: TalcLock<spin::Mutex<()>, Pages> = TalcLock::new(Pages::unmapped());
+
+/// The batch of the window, which [`open`] takes and keeps.
+static BATCH: spin::Mutex<Batch> = spin::Mutex::new(Batch::new());
 
 /// The start of the window, at the start of the last 16 TiB of the address space. The second half
 /// of these 16 TiB contains the kernel's image.
@@ -55,7 +59,9 @@ pub(crate) struct HeapUse {
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
     // Accessed and Dirty are set in advance, so that no access has to set them.
     let flags = UNUSED | Flags::ACCESSED_DIRTY;
-    HEAP.lock().source.memory = Some(MigratableWindow::new(space, BASE, flags, tables_below));
+    let batch = MutexGuard::leak(BATCH.lock());
+    HEAP.lock().source.memory =
+        Some(MigratableWindow::new(space, BASE, flags, tables_below, batch));
 }
 
 /// Returns the heap's use of memory.

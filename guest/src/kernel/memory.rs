@@ -13,7 +13,7 @@ use hotmem_guest::frame_words::FrameWords;
 use hotmem_guest::layout::{self, DESCRIPTORS, DIRECT_MAP, DIRECT_MAP_BASE};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{Flags, Flush};
+use hotmem_pgtable::{Batch, Flags, Flush};
 use x86_64::instructions::tlb;
 
 /// All frames of the machine.
@@ -133,8 +133,12 @@ impl AddressSpace {
 
     /// Makes an empty window at `base`, the start of a root entry's span. Each root entry may have
     /// one window only.
-    pub(crate) fn window(&self, base: u64) -> Window<FrameTables, FlushAll> {
-        Window::new(self.frame_tables, self.root, layout::window(base), flush)
+    pub(crate) fn window(
+        &self,
+        base: u64,
+        batch: &'static mut Batch,
+    ) -> Window<'static, FrameTables, FlushAll> {
+        Window::new(self.frame_tables, self.root, layout::window(base), flush, batch)
     }
 
     /// Returns the page tables of the direct map.

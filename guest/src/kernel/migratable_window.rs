@@ -11,13 +11,12 @@ use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
 use core::num::NonZeroU64;
 use core::ops::Range;
-use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{AllocRequest, Bytes, Migration, NodeChoice, Pfn, PfnRange};
 use hotmem_directmap::{PAGE_BYTES, Window};
 use hotmem_guest::frame_words::{self, each_frame};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{Flags, Level, MoveError};
+use hotmem_pgtable::{Batch, Flags, Level, MoveError};
 use hotmem_port::{FrameOwner, LinearMap, ReverseMap};
 
 /// The reverse map. The owner of a frame is the address of the page that maps the frame.
@@ -25,13 +24,13 @@ static REVERSE_MAP: ReverseMap<'static, ThisCpu> =
     // SAFETY: the direct map maps all memory that is online.
     unsafe { ReverseMap::new(&FRAMES, LinearMap::at_address(DIRECT_MAP_OFFSET)) };
 
-/// The maximal number of pages that are moved together: as many as a pageblock has frames.
-pub(crate) const BATCH_PAGES: usize = PAGEBLOCK_FRAMES;
+/// The maximal number of pages that are moved or unmapped together. Lists of them lie on the stack.
+pub(crate) const BATCH_PAGES: usize = 128;
 
 /// A window and the frames of its pages.
 #[derive(Debug)]
 pub(crate) struct MigratableWindow {
-    window: Window<FrameTables, FlushAll>,
+    window: Window<'static, FrameTables, FlushAll>,
     /// The initial flags of the pages' entries.
     flags: Flags,
     /// The frame below which the window's page tables lie, in memory that is never removed.
@@ -41,9 +40,15 @@ pub(crate) struct MigratableWindow {
 
 impl MigratableWindow {
     /// Makes a window at `base`, with no pages mapped.
-    pub(crate) fn new(space: &AddressSpace, base: u64, flags: Flags, tables_below: Pfn) -> Self {
-        let flags = supported(flags);
-        MigratableWindow { window: space.window(base), flags, tables_below, moved_pages: 0 }
+    pub(crate) fn new(
+        space: &AddressSpace,
+        base: u64,
+        flags: Flags,
+        tables_below: Pfn,
+        batch: &'static mut Batch,
+    ) -> Self {
+        let (window, flags) = (space.window(base, batch), supported(flags));
+        MigratableWindow { window, flags, tables_below, moved_pages: 0 }
     }
 
     /// Returns the amount of memory that was migrated under the pages so far.
@@ -52,7 +57,7 @@ impl MigratableWindow {
     }
 
     /// Returns the window.
-    pub(crate) fn window(&mut self) -> &mut Window<FrameTables, FlushAll> {
+    pub(crate) fn window(&mut self) -> &mut Window<'static, FrameTables, FlushAll> {
         &mut self.window
     }
 
@@ -79,7 +84,9 @@ impl MigratableWindow {
                     *free = frames;
                 }
             });
-            runs.into_iter().flat_map(each_frame).for_each(free_frame);
+            for &run in &runs {
+                each_frame(run).for_each(free_frame);
+            }
         }
     }
 

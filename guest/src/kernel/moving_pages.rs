@@ -23,6 +23,8 @@ use hotmem_guest::event::Event;
 use hotmem_guest::frame_words;
 use hotmem_guest::pattern::mix_bits;
 use hotmem_guest::to_usize;
+use hotmem_pgtable::Batch;
+use spin::MutexGuard;
 
 /// The virtual address of the first page.
 const BASE: u64 = 0xffff_f080_0000_0000;
@@ -36,6 +38,8 @@ const BURST: u32 = 16;
 
 /// The pages' frames. A CPU that faults on a page that is not present waits for the lock.
 static MEMORY: spin::Mutex<Option<MigratableWindow>> = spin::Mutex::new(None);
+/// The batch of the window, which [`open`] takes and keeps.
+static BATCH: spin::Mutex<Batch> = spin::Mutex::new(Batch::new());
 /// The state of each page when the dirty bits were last cleared.
 static DIRTY_CHECKS: spin::Mutex<[DirtyCheck; MAX_PAGES]> =
     spin::Mutex::new([DirtyCheck::UNWRITTEN; MAX_PAGES]);
@@ -110,7 +114,8 @@ fn is_written_in(page: u64, phase: u64) -> bool {
 
 /// Opens the window that contains the pages. The window's page tables lie below `tables_below`.
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
-    *MEMORY.lock() = Some(MigratableWindow::new(space, BASE, UNUSED, tables_below));
+    let batch = MutexGuard::leak(BATCH.lock());
+    *MEMORY.lock() = Some(MigratableWindow::new(space, BASE, UNUSED, tables_below, batch));
 }
 
 /// Handles a page fault: waits while the page is being moved. Returns whether the page is mapped

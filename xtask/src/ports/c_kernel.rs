@@ -25,7 +25,7 @@ const IMAGES: [Image; 1] = [Image {
     guest_cpus: 1,
 }];
 
-const LIBRARY: &str = "build --release --manifest-path crates/hotmem-c/staticlib/Cargo.toml \
+pub(crate) const LIBRARY: &str = "build --release --manifest-path crates/hotmem-c/staticlib/Cargo.toml \
                        --target x86_64-unknown-none --target-dir target/c";
 /// The arguments of the C compiler. It must assume no operating system. It must not use the vector
 /// registers, which the kernel does not save. It must not add calls of library functions such as

@@ -98,16 +98,16 @@ pub unsafe extern "C" fn hotmem_balloon_init(
         // SAFETY: see above.
         let options = unsafe { options.as_ref() }.copied().unwrap_or_default();
         let features = Features::from_bits(features).ok_or(Error(HOTMEM_EINVAL))?;
-        slot.write(|| {
-            let settings = if options.flags & HOTMEM_REPORT_EAGERLY != 0 {
-                Settings { keep_free: Bytes::ZERO, ..Settings::EAGER }
-            } else {
-                Settings::default()
-            };
-            let mut memory = EngineMemory::new(frames, options.min_free_frames);
-            memory.report(features, options.poison(), settings)?;
-            Ok(Device { features, options, driver: options.driver(features, &config), memory })
-        })
+        let settings = if options.flags & HOTMEM_REPORT_EAGERLY != 0 {
+            Settings { keep_free: Bytes::ZERO, ..Settings::EAGER }
+        } else {
+            Settings::default()
+        };
+        let make = || {
+            let memory = EngineMemory::new(frames, options.min_free_frames);
+            Device { features, options, driver: options.driver(features, &config), memory }
+        };
+        slot.write(make, |device| Ok(device.memory.report(features, options.poison(), settings)?))
     };
     code(init())
 }

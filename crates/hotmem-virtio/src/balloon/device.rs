@@ -1,15 +1,16 @@
 //! Runs the driver on a [`Transport`] of the virtio-drivers crate (PCI, MMIO).
 
 use super::config::RawConfig;
-use super::driver::{Action, Driver, Step};
+use super::driver::Driver;
 use super::memory::Memory;
 use super::message::{Message, Ranges};
 use super::queues::{Queue, Queues};
 use super::start::{
-    BalloonOptions, InitError, SHORT_QUEUE_SIZE, accepted_number, negotiate, read_config,
+    BalloonOptions, InitError, Negotiated, SHORT_QUEUE_SIZE, negotiate, read_config,
 };
 use super::statistics::MemoryStatistics;
 use super::status::{Failure, ResetCause};
+use super::step::{Action, Step};
 use crate::dma::DmaMemory;
 use crate::handshake::{is_running, reset, set_failed, set_running};
 use crate::queue::{Buffer, QueueError, SplitQueue, Used};
@@ -80,14 +81,30 @@ impl<T: Transport> Device<T> {
         memory: DmaMemory,
         options: BalloonOptions,
     ) -> Result<Device<T>, InitError> {
-        let ((mut short_queues, mut reports), messages) =
-            lay_out(memory).ok_or(InitError::SharedMemory)?;
-        let started = start(&mut transport, &mut short_queues, &mut reports, options)
-            .inspect_err(|_| set_failed(&mut transport))?;
-        let (numbers, config, driver) = started;
-        let answers_at_reset = answers(&driver);
-        let (queue_error, transport_error) = (None, None);
-        Ok(Device {
+        let Some((mut queues, messages)) = lay_out(memory) else {
+            return Err(InitError::SharedMemory);
+        };
+        let (short_queues, reports) = &mut queues;
+        match start(&mut transport, short_queues, reports, options) {
+            Ok(negotiated) => Ok(Self::started(transport, queues, messages, options, negotiated)),
+            Err(error) => {
+                set_failed(&mut transport);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns a device that was just started. The parts of the device are as large as a quarter of
+    /// a small stack, so this function alone puts them together.
+    #[inline(never)]
+    fn started(
+        transport: T,
+        (short_queues, reports): AllQueues,
+        messages: DmaMemory,
+        options: BalloonOptions,
+        Negotiated { features, numbers, config, limits }: Negotiated,
+    ) -> Device<T> {
+        Device {
             transport,
             numbers,
             short_queues,
@@ -95,12 +112,12 @@ impl<T: Transport> Device<T> {
             messages,
             options,
             config,
-            driver,
-            queue_error,
-            transport_error,
-            answers_at_reset,
+            driver: Driver::with_limits(features, &config, limits),
+            queue_error: None,
+            transport_error: None,
+            answers_at_reset: Answers::default(),
             resets_without_answer: 0,
-        })
+        }
     }
 
     /// Starts the device again, also after it has failed: resets it, takes back all memory that it
@@ -134,15 +151,16 @@ impl<T: Transport> Device<T> {
         // The memory manager was set up for the features, so they must not change.
         let features = self.driver.features();
         // Until the device has started again, a driver with an empty balloon and without requests.
-        self.driver = Driver::new(features, &self.config).with_counters_of(&self.driver);
+        self.driver.restart(&self.config, self.driver.limits());
+        self.driver.count_reset();
         if self.resets_without_answer >= MAX_RESETS {
             return self.driver.fail(Failure::Resets(cause));
         }
         let (short_queues, reports) = (&mut self.short_queues, &mut self.reports);
         match start(&mut self.transport, short_queues, reports, self.options) {
-            Ok((numbers, config, driver)) if driver.features() == features => {
-                (self.numbers, self.config) = (numbers, config);
-                self.driver = driver.continuing(&self.driver);
+            Ok(negotiated) if negotiated.features == features => {
+                (self.numbers, self.config) = (negotiated.numbers, negotiated.config);
+                self.driver.restart(&self.config, negotiated.limits);
             }
             _ => {
                 set_failed(&mut self.transport);
@@ -367,13 +385,13 @@ fn start<T: Transport>(
     short_queues: &mut [ShortQueue; 4],
     reports: &mut ReportQueue,
     options: BalloonOptions,
-) -> Result<(Queues, RawConfig, Driver), InitError> {
+) -> Result<Negotiated, InitError> {
     let mut status = DeviceStatus::empty();
     for with_all_queues in [false, true] {
-        let (numbers, config, driver) = negotiate(transport, options)?;
+        let negotiated = negotiate(transport, options)?;
         let number = |queue| match with_all_queues {
-            false => accepted_number(&numbers, &driver, queue),
-            true => numbers.number(queue),
+            false => negotiated.accepted_number(queue),
+            true => negotiated.numbers.number(queue),
         };
         for (queue, split_queue) in Queue::ALL.into_iter().zip(&mut *short_queues) {
             if let Some(number) = number(queue) {
@@ -385,7 +403,7 @@ fn start<T: Transport>(
             set_up(transport, number, reports, size);
         }
         match set_running(transport) {
-            Ok(()) => return Ok((numbers, config, driver)),
+            Ok(()) => return Ok(negotiated),
             Err(found) => status = found,
         }
     }

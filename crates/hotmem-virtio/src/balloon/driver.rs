@@ -4,17 +4,17 @@
 use super::config::RawConfig;
 use super::features::Features;
 use super::hints::Hints;
+use super::in_flight::DeviceLimits;
 use super::inflation::Inflation;
 use super::memory::Memory;
-use super::message::{Message, Ranges};
-use super::next_action::{DeviceLimits, NextAction};
+use super::message::Ranges;
 use super::queues::Queue;
 use super::reports::Reports;
 use super::statistics_sender::StatisticsSender;
 use super::status::{Counters, Failure, Pending, Status};
+use super::step::Step;
 use crate::backoff::earlier;
 use core::time::Duration;
-use hotmem::Progress;
 
 /// The driver of one device. It does no I/O: [`step`](Driver::step) returns what to do.
 ///
@@ -61,30 +61,25 @@ pub struct Driver {
     is_new: bool,
 }
 
-/// The progress of the driver. Call [`Driver::step`] again when the device interrupts or memory is
-/// freed; after `Pending(time)`, at that time at the latest. A failure stops the driver. The device
-/// then keeps the memory that it holds until it is reset.
-pub type Step = Progress<Result<Action, Failure>, Duration>;
-
-/// What the caller must do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Put this request on its queue, then step again. The buffers of the request belong to the
-    /// device until the device has used them, however long that takes.
-    Send(Message),
-    /// Write this number to the field `actual` of the configuration, then step again.
-    SetActual(u32),
-    /// The device has not answered on this queue for too long: reset it, and begin again with a
-    /// [new driver](Driver::new). If it cannot be started again, call [`Memory::device_reset`].
-    Reset(Queue),
-}
-
 impl Driver {
     /// Makes a driver for a device that was just reset and has negotiated these features. At its
     /// first step, the driver [takes back](Memory::device_reset) all memory that an earlier driver
     /// gave to the device.
     #[must_use]
     pub fn new(features: Features, config: &RawConfig) -> Driver {
+        let limits = DeviceLimits {
+            answer_timeout: Self::DEFAULT_ANSWER_TIMEOUT,
+            max_report_ranges: Ranges::MAX_LEN,
+        };
+        Driver::with_limits(features, config, limits)
+    }
+
+    /// Makes a driver with these limits of the device.
+    pub(super) fn with_limits(
+        features: Features,
+        config: &RawConfig,
+        limits: DeviceLimits,
+    ) -> Driver {
         Driver {
             features,
             inflation: Inflation::new(features, config.num_pages),
@@ -93,10 +88,7 @@ impl Driver {
             statistics_sender: StatisticsSender::default(),
             failure: None,
             counters: Counters::default(),
-            limits: DeviceLimits {
-                answer_timeout: Self::DEFAULT_ANSWER_TIMEOUT,
-                max_report_ranges: Ranges::MAX_LEN,
-            },
+            limits,
             is_new: true,
         }
     }
@@ -124,15 +116,38 @@ impl Driver {
     #[must_use]
     pub fn with_counters_of(mut self, previous: &Driver) -> Driver {
         self.counters = previous.counters;
-        self.counters.resets = self.counters.resets.wrapping_add(1);
+        self.count_reset();
         self
     }
 
-    /// Continues the counters of `previous`, which has been started for the same reset.
+    /// Counts a reset of the device.
+    pub(super) fn count_reset(&mut self) {
+        self.counters.resets = self.counters.resets.wrapping_add(1);
+    }
+
+    /// Begins again, after a reset of the device, as a new driver with the same features. The
+    /// counters continue. The fields are written one by one, because a second driver on the stack
+    /// would take more of it than a kernel may have.
     #[cfg(feature = "virtio-drivers")]
-    pub(super) fn continuing(mut self, previous: &Driver) -> Driver {
-        self.counters = previous.counters;
-        self
+    pub(super) fn restart(&mut self, config: &RawConfig, limits: DeviceLimits) {
+        let Driver {
+            features,
+            inflation,
+            reports,
+            hints,
+            statistics_sender,
+            failure,
+            counters: _,
+            limits: own_limits,
+            is_new,
+        } = self;
+        *inflation = Inflation::new(*features, config.num_pages);
+        *reports = Reports::default();
+        *hints = Hints::default();
+        *statistics_sender = StatisticsSender::default();
+        *failure = None;
+        *own_limits = limits;
+        *is_new = true;
     }
 
     /// Returns the reason why the driver has stopped, or `None` if it has not.
@@ -170,22 +185,22 @@ impl Driver {
             (has(Features::PAGE_REPORTING), has(Features::FREE_PAGE_HINT), has(Features::STATS_VQ));
         for service in 0..4 {
             let counters = &mut self.counters;
-            let next_action = match service {
+            let step = match service {
                 0 if has_reports => self.reports.next(now, self.limits, memory, counters),
                 1 => self.inflation.next(now, self.limits, memory, counters),
                 2 if has_hints => self.hints.next(now, self.limits, memory, counters),
                 3 if has_statistics => self.statistics_sender.next(now, memory, counters),
-                _ => NextAction::Wait(None),
+                _ => Step::Idle,
             };
-            match next_action {
-                NextAction::Send(message) => return Step::Ready(Ok(Action::Send(message))),
-                NextAction::SetActual(frames) => return Step::Ready(Ok(Action::SetActual(frames))),
-                NextAction::StepAgain => steps_again = true,
-                NextAction::Wait(time) => until = earlier(until, time),
-                NextAction::ResetDevice(queue) => return Step::Ready(Ok(Action::Reset(queue))),
-                NextAction::Fail(failure) => {
-                    self.fail(failure);
-                    return Step::Ready(Err(failure));
+            match &step {
+                Step::Working => steps_again = true,
+                Step::Pending(time) => until = earlier(until, Some(*time)),
+                Step::Idle => {}
+                Step::Ready(result) => {
+                    if let Err(failure) = result {
+                        self.fail(*failure);
+                    }
+                    return step;
                 }
             }
         }
@@ -212,6 +227,12 @@ impl Driver {
     /// Stops the driver because of a failure.
     pub fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
+    }
+
+    /// Returns the limits of the device.
+    #[cfg(feature = "virtio-drivers")]
+    pub(super) fn limits(&self) -> DeviceLimits {
+        self.limits
     }
 
     /// Returns the negotiated features.

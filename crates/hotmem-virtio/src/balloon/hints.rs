@@ -4,11 +4,12 @@
 //! migration, even if it has used no hint. The driver polls the queue instead, as Linux does.
 
 use super::config::RawConfig;
+use super::in_flight::{DeviceLimits, InFlight};
 use super::memory::Memory;
 use super::message::Message;
-use super::next_action::{DeviceLimits, InFlight, NextAction};
 use super::queues::Queue;
 use super::status::Counters;
+use super::step::{Action, Step};
 use core::time::Duration;
 
 /// The state of hints: the device's command, and how far the driver has carried it out.
@@ -86,7 +87,7 @@ impl Hints {
         limits: DeviceLimits,
         memory: &mut M,
         counters: &mut Counters,
-    ) -> NextAction {
+    ) -> Step {
         if let Some(sent) = &mut self.in_flight {
             return sent.poll_for_answer(Queue::Hints, now, limits, counters);
         }
@@ -96,20 +97,20 @@ impl Hints {
             return self.send_command(now, STOP);
         }
         match self.command {
-            STOP => NextAction::Wait(None),
+            STOP => Step::Idle,
             DONE => {
                 if core::mem::take(&mut self.has_held_hints) {
                     memory.release_hints();
                 }
-                NextAction::Wait(None)
+                Step::Idle
             }
-            command if self.last_completed == Some(command) => NextAction::Wait(None),
+            command if self.last_completed == Some(command) => Step::Idle,
             command if self.open_command.is_none() => self.send_command(now, command),
             command => match memory.next_hint().filter(|range| !range.is_empty()) {
                 Some(range) => {
                     self.has_held_hints = true;
                     self.in_flight = Some(InFlight::new(range.frames(), now));
-                    NextAction::Send(Message::Hint(range))
+                    Step::Ready(Ok(Action::Send(Message::Hint(range))))
                 }
                 None => {
                     self.last_completed = Some(command);
@@ -119,9 +120,9 @@ impl Hints {
         }
     }
 
-    fn send_command(&mut self, now: Duration, command: u32) -> NextAction {
+    fn send_command(&mut self, now: Duration, command: u32) -> Step {
         self.open_command = (command != STOP).then_some(command);
         self.in_flight = Some(InFlight::new(0, now));
-        NextAction::Send(Message::HintCommand(command))
+        Step::Ready(Ok(Action::Send(Message::HintCommand(command))))
     }
 }

@@ -3,11 +3,12 @@
 
 use super::features::Features;
 use super::frame_list::FrameList;
+use super::in_flight::{DeviceLimits, InFlight};
 use super::memory::{DeflateRequest, Memory, Obstacle, Reason};
 use super::message::Message;
-use super::next_action::{DeviceLimits, InFlight, NextAction};
 use super::queues::Queue;
 use super::status::{Counters, Failure, Pending, Status};
+use super::step::{Action, Step, wait_until};
 use crate::backoff::Backoff;
 use core::time::Duration;
 use hotmem::PfnRange;
@@ -138,7 +139,7 @@ impl Inflation {
         limits: DeviceLimits,
         memory: &mut M,
         counters: &mut Counters,
-    ) -> NextAction {
+    ) -> Step {
         if let Some(sent) = &mut self.in_flight {
             let queue = if self.transfer.is_inflation { Queue::Inflate } else { Queue::Deflate };
             return sent.wait_for_answer(queue, now, limits, counters);
@@ -148,30 +149,29 @@ impl Inflation {
         }
         if self.transfer.frames.is_empty() {
             match self.next_transfer(now, memory) {
-                NextAction::StepAgain => {}
+                Step::Working => {}
                 // The driver has nothing else to do, so write `actual`.
-                NextAction::Wait(_) if self.answers_since_actual > 0 => return self.write_actual(),
-                next_action => return next_action,
+                Step::Idle | Step::Pending(_) if self.answers_since_actual > 0 => {
+                    return self.write_actual();
+                }
+                step => return step,
             }
         }
         self.send_next(now)
     }
 
     /// Returns the request for the next frames of the transfer.
-    fn send_next(&mut self, now: Duration) -> NextAction {
+    fn send_next(&mut self, now: Duration) -> Step {
         let transfer = &mut self.transfer;
         let part = transfer.frames.part_from(transfer.sent);
         transfer.sent += part.as_slice().len();
         self.in_flight = Some(InFlight::new(part.frames(), now));
-        NextAction::Send(if transfer.is_inflation {
-            Message::Inflate(part)
-        } else {
-            Message::Deflate(part)
-        })
+        let message = if transfer.is_inflation { Message::Inflate } else { Message::Deflate };
+        Step::Ready(Ok(Action::Send(message(part))))
     }
 
     /// Chooses the next frames to inflate or deflate, if any.
-    fn next_transfer<M: Memory>(&mut self, now: Duration, memory: &mut M) -> NextAction {
+    fn next_transfer<M: Memory>(&mut self, now: Duration, memory: &mut M) -> Step {
         let DeflateRequest { needed_frames: needed, frames_to_replace } = memory.deflate_request();
         if needed > 0 && self.may_deflate_on_oom && self.inflated_frames > 0 {
             // Start a wait, because memory that was taken back must not be inflated again at once.
@@ -192,15 +192,15 @@ impl Inflation {
             return self.target_reached();
         }
         if let Some(until) = self.backoff.wait_end(now) {
-            return NextAction::Wait(Some(until));
+            return Step::Pending(until);
         }
         if self.is_blocked {
-            return NextAction::Wait(None);
+            return Step::Idle;
         }
         self.inflate(now, goal_frames - self.inflated_frames, memory)
     }
 
-    fn inflate<M: Memory>(&mut self, now: Duration, frames: u64, memory: &mut M) -> NextAction {
+    fn inflate<M: Memory>(&mut self, now: Duration, frames: u64, memory: &mut M) -> Step {
         let list = self.begin_transfer(true, frames);
         let result = memory.inflate(list);
         let obstacle = match result {
@@ -208,13 +208,13 @@ impl Inflation {
                 if !matches!(self.status, Status::Pending(Pending::GuestNeedsMemory)) {
                     self.status = Status::Resizing;
                 }
-                return NextAction::StepAgain;
+                return Step::Working;
             }
-            Ok(()) => return NextAction::Fail(Failure::WrongRange(PfnRange::EMPTY)),
+            Ok(()) => return Step::Ready(Err(Failure::WrongRange(PfnRange::EMPTY))),
             Err(obstacle) => obstacle,
         };
         match obstacle {
-            Obstacle::Working => return NextAction::Wait(Some(now)),
+            Obstacle::Working => return Step::Pending(now),
             Obstacle::Later(reason) => {
                 self.backoff.start_wait(now);
                 self.status = Status::Pending(Pending::Memory(reason));
@@ -224,21 +224,21 @@ impl Inflation {
                 self.status = Status::Pending(Pending::Memory(reason));
             }
         }
-        NextAction::Wait(self.backoff.wait_end(now))
+        wait_until(self.backoff.wait_end(now))
     }
 
-    fn deflate<M: Memory>(&mut self, frames: u64, memory: &mut M) -> NextAction {
+    fn deflate<M: Memory>(&mut self, frames: u64, memory: &mut M) -> Step {
         let list = self.begin_transfer(false, frames);
         memory.deflate(list);
         if list.is_empty() {
             let reason = Reason::Other("the kernel returned no frames to deflate");
             self.status = Status::Pending(Pending::Memory(reason));
-            return NextAction::Wait(None);
+            return Step::Idle;
         }
         if self.inflated_frames > self.target_frames && self.status == Status::Settled {
             self.status = Status::Resizing;
         }
-        NextAction::StepAgain
+        Step::Working
     }
 
     /// Returns the list of the next transfer, with room for `frames` frames.
@@ -248,17 +248,18 @@ impl Inflation {
         &mut self.transfer.frames
     }
 
-    fn target_reached(&mut self) -> NextAction {
+    fn target_reached(&mut self) -> Step {
         self.status = Status::Settled;
         self.target_changes = 0;
         self.backoff.reset();
-        NextAction::Wait(None)
+        Step::Idle
     }
 
-    fn write_actual(&mut self) -> NextAction {
+    fn write_actual(&mut self) -> Step {
         self.answers_since_actual = 0;
         // Both the target and a balloon that has reached it fit in 32 bits. Only the replacement of
         // frames inflates beyond the target, so only then can the number exceed 32 bits.
-        NextAction::SetActual(u32::try_from(self.inflated_frames).unwrap_or(u32::MAX))
+        let frames = u32::try_from(self.inflated_frames).unwrap_or(u32::MAX);
+        Step::Ready(Ok(Action::SetActual(frames)))
     }
 }

@@ -1,10 +1,11 @@
 //! Sends free page reports, one at a time. The memory manager chooses the memory of each report.
 
+use super::in_flight::{DeviceLimits, InFlight};
 use super::memory::Memory;
 use super::message::Message;
-use super::next_action::{DeviceLimits, InFlight, NextAction};
 use super::queues::Queue;
 use super::status::{Counters, Failure};
+use super::step::{Action, Step};
 use core::time::Duration;
 use hotmem::{PfnRange, Progress};
 
@@ -38,7 +39,7 @@ impl Reports {
         limits: DeviceLimits,
         memory: &mut M,
         counters: &mut Counters,
-    ) -> NextAction {
+    ) -> Step {
         if let Some(sent) = &mut self.in_flight {
             return sent.wait_for_answer(Queue::Reports, now, limits, counters);
         }
@@ -47,15 +48,15 @@ impl Reports {
                 let number = ranges.as_slice().len();
                 if number == 0 || number > limits.max_report_ranges {
                     let first = ranges.as_slice().first().copied();
-                    return NextAction::Fail(Failure::WrongRange(first.unwrap_or(PfnRange::EMPTY)));
+                    return Step::Ready(Err(Failure::WrongRange(first.unwrap_or(PfnRange::EMPTY))));
                 }
                 let frames = ranges.as_slice().iter().map(|range| range.frames()).sum();
                 self.in_flight = Some(InFlight::new(frames, now));
-                NextAction::Send(Message::Report(ranges))
+                Step::Ready(Ok(Action::Send(Message::Report(ranges))))
             }
-            Progress::Working => NextAction::StepAgain,
-            Progress::Pending(until) => NextAction::Wait(Some(until)),
-            Progress::Idle => NextAction::Wait(None),
+            Progress::Working => Step::Working,
+            Progress::Pending(until) => Step::Pending(until),
+            Progress::Idle => Step::Idle,
         }
     }
 }

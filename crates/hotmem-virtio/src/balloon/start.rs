@@ -1,8 +1,8 @@
 //! Starts a device: resets it, negotiates features, finds its queues and reads its configuration.
 
 use super::config::RawConfig;
-use super::driver::Driver;
 use super::features::{Features, Poison};
+use super::in_flight::DeviceLimits;
 use super::message::Ranges;
 use super::queues::{Queue, QueueMissing, Queues};
 use crate::handshake::{HandshakeError, NegotiatedFeatures, shake_hands};
@@ -45,16 +45,26 @@ pub enum InitError {
     NotRunning(DeviceStatus),
 }
 
-/// Returns the number of a queue, or `None` if the queue's feature is not accepted.
-pub(super) fn accepted_number(numbers: &Queues, driver: &Driver, queue: Queue) -> Option<u16> {
-    numbers.number(queue).filter(|_| driver.features().contains(queue.feature()))
+/// The result of a negotiation.
+pub(super) struct Negotiated {
+    pub(super) features: Features,
+    pub(super) numbers: Queues,
+    pub(super) config: RawConfig,
+    pub(super) limits: DeviceLimits,
+}
+
+impl Negotiated {
+    /// Returns the number of a queue, or `None` if the queue's feature is not accepted.
+    pub(super) fn accepted_number(&self, queue: Queue) -> Option<u16> {
+        self.numbers.number(queue).filter(|_| self.features.contains(queue.feature()))
+    }
 }
 
 /// Resets the device, negotiates features (virtio 1.3, 3.1.1), and reads the configuration.
 pub(super) fn negotiate<T: Transport>(
     transport: &mut T,
     options: BalloonOptions,
-) -> Result<(Queues, RawConfig, Driver), InitError> {
+) -> Result<Negotiated, InitError> {
     let NegotiatedFeatures { offered_features: offered, features } =
         shake_hands(transport, DeviceType::MemoryBalloon, |offered| {
             Features::accepted(offered, options.features, options.poison)
@@ -63,15 +73,17 @@ pub(super) fn negotiate<T: Transport>(
     let numbers = Queues::find(offered, |number| transport.max_queue_size(number) > 0)
         .map_err(InitError::Queue)?;
     let config = read_config(transport, features).map_err(InitError::Transport)?;
-    let mut driver = Driver::new(features, &config).with_answer_timeout(options.answer_timeout);
+    let limits =
+        DeviceLimits { answer_timeout: options.answer_timeout, max_report_ranges: Ranges::MAX_LEN };
+    let mut negotiated = Negotiated { features, numbers, config, limits };
     for queue in Queue::ALL {
-        let Some(number) = accepted_number(&numbers, &driver, queue) else { continue };
+        let Some(number) = negotiated.accepted_number(queue) else { continue };
         let size = transport.max_queue_size(number);
         if queue == Queue::Reports {
             let ranges = usize::try_from(size.max(1)).unwrap_or(usize::MAX).min(Ranges::MAX_LEN);
             // The queue rounds the number of descriptors down to a power of two, so limit the
             // ranges likewise.
-            driver = driver.with_max_report_ranges(1 << ranges.ilog2());
+            negotiated.limits.max_report_ranges = 1 << ranges.ilog2();
         } else if size < SHORT_QUEUE_SIZE {
             return Err(InitError::QueueSize(queue, size));
         }
@@ -80,7 +92,7 @@ pub(super) fn negotiate<T: Transport>(
         let written = transport.write_config_space(RawConfig::POISON_VAL, options.poison.value());
         written.map_err(InitError::Transport)?;
     }
-    Ok((numbers, config, driver))
+    Ok(negotiated)
 }
 
 pub(super) fn read_config<T: Transport>(

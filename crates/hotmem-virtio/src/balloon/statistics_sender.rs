@@ -2,9 +2,9 @@
 
 use super::memory::Memory;
 use super::message::Message;
-use super::next_action::NextAction;
 use super::statistics::MemoryStatistics;
 use super::status::Counters;
+use super::step::{Action, Step};
 use core::time::Duration;
 
 /// The state of the statistics queue. The device keeps the buffer, and gives it back to request new
@@ -31,24 +31,24 @@ impl StatisticsSender {
         now: Duration,
         memory: &mut M,
         counters: &mut Counters,
-    ) -> NextAction {
+    ) -> Step {
         if self.device_has_buffer {
-            return NextAction::Wait(None);
+            return Step::Idle;
         }
         // A clock that was set back must not delay the next message.
         self.last_sent = self.last_sent.map(|last_sent| last_sent.min(now));
         let until = self.last_sent.map(|last_sent| last_sent.saturating_add(MIN_INTERVAL));
         if let Some(until) = until.filter(|&until| now < until) {
-            return NextAction::Wait(Some(until));
+            return Step::Pending(until);
         }
         let statistics = memory.statistics();
         let first = *self.first_statistics.get_or_insert(statistics);
         if first == MemoryStatistics::default() {
-            return NextAction::Wait(None);
+            return Step::Idle;
         }
         self.last_sent = Some(now);
         self.device_has_buffer = true;
         counters.statistics = counters.statistics.wrapping_add(1);
-        NextAction::Send(Message::Statistics(statistics.with_keys_of(&first)))
+        Step::Ready(Ok(Action::Send(Message::Statistics(statistics.with_keys_of(&first)))))
     }
 }

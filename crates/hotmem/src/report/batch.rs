@@ -9,7 +9,7 @@ use core::fmt;
 use core::ops::Deref;
 
 /// The maximum number of ranges in a batch.
-pub const MAX_BATCH: usize = if cfg!(loom) { 2 } else { 64 };
+pub const MAX_BATCH: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// Pageblocks that are wholly free and that the reporter owns: the host may take their RAM until
 /// the kernel gives the batch back by [`reported`](super::Reporter::reported) or

@@ -1,10 +1,8 @@
-//! Defines what a service of the device tells the driver to do next, and the wait for an answer of
-//! the device.
+//! Waits for the device's answer to a request.
 
-use super::message::Message;
 use super::queues::Queue;
-use super::status::{Counters, Failure};
-use crate::backoff::earlier;
+use super::status::Counters;
+use super::step::{Action, Step};
 use core::time::Duration;
 
 /// The limits of the device that the services observe.
@@ -14,19 +12,6 @@ pub(super) struct DeviceLimits {
     pub(super) answer_timeout: Duration,
     /// The maximal number of ranges in a report.
     pub(super) max_report_ranges: usize,
-}
-
-/// What a service tells the driver to do next.
-pub(super) enum NextAction {
-    Send(Message),
-    /// Write this number to the field `actual` of the configuration.
-    SetActual(u32),
-    StepAgain,
-    /// The service has nothing to do before this time, or before an event if the time is `None`.
-    Wait(Option<Duration>),
-    /// Reset the device, because it has not answered on this queue for too long.
-    ResetDevice(Queue),
-    Fail(Failure),
 }
 
 /// A request that is with the device.
@@ -65,7 +50,7 @@ impl<T> InFlight<T> {
         now: Duration,
         limits: DeviceLimits,
         counters: &mut Counters,
-    ) -> NextAction {
+    ) -> Step {
         let was_overdue = self.is_overdue();
         self.time_waited += now.saturating_sub(self.checked_at).min(ANSWER_TIME);
         self.checked_at = now;
@@ -73,11 +58,11 @@ impl<T> InFlight<T> {
             counters.overdue_requests = counters.overdue_requests.wrapping_add(1);
         }
         if self.time_waited >= limits.answer_timeout {
-            return NextAction::ResetDevice(queue);
+            return Step::Ready(Ok(Action::Reset(queue)));
         }
         let wait = if self.is_overdue() { ANSWER_TIME } else { ANSWER_TIME - self.time_waited };
         let wait = wait.min(limits.answer_timeout - self.time_waited);
-        NextAction::Wait(Some(now.saturating_add(wait)))
+        Step::Pending(now.saturating_add(wait))
     }
 
     /// Continues the wait like [`wait_for_answer`](Self::wait_for_answer), for a queue whose
@@ -88,12 +73,12 @@ impl<T> InFlight<T> {
         now: Duration,
         limits: DeviceLimits,
         counters: &mut Counters,
-    ) -> NextAction {
+    ) -> Step {
         match self.wait_for_answer(queue, now, limits, counters) {
-            NextAction::Wait(deadline) => {
+            Step::Pending(deadline) => {
                 let next_check =
                     now.saturating_add(self.time_waited.clamp(FIRST_CHECK_INTERVAL, ANSWER_TIME));
-                NextAction::Wait(earlier(deadline, Some(next_check)))
+                Step::Pending(deadline.min(next_check))
             }
             reset => reset,
         }
