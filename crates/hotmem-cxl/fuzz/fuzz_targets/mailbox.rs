@@ -9,6 +9,9 @@ struct Arbitrary<'a> {
     size: u32,
 }
 
+/// What makes `DeviceRegisters::find` find all registers, with a mailbox of 512 bytes.
+const ALL_REGISTERS: [u32; 12] = [0x0101_0000, 3, 1, 0x80, 1, 2, 0x4000, 0x8a8, 1, 2, 0x88, 9];
+
 impl Arbitrary<'_> {
     fn next<const N: usize>(&mut self) -> [u8; N] {
         let Some((&bytes, rest)) = self.bytes.split_first_chunk() else { return [0; N] };
@@ -48,7 +51,12 @@ impl Registers for Arbitrary<'_> {
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((&[low, high], bytes)) = bytes.split_first_chunk() else { return };
     let size = u16::from_le_bytes([low, high]).into();
-    let mut registers = Arbitrary { bytes, size };
+    let found = [ALL_REGISTERS.map(u32::to_le_bytes).as_flattened(), bytes].concat();
+    drive(Arbitrary { bytes, size });
+    drive(Arbitrary { bytes: &found, size: 0x1000 });
+});
+
+fn drive(mut registers: Arbitrary<'_>) {
     let Ok((device, mut mailbox)) = DeviceRegisters::find(&mut registers) else { return };
     let _ = device.memory_state(&mut registers);
     let _ = device.has_events(&mut registers, EventLog::DynamicCapacity);
@@ -64,4 +72,4 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert!(mailbox.poll(&mut registers, &mut answer, late).is_ready());
         registers.size /= 2;
     }
-});
+}

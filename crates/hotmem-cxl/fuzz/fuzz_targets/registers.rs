@@ -10,6 +10,9 @@ use hotmem_cxl::{
 
 struct Arbitrary<'a>(&'a [u8]);
 
+/// What makes `Decoders::find` find two decoders.
+const TWO_DECODERS: [u32; 3] = [0x0100_0001, 0x0100_0005, 0x311];
+
 impl Arbitrary<'_> {
     fn next<const N: usize>(&mut self) -> [u8; N] {
         let Some((&bytes, rest)) = self.0.split_first_chunk() else { return [0; N] };
@@ -65,7 +68,12 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
     let _ = config::set_memory_enabled(&mut Arbitrary(bytes), true);
     let _ = config::port_number(&mut Arbitrary(bytes));
-    let mut registers = Arbitrary(bytes);
+    let found = [TWO_DECODERS.map(u32::to_le_bytes).as_flattened(), bytes].concat();
+    drive(Arbitrary(bytes));
+    drive(Arbitrary(&found));
+});
+
+fn drive(mut registers: Arbitrary<'_>) {
     let Ok(Some(decoders)) = Decoders::find(&mut registers, Role::Device) else { return };
     let range = PfnRange::from_bytes(16 * UNIT, Bytes(UNIT)).expect("the range is small");
     let destination = Destination::Memory { skip: 0 };
@@ -81,4 +89,4 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         }
         let _ = decoders.uncommit(&mut registers, n, Duration::ZERO);
     }
-});
+}
