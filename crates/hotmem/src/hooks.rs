@@ -68,6 +68,9 @@ pub trait Hooks {
     /// Tells the kernel that `range`, to which it agreed, stays online after all. `range` is whole
     /// pageblocks: one range to which the kernel agreed, several such ranges that are adjacent, or
     /// a part of these.
+    ///
+    /// The unit that a shrink has isolated while it was pending may be in use again before this call:
+    /// see [`ShrinkOptions::is_persistent`](crate::ShrinkOptions::is_persistent).
     fn offline_cancelled(&mut self, range: PfnRange) {}
 
     /// Tells the kernel that `range` is offline. What `range` can be is described at

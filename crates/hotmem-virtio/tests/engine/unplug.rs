@@ -219,3 +219,36 @@ fn a_shrink_that_ends_early_releases_isolated_memory() {
         assert_eq!(counts.isolated, 0);
     }
 }
+
+/// While an unplug waits, the kernel uses nearly all memory, also that of the large units that the
+/// unplug has isolated. The unplug goes on later.
+#[test]
+fn no_allocation_fails_while_an_unplug_that_waits_has_free_memory() {
+    for block in [2 * MIB, 128 * MIB, GIB] {
+        let machine = Machine::new();
+        let mut guest = Guest::new(&machine, block, 2 * GIB, OnlineType::Movable);
+        guest.resize(2 * GIB);
+        guest.run(SECOND);
+        let pinned = [0, GIB].map(|offset| guest.kernel.allocate_at(guest.at_offset(offset)));
+        guest.kernel.has_pinned_allocations = true;
+        guest.resize(0);
+        guest.run(60 * SECOND);
+        assert!(matches!(guest.driver.status(), Status::Pending(Pending::Memory(_))));
+        let counts = machine.frames.counts();
+        assert_eq!(counts.isolated, (block / 4096).min(counts.isolated));
+        assert!(counts.isolated > 0, "units of {block}");
+        let plugged = guest.driver.plugged().frames();
+        let mut frames = vec![];
+        while let Ok(frame) = machine.frames.alloc(AllocRequest::frames(1).movable()) {
+            frames.push(frame);
+        }
+        let counts = machine.frames.counts();
+        assert_eq!((counts.isolated, counts.free), (0, 0), "units of {block}");
+        assert!(frames.len() as u64 >= plugged - pinned.len() as u64);
+        guest.run(60 * SECOND);
+        drop(frames);
+        guest.kernel.free_all();
+        guest.run(60 * SECOND);
+        guest.assert_reached();
+    }
+}

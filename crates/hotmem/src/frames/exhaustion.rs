@@ -12,6 +12,9 @@
 //! was taken. So a free into a word without free frames also counts a hiding step, before it sets
 //! the bits.
 //!
+//! Memory that is isolated for a request that waits is taken back before an allocation fails: see
+//! `parked.rs`.
+//!
 //! Memory that is reporting is hidden for longer. It is counted by zone (see `wakeup.rs`), so that
 //! a request does not fail as "busy" if no memory of its zones is reporting.
 
@@ -115,22 +118,34 @@ impl<P: Platform> Frames<P> {
             return Ok(());
         }
         let mut drained = false;
-        for _ in 0..ROUNDS {
+        let mut rounds_left = ROUNDS;
+        while rounds_left > 0 {
+            rounds_left -= 1;
             let watch = Watch::start(self, zones);
             let mut hiding_steps = self.new_hiding_steps();
             if search(&mut hiding_steps) {
                 return Ok(());
             }
             let own_hiding_steps = hiding_steps.end();
+            // Look before the counts are read: if another CPU has just taken the last parked range,
+            // its hiding step is counted already.
+            let parked = self.parked_in(zones);
             if watch.saw_no_hiding_step(self, own_hiding_steps) {
+                mutant!("a search looks for parked memory after it has read the counts" => if self.parked_in(zones).is_none() { return Err(AllocError::OutOfMemory) });
                 mutant!("an allocation ignores pageblocks that are being reported" => return Err(AllocError::OutOfMemory));
                 if self.wakeup().total_sent(zones) != watch.returned_before {
                     return Err(AllocError::Busy);
                 }
-                if drained || !self.platform.drain_magazines() {
-                    return Err(AllocError::OutOfMemory);
+                if !drained && self.platform.drain_magazines() {
+                    drained = true;
+                    continue;
                 }
-                drained = true;
+                let Some(parked) = parked else { return Err(AllocError::OutOfMemory) };
+                // The search that follows is not one too many: each range is parked only when its
+                // request is polled.
+                if self.recall(parked) {
+                    rounds_left += 1;
+                }
             }
         }
         Err(AllocError::Busy)

@@ -27,6 +27,7 @@
 //! | `order.rs` | the order of a search: nodes and zones |
 //! | `hints.rs`, `cpu.rs`, `cpus.rs` | the pageblocks and the section that a CPU allocates from next |
 //! | `cursors.rs` | the word that a CPU's next single frame comes from |
+//! | `parked.rs` | memory that is isolated for requests that wait, which allocations may take back |
 //! | `lent.rs`, `frame_set.rs` | memory that is lent to the host, and the record of it |
 //! | `pins.rs`, `pin_table.rs` | pinned memory, which the host must not take |
 //! | `poison.rs`, `poison_table.rs`, `poison_pages.rs` | frames with a hardware memory error |
@@ -75,6 +76,7 @@ mod metadata;
 mod neighbourhood_set;
 mod not_ram;
 mod order;
+mod parked;
 mod pin_table;
 mod pins;
 mod poison;
@@ -154,6 +156,8 @@ pub struct Frames<P> {
     poison: poison_table::PoisonTable,
     reserved: BootBitmaps,
     not_ram: BootBitmaps,
+    /// Isolated memory that an allocation may take back.
+    parked: parked::ParkedRanges,
     /// Frames for the words of memory that will be added.
     #[cfg(not(loom))]
     word_reserve: word_reserve::WordReserve,
@@ -180,6 +184,7 @@ impl<P> Frames<P> {
                 poison: poison_table::PoisonTable::new(),
                 reserved: BootBitmaps::none(),
                 not_ram: BootBitmaps::none(),
+                parked: parked::ParkedRanges::none(),
                 #[cfg(not(loom))]
                 word_reserve: word_reserve::WordReserve::empty(),
                 table_reserve: table_reserve::TableReserve::empty(),
@@ -226,6 +231,11 @@ impl<P> Frames<P> {
     /// Returns the state that frees share with the reporter.
     pub(crate) fn wakeup(&self) -> &Wakeup {
         &self.wakeup
+    }
+
+    /// Returns the list of isolated memory that an allocation may take back.
+    pub(crate) fn parked(&self) -> &parked::ParkedRanges {
+        &self.parked
     }
 
     pub(crate) fn direct_map(&self) -> DirectMap {

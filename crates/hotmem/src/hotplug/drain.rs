@@ -5,7 +5,7 @@ use crate::addr::PfnRange;
 use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::hooks::{Hooks, Migration};
-use crate::isolate::Isolation;
+use crate::isolate::{Isolation, ParkedIsolation};
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::range_error::Veto;
@@ -49,6 +49,45 @@ impl<'f, P> Window<'f, P> {
 
     pub(super) fn into_isolation(self) -> Isolation<'f, P> {
         self.isolation
+    }
+}
+
+/// A window whose memory an allocation may take back, because its request waits.
+pub(super) struct ParkedWindow<'f, P> {
+    isolation: ParkedIsolation<'f, P>,
+    last_in_use: Option<PfnRange>,
+    futile_tries: u32,
+}
+
+impl<'f, P: Platform> Window<'f, P> {
+    /// Parks the window.
+    ///
+    /// # Errors
+    /// Returns the window if too many are parked.
+    pub(super) fn park(self) -> Result<ParkedWindow<'f, P>, Window<'f, P>> {
+        let Window { isolation, live_frames, last_in_use, futile_tries } = self;
+        match isolation.park() {
+            Ok(isolation) => Ok(ParkedWindow { isolation, last_in_use, futile_tries }),
+            Err(isolation) => Err(Window { isolation, live_frames, last_in_use, futile_tries }),
+        }
+    }
+}
+
+impl<'f, P: Platform> ParkedWindow<'f, P> {
+    #[cfg(feature = "internals")]
+    pub(super) fn range(&self) -> PfnRange {
+        self.isolation.range()
+    }
+
+    /// Returns the window, or the range of the window if an allocation has taken its memory back.
+    pub(super) fn unpark(self) -> Result<Window<'f, P>, PfnRange> {
+        let ParkedWindow { isolation, last_in_use, futile_tries } = self;
+        let range = isolation.range();
+        match isolation.unpark() {
+            // The number of live frames has served its purpose.
+            Some(isolation) => Ok(Window { last_in_use, futile_tries, ..Window::of(isolation) }),
+            None => Err(range),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! A shrink leaves offline what it has taken offline, even if the rest is blocked, and reports the
 //! first blocker.
 
-use super::drain::{DrainProgress, Window};
+use super::drain::{DrainProgress, ParkedWindow, Window};
 use super::untried::Untried;
 use super::{Budget, Hotplug, Removal, ShrinkOptions};
 use crate::addr::{Pfn, PfnRange};
@@ -54,6 +54,8 @@ pub struct Shrink<'f, P> {
     live_frames: u64,
     /// Whether more memory may be added to `isolated`.
     isolates_more: bool,
+    /// The unit that the shrink has isolated while it is pending.
+    parked_window: Option<ParkedWindow<'f, P>>,
     is_persistent: bool,
     /// The start of the last unit that the shrink has isolated while it was pending.
     last_kept_unit: Pfn,
@@ -81,6 +83,7 @@ impl<'f, P> Shrink<'f, P> {
             isolated: None,
             live_frames: 0,
             isolates_more: false,
+            parked_window: None,
             is_persistent,
             last_kept_unit: Pfn::LIMIT,
             discarded_above: Pfn::LIMIT,
@@ -107,6 +110,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         if *self.instance.get_or_insert(hotplug.instance()) != hotplug.instance() {
             return Progress::Pending(BlockerKind::Foreign.at(self.untried.range()));
         }
+        self.unpark(hooks);
         loop {
             if let Some(mut window) = self.window.take() {
                 match hotplug.drain(&mut window, hooks, &mut budget) {
@@ -230,6 +234,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         if self.instance.is_some_and(|instance| instance != hotplug.instance()) {
             return Err(self);
         }
+        self.unpark(hooks);
         let window = self.window.take().map(Window::into_isolation);
         for isolated in [window, self.isolated.take()].into_iter().flatten() {
             hotplug.release_cancelled(isolated, hooks);
@@ -343,6 +348,24 @@ impl<'f, P: Platform> Shrink<'f, P> {
         }
     }
 
+    /// Takes the unit back that the shrink has isolated while it was pending, unless an allocation has
+    /// taken it. Either way, the unit is still to be tried.
+    fn unpark(&mut self, hooks: &mut dyn Hooks) {
+        match self.parked_window.take().map(ParkedWindow::unpark) {
+            Some(Ok(window)) => self.window = Some(window),
+            Some(Err(range)) => hooks.offline_cancelled(range),
+            None => {}
+        }
+    }
+
+    /// Returns the memory that an allocation may take back, or has taken back, until the next poll.
+    /// For tests.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn parked_range(&self) -> Option<PfnRange> {
+        self.parked_window.as_ref().map(ParkedWindow::range)
+    }
+
     /// Makes the next poll try the whole range again. Isolates a unit until then, unless the shrink
     /// is pending because of a veto, or because the kernel may need the unit's memory.
     fn start_again<M: Mapping>(&mut self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
@@ -357,7 +380,14 @@ impl<'f, P: Platform> Shrink<'f, P> {
             let below_last = self.range.split_at(self.last_kept_unit).0;
             let next = highest_unit_of(below_last).or_else(|| highest_unit_of(self.range));
             self.last_kept_unit = next.map_or(Pfn::LIMIT, PfnRange::start);
-            self.window = next.and_then(|unit| hotplug.open_window(unit, 0, hooks).ok());
+            self.parked_window = next.and_then(|unit| {
+                let window = hotplug.open_window(unit, 0, hooks).ok()?;
+                // If too many shrinks wait, this one isolates nothing.
+                let kept = |window: Window<'f, P>| {
+                    hotplug.release_cancelled(window.into_isolation(), hooks);
+                };
+                window.park().map_err(kept).ok()
+            });
         }
         self.untried = Untried::all(self.range, self.unit);
         self.discarded_above = Pfn::LIMIT;

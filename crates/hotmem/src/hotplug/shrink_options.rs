@@ -22,7 +22,8 @@ pub struct ShrinkOptions {
     /// keeps one online unit isolated, so that the kernel cannot allocate again the frames that it
     /// frees there: the highest unit first, then a lower unit each time, and after the lowest unit
     /// the highest again. It isolates none if the blocker is a veto, or too little free memory.
-    /// [`Shrink::cancel`] releases the unit.
+    /// [`Shrink::cancel`] releases the unit. An allocation that would fail takes it back; the next
+    /// poll then tells the kernel by [`Hooks::offline_cancelled`](crate::Hooks::offline_cancelled).
     pub is_persistent: bool,
 }
 

@@ -13,6 +13,7 @@ mod in_use;
 mod isolate_pageblocks;
 #[cfg(any(test, feature = "internals"))]
 mod mark_reported;
+mod park;
 
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::Blocker;
@@ -23,6 +24,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::SectionPart;
 use core::fmt;
+pub(crate) use park::ParkedIsolation;
 
 /// The right to whole pageblocks that nobody can allocate. A frame in them that is still in use can
 /// be freed as usual, and stays isolated.

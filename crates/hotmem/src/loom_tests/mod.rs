@@ -18,6 +18,7 @@ mod isolation;
 mod motion;
 mod mutants;
 mod nodes;
+mod parked;
 mod pins;
 mod poison;
 mod release;

@@ -197,3 +197,90 @@ fn a_cancelled_shrink_releases_the_isolated_unit() {
         assert_eq!(instance.isolated_blocks(), []);
     });
 }
+
+/// Allocates single frames until no memory is free. Returns the frames.
+fn allocate_all(frames: &Frames<OneCpu>, request: AllocRequest) -> Vec<PfnRange> {
+    let mut all = vec![];
+    loop {
+        match frames.alloc_range(request) {
+            Ok(frame) => all.push(frame),
+            Err(error) => {
+                assert_eq!(error, AllocError::OutOfMemory);
+                return all;
+            }
+        }
+    }
+}
+
+#[test]
+fn an_allocation_takes_the_isolated_unit_back_before_it_fails() {
+    with_shrinking_instance(|instance| {
+        instance.poll();
+        assert_eq!(instance.isolated_blocks(), [2]);
+        // Movable memory is no use for a request for kernel memory.
+        let kernel_frames = allocate_all(instance.frames, AllocRequest::frames(1));
+        assert_eq!(instance.frames.counts().isolated, PAGEBLOCK);
+        // The unit has all frames but one free, and nothing else is free.
+        let frames = allocate_all(instance.frames, AllocRequest::frames(1).movable());
+        let counts = instance.frames.counts();
+        assert_eq!((counts.isolated, counts.free), (0, 0));
+        assert!(frames.iter().all(|&frame| !kernel_frames.contains(&frame)));
+        instance.frames.validated().unwrap();
+        // The kernel learns at the next poll that the memory stays online.
+        assert_eq!(instance.kernel.going_offline, PAGEBLOCK);
+        let (removed, blocker) = instance.poll();
+        assert!(matches!(blocker.unwrap().kind, BlockerKind::NotEnoughFree { .. }), "{blocker:?}");
+        assert_eq!((removed, instance.kernel.going_offline), (0, 0));
+        // The shrink goes on as soon as there is memory again.
+        let all = kernel_frames.into_iter().chain(frames);
+        all.for_each(|frame| instance.frames.free_range(frame).unwrap());
+        instance.poll();
+        let [isolated] = instance.isolated_blocks()[..] else { panic!("one unit is isolated") };
+        (0..3).for_each(|index| instance.free_frame_in_use(index));
+        assert!(isolated < 3);
+        assert_eq!(instance.poll(), (3, None));
+        assert_eq!(instance.frames.counts().present, BOOT_FRAMES);
+    });
+}
+
+/// Many shrinks wait, more than the engine can list. Those that cannot be listed isolate nothing.
+#[test]
+fn any_number_of_shrinks_can_wait() {
+    const SHRINKS: u64 = 12;
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
+    hotmem_testkit::plug(&mut hotplug, range(BOOT_FRAMES, HOTPLUG_FRAMES));
+    let mut shrinks: Vec<_> = (0..SHRINKS)
+        .map(|n| {
+            let block = pageblock(n);
+            let at = AllocRequest::frames(1).movable().at(block.start());
+            let used = frames.alloc_range(at).unwrap();
+            let options = ShrinkOptions { is_persistent: true, ..block.into() };
+            (Shrink::new(options), used)
+        })
+        .collect();
+    let mut kernel = Kernel::default();
+    for _ in 0..2 {
+        for (shrink, used) in &mut shrinks {
+            let polled = shrink.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
+            assert_eq!(hotmem_testkit::blocker_of(polled).map(|b| b.range), Some(*used));
+        }
+    }
+    let parked = frames.parked_ranges().count() as u64;
+    assert!((1..SHRINKS).contains(&parked));
+    assert_eq!(frames.counts().isolated, parked * PAGEBLOCK);
+    let all = allocate_all(&frames, AllocRequest::frames(1).movable());
+    assert_eq!((frames.counts().isolated, frames.counts().free), (0, 0));
+    all.into_iter().for_each(|frame| frames.free_range(frame).unwrap());
+    for (mut shrink, used) in shrinks {
+        frames.free_range(used).unwrap();
+        let polled = shrink.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
+        let Progress::Ready(removal) = polled else { panic!("{polled:?}") };
+        hotplug.commit_remove(removal).unwrap();
+    }
+    assert_eq!(
+        (kernel.going_offline, frames.counts().present),
+        (0, 2 * SECTION + SECTION - SHRINKS * PAGEBLOCK)
+    );
+    frames.validated().unwrap();
+}

@@ -69,6 +69,12 @@ impl Model<'_> {
             AllocError::OutOfMemory => {
                 assert!(request.expected_error().is_none() && request.at.is_none(), "{request:?}");
                 assert!(!self.can_grant(request), "{request:?} failed although its memory is free");
+                let is_no_use =
+                    |&range| self.all_blocks_are(range, |block| block.movable && !request.movable);
+                assert!(
+                    self.parked.iter().all(is_no_use),
+                    "{request:?} failed although a request that waits has memory"
+                );
                 assert!(
                     !self.is_reported_memory_needed(request),
                     "{request:?} must fail with Busy while memory is reporting"

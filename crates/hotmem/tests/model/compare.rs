@@ -16,6 +16,7 @@ impl Model<'_> {
     /// predict. Returns the number of frames that have become metadata. Checks that the engine
     /// lists the pageblocks with descriptors that the model knows.
     pub(crate) fn count_new_metadata(&mut self) -> usize {
+        self.record_recalls();
         let (mut descriptor_ranges, engine_metadata): (Vec<_>, Vec<_>) =
             self.frames.metadata().partition(|metadata| metadata.frames.frames() >= PAGEBLOCK);
         descriptor_ranges.sort_by_key(|metadata| metadata.frames.start());

@@ -169,6 +169,9 @@ impl Hooks for Model<'_> {
             "the kernel never agreed to {range:?}"
         );
         self.blocks_in(range).iter_mut().for_each(|block| block.agreed_requests -= 1);
+        if self.taken_back.take_if(|taken_back| *taken_back == range).is_some() {
+            self.blocks_in(range).iter_mut().for_each(|block| block.recalled_requests -= 1);
+        }
         self.tell_cancelled(Change::Offline(range));
     }
 

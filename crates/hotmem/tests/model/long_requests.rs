@@ -179,10 +179,12 @@ impl<'f> Machine<'f> {
             return;
         };
         self.model.offlined_by_shrink = Some(std::mem::take(offlined_blocks));
+        self.model.begin_with(request.parked_range());
         let progress = with_kernel(&mut self.hotplug, &mut self.model, |hotplug, hooks| {
             request.poll(hotplug, hooks, budget)
         });
         *offlined_blocks = self.model.offlined_by_shrink.take().unwrap_or_default();
+        self.model.record_recalls();
         self.drop_onlined(offlined_blocks);
         let model = &mut self.model;
         model.count_new_metadata();
@@ -293,6 +295,7 @@ impl<'f> Machine<'f> {
             }
             LongRequest::Shrink { request, range: within, offlined_blocks, .. } => {
                 self.model.trace(|| format!("cancel shrink {within:?}"));
+                self.model.begin_with(request.parked_range());
                 request.cancel(&mut self.hotplug, &mut self.model).unwrap();
                 for number in offlined_blocks {
                     let block = &mut self.model.blocks[number as usize];
@@ -307,6 +310,25 @@ impl<'f> Machine<'f> {
 }
 
 impl Model<'_> {
+    /// Records which requests have lost their isolated memory to an allocation since the last call.
+    pub(crate) fn record_recalls(&mut self) {
+        let parked: Vec<_> = self.frames.parked_ranges().collect();
+        for range in std::mem::replace(&mut self.parked, parked) {
+            if !self.parked.contains(&range) {
+                self.trace(|| format!("recalled {range:?}"));
+                self.blocks_in(range).iter_mut().for_each(|block| block.recalled_requests += 1);
+            }
+        }
+    }
+
+    /// Records that a shrink goes on with the memory that it has parked, or finds it gone.
+    fn begin_with(&mut self, parked: Option<PfnRange>) {
+        self.record_recalls();
+        let is_there = parked.is_some_and(|range| self.parked.contains(&range));
+        self.parked.retain(|&range| Some(range) != parked);
+        self.taken_back = parked.filter(|_| !is_there);
+    }
+
     /// Returns whether this metadata will still be needed when `removed_range` is offline.
     fn is_needed(&self, metadata: PfnRange, removed_range: PfnRange) -> bool {
         let removed_range = removed_range.intersection(metadata.align_outward(SECTION));

@@ -77,6 +77,9 @@ pub(crate) struct Block {
     pub is_reported: bool,
     /// The number of offline requests in progress that the kernel has agreed to.
     pub agreed_requests: u32,
+    /// Of these requests, the number whose isolated memory an allocation has taken back. The kernel
+    /// is told when they are polled.
+    pub recalled_requests: u32,
     /// Whether an isolation token of the test holds the pageblock.
     pub token: bool,
     /// Whether the host has the pageblock in a report that is not acknowledged.
@@ -99,7 +102,7 @@ impl Block {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.token || self.reporting || self.agreed_requests > 0
+        self.token || self.reporting || self.agreed_requests > self.recalled_requests
     }
 }
 
@@ -153,6 +156,11 @@ pub(crate) struct Model<'f> {
     /// While a shrink is polled: the pageblocks that the shrink has taken offline and not yet
     /// returned as a removal.
     pub offlined_by_shrink: Option<Vec<u64>>,
+    /// The isolated memory of requests that wait, which an allocation may take back.
+    pub parked: Vec<PfnRange>,
+    /// While a shrink is polled or cancelled: the memory that an allocation has taken back from it,
+    /// until the shrink tells the kernel.
+    pub taken_back: Option<PfnRange>,
     pub is_traced: bool,
 }
 
@@ -185,6 +193,8 @@ impl<'f> Model<'f> {
             refusal_percent: 25,
             last_veto: None,
             offlined_by_shrink: None,
+            parked: vec![],
+            taken_back: None,
             is_traced: false,
         }
     }
