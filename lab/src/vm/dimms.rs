@@ -1,8 +1,11 @@
 //! `hotmem vm --dimms N`, which inserts the memory as DIMMs by ACPI's memory slots.
 
-use super::{Args, rows::Row, rows::StepTime};
+use super::{
+    rows::{Row, StepTime},
+    touched::wait_until_touched,
+};
 use crate::{
-    guest::Guests,
+    guest::{Guest, Guests, Policy},
     qemu::{Config, Event, Vm},
 };
 use anyhow::{Result, bail};
@@ -13,72 +16,85 @@ use std::time::{Duration, Instant};
 /// end while that step is still measured.
 const LAST_DIMM: Bytes = Bytes::mib(128);
 
-/// The DIMMs of a run.
-#[derive(Clone, Copy)]
-pub(super) struct Dimms {
-    count: u32,
-    size: Bytes,
+/// What a run with DIMMs does.
+pub(super) struct Plan {
+    pub(super) guest: Guest,
+    pub(super) policy: Policy,
+    /// The memory of all DIMMs.
+    pub(super) memory: Bytes,
+    /// The number of DIMMs.
+    pub(super) count: u32,
+    /// The number of steps: insert, remove, and insert again.
+    pub(super) steps: u32,
+    /// The memory that the guest writes to.
+    pub(super) touch: Option<Bytes>,
 }
 
-impl Dimms {
-    /// Divides `plug` into `count` DIMMs.
-    pub(super) fn new(plug: Bytes, count: u32) -> Result<Dimms> {
-        let size = Bytes(plug.0 / u64::from(count));
-        // QEMU refuses DIMMs of other sizes, because the host maps them by pages of 2 MiB.
-        if !plug.0.is_multiple_of(u64::from(count) * Bytes::mib(2).0) || size == Bytes::ZERO {
-            bail!("--dimms {count}: {plug} cannot be divided into DIMMs of whole 2 MiB");
+impl Plan {
+    /// Returns the size of each DIMM.
+    fn size(&self) -> Bytes {
+        Bytes(self.memory.0 / u64::from(self.count))
+    }
+
+    /// Checks the DIMMs' size. QEMU refuses other sizes, because the host maps memory by pages of 2
+    /// MiB.
+    fn check(&self) -> Result<()> {
+        let Plan { memory, count, .. } = self;
+        if memory.0 == 0 || !memory.0.is_multiple_of(u64::from(*count) * Bytes::mib(2).0) {
+            bail!("--dimms {count}: {memory} cannot be divided into DIMMs of whole 2 MiB");
         }
-        Ok(Dimms { count, size })
+        Ok(())
     }
 
     /// Returns the machine: it has no virtio-mem device, and the guest ends after all steps.
-    pub(super) fn config(self, args: &Args, guests: &Guests) -> Result<Config> {
-        let config = guests.config(args.guest, args.policy, Bytes::ZERO)?;
-        let events = self.count * args.resize_count() + 1;
+    pub(super) fn config(&self, guests: &Guests) -> Result<Config> {
+        self.check()?;
+        let config = guests.config(self.guest, self.policy, Bytes::ZERO)?;
+        let events = self.count * self.steps + 1;
+        // QEMU may place each DIMM at a multiple of 1 GiB.
+        let gaps = Bytes::gib(u64::from(self.count) + 8);
         let config = Config {
             // Without a node, QEMU has no proximity domain for the slots.
             nodes: vec![config.boot_memory],
             memory_slots: self.count + 1,
-            max_memory: Some(
-                config.boot_memory + args.plug + Bytes::gib(u64::from(self.count) + 8),
-            ),
+            max_memory: Some(config.boot_memory + self.memory + gaps),
             ..config.with_guest_option("exit", format!("resizes:{events}"))
         };
-        Ok(match args.touched_memory() {
+        Ok(match self.touch {
             Some(size) => config.with_touched_memory(size),
             None => config,
         })
     }
 
     /// Waits until the guest has booted. It has no device to wait for.
-    pub(super) fn wait_until_ready(self, vm: &mut Vm) -> Result<()> {
+    pub(super) fn wait_until_ready(&self, vm: &mut Vm) -> Result<()> {
         vm.wait("boot", |event| matches!(event, Event::Boot { .. }).then_some(()))?;
         Ok(())
     }
 
-    /// Inserts the DIMMs, and removes and inserts them again as `args` says.
-    pub(super) fn change_memory(self, args: &Args, vm: &mut Vm) -> Result<Vec<Row>> {
+    /// Inserts the DIMMs, and removes and inserts them again.
+    pub(super) fn change_memory(&self, vm: &mut Vm) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         let steps = ["insert", "remove", "insert again"];
-        for step in steps.into_iter().take(args.resize_count() as usize) {
+        for step in steps.into_iter().take(self.steps as usize) {
             let started = Instant::now();
             let in_guest = match step {
                 "remove" => self.remove(vm)?,
                 _ => Some(self.insert(vm)?),
             };
             let time = StepTime::Dimms { recognised: started.elapsed(), in_guest };
-            rows.push(Row { step, memory: args.plug, time });
-            if step != "remove" && args.touched_memory().is_some() {
-                rows.push(super::wait_until_touched(vm)?);
+            rows.push(Row { step, memory: self.memory, time });
+            if step != "remove" && self.touch.is_some() {
+                rows.push(wait_until_touched(vm)?);
             }
         }
         Ok(rows)
     }
 
     /// Inserts all DIMMs at once. Returns the time that the guest needed.
-    fn insert(self, vm: &mut Vm) -> Result<Duration> {
+    fn insert(&self, vm: &mut Vm) -> Result<Duration> {
         for n in 0..self.count {
-            vm.insert_dimm(&n.to_string(), self.size, 0)?;
+            vm.insert_dimm(&n.to_string(), self.size(), 0)?;
         }
         let mut in_guest = Duration::ZERO;
         for _ in 0..self.count {
@@ -87,7 +103,7 @@ impl Dimms {
         Ok(in_guest)
     }
 
-    fn remove(self, vm: &mut Vm) -> Result<Option<Duration>> {
+    fn remove(&self, vm: &mut Vm) -> Result<Option<Duration>> {
         for n in 0..self.count {
             vm.remove_dimm(&n.to_string())?;
         }
@@ -101,7 +117,7 @@ impl Dimms {
     }
 
     /// Ends the guest. Returns the size of the metadata that it has written.
-    pub(super) fn end(self, mut vm: Vm) -> Result<Option<Bytes>> {
+    pub(super) fn end(&self, mut vm: Vm) -> Result<Option<Bytes>> {
         vm.insert_dimm("last", LAST_DIMM, 0)?;
         Ok(vm.finish()?)
     }

@@ -2,6 +2,7 @@
 
 mod dimms;
 pub mod rows;
+mod touched;
 
 #[cfg(feature = "live")]
 use crate::live::LiveView;
@@ -14,11 +15,11 @@ use crate::{
     table::time,
 };
 use anyhow::{Result, bail};
-use dimms::Dimms;
 use hotmem::Bytes;
 use indicatif::ProgressBar;
 use rows::{Row, StepTime};
 use std::{path::PathBuf, thread, time::Duration};
+use touched::wait_until_touched;
 
 /// The time between two samples of the guest's resident memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -100,26 +101,26 @@ pub fn run(args: &Args) -> Result<()> {
     progress.set_message("looking for the guest's image");
     let guests = progress.suspend(|| args.machine.guests(&[args.guest], &[args.plug]))?;
     progress.set_message("booting");
-    let dimms = args.dimms.map(|count| Dimms::new(args.plug, count)).transpose()?;
-    let config = match dimms {
-        Some(dimms) => dimms.config(args, &guests)?,
+    let dimms = args.dimms.map(|count| args.plan_dimms(count));
+    let config = match &dimms {
+        Some(dimms) => dimms.config(&guests)?,
         None => args.config(&guests)?,
     };
     let mut vm = Vm::start(&config)?;
     let display = Display::start(args.plain, progress, &mut vm);
     let first_line = vm.first_line()?;
-    match dimms {
+    match &dimms {
         Some(dimms) => dimms.wait_until_ready(&mut vm)?,
         None => args.guest.wait_until_ready(&mut vm)?,
     }
     let sampler = args.balloon.then(|| Sampler::start(vm.pid(), SAMPLE_INTERVAL));
-    let rows = match dimms {
-        Some(dimms) => dimms.change_memory(args, &mut vm)?,
+    let rows = match &dimms {
+        Some(dimms) => dimms.change_memory(&mut vm)?,
         None => args.change_memory(&mut vm, &display)?,
     };
     let started = vm.started();
     let samples = sampler.map(Sampler::finish);
-    let metadata = match (dimms, args.guest) {
+    let metadata = match (&dimms, args.guest) {
         (Some(dimms), _) => Some(dimms.end(vm)?),
         (None, Guest::Hotmem | Guest::HotmemWithDescriptors) => Some(args.end(vm)?),
         (None, Guest::Linux) => None,
@@ -267,6 +268,17 @@ impl Args {
         Ok(Config { block_size: self.block_size, ..config })
     }
 
+    fn plan_dimms(&self, count: u32) -> dimms::Plan {
+        dimms::Plan {
+            guest: self.guest,
+            policy: self.policy,
+            memory: self.plug,
+            count,
+            steps: self.resize_count(),
+            touch: self.touched_memory(),
+        }
+    }
+
     /// Returns the size of the memory that the guest writes to, or `None` if it is zero.
     fn touched_memory(&self) -> Option<Bytes> {
         self.touch.filter(|&size| size > Bytes::ZERO)
@@ -337,17 +349,4 @@ impl Args {
         vm.request(if plugged == Bytes::ZERO { self.block_size } else { Bytes::ZERO })?;
         Ok(vm.finish()?)
     }
-}
-
-/// Waits until the guest has written to the plugged memory.
-fn wait_until_touched(vm: &mut Vm) -> Result<Row> {
-    let (row, _) = vm.wait("end of the touching", |event| match *event {
-        Event::Touched { bytes, us } => Some(Row {
-            step: "touch",
-            memory: Bytes(bytes),
-            time: StepTime::InGuest(Duration::from_micros(us)),
-        }),
-        _ => None,
-    })?;
-    Ok(row)
 }
