@@ -843,7 +843,7 @@ int32_t hotmem_next_poisoned(struct hotmem *h,
 
 // Makes the driver of a device that was reset and has negotiated `features`. The driver puts
 // plugged memory online as `online_type`, one of HOTMEM_ONLINE_*, says. When it unplugs memory, a
-// step isolates at most `budget` pageblocks (2 MiB); 0 means 64.
+// step migrates the frames of about `budget` pageblocks (2 MiB); 0 means 64.
 //
 // A device has one driver as long as it is used. To begin again after a reset, call
 // `hotmem_virtio_mem_reset`: a second driver would not know which memory is in transition.

@@ -6,8 +6,9 @@ use super::this_cpu::ThisCpu;
 use hotmem::{Budget, Bytes, Hotplug, OnlineType};
 use hotmem_guest::cmdline::Online;
 
-/// The maximal amount of memory that is isolated and migrated before the devices are polled again.
-pub(crate) const BUDGET: Budget = Budget { pageblocks: 4096 };
+/// The amount of memory that is migrated before the devices are polled again. To check and move a
+/// pageblock takes tenths of a second on a slow host, and the balloon must be answered meanwhile.
+pub(crate) const BUDGET: Budget = Budget { pageblocks: 1 };
 /// The amount of memory that a removal must leave free for the kernel itself, for example for page
 /// tables.
 pub(crate) const MIN_FREE: Bytes = Bytes::mib(1);

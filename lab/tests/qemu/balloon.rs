@@ -232,6 +232,30 @@ fn the_balloon_inflates_and_deflates_and_leaves_a_minimum_of_free_memory() {
     vm.finish().unwrap();
 }
 
+/// The guest moves and checks each frame that it has touched, so the unplug takes much longer than
+/// the balloon's changes.
+#[test]
+fn the_balloon_changes_its_size_while_touched_memory_is_unplugged() {
+    let size = Bytes::mib(512);
+    let config = config(size)
+        .with_touched_memory(size)
+        .with_guest_option("release", "off")
+        .with_guest_option("hold", "on")
+        .with_guest_option("exit", "size:2M");
+    let (boot_memory, balloon) = (Bytes::gib(1), Balloon::Reports);
+    let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
+    vm.resize(size).unwrap();
+    vm.wait("touching", touched).unwrap();
+    vm.request(Bytes::ZERO).unwrap();
+    for mib in [1000, 1020, 1010] {
+        vm.monitor_line(&format!("balloon {mib}")).unwrap();
+        vm.wait("balloon", inflated).unwrap();
+    }
+    assert!(vm.device_size().unwrap() > Bytes::ZERO, "the balloon waited for the unplug");
+    vm.resize(Bytes::mib(2)).unwrap();
+    vm.finish().unwrap();
+}
+
 /// Starts a guest of 512 MiB. The balloon takes 384 MiB, and then the guest needs 300 MiB for its
 /// work. If `hold` is `on`, the guest does not free this memory.
 fn start_short_of_memory(balloon: Balloon, hold: &str) -> Vm {

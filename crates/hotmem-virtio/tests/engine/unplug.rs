@@ -7,7 +7,7 @@ use core::time::Duration;
 use hotmem::{
     AllocRequest, Blocker, BlockerKind, Budget, NoHooks, OnlineType, PfnRange, Progress, State,
 };
-use hotmem_virtio::mem::{Pending, Reason, Status, Step};
+use hotmem_virtio::mem::{HotplugMemory, Pending, Reason, Status, Step};
 
 #[test]
 fn memory_that_cannot_be_migrated_stays_and_is_the_blocker() {
@@ -188,6 +188,8 @@ fn migration_is_tried_for_each_shrink_and_not_for_each_request() {
 fn a_cancelled_shrink_releases_isolated_memory() {
     let machine = Machine::new();
     let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    // With this budget, each step isolates one section.
+    guest.memory = HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 0 });
     guest.resize(512 * MIB);
     guest.poll();
     let free = machine.frames.counts().free;

@@ -1,9 +1,9 @@
 //! Isolates a window of pageblocks and migrates the frames that are allocated in it.
 
-use super::{Budget, Hotplug};
+use super::Hotplug;
+use super::budget::Allowance;
 use crate::addr::PfnRange;
 use crate::blocker::{Blocker, BlockerKind};
-use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::hooks::{Hooks, Migration};
 use crate::isolate::{Isolation, ParkedIsolation};
 use crate::mapping::Mapping;
@@ -36,7 +36,7 @@ pub(super) enum DrainProgress {
     Blocked(Blocker),
 }
 
-impl<'f, P> Window<'f, P> {
+impl<'f, P: Platform> Window<'f, P> {
     /// Makes a window of `isolation`, whose pageblocks may have been isolated in several other
     /// windows.
     pub(super) fn of(isolation: Isolation<'f, P>) -> Window<'f, P> {
@@ -45,6 +45,11 @@ impl<'f, P> Window<'f, P> {
 
     pub(super) fn live_frames(&self) -> u64 {
         self.live_frames
+    }
+
+    /// Returns whether all of the window was free when it was isolated.
+    pub(super) fn was_free(&self) -> bool {
+        self.isolation.was_free()
     }
 
     pub(super) fn into_isolation(self) -> Isolation<'f, P> {
@@ -135,19 +140,18 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         blocks: impl Iterator<Item = PfnRange>,
         missing: u64,
         hooks: &mut dyn Hooks,
-        budget: &mut Budget,
+        allowance: &mut Allowance,
     ) -> Option<PfnRange> {
         let mut last = None;
         let mut freed = 0;
         for range in blocks {
             last = Some(range);
             let used = self.frames.used_in_pageblock_of(range.start());
-            if used == 0 {
-                continue;
+            if used > 0 {
+                hooks.discard(range);
+                freed += used.saturating_sub(self.frames.used_in_pageblock_of(range.start()));
             }
-            hooks.discard(range);
-            freed += used.saturating_sub(self.frames.used_in_pageblock_of(range.start()));
-            if !budget.spend(1) || freed >= missing {
+            if !allowance.spend(used.max(1)) || freed >= missing {
                 break;
             }
         }
@@ -173,7 +177,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         &mut self,
         window: &mut Window<'f, P>,
         hooks: &mut dyn Hooks,
-        budget: &mut Budget,
+        allowance: &mut Allowance,
     ) -> DrainProgress {
         loop {
             let Some(in_use) = self.find_in_use(&window.isolation) else {
@@ -200,7 +204,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 window.last_in_use = None;
                 return DrainProgress::Blocked(kind.at(range));
             }
-            if !budget.spend(range.frames().div_ceil(PAGEBLOCK_FRAMES as u64)) {
+            if !allowance.spend(range.frames()) {
                 return DrainProgress::Working;
             }
         }

@@ -1,5 +1,6 @@
 //! Takes all of a range offline, or none of it.
 
+use super::budget::Allowance;
 use super::drain::{DrainProgress, Window};
 use super::{Budget, Hotplug};
 use crate::addr::{Pfn, PfnRange};
@@ -80,14 +81,17 @@ impl<'f, P: Platform> Offline<'f, P> {
         &mut self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
-        mut budget: Budget,
+        budget: Budget,
     ) -> Progress<PfnRange> {
         if self.instance != hotplug.instance() {
             return Progress::Pending(BlockerKind::Foreign.at(self.range));
         }
+        let mut allowance = Allowance::from(budget);
         while let Some(next) = self.not_isolated.chunks(SECTION_FRAMES as u64).next() {
+            let mut was_free = false;
             match hotplug.open_window(next, self.live_frames, hooks) {
                 Ok(window) => {
+                    was_free = window.was_free();
                     self.live_frames += window.live_frames();
                     self.undrained_part = join(self.undrained_part.take(), window.into_isolation());
                     self.not_isolated = self.not_isolated.split_at(next.end()).1;
@@ -100,7 +104,7 @@ impl<'f, P: Platform> Offline<'f, P> {
                     let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64);
                     let missing_frames = live.saturating_sub(free);
                     let last_discarded =
-                        hotplug.discard(blocks, missing_frames, hooks, &mut budget);
+                        hotplug.discard(blocks, missing_frames, hooks, &mut allowance);
                     self.discard_from = last_discarded.map_or(next.end(), PfnRange::end);
                     self.count_live_frames();
                 }
@@ -115,12 +119,12 @@ impl<'f, P: Platform> Offline<'f, P> {
                     }
                 }
             }
-            if !budget.spend(next.frames() / PAGEBLOCK_FRAMES as u64) {
+            if !allowance.spend_window(next, was_free) {
                 return Progress::Working;
             }
         }
         while let Some(mut window) = self.next_window() {
-            match hotplug.drain(&mut window, hooks, &mut budget) {
+            match hotplug.drain(&mut window, hooks, &mut allowance) {
                 DrainProgress::Done => {
                     self.drained_part = join(self.drained_part.take(), window.into_isolation())
                 }

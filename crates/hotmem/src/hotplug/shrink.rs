@@ -4,6 +4,7 @@
 //! A shrink leaves offline what it has taken offline, even if the rest is blocked, and reports the
 //! first blocker.
 
+use super::budget::Allowance;
 use super::drain::{DrainProgress, ParkedWindow, Window};
 use super::untried::Untried;
 use super::{Budget, Hotplug, Removal, ShrinkOptions};
@@ -105,15 +106,16 @@ impl<'f, P: Platform> Shrink<'f, P> {
         &mut self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
-        mut budget: Budget,
+        budget: Budget,
     ) -> Progress<Removal> {
         if *self.instance.get_or_insert(hotplug.instance()) != hotplug.instance() {
             return Progress::Pending(BlockerKind::Foreign.at(self.untried.range()));
         }
         self.unpark(hooks);
+        let mut allowance = Allowance::from(budget);
         loop {
             if let Some(mut window) = self.window.take() {
-                match hotplug.drain(&mut window, hooks, &mut budget) {
+                match hotplug.drain(&mut window, hooks, &mut allowance) {
                     DrainProgress::Done => {
                         self.add_to_ready(window.into_isolation(), hotplug, hooks)
                     }
@@ -130,7 +132,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             if self.isolates_more {
                 match self.isolate_more(hotplug, hooks) {
                     None => self.isolates_more = false,
-                    Some(frames) if budget.spend(frames / PAGEBLOCK_FRAMES as u64) => {}
+                    Some((window, was_free)) if allowance.spend_window(window, was_free) => {}
                     Some(_) => return Progress::Working,
                 }
                 continue;
@@ -180,6 +182,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 }
                 return blocker.map_or(Progress::Idle, Progress::Pending);
             };
+            // Memory that is isolated already costs as little as free memory.
+            let mut costs_little = self.isolated.is_some();
             if let Some(isolated) = self.isolated.take() {
                 let (below, top) = isolated.split_at(next.start());
                 self.isolated = (!below.range().is_empty()).then_some(below);
@@ -189,7 +193,10 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 }
             } else {
                 match self.open_window(next, 0, hotplug, hooks) {
-                    Ok(window) if window.live_frames() == 0 => self.window = Some(window),
+                    Ok(window) if window.live_frames() == 0 => {
+                        costs_little = window.was_free();
+                        self.window = Some(window);
+                    }
                     Ok(window) => {
                         (self.live_frames, self.isolates_more) = (window.live_frames(), true);
                         self.isolated = Some(window.into_isolation());
@@ -200,7 +207,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                         let undiscarded = next.split_at(self.discarded_above).0;
                         let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64).rev();
                         let missing_frames = live.saturating_sub(free);
-                        let last = hotplug.discard(blocks, missing_frames, hooks, &mut budget);
+                        let last = hotplug.discard(blocks, missing_frames, hooks, &mut allowance);
                         self.discarded_above = last.map_or(next.start(), PfnRange::start);
                     }
                     Err(_) if next.frames() > self.unit => {
@@ -212,7 +219,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                     }
                 }
             }
-            if !budget.spend(next.frames() / PAGEBLOCK_FRAMES as u64) {
+            if !allowance.spend_window(next, costs_little) {
                 return Progress::Working;
             }
         }
@@ -290,12 +297,12 @@ impl<'f, P: Platform> Shrink<'f, P> {
     }
 
     /// Isolates the window right below the isolated memory, if the shrink will take that window and
-    /// there is enough free memory elsewhere. Returns the number of its frames.
+    /// there is enough free memory elsewhere. Returns the window, and whether all of it was free.
     fn isolate_more<M: Mapping>(
         &mut self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
-    ) -> Option<u64> {
+    ) -> Option<(PfnRange, bool)> {
         let isolated = self.isolated.as_ref()?.range();
         let frames_left = self.frames_left.saturating_sub(isolated.frames());
         // If this is not the next window, it is looked for again later.
@@ -306,8 +313,9 @@ impl<'f, P: Platform> Shrink<'f, P> {
         }
         let window = self.open_window(next, self.live_frames, hotplug, hooks).ok()?;
         self.live_frames += window.live_frames();
+        let was_free = window.was_free();
         self.isolated = self.isolated.take().map(|above| window.into_isolation().join(above));
-        Some(next.frames())
+        Some((next, was_free))
     }
 
     /// Returns a pageblock of `window` that holds descriptors of memory that stays.

@@ -7,6 +7,7 @@ mod arbitrary;
 mod batch;
 mod boot;
 mod boot_memory;
+mod budgets;
 mod busy_errors;
 #[cfg(not(hotmem_geometry = "small"))]
 mod contiguous;

@@ -7,7 +7,7 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::forwarding::ForwardingMapping;
 use hotmem_testkit::forwarding::with_kernel;
 
-const STEPS: u32 = if cfg!(hotmem_geometry = "small") { 6000 } else { 600 };
+const STEPS: u32 = if cfg!(hotmem_geometry = "small") { 6000 } else { 1000 };
 
 #[test]
 fn exactly_the_ram_has_descriptors() {
@@ -142,7 +142,7 @@ fn shrink(instance: &mut Instance<'_>, hot: PfnRange, rng: &mut Rng) {
         ..hot.into()
     });
     loop {
-        match instance.with(|hotplug, hooks| shrink.poll(hotplug, hooks, Budget { pageblocks: 8 }))
+        match instance.with(|hotplug, hooks| shrink.poll(hotplug, hooks, Budget { pageblocks: 0 }))
         {
             Progress::Ready(removal) if rng.u8(..4) == 0 => {
                 instance.with(|hotplug, hooks| hotplug.abandon_remove(removal, hooks)).unwrap();
