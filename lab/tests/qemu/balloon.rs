@@ -294,6 +294,31 @@ fn deflate_by_needed_size(hold: &str) {
     assert_eq!(guest_mib(&mut vm), 128);
 }
 
+/// The guest puts plugged memory online as movable memory, so that only boot memory can hold the words
+/// and page tables of 1 TiB. The work and the balloon have all boot memory but less than 2 MiB.
+#[test]
+fn a_balloon_returns_the_kernel_memory_that_a_plug_lacks() {
+    let size = Bytes::gib(1 << 10);
+    let config = config(size)
+        .with_guest_option("online", "online_movable")
+        .with_guest_option("work", "100M")
+        .with_guest_option("work_at", "inflated")
+        .with_guest_option("hold", "on")
+        .with_guest_option("exit", "size:2M");
+    let balloon = Balloon::Everything;
+    let mut vm = Vm::start(&Config { boot_memory: Bytes::mib(256), balloon, ..config }).unwrap();
+    vm.monitor_line("balloon 64").unwrap();
+    vm.wait("balloon", inflated).unwrap();
+    // The work takes the free memory, and what it lacks from the balloon.
+    assert_eq!(vm.wait("work", touched).unwrap().0, Bytes::mib(100).0);
+    vm.resize(size).unwrap();
+    // The guest ends once the balloon has the requested size.
+    vm.monitor_line("balloon 256").unwrap();
+    vm.wait("balloon", inflated).unwrap();
+    vm.request(Bytes::mib(2)).unwrap();
+    vm.finish().unwrap();
+}
+
 #[test]
 fn a_guest_that_may_not_deflate_the_balloon_uses_the_remaining_memory() {
     let mut vm = start_short_of_memory(Balloon::Reports, "off");

@@ -32,6 +32,8 @@ pub struct HotplugMemory<'f, P: Platform> {
     /// The largest number of frames that one request adds.
     max_addition: u64,
     pub(super) addition: Option<(PfnRange, Addition<'f, P>)>,
+    /// The frames of kernel memory for want of which an addition was refused last.
+    missing_frames: u64,
     /// The range from the first to the last memory that is plugged, and offline until it comes
     /// online or is unplugged.
     pub(super) added_range: PfnRange,
@@ -73,6 +75,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
             budget,
             max_addition: u64::MAX,
             addition: None,
+            missing_frames: 0,
             added_range: PfnRange::EMPTY,
             prepared_removal: None,
             upper_removal: None,
@@ -87,6 +90,14 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     #[must_use]
     pub fn with_max_addition(self, max_addition: Bytes) -> HotplugMemory<'f, P> {
         HotplugMemory { max_addition: max_addition.frames(), ..self }
+    }
+
+    /// Returns the number of frames of kernel memory for want of which the engine has refused to add
+    /// memory since the last call, or 0. The driver tries again later. So a kernel with a balloon
+    /// can ask it for these frames ([`EngineMemory::need`](crate::balloon::EngineMemory::need)), and
+    /// the plug succeeds once the balloon has returned them.
+    pub fn take_missing_frames(&mut self) -> u64 {
+        core::mem::take(&mut self.missing_frames)
     }
 
     /// Removes the memory of a device that was removed for good, and withdraws its region. The device
@@ -219,7 +230,10 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
                     let half = (part.frames() / 2) & !(unit - 1);
                     match PfnRange::with_len(part.start(), half) {
                         Some(less) if !less.is_empty() => part = less,
-                        _ => return Err(error.into()),
+                        _ => {
+                            self.memory.missing_frames = error.missing_frames();
+                            return Err(error.into());
+                        }
                     }
                 }
                 Err(error) => return Err(error.into()),

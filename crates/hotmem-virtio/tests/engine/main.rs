@@ -22,6 +22,7 @@ use hotmem::{
     AddError, AllocRequest, Bytes, OnlineType, PfnRange, Policy, RangeError, RangeErrorKind, State,
 };
 use hotmem_testkit::Validated as _;
+use hotmem_virtio::balloon::{EngineMemory, FrameList, Memory as _};
 use hotmem_virtio::mem::{Failure, Pending, Reason, Status, Step};
 use machine::{GIB, Guest, MIB, Machine, REGION_ADDR};
 
@@ -214,6 +215,40 @@ fn a_machine_with_little_memory_for_page_tables_plugs_as_much_as_possible() {
     assert!(no_tables, "{status:?}");
     guest.kernel.free_all();
     guest.run(5 * SECOND);
+    guest.assert_reached();
+}
+
+#[test]
+fn a_plug_that_lacks_memory_for_page_tables_succeeds_once_a_balloon_has_returned_it() {
+    let machine = Machine::new();
+    let mut guest = Guest::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    guest.resize(128 * MIB);
+    guest.poll();
+    guest.assert_reached();
+    // The balloon takes all memory, kernel memory and movable memory.
+    let mut balloon = EngineMemory::new(&machine.frames, 0);
+    let mut list = FrameList::with_room(512);
+    while balloon.inflate(&mut list).is_ok() {
+        list = FrameList::with_room(512);
+    }
+    assert_eq!(guest.memory.take_missing_frames(), 0);
+    guest.kernel.allocate_all_but(0);
+    guest.kernel.table_frames_per_pageblock = 1;
+    guest.resize(GIB);
+    guest.run(SECOND);
+    while guest.driver.status() != Status::Reached {
+        let missing = guest.memory.take_missing_frames();
+        assert!(missing > 0, "{:?}", guest.driver.status());
+        // The driver has tried several times, and lacks the same frames each time.
+        assert_eq!(guest.memory.take_missing_frames(), 0);
+        balloon.need(missing);
+        let mut list = FrameList::with_room(512);
+        balloon.deflate(&mut list);
+        balloon.deflated(&list);
+        let plugged = guest.driver.plugged();
+        guest.run(5 * SECOND);
+        assert!(guest.driver.plugged() > plugged, "only movable memory has come back");
+    }
     guest.assert_reached();
 }
 

@@ -13,7 +13,7 @@ use crate::kernel::moving_pages;
 use crate::kernel::progress::WATCHDOG;
 use crate::kernel::this_cpu::ThisCpu;
 use core::time::Duration;
-use hotmem::geometry::FRAME_SIZE;
+use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{Bytes, Hotplug, NodeId, ZonePart};
 use hotmem_guest::cmdline::{Release, Touch};
 use hotmem_guest::event::Event;
@@ -32,13 +32,26 @@ impl Session<'_> {
         let mut memory = must("virtio-mem", attached.memory.bind(hotplug, hooks));
         let progress = attached.device.poll(now, 1, &mut memory);
         drop(memory);
+        let missing_frames = attached.memory.take_missing_frames();
         attached.set_target(now_us, plugged, requests);
         attached.query_zone(plugged, &mut self.engine);
         // The driver is ready only with a failure, after which it does nothing.
         if let Progress::Ready(failure) = progress {
             give_up(format_args!("virtio-mem: device {number}: {failure}"));
         }
+        self.request_for_tables(missing_frames);
         Some(progress)
+    }
+
+    /// Requests from the balloon the kernel memory that an addition lacked; the driver tries again
+    /// later. Whole pageblocks come back, so that the next additions need not ask again.
+    fn request_for_tables(&mut self, missing_frames: u64) {
+        if missing_frames == 0 || self.balloon_is_returning_memory() {
+            return;
+        }
+        if let (Some(balloon), Some(memory)) = (&self.balloon, &mut self.engine.hooks.balloon) {
+            balloon.request_back(missing_frames.next_multiple_of(PAGEBLOCK_FRAMES as u64), memory);
+        }
     }
 
     /// Reports that a requested size was reached, or cannot be reached at the moment.

@@ -56,7 +56,7 @@ impl Session<'_> {
         will_return
     }
 
-    fn balloon_is_returning_memory(&self) -> bool {
+    pub(super) fn balloon_is_returning_memory(&self) -> bool {
         self.engine.hooks.balloon.as_ref().is_some_and(balloon::is_returning_memory)
     }
 
