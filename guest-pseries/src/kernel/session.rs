@@ -88,6 +88,9 @@ pub(super) fn run(machine: Machine) -> ! {
                     session.finish(queued, &result);
                     current = None;
                 }
+                // A removal may wait for frames that only the balloon's driver can give back: those
+                // that the host is reading, or that the device has not taken yet.
+                session.step_balloon();
             }
             None if took_event || session.step_balloon() => {}
             None => pause(IDLE_US),

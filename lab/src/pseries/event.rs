@@ -61,6 +61,13 @@ pub enum Event {
         /// The number of requests to the balloon device.
         requests: u64,
     },
+    /// The balloon has reached the size that the host requests.
+    Inflated {
+        /// The requested size.
+        target: u64,
+        /// The size.
+        held: u64,
+    },
     /// An event that this version cannot parse.
     #[serde(other)]
     Unknown,

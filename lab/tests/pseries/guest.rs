@@ -232,6 +232,32 @@ fn the_guest_reports_its_free_memory_to_a_balloon_device() {
     vm.finish().unwrap();
 }
 
+/// A removal waits for frames that only the balloon's driver can give back, so the guest must step
+/// the driver meanwhile.
+#[test]
+fn dimms_are_removed_while_the_balloon_holds_their_memory() {
+    const DIMMS: u32 = 3;
+    let config = config(Bytes::gib(9), 2 * DIMMS);
+    let balloon = ["-device", "virtio-balloon-pci,id=balloon0,free-page-reporting=on"];
+    let config = Config { more_args: balloon.map(str::to_owned).into(), ..config };
+    let mut vm = Vm::start(&config).unwrap();
+    wait_until_ready(&mut vm);
+    let dimms: Vec<_> =
+        (0..DIMMS).map(|nth| Dimm::new(format!("dimm{nth}"), Bytes::gib(1))).collect();
+    dimms.iter().for_each(|dimm| drop(add(&mut vm, dimm, &config)));
+    // The argument is the size of the memory outside the balloon. Boot memory has room for all that
+    // the balloon holds.
+    vm.monitor_line("balloon 3584").unwrap();
+    let inflated = |event: &Event| match *event {
+        Event::Inflated { target, held } => Some((target, held)),
+        _ => None,
+    };
+    let size = Bytes::mib(4096 - 3584).0;
+    assert_eq!(vm.wait("balloon", inflated).unwrap().0, (size, size));
+    dimms.iter().for_each(|dimm| remove(&mut vm, dimm, &config));
+    vm.finish().unwrap();
+}
+
 /// A change of a random test.
 enum RandomChange {
     Add(Dimm),
