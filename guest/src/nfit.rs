@@ -16,6 +16,9 @@ pub struct PersistentRange {
     pub range: PfnRange,
     /// The proximity domain, if it has one.
     pub domain: Option<u32>,
+    /// Whether a device of the range is not armed: it may lose what is written, so the memory must
+    /// only be read.
+    pub is_unarmed: bool,
 }
 
 /// All ranges of persistent memory, in the order of the table.
@@ -64,6 +67,11 @@ const SPA_RANGE: u16 = 0;
 const SPA_RANGE_BYTES: usize = 56;
 const HEADER_BYTES: usize = 4;
 const DOMAIN_VALID: u16 = 1 << 1;
+/// The type of a structure that maps a part of a device to a range, and the length of its fields.
+const DEVICE_MAPPING: u16 = 1;
+const DEVICE_MAPPING_BYTES: usize = 48;
+/// The flag of a device that is not armed (ACPI 6.5, 5.2.25.3).
+const NOT_ARMED: u16 = 1 << 3;
 /// The GUID of byte-addressable persistent memory: 66f0d379-b4f3-4074-ac43-0d3318b78cdb.
 const PERSISTENT: [u8; 16] = [
     0x79, 0xd3, 0xf0, 0x66, 0xf3, 0xb4, 0x74, 0x40, 0xac, 0x43, 0x0d, 0x33, 0x18, 0xb7, 0x8c, 0xdb,
@@ -72,7 +80,8 @@ const PERSISTENT: [u8; 16] = [
 impl PersistentRanges {
     /// No persistent memory.
     pub const NONE: PersistentRanges = PersistentRanges {
-        ranges: [PersistentRange { range: PfnRange::EMPTY, domain: None }; MAX_RANGES],
+        ranges: [PersistentRange { range: PfnRange::EMPTY, domain: None, is_unarmed: false };
+            MAX_RANGES],
         len: 0,
     };
 
@@ -85,19 +94,30 @@ impl PersistentRanges {
         ram: impl Iterator<Item = PfnRange> + Clone,
     ) -> Result<PersistentRanges, NfitError> {
         let mut found = PersistentRanges::NONE;
-        let mut offset = 0;
-        while offset < structures.len() {
-            let remaining = &structures[offset..];
-            let length = u16_at(remaining, 2).map_or(remaining.len(), usize::from);
-            let truncated = NfitError::Truncated { offset, length };
-            let structure = remaining.get(..length).ok_or(truncated)?;
-            let kind = u16_at(structure, 0).filter(|_| length >= HEADER_BYTES).ok_or(truncated)?;
+        let mut indices = [0; MAX_RANGES];
+        for structure in (Structures { bytes: structures, offset: 0 }) {
+            let Structure { kind, offset, bytes } = structure?;
             if kind == SPA_RANGE {
-                let fields =
-                    structure.first_chunk().ok_or(NfitError::TooShort { offset, length })?;
+                let length = bytes.len();
+                let fields = bytes.first_chunk().ok_or(NfitError::TooShort { offset, length })?;
+                if let Some(index) = indices.get_mut(found.len) {
+                    *index = u16::from_le_bytes([fields[4], fields[5]]);
+                }
                 found.add(fields, ram.clone())?;
             }
-            offset += length;
+        }
+        // A structure may refer to a later one.
+        for structure in (Structures { bytes: structures, offset: 0 }) {
+            let Structure { kind, bytes, .. } = structure?;
+            if kind != DEVICE_MAPPING || bytes.len() < DEVICE_MAPPING_BYTES {
+                continue;
+            }
+            let [index, flags] = [12, 44].map(|offset| u16_at(bytes, offset));
+            let is_unarmed = flags.is_some_and(|flags| flags & NOT_ARMED != 0);
+            let ranges = indices.iter().zip(&mut found.ranges).take(found.len);
+            for (_, range) in ranges.filter(|&(&of_range, _)| Some(of_range) == index) {
+                range.is_unarmed |= is_unarmed;
+            }
         }
         Ok(found)
     }
@@ -134,9 +154,38 @@ impl PersistentRanges {
             u32::from_le_bytes([structure[12], structure[13], structure[14], structure[15]]);
         let domain = (flags & DOMAIN_VALID != 0).then_some(domain);
         *self.ranges.get_mut(self.len).ok_or(NfitError::TooMany)? =
-            PersistentRange { range, domain };
+            PersistentRange { range, domain, is_unarmed: false };
         self.len += 1;
         Ok(())
+    }
+}
+
+/// A structure of the table, and its offset.
+struct Structure<'a> {
+    kind: u16,
+    offset: usize,
+    bytes: &'a [u8],
+}
+
+/// The structures of the table. Ends after the first error.
+struct Structures<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Iterator for Structures<'a> {
+    type Item = Result<Structure<'a>, NfitError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let offset = self.offset;
+        let remaining = self.bytes.get(offset..).filter(|remaining| !remaining.is_empty())?;
+        let length = u16_at(remaining, 2).map_or(remaining.len(), usize::from);
+        let bytes = remaining.get(..length).filter(|_| length >= HEADER_BYTES);
+        let structure = bytes.and_then(|bytes| Some((u16_at(bytes, 0)?, bytes)));
+        self.offset = if structure.is_some() { offset + length } else { self.bytes.len() };
+        let truncated = NfitError::Truncated { offset, length };
+        let structure = structure.map(|(kind, bytes)| Structure { kind, offset, bytes });
+        Some(structure.ok_or(truncated))
     }
 }
 
@@ -227,8 +276,8 @@ mod tests {
         ];
         let found = read(&table).unwrap();
         let expected = [
-            PersistentRange { range: range(4 * GIB, 2 * GIB), domain: Some(7) },
-            PersistentRange { range: range(8 * GIB, GIB), domain: None },
+            PersistentRange { range: range(4 * GIB, 2 * GIB), domain: Some(7), is_unarmed: false },
+            PersistentRange { range: range(8 * GIB, GIB), domain: None, is_unarmed: false },
         ];
         assert_eq!(found.as_slice(), expected);
         assert_eq!(read(&[]), Ok(PersistentRanges::NONE));
@@ -240,6 +289,31 @@ mod tests {
         with_cookie[2] = 64;
         with_cookie.extend([0; 8]);
         assert_eq!(read(&[with_cookie, other(48)]).unwrap().as_slice().len(), 1);
+    }
+
+    #[test]
+    fn a_range_with_a_device_that_is_not_armed_is_marked() {
+        let mut other_range = persistent(8 * GIB, GIB);
+        other_range[4] = 2;
+        let mapping = |index: u16, flags: u16| {
+            let mut raw = other(48);
+            raw[12..14].copy_from_slice(&index.to_le_bytes());
+            raw[44..46].copy_from_slice(&flags.to_le_bytes());
+            raw
+        };
+        let marks = |table: &[Vec<u8>]| {
+            let found = read(table).unwrap();
+            found.as_slice().iter().map(|range| range.is_unarmed).collect::<Vec<_>>()
+        };
+        let first = persistent(4 * GIB, GIB);
+        let armed = [mapping(1, !NOT_ARMED), first.clone(), other_range.clone()];
+        assert_eq!(marks(&armed), [false, false]);
+        let before = [mapping(2, NOT_ARMED), mapping(2, 0), first.clone(), other_range.clone()];
+        assert_eq!(marks(&before), [false, true]);
+        let mut short = mapping(1, NOT_ARMED);
+        short.truncate(47);
+        short[2] = 47;
+        assert_eq!(marks(&[first, other_range, short, mapping(3, NOT_ARMED)]), [false, false]);
     }
 
     #[test]

@@ -345,3 +345,17 @@ fn invalid_nfit_structures_are_refused_and_affect_no_other_device() {
     Vm::start(&table.with_guest_option("exit", "boot")).unwrap().finish().unwrap();
     fs::remove_file(&file).unwrap();
 }
+
+/// The host keeps nothing that is written to such a device.
+#[test]
+fn memory_of_a_device_that_is_not_armed_is_not_bound() {
+    let config = Config {
+        max_memory: Some(Bytes::gib(16)),
+        other_objects: vec!["memory-backend-ram,id=unarmed,size=1G,reserve=off"],
+        other_device_options: vec!["nvdimm,id=nvdimm1,memdev=unarmed,unarmed=on"],
+        ..nvdimm(&[("nvdimm", "devdax")])
+    };
+    let mut vm = Vm::start(&config).unwrap();
+    let error = vm.wait("end", |_| None::<()>).unwrap_err();
+    assert!(matches!(&error, Error::BailOut(why) if why.contains("is not armed")), "{error}");
+}

@@ -32,6 +32,9 @@ pub(in crate::kernel) fn run(
     if ranges.is_empty() {
         give_up("there is no persistent memory");
     }
+    if let Some(unarmed) = ranges.iter().find(|range| range.is_unarmed) {
+        give_up(format_args!("NVDIMM: {} is not armed, so it must not be written", unarmed.range));
+    }
     WATCHDOG.enter(Step::Nvdimm);
     let mut devices = [None; MAX_RANGES];
     for ((number, persistent), device) in ranges.iter().enumerate().zip(&mut devices) {
