@@ -85,7 +85,9 @@ fn requests_that_the_device_refuses_are_made_again() {
     for (faults, reason) in [
         ("nack=1:9", "the device answers NACK"),
         ("busy=1:9", "the device answers BUSY"),
-        ("error=1:9", "the device answers ERROR"),
+        // After each of the first four errors, the driver requests half as much at once. It waits
+        // only after the other nine, and reports the reason after the seventh.
+        ("error=1:13", "the device answers ERROR"),
     ] {
         let pending = PAGING.recovers_from(faults, PLUG);
         assert_eq!(pending, (reason.to_owned(), Bytes::mib(32)));
