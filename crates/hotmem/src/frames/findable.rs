@@ -51,8 +51,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Publishes a pageblock if all its frames are free, unless it is this CPU's hint: otherwise, a
-    /// CPU that allocates and frees one frame again and again would divide and publish the
+    /// Publishes a pageblock if all its frames are free, unless it is this CPU's hint, or the hint of
+    /// its node for this CPU: otherwise, a CPU that allocates and frees one frame again and again would divide and publish the
     /// pageblock each time. There is an exception. If the pageblock has the mark that the host was
     /// lent some of its frames, it is published even if it is the hint, because if it had several
     /// lenders, only an owner of the pageblock can clear the mark. Returns false if the pageblock
@@ -64,11 +64,13 @@ impl<P: Platform> Frames<P> {
         hiding_steps: &mut HidingSteps<'_>,
     ) -> bool {
         mutant!("a last free leaves the pageblock divided" => return false);
-        let is_hint = self.cpu().has_frame_hint(block.to_hint());
-        if is_hint && !block.state().load().is_lent() {
+        let is_lent = || block.state().load().is_lent();
+        if self.cpu().has_frame_hint(block.to_hint()) && !is_lent() {
             return false;
         }
-        bitmap.is_all_free() && self.coalesce(block, bitmap, hiding_steps)
+        bitmap.is_all_free()
+            && (!self.is_node_hint(block) || is_lent())
+            && self.coalesce(block, bitmap, hiding_steps)
     }
 
     /// Publishes a divided pageblock if all its frames are free. Returns whether it did.

@@ -262,11 +262,11 @@ impl<P: Platform> Frames<P> {
         self.words.hinted_block(self.cpu().block(zone, grain).load(Ordering::Acquire))
     }
 
-    /// Returns the pageblocks of one zone that are hints of any CPU. A slow free may have made a
+    /// Returns the pageblocks of one zone that are hints of any CPU or node. A slow free may have made a
     /// pageblock a hint before the pageblock changed its zone, so the hints of both zones are
     /// checked.
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
-        let hints = self.cpus_with_records().flat_map(Cpu::blocks);
+        let hints = self.cpus_with_records().flat_map(Cpu::blocks).chain(self.node_hints());
         let named = hints.filter_map(|hint| self.words.hinted_block(hint.load(Ordering::Acquire)));
         Outlined(named.filter(move |block| block.zone() == zone))
     }
@@ -338,14 +338,15 @@ impl<P: Platform> Frames<P> {
         let is_in_range = |section: SectionRef<'_>| sections.contains(section.start());
         let mut hiding_steps = self.new_hiding_steps();
         hiding_steps.start();
-        for cpu in self.cpus_with_records() {
-            for hint in cpu.blocks() {
-                let block = hint.load(Ordering::Acquire);
-                let hinted_section = self.words.hinted_block(block).map(Block::section);
-                if hinted_section.is_some_and(is_in_range) && clear_hint(hint, block) {
-                    self.make_former_hint_findable(block, &mut hiding_steps);
-                }
+        let cpu_hints = self.cpus_with_records().flat_map(Cpu::blocks);
+        for hint in cpu_hints.chain(self.node_hints()) {
+            let block = hint.load(Ordering::Acquire);
+            let hinted_section = self.words.hinted_block(block).map(Block::section);
+            if hinted_section.is_some_and(is_in_range) && clear_hint(hint, block) {
+                self.make_former_hint_findable(block, &mut hiding_steps);
             }
+        }
+        for cpu in self.cpus_with_records() {
             self.forget_cursors(cpu, |block| is_in_range(block.section()), &hiding_steps);
             for zone in Zone::ALL {
                 let section = cpu.section(zone).load(Ordering::Acquire);

@@ -26,6 +26,7 @@
 //! | `findable.rs` | the steps that make free frames findable; pageblocks that become wholly free |
 //! | `order.rs` | the order of a search: nodes and zones |
 //! | `hints.rs`, `cpu.rs`, `cpus.rs` | the pageblocks and the section that a CPU allocates from next |
+//! | `node_hints.rs` | the pageblocks that requests near a node allocate from next |
 //! | `cursors.rs` | the word that a CPU's next single frame comes from |
 //! | `parked.rs` | memory that is isolated for requests that wait, which allocations may take back |
 //! | `lent.rs`, `frame_set.rs` | memory that is lent to the host, and the record of it |
@@ -74,6 +75,7 @@ mod hints;
 mod lent;
 mod metadata;
 mod neighbourhood_set;
+mod node_hints;
 mod not_ram;
 mod order;
 mod parked;
@@ -149,6 +151,8 @@ pub struct Frames<P> {
     last_low_hint: untracked::AtomicU64,
     /// Not 0 if a hint may be in low memory (see `order.rs`).
     has_low_hint: untracked::AtomicU64,
+    /// Not 0 once a hint of a node was set (see `node_hints.rs`).
+    has_node_hints: untracked::AtomicU64,
     wakeup: Wakeup,
     /// The contents of free memory; set before other CPUs use the allocator.
     contents: untracked::AtomicU64,
@@ -178,6 +182,7 @@ impl<P> Frames<P> {
                 cpus: Cpus::new(),
                 last_low_hint: untracked::AtomicU64::new(crate::words::NO_HINT),
                 has_low_hint: untracked::AtomicU64::new(0),
+                has_node_hints: untracked::AtomicU64::new(0),
                 wakeup: Wakeup::new(),
                 contents: untracked::AtomicU64::new(0),
                 pins: pin_table::Pins::new(),

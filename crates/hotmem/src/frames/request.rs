@@ -240,14 +240,27 @@ impl AllocRequest {
         }
     }
 
+    /// Returns the node that the request prefers or requires, if it is restricted in no other way.
+    pub(super) const fn restricting_node(&self) -> Option<NodeId> {
+        match self.node {
+            Some(NodeChoice::Near(node) | NodeChoice::Only(node)) if !self.excludes_addresses() => {
+                Some(node)
+            }
+            _ => None,
+        }
+    }
+
     /// Computes `restricted`, after another field was set.
     const fn with_restricted(self) -> AllocRequest {
-        let restricted = self.boot_only
-            || self.node.is_some()
+        AllocRequest { restricted: self.node.is_some() || self.excludes_addresses(), ..self }
+    }
+
+    /// Returns whether the request accepts only some pageblocks of a node.
+    const fn excludes_addresses(&self) -> bool {
+        self.boot_only
             || self.upper_bound.number() != PFN_LIMIT
             || self.lower_bound.number() != 0
-            || self.align > PAGEBLOCK_FRAMES as u64;
-        AllocRequest { restricted, ..self }
+            || self.align > PAGEBLOCK_FRAMES as u64
     }
 
     /// Returns the zones to search, in order.

@@ -38,6 +38,10 @@ impl<P: Platform> Frames<P> {
                 self.hinted_block_for(zone, request)
                     .and_then(|block| self.take(block, request, &mut hiding_steps))
             });
+            first_frame = first_frame.or_else(|| {
+                self.node_block_for(zone, request)
+                    .and_then(|block| self.take(block, request, &mut hiding_steps))
+            });
             if first_frame.is_some() || !self.looks_exhausted(zone) {
                 break;
             }
@@ -174,6 +178,7 @@ impl<P: Platform> Frames<P> {
                 if let Some(first_frame) = self.take(block, request, hiding_steps) {
                     if request.restricted {
                         self.set_partial_if_takeable(block, hiding_steps);
+                        self.set_node_hint(block, step.zone, request, hiding_steps);
                     } else {
                         block.set_grain(request.grain());
                         self.set_block_hint(block, step.zone, request.grain(), hiding_steps);
@@ -210,6 +215,7 @@ impl<P: Platform> Frames<P> {
         self.divide(block, first..first + request.frames as usize, hiding_steps);
         if request.restricted {
             self.set_partial_if_takeable(block, hiding_steps);
+            self.set_node_hint(block, step.zone, request, hiding_steps);
         } else {
             self.set_block_hint(block, step.zone, request.grain(), hiding_steps);
         }

@@ -3,8 +3,8 @@
 
 use super::instance::{BLOCK, ONE_BLOCK, ONE_FRAME, range};
 use super::{Instance, large_model, model, model_preemptions};
-use crate::frames::AllocRequest;
-use crate::words::Zone;
+use crate::frames::{AllocRequest, NodeChoice};
+use crate::words::{NodeId, Zone};
 use std::vec::Vec;
 
 #[test]
@@ -212,6 +212,26 @@ fn the_hint_of_a_section_is_replaced_while_a_pageblock_is_freed() {
         interrupt.join().unwrap();
         instance.validate();
         [main_held, b].into_iter().for_each(|held| instance.free(held));
+        instance.check_empty();
+    });
+}
+
+#[test]
+fn a_nodes_hint_is_replaced_while_its_last_frames_are_freed() {
+    model_preemptions(1, || {
+        let instance = Instance::new(1);
+        let run = AllocRequest::frames(2).node(NodeChoice::Near(NodeId::ZERO));
+        // Pageblock 0 is the node's hint, and all its frames are in use.
+        let [a, b] = [instance.alloc(run), instance.alloc(run)];
+        let other_thread = instance.spawn_on(1, |instance| {
+            instance.free(a);
+            instance.free(b);
+        });
+        let main_held = instance.try_alloc(run);
+        other_thread.join().unwrap();
+        instance.check();
+        main_held.into_iter().for_each(|held| instance.free(held));
+        // This fails if a pageblock without a hint stays divided although all its frames are free.
         instance.check_empty();
     });
 }

@@ -40,6 +40,7 @@ mod min_free_frames;
 mod multi_section;
 mod node_numbers;
 mod nodes;
+mod nodes_in_turn;
 mod offline_windows;
 mod page_table_frames;
 mod persistent_shrink;

@@ -13,7 +13,7 @@
 use super::id::NodeIndex;
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, NODE_INDEX_BITS, ROOT_LEAVES};
 use crate::sync::{AtomicU8, AtomicU64, Ordering, PiecePtr, untracked};
-use crate::words::{Class, Section};
+use crate::words::{Class, Grain, Section, Zone};
 
 pub(super) const CLASSES: usize = Class::COUNT;
 /// The number of words that have a bit for each chunk of a leaf.
@@ -26,6 +26,9 @@ pub(super) const HEADER_GROUP_CHUNKS: usize = if cfg!(loom) { 2 } else { 16 };
 pub(super) const PART_GROUP_NODES: usize = if cfg!(loom) { 2 } else { 8 };
 /// The number of nodes whose parts of a leaf lie in the leaf itself.
 pub(super) const INLINE_NODES: usize = if cfg!(loom) { 1 } else { 7 };
+
+/// The number of CPUs that have hints of their own in the record of a node. Other CPUs share them.
+const NODE_HINT_CPUS: usize = if cfg!(loom) { 1 } else { 8 };
 
 /// The two possible lengths of a neighbourhood, in sections. A neighbourhood is the memory that one
 /// CPU should have for itself. With the second length, the CPU shares no words of the trees with
@@ -107,6 +110,8 @@ pub(crate) struct NodeRecord {
     /// The nodes that are searched after this node. Each entry is the node's index plus 1; an entry
     /// of 0 ends the list.
     fallback: [untracked::AtomicU16; MAX_NODES],
+    /// For each CPU and grain, the hint of each zone: see `frames/node_hints.rs`.
+    hints: [[[AtomicU64; 2]; 2]; NODE_HINT_CPUS],
     /// The statistics of the node's zones: see `hotplug/zone_counts.rs`.
     pub(crate) zones: [[untracked::AtomicU64; 6]; 3],
 }
@@ -155,6 +160,17 @@ impl NodeRecord {
     #[inline]
     pub(super) fn top(&self, class: Class) -> &[AtomicU64; TOP_WORDS] {
         &self.top[class.index()]
+    }
+
+    /// Returns the hint for allocations of this grain by the CPU with this number.
+    #[inline]
+    pub(crate) fn hint(&self, cpu: usize, zone: Zone, grain: Grain) -> &AtomicU64 {
+        &self.hints[cpu % NODE_HINT_CPUS][grain as usize][zone as usize]
+    }
+
+    /// Iterates over the hints of all CPUs.
+    pub(crate) fn hints(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.hints.iter().flatten().flatten()
     }
 
     /// Iterates over the nodes that are searched after the node of this record, in the order of the
@@ -231,6 +247,7 @@ piece!(
         nodes: from_fn(|_| NodeRecord {
             top: from_fn(|_| from_fn(|_| AtomicU64::new(0))),
             fallback: [const { untracked::AtomicU16::new(0) }; MAX_NODES],
+            hints: from_fn(|_| from_fn(|_| from_fn(|_| AtomicU64::new(0)))),
             zones: [const { [const { untracked::AtomicU64::new(0) }; 6] }; 3],
         }),
     }
