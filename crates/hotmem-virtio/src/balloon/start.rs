@@ -22,7 +22,7 @@ pub struct BalloonOptions {
     /// What the kernel writes to free memory.
     pub poison: Poison,
     /// The time that the device may take to answer before it is reset, for example
-    /// [`Driver::DEFAULT_ANSWER_TIMEOUT`].
+    /// [`DEFAULT_ANSWER_TIMEOUT`](super::Driver::DEFAULT_ANSWER_TIMEOUT).
     pub answer_timeout: Duration,
 }
 
