@@ -14,8 +14,11 @@ use std::cell::{Cell, RefCell};
 const FILL_WORD: u32 = 0x5aa5_0ff0;
 const TWO_FILL_WORDS: u64 = (FILL_WORD as u64) << 32 | FILL_WORD as u64;
 const BOOT_FRAMES: u64 = 8 * PAGEBLOCK;
+/// The first frame of the first section after boot memory, which has several sections if they are small.
+const PLUGGED_START: u64 = BOOT_FRAMES.next_multiple_of(SECTION);
 /// Two pageblocks that have their bitmaps in one frame.
-const PLUGGED: PfnRange = PfnRange::with_len(Pfn::new(SECTION).unwrap(), 2 * PAGEBLOCK).unwrap();
+const PLUGGED: PfnRange =
+    PfnRange::with_len(Pfn::new(PLUGGED_START).unwrap(), 2 * PAGEBLOCK).unwrap();
 
 type Handler = Box<dyn FnOnce()>;
 
@@ -71,8 +74,8 @@ fn is_interrupted(call: u64, boot_memory_is_full: bool) -> bool {
     let full = if boot_memory_is_full { allocate_all(frames) } else { vec![] };
     hotplug.add(PLUGGED).unwrap();
     hotplug.online(PLUGGED, OnlineType::Movable, &mut NoHooks).unwrap();
-    let [first, second] =
-        [0, PAGEBLOCK].map(|block| AllocRequest::frames(1).movable().at(pfn(SECTION + block)));
+    let [first, second] = [0, PAGEBLOCK]
+        .map(|block| AllocRequest::frames(1).movable().at(pfn(PLUGGED_START + block)));
     let handler: Handler = Box::new(move || ALLOCATED.set(frames.alloc_range(second).ok()));
     INTERRUPT.set(Some((call, handler)));
     let divided = frames.alloc_range(first).unwrap();
