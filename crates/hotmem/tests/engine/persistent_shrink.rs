@@ -247,6 +247,7 @@ fn an_allocation_takes_the_isolated_unit_back_before_it_fails() {
 #[test]
 fn any_number_of_shrinks_can_wait() {
     const SHRINKS: u64 = 12;
+    const HOTPLUG_FRAMES: u64 = (SHRINKS * PAGEBLOCK).next_multiple_of(SECTION);
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES + HOTPLUG_FRAMES));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
     hotmem_testkit::plug(&mut hotplug, range(BOOT_FRAMES, HOTPLUG_FRAMES));
@@ -280,7 +281,7 @@ fn any_number_of_shrinks_can_wait() {
     }
     assert_eq!(
         (kernel.going_offline, frames.counts().present),
-        (0, 2 * SECTION + SECTION - SHRINKS * PAGEBLOCK)
+        (0, BOOT_FRAMES + HOTPLUG_FRAMES - SHRINKS * PAGEBLOCK)
     );
     frames.validated().unwrap();
 }
