@@ -2,7 +2,10 @@
 
 use crate::kernel::{TestedKernel, assert_is_ram_of};
 use hotmem::Bytes;
-use hotmem_lab::port::{self, Kernel};
+use hotmem_lab::{
+    port::{self, Kernel},
+    qemu::Config,
+};
 use hotmem_time_limit::scaled;
 use std::time::Duration;
 
@@ -37,6 +40,21 @@ fn arceos_boots_with_boot_memory_that_its_own_allocator_does_not_support() {
             let reported = TestedKernel(Kernel { boot_memory, ..kernel.0 }).boot(true).unwrap();
             assert_is_ram_of(reported, boot_memory);
         }
+    }
+}
+
+/// ArceOS is built for the addresses of one machine. On `pc`, whose PCI has no memory-mapped
+/// configuration space, it cannot find its device.
+#[test]
+fn a_machine_without_a_mapped_configuration_space_is_refused() {
+    for kernel in [ARCEOS, PAGING] {
+        let reason = kernel.refuses(|config| Config {
+            machine: "pc",
+            other_objects: vec!["memory-backend-ram,id=plugged,size=64M"],
+            other_device_options: vec!["virtio-mem-pci,memdev=plugged"],
+            ..config
+        });
+        assert!(reason.contains("PCI is not mapped at 0xb0000000"), "{reason}");
     }
 }
 

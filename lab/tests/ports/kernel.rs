@@ -102,6 +102,16 @@ impl TestedKernel {
         Ok(boot_memory)
     }
 
+    /// Boots a machine that the kernel does not support: the kernel's own machine without a device,
+    /// after `change`. Returns the reason for which the kernel refuses the machine.
+    pub(crate) fn refuses(self, change: impl FnOnce(Config) -> Config) -> String {
+        let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        match Vm::start(&change(self.0.config(Bytes::ZERO))).and_then(Vm::finish) {
+            Err(Error::BailOut(reason)) => reason,
+            other => panic!("{}: {other:?}", self.0.name),
+        }
+    }
+
     /// Boots a kernel that measures its allocator, and returns its first `count` figures.
     pub(crate) fn measure(self, count: usize) -> Segments {
         let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);

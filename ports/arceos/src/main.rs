@@ -12,6 +12,7 @@ mod fw_cfg;
 #[cfg_attr(feature = "smp", path = "load/churn.rs")]
 #[cfg_attr(not(feature = "smp"), path = "load/fill.rs")]
 mod load;
+mod machine;
 #[cfg(feature = "paging")]
 mod mapper;
 mod pci;

@@ -3,7 +3,7 @@
 use crate::load::Load;
 use crate::reporting::Reporting;
 use crate::virtio_mem::{self, VirtioMem};
-use crate::{allocation_check, events, wakeup};
+use crate::{allocation_check, events, machine, wakeup};
 use axalloc::FRAMES;
 use axhal::time::monotonic_time;
 use axstd::println;
@@ -27,7 +27,16 @@ const RESTART_PAUSE: Duration = Duration::from_millis(100);
 pub fn run() {
     // The last line that ArceOS prints ends with a change of colour and without a line feed.
     println!();
-    let device = virtio_mem::start(virtio_mem::memory());
+    if !machine::is_supported() {
+        return end(false);
+    }
+    let device = match virtio_mem::start(virtio_mem::memory()).transpose() {
+        Ok(device) => device,
+        Err(error) => {
+            println!("Bail out! the device: {error}");
+            return end(false);
+        }
+    };
     let reporting = Reporting::start();
     events::boot();
     let Some(device) = device else { return end(true) };

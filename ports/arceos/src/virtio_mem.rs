@@ -5,7 +5,7 @@ use axalloc::{HEAP, HOTPLUG};
 use axhal::time::monotonic_time;
 use hotmem::{Budget, Bytes, OnlineType};
 use hotmem_port::ConfigurablePlatform;
-use hotmem_virtio::mem::{HotplugDevice, HotplugMemory, Progress};
+use hotmem_virtio::mem::{HotplugDevice, HotplugMemory, InitError, Progress};
 use virtio_drivers::transport::DeviceType;
 
 /// A virtio-mem device and its memory.
@@ -21,10 +21,11 @@ pub fn memory() -> Memory {
         .with_max_addition(Bytes::mib(32))
 }
 
-/// Starts the device. Returns `None` if there is no device, or if it cannot be started.
-pub fn start(memory: Memory) -> Option<VirtioMem> {
+/// Starts the device. Returns `None` if there is no device.
+pub fn start(memory: Memory) -> Option<Result<VirtioMem, InitError>> {
     let transport = faults::FaultyDevice::new(pci::find(DeviceType::Memory)?);
-    VirtioMem::new(transport, pci::shared_memory(VirtioMem::MEMORY_SIZE)?, memory).ok()
+    let queue = pci::shared_memory(VirtioMem::MEMORY_SIZE).ok_or(InitError::SharedMemory);
+    Some(queue.and_then(|queue| VirtioMem::new(transport, queue, memory)))
 }
 
 /// Carries out the host's request until the driver waits for the next answer of the device.
