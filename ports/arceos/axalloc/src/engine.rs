@@ -52,7 +52,8 @@ impl Interrupts for Cpu {
     }
 }
 
-pub(crate) fn add_boot_memory(start: usize, size: usize) -> AxResult {
+/// Adds a range of free memory, at boot or later. `start` is a virtual address in the linear map.
+pub fn global_add_memory(start: usize, size: usize) -> AxResult {
     let start = (start - PHYS_VIRT_OFFSET) as u64;
     if let Some(hotplug) = &mut *HOTPLUG.lock() {
         let range = PfnRange::from_bytes(start, Bytes(size as u64));
@@ -71,10 +72,9 @@ fn boot() -> bool {
     if ram.is_empty() {
         return false;
     }
-    let map = BootMap::from(ram.as_slice());
     // SAFETY: ArceOS has passed only free memory, all of which the linear map maps. ArceOS boots on
     // one CPU, so the engine is started once.
-    let hotplug = unsafe { Hotplug::bootstrap(&FRAMES, &MAPPING, map) };
+    let hotplug = unsafe { Hotplug::bootstrap(&FRAMES, &MAPPING, BootMap::from(ram.as_slice())) };
     *HOTPLUG.lock() = Some(hotplug.expect("the engine accepts the memory that ArceOS has found"));
     true
 }
@@ -95,16 +95,13 @@ pub(crate) unsafe fn free(object: NonNull<u8>, layout: Layout) {
 pub(crate) fn alloc_frames(request: AllocRequest) -> AxResult<usize> {
     // The first allocation finds no memory, because the engine is not started yet.
     let boot_and_retry = |error| if boot() { FRAMES.alloc_retry(request) } else { Err(error) };
-    let frames = FRAMES.alloc_retry(request).or_else(boot_and_retry).map_err(ax_error)?;
-    Ok(LINEAR.pointer(frames.into_raw().start()).addr())
-}
-
-fn ax_error(error: AllocError) -> AxError {
-    match error {
+    let frames = FRAMES.alloc_retry(request).or_else(boot_and_retry);
+    let frames = frames.map_err(|error| match error {
         AllocError::OutOfMemory => AxError::NoMemory,
         AllocError::Busy | AllocError::NotFree(_) => AxError::ResourceBusy,
         AllocError::Bad(_) => AxError::InvalidInput,
-    }
+    })?;
+    Ok(LINEAR.pointer(frames.into_raw().start()).addr())
 }
 
 pub(crate) fn free_frames(start: usize, pages: usize) {

@@ -4,7 +4,7 @@
 
 mod engine;
 
-pub use engine::{FRAMES, HEAP, HOTPLUG, MAPPING};
+pub use engine::{FRAMES, HEAP, HOTPLUG, MAPPING, global_add_memory};
 
 use axerrno::{AxError, AxResult};
 use core::alloc::{GlobalAlloc, Layout};
@@ -36,12 +36,7 @@ pub fn global_allocator() -> &'static GlobalAllocator {
 
 /// Adds the first range of free memory at boot. `start` is a virtual address in the linear map.
 pub fn global_init(start: usize, size: usize) {
-    engine::add_boot_memory(start, size).expect("the table has space for the first range");
-}
-
-/// Adds a further range of free memory at boot. `start` is a virtual address in the linear map.
-pub fn global_add_memory(start: usize, size: usize) -> AxResult {
-    engine::add_boot_memory(start, size)
+    global_add_memory(start, size).expect("the table has space for the first range");
 }
 
 impl GlobalAllocator {
