@@ -2,7 +2,10 @@
 
 use crate::kernel::{TestedKernel, assert_is_ram_of};
 use hotmem::Bytes;
-use hotmem_lab::port::{self, Kernel};
+use hotmem_lab::{
+    port::{self, Kernel},
+    qemu::Config,
+};
 
 pub(crate) const OSTD: TestedKernel = TestedKernel(port::OSTD);
 
@@ -20,6 +23,12 @@ fn ostd_boots_with_memory_above_4_gib_and_without_a_device() {
         TestedKernel(Kernel { boot_memory, ..OSTD.0 }).boot(true).unwrap(),
         boot_memory,
     );
+}
+
+#[test]
+fn a_cpu_without_fsgsbase_is_refused() {
+    let reason = OSTD.refuses(|config| Config { cpu: Some("qemu64"), ..config });
+    assert!(reason.contains("no FSGSBASE"), "{reason}");
 }
 
 #[test]

@@ -22,7 +22,13 @@ const FREED_MULTIPLE: Bytes = Bytes::mib(64);
 /// Carries out the host's requests until the host requests [`END_SIZE`]. Then ends the machine.
 pub fn run() {
     println!();
-    let device = VirtioMem::start();
+    let device = match VirtioMem::start().transpose() {
+        Ok(device) => device,
+        Err(error) => {
+            println!("Bail out! the device: {}", error);
+            return end(false);
+        }
+    };
     let mut reporting = Reporting::start();
     println!(
         r#"{{"event":"boot","ms":{},"boot_memory":{},"cpus":{}}}"#,

@@ -4,7 +4,7 @@ use crate::clock::now;
 use crate::pci::{self, Transport};
 use hotmem::{Budget, Bytes, NoHooks, OnlineType};
 use hotmem_ostd_allocator::{Cpus, HOTPLUG};
-use hotmem_virtio::mem::{Device, Driver, HotplugMemory, Progress};
+use hotmem_virtio::mem::{Device, Driver, HotplugMemory, InitError, Progress};
 use virtio_drivers::transport::DeviceType;
 
 /// A virtio-mem device and its memory, which is put online for any allocation.
@@ -14,14 +14,15 @@ pub struct VirtioMem {
 }
 
 impl VirtioMem {
-    /// Starts the device. Returns `None` if there is no device, or if it cannot be started.
-    pub fn start() -> Option<VirtioMem> {
+    /// Starts the device. Returns `None` if there is no device.
+    pub fn start() -> Option<Result<VirtioMem, InitError>> {
         let transport = pci::find(DeviceType::Memory)?;
-        let queue = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
-        let device = Device::new(transport, queue).ok()?;
+        let queue =
+            pci::shared_memory(Device::<Transport>::MEMORY_SIZE).ok_or(InitError::SharedMemory);
+        let device = queue.and_then(|queue| Device::new(transport, queue));
         // A call of `poll` takes at most 128 MiB offline.
         let memory = HotplugMemory::new(OnlineType::Kernel, Budget { pageblocks: 64 });
-        Some(VirtioMem { device, memory })
+        Some(device.map(|device| VirtioMem { device, memory }))
     }
 
     /// Carries out the host's request for a limited time.

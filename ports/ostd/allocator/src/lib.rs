@@ -2,6 +2,7 @@
 #![no_std]
 
 mod boot_map;
+mod required_cpu;
 
 use core::alloc::Layout;
 use core::mem::take;
@@ -66,6 +67,8 @@ impl GlobalFrameAllocator for FrameAllocator {
     }
 
     fn add_free_memory(&self, addr: Paddr, size: usize) {
+        // This is OSTD's first call of this crate after it has a console.
+        required_cpu::check();
         let (start, end) = (addr as u64, (addr + size) as u64);
         let region = boot_map::region();
         let mut hotplug = HOTPLUG.lock();

@@ -1,0 +1,15 @@
+//! Refuses CPUs that OSTD does not support.
+
+use ostd::arch::cpu::extension::{IsaExtensions, has_extensions};
+use ostd::power::{ExitCode, poweroff};
+use ostd::prelude::println;
+
+/// Prints the reason and halts if the CPU has no FSGSBASE. OSTD reads the address of a CPU's
+/// variables by `rdgsbase`, for the first time before it handles exceptions, so such a CPU would
+/// reset without a message.
+pub fn check() {
+    if !has_extensions(IsaExtensions::FSGSBASE) {
+        println!("Bail out! the CPU has no FSGSBASE, which OSTD needs");
+        poweroff(ExitCode::Failure);
+    }
+}
