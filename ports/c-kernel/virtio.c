@@ -73,7 +73,9 @@ bool find_device(struct device *device, uint16_t id)
         if (kind == (4 << 24 | 9))
             device->config = map_structure(function, at);
     }
-    return device->common && device->notify && device->config;
+    if (!device->common || !device->notify || !device->config)
+        fail("the device is not of virtio 1.0", -device->id);
+    return true;
 }
 
 uint64_t offered_features(struct device *device)

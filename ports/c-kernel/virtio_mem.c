@@ -9,8 +9,8 @@ static struct queue queue;
 static struct hotmem_virtio_mem driver;
 static struct hotmem_virtio_mem_config config;
 
-/* Reads the device's configuration. The node has 2 bytes, and padding follows it. Repeats the read if the device has changed the configuration
-   meanwhile. */
+/* Reads the device's configuration. The node has 2 bytes, and padding follows it. Repeats the read
+   if the device has changed the configuration meanwhile. */
 static void read_config(void)
 {
     uint8_t before;

@@ -2,7 +2,10 @@
 
 use crate::kernel::{TestedKernel, assert_is_ram_of};
 use hotmem::Bytes;
-use hotmem_lab::port::{self, Kernel};
+use hotmem_lab::{
+    port::{self, Kernel},
+    qemu::Config,
+};
 
 const KERNEL: TestedKernel = TestedKernel(port::C_KERNEL);
 
@@ -18,6 +21,16 @@ fn the_kernel_boots_with_memory_that_the_boot_code_does_not_map() {
         let kernel = TestedKernel(Kernel { boot_memory, ..KERNEL.0 });
         assert_is_ram_of(kernel.boot(true).unwrap(), boot_memory);
     }
+}
+
+/// This balloon has only the interface before version 1 of virtio.
+#[test]
+fn a_device_that_cannot_be_driven_is_refused() {
+    let reason = KERNEL.refuses(|config| Config {
+        other_device_options: vec!["virtio-balloon-pci,disable-modern=on,disable-legacy=off"],
+        ..config
+    });
+    assert!(reason.contains("not of virtio 1.0"), "{reason}");
 }
 
 #[test]
